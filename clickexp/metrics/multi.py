@@ -1,0 +1,62 @@
+"""Several metrics updated by one call."""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+
+from clickexp.metrics.base import Metric
+from clickexp.types import Array
+
+
+class MultiMetric:
+    """Named metrics that share one `update`; each takes what it needs from the outputs.
+
+    MultiMetric({"ll": LogLikelihood()}), or MultiMetric(**{"ll": LogLikelihood(), "ppl": Perplexity()}).
+    The metrics are copied; results keep their order. `metrics` maps the names to them.
+    """
+
+    def __init__(self, metrics: Mapping[str, Metric] | None = None, /, **named: Metric) -> None:
+        given = {**(metrics or {}), **named}
+        self.metrics = {name: metric.merge(metric.empty()) for name, metric in given.items()}
+
+    def statistics(self, **outputs: Any) -> dict[str, dict[str, Array]]:
+        """The masked sums of one batch for each metric; pure. TypeError where an argument is missing."""
+        return {name: metric.statistics(**outputs) for name, metric in self.metrics.items()}
+
+    def add(self, statistics: Mapping[str, Mapping[str, Array]], *, stacked: bool = False) -> None:
+        """Adds what `statistics` returned, for one batch or for several stacked along a leading axis."""
+        for name, metric in self.metrics.items():
+            metric.add(statistics[name], stacked=stacked)
+
+    def update(self, **outputs: Any) -> None:
+        """Adds one batch of model outputs to every metric."""
+        self.add(self.statistics(**outputs))
+
+    def compute(self, prefix: str = "") -> dict[str, float]:
+        """The value of each metric under its prefixed name."""
+        return {prefix + name: metric.compute() for name, metric in self.metrics.items()}
+
+    def compute_per_rank(self, prefix: str = "") -> dict[str, np.ndarray]:
+        """The vector [ranks] of each metric that has one, under its prefixed name."""
+        return {
+            prefix + name: metric.compute_per_rank()
+            for name, metric in self.metrics.items()
+            if hasattr(metric, "compute_per_rank")
+        }
+
+    def reset(self) -> None:
+        """Forgets everything added so far."""
+        for metric in self.metrics.values():
+            metric.reset()
+
+    def empty(self) -> Self:
+        """Fresh metrics with the same names and settings."""
+        return type(self)({name: metric.empty() for name, metric in self.metrics.items()})
+
+    def merge(self, other: Self) -> Self:
+        """New metrics that have seen what both have; TypeError unless names and settings agree."""
+        if self.metrics.keys() != other.metrics.keys():
+            raise TypeError(f"cannot merge metrics {list(self.metrics)} with {list(other.metrics)}")
+        both = {name: metric.merge(other.metrics[name]) for name, metric in self.metrics.items()}
+        return type(self)(both)
