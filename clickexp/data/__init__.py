@@ -1,0 +1,19 @@
+"""Readers that turn each format into packed sessions, and the loader that feeds them to training."""
+
+from clickexp.data.dataset import Dataset, keep_queries_seen, split
+from clickexp.data.loader import Superbatch, superbatches
+from clickexp.data.pack import PackWriter
+from clickexp.data.schema import DataError, Place
+from clickexp.data.sessions import Sessions
+
+__all__ = [
+    "DataError",
+    "Dataset",
+    "PackWriter",
+    "Place",
+    "Sessions",
+    "Superbatch",
+    "keep_queries_seen",
+    "split",
+    "superbatches",
+]

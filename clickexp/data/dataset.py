@@ -1,0 +1,106 @@
+"""A dataset: train, validation and test sessions, and labelled lists for ranking metrics."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, combinations
+from numbers import Real
+
+import numpy as np
+
+from clickexp.data.schema import DataError
+from clickexp.data.sessions import Sessions
+
+Split = float | Sequence[int | None]
+"""A fraction of the sessions, or [start, stop] with start <= i < stop; stop None is the end."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What an experiment trains on and evaluates.
+
+    ranking          lists with relevance labels, if there are any
+    query_doc_pairs  largest id of a query-document pair; ids lie in 0 to query_doc_pairs
+    positions        largest position shown, from 1
+    notes            what else a reader has to say, for describe()
+    """
+
+    name: str
+    train: Sessions
+    val: Sessions
+    test: Sessions
+    query_doc_pairs: int
+    positions: int
+    ranking: Sessions | None = None
+    notes: Mapping[str, int | str] = field(default_factory=dict)
+
+    @property
+    def click_rate(self) -> float:
+        """Clicks per document shown in the training sessions."""
+        return self.train.clicks_total / self.train.documents
+
+    def describe(self) -> dict[str, int | float | str]:
+        """Counts to print or log, under names like "train/sessions"."""
+        counts = {"name": self.name, "query_doc_pairs": self.query_doc_pairs, "positions": self.positions}
+        for part in ("train", "val", "test", "ranking"):
+            if (sessions := getattr(self, part)) is not None:
+                counts[f"{part}/sessions"] = sessions.count
+                counts[f"{part}/documents"] = sessions.documents
+                counts[f"{part}/clicks"] = sessions.clicks_total
+        counts["click_rate"] = self.click_rate
+        return counts | ({"ranking": "none"} if self.ranking is None else {}) | dict(self.notes)
+
+
+def split(sessions: Sessions, train: Split, val: Split, test: Split) -> tuple[Sessions, Sessions, Sessions]:
+    """Views of the three parts: ranges, or fractions taken one after another in file order.
+
+    DataError for an empty part, a range beyond the sessions, overlapping parts, or fractions above 1.
+    """
+    parts = {"train": train, "val": val, "test": test}
+    fractions = [isinstance(part, Real) for part in parts.values()]
+    if any(fractions) and not all(fractions):
+        raise DataError(f"splits {parts} mix fractions and ranges. Give three of one kind.")
+    ranges = (_cut if all(fractions) else _ranges)(parts, sessions.count)
+    for (one, a), (other, b) in combinations(ranges.items(), 2):
+        if max(a.start, b.start) < min(a.stop, b.stop):
+            raise DataError(f"{one}_sessions {_show(a)} and {other}_sessions {_show(b)} overlap. Part them.")
+    return tuple(sessions.slice(part.start, part.stop) for part in ranges.values())
+
+
+def keep_queries_seen(train: Sessions, other: Sessions, at_least: int) -> Sessions:
+    """The sessions of `other` whose query has at least that many sessions in `train`."""
+    if at_least <= 0:
+        return other
+    queries, query = np.unique(other.column("query_ids"), return_inverse=True)
+    seen = np.zeros(len(queries) + 1, np.int64)
+    for chunk in train.chunks(["query_ids"]):
+        found = np.searchsorted(queries, chunk["query_ids"])
+        known = np.append(queries, 0)[found] == chunk["query_ids"]
+        seen += np.bincount(np.where(known, found, len(queries)), minlength=len(seen))
+    seen[-1] = 0
+    return other.select(np.flatnonzero(seen[query] >= at_least))
+
+
+def _cut(fractions: Mapping[str, float], count: int) -> dict[str, range]:
+    if min(fractions.values()) <= 0 or sum(fractions.values()) > 1 + 1e-9:
+        raise DataError(f"split fractions {fractions} must be above 0 and sum to at most 1. Change them.")
+    ends = [min(round(total * count), count) for total in accumulate(fractions.values())]
+    return _nonempty(dict(zip(fractions, map(range, [0, *ends], ends))), count)
+
+
+def _ranges(parts: Mapping[str, Sequence[int | None]], count: int) -> dict[str, range]:
+    ranges = {name: range(start, count if stop is None else stop) for name, (start, stop) in parts.items()}
+    for name, part in ranges.items():
+        if part.start < 0 or part.stop > count:
+            raise DataError(f"{name}_sessions {_show(part)} goes beyond the {count} sessions. Change it.")
+    return _nonempty(ranges, count)
+
+
+def _nonempty(ranges: dict[str, range], count: int) -> dict[str, range]:
+    for name, part in ranges.items():
+        if not part:
+            raise DataError(f"{name}_sessions {_show(part)} of {count} sessions is empty. Change the split.")
+    return ranges
+
+
+def _show(part: range) -> str:
+    return f"[{part.start}, {part.stop}]"

@@ -1,0 +1,80 @@
+"""Superbatches of fixed shape, filled by a background thread."""
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from clickexp.data.sessions import Rows, Sessions
+
+BATCH_COLUMNS = ("query_doc_ids", "clicks", "lengths", "positions", "labels")
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Superbatch:
+    """Several batches for one dispatch; sessions of length 0 fill up the last one.
+
+    arrays    column name -> [steps, batch, rank], or [steps, batch] for lengths; types as in Sessions
+    steps     batches that hold a session
+    sessions  real sessions
+    """
+
+    arrays: dict[str, np.ndarray]
+    steps: int
+    sessions: int
+
+
+def superbatches(
+    sessions: Sessions,
+    batch_size: int,
+    steps: int,
+    *,
+    seed: int | None = None,
+    epoch: int = 0,
+    prefetch: int = 2,
+) -> Iterator[Superbatch]:
+    """One pass over the sessions, in file order, or in the exact random order of (seed, epoch).
+
+    A thread keeps up to `prefetch` superbatches ready (0: none, no thread). It stops when the iterator is
+    closed; its errors are raised by the iterator. Arrays are fresh each time, so JAX may alias them.
+    """
+    if batch_size < 1 or steps < 1 or prefetch < 0:
+        raise ValueError(f"need batch_size, steps >= 1, prefetch >= 0: got {batch_size, steps, prefetch}")
+    filled = _filled(sessions, batch_size, steps, seed, epoch)
+    return _ahead(filled, prefetch) if prefetch else filled
+
+
+def _filled(
+    sessions: Sessions, batch_size: int, steps: int, seed: int | None, epoch: int
+) -> Iterator[Superbatch]:
+    size, shape = batch_size * steps, (steps, batch_size)
+    order = None if seed is None else np.random.default_rng((seed, epoch)).permutation(sessions.count)
+    for start in range(0, sessions.count, size):
+        stop = min(start + size, sessions.count)
+        flat = _read(sessions, slice(start, stop) if order is None else order[start:stop], size, stop - start)
+        arrays = {name: values.reshape(shape + values.shape[1:]) for name, values in flat.items()}
+        yield Superbatch(arrays, -(-(stop - start) // batch_size), stop - start)
+
+
+def _read(sessions: Sessions, rows: Rows, size: int, count: int) -> dict[str, np.ndarray]:
+    """The rows' columns with `size` rows each, those from `count` on zero."""
+    columns = {name: sessions.columns[name] for name in BATCH_COLUMNS if name in sessions.columns}
+    flat = {name: np.empty((size, *values.shape[1:]), values.dtype) for name, values in columns.items()}
+    sessions.read_into({name: values[:count] for name, values in flat.items()}, rows)
+    for values in flat.values():
+        values[count:] = 0
+    return flat
+
+
+def _ahead(items: Iterator[Item], depth: int) -> Iterator[Item]:
+    """The same items, the next `depth` of them made ahead in a thread."""
+    with ThreadPoolExecutor(1, "superbatches") as pool:
+        pending = deque(pool.submit(next, items, None) for _ in range(depth))
+        while (item := pending.popleft().result()) is not None:
+            pending.append(pool.submit(next, items, None))
+            yield item

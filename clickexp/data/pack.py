@@ -1,0 +1,133 @@
+"""Packed sessions on disk: a folder of one .npy file a column and meta.json with counts and checksums."""
+
+import json
+import os
+import shutil
+import uuid
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from clickexp.data.schema import COLUMNS, Columns, DataError, Place, checked
+
+FORMAT = 1
+
+
+class PackWriter:
+    """Writes `count` sessions of up to `ranks` documents chunk by chunk, whole or not at all.
+
+        with PackWriter(folder, count, ranks, ["query_doc_ids", "clicks", "lengths"]) as pack:
+            pack.append(chunk, place)
+
+    The files grow in a hidden folder beside `folder`, which becomes `folder` when the block ends without
+    an error; a pack that another process has completed there meanwhile stays. `info` is kept in
+    meta.json; query_doc_pairs and positions grow to the largest id and position seen.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        count: int,
+        ranks: int,
+        names: Iterable[str],
+        *,
+        query_doc_pairs: int = 0,
+        positions: int = 0,
+        info: dict[str, Any] | None = None,
+    ):
+        if count < 1:
+            raise DataError(f"{folder}: there are no sessions to pack. Check the source.")
+        self.folder, self.count, self.ranks = Path(folder), count, ranks
+        self.query_doc_pairs, self.positions, self.info = query_doc_pairs, positions, info or {}
+        self.written = 0
+        self._part = self.folder.with_name(f".{self.folder.name}.{uuid.uuid4().hex[:8]}")
+        self._part.mkdir(parents=True)
+        self._checksums = dict.fromkeys(names, 0)
+        self._files = {name: self._create(name) for name in self._checksums}
+
+    def __enter__(self) -> "PackWriter":
+        return self
+
+    def __exit__(self, kind, error, trace) -> None:
+        for file in self._files.values():
+            file.close()
+        try:
+            if kind is None:
+                self._finish()
+        finally:
+            shutil.rmtree(self._part, ignore_errors=True)
+
+    def append(self, columns: Columns, place: Place) -> None:
+        """Adds the next rows, checked and converted; DataError names the place of the first bad one."""
+        chunk = checked(columns, place)
+        for name, file in self._files.items():
+            block = np.ascontiguousarray(chunk[name]).data
+            file.write(block)
+            self._checksums[name] = zlib.crc32(block, self._checksums[name])
+        pairs, positions = bounds(chunk)
+        self.query_doc_pairs = max(self.query_doc_pairs, pairs)
+        self.positions = max(self.positions, positions)
+        self.written += len(chunk["lengths"])
+
+    def _create(self, name: str) -> BinaryIO:
+        file = open(self._part / f"{name}.npy", "wb")
+        shape = (self.count, self.ranks) if COLUMNS[name].per_document else (self.count,)
+        descr = np.lib.format.dtype_to_descr(np.dtype(COLUMNS[name].dtype))
+        header = {"descr": descr, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        return file
+
+    def _finish(self) -> None:
+        if self.written != self.count:
+            raise DataError(f"{self.folder}: {self.written} of {self.count} sessions came. Pack again.")
+        keys = ("count", "ranks", "query_doc_pairs", "positions", "info")
+        meta = {"format": FORMAT} | {key: getattr(self, key) for key in keys} | {"crc32": self._checksums}
+        (self._part / "meta.json").write_text(json.dumps(meta, indent=1))
+        try:
+            os.replace(self._part, self.folder)
+        except OSError:
+            if not is_pack(self.folder):
+                raise
+
+
+def bounds(columns: Columns) -> tuple[int, int]:
+    """The largest id and the largest position; without positions, the rank is the position."""
+    ids, ranks = columns["query_doc_ids"], columns["query_doc_ids"].shape[1]
+    positions = columns["positions"].max(initial=0) if "positions" in columns else ranks
+    return int(ids.max(initial=0)), int(positions)
+
+
+def is_pack(folder: Path) -> bool:
+    """Whether a completed pack lies there."""
+    return (folder / "meta.json").is_file()
+
+
+def read_pack(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """meta.json and the memory-mapped columns; DataError where the folder is not a whole pack."""
+    try:
+        meta = json.loads((folder / "meta.json").read_text())
+        if meta["format"] != FORMAT:
+            raise ValueError(f"format {meta['format']} instead of {FORMAT}")
+        columns = {name: _map(folder, name, meta) for name in meta["crc32"]}
+    except (OSError, ValueError, KeyError) as error:
+        raise DataError(f"{folder}: not a readable pack ({error}). Delete it and pack again.") from error
+    return meta, columns
+
+
+def verify_pack(folder: Path) -> None:
+    """Reads everything; DataError names the file whose CRC-32 is not the one in meta.json."""
+    meta, columns = read_pack(folder)
+    for name, values in columns.items():
+        if zlib.crc32(values.data) != meta["crc32"][name]:
+            raise DataError(f"{folder / name}.npy: the checksum differs. Delete the folder and pack again.")
+
+
+def _map(folder: Path, name: str, meta: dict[str, Any]) -> np.ndarray:
+    values = np.load(folder / f"{name}.npy", mmap_mode="r").view(np.ndarray)
+    shape = (meta["count"], meta["ranks"]) if COLUMNS[name].per_document else (meta["count"],)
+    if values.shape != shape or values.dtype != COLUMNS[name].dtype:
+        raise ValueError(f"{name}.npy is {values.dtype}{list(values.shape)}, not of shape {list(shape)}")
+    return values

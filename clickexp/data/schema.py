@@ -1,0 +1,100 @@
+"""The columns of packed sessions, and the checks that every reader shares."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+Columns = Mapping[str, np.ndarray]
+
+
+class DataError(ValueError):
+    """Input that cannot be used. The message says where, what is wrong, and the remedy."""
+
+
+class Column(NamedTuple):
+    """A packed column: its type, the kinds of numpy type it is read from, and what it may hold."""
+
+    dtype: type[np.generic]
+    kinds: str
+    rule: str
+    per_document: bool = True
+
+
+COLUMNS = {
+    "query_doc_ids": Column(np.int32, "iu", "ids are integers from 0 to 2147483647"),
+    "clicks": Column(np.bool_, "biuf", "clicks are true or false, 1 or 0"),
+    "lengths": Column(np.int32, "iu", "a list holds at least one document", per_document=False),
+    "query_ids": Column(np.int64, "iu", "query ids are 64-bit integers", per_document=False),
+    "positions": Column(np.int32, "iu", "positions are integers from 1"),
+    "labels": Column(np.float32, "biuf", "labels are finite numbers"),
+}
+"""[rows, ranks] where per document, else [rows]. The first three are always there; padding is 0."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where rows came from: row i of a chunk is `unit` `first + i` of `source`."""
+
+    source: str
+    first: int = 0
+    unit: str = "row"
+
+    def error(self, what: str, remedy: str, row: int | None = None) -> DataError:
+        """The error to raise: "SOURCE, row N: what is wrong. Remedy."."""
+        where = self.source if row is None else f"{self.source}, {self.unit} {self.first + row}"
+        return DataError(f"{where}: {what}. {remedy[0].upper()}{remedy[1:]}.")
+
+    def reject(self, bad: np.ndarray, values: np.ndarray, name: str, remedy: str) -> None:
+        """Raises for the first True of bad, [rows] or [rows, ranks], naming the value there."""
+        if bad.any():
+            at = np.unravel_index(bad.argmax(), bad.shape)
+            raise self.error(f"{name} holds {values[at]}", remedy, int(at[0]))
+
+
+def checked(columns: Columns, place: Place) -> dict[str, np.ndarray]:
+    """The columns in their packed types; DataError names the first row that breaks a rule."""
+    _check_shapes(columns, place)
+    packed = {name: _converted(name, np.asarray(values), place) for name, values in columns.items()}
+    _check_padding(packed, place)
+    return packed
+
+
+def _check_shapes(columns: Columns, place: Place) -> None:
+    shape = np.shape(columns["query_doc_ids"])
+    if len(shape) != 2:
+        raise place.error(f"query_doc_ids has shape {shape}", "it must be [sessions, ranks]")
+    for name, values in columns.items():
+        expected = shape if COLUMNS[name].per_document else shape[:1]
+        if np.shape(values) != expected:
+            raise place.error(f"{name} has shape {np.shape(values)}", f"query_doc_ids asks for {expected}")
+
+
+def _converted(name: str, values: np.ndarray, place: Place) -> np.ndarray:
+    dtype, kinds, rule, _ = COLUMNS[name]
+    if values.dtype.kind not in kinds:
+        raise place.error(f"{name} has type {values.dtype}", rule)
+    with np.errstate(over="ignore"):
+        packed = values.astype(dtype, copy=False)
+    if name == "labels":
+        bad = ~np.isfinite(packed)
+    else:
+        bad = packed != values
+        if name != "query_ids":
+            bad |= packed < 0
+    place.reject(bad, values, name, rule)
+    return packed
+
+
+def _check_padding(columns: Columns, place: Place) -> None:
+    lengths, ranks = columns["lengths"], columns["query_doc_ids"].shape[1]
+    place.reject((lengths < 1) | (lengths > ranks), lengths, "lengths", f"lengths lie in 1 to {ranks}")
+    padding = np.arange(ranks) >= lengths[:, None]
+    for name, values in columns.items():
+        if COLUMNS[name].per_document:
+            remedy = "beyond the length of a list everything is 0"
+            place.reject(padding & (values != 0), values, name, remedy)
+    if "positions" in columns:
+        positions = columns["positions"]
+        place.reject(~padding & (positions < 1), positions, "positions", COLUMNS["positions"].rule)

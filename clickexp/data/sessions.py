@@ -1,0 +1,151 @@
+"""Search sessions in fixed-shape columns, in memory or mapped from a packed folder, and views of them."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clickexp.data.pack import PackWriter, bounds, read_pack, verify_pack
+from clickexp.data.schema import Columns, DataError, Place, checked
+
+CHUNK = 1 << 18
+
+Rows = slice | np.ndarray
+"""Session numbers: a range of them or an array."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sessions:
+    """Sessions of up to `ranks` documents, padded with 0. Made by from_arrays or open, never changed.
+
+        query_doc_ids  [count, ranks] int32    0 to query_doc_pairs
+        clicks         [count, ranks] bool
+        lengths        [count] int32           documents shown, 1 to ranks
+        query_ids      [count] int64           optional
+        positions      [count, ranks] int32    optional, from 1; without it the rank is the position
+        labels         [count, ranks] float32  optional, graded relevance
+
+    `index`, if there, holds the rows of the columns that this view shows.
+    """
+
+    columns: Columns
+    query_doc_pairs: int
+    positions: int
+    index: np.ndarray | None = None
+    folder: Path | None = None
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        *,
+        query_doc_ids: np.ndarray,
+        clicks: np.ndarray,
+        lengths: np.ndarray | None = None,
+        query_ids: np.ndarray | None = None,
+        positions: np.ndarray | None = None,
+        labels: np.ndarray | None = None,
+        query_doc_pairs: int | None = None,
+        info: Mapping[str, Any] | None = None,
+        place: Place = Place("arrays"),
+    ) -> "Sessions":
+        """Checks and converts the columns. Without lengths every list is full; query_doc_pairs is the
+        largest id allowed, by default the largest found. DataError names the first bad row."""
+        if lengths is None:
+            lengths = np.full(np.shape(query_doc_ids)[:1], np.shape(query_doc_ids)[-1], np.int32)
+        given = dict(query_doc_ids=query_doc_ids, clicks=clicks, lengths=lengths)
+        given |= dict(query_ids=query_ids, positions=positions, labels=labels)
+        columns = checked({name: values for name, values in given.items() if values is not None}, place)
+        sessions = cls(columns, *bounds(columns), info=dict(info or {}))
+        return sessions if query_doc_pairs is None else sessions.with_pairs(query_doc_pairs, place)
+
+    @classmethod
+    def open(cls, folder: str | Path) -> "Sessions":
+        """Maps a packed folder in milliseconds, without reading it; DataError where it is not whole."""
+        meta, columns = read_pack(Path(folder))
+        bound = meta["query_doc_pairs"], meta["positions"]
+        return cls(columns, *bound, folder=Path(folder), info=meta["info"])
+
+    def save(self, folder: str | Path) -> "Sessions":
+        """Packs these sessions into a new folder, atomically, and opens it."""
+        if Path(folder).exists():
+            raise DataError(f"{folder}: exists already. Delete it or choose another folder.")
+        bound = dict(query_doc_pairs=self.query_doc_pairs, positions=self.positions)
+        with PackWriter(folder, self.count, self.ranks, self.columns, info=dict(self.info), **bound) as pack:
+            for chunk in self.chunks():
+                pack.append(chunk, Place(str(folder), pack.written))
+        return Sessions.open(folder)
+
+    def verify(self) -> None:
+        """Reads the packed folder behind these sessions; DataError names a file whose checksum differs."""
+        if self.folder is not None:
+            verify_pack(self.folder)
+
+    @property
+    def count(self) -> int:
+        return len(self.columns["lengths"] if self.index is None else self.index)
+
+    @property
+    def ranks(self) -> int:
+        return self.columns["query_doc_ids"].shape[1]
+
+    @property
+    def has_labels(self) -> bool:
+        return "labels" in self.columns
+
+    @cached_property
+    def documents(self) -> int:
+        """Documents shown, the sum of the lengths."""
+        return sum(int(chunk["lengths"].sum(dtype=np.int64)) for chunk in self.chunks(["lengths"]))
+
+    @cached_property
+    def clicks_total(self) -> int:
+        return sum(np.count_nonzero(chunk["clicks"]) for chunk in self.chunks(["clicks"]))
+
+    def slice(self, start: int, stop: int) -> "Sessions":
+        """The sessions start <= i < stop, without a copy."""
+        if self.index is not None:
+            return replace(self, index=self.index[start:stop])
+        return replace(self, columns={name: values[start:stop] for name, values in self.columns.items()})
+
+    def select(self, indices: np.ndarray) -> "Sessions":
+        """The sessions with these numbers, in this order; only the numbers are copied."""
+        indices = np.asarray(indices, np.intp)
+        if indices.size and not 0 <= indices.min() <= indices.max() < self.count:
+            raise IndexError(f"select takes numbers from 0 to {self.count - 1}")
+        return replace(self, index=indices if self.index is None else self.index[indices])
+
+    def with_pairs(self, query_doc_pairs: int, place: Place) -> "Sessions":
+        """The same sessions for a table whose largest id is query_doc_pairs; DataError at an id above."""
+        if self.query_doc_pairs > query_doc_pairs:
+            ids = self.column("query_doc_ids")
+            remedy = f"ids lie in 0 to query_doc_pairs, {query_doc_pairs}: raise it or number the pairs anew"
+            place.reject(ids > query_doc_pairs, ids, "query_doc_ids", remedy)
+        return replace(self, query_doc_pairs=query_doc_pairs)
+
+    def rows(self, rows: Rows, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
+        """Some columns (default all) at a slice or array of session numbers; slices may be views."""
+        rows = rows if self.index is None else self.index[rows]
+        return {name: self.columns[name][rows] for name in names or self.columns}
+
+    def column(self, name: str) -> np.ndarray:
+        """A whole column of this view; DataError if the sessions have none of that name."""
+        if name not in self.columns:
+            raise DataError(f"{self.folder or 'sessions'}: there are no {name}. Add them to the source.")
+        return self.columns[name] if self.index is None else self.columns[name][self.index]
+
+    def read_into(self, target: dict[str, np.ndarray], rows: Rows) -> None:
+        """Copies the columns named in target at a slice or array of valid session numbers into it."""
+        rows = rows if self.index is None else self.index[rows]
+        for name, out in target.items():
+            if isinstance(rows, np.ndarray):  # clip: numpy would buffer `out` to raise on a bad row
+                np.take(self.columns[name], rows, axis=0, out=out, mode="clip")
+            else:
+                np.copyto(out, self.columns[name][rows])
+
+    def chunks(self, names: Iterable[str] | None = None) -> Iterator[dict[str, np.ndarray]]:
+        """The columns in pieces of bounded size, in order."""
+        return (self.rows(slice(start, start + CHUNK), names) for start in range(0, self.count, CHUNK))

@@ -1,0 +1,89 @@
+"""Splits, the filter by training queries, and the counts of a dataset."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from clickexp.data import DataError, Dataset, Sessions, keep_queries_seen, split
+
+
+def sessions_of(query_ids) -> Sessions:
+    query_ids = np.asarray(query_ids)
+    ids = np.stack([np.arange(len(query_ids)), np.arange(len(query_ids))], 1)
+    return Sessions.from_arrays(query_doc_ids=ids, clicks=ids % 2, query_ids=query_ids)
+
+
+def numbers(parts) -> list[list[int]]:
+    return [part.column("query_ids").tolist() for part in parts]
+
+
+def test_fractions_follow_one_another():
+    parts = split(sessions_of(range(10)), 0.5, 0.2, 0.3)
+    assert numbers(parts) == [[0, 1, 2, 3, 4], [5, 6], [7, 8, 9]]
+    assert numbers(split(sessions_of(range(10)), 0.3, 0.1, 0.2)) == [[0, 1, 2], [3], [4, 5]]
+    assert sum(part.count for part in split(sessions_of(range(9999)), 0.7, 0.2, 0.1)) == 9999
+
+
+def test_ranges_are_half_open_and_may_end_at_the_end():
+    parts = split(sessions_of(range(10)), [4, 8], (0, 2), [9, None])
+    assert numbers(parts) == [[4, 5, 6, 7], [0, 1], [9]]
+
+
+BAD = {
+    "overlap": (([0, 5], [5, 8], [4, 9]), r"train_sessions \[0, 5\] and test_sessions \[4, 9\] overlap"),
+    "same": (([0, 5], [0, 5], [6, 9]), "train_sessions .* and val_sessions .* overlap"),
+    "empty": (([0, 5], [5, 5], [6, 9]), r"val_sessions \[5, 5\] of 10 sessions is empty"),
+    "backwards": (([5, 0], [6, 7], [8, 9]), r"train_sessions \[5, 0\] of 10 sessions is empty"),
+    "beyond": (([0, 5], [5, 8], [8, 11]), r"test_sessions \[8, 11\] goes beyond the 10 sessions"),
+    "negative": (([-5, 5], [5, 8], [8, 9]), r"train_sessions \[-5, 5\] goes beyond"),
+    "mixed": ((0.5, [5, 8], [8, 9]), "mix fractions and ranges"),
+    "sum": ((0.5, 0.4, 0.2), "sum to at most 1"),
+    "zero": ((0.5, 0.0, 0.2), "above 0"),
+    "too few": ((0.9, 0.01, 0.09), r"val_sessions \[9, 9\] of 10 sessions is empty"),
+}
+
+
+@pytest.mark.parametrize("parts, message", BAD.values(), ids=BAD)
+def test_bad_splits(parts, message):
+    with pytest.raises(DataError, match=message):
+        split(sessions_of(range(10)), *parts)
+
+
+@pytest.mark.parametrize("at_least", [0, 1, 2, 5, 100])
+def test_keep_queries_seen_counts_training_sessions(at_least):
+    rng = np.random.default_rng(at_least)
+    train, other = rng.integers(-20, 20, 90), rng.integers(-30, 30, 70)
+    seen = Counter(train.tolist())
+    expected = [query for query in other.tolist() if seen[query] >= at_least]
+    kept = keep_queries_seen(sessions_of(train), sessions_of(other), at_least)
+    assert kept.column("query_ids").tolist() == expected
+
+
+def test_keep_queries_seen_needs_query_ids():
+    bare = Sessions.from_arrays(query_doc_ids=np.array([[1]]), clicks=np.array([[1]]))
+    with pytest.raises(DataError, match="no query_ids"):
+        keep_queries_seen(bare, bare, 1)
+
+
+def test_dataset_describes_its_counts():
+    train, val, test = split(sessions_of(range(10)), 0.5, 0.2, 0.3)
+    dataset = Dataset("toy", train, val, test, query_doc_pairs=9, positions=2, notes={"cut_lists": 3})
+    assert dataset.click_rate == 4 / 10
+    assert dataset.describe() == {
+        "name": "toy",
+        "query_doc_pairs": 9,
+        "positions": 2,
+        "train/sessions": 5,
+        "train/documents": 10,
+        "train/clicks": 4,
+        "val/sessions": 2,
+        "val/documents": 4,
+        "val/clicks": 2,
+        "test/sessions": 3,
+        "test/documents": 6,
+        "test/clicks": 4,
+        "click_rate": 0.4,
+        "ranking": "none",
+        "cut_lists": 3,
+    }

@@ -1,0 +1,122 @@
+"""Superbatches: every session once, fixed shapes, deterministic order, a thread that ends."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from clickexp.data import Sessions, superbatches
+
+
+def numbered(count: int, ranks: int = 3, **columns) -> Sessions:
+    """Sessions whose first id is their number plus 1."""
+    ids = np.arange(1, count + 1)[:, None] + np.arange(ranks)
+    return Sessions.from_arrays(query_doc_ids=ids, clicks=ids % 2, query_ids=np.arange(count), **columns)
+
+
+def order(sessions: Sessions, **options) -> np.ndarray:
+    """The session numbers in the order in which the loader gives them."""
+    parts = [part.arrays["query_doc_ids"][..., 0].ravel() for part in superbatches(sessions, 4, 3, **options)]
+    ids = np.concatenate(parts)
+    return ids[ids > 0] - 1
+
+
+@pytest.mark.parametrize("count, batches", [(1, [1]), (4, [1]), (12, [3]), (13, [3, 1]), (29, [3, 3, 2])])
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_shapes_are_fixed_and_the_rest_is_empty(count, batches, prefetch):
+    sessions = numbered(count)
+    parts = list(superbatches(sessions, 4, 3, prefetch=prefetch))
+    assert [part.steps for part in parts] == batches
+    assert sum(part.sessions for part in parts) == count
+    for part in parts:
+        shapes = {name: (values.shape, values.dtype.name) for name, values in part.arrays.items()}
+        assert shapes == {
+            "query_doc_ids": ((3, 4, 3), "int32"),
+            "clicks": ((3, 4, 3), "bool"),
+            "lengths": ((3, 4), "int32"),
+        }
+    for name in ("query_doc_ids", "clicks", "lengths"):
+        flat = np.concatenate([part.arrays[name].reshape(12, -1) for part in parts])
+        assert np.array_equal(flat[:count].squeeze(), sessions.column(name).squeeze())
+        assert not flat[count:].any()
+
+
+def test_optional_columns_come_along():
+    ones = np.ones((5, 3))
+    part = next(superbatches(numbered(5, labels=ones, positions=ones.astype(int)), 8, 1))
+    assert part.arrays["labels"].dtype == np.float32 and part.arrays["positions"].dtype == np.int32
+    assert part.arrays["labels"].sum() == part.arrays["positions"].sum() == 15
+
+
+def test_shuffled_order_is_a_permutation_fixed_by_seed_and_epoch():
+    sessions = numbered(100)
+    assert np.array_equal(order(sessions), np.arange(100))
+    first = order(sessions, seed=1)
+    assert np.array_equal(np.sort(first), np.arange(100))
+    assert np.array_equal(first, order(sessions, seed=1, prefetch=0))
+    for other in (order(sessions, seed=1, epoch=1), order(sessions, seed=2), np.arange(100)):
+        assert not np.array_equal(first, other)
+
+
+def test_rows_stay_together_when_shuffled():
+    for part in superbatches(numbered(50), 4, 3, seed=3):
+        ids = part.arrays["query_doc_ids"]
+        assert np.array_equal(part.arrays["clicks"], ids % 2 == 1)
+        assert np.array_equal(part.arrays["lengths"] == 3, ids[..., 2] == ids[..., 0] + 2)
+
+
+@pytest.mark.parametrize("seed", [None, 5])
+def test_views_are_loaded_as_they_show(seed, tmp_path):
+    saved = numbered(40).save(tmp_path / "pack")
+    view = saved.slice(5, 35).select(np.arange(29, 0, -2))
+    expected = np.arange(5, 35)[29:0:-2]
+    found = order(view, seed=seed)
+    if seed is not None:
+        found, expected = np.sort(found), np.sort(expected)
+    assert np.array_equal(found, expected)
+
+
+def test_every_place_is_as_likely():
+    """Mean position of each of 20 sessions over 400 epochs, standard error sqrt((20^2 - 1) / 12 / 400)."""
+    sessions = numbered(20)
+    places = [np.argsort(order(sessions, seed=0, epoch=epoch, prefetch=0)) for epoch in range(400)]
+    assert np.abs(np.mean(places, axis=0) - 9.5).max() < 5 * np.sqrt((20**2 - 1) / 12 / 400)
+
+
+def loader_threads() -> int:
+    return sum(thread.name.startswith("superbatches") for thread in threading.enumerate())
+
+
+def test_closing_early_ends_the_thread():
+    batches = superbatches(numbered(1000), 4, 3)
+    next(batches)
+    assert loader_threads() == 1
+    batches.close()
+    assert loader_threads() == 0
+
+
+def test_an_error_in_the_thread_reaches_the_consumer(monkeypatch):
+    sessions, calls = numbered(100), []
+
+    def fail_later(self, target, rows):
+        calls.append(rows)
+        if len(calls) == 3:
+            raise OSError("disk gone")
+
+    monkeypatch.setattr(Sessions, "read_into", fail_later)
+    received = []
+    with pytest.raises(OSError, match="disk gone"):
+        for part in superbatches(sessions, 4, 3):
+            received.append(part)
+    assert len(received) == 2 and loader_threads() == 0
+
+
+def test_batches_do_not_share_memory():
+    one, two = list(superbatches(numbered(24), 4, 3))
+    assert not np.shares_memory(one.arrays["clicks"], two.arrays["clicks"])
+
+
+@pytest.mark.parametrize("arguments", [(0, 1), (1, 0)])
+def test_sizes_are_checked_at_the_call(arguments):
+    with pytest.raises(ValueError, match="batch_size"):
+        superbatches(numbered(3), *arguments)

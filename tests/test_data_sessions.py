@@ -1,0 +1,186 @@
+"""Packed sessions: checks, views, the folder on disk."""
+
+import json
+
+import numpy as np
+import pytest
+
+from clickexp.data import DataError, PackWriter, Place, Sessions
+from clickexp.data import sessions as sessions_module
+
+
+def ragged(count: int, ranks: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """Random padded sessions with every optional column."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, ranks + 1, count)
+    shown = np.arange(ranks) < lengths[:, None]
+    return {
+        "query_doc_ids": rng.integers(1, 50, (count, ranks)) * shown,
+        "clicks": (rng.random((count, ranks)) < 0.3) & shown,
+        "lengths": lengths,
+        "query_ids": rng.integers(-9, 9, count),
+        "positions": rng.integers(1, 2 * ranks, (count, ranks)) * shown,
+        "labels": rng.integers(-2, 5, (count, ranks)).astype(np.float64) * shown,
+    }
+
+
+def same(sessions: Sessions, arrays: dict[str, np.ndarray], rows=slice(None)) -> bool:
+    return set(sessions.columns) == set(arrays) and all(
+        np.array_equal(sessions.column(name), values[rows]) for name, values in arrays.items()
+    )
+
+
+def test_from_arrays_packs_types_and_counts():
+    arrays = ragged(40, 5)
+    sessions = Sessions.from_arrays(**arrays)
+    types = {name: str(values.dtype) for name, values in sessions.columns.items()}
+    assert types == {
+        "query_doc_ids": "int32",
+        "clicks": "bool",
+        "lengths": "int32",
+        "query_ids": "int64",
+        "positions": "int32",
+        "labels": "float32",
+    }
+    assert same(sessions, arrays)
+    assert (sessions.count, sessions.ranks, sessions.has_labels) == (40, 5, True)
+    assert sessions.documents == arrays["lengths"].sum()
+    assert sessions.clicks_total == arrays["clicks"].sum()
+    assert sessions.query_doc_pairs == arrays["query_doc_ids"].max()
+    assert sessions.positions == arrays["positions"].max()
+
+
+def test_without_lengths_lists_are_full_and_ranks_are_positions():
+    ids, clicks = [[3, 0], [1, 2]], [[0.0, 1.0], [1, 0]]
+    sessions = Sessions.from_arrays(query_doc_ids=ids, clicks=clicks, query_doc_pairs=9)
+    assert sessions.column("lengths").tolist() == [2, 2]
+    assert sessions.column("clicks").tolist() == [[False, True], [True, False]]
+    assert (sessions.positions, sessions.query_doc_pairs, sessions.has_labels) == (2, 9, False)
+
+
+BAD = {
+    "negative id": (dict(query_doc_ids=[[1, 2], [-7, 2]]), "log.x, row 1: query_doc_ids holds -7"),
+    "id above 32 bits": (dict(query_doc_ids=[[1, 2], [3, 2**31]]), "row 1: query_doc_ids holds 2147483648"),
+    "id above the table": (dict(query_doc_ids=[[1, 2], [3, 5]], query_doc_pairs=4), "row 1: .*ids holds 5"),
+    "float id": (dict(query_doc_ids=[[1.0, 2.0], [3.0, 2.0]]), "query_doc_ids has type float64"),
+    "half a click": (dict(clicks=[[0, 1], [0.5, 0]]), "row 1: clicks holds 0.5"),
+    "two clicks": (dict(clicks=[[0, 1], [2, 0]]), "row 1: clicks holds 2"),
+    "NaN click": (dict(clicks=[[0, np.nan], [1, 0]]), "row 0: clicks holds nan"),
+    "text click": (dict(clicks=[["a", "b"], ["c", "d"]]), "clicks has type <U1"),
+    "id on padding": (dict(lengths=[2, 1]), "row 1: query_doc_ids holds 2. Beyond the length"),
+    "empty list": (dict(lengths=[0, 2]), "row 0: lengths holds 0"),
+    "long list": (dict(lengths=[2, 3]), "row 1: lengths holds 3"),
+    "NaN label": (dict(labels=[[1, 2], [0, np.nan]]), "row 1: labels holds nan"),
+    "infinite label": (dict(labels=[[1, 1e39], [0, 1]]), "row 0: labels holds 1e"),
+    "position 0": (dict(positions=[[1, 2], [1, 0]]), "row 1: positions holds 0"),
+    "other ranks": (dict(clicks=[[0, 1, 0], [0, 1, 0]]), r"clicks has shape \(2, 3\)"),
+    "other sessions": (dict(query_ids=[1, 2, 3]), r"query_ids has shape \(3,\)"),
+    "one axis": (dict(query_doc_ids=[1, 2]), r"query_doc_ids has shape \(2,\)"),
+}
+
+
+@pytest.mark.parametrize("changes, message", BAD.values(), ids=BAD)
+def test_bad_values_name_place_and_value(changes, message):
+    arrays = dict(query_doc_ids=[[1, 2], [3, 2]], clicks=[[0, 1], [0, 0]]) | changes
+    with pytest.raises(DataError, match=message):
+        Sessions.from_arrays(**arrays, place=Place("log.x"))
+
+
+def test_click_on_padding_alone():
+    with pytest.raises(DataError, match="row 6: clicks holds True. Beyond the length of a list everything is 0"):
+        Sessions.from_arrays(query_doc_ids=[[4, 0]], clicks=[[0, 1]], lengths=[1], place=Place("x", 6))
+
+
+def test_views_compose():
+    arrays = ragged(60, 4)
+    sessions = Sessions.from_arrays(**arrays)
+    numbers = np.arange(60)
+    chosen = np.array([7, 7, 3, 30, 0])
+    part = sessions.slice(10, 50).select(chosen).slice(1, 4).select([2, 0])
+    assert same(part, arrays, numbers[10:50][chosen][1:4][[2, 0]])
+    assert part.count == 2 and part.documents == part.column("lengths").sum()
+    assert np.shares_memory(sessions.slice(10, 50).columns["clicks"], sessions.columns["clicks"])
+    with pytest.raises(IndexError, match="from 0 to 39"):
+        sessions.slice(10, 50).select([40])
+    with pytest.raises(IndexError):
+        sessions.select([-1])
+
+
+@pytest.mark.parametrize("chunk", [7, 1000])
+def test_saved_sessions_open_equal(tmp_path, monkeypatch, chunk):
+    monkeypatch.setattr(sessions_module, "CHUNK", chunk)
+    arrays = ragged(50, 3)
+    view = Sessions.from_arrays(**arrays, query_doc_pairs=99, info={"cut": 4}).select(np.arange(49, 9, -1))
+    saved = view.save(tmp_path / "a" / "pack")
+    assert same(saved, arrays, np.arange(49, 9, -1))
+    assert (saved.query_doc_pairs, saved.positions, saved.info) == (99, view.positions, {"cut": 4})
+    assert (saved.documents, saved.clicks_total) == (view.documents, view.clicks_total)
+    saved.verify()
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["pack"]
+    with pytest.raises(ValueError, match="read-only"):
+        saved.columns["clicks"][0, 0] = True
+    with pytest.raises(DataError, match="exists already"):
+        view.save(tmp_path / "a" / "pack")
+
+
+def test_a_changed_byte_fails_verify(tmp_path):
+    saved = Sessions.from_arrays(**ragged(20, 3)).save(tmp_path / "pack")
+    with open(tmp_path / "pack" / "labels.npy", "r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\x01")
+    with pytest.raises(DataError, match="labels.npy: the checksum differs"):
+        saved.verify()
+
+
+def _cut_file(folder):
+    path = folder / "clicks.npy"
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+def _other_shape(folder):
+    np.save(folder / "clicks.npy", np.zeros((3, 3), bool))
+
+
+def _other_format(folder):
+    meta = json.loads((folder / "meta.json").read_text())
+    (folder / "meta.json").write_text(json.dumps(meta | {"format": 0}))
+
+
+@pytest.mark.parametrize(
+    "damage", [_cut_file, _other_shape, _other_format, lambda folder: (folder / "meta.json").unlink()]
+)
+def test_a_damaged_folder_does_not_open(tmp_path, damage):
+    Sessions.from_arrays(**ragged(20, 3)).save(tmp_path / "pack")
+    damage(tmp_path / "pack")
+    with pytest.raises(DataError, match="pack: not a readable pack .* Delete it"):
+        Sessions.open(tmp_path / "pack")
+
+
+def test_a_pack_is_written_whole_or_not_at_all(tmp_path):
+    good = Sessions.from_arrays(**ragged(5, 3)).columns
+    bad = dict(good, lengths=np.array([1, 1, 9, 1, 1]))
+    with pytest.raises(DataError, match="part.x, line 12: lengths holds 9"):
+        with PackWriter(tmp_path / "pack", 10, 3, good) as pack:
+            pack.append(good, Place("part.x", 5, "line"))
+            pack.append(bad, Place("part.x", 10, "line"))
+    with pytest.raises(DataError, match="5 of 10 sessions came"):
+        with PackWriter(tmp_path / "pack", 10, 3, good) as pack:
+            pack.append(good, Place("part.x"))
+    with pytest.raises(DataError, match="no sessions"):
+        PackWriter(tmp_path / "pack", 0, 3, good)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_first_of_two_writers_wins(tmp_path):
+    one, two = (Sessions.from_arrays(**ragged(5, 3, seed)).columns for seed in (1, 2))
+    with PackWriter(tmp_path / "pack", 5, 3, one) as late:
+        late.append(one, Place("one"))
+        with PackWriter(tmp_path / "pack", 5, 3, two) as early:
+            early.append(two, Place("two"))
+    assert same(Sessions.open(tmp_path / "pack"), two)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_missing_column_is_named():
+    with pytest.raises(DataError, match="there are no query_ids"):
+        Sessions.from_arrays(query_doc_ids=np.array([[1]]), clicks=np.array([[1]])).column("query_ids")
