@@ -12,7 +12,8 @@ Phase = Literal["train", "val", "test"]
 class RunInfo:
     """What is known of a run before it starts.
 
-    `folder` is where the run keeps its files; `config` is the resolved configuration in plain dicts and lists.
+    `folder` is where the run keeps its files; `config` is the resolved configuration as plain dicts and
+    lists.
     """
 
     folder: Path
@@ -37,8 +38,8 @@ class Logger:
         """Where the results go, for a sentence such as "results still go to ..."."""
         return type(self).__name__
 
-    def start(self, info: RunInfo) -> None:
-        """Opens the run."""
+    def start(self, info: RunInfo) -> str | None:
+        """Opens the run; may return a line for the reader, which `FanOut` passes on as a message."""
 
     def progress(self, phase: Phase, epoch: int, done: int, total: int, loss: float | None = None) -> None:
         """Sessions done of total in a phase of an epoch, from 1; called often, so it must be cheap."""

@@ -29,7 +29,9 @@ class FanOut(Logger):
 
     def start(self, info: RunInfo) -> None:
         self.folder = info.folder
-        self._each("start", info)
+        for line in self._each("start", info):
+            if line:
+                self.message(line)
 
     def progress(self, phase: Phase, epoch: int, done: int, total: int, loss: float | None = None) -> None:
         self._each("progress", phase, epoch, done, total, loss)
@@ -50,13 +52,12 @@ class FanOut(Logger):
         for logger in self.loggers:
             self._call(logger, "finish", ok)
 
-    def _each(self, method: str, *args: Any) -> None:
-        for logger in list(self.active):
-            self._call(logger, method, *args)
+    def _each(self, method: str, *args: Any) -> list[Any]:
+        return [self._call(logger, method, *args) for logger in list(self.active)]
 
-    def _call(self, logger: Logger, method: str, *args: Any) -> None:
+    def _call(self, logger: Logger, method: str, *args: Any) -> Any:
         try:
-            getattr(logger, method)(*args)
+            return getattr(logger, method)(*args)
         except Exception as error:
             self._drop(logger, method, error)
 

@@ -1,0 +1,98 @@
+"""A run on the terminal, or as plain lines in a pipe."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, TextIO
+
+from rich import get_console
+from rich.console import Console, RenderableType
+from rich.table import Table
+
+from clickexp.loggers.base import Logger, Phase, RunInfo
+from clickexp.loggers.live import LiveLine
+from clickexp.loggers.tables import EpochTable, count, metric_table, number, rank_table, side_by_side
+
+
+class ConsoleLogger(Logger):
+    """Prints one line an epoch, and the test metrics, overall and per rank, at the end.
+
+    `progress`: `bar` adds a live line below them, `plain` does not, `off` leaves only messages and results,
+    `auto` is `bar` on a terminal and `plain` elsewhere. `metric` is the number whose best value the live line
+    shows. `stream` defaults to rich's own console, which a `rich.logging.RichHandler` shares, so that log
+    lines and the live line do not collide; a handler that writes to a terminal by itself would.
+    """
+
+    def __init__(
+        self,
+        progress: Literal["auto", "bar", "plain", "off"] = "auto",
+        metric: str = "val/ll",
+        stream: TextIO | None = None,
+    ) -> None:
+        if progress not in ("auto", "bar", "plain", "off"):
+            raise ValueError(f"progress={progress!r}: choose auto, bar, plain or off")
+        self.console = Console(file=stream) if stream else get_console()
+        self.mode = progress if progress != "auto" else "bar" if _is_terminal(self.console) else "plain"
+        self.metric = metric
+        self.line = LiveLine(self.console)
+        self.table: EpochTable | None = None
+        self.best = ""
+
+    @property
+    def destination(self) -> str:
+        return "the console"
+
+    def start(self, info: RunInfo) -> None:
+        self.message(f"run {info.name} in {info.folder}")
+
+    def progress(self, phase: Phase, epoch: int, done: int, total: int, loss: float | None = None) -> None:
+        if self.mode == "bar":
+            self.line.update(phase, epoch, done, total, loss, self.best)
+
+    def epoch(self, record: Mapping[str, Any]) -> None:
+        if record.get("improved") and self.metric in record:
+            self.best = f"best {self.metric.removeprefix('val/')} {number(record[self.metric])}"
+        if self.mode == "off":
+            return
+        if self.table is None:
+            self.table = EpochTable(record, self.console.width)
+            self._print(self.table.header(), style="bold")
+        self._print(self.table.row(record))
+
+    def message(self, text: str) -> None:
+        self._print(text)
+
+    def result(self, result: Mapping[str, Any]) -> None:
+        self.line.stop()
+        tables = [metric_table("test", result["test"])]
+        if result.get("per_rank"):
+            tables.append(rank_table(result["per_rank"]))
+        for block in self._fitted(tables):
+            self._print("")
+            self._print(block)
+        self._print("\n" + _training(result["train"]))
+
+    def finish(self, ok: bool) -> None:
+        self.line.stop()
+
+    def _fitted(self, tables: list[Table]) -> list[Table]:
+        """In one row if the width holds it."""
+        row = side_by_side(*tables)
+        wanted = self.console.measure(row, options=self.console.options.update(max_width=1000)).maximum
+        return [row] if wanted <= self.console.width else tables
+
+    def _print(self, what: RenderableType, style: str | None = None) -> None:
+        """Text as it is: no markup, and long paths are not broken into lines."""
+        text = isinstance(what, str)
+        self.console.print(what, style=style, markup=False, highlight=False, soft_wrap=text)
+
+
+def _is_terminal(console: Console) -> bool:
+    """Not rich's answer alone, which FORCE_COLOR turns into yes in a pipe."""
+    return console.is_interactive and console.file.isatty()
+
+
+def _training(train: Mapping[str, Any]) -> str:
+    return (
+        f"epochs {train['epochs']} (best {train['best_epoch']}), {count(train['sessions'])} sessions in "
+        f"{train['seconds']:.1f} s (compiling {train['compile_seconds']:.1f} s), "
+        f"{count(train['sessions_per_second'])}/s"
+    )

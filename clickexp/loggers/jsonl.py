@@ -1,0 +1,51 @@
+"""One JSON line an epoch, in a file beside the run."""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from clickexp.loggers.base import Logger, RunInfo
+
+
+class JsonlLogger(Logger):
+    """Appends each epoch's record to `filename` in the run's folder.
+
+    A line is on its way to disk before the call returns, so a killed run keeps what it had. The lines of an
+    earlier process in the same folder stay; one that it left half-written is closed first.
+    """
+
+    def __init__(self, filename: str = "metrics.jsonl") -> None:
+        self.filename = filename
+        self.path = Path(filename)
+
+    @property
+    def destination(self) -> str:
+        return str(self.path)
+
+    def start(self, info: RunInfo) -> None:
+        self.path = info.folder / self.filename
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self.path.exists() and self.path.read_bytes()[-1:] not in (b"", b"\n"):
+            self._append("\n")
+
+    def epoch(self, record: Mapping[str, Any]) -> None:
+        self._append(json.dumps(plain(record), allow_nan=False) + "\n")
+
+    def _append(self, text: str) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(text)
+
+
+def plain(value: Any) -> Any:
+    """The value in JSON's types: scalars of NumPy or JAX as numbers, arrays as lists, NaN and inf as None."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

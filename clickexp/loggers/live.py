@@ -1,0 +1,61 @@
+"""The one line at the foot of a terminal that says how far a run is."""
+
+import time
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from clickexp.loggers.base import Phase
+from clickexp.loggers.tables import count, number
+
+SECONDS_BETWEEN_FRAMES = 0.1
+USUAL_PARTS = ("epoch 1 train", None, "1.20M/2.00M", "1.23M/s", "loss 0.1234", "best ll -0.1234")
+"""Their widths are kept when a part is empty, so that the line does not jump. None is the bar: what is left."""
+
+
+class LiveLine:
+    """Epoch, phase, sessions done of total, sessions a second, loss, and the best value so far.
+
+    Whatever else goes through the console, or through sys.stdout and sys.stderr, appears above it. Frames are
+    drawn by `update` itself, so no thread competes with training.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.live = Live(console=console, auto_refresh=False, transient=True)
+        self.phase: tuple[Phase, int] | None = None
+        self.first = (0.0, 0)
+        self.shown = 0.0
+
+    def update(self, phase: Phase, epoch: int, done: int, total: int, loss: float | None, best: str) -> None:
+        """Draws a frame, unless the last one is younger than SECONDS_BETWEEN_FRAMES and the phase goes on."""
+        now = time.monotonic()
+        if (phase, epoch) != self.phase:
+            self.phase, self.first = (phase, epoch), (now, done)
+        elif done < total and now - self.shown < SECONDS_BETWEEN_FRAMES:
+            return
+        self.shown = now
+        self.live.start()
+        self.live.update(self._frame(now, done, total, loss, best), refresh=True)
+
+    def stop(self) -> None:
+        """Takes the line off the terminal."""
+        self.live.stop()
+
+    def _frame(self, now: float, done: int, total: int, loss: float | None, best: str) -> Table:
+        phase, epoch = self.phase
+        began, done_before = self.first
+        speed = f"{count((done - done_before) / (now - began))}/s" if now > began else ""
+        line = Table.grid(padding=(0, 2), expand=True)
+        for part in USUAL_PARTS:
+            line.add_column(min_width=part and len(part), ratio=None if part else 1, no_wrap=True)
+        line.add_row(
+            f"epoch {epoch} {phase}",
+            ProgressBar(total=max(total, 1), completed=done),
+            f"{count(done)}/{count(total)}",
+            speed,
+            "" if loss is None else f"loss {number(loss)}",
+            best,
+        )
+        return line

@@ -1,0 +1,86 @@
+"""The tables that the console prints."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+WIDTHS = {"epoch": 5, "best": 4}
+NUMBER_WIDTH = len("-0.1234")
+
+
+def number(value: float | None) -> str:
+    """Four decimals; a dash for None."""
+    return "-" if value is None else f"{value:.4f}"
+
+
+def count(value: float) -> str:
+    """Three figures: 950, 12.3k, 2.00M."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.{max(0, 3 - len(str(int(value / size))))}f}{unit}"
+    return f"{value:.0f}"
+
+
+class EpochTable:
+    """One line an epoch: the first record's metrics, as many as the width holds, and a star if best so far."""
+
+    def __init__(self, record: Mapping[str, Any], width: int) -> None:
+        self.metrics: list[str] = []
+        for name in (name for name in record if "/" in name):
+            self.metrics.append(name)
+            if len(self.header()) > width:
+                self.metrics.pop()
+
+    def header(self) -> str:
+        """The names of the columns."""
+        return self._line({name: name for name in ("epoch", *self.metrics, "seconds", "best")})
+
+    def row(self, record: Mapping[str, Any]) -> str:
+        """The numbers of one epoch."""
+        metrics = {name: number(record.get(name)) for name in self.metrics}
+        seconds = f"{record['seconds']:.1f}" if "seconds" in record else "-"
+        best = "*" if record.get("improved") else ""
+        return self._line({"epoch": str(record["epoch"]), **metrics, "seconds": seconds, "best": best})
+
+    @staticmethod
+    def _line(cells: Mapping[str, str]) -> str:
+        widths = {name: WIDTHS.get(name, max(len(name), NUMBER_WIDTH)) for name in cells}
+        return "  ".join(f"{text:>{widths[name]}}" for name, text in cells.items()).rstrip()
+
+
+def metric_table(title: str, metrics: Mapping[str, float | None]) -> Table:
+    """A line a metric."""
+    table = _table([title, ""])
+    table.columns[0].justify = "left"
+    for name, value in metrics.items():
+        table.add_row(name, number(value))
+    return table
+
+
+def rank_table(per_rank: Mapping[str, Iterable[float | None]]) -> Table:
+    """A line a rank, from 1; `sessions` are whole numbers."""
+    table = _table(["rank", *per_rank])
+    formats = [_sessions if name == "sessions" else number for name in per_rank]
+    for rank, values in enumerate(zip(*per_rank.values(), strict=True), start=1):
+        table.add_row(str(rank), *(text(value) for text, value in zip(formats, values, strict=True)))
+    return table
+
+
+def side_by_side(*tables: Table) -> Table:
+    """Tables in one row."""
+    row = Table.grid(padding=(0, 4))
+    row.add_row(*tables)
+    return row
+
+
+def _sessions(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def _table(names: Iterable[str]) -> Table:
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
