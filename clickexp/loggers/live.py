@@ -12,7 +12,7 @@ from clickexp.loggers.tables import count, number
 
 SECONDS_BETWEEN_FRAMES = 0.1
 USUAL_PARTS = ("epoch 1 train", None, "1.20M/2.00M", "1.23M/s", "loss 0.1234", "best ll -0.1234")
-"""Their widths are kept when a part is empty, so that the line does not jump. None is the bar: what is left."""
+"""Their widths are kept when a part is empty, so that the line does not jump. None is the bar."""
 
 
 class LiveLine:

@@ -1,5 +1,6 @@
 """The tables that the console prints."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,15 +17,18 @@ def number(value: float | None) -> str:
 
 
 def count(value: float) -> str:
-    """Three figures: 950, 12.3k, 2.00M."""
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:.{max(0, 3 - len(str(int(value / size))))}f}{unit}"
-    return f"{value:.0f}"
+    """Three figures: 950, 12.3k, 2.00M; a dash for NaN and inf."""
+    if not math.isfinite(value):
+        return "-"
+    mantissa, exponent = f"{value:.2e}".split("e")
+    thousands, shift = divmod(max(int(exponent), 0), 3)
+    if not thousands:
+        return f"{value:.0f}"
+    return f"{float(mantissa) * 10**shift:.{2 - shift}f}{'kMGT'[thousands - 1]}"
 
 
 class EpochTable:
-    """One line an epoch: the first record's metrics, as many as the width holds, and a star if best so far."""
+    """One line an epoch: the first record's metrics that the width holds, and a star if best so far."""
 
     def __init__(self, record: Mapping[str, Any], width: int) -> None:
         self.metrics: list[str] = []

@@ -1,6 +1,7 @@
 """A run on Weights & Biases, online or offline."""
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -52,8 +53,8 @@ class WandbLogger(Logger):
             self.run.define_metric(name, step_metric="epoch")
         self.run.define_metric("rank/*", step_metric="rank", summary="none")
         if self.run.offline:
-            path = Path(self.run.dir).parent
-            return f"Weights & Biases is offline{reason}; to sync later: wandb sync {path}"
+            path = Path(self.run.dir).parent.resolve()
+            return f"Weights & Biases is offline{reason}; to sync later: wandb sync {shlex.quote(str(path))}"
         return f"Weights & Biases: {self.run.url}" if self.run.url else None
 
     def epoch(self, record: Mapping[str, Any]) -> None:

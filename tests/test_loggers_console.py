@@ -1,0 +1,201 @@
+"""What a reader sees, in a pipe and on a terminal."""
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from rich import get_console
+
+from clickexp.loggers import ConsoleLogger, RunInfo
+from clickexp.loggers import live as live_module
+from clickexp.loggers.tables import EpochTable, count, number, rank_table
+
+RECORD = {
+    "epoch": 1, "train/loss": 0.51234, "val/ll": -0.4, "val/ppl": 1.3, "val/cond_ppl": 1.25, "val/loss": 0.41,
+    "val/ndcg@10": 0.5, "seconds": 2.34, "sessions": 1000, "improved": True,
+}
+RESULT = {
+    "test": {"ll": -0.1234567, "ppl": 1.2345, "ndcg@10": None},
+    "per_rank": {"ll": [-0.3, -0.2], "ppl": [1.5, 1.25], "sessions": [1_200_000, 3]},
+    "train": {
+        "epochs": 4, "best_epoch": 3, "sessions": 8_000_000, "seconds": 12.34, "compile_seconds": 2.1,
+        "sessions_per_second": 781_250.0,
+    },
+}
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture(autouse=True)
+def eighty_columns(monkeypatch):
+    for name in ("FORCE_COLOR", "NO_COLOR", "TTY_INTERACTIVE", "TTY_COMPATIBLE", "JUPYTER_COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def text_of(stream):
+    """The stream without its escape sequences, one line a frame."""
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", stream.getvalue()).replace("\r", "\n")
+
+
+def run_all(logger, epochs=2):
+    logger.start(RunInfo(folder=Path("outputs/x"), config={}, name="ubm [bold] 1", project="tests"))
+    for epoch in range(1, epochs + 1):
+        logger.progress("train", epoch, 500, 1000, 0.5)
+        logger.progress("val", epoch, 100, 100)
+        logger.epoch(RECORD | {"epoch": epoch, "improved": epoch == 1})
+    logger.result(RESULT)
+    logger.finish(True)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0, "0"), (999, "999"), (1000, "1.00k"), (12_345, "12.3k"), (123_456, "123k"), (999_999, "1.00M"),
+        (2e6, "2.00M"), (1.5e9, "1.50G"), (float("inf"), "-"),
+    ],
+)
+def test_counts_have_three_figures(value, expected):
+    assert count(value) == expected
+
+
+def test_numbers_have_four_decimals():
+    shown = [number(value) for value in (-0.12345, 12.3, None, float("nan"))]
+    assert shown == ["-0.1235", "12.3000", "-", "nan"]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_epoch_table_is_aligned_and_fits(width):
+    table = EpochTable(RECORD, width)
+    header, row = table.header(), table.row(RECORD)
+    assert max(len(header), len(row)) <= width
+    ends = [match.end() for match in re.finditer(r"\S+", header)]
+    assert [match.end() for match in re.finditer(r"\S+", row)] == ends
+
+
+def test_epoch_table_keeps_its_columns_when_a_later_record_lacks_some():
+    table = EpochTable(RECORD, 80)
+    assert table.row({"epoch": 2, "train/loss": 0.25}).split() == ["2", "0.2500", "-", "-", "-", "-", "-"]
+
+
+def test_rank_table_refuses_columns_of_different_length():
+    with pytest.raises(ValueError, match="shorter"):
+        rank_table({"ll": [0.1, 0.2], "ppl": [1.0]})
+
+
+def test_pipe_gets_plain_lines():
+    stream = io.StringIO()
+    run_all(ConsoleLogger(stream=stream))
+    shown = stream.getvalue()
+    assert "\x1b" not in shown and "\r" not in shown
+    lines = [line.rstrip() for line in shown.splitlines()]
+    assert lines == [
+        "run ubm [bold] 1 in outputs/x",
+        "epoch  train/loss   val/ll  val/ppl  val/cond_ppl  val/loss  seconds  best",
+        "    1      0.5123  -0.4000   1.3000        1.2500    0.4100      2.3     *",
+        "    2      0.5123  -0.4000   1.3000        1.2500    0.4100      2.3",
+        "",
+        "test                 rank        ll      ppl    sessions",
+        "─────────────────    ───────────────────────────────────",
+        "ll        -0.1235       1   -0.3000   1.5000   1,200,000",
+        "ppl        1.2345       2   -0.2000   1.2500           3",
+        "ndcg@10         -",
+        "",
+        "epochs 4 (best 3), 8.00M sessions in 12.3 s (compiling 2.1 s), 781k/s",
+    ]
+
+
+def test_narrow_console_stacks_the_result_tables(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "45")
+    stream = io.StringIO()
+    ConsoleLogger(stream=stream).result(RESULT)
+    assert "…" not in stream.getvalue()
+    assert max(len(line) for line in stream.getvalue().splitlines()[:-1]) <= 45
+
+
+def test_result_without_observed_ranks_prints_the_test_metrics():
+    stream = io.StringIO()
+    ConsoleLogger(stream=stream).result(RESULT | {"per_rank": {}})
+    assert "-0.1235" in stream.getvalue() and "rank" not in stream.getvalue()
+
+
+def test_off_prints_no_epochs_but_the_result():
+    stream = io.StringIO()
+    run_all(ConsoleLogger(progress="off", stream=stream))
+    assert "epoch  " not in stream.getvalue()
+    assert "781k/s" in stream.getvalue()
+
+
+def test_long_message_stays_one_line():
+    stream = io.StringIO()
+    ConsoleLogger(stream=stream).message("wandb sync " + "x" * 200)
+    assert stream.getvalue().splitlines() == ["wandb sync " + "x" * 200]
+
+
+def test_terminal_gets_a_live_line_that_is_gone_at_the_end(monkeypatch):
+    monkeypatch.setattr(live_module, "SECONDS_BETWEEN_FRAMES", 0.0)
+    terminal = Terminal()
+    logger = ConsoleLogger(stream=terminal)
+    run_all(logger)
+    frames = [line.split() for line in text_of(terminal).splitlines() if "/1.00k" in line]
+    assert [frame[:3] for frame in frames] == [["epoch", "1", "train"], ["epoch", "2", "train"]]
+    assert "500/1.00k" in frames[0] and frames[0][-2:] == ["loss", "0.5000"]
+    assert frames[1][-3:] == ["best", "ll", "-0.4000"]
+    assert max(len(line) for line in text_of(terminal).splitlines()) <= 80
+    assert terminal.getvalue().count("\x1b[?25l") == terminal.getvalue().count("\x1b[?25h") == 1
+    after = terminal.getvalue().rpartition("\x1b[?25h")[2]
+    assert "test" in after and "epoch 2" not in after
+
+
+def test_epoch_lines_replace_the_live_line_and_do_not_run_into_it():
+    terminal = Terminal()
+    logger = ConsoleLogger(stream=terminal)
+    logger.progress("train", 1, 500, 1000, 0.5)
+    before = len(terminal.getvalue())
+    logger.epoch(RECORD)
+    logger.finish(True)
+    added = terminal.getvalue()[before:]
+    assert added.startswith("\r\x1b[2K")
+    assert "\n    1      0.5123  -0.4000" in text_of(terminal)
+
+
+def test_frames_are_rare_within_a_phase(monkeypatch):
+    monkeypatch.setattr(live_module, "SECONDS_BETWEEN_FRAMES", 1e9)
+    terminal = Terminal()
+    logger = ConsoleLogger(stream=terminal)
+    for done in range(1001):
+        logger.progress("train", 1, done, 1000, 0.5)
+    logger.progress("val", 1, 0, 100)
+    logger.finish(True)
+    frames = [line for line in text_of(terminal).splitlines() if line.startswith("epoch")]
+    assert [" 0/1.00k" in frames[0], "1.00k/1.00k" in frames[-3], "0/100" in frames[-1]] == [True] * 3
+    assert len(frames) <= 5
+
+
+def test_bar_is_not_the_choice_in_a_pipe_with_forced_colours_or_a_dumb_terminal(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert ConsoleLogger(stream=io.StringIO()).mode == "plain"
+    monkeypatch.delenv("FORCE_COLOR")
+    assert ConsoleLogger(stream=Terminal()).mode == "bar"
+    monkeypatch.setenv("TERM", "dumb")
+    assert ConsoleLogger(stream=Terminal()).mode == "plain"
+
+
+def test_console_is_the_one_that_log_handlers_share():
+    assert ConsoleLogger().console is get_console()
+
+
+def test_finish_may_come_without_a_start():
+    stream = io.StringIO()
+    ConsoleLogger(progress="bar", stream=stream).finish(False)
+    assert stream.getvalue() == ""
+
+
+def test_unknown_progress_is_an_error_that_lists_the_choices():
+    with pytest.raises(ValueError, match="progress='fancy': choose auto, bar, plain or off"):
+        ConsoleLogger(progress="fancy")
