@@ -18,6 +18,9 @@ class LogPair(NamedTuple):
     complement: Array
 
 
+ALWAYS = LogPair(0.0, LOG_ZERO)
+NEVER = LogPair(LOG_ZERO, 0.0)
+
 def log_sigmoid_pair(logit: Array) -> LogPair:
     """(log s(z), log s(-z)) from one exponential and one logarithm, for |z| up to 1e30."""
     tail = jnp.log1p(jnp.exp(-jnp.abs(logit)))
@@ -32,6 +35,18 @@ def log_add(a: Array, b: Array) -> Array:
 def log_and(a: LogPair, b: LogPair) -> LogPair:
     """Both of two independent events: p = p_a p_b, 1 - p = (1 - p_a) + p_a (1 - p_b)."""
     return LogPair(a.log + b.log, log_add(a.complement, a.log + b.complement))
+
+
+def log_mix(weight: LogPair, a: LogPair, b: LogPair) -> LogPair:
+    """The mixture w p_a + (1 - w) p_b and its complement."""
+    if weight is NEVER:
+        return b
+    if weight is ALWAYS:
+        return a
+    complement = log_add(weight.log + a.complement, weight.complement + b.complement)
+    if a is NEVER:
+        return LogPair(weight.complement + b.log, complement)
+    return LogPair(log_add(weight.log + a.log, weight.complement + b.log), complement)
 
 
 def log_complement(log_prob: Array) -> Array:

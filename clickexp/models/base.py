@@ -1,0 +1,88 @@
+"""What every click model shares: loss, predictions and sampling, written once."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from clickexp.numerics import LogPair
+from clickexp.types import Array, Batch
+
+
+class Sample(NamedTuple):
+    """Sampled clicks [batch, rank] and the hidden events behind them; None for events a model does not have."""
+
+    clicks: Array
+    examination: Array | None = None
+    attraction: Array | None = None
+    satisfaction: Array | None = None
+
+
+class ClickModel(nnx.Module):
+    """A distribution over the clicks on a list of documents.
+
+    A model defines `conditional`, `marginal`, `relevance` and `draw`; the rest follows.
+    Predictions are natural logarithms of shape [batch, rank], -inf where the batch's mask is False.
+    """
+
+    name: str
+
+    def conditional(self, batch: Batch) -> LogPair:
+        """log P(c_r = 1 | c_1 .. c_{r-1}) and log P(c_r = 0 | c_1 .. c_{r-1}), of the batch's own clicks."""
+        raise NotImplementedError
+
+    def marginal(self, batch: Batch) -> LogPair:
+        """log P(c_r = 1) and log P(c_r = 0), whatever the clicks above."""
+        raise NotImplementedError
+
+    def relevance(self, batch: Batch) -> Array:
+        """Log of the score that documents are ranked by."""
+        raise NotImplementedError
+
+    def draw(self, batch: Batch, key: Array) -> Sample:
+        """Events of sessions drawn from the model, the mask not yet applied."""
+        raise NotImplementedError
+
+    def compute_loss(self, batch: Batch, aggregate: bool = True) -> Array:
+        """-log P(observed click or skip | clicks above): the mean over documents, or [batch, rank], 0 where masked."""
+        pair = self.conditional(batch)
+        loss = -jnp.where(batch["clicks"], pair.log, pair.complement)
+        mask = batch["mask"]
+        if aggregate:
+            return jnp.sum(loss, where=mask) / jnp.maximum(jnp.sum(mask, dtype=jnp.float32), 1.0)
+        return jnp.where(mask, loss, 0.0)
+
+    def predict_conditional_clicks(self, batch: Batch) -> Array:
+        """log P(c_r = 1 | c_1 .. c_{r-1})."""
+        return _masked(self.conditional(batch).log, batch)
+
+    def predict_clicks(self, batch: Batch) -> Array:
+        """log P(c_r = 1)."""
+        return _masked(self.marginal(batch).log, batch)
+
+    def predict_relevance(self, batch: Batch) -> Array:
+        """Ranking score of each document, as a logarithm."""
+        return _masked(self.relevance(batch), batch)
+
+    def sample(self, batch: Batch, rngs: nnx.Rngs | Array) -> Sample:
+        """Clicks and hidden events of one session a list; `rngs` is an nnx.Rngs or a JAX key."""
+        key = rngs() if isinstance(rngs, nnx.Rngs) else rngs
+        return jax.tree.map(lambda event: event & batch["mask"], self.draw(batch, key))
+
+
+class IndependentModel(ClickModel):
+    """A model in which clicks do not depend on each other, so that conditional and marginal agree."""
+
+    def conditional(self, batch: Batch) -> LogPair:
+        return self.marginal(batch)
+
+
+def bernoulli(key: Array, log_prob: Array, batch: Batch) -> Array:
+    """One event a document, of probability exp(log_prob)."""
+    shape = batch["mask"].shape
+    return jax.random.uniform(key, shape) < jnp.broadcast_to(jnp.exp(log_prob), shape)
+
+
+def _masked(values: Array, batch: Batch) -> Array:
+    return jnp.where(batch["mask"], values, -jnp.inf)

@@ -1,0 +1,118 @@
+"""The cascade family: users who scan from the top and, after each document, go on or leave.
+
+One hidden state a rank, examining or gone, and two numbers that move it: P(continue | click) and
+P(continue | examined, no click). CM, DCM, CCM, DBN and SDBN are choices of these numbers
+(Chuklin, Markov and de Rijke 2015, "Click models for web search", chapter 3).
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from clickexp.models.base import ClickModel, Sample
+from clickexp.numerics import ALWAYS, NEVER, LogPair, log_add, log_mix, log_sigmoid_pair
+from clickexp.types import Array, Batch
+
+
+class Browsing(NamedTuple):
+    """The log-probabilities behind one scan, each broadcastable to [batch, rank].
+
+    attraction: P(click | examined)
+    satisfaction: P(satisfied | click)
+    satisfied, unsatisfied, skipped: P(continue | click, satisfied), P(continue | click, not satisfied),
+        P(continue | examined, no click)
+    """
+
+    attraction: LogPair
+    satisfaction: LogPair = NEVER
+    satisfied: LogPair = NEVER
+    unsatisfied: LogPair = ALWAYS
+    skipped: LogPair = ALWAYS
+
+    @property
+    def clicked(self) -> LogPair:
+        """P(continue | click)."""
+        return log_mix(self.satisfaction, self.satisfied, self.unsatisfied)
+
+
+def conditional(browsing: Browsing, clicks: Array) -> LogPair:
+    """P(click at r | clicks above r).
+
+    With e = P(examining | clicks above), one number carries the state: g = log((1 - e) / e).
+    A click proves examination, so g' = log((1 - c1) / c1); a skip gives
+    g' = log((exp(g) + (1 - a)(1 - c0)) / ((1 - a) c0)).
+    """
+
+    def step(gone: Array, rank: tuple[LogPair, LogPair, LogPair, Array]) -> tuple[Array, LogPair]:
+        attraction, after_click, after_skip, click = rank
+        left, examining = log_sigmoid_pair(gone)
+        skip = attraction.complement
+        pair = LogPair(examining + attraction.log, log_add(left, examining + skip))
+        gone_after_skip = log_add(gone, skip + after_skip.complement) - skip - after_skip.log
+        return jnp.where(click, after_click.complement - after_click.log, gone_after_skip), pair
+
+    start = jnp.full(clicks.shape[0], NEVER.log, jnp.float32)
+    ranks = _by_rank((browsing.attraction, browsing.clicked, browsing.skipped, clicks), clicks.shape)
+    return _by_session(jax.lax.scan(step, start, ranks)[1])
+
+
+def marginal(browsing: Browsing, shape: tuple[int, int]) -> LogPair:
+    """P(click at r): e' = e (a c1 + (1 - a) c0), carried together with 1 - e."""
+
+    def step(state: LogPair, rank: tuple[LogPair, LogPair]) -> tuple[LogPair, LogPair]:
+        attraction, stay = rank
+        skip = attraction.complement
+        pair = LogPair(state.log + attraction.log, log_add(state.complement, state.log + skip))
+        return LogPair(state.log + stay.log, log_add(state.complement, state.log + stay.complement)), pair
+
+    start = LogPair(jnp.zeros(shape[0]), jnp.full(shape[0], NEVER.log, jnp.float32))
+    stay = log_mix(browsing.attraction, browsing.clicked, browsing.skipped)
+    return _by_session(jax.lax.scan(step, start, _by_rank((browsing.attraction, stay), shape))[1])
+
+
+def draw(browsing: Browsing, shape: tuple[int, int], key: Array) -> Sample:
+    """Walk down the list: attracted? satisfied? go on?"""
+    attracted, satisfied, *goes_on = (
+        jax.random.uniform(k, shape) < jnp.exp(jnp.broadcast_to(pair.log, shape))
+        for k, pair in zip(jax.random.split(key, 5), browsing, strict=True)
+    )
+
+    def step(examined: Array, rank: tuple[Array, ...]) -> tuple[Array, tuple[Array, Array, Array]]:
+        attracted, satisfied, if_satisfied, if_unsatisfied, if_skipped = rank
+        click = examined & attracted
+        satisfied = click & satisfied
+        onward = jnp.where(click, jnp.where(satisfied, if_satisfied, if_unsatisfied), if_skipped)
+        return examined & onward, (click, examined, satisfied)
+
+    ranks = _by_rank((attracted, satisfied, *goes_on), shape)
+    clicks, examined, satisfied = _by_session(jax.lax.scan(step, jnp.ones(shape[0], bool), ranks)[1])
+    has_satisfaction = browsing.satisfaction is not NEVER
+    return Sample(clicks, examined, attracted, satisfied if has_satisfaction else None)
+
+
+class CascadeFamily(ClickModel):
+    """A click model that is fully told by its `browsing`."""
+
+    def browsing(self, batch: Batch) -> Browsing:
+        raise NotImplementedError
+
+    def conditional(self, batch: Batch) -> LogPair:
+        return conditional(self.browsing(batch), batch["clicks"])
+
+    def marginal(self, batch: Batch) -> LogPair:
+        return marginal(self.browsing(batch), batch["mask"].shape)
+
+    def relevance(self, batch: Batch) -> Array:
+        return self.attraction.log_prob(batch)
+
+    def draw(self, batch: Batch, key: Array) -> Sample:
+        return draw(self.browsing(batch), batch["mask"].shape, key)
+
+
+def _by_rank(tree: tuple, shape: tuple[int, int]) -> tuple:
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, shape).T, tree)
+
+
+def _by_session(tree: tuple) -> tuple:
+    return jax.tree.map(jnp.transpose, tree)

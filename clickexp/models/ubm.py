@@ -1,0 +1,92 @@
+"""User browsing model."""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from clickexp.models.base import ClickModel, Sample
+from clickexp.numerics import NEVER, LogPair, log_and
+from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig, Sizes, build_parameter
+from clickexp.parameters.base import Source
+from clickexp.types import Array, Batch
+
+
+class UserBrowsingModel(ClickModel):
+    """UBM: examination depends on the position r and on the position r' of the last click above (0 for none).
+
+    P(c_r = 1 | clicks above) = e_{r r'} a_r; the marginal sums over where the last click may have been.
+    An examination tower finds in the batch `positions`, `last_click_positions` and, for a table,
+    `examination_idx` = r (positions + 1) + r'.
+
+    Dupret and Piwowarski 2008, "A user browsing model to predict search engine click data from past observations".
+    """
+
+    name = "UBM"
+
+    def __init__(
+        self,
+        positions: int,
+        query_doc_pairs: int | None = None,
+        examination: Source = None,
+        attraction: Source = None,
+        *,
+        click_rate: float | None = None,
+        rngs: nnx.Rngs,
+    ):
+        self.positions = positions
+        sizes = Sizes(query_doc_pairs, positions, click_rate)
+        default = PositionParameterConfig(use_feature="examination_idx")
+        self.examination = build_parameter("examination", examination, default, sizes, rngs=rngs)
+        self.attraction = build_parameter("attraction", attraction, EmbeddingParameterConfig(), sizes, rngs=rngs)
+
+    def conditional(self, batch: Batch) -> LogPair:
+        clicked = jnp.where(batch["clicks"], batch["positions"], 0)
+        last = jnp.pad(jax.lax.cummax(clicked, axis=1)[:, :-1], ((0, 0), (1, 0)))
+        return log_and(self._examination(batch, last), self.attraction.log_pair(batch))
+
+    def marginal(self, batch: Batch) -> LogPair:
+        def step(last: Array, rank: tuple[LogPair, LogPair, Array]) -> tuple[Array, LogPair]:
+            examination, attraction, index = rank
+            click = log_and(examination, attraction)
+            pair = LogPair(
+                jax.nn.logsumexp(last + click.log, axis=0), jax.nn.logsumexp(last + click.complement, axis=0)
+            )
+            return (last + click.complement).at[index + 1].set(pair.log), pair
+
+        sessions, ranks = batch["mask"].shape
+        attraction = jax.tree.map(lambda x: jnp.broadcast_to(x, (sessions, ranks)).T, self.attraction.log_pair(batch))
+        examination = jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), self._examination_by_last_click(batch))
+        start = jnp.full((ranks + 1, sessions), NEVER.log, jnp.float32).at[0].set(0.0)
+        pairs = jax.lax.scan(step, start, (examination, attraction, jnp.arange(ranks)))[1]
+        return jax.tree.map(jnp.transpose, pairs)
+
+    def relevance(self, batch: Batch) -> Array:
+        return self.attraction.log_prob(batch)
+
+    def draw(self, batch: Batch, key: Array) -> Sample:
+        shape = batch["mask"].shape
+        examination_key, attraction_key = jax.random.split(key)
+        attracted = jax.random.uniform(attraction_key, shape) < jnp.exp(self.attraction.log_prob(batch))
+        would_examine = jnp.exp(jnp.moveaxis(self._examination_by_last_click(batch).log, -1, 0))
+        draws = jax.random.uniform(examination_key, shape)
+
+        def step(last: Array, rank: tuple[Array, Array, Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+            would_examine, draw, attracted, index = rank
+            probability = jnp.broadcast_to(would_examine, (would_examine.shape[0], shape[0]))
+            examined = draw < jnp.take_along_axis(probability, last[None], axis=0)[0]
+            click = examined & attracted
+            return jnp.where(click, index + 1, last), (click, examined)
+
+        ranks = (would_examine, draws.T, attracted.T, jnp.arange(shape[1]))
+        clicks, examined = jax.lax.scan(step, jnp.zeros(shape[0], jnp.int32), ranks)[1]
+        return Sample(clicks.T, examined.T, attracted)
+
+    def _examination(self, batch: Batch, last: Array) -> LogPair:
+        index = batch["positions"] * (self.positions + 1) + last
+        return self.examination.log_pair({**batch, "last_click_positions": last, "examination_idx": index})
+
+    def _examination_by_last_click(self, batch: Batch) -> LogPair:
+        """Examination for each rank that the last click may have had, none first: [1 + rank, batch or 1, rank]."""
+        positions = batch["positions"]
+        last = jnp.concatenate([jnp.zeros((1, positions.shape[0]), positions.dtype), positions.T])
+        return jax.vmap(lambda column: self._examination(batch, column[:, None]))(last)

@@ -1,0 +1,103 @@
+"""What a tower is: anything that turns a batch into one logit a document."""
+
+import abc
+import dataclasses
+from collections.abc import Callable
+
+import jax
+from flax import nnx
+
+from clickexp.numerics import LogPair, log_odds, log_sigmoid_pair
+from clickexp.types import Array, Batch
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """What a tower may need to know of the data before it can be built.
+
+    query_doc_pairs: largest query-document id; positions: ranks shown; click_rate: clicks a document.
+    """
+
+    query_doc_pairs: int | None = None
+    positions: int | None = None
+    click_rate: float | None = None
+
+    def require(self, name: str, role: str) -> int:
+        """The size called `name`; ValueError if it was not given."""
+        value = getattr(self, name)
+        if value is None:
+            raise ValueError(f"the default {role} needs {name}=...; give it, or give {role}=... itself")
+        return value
+
+    def starting_logit(self, logit: float | None) -> float:
+        """The logit itself; for None the log-odds of the click rate, or 0 where that is unknown."""
+        if logit is not None:
+            return logit
+        return 0.0 if self.click_rate is None else log_odds(self.click_rate)
+
+
+class Parameter(nnx.Module):
+    """The probability s(z) of one hidden event, for logits z of shape [batch, rank] or broadcastable."""
+
+    def logit(self, batch: Batch) -> Array:
+        raise NotImplementedError
+
+    def log_pair(self, batch: Batch) -> LogPair:
+        """(log s(z), log s(-z))."""
+        return log_sigmoid_pair(self.logit(batch))
+
+    def log_prob(self, batch: Batch) -> Array:
+        return self.log_pair(batch).log
+
+    def prob(self, batch: Batch) -> Array:
+        return jax.nn.sigmoid(self.logit(batch))
+
+
+class ParameterConfig(abc.ABC):
+    """Builds a Parameter once the sizes of the data are known."""
+
+    @abc.abstractmethod
+    def build(self, sizes: Sizes, *, rngs: nnx.Rngs) -> Parameter: ...
+
+
+class ModuleParameter(Parameter):
+    """Any Flax NNX module that maps a batch to logits [batch, rank]."""
+
+    def __init__(self, module: nnx.Module):
+        self.module = module
+
+    def logit(self, batch: Batch) -> Array:
+        logit = self.module(batch)
+        if logit.ndim != 2:
+            raise ValueError(
+                f"{type(self.module).__name__} returned logits of shape {logit.shape}; "
+                "a tower returns one logit a document, [batch, rank] (drop the last axis with x[..., 0])"
+            )
+        return logit
+
+
+Source = Parameter | ParameterConfig | nnx.Module | Callable[..., nnx.Module] | None
+
+
+def build_parameter(
+    role: str, source: Source, default: ParameterConfig | None, sizes: Sizes, *, rngs: nnx.Rngs
+) -> Parameter:
+    """The parameter of a role, from a config, a built parameter, a module, a constructor or None.
+
+    A constructor is called with `rngs=rngs`. TypeError for anything else.
+    """
+    match source:
+        case None if default is not None:
+            return default.build(sizes, rngs=rngs)
+        case ParameterConfig():
+            return source.build(sizes, rngs=rngs)
+        case Parameter():
+            return source
+        case nnx.Module():
+            return ModuleParameter(source)
+        case _ if callable(source):
+            return build_parameter(role, source(rngs=rngs), default, sizes, rngs=rngs)
+    raise TypeError(
+        f"{role} must be a Parameter, a ParameterConfig, a Flax NNX module or its constructor, "
+        f"got {type(source).__name__}"
+    )

@@ -1,0 +1,40 @@
+"""Embedding tables: a variable whose rows can be looked up, counted and updated one batch at a time."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from clickexp.types import Array
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["values"], meta_fields=["dim"])
+@dataclasses.dataclass
+class Rows:
+    """A whole table [rows, width]; the first `dim` columns are parameters, the rest belongs to the optimizer."""
+
+    values: Array
+    dim: int
+
+    def take(self, ids: Array) -> Array:
+        """Parameters of the rows `ids` [...], as [..., dim]."""
+        return self.values[ids][..., : self.dim]
+
+
+class Table(nnx.Variable):
+    """Variable that holds `Rows`. A tower reads it by `table.take(ids)` and by nothing else.
+
+    While a model trains, the whole table is out of its sight: the training step first runs the model
+    to learn which ids it takes, then hands it those rows only (see clickexp.training.tables).
+    `prior_precision` is the precision of the Gaussian prior on every parameter of a row.
+    """
+
+    def take(self, ids: Array) -> Array:
+        return self.get_value().take(ids)
+
+
+def new_table(rows: int, dim: int, prior_precision: float = 0.0) -> Table:
+    """A table of zeros: every row starts at the mean of its prior."""
+    return Table(Rows(jnp.zeros((rows, dim), jnp.float32), dim), prior_precision=prior_precision)

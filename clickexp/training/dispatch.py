@@ -1,0 +1,48 @@
+"""Feeds compiled steps: superbatches from any source of batches, and functions compiled ahead of time."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import jax
+import numpy as np
+
+from clickexp.data import Sessions, Superbatch, superbatches
+from clickexp.types import Array
+
+Data = Sessions | Iterable[Mapping[str, Array]]
+"""Packed sessions, or batches: anything that yields them anew each time it is iterated, such as a list."""
+
+
+def feed(data: Data, batch_size: int, steps: int, seed: int | None = None, epoch: int = 0) -> Iterator[Superbatch]:
+    """Superbatches of the data; batches that come ready-made are dispatched one by one, in their own order."""
+    if isinstance(data, Sessions):
+        steps = min(steps, -(-data.count // batch_size))
+        return superbatches(data, batch_size, steps, seed=seed, epoch=epoch)
+    return (Superbatch(_single(batch), 1, len(batch["clicks"])) for batch in data)
+
+
+def session_count(data: Data) -> int:
+    """Sessions in the data, 0 where only iterating would tell."""
+    return data.count if isinstance(data, Sessions) else 0
+
+
+def _single(batch: Mapping[str, Array]) -> dict[str, np.ndarray]:
+    return {name: np.asarray(values)[None] for name, values in batch.items()}
+
+
+class Compiled:
+    """A function compiled once a shape, before its first call. `seconds` is the time that took."""
+
+    def __init__(self, function: Callable, donate: tuple[int, ...] = ()):
+        self.jitted = jax.jit(function, donate_argnums=donate)
+        self.programs: dict[object, Callable] = {}
+        self.seconds = 0.0
+
+    def __call__(self, *args: object) -> object:
+        leaves, structure = jax.tree.flatten(args)
+        shapes = (structure, *((leaf.shape, leaf.dtype) for leaf in leaves))
+        if shapes not in self.programs:
+            start = time.perf_counter()
+            self.programs[shapes] = self.jitted.lower(*args).compile()
+            self.seconds += time.perf_counter() - start
+        return self.programs[shapes](*args)

@@ -1,0 +1,85 @@
+"""Evaluates a model on sessions: metrics of click prediction and of ranking."""
+
+from collections.abc import Callable, Mapping
+
+import jax
+import jax.numpy as jnp
+import rax
+from flax import nnx
+
+from clickexp.loggers.base import Logger, Phase
+from clickexp.metrics import ConditionalPerplexity, LogLikelihood, Metric, MultiMetric, Perplexity, RaxMetric
+from clickexp.models.base import ClickModel
+from clickexp.numerics import LogPair
+from clickexp.training.dispatch import Compiled, Data, feed, session_count
+from clickexp.training.step import at_step
+from clickexp.types import Array, Batch
+
+ModelState = tuple[nnx.State, ...]
+Outputs = Callable[[ClickModel, Batch], dict[str, Array | LogPair]]
+
+
+def click_metrics() -> dict[str, Metric]:
+    """Log-likelihood, perplexity and conditional perplexity under their usual names."""
+    return {"ll": LogLikelihood(), "ppl": Perplexity(), "cond_ppl": ConditionalPerplexity()}
+
+
+def ranking_metrics(cutoffs: tuple[int, ...] = (1, 3, 5, 10)) -> dict[str, Metric]:
+    """DCG, nDCG and MRR at each cutoff."""
+    functions = {"dcg": rax.dcg_metric, "ndcg": rax.ndcg_metric, "mrr": rax.mrr_metric}
+    return {f"{name}@{n}": RaxMetric(function, top_n=n) for name, function in functions.items() for n in cutoffs}
+
+
+def click_outputs(model: ClickModel, batch: Batch) -> dict[str, Array | LogPair]:
+    """What click metrics read, as pairs of complements."""
+    pairs = model.conditional(batch), model.marginal(batch)
+    conditional, marginal = jax.tree.map(lambda x: jnp.broadcast_to(x, batch["mask"].shape), pairs)
+    return dict(
+        conditional_log_probs=conditional, log_probs=marginal, clicks=batch["clicks"], where=batch["mask"]
+    )
+
+
+def ranking_outputs(model: ClickModel, batch: Batch) -> dict[str, Array]:
+    """What ranking metrics read."""
+    return dict(scores=model.predict_relevance(batch), labels=batch["labels"], where=batch["mask"])
+
+
+class Evaluator:
+    """Adds up the metrics of a model over data; several batches a dispatch, sums in float64 on the host."""
+
+    def __init__(
+        self,
+        graphdef: nnx.GraphDef,
+        metrics: Mapping[str, Metric],
+        outputs: Outputs = click_outputs,
+        *,
+        batch_size: int = 8192,
+        steps: int = 16,
+        logger: Logger | None = None,
+    ):
+        self.graphdef = graphdef
+        self.metrics = MultiMetric(metrics)
+        self.outputs = outputs
+        self.batch_size = batch_size
+        self.steps = steps
+        self.logger = logger or Logger()
+        self.run = Compiled(self._statistics)
+
+    def __call__(self, state: ModelState, data: Data, phase: Phase, epoch: int = 0) -> MultiMetric:
+        metrics = self.metrics.empty()
+        done, total = 0, session_count(data)
+        for batch in feed(data, self.batch_size, self.steps):
+            metrics.add(self.run(state, batch.arrays), stacked=True)
+            done += batch.sessions
+            self.logger.progress(phase, epoch, done, total)
+        return metrics
+
+    def _statistics(self, state: ModelState, arrays: Mapping[str, Array]) -> dict[str, dict[str, Array]]:
+        """The sums of each batch of a superbatch, stacked."""
+
+        def of_batch(index: Array) -> dict[str, dict[str, Array]]:
+            batch = at_step(arrays, index)
+            model = nnx.merge(self.graphdef, *state, copy=True)
+            return self.metrics.statistics(**self.outputs(model, batch))
+
+        return jax.lax.map(of_batch, jnp.arange(len(arrays["clicks"])))

@@ -1,0 +1,106 @@
+"""Optimizers: an update rule for the touched rows of tables, and any Optax transformation for the rest."""
+
+import dataclasses
+from typing import ClassVar
+
+import jax.numpy as jnp
+import optax
+
+from clickexp.types import Array
+
+
+@dataclasses.dataclass(frozen=True)
+class RowOptimizer:
+    """Update rule of table rows. It sees the rows of one batch, each with the summed gradient of its documents.
+
+    `slots` state vectors travel with each row. Rows that are not in the batch stay as they are.
+    """
+
+    learning_rate: float
+    slots: ClassVar[int] = 0
+
+    def update(self, row: Array, state: list[Array], grad: Array, step: Array) -> tuple[Array, list[Array]]:
+        """New rows [rows, dim] and state; `step` counts from 1."""
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class RowSGD(RowOptimizer):
+    """row - lr * grad."""
+
+    def update(self, row: Array, state: list[Array], grad: Array, step: Array) -> tuple[Array, list[Array]]:
+        return row - self.learning_rate * grad, []
+
+
+@dataclasses.dataclass(frozen=True)
+class RowAdagrad(RowOptimizer):
+    """row - lr * grad / (sqrt(sum of squared gradients) + eps) (Duchi, Hazan and Singer 2011)."""
+
+    eps: float = 1e-7
+    slots: ClassVar[int] = 1
+
+    def update(self, row: Array, state: list[Array], grad: Array, step: Array) -> tuple[Array, list[Array]]:
+        total = state[0] + grad * grad
+        return row - self.learning_rate * grad / (jnp.sqrt(total) + self.eps), [total]
+
+
+@dataclasses.dataclass(frozen=True)
+class LazyAdam(RowOptimizer):
+    """Adam on touched rows only, as torch.optim.SparseAdam, with AdamW's decoupled decay of touched rows.
+
+    m' = b1 m + (1 - b1) g, v' = b2 v + (1 - b2) g^2, row - lr (m'/(1 - b1^t) / (sqrt(v'/(1 - b2^t)) + eps) + decay row)
+    with t the number of steps of the whole run (Kingma and Ba 2015; Loshchilov and Hutter 2019).
+    """
+
+    b1: float = 0.9
+    b2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    slots: ClassVar[int] = 2
+
+    def update(self, row: Array, state: list[Array], grad: Array, step: Array) -> tuple[Array, list[Array]]:
+        first = self.b1 * state[0] + (1 - self.b1) * grad
+        second = self.b2 * state[1] + (1 - self.b2) * grad * grad
+        time = step.astype(jnp.float32)
+        scale = jnp.sqrt(second / (1 - self.b2**time)) + self.eps
+        change = first / (1 - self.b1**time) / scale + self.weight_decay * row
+        return row - self.learning_rate * change, [first, second]
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+    """What trains a model: `dense` for every parameter, or for all but the tables if `rows` takes these."""
+
+    dense: optax.GradientTransformation
+    rows: RowOptimizer | None = None
+
+
+def lazy_adam(
+    learning_rate: float = 0.1, dense_learning_rate: float = 0.01, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
+) -> Optimizer:
+    """LazyAdam for table rows, Adam for everything else."""
+    rows = LazyAdam(learning_rate, b1, b2, eps)
+    return Optimizer(optax.adam(dense_learning_rate, b1, b2, eps), rows)
+
+
+def lazy_adamw(
+    learning_rate: float = 0.1,
+    dense_learning_rate: float = 0.01,
+    weight_decay: float = 1e-4,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+) -> Optimizer:
+    """LazyAdam with decoupled weight decay on touched rows, AdamW for everything else."""
+    rows = LazyAdam(learning_rate, b1, b2, eps, weight_decay)
+    return Optimizer(optax.adamw(dense_learning_rate, b1, b2, eps, weight_decay=weight_decay), rows)
+
+
+def row_adagrad(learning_rate: float = 0.5, dense_learning_rate: float = 0.01) -> Optimizer:
+    """Adagrad for table rows, Adam for everything else."""
+    return Optimizer(optax.adam(dense_learning_rate), RowAdagrad(learning_rate))
+
+
+def row_sgd(learning_rate: float = 0.1, dense_learning_rate: float = 0.01) -> Optimizer:
+    """Plain gradient descent for table rows, Adam for everything else."""
+    return Optimizer(optax.adam(dense_learning_rate), RowSGD(learning_rate))

@@ -1,0 +1,45 @@
+"""Early stopping."""
+
+import dataclasses
+import math
+
+LOWER_IS_BETTER = ("loss", "ppl")
+
+
+@dataclasses.dataclass
+class EarlyStopping:
+    """Stops after more than `patience` epochs in a row that do not improve `metric` by more than `min_delta`.
+
+    metric: name of a validation metric. mode: "min", "max", or "auto", which minimises losses and
+    perplexities and maximises everything else.
+    """
+
+    metric: str = "loss"
+    patience: int = 0
+    min_delta: float = 1e-5
+    mode: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("auto", "min", "max"):
+            raise ValueError(f"early_stopping.mode is auto, min or max, not {self.mode!r}")
+        lower = self.metric.endswith(LOWER_IS_BETTER) if self.mode == "auto" else self.mode == "min"
+        self.sign = 1.0 if lower else -1.0
+        self.reset()
+
+    def reset(self) -> None:
+        self.best = math.inf
+        self.failures = 0
+
+    def update(self, values: dict[str, float]) -> bool:
+        """Whether this epoch is the best so far. A value that is not a number is no improvement."""
+        if self.metric not in values:
+            raise ValueError(f"cannot stop early on {self.metric!r}; validation reports {', '.join(values)}")
+        value = self.sign * values[self.metric]
+        improved = value < self.best - self.min_delta or (math.isinf(self.best) and math.isfinite(value))
+        self.best = min(value, self.best) if improved else self.best
+        self.failures = 0 if improved else self.failures + 1
+        return improved
+
+    @property
+    def should_stop(self) -> bool:
+        return self.failures > self.patience

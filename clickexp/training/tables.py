@@ -1,0 +1,191 @@
+"""Table steps whose cost does not grow with the table: rows in, rows out.
+
+While a model trains, each row holds side by side its parameters, the optimizer's state, a gradient
+accumulator that is zero between steps, and the share of the prior that falls on one of the row's
+training documents. A step gathers the batch's rows, differentiates the loss with respect to them,
+adds the gradients into the accumulators, where duplicates sum, reads the sums back, and scatters whole
+new rows. XLA does all of it in place because everything lives in one donated array.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from clickexp.parameters.table import Rows, Table
+from clickexp.training.optimizers import RowOptimizer
+from clickexp.types import Array, Batch
+
+Path = tuple
+Taken = dict[Path, list[Array]]
+"""For each table the ids, or the rows, of each `take` in the order in which the model takes them."""
+
+
+@dataclasses.dataclass
+class _Recorder:
+    """Stands in for a table and writes down the ids that are taken from it."""
+
+    dim: int
+    taken: list[Array] = dataclasses.field(default_factory=list)
+
+    def take(self, ids: Array) -> Array:
+        self.taken.append(ids)
+        return jnp.zeros((*ids.shape, self.dim))
+
+
+@dataclasses.dataclass
+class _Served:
+    """Stands in for a table and hands out rows that were gathered before, in order."""
+
+    rows: list[Array]
+
+    def take(self, ids: Array) -> Array:
+        return self.rows.pop(0)
+
+
+def with_values(tables: nnx.State, values: dict[Path, object]) -> nnx.State:
+    """The state of tables with other values in its variables."""
+    flat = nnx.to_flat_state(tables)
+    return nnx.from_flat_state([(path, table.copy(values[path])) for path, table in flat])
+
+
+def ids_taken(tables: nnx.State, batch: Batch, run: Callable[[nnx.State], object]) -> Taken:
+    """The ids that `run` takes from each table; those of masked documents point past the table's end.
+
+    The values that `run` computes are not used, so that a compiled step does not compute them.
+    """
+    flat = nnx.to_flat_state(tables)
+    recorders = {path: _Recorder(table.get_value().dim) for path, table in flat}
+    run(with_values(tables, recorders))
+    rows = {path: table.get_value().values.shape[0] for path, table in flat}
+    return {path: [_without_masked(ids, batch["mask"], rows[path]) for ids in r.taken] for path, r in recorders.items()}
+
+
+def serve(tables: nnx.State, rows: Taken) -> nnx.State:
+    """The tables as a model sees them in a step: gathered rows only."""
+    return with_values(tables, {path: _Served(list(taken)) for path, taken in rows.items()})
+
+
+def _without_masked(ids: Array, mask: Array, end: int) -> Array:
+    if ids.shape[: mask.ndim] != mask.shape:
+        return ids
+    mask = mask.reshape(mask.shape + (1,) * (ids.ndim - mask.ndim))
+    return jnp.where(mask, ids, end)
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Where things stand in the packed rows of one table; columns [parameters | state | accumulator | share]."""
+
+    dim: int
+    slots: int
+    prior_precision: float
+
+    @property
+    def accumulator(self) -> slice:
+        return slice((1 + self.slots) * self.dim, (2 + self.slots) * self.dim)
+
+    @property
+    def width(self) -> int:
+        return self.accumulator.stop + (self.prior_precision > 0)
+
+
+def layout_of(table: Table, optimizer: RowOptimizer) -> Layout:
+    return Layout(table.get_value().dim, optimizer.slots, table.get_metadata().get("prior_precision", 0.0))
+
+
+def pack(tables: nnx.State, optimizer: RowOptimizer) -> nnx.State:
+    """The tables with room for the optimizer in every row; the shares of the prior still hold counts of 0."""
+
+    def widened(path: Path, table: Table) -> Array:
+        rows = table.get_value()
+        return jnp.pad(rows.values, ((0, 0), (0, layout_of(table, optimizer).width - rows.dim)))
+
+    return _map_values(widened, tables)
+
+
+@jax.jit
+def parameters(tables: nnx.State) -> nnx.State:
+    """A copy of the tables with parameters only."""
+    return _map_values(lambda path, table: table.get_value().values[:, : table.get_value().dim], tables)
+
+
+def has_prior(table: Table) -> bool:
+    return table.get_metadata().get("prior_precision", 0.0) > 0
+
+
+def count(tables: nnx.State, ids: Taken) -> nnx.State:
+    """Adds one to the last column of a row for each of its documents, in tables with a prior."""
+
+    def counted(path: Path, table: Table) -> Array:
+        values = table.get_value().values
+        return values.at[_flat(ids[path]), -1].add(1.0, mode="drop") if has_prior(table) else values
+
+    return _map_values(counted, tables)
+
+
+def shares(tables: nnx.State) -> nnx.State:
+    """Turns the counts of the last column into the prior's share of one document, precision / count."""
+
+    def shared(path: Path, table: Table) -> Array:
+        values = table.get_value().values
+        if not has_prior(table):
+            return values
+        return values.at[:, -1].set(table.get_metadata()["prior_precision"] / jnp.maximum(values[:, -1], 1.0))
+
+    return _map_values(shared, tables)
+
+
+def _map_values(change: Callable[[Path, Table], Array], tables: nnx.State) -> nnx.State:
+    flat = nnx.to_flat_state(tables)
+    return with_values(tables, {path: Rows(change(path, table), table.get_value().dim) for path, table in flat})
+
+
+def gather(tables: nnx.State, ids: Taken) -> dict[Path, Array]:
+    """Whole packed rows [rows of the batch, width] of each table, all its takes one after the other."""
+    values = {path: table.get_value().values for path, table in nnx.to_flat_state(tables)}
+    return {path: values[path].at[_flat(taken)].get(mode="clip") for path, taken in ids.items()}
+
+
+def parameters_of(tables: nnx.State, ids: Taken, rows: dict[Path, Array]) -> Taken:
+    """The parameters of gathered rows, in the shapes in which the model takes them."""
+    taken = {}
+    for path, table in nnx.to_flat_state(tables):
+        dim, shapes = table.get_value().dim, [i.shape for i in ids[path]]
+        sizes = [i.size for i in ids[path]]
+        parts = jnp.split(rows[path][:, :dim], [sum(sizes[: n + 1]) for n in range(len(sizes) - 1)])
+        taken[path] = [part.reshape(*shape, dim) for part, shape in zip(parts, shapes, strict=True)]
+    return taken
+
+
+def update(
+    tables: nnx.State, ids: Taken, rows: dict[Path, Array], grads: Taken, optimizer: RowOptimizer, step: Array
+) -> nnx.State:
+    """The tables after one step on the batch's rows, whose gradients are those of the summed loss."""
+
+    def updated(path: Path, table: Table) -> Array:
+        layout, values = layout_of(table, optimizer), table.get_value().values
+        grad = jnp.concatenate([g.reshape(-1, layout.dim) for g in grads[path]])
+        return _update(values, layout, _flat(ids[path]), rows[path], grad, optimizer, step)
+
+    return _map_values(updated, tables)
+
+
+def _update(
+    packed: Array, layout: Layout, ids: Array, rows: Array, grad: Array, optimizer: RowOptimizer, step: Array
+) -> Array:
+    dim, accumulator = layout.dim, layout.accumulator
+    if layout.prior_precision > 0:
+        grad = grad + rows[:, -1:] * rows[:, :dim]
+    packed = packed.at[ids, accumulator].add(grad, mode="drop")
+    total = packed.at[ids, accumulator].get(mode="clip")
+    state = [rows[:, start : start + dim] for start in range(dim, accumulator.start, dim)]
+    row, state = optimizer.update(rows[:, :dim], state, total, step)
+    columns = [row, *state, jnp.zeros_like(row), rows[:, accumulator.stop :]]
+    return packed.at[ids].set(jnp.concatenate(columns, axis=1), mode="drop")
+
+
+def _flat(taken: list[Array]) -> Array:
+    return jnp.concatenate([ids.reshape(-1) for ids in taken])

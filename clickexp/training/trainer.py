@@ -1,0 +1,224 @@
+"""Fits a click model and evaluates it."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+
+from clickexp.loggers.base import Logger
+from clickexp.metrics import LogLikelihood, Metric, MultiMetric
+from clickexp.models.base import ClickModel
+from clickexp.training import tables as tbl
+from clickexp.training.dispatch import Compiled, Data, feed, session_count
+from clickexp.training.evaluation import (
+    Evaluator,
+    ModelState,
+    click_metrics,
+    click_outputs,
+    ranking_metrics,
+    ranking_outputs,
+)
+from clickexp.training.optimizers import Optimizer, lazy_adam
+from clickexp.training.step import TrainState, TrainStep, split_model
+from clickexp.training.stopping import EarlyStopping
+
+Metrics = Mapping[str, Metric]
+
+
+@dataclasses.dataclass(frozen=True)
+class FitReport:
+    """What training came to. seconds: wall time with data loading and validation; compile_seconds is part of it."""
+
+    epochs: int
+    best_epoch: int
+    sessions: int
+    seconds: float
+    compile_seconds: float
+    history: list[dict[str, float]]
+
+    @property
+    def sessions_per_second(self) -> float:
+        return self.sessions / max(self.seconds - self.compile_seconds, 1e-9)
+
+    def summary(self) -> dict[str, float]:
+        fields = ("epochs", "best_epoch", "sessions", "seconds", "compile_seconds", "sessions_per_second")
+        return {name: getattr(self, name) for name in fields}
+
+
+class Trainer:
+    """Trains until the validation metric stops improving and leaves the model in its best state.
+
+    optimizer: an `Optimizer`, or an Optax transformation for every parameter, tables included.
+    epochs: at most so many. early_stopping: None trains all of them; the best epoch is restored all the same.
+    batch_size, eval_batch_size: sessions a step. steps: batches a dispatch.
+    shuffle, seed: a new order of the training sessions every epoch, told by (seed, epoch).
+    metrics: names and metrics of the validation, by default log-likelihood and both perplexities.
+    logger: hears of progress and of every epoch.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer | optax.GradientTransformation | None = None,
+        epochs: int = 50,
+        early_stopping: EarlyStopping | None = EarlyStopping(),
+        *,
+        batch_size: int = 4096,
+        eval_batch_size: int = 8192,
+        steps: int = 16,
+        shuffle: bool = True,
+        seed: int = 0,
+        metrics: Metrics | None = None,
+        logger: Logger | None = None,
+    ):
+        optimizer = lazy_adam() if optimizer is None else optimizer
+        self.optimizer = optimizer if isinstance(optimizer, Optimizer) else Optimizer(optimizer)
+        self.epochs = epochs
+        self.early_stopping = early_stopping
+        self.batch_size = batch_size
+        self.eval_batch_size = eval_batch_size
+        self.steps = steps
+        self.seed = seed if shuffle else None
+        self.metrics = metrics
+        self.logger = logger or Logger()
+
+    def train(self, model: ClickModel, train: Data, val: Data) -> FitReport:
+        """Fits the model in place.
+
+        FloatingPointError where the loss stops being a number; the model is then in its best state so far.
+        """
+        fit = _Fit(self, model)
+        start = time.perf_counter()
+        try:
+            fit.run(train, val)
+        finally:
+            fit.restore_best(model)
+        seconds = time.perf_counter() - start
+        sessions = sum(record["sessions"] for record in fit.history)
+        return FitReport(
+            len(fit.history), fit.best_epoch, sessions, seconds, fit.compile_seconds, fit.history
+        )
+
+    def evaluate(self, model: ClickModel, data: Data, metrics: Metrics | None = None) -> MultiMetric:
+        """Click metrics of a model on data, ready for `compute` and `compute_per_rank`."""
+        evaluator, state = self._evaluator(model, metrics or click_metrics(), click_outputs)
+        return evaluator(state, data, "test")
+
+    def evaluate_ranking(self, model: ClickModel, data: Data, metrics: Metrics | None = None) -> MultiMetric:
+        """Ranking metrics of a model on lists with labels."""
+        evaluator, state = self._evaluator(model, metrics or ranking_metrics(), ranking_outputs)
+        return evaluator(state, data, "test")
+
+    def test_clicks(self, model: ClickModel, data: Data, metrics: Metrics | None = None) -> dict[str, float]:
+        """The values of `evaluate`, named test_..."""
+        return self.evaluate(model, data, metrics).compute("test_")
+
+    def test_ranking(self, model: ClickModel, data: Data, metrics: Metrics | None = None) -> dict[str, float]:
+        """The values of `evaluate_ranking`, named test_..."""
+        return self.evaluate_ranking(model, data, metrics).compute("test_")
+
+    test = test_clicks
+
+    def _evaluator(self, model: ClickModel, metrics: Metrics, outputs: object) -> tuple[Evaluator, ModelState]:
+        model.eval()
+        graphdef, state = nnx.split(model)
+        return self.evaluator(graphdef, metrics, outputs), (state,)
+
+    def evaluator(self, graphdef: nnx.GraphDef, metrics: Metrics, outputs: object = click_outputs) -> Evaluator:
+        sizes = dict(batch_size=self.eval_batch_size, steps=self.steps)
+        return Evaluator(graphdef, metrics, outputs, logger=self.logger, **sizes)
+
+
+class _Fit:
+    """One call of `Trainer.train`."""
+
+    def __init__(self, trainer: Trainer, model: ClickModel):
+        self.trainer = trainer
+        self.stopping = dataclasses.replace(trainer.early_stopping or EarlyStopping(patience=trainer.epochs))
+        model.train()
+        graphdef, self.state = split_model(model, trainer.optimizer)
+        model.eval()
+        self.step = TrainStep(graphdef, trainer.optimizer)
+        self.train_step = Compiled(self.step, donate=(0,))
+        self.count_step = Compiled(self.step.count_rows, donate=(0,))
+        metrics = {"ll": LogLikelihood(), **(trainer.metrics or click_metrics())}
+        self.evaluator = trainer.evaluator(nnx.graphdef(model), metrics)
+        self.best: ModelState | None = None
+        self.best_epoch = 0
+        self.history: list[dict[str, float]] = []
+
+    @property
+    def compile_seconds(self) -> float:
+        return self.train_step.seconds + self.count_step.seconds + self.evaluator.run.seconds
+
+    def run(self, train: Data, val: Data) -> None:
+        self._count_rows(train)
+        for epoch in range(1, self.trainer.epochs + 1):
+            start = time.perf_counter()
+            loss, sessions = self._train(train, epoch)
+            values = self._validate(val, epoch)
+            improved = self.stopping.update(values)
+            record = {"epoch": epoch, "train/loss": loss, **{f"val/{name}": v for name, v in values.items()}}
+            record |= {"seconds": time.perf_counter() - start, "sessions": sessions, "improved": improved}
+            self.history.append(record)
+            self.trainer.logger.epoch(record)
+            if not math.isfinite(loss):
+                raise FloatingPointError(f"the training loss is {loss} in epoch {epoch}. Lower the learning rate.")
+            if improved:
+                self.best, self.best_epoch = _snapshot(self.state), epoch
+            if self.stopping.should_stop:
+                return
+
+    def restore_best(self, model: ClickModel) -> None:
+        """Without any improvement the model keeps the state it came with."""
+        if self.best is not None:
+            nnx.update(model, *self.best)
+
+    def _train(self, data: Data, epoch: int) -> tuple[float, int]:
+        """Mean loss of the epoch's documents, and its sessions."""
+        losses, done, total = [], 0, session_count(data)
+        for batch in self._feed(data, self.trainer.seed, epoch):
+            self.state, *sums = self.train_step(self.state, batch.arrays, np.int32(batch.steps))
+            losses.append(sums)
+            done += batch.sessions
+            self.trainer.logger.progress("train", epoch, done, total, _mean(losses[-2:-1]))
+        return _mean(losses), done
+
+    def _validate(self, data: Data, epoch: int) -> dict[str, float]:
+        values = self.evaluator(_model_state(self.state), data, "val", epoch).compute()
+        return {**values, "loss": -values["ll"]}
+
+    def _count_rows(self, data: Data) -> None:
+        """Shares the prior of each row among its training documents, which one pass over the data counts."""
+        tables = [table for _, table in nnx.to_flat_state(self.state.tables)]
+        if any(map(tbl.has_prior, tables)):
+            for batch in self._feed(data):
+                self.state = self.count_step(self.state, batch.arrays, np.int32(batch.steps))
+            shares = jax.jit(tbl.shares, donate_argnums=0)(self.state.tables)
+            self.state = dataclasses.replace(self.state, tables=shares)
+
+    def _feed(self, data: Data, seed: int | None = None, epoch: int = 0):
+        return feed(data, self.trainer.batch_size, self.trainer.steps, seed, epoch)
+
+
+def _mean(sums: list[tuple[jax.Array, jax.Array]]) -> float | None:
+    """Mean loss a document from (summed loss, documents) of several dispatches; None for none."""
+    if not sums:
+        return None
+    loss, documents = (math.fsum(map(float, column)) for column in zip(*sums, strict=True))
+    return loss / max(documents, 1.0)
+
+
+def _model_state(state: TrainState) -> ModelState:
+    return state.params, state.tables, state.other
+
+
+def _snapshot(state: TrainState) -> ModelState:
+    """A copy of the model's state, without the optimizer's, that no later step overwrites."""
+    params, other = jax.tree.map(jnp.copy, (state.params, state.other))
+    return params, tbl.parameters(state.tables), other
