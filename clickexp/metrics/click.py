@@ -55,7 +55,7 @@ class ClickMetric(Metric):
         return np.trim_zeros(self.total("documents"), "b").astype(np.int64)
 
     def compute_per_rank(self) -> np.ndarray:
-        """The metric at each rank, [ranks] float64, aligned with `counts`; nan at a rank without documents."""
+        """The metric at each rank, [ranks] float64, as long as `counts`; nan where no document was seen."""
         raise NotImplementedError
 
     def _mean_log_prob(self) -> np.ndarray:

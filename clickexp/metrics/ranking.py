@@ -98,5 +98,5 @@ class RaxMetric(Metric):
     def compute(self) -> float:
         total, lists = self.total("value").sum(), self.total("lists").sum()
         if np.isnan(total):
-            raise ValueError(f"{self!r}: a score or label was NaN; check the model's relevance and the labels")
+            raise ValueError(f"{self!r}: a score or label was NaN; check relevance scores and labels")
         return float(total / lists) if lists else float("nan")
