@@ -3,8 +3,10 @@
 from clickexp.data.dataset import Dataset, keep_queries_seen, split
 from clickexp.data.loader import Superbatch, superbatches
 from clickexp.data.pack import PackWriter
+from clickexp.data.parquet import open_parquet
 from clickexp.data.schema import DataError, Place
 from clickexp.data.sessions import Sessions
+from clickexp.data.tiangong_st import open_tiangong_st
 
 __all__ = [
     "DataError",
@@ -14,6 +16,8 @@ __all__ = [
     "Sessions",
     "Superbatch",
     "keep_queries_seen",
+    "open_parquet",
+    "open_tiangong_st",
     "split",
     "superbatches",
 ]

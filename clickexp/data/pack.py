@@ -1,5 +1,6 @@
 """Packed sessions on disk: a folder of one .npy file a column and meta.json with counts and checksums."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -115,6 +116,12 @@ def read_pack(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     except (OSError, ValueError, KeyError) as error:
         raise DataError(f"{folder}: not a readable pack ({error}). Delete it and pack again.") from error
     return meta, columns
+
+
+def fingerprint(files: Iterable[Path], **options: Any) -> str:
+    """A name that changes with the files' names, sizes and times, the options and the pack format."""
+    stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return hashlib.sha256(json.dumps([FORMAT, stats, options], sort_keys=True).encode()).hexdigest()[:20]
 
 
 def verify_pack(folder: Path) -> None:

@@ -89,7 +89,8 @@ def _converted(name: str, values: np.ndarray, place: Place) -> np.ndarray:
 
 def _check_padding(columns: Columns, place: Place) -> None:
     lengths, ranks = columns["lengths"], columns["query_doc_ids"].shape[1]
-    place.reject((lengths < 1) | (lengths > ranks), lengths, "lengths", f"lengths lie in 1 to {ranks}")
+    bad = (lengths < 1) | (lengths > ranks)
+    place.reject(bad, lengths, "lengths", f"a list holds 1 to {ranks} documents")
     padding = np.arange(ranks) >= lengths[:, None]
     for name, values in columns.items():
         if COLUMNS[name].per_document:

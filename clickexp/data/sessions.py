@@ -69,9 +69,9 @@ class Sessions:
         bound = meta["query_doc_pairs"], meta["positions"]
         return cls(columns, *bound, folder=Path(folder), info=meta["info"])
 
-    def save(self, folder: str | Path) -> "Sessions":
-        """Packs these sessions into a new folder, atomically, and opens it."""
-        if Path(folder).exists():
+    def save(self, folder: str | Path, *, keep: bool = False) -> "Sessions":
+        """Packs these sessions into a new folder, atomically, and opens it; with keep, a pack there stays."""
+        if Path(folder).exists() and not keep:
             raise DataError(f"{folder}: exists already. Delete it or choose another folder.")
         bound = dict(query_doc_pairs=self.query_doc_pairs, positions=self.positions)
         with PackWriter(folder, self.count, self.ranks, self.columns, info=dict(self.info), **bound) as pack:
@@ -103,7 +103,7 @@ class Sessions:
 
     @cached_property
     def clicks_total(self) -> int:
-        return sum(np.count_nonzero(chunk["clicks"]) for chunk in self.chunks(["clicks"]))
+        return sum(int(np.count_nonzero(chunk["clicks"])) for chunk in self.chunks(["clicks"]))
 
     def slice(self, start: int, stop: int) -> "Sessions":
         """The sessions start <= i < stop, without a copy."""

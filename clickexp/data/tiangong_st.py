@@ -1,0 +1,148 @@
+"""The per-query text layout of TianGong-ST that NCM, GraphCM and others read.
+
+Chen et al. 2019, "TianGong-ST: A New Dataset with Large-scale Refined Real-world Web Search Sessions".
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from clickexp.data.dataset import Dataset
+from clickexp.data.pack import fingerprint, is_pack
+from clickexp.data.ragged import longest, padded
+from clickexp.data.schema import DataError, Place
+from clickexp.data.sessions import Sessions
+
+FILES = {
+    "train": "train_per_query_quid.txt",
+    "val": "valid_per_query_quid.txt",
+    "test": "test_per_query_quid.txt",
+    "ranking": "human_label_for_NCM_per_query_quid.txt",
+}
+PAIR_KEYS = ("query_document", "document")
+
+LAYOUT = "session id, query id, [documents], [vertical types], [clicks]"
+LIST = r"\[ *-?\d+(?: *, *-?\d+)* *\]"
+LINE = rf"^-?\d+\t-?\d+(?:\t{LIST}){{LISTS}}\r?$"
+FIELDS = {"query_ids": 1, "query_doc_ids": 2, "clicks": 4, "labels": 5}
+
+
+def open_tiangong_st(
+    path: str | Path,
+    *,
+    files: Mapping[str, str] | None = None,
+    pair_key: str = "query_document",
+    positions: int | None = 10,
+    cache: str | Path | None = None,
+) -> Dataset:
+    """The dataset in a folder of such files.
+
+    A line is LAYOUT and, for the labelled lists, [relevance], separated by tabs; relevance stays as it is,
+    -2 (spam) to 4. Ids are numbered from 1 in order of first appearance in train, val, test, ranking.
+
+    files      names of the files train, val, test, ranking; without the last there is no ranking set
+    pair_key   what has a row in the tables: "query_document", a document under a query, or "document"
+    positions  ranks to keep, None for the longest list; longer lists are cut and counted
+    cache      folder for the packed form; None keeps the sessions in memory
+
+    DataError names file, line and what was expected.
+    """
+    if pair_key not in PAIR_KEYS:
+        raise DataError(f"pair_key is {pair_key!r}. It must be one of {PAIR_KEYS}.")
+    folder = Path(path).expanduser()
+    found = _found(folder, {**FILES, **(files or {})})
+    if cache is None:
+        parts = _read(found, pair_key, positions)
+    else:
+        parts = _cached(found, pair_key, positions, Path(cache).expanduser())
+    cut = sum(part.info["cut_lists"] for part in parts.values())
+    return Dataset(
+        folder.name,
+        **parts,
+        query_doc_pairs=parts["train"].query_doc_pairs,
+        positions=parts["train"].ranks,
+        notes={"pair_key": pair_key, "cut_lists": cut},
+    )
+
+
+def _found(folder: Path, names: Mapping[str, str]) -> dict[str, Path]:
+    if unknown := names.keys() - FILES.keys():
+        raise DataError(f"files has keys {sorted(unknown)}. The keys are {list(FILES)}.")
+    found = {part: folder / name for part, name in names.items() if (folder / name).is_file()}
+    for part in ("train", "val", "test"):
+        if part not in found:
+            raise DataError(f"{folder / names[part]}: no such file. Check the path, or set files.{part}.")
+    return found
+
+
+def _cached(
+    files: Mapping[str, Path], pair_key: str, positions: int | None, cache: Path
+) -> dict[str, Sessions]:
+    folder = cache / fingerprint(files.values(), parts=list(files), pair_key=pair_key, positions=positions)
+    if not all(is_pack(folder / part) for part in files):
+        for part, sessions in _read(files, pair_key, positions).items():
+            sessions.save(folder / part, keep=True)
+    return {part: Sessions.open(folder / part) for part in files}
+
+
+def _read(files: Mapping[str, Path], pair_key: str, positions: int | None) -> dict[str, Sessions]:
+    places = {part: Place(str(file), 1, "line") for part, file in files.items()}
+    columns = {part: _parsed(file, part == "ranking", places[part]) for part, file in files.items()}
+    ranks = positions or max(longest(lists["query_doc_ids"]) for lists in columns.values())
+    chunks = {part: padded(lists, ranks, places[part]) for part, lists in columns.items()}
+    pairs = _number([chunk for chunk, _ in chunks.values()], pair_key)
+    bound = dict(query_doc_pairs=pairs)
+    return {
+        part: Sessions.from_arrays(**chunk, **bound, info={"cut_lists": cut}, place=places[part])
+        for part, (chunk, cut) in chunks.items()
+    }
+
+
+def _parsed(file: Path, labelled: bool, place: Place) -> dict[str, pa.Array]:
+    """One entry a line: query_ids, and lists query_doc_ids (of documents), clicks and, if there, labels."""
+    try:
+        text = file.read_text("utf-8").removesuffix("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise place.error(f"cannot be read ({error})", "save it as UTF-8 text") from error
+    labelled = labelled or text.partition("\n")[0].count("\t") == FIELDS["labels"]
+    lines = pl.DataFrame({"line": [text]}).select(pl.col("line").str.split("\n").explode())
+    _check_lines(lines["line"], labelled, place)
+    fields = lines["line"].str.replace_all(r"[\[\] \r]", "").str.split("\t").list
+    wanted = {name: fields.get(at) for name, at in FIELDS.items() if labelled or name != "labels"}
+    queries = wanted.pop("query_ids").cast(pl.Int64, strict=False)
+    numbers = pl.List(pl.Int64)
+    lists = {name: field.str.split(",").cast(numbers, strict=False) for name, field in wanted.items()}
+    return {name: values.to_arrow() for name, values in {"query_ids": queries, **lists}.items()}
+
+
+def _check_lines(lines: pl.Series, labelled: bool, place: Place) -> None:
+    good = lines.str.contains(LINE.replace("LISTS", "4" if labelled else "3"))
+    if not good.all():
+        row = good.arg_min()
+        remedy = f"expected, separated by tabs: {LAYOUT}" + ", [relevance]" * labelled
+        raise place.error(f"{lines[row][:80]!r} does not parse", remedy, row)
+
+
+def _number(chunks: list[dict[str, np.ndarray]], pair_key: str) -> int:
+    """Replaces documents by ids of their pairs, numbered over all chunks; returns the largest id."""
+    shown = [np.arange(chunk["query_doc_ids"].shape[1]) < chunk["lengths"][:, None] for chunk in chunks]
+    documents = [chunk["query_doc_ids"][where] for chunk, where in zip(chunks, shown)]
+    keys = _first_seen(np.concatenate(documents))
+    if pair_key == "query_document":
+        queries = np.concatenate([np.repeat(chunk["query_ids"], chunk["lengths"]) for chunk in chunks])
+        keys = _first_seen(_first_seen(queries) * (keys.max() + 1) + keys)
+    ends = np.cumsum([len(part) for part in documents])
+    for chunk, where, ids in zip(chunks, shown, np.split(keys, ends[:-1])):
+        chunk["query_doc_ids"][where] = ids
+    return int(keys.max())
+
+
+def _first_seen(keys: np.ndarray) -> np.ndarray:
+    """1, 2, ... in order of first appearance."""
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    numbers = np.empty(len(first), np.int64)
+    numbers[np.argsort(first)] = np.arange(1, len(first) + 1)
+    return numbers[inverse]
