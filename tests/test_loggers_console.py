@@ -48,7 +48,7 @@ def run_all(logger, epochs=2):
     for epoch in range(1, epochs + 1):
         logger.progress("train", epoch, 500, 1000, 0.5)
         logger.progress("val", epoch, 100, 100)
-        logger.epoch(RECORD | {"epoch": epoch, "improved": epoch == 1})
+        logger.epoch(RECORD | {"epoch": epoch, "val/ll": -0.4 * epoch, "improved": epoch == 1})
     logger.result(RESULT)
     logger.finish(True)
 
@@ -98,7 +98,7 @@ def test_pipe_gets_plain_lines():
         "run ubm [bold] 1 in outputs/x",
         "epoch  train/loss   val/ll  val/ppl  val/cond_ppl  val/loss  seconds  best",
         "    1      0.5123  -0.4000   1.3000        1.2500    0.4100      2.3     *",
-        "    2      0.5123  -0.4000   1.3000        1.2500    0.4100      2.3",
+        "    2      0.5123  -0.8000   1.3000        1.2500    0.4100      2.3",
         "",
         "test                 rank        ll      ppl    sessions",
         "─────────────────    ───────────────────────────────────",
@@ -141,15 +141,16 @@ def test_terminal_gets_a_live_line_that_is_gone_at_the_end(monkeypatch):
     monkeypatch.setattr(live_module, "SECONDS_BETWEEN_FRAMES", 0.0)
     terminal = Terminal()
     logger = ConsoleLogger(stream=terminal)
-    run_all(logger)
+    run_all(logger, epochs=3)
     frames = [line.split() for line in text_of(terminal).splitlines() if "/1.00k" in line]
-    assert [frame[:3] for frame in frames] == [["epoch", "1", "train"], ["epoch", "2", "train"]]
+    assert [frame[:3] for frame in frames] == [["epoch", n, "train"] for n in "123"]
     assert "500/1.00k" in frames[0] and frames[0][-2:] == ["loss", "0.5000"]
-    assert frames[1][-3:] == ["best", "ll", "-0.4000"]
+    assert frames[1][-3:] == frames[2][-3:] == ["best", "ll", "-0.4000"]
     assert max(len(line) for line in text_of(terminal).splitlines()) <= 80
     assert terminal.getvalue().count("\x1b[?25l") == terminal.getvalue().count("\x1b[?25h") == 1
     after = terminal.getvalue().rpartition("\x1b[?25h")[2]
-    assert "test" in after and "epoch 2" not in after
+    assert after.startswith("\r\x1b[1A\x1b[2K")
+    assert "test" in after and "epoch 3" not in after
 
 
 def test_epoch_lines_replace_the_live_line_and_do_not_run_into_it():

@@ -43,6 +43,7 @@ def experiment(folder, break_at):
         "best_epoch": 2, "sessions": 20, "compile_seconds": 0.1, "sessions_per_second": 5.0}}}})
     fan.finish(ok=not break_at)
 
+WandbLogger().start(RunInfo(folder=Path("left open"), config={{}}, name="left open", project="tests"))
 experiment("whole", break_at=None)
 experiment("broken", break_at=2)
 """

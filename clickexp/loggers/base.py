@@ -47,8 +47,8 @@ class Logger:
     def epoch(self, record: Mapping[str, Any]) -> None:
         """Numbers of an epoch: `epoch`, `train/loss`, `val/...`, `seconds`, `sessions`, `improved`, ..."""
 
-    def per_rank(self, split: Literal["val", "test"], values: Mapping[str, Sequence[float]]) -> None:
-        """A value per rank for each metric; index 0 is rank 1."""
+    def per_rank(self, split: Literal["val", "test"], values: Mapping[str, Sequence[float | None]]) -> None:
+        """A value per rank for each metric, None where unknown; index 0 is rank 1. Comes once a split."""
 
     def message(self, text: str) -> None:
         """One line for the reader."""

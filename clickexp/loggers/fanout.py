@@ -39,7 +39,7 @@ class FanOut(Logger):
     def epoch(self, record: Mapping[str, Any]) -> None:
         self._each("epoch", record)
 
-    def per_rank(self, split: Literal["val", "test"], values: Mapping[str, Sequence[float]]) -> None:
+    def per_rank(self, split: Literal["val", "test"], values: Mapping[str, Sequence[float | None]]) -> None:
         self._each("per_rank", split, values)
 
     def message(self, text: str) -> None:

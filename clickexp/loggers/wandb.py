@@ -60,7 +60,7 @@ class WandbLogger(Logger):
     def epoch(self, record: Mapping[str, Any]) -> None:
         self.run.log(dict(record))
 
-    def per_rank(self, split: Literal["val", "test"], values: Mapping[str, Sequence[float]]) -> None:
+    def per_rank(self, split: Literal["val", "test"], values: Mapping[str, Sequence[float | None]]) -> None:
         for rank, row in enumerate(zip(*values.values(), strict=True), start=1):
             point = {f"rank/{split}/{name}": value for name, value in zip(values, row, strict=True)}
             self.run.log({"rank": rank} | {name: value for name, value in point.items() if _is_known(value)})
@@ -89,6 +89,7 @@ class WandbLogger(Logger):
         return self._open(info, "offline", f" ({reason})")
 
     def _open(self, info: RunInfo, mode: str, reason: str = "") -> str:
+        """Opens the run; returns the reason, for the line to the reader."""
         self.run = wandb.init(
             project=self.project or info.project,
             entity=self.entity,
