@@ -103,6 +103,13 @@ def test_long_lists_are_cut_and_counted(tmp_path, cache):
     assert dataset.describe()["cut_lists"] == sum(len(row["clicks"]) > 4 for row in rows) > 0
 
 
+def test_positions_must_leave_room(tmp_path, cache):
+    path = write(tmp_path / "log.parquet", random_rows(10))
+    for positions in (0, -1):
+        with pytest.raises(DataError, match=f"positions is {positions}: no rank is left"):
+            open_parquet(path, cache=cache, positions=positions)
+
+
 def test_columns_may_have_other_names_or_be_left_out(tmp_path, cache):
     theirs = {"ids": "query_doc_ids", "c": "clicks", "labels": "labels"}
     rows = [{name: row[ours] for name, ours in theirs.items()} for row in random_rows(20)]
@@ -170,13 +177,14 @@ def test_bad_rows_are_named_and_nothing_is_left(tmp_path, cache, rows, message, 
 
 BAD_COLUMNS = {
     "NaN click": (dict(clicks=[0.0, float("nan")]), {}, "row 0: clicks holds nan"),
-    "text clicks": (dict(clicks=["0", "1"]), {}, "clicks holds values of type string"),
-    "no list": (dict(clicks=1), {}, "clicks has type int64. It must hold one list a row"),
-    "float ids": (dict(query_doc_ids=[1.0, 2.0]), {}, "query_doc_ids has type double|float64"),
+    "text clicks": (dict(clicks=["0", "1"]), {}, "clicks has type list<.*string>. Clicks are true or false"),
+    "no list": (dict(query_doc_ids=1), {}, "query_doc_ids has type int64. It must hold one list a row"),
+    "float ids": (dict(query_doc_ids=[1.0, 2.0]), {}, "query_doc_ids has type list<.*double>. Ids are"),
+    "float query": (dict(query_id=1.5), {}, "query_ids has type double. Query ids are 64-bit integers"),
     "NaN label": (dict(labels=[1.0, float("nan")]), {}, "row 0: labels holds nan"),
     "long labels": (dict(labels=[1, 2, 3]), {}, "row 0: labels has length 3, query_doc_ids has 2"),
     "position 0": (dict(positions=[0, 1]), {}, "row 0: positions holds 0. Positions are integers from 1"),
-    "text query": (dict(query_id="shoes"), {}, "query_ids holds values of type string"),
+    "text query": (dict(query_id="shoes"), {}, "query_ids has type string"),
     "misnamed": (dict(), {"clicks": "click"}, r"no column 'click' for clicks among \['query_doc_ids'"),
     "nearest": (dict(), {"query_doc_ids": "query_docs_id"}, "doc_ids, perhaps to query_doc_ids"),
     "asked for": (dict(), {"labels": "grades"}, "no column 'grades' for labels"),

@@ -100,6 +100,10 @@ def test_ranking_is_optional_and_files_may_have_other_names(folder):
     dataset = open_tiangong_st(folder, files={"val": "dev.txt"})
     assert dataset.ranking is None and dataset.describe()["ranking"] == "none"
     assert dataset.val.count == 8
+    (folder / FILES["ranking"]).write_text("")
+    assert open_tiangong_st(folder, files={"val": "dev.txt", "ranking": None}).ranking is None
+    with pytest.raises(DataError, match="labels.txt: no such file.* set files.ranking"):
+        open_tiangong_st(folder, files={"val": "dev.txt", "ranking": "labels.txt"})
 
 
 def test_windows_line_ends_and_spaces(folder):

@@ -113,7 +113,7 @@ def read_pack(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         if meta["format"] != FORMAT:
             raise ValueError(f"format {meta['format']} instead of {FORMAT}")
         columns = {name: _map(folder, name, meta) for name in meta["crc32"]}
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{folder}: not a readable pack ({error}). Delete it and pack again.") from error
     return meta, columns
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from clickexp.data.dataset import Dataset, Split, keep_queries_seen, split
 from clickexp.data.pack import PackWriter, fingerprint, is_pack
-from clickexp.data.ragged import longest, padded
+from clickexp.data.ragged import check_type, longest, padded
 from clickexp.data.schema import DataError, Place
 from clickexp.data.sessions import Sessions
 
@@ -62,7 +62,7 @@ def open_parquet(
     names = {**COLUMN_NAMES, **(columns or {})}
     sessions = _packed(files, names, positions, Path(cache).expanduser(), progress)
     if query_doc_pairs is not None:
-        sessions = _bounded(sessions, query_doc_pairs)
+        sessions = _bounded(sessions, query_doc_pairs, files)
     train, *held_out = split(sessions, train_sessions, val_sessions, test_sessions)
     val, test = (_seen(train, part, min_train_sessions_per_query) for part in held_out)
     return Dataset(
@@ -97,14 +97,15 @@ def _packed(
     if not is_pack(folder):
         sources = [_source(file, names) for file in files]
         _check_same_columns(sources)
-        _pack(sources, positions or _longest(sources), folder, progress or (lambda done, total: None))
+        ranks = _longest(sources) if positions is None else positions
+        _pack(sources, ranks, folder, progress or (lambda done, total: None))
     return Sessions.open(folder)
 
 
 def _pack(sources: list[Source], ranks: int, folder: Path, progress: Progress) -> None:
-    total = sum(source.rows for source in sources)
-    info = {"files": [(str(source.file), source.rows) for source in sources], "cut_lists": 0}
-    with PackWriter(folder, total, ranks, ["lengths", *sources[0].columns], info=info) as pack:
+    rows = [source.rows for source in sources]
+    info = {"rows": rows, "cut_lists": 0}
+    with PackWriter(folder, sum(rows), ranks, ["lengths", *sources[0].columns], info=info) as pack:
         for source in sources:
             first = pack.written
             for batch in _batches(source, source.columns):
@@ -112,16 +113,19 @@ def _pack(sources: list[Source], ranks: int, folder: Path, progress: Progress) -
                 chunk, cut = padded(batch, ranks, place)
                 pack.append(chunk, place)
                 pack.info["cut_lists"] += cut
-                progress(pack.written, total)
+                progress(pack.written, sum(rows))
 
 
 def _source(file: Path, names: Mapping[str, str | None]) -> Source:
     try:
         with pq.ParquetFile(file) as parquet:
-            rows, found = parquet.metadata.num_rows, parquet.schema_arrow.names
+            rows, schema = parquet.metadata.num_rows, parquet.schema_arrow
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(file, error) from error
-    return Source(file, rows, _columns(file, found, names))
+    columns = _columns(file, schema.names, names)
+    for column, name in columns.items():
+        check_type(column, schema.field(name).type, Place(str(file)))
+    return Source(file, rows, columns)
 
 
 def _columns(file: Path, found: list[str], names: Mapping[str, str | None]) -> dict[str, str]:
@@ -167,10 +171,10 @@ def _unreadable(file: Path, error: Exception) -> DataError:
     return Place(str(file)).error(f"cannot be read as parquet ({error})", "write the file anew")
 
 
-def _bounded(sessions: Sessions, query_doc_pairs: int) -> Sessions:
+def _bounded(sessions: Sessions, query_doc_pairs: int, files: list[Path]) -> Sessions:
     start = 0
-    for file, rows in sessions.info["files"]:
-        sessions.slice(start, start + rows).with_pairs(query_doc_pairs, Place(file))
+    for file, rows in zip(files, sessions.info["rows"]):
+        sessions.slice(start, start + rows).with_pairs(query_doc_pairs, Place(str(file)))
         start += rows
     return sessions.with_pairs(query_doc_pairs, Place("all files"))
 

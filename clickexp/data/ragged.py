@@ -6,15 +6,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clickexp.data.schema import COLUMNS, Place
+from clickexp.data.schema import COLUMNS, DataError, Place
+
+KINDS = {"i": pa.types.is_integer, "f": pa.types.is_floating, "b": pa.types.is_boolean}
 
 
 def padded(columns: Mapping[str, pa.Array], ranks: int, place: Place) -> tuple[dict[str, np.ndarray], int]:
     """[rows, ranks] arrays of the lists and their lengths, and how many lists were cut at `ranks`.
 
-    Values keep their types. DataError for nulls, for other types than lists of numbers, and for lists of
-    one row that differ in length.
+    Values keep their types. DataError for nulls and for lists of one row that differ in length.
     """
+    if ranks < 1:
+        raise DataError(f"positions is {ranks}: no rank is left. Set it to at least 1.")
     lists = {name: _flat(name, lists, place) for name, lists in columns.items() if COLUMNS[name].per_document}
     lengths = lists["query_doc_ids"][1]
     for name, (_, others) in lists.items():
@@ -29,6 +32,17 @@ def padded(columns: Mapping[str, pa.Array], ranks: int, place: Place) -> tuple[d
     return arrays, int(cut.sum())
 
 
+def check_type(name: str, kind: pa.DataType, place: Place) -> None:
+    """DataError unless values of this type, or lists of them, are what the packed column is read from."""
+    values = kind
+    if COLUMNS[name].per_document:
+        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+            raise place.error(f"{name} has type {kind}", f"it must hold one list a row; {COLUMNS[name].rule}")
+        values = kind.value_type
+    if not any(is_kind(values) for letter, is_kind in KINDS.items() if letter in COLUMNS[name].kinds):
+        raise place.error(f"{name} has type {kind}", COLUMNS[name].rule)
+
+
 def longest(lists: pa.Array) -> int:
     """The length of the longest list, 0 if there is none."""
     return pc.max(pc.list_value_length(lists)).as_py() or 0
@@ -36,18 +50,12 @@ def longest(lists: pa.Array) -> int:
 
 def _flat(name: str, lists: pa.Array, place: Place) -> tuple[np.ndarray, np.ndarray]:
     """The values of all lists in a row, and the length of each list."""
-    kind = lists.type
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
-        raise place.error(f"{name} has type {kind}", f"it must hold one list a row; {COLUMNS[name].rule}")
     _check_nulls(name, lists, np.arange(len(lists)), place)
     lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64)
     return _numbers(name, pc.list_flatten(lists), place, np.repeat(np.arange(len(lists)), lengths)), lengths
 
 
 def _numbers(name: str, values: pa.Array, place: Place, rows: np.ndarray | None = None) -> np.ndarray:
-    kind = values.type
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        raise place.error(f"{name} holds values of type {kind}", COLUMNS[name].rule)
     _check_nulls(name, values, np.arange(len(values)) if rows is None else rows, place)
     return values.to_numpy(zero_copy_only=False)
 

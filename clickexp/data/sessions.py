@@ -86,14 +86,17 @@ class Sessions:
 
     @property
     def count(self) -> int:
+        """Sessions in this view."""
         return len(self.columns["lengths"] if self.index is None else self.index)
 
     @property
     def ranks(self) -> int:
+        """Documents that a list has room for."""
         return self.columns["query_doc_ids"].shape[1]
 
     @property
     def has_labels(self) -> bool:
+        """Whether there are relevance labels."""
         return "labels" in self.columns
 
     @cached_property
@@ -103,6 +106,7 @@ class Sessions:
 
     @cached_property
     def clicks_total(self) -> int:
+        """Documents clicked."""
         return sum(int(np.count_nonzero(chunk["clicks"])) for chunk in self.chunks(["clicks"]))
 
     def slice(self, start: int, stop: int) -> "Sessions":

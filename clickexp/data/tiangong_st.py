@@ -33,17 +33,18 @@ FIELDS = {"query_ids": 1, "query_doc_ids": 2, "clicks": 4, "labels": 5}
 def open_tiangong_st(
     path: str | Path,
     *,
-    files: Mapping[str, str] | None = None,
+    files: Mapping[str, str | None] | None = None,
     pair_key: str = "query_document",
     positions: int | None = 10,
     cache: str | Path | None = None,
 ) -> Dataset:
     """The dataset in a folder of such files.
 
-    A line is LAYOUT and, for the labelled lists, [relevance], separated by tabs; relevance stays as it is,
-    -2 (spam) to 4. Ids are numbered from 1 in order of first appearance in train, val, test, ranking.
+    A line is session id, query id, [documents], [vertical types], [clicks] and, for the labelled lists,
+    [relevance], separated by tabs; relevance stays as it is, -2 (spam) to 4. Ids are numbered from 1 in
+    order of first appearance in train, val, test, ranking.
 
-    files      names of the files train, val, test, ranking; without the last there is no ranking set
+    files      names of the files train, val, test, ranking; ranking may be None, or missing under its default
     pair_key   what has a row in the tables: "query_document", a document under a query, or "document"
     positions  ranks to keep, None for the longest list; longer lists are cut and counted
     cache      folder for the packed form; None keeps the sessions in memory
@@ -68,13 +69,13 @@ def open_tiangong_st(
     )
 
 
-def _found(folder: Path, names: Mapping[str, str]) -> dict[str, Path]:
+def _found(folder: Path, names: Mapping[str, str | None]) -> dict[str, Path]:
     if unknown := names.keys() - FILES.keys():
         raise DataError(f"files has keys {sorted(unknown)}. The keys are {list(FILES)}.")
-    found = {part: folder / name for part, name in names.items() if (folder / name).is_file()}
-    for part in ("train", "val", "test"):
-        if part not in found:
-            raise DataError(f"{folder / names[part]}: no such file. Check the path, or set files.{part}.")
+    found = {part: folder / name for part, name in names.items() if name and (folder / name).is_file()}
+    for part, name in names.items():
+        if part not in found and (part != "ranking" or name not in (None, FILES[part])):
+            raise DataError(f"{folder / str(name)}: no such file. Check the path, or set files.{part}.")
     return found
 
 
@@ -91,7 +92,9 @@ def _cached(
 def _read(files: Mapping[str, Path], pair_key: str, positions: int | None) -> dict[str, Sessions]:
     places = {part: Place(str(file), 1, "line") for part, file in files.items()}
     columns = {part: _parsed(file, part == "ranking", places[part]) for part, file in files.items()}
-    ranks = positions or max(longest(lists["query_doc_ids"]) for lists in columns.values())
+    ranks = positions
+    if ranks is None:
+        ranks = max(longest(lists["query_doc_ids"]) for lists in columns.values())
     chunks = {part: padded(lists, ranks, places[part]) for part, lists in columns.items()}
     pairs = _number([chunk for chunk, _ in chunks.values()], pair_key)
     bound = dict(query_doc_pairs=pairs)
