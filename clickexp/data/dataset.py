@@ -38,14 +38,19 @@ class Dataset:
         """Clicks per document shown in the training sessions."""
         return self.train.clicks_total / self.train.documents
 
+    @property
+    def parts(self) -> dict[str, Sessions]:
+        """The sessions of each part by name; ranking only if there is one."""
+        parts = {"train": self.train, "val": self.val, "test": self.test, "ranking": self.ranking}
+        return {name: sessions for name, sessions in parts.items() if sessions is not None}
+
     def describe(self) -> dict[str, int | float | str]:
         """Counts to print or log, under names like "train/sessions"."""
         counts = {"name": self.name, "query_doc_pairs": self.query_doc_pairs, "positions": self.positions}
-        for part in ("train", "val", "test", "ranking"):
-            if (sessions := getattr(self, part)) is not None:
-                counts[f"{part}/sessions"] = sessions.count
-                counts[f"{part}/documents"] = sessions.documents
-                counts[f"{part}/clicks"] = sessions.clicks_total
+        for part, sessions in self.parts.items():
+            counts[f"{part}/sessions"] = sessions.count
+            counts[f"{part}/documents"] = sessions.documents
+            counts[f"{part}/clicks"] = sessions.clicks_total
         counts["click_rate"] = self.click_rate
         return counts | ({"ranking": "none"} if self.ranking is None else {}) | dict(self.notes)
 

@@ -6,10 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from clickexp.errors import UserError
+
 Columns = Mapping[str, np.ndarray]
 
 
-class DataError(ValueError):
+class DataError(UserError, ValueError):
     """Input that cannot be used. The message says where, what is wrong, and the remedy."""
 
 

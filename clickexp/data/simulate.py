@@ -1,6 +1,5 @@
 """Simulated logs: Zipf queries, a noisy logging policy, and clicks of any click model as the true user."""
 
-import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -9,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from clickexp.construct import accepted
 from clickexp.data.dataset import Dataset, Split, split
 from clickexp.data.sessions import Sessions
 from clickexp.parameters import Parameter
@@ -67,7 +67,7 @@ def simulate(
     positions: int = 10,
     zipf_exponent: float = 1.0,
     policy_noise: float = 1.0,
-    attraction_mean: float = -1.0,
+    attraction_mean: float = -2.5,
     attraction_spread: float = 1.5,
     examination_top: float = 2.0,
     examination_decay: float = 1.5,
@@ -98,7 +98,8 @@ def simulate(
     rng = np.random.default_rng(seed)
     world = World.draw(queries, documents_per_query, attraction_mean, attraction_spread, rng)
     truth = world.towers((examination_top, examination_decay), continuation)
-    model = _build(user, truth, world, positions)
+    sizes = dict(positions=positions, query_doc_pairs=world.query_doc_pairs)
+    model = user(**accepted(user, {**truth, **sizes}), rngs=nnx.Rngs(0))
     popularity = np.arange(1, queries + 1, dtype=np.float64) ** -zipf_exponent
     shown = list(_shown(world, popularity, policy_noise, positions, sessions, rng))
     query_ids, documents = (np.concatenate(column) for column in zip(*shown, strict=True))
@@ -112,13 +113,6 @@ def simulate(
     )
     parts = split(log, train_sessions, val_sessions, test_sessions)
     return Dataset(name, *parts, pairs, positions, _labelled_lists(world, positions, rng))
-
-
-def _build(user: Callable, truth: dict[str, Parameter], world: World, positions: int) -> nnx.Module:
-    known = {**truth, "positions": positions, "query_doc_pairs": world.query_doc_pairs}
-    constructor = getattr(user, "func", user)  # of a partial, the class itself
-    wanted = inspect.signature(getattr(constructor, "__init__", constructor)).parameters
-    return user(**{name: value for name, value in known.items() if name in wanted}, rngs=nnx.Rngs(0))
 
 
 def _shown(

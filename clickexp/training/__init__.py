@@ -4,13 +4,13 @@ from clickexp.training.evaluation import Evaluator, click_metrics, ranking_metri
 from clickexp.training.optimizers import (
     LazyAdam,
     Optimizer,
-    RowAdagrad,
+    LazyAdagrad,
     RowOptimizer,
-    RowSGD,
+    LazySGD,
     lazy_adam,
     lazy_adamw,
-    row_adagrad,
-    row_sgd,
+    lazy_adagrad,
+    lazy_sgd,
 )
 from clickexp.training.stopping import EarlyStopping
 from clickexp.training.trainer import FitReport, Trainer
@@ -21,14 +21,14 @@ __all__ = [
     "FitReport",
     "LazyAdam",
     "Optimizer",
-    "RowAdagrad",
+    "LazyAdagrad",
     "RowOptimizer",
-    "RowSGD",
+    "LazySGD",
     "Trainer",
     "click_metrics",
     "lazy_adam",
     "lazy_adamw",
     "ranking_metrics",
-    "row_adagrad",
-    "row_sgd",
+    "lazy_adagrad",
+    "lazy_sgd",
 ]

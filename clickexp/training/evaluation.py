@@ -1,12 +1,13 @@
 """Evaluates a model on sessions: metrics of click prediction and of ranking."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import jax
 import jax.numpy as jnp
 import rax
 from flax import nnx
 
+from clickexp.errors import ConfigError
 from clickexp.loggers.base import Logger, Phase
 from clickexp.metrics import ConditionalPerplexity, LogLikelihood, Metric, MultiMetric, Perplexity, RaxMetric
 from clickexp.models.base import ClickModel
@@ -24,9 +25,14 @@ def click_metrics() -> dict[str, Metric]:
     return {"ll": LogLikelihood(), "ppl": Perplexity(), "cond_ppl": ConditionalPerplexity()}
 
 
-def ranking_metrics(cutoffs: tuple[int, ...] = (1, 3, 5, 10)) -> dict[str, Metric]:
-    """DCG, nDCG and MRR at each cutoff."""
-    functions = {"dcg": rax.dcg_metric, "ndcg": rax.ndcg_metric, "mrr": rax.mrr_metric}
+def ranking_metrics(
+    names: Iterable[str] = ("dcg", "ndcg", "mrr"), cutoffs: Iterable[int] = (1, 3, 5, 10)
+) -> dict[str, Metric]:
+    """Rax metrics such as ndcg at each cutoff, under names like ndcg@10. ConfigError for a name Rax does not have."""
+    functions = {name: getattr(rax, f"{name}_metric", None) for name in names}
+    for name, function in functions.items():
+        if function is None:
+            raise ConfigError(f"there is no ranking metric {name!r}: Rax has no {name}_metric")
     return {f"{name}@{n}": RaxMetric(function, top_n=n) for name, function in functions.items() for n in cutoffs}
 
 

@@ -25,7 +25,7 @@ class RowOptimizer:
 
 
 @dataclasses.dataclass(frozen=True)
-class RowSGD(RowOptimizer):
+class LazySGD(RowOptimizer):
     """row - lr * grad."""
 
     def update(self, row: Array, state: list[Array], grad: Array, step: Array) -> tuple[Array, list[Array]]:
@@ -33,7 +33,7 @@ class RowSGD(RowOptimizer):
 
 
 @dataclasses.dataclass(frozen=True)
-class RowAdagrad(RowOptimizer):
+class LazyAdagrad(RowOptimizer):
     """row - lr * grad / (sqrt(sum of squared gradients) + eps) (Duchi, Hazan and Singer 2011)."""
 
     eps: float = 1e-7
@@ -76,7 +76,7 @@ class Optimizer:
 
 
 def lazy_adam(
-    learning_rate: float = 0.1, dense_learning_rate: float = 0.01, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
+    learning_rate: float = 0.03, dense_learning_rate: float = 0.03, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
 ) -> Optimizer:
     """LazyAdam for table rows, Adam for everything else."""
     rows = LazyAdam(learning_rate, b1, b2, eps)
@@ -84,8 +84,8 @@ def lazy_adam(
 
 
 def lazy_adamw(
-    learning_rate: float = 0.1,
-    dense_learning_rate: float = 0.01,
+    learning_rate: float = 0.03,
+    dense_learning_rate: float = 0.03,
     weight_decay: float = 1e-4,
     b1: float = 0.9,
     b2: float = 0.999,
@@ -96,11 +96,11 @@ def lazy_adamw(
     return Optimizer(optax.adamw(dense_learning_rate, b1, b2, eps, weight_decay=weight_decay), rows)
 
 
-def row_adagrad(learning_rate: float = 0.5, dense_learning_rate: float = 0.01) -> Optimizer:
+def lazy_adagrad(learning_rate: float = 0.5, dense_learning_rate: float = 0.03) -> Optimizer:
     """Adagrad for table rows, Adam for everything else."""
-    return Optimizer(optax.adam(dense_learning_rate), RowAdagrad(learning_rate))
+    return Optimizer(optax.adam(dense_learning_rate), LazyAdagrad(learning_rate))
 
 
-def row_sgd(learning_rate: float = 0.1, dense_learning_rate: float = 0.01) -> Optimizer:
+def lazy_sgd(learning_rate: float = 0.3, dense_learning_rate: float = 0.03) -> Optimizer:
     """Plain gradient descent for table rows, Adam for everything else."""
-    return Optimizer(optax.adam(dense_learning_rate), RowSGD(learning_rate))
+    return Optimizer(optax.adam(dense_learning_rate), LazySGD(learning_rate))

@@ -3,6 +3,8 @@
 import dataclasses
 import math
 
+from clickexp.errors import ConfigError
+
 LOWER_IS_BETTER = ("loss", "ppl")
 
 
@@ -21,7 +23,7 @@ class EarlyStopping:
 
     def __post_init__(self) -> None:
         if self.mode not in ("auto", "min", "max"):
-            raise ValueError(f"early_stopping.mode is auto, min or max, not {self.mode!r}")
+            raise ConfigError(f"early_stopping.mode is auto, min or max, not {self.mode!r}")
         lower = self.metric.endswith(LOWER_IS_BETTER) if self.mode == "auto" else self.mode == "min"
         self.sign = 1.0 if lower else -1.0
         self.reset()
@@ -33,7 +35,7 @@ class EarlyStopping:
     def update(self, values: dict[str, float]) -> bool:
         """Whether this epoch is the best so far. A value that is not a number is no improvement."""
         if self.metric not in values:
-            raise ValueError(f"cannot stop early on {self.metric!r}; validation reports {', '.join(values)}")
+            raise ConfigError(f"cannot stop early on {self.metric!r}; validation reports {', '.join(values)}")
         value = self.sign * values[self.metric]
         improved = value < self.best - self.min_delta or (math.isinf(self.best) and math.isfinite(value))
         self.best = min(value, self.best) if improved else self.best

@@ -11,6 +11,7 @@ import numpy as np
 import optax
 from flax import nnx
 
+from clickexp.errors import DivergedError
 from clickexp.loggers.base import Logger
 from clickexp.metrics import LogLikelihood, Metric, MultiMetric
 from clickexp.models.base import ClickModel
@@ -24,7 +25,7 @@ from clickexp.training.evaluation import (
     ranking_metrics,
     ranking_outputs,
 )
-from clickexp.training.optimizers import Optimizer, lazy_adam
+from clickexp.training.optimizers import Optimizer, lazy_adagrad
 from clickexp.training.step import TrainState, TrainStep, split_model
 from clickexp.training.stopping import EarlyStopping
 
@@ -76,7 +77,7 @@ class Trainer:
         metrics: Metrics | None = None,
         logger: Logger | None = None,
     ):
-        optimizer = lazy_adam() if optimizer is None else optimizer
+        optimizer = lazy_adagrad() if optimizer is None else optimizer
         self.optimizer = optimizer if isinstance(optimizer, Optimizer) else Optimizer(optimizer)
         self.epochs = epochs
         self.early_stopping = early_stopping
@@ -90,7 +91,7 @@ class Trainer:
     def train(self, model: ClickModel, train: Data, val: Data) -> FitReport:
         """Fits the model in place.
 
-        FloatingPointError where the loss stops being a number; the model is then in its best state so far.
+        DivergedError where the loss stops being a number; the model is then in its best state so far.
         """
         fit = _Fit(self, model)
         start = time.perf_counter()
@@ -168,7 +169,7 @@ class _Fit:
             self.history.append(record)
             self.trainer.logger.epoch(record)
             if not math.isfinite(loss):
-                raise FloatingPointError(f"the training loss is {loss} in epoch {epoch}. Lower the learning rate.")
+                raise DivergedError(f"the training loss is {loss} in epoch {epoch}. Lower the learning rate.")
             if improved:
                 self.best, self.best_epoch = _snapshot(self.state), epoch
             if self.stopping.should_stop:

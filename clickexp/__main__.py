@@ -1,0 +1,3 @@
+from clickexp.main import main
+
+main()

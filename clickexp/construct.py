@@ -1,0 +1,86 @@
+"""Constructors and their arguments: which ones they take, and whether values from a config fit them."""
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from clickexp.errors import ConfigError
+
+SCALARS = (bool, int, float, str)
+
+
+def accepted(constructor: Callable, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the known arguments that the constructor, or the one behind a partial, has a name for."""
+    wanted = _signature(constructor).parameters
+    return {name: value for name, value in known.items() if name in wanted}
+
+
+def check_arguments(constructor: Callable, arguments: Mapping[str, Any], where: str) -> None:
+    """ConfigError for an argument that does not exist, or a plain value of another type than annotated."""
+    parameters = _signature(constructor).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return
+    hints = _hints(constructor)
+    for name, value in arguments.items():
+        if name not in parameters:
+            names = ", ".join(n for n in parameters if n not in ("self", "rngs"))
+            raise ConfigError(f"{where}.{name}: there is no such key. {constructor.__name__} takes {names}.")
+        if not _fits(value, hints.get(name, Any)):
+            wanted = _name(hints[name])
+            raise ConfigError(f"{where}.{name}={value!r} is not {wanted}. Give a value of that type.")
+
+
+def _function(constructor: Callable) -> Callable:
+    constructor = getattr(constructor, "func", constructor)
+    # Flax and dataclasses hide a class's arguments behind its metaclass
+    return constructor.__init__ if inspect.isclass(constructor) else constructor
+
+
+def _signature(constructor: Callable) -> inspect.Signature:
+    return inspect.signature(_function(constructor))
+
+
+def _hints(constructor: Callable) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(_function(constructor))
+    except NameError:  # names that exist for type checkers only
+        return {}
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Only plain values against plain annotations are judged; everything else passes."""
+    options = typing.get_args(hint) if _is_union(hint) else (hint,)
+    literals = [choice for option in options for choice in typing.get_args(option) if _is_literal(option)]
+    plain = [option for option in options if option in SCALARS or option is type(None)]
+    if len(plain) + sum(map(_is_literal, options)) < len(options):
+        return True
+    if value is None or isinstance(value, SCALARS):
+        return value in literals or any(_is_a(value, option) for option in plain)
+    return False
+
+
+def _is_a(value: Any, option: type) -> bool:
+    if option is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if option is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, option)
+
+
+def _is_union(hint: Any) -> bool:
+    return typing.get_origin(hint) in (typing.Union, types.UnionType)
+
+
+def _is_literal(hint: Any) -> bool:
+    return typing.get_origin(hint) is typing.Literal
+
+
+def _name(hint: Any) -> str:
+    options = typing.get_args(hint) if _is_union(hint) else (hint,)
+    names = [
+        ", ".join(map(repr, typing.get_args(option))) if _is_literal(option) else getattr(option, "__name__", str(option))
+        for option in options
+    ]
+    return " or ".join("null" if name == "NoneType" else name for name in names)

@@ -1,0 +1,13 @@
+"""Errors that a user can mend. The command shows their message, in one line, in place of a trace."""
+
+
+class UserError(Exception):
+    """Something in the input or the configuration; the message says what is wrong and what to do."""
+
+
+class ConfigError(UserError, ValueError):
+    """A key or value of the configuration that does not fit."""
+
+
+class DivergedError(UserError, FloatingPointError):
+    """Training whose loss is no longer a number."""

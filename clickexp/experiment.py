@@ -1,0 +1,210 @@
+"""One experiment: data, model, training, evaluation, and the files that tell of it."""
+
+import dataclasses
+import hashlib
+import importlib.metadata
+import json
+import logging
+import platform
+import subprocess
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import hydra
+import jax
+import rich
+from flax import nnx
+from hydra.errors import InstantiationException
+from omegaconf import DictConfig, OmegaConf
+from rich.tree import Tree
+
+from clickexp.construct import accepted, check_arguments
+from clickexp.data import Dataset
+from clickexp.errors import ConfigError, UserError
+from clickexp.loggers import ConsoleLogger, FanOut, RunInfo
+from clickexp.loggers.base import Logger
+from clickexp.loggers.jsonl import plain
+
+from clickexp.models import ClickModel
+from clickexp.training import FitReport, Trainer
+from clickexp.training.checkpoint import save_model
+
+NOT_HASHED = ("logger", "progress", "cache_dir", "save_model", "project", "group", "tags", "notes")
+ROLES = ("attraction", "satisfaction", "examination", "continuation")
+VERSIONS = ("clickexp", "jax", "flax", "optax", "rax", "hydra-core", "numpy")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The keys at the root of the configuration, besides its parts and roles."""
+
+    seed: int
+    progress: str
+    cache_dir: str
+    save_model: bool
+    project: str
+    group: str | None
+    notes: str | None
+
+
+def run_experiment(cfg: DictConfig, folder: Path, sweep: str | None = None) -> dict[str, Any]:
+    """Runs the configured experiment, writes its files into the folder and returns what result.json holds.
+
+    UserError for what the configuration or the data have wrong, before training starts.
+    """
+    logging.getLogger("jax._src.xla_bridge").setLevel(logging.WARNING)  # tells of every backend it did not find
+    config = resolve(cfg)
+    parts = {name: build(config[name], name) for name in ("metric", "optimizer", "logger")}
+    settings = Settings(**accepted(Settings, config))
+    console = ConsoleLogger(settings.progress)
+    show(config)
+    (folder / "config.yaml").write_text(OmegaConf.to_yaml(config))
+    dataset = open_dataset(config["dataset"], console)
+    model = build_model(config["model"], dataset, settings.seed)
+    logger = FanOut([console, *parts["logger"].values()])
+    trainer = constructor(config["trainer"], "trainer")(
+        optimizer=parts["optimizer"], metrics=parts["metric"].get("click"), logger=logger
+    )
+    run = RunInfo(
+        folder, config, f"{model.name}-{dataset.name}-{settings.seed}", settings.project,
+        settings.group or sweep, "sweep" if sweep else "run", tuple(config["tags"]), settings.notes,
+    )  # fmt: skip
+    finished = False
+    try:
+        logger.start(run)
+        logger.message(describe(dataset))
+        result = fit_and_evaluate(model, dataset, trainer, parts["metric"])
+        result |= {"seed": settings.seed, "environment": environment(), "config_hash": config_hash(config)}
+        write_result(result, folder)
+        if settings.save_model:
+            save_model(model, folder / "model.npz")
+        logger.per_rank("test", result["per_rank"])
+        logger.result(result)
+        logger.message(f"results in {folder}")
+        finished = True
+    finally:
+        logger.finish(finished)
+    return result
+
+
+def fit_and_evaluate(
+    model: ClickModel, dataset: Dataset, trainer: Trainer, metrics: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Trains the model and evaluates it on the test sessions and, if there are any, the labelled lists."""
+    report: FitReport = trainer.train(model, dataset.train, dataset.val)
+    clicks = trainer.evaluate(model, dataset.test, trainer.metrics)
+    test = {**clicks.compute(), "loss": -clicks.metrics["ll"].compute()}
+    if dataset.ranking is not None and "ranking" in metrics:
+        test |= trainer.evaluate_ranking(model, dataset.ranking, metrics["ranking"]).compute()
+    per_rank = {**clicks.compute_per_rank(), "sessions": clicks.metrics["ll"].counts}
+    return {
+        "model": model.name,
+        "dataset": dataset.name,
+        "test": test,
+        "per_rank": {name: values.tolist() for name, values in per_rank.items()},
+        "train": report.summary(),
+    }
+
+
+def resolve(cfg: DictConfig) -> dict[str, Any]:
+    """The configuration as plain dicts and lists; an error of OmegaConf names a key that is missing."""
+    return OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+
+
+def build(node: Any, where: str) -> Any:
+    """What a part of the configuration describes by _target_, its plain values checked first."""
+    _check(node, where)
+    try:
+        return hydra.utils.instantiate(node, _convert_="all")
+    except InstantiationException as error:
+        cause = error.__cause__ or error
+        raise cause if isinstance(cause, UserError) else ConfigError(f"{where}: {cause}") from error
+
+
+def constructor(node: dict[str, Any], where: str) -> Callable[..., Any]:
+    """The same, still waiting for arguments that no configuration can hold."""
+    return build({**node, "_partial_": True}, where)
+
+
+def _check(node: Any, where: str) -> None:
+    if not isinstance(node, dict):
+        return
+    if "_target_" in node:
+        arguments = {name: value for name, value in node.items() if not name.startswith("_")}
+        try:
+            check_arguments(hydra.utils.get_object(node["_target_"]), arguments, where)
+        except (ImportError, ValueError) as error:
+            raise error if isinstance(error, UserError) else ConfigError(f"{where}._target_: {error}") from error
+    for name, value in node.items():
+        _check(value, f"{where}.{name}")
+
+
+def open_dataset(node: dict[str, Any], console: Logger) -> Dataset:
+    """Reads or simulates the data; readers that take long show their progress."""
+    read = constructor(node, "dataset")
+    try:
+        return read(**accepted(read, {"progress": partial(console.progress, "read", 0)}))
+    finally:
+        console.finish(True)
+
+
+def build_model(node: dict[str, Any], dataset: Dataset, seed: int) -> ClickModel:
+    """The model, told the sizes of the data as far as it asks for them."""
+    sizes = dict(
+        positions=dataset.positions, query_doc_pairs=dataset.query_doc_pairs, click_rate=dataset.click_rate
+    )
+    model = constructor(node, "model")
+    return model(**accepted(model, sizes), rngs=nnx.Rngs(seed))
+
+
+def describe(dataset: Dataset) -> str:
+    """One line of counts."""
+    sessions = ", ".join(f"{part.count:,} {name}" for name, part in dataset.parts.items())
+    return (
+        f"{dataset.name}: {sessions} sessions, {dataset.query_doc_pairs:,} query-document pairs, "
+        f"{dataset.positions} positions, click rate {dataset.click_rate:.4f}"
+    )
+
+
+def show(config: dict[str, Any]) -> None:
+    """Prints the configuration as a tree; a role's tower stands where the model takes it."""
+
+    def grow(tree: Tree, node: dict[str, Any]) -> None:
+        for name, value in node.items():
+            if isinstance(value, dict):
+                grow(tree.add(f"[bold]{name}[/] {value.get('_target_', '')}"), value)
+            elif name not in ("_target_", "_partial_"):
+                tree.add(f"{name}: {value}")
+
+    tree = Tree("[bold]configuration", guide_style="dim")
+    grow(tree, {name: value for name, value in config.items() if name not in ROLES})
+    rich.print(tree)
+
+
+def environment() -> dict[str, str | None]:
+    """Versions, device and commit that a result came from."""
+    versions = {name: importlib.metadata.version(name) for name in VERSIONS}
+    return {"python": platform.python_version(), **versions, "device": jax.devices()[0].device_kind, "git_commit": _commit()}
+
+
+def _commit() -> str | None:
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def config_hash(config: dict[str, Any]) -> str:
+    """The same for runs that differ at most in where they report to."""
+    told = {name: value for name, value in config.items() if name not in NOT_HASHED}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def write_result(result: dict[str, Any], folder: Path) -> None:
+    """Writes result.json whole or not at all."""
+    unfinished = folder / "result.json.part"
+    unfinished.write_text(json.dumps(plain(result), indent=2) + "\n")
+    unfinished.replace(folder / "result.json")
