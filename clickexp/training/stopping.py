@@ -17,7 +17,7 @@ class EarlyStopping:
     """
 
     metric: str = "loss"
-    patience: int = 0
+    patience: int = 1
     min_delta: float = 1e-5
     mode: str = "auto"
 

@@ -31,6 +31,9 @@ from clickexp.training.stopping import EarlyStopping
 
 Metrics = Mapping[str, Metric]
 
+MAX_BATCH = 4096
+MIN_STEPS = 32
+
 
 @dataclasses.dataclass(frozen=True)
 class FitReport:
@@ -57,7 +60,8 @@ class Trainer:
 
     optimizer: an `Optimizer`, or an Optax transformation for every parameter, tables included.
     epochs: at most so many. early_stopping: None trains all of them; the best epoch is restored all the same.
-    batch_size, eval_batch_size: sessions a step. steps: batches a dispatch.
+    batch_size, eval_batch_size: sessions a step. steps: batches a dispatch. Without a batch_size it is 4096, or the
+    largest power of 2 that makes 32 steps an epoch of a smaller log.
     shuffle, seed: a new order of the training sessions every epoch, told by (seed, epoch).
     metrics: names and metrics of the validation, by default log-likelihood and both perplexities.
     logger: hears of progress and of every epoch.
@@ -69,7 +73,7 @@ class Trainer:
         epochs: int = 50,
         early_stopping: EarlyStopping | None = EarlyStopping(),
         *,
-        batch_size: int = 4096,
+        batch_size: int | None = None,
         eval_batch_size: int = 8192,
         steps: int = 16,
         shuffle: bool = True,
@@ -204,7 +208,13 @@ class _Fit:
             self.state = dataclasses.replace(self.state, tables=shares)
 
     def _feed(self, data: Data, seed: int | None = None, epoch: int = 0):
-        return feed(data, self.trainer.batch_size, self.trainer.steps, seed, epoch)
+        size = self.trainer.batch_size or _fitting_batch_size(session_count(data))
+        return feed(data, size, self.trainer.steps, seed, epoch)
+
+
+def _fitting_batch_size(sessions: int) -> int:
+    steps = max(sessions // MIN_STEPS, 1)
+    return min(MAX_BATCH, 1 << (steps.bit_length() - 1))
 
 
 def _mean(sums: list[tuple[jax.Array, jax.Array]]) -> float | None:
