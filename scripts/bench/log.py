@@ -1,0 +1,133 @@
+"""Logs on disk for the benchmarks: the same sessions as clickexp's packs and as the peer's parquet folder.
+
+    FOLDER/log.json                 sessions of each split, size of the table, positions, click rate
+    FOLDER/{train,val,test}/        packed sessions
+    FOLDER/parquet/part-*.parquet   query_id int32, query_doc_ids list<int32>, clicks list<int8>; the splits
+                                    one after the other, each in PARTS files, so that workers can share them
+"""
+
+import dataclasses
+import functools
+import itertools
+import json
+import math
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import clickexp.models
+from clickexp.data import Sessions
+from clickexp.data.simulate import simulate
+
+SPLITS = ("train", "val", "test")
+PARTS = 8
+CHUNK = 1 << 16
+HEAD = 10_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Log:
+    """A log in a folder; `sizes` holds the sessions of each split, in file order of the parquet folder."""
+
+    folder: Path
+    sizes: Mapping[str, int]
+    query_doc_pairs: int
+    positions: int
+    click_rate: float
+
+    @classmethod
+    def open(cls, folder: Path) -> "Log":
+        return cls(folder, **json.loads((folder / "log.json").read_text()))
+
+    def sessions(self, split: str) -> Sessions:
+        return Sessions.open(self.folder / split)
+
+
+def drawn(
+    folder: Path, ids: str, rows: int, sessions: int, validation: int, *, parquet: bool = True, positions: int = 10,
+    click_rate: float = 0.15, seed: int = 0,
+) -> Log:  # fmt: skip
+    """Sessions whose documents are drawn on their own, "zipf" or "uniform" over the rows, with random clicks."""
+
+    def splits() -> Iterator[tuple[str, Sessions]]:
+        rng = np.random.default_rng(seed)
+        draw = zipf(rows, rng) if ids == "zipf" else functools.partial(rng.integers, 1, rows + 1, dtype=np.int32)
+        for split, count in zip(SPLITS, (sessions, validation, validation), strict=True):
+            sizes = [min(CHUNK, count - start) for start in range(0, count, CHUNK)]
+            documents = np.concatenate([draw(size=(size, positions)) for size in sizes])
+            clicks = rng.random(documents.shape, np.float32) < click_rate
+            yield split, Sessions.from_arrays(query_doc_ids=documents, clicks=clicks, query_doc_pairs=rows)
+
+    return _written(folder / f"{ids}-{rows}-{sessions}-{validation}", splits, parquet)
+
+
+def simulated(folder: Path, user: str, sessions: int, queries: int, seed: int, **options: object) -> Log:
+    """Sessions of clickexp.data.simulate; `user` names the clicking model's class, `options` are simulate's."""
+
+    def splits() -> Iterator[tuple[str, Sessions]]:
+        clicking = getattr(clickexp.models, user)
+        dataset = simulate(clicking, sessions=sessions, queries=queries, seed=seed, **options)
+        return ((split, getattr(dataset, split)) for split in SPLITS)
+
+    named = "".join(f"-{name}={value}" for name, value in options.items())
+    return _written(folder / f"{user}-{sessions}-{queries}-{seed}{named}", splits, parquet=True)
+
+
+def zipf(rows: int, rng: np.random.Generator) -> Callable[[tuple[int, ...]], np.ndarray]:
+    """Draws ids 1 .. rows, P(popularity rank i) proportional to 1 / i, the ranks strewn over the table.
+
+    The first HEAD ranks are exact. Beyond, the sum of 1 / i is replaced by the integral over i +- 1/2, which
+    differs by less than one part in 10^9.
+    """
+    row_of_rank = rng.permutation(rows).astype(np.int32) + 1
+    cumulative = np.cumsum(1.0 / np.arange(1, min(HEAD, rows) + 1))
+    edge = len(cumulative) + 0.5
+    total = cumulative[-1] + math.log((rows + 0.5) / edge)
+
+    def draw(size: tuple[int, ...]) -> np.ndarray:
+        mass = rng.random(size) * total
+        rank = np.searchsorted(cumulative, mass, side="right") + 1
+        tail = mass >= cumulative[-1]
+        rank[tail] = np.minimum(0.5 + edge * np.exp(mass[tail] - cumulative[-1]), rows).astype(np.int64)
+        return row_of_rank[np.minimum(rank, rows) - 1]
+
+    return draw
+
+
+def _written(folder: Path, splits: Callable[[], Iterator[tuple[str, Sessions]]], parquet: bool) -> Log:
+    """The log in the folder, written first where it is not there yet; log.json comes last."""
+    if not (folder / "log.json").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        packs = {split: sessions.save(folder / split) for split, sessions in splits()}
+        train = packs["train"]
+        meta = dict(sizes={split: pack.count for split, pack in packs.items()}, positions=train.ranks)
+        meta |= dict(query_doc_pairs=train.query_doc_pairs, click_rate=train.clicks_total / train.documents)
+        (folder / "log.json").write_text(json.dumps(meta))
+    if parquet and not (folder / "parquet").exists():
+        _write_parquet(folder, [Sessions.open(folder / split) for split in SPLITS])
+    return Log.open(folder)
+
+
+def _write_parquet(folder: Path, packs: list[Sessions]) -> None:
+    part = folder / ".parquet"
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir()
+    number = itertools.count()
+    for sessions in packs:
+        for bounds in itertools.pairwise(np.linspace(0, sessions.count, PARTS + 1, dtype=int)):
+            pq.write_table(_as_table(sessions.rows(slice(*bounds))), part / f"part-{next(number):05d}.parquet")
+    part.rename(folder / "parquet")
+
+
+def _as_table(columns: Mapping[str, np.ndarray]) -> pa.Table:
+    documents, clicks = columns["query_doc_ids"], columns["clicks"]
+    count, ranks = documents.shape
+    assert (columns["lengths"] == ranks).all(), "the benchmark logs have full lists only"
+    ends = np.arange(0, count * ranks + 1, ranks, dtype=np.int32)
+    query_ids = columns.get("query_ids", np.zeros(count)).astype(np.int32)
+    lists = [pa.ListArray.from_arrays(ends, values.ravel()) for values in (documents, clicks.view(np.int8))]
+    return pa.table({"query_id": query_ids, "query_doc_ids": lists[0], "clicks": lists[1]})
