@@ -24,12 +24,12 @@ def check_arguments(constructor: Callable, arguments: Mapping[str, Any], where: 
         return
     hints = _hints(constructor)
     for name, value in arguments.items():
+        key = f"{where}.{name}".lstrip(".")
         if name not in parameters:
             names = ", ".join(n for n in parameters if n not in ("self", "rngs"))
-            raise ConfigError(f"{where}.{name}: there is no such key. {constructor.__name__} takes {names}.")
+            raise ConfigError(f"{key}: there is no such key. {constructor.__name__} takes {names}.")
         if not _fits(value, hints.get(name, Any)):
-            wanted = _name(hints[name])
-            raise ConfigError(f"{where}.{name}={value!r} is not {wanted}. Give a value of that type.")
+            raise ConfigError(f"{key}={value!r} is not {_name(hints[name])}")
 
 
 def _function(constructor: Callable) -> Callable:
@@ -53,6 +53,8 @@ def _fits(value: Any, hint: Any) -> bool:
     """Only plain values against plain annotations are judged; everything else passes."""
     options = typing.get_args(hint) if _is_union(hint) else (hint,)
     literals = [choice for option in options for choice in typing.get_args(option) if _is_literal(option)]
+    if typing.get_origin(hint) is list:
+        return isinstance(value, list)
     plain = [option for option in options if option in SCALARS or option is type(None)]
     if len(plain) + sum(map(_is_literal, options)) < len(options):
         return True
@@ -78,9 +80,10 @@ def _is_literal(hint: Any) -> bool:
 
 
 def _name(hint: Any) -> str:
+    """The types a value may have, for a reader."""
     options = typing.get_args(hint) if _is_union(hint) else (hint,)
     names = [
-        ", ".join(map(repr, typing.get_args(option))) if _is_literal(option) else getattr(option, "__name__", str(option))
+        " or ".join(map(repr, typing.get_args(option))) if _is_literal(option) else getattr(option, "__name__", str(option))
         for option in options
     ]
     return " or ".join("null" if name == "NoneType" else name for name in names)

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import hydra
 import jax
@@ -24,11 +24,10 @@ from clickexp.construct import accepted, check_arguments
 from clickexp.data import Dataset
 from clickexp.errors import ConfigError, UserError
 from clickexp.loggers import ConsoleLogger, FanOut, RunInfo
-from clickexp.loggers.base import Logger
 from clickexp.loggers.jsonl import plain
 
 from clickexp.models import ClickModel
-from clickexp.training import FitReport, Trainer
+from clickexp.training import Trainer
 from clickexp.training.checkpoint import save_model
 
 NOT_HASHED = ("logger", "progress", "cache_dir", "save_model", "project", "group", "tags", "notes")
@@ -41,41 +40,42 @@ class Settings:
     """The keys at the root of the configuration, besides its parts and roles."""
 
     seed: int
-    progress: str
-    cache_dir: str
+    progress: Literal["auto", "bar", "plain", "off"]
+    max_sessions: int | None
     save_model: bool
     project: str
     group: str | None
+    tags: list[str]
     notes: str | None
 
 
 def run_experiment(cfg: DictConfig, folder: Path, sweep: str | None = None) -> dict[str, Any]:
     """Runs the configured experiment, writes its files into the folder and returns what result.json holds.
 
-    UserError for what the configuration or the data have wrong, before training starts.
+    sweep: name of the sweep that the run is part of. UserError for what the configuration or the data
+    have wrong, before training starts.
     """
     logging.getLogger("jax._src.xla_bridge").setLevel(logging.WARNING)  # tells of every backend it did not find
-    config = resolve(cfg)
-    parts = {name: build(config[name], name) for name in ("metric", "optimizer", "logger")}
-    settings = Settings(**accepted(Settings, config))
-    console = ConsoleLogger(settings.progress)
+    config = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    settings = accepted(Settings, config)
+    check_arguments(Settings, settings, "")
+    settings = Settings(**settings)
+    metrics, optimizer, loggers = (build(config[part], part) for part in ("metric", "optimizer", "logger"))
+    logger = FanOut([ConsoleLogger(settings.progress), *loggers.values()])
+    trainer = constructor(config["trainer"], "trainer")(
+        optimizer=optimizer, metrics=metrics.get("click"), logger=logger
+    )
+    read, new_model = constructor(config["dataset"], "dataset"), constructor(config["model"], "model")
     show(config)
     (folder / "config.yaml").write_text(OmegaConf.to_yaml(config))
-    dataset = open_dataset(config["dataset"], console)
-    model = build_model(config["model"], dataset, settings.seed)
-    logger = FanOut([console, *parts["logger"].values()])
-    trainer = constructor(config["trainer"], "trainer")(
-        optimizer=parts["optimizer"], metrics=parts["metric"].get("click"), logger=logger
-    )
-    run = RunInfo(
-        folder, config, f"{model.name}-{dataset.name}-{settings.seed}", settings.project,
-        settings.group or sweep, "sweep" if sweep else "run", tuple(config["tags"]), settings.notes,
-    )  # fmt: skip
     finished = False
     try:
-        logger.start(run)
+        dataset = read(**accepted(read, {"progress": partial(logger.progress, "read", 0)}))
+        dataset = dataset.first(settings.max_sessions)
+        model = build_model(new_model, dataset, settings.seed)
+        logger.start(run_info(config, settings, folder, f"{model.name}-{dataset.name}-{settings.seed}", sweep))
         logger.message(describe(dataset))
-        result = fit_and_evaluate(model, dataset, trainer, parts["metric"])
+        result = fit_and_evaluate(model, dataset, trainer, metrics)
         result |= {"seed": settings.seed, "environment": environment(), "config_hash": config_hash(config)}
         write_result(result, folder)
         if settings.save_model:
@@ -89,11 +89,24 @@ def run_experiment(cfg: DictConfig, folder: Path, sweep: str | None = None) -> d
     return result
 
 
+def run_info(config: dict[str, Any], settings: Settings, folder: Path, name: str, sweep: str | None) -> RunInfo:
+    return RunInfo(
+        folder=folder,
+        config=config,
+        name=name,
+        project=settings.project,
+        group=settings.group or sweep,
+        job_type="sweep" if sweep else "run",
+        tags=tuple(settings.tags),
+        notes=settings.notes,
+    )
+
+
 def fit_and_evaluate(
     model: ClickModel, dataset: Dataset, trainer: Trainer, metrics: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Trains the model and evaluates it on the test sessions and, if there are any, the labelled lists."""
-    report: FitReport = trainer.train(model, dataset.train, dataset.val)
+    report = trainer.train(model, dataset.train, dataset.val)
     clicks = trainer.evaluate(model, dataset.test, trainer.metrics)
     test = {**clicks.compute(), "loss": -clicks.metrics["ll"].compute()}
     if dataset.ranking is not None and "ranking" in metrics:
@@ -106,11 +119,6 @@ def fit_and_evaluate(
         "per_rank": {name: values.tolist() for name, values in per_rank.items()},
         "train": report.summary(),
     }
-
-
-def resolve(cfg: DictConfig) -> dict[str, Any]:
-    """The configuration as plain dicts and lists; an error of OmegaConf names a key that is missing."""
-    return OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
 
 
 def build(node: Any, where: str) -> Any:
@@ -141,29 +149,19 @@ def _check(node: Any, where: str) -> None:
         _check(value, f"{where}.{name}")
 
 
-def open_dataset(node: dict[str, Any], console: Logger) -> Dataset:
-    """Reads or simulates the data; readers that take long show their progress."""
-    read = constructor(node, "dataset")
-    try:
-        return read(**accepted(read, {"progress": partial(console.progress, "read", 0)}))
-    finally:
-        console.finish(True)
-
-
-def build_model(node: dict[str, Any], dataset: Dataset, seed: int) -> ClickModel:
+def build_model(new_model: Callable[..., ClickModel], dataset: Dataset, seed: int) -> ClickModel:
     """The model, told the sizes of the data as far as it asks for them."""
     sizes = dict(
         positions=dataset.positions, query_doc_pairs=dataset.query_doc_pairs, click_rate=dataset.click_rate
     )
-    model = constructor(node, "model")
-    return model(**accepted(model, sizes), rngs=nnx.Rngs(seed))
+    return new_model(**accepted(new_model, sizes), rngs=nnx.Rngs(seed))
 
 
 def describe(dataset: Dataset) -> str:
     """One line of counts."""
     sessions = ", ".join(f"{part.count:,} {name}" for name, part in dataset.parts.items())
     return (
-        f"{dataset.name}: {sessions} sessions, {dataset.query_doc_pairs:,} query-document pairs, "
+        f"{dataset.name}: {sessions} lists, {dataset.query_doc_pairs:,} query-document pairs, "
         f"{dataset.positions} positions, click rate {dataset.click_rate:.4f}"
     )
 

@@ -1,6 +1,8 @@
 """The command `clickexp`: composes a configuration and runs it. Heavy imports wait until a run starts."""
 
+import difflib
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -14,29 +16,47 @@ from omegaconf.errors import OmegaConfBaseException
 from clickexp.errors import UserError
 
 FULL_ERROR = "HYDRA_FULL_ERROR"
+SHOW_TRACE = os.environ.get(FULL_ERROR) == "1"
+MENDABLE = (HydraException, OmegaConfBaseException, UserError)
 PACKAGE = Path(__file__).resolve().parent
 CONF = next((str(conf) for conf in (PACKAGE / "conf", PACKAGE.parent / "conf") if conf.is_dir()), None)
 
 
 @hydra.main(version_base="1.3", config_path=CONF, config_name="config")
-def run(cfg: DictConfig) -> float | None:
+def run(cfg: DictConfig) -> None:
     from clickexp.experiment import run_experiment
 
     job = HydraConfig.get()
     sweep = Path(job.sweep.dir).name if job.mode is RunMode.MULTIRUN else None
-    return run_experiment(cfg, Path(job.runtime.output_dir), sweep)
+    try:
+        run_experiment(cfg, Path(job.runtime.output_dir), sweep)
+    except MENDABLE as error:
+        if sweep or SHOW_TRACE:
+            raise  # an exit would end the sweep
+        fail(error)
 
 
 def main() -> None:
-    """One clear line for what the user can mend; everything else with its trace. HYDRA_FULL_ERROR=1 shows all traces."""
-    if os.environ.get(FULL_ERROR) == "1":
-        return run()
-    os.environ[FULL_ERROR] = "1"  # lets errors through to here, where they are told in one line
+    """One clear line for what the user can mend; everything else with its trace."""
+    os.environ[FULL_ERROR] = "1"  # lets errors through to here
     try:
         run()
-    except (HydraException, OmegaConfBaseException, UserError) as error:
-        print(f"clickexp: {' '.join(str(error).split())} ({FULL_ERROR}=1 shows the trace)", file=sys.stderr)
-        sys.exit(1)
+    except MENDABLE as error:
+        if SHOW_TRACE:
+            raise
+        fail(error)
+
+
+def fail(error: Exception) -> None:
+    """Ends the command with the error in one line."""
+    text, *places = re.split(r"\s*(?:Config search path|full_key): *", str(error))
+    key = f" ({places[0].split()[0]})" if isinstance(error, OmegaConfBaseException) and places else ""
+    name = re.match(r"Could not override '(\w+)'", text)
+    groups = difflib.get_close_matches(name[1], os.listdir(CONF), 1) if name else []
+    meant = f" Did you mean {groups[0]}?" if groups else ""
+    line = f"clickexp: {' '.join(text.split())}{key}{meant} [{FULL_ERROR}=1 shows the trace]"
+    print(line, file=sys.stderr)
+    sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A dataset: train, validation and test sessions, and labelled lists for ranking metrics."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, combinations
 from numbers import Real
 
@@ -43,6 +43,12 @@ class Dataset:
         """The sessions of each part by name; ranking only if there is one."""
         parts = {"train": self.train, "val": self.val, "test": self.test, "ranking": self.ranking}
         return {name: sessions for name, sessions in parts.items() if sessions is not None}
+
+    def first(self, sessions: int | None) -> "Dataset":
+        """The dataset with at most so many sessions in each part; None keeps all."""
+        if sessions is None:
+            return self
+        return replace(self, **{name: part.slice(0, min(sessions, part.count)) for name, part in self.parts.items()})
 
     def describe(self) -> dict[str, int | float | str]:
         """Counts to print or log, under names like "train/sessions"."""

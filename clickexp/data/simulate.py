@@ -11,6 +11,7 @@ from flax import nnx
 from clickexp.construct import accepted
 from clickexp.data.dataset import Dataset, Split, split
 from clickexp.data.sessions import Sessions
+from clickexp.errors import ConfigError
 from clickexp.parameters import Parameter
 from clickexp.parameters.fixed import DecayingExamination, FixedParameter
 
@@ -88,10 +89,10 @@ def simulate(
     continuation: true logit of going on, for models with such a parameter.
 
     The ranking test set has one list a query: random candidates in random order, with labels.
-    ValueError where a query has fewer documents than there are positions.
+    ConfigError where a query has fewer documents than there are positions.
     """
     if documents_per_query < positions:
-        raise ValueError(
+        raise ConfigError(
             f"simulated lists show {positions} positions but a query has only {documents_per_query} documents. "
             "Raise documents_per_query or lower positions."
         )

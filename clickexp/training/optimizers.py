@@ -6,6 +6,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 import optax
 
+from clickexp.errors import ConfigError
 from clickexp.types import Array
 
 
@@ -18,6 +19,10 @@ class RowOptimizer:
 
     learning_rate: float
     slots: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        if not self.learning_rate > 0:
+            raise ConfigError(f"learning_rate={self.learning_rate}: give a number above 0")
 
     def update(self, row: Array, state: list[Array], grad: Array, step: Array) -> tuple[Array, list[Array]]:
         """New rows [rows, dim] and state; `step` counts from 1."""

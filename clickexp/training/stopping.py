@@ -34,8 +34,6 @@ class EarlyStopping:
 
     def update(self, values: dict[str, float]) -> bool:
         """Whether this epoch is the best so far. A value that is not a number is no improvement."""
-        if self.metric not in values:
-            raise ConfigError(f"cannot stop early on {self.metric!r}; validation reports {', '.join(values)}")
         value = self.sign * values[self.metric]
         improved = value < self.best - self.min_delta or (math.isinf(self.best) and math.isfinite(value))
         self.best = min(value, self.best) if improved else self.best

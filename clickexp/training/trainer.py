@@ -11,7 +11,7 @@ import numpy as np
 import optax
 from flax import nnx
 
-from clickexp.errors import DivergedError
+from clickexp.errors import ConfigError, DivergedError
 from clickexp.loggers.base import Logger
 from clickexp.metrics import LogLikelihood, Metric, MultiMetric
 from clickexp.models.base import ClickModel
@@ -63,7 +63,7 @@ class Trainer:
     batch_size, eval_batch_size: sessions a step. steps: batches a dispatch. Without a batch_size it is 4096, or the
     largest power of 2 that makes 32 steps an epoch of a smaller log.
     shuffle, seed: a new order of the training sessions every epoch, told by (seed, epoch).
-    metrics: names and metrics of the validation, by default log-likelihood and both perplexities.
+    metrics: names and metrics of the validation, besides loss and ll, by default log-likelihood and both perplexities.
     logger: hears of progress and of every epoch.
     """
 
@@ -82,6 +82,12 @@ class Trainer:
         logger: Logger | None = None,
     ):
         optimizer = lazy_adagrad() if optimizer is None else optimizer
+        for name, value in dict(epochs=epochs, eval_batch_size=eval_batch_size, steps=steps).items():
+            _check(value >= 1, f"{name}={value}: give at least 1")
+        _check(batch_size is None or batch_size >= 1, f"batch_size={batch_size}: give at least 1, or null")
+        watched = early_stopping.metric if early_stopping else "loss"
+        reported = dict.fromkeys(("loss", "ll", *(metrics or click_metrics())))
+        _check(watched in reported, f"cannot stop early on {watched!r}; validation reports {', '.join(reported)}")
         self.optimizer = optimizer if isinstance(optimizer, Optimizer) else Optimizer(optimizer)
         self.epochs = epochs
         self.early_stopping = early_stopping
@@ -210,6 +216,11 @@ class _Fit:
     def _feed(self, data: Data, seed: int | None = None, epoch: int = 0):
         size = self.trainer.batch_size or _fitting_batch_size(session_count(data))
         return feed(data, size, self.trainer.steps, seed, epoch)
+
+
+def _check(condition: bool, complaint: str) -> None:
+    if not condition:
+        raise ConfigError(complaint)
 
 
 def _fitting_batch_size(sessions: int) -> int:
