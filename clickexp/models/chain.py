@@ -49,11 +49,13 @@ def conditional(browsing: Browsing, clicks: Array) -> LogPair:
         left, examining = log_sigmoid_pair(gone)
         skip = attraction.complement
         pair = LogPair(examining + attraction.log, log_add(left, examining + skip))
-        gone_after_skip = log_add(gone, skip + after_skip.complement) - skip - after_skip.log
+        still_gone = gone if reads_on else log_add(gone, skip + after_skip.complement)
+        gone_after_skip = still_gone - skip - after_skip.log
         return jnp.where(click, after_click.complement - after_click.log, gone_after_skip), pair
 
+    reads_on = browsing.skipped is ALWAYS
     start = jnp.full(clicks.shape[0], NEVER.log, jnp.float32)
-    ranks = _by_rank((browsing.attraction, browsing.clicked, browsing.skipped, clicks), clicks.shape)
+    ranks = _by_rank((browsing.attraction, browsing.clicked, browsing.skipped, clicks), clicks.shape[1])
     return _by_session(jax.lax.scan(step, start, ranks)[1])
 
 
@@ -68,7 +70,7 @@ def marginal(browsing: Browsing, shape: tuple[int, int]) -> LogPair:
 
     start = LogPair(jnp.zeros(shape[0]), jnp.full(shape[0], NEVER.log, jnp.float32))
     stay = log_mix(browsing.attraction, browsing.clicked, browsing.skipped)
-    return _by_session(jax.lax.scan(step, start, _by_rank((browsing.attraction, stay), shape))[1])
+    return _by_session(jax.lax.scan(step, start, _by_rank((browsing.attraction, stay), shape[1]))[1])
 
 
 def draw(browsing: Browsing, shape: tuple[int, int], key: Array) -> Sample:
@@ -85,9 +87,9 @@ def draw(browsing: Browsing, shape: tuple[int, int], key: Array) -> Sample:
         onward = jnp.where(click, jnp.where(satisfied, if_satisfied, if_unsatisfied), if_skipped)
         return examined & onward, (click, examined, satisfied)
 
-    ranks = _by_rank((attracted, satisfied, *goes_on), shape)
+    ranks = _by_rank((attracted, satisfied, *goes_on), shape[1])
     clicks, examined, satisfied = _by_session(jax.lax.scan(step, jnp.ones(shape[0], bool), ranks)[1])
-    has_satisfaction = browsing.satisfaction is not NEVER
+    has_satisfaction = browsing.satisfaction is not ALWAYS and browsing.satisfaction is not NEVER
     return Sample(clicks, examined, attracted, satisfied if has_satisfaction else None)
 
 
@@ -110,8 +112,14 @@ class CascadeFamily(ClickModel):
         return draw(self.browsing(batch), batch["mask"].shape, key)
 
 
-def _by_rank(tree: tuple, shape: tuple[int, int]) -> tuple:
-    return jax.tree.map(lambda x: jnp.broadcast_to(x, shape).T, tree)
+def _by_rank(tree: tuple, ranks: int) -> tuple:
+    """Each [batch or 1, rank or 1] as [rank, batch or 1], and each number as [rank]."""
+
+    def turn(x: Array | float) -> Array:
+        x = jnp.asarray(x)
+        return jnp.broadcast_to(x, (*x.shape[:-1], ranks)).T
+
+    return jax.tree.map(turn, tree)
 
 
 def _by_session(tree: tuple) -> tuple:
