@@ -1,0 +1,146 @@
+"""What XLA makes of a training run: tables updated in place, and one compilation a shape."""
+
+import math
+import re
+
+import jax
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+from small_logs import leaves, packed, ragged_log, superbatch
+
+from clickexp.metrics import LogLikelihood
+from clickexp.models import DocumentCTRModel, DynamicBayesianNetwork, PositionBasedModel
+from clickexp.training import Optimizer, Trainer, dispatch, evaluation, lazy_adagrad, lazy_adam, trainer
+from clickexp.training.step import TrainStep, split_model
+
+RANKS, PAIRS, BATCH, STEPS = 4, 50_000, 16, 3
+IN_PLACE = {"parameter", "get-tuple-element", "tuple", "while", "scatter", "bitcast"}
+INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?[\w.-]+ = \w+\[([\d,]*)\][^ ]* ([\w-]+)\(")
+
+
+def table_sized(compiled):
+    """Instructions outside IN_PLACE with as many elements as a table has rows; fusions count by what is fused."""
+    found = []
+    for line in compiled.as_text().splitlines():
+        if (match := INSTRUCTION.match(line)) and match[2] not in IN_PLACE | {"fusion"}:
+            elements = math.prod(int(size) for size in match[1].split(",") if size)
+            found += [line.strip()] if elements >= PAIRS else []
+    return found
+
+
+def check_in_place(compiled, table_bytes):
+    memory = compiled.memory_analysis()
+    assert not table_sized(compiled)
+    assert memory.temp_size_in_bytes < table_bytes / 4
+    assert memory.alias_size_in_bytes >= table_bytes
+    assert "input_output_alias" in compiled.as_text()
+
+
+class Recorded(dispatch.Compiled):
+    """Counts the traces of its function, and keeps every instance that a run makes."""
+
+    made = []
+
+    def __init__(self, function, donate=()):
+        self.name, self.traces = getattr(function, "__name__", "train"), 0
+
+        def traced(*args):
+            self.traces += 1
+            return function(*args)
+
+        super().__init__(traced, donate)
+        self.made.append(self)
+
+
+@pytest.fixture
+def made(monkeypatch):
+    monkeypatch.setattr(Recorded, "made", [])
+    monkeypatch.setattr(trainer, "Compiled", Recorded)
+    monkeypatch.setattr(evaluation, "Compiled", Recorded)
+    return Recorded.made
+
+
+def log(sessions, seed=0):
+    return packed(ragged_log(sessions, RANKS, PAIRS, seed), PAIRS)
+
+
+RUNS = {
+    "one table, Adagrad": (lambda: PositionBasedModel(RANKS, PAIRS, rngs=nnx.Rngs(0)), lazy_adagrad(), 4),
+    "two tables, Adam": (lambda: DynamicBayesianNetwork(PAIRS, rngs=nnx.Rngs(0)), lazy_adam(), 5 * 2),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_compiles_once_and_updates_tables_in_place(made, name):
+    """Several epochs of several superbatches each, the last one of each epoch short, in training and validation."""
+    build, optimizer, columns = RUNS[name]
+    metrics = {"ll": LogLikelihood()}
+    options = dict(batch_size=BATCH, eval_batch_size=BATCH, steps=STEPS, metrics=metrics)
+    Trainer(optimizer, 3, None, **options).train(build(), log(3 * BATCH * STEPS + 5), log(BATCH * STEPS + 1, 1))
+    assert {(run.name, run.traces, len(run.programs)) for run in made} == {
+        ("train", 1, 1),
+        ("count_rows", 1, 1),
+        ("_statistics", 1, 1),
+    }
+    for run in made:
+        (program,) = run.programs.values()
+        if run.name == "_statistics":
+            assert not table_sized(program)
+            assert program.memory_analysis().temp_size_in_bytes < PAIRS
+        else:
+            check_in_place(program, 4 * columns * (PAIRS + 1))
+
+
+def test_evaluation_traces_once_a_shape(made):
+    model = DocumentCTRModel(PAIRS, rngs=nnx.Rngs(0))
+    graphdef, state = nnx.split(model)
+    evaluator = evaluation.Evaluator(graphdef, {"ll": LogLikelihood()}, batch_size=BATCH, steps=STEPS)
+    for sessions in (BATCH * STEPS, 2 * BATCH * STEPS + 1, BATCH * STEPS + 1):
+        evaluator((state,), log(sessions), "test")
+    assert evaluator.run.traces == 1
+    evaluator((state,), log(BATCH), "test")
+    assert evaluator.run.traces == 2
+
+
+def compiled_step(optimizer, wrap=lambda step: step, donate=0):
+    graphdef, state = split_model(DocumentCTRModel(PAIRS, rngs=nnx.Rngs(0)), optimizer)
+    arrays = superbatch(ragged_log(BATCH * STEPS, RANKS, PAIRS), BATCH)
+    step = jax.jit(wrap(TrainStep(graphdef, optimizer)), donate_argnums=donate)
+    return step.lower(state, arrays, np.int32(STEPS)).compile(), sum(leaf.nbytes for leaf in leaves(state.tables))
+
+
+def reading_the_old_table(step):
+    """Needs rows of the table as it was before the step, picked by what the step computed."""
+
+    def run(state, arrays, steps):
+        (old,) = jax.tree.leaves(state.tables)
+        after, loss, documents = step(state, arrays, steps)
+        return after, old[documents % PAIRS]
+
+    return run
+
+
+BAD_STEPS = {
+    "dense optimizer": lambda: compiled_step(Optimizer(optax.adam(0.1))),
+    "old table still needed": lambda: compiled_step(lazy_adam(), reading_the_old_table),
+    "state not donated": lambda: compiled_step(lazy_adam(), donate=()),
+}
+
+
+@pytest.mark.parametrize("name", BAD_STEPS)
+def test_the_check_notices_bad_steps(name):
+    with pytest.raises(AssertionError):
+        check_in_place(*BAD_STEPS[name]())
+
+
+@pytest.mark.parametrize("name", ["dense optimizer", "old table still needed"])
+def test_bad_steps_show_in_the_instructions_and_in_memory(name):
+    compiled, _ = BAD_STEPS[name]()
+    assert table_sized(compiled)
+    assert compiled.memory_analysis().temp_size_in_bytes > 4 * PAIRS
+
+
+def test_a_good_step_passes_the_check():
+    check_in_place(*compiled_step(lazy_adam()))
