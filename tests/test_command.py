@@ -1,0 +1,156 @@
+"""The command as a user types it: runs, their files, sweeps, and errors in one line."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+FAST = ["debug=fast", "max_sessions=500", "dataset.sessions=2000", "dataset.queries=50", "metric.ranking.cutoffs=[10]"]
+EDGE = ["logger=console", "progress=off"]
+
+
+def clickexp(folder, *arguments, **environment):
+    """A process without W&B's key or settings, in a folder that is also its home."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB", "HYDRA"))}
+    env |= {"HOME": str(folder), "JAX_PLATFORMS": "cpu"} | environment
+    return subprocess.run(
+        [sys.executable, "-m", "clickexp", *arguments], cwd=folder, env=env, capture_output=True, text=True, timeout=300
+    )
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The default loggers, in a fresh folder."""
+    folder = tmp_path_factory.mktemp("run")
+    done = clickexp(folder, *FAST, "seed=3", "hydra.run.dir=out")
+    assert done.returncode == 0, done.stderr
+    return folder / "out", done
+
+
+def test_a_run_leaves_its_result(run):
+    folder, _ = run
+    result = json.loads((folder / "result.json").read_text())
+    assert result["model"] == "UBM" and result["dataset"] == "simulated" and result["seed"] == 3
+    assert {"ll", "ppl", "cond_ppl", "loss", "ndcg@10", "dcg@10", "mrr@10"} == set(result["test"])
+    assert result["test"]["loss"] == pytest.approx(-result["test"]["ll"])
+    assert {"ll", "ppl", "cond_ppl", "sessions"} == set(result["per_rank"])
+    assert np.mean(result["per_rank"]["ppl"]) == pytest.approx(result["test"]["ppl"])
+    assert result["per_rank"]["sessions"] == [300] * 10
+    train = result["train"]
+    assert train["epochs"] == 2 and train["sessions"] == 1000
+    assert 0 < train["compile_seconds"] < train["seconds"]
+    rate = train["sessions"] / (train["seconds"] - train["compile_seconds"])
+    assert train["sessions_per_second"] == pytest.approx(rate)
+    assert result["environment"]["jax"] and result["environment"]["device"]
+    assert len(result["config_hash"]) == 16
+
+
+def test_a_run_leaves_epochs_configuration_model_and_dashboard(run):
+    folder, _ = run
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == [1, 2]
+    assert "seed: 3" in (folder / "config.yaml").read_text()
+    assert "${" not in (folder / "config.yaml").read_text()
+    assert (folder / "model.npz").stat().st_size > 0
+    assert list(folder.glob("wandb/offline-run-*/run-*.wandb"))
+
+
+def test_a_run_shows_configuration_epochs_and_tables(run):
+    folder, done = run
+    for text in ("clickexp.models.UserBrowsingModel", "val/cond_ppl", "ndcg@10", "wandb sync", "results in", "click rate"):
+        assert text in done.stdout
+    assert "libtpu" not in done.stdout + done.stderr
+
+
+def test_the_same_seed_gives_the_same_result(run, tmp_path):
+    folder, _ = run
+    for seed in (3, 4):
+        assert clickexp(tmp_path, *FAST, *EDGE, f"seed={seed}", f"hydra.run.dir={seed}").returncode == 0
+    results = [json.loads((path / "result.json").read_text()) for path in (folder, tmp_path / "3", tmp_path / "4")]
+    assert results[0]["test"] == results[1]["test"] != results[2]["test"]
+    assert results[0]["config_hash"] == results[1]["config_hash"] != results[2]["config_hash"]
+
+
+def test_a_sweep_runs_each_job_in_its_own_folder(tmp_path):
+    done = clickexp(tmp_path, "-m", *FAST, *EDGE, "model=gctr,rctr", "hydra.sweep.dir=sweep")
+    assert done.returncode == 0, done.stderr
+    models = [json.loads((tmp_path / f"sweep/{n}/result.json").read_text())["model"] for n in (0, 1)]
+    assert models == ["GCTR", "RCTR"]
+
+
+WRONG = {
+    ("model=ubmm",): "model/ubmm",
+    ("modle=ubm",): "Did you mean model?",
+    ("model.positons=3",): "model.positons",
+    ("seed=abc",): "seed='abc' is not int",
+    ("progress=bra",): "progress='bra' is not 'auto' or 'bar'",
+    ("trainer.epochs=abc",): "trainer.epochs='abc' is not int",
+    ("trainer.epochs=0",): "epochs=0",
+    ("trainer.early_stopping.metric=foo",): "cannot stop early on 'foo'",
+    ("optimizer.learning_rate=-1",): "learning_rate=-1",
+    ("+optimizer.momentum=1",): "optimizer.momentum: there is no such key",
+    ("metric.ranking.names=[foo]",): "no ranking metric 'foo'",
+    ("dataset=parquet",): "dataset.path",
+    ("dataset=parquet", "dataset.path=nowhere"): "nowhere: no such file or folder",
+    ("dataset.documents_per_query=3",): "only 3 documents",
+    ("parameter@attraction=deep",): "attraction.features",
+    ("model._target_=clickexp.models.Nope",): "model._target_",
+}
+
+
+EACH = """
+import contextlib, io, json, sys
+from clickexp.main import main
+
+for arguments in json.load(sys.stdin):
+    sys.argv, errors, code = ["clickexp", *arguments], io.StringIO(), 0
+    with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code
+    print(json.dumps([code, errors.getvalue()]))
+"""
+
+
+@pytest.fixture(scope="module")
+def complaints(tmp_path_factory):
+    """Exit code and standard error of every mistake, from one process, which imports only once."""
+    folder = tmp_path_factory.mktemp("wrong")
+    arguments = json.dumps([[FAST[0], *EDGE, *wrong] for wrong in WRONG])
+    env = {name: value for name, value in os.environ.items() if not name.startswith("HYDRA")}
+    done = subprocess.run(
+        [sys.executable, "-c", EACH], input=arguments, cwd=folder, env=env, capture_output=True, text=True, check=True
+    )
+    assert not list(folder.rglob("result.json"))
+    return dict(zip(WRONG, map(json.loads, done.stdout.splitlines()), strict=True))
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=" ".join)
+def test_a_mistake_is_told_in_one_line(wrong, complaints):
+    code, errors = complaints[wrong]
+    assert code == 1
+    assert len(errors.splitlines()) == 1 and errors.startswith("clickexp: ")
+    assert WRONG[wrong] in errors
+
+
+def test_the_whole_trace_is_there_for_who_wants_it(tmp_path):
+    done = clickexp(tmp_path, "seed=abc", HYDRA_FULL_ERROR="1")
+    assert done.returncode == 1 and "Traceback" in done.stderr
+
+
+def test_help_names_groups_and_keys(tmp_path):
+    done = clickexp(tmp_path, "--help")
+    assert done.returncode == 0
+    for text in ("model: ccm, cm, dbn", "dataset: parquet, simulated, tiangong_st", "max_sessions", "debug=fast"):
+        assert text in done.stdout
+
+
+def test_a_local_file_sets_paths_of_this_machine(tmp_path):
+    (tmp_path / "local").mkdir()
+    (tmp_path / "local/default.yaml").write_text("# @package _global_\ncache_dir: /my/cache\n")
+    done = clickexp(tmp_path, "--cfg", "job", f"hydra.searchpath=[file://{tmp_path}]")
+    assert "cache_dir: /my/cache" in done.stdout

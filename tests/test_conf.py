@@ -1,0 +1,73 @@
+"""Every option of every group composes, resolves, and builds what it describes."""
+
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from clickexp.experiment import build, constructor
+
+CONF = Path(__file__).resolve().parent.parent / "conf"
+GROUPS = ("dataset", "model", "parameter", "metric", "optimizer", "trainer", "logger", "launcher")
+NEEDED = {
+    "dataset=parquet": ["dataset.path=x"],
+    "dataset=tiangong_st": ["dataset.path=x"],
+    "parameter=linear": ["attraction.features=3"],
+    "parameter=deep": ["attraction.features=3"],
+    "parameter=deep_cross": ["attraction.features=3"],
+    "parameter=module": ["attraction._target_=flax.nnx.Linear", "+attraction.in_features=2", "+attraction.out_features=1"],
+}
+
+
+def options(group):
+    return sorted(file.stem for file in (CONF / group).glob("*.yaml"))
+
+
+def composed(*overrides):
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return OmegaConf.to_container(compose("config", list(overrides)), resolve=True, throw_on_missing=True)
+
+
+@pytest.mark.parametrize("choice", [f"{group}={option}" for group in GROUPS for option in options(group)])
+def test_every_option_builds(choice):
+    group = choice.split("=")[0]
+    override = choice.replace("parameter=", "parameter@attraction=")
+    config = composed(override, *NEEDED.get(choice, []))
+    for part in ("dataset", "model", "trainer"):
+        assert callable(constructor(config[part], part))
+    built = {part: build(config[part], part) for part in ("metric", "optimizer", "logger")}
+    assert {"click", "ranking"} >= set(built["metric"])
+    assert group != "logger" or set(config["logger"] or {}) <= {choice.split("=")[1]}
+
+
+@pytest.mark.parametrize("preset", [f"{group}={name}" for group in ("experiment", "sweep") for name in options(group)])
+def test_every_preset_composes(preset):
+    assert composed(f"+{preset}")["model"]["_target_"].startswith("clickexp.models.")
+
+
+def test_the_debug_preset_keeps_the_dataset():
+    config = composed("debug=fast", "dataset=parquet", "dataset.path=x")
+    assert config["max_sessions"] == 4000 and config["dataset"]["path"] == "x"
+
+
+@pytest.mark.parametrize("model", options("model"))
+def test_a_role_is_overridden_for_every_model_alike(model):
+    config = composed(f"model={model}", "parameter@attraction=linear", "attraction.features=3")
+    taken = config["model"].get("attraction") or config["model"].get("ctr")
+    assert model in ("gctr", "rctr", "drctr") or taken["_target_"] == "clickexp.parameters.LinearParameterConfig"
+
+
+@pytest.mark.parametrize("model, role, feature", [("ubm", "examination", "examination_idx"), ("pbm", "examination", "positions")])
+def test_a_model_brings_the_default_tower_of_its_role(model, role, feature):
+    assert composed(f"model={model}")["model"][role]["use_feature"] == feature
+    other = composed(f"model={model}", f"parameter@{role}=embedding")["model"][role]
+    assert other["_target_"] == "clickexp.parameters.EmbeddingParameterConfig"
+
+
+@pytest.mark.parametrize("file", sorted(CONF.rglob("*.yaml")), ids=lambda f: str(f.relative_to(CONF)))
+def test_every_file_opens_with_a_command_and_explains_its_keys(file):
+    lines = [line for line in file.read_text().splitlines() if line != "# @package _global_"]
+    assert lines[0].startswith("# ")
+    if file.parent.name != "job_logging":
+        assert lines[0].startswith("# clickexp")

@@ -1,0 +1,69 @@
+"""Real logs: every model trains, and those that know of ranks and documents beat the click rate per rank."""
+
+import ast
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hydra import compose, initialize_config_dir
+
+from clickexp.experiment import run_experiment
+
+ROOT = Path(__file__).resolve().parent.parent
+LOGS = Path(os.environ.get("CLICKEXP_DATA", ROOT.parent / "shared/data")) / "web_search_sessions"
+MODELS = ("gctr", "rctr", "dctr", "drctr", "cm", "pbm", "ubm", "dcm", "ccm", "dbn", "sdbn")
+
+pytestmark = pytest.mark.skipif(
+    not LOGS.is_dir(), reason="the folder web_search_sessions is not there; CLICKEXP_DATA names where it lies"
+)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("real")
+    results = {}
+    for model in MODELS:
+        (folder / model).mkdir()
+        overrides = ["dataset=tiangong_st", f"dataset.path={LOGS}", f"cache_dir={folder}/cache", f"model={model}"]
+        overrides += ["logger=console", "progress=off", "metric.ranking.cutoffs=[10]", "save_model=false"]
+        with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+            results[model] = run_experiment(compose("config", overrides), folder / model)
+    return results
+
+
+@pytest.fixture(scope="module")
+def clicks():
+    """Clicks [session, rank] of the training and test sessions, read without the package."""
+    files = LOGS / "train_per_query_quid.txt", LOGS / "test_per_query_quid.txt"
+    return [np.array([ast.literal_eval(line.split("\t")[4]) for line in file.open()], float) for file in files]
+
+
+def log_likelihood_and_perplexity(rates, clicks):
+    """Of click rates, one number or one a rank."""
+    observed = np.log(np.where(clicks == 1, rates, 1 - rates))
+    return observed.mean(), np.exp(-observed.mean(axis=0)).mean()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_trains_and_reports_clicks_and_ranking(results, clicks, model):
+    result = results[model]
+    assert result["per_rank"]["sessions"] == [363] * 10
+    assert 0 < result["test"]["ndcg@10"] < 1
+    assert result["train"]["best_epoch"] >= 1
+    _, constant = log_likelihood_and_perplexity(clicks[0].mean(), clicks[1])
+    assert result["test"]["ppl"] < constant + 1e-3
+
+
+@pytest.mark.parametrize("model, axis", [("gctr", None), ("rctr", 0)])
+def test_click_rates_come_out_as_counted(results, clicks, model, axis):
+    ll, ppl = log_likelihood_and_perplexity(clicks[0].mean(axis=axis), clicks[1])
+    assert results[model]["test"]["ll"] == pytest.approx(ll, abs=5e-4)
+    assert results[model]["test"]["ppl"] == pytest.approx(ppl, abs=5e-4)
+
+
+@pytest.mark.parametrize("model", ["pbm", "ubm", "ccm", "dbn"])
+def test_models_of_ranks_and_documents_beat_the_click_rate_per_rank(results, model):
+    assert results[model]["test"]["ppl"] < results["rctr"]["test"]["ppl"]
+    assert results[model]["test"]["cond_ppl"] < results["rctr"]["test"]["cond_ppl"]
+    assert results[model]["test"]["ll"] > results["rctr"]["test"]["ll"]

@@ -1,0 +1,95 @@
+"""Which way the layers import, and that the command stays light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FILES = sorted((ROOT / "clickexp").rglob("*.py"))
+
+
+def imports(file: Path) -> set[str]:
+    """Full names of the modules that a file imports, anywhere in it."""
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def uses(file: Path, *packages: str) -> set[str]:
+    return {name for name in imports(file) if any(f"{name}.".startswith(f"{package}.") for package in packages)}
+
+
+def files_of(*parts: str) -> list[Path]:
+    return [file for file in FILES if str(file.relative_to(ROOT)).startswith(parts)]
+
+
+LAYERS = {
+    "types": ("clickexp/types.py", "clickexp/errors.py", "clickexp/construct.py"),
+    "numerics": ("clickexp/numerics.py",),
+    "parameters": ("clickexp/parameters/",),
+    "models": ("clickexp/models/",),
+    "metrics": ("clickexp/metrics/",),
+    "data": ("clickexp/data/",),
+    "loggers": ("clickexp/loggers/",),
+    "training": ("clickexp/training/",),
+}
+FORBIDDEN = {
+    "types": ("numerics", "parameters", "models", "metrics", "data", "loggers", "training", "experiment"),
+    "numerics": ("parameters", "models", "metrics", "data", "loggers", "training", "experiment"),
+    "parameters": ("models", "metrics", "data", "loggers", "training", "experiment"),
+    "models": ("metrics", "data", "loggers", "training", "experiment"),
+    "metrics": ("parameters", "models", "data", "loggers", "training", "experiment"),
+    "data": ("models", "metrics", "loggers", "training", "experiment"),
+    "loggers": ("parameters", "models", "metrics", "data", "training", "experiment"),
+    "training": ("experiment", "main"),
+}
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_layers_import_downwards_only(layer):
+    files = files_of(*LAYERS[layer])
+    assert files
+    wrong = {file.name: uses(file, *(f"clickexp.{name}" for name in FORBIDDEN[layer])) for file in files}
+    assert not any(wrong.values()), wrong
+
+
+@pytest.mark.parametrize(
+    "packages, allowed",
+    [
+        (("hydra", "omegaconf"), {"clickexp/main.py", "clickexp/experiment.py"}),
+        (("wandb",), {"clickexp/loggers/wandb.py"}),
+        (("torch", "clax"), set()),
+    ],
+)
+def test_a_package_is_imported_only_where_it_belongs(packages, allowed):
+    importing = {str(file.relative_to(ROOT)) for file in FILES if uses(file, *packages)}
+    assert importing == allowed
+
+
+def test_the_entry_point_is_short():
+    assert len((ROOT / "clickexp/main.py").read_text().splitlines()) <= 75
+
+
+def test_showing_the_configuration_imports_nothing_heavy(tmp_path):
+    code = """
+import sys
+from clickexp.main import main
+sys.argv = ["clickexp", "--cfg", "job"]
+main()
+heavy = {"jax", "flax", "optax", "polars", "pyarrow", "wandb", "rax"} & set(sys.modules)
+print("heavy:", sorted(heavy))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "heavy: []"
+    assert "clickexp.models.UserBrowsingModel" in done.stdout
+
+
+def test_nothing_enables_64_bit_mode():
+    assert not [file for file in FILES if "jax_enable_x64" in file.read_text()]
