@@ -1,0 +1,148 @@
+"""Extreme logits, padding, batch shapes, positions and traces: what must not change a model's answers."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import zoo
+from flax import nnx
+from jax.extend.core import jaxprs_in_params
+
+every_model = pytest.mark.parametrize("case", zoo.CASES, ids=repr)
+
+
+def same(actual, expected):
+    np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-6)
+
+
+def with_logits(case, size, signs=(-1.0, 1.0), seed=0):
+    """The case's model with logits of that size and random signs: shared baselines are 0."""
+    rng = np.random.default_rng(seed)
+    model = zoo.fill(case.build(rngs=nnx.Rngs(0)), lambda shape: size * rng.choice(signs, shape))
+    baselines = nnx.state(model, lambda path, leaf: "baseline" in path)
+    nnx.update(model, jax.tree.map(jnp.zeros_like, baselines))
+    return model
+
+
+def finite(tree):
+    return all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(tree))
+
+
+@every_model
+@pytest.mark.parametrize("size", [50.0, 1e4])
+def test_extreme_logits_keep_losses_and_gradients_finite(case, size):
+    run, batch = zoo.runner(case.name), zoo.every_click_vector()
+    for seed in range(3):
+        model = with_logits(case, size, seed=seed)
+        assert finite([run.predict(model, batch), run.loss(model, batch)])
+
+
+@every_model
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_gradients_push_against_confident_mistakes(case, sign):
+    """Logits of one sign at +-1e4 with all clicks the other way: the loss has a slope that leads back."""
+    batch = zoo.every_click_vector()
+    batch["clicks"] = np.full_like(batch["clicks"], sign < 0)
+    _, gradient = zoo.runner(case.name).loss(with_logits(case, 1e4, [sign]), batch)
+    assert finite(gradient)
+    tower = gradient["ctr" if "CTR" in case.name else "attraction"]
+    leaves = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tower)])
+    assert (sign * leaves).max() > 1e-3
+    assert (sign * leaves).min() >= 0
+
+
+@every_model
+def test_certain_events_cost_nothing(case):
+    """Logits of +-1e4 leave one possible session, whose probability is 1."""
+    run, batch = zoo.runner(case.name), zoo.every_click_vector()
+    for seed in range(3):
+        model = with_logits(case, 1e4, seed=seed)
+        clicks = run.sample(model, batch, jax.random.key(seed)).clicks
+        assert clicks.any() or seed
+        observed = {**batch, "clicks": clicks}
+        outputs = run.predict(model, observed)
+        np.testing.assert_allclose(outputs["loss"], 0, atol=1e-6)
+        np.testing.assert_allclose(np.exp(outputs["clicks"]), clicks, atol=1e-6)
+        assert finite(run.loss(model, observed))
+
+
+@every_model
+def test_lists_without_documents_cost_nothing_and_have_no_gradient(case):
+    run, batch = zoo.runner(case.name), zoo.every_click_vector(np.zeros(len(zoo.VECTORS) * zoo.LISTS, int))
+    for model in zoo.random_model(case), with_logits(case, 1e4):
+        assert np.all(run.predict(model, batch)["loss"] == 0)
+        assert all(np.all(leaf == 0) for leaf in jax.tree.leaves(run.loss(model, batch)))
+
+
+@every_model
+def test_padding_changes_nothing_whatever_it_holds(case):
+    run, model, rng = zoo.runner(case.name), zoo.random_model(case), np.random.default_rng(2)
+    batch = zoo.every_click_vector()
+    sessions, more = len(batch["mask"]), 3
+    garbage = {
+        "query_doc_ids": rng.integers(0, zoo.PAIRS, (sessions, more)).astype(np.int32),
+        "positions": rng.integers(0, 2, (sessions, more)).astype(np.int32),
+        "clicks": rng.random((sessions, more)) < 0.5,
+        "mask": np.zeros((sessions, more), bool),
+    }
+    padded = {name: np.concatenate([values, garbage[name]], axis=1) for name, values in batch.items()}
+    expected, actual = run.predict(model, batch), run.predict(model, padded)
+    jax.tree.map(lambda a, e: same(a[:, : zoo.RANKS], e), actual, expected)
+    assert np.all(actual["loss"][:, zoo.RANKS :] == 0)
+
+
+@every_model
+def test_one_session_and_one_document_are_batches_like_any_other(case):
+    """The first list alone, and its first document alone."""
+    run, model, batch = zoo.runner(case.name), zoo.random_model(case), zoo.every_click_vector()
+    expected = run.predict(model, batch)
+    for row in 0, 21:
+        for ranks in zoo.RANKS, 1:
+            alone = {name: values[row : row + 1, :ranks] for name, values in batch.items()}
+            actual = run.predict(model, alone)
+            jax.tree.map(lambda a, e: same(a, e[row : row + 1, :ranks]), actual, expected)
+
+
+@every_model
+def test_positions_may_be_shared_by_all_lists(case):
+    run, model, batch = zoo.runner(case.name), zoo.random_model(case), zoo.every_click_vector()
+    batch["positions"] = np.tile(np.arange(1, zoo.RANKS + 1, dtype=np.int32), (len(batch["mask"]), 1))
+    expected, actual = run.predict(model, batch), run.predict(model, {**batch, "positions": batch["positions"][:1]})
+    jax.tree.map(same, actual, expected)
+
+
+@every_model
+def test_one_trace_a_shape(case):
+    """Fresh, random and updated parameters, numpy and JAX batches: all the same program."""
+    run, batch, model = zoo.runner(case.name), zoo.every_click_vector(), zoo.random_model(case)
+    _, gradient = run.loss(model, batch)
+    updated = zoo.random_model(case)
+    nnx.update(updated, jax.tree.map(lambda p, g: p - 0.1 * g, nnx.state(model), gradient))
+    for other in case.build(rngs=nnx.Rngs(1)), model, updated:
+        for inputs in batch, {name: jnp.asarray(values) for name, values in batch.items()}:
+            run.predict(other, inputs)
+            run.loss(other, inputs)
+    shapes = batch["clicks"].shape, batch["positions"].shape
+    assert run.traces["predict", *shapes] == 1
+    assert run.traces["loss", *shapes] == 1
+
+
+def program_size(case, method, ranks):
+    """Operations in the program of a method for lists of so many ranks, loops counted once."""
+    sizes = {name: ranks for name in ("positions",) if name in case.build.keywords}
+    model = case.build(rngs=nnx.Rngs(0), **sizes)
+    shape = jax.ShapeDtypeStruct((4, ranks), jnp.int32)
+    flags = jax.ShapeDtypeStruct((4, ranks), bool)
+    batch = {"query_doc_ids": shape, "positions": shape, "clicks": flags, "mask": flags}
+    return operations(jax.make_jaxpr(getattr(model, method))(batch).jaxpr)
+
+
+def operations(jaxpr):
+    inner = [j for equation in jaxpr.eqns for j in jaxprs_in_params(equation.params)]
+    return len(jaxpr.eqns) + sum(map(operations, inner))
+
+
+@every_model
+@pytest.mark.parametrize("method", ["conditional", "marginal"])
+def test_programs_do_not_grow_with_the_ranks(case, method):
+    assert program_size(case, method, 40) == program_size(case, method, 10)

@@ -1,0 +1,209 @@
+"""Every click model once: how to build it, its story for the oracle, and its numbers as the oracle wants them.
+
+The towers are read here from their raw arrays in float64, so that tests compare the whole way from
+parameters to predictions.
+"""
+
+import collections
+import functools
+import itertools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracle
+from flax import nnx
+
+from clickexp import models
+from clickexp.models import ClickModel
+from clickexp.parameters import Table
+from clickexp.types import Batch
+
+PAIRS = 12
+POSITIONS = 8
+RANKS = 5
+LISTS = 3
+VECTORS = np.array(list(itertools.product([False, True], repeat=RANKS)))
+
+
+class Case(NamedTuple):
+    """probabilities(model, ids [K], positions [K]) are the arguments of the story."""
+
+    name: str
+    build: Callable[..., ClickModel]
+    story: oracle.Story
+    probabilities: Callable[[ClickModel, np.ndarray, np.ndarray], dict]
+    hidden: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def sigmoid(logit) -> np.ndarray:
+    return 1 / (1 + np.exp(-np.asarray(logit, np.float64)))
+
+
+def embedding(tower, ids) -> np.ndarray:
+    return sigmoid(np.float64(tower.baseline[...]) + np.asarray(tower.table.get_value().values, np.float64)[ids, 0])
+
+
+def weight(tower, index=(0, 0)) -> np.ndarray:
+    return sigmoid(np.asarray(tower.weight[...], np.float64)[index])
+
+
+def _attraction(model, ids, positions) -> dict:
+    return {"attraction": embedding(model.attraction, ids)}
+
+
+def _pbm(model, ids, positions) -> dict:
+    return {**_attraction(model, ids, positions), "examination": weight(model.examination, positions)}
+
+
+def _ubm(model, ids, positions) -> dict:
+    last = np.array([0, *positions])
+    examination = weight(model.examination, positions[:, None] * (POSITIONS + 1) + last)
+    return {**_attraction(model, ids, positions), "examination": examination}
+
+
+def _dcm(model, ids, positions) -> dict:
+    return {**_attraction(model, ids, positions), "continuation": weight(model.continuation, positions)}
+
+
+def _ccm(model, ids, positions) -> dict:
+    return {
+        **_attraction(model, ids, positions),
+        "tau1": weight(model.continuation_exam_no_click),
+        "tau2": weight(model.continuation_click_not_satisfied),
+        "tau3": weight(model.continuation_click_satisfied),
+    }
+
+
+def _sdbn(model, ids, positions) -> dict:
+    return {**_attraction(model, ids, positions), "satisfaction": embedding(model.satisfaction, ids)}
+
+
+def _dbn(model, ids, positions) -> dict:
+    return {**_sdbn(model, ids, positions), "continuation": weight(model.continuation)}
+
+
+def _gctr(model, ids, positions) -> dict:
+    return {"click_rate": np.full(len(ids), weight(model.ctr))}
+
+
+def _rctr(model, ids, positions) -> dict:
+    return {"click_rate": weight(model.ctr, positions)}
+
+
+def _dctr(model, ids, positions) -> dict:
+    return {"click_rate": embedding(model.ctr, ids)}
+
+
+def _drctr(model, ids, positions) -> dict:
+    return {"click_rate": embedding(model.ctr, ids * POSITIONS + positions - 1)}
+
+
+PAIR_SIZE = {"query_doc_pairs": PAIRS}
+POSITION_SIZE = {"positions": POSITIONS}
+SIZES = {**PAIR_SIZE, **POSITION_SIZE}
+SEEN = ("examination", "attraction")
+CHAIN = (*SEEN, "satisfaction")
+
+
+def _case(name, model, story, probabilities, hidden=(), /, **settings) -> Case:
+    return Case(name, functools.partial(model, **settings), story, probabilities, hidden)
+
+
+CM = _case("CM", models.CascadeModel, oracle.cascade_model, _attraction, CHAIN, **PAIR_SIZE)
+CM_MARGINAL = CM._replace(name="CM marginal", build=functools.partial(CM.build, conditional="marginal"))
+PBM = _case("PBM", models.PositionBasedModel, oracle.position_based_model, _pbm, SEEN, **SIZES)
+UBM = _case("UBM", models.UserBrowsingModel, oracle.user_browsing_model, _ubm, SEEN, **SIZES)
+DCM = _case("DCM", models.DependentClickModel, oracle.dependent_click_model, _dcm, CHAIN, **SIZES)
+CCM = _case("CCM", models.ClickChainModel, oracle.click_chain_model, _ccm, CHAIN, **PAIR_SIZE)
+DBN = _case("DBN", models.DynamicBayesianNetwork, oracle.dynamic_bayesian_network, _dbn, CHAIN, **PAIR_SIZE)
+SDBN = _case(
+    "SDBN", models.DynamicBayesianNetwork, oracle.dynamic_bayesian_network, _sdbn, CHAIN,
+    **PAIR_SIZE, fix_continuation=True,
+)  # fmt: skip
+GCTR = _case("GCTR", models.GlobalCTRModel, oracle.independent_clicks, _gctr)
+RCTR = _case("RCTR", models.RankCTRModel, oracle.independent_clicks, _rctr, **POSITION_SIZE)
+DCTR = _case("DCTR", models.DocumentCTRModel, oracle.independent_clicks, _dctr, **PAIR_SIZE)
+DRCTR = _case("DRCTR", models.DocumentRankCTRModel, oracle.independent_clicks, _drctr, **SIZES)
+
+CASES = [CM, CM_MARGINAL, PBM, UBM, DCM, CCM, DBN, SDBN, GCTR, RCTR, DCTR, DRCTR]
+EXACT = [case for case in CASES if case is not CM_MARGINAL]
+"""Models whose conditional predictions are those of their story."""
+
+
+def fill(model: ClickModel, draw: Callable[[tuple[int, ...]], np.ndarray]) -> ClickModel:
+    """Gives every number that the model learns the value of draw(shape); returns the model."""
+    learned = nnx.state(model, nnx.Any(nnx.Param, Table))
+    nnx.update(model, jax.tree.map(lambda leaf: jnp.asarray(draw(leaf.shape), jnp.float32), learned))
+    return model
+
+
+def random_model(case: Case, scale: float = 1.0, seed: int = 0) -> ClickModel:
+    """The case's model with normal logits."""
+    rng = np.random.default_rng(seed)
+    return fill(case.build(rngs=nnx.Rngs(0)), lambda shape: rng.normal(0, scale, shape))
+
+
+def lists(count: int = LISTS, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Ids and increasing positions with gaps, [count, RANKS] each."""
+    rng = np.random.default_rng(seed)
+    positions = [np.sort(rng.choice(POSITIONS, RANKS, replace=False)) + 1 for _ in range(count)]
+    return rng.integers(0, PAIRS + 1, (count, RANKS)).astype(np.int32), np.array(positions, np.int32)
+
+
+def every_click_vector(lengths=None) -> dict[str, np.ndarray]:
+    """Every list with every click vector, [LISTS * 2^RANKS, RANKS]; lengths [LISTS * 2^RANKS] cut the lists."""
+    ids, positions = (np.repeat(x, len(VECTORS), axis=0) for x in lists())
+    lengths = np.full(len(ids), RANKS) if lengths is None else lengths
+    mask = np.arange(RANKS) < lengths[:, None]
+    clicks = np.tile(VECTORS, (LISTS, 1)) & mask
+    return {"query_doc_ids": ids, "positions": positions, "clicks": clicks, "mask": mask}
+
+
+def joints(case: Case, model: ClickModel) -> list[np.ndarray]:
+    """P(click vector) [2^RANKS] of each list, from the oracle."""
+    return [oracle.enumerate_clicks(case.story, **case.probabilities(model, *each))[0] for each in zip(*lists())]
+
+
+class Runner:
+    """One model structure with its functions under jit; `traces` counts (function, shapes)."""
+
+    def __init__(self, case: Case):
+        self.graphdef = nnx.graphdef(case.build(rngs=nnx.Rngs(0)))
+        self.traces = collections.Counter()
+        self.predict = self._jit("predict", lambda state, batch: predictions(self._model(state), batch))
+        self.loss = self._jit("loss", jax.value_and_grad(lambda state, batch: self._model(state).compute_loss(batch)))
+        self.sample = self._jit("sample", lambda state, batch, key: self._model(state).sample(batch, key))
+
+    def _model(self, state: nnx.State) -> ClickModel:
+        return nnx.merge(self.graphdef, state)
+
+    def _jit(self, name: str, function: Callable) -> Callable:
+        @jax.jit
+        def run(state, batch, *rest):
+            self.traces[name, batch["clicks"].shape, batch["positions"].shape] += 1
+            return function(state, batch, *rest)
+
+        return lambda model, *args: jax.tree.map(np.asarray, run(nnx.state(model), *args))
+
+
+@functools.cache
+def runner(name: str) -> Runner:
+    """The shared runner of a case, so that each shape compiles once for all tests."""
+    return Runner(next(case for case in CASES if case.name == name))
+
+
+def predictions(model: ClickModel, batch: Batch) -> dict:
+    """What a model says of each document of a batch."""
+    return {
+        "conditional_clicks": model.predict_conditional_clicks(batch),
+        "clicks": model.predict_clicks(batch),
+        "no_clicks": jnp.broadcast_to(model.marginal(batch).complement, batch["mask"].shape),
+        "relevance": model.predict_relevance(batch),
+        "loss": model.compute_loss(batch, aggregate=False),
+    }
