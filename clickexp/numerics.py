@@ -23,13 +23,13 @@ NEVER = LogPair(LOG_ZERO, 0.0)
 
 def log_sigmoid_pair(logit: Array) -> LogPair:
     """(log s(z), log s(-z)) from one exponential and one logarithm, for |z| up to 1e30."""
-    tail = jnp.log1p(jnp.exp(-jnp.abs(logit)))
+    tail = jnp.log1p(jnp.exp(jnp.minimum(logit, -logit)))  # -|z|, with gradient 0 at 0, unlike JAX's abs
     return LogPair(jnp.minimum(logit, 0) - tail, jnp.minimum(-logit, 0) - tail)
 
 
 def log_add(a: Array, b: Array) -> Array:
     """log(exp(a) + exp(b)) for finite a and b; LOG_ZERO plays the part of -inf."""
-    return jnp.maximum(a, b) + jnp.log1p(jnp.exp(-jnp.abs(a - b)))
+    return jnp.maximum(a, b) + jnp.log1p(jnp.exp(jnp.minimum(a - b, b - a)))
 
 
 def log_and(a: LogPair, b: LogPair) -> LogPair:
