@@ -17,6 +17,7 @@ from clickexp.models import (
     PositionBasedModel,
     UserBrowsingModel,
 )
+from clickexp.numerics import log_add
 from clickexp.parameters import EmbeddingParameter, EmbeddingParameterConfig, Parameter, Table, new_table
 from clickexp.training import LazyAdagrad, LazyAdam, LazySGD, Optimizer
 from clickexp.training.step import TrainStep, at_step, split_model
@@ -96,6 +97,19 @@ def test_row_optimizers_match_a_float64_loop(name):
     expected = by_hand(seen[0][:, :1], rule, update, columns)
     np.testing.assert_allclose(seen[-1][:, :1], expected, rtol=2e-5, atol=2e-5)
     assert np.abs(expected - seen[0][:, :1]).max() > 0.1
+
+
+def test_the_first_step_of_rows_that_start_at_zero():
+    """Where a logit is exactly 0 its gradient is s(0) - click, too."""
+    columns = ragged_log(BATCH, RANKS, PAIRS)
+    before, after = run_steps(DocumentCTRModel(PAIRS, FREE, rngs=nnx.Rngs(0)), LazySGD(0.3), columns, steps=1)
+    assert (before == 0).all()
+    np.testing.assert_allclose(after[:, :1], by_hand(before[:, :1], LazySGD(0.3), sgd, columns, 1), rtol=1e-5)
+
+
+def test_log_add_shares_its_gradient_between_equals():
+    for a in (-1.0, -1e30):
+        np.testing.assert_allclose(jax.grad(log_add, argnums=(0, 1))(a, a), (0.5, 0.5), rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", RULES)
