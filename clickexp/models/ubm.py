@@ -86,7 +86,10 @@ class UserBrowsingModel(ClickModel):
         return self.examination.log_pair({**batch, "last_click_positions": last, "examination_idx": index})
 
     def _examination_by_last_click(self, batch: Batch) -> LogPair:
-        """Examination for each rank that the last click may have had, none first: [1 + rank, batch or 1, rank]."""
+        """Examination for each rank that the last click may have had, none first: [1 + rank, batch or 1, rank].
+
+        A last click at or below the rank itself cannot be; a tower is asked for one just above instead.
+        """
         positions = batch["positions"]
         last = jnp.concatenate([jnp.zeros((1, positions.shape[0]), positions.dtype), positions.T])
-        return jax.vmap(lambda column: self._examination(batch, column[:, None]))(last)
+        return jax.vmap(lambda column: self._examination(batch, jnp.minimum(column[:, None], positions - 1)))(last)
