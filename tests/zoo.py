@@ -115,11 +115,11 @@ def _case(name, model, story, probabilities, hidden=(), /, **settings) -> Case:
     return Case(name, functools.partial(model, **settings), story, probabilities, hidden)
 
 
-CM = _case("CM", models.CascadeModel, oracle.cascade_model, _attraction, CHAIN, **PAIR_SIZE)
+CM = _case("CM", models.CascadeModel, oracle.cascade_model, _attraction, SEEN, **PAIR_SIZE)
 CM_MARGINAL = CM._replace(name="CM marginal", build=functools.partial(CM.build, conditional="marginal"))
 PBM = _case("PBM", models.PositionBasedModel, oracle.position_based_model, _pbm, SEEN, **SIZES)
 UBM = _case("UBM", models.UserBrowsingModel, oracle.user_browsing_model, _ubm, SEEN, **SIZES)
-DCM = _case("DCM", models.DependentClickModel, oracle.dependent_click_model, _dcm, CHAIN, **SIZES)
+DCM = _case("DCM", models.DependentClickModel, oracle.dependent_click_model, _dcm, SEEN, **SIZES)
 CCM = _case("CCM", models.ClickChainModel, oracle.click_chain_model, _ccm, CHAIN, **PAIR_SIZE)
 DBN = _case("DBN", models.DynamicBayesianNetwork, oracle.dynamic_bayesian_network, _dbn, CHAIN, **PAIR_SIZE)
 SDBN = _case(
