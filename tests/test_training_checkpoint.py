@@ -1,0 +1,84 @@
+"""Fitted parameters on disk."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from small_logs import fill_tables, ragged_log, shown, state_of
+
+from clickexp.models import (
+    DocumentCTRModel,
+    DynamicBayesianNetwork,
+    PositionBasedModel,
+    RankCTRModel,
+    UserBrowsingModel,
+)
+from clickexp.parameters import DeepCrossParameterConfig, DeepParameterConfig, EmbeddingParameterConfig
+from clickexp.training.checkpoint import load_model, save_model
+
+RANKS, PAIRS = 4, 12
+LOG = ragged_log(8, RANKS, PAIRS)
+BATCH = dict(
+    query_doc_ids=jnp.asarray(LOG["query_doc_ids"]),
+    clicks=jnp.asarray(LOG["clicks"]),
+    mask=jnp.asarray(shown(LOG)),
+    positions=jnp.arange(1, RANKS + 1, dtype=jnp.int32)[None],
+    query_doc_features=jnp.asarray(np.random.default_rng(0).normal(size=(8, RANKS, 3)), jnp.float32),
+)
+CROSS = DeepCrossParameterConfig(features=3, hidden_units=4)
+DROPOUT = DeepParameterConfig(features=3, hidden_units=4, dropout=0.5)
+WIDE = EmbeddingParameterConfig(embedding_features=3)
+
+MODELS = {
+    "RCTR": lambda seed: RankCTRModel(RANKS, click_rate=0.1 * (1 + seed), rngs=nnx.Rngs(seed)),
+    "PBM": lambda seed: PositionBasedModel(RANKS, PAIRS, rngs=nnx.Rngs(seed)),
+    "PBM, wide rows": lambda seed: PositionBasedModel(RANKS, PAIRS, attraction=WIDE, rngs=nnx.Rngs(seed)),
+    "UBM": lambda seed: UserBrowsingModel(RANKS, PAIRS, rngs=nnx.Rngs(seed)),
+    "DBN": lambda seed: DynamicBayesianNetwork(PAIRS, rngs=nnx.Rngs(seed)),
+    "DBN, networks": lambda seed: DynamicBayesianNetwork(attraction=CROSS, satisfaction=DROPOUT, rngs=nnx.Rngs(seed)),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_loaded_model_is_the_saved_one(name, tmp_path):
+    model, other = (fill_tables(MODELS[name](seed), seed) for seed in (0, 1))
+    for each in (model, other):
+        each.eval()
+    save_model(model, tmp_path / "model.npz")
+    assert any((a != b).any() for a, b in zip(state_of(model), state_of(other), strict=True))
+    assert load_model(other, tmp_path / "model.npz") is other
+    for a, b in zip(state_of(model), state_of(other), strict=True):
+        np.testing.assert_array_equal(a, b)
+    for predict in ("predict_clicks", "predict_conditional_clicks", "predict_relevance"):
+        np.testing.assert_array_equal(getattr(model, predict)(BATCH), getattr(other, predict)(BATCH))
+
+
+def test_arrays_are_named_by_their_path(tmp_path):
+    save_model(MODELS["PBM"](0), tmp_path / "model.npz")
+    with np.load(tmp_path / "model.npz") as stored:
+        shapes = {name: stored[name].shape for name in stored}
+    assert shapes == {"attraction/baseline": (), "attraction/table": (PAIRS + 1, 1), "examination/weight": (RANKS + 1,)}
+
+
+@pytest.mark.parametrize(
+    "build, named",
+    [
+        (lambda: PositionBasedModel(RANKS, PAIRS + 1, rngs=nnx.Rngs(0)), "attraction/table"),
+        (lambda: PositionBasedModel(RANKS + 1, PAIRS, rngs=nnx.Rngs(0)), "examination/weight"),
+        (lambda: DocumentCTRModel(PAIRS, rngs=nnx.Rngs(0)), "attraction/baseline.*ctr/table.*examination/weight"),
+        (lambda: MODELS["PBM, wide rows"](0), "attraction/projection, attraction/table"),
+    ],
+)
+def test_another_structure_is_an_error_that_names_file_and_arrays(build, named, tmp_path):
+    save_model(MODELS["PBM"](0), tmp_path / "model.npz")
+    model = build()
+    before = state_of(model)
+    with pytest.raises(ValueError, match=f"model.npz was written by another.*{named}"):
+        load_model(model, tmp_path / "model.npz")
+    for a, b in zip(before, state_of(model), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_missing_file_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError, match="model.npz"):
+        load_model(MODELS["PBM"](0), tmp_path / "model.npz")

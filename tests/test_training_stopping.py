@@ -1,0 +1,67 @@
+"""The rules of early stopping."""
+
+import math
+
+import pytest
+
+from clickexp.errors import ConfigError
+from clickexp.training import EarlyStopping
+
+
+def course(stopping, values):
+    """What `update` says of each value, and the epoch after which training should stop, 0 for never."""
+    improved, stopped = [], 0
+    for epoch, value in enumerate(values, start=1):
+        improved.append(stopping.update({stopping.metric: value, "other": -value}))
+        stopped = stopped or (epoch if stopping.should_stop else 0)
+    return improved, stopped
+
+
+@pytest.mark.parametrize("patience, stops", [(0, 3), (1, 4), (2, 8), (3, 0)])
+def test_more_than_patience_epochs_in_a_row_without_improvement(patience, stops):
+    improved, stopped = course(EarlyStopping(patience=patience), [3.0, 2.0, 2.0, 2.5, 1.0, 1.5, 1.0, 1.0])
+    assert improved == [True, True, False, False, True, False, False, False]
+    assert stopped == stops
+
+
+@pytest.mark.parametrize(
+    "metric, mode, lower_is_better",
+    [
+        ("loss", "auto", True),
+        ("ppl", "auto", True),
+        ("cond_ppl", "auto", True),
+        ("ll", "auto", False),
+        ("ndcg@10", "auto", False),
+        ("ll", "min", True),
+        ("loss", "max", False),
+    ],
+)
+def test_modes(metric, mode, lower_is_better):
+    improved, _ = course(EarlyStopping(metric, mode=mode), [1.0, 0.5, 2.0])
+    assert improved == ([True, True, False] if lower_is_better else [True, False, True])
+
+
+def test_changes_up_to_min_delta_are_no_improvement():
+    """They do not move the best value either, so that small steps add up to an improvement."""
+    improved, _ = course(EarlyStopping(min_delta=0.25), [2.0, 1.875, 1.75, 1.625, 1.5, 1.375])
+    assert improved == [True, False, False, True, False, False]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_values_that_are_no_numbers_never_improve(bad):
+    improved, stopped = course(EarlyStopping(patience=2), [bad, bad, 1.0, bad, 0.5, bad, bad, bad])
+    assert improved == [False, False, True, False, True, False, False, False]
+    assert stopped == 8
+
+
+def test_reset_forgets():
+    stopping = EarlyStopping(patience=0)
+    course(stopping, [1.0, 2.0])
+    assert stopping.should_stop
+    stopping.reset()
+    assert not stopping.should_stop and stopping.update({"loss": 5.0})
+
+
+def test_an_unknown_mode_is_an_error():
+    with pytest.raises(ConfigError, match="auto, min or max, not 'up'"):
+        EarlyStopping(mode="up")
