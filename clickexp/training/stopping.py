@@ -35,7 +35,7 @@ class EarlyStopping:
     def update(self, values: dict[str, float]) -> bool:
         """Whether this epoch is the best so far. A value that is not a number is no improvement."""
         value = self.sign * values[self.metric]
-        improved = value < self.best - self.min_delta or (math.isinf(self.best) and math.isfinite(value))
+        improved = value < self.best - self.min_delta
         self.best = min(value, self.best) if improved else self.best
         self.failures = 0 if improved else self.failures + 1
         return improved
