@@ -27,7 +27,8 @@ def check_arguments(constructor: Callable, arguments: Mapping[str, Any], where: 
         key = f"{where}.{name}".lstrip(".")
         if name not in parameters:
             names = ", ".join(n for n in parameters if n not in ("self", "rngs"))
-            raise ConfigError(f"{key}: there is no such key. {constructor.__name__} takes {names}.")
+            taker = getattr(constructor, "func", constructor).__name__
+            raise ConfigError(f"{key}: there is no such key. {taker} takes {names}.")
         if not _fits(value, hints.get(name, Any)):
             raise ConfigError(f"{key}={value!r} is not {_name(hints[name])}")
 
