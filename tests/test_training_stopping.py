@@ -54,6 +54,11 @@ def test_values_that_are_no_numbers_never_improve(bad):
     assert stopped == 8
 
 
+def test_an_infinite_best_is_not_beaten_by_numbers():
+    improved, _ = course(EarlyStopping("ndcg"), [1.0, math.inf, 2.0, 3.0])
+    assert improved == [True, True, False, False]
+
+
 def test_reset_forgets():
     stopping = EarlyStopping(patience=0)
     course(stopping, [1.0, 2.0])
