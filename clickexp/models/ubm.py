@@ -92,4 +92,5 @@ class UserBrowsingModel(ClickModel):
         """
         positions = batch["positions"]
         last = jnp.concatenate([jnp.zeros((1, positions.shape[0]), positions.dtype), positions.T])
-        return jax.vmap(lambda column: self._examination(batch, jnp.minimum(column[:, None], positions - 1)))(last)
+        pair = jax.vmap(lambda column: self._examination(batch, jnp.minimum(column[:, None], positions - 1)))(last)
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (*x.shape[:-1], positions.shape[1])), pair)
