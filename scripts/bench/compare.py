@@ -1,13 +1,14 @@
-"""clickexp beside CLAX on one machine in one run, as ratios: throughput, and with --fit the fit of every model.
+"""clickexp beside CLAX, one machine, one run, as ratios: throughput, and with --fit the fit of every model.
 
     python scripts/bench/compare.py --peer PEER/bin/python          # throughput
     python scripts/bench/compare.py --peer PEER/bin/python --fit    # throughput and fit
     python scripts/bench/compare.py --peer PEER/bin/python --fit --no-throughput
-    python scripts/bench/compare.py --peer PEER/bin/python --sessions 100000 --rows 100000 --repeats 1 --fit \\
-        --fit-sessions 60000 --fit-queries 1000
+    python scripts/bench/compare.py --peer PEER/bin/python --sessions 100000 --rows 100000 --repeats 1 \\
+        --fit --fit-sessions 60000 --fit-queries 1000
 """
 
 import argparse
+import itertools
 import json
 import statistics
 import subprocess
@@ -20,6 +21,7 @@ from report import machine, print_table
 
 MODELS = ("CM", "PBM", "UBM", "DCM", "CCM", "DBN", "SDBN", "GCTR", "RCTR", "DCTR", "DRCTR")
 IDS = ("zipf", "uniform")
+COLUMNS = ("first", "later", "loader", "memory")
 WORKERS = (0, 1, 2, 4)
 TOLERANCE = 2e-4
 STABLE = 0.1
@@ -47,33 +49,41 @@ class Sides:
 
 
 def compare_throughput(args: argparse.Namespace, sides: Sides) -> None:
-    logs = {
-        (ids, rows): drawn(args.logs, ids, rows, args.sessions, args.validation) for ids in args.ids for rows in args.rows
-    }
+    sizes = args.sessions, args.validation
+    cases = itertools.product(args.ids, args.rows)
+    logs = {(ids, rows): drawn(args.logs, ids, rows, *sizes) for ids, rows in cases}
     workers = {rows: best_workers(args, sides, logs[args.ids[0], rows], rows) for rows in args.rows}
+    rates = measured(args, sides, logs, workers)
+    table = []
+    for ids, rows in logs:
+        first, later, loader, memory = (rates[ids, rows, name] / 1e6 for name in COLUMNS)
+        ratios = [ours / theirs for theirs in (loader, memory) for ours in (first, later)]
+        table.append((f"{ids} {rows:.0e}", first, later, loader, workers[rows], memory, *ratios))
+    headers = ("rows", "ours", "ours, later epochs", "CLAX, loader", "workers", "CLAX, in memory",
+               "ours : loader", "later : loader", "ours : in memory", "later : in memory")  # fmt: skip
+    print_table(
+        f"{args.model}: M training sessions a second of a whole epoch with data loading and validation, "
+        f"{args.sessions:,} + {args.validation:,} sessions, median of {args.repeats}",
+        headers,
+        table,
+    )
+
+
+def measured(args: argparse.Namespace, sides: Sides, logs: dict, workers: dict) -> dict[tuple, float]:
+    """Median sessions a second for each log and column; the sides and the logs take turns."""
     rates: dict[tuple, list[float]] = defaultdict(list)
     for _ in range(args.repeats):
         for (ids, rows), log in logs.items():
             ours = sides.ours(log, task="throughput", model=args.model)
-            for name in ("first", "later"):
+            for name in COLUMNS[:2]:
                 rates[ids, rows, name].append(ours[name])
-            for name, count in (("loader", workers[rows]), ("memory", None)):
+            for name, count in zip(COLUMNS[2:], (workers[rows], None), strict=True):
                 rates[ids, rows, name].append(peer_rate(args, sides, log, count))
-    headers = ("rows", "ours", "ours, later epochs", "CLAX, loader", "workers", "CLAX, in memory",
-               "ours : loader", "later : loader", "ours : in memory", "later : in memory")  # fmt: skip
-    table = []
-    for ids, rows in logs:
-        first, later, loader, memory = (
-            statistics.median(rates[ids, rows, name]) / 1e6 for name in ("first", "later", "loader", "memory")
-        )
-        ratios = [ours / theirs for theirs in (loader, memory) for ours in (first, later)]
-        table.append((f"{ids} {rows:.0e}", first, later, loader, workers[rows], memory, *ratios))
-    title = f"{args.model}: M training sessions a second of a whole epoch with data loading and validation"
-    print_table(f"{title}, {args.sessions:,} + {args.validation:,} sessions, median of {args.repeats}", headers, table)
+    return {key: statistics.median(values) for key, values in rates.items()}
 
 
 def best_workers(args: argparse.Namespace, sides: Sides, log: Log, rows: int) -> int:
-    """The DataLoader's num_workers with which the peer is fastest on a part of the log, its second epoch taken."""
+    """The num_workers with which the peer's second epoch is fastest on a part of the log."""
     probe = min(args.probe_sessions, args.sessions)
     seconds = {}
     for count in WORKERS:
@@ -87,39 +97,43 @@ def best_workers(args: argparse.Namespace, sides: Sides, log: Log, rows: int) ->
 
 def peer_rate(args: argparse.Namespace, sides: Sides, log: Log, workers: int | None) -> float:
     """Sessions a second of the peer's epoch; says how steady the rate was where sessions were left out."""
-    epoch = sides.theirs(
-        log, task="throughput", model=args.model, workers=workers, sessions=args.peer_sessions or None
-    )[-1]  # fmt: skip
+    count = args.peer_sessions or None
+    epoch = sides.theirs(log, task="throughput", model=args.model, workers=workers, sessions=count)[-1]
     if epoch["sessions"] < args.sessions:
         first, second = epoch["halves"]
         steady = "steady" if abs(first / second - 1) < STABLE else "NOT STEADY, do not extrapolate"
-        print(f"CLAX, {log.folder.name}: rate of {epoch['sessions']:,} sessions stands for {args.sessions:,}; "
-              f"halves of the training {first:.2f} s and {second:.2f} s: {steady}", flush=True)  # fmt: skip
+        print(f"CLAX, {log.folder.name}: {epoch['sessions']:,} sessions stand for {args.sessions:,}; halves "
+              f"of the training {first:.2f} s and {second:.2f} s: {steady}", flush=True)  # fmt: skip
     return epoch["sessions"] / epoch["seconds"]
 
 
 def compare_fit(args: argparse.Namespace, sides: Sides, user: str, queries: int) -> None:
-    log = simulated(args.logs, user, args.fit_sessions, queries, args.seed, attraction_mean=args.attraction_mean)
+    mean = args.attraction_mean
+    log = simulated(args.logs, user, args.fit_sessions, queries, args.seed, attraction_mean=mean)
     impressions = log.sizes["train"] * log.positions / log.query_doc_pairs
-    headers = ("model", "CLAX ll", "ppl", "cond ppl", "epochs", "s", "ours ll", "ppl", "cond ppl", "epochs", "s",
-               "ll difference", "holds")  # fmt: skip
+    figures = ("ppl", "cond ppl", "epochs", "s")
+    headers = ("model", "CLAX ll", *figures, "ours ll", *figures, "ll difference", "holds")
     rows, failed = [], []
     for name in args.models:
-        theirs = sides.theirs(log, task="fit", model=name, seed=args.seed, batch_size=args.peer_batch_size)[-1]
         options = {"conditional": "marginal"} if name == "CM" else {}
-        ours = sides.ours(log, task="fit", model=name, seed=args.seed, options=options)
+        task = dict(task="fit", model=name, seed=args.seed)
+        theirs = sides.theirs(log, **task, batch_size=args.peer_batch_size)[-1]
+        ours = sides.ours(log, **task, options=options)
         better = ours["ll"] - theirs["ll"]
         holds = better >= -TOLERANCE and ours["epochs"] <= theirs["epochs"]
         label = "CM (marginal)" if options else name
         rows.append((label, *fit_cells(theirs), *fit_cells(ours), f"{better:+.5f}", "yes" if holds else "NO"))
         failed += [] if holds else [label]
-    title = (f"Fit, clicks of {user}, {queries:,} queries, {log.sizes['train']:,} training sessions, {impressions:.0f} "
-             f"impressions a pair, CLAX with batches of {args.peer_batch_size}")  # fmt: skip
-    print_table(title, headers, rows)
+    print_table(
+        f"Fit, clicks of {user}, {queries:,} queries, {log.sizes['train']:,} training sessions, "
+        f"{impressions:.0f} impressions a pair, CLAX with batches of {args.peer_batch_size}",
+        headers,
+        rows,
+    )
     if "CM" in args.models:
         cascade = sides.ours(log, task="fit", model="CM", seed=args.seed)
-        print("CM (marginal): both put the marginal in place of the conditional probability before the first click.")
-        print("Ours by default, with the true conditional, which is not comparable: "
+        print("CM (marginal): the marginal stands for the conditional probability before the first click.")
+        print("Our default, with the true conditional, is not comparable: "
               "ll {}, ppl {}, cond ppl {}, {} epochs".format(*fit_cells(cascade)))  # fmt: skip
     print(f"holds, ours >= CLAX - {TOLERANCE} in no more epochs: {len(rows) - len(failed)} of {len(rows)}"
           + (f"; not {', '.join(failed)}" if failed else ""), flush=True)  # fmt: skip
@@ -131,7 +145,7 @@ def fit_cells(result: dict) -> list[str]:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--peer", type=Path, required=True, help="python of the peer's environment")
     parser.add_argument("--logs", type=Path, default=Path("outputs/bench"), help="folder that keeps the logs")
     parser.add_argument("--timeout", type=float, default=3600, help="seconds a task may take")
@@ -143,12 +157,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--validation", type=int, default=200_000)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--probe-sessions", type=int, default=400_000, help="for the choice of num_workers")
-    parser.add_argument("--peer-sessions", type=int, default=0, help="training sessions for CLAX; 0 is all of them")
+    parser.add_argument("--peer-sessions", type=int, default=0, help="training sessions for CLAX; 0 for all")
     parser.add_argument("--fit", action="store_true")
     parser.add_argument("--models", choices=MODELS, nargs="+", default=MODELS, help="of the fit tables")
-    parser.add_argument("--users", nargs="+", default=["UserBrowsingModel"], help="classes of clickexp.models")
+    parser.add_argument("--users", nargs="+", default=["UserBrowsingModel"], help="model classes")
     parser.add_argument("--fit-sessions", type=int, default=300_000)
-    parser.add_argument("--fit-queries", type=int, nargs="+", default=[3_000, 20_000], help="20 documents each")
+    parser.add_argument("--fit-queries", type=int, nargs="+", default=[3_000, 20_000], help="of 20 documents")
     parser.add_argument("--attraction-mean", type=float, default=-2.5)
     parser.add_argument("--peer-batch-size", type=int, default=4096, help="of CLAX in the fit tables")
     parser.add_argument("--seed", type=int, default=0)

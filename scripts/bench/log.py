@@ -27,6 +27,8 @@ SPLITS = ("train", "val", "test")
 PARTS = 8
 CHUNK = 1 << 16
 HEAD = 10_000
+POSITIONS = 10
+CLICK_RATE = 0.15
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,26 +49,24 @@ class Log:
         return Sessions.open(self.folder / split)
 
 
-def drawn(
-    folder: Path, ids: str, rows: int, sessions: int, validation: int, *, parquet: bool = True, positions: int = 10,
-    click_rate: float = 0.15, seed: int = 0,
-) -> Log:  # fmt: skip
-    """Sessions whose documents are drawn on their own, "zipf" or "uniform" over the rows, with random clicks."""
+def drawn(folder: Path, ids: str, rows: int, sessions: int, validation: int, *, parquet: bool = True) -> Log:
+    """Sessions of documents drawn one by one, "zipf" or "uniform" over the rows, with random clicks."""
 
     def splits() -> Iterator[tuple[str, Sessions]]:
-        rng = np.random.default_rng(seed)
-        draw = zipf(rows, rng) if ids == "zipf" else functools.partial(rng.integers, 1, rows + 1, dtype=np.int32)
+        rng = np.random.default_rng(0)
+        uniform = functools.partial(rng.integers, 1, rows + 1, dtype=np.int32)
+        draw = zipf(rows, rng) if ids == "zipf" else uniform
         for split, count in zip(SPLITS, (sessions, validation, validation), strict=True):
             sizes = [min(CHUNK, count - start) for start in range(0, count, CHUNK)]
-            documents = np.concatenate([draw(size=(size, positions)) for size in sizes])
-            clicks = rng.random(documents.shape, np.float32) < click_rate
+            documents = np.concatenate([draw(size=(size, POSITIONS)) for size in sizes])
+            clicks = rng.random(documents.shape, np.float32) < CLICK_RATE
             yield split, Sessions.from_arrays(query_doc_ids=documents, clicks=clicks, query_doc_pairs=rows)
 
     return _written(folder / f"{ids}-{rows}-{sessions}-{validation}", splits, parquet)
 
 
 def simulated(folder: Path, user: str, sessions: int, queries: int, seed: int, **options: object) -> Log:
-    """Sessions of clickexp.data.simulate; `user` names the clicking model's class, `options` are simulate's."""
+    """Sessions of clickexp.data.simulate; `user` names the class of the clicking model."""
 
     def splits() -> Iterator[tuple[str, Sessions]]:
         clicking = getattr(clickexp.models, user)
@@ -119,7 +119,8 @@ def _write_parquet(folder: Path, packs: list[Sessions]) -> None:
     number = itertools.count()
     for sessions in packs:
         for bounds in itertools.pairwise(np.linspace(0, sessions.count, PARTS + 1, dtype=int)):
-            pq.write_table(_as_table(sessions.rows(slice(*bounds))), part / f"part-{next(number):05d}.parquet")
+            table = _as_table(sessions.rows(slice(*bounds)))
+            pq.write_table(table, part / f"part-{next(number):05d}.parquet")
     part.rename(folder / "parquet")
 
 

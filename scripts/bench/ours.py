@@ -86,7 +86,7 @@ class Case:
         return time.perf_counter() - start
 
     def epoch_seconds(self, sessions: int | None = None) -> tuple[float, float]:
-        """Seconds of a training of one epoch, from the call to the trained model, and of the compilation in it.
+        """Seconds of a one-epoch training, from the call to the trained model, and seconds of compilation.
 
         The first are without the second. They hold everything that a training does once: the pass that
         counts rows for the prior, room for the optimizer's state, the copy and return of the best state.
@@ -137,7 +137,7 @@ def throughput(log: Log, model: str, batch_size: int = 4096) -> dict[str, float]
 
 
 def fit(log: Log, model: str, seed: int = 0, options: dict[str, object] | None = None) -> dict[str, float]:
-    """Test metrics after training with the trainer's defaults, epochs run, and seconds without compilation."""
+    """Test metrics after training with the trainer's defaults, epochs run, seconds without compilation."""
     fitted, trainer = build(model, log, seed, **(options or {})), Trainer(seed=seed)
     report = trainer.train(fitted, log.sessions("train"), log.sessions("val"))
     metrics = trainer.evaluate(fitted, log.sessions("test")).compute()

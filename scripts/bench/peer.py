@@ -8,6 +8,7 @@ Runs in the peer's own environment and imports nothing of clickexp:
 `workers` is the DataLoader's num_workers, or null for batches that were collated in memory beforehand.
 """
 
+import collections
 import contextlib
 import inspect
 import io
@@ -83,7 +84,7 @@ class Batches:
     def shapes(self, workers: int | None) -> list[int]:
         """The batch sizes that a pass yields; of several files, each worker takes every workers-th."""
         ranges = self.dataset.file_ranges
-        assert len(ranges) > 1 or not workers, "the peer cuts a single file in another way: give it more sessions"
+        assert len(ranges) > 1 or not workers, "the peer cuts up a single file: give it more sessions"
         shares = [ranges[worker :: workers or 1] for worker in range(workers or 1)]
         counts = [sum(stop - start for _, start, stop in share) for share in shares]
         rests = {count % self.batch_size for count in counts}
@@ -94,7 +95,8 @@ class Batches:
         first = self.dataset.file_ranges[0][1]
         count = self.stop - self.start
         table = pa.concat_tables([pq.read_table(file) for file in files]).slice(first, count).combine_chunks()
-        documents, clicks = (table[name].chunk(0).flatten().to_numpy() for name in ("query_doc_ids", "clicks"))
+        lists = (table[name].chunk(0) for name in ("query_doc_ids", "clicks"))
+        documents, clicks = (values.flatten().to_numpy() for values in lists)
         shape = (count, len(documents) // count)
         return dict(
             query_id=table["query_id"].to_numpy().astype(np.int32),
@@ -109,7 +111,7 @@ class Batches:
 class Timed:
     """A loader that notes when its passes start and are half done.
 
-    The first pass yields `warm` instead, and starts the loader's workers, which stay.
+    The first pass yields `warm` instead, and runs the loader once for its own sake: its workers stay.
     """
 
     def __init__(self, loader, warm: list[dict[str, np.ndarray]]):
@@ -124,7 +126,7 @@ class Timed:
         self.starts.append(time.perf_counter())
         if len(self.starts) == 1:
             yield from self.warm
-            next(iter(self.loader))
+            collections.deque(self.loader, maxlen=0)
             self.halves.append(time.perf_counter())
             return
         for number, batch in enumerate(self.loader):
@@ -136,8 +138,8 @@ class Timed:
 def build(name: str, log: dict, seed: int):
     """A model as the peer's README makes it.
 
-    DRCTR looks up row id * positions + position in a table of query_doc_pairs * positions + 1 rows, too few for
-    the last id, which would make everything NaN: it gets a pair more.
+    DRCTR looks up row id * positions + position in a table of query_doc_pairs * positions + 1 rows, too few
+    for the last id, which would make everything NaN: it gets a pair more.
     """
     wanted = inspect.signature(MODELS[name].__init__).parameters
     known = dict(query_doc_pairs=log["query_doc_pairs"] + (name == "DRCTR"), positions=log["positions"])
@@ -176,12 +178,12 @@ def warm_batches(batches: Batches, workers: int | None) -> list[dict[str, np.nda
     return [{name: values[:size] for name, values in longest.items()} for size in batches.shapes(workers)]
 
 
-def fit(folder: Path, log: dict, model: str, seed: int = 0, batch_size: int = 4096, epochs: int = 50) -> Iterator[dict]:
+def fit(folder: Path, log: dict, model: str, seed: int = 0, batch_size: int = 4096) -> Iterator[dict]:
     """Test metrics after training with the peer's early stopping, epochs run, and wall seconds."""
     ends = np.cumsum([0, *(log["sizes"][split] for split in ("train", "val", "test"))])
     parts = [Batches(folder, *map(int, ends[n : n + 2]), batch_size).in_memory() for n in range(3)]
     fitted = build(model, log, seed)
-    trainer = clax.Trainer(optimizer=optax.adamw(LEARNING_RATE), epochs=epochs)
+    trainer = clax.Trainer(optimizer=optax.adamw(LEARNING_RATE), epochs=50)
     start = time.perf_counter()
     history = trainer.train(fitted, *parts[:2])
     seconds = time.perf_counter() - start

@@ -13,7 +13,8 @@ def machine() -> str:
     """Processor, cores that this process may use, load and versions, in one line."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    processor = next((line.split(": ")[1] for line in lines if line.startswith("model name")), platform.machine())
+    names = (line.split(": ")[1] for line in lines if line.startswith("model name"))
+    processor = next(names, platform.machine())
     versions = ", ".join(f"{package} {version(package)}" for package in PACKAGES)
     load = os.getloadavg()[0]
     return f"{processor}, {len(os.sched_getaffinity(0))} cores, load {load:.1f}, {versions}"
@@ -25,8 +26,8 @@ def print_table(title: str, headers: Sequence[str], rows: Iterable[Sequence[obje
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     print(f"\n{title}\n")
     for number, line in enumerate(lines):
-        first, *rest = (cell.ljust(w) if n == 0 else cell.rjust(w) for n, (cell, w) in enumerate(zip(line, widths)))
-        print("| " + " | ".join([first, *rest]) + " |")
+        numbers = [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
+        print("| " + " | ".join([line[0].ljust(widths[0]), *numbers]) + " |")
         if number == 0:
             print("|" + "|".join("-" * (width + 2) for width in widths) + "|")
     print(flush=True)

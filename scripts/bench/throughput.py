@@ -62,7 +62,8 @@ def measured(cases: Iterable[Case], repeats: int) -> list[Timings]:
 
 def by_rows(args: argparse.Namespace) -> None:
     logs = {(ids, rows): log_of(args, ids, rows) for rows in args.rows for ids in IDS}
-    timings = dict(zip(logs, measured((Case(args.model, log, args.batch_size) for log in logs.values()), args.repeats)))
+    cases = (Case(args.model, log, args.batch_size) for log in logs.values())
+    timings = dict(zip(logs, measured(cases, args.repeats), strict=True))
     title = f"{args.model}, {args.sessions:,} training and {args.validation:,} validation sessions"
     rows = [(f"{ids} {rows:.0e}", *timing.row()) for (ids, rows), timing in timings.items()]
     print_table(f"{title}, batches of {args.batch_size}, median of {args.repeats}", ("rows", *HEADERS), rows)
@@ -82,16 +83,17 @@ def by_model(args: argparse.Namespace) -> None:
 def log_of(args: argparse.Namespace, ids: str, rows: int) -> Log:
     start = time.perf_counter()
     log = drawn(args.logs, ids, rows, args.sessions, args.validation, parquet=False)
-    print(f"log of {rows:.0e} rows, {ids} ids: drawn and packed, or found, in {time.perf_counter() - start:.1f} s")
+    seconds = time.perf_counter() - start
+    print(f"log of {rows:.0e} rows, {ids} ids: drawn and packed, or found, in {seconds:.1f} s")
     return log
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[10**5, 10**6, 10**7], help="table sizes")
-    parser.add_argument("--huge", action="store_true", help="1e8 rows as well (5 GB of memory)")
+    parser.add_argument("--huge", action="store_true", help="1e8 rows as well (8 GB of memory)")
     parser.add_argument("--model", choices=MODELS, default="PBM", help="of the first table")
-    parser.add_argument("--models", choices=MODELS, nargs="*", default=list(MODELS), help="of the second; may be none")
+    parser.add_argument("--models", choices=MODELS, nargs="*", default=list(MODELS), help="of the second")
     parser.add_argument("--model-rows", type=int, default=10**6, help="table size of the second table")
     parser.add_argument("--sessions", type=int, default=2_000_000)
     parser.add_argument("--validation", type=int, default=200_000)
