@@ -1,5 +1,6 @@
 """Click-through-rate baselines (Chuklin, Markov and de Rijke 2015, chapter 3)."""
 
+import jax.numpy as jnp
 from flax import nnx
 
 from clickexp.models.base import IndependentModel, Sample, bernoulli
@@ -91,5 +92,5 @@ class DocumentRankCTRModel(_ClickThroughRate):
         super().__init__(ctr, default, Sizes(query_doc_pairs, positions, click_rate), rngs)
 
     def marginal(self, batch: Batch) -> LogPair:
-        index = batch["query_doc_ids"] * self.positions + batch["positions"] - 1
+        index = batch["query_doc_ids"].astype(jnp.int32) * self.positions + batch["positions"].astype(jnp.int32) - 1
         return self.ctr.log_pair({**batch, "ctr_idx": index})

@@ -82,7 +82,7 @@ class UserBrowsingModel(ClickModel):
         return Sample(clicks.T, examined.T, attracted)
 
     def _examination(self, batch: Batch, last: Array) -> LogPair:
-        index = batch["positions"] * (self.positions + 1) + last
+        index = batch["positions"].astype(jnp.int32) * (self.positions + 1) + last.astype(jnp.int32)
         return self.examination.log_pair({**batch, "last_click_positions": last, "examination_idx": index})
 
     def _examination_by_last_click(self, batch: Batch) -> LogPair:
