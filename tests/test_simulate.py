@@ -25,6 +25,7 @@ from clickexp.training import Trainer
 QUERIES, CANDIDATES, RANKS = 12, 8, 5
 SMALL = dict(queries=QUERIES, documents_per_query=CANDIDATES, positions=RANKS)
 TOP, DECAY, CONTINUATION = 2.0, 1.5, 2.0
+LL = {"ll": LogLikelihood()}
 
 
 def never(query_doc_pairs, ctr, *, rngs):
@@ -37,7 +38,7 @@ class Known:
 
     def __init__(self, model):
         self.model, self.towers = model, {}
-        roles = ("attraction", "satisfaction", "examination", "continuation")
+        roles = ("attraction", "satisfaction", "examination", "continuation", "ctr")
         wanted = [name for name in inspect.signature(model.__init__).parameters if name in roles]
         names = ["positions", "query_doc_pairs", *wanted]
         parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in [*names, "rngs"]]
@@ -66,9 +67,6 @@ def everything(dataset):
 def plain():
     """A log of 60,000 sessions, its columns, and its user."""
     user = Known(DocumentCTRModel)
-    user.__signature__ = inspect.Signature(
-        [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY) for n in ("positions", "query_doc_pairs", "ctr", "rngs")]
-    )
     dataset = simulate(user, sessions=60_000, zipf_exponent=0.8, **SMALL)
     return dataset, everything(dataset), user.values("ctr")
 
@@ -166,12 +164,11 @@ def test_every_model_can_be_the_user(name):
     dataset = simulate(USERS[name], sessions=2_000, attraction_mean=-1.0, **SMALL)
     rates = everything(dataset)["clicks"].mean(axis=0)
     assert (0 < rates).all() and (rates < 0.6).all()
-    if name not in ("DocumentCTRModel", "DocumentRankCTRModel", "RankCTRModel", "GlobalCTRModel"):
-        attraction = dataset.ranking.column("labels")
-        assert attraction.std() > 0 and rates[0] > rates[-1] + 0.05
+    if not name.endswith("CTRModel"):
+        assert rates[0] > rates[-1] + 0.05
 
 
-def test_users_as_partials_keep_their_settings():
+def test_users_behave_as_their_models_say():
     """A cascade user clicks at most once; a chance of going on that is nearly 0 ends a dependent user's list."""
     cascade = everything(simulate(models.CascadeModel, sessions=500, attraction_mean=0.0, **SMALL))
     assert cascade["clicks"].sum(axis=1).max() == 1
@@ -240,11 +237,11 @@ TRUTHS = {
 def fitted(request):
     """A model fitted to the clicks of a user of its own kind, the true click probabilities, and the log."""
     user = Known(request.param)
-    dataset = simulate(user, sessions=150_000, attraction_mean=-1.0, seed=3, **SMALL)
+    dataset = simulate(user, sessions=150_000, attraction_mean=-1.0, policy_noise=5.0, seed=3, **SMALL)
     sizes = dict(positions=RANKS, query_doc_pairs=dataset.query_doc_pairs, click_rate=dataset.click_rate)
     taken = inspect.signature(request.param.__init__).parameters
     model = request.param(**{n: v for n, v in sizes.items() if n in taken}, rngs=nnx.Rngs(0))
-    Trainer(epochs=10, metrics={"ll": LogLikelihood()}, batch_size=1024).train(model, dataset.train, dataset.val)
+    Trainer(epochs=20, early_stopping=None, metrics=LL, batch_size=1024).train(model, dataset.train, dataset.val)
     return model, user, dataset, TRUTHS[request.param]
 
 
@@ -262,24 +259,30 @@ def test_the_fit_is_as_good_as_the_truth_on_test_sessions(fitted):
     columns = columns_of(dataset.test)
     p = truth(user, columns)
     best = np.log(np.where(columns["clicks"], p, 1 - p)).mean()
-    found = Trainer().evaluate(model, dataset.test, {"ll": LogLikelihood()}).compute()["ll"]
-    assert -0.0005 < best - found < 0.001
+    found = Trainer().evaluate(model, dataset.test, LL).compute()["ll"]
+    assert -0.0005 < best - found < 0.0005
 
 
 def test_the_fit_recovers_the_parameters(fitted):
-    """Examination up to a common factor, which PBM and UBM leave open; attraction and going on of DBN as they are."""
+    """Attraction to 5 standard errors of the clicks of a document, and what moves the user down the list.
+
+    PBM and UBM leave a common factor open, which moves from examination to attraction.
+    """
     model, user, dataset, _ = fitted
     attraction = sigmoid(user.values("attraction"))[1:]
     batch = dict(query_doc_ids=jnp.arange(1, dataset.query_doc_pairs + 1)[None])
     found = np.asarray(model.attraction.prob(batch), np.float64)[0]
-    shown = np.bincount(dataset.train.column("query_doc_ids").ravel(), minlength=len(found) + 1)[1:] > 5_000
-    assert shown.sum() > 20
+    ids, clicks = dataset.train.column("query_doc_ids"), dataset.train.column("clicks")
+    clicks = np.bincount(ids[clicks], minlength=len(found) + 1)[1:]
+    often = clicks > 100
+    ratio, sigma = (found / attraction)[often], 1 / np.sqrt(clicks[often])
+    assert often.sum() > 50
     if isinstance(model, DynamicBayesianNetwork):
-        assert np.abs(found - attraction)[shown].max() < 0.03
+        assert (np.abs(ratio - 1) < 5 * sigma).all()
         assert float(model.continuation.prob(batch)[0, 0]) == pytest.approx(sigmoid(CONTINUATION), abs=0.02)
         return
-    ratio = (found / attraction)[shown]
-    assert np.abs(ratio / ratio.mean() - 1).max() < 0.1
+    scale_of_rows = np.average(ratio, weights=clicks[often])
+    assert (np.abs(ratio / scale_of_rows - 1) < 5 * sigma).all()
     ranks = np.arange(1, RANKS + 1)
     if isinstance(model, PositionBasedModel):
         weights, distance = model.examination.weight[...][1:], ranks
@@ -289,4 +292,4 @@ def test_the_fit_recovers_the_parameters(fitted):
         distance = np.array([r - last for r, last in index])
     scale = sigmoid(np.asarray(weights)) / examination(distance)
     np.testing.assert_allclose(scale / scale.mean(), 1, atol=0.1)
-    np.testing.assert_allclose(scale.mean() * ratio.mean(), 1, atol=0.05)
+    np.testing.assert_allclose(scale.mean() * scale_of_rows, 1, atol=0.05)
