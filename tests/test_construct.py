@@ -9,7 +9,13 @@ from flax import nnx
 
 from clickexp.construct import accepted, check_arguments
 from clickexp.errors import ConfigError
-from clickexp.models import DocumentCTRModel, DynamicBayesianNetwork, GlobalCTRModel, PositionBasedModel, RankCTRModel
+from clickexp.models import (
+    DocumentCTRModel,
+    DynamicBayesianNetwork,
+    GlobalCTRModel,
+    PositionBasedModel,
+    RankCTRModel,
+)
 
 
 def function(a, b: int = 1, *, c: str | None = None):

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import math
 
 import jax.numpy as jnp
 import numpy as np
@@ -92,7 +93,7 @@ def test_lists_show_different_documents_of_their_query(plain):
     _, columns, _ = plain
     ids = columns["query_doc_ids"]
     assert (np.diff(np.sort(ids, axis=1), axis=1) > 0).all()
-    np.testing.assert_array_equal((ids - 1) // CANDIDATES, np.repeat(columns["query_ids"][:, None], RANKS, axis=1))
+    assert ((ids - 1) // CANDIDATES == columns["query_ids"][:, None]).all()
     assert (columns["lengths"] == RANKS).all()
 
 
@@ -101,6 +102,20 @@ def test_the_noisy_policy_prefers_attractive_documents_but_shows_all(plain):
     by_rank = attraction[columns["query_doc_ids"]].mean(axis=0)
     assert (np.diff(by_rank) < 0).all()
     assert set(np.unique(columns["query_doc_ids"])) == set(range(1, QUERIES * CANDIDATES + 1))
+
+
+def test_policy_noise_is_a_standard_deviation():
+    """Of two documents the first comes first with probability Phi((a - b) / (noise sqrt 2))."""
+    user, noise, sessions = Known(DocumentCTRModel), 1.5, 20_000
+    dataset = simulate(
+        user, sessions=sessions, queries=4, documents_per_query=2, positions=2, zipf_exponent=0.0, policy_noise=noise
+    )
+    columns, attraction = everything(dataset), user.values("ctr")
+    for query in range(4):
+        first = columns["query_doc_ids"][columns["query_ids"] == query, 0] == 1 + 2 * query
+        difference = attraction[1 + 2 * query] - attraction[2 + 2 * query]
+        p = 0.5 * (1 + math.erf(difference / (noise * math.sqrt(2)) / math.sqrt(2)))
+        assert abs(first.mean() - p) < 5 * np.sqrt(p * (1 - p) / first.size)
 
 
 def test_labels_grade_the_true_attraction(plain):
@@ -120,7 +135,7 @@ def test_ranking_lists_are_one_a_query_in_random_order(plain):
     ranking = columns_of(dataset.ranking)
     ids = ranking["query_doc_ids"]
     np.testing.assert_array_equal(ranking["query_ids"], np.arange(QUERIES))
-    np.testing.assert_array_equal((ids - 1) // CANDIDATES, np.repeat(np.arange(QUERIES)[:, None], RANKS, axis=1))
+    assert ((ids - 1) // CANDIDATES == np.arange(QUERIES)[:, None]).all()
     assert (np.diff(np.sort(ids, axis=1), axis=1) > 0).all() and not ranking["clicks"].any()
     rises = np.diff(attraction[ids], axis=1) > 0
     assert abs(rises.mean() - 0.5) < 5 * 0.5 / np.sqrt(rises.size)
@@ -169,7 +184,7 @@ def test_every_model_can_be_the_user(name):
 
 
 def test_users_behave_as_their_models_say():
-    """A cascade user clicks at most once; a chance of going on that is nearly 0 ends a dependent user's list."""
+    """A cascade user clicks at most once; so does a dependent user who never goes on."""
     cascade = everything(simulate(models.CascadeModel, sessions=500, attraction_mean=0.0, **SMALL))
     assert cascade["clicks"].sum(axis=1).max() == 1
     options = dict(sessions=500, attraction_mean=0.0, **SMALL)
@@ -179,7 +194,7 @@ def test_users_behave_as_their_models_say():
 
 
 def test_a_query_needs_a_document_for_every_position():
-    with pytest.raises(ConfigError, match="6 positions but a query has only 5 documents.*documents_per_query"):
+    with pytest.raises(ConfigError, match="6 positions but a query has only 5 documents.*documents_per"):
         simulate(never, sessions=10, queries=2, documents_per_query=5, positions=6)
 
 
@@ -233,7 +248,7 @@ TRUTHS = {
 }
 
 
-@pytest.fixture(scope="module", params=TRUTHS, ids=lambda model: model.name if hasattr(model, "name") else "DBN")
+@pytest.fixture(scope="module", params=TRUTHS, ids=lambda model: model.__name__)
 def fitted(request):
     """A model fitted to the clicks of a user of its own kind, the true click probabilities, and the log."""
     user = Known(request.param)
@@ -241,7 +256,8 @@ def fitted(request):
     sizes = dict(positions=RANKS, query_doc_pairs=dataset.query_doc_pairs, click_rate=dataset.click_rate)
     taken = inspect.signature(request.param.__init__).parameters
     model = request.param(**{n: v for n, v in sizes.items() if n in taken}, rngs=nnx.Rngs(0))
-    Trainer(epochs=20, early_stopping=None, metrics=LL, batch_size=1024).train(model, dataset.train, dataset.val)
+    trainer = Trainer(epochs=20, early_stopping=None, metrics=LL, batch_size=1024)
+    trainer.train(model, dataset.train, dataset.val)
     return model, user, dataset, TRUTHS[request.param]
 
 

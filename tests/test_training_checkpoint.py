@@ -25,8 +25,8 @@ BATCH = dict(
     positions=jnp.arange(1, RANKS + 1, dtype=jnp.int32)[None],
     query_doc_features=jnp.asarray(np.random.default_rng(0).normal(size=(8, RANKS, 3)), jnp.float32),
 )
-CROSS = DeepCrossParameterConfig(features=3, hidden_units=4)
-DROPOUT = DeepParameterConfig(features=3, hidden_units=4, dropout=0.5)
+CROSS = DeepCrossParameterConfig(features=3, hidden_units=4, deep_layers=1)
+DROPOUT = DeepParameterConfig(features=3, hidden_units=4, layers=1, dropout=0.5)
 WIDE = EmbeddingParameterConfig(embedding_features=3)
 
 MODELS = {
@@ -35,7 +35,7 @@ MODELS = {
     "PBM, wide rows": lambda seed: PositionBasedModel(RANKS, PAIRS, attraction=WIDE, rngs=nnx.Rngs(seed)),
     "UBM": lambda seed: UserBrowsingModel(RANKS, PAIRS, rngs=nnx.Rngs(seed)),
     "DBN": lambda seed: DynamicBayesianNetwork(PAIRS, rngs=nnx.Rngs(seed)),
-    "DBN, networks": lambda seed: DynamicBayesianNetwork(attraction=CROSS, satisfaction=DROPOUT, rngs=nnx.Rngs(seed)),
+    "DBN, networks": lambda seed: DynamicBayesianNetwork(None, CROSS, DROPOUT, rngs=nnx.Rngs(seed)),
 }
 
 
@@ -57,7 +57,8 @@ def test_arrays_are_named_by_their_path(tmp_path):
     save_model(MODELS["PBM"](0), tmp_path / "model.npz")
     with np.load(tmp_path / "model.npz") as stored:
         shapes = {name: stored[name].shape for name in stored}
-    assert shapes == {"attraction/baseline": (), "attraction/table": (PAIRS + 1, 1), "examination/weight": (RANKS + 1,)}
+    rows = {"attraction/baseline": (), "attraction/table": (PAIRS + 1, 1)}
+    assert shapes == {**rows, "examination/weight": (RANKS + 1,)}
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ def test_arrays_are_named_by_their_path(tmp_path):
     [
         (lambda: PositionBasedModel(RANKS, PAIRS + 1, rngs=nnx.Rngs(0)), "attraction/table"),
         (lambda: PositionBasedModel(RANKS + 1, PAIRS, rngs=nnx.Rngs(0)), "examination/weight"),
-        (lambda: DocumentCTRModel(PAIRS, rngs=nnx.Rngs(0)), "attraction/baseline.*ctr/table.*examination/weight"),
+        (lambda: DocumentCTRModel(PAIRS, rngs=nnx.Rngs(0)), "attraction/baseline.*ctr/table.*weight"),
         (lambda: MODELS["PBM, wide rows"](0), "attraction/projection, attraction/table"),
     ],
 )

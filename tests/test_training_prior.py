@@ -9,6 +9,7 @@ import pytest
 from flax import nnx
 from small_logs import fill_tables, leaves, packed, ragged_log, shown, sigmoid, superbatch
 
+from clickexp.metrics import LogLikelihood
 from clickexp.models import DocumentCTRModel, DynamicBayesianNetwork
 from clickexp.parameters import EmbeddingParameter, EmbeddingParameterConfig
 from clickexp.training import EarlyStopping, LazySGD, Optimizer, Trainer
@@ -67,7 +68,7 @@ def test_the_share_of_a_document_is_the_precision_over_the_count_of_its_row():
 
 
 def newton_map(columns, precision, iterations=30):
-    """Minimiser (baseline, rows) of the summed loss plus precision / 2 times the sum of squared rows, in float64."""
+    """Minimiser (baseline, rows) in float64 of the summed loss plus precision / 2 times the squared rows."""
     mask = shown(columns)
     ids, clicks = columns["query_doc_ids"][mask], columns["clicks"][mask].astype(np.float64)
     design = np.column_stack([np.ones(len(ids)), np.eye(PAIRS + 1)[ids]])
@@ -83,13 +84,14 @@ def newton_map(columns, precision, iterations=30):
 
 @pytest.mark.parametrize("precision", [0.5, 4.0])
 def test_training_reaches_the_map_estimate(precision):
-    """Full-batch descent to convergence: the log is repeated, and with it the prior, to make one epoch of many steps."""
+    """Full-batch descent to convergence; log and prior are repeated, so that an epoch has many steps."""
     columns, repeats = ragged_log(32, RANKS, PAIRS), 800
     baseline, rows = newton_map(columns, precision)
     log = packed({name: np.tile(v, (repeats, *[1] * (v.ndim - 1))) for name, v in columns.items()}, PAIRS)
     model = DocumentCTRModel(PAIRS, tower(precision * repeats, baseline=True), rngs=nnx.Rngs(0))
     optimizer = Optimizer(optax.sgd(2.0), LazySGD(0.1))
-    Trainer(optimizer, 2, EarlyStopping(min_delta=-1.0), batch_size=32, steps=100, shuffle=False).train(model, log, log)
+    options = dict(batch_size=32, steps=100, shuffle=False, metrics={"ll": LogLikelihood()})
+    Trainer(optimizer, 2, EarlyStopping(min_delta=-1.0), **options).train(model, log, log)
     np.testing.assert_allclose(model.ctr.table.get_value().values[:, 0], rows, atol=1e-3)
     np.testing.assert_allclose(model.ctr.baseline[...], baseline, atol=1e-3)
     assert np.abs(rows).max() > 0.1

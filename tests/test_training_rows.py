@@ -63,7 +63,7 @@ def adam(rule, row, memory, grad, step):
     memory["m"] = rule.b1 * memory.get("m", 0.0) + (1 - rule.b1) * grad
     memory["v"] = rule.b2 * memory.get("v", 0.0) + (1 - rule.b2) * grad**2
     m, v = memory["m"] / (1 - rule.b1**step), memory["v"] / (1 - rule.b2**step)
-    return row - rule.learning_rate * m / (np.sqrt(v) + rule.eps) - rule.learning_rate * rule.weight_decay * row
+    return row - rule.learning_rate * (m / (np.sqrt(v) + rule.eps) + rule.weight_decay * row)
 
 
 RULES = {
@@ -193,7 +193,8 @@ def table_examination():
 
 
 def ranks_by_document():
-    ctr = EmbeddingParameterConfig(use_feature="ctr_idx", parameters=(PAIRS + 1) * RANKS - 1, prior_precision=0.0)
+    rows = (PAIRS + 1) * RANKS
+    ctr = EmbeddingParameterConfig(use_feature="ctr_idx", parameters=rows - 1, prior_precision=0.0)
     return DocumentRankCTRModel(RANKS, PAIRS, ctr, rngs=nnx.Rngs(0))
 
 
@@ -223,7 +224,8 @@ def test_gradients_are_those_of_the_whole_table(name):
         batch["query_doc_ids"] = jnp.where(batch["mask"], batch["query_doc_ids"], 0)
         return nnx.merge(graphdef, tables, params, other).compute_loss(batch, aggregate=False).sum()
 
-    expected, (table_grads, grads) = jax.value_and_grad(summed_loss, argnums=(0, 1))(tables, params)
+    gradients = jax.jit(jax.value_and_grad(summed_loss, argnums=(0, 1)))
+    expected, (table_grads, grads) = gradients(tables, params)
     for packed, before, grad in zip(*map(leaves, (state.tables, tables, table_grads)), strict=True):
         np.testing.assert_allclose(before - packed[:, : before.shape[1]], grad, rtol=1e-4, atol=2e-6)
         assert np.abs(grad).max() > 0.01

@@ -14,7 +14,7 @@ from clickexp.loggers.base import Logger
 from clickexp.metrics import LogLikelihood, Metric
 from clickexp.models import DocumentCTRModel, PositionBasedModel
 from clickexp.parameters import DeepParameterConfig, EmbeddingParameterConfig
-from clickexp.training import EarlyStopping, LazySGD, Optimizer, Trainer
+from clickexp.training import EarlyStopping, LazySGD, Optimizer, Trainer, ranking_metrics
 
 RANKS, PAIRS = 4, 40
 LOG = ragged_log(64, RANKS, PAIRS)
@@ -26,7 +26,7 @@ SIZES = dict(batch_size=16, eval_batch_size=32, steps=2)
 
 
 def documents(start=0.0):
-    """No prior, so that it overfits: validation soon worsens where clicks have nothing to do with documents."""
+    """Without a prior it overfits: validation soon worsens, since clicks do not depend on documents."""
     tower = EmbeddingParameterConfig(prior_precision=0.0, baseline=start)
     return DocumentCTRModel(PAIRS, tower, rngs=nnx.Rngs(0))
 
@@ -204,7 +204,8 @@ def test_ranking_metrics_of_a_model_that_knows_the_labels():
         model = documents()
         rows = model.ctr.table.get_value()
         model.ctr.table.set_value(dataclasses.replace(rows, values=jnp.asarray(sign * labels[:, None])))
-        values.append(Trainer(eval_batch_size=32).test_ranking(model, labelled)["test_ndcg@3"])
+        metrics = ranking_metrics(["ndcg"], [3])
+        values.append(Trainer(eval_batch_size=32).test_ranking(model, labelled, metrics)["test_ndcg@3"])
     assert values[0] == pytest.approx(1.0, abs=1e-6) and values[1] < 0.9
 
 
@@ -213,7 +214,7 @@ BATCHES = [dict(clicks=LOG["clicks"], mask=np.ones((64, RANKS), bool), query_doc
 
 
 def dropout_model():
-    tower = DeepParameterConfig(features=3, hidden_units=8, dropout=0.5)
+    tower = DeepParameterConfig(features=3, hidden_units=8, layers=1, dropout=0.5)
     return PositionBasedModel(RANKS, attraction=tower, rngs=nnx.Rngs(0))
 
 
@@ -225,7 +226,8 @@ def test_dropout_acts_in_training_and_not_in_evaluation():
     """At rate 0 the weights stay, so that losses differ by what is dropped alone."""
     model = dropout_model()
     before = dropout_counts(model)
-    report = Trainer(optax.sgd(0.0), 3, EarlyStopping(min_delta=-1.0), metrics=LL).train(model, BATCHES, BATCHES)
+    still = Trainer(optax.sgd(0.0), 3, EarlyStopping(min_delta=-1.0), metrics=LL)
+    report = still.train(model, BATCHES, BATCHES)
     train, val = ([record[f"{part}/loss"] for record in report.history] for part in ("train", "val"))
     assert len(set(train)) == 3 and len(set(val)) == 1 and not set(train) & set(val)
     after = dropout_counts(model)
