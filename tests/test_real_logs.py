@@ -36,7 +36,7 @@ def results(tmp_path_factory):
 def clicks():
     """Clicks [session, rank] of the training and test sessions, read without the package."""
     files = LOGS / "train_per_query_quid.txt", LOGS / "test_per_query_quid.txt"
-    return [np.array([ast.literal_eval(line.split("\t")[4]) for line in file.open()], float) for file in files]
+    return [np.array([ast.literal_eval(line.split("\t")[4]) for line in file.read_text().splitlines()], float) for file in files]
 
 
 def log_likelihood_and_perplexity(rates, clicks):

@@ -14,16 +14,24 @@ Data = Sessions | Iterable[Mapping[str, Array]]
 
 
 def feed(data: Data, batch_size: int, steps: int, seed: int | None = None, epoch: int = 0) -> Iterator[Superbatch]:
-    """Superbatches of the data; batches that come ready-made are dispatched one by one, in their own order."""
+    """Superbatches of the data; batches that come ready-made are dispatched one by one, in their own order.
+
+    All dispatches of packed sessions take equally many steps, at most `steps`, so that hardly any is empty.
+    """
     if isinstance(data, Sessions):
-        steps = min(steps, -(-data.count // batch_size))
-        return superbatches(data, batch_size, steps, seed=seed, epoch=epoch)
+        batches = _ceil(data.count, batch_size)
+        even = _ceil(batches, _ceil(batches, steps))
+        return superbatches(data, batch_size, even, seed=seed, epoch=epoch)
     return (Superbatch(_single(batch), 1, len(batch["clicks"])) for batch in data)
 
 
 def session_count(data: Data) -> int:
     """Sessions in the data, 0 where only iterating would tell."""
     return data.count if isinstance(data, Sessions) else 0
+
+
+def _ceil(a: int, b: int) -> int:
+    return -(-a // b)
 
 
 def _single(batch: Mapping[str, Array]) -> dict[str, np.ndarray]:

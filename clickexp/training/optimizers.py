@@ -81,7 +81,7 @@ class Optimizer:
 
 
 def lazy_adam(
-    learning_rate: float = 0.03, dense_learning_rate: float = 0.03, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
+    learning_rate: float = 0.03, dense_learning_rate: float = 0.01, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
 ) -> Optimizer:
     """LazyAdam for table rows, Adam for everything else."""
     rows = LazyAdam(learning_rate, b1, b2, eps)
@@ -90,7 +90,7 @@ def lazy_adam(
 
 def lazy_adamw(
     learning_rate: float = 0.03,
-    dense_learning_rate: float = 0.03,
+    dense_learning_rate: float = 0.01,
     weight_decay: float = 1e-4,
     b1: float = 0.9,
     b2: float = 0.999,
@@ -101,11 +101,11 @@ def lazy_adamw(
     return Optimizer(optax.adamw(dense_learning_rate, b1, b2, eps, weight_decay=weight_decay), rows)
 
 
-def lazy_adagrad(learning_rate: float = 0.5, dense_learning_rate: float = 0.03) -> Optimizer:
+def lazy_adagrad(learning_rate: float = 0.5, dense_learning_rate: float = 0.01) -> Optimizer:
     """Adagrad for table rows, Adam for everything else."""
     return Optimizer(optax.adam(dense_learning_rate), LazyAdagrad(learning_rate))
 
 
-def lazy_sgd(learning_rate: float = 0.3, dense_learning_rate: float = 0.03) -> Optimizer:
+def lazy_sgd(learning_rate: float = 0.3, dense_learning_rate: float = 0.01) -> Optimizer:
     """Plain gradient descent for table rows, Adam for everything else."""
     return Optimizer(optax.adam(dense_learning_rate), LazySGD(learning_rate))

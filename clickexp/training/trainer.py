@@ -32,7 +32,7 @@ from clickexp.training.stopping import EarlyStopping
 Metrics = Mapping[str, Metric]
 
 MAX_BATCH = 4096
-MIN_STEPS = 32
+MIN_STEPS = 128
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Trainer:
     optimizer: an `Optimizer`, or an Optax transformation for every parameter, tables included.
     epochs: at most so many. early_stopping: None trains all of them; the best epoch is restored all the same.
     batch_size, eval_batch_size: sessions a step. steps: batches a dispatch. Without a batch_size it is 4096, or the
-    largest power of 2 that makes 32 steps an epoch of a smaller log.
+    largest power of 2 that makes 128 steps an epoch of a smaller log.
     shuffle, seed: a new order of the training sessions every epoch, told by (seed, epoch).
     metrics: names and metrics of the validation, besides loss and ll, by default log-likelihood and both perplexities.
     logger: hears of progress and of every epoch.
