@@ -102,16 +102,22 @@ ALL = {
 }
 
 
+def answers(model, batch):
+    names = "compute_loss", "predict_clicks", "predict_conditional_clicks", "predict_relevance"
+    return [getattr(model, name)(batch) for name in names]
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_every_model_reads_the_narrow_types_of_the_field(batch, name):
-    """NumPy or JAX arrays: the same answers as for int32 positions and boolean clicks, in every method."""
+    """NumPy arrays, JAX arrays, traced ones: the same answers as for int32 positions and boolean clicks."""
     model = getattr(models, name)(**ALL[name], rngs=nnx.Rngs(42))
     wide = {**batch, "positions": batch["positions"].astype(np.int32), "clicks": batch["clicks"] > 0}
-    for given in batch, jax.tree.map(jnp.asarray, batch):
-        for method in "compute_loss", "predict_clicks", "predict_conditional_clicks", "predict_relevance":
-            np.testing.assert_array_equal(getattr(model, method)(given), getattr(model, method)(wide))
-        clicks = model.sample(given, rngs=nnx.Rngs(0)).clicks
-        assert clicks.shape == (8, RANKS) and not clicks[~batch["mask"]].any()
+    traced = jax.jit(lambda batch: answers(model, batch))
+    expected = traced(wide)
+    for actual in answers(model, batch), traced(jax.tree.map(jnp.asarray, batch)):
+        jax.tree.map(lambda a, e: np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-6), actual, expected)
+    clicks = model.sample(batch, rngs=nnx.Rngs(0)).clicks
+    assert clicks.shape == (8, RANKS) and not clicks[~batch["mask"]].any()
 
 
 def test_long_lists_fit_although_their_positions_are_narrow():
@@ -152,6 +158,7 @@ def test_top_level_names_are_those_of_the_packages():
 
 def test_importing_the_package_loads_nothing_heavy():
     code = "import clickexp, sys; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
     assert "clickexp" in loaded
-    assert not {"jax", "flax", "optax", "numpy", "hydra", "wandb", "polars", "pyarrow"} & set(loaded)
+    assert not {"jax", "flax", "optax", "numpy", "hydra", "wandb", "polars", "pyarrow"} & loaded

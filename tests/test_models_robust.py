@@ -57,7 +57,7 @@ def test_certain_events_cost_nothing(case):
     run, batch = zoo.runner(case.name), zoo.every_click_vector()
     for seed in range(3):
         model = with_logits(case, 1e4, seed=seed)
-        clicks = run.sample(model, batch, jax.random.key(seed)).clicks
+        clicks = run.sample(model, zoo.repeated(batch), jax.random.key(seed)).clicks[: len(batch["mask"])]
         assert clicks.any() or seed
         observed = {**batch, "clicks": clicks}
         outputs = run.predict(model, observed)
@@ -75,19 +75,28 @@ def test_lists_without_documents_cost_nothing_and_have_no_gradient(case):
 
 
 @every_model
-def test_padding_changes_nothing_whatever_it_holds(case):
+def test_it_does_not_matter_what_padding_holds(case):
     run, model, rng = zoo.runner(case.name), zoo.random_model(case), np.random.default_rng(2)
-    batch = zoo.every_click_vector()
-    sessions, more = len(batch["mask"]), 3
+    batch = zoo.every_click_vector(np.tile(np.arange(zoo.RANKS + 1), 16))
     garbage = {
-        "query_doc_ids": rng.integers(0, zoo.PAIRS, (sessions, more)).astype(np.int32),
-        "positions": rng.integers(0, 2, (sessions, more)).astype(np.int32),
-        "clicks": rng.random((sessions, more)) < 0.5,
-        "mask": np.zeros((sessions, more), bool),
+        "query_doc_ids": rng.integers(0, zoo.PAIRS, batch["mask"].shape).astype(np.int32),
+        "positions": rng.integers(0, 2, batch["mask"].shape).astype(np.int32),
+        "clicks": rng.random(batch["mask"].shape) < 0.5,
     }
-    padded = {name: np.concatenate([values, garbage[name]], axis=1) for name, values in batch.items()}
-    expected, actual = run.predict(model, batch), run.predict(model, padded)
-    jax.tree.map(lambda a, e: same(a[:, : zoo.RANKS], e), actual, expected)
+    other = {name: np.where(batch["mask"], batch[name], values) for name, values in garbage.items()}
+    for function in run.predict, run.loss:
+        jax.tree.map(same, function(model, {**batch, **other}), function(model, batch))
+
+
+@every_model
+def test_neither_more_ranks_of_padding_nor_positions_shared_by_all_lists_matter(case):
+    run, model, batch = zoo.runner(case.name), zoo.random_model(case), zoo.every_click_vector()
+    more = zoo.POSITIONS - zoo.RANKS
+    longer = {name: np.pad(values, ((0, 0), (0, more))) for name, values in batch.items()}
+    longer["positions"] = np.arange(1, zoo.POSITIONS + 1, dtype=np.int32)[None]
+    batch["positions"] = np.tile(longer["positions"][:, : zoo.RANKS], (len(batch["mask"]), 1))
+    actual = run.predict(model, longer)
+    jax.tree.map(lambda a, e: same(a[:, : zoo.RANKS], e), actual, run.predict(model, batch))
     assert np.all(actual["loss"][:, zoo.RANKS :] == 0)
 
 
@@ -101,14 +110,6 @@ def test_one_session_and_one_document_are_batches_like_any_other(case):
             alone = {name: values[row : row + 1, :ranks] for name, values in batch.items()}
             actual = run.predict(model, alone)
             jax.tree.map(lambda a, e: same(a, e[row : row + 1, :ranks]), actual, expected)
-
-
-@every_model
-def test_positions_may_be_shared_by_all_lists(case):
-    run, model, batch = zoo.runner(case.name), zoo.random_model(case), zoo.every_click_vector()
-    batch["positions"] = np.tile(np.arange(1, zoo.RANKS + 1, dtype=np.int32), (len(batch["mask"]), 1))
-    expected, actual = run.predict(model, batch), run.predict(model, {**batch, "positions": batch["positions"][:1]})
-    jax.tree.map(same, actual, expected)
 
 
 @every_model

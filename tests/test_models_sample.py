@@ -12,7 +12,6 @@ from flax import nnx
 from clickexp.models import UserBrowsingModel
 from clickexp.parameters.fixed import DecayingExamination
 
-SESSIONS = 20_000
 SHORT = 500
 
 every_model = pytest.mark.parametrize("case", zoo.EXACT, ids=repr)
@@ -29,14 +28,9 @@ def within_5_sigma(events, probability):
 def sampled(case):
     """(model, ids [K], positions [K], sample): one list, many sessions, the first ones cut short."""
     ids, positions = (x[0] for x in zoo.lists())
-    mask = np.ones((SHORT + SESSIONS, zoo.RANKS), bool)
-    mask[:SHORT, 2:] = False
-    batch = {
-        "query_doc_ids": np.tile(ids, (len(mask), 1)),
-        "positions": positions[None],
-        "clicks": np.zeros(mask.shape, bool),
-        "mask": mask,
-    }
+    mask = np.ones(zoo.RANKS, bool)
+    batch = zoo.repeated({"query_doc_ids": ids, "positions": positions, "clicks": ~mask, "mask": mask})
+    batch["mask"][:SHORT, 2:] = False
     model = zoo.random_model(case)
     return model, ids, positions, zoo.runner(case.name).sample(model, batch, jax.random.key(7))
 
@@ -74,7 +68,7 @@ def test_hidden_events_fit_the_clicks(case):
 def test_nothing_happens_where_no_document_is_shown(case):
     *_, sample = sampled(case)
     events = [event for event in sample if event is not None]
-    assert all(event.shape == (SHORT + SESSIONS, zoo.RANKS) and not event[:SHORT, 2:].any() for event in events)
+    assert all(event.shape == sample.clicks.shape and not event[:SHORT, 2:].any() for event in events)
 
 
 def test_a_key_and_an_equal_stream_draw_the_same():
@@ -93,12 +87,8 @@ def test_users_of_the_simulation_are_sampled_as_they_are_predicted():
     joint, vectors = oracle.enumerate_clicks(
         oracle.user_browsing_model, examination=examination, attraction=np.full(zoo.RANKS, 0.5)
     )
-    batch = {
-        "query_doc_ids": np.tile(ids, (SESSIONS, 1)),
-        "positions": positions[None],
-        "clicks": np.zeros((SESSIONS, zoo.RANKS), bool),
-        "mask": np.ones((SESSIONS, zoo.RANKS), bool),
-    }
+    shown = np.ones(zoo.RANKS, bool)
+    batch = zoo.repeated({"query_doc_ids": ids, "positions": positions, "clicks": ~shown, "mask": shown})
     clicks = np.asarray(model.sample(batch, jax.random.key(1)).clicks)
     within_5_sigma((clicks[:, None] == vectors).all(axis=-1), joint)
     predicted = np.exp(model.predict_clicks({name: values[:1] for name, values in batch.items()}))

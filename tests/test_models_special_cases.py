@@ -6,9 +6,10 @@ import pytest
 import zoo
 
 SURE = 1e4
+PREDICTIONS = ("conditional_clicks", "clicks", "loss")
 
 
-def agree(first, first_model, second, second_model, names=("conditional_clicks", "clicks", "loss"), where=True):
+def agree(first, first_model, second, second_model, names=PREDICTIONS, where=True):
     batch = zoo.every_click_vector()
     actual = zoo.runner(first.name).predict(first_model, batch)
     expected = zoo.runner(second.name).predict(second_model, batch)

@@ -82,7 +82,8 @@ def test_attraction_satisfaction_and_continuation(batch, source):
     model = models.DynamicBayesianNetwork(
         attraction=source, satisfaction=source, continuation=source, rngs=nnx.Rngs(1)
     )
-    roles = {name: probabilities(getattr(model, name), batch) for name in ("attraction", "satisfaction", "continuation")}
+    names = "attraction", "satisfaction", "continuation"
+    roles = {name: probabilities(getattr(model, name), batch) for name in names}
     check(model, batch, oracle.dynamic_bayesian_network, **roles)
 
 
@@ -95,8 +96,8 @@ def test_click_rate(batch, source):
 @every_tower
 def test_examination_that_may_depend_on_the_last_click(batch, source):
     model = models.UserBrowsingModel(RANKS, examination=source, attraction=source, rngs=nnx.Rngs(1))
-    last_clicks = [{**batch, "last_click_positions": np.minimum(last, batch["positions"] - 1)} for last in range(RANKS)]
-    columns = [probabilities(model.examination, each) for each in last_clicks]
+    above = [np.minimum(last, batch["positions"] - 1) for last in range(RANKS)]
+    columns = [probabilities(model.examination, {**batch, "last_click_positions": last}) for last in above]
     joint, vectors = oracle.enumerate_clicks(
         oracle.user_browsing_model,
         examination=np.transpose([*columns, columns[0]]),
@@ -109,7 +110,8 @@ def test_examination_that_may_depend_on_the_last_click(batch, source):
 
 
 def test_embedding_of_rank_and_last_click_may_serve_as_examination(batch):
-    config = parameters.EmbeddingParameterConfig(use_feature="examination_idx", parameters=(RANKS + 1) ** 2 - 1)
+    largest = (RANKS + 1) ** 2 - 1
+    config = parameters.EmbeddingParameterConfig(use_feature="examination_idx", parameters=largest)
     model = models.UserBrowsingModel(RANKS, PAIRS, examination=config, rngs=nnx.Rngs(1))
     rng = np.random.default_rng(3)
     fill(model, lambda shape: rng.normal(size=shape))
@@ -182,10 +184,9 @@ def test_document_rank_tables_larger_than_an_index_are_refused():
 
 
 def test_combinations_are_named():
+    config = parameters.DeepCrossParameterConfig(features=2, combination="sideways")
     with pytest.raises(ValueError, match="sideways"):
-        models.CascadeModel(
-            attraction=parameters.DeepCrossParameterConfig(features=2, combination="sideways"), rngs=nnx.Rngs(0)
-        )
+        models.CascadeModel(attraction=config, rngs=nnx.Rngs(0))
 
 
 def test_a_parameter_of_ones_own_needs_a_logit_only(batch):

@@ -113,7 +113,10 @@ def test_deep(batch, layers):
 
 
 def test_deep_without_norms_and_with_another_activation(batch):
-    tower = built(DeepParameterConfig(features=FEATURES, layers=1, norm=None, input_norm=None, activation_fn=jnp.tanh))
+    config = DeepParameterConfig(
+        features=FEATURES, layers=1, norm=None, input_norm=None, activation_fn=jnp.tanh
+    )
+    tower = built(config)
     hidden = np.tanh(linear(tower.deep.layers[0], features(batch)))
     close(tower.logit(batch), linear(tower.output, hidden)[..., 0])
 
@@ -185,7 +188,8 @@ def test_starting_logits(batch, config, expected):
 
 def test_without_a_click_rate_everything_starts_even(batch):
     sizes = Sizes(query_doc_pairs=9, positions=6)
-    for config in EmbeddingParameterConfig(), GlobalParameterConfig(None), PositionParameterConfig(initial=None):
+    position = PositionParameterConfig(initial=None)
+    for config in EmbeddingParameterConfig(), GlobalParameterConfig(None), position:
         assert np.all(config.build(sizes, rngs=nnx.Rngs(0)).prob(batch) == 0.5)
 
 

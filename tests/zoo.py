@@ -1,4 +1,4 @@
-"""Every click model once: how to build it, its story for the oracle, and its numbers as the oracle wants them.
+"""Every click model once: how to build it, its story, and its numbers as the oracle wants them.
 
 The towers are read here from their raw arrays in float64, so that tests compare the whole way from
 parameters to predictions.
@@ -46,7 +46,8 @@ def sigmoid(logit) -> np.ndarray:
 
 
 def embedding(tower, ids) -> np.ndarray:
-    return sigmoid(np.float64(tower.baseline[...]) + np.asarray(tower.table.get_value().values, np.float64)[ids, 0])
+    rows = np.asarray(tower.table.get_value().values, np.float64)
+    return sigmoid(np.float64(tower.baseline[...]) + rows[ids, 0])
 
 
 def weight(tower, index=(0, 0)) -> np.ndarray:
@@ -157,7 +158,7 @@ def lists(count: int = LISTS, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
 
 
 def every_click_vector(lengths=None) -> dict[str, np.ndarray]:
-    """Every list with every click vector, [LISTS * 2^RANKS, RANKS]; lengths [LISTS * 2^RANKS] cut the lists."""
+    """Every list with every click vector, [LISTS * 2^RANKS, RANKS]; lengths [LISTS * 2^RANKS] cut them."""
     ids, positions = (np.repeat(x, len(VECTORS), axis=0) for x in lists())
     lengths = np.full(len(ids), RANKS) if lengths is None else lengths
     mask = np.arange(RANKS) < lengths[:, None]
@@ -165,9 +166,15 @@ def every_click_vector(lengths=None) -> dict[str, np.ndarray]:
     return {"query_doc_ids": ids, "positions": positions, "clicks": clicks, "mask": mask}
 
 
+def repeated(batch: dict[str, np.ndarray], sessions: int = 19_200) -> dict[str, np.ndarray]:
+    """The batch over and over, in the one shape in which tests sample."""
+    return {name: np.resize(values, (sessions, RANKS)) for name, values in batch.items()}
+
+
 def joints(case: Case, model: ClickModel) -> list[np.ndarray]:
     """P(click vector) [2^RANKS] of each list, from the oracle."""
-    return [oracle.enumerate_clicks(case.story, **case.probabilities(model, *each))[0] for each in zip(*lists())]
+    shown = zip(*lists(), strict=True)
+    return [oracle.enumerate_clicks(case.story, **case.probabilities(model, *each))[0] for each in shown]
 
 
 class Runner:
@@ -177,8 +184,11 @@ class Runner:
         self.graphdef = nnx.graphdef(case.build(rngs=nnx.Rngs(0)))
         self.traces = collections.Counter()
         self.predict = self._jit("predict", lambda state, batch: predictions(self._model(state), batch))
-        self.loss = self._jit("loss", jax.value_and_grad(lambda state, batch: self._model(state).compute_loss(batch)))
+        self.loss = self._jit("loss", jax.value_and_grad(self._loss))
         self.sample = self._jit("sample", lambda state, batch, key: self._model(state).sample(batch, key))
+
+    def _loss(self, state: nnx.State, batch: Batch) -> jax.Array:
+        return self._model(state).compute_loss(batch)
 
     def _model(self, state: nnx.State) -> ClickModel:
         return nnx.merge(self.graphdef, state)
@@ -203,7 +213,7 @@ def predictions(model: ClickModel, batch: Batch) -> dict:
     return {
         "conditional_clicks": model.predict_conditional_clicks(batch),
         "clicks": model.predict_clicks(batch),
-        "no_clicks": jnp.broadcast_to(model.marginal(batch).complement, batch["mask"].shape),
+        "no_clicks": jnp.where(batch["mask"], model.marginal(batch).complement, 0.0),
         "relevance": model.predict_relevance(batch),
         "loss": model.compute_loss(batch, aggregate=False),
     }
