@@ -98,7 +98,7 @@ def test_evaluation_traces_once_a_shape(made):
     model = DocumentCTRModel(PAIRS, rngs=nnx.Rngs(0))
     graphdef, state = nnx.split(model)
     evaluator = evaluation.Evaluator(graphdef, {"ll": LogLikelihood()}, batch_size=BATCH, steps=STEPS)
-    for sessions in (BATCH * STEPS, 2 * BATCH * STEPS + 1, BATCH * STEPS + 1):
+    for sessions in (BATCH * STEPS, 2 * BATCH * STEPS + 1, 2 * BATCH * STEPS - 1):
         evaluator((state,), log(sessions), "test")
     assert evaluator.run.traces == 1
     evaluator((state,), log(BATCH), "test")

@@ -17,6 +17,7 @@ LOG = ragged_log(90, RANKS, PAIRS)
 VAL = ragged_log(37, RANKS, PAIRS, seed=1)
 LL = {"ll": LogLikelihood()}
 STILL = optax.sgd(0.0)
+EPOCH = trainer_module.MIN_STEPS
 
 
 def trained(model, optimizer, columns=LOG, val=VAL, epochs=2, **options):
@@ -176,10 +177,11 @@ def test_documents_of_a_short_listed_batch_count_once():
 
 @pytest.mark.parametrize(
     "sessions, expected",
-    [(1, 1), (63, 1), (64, 2), (127, 2), (128, 4), (32 * 4096 - 1, 2048), (32 * 4096, 4096), (10**7, 4096)],
+    [(1, 1), (2 * EPOCH - 1, 1), (2 * EPOCH, 2), (4 * EPOCH - 1, 2), (4 * EPOCH, 4)]
+    + [(4096 * EPOCH - 1, 2048), (4096 * EPOCH, 4096), (10**7, 4096)],
 )
 def test_the_batch_size_fits_the_log(monkeypatch, sessions, expected):
-    """The largest power of 2, up to 4096, that makes 32 steps an epoch; a size that is given stays."""
+    """The largest power of 2, up to 4096, that makes EPOCH steps an epoch; a size that is given stays."""
     sizes = []
 
     class Stop(Exception):
