@@ -12,9 +12,10 @@ SCALARS = (bool, int, float, str)
 
 
 def accepted(constructor: Callable, known: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the known arguments that the constructor, or the one behind a partial, has a name for."""
+    """Those of the known arguments that the constructor has a name for and, as a partial, does not hold yet."""
     wanted = _signature(constructor).parameters
-    return {name: value for name, value in known.items() if name in wanted}
+    bound = getattr(constructor, "keywords", {})
+    return {name: value for name, value in known.items() if name in wanted and name not in bound}
 
 
 def check_arguments(constructor: Callable, arguments: Mapping[str, Any], where: str) -> None:

@@ -37,12 +37,19 @@ def log_and(a: LogPair, b: LogPair) -> LogPair:
     return LogPair(a.log + b.log, log_add(a.complement, a.log + b.complement))
 
 
+def log_not(pair: LogPair) -> LogPair:
+    """The complement as an event."""
+    return LogPair(pair.complement, pair.log)
+
+
 def log_mix(weight: LogPair, a: LogPair, b: LogPair) -> LogPair:
     """The mixture w p_a + (1 - w) p_b and its complement."""
     if weight is NEVER:
         return b
     if weight is ALWAYS:
         return a
+    if a is NEVER and b is ALWAYS:
+        return log_not(weight)
     complement = log_add(weight.log + a.complement, weight.complement + b.complement)
     if a is NEVER:
         return LogPair(weight.complement + b.log, complement)

@@ -116,11 +116,11 @@ def _case(name, model, story, probabilities, hidden=(), /, **settings) -> Case:
     return Case(name, functools.partial(model, **settings), story, probabilities, hidden)
 
 
-CM = _case("CM", models.CascadeModel, oracle.cascade_model, _attraction, SEEN, **PAIR_SIZE)
+CM = _case("CM", models.CascadeModel, oracle.cascade_model, _attraction, CHAIN, **PAIR_SIZE)
 CM_MARGINAL = CM._replace(name="CM marginal", build=functools.partial(CM.build, conditional="marginal"))
 PBM = _case("PBM", models.PositionBasedModel, oracle.position_based_model, _pbm, SEEN, **SIZES)
 UBM = _case("UBM", models.UserBrowsingModel, oracle.user_browsing_model, _ubm, SEEN, **SIZES)
-DCM = _case("DCM", models.DependentClickModel, oracle.dependent_click_model, _dcm, SEEN, **SIZES)
+DCM = _case("DCM", models.DependentClickModel, oracle.dependent_click_model, _dcm, CHAIN, **SIZES)
 CCM = _case("CCM", models.ClickChainModel, oracle.click_chain_model, _ccm, CHAIN, **PAIR_SIZE)
 DBN = _case("DBN", models.DynamicBayesianNetwork, oracle.dynamic_bayesian_network, _dbn, CHAIN, **PAIR_SIZE)
 SDBN = _case(
@@ -151,9 +151,10 @@ def random_model(case: Case, scale: float = 1.0, seed: int = 0) -> ClickModel:
 
 
 def lists(count: int = LISTS, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Ids and increasing positions with gaps, [count, RANKS] each."""
+    """Ids and positions with gaps, [count, RANKS] each; positions increase down the list, but for the last list."""
     rng = np.random.default_rng(seed)
     positions = [np.sort(rng.choice(POSITIONS, RANKS, replace=False)) + 1 for _ in range(count)]
+    positions[-1] = positions[-1][::-1]
     return rng.integers(0, PAIRS + 1, (count, RANKS)).astype(np.int32), np.array(positions, np.int32)
 
 

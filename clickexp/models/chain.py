@@ -25,7 +25,7 @@ class Browsing(NamedTuple):
     """
 
     attraction: LogPair
-    satisfaction: LogPair = NEVER
+    satisfaction: LogPair
     satisfied: LogPair = NEVER
     unsatisfied: LogPair = ALWAYS
     skipped: LogPair = ALWAYS
@@ -89,8 +89,7 @@ def draw(browsing: Browsing, shape: tuple[int, int], key: Array) -> Sample:
 
     ranks = _by_rank((attracted, satisfied, *goes_on), shape[1])
     clicks, examined, satisfied = _by_session(jax.lax.scan(step, jnp.ones(shape[0], bool), ranks)[1])
-    has_satisfaction = browsing.satisfaction is not ALWAYS and browsing.satisfaction is not NEVER
-    return Sample(clicks, examined, attracted, satisfied if has_satisfaction else None)
+    return Sample(clicks, examined, attracted, satisfied)
 
 
 class CascadeFamily(ClickModel):

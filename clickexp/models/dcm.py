@@ -3,6 +3,7 @@
 from flax import nnx
 
 from clickexp.models.chain import Browsing, CascadeFamily
+from clickexp.numerics import log_not
 from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig, Sizes, build_parameter
 from clickexp.parameters.base import Source
 from clickexp.types import Batch
@@ -11,7 +12,7 @@ from clickexp.types import Batch
 class DependentClickModel(CascadeFamily):
     """DCM: the cascade model with several clicks; after a click at rank r users go on with probability l_r.
 
-    P(continue | click at r) = l_r and P(continue | examined, no click) = 1.
+    P(continue | click at r) = l_r and P(continue | examined, no click) = 1: a click satisfies with 1 - l_r.
 
     Guo, Liu and Wang 2009, "Efficient multiple-click models in web search".
     """
@@ -33,4 +34,4 @@ class DependentClickModel(CascadeFamily):
         self.continuation = build_parameter("continuation", continuation, PositionParameterConfig(), sizes, rngs=rngs)
 
     def browsing(self, batch: Batch) -> Browsing:
-        return Browsing(self.attraction.log_pair(batch), unsatisfied=self.continuation.log_pair(batch))
+        return Browsing(self.attraction.log_pair(batch), satisfaction=log_not(self.continuation.log_pair(batch)))

@@ -40,8 +40,10 @@ class UserBrowsingModel(ClickModel):
         self.attraction = build_parameter("attraction", attraction, EmbeddingParameterConfig(), sizes, rngs=rngs)
 
     def conditional(self, batch: Batch) -> LogPair:
-        clicked = jnp.where(batch["clicks"], batch["positions"], 0)
-        last = jnp.pad(jax.lax.cummax(clicked, axis=1)[:, :-1], ((0, 0), (1, 0)))
+        # the rank as leading digit makes the maximum that of the last click, in whatever order positions come
+        ranks, base = jnp.arange(1, batch["clicks"].shape[1] + 1, dtype=jnp.int32), self.positions + 1
+        clicked = jnp.where(batch["clicks"], ranks * base + batch["positions"].astype(jnp.int32), 0)
+        last = jnp.pad(jax.lax.cummax(clicked, axis=1)[:, :-1] % base, ((0, 0), (1, 0)))
         return log_and(self._examination(batch, last), self.attraction.log_pair(batch))
 
     def marginal(self, batch: Batch) -> LogPair:
@@ -88,9 +90,14 @@ class UserBrowsingModel(ClickModel):
     def _examination_by_last_click(self, batch: Batch) -> LogPair:
         """Examination for each rank that the last click may have had, none first: [1 + rank, batch or 1, rank].
 
-        A last click at or below the rank itself cannot be; a tower is asked for one just above instead.
+        A last click at or below the rank itself cannot be; a tower is asked for no click instead.
         """
         positions = batch["positions"]
+        ranks = jnp.arange(positions.shape[1])
         last = jnp.concatenate([jnp.zeros((1, positions.shape[0]), positions.dtype), positions.T])
-        pair = jax.vmap(lambda column: self._examination(batch, jnp.minimum(column[:, None], positions - 1)))(last)
+
+        def examination(last: Array, rank: Array) -> LogPair:
+            return self._examination(batch, jnp.where(rank <= ranks, last[:, None], 0))
+
+        pair = jax.vmap(examination)(last, jnp.arange(len(last)))
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (*x.shape[:-1], positions.shape[1])), pair)

@@ -14,7 +14,8 @@ KEPT = (nnx.Param, Table)
 
 def save_model(model: ClickModel, file: str | Path) -> None:
     """Writes the parameters of a model."""
-    np.savez(file, **{name: np.asarray(values) for name, values in _named(model).items()})
+    with open(file, "wb") as stream:  # by its name alone, NumPy would append a suffix
+        np.savez(stream, **{name: np.asarray(values) for name, values in _named(model).items()})
 
 
 def load_model(model: ClickModel, file: str | Path) -> ClickModel:

@@ -198,6 +198,7 @@ class _Fit:
             losses.append(sums)
             done += batch.sessions
             self.trainer.logger.progress("train", epoch, done, total, _mean(losses[-2:-1]))
+        _check(done > 0, "there are no training sessions; batches must come anew each time they are iterated")
         return _mean(losses), done
 
     def _validate(self, data: Data, epoch: int) -> dict[str, float]:
