@@ -85,7 +85,9 @@ def _name(hint: Any) -> str:
     """The types a value may have, for a reader."""
     options = typing.get_args(hint) if _is_union(hint) else (hint,)
     names = [
-        " or ".join(map(repr, typing.get_args(option))) if _is_literal(option) else getattr(option, "__name__", str(option))
+        " or ".join(map(repr, typing.get_args(option)))
+        if _is_literal(option)
+        else getattr(option, "__name__", str(option))
         for option in options
     ]
     return " or ".join("null" if name == "NoneType" else name for name in names)

@@ -25,7 +25,6 @@ from clickexp.data import Dataset
 from clickexp.errors import ConfigError, UserError
 from clickexp.loggers import ConsoleLogger, FanOut, RunInfo
 from clickexp.loggers.jsonl import plain
-
 from clickexp.models import ClickModel
 from clickexp.training import Trainer
 from clickexp.training.checkpoint import save_model
@@ -55,7 +54,9 @@ def run_experiment(cfg: DictConfig, folder: Path, sweep: str | None = None) -> d
     sweep: name of the sweep that the run is part of. UserError for what the configuration or the data
     have wrong, before training starts.
     """
-    logging.getLogger("jax._src.xla_bridge").setLevel(logging.WARNING)  # tells of every backend it did not find
+    logging.getLogger("jax._src.xla_bridge").setLevel(
+        logging.WARNING
+    )  # tells of every backend it did not find
     config = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
     settings = accepted(Settings, config)
     check_arguments(Settings, settings, "")
@@ -73,7 +74,9 @@ def run_experiment(cfg: DictConfig, folder: Path, sweep: str | None = None) -> d
         dataset = read(**accepted(read, {"progress": partial(logger.progress, "read", 0)}))
         dataset = dataset.first(settings.max_sessions)
         model = build_model(new_model, dataset, settings.seed)
-        logger.start(run_info(config, settings, folder, f"{model.name}-{dataset.name}-{settings.seed}", sweep))
+        logger.start(
+            run_info(config, settings, folder, f"{model.name}-{dataset.name}-{settings.seed}", sweep)
+        )
         logger.message(describe(dataset))
         result = fit_and_evaluate(model, dataset, trainer, metrics)
         result |= {"seed": settings.seed, "environment": environment(), "config_hash": config_hash(config)}
@@ -89,7 +92,9 @@ def run_experiment(cfg: DictConfig, folder: Path, sweep: str | None = None) -> d
     return result
 
 
-def run_info(config: dict[str, Any], settings: Settings, folder: Path, name: str, sweep: str | None) -> RunInfo:
+def run_info(
+    config: dict[str, Any], settings: Settings, folder: Path, name: str, sweep: str | None
+) -> RunInfo:
     return RunInfo(
         folder=folder,
         config=config,
@@ -107,7 +112,7 @@ def fit_and_evaluate(
 ) -> dict[str, Any]:
     """Trains the model and evaluates it on the test sessions and, if there are any, the labelled lists."""
     report = trainer.train(model, dataset.train, dataset.val)
-    clicks = trainer.evaluate(model, dataset.test, trainer.metrics)
+    clicks = trainer.evaluate(model, dataset.test)
     test = {**clicks.compute(), "loss": -clicks.metrics["ll"].compute()}
     if dataset.ranking is not None and "ranking" in metrics:
         test |= trainer.evaluate_ranking(model, dataset.ranking, metrics["ranking"]).compute()
@@ -144,7 +149,9 @@ def _check(node: Any, where: str) -> None:
         try:
             check_arguments(hydra.utils.get_object(node["_target_"]), arguments, where)
         except (ImportError, ValueError) as error:
-            raise error if isinstance(error, UserError) else ConfigError(f"{where}._target_: {error}") from error
+            raise (
+                error if isinstance(error, UserError) else ConfigError(f"{where}._target_: {error}")
+            ) from error
     for name, value in node.items():
         _check(value, f"{where}.{name}")
 
@@ -184,7 +191,12 @@ def show(config: dict[str, Any]) -> None:
 def environment() -> dict[str, str | None]:
     """Versions, device and commit that a result came from."""
     versions = {name: importlib.metadata.version(name) for name in VERSIONS}
-    return {"python": platform.python_version(), **versions, "device": jax.devices()[0].device_kind, "git_commit": _commit()}
+    return {
+        "python": platform.python_version(),
+        **versions,
+        "device": jax.devices()[0].device_kind,
+        "git_commit": _commit(),
+    }
 
 
 def _commit() -> str | None:

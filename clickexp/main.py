@@ -57,7 +57,3 @@ def fail(error: Exception) -> None:
     line = f"clickexp: {' '.join(text.split())}{key}{meant} [{FULL_ERROR}=1 shows the trace]"
     print(line, file=sys.stderr)
     sys.exit(1)
-
-
-if __name__ == "__main__":
-    main()

@@ -21,6 +21,7 @@ class LogPair(NamedTuple):
 ALWAYS = LogPair(0.0, LOG_ZERO)
 NEVER = LogPair(LOG_ZERO, 0.0)
 
+
 def log_sigmoid_pair(logit: Array) -> LogPair:
     """(log s(z), log s(-z)) from one exponential and one logarithm, for |z| up to 1e30."""
     tail = jnp.log1p(jnp.exp(jnp.minimum(logit, -logit)))  # -|z|, with gradient 0 at 0, unlike JAX's abs

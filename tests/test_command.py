@@ -8,7 +8,13 @@ import sys
 import numpy as np
 import pytest
 
-FAST = ["debug=fast", "max_sessions=500", "dataset.sessions=2000", "dataset.queries=50", "metric.ranking.cutoffs=[10]"]
+FAST = [
+    "debug=fast",
+    "max_sessions=500",
+    "dataset.sessions=2000",
+    "dataset.queries=50",
+    "metric.ranking.cutoffs=[10]",
+]
 EDGE = ["logger=console", "progress=off"]
 
 
@@ -17,7 +23,12 @@ def clickexp(folder, *arguments, **environment):
     env = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB", "HYDRA"))}
     env |= {"HOME": str(folder), "JAX_PLATFORMS": "cpu"} | environment
     return subprocess.run(
-        [sys.executable, "-m", "clickexp", *arguments], cwd=folder, env=env, capture_output=True, text=True, timeout=300
+        [sys.executable, "-m", "clickexp", *arguments],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
 
 
@@ -60,7 +71,14 @@ def test_a_run_leaves_epochs_configuration_model_and_dashboard(run):
 
 def test_a_run_shows_configuration_epochs_and_tables(run):
     folder, done = run
-    for text in ("clickexp.models.UserBrowsingModel", "val/cond_ppl", "ndcg@10", "wandb sync", "results in", "click rate"):
+    for text in (
+        "clickexp.models.UserBrowsingModel",
+        "val/cond_ppl",
+        "ndcg@10",
+        "wandb sync",
+        "results in",
+        "click rate",
+    ):
         assert text in done.stdout
     assert "libtpu" not in done.stdout + done.stderr
 
@@ -69,7 +87,9 @@ def test_the_same_seed_gives_the_same_result(run, tmp_path):
     folder, _ = run
     for seed in (3, 4):
         assert clickexp(tmp_path, *FAST, *EDGE, f"seed={seed}", f"hydra.run.dir={seed}").returncode == 0
-    results = [json.loads((path / "result.json").read_text()) for path in (folder, tmp_path / "3", tmp_path / "4")]
+    results = [
+        json.loads((path / "result.json").read_text()) for path in (folder, tmp_path / "3", tmp_path / "4")
+    ]
     assert results[0]["test"] == results[1]["test"] != results[2]["test"]
     assert results[0]["config_hash"] == results[1]["config_hash"] != results[2]["config_hash"]
 
@@ -123,7 +143,13 @@ def complaints(tmp_path_factory):
     arguments = json.dumps([[FAST[0], *EDGE, *wrong] for wrong in WRONG])
     env = {name: value for name, value in os.environ.items() if not name.startswith("HYDRA")}
     done = subprocess.run(
-        [sys.executable, "-c", EACH], input=arguments, cwd=folder, env=env, capture_output=True, text=True, check=True
+        [sys.executable, "-c", EACH],
+        input=arguments,
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert not list(folder.rglob("result.json"))
     return dict(zip(WRONG, map(json.loads, done.stdout.splitlines()), strict=True))
@@ -145,7 +171,12 @@ def test_the_whole_trace_is_there_for_who_wants_it(tmp_path):
 def test_help_names_groups_and_keys(tmp_path):
     done = clickexp(tmp_path, "--help")
     assert done.returncode == 0
-    for text in ("model: ccm, cm, dbn", "dataset: parquet, simulated, tiangong_st", "max_sessions", "debug=fast"):
+    for text in (
+        "model: ccm, cm, dbn",
+        "dataset: parquet, simulated, tiangong_st",
+        "max_sessions",
+        "debug=fast",
+    ):
         assert text in done.stdout
 
 

@@ -16,7 +16,11 @@ NEEDED = {
     "parameter=linear": ["attraction.features=3"],
     "parameter=deep": ["attraction.features=3"],
     "parameter=deep_cross": ["attraction.features=3"],
-    "parameter=module": ["attraction._target_=flax.nnx.Linear", "+attraction.in_features=2", "+attraction.out_features=1"],
+    "parameter=module": [
+        "attraction._target_=flax.nnx.Linear",
+        "+attraction.in_features=2",
+        "+attraction.out_features=1",
+    ],
 }
 
 
@@ -41,7 +45,9 @@ def test_every_option_builds(choice):
     assert group != "logger" or set(config["logger"] or {}) <= {choice.split("=")[1]}
 
 
-@pytest.mark.parametrize("preset", [f"{group}={name}" for group in ("experiment", "sweep") for name in options(group)])
+@pytest.mark.parametrize(
+    "preset", [f"{group}={name}" for group in ("experiment", "sweep") for name in options(group)]
+)
 def test_every_preset_composes(preset):
     assert composed(f"+{preset}")["model"]["_target_"].startswith("clickexp.models.")
 
@@ -55,10 +61,14 @@ def test_the_debug_preset_keeps_the_dataset():
 def test_a_role_is_overridden_for_every_model_alike(model):
     config = composed(f"model={model}", "parameter@attraction=linear", "attraction.features=3")
     taken = config["model"].get("attraction") or config["model"].get("ctr")
-    assert model in ("gctr", "rctr", "drctr") or taken["_target_"] == "clickexp.parameters.LinearParameterConfig"
+    assert (
+        model in ("gctr", "rctr", "drctr") or taken["_target_"] == "clickexp.parameters.LinearParameterConfig"
+    )
 
 
-@pytest.mark.parametrize("model, role, feature", [("ubm", "examination", "examination_idx"), ("pbm", "examination", "positions")])
+@pytest.mark.parametrize(
+    "model, role, feature", [("ubm", "examination", "examination_idx"), ("pbm", "examination", "positions")]
+)
 def test_a_model_brings_the_default_tower_of_its_role(model, role, feature):
     assert composed(f"model={model}")["model"][role]["use_feature"] == feature
     other = composed(f"model={model}", f"parameter@{role}=embedding")["model"][role]

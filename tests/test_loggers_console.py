@@ -12,14 +12,26 @@ from clickexp.loggers import live as live_module
 from clickexp.loggers.tables import EpochTable, count, number, rank_table
 
 RECORD = {
-    "epoch": 1, "train/loss": 0.51234, "val/ll": -0.4, "val/ppl": 1.3, "val/cond_ppl": 1.25, "val/loss": 0.41,
-    "val/ndcg@10": 0.5, "seconds": 2.34, "sessions": 1000, "improved": True,
+    "epoch": 1,
+    "train/loss": 0.51234,
+    "val/ll": -0.4,
+    "val/ppl": 1.3,
+    "val/cond_ppl": 1.25,
+    "val/loss": 0.41,
+    "val/ndcg@10": 0.5,
+    "seconds": 2.34,
+    "sessions": 1000,
+    "improved": True,
 }
 RESULT = {
     "test": {"ll": -0.1234567, "ppl": 1.2345, "ndcg@10": None},
     "per_rank": {"ll": [-0.3, -0.2], "ppl": [1.5, 1.25], "sessions": [1_200_000, 3]},
     "train": {
-        "epochs": 4, "best_epoch": 3, "sessions": 8_000_000, "seconds": 12.34, "compile_seconds": 2.1,
+        "epochs": 4,
+        "best_epoch": 3,
+        "sessions": 8_000_000,
+        "seconds": 12.34,
+        "compile_seconds": 2.1,
         "sessions_per_second": 781_250.0,
     },
 }
@@ -56,8 +68,15 @@ def run_all(logger, epochs=2):
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (0, "0"), (999, "999"), (1000, "1.00k"), (12_345, "12.3k"), (123_456, "123k"), (999_999, "1.00M"),
-        (2e6, "2.00M"), (1.5e9, "1.50G"), (float("inf"), "-"),
+        (0, "0"),
+        (999, "999"),
+        (1000, "1.00k"),
+        (12_345, "12.3k"),
+        (123_456, "123k"),
+        (999_999, "1.00M"),
+        (2e6, "2.00M"),
+        (1.5e9, "1.50G"),
+        (float("inf"), "-"),
     ],
 )
 def test_counts_have_three_figures(value, expected):

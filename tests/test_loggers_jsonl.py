@@ -43,7 +43,9 @@ def test_half_written_line_costs_only_itself(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"epoch": 1}\n{"epoch": 2, "val')
     started(tmp_path).epoch({"epoch": 3})
     assert (tmp_path / "metrics.jsonl").read_text().splitlines() == [
-        '{"epoch": 1}', '{"epoch": 2, "val', '{"epoch": 3}'
+        '{"epoch": 1}',
+        '{"epoch": 2, "val',
+        '{"epoch": 3}',
     ]
 
 

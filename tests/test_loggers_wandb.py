@@ -60,15 +60,20 @@ def written(tmp_path_factory):
     """What the script printed, and the folder of its two runs."""
     folder = tmp_path_factory.mktemp("wandb")
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], cwd=folder, env=environment(folder),
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+        [sys.executable, "-c", SCRIPT],
+        cwd=folder,
+        env=environment(folder),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout, folder
 
 
 def inspect(folder, run, *options):
-    path, = (folder / run / "wandb").glob("offline-run-*")
+    (path,) = (folder / run / "wandb").glob("offline-run-*")
     command = [sys.executable, "-m", "wandb", "leet", "inspect", *options, "--json", str(path)]
     return subprocess.run(command, env=environment(folder), capture_output=True, text=True, check=True).stdout
 
@@ -97,7 +102,7 @@ def test_summary_of_the_run(written):
 
 
 def test_group_and_job_type(records):
-    run, = (record["run"] for record in records if record["type"] == "run")
+    (run,) = (record["run"] for record in records if record["type"] == "run")
     assert (run["run_group"], run["job_type"]) == ("a group", "train")
 
 
@@ -120,14 +125,20 @@ def test_axes(records):
     metrics = [record["metric"] for record in records if record["type"] == "metric"]
     axes = {metric.get("glob_name", metric.get("name")): metric.get("step_metric") for metric in metrics}
     assert axes == {
-        "epoch": None, "train/*": "epoch", "val/*": "epoch", "seconds": "epoch", "sessions": "epoch",
-        "improved": "epoch", "rank": None, "rank/*": "rank",
+        "epoch": None,
+        "train/*": "epoch",
+        "val/*": "epoch",
+        "seconds": "epoch",
+        "sessions": "epoch",
+        "improved": "epoch",
+        "rank": None,
+        "rank/*": "rank",
     }
 
 
 def test_run_without_a_key_is_offline_and_says_how_to_sync(written):
     printed, folder = written
-    line, = (line for line in printed.splitlines() if "wandb sync" in line and "/whole/" in line)
+    (line,) = (line for line in printed.splitlines() if "wandb sync" in line and "/whole/" in line)
     reason, path = line.split("; to sync later: wandb sync ")
     assert reason == "Weights & Biases is offline (no API key is configured)"
     assert list(Path(path).glob("*.wandb")) and Path(path).parent == folder / "whole" / "wandb"
@@ -135,7 +146,7 @@ def test_run_without_a_key_is_offline_and_says_how_to_sync(written):
 
 def test_failure_within_the_run_costs_only_what_follows(written):
     printed, folder = written
-    warning, = (line for line in printed.splitlines() if line.startswith("WARNING"))
+    (warning,) = (line for line in printed.splitlines() if line.startswith("WARNING"))
     assert warning.startswith("WARNING: WandbLogger failed in epoch and is left out from here (TypeError:")
     assert "still go to: the console, broken/metrics.jsonl, broken/result.json." in warning
     assert len((folder / "broken" / "metrics.jsonl").read_text().splitlines()) == 2
@@ -163,7 +174,9 @@ class Service:
         if self.error and mode == "online":
             raise self.error
         return SimpleNamespace(
-            define_metric=lambda *args, **kwargs: None, offline=mode == "offline", dir="/run/files",
+            define_metric=lambda *args, **kwargs: None,
+            offline=mode == "offline",
+            dir="/run/files",
             url="https://wandb.example/run" if mode == "online" else None,
         )
 

@@ -25,7 +25,12 @@ def results(tmp_path_factory):
     results = {}
     for model in MODELS:
         (folder / model).mkdir()
-        overrides = ["dataset=tiangong_st", f"dataset.path={LOGS}", f"cache_dir={folder}/cache", f"model={model}"]
+        overrides = [
+            "dataset=tiangong_st",
+            f"dataset.path={LOGS}",
+            f"cache_dir={folder}/cache",
+            f"model={model}",
+        ]
         overrides += ["logger=console", "progress=off", "metric.ranking.cutoffs=[10]", "save_model=false"]
         with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
             results[model] = run_experiment(compose("config", overrides), folder / model)
@@ -36,7 +41,10 @@ def results(tmp_path_factory):
 def clicks():
     """Clicks [session, rank] of the training and test sessions, read without the package."""
     files = LOGS / "train_per_query_quid.txt", LOGS / "test_per_query_quid.txt"
-    return [np.array([ast.literal_eval(line.split("\t")[4]) for line in file.read_text().splitlines()], float) for file in files]
+    return [
+        np.array([ast.literal_eval(line.split("\t")[4]) for line in file.read_text().splitlines()], float)
+        for file in files
+    ]
 
 
 def log_likelihood_and_perplexity(rates, clicks):

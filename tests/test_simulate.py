@@ -108,7 +108,13 @@ def test_policy_noise_is_a_standard_deviation():
     """Of two documents the first comes first with probability Phi((a - b) / (noise sqrt 2))."""
     user, noise, sessions = Known(DocumentCTRModel), 1.5, 20_000
     dataset = simulate(
-        user, sessions=sessions, queries=4, documents_per_query=2, positions=2, zipf_exponent=0.0, policy_noise=noise
+        user,
+        sessions=sessions,
+        queries=4,
+        documents_per_query=2,
+        positions=2,
+        zipf_exponent=0.0,
+        policy_noise=noise,
     )
     columns, attraction = everything(dataset), user.values("ctr")
     for query in range(4):

@@ -16,7 +16,9 @@ def wheel(tmp_path_factory):
     pytest.importorskip("hatchling", reason="building a wheel needs hatchling, which the test extra installs")
     folder = tmp_path_factory.mktemp("wheel")
     options = ["--no-deps", "--no-build-isolation", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, "-w", folder, ROOT], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", *options, "-w", folder, ROOT], check=True, capture_output=True
+    )
     return next(folder.glob("clickexp-*.whl"))
 
 
@@ -25,7 +27,7 @@ def test_the_wheel_holds_package_and_configuration_only(wheel):
     assert "clickexp/conf/config.yaml" in names and "clickexp/main.py" in names
     assert {name.split("/")[0] for name in names if not name.startswith("clickexp-")} == {"clickexp"}
     inside = {name.removeprefix("clickexp/") for name in names if name.startswith("clickexp/conf/")}
-    outside = {str(file.relative_to(ROOT)) for file in (ROOT / "conf").rglob("*.yaml") if file.parent.name != "local"}
+    outside = {str(file.relative_to(ROOT)) for file in (ROOT / "conf").rglob("*.yaml")}
     assert inside == outside
 
 
@@ -34,7 +36,12 @@ def test_the_wheel_answers_outside_the_checkout(wheel, tmp_path):
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
     command = "import clickexp.main as m; print(m.CONF); m.main()"
     done = subprocess.run(
-        [sys.executable, "-c", command, "--cfg", "job"], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
+        [sys.executable, "-c", command, "--cfg", "job"],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.splitlines()[0] == str(tmp_path / "site/clickexp/conf")
     assert "clickexp.models.UserBrowsingModel" in done.stdout

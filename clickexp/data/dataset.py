@@ -48,7 +48,9 @@ class Dataset:
         """The dataset with at most so many sessions in each part; None keeps all."""
         if sessions is None:
             return self
-        return replace(self, **{name: part.slice(0, min(sessions, part.count)) for name, part in self.parts.items()})
+        return replace(
+            self, **{name: part.slice(0, min(sessions, part.count)) for name, part in self.parts.items()}
+        )
 
     def describe(self) -> dict[str, int | float | str]:
         """Counts to print or log, under names like "train/sessions"."""

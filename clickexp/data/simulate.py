@@ -117,7 +117,12 @@ def simulate(
 
 
 def _shown(
-    world: World, popularity: np.ndarray, noise: float, positions: int, sessions: int, rng: np.random.Generator
+    world: World,
+    popularity: np.ndarray,
+    noise: float,
+    positions: int,
+    sessions: int,
+    rng: np.random.Generator,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Query ids [n] and the pair ids [n, positions] that the logging policy shows, in chunks."""
     cumulative = np.cumsum(popularity / popularity.sum())

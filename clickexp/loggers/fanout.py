@@ -69,5 +69,8 @@ class FanOut(Logger):
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         log.warning(
             "%s failed in %s and is left out from here (%s). Results still go to: %s.",
-            type(logger).__name__, method, reason, self.destination or "nowhere",
+            type(logger).__name__,
+            method,
+            reason,
+            self.destination or "nowhere",
         )

@@ -28,7 +28,9 @@ class ClickChainModel(CascadeFamily):
         rngs: nnx.Rngs,
     ):
         sizes = Sizes(query_doc_pairs, click_rate=click_rate)
-        self.attraction = build_parameter("attraction", attraction, EmbeddingParameterConfig(), sizes, rngs=rngs)
+        self.attraction = build_parameter(
+            "attraction", attraction, EmbeddingParameterConfig(), sizes, rngs=rngs
+        )
         self.continuation_exam_no_click = GlobalParameterConfig(1.0).build(sizes, rngs=rngs)
         self.continuation_click_not_satisfied = GlobalParameterConfig(1.0).build(sizes, rngs=rngs)
         self.continuation_click_satisfied = GlobalParameterConfig(0.0).build(sizes, rngs=rngs)

@@ -45,7 +45,9 @@ class CascadeModel(CascadeFamily):
         rngs: nnx.Rngs,
     ):
         sizes = Sizes(query_doc_pairs, click_rate=click_rate)
-        self.attraction = build_parameter("attraction", attraction, EmbeddingParameterConfig(), sizes, rngs=rngs)
+        self.attraction = build_parameter(
+            "attraction", attraction, EmbeddingParameterConfig(), sizes, rngs=rngs
+        )
         self.min_log_prob = min_log_prob
         self.before_click = Conditional(conditional)
 
@@ -60,4 +62,6 @@ class CascadeModel(CascadeFamily):
         clicks = batch["clicks"].astype(jnp.int32)
         gone = jnp.cumsum(clicks, axis=-1) > clicks
         floor = LogPair(self.min_log_prob, math.log1p(-math.exp(self.min_log_prob)))
-        return LogPair(jnp.where(gone, floor.log, pair.log), jnp.where(gone, floor.complement, pair.complement))
+        return LogPair(
+            jnp.where(gone, floor.log, pair.log), jnp.where(gone, floor.complement, pair.complement)
+        )

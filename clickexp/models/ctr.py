@@ -49,7 +49,12 @@ class RankCTRModel(_ClickThroughRate):
     name = "RCTR"
 
     def __init__(
-        self, positions: int | None = None, ctr: Source = None, *, click_rate: float | None = None, rngs: nnx.Rngs
+        self,
+        positions: int | None = None,
+        ctr: Source = None,
+        *,
+        click_rate: float | None = None,
+        rngs: nnx.Rngs,
     ):
         sizes = Sizes(positions=positions, click_rate=click_rate)
         super().__init__(ctr, PositionParameterConfig(initial=None), sizes, rngs)
@@ -61,7 +66,12 @@ class DocumentCTRModel(_ClickThroughRate):
     name = "DCTR"
 
     def __init__(
-        self, query_doc_pairs: int | None = None, ctr: Source = None, *, click_rate: float | None = None, rngs: nnx.Rngs
+        self,
+        query_doc_pairs: int | None = None,
+        ctr: Source = None,
+        *,
+        click_rate: float | None = None,
+        rngs: nnx.Rngs,
     ):
         super().__init__(ctr, EmbeddingParameterConfig(), Sizes(query_doc_pairs, click_rate=click_rate), rngs)
 
@@ -92,5 +102,9 @@ class DocumentRankCTRModel(_ClickThroughRate):
         super().__init__(ctr, default, Sizes(query_doc_pairs, positions, click_rate), rngs)
 
     def marginal(self, batch: Batch) -> LogPair:
-        index = batch["query_doc_ids"].astype(jnp.int32) * self.positions + batch["positions"].astype(jnp.int32) - 1
+        index = (
+            batch["query_doc_ids"].astype(jnp.int32) * self.positions
+            + batch["positions"].astype(jnp.int32)
+            - 1
+        )
         return self.ctr.log_pair({**batch, "ctr_idx": index})

@@ -31,12 +31,16 @@ class DynamicBayesianNetwork(CascadeFamily):
     ):
         sizes = Sizes(query_doc_pairs, click_rate=click_rate)
         self.name = "SDBN" if fix_continuation else "DBN"
-        self.attraction = build_parameter("attraction", attraction, EmbeddingParameterConfig(), sizes, rngs=rngs)
+        self.attraction = build_parameter(
+            "attraction", attraction, EmbeddingParameterConfig(), sizes, rngs=rngs
+        )
         default = EmbeddingParameterConfig(baseline=0.0)
         self.satisfaction = build_parameter("satisfaction", satisfaction, default, sizes, rngs=rngs)
         learned = None
         if not fix_continuation:
-            learned = build_parameter("continuation", continuation, GlobalParameterConfig(1.0), sizes, rngs=rngs)
+            learned = build_parameter(
+                "continuation", continuation, GlobalParameterConfig(1.0), sizes, rngs=rngs
+            )
         self.continuation = learned
 
     def browsing(self, batch: Batch) -> Browsing:

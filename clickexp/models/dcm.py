@@ -30,8 +30,14 @@ class DependentClickModel(CascadeFamily):
         rngs: nnx.Rngs,
     ):
         sizes = Sizes(query_doc_pairs, positions, click_rate)
-        self.attraction = build_parameter("attraction", attraction, EmbeddingParameterConfig(), sizes, rngs=rngs)
-        self.continuation = build_parameter("continuation", continuation, PositionParameterConfig(), sizes, rngs=rngs)
+        self.attraction = build_parameter(
+            "attraction", attraction, EmbeddingParameterConfig(), sizes, rngs=rngs
+        )
+        self.continuation = build_parameter(
+            "continuation", continuation, PositionParameterConfig(), sizes, rngs=rngs
+        )
 
     def browsing(self, batch: Batch) -> Browsing:
-        return Browsing(self.attraction.log_pair(batch), satisfaction=log_not(self.continuation.log_pair(batch)))
+        return Browsing(
+            self.attraction.log_pair(batch), satisfaction=log_not(self.continuation.log_pair(batch))
+        )

@@ -32,8 +32,12 @@ class PositionBasedModel(IndependentModel):
         rngs: nnx.Rngs,
     ):
         sizes = Sizes(query_doc_pairs, positions, click_rate)
-        self.examination = build_parameter("examination", examination, PositionParameterConfig(), sizes, rngs=rngs)
-        self.attraction = build_parameter("attraction", attraction, EmbeddingParameterConfig(), sizes, rngs=rngs)
+        self.examination = build_parameter(
+            "examination", examination, PositionParameterConfig(), sizes, rngs=rngs
+        )
+        self.attraction = build_parameter(
+            "attraction", attraction, EmbeddingParameterConfig(), sizes, rngs=rngs
+        )
 
     def marginal(self, batch: Batch) -> LogPair:
         return log_and(self.examination.log_pair(batch), self.attraction.log_pair(batch))

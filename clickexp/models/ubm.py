@@ -37,7 +37,9 @@ class UserBrowsingModel(ClickModel):
         sizes = Sizes(query_doc_pairs, positions, click_rate)
         default = PositionParameterConfig(use_feature="examination_idx")
         self.examination = build_parameter("examination", examination, default, sizes, rngs=rngs)
-        self.attraction = build_parameter("attraction", attraction, EmbeddingParameterConfig(), sizes, rngs=rngs)
+        self.attraction = build_parameter(
+            "attraction", attraction, EmbeddingParameterConfig(), sizes, rngs=rngs
+        )
 
     def conditional(self, batch: Batch) -> LogPair:
         # the rank as leading digit makes the maximum that of the last click, in whatever order positions come
@@ -56,7 +58,9 @@ class UserBrowsingModel(ClickModel):
             return (last + click.complement).at[index + 1].set(pair.log), pair
 
         sessions, ranks = batch["mask"].shape
-        attraction = jax.tree.map(lambda x: jnp.broadcast_to(x, (sessions, ranks)).T, self.attraction.log_pair(batch))
+        attraction = jax.tree.map(
+            lambda x: jnp.broadcast_to(x, (sessions, ranks)).T, self.attraction.log_pair(batch)
+        )
         examination = jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), self._examination_by_last_click(batch))
         start = jnp.full((ranks + 1, sessions), NEVER.log, jnp.float32).at[0].set(0.0)
         pairs = jax.lax.scan(step, start, (examination, attraction, jnp.arange(ranks)))[1]

@@ -22,7 +22,9 @@ def _norm(norm: Norm, features: int, rngs: nnx.Rngs) -> Callable[[Array], Array]
     return _identity if norm is None else norm(features, rngs=rngs)
 
 
-def _perceptron(config: "DeepParameterConfig | DeepCrossParameterConfig", layers: int, rngs: nnx.Rngs) -> nnx.Sequential:
+def _perceptron(
+    config: "DeepParameterConfig | DeepCrossParameterConfig", layers: int, rngs: nnx.Rngs
+) -> nnx.Sequential:
     """`layers` times linear, norm, activation, dropout."""
     modules, features = [], config.features
     for _ in range(layers):
@@ -127,7 +129,9 @@ class DeepCrossParameter(Parameter):
         self.config = config
         self.stacked = Combination(config.combination) is Combination.STACKED
         self.input_norm = _norm(config.input_norm, config.features, rngs)
-        linears = [nnx.Linear(config.features, config.features, rngs=rngs) for _ in range(config.cross_layers)]
+        linears = [
+            nnx.Linear(config.features, config.features, rngs=rngs) for _ in range(config.cross_layers)
+        ]
         self.cross = nnx.List(linears)
         self.deep = _perceptron(config, config.deep_layers, rngs)
         deep_units = config.hidden_units if config.deep_layers else config.features

@@ -50,7 +50,9 @@ class EmbeddingParameter(Parameter):
         self.config = config
         dim = config.embedding_features
         self.table = new_table(config.parameters + config.has_padding, dim, config.prior_precision)
-        self.baseline = nnx.Param(jnp.asarray(config.baseline or 0.0, jnp.float32)) if config.add_baseline else None
+        self.baseline = (
+            nnx.Param(jnp.asarray(config.baseline or 0.0, jnp.float32)) if config.add_baseline else None
+        )
         self.projection = nnx.Param(jax.random.normal(rngs.params(), (dim,)) / dim**0.5) if dim > 1 else None
 
     def logit(self, batch: Batch) -> Array:

@@ -17,7 +17,9 @@ class GlobalParameterConfig(ParameterConfig):
     initial: float | None = 0.0
 
     def build(self, sizes: Sizes, *, rngs: nnx.Rngs) -> "GlobalParameter":
-        return GlobalParameter(dataclasses.replace(self, initial=sizes.starting_logit(self.initial)), rngs=rngs)
+        return GlobalParameter(
+            dataclasses.replace(self, initial=sizes.starting_logit(self.initial)), rngs=rngs
+        )
 
 
 class GlobalParameter(Parameter):

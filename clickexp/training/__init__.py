@@ -2,14 +2,14 @@
 
 from clickexp.training.evaluation import Evaluator, click_metrics, ranking_metrics
 from clickexp.training.optimizers import (
-    LazyAdam,
-    Optimizer,
     LazyAdagrad,
-    RowOptimizer,
+    LazyAdam,
     LazySGD,
+    Optimizer,
+    RowOptimizer,
+    lazy_adagrad,
     lazy_adam,
     lazy_adamw,
-    lazy_adagrad,
     lazy_sgd,
 )
 from clickexp.training.stopping import EarlyStopping

@@ -13,7 +13,9 @@ Data = Sessions | Iterable[Mapping[str, Array]]
 """Packed sessions, or batches: anything that yields them anew each time it is iterated, such as a list."""
 
 
-def feed(data: Data, batch_size: int, steps: int, seed: int | None = None, epoch: int = 0) -> Iterator[Superbatch]:
+def feed(
+    data: Data, batch_size: int, steps: int, seed: int | None = None, epoch: int = 0
+) -> Iterator[Superbatch]:
     """Superbatches of the data; batches that come ready-made are dispatched one by one, in their own order.
 
     All dispatches of packed sessions take equally many steps, at most `steps`, so that hardly any is empty.

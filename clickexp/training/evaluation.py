@@ -33,7 +33,9 @@ def ranking_metrics(
     for name, function in functions.items():
         if function is None:
             raise ConfigError(f"there is no ranking metric {name!r}: Rax has no {name}_metric")
-    return {f"{name}@{n}": RaxMetric(function, top_n=n) for name, function in functions.items() for n in cutoffs}
+    return {
+        f"{name}@{n}": RaxMetric(function, top_n=n) for name, function in functions.items() for n in cutoffs
+    }
 
 
 def click_outputs(model: ClickModel, batch: Batch) -> dict[str, Array | LogPair]:

@@ -81,7 +81,11 @@ class Optimizer:
 
 
 def lazy_adam(
-    learning_rate: float = 0.03, dense_learning_rate: float = 0.01, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
+    learning_rate: float = 0.03,
+    dense_learning_rate: float = 0.01,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
 ) -> Optimizer:
     """LazyAdam for table rows, Adam for everything else."""
     rows = LazyAdam(learning_rate, b1, b2, eps)

@@ -20,7 +20,9 @@ Arrays = Mapping[str, Array]
 
 
 @functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["tables", "params", "other", "optimizer", "step"], meta_fields=[]
+    jax.tree_util.register_dataclass,
+    data_fields=["tables", "params", "other", "optimizer", "step"],
+    meta_fields=[],
 )
 @dataclasses.dataclass
 class TrainState:
@@ -79,7 +81,9 @@ class TrainStep:
 
         return dataclasses.replace(state, tables=jax.lax.fori_loop(0, steps, body, state.tables))
 
-    def _loss(self, taken: nnx.State, params: nnx.State, other: nnx.State, batch: Batch) -> tuple[Array, nnx.State]:
+    def _loss(
+        self, taken: nnx.State, params: nnx.State, other: nnx.State, batch: Batch
+    ) -> tuple[Array, nnx.State]:
         """Summed over documents, so that every document weighs the same in every batch."""
         model = nnx.merge(self.graphdef, params, taken, other, copy=True)
         loss = jnp.sum(model.compute_loss(batch, aggregate=False))

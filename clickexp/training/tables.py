@@ -60,7 +60,10 @@ def ids_taken(tables: nnx.State, batch: Batch, run: Callable[[nnx.State], object
     recorders = {path: _Recorder(table.get_value().dim) for path, table in flat}
     run(with_values(tables, recorders))
     rows = {path: table.get_value().values.shape[0] for path, table in flat}
-    return {path: [_without_masked(ids, batch["mask"], rows[path]) for ids in r.taken] for path, r in recorders.items()}
+    return {
+        path: [_without_masked(ids, batch["mask"], rows[path]) for ids in r.taken]
+        for path, r in recorders.items()
+    }
 
 
 def serve(tables: nnx.State, rows: Taken) -> nnx.State:
@@ -140,7 +143,9 @@ def shares(tables: nnx.State) -> nnx.State:
 
 def _map_values(change: Callable[[Path, Table], Array], tables: nnx.State) -> nnx.State:
     flat = nnx.to_flat_state(tables)
-    return with_values(tables, {path: Rows(change(path, table), table.get_value().dim) for path, table in flat})
+    return with_values(
+        tables, {path: Rows(change(path, table), table.get_value().dim) for path, table in flat}
+    )
 
 
 def gather(tables: nnx.State, ids: Taken) -> dict[Path, Array]:

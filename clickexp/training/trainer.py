@@ -85,9 +85,12 @@ class Trainer:
         for name, value in dict(epochs=epochs, eval_batch_size=eval_batch_size, steps=steps).items():
             _check(value >= 1, f"{name}={value}: give at least 1")
         _check(batch_size is None or batch_size >= 1, f"batch_size={batch_size}: give at least 1, or null")
+        self.metrics = {"ll": LogLikelihood(), **(metrics or click_metrics())}
         watched = early_stopping.metric if early_stopping else "loss"
-        reported = dict.fromkeys(("loss", "ll", *(metrics or click_metrics())))
-        _check(watched in reported, f"cannot stop early on {watched!r}; validation reports {', '.join(reported)}")
+        reported = ("loss", *self.metrics)
+        _check(
+            watched in reported, f"cannot stop early on {watched!r}; validation reports {', '.join(reported)}"
+        )
         self.optimizer = optimizer if isinstance(optimizer, Optimizer) else Optimizer(optimizer)
         self.epochs = epochs
         self.early_stopping = early_stopping
@@ -95,7 +98,6 @@ class Trainer:
         self.eval_batch_size = eval_batch_size
         self.steps = steps
         self.seed = seed if shuffle else None
-        self.metrics = metrics
         self.logger = logger or Logger()
 
     def train(self, model: ClickModel, train: Data, val: Data) -> FitReport:
@@ -117,7 +119,7 @@ class Trainer:
 
     def evaluate(self, model: ClickModel, data: Data, metrics: Metrics | None = None) -> MultiMetric:
         """Click metrics of a model on data, ready for `compute` and `compute_per_rank`."""
-        evaluator, state = self._evaluator(model, metrics or click_metrics(), click_outputs)
+        evaluator, state = self._evaluator(model, metrics or self.metrics, click_outputs)
         return evaluator(state, data, "test")
 
     def evaluate_ranking(self, model: ClickModel, data: Data, metrics: Metrics | None = None) -> MultiMetric:
@@ -135,12 +137,16 @@ class Trainer:
 
     test = test_clicks
 
-    def _evaluator(self, model: ClickModel, metrics: Metrics, outputs: object) -> tuple[Evaluator, ModelState]:
+    def _evaluator(
+        self, model: ClickModel, metrics: Metrics, outputs: object
+    ) -> tuple[Evaluator, ModelState]:
         model.eval()
         graphdef, state = nnx.split(model)
         return self.evaluator(graphdef, metrics, outputs), (state,)
 
-    def evaluator(self, graphdef: nnx.GraphDef, metrics: Metrics, outputs: object = click_outputs) -> Evaluator:
+    def evaluator(
+        self, graphdef: nnx.GraphDef, metrics: Metrics, outputs: object = click_outputs
+    ) -> Evaluator:
         sizes = dict(batch_size=self.eval_batch_size, steps=self.steps)
         return Evaluator(graphdef, metrics, outputs, logger=self.logger, **sizes)
 
@@ -157,8 +163,7 @@ class _Fit:
         self.step = TrainStep(graphdef, trainer.optimizer)
         self.train_step = Compiled(self.step, donate=(0,))
         self.count_step = Compiled(self.step.count_rows, donate=(0,))
-        metrics = {"ll": LogLikelihood(), **(trainer.metrics or click_metrics())}
-        self.evaluator = trainer.evaluator(nnx.graphdef(model), metrics)
+        self.evaluator = trainer.evaluator(nnx.graphdef(model), trainer.metrics)
         self.best: ModelState | None = None
         self.best_epoch = 0
         self.history: list[dict[str, float]] = []

@@ -1,6 +1,6 @@
 """Sessions per second that the loader delivers, in file order and shuffled, from a packed folder.
 
-    python scripts/bench/loader.py --sessions 2000000 --ranks 10 --batch-size 4096 --steps 16
+python scripts/bench/loader.py --sessions 2000000 --ranks 10 --batch-size 4096 --steps 16
 """
 
 import argparse
@@ -29,16 +29,22 @@ def seconds(sessions: Sessions, batch_size: int, steps: int, seed: int | None, e
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name, value in dict(sessions=2_000_000, ranks=10, pairs=1_000_000, batch_size=4096, steps=16).items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
-    parser.add_argument("--epochs", type=int, default=5, help="the table shows the median and the slowest of them")
+    parser.add_argument(
+        "--epochs", type=int, default=5, help="the table shows the median and the slowest of them"
+    )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         sessions = packed(Path(temporary) / "pack", args.sessions, args.ranks, args.pairs)
         print(f"{'order':<10} {'median M sessions/s':>20} {'slowest':>10}")
         for name, seed in (("file", None), ("shuffled", 1)):
-            times = [seconds(sessions, args.batch_size, args.steps, seed, epoch) for epoch in range(args.epochs)]
+            times = [
+                seconds(sessions, args.batch_size, args.steps, seed, epoch) for epoch in range(args.epochs)
+            ]
             rates = args.sessions / np.array(times) / 1e6
             print(f"{name:<10} {np.median(rates):>20.1f} {rates.min():>10.1f}")
 

@@ -1,9 +1,9 @@
 """Logs on disk for the benchmarks: the same sessions as clickexp's packs and as the peer's parquet folder.
 
-    FOLDER/log.json                 sessions of each split, size of the table, positions, click rate
-    FOLDER/{train,val,test}/        packed sessions
-    FOLDER/parquet/part-*.parquet   query_id int32, query_doc_ids list<int32>, clicks list<int8>; the splits
-                                    one after the other, each in PARTS files, so that workers can share them
+FOLDER/log.json                 sessions of each split, size of the table, positions, click rate
+FOLDER/{train,val,test}/        packed sessions
+FOLDER/parquet/part-*.parquet   query_id int32, query_doc_ids list<int32>, clicks list<int8>; the splits
+                                one after the other, each in PARTS files, so that workers can share them
 """
 
 import dataclasses

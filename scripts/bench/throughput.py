@@ -1,8 +1,8 @@
 """Sessions a second of clickexp: training steps, whole epochs and evaluation, by table size and by model.
 
-    python scripts/bench/throughput.py                       # 1e5, 1e6 and 1e7 rows, 2 million sessions
-    python scripts/bench/throughput.py --huge                # 1e8 rows as well
-    python scripts/bench/throughput.py --sessions 100000 --validation 10000 --rows 100000 1000000 --repeats 3
+python scripts/bench/throughput.py                       # 1e5, 1e6 and 1e7 rows, 2 million sessions
+python scripts/bench/throughput.py --huge                # 1e8 rows as well
+python scripts/bench/throughput.py --sessions 100000 --validation 10000 --rows 100000 1000000 --repeats 3
 """
 
 import argparse
