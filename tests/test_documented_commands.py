@@ -1,0 +1,56 @@
+"""Every command in the README and at the head of a configuration file composes."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def commands(text):
+    """The arguments of each line that starts with clickexp, joined over backslashes, without comments."""
+    joined = re.sub(r"\\\n[# ]*", " ", text)
+    lines = re.findall(r"^(?:#|   )? *(clickexp(?: .*)?)$", joined, re.MULTILINE)
+    return [shlex.split(re.sub(r"  +[^ =]+ [^=]*$", "", line), comments=True)[1:] for line in lines]
+
+
+def documented():
+    found = {"README.md": commands((ROOT / "README.md").read_text())}
+    for file in sorted((ROOT / "conf").rglob("*.yaml")):
+        head = "\n".join(line for line in file.read_text().splitlines() if line.startswith("#"))
+        found[str(file.relative_to(ROOT))] = commands(head)
+    return [(source, " ".join(arguments)) for source, lists in found.items() for arguments in lists]
+
+
+def first_of_sweep(override):
+    parsed = OverridesParser.create().parse_overrides([override])[0]
+    return (
+        f"{parsed.input_line.split('=')[0]}={next(parsed.sweep_string_iterator())}"
+        if parsed.is_sweep_override()
+        else override
+    )
+
+
+DOCUMENTED = documented()
+
+
+def test_commands_are_found():
+    sources = [source for source, _ in DOCUMENTED]
+    assert sources.count("README.md") >= 15
+    assert {f"conf/{group}" for group in ("model", "dataset", "optimizer")} <= {
+        s.rsplit("/", 1)[0] for s in sources
+    }
+
+
+@pytest.mark.parametrize("source, arguments", DOCUMENTED)
+def test_a_documented_command_composes(source, arguments):
+    given = [word for word in shlex.split(arguments) if word not in ("-m", "--help", "--cfg", "job")]
+    overrides = [first_of_sweep(word) for word in given if "glob(" not in word]
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        config = compose("config", overrides)
+    assert not OmegaConf.missing_keys(config)
