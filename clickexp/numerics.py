@@ -22,15 +22,38 @@ ALWAYS = LogPair(0.0, LOG_ZERO)
 NEVER = LogPair(LOG_ZERO, 0.0)
 
 
+@jax.custom_jvp
 def log_sigmoid_pair(logit: Array) -> LogPair:
     """(log s(z), log s(-z)) from one exponential and one logarithm, for |z| up to 1e30."""
-    tail = jnp.log1p(jnp.exp(jnp.minimum(logit, -logit)))  # -|z|, with gradient 0 at 0, unlike JAX's abs
+    tail = jnp.log1p(jnp.exp(-jnp.abs(logit)))
     return LogPair(jnp.minimum(logit, 0) - tail, jnp.minimum(-logit, 0) - tail)
 
 
+@log_sigmoid_pair.defjvp
+def _log_sigmoid_pair_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[LogPair, LogPair]:
+    """Slopes s(-z) and -s(z), from the exponential that the value takes."""
+    (logit,), (change,) = primals, tangents
+    positive = _sigmoid(logit)
+    return log_sigmoid_pair(logit), LogPair((1 - positive) * change, -positive * change)
+
+
+@jax.custom_jvp
 def log_add(a: Array, b: Array) -> Array:
     """log(exp(a) + exp(b)) for finite a and b; LOG_ZERO plays the part of -inf."""
-    return jnp.maximum(a, b) + jnp.log1p(jnp.exp(jnp.minimum(a - b, b - a)))
+    return jnp.maximum(a, b) + jnp.log1p(jnp.exp(-jnp.abs(a - b)))
+
+
+@log_add.defjvp
+def _log_add_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Slopes s(a - b) and s(b - a), from the exponential that the value takes."""
+    weight = _sigmoid(primals[0] - primals[1])
+    return log_add(*primals), weight * tangents[0] + (1 - weight) * tangents[1]
+
+
+def _sigmoid(z: Array) -> Array:
+    small = jnp.exp(-jnp.abs(z))
+    larger = 1 / (1 + small)
+    return jnp.where(z >= 0, larger, small * larger)
 
 
 def log_and(a: LogPair, b: LogPair) -> LogPair:

@@ -13,7 +13,7 @@ from clickexp.metrics import ConditionalPerplexity, LogLikelihood, Metric, Multi
 from clickexp.models.base import ClickModel
 from clickexp.numerics import LogPair
 from clickexp.training.dispatch import Compiled, Data, feed, session_count
-from clickexp.training.step import at_step
+from clickexp.training.step import at_step, with_mask
 from clickexp.types import Array, Batch
 
 ModelState = tuple[nnx.State, ...]
@@ -84,6 +84,7 @@ class Evaluator:
 
     def _statistics(self, state: ModelState, arrays: Mapping[str, Array]) -> dict[str, dict[str, Array]]:
         """The sums of each batch of a superbatch, stacked."""
+        arrays = with_mask(arrays)
 
         def of_batch(index: Array) -> dict[str, dict[str, Array]]:
             batch = at_step(arrays, index)

@@ -45,13 +45,20 @@ def split_model(model: ClickModel, optimizer: Optimizer) -> tuple[nnx.GraphDef, 
     return graphdef, TrainState(tables, params, other, optimizer.dense.init(params), jnp.zeros((), jnp.int32))
 
 
+def with_mask(arrays: Arrays) -> Arrays:
+    """The superbatch with a mask in place of `lengths`, so that it is made once and not in every step."""
+    if "mask" in arrays:
+        return arrays
+    ranks = jnp.arange(arrays["clicks"].shape[-1])
+    rest = {name: values for name, values in arrays.items() if name != "lengths"}
+    return {**rest, "mask": ranks < arrays["lengths"][..., None]}
+
+
 def at_step(arrays: Arrays, index: Array) -> Batch:
-    """One batch of a superbatch; the mask follows from `lengths` and positions from the rank where not given."""
+    """One batch of a superbatch with a mask; positions follow from the rank where they are not given."""
     batch = {name: values[index] for name, values in arrays.items()}
     batch["clicks"] = batch["clicks"].astype(bool)
     ranks = batch["clicks"].shape[-1]
-    if "mask" not in batch:
-        batch["mask"] = jnp.arange(ranks) < batch.pop("lengths")[:, None]
     batch.setdefault("positions", jnp.arange(1, ranks + 1, dtype=jnp.int32)[None])
     return batch
 
@@ -64,6 +71,8 @@ class TrainStep:
         self.optimizer = optimizer
 
     def __call__(self, state: TrainState, arrays: Arrays, steps: Array) -> tuple[TrainState, Array, Array]:
+        arrays = with_mask(arrays)
+
         def body(index: Array, carry: tuple[TrainState, Array, Array]) -> tuple[TrainState, Array, Array]:
             state, loss, documents = carry
             batch = at_step(arrays, index)
@@ -75,6 +84,7 @@ class TrainStep:
 
     def count_rows(self, state: TrainState, arrays: Arrays, steps: Array) -> TrainState:
         """Counts how many documents of the superbatch each row serves."""
+        arrays = with_mask(arrays)
 
         def body(index: Array, tables: nnx.State) -> nnx.State:
             return tbl.count(tables, self._ids(state, at_step(arrays, index)))

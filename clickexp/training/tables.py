@@ -60,10 +60,11 @@ def ids_taken(tables: nnx.State, batch: Batch, run: Callable[[nnx.State], object
     recorders = {path: _Recorder(table.get_value().dim) for path, table in flat}
     run(with_values(tables, recorders))
     rows = {path: table.get_value().values.shape[0] for path, table in flat}
-    return {
+    ids = {
         path: [_without_masked(ids, batch["mask"], rows[path]) for ids in r.taken]
         for path, r in recorders.items()
     }
+    return jax.lax.optimization_barrier(ids)  # else XLA computes them anew wherever they are used
 
 
 def serve(tables: nnx.State, rows: Taken) -> nnx.State:
