@@ -33,8 +33,8 @@ def log_sigmoid_pair(logit: Array) -> LogPair:
 def _log_sigmoid_pair_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[LogPair, LogPair]:
     """Slopes s(-z) and -s(z), from the exponential that the value takes."""
     (logit,), (change,) = primals, tangents
-    positive = _sigmoid(logit)
-    return log_sigmoid_pair(logit), LogPair((1 - positive) * change, -positive * change)
+    sigmoid, complement = _sigmoid_pair(logit)
+    return log_sigmoid_pair(logit), LogPair(complement * change, -sigmoid * change)
 
 
 @jax.custom_jvp
@@ -46,14 +46,16 @@ def log_add(a: Array, b: Array) -> Array:
 @log_add.defjvp
 def _log_add_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
     """Slopes s(a - b) and s(b - a), from the exponential that the value takes."""
-    weight = _sigmoid(primals[0] - primals[1])
-    return log_add(*primals), weight * tangents[0] + (1 - weight) * tangents[1]
+    weight, other = _sigmoid_pair(primals[0] - primals[1])
+    return log_add(*primals), weight * tangents[0] + other * tangents[1]
 
 
-def _sigmoid(z: Array) -> Array:
+def _sigmoid_pair(z: Array) -> tuple[Array, Array]:
+    """s(z) and s(-z), both to full relative precision."""
     small = jnp.exp(-jnp.abs(z))
     larger = 1 / (1 + small)
-    return jnp.where(z >= 0, larger, small * larger)
+    smaller = small * larger
+    return jnp.where(z >= 0, larger, smaller), jnp.where(z >= 0, smaller, larger)
 
 
 def log_and(a: LogPair, b: LogPair) -> LogPair:

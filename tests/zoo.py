@@ -214,7 +214,7 @@ def predictions(model: ClickModel, batch: Batch) -> dict:
     return {
         "conditional_clicks": model.predict_conditional_clicks(batch),
         "clicks": model.predict_clicks(batch),
-        "no_clicks": jnp.where(batch["mask"], model.marginal(batch).complement, 0.0),
+        "no_clicks": jnp.where(batch["mask"], model.marginal(batch).complement.T, 0.0),
         "relevance": model.predict_relevance(batch),
         "loss": model.compute_loss(batch, aggregate=False),
     }

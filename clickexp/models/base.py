@@ -22,8 +22,9 @@ class Sample(NamedTuple):
 class ClickModel(nnx.Module):
     """A distribution over the clicks on a list of documents.
 
-    A model defines `conditional`, `marginal`, `relevance` and `draw`; the rest follows.
-    Predictions are natural logarithms of shape [batch, rank], -inf where the batch's mask is False.
+    A model defines `conditional`, `marginal`, `relevance` and `draw`; the rest follows. The pairs of the first two
+    have ranks first, [rank, batch], or are broadcastable to it; everything else is [batch, rank].
+    Predictions are natural logarithms, -inf where the batch's mask is False.
     """
 
     name: str
@@ -46,20 +47,19 @@ class ClickModel(nnx.Module):
 
     def compute_loss(self, batch: Batch, aggregate: bool = True) -> Array:
         """-log P(observed click or skip | clicks above): the mean over documents, or [batch, rank], 0 where masked."""
-        pair = self.conditional(batch)
-        loss = -jnp.where(batch["clicks"], pair.log, pair.complement)
-        mask = batch["mask"]
+        pair, mask = self.conditional(batch), batch["mask"].T
+        loss = jnp.where(mask, -jnp.where(batch["clicks"].T, pair.log, pair.complement), 0.0)
         if aggregate:
-            return jnp.sum(loss, where=mask) / jnp.maximum(jnp.sum(mask, dtype=jnp.float32), 1.0)
-        return jnp.where(mask, loss, 0.0)
+            return jnp.sum(loss) / jnp.maximum(jnp.sum(mask, dtype=jnp.float32), 1.0)
+        return loss.T
 
     def predict_conditional_clicks(self, batch: Batch) -> Array:
         """log P(c_r = 1 | c_1 .. c_{r-1})."""
-        return _masked(self.conditional(batch).log, batch)
+        return _masked(self.conditional(batch).log.T, batch)
 
     def predict_clicks(self, batch: Batch) -> Array:
         """log P(c_r = 1)."""
-        return _masked(self.marginal(batch).log, batch)
+        return _masked(self.marginal(batch).log.T, batch)
 
     def predict_relevance(self, batch: Batch) -> Array:
         """Ranking score of each document, as a logarithm."""

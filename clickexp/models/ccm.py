@@ -36,11 +36,11 @@ class ClickChainModel(CascadeFamily):
         self.continuation_click_satisfied = GlobalParameterConfig(0.0).build(sizes, rngs=rngs)
 
     def browsing(self, batch: Batch) -> Browsing:
-        attraction = self.attraction.log_pair(batch)
+        attraction = self.attraction.ranked(batch)
         return Browsing(
             attraction=attraction,
             satisfaction=attraction,
-            satisfied=self.continuation_click_satisfied.log_pair(batch),
-            unsatisfied=self.continuation_click_not_satisfied.log_pair(batch),
-            skipped=self.continuation_exam_no_click.log_pair(batch),
+            satisfied=self.continuation_click_satisfied.ranked(batch),
+            unsatisfied=self.continuation_click_not_satisfied.ranked(batch),
+            skipped=self.continuation_exam_no_click.ranked(batch),
         )

@@ -16,7 +16,7 @@ from clickexp.types import Array, Batch
 
 
 class Browsing(NamedTuple):
-    """The log-probabilities behind one scan, each broadcastable to [batch, rank].
+    """The log-probabilities behind one scan, each a number or broadcastable to [rank, batch].
 
     attraction: P(click | examined)
     satisfaction: P(satisfied | click)
@@ -37,7 +37,7 @@ class Browsing(NamedTuple):
 
 
 def conditional(browsing: Browsing, clicks: Array) -> LogPair:
-    """P(click at r | clicks above r).
+    """P(click at r | clicks above r), for clicks [rank, batch].
 
     With e = P(examining | clicks above), one number carries the state: g = log((1 - e) / e).
     A click proves examination, so g' = log((1 - c1) / c1); a skip gives
@@ -54,13 +54,13 @@ def conditional(browsing: Browsing, clicks: Array) -> LogPair:
         return jnp.where(click, after_click.complement - after_click.log, gone_after_skip), pair
 
     reads_on = browsing.skipped is ALWAYS
-    start = jnp.full(clicks.shape[0], NEVER.log, jnp.float32)
-    ranks = _by_rank((browsing.attraction, browsing.clicked, browsing.skipped, clicks), clicks.shape[1])
-    return _by_session(jax.lax.scan(step, start, ranks)[1])
+    start = jnp.full(clicks.shape[1], NEVER.log, jnp.float32)
+    ranks = _every_rank((browsing.attraction, browsing.clicked, browsing.skipped, clicks), clicks.shape[0])
+    return jax.lax.scan(step, start, ranks)[1]
 
 
 def marginal(browsing: Browsing, shape: tuple[int, int]) -> LogPair:
-    """P(click at r): e' = e (a c1 + (1 - a) c0), carried together with 1 - e."""
+    """P(click at r), of shape [rank, batch]: e' = e (a c1 + (1 - a) c0), carried together with 1 - e."""
 
     def step(state: LogPair, rank: tuple[LogPair, LogPair]) -> tuple[LogPair, LogPair]:
         attraction, stay = rank
@@ -68,9 +68,9 @@ def marginal(browsing: Browsing, shape: tuple[int, int]) -> LogPair:
         pair = LogPair(state.log + attraction.log, log_add(state.complement, state.log + skip))
         return LogPair(state.log + stay.log, log_add(state.complement, state.log + stay.complement)), pair
 
-    start = LogPair(jnp.zeros(shape[0]), jnp.full(shape[0], NEVER.log, jnp.float32))
+    start = LogPair(jnp.zeros(shape[1]), jnp.full(shape[1], NEVER.log, jnp.float32))
     stay = log_mix(browsing.attraction, browsing.clicked, browsing.skipped)
-    return _by_session(jax.lax.scan(step, start, _by_rank((browsing.attraction, stay), shape[1]))[1])
+    return jax.lax.scan(step, start, _every_rank((browsing.attraction, stay), shape[0]))[1]
 
 
 def draw(browsing: Browsing, shape: tuple[int, int], key: Array) -> Sample:
@@ -87,9 +87,9 @@ def draw(browsing: Browsing, shape: tuple[int, int], key: Array) -> Sample:
         onward = jnp.where(click, jnp.where(satisfied, if_satisfied, if_unsatisfied), if_skipped)
         return examined & onward, (click, examined, satisfied)
 
-    ranks = _by_rank((attracted, satisfied, *goes_on), shape[1])
-    clicks, examined, satisfied = _by_session(jax.lax.scan(step, jnp.ones(shape[0], bool), ranks)[1])
-    return Sample(clicks, examined, attracted, satisfied)
+    start = jnp.ones(shape[1], bool)
+    clicks, examined, satisfied = jax.lax.scan(step, start, (attracted, satisfied, *goes_on))[1]
+    return jax.tree.map(jnp.transpose, Sample(clicks, examined, attracted, satisfied))
 
 
 class CascadeFamily(ClickModel):
@@ -99,27 +99,23 @@ class CascadeFamily(ClickModel):
         raise NotImplementedError
 
     def conditional(self, batch: Batch) -> LogPair:
-        return conditional(self.browsing(batch), batch["clicks"])
+        return conditional(self.browsing(batch), batch["clicks"].T)
 
     def marginal(self, batch: Batch) -> LogPair:
-        return marginal(self.browsing(batch), batch["mask"].shape)
+        return marginal(self.browsing(batch), batch["mask"].T.shape)
 
     def relevance(self, batch: Batch) -> Array:
         return self.attraction.log_prob(batch)
 
     def draw(self, batch: Batch, key: Array) -> Sample:
-        return draw(self.browsing(batch), batch["mask"].shape, key)
+        return draw(self.browsing(batch), batch["mask"].T.shape, key)
 
 
-def _by_rank(tree: tuple, ranks: int) -> tuple:
-    """Each [batch or 1, rank or 1] as [rank, batch or 1], and each number as [rank]."""
+def _every_rank(tree: tuple, ranks: int) -> tuple:
+    """Numbers and [1, batch] repeated for every rank, for a scan over ranks."""
 
-    def turn(x: Array | float) -> Array:
+    def repeat(x: Array | float) -> Array:
         x = jnp.asarray(x)
-        return jnp.broadcast_to(x, (*x.shape[:-1], ranks)).T
+        return jnp.broadcast_to(x, (ranks, *x.shape[1:]))
 
-    return jax.tree.map(turn, tree)
-
-
-def _by_session(tree: tuple) -> tuple:
-    return jax.tree.map(jnp.transpose, tree)
+    return jax.tree.map(repeat, tree)

@@ -52,15 +52,15 @@ class CascadeModel(CascadeFamily):
         self.before_click = Conditional(conditional)
 
     def browsing(self, batch: Batch) -> Browsing:
-        return Browsing(self.attraction.log_pair(batch), satisfaction=ALWAYS)
+        return Browsing(self.attraction.ranked(batch), satisfaction=ALWAYS)
 
     def conditional(self, batch: Batch) -> LogPair:
         if self.before_click is Conditional.MARGINAL:
             pair = self.marginal(batch)
         else:
-            pair = self.attraction.log_pair(batch)
-        clicks = batch["clicks"].astype(jnp.int32)
-        gone = jnp.cumsum(clicks, axis=-1) > clicks
+            pair = self.attraction.ranked(batch)
+        clicks = batch["clicks"].T.astype(jnp.int32)
+        gone = jnp.cumsum(clicks, axis=0) > clicks
         floor = LogPair(self.min_log_prob, math.log1p(-math.exp(self.min_log_prob)))
         return LogPair(
             jnp.where(gone, floor.log, pair.log), jnp.where(gone, floor.complement, pair.complement)

@@ -25,13 +25,13 @@ class _ClickThroughRate(IndependentModel):
         self.ctr = build_parameter("ctr", ctr, default, sizes, rngs=rngs)
 
     def marginal(self, batch: Batch) -> LogPair:
-        return self.ctr.log_pair(batch)
+        return self.ctr.ranked(batch)
 
     def relevance(self, batch: Batch) -> Array:
-        return self.marginal(batch).log
+        return self.marginal(batch).log.T
 
     def draw(self, batch: Batch, key: Array) -> Sample:
-        return Sample(bernoulli(key, self.marginal(batch).log, batch))
+        return Sample(bernoulli(key, self.relevance(batch), batch))
 
 
 class GlobalCTRModel(_ClickThroughRate):
@@ -107,4 +107,4 @@ class DocumentRankCTRModel(_ClickThroughRate):
             + batch["positions"].astype(jnp.int32)
             - 1
         )
-        return self.ctr.log_pair({**batch, "ctr_idx": index})
+        return self.ctr.ranked({**batch, "ctr_idx": index})

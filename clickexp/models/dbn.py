@@ -44,10 +44,10 @@ class DynamicBayesianNetwork(CascadeFamily):
         self.continuation = learned
 
     def browsing(self, batch: Batch) -> Browsing:
-        goes_on = ALWAYS if self.continuation is None else self.continuation.log_pair(batch)
+        goes_on = ALWAYS if self.continuation is None else self.continuation.ranked(batch)
         return Browsing(
-            attraction=self.attraction.log_pair(batch),
-            satisfaction=self.satisfaction.log_pair(batch),
+            attraction=self.attraction.ranked(batch),
+            satisfaction=self.satisfaction.ranked(batch),
             unsatisfied=goes_on,
             skipped=goes_on,
         )

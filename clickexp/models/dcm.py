@@ -38,6 +38,4 @@ class DependentClickModel(CascadeFamily):
         )
 
     def browsing(self, batch: Batch) -> Browsing:
-        return Browsing(
-            self.attraction.log_pair(batch), satisfaction=log_not(self.continuation.log_pair(batch))
-        )
+        return Browsing(self.attraction.ranked(batch), satisfaction=log_not(self.continuation.ranked(batch)))

@@ -40,7 +40,7 @@ class PositionBasedModel(IndependentModel):
         )
 
     def marginal(self, batch: Batch) -> LogPair:
-        return log_and(self.examination.log_pair(batch), self.attraction.log_pair(batch))
+        return log_and(self.examination.ranked(batch), self.attraction.ranked(batch))
 
     def relevance(self, batch: Batch) -> Array:
         return self.attraction.log_prob(batch)

@@ -43,10 +43,15 @@ class UserBrowsingModel(ClickModel):
 
     def conditional(self, batch: Batch) -> LogPair:
         # the rank as leading digit makes the maximum that of the last click, in whatever order positions come
-        ranks, base = jnp.arange(1, batch["clicks"].shape[1] + 1, dtype=jnp.int32), self.positions + 1
-        clicked = jnp.where(batch["clicks"], ranks * base + batch["positions"].astype(jnp.int32), 0)
-        last = jnp.pad(jax.lax.cummax(clicked, axis=1)[:, :-1] % base, ((0, 0), (1, 0)))
-        return log_and(self._examination(batch, last), self.attraction.log_pair(batch))
+        clicks, positions, base = (
+            batch["clicks"].T,
+            batch["positions"].T.astype(jnp.int32),
+            self.positions + 1,
+        )
+        ranks = jnp.arange(1, len(clicks) + 1, dtype=jnp.int32)[:, None]
+        clicked = jax.lax.cummax(jnp.where(clicks, ranks * base + positions, 0), axis=0)
+        last = jnp.pad(clicked[:-1] % base, ((1, 0), (0, 0)))
+        return log_and(self._examination(batch, last.T), self.attraction.ranked(batch))
 
     def marginal(self, batch: Batch) -> LogPair:
         def step(last: Array, rank: tuple[LogPair, LogPair, Array]) -> tuple[Array, LogPair]:
@@ -59,12 +64,11 @@ class UserBrowsingModel(ClickModel):
 
         sessions, ranks = batch["mask"].shape
         attraction = jax.tree.map(
-            lambda x: jnp.broadcast_to(x, (sessions, ranks)).T, self.attraction.log_pair(batch)
+            lambda x: jnp.broadcast_to(x, (ranks, sessions)), self.attraction.ranked(batch)
         )
-        examination = jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), self._examination_by_last_click(batch))
+        examination = self._examination_by_last_click(batch)
         start = jnp.full((ranks + 1, sessions), NEVER.log, jnp.float32).at[0].set(0.0)
-        pairs = jax.lax.scan(step, start, (examination, attraction, jnp.arange(ranks)))[1]
-        return jax.tree.map(jnp.transpose, pairs)
+        return jax.lax.scan(step, start, (examination, attraction, jnp.arange(ranks)))[1]
 
     def relevance(self, batch: Batch) -> Array:
         return self.attraction.log_prob(batch)
@@ -73,7 +77,7 @@ class UserBrowsingModel(ClickModel):
         shape = batch["mask"].shape
         examination_key, attraction_key = jax.random.split(key)
         attracted = jax.random.uniform(attraction_key, shape) < jnp.exp(self.attraction.log_prob(batch))
-        would_examine = jnp.exp(jnp.moveaxis(self._examination_by_last_click(batch).log, -1, 0))
+        would_examine = jnp.exp(self._examination_by_last_click(batch).log)
         draws = jax.random.uniform(examination_key, shape)
 
         def step(last: Array, rank: tuple[Array, Array, Array, Array]) -> tuple[Array, tuple[Array, Array]]:
@@ -89,10 +93,10 @@ class UserBrowsingModel(ClickModel):
 
     def _examination(self, batch: Batch, last: Array) -> LogPair:
         index = batch["positions"].astype(jnp.int32) * (self.positions + 1) + last.astype(jnp.int32)
-        return self.examination.log_pair({**batch, "last_click_positions": last, "examination_idx": index})
+        return self.examination.ranked({**batch, "last_click_positions": last, "examination_idx": index})
 
     def _examination_by_last_click(self, batch: Batch) -> LogPair:
-        """Examination for each rank that the last click may have had, none first: [1 + rank, batch or 1, rank].
+        """Examination for each rank that the last click may have had, none first: [rank, 1 + rank, batch or 1].
 
         A last click at or below the rank itself cannot be; a tower is asked for no click instead.
         """
@@ -103,5 +107,5 @@ class UserBrowsingModel(ClickModel):
         def examination(last: Array, rank: Array) -> LogPair:
             return self._examination(batch, jnp.where(rank <= ranks, last[:, None], 0))
 
-        pair = jax.vmap(examination)(last, jnp.arange(len(last)))
-        return jax.tree.map(lambda x: jnp.broadcast_to(x, (*x.shape[:-1], positions.shape[1])), pair)
+        pair = jax.vmap(examination, out_axes=1)(last, jnp.arange(len(last)))
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (len(ranks), *x.shape[1:])), pair)

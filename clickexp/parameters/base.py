@@ -46,6 +46,10 @@ class Parameter(nnx.Module):
         """(log s(z), log s(-z))."""
         return log_sigmoid_pair(self.logit(batch))
 
+    def ranked(self, batch: Batch) -> LogPair:
+        """The pair as models compute with it, [rank, batch]: XLA vectorises over sessions better than over ranks."""
+        return log_sigmoid_pair(self.logit(batch).T)
+
     def log_prob(self, batch: Batch) -> Array:
         return self.log_pair(batch).log
 

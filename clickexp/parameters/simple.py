@@ -70,7 +70,7 @@ class PositionParameter(Parameter):
     def logit(self, batch: Batch) -> Array:
         return self.weight[...][batch[self.config.use_feature]]
 
-    def log_pair(self, batch: Batch) -> LogPair:
-        index = batch[self.config.use_feature]
+    def ranked(self, batch: Batch) -> LogPair:
+        index = batch[self.config.use_feature].T
         pair = log_sigmoid_pair(self.weight[...])
         return LogPair(pair.log[index], pair.complement[index])

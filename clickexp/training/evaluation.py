@@ -41,7 +41,7 @@ def ranking_metrics(
 def click_outputs(model: ClickModel, batch: Batch) -> dict[str, Array | LogPair]:
     """What click metrics read, as pairs of complements."""
     pairs = model.conditional(batch), model.marginal(batch)
-    conditional, marginal = jax.tree.map(lambda x: jnp.broadcast_to(x, batch["mask"].shape), pairs)
+    conditional, marginal = jax.tree.map(lambda x: jnp.broadcast_to(x.T, batch["mask"].shape), pairs)
     return dict(
         conditional_log_probs=conditional, log_probs=marginal, clicks=batch["clicks"], where=batch["mask"]
     )
