@@ -16,11 +16,10 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from log import Log, drawn, simulated
+from log import IDS, Log, drawn, simulated
 from report import machine, print_table
 
 MODELS = ("CM", "PBM", "UBM", "DCM", "CCM", "DBN", "SDBN", "GCTR", "RCTR", "DCTR", "DRCTR")
-IDS = ("zipf", "uniform")
 COLUMNS = ("first", "later", "loader", "memory")
 WORKERS = (0, 1, 2, 4)
 TOLERANCE = 2e-4

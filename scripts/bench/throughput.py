@@ -11,12 +11,11 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from log import Log, drawn
+from log import IDS, Log, drawn
 from ours import MODELS, Case
 from report import machine, print_table
 
 HEADERS = ("ms a step", "M/s step", "M/s epoch", "M/s later epochs", "M/s evaluation", "s compiling")
-IDS = ("zipf", "uniform")
 
 
 class Timings:
