@@ -20,7 +20,7 @@ from clickexp.models import (
 from clickexp.numerics import log_add
 from clickexp.parameters import EmbeddingParameter, EmbeddingParameterConfig, Parameter, Table, new_table
 from clickexp.training import LazyAdagrad, LazyAdam, LazySGD, Optimizer
-from clickexp.training.step import TrainStep, at_step, split_model
+from clickexp.training.step import TrainStep, at_step, split_model, with_mask
 
 RANKS, PAIRS, BATCH, STEPS = 4, 12, 16, 6
 FREE = EmbeddingParameterConfig(add_baseline=False, prior_precision=0.0)
@@ -220,7 +220,7 @@ def test_gradients_are_those_of_the_whole_table(name):
     graphdef, tables, params, other = nnx.split(model, Table, nnx.Param, ...)
 
     def summed_loss(tables, params):
-        batch = at_step(jax.tree.map(jnp.asarray, arrays), 0)
+        batch = at_step(with_mask(jax.tree.map(jnp.asarray, arrays)), 0)
         batch["query_doc_ids"] = jnp.where(batch["mask"], batch["query_doc_ids"], 0)
         return nnx.merge(graphdef, tables, params, other).compute_loss(batch, aggregate=False).sum()
 
