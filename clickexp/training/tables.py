@@ -8,6 +8,7 @@ new rows. XLA does all of it in place because everything lives in one donated ar
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import jax
@@ -110,9 +111,9 @@ def pack(tables: nnx.State, optimizer: RowOptimizer) -> nnx.State:
     return _map_values(widened, tables)
 
 
-@jax.jit
-def parameters(tables: nnx.State) -> nnx.State:
-    """A copy of the tables with parameters only."""
+@functools.partial(jax.jit, donate_argnums=1, keep_unused=True)
+def parameters(tables: nnx.State, old: nnx.State | None) -> nnx.State:
+    """A copy of the tables with parameters only, in the memory of an older copy if there is one."""
     return _map_values(lambda path, table: table.get_value().values[:, : table.get_value().dim], tables)
 
 

@@ -26,6 +26,7 @@ from clickexp.training.evaluation import (
     ranking_outputs,
 )
 from clickexp.training.optimizers import Optimizer, lazy_adagrad
+from clickexp.training.pages import use_huge_pages
 from clickexp.training.step import TrainState, TrainStep, split_model
 from clickexp.training.stopping import EarlyStopping
 
@@ -160,6 +161,8 @@ class _Fit:
         model.train()
         graphdef, self.state = split_model(model, trainer.optimizer)
         model.eval()
+        for table in jax.tree.leaves(self.state.tables):
+            use_huge_pages(table)
         self.step = TrainStep(graphdef, trainer.optimizer)
         self.train_step = Compiled(self.step, donate=(0,))
         self.count_step = Compiled(self.step.count_rows, donate=(0,))
@@ -186,7 +189,7 @@ class _Fit:
             if not math.isfinite(loss):
                 raise DivergedError(f"the training loss is {loss} in epoch {epoch}. Lower the learning rate.")
             if improved:
-                self.best, self.best_epoch = _snapshot(self.state), epoch
+                self.best, self.best_epoch = _snapshot(self.state, self.best), epoch
             if self.stopping.should_stop:
                 return
 
@@ -246,7 +249,7 @@ def _model_state(state: TrainState) -> ModelState:
     return state.params, state.tables, state.other
 
 
-def _snapshot(state: TrainState) -> ModelState:
-    """A copy of the model's state, without the optimizer's, that no later step overwrites."""
+def _snapshot(state: TrainState, old: ModelState | None) -> ModelState:
+    """A copy of the model's state, without the optimizer's, that no later step overwrites, in place of `old`."""
     params, other = jax.tree.map(jnp.copy, (state.params, state.other))
-    return params, tbl.parameters(state.tables), other
+    return params, tbl.parameters(state.tables, old[1] if old else None), other
