@@ -1,5 +1,6 @@
 """Every log-probability helper: pairs of complements, none computed as log(1 - exp(x))."""
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -9,6 +10,9 @@ from clickexp.types import Array
 
 LOG_ZERO = -1e30
 """Stands for log 0. Finite, so that no gradient meets inf - inf."""
+
+ATANH = (0.28174657, 0.27961418, 0.40024853, 0.66666317, 2.0)
+"""2 atanh(s) / s in powers of s^2, the highest first, for s^2 <= 1/9: the Chebyshev fit, off by 4e-9 at most."""
 
 
 class LogPair(NamedTuple):
@@ -25,7 +29,7 @@ NEVER = LogPair(LOG_ZERO, 0.0)
 @jax.custom_jvp
 def log_sigmoid_pair(logit: Array) -> LogPair:
     """(log s(z), log s(-z)) from one exponential and one logarithm, for |z| up to 1e30."""
-    tail = jnp.log1p(jnp.exp(-jnp.abs(logit)))
+    tail = _log1p(jnp.exp(-jnp.abs(logit)))
     return LogPair(jnp.minimum(logit, 0) - tail, jnp.minimum(-logit, 0) - tail)
 
 
@@ -40,7 +44,7 @@ def _log_sigmoid_pair_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tupl
 @jax.custom_jvp
 def log_add(a: Array, b: Array) -> Array:
     """log(exp(a) + exp(b)) for finite a and b; LOG_ZERO plays the part of -inf."""
-    return jnp.maximum(a, b) + jnp.log1p(jnp.exp(-jnp.abs(a - b)))
+    return jnp.maximum(a, b) + _log1p(jnp.exp(-jnp.abs(a - b)))
 
 
 @log_add.defjvp
@@ -48,6 +52,15 @@ def _log_add_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) ->
     """Slopes s(a - b) and s(b - a), from the exponential that the value takes."""
     weight, other = _sigmoid_pair(primals[0] - primals[1])
     return log_add(*primals), weight * tangents[0] + other * tangents[1]
+
+
+def _log1p(x: Array) -> Array:
+    """log(1 + x) for 0 <= x <= 1, to 2e-7 of its value, as 2 atanh(s) with s = x / (2 + x).
+
+    A polynomial in s^2, since XLA on the CPU takes log1p one number at a time, a third of PBM's step.
+    """
+    s = x / (2 + x)
+    return s * functools.reduce(lambda sum_, coefficient: sum_ * (s * s) + coefficient, ATANH)
 
 
 def _sigmoid_pair(z: Array) -> tuple[Array, Array]:
