@@ -77,7 +77,7 @@ def run_experiment(cfg: DictConfig, folder: Path, sweep: str | None = None) -> d
         logger.start(
             run_info(config, settings, folder, f"{model.name}-{dataset.name}-{settings.seed}", sweep)
         )
-        logger.message(describe(dataset))
+        logger.message(dataset.describe())
         result = fit_and_evaluate(model, dataset, trainer, metrics)
         result |= {"seed": settings.seed, "environment": environment(), "config_hash": config_hash(config)}
         write_result(result, folder)
@@ -162,15 +162,6 @@ def build_model(new_model: Callable[..., ClickModel], dataset: Dataset, seed: in
         positions=dataset.positions, query_doc_pairs=dataset.query_doc_pairs, click_rate=dataset.click_rate
     )
     return new_model(**accepted(new_model, sizes), rngs=nnx.Rngs(seed))
-
-
-def describe(dataset: Dataset) -> str:
-    """One line of counts."""
-    sessions = ", ".join(f"{part.count:,} {name}" for name, part in dataset.parts.items())
-    return (
-        f"{dataset.name}: {sessions} lists, {dataset.query_doc_pairs:,} query-document pairs, "
-        f"{dataset.positions} positions, click rate {dataset.click_rate:.4f}"
-    )
 
 
 def show(config: dict[str, Any]) -> None:

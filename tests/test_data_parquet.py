@@ -100,7 +100,7 @@ def test_long_lists_are_cut_and_counted(tmp_path, cache):
     assert dataset.train.ranks == 4
     assert lists(dataset.train, "query_doc_ids") == [row["query_doc_ids"][:4] for row in rows[:32]]
     assert lists(dataset.test, "labels") == [row["labels"][:4] for row in rows[36:]]
-    assert dataset.describe()["cut_lists"] == sum(len(row["clicks"]) > 4 for row in rows) > 0
+    assert dataset.notes["cut_lists"] == sum(len(row["clicks"]) > 4 for row in rows) > 0
 
 
 def test_positions_must_leave_room(tmp_path, cache):

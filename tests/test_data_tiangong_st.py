@@ -84,7 +84,7 @@ def test_every_value_arrives(folder, tmp_path, pair_key, positions, ranks, cache
         assert not dataset.test.has_labels
         assert (dataset.query_doc_pairs, dataset.positions, dataset.train.ranks) == (pairs, ranks, ranks)
         long = sum(len(row[1]) > ranks for rows in PARTS.values() for row in rows)
-        assert dataset.describe()["cut_lists"] == long
+        assert dataset.notes["cut_lists"] == long
 
 
 def test_a_changed_file_is_read_again(folder, tmp_path):
@@ -98,7 +98,7 @@ def test_ranking_is_optional_and_files_may_have_other_names(folder):
     (folder / FILES["ranking"]).unlink()
     (folder / FILES["val"]).rename(folder / "dev.txt")
     dataset = open_tiangong_st(folder, files={"val": "dev.txt"})
-    assert dataset.ranking is None and dataset.describe()["ranking"] == "none"
+    assert dataset.ranking is None
     assert dataset.val.count == 8
     (folder / FILES["ranking"]).write_text("")
     assert open_tiangong_st(folder, files={"val": "dev.txt", "ranking": None}).ranking is None

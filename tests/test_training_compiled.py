@@ -43,14 +43,14 @@ class Recorded(dispatch.Compiled):
 
     made = []
 
-    def __init__(self, function, donate=()):
+    def __init__(self, function, **options):
         self.name, self.traces = getattr(function, "__name__", "train"), 0
 
         def traced(*args):
             self.traces += 1
             return function(*args)
 
-        super().__init__(traced, donate)
+        super().__init__(traced, **options)
         self.made.append(self)
 
 
@@ -83,14 +83,16 @@ def test_a_run_compiles_once_and_updates_tables_in_place(made, name):
     assert {(run.name, run.traces, len(run.programs)) for run in made} == {
         ("train", 1, 1),
         ("count_rows", 1, 1),
+        ("shares", 1, 1),
         ("_statistics", 1, 1),
+        ("_snapshot", 2, 2),  # with and without an older one to write into
     }
     for run in made:
-        (program,) = run.programs.values()
+        program = next(iter(run.programs.values()))
         if run.name == "_statistics":
             assert not table_sized(program)
             assert program.memory_analysis().temp_size_in_bytes < PAIRS
-        else:
+        if run.name in ("train", "count_rows"):
             check_in_place(program, 4 * columns * (PAIRS + 1))
 
 

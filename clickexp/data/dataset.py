@@ -52,15 +52,14 @@ class Dataset:
             self, **{name: part.slice(0, min(sessions, part.count)) for name, part in self.parts.items()}
         )
 
-    def describe(self) -> dict[str, int | float | str]:
-        """Counts to print or log, under names like "train/sessions"."""
-        counts = {"name": self.name, "query_doc_pairs": self.query_doc_pairs, "positions": self.positions}
-        for part, sessions in self.parts.items():
-            counts[f"{part}/sessions"] = sessions.count
-            counts[f"{part}/documents"] = sessions.documents
-            counts[f"{part}/clicks"] = sessions.clicks_total
-        counts["click_rate"] = self.click_rate
-        return counts | ({"ranking": "none"} if self.ranking is None else {}) | dict(self.notes)
+    def describe(self) -> str:
+        """One line of counts for the reader."""
+        sessions = ", ".join(f"{part.count:,} {name}" for name, part in self.parts.items())
+        notes = "".join(f", {name.replace('_', ' ')} {value}" for name, value in self.notes.items())
+        return (
+            f"{self.name}: {sessions} lists, {self.query_doc_pairs:,} query-document pairs, "
+            f"{self.positions} positions, click rate {self.click_rate:.4f}{notes}"
+        )
 
 
 def split(sessions: Sessions, train: Split, val: Split, test: Split) -> tuple[Sessions, Sessions, Sessions]:

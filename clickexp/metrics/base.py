@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -68,13 +68,13 @@ class Metric:
         """Forgets everything added so far."""
         self.sums = {}
 
-    def empty(self) -> Self:
+    def empty(self) -> "Metric":
         """A fresh metric with the same settings."""
         fresh = copy.copy(self)
         fresh.reset()
         return fresh
 
-    def merge(self, other: Self) -> Self:
+    def merge(self, other: "Metric") -> "Metric":
         """A new metric that has seen what both have; TypeError unless both have the same settings."""
         if type(self) is not type(other) or self._settings() != other._settings():
             raise TypeError(f"cannot merge {self!r} with {other!r}: type or settings differ")

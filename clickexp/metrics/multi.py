@@ -1,7 +1,7 @@
 """Several metrics updated by one call."""
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -50,11 +50,11 @@ class MultiMetric:
         for metric in self.metrics.values():
             metric.reset()
 
-    def empty(self) -> Self:
+    def empty(self) -> "MultiMetric":
         """Fresh metrics with the same names and settings."""
         return type(self)({name: metric.empty() for name, metric in self.metrics.items()})
 
-    def merge(self, other: Self) -> Self:
+    def merge(self, other: "MultiMetric") -> "MultiMetric":
         """New metrics that have seen what both have; TypeError unless names and settings agree."""
         if self.metrics.keys() != other.metrics.keys():
             raise TypeError(f"cannot merge metrics {list(self.metrics)} with {list(other.metrics)}")

@@ -41,10 +41,10 @@ def _single(batch: Mapping[str, Array]) -> dict[str, np.ndarray]:
 
 
 class Compiled:
-    """A function compiled once a shape, before its first call. `seconds` is the time that took."""
+    """A function compiled once a shape, before its first call, with options of jax.jit. `seconds`: the time that took."""
 
-    def __init__(self, function: Callable, donate: tuple[int, ...] = ()):
-        self.jitted = jax.jit(function, donate_argnums=donate)
+    def __init__(self, function: Callable, **options: object):
+        self.jitted = jax.jit(function, **options)
         self.programs: dict[object, Callable] = {}
         self.seconds = 0.0
 

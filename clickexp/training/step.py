@@ -13,6 +13,7 @@ from clickexp.models.base import ClickModel
 from clickexp.parameters.table import Table
 from clickexp.training import tables as tbl
 from clickexp.training.optimizers import Optimizer
+from clickexp.training.pages import use_huge_pages
 from clickexp.types import Array, Batch
 
 Arrays = Mapping[str, Array]
@@ -41,6 +42,8 @@ def split_model(model: ClickModel, optimizer: Optimizer) -> tuple[nnx.GraphDef, 
     graphdef, params, tables, other = nnx.split(model, dense, Table, ...)
     if optimizer.rows:
         tables = tbl.pack(tables, optimizer.rows)
+        for table in jax.tree.leaves(tables):
+            use_huge_pages(table)
     params, other = jax.tree.map(jnp.copy, (params, other))
     return graphdef, TrainState(tables, params, other, optimizer.dense.init(params), jnp.zeros((), jnp.int32))
 

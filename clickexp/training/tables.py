@@ -8,7 +8,6 @@ new rows. XLA does all of it in place because everything lives in one donated ar
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable
 
 import jax
@@ -111,9 +110,8 @@ def pack(tables: nnx.State, optimizer: RowOptimizer) -> nnx.State:
     return _map_values(widened, tables)
 
 
-@functools.partial(jax.jit, donate_argnums=1, keep_unused=True)
-def parameters(tables: nnx.State, old: nnx.State | None) -> nnx.State:
-    """A copy of the tables with parameters only, in the memory of an older copy if there is one."""
+def parameters(tables: nnx.State) -> nnx.State:
+    """The tables with parameters only."""
     return _map_values(lambda path, table: table.get_value().values[:, : table.get_value().dim], tables)
 
 

@@ -26,7 +26,6 @@ from clickexp.training.evaluation import (
     ranking_outputs,
 )
 from clickexp.training.optimizers import Optimizer, lazy_adagrad
-from clickexp.training.pages import use_huge_pages
 from clickexp.training.step import TrainState, TrainStep, split_model
 from clickexp.training.stopping import EarlyStopping
 
@@ -161,11 +160,11 @@ class _Fit:
         model.train()
         graphdef, self.state = split_model(model, trainer.optimizer)
         model.eval()
-        for table in jax.tree.leaves(self.state.tables):
-            use_huge_pages(table)
         self.step = TrainStep(graphdef, trainer.optimizer)
-        self.train_step = Compiled(self.step, donate=(0,))
-        self.count_step = Compiled(self.step.count_rows, donate=(0,))
+        self.train_step = Compiled(self.step, donate_argnums=0)
+        self.count_step = Compiled(self.step.count_rows, donate_argnums=0)
+        self.prior_shares = Compiled(tbl.shares, donate_argnums=0)
+        self.snapshot = Compiled(_snapshot, donate_argnums=1, keep_unused=True)
         self.evaluator = trainer.evaluator(nnx.graphdef(model), trainer.metrics)
         self.best: ModelState | None = None
         self.best_epoch = 0
@@ -173,7 +172,8 @@ class _Fit:
 
     @property
     def compile_seconds(self) -> float:
-        return self.train_step.seconds + self.count_step.seconds + self.evaluator.run.seconds
+        programs = self.train_step, self.count_step, self.prior_shares, self.snapshot, self.evaluator.run
+        return sum(program.seconds for program in programs)
 
     def run(self, train: Data, val: Data) -> None:
         self._count_rows(train)
@@ -189,7 +189,7 @@ class _Fit:
             if not math.isfinite(loss):
                 raise DivergedError(f"the training loss is {loss} in epoch {epoch}. Lower the learning rate.")
             if improved:
-                self.best, self.best_epoch = _snapshot(self.state, self.best), epoch
+                self.best, self.best_epoch = self.snapshot(_model_state(self.state), self.best), epoch
             if self.stopping.should_stop:
                 return
 
@@ -219,8 +219,7 @@ class _Fit:
         if any(map(tbl.has_prior, tables)):
             for batch in self._feed(data):
                 self.state = self.count_step(self.state, batch.arrays, np.int32(batch.steps))
-            shares = jax.jit(tbl.shares, donate_argnums=0)(self.state.tables)
-            self.state = dataclasses.replace(self.state, tables=shares)
+            self.state = dataclasses.replace(self.state, tables=self.prior_shares(self.state.tables))
 
     def _feed(self, data: Data, seed: int | None = None, epoch: int = 0):
         size = self.trainer.batch_size or _fitting_batch_size(session_count(data))
@@ -249,7 +248,8 @@ def _model_state(state: TrainState) -> ModelState:
     return state.params, state.tables, state.other
 
 
-def _snapshot(state: TrainState, old: ModelState | None) -> ModelState:
-    """A copy of the model's state, without the optimizer's, that no later step overwrites, in place of `old`."""
-    params, other = jax.tree.map(jnp.copy, (state.params, state.other))
-    return params, tbl.parameters(state.tables, old[1] if old else None), other
+def _snapshot(state: ModelState, old: ModelState | None) -> ModelState:
+    """A copy of the model's state that no later step overwrites, in the memory of `old`."""
+    params, tables, other = state
+    params, other = jax.tree.map(jnp.copy, (params, other))  # else jit hands out its arguments
+    return params, tbl.parameters(tables), other

@@ -116,7 +116,7 @@ class Case:
     def _step(self) -> tuple[Compiled, list]:
         graphdef, self._state = split_model(build(self.name, self.log), self.trainer.optimizer)
         batches = superbatches(self.train, self.batch_size, self.trainer.steps)
-        step = Compiled(TrainStep(graphdef, self.trainer.optimizer), donate=(0,))
+        step = Compiled(TrainStep(graphdef, self.trainer.optimizer), donate_argnums=0)
         return step, list(itertools.islice(batches, SUPERBATCHES))
 
     @functools.cached_property
