@@ -159,7 +159,10 @@ def _check(node: Any, where: str) -> None:
 def build_model(new_model: Callable[..., ClickModel], dataset: Dataset, seed: int) -> ClickModel:
     """The model, told the sizes of the data as far as it asks for them."""
     sizes = dict(
-        positions=dataset.positions, query_doc_pairs=dataset.query_doc_pairs, click_rate=dataset.click_rate
+        positions=dataset.positions,
+        query_doc_pairs=dataset.query_doc_pairs,
+        click_rate=dataset.click_rate,
+        features=dataset.train.feature_lengths,
     )
     return new_model(**accepted(new_model, sizes), rngs=nnx.Rngs(seed))
 

@@ -1,6 +1,7 @@
 """Readers that turn each format into packed sessions, and the loader that feeds them to training."""
 
 from clickexp.data.dataset import Dataset, keep_queries_seen, split
+from clickexp.data.features import Features
 from clickexp.data.loader import Superbatch, superbatches
 from clickexp.data.pack import PackWriter
 from clickexp.data.parquet import open_parquet
@@ -11,6 +12,7 @@ from clickexp.data.tiangong_st import open_tiangong_st
 __all__ = [
     "DataError",
     "Dataset",
+    "Features",
     "PackWriter",
     "Place",
     "Sessions",

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from clickexp.data.features import Features
 from clickexp.data.pack import PackWriter, bounds, read_pack, verify_pack
 from clickexp.data.schema import Columns, DataError, Place, checked
 
@@ -28,7 +29,8 @@ class Sessions:
         positions      [count, ranks] int32    optional, from 1; without it the rank is the position
         labels         [count, ranks] float32  optional, graded relevance
 
-    `index`, if there, holds the rows of the columns that this view shows.
+    `index`, if there, holds the rows of the columns that this view shows. `features` holds a feature vector for each
+    id from 0 to query_doc_pairs, shared by all views.
     """
 
     columns: Columns
@@ -36,6 +38,7 @@ class Sessions:
     positions: int
     index: np.ndarray | None = None
     folder: Path | None = None
+    features: Features | None = None
     info: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -98,6 +101,17 @@ class Sessions:
     def has_labels(self) -> bool:
         """Whether there are relevance labels."""
         return "labels" in self.columns
+
+    @property
+    def feature_lengths(self) -> dict[str, int]:
+        """Length of each kind of feature vector, by its key in a batch."""
+        return {} if self.features is None else {"query_doc_features": self.features.values.shape[1]}
+
+    def with_features(self, features: Features | None) -> "Sessions":
+        """The same sessions with a feature vector for each id; DataError where there are fewer vectors than ids."""
+        if features is not None:
+            features.check_rows(self.query_doc_pairs + 1)
+        return replace(self, features=features)
 
     @cached_property
     def documents(self) -> int:

@@ -4,7 +4,7 @@ from flax import nnx
 
 from clickexp.models.chain import Browsing, CascadeFamily
 from clickexp.parameters import EmbeddingParameterConfig, GlobalParameterConfig, Sizes, build_parameter
-from clickexp.parameters.base import Source
+from clickexp.parameters.base import Features, Source
 from clickexp.types import Batch
 
 
@@ -25,9 +25,10 @@ class ClickChainModel(CascadeFamily):
         attraction: Source = None,
         *,
         click_rate: float | None = None,
+        features: Features = None,
         rngs: nnx.Rngs,
     ):
-        sizes = Sizes(query_doc_pairs, click_rate=click_rate)
+        sizes = Sizes(query_doc_pairs, click_rate=click_rate, features=features)
         self.attraction = build_parameter(
             "attraction", attraction, EmbeddingParameterConfig(), sizes, rngs=rngs
         )

@@ -9,7 +9,7 @@ from flax import nnx
 from clickexp.models.chain import Browsing, CascadeFamily
 from clickexp.numerics import ALWAYS, LogPair
 from clickexp.parameters import EmbeddingParameterConfig, Sizes, build_parameter
-from clickexp.parameters.base import Source
+from clickexp.parameters.base import Features, Source
 from clickexp.types import Batch
 
 
@@ -42,9 +42,10 @@ class CascadeModel(CascadeFamily):
         min_log_prob: float = math.log(1e-8),
         conditional: Conditional | str = Conditional.CASCADE,
         click_rate: float | None = None,
+        features: Features = None,
         rngs: nnx.Rngs,
     ):
-        sizes = Sizes(query_doc_pairs, click_rate=click_rate)
+        sizes = Sizes(query_doc_pairs, click_rate=click_rate, features=features)
         self.attraction = build_parameter(
             "attraction", attraction, EmbeddingParameterConfig(), sizes, rngs=rngs
         )

@@ -12,7 +12,7 @@ from clickexp.parameters import (
     Sizes,
     build_parameter,
 )
-from clickexp.parameters.base import ParameterConfig, Source
+from clickexp.parameters.base import Features, ParameterConfig, Source
 from clickexp.types import Array, Batch
 
 MAX_ROWS = 2**31 - 1
@@ -39,8 +39,17 @@ class GlobalCTRModel(_ClickThroughRate):
 
     name = "GCTR"
 
-    def __init__(self, ctr: Source = None, *, click_rate: float | None = None, rngs: nnx.Rngs):
-        super().__init__(ctr, GlobalParameterConfig(None), Sizes(click_rate=click_rate), rngs)
+    def __init__(
+        self,
+        ctr: Source = None,
+        *,
+        click_rate: float | None = None,
+        features: Features = None,
+        rngs: nnx.Rngs,
+    ):
+        super().__init__(
+            ctr, GlobalParameterConfig(None), Sizes(click_rate=click_rate, features=features), rngs
+        )
 
 
 class RankCTRModel(_ClickThroughRate):
@@ -54,9 +63,10 @@ class RankCTRModel(_ClickThroughRate):
         ctr: Source = None,
         *,
         click_rate: float | None = None,
+        features: Features = None,
         rngs: nnx.Rngs,
     ):
-        sizes = Sizes(positions=positions, click_rate=click_rate)
+        sizes = Sizes(positions=positions, click_rate=click_rate, features=features)
         super().__init__(ctr, PositionParameterConfig(initial=None), sizes, rngs)
 
 
@@ -71,9 +81,15 @@ class DocumentCTRModel(_ClickThroughRate):
         ctr: Source = None,
         *,
         click_rate: float | None = None,
+        features: Features = None,
         rngs: nnx.Rngs,
     ):
-        super().__init__(ctr, EmbeddingParameterConfig(), Sizes(query_doc_pairs, click_rate=click_rate), rngs)
+        super().__init__(
+            ctr,
+            EmbeddingParameterConfig(),
+            Sizes(query_doc_pairs, click_rate=click_rate, features=features),
+            rngs,
+        )
 
 
 class DocumentRankCTRModel(_ClickThroughRate):
@@ -91,6 +107,7 @@ class DocumentRankCTRModel(_ClickThroughRate):
         ctr: Source = None,
         *,
         click_rate: float | None = None,
+        features: Features = None,
         rngs: nnx.Rngs,
     ):
         rows = (query_doc_pairs + 1) * positions
@@ -99,7 +116,7 @@ class DocumentRankCTRModel(_ClickThroughRate):
                              f"a table holds at most {MAX_ROWS:,}")  # fmt: skip
         self.positions = positions
         default = EmbeddingParameterConfig(use_feature="ctr_idx", parameters=rows - 1)
-        super().__init__(ctr, default, Sizes(query_doc_pairs, positions, click_rate), rngs)
+        super().__init__(ctr, default, Sizes(query_doc_pairs, positions, click_rate, features=features), rngs)
 
     def marginal(self, batch: Batch) -> LogPair:
         index = (

@@ -5,7 +5,7 @@ from flax import nnx
 from clickexp.models.chain import Browsing, CascadeFamily
 from clickexp.numerics import ALWAYS
 from clickexp.parameters import EmbeddingParameterConfig, GlobalParameterConfig, Sizes, build_parameter
-from clickexp.parameters.base import Source
+from clickexp.parameters.base import Features, Source
 from clickexp.types import Array, Batch
 
 
@@ -27,9 +27,10 @@ class DynamicBayesianNetwork(CascadeFamily):
         continuation: Source = None,
         *,
         click_rate: float | None = None,
+        features: Features = None,
         rngs: nnx.Rngs,
     ):
-        sizes = Sizes(query_doc_pairs, click_rate=click_rate)
+        sizes = Sizes(query_doc_pairs, click_rate=click_rate, features=features)
         self.name = "SDBN" if fix_continuation else "DBN"
         self.attraction = build_parameter(
             "attraction", attraction, EmbeddingParameterConfig(), sizes, rngs=rngs

@@ -5,7 +5,7 @@ from flax import nnx
 from clickexp.models.chain import Browsing, CascadeFamily
 from clickexp.numerics import log_not
 from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig, Sizes, build_parameter
-from clickexp.parameters.base import Source
+from clickexp.parameters.base import Features, Source
 from clickexp.types import Batch
 
 
@@ -27,9 +27,10 @@ class DependentClickModel(CascadeFamily):
         continuation: Source = None,
         *,
         click_rate: float | None = None,
+        features: Features = None,
         rngs: nnx.Rngs,
     ):
-        sizes = Sizes(query_doc_pairs, positions, click_rate)
+        sizes = Sizes(query_doc_pairs, positions, click_rate, features=features)
         self.attraction = build_parameter(
             "attraction", attraction, EmbeddingParameterConfig(), sizes, rngs=rngs
         )

@@ -6,7 +6,7 @@ from flax import nnx
 from clickexp.models.base import IndependentModel, Sample, bernoulli
 from clickexp.numerics import LogPair, log_and
 from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig, Sizes, build_parameter
-from clickexp.parameters.base import Source
+from clickexp.parameters.base import Features, Source
 from clickexp.types import Array, Batch
 
 
@@ -29,9 +29,10 @@ class PositionBasedModel(IndependentModel):
         attraction: Source = None,
         *,
         click_rate: float | None = None,
+        features: Features = None,
         rngs: nnx.Rngs,
     ):
-        sizes = Sizes(query_doc_pairs, positions, click_rate)
+        sizes = Sizes(query_doc_pairs, positions, click_rate, features=features)
         self.examination = build_parameter(
             "examination", examination, PositionParameterConfig(), sizes, rngs=rngs
         )

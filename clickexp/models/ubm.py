@@ -7,7 +7,7 @@ from flax import nnx
 from clickexp.models.base import ClickModel, Sample
 from clickexp.numerics import NEVER, LogPair, log_and
 from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig, Sizes, build_parameter
-from clickexp.parameters.base import Source
+from clickexp.parameters.base import Features, Source
 from clickexp.types import Array, Batch
 
 
@@ -31,10 +31,11 @@ class UserBrowsingModel(ClickModel):
         attraction: Source = None,
         *,
         click_rate: float | None = None,
+        features: Features = None,
         rngs: nnx.Rngs,
     ):
         self.positions = positions
-        sizes = Sizes(query_doc_pairs, positions, click_rate)
+        sizes = Sizes(query_doc_pairs, positions, click_rate, features=features)
         default = PositionParameterConfig(use_feature="examination_idx")
         self.examination = build_parameter("examination", examination, default, sizes, rngs=rngs)
         self.attraction = build_parameter(

@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import jax
 from flax import nnx
@@ -10,17 +10,21 @@ from flax import nnx
 from clickexp.numerics import LogPair, log_odds, log_sigmoid_pair
 from clickexp.types import Array, Batch
 
+Features = Mapping[str, int] | None
+
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
     """What a tower may need to know of the data before it can be built.
 
-    query_doc_pairs: largest query-document id; positions: ranks shown; click_rate: clicks a document.
+    query_doc_pairs: largest query-document id; positions: ranks shown; click_rate: clicks a document;
+    features: length of each kind of feature vector, by its key in the batch.
     """
 
     query_doc_pairs: int | None = None
     positions: int | None = None
     click_rate: float | None = None
+    features: Features = None
 
     def require(self, name: str, role: str) -> int:
         """The size called `name`; ValueError if it was not given."""
@@ -28,6 +32,15 @@ class Sizes:
         if value is None:
             raise ValueError(f"the default {role} needs {name}=...; give it, or give {role}=... itself")
         return value
+
+    def width(self, feature: str, given: int | None) -> int:
+        """The length of a feature vector, as given or else as the data has it; ValueError if neither is known."""
+        known = (self.features or {}).get(feature)
+        if given is None and known is None:
+            raise ValueError(
+                f"the data has no {feature}; set features=... of the tower, or read data that has them"
+            )
+        return known if given is None else given
 
     def starting_logit(self, logit: float | None) -> float:
         """The logit itself; for None the log-odds of the click rate, or 0 where that is unknown."""

@@ -39,22 +39,35 @@ def _perceptron(
 
 
 @dataclasses.dataclass(frozen=True)
-class LinearParameterConfig(ParameterConfig):
-    """Settings of a LinearParameter: the batch's key, its number of features, and the input norm or None."""
+class FeatureConfig(ParameterConfig):
+    """What all towers over feature vectors need to know.
+
+    use_feature: the batch's key of the vectors; features: their length, None takes that of the data;
+    input_norm: constructor of the normalisation of the input, None for none.
+    """
 
     use_feature: str = "query_doc_features"
-    features: int = 1
+    features: int | None = None
     input_norm: Norm = nnx.LayerNorm
 
+    def sized(self, sizes: Sizes) -> "FeatureConfig":
+        """With the number of features known; ValueError if it is not."""
+        return dataclasses.replace(self, features=sizes.width(self.use_feature, self.features))
+
+
+@dataclasses.dataclass(frozen=True)
+class LinearParameterConfig(FeatureConfig):
+    """Settings of a LinearParameter."""
+
     def build(self, sizes: Sizes, *, rngs: nnx.Rngs) -> "LinearParameter":
-        return LinearParameter(self, rngs=rngs)
+        return LinearParameter(self.sized(sizes), rngs=rngs)
 
 
 class LinearParameter(Parameter):
     """z = w . norm(x) + b."""
 
     def __init__(self, config: LinearParameterConfig, *, rngs: nnx.Rngs):
-        self.config = config
+        self.config = config = config.sized(Sizes())
         self.input_norm = _norm(config.input_norm, config.features, rngs)
         self.linear = nnx.Linear(config.features, 1, rngs=rngs)
 
@@ -63,27 +76,24 @@ class LinearParameter(Parameter):
 
 
 @dataclasses.dataclass(frozen=True)
-class DeepParameterConfig(ParameterConfig):
+class DeepParameterConfig(FeatureConfig):
     """Settings of a DeepParameter."""
 
-    use_feature: str = "query_doc_features"
-    features: int = 1
     hidden_units: int = 16
     layers: int = 2
     dropout: float = 0.0
     activation_fn: Callable[[Array], Array] = jax.nn.elu
     norm: Norm = nnx.LayerNorm
-    input_norm: Norm = nnx.LayerNorm
 
     def build(self, sizes: Sizes, *, rngs: nnx.Rngs) -> "DeepParameter":
-        return DeepParameter(self, rngs=rngs)
+        return DeepParameter(self.sized(sizes), rngs=rngs)
 
 
 class DeepParameter(Parameter):
     """z = MLP(norm(x))."""
 
     def __init__(self, config: DeepParameterConfig, *, rngs: nnx.Rngs):
-        self.config = config
+        self.config = config = config.sized(Sizes())
         self.input_norm = _norm(config.input_norm, config.features, rngs)
         self.deep = _perceptron(config, config.layers, rngs)
         self.output = nnx.Linear(config.hidden_units if config.layers else config.features, 1, rngs=rngs)
@@ -100,22 +110,19 @@ class Combination(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True)
-class DeepCrossParameterConfig(ParameterConfig):
+class DeepCrossParameterConfig(FeatureConfig):
     """Settings of a DeepCrossParameter."""
 
-    use_feature: str = "query_doc_features"
-    features: int = 1
     hidden_units: int = 32
     cross_layers: int = 2
     deep_layers: int = 2
     dropout: float = 0.0
     activation_fn: Callable[[Array], Array] = jax.nn.elu
     norm: Norm = nnx.LayerNorm
-    input_norm: Norm = nnx.LayerNorm
     combination: Combination | str = Combination.STACKED
 
     def build(self, sizes: Sizes, *, rngs: nnx.Rngs) -> "DeepCrossParameter":
-        return DeepCrossParameter(self, rngs=rngs)
+        return DeepCrossParameter(self.sized(sizes), rngs=rngs)
 
 
 class DeepCrossParameter(Parameter):
@@ -126,7 +133,7 @@ class DeepCrossParameter(Parameter):
     """
 
     def __init__(self, config: DeepCrossParameterConfig, *, rngs: nnx.Rngs):
-        self.config = config
+        self.config = config = config.sized(Sizes())
         self.stacked = Combination(config.combination) is Combination.STACKED
         self.input_norm = _norm(config.input_norm, config.features, rngs)
         linears = [

@@ -1,16 +1,21 @@
 """Feeds compiled steps: superbatches from any source of batches, and functions compiled ahead of time."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import jax
 import numpy as np
 
-from clickexp.data import Sessions, Superbatch, superbatches
+from clickexp.data import Features, Sessions, Superbatch, superbatches
 from clickexp.types import Array
 
 Data = Sessions | Iterable[Mapping[str, Array]]
 """Packed sessions, or batches: anything that yields them anew each time it is iterated, such as a list."""
+
+
+FEATURE_TABLE = "feature_table"
+"""Key of the table [ids, features] in the arrays of a superbatch, which looks up what a batch needs."""
 
 
 def feed(
@@ -23,8 +28,14 @@ def feed(
     if isinstance(data, Sessions):
         batches = _ceil(data.count, batch_size)
         even = _ceil(batches, _ceil(batches, steps))
-        return superbatches(data, batch_size, even, seed=seed, epoch=epoch)
+        packed = superbatches(data, batch_size, even, seed=seed, epoch=epoch)
+        return packed if data.features is None else _with_features(packed, data.features)
     return (Superbatch(_single(batch), 1, len(batch["clicks"])) for batch in data)
+
+
+def _with_features(batches: Iterator[Superbatch], features: Features) -> Iterator[Superbatch]:
+    for batch in batches:
+        yield dataclasses.replace(batch, arrays={**batch.arrays, FEATURE_TABLE: features.on_device})
 
 
 def session_count(data: Data) -> int:
@@ -41,7 +52,10 @@ def _single(batch: Mapping[str, Array]) -> dict[str, np.ndarray]:
 
 
 class Compiled:
-    """A function compiled once a shape, before its first call, with options of jax.jit. `seconds`: the time that took."""
+    """A function compiled once a shape, before its first call, with options of jax.jit.
+
+    `seconds`: the time that took.
+    """
 
     def __init__(self, function: Callable, **options: object):
         self.jitted = jax.jit(function, **options)

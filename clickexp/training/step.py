@@ -12,6 +12,7 @@ from flax import nnx
 from clickexp.models.base import ClickModel
 from clickexp.parameters.table import Table
 from clickexp.training import tables as tbl
+from clickexp.training.dispatch import FEATURE_TABLE
 from clickexp.training.optimizers import Optimizer
 from clickexp.training.pages import use_huge_pages
 from clickexp.types import Array, Batch
@@ -58,9 +59,14 @@ def with_mask(arrays: Arrays) -> Arrays:
 
 
 def at_step(arrays: Arrays, index: Array) -> Batch:
-    """One batch of a superbatch with a mask; positions follow from the rank where they are not given."""
-    batch = {name: values[index] for name, values in arrays.items()}
+    """One batch of a superbatch with a mask, and with features where there is a table of them.
+
+    Positions follow from the rank where they are not given.
+    """
+    batch = {name: values[index] for name, values in arrays.items() if name != FEATURE_TABLE}
     batch["clicks"] = batch["clicks"].astype(bool)
+    if FEATURE_TABLE in arrays:
+        batch["query_doc_features"] = arrays[FEATURE_TABLE][batch["query_doc_ids"]].astype(jnp.float32)
     ranks = batch["clicks"].shape[-1]
     batch.setdefault("positions", jnp.arange(1, ranks + 1, dtype=jnp.int32)[None])
     return batch

@@ -1,0 +1,42 @@
+"""Feature vectors of documents: stored once a document, looked up where a batch needs them."""
+
+from functools import cached_property
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from clickexp.data.schema import DataError, Place
+
+
+class Features:
+    """One feature vector [features] for each id; row 0 belongs to padding.
+
+    values  [rows, features] float16 or float32, in memory or mapped from a file
+    """
+
+    def __init__(self, values: np.ndarray, place: Place = Place("features")):
+        if values.ndim != 2 or values.dtype not in (np.float16, np.float32):
+            what = f"the array is {values.dtype}{list(values.shape)}"
+            raise place.error(what, "features are float16 or float32, one row a document")
+        self.values, self.place = values, place
+
+    @classmethod
+    def open(cls, file: str | Path) -> "Features":
+        """Maps a .npy file, without reading it."""
+        try:
+            values = np.load(file, mmap_mode="r").view(np.ndarray)
+        except (OSError, ValueError) as error:
+            raise DataError(f"{file}: not a readable .npy file ({error}). Prepare the data again.") from error
+        return cls(values, Place(str(file)))
+
+    def check_rows(self, rows: int) -> None:
+        """DataError unless there are that many rows."""
+        if len(self.values) < rows:
+            remedy = "give one row for each id from 0 to the largest"
+            raise self.place.error(f"{len(self.values)} feature vectors for {rows} ids", remedy)
+
+    @cached_property
+    def on_device(self) -> jax.Array:
+        """The vectors on the accelerator; on a CPU the same memory, also where it is a mapped file."""
+        return jax.device_put(self.values, may_alias=True)
