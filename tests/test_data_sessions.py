@@ -160,22 +160,23 @@ def test_a_pack_is_written_whole_or_not_at_all(tmp_path):
     good = Sessions.from_arrays(**ragged(5, 3)).columns
     bad = dict(good, lengths=np.array([1, 1, 9, 1, 1]))
     with pytest.raises(DataError, match="part.x, line 12: lengths holds 9"):
-        with PackWriter(tmp_path / "pack", 10, 3, good) as pack:
+        with PackWriter(tmp_path / "pack", 3, good) as pack:
             pack.append(good, Place("part.x", 5, "line"))
             pack.append(bad, Place("part.x", 10, "line"))
-    with pytest.raises(DataError, match="5 of 10 sessions came"):
-        with PackWriter(tmp_path / "pack", 10, 3, good) as pack:
-            pack.append(good, Place("part.x"))
+    with pytest.raises(DataError, match="part.y, row 0: query_doc_ids holds"):
+        with PackWriter(tmp_path / "pack", 3, good, max_id=0) as pack:
+            pack.append(good, Place("part.y"))
     with pytest.raises(DataError, match="no sessions"):
-        PackWriter(tmp_path / "pack", 0, 3, good)
+        with PackWriter(tmp_path / "pack", 3, good):
+            pass
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_first_of_two_writers_wins(tmp_path):
     one, two = (Sessions.from_arrays(**ragged(5, 3, seed)).columns for seed in (1, 2))
-    with PackWriter(tmp_path / "pack", 5, 3, one) as late:
+    with PackWriter(tmp_path / "pack", 3, one) as late:
         late.append(one, Place("one"))
-        with PackWriter(tmp_path / "pack", 5, 3, two) as early:
+        with PackWriter(tmp_path / "pack", 3, two) as early:
             early.append(two, Place("two"))
     assert same(Sessions.open(tmp_path / "pack"), two)
     assert len(list(tmp_path.iterdir())) == 1

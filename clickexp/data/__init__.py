@@ -3,6 +3,7 @@
 from clickexp.data.dataset import Dataset, keep_queries_seen, split
 from clickexp.data.features import Features
 from clickexp.data.loader import Superbatch, superbatches
+from clickexp.data.log import Log, LogWriter, log_format, prepare
 from clickexp.data.pack import PackWriter
 from clickexp.data.parquet import open_parquet
 from clickexp.data.schema import DataError, Place
@@ -13,13 +14,17 @@ __all__ = [
     "DataError",
     "Dataset",
     "Features",
+    "Log",
+    "LogWriter",
     "PackWriter",
     "Place",
     "Sessions",
     "Superbatch",
     "keep_queries_seen",
+    "log_format",
     "open_parquet",
     "open_tiangong_st",
+    "prepare",
     "split",
     "superbatches",
 ]

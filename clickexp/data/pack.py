@@ -6,55 +6,79 @@ import os
 import shutil
 import uuid
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from clickexp.data.schema import COLUMNS, Columns, DataError, Place, checked
 
 FORMAT = 1
 
 
-class PackWriter:
-    """Writes `count` sessions of up to `ranks` documents chunk by chunk, whole or not at all.
+class GrowingArray:
+    """A .npy file that grows block by block, [rows, *shape], and the CRC-32 of its numbers."""
 
-        with PackWriter(folder, count, ranks, ["query_doc_ids", "clicks", "lengths"]) as pack:
+    def __init__(self, path: Path, dtype: DTypeLike, shape: tuple[int, ...] = ()):
+        self.dtype, self.shape, self.rows, self.crc = np.dtype(dtype), shape, 0, 0
+        self._file = open(path, "wb")
+        self._write_header()
+
+    def append(self, values: np.ndarray) -> None:
+        block = np.ascontiguousarray(values, self.dtype).data
+        self._file.write(block)
+        self.crc = zlib.crc32(block, self.crc)
+        self.rows += len(values)
+
+    def close(self) -> None:
+        self._file.seek(0)
+        self._write_header()
+        self._file.close()
+
+    def _write_header(self) -> None:
+        """As long as before for any number of rows: numpy leaves room for its digits."""
+        descr = np.lib.format.dtype_to_descr(self.dtype)
+        header = {"descr": descr, "fortran_order": False, "shape": (self.rows, *self.shape)}
+        np.lib.format.write_array_header_1_0(self._file, header)
+
+
+class PackWriter:
+    """Writes sessions of up to `ranks` documents chunk by chunk, whole or not at all.
+
+        with PackWriter(folder, ranks, ["query_doc_ids", "clicks", "lengths"]) as pack:
             pack.append(chunk, place)
 
     The files grow in a hidden folder beside `folder`, which becomes `folder` when the block ends without
     an error; a pack that another process has completed there meanwhile stays. `info` is kept in
-    meta.json; query_doc_pairs and positions grow to the largest id and position seen.
+    meta.json; query_doc_pairs and positions grow to the largest id and position seen. A chunk with an id
+    above `max_id` is refused.
     """
 
     def __init__(
         self,
         folder: str | Path,
-        count: int,
         ranks: int,
         names: Iterable[str],
         *,
         query_doc_pairs: int = 0,
         positions: int = 0,
+        max_id: int | None = None,
         info: dict[str, Any] | None = None,
     ):
-        if count < 1:
-            raise DataError(f"{folder}: there are no sessions to pack. Check the source.")
-        self.folder, self.count, self.ranks = Path(folder), count, ranks
+        self.folder, self.ranks, self.max_id = Path(folder), ranks, max_id
         self.query_doc_pairs, self.positions, self.info = query_doc_pairs, positions, info or {}
         self.written = 0
-        self._part = self.folder.with_name(f".{self.folder.name}.{uuid.uuid4().hex[:8]}")
-        self._part.mkdir(parents=True)
-        self._checksums = dict.fromkeys(names, 0)
-        self._files = {name: self._create(name) for name in self._checksums}
+        self._part = hidden(self.folder)
+        self._columns = {name: self._create(name) for name in names}
 
     def __enter__(self) -> "PackWriter":
         return self
 
     def __exit__(self, kind, error, trace) -> None:
-        for file in self._files.values():
-            file.close()
+        for column in self._columns.values():
+            column.close()
         try:
             if kind is None:
                 self._finish()
@@ -63,35 +87,42 @@ class PackWriter:
 
     def append(self, columns: Columns, place: Place) -> None:
         """Adds the next rows, checked and converted; DataError names the place of the first bad one."""
-        chunk = checked(columns, place)
-        for name, file in self._files.items():
-            block = np.ascontiguousarray(chunk[name]).data
-            file.write(block)
-            self._checksums[name] = zlib.crc32(block, self._checksums[name])
+        chunk = checked(columns, place, self.max_id)
+        for name, column in self._columns.items():
+            column.append(chunk[name])
         pairs, positions = bounds(chunk)
         self.query_doc_pairs = max(self.query_doc_pairs, pairs)
         self.positions = max(self.positions, positions)
         self.written += len(chunk["lengths"])
 
-    def _create(self, name: str) -> BinaryIO:
-        file = open(self._part / f"{name}.npy", "wb")
-        shape = (self.count, self.ranks) if COLUMNS[name].per_document else (self.count,)
-        descr = np.lib.format.dtype_to_descr(np.dtype(COLUMNS[name].dtype))
-        header = {"descr": descr, "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(file, header)
-        return file
+    def _create(self, name: str) -> GrowingArray:
+        shape = (self.ranks,) if COLUMNS[name].per_document else ()
+        return GrowingArray(self._part / f"{name}.npy", COLUMNS[name].dtype, shape)
 
     def _finish(self) -> None:
-        if self.written != self.count:
-            raise DataError(f"{self.folder}: {self.written} of {self.count} sessions came. Pack again.")
-        keys = ("count", "ranks", "query_doc_pairs", "positions", "info")
-        meta = {"format": FORMAT} | {key: getattr(self, key) for key in keys} | {"crc32": self._checksums}
+        if not self.written:
+            raise DataError(f"{self.folder}: there are no sessions to pack. Check the source.")
+        keys = ("ranks", "query_doc_pairs", "positions", "info")
+        meta = {"format": FORMAT, "count": self.written} | {key: getattr(self, key) for key in keys}
+        meta["crc32"] = {name: column.crc for name, column in self._columns.items()}
         (self._part / "meta.json").write_text(json.dumps(meta, indent=1))
-        try:
-            os.replace(self._part, self.folder)
-        except OSError:
-            if not is_pack(self.folder):
-                raise
+        complete(self._part, self.folder, is_pack)
+
+
+def hidden(folder: Path) -> Path:
+    """A new folder beside `folder` to write in until everything is there."""
+    part = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
+    part.mkdir(parents=True)
+    return part
+
+
+def complete(part: Path, folder: Path, is_whole: Callable[[Path], bool]) -> None:
+    """Renames a folder that was written; one that another process completed meanwhile stays."""
+    try:
+        os.replace(part, folder)
+    except OSError:
+        if not is_whole(folder):
+            raise
 
 
 def bounds(columns: Columns) -> tuple[int, int]:
@@ -118,7 +149,7 @@ def read_pack(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return meta, columns
 
 
-def fingerprint(files: Iterable[Path], **options: Any) -> str:
+def fingerprint(files: Iterable[Path], options: Mapping[str, Any]) -> str:
     """A name that changes with the files' names, sizes and times, the options and the pack format."""
     stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return hashlib.sha256(json.dumps([FORMAT, stats, options], sort_keys=True).encode()).hexdigest()[:20]

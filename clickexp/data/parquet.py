@@ -1,18 +1,16 @@
 """Sessions from parquet: one row a session, list columns of documents and clicks."""
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clickexp.data.dataset import Dataset, Split, keep_queries_seen, split
-from clickexp.data.pack import PackWriter, fingerprint, is_pack
+from clickexp.data.log import LogWriter, log_format
 from clickexp.data.ragged import check_type, longest, padded
 from clickexp.data.schema import DataError, Place
-from clickexp.data.sessions import Sessions
 
 COLUMN_NAMES = {name: name for name in ("query_doc_ids", "clicks", "query_id", "positions", "labels")}
 """What each column is called in the files unless told otherwise. The first two must be there."""
@@ -20,9 +18,6 @@ COLUMN_NAMES = {name: name for name in ("query_doc_ids", "clicks", "query_id", "
 REQUIRED = ("query_doc_ids", "clicks")
 PACKED_NAMES = {"query_id": "query_ids"}
 BATCH_ROWS = 1 << 16
-
-Progress = Callable[[int, int], None]
-"""Called with the sessions packed so far and their total."""
 
 
 class Source(NamedTuple):
@@ -33,87 +28,45 @@ class Source(NamedTuple):
     columns: Mapping[str, str]
 
 
+@log_format("parquet")
 def open_parquet(
-    path: str | Path,
+    source: Path,
+    log: LogWriter,
     *,
-    cache: str | Path,
     columns: Mapping[str, str | None] | None = None,
     positions: int | None = None,
     query_doc_pairs: int | None = None,
-    train_sessions: Split = 0.8,
-    val_sessions: Split = 0.1,
-    test_sessions: Split = 0.1,
-    min_train_sessions_per_query: int = 0,
-    name: str | None = None,
-    progress: Progress | None = None,
-) -> Dataset:
+) -> None:
     """The dataset in a parquet file, or in all *.parquet files of a folder in the order of their names.
 
     columns          file's name for query_doc_ids, clicks, query_id, positions, labels; None leaves one out
     positions        ranks to keep, default the longest list; longer lists are cut and counted
     query_doc_pairs  largest id allowed, default the largest found
-    ..._sessions     parts as ranges of rows or as fractions, see `split`; rows count from 0
-    min_train_...    keeps the validation and test sessions whose query has that many training sessions
-    cache            folder for the packed form, made once for these files and options
 
     DataError names file, row and remedy.
     """
-    files = _files(Path(path).expanduser())
     names = {**COLUMN_NAMES, **(columns or {})}
-    sessions = _packed(files, names, positions, Path(cache).expanduser(), progress)
-    if query_doc_pairs is not None:
-        sessions = _bounded(sessions, query_doc_pairs, files)
-    train, *held_out = split(sessions, train_sessions, val_sessions, test_sessions)
-    val, test = (_seen(train, part, min_train_sessions_per_query) for part in held_out)
-    return Dataset(
-        name or Path(path).stem,
-        train,
-        val,
-        test,
-        query_doc_pairs=sessions.query_doc_pairs,
-        positions=sessions.positions,
-        ranking=test if test.has_labels else None,
-        notes={"cut_lists": sessions.info["cut_lists"]},
-    )
-
-
-def _files(path: Path) -> list[Path]:
-    if not path.exists():
-        raise DataError(f"{path}: no such file or folder. Check the path of the dataset.")
-    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
-    if not files:
-        raise DataError(f"{path}: no *.parquet file in this folder. Check the path of the dataset.")
-    return files
-
-
-def _packed(
-    files: list[Path],
-    names: Mapping[str, str | None],
-    positions: int | None,
-    cache: Path,
-    progress: Progress | None,
-) -> Sessions:
-    folder = cache / fingerprint(files, columns=names, positions=positions)
-    if not is_pack(folder):
-        sources = [_source(file, names) for file in files]
-        _check_same_columns(sources)
-        ranks = _longest(sources) if positions is None else positions
-        _pack(sources, ranks, folder, progress or (lambda done, total: None))
-    return Sessions.open(folder)
-
-
-def _pack(sources: list[Source], ranks: int, folder: Path, progress: Progress) -> None:
-    rows = [source.rows for source in sources]
-    info = {"rows": rows, "cut_lists": 0}
-    with PackWriter(folder, sum(rows), ranks, ["lengths", *sources[0].columns], info=info) as pack:
+    sources = [_source(file, names) for file in _files(source)]
+    _check_same_columns(sources)
+    ranks = _longest(sources) if positions is None else positions
+    total = sum(source.rows for source in sources)
+    with log.part("sessions", ranks, ["lengths", *sources[0].columns], query_doc_pairs) as pack:
         for source in sources:
             first = pack.written
             for batch in _batches(source, source.columns):
                 place = Place(str(source.file), pack.written - first)
                 chunk, cut = padded(batch, ranks, place)
                 pack.append(chunk, place)
-                pack.info["cut_lists"] += cut
-                progress(pack.written, sum(rows))
+                log.note("cut_lists", cut)
+                log.progress(pack.written, total)
+        pack.query_doc_pairs = query_doc_pairs or pack.query_doc_pairs
+
+
+def _files(path: Path) -> list[Path]:
+    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    if not files:
+        raise DataError(f"{path}: no *.parquet file in this folder. Check the path of the dataset.")
+    return files
 
 
 def _source(file: Path, names: Mapping[str, str | None]) -> Source:
@@ -169,21 +122,3 @@ def _batches(source: Source, columns: Mapping[str, str]) -> Iterator[dict[str, p
 
 def _unreadable(file: Path, error: Exception) -> DataError:
     return Place(str(file)).error(f"cannot be read as parquet ({error})", "write the file anew")
-
-
-def _bounded(sessions: Sessions, query_doc_pairs: int, files: list[Path]) -> Sessions:
-    start = 0
-    for file, rows in zip(files, sessions.info["rows"]):
-        sessions.slice(start, start + rows).with_pairs(query_doc_pairs, Place(str(file)))
-        start += rows
-    return sessions.with_pairs(query_doc_pairs, Place("all files"))
-
-
-def _seen(train: Sessions, part: Sessions, at_least: int) -> Sessions:
-    kept = keep_queries_seen(train, part, at_least)
-    if not kept.count:
-        raise DataError(
-            f"no session of validation or test has a query with {at_least} training sessions. "
-            "Lower min_train_sessions_per_query."
-        )
-    return kept

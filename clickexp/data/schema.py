@@ -55,12 +55,20 @@ class Place:
             raise self.error(f"{name} holds {values[at]}", remedy, int(at[0]))
 
 
-def checked(columns: Columns, place: Place) -> dict[str, np.ndarray]:
+def checked(columns: Columns, place: Place, max_id: int | None = None) -> dict[str, np.ndarray]:
     """The columns in their packed types; DataError names the first row that breaks a rule."""
     _check_shapes(columns, place)
     packed = {name: _converted(name, np.asarray(values), place) for name, values in columns.items()}
     _check_padding(packed, place)
+    if max_id is not None:
+        check_ids(packed["query_doc_ids"], max_id, place)
     return packed
+
+
+def check_ids(ids: np.ndarray, query_doc_pairs: int, place: Place) -> None:
+    """DataError for the first id that a table of query_doc_pairs pairs has no row for."""
+    remedy = f"ids lie in 0 to query_doc_pairs, {query_doc_pairs}: raise it or number the pairs anew"
+    place.reject(ids > query_doc_pairs, ids, "query_doc_ids", remedy)
 
 
 def _check_shapes(columns: Columns, place: Place) -> None:

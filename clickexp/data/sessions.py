@@ -10,7 +10,7 @@ import numpy as np
 
 from clickexp.data.features import Features
 from clickexp.data.pack import PackWriter, bounds, read_pack, verify_pack
-from clickexp.data.schema import Columns, DataError, Place, checked
+from clickexp.data.schema import Columns, DataError, Place, check_ids, checked
 
 CHUNK = 1 << 18
 
@@ -77,7 +77,7 @@ class Sessions:
         if Path(folder).exists() and not keep:
             raise DataError(f"{folder}: exists already. Delete it or choose another folder.")
         bound = dict(query_doc_pairs=self.query_doc_pairs, positions=self.positions)
-        with PackWriter(folder, self.count, self.ranks, self.columns, info=dict(self.info), **bound) as pack:
+        with PackWriter(folder, self.ranks, self.columns, info=dict(self.info), **bound) as pack:
             for chunk in self.chunks():
                 pack.append(chunk, Place(str(folder), pack.written))
         return Sessions.open(folder)
@@ -136,12 +136,10 @@ class Sessions:
             raise IndexError(f"select takes numbers from 0 to {self.count - 1}")
         return replace(self, index=indices if self.index is None else self.index[indices])
 
-    def with_pairs(self, query_doc_pairs: int, place: Place) -> "Sessions":
+    def with_pairs(self, query_doc_pairs: int, place: Place = Place("sessions")) -> "Sessions":
         """The same sessions for a table whose largest id is query_doc_pairs; DataError at an id above."""
         if self.query_doc_pairs > query_doc_pairs:
-            ids = self.column("query_doc_ids")
-            remedy = f"ids lie in 0 to query_doc_pairs, {query_doc_pairs}: raise it or number the pairs anew"
-            place.reject(ids > query_doc_pairs, ids, "query_doc_ids", remedy)
+            check_ids(self.column("query_doc_ids"), query_doc_pairs, place)
         return replace(self, query_doc_pairs=query_doc_pairs)
 
     def rows(self, rows: Rows, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:

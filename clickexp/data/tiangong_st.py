@@ -10,11 +10,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from clickexp.data.dataset import Dataset
-from clickexp.data.pack import fingerprint, is_pack
+from clickexp.data.log import LogWriter, log_format
 from clickexp.data.ragged import longest, padded
 from clickexp.data.schema import DataError, Place
-from clickexp.data.sessions import Sessions
 
 FILES = {
     "train": "train_per_query_quid.txt",
@@ -30,14 +28,15 @@ LINE = rf"^-?\d+\t-?\d+(?:\t{LIST}){{LISTS}}\r?$"
 FIELDS = {"query_ids": 1, "query_doc_ids": 2, "clicks": 4, "labels": 5}
 
 
+@log_format("tiangong_st", comes_split=True)
 def open_tiangong_st(
-    path: str | Path,
+    source: Path,
+    log: LogWriter,
     *,
     files: Mapping[str, str | None] | None = None,
     pair_key: str = "query_document",
     positions: int | None = 10,
-    cache: str | Path | None = None,
-) -> Dataset:
+) -> None:
     """The dataset in a folder of such files.
 
     A line is session id, query id, [documents], [vertical types], [clicks] and, for the labelled lists,
@@ -47,26 +46,24 @@ def open_tiangong_st(
     files      names of the files train, val, test, ranking; ranking may be None, or missing under its default
     pair_key   what has a row in the tables: "query_document", a document under a query, or "document"
     positions  ranks to keep, None for the longest list; longer lists are cut and counted
-    cache      folder for the packed form; None keeps the sessions in memory
 
     DataError names file, line and what was expected.
     """
     if pair_key not in PAIR_KEYS:
         raise DataError(f"pair_key is {pair_key!r}. It must be one of {PAIR_KEYS}.")
-    folder = Path(path).expanduser()
-    found = _found(folder, {**FILES, **(files or {})})
-    if cache is None:
-        parts = _read(found, pair_key, positions)
-    else:
-        parts = _cached(found, pair_key, positions, Path(cache).expanduser())
-    cut = sum(part.info["cut_lists"] for part in parts.values())
-    return Dataset(
-        folder.name,
-        **parts,
-        query_doc_pairs=parts["train"].query_doc_pairs,
-        positions=parts["train"].ranks,
-        notes={"pair_key": pair_key, "cut_lists": cut},
-    )
+    found = _found(source, {**FILES, **(files or {})})
+    places = {part: Place(str(file), 1, "line") for part, file in found.items()}
+    columns = {part: _parsed(file, part == "ranking", places[part]) for part, file in found.items()}
+    ranks = positions
+    if ranks is None:
+        ranks = max(longest(lists["query_doc_ids"]) for lists in columns.values())
+    chunks = {part: padded(lists, ranks, places[part]) for part, lists in columns.items()}
+    _number([chunk for chunk, _ in chunks.values()], pair_key)
+    log.notes["pair_key"] = pair_key
+    for part, (chunk, cut) in chunks.items():
+        with log.part(part, ranks, list(chunk)) as pack:
+            pack.append(chunk, places[part])
+        log.note("cut_lists", cut)
 
 
 def _found(folder: Path, names: Mapping[str, str | None]) -> dict[str, Path]:
@@ -77,31 +74,6 @@ def _found(folder: Path, names: Mapping[str, str | None]) -> dict[str, Path]:
         if part not in found and (part != "ranking" or name not in (None, FILES[part])):
             raise DataError(f"{folder / str(name)}: no such file. Check the path, or set files.{part}.")
     return found
-
-
-def _cached(
-    files: Mapping[str, Path], pair_key: str, positions: int | None, cache: Path
-) -> dict[str, Sessions]:
-    folder = cache / fingerprint(files.values(), parts=list(files), pair_key=pair_key, positions=positions)
-    if not all(is_pack(folder / part) for part in files):
-        for part, sessions in _read(files, pair_key, positions).items():
-            sessions.save(folder / part, keep=True)
-    return {part: Sessions.open(folder / part) for part in files}
-
-
-def _read(files: Mapping[str, Path], pair_key: str, positions: int | None) -> dict[str, Sessions]:
-    places = {part: Place(str(file), 1, "line") for part, file in files.items()}
-    columns = {part: _parsed(file, part == "ranking", places[part]) for part, file in files.items()}
-    ranks = positions
-    if ranks is None:
-        ranks = max(longest(lists["query_doc_ids"]) for lists in columns.values())
-    chunks = {part: padded(lists, ranks, places[part]) for part, lists in columns.items()}
-    pairs = _number([chunk for chunk, _ in chunks.values()], pair_key)
-    bound = dict(query_doc_pairs=pairs)
-    return {
-        part: Sessions.from_arrays(**chunk, **bound, info={"cut_lists": cut}, place=places[part])
-        for part, (chunk, cut) in chunks.items()
-    }
 
 
 def _parsed(file: Path, labelled: bool, place: Place) -> dict[str, pa.Array]:
@@ -129,8 +101,8 @@ def _check_lines(lines: pl.Series, labelled: bool, place: Place) -> None:
         raise place.error(f"{lines[row][:80]!r} does not parse", remedy, row)
 
 
-def _number(chunks: list[dict[str, np.ndarray]], pair_key: str) -> int:
-    """Replaces documents by ids of their pairs, numbered over all chunks; returns the largest id."""
+def _number(chunks: list[dict[str, np.ndarray]], pair_key: str) -> None:
+    """Replaces documents by ids of their pairs, numbered over all chunks."""
     shown = [np.arange(chunk["query_doc_ids"].shape[1]) < chunk["lengths"][:, None] for chunk in chunks]
     documents = [chunk["query_doc_ids"][where] for chunk, where in zip(chunks, shown)]
     keys = _first_seen(np.concatenate(documents))
@@ -140,7 +112,6 @@ def _number(chunks: list[dict[str, np.ndarray]], pair_key: str) -> int:
     ends = np.cumsum([len(part) for part in documents])
     for chunk, where, ids in zip(chunks, shown, np.split(keys, ends[:-1])):
         chunk["query_doc_ids"][where] = ids
-    return int(keys.max())
 
 
 def _first_seen(keys: np.ndarray) -> np.ndarray:
