@@ -1,0 +1,104 @@
+"""Dense ids for the keys that logs name documents by."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+BLOCK = 1 << 16
+MAX_LOAD = 0.7
+
+
+class IdTable:
+    """Ids 1, 2, ... of 64-bit keys, in the order in which the keys first appear.
+
+        table.ids(np.array([7, 9, 7], np.uint64))  ->  [1, 2, 1]
+
+    A hash table with open addressing and linear probing (Knuth, The Art of Computer Programming 3, 6.4) in two
+    arrays, 12 bytes a slot, at most 70% of them full. All keys of a block probe at the same time, so that no key
+    costs any Python. Holds up to 2^31 - 1 ids.
+    """
+
+    def __init__(self):
+        self._count = 0
+        self._allocate(1 << 10)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def ids(self, keys: np.ndarray) -> np.ndarray:
+        """The int64 ids of uint64 keys of any shape; keys not seen before get the next ones."""
+        flat = np.ascontiguousarray(keys, np.uint64).ravel()
+        found = np.empty(flat.size, np.int64)
+        for block in _blocks(flat.size):
+            found[block] = self._ids_of_block(flat[block])
+        return found.reshape(np.shape(keys))
+
+    def _ids_of_block(self, keys: np.ndarray) -> np.ndarray:
+        self._make_room(keys.size)
+        slots = self._slots(keys)
+        found = self._ids[slots]
+        new = np.flatnonzero(found == ~np.arange(keys.size))
+        if new.size:
+            self._ids[slots[new]] = np.arange(self._count + 1, self._count + new.size + 1)
+            self._count += new.size
+            found = self._ids[slots]
+        return found
+
+    def _slots(self, keys: np.ndarray) -> np.ndarray:
+        """The slot of each key. Slots taken by new keys hold ~i instead of an id, i the key's first index."""
+        slots = (_mixed(keys) >> self._shift).astype(np.int64)
+        probing = np.arange(keys.size)
+        at, wanted = slots, keys
+        while probing.size:
+            empty = self._ids[at] == 0
+            if empty.any():
+                # Equal keys reach a slot in the same round. The last assignment to an element is the one that
+                # stays: backwards, that is the first of those who want the slot.
+                free = at[empty]
+                self._ids[free[::-1]] = ~probing[empty][::-1]
+                self._keys[free] = keys[~self._ids[free]]
+            taken = self._keys[at] != wanted
+            probing, at, wanted = probing[taken], at[taken] + 1, wanted[taken]
+            at &= self._keys.size - 1
+            slots[probing] = at
+        return slots
+
+    def _make_room(self, keys: int) -> None:
+        capacity = self._keys.size
+        while self._count + keys > MAX_LOAD * capacity:
+            capacity *= 2
+        if capacity == self._keys.size:
+            return
+        old_keys, old_ids = self._keys, self._ids
+        self._allocate(capacity)
+        for block in _blocks(old_keys.size):
+            full = old_ids[block] != 0
+            self._ids[self._slots(old_keys[block][full])] = old_ids[block][full]
+
+    def _allocate(self, capacity: int) -> None:
+        """An empty table; the slot is the hash's leading bits, which keeps growing a walk in order."""
+        self._keys, self._ids = np.zeros(capacity, np.uint64), np.zeros(capacity, np.int32)
+        self._shift = np.uint64(64 - (capacity.bit_length() - 1))
+
+
+def pair_keys(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """uint64 keys of pairs of integers: first * 2^32 + second, one key a pair where both lie in 0 to 2^32 - 1.
+
+    What does not fit 32 bits is mixed in: two of n such pairs share a key with probability about n^2 / 2^65.
+    """
+    first, second = (np.asarray(values).astype(np.uint64) for values in (first, second))
+    half = np.uint64(32)
+    keys = (first << half) | (second & np.uint64(0xFFFFFFFF))
+    beyond = ((first >> half) << half) | (second >> half)
+    return keys ^ _mixed(beyond) if beyond.any() else keys
+
+
+def _mixed(keys: np.ndarray) -> np.ndarray:
+    """The finalizer of SplitMix64 (Steele, Lea and Flood, 2014), a permutation of 64 bits that leaves 0 alone."""
+    keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return keys ^ (keys >> np.uint64(31))
+
+
+def _blocks(size: int) -> Iterator[slice]:
+    return (slice(start, start + BLOCK) for start in range(0, size, BLOCK))
