@@ -13,6 +13,7 @@ GROUPS = ("dataset", "model", "parameter", "metric", "optimizer", "trainer", "lo
 NEEDED = {
     "dataset=parquet": ["dataset.path=x"],
     "dataset=tiangong_st": ["dataset.path=x"],
+    "dataset=yandex": ["dataset.path=x"],
     "parameter=linear": ["attraction.features=3"],
     "parameter=deep": ["attraction.features=3"],
     "parameter=deep_cross": ["attraction.features=3"],

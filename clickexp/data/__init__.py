@@ -9,8 +9,17 @@ from clickexp.data.parquet import open_parquet
 from clickexp.data.schema import DataError, Place
 from clickexp.data.sessions import Sessions
 from clickexp.data.tiangong_st import open_tiangong_st
+from clickexp.data.yandex import open_yandex
+
+FORMATS = {
+    "parquet": open_parquet,
+    "tiangong_st": open_tiangong_st,
+    "yandex": open_yandex,
+}
+"""The opener of each format that `clickexp-data prepare` reads."""
 
 __all__ = [
+    "FORMATS",
     "DataError",
     "Dataset",
     "Features",
@@ -24,6 +33,7 @@ __all__ = [
     "log_format",
     "open_parquet",
     "open_tiangong_st",
+    "open_yandex",
     "prepare",
     "split",
     "superbatches",

@@ -46,7 +46,7 @@ def superbatches(
     if batch_size < 1 or steps < 1 or prefetch < 0:
         raise ValueError(f"need batch_size, steps >= 1, prefetch >= 0: got {batch_size, steps, prefetch}")
     filled = _filled(sessions, batch_size, steps, seed, epoch)
-    return _ahead(filled, prefetch) if prefetch else filled
+    return ahead(filled, prefetch, "superbatches") if prefetch else filled
 
 
 def _filled(
@@ -71,9 +71,9 @@ def _read(sessions: Sessions, rows: Rows, size: int, count: int) -> dict[str, np
     return flat
 
 
-def _ahead(items: Iterator[Item], depth: int) -> Iterator[Item]:
-    """The same items, the next `depth` of them made ahead in a thread."""
-    with ThreadPoolExecutor(1, "superbatches") as pool:
+def ahead(items: Iterator[Item], depth: int, thread: str) -> Iterator[Item]:
+    """The same items, the next `depth` of them made ahead in a thread of this name."""
+    with ThreadPoolExecutor(1, thread) as pool:
         pending = deque(pool.submit(next, items, None) for _ in range(depth))
         while (item := pending.popleft().result()) is not None:
             pending.append(pool.submit(next, items, None))
