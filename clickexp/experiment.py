@@ -22,6 +22,7 @@ from rich.tree import Tree
 
 from clickexp.construct import accepted, check_arguments
 from clickexp.data import Dataset
+from clickexp.data.identifiability import identifiability
 from clickexp.errors import ConfigError, UserError
 from clickexp.loggers import ConsoleLogger, FanOut, RunInfo
 from clickexp.loggers.jsonl import plain
@@ -31,6 +32,7 @@ from clickexp.training.checkpoint import save_model
 
 NOT_HASHED = ("logger", "progress", "cache_dir", "save_model", "project", "group", "tags", "notes")
 ROLES = ("attraction", "satisfaction", "examination", "continuation")
+ENOUGH_SESSIONS = 2_000_000  # link all positions of most logs; the rest is read only if they do not
 VERSIONS = ("clickexp", "jax", "flax", "optax", "rax", "hydra-core", "numpy")
 
 
@@ -78,6 +80,10 @@ def run_experiment(cfg: DictConfig, folder: Path, sweep: str | None = None) -> d
             run_info(config, settings, folder, f"{model.name}-{dataset.name}-{settings.seed}", sweep)
         )
         logger.message(dataset.describe())
+        if model.separates_examination:
+            links = identifiability(dataset.train, ENOUGH_SESSIONS)
+            if not links.identified:
+                logger.message(links.describe())
         result = fit_and_evaluate(model, dataset, trainer, metrics)
         result |= {"seed": settings.seed, "environment": environment(), "config_hash": config_hash(config)}
         write_result(result, folder)

@@ -12,6 +12,7 @@ CONF = Path(__file__).resolve().parent.parent / "conf"
 GROUPS = ("dataset", "model", "parameter", "metric", "optimizer", "trainer", "logger", "launcher")
 NEEDED = {
     "dataset=parquet": ["dataset.path=x"],
+    "dataset=prepared": ["dataset.path=x"],
     "dataset=tiangong_st": ["dataset.path=x"],
     "dataset=yandex": ["dataset.path=x"],
     "parameter=linear": ["attraction.features=3"],

@@ -3,7 +3,7 @@
 from clickexp.data.dataset import Dataset, keep_queries_seen, split
 from clickexp.data.features import Features
 from clickexp.data.loader import Superbatch, superbatches
-from clickexp.data.log import Log, LogWriter, log_format, prepare
+from clickexp.data.log import Log, LogWriter, log_format, open_prepared, prepare
 from clickexp.data.pack import PackWriter
 from clickexp.data.parquet import open_parquet
 from clickexp.data.schema import DataError, Place
@@ -32,6 +32,7 @@ __all__ = [
     "keep_queries_seen",
     "log_format",
     "open_parquet",
+    "open_prepared",
     "open_tiangong_st",
     "open_yandex",
     "prepare",

@@ -45,7 +45,7 @@ class Log:
         folder = Path(folder).expanduser()
         if not is_log(folder):
             raise DataError(f"{folder}: not a prepared log, {LOG} is missing. Run clickexp-data prepare.")
-        meta = json.loads((folder / LOG).read_text())
+        meta = _meta(folder / LOG)
         parts = {name: Sessions.open(folder / name) for name in meta["parts"]}
         pairs = max(part.query_doc_pairs for part in parts.values())
         features = Features.open(folder / FEATURES) if (folder / FEATURES).exists() else None
@@ -157,6 +157,20 @@ def prepare(read: Read, format: str, source: str | Path, folder: str | Path, **o
     return Log.open(folder)
 
 
+def open_prepared(
+    path: str | Path,
+    *,
+    name: str | None = None,
+    train_sessions: Split = 0.8,
+    val_sessions: Split = 0.1,
+    test_sessions: Split = 0.1,
+    min_train_sessions_per_query: int = 0,
+) -> Dataset:
+    """The dataset in a prepared folder, whatever format it came from; see Log.dataset."""
+    splits = train_sessions, val_sessions, test_sessions
+    return Log.open(path).dataset(name, *splits, min_train_sessions_per_query)
+
+
 def log_format(format: str, *, comes_split: bool = False) -> Callable[[Read], Callable[..., Dataset]]:
     """Makes of a reader (source, log, *, options) a function (path, *, options, cache, ...) that opens a dataset.
 
@@ -204,6 +218,14 @@ def _shared(
     progress: Progress | None = None,
 ) -> None:
     """The arguments that all formats have in common."""
+
+
+def _meta(file: Path) -> dict[str, Any]:
+    try:
+        meta = json.loads(file.read_text())
+        return {key: meta[key] for key in ("name", "format", "parts", "notes")}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{file}: cannot be read ({error}). Prepare the log anew.") from error
 
 
 def _files(source: Path, options: Mapping[str, Any]) -> list[Path]:

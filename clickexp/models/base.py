@@ -25,9 +25,13 @@ class ClickModel(nnx.Module):
     A model defines `conditional`, `marginal`, `relevance` and `draw`; the rest follows. The pairs of the first two
     have ranks first, [rank, batch], or are broadcastable to it; everything else is [batch, rank].
     Predictions are natural logarithms, -inf where the batch's mask is False.
+
+    separates_examination  whether it tells a tower of positions apart from one of documents, which takes a log that
+                           shows documents at several positions
     """
 
     name: str
+    separates_examination = False
 
     def conditional(self, batch: Batch) -> LogPair:
         """log P(c_r = 1 | c_1 .. c_{r-1}) and log P(c_r = 0 | c_1 .. c_{r-1}), of the batch's own clicks."""

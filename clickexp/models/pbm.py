@@ -20,6 +20,7 @@ class PositionBasedModel(IndependentModel):
     """
 
     name = "PBM"
+    separates_examination = True
 
     def __init__(
         self,

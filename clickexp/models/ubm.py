@@ -22,6 +22,7 @@ class UserBrowsingModel(ClickModel):
     """
 
     name = "UBM"
+    separates_examination = True
 
     def __init__(
         self,

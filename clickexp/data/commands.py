@@ -1,0 +1,173 @@
+"""What `clickexp-data` does: prepare a log, and inspect one."""
+
+import inspect
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from clickexp.construct import check_arguments
+from clickexp.data import FORMATS, Dataset, report
+from clickexp.data.identifiability import identifiability
+from clickexp.data.log import is_log, open_prepared, prepare
+from clickexp.data.summary import summaries
+from clickexp.errors import ConfigError
+
+FORMAT_OF_FILES = {
+    "train_per_query_quid.txt": "tiangong_st",
+    "annotations.parquet": "baidu_ultr_uva",
+    "*.parquet": "parquet",
+}
+"""The format that a file's name, or a file in the folder, speaks for; the first that is found."""
+
+
+def prepare_log(format: str, source: str, target: str, options: Sequence[str]) -> None:
+    """Reads a source into a new folder, whole or not at all, and tells what came out."""
+    opener, given = _opener(format), parsed(options)
+    _check(opener, given, [*_names(opener.read), "name"], format)
+    with Steps(f"reading {Path(source).name}") as progress:
+        log = prepare(opener.read, opener.format, source, target, **given, progress=progress)
+    _show(
+        f"{target}: {log.name}, prepared from {log.format}",
+        report.parts(log),
+        report.pairs(log),
+        report.notes(log.notes),
+    )
+    print("\nnext:", shlex.join(["clickexp", "dataset=prepared", f"dataset.path={target}"]))
+
+
+def inspect_log(path: str, options: Sequence[str]) -> None:
+    """Tells what there is to know of a log before a model sees it."""
+    dataset = _dataset(Path(path).expanduser(), parsed(options))
+    counts = summaries(dataset)
+    train = counts["train"]
+    grades = (report.grades(name, part.labels) for name, part in counts.items() if part.labels)
+    _show(
+        f"{path}: {dataset.name}",
+        report.counts(counts),
+        report.click_rates(train),
+        f"documents in a list: {report.quantiles(train.lengths)}",
+        *grades,
+        report.features(dataset),
+        report.notes(dataset.notes),
+        identifiability(dataset.train).describe(),
+    )
+
+
+def formats() -> str:
+    """The formats and their options, for --help."""
+    lines = (f"  {name}: {', '.join(_names(opener.read))}" for name, opener in FORMATS.items())
+    return "\n".join(
+        [
+            "formats and their options:",
+            *lines,
+            "prepare also takes name, which results show; inspect takes format, unless the files tell it, the splits",
+            "train_sessions, val_sessions, test_sessions where the log does not come split, and cache, a folder that",
+            "keeps what was read of a source.",
+        ]
+    )
+
+
+def parsed(words: Iterable[str]) -> dict[str, Any]:
+    """The values, in YAML, by their keys: a.b=1 is {a: {b: 1}}. ConfigError for anything else."""
+    options: dict[str, Any] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not key or not equals:
+            raise ConfigError(f"{word!r} is not key=value. Options look like positions=10.")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{word}: not a value in YAML ({error})") from error
+        *outer, last = key.split(".")
+        node = options
+        for name in outer:
+            node = node.setdefault(name, {})
+            if not isinstance(node, dict):
+                raise ConfigError(f"{word}: {name} has a value already. Give it once.")
+        node[last] = value
+    return options
+
+
+class Steps:
+    """A reader's progress on stderr: a bar on a terminal, else a line for each tenth that is done."""
+
+    def __init__(self, what: str):
+        self.what, self.tenths, self.began = what, 0, time.monotonic()
+        columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+        self.bar = Progress(
+            *columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
+        )
+
+    def __enter__(self) -> "Steps":
+        self.bar.start()
+        self.task = self.bar.add_task(self.what, total=None)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, done: int, total: int) -> None:
+        if not self.bar.disable:
+            self.bar.update(self.task, completed=done, total=total)
+        elif total and 10 * done // total > self.tenths:
+            self.tenths = 10 * done // total
+            seconds = time.monotonic() - self.began
+            print(f"{self.what}: {10 * self.tenths}% in {seconds:.0f} s", file=sys.stderr, flush=True)
+
+
+def _show(*blocks: Any) -> None:
+    """Tables and paragraphs with empty lines between; a paragraph is one line where nobody looks at a terminal."""
+    console = Console(highlight=False, markup=False)
+    for number, block in enumerate(filter(None, blocks)):
+        if number:
+            console.print()
+        console.print(block, soft_wrap=isinstance(block, str) and not console.is_terminal)
+
+
+def _opener(format: str) -> Callable[..., Dataset]:
+    if format not in FORMATS:
+        raise ConfigError(f"there is no format {format!r}. The formats are {', '.join(FORMATS)}.")
+    return FORMATS[format]
+
+
+def _names(read: Callable[..., Any]) -> list[str]:
+    parameters = inspect.signature(read).parameters.values()
+    return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "progress"]
+
+
+def _check(
+    opener: Callable[..., Dataset], options: Mapping[str, Any], names: Sequence[str], what: str
+) -> None:
+    """ConfigError for an option that is none of these names, or a value of another type than it takes."""
+    for name in options:
+        if name not in names:
+            raise ConfigError(f"{name}: {what} has no such option. There are {', '.join(names)}.")
+    check_arguments(opener, options, "")
+
+
+def _dataset(path: Path, options: dict[str, Any]) -> Dataset:
+    """The dataset in a prepared folder, or in a source whose format is given or told by the files."""
+    format = options.pop("format", None)
+    if is_log(path):
+        _check(open_prepared, options, _names(open_prepared), "a prepared log")
+        return open_prepared(path, **options)
+    if not path.exists():
+        raise ConfigError(f"{path}: no such file or folder. Check the path.")
+    opener = _opener(format or _format_of(path))
+    _check(opener, options, _names(opener), opener.format)
+    with Steps(f"reading {path.name}") as progress:
+        return opener(path, progress=progress, **options)
+
+
+def _format_of(path: Path) -> str:
+    for pattern, format in FORMAT_OF_FILES.items():
+        if any(path.glob(pattern)) if path.is_dir() else path.match(pattern):
+            return format
+    raise ConfigError(f"{path}: the files do not tell the format. Add format=, one of {', '.join(FORMATS)}.")
