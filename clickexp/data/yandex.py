@@ -101,7 +101,7 @@ def _blocks(source: Path) -> Iterator[tuple[Pages, int]]:
                 fields = tab_separated(text[: text.rfind(b"\n") + 1])
                 is_page = _checked(fields, text, Place(str(source), 1 + lines, "line"))
                 changes = np.flatnonzero(np.diff(fields.values[fields.first])) + 1
-                whole = changes[-1] if read and changes.size else 0 if read else len(is_page)
+                whole = changes.max(initial=0) if read else len(is_page)
                 if whole:
                     yield _pages(fields, is_page[:whole]), raw.tell()
                     lines, rest, size = lines + whole, text[fields.ends[whole - 1] + 1 :], BLOCK_BYTES
