@@ -11,6 +11,10 @@ from clickexp.experiment import build, constructor
 CONF = Path(__file__).resolve().parent.parent / "conf"
 GROUPS = ("dataset", "model", "parameter", "metric", "optimizer", "trainer", "logger", "launcher")
 NEEDED = {
+    **{
+        f"dataset={name}": ["dataset.path=x"]
+        for name in ("csv", "impressions", "yandex_clax", "baidu_ultr", "baidu_ultr_uva")
+    },
     "dataset=parquet": ["dataset.path=x"],
     "dataset=prepared": ["dataset.path=x"],
     "dataset=tiangong_st": ["dataset.path=x"],

@@ -8,7 +8,7 @@ import pytest
 
 from clickexp.data import DataError, open_parquet
 from clickexp.data import parquet as parquet_module
-from clickexp.data.parquet import REQUIRED
+from clickexp.data.lists import REQUIRED
 
 
 def random_rows(count: int, longest: int = 6, seed: int = 0) -> list[dict]:

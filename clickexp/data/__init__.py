@@ -1,7 +1,10 @@
 """Readers that turn each format into packed sessions, and the loader that feeds them to training."""
 
+from clickexp.data.baidu import open_baidu_ultr_uva
+from clickexp.data.csv import open_csv
 from clickexp.data.dataset import Dataset, keep_queries_seen, split
 from clickexp.data.features import Features
+from clickexp.data.impressions import open_impressions
 from clickexp.data.loader import Superbatch, superbatches
 from clickexp.data.log import Log, LogWriter, log_format, open_prepared, prepare
 from clickexp.data.pack import PackWriter
@@ -12,6 +15,9 @@ from clickexp.data.tiangong_st import open_tiangong_st
 from clickexp.data.yandex import open_yandex
 
 FORMATS = {
+    "baidu_ultr_uva": open_baidu_ultr_uva,
+    "csv": open_csv,
+    "impressions": open_impressions,
     "parquet": open_parquet,
     "tiangong_st": open_tiangong_st,
     "yandex": open_yandex,
@@ -31,6 +37,9 @@ __all__ = [
     "Superbatch",
     "keep_queries_seen",
     "log_format",
+    "open_baidu_ultr_uva",
+    "open_csv",
+    "open_impressions",
     "open_parquet",
     "open_prepared",
     "open_tiangong_st",

@@ -6,9 +6,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clickexp.data.schema import COLUMNS, DataError, Place
+from clickexp.data.schema import COLUMNS, Column, DataError, Place
 
-KINDS = {"i": pa.types.is_integer, "f": pa.types.is_floating, "b": pa.types.is_boolean}
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values of this type are strings."""
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+KINDS = {"i": pa.types.is_integer, "f": pa.types.is_floating, "b": pa.types.is_boolean, "U": is_text}
 
 
 def padded(columns: Mapping[str, pa.Array], ranks: int, place: Place) -> tuple[dict[str, np.ndarray], int]:
@@ -21,26 +27,29 @@ def padded(columns: Mapping[str, pa.Array], ranks: int, place: Place) -> tuple[d
     lists = {name: _flat(name, lists, place) for name, lists in columns.items() if COLUMNS[name].per_document}
     lengths = lists["query_doc_ids"][1]
     for name, (_, others) in lists.items():
-        _check_lengths(name, others, lengths, place)
-    shown = np.arange(ranks) < lengths[:, None]
+        check_lengths(name, others, "query_doc_ids", lengths, place)
     cut = lengths > ranks
     starts = np.cumsum(lengths) - lengths
     kept = np.arange(lengths.sum()) - np.repeat(starts, lengths) < ranks if cut.any() else slice(None)
-    arrays = {name: _scatter(values[kept], shown) for name, (values, _) in lists.items()}
-    arrays["lengths"] = np.minimum(lengths, ranks)
+    left = np.minimum(lengths, ranks)
+    arrays = {name: scatter(values[kept], left, ranks) for name, (values, _) in lists.items()}
+    arrays["lengths"] = left
     arrays |= {name: _numbers(name, columns[name], place) for name in columns.keys() - lists.keys()}
     return arrays, int(cut.sum())
 
 
-def check_type(name: str, kind: pa.DataType, place: Place) -> None:
-    """DataError unless values of this type, or lists of them, are what the packed column is read from."""
-    values = kind
-    if COLUMNS[name].per_document:
-        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
-            raise place.error(f"{name} has type {kind}", f"it must hold one list a row; {COLUMNS[name].rule}")
-        values = kind.value_type
-    if not any(is_kind(values) for letter, is_kind in KINDS.items() if letter in COLUMNS[name].kinds):
-        raise place.error(f"{name} has type {kind}", COLUMNS[name].rule)
+def check_type(name: str, column: Column, kind: pa.DataType, place: Place) -> None:
+    """DataError unless values of this type, or lists of them, are what the column is read from."""
+    if column.per_document and not is_list(kind):
+        raise place.error(f"{name} has type {kind}", f"it must hold one list a row; {column.rule}")
+    values = kind.value_type if column.per_document else kind
+    if not any(is_kind(values) for letter, is_kind in KINDS.items() if letter in column.kinds):
+        raise place.error(f"{name} has type {kind}", column.rule)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether values of this type are lists."""
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
 def longest(lists: pa.Array) -> int:
@@ -48,32 +57,49 @@ def longest(lists: pa.Array) -> int:
     return pc.max(pc.list_value_length(lists)).as_py() or 0
 
 
-def _flat(name: str, lists: pa.Array, place: Place) -> tuple[np.ndarray, np.ndarray]:
-    """The values of all lists in a row, and the length of each list."""
-    _check_nulls(name, lists, np.arange(len(lists)), place)
+def flat(
+    name: str, lists: pa.Array, rule: str, place: Place, rows: np.ndarray | None = None
+) -> tuple[pa.Array, np.ndarray]:
+    """The values of all lists one after another, and the length of each list; DataError for nulls.
+
+    `rows` holds the row of each list, by default its own number.
+    """
+    rows = np.arange(len(lists)) if rows is None else rows
+    check_nulls(name, lists, rule, place, rows)
     lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64)
-    return _numbers(name, pc.list_flatten(lists), place, np.repeat(np.arange(len(lists)), lengths)), lengths
+    values = pc.list_flatten(lists)
+    check_nulls(name, values, rule, place, np.repeat(rows, lengths))
+    return values, lengths
 
 
-def _numbers(name: str, values: pa.Array, place: Place, rows: np.ndarray | None = None) -> np.ndarray:
-    _check_nulls(name, values, np.arange(len(values)) if rows is None else rows, place)
-    return values.to_numpy(zero_copy_only=False)
-
-
-def _check_nulls(name: str, values: pa.Array, rows: np.ndarray, place: Place) -> None:
+def check_nulls(name: str, values: pa.Array, rule: str, place: Place, rows: np.ndarray | None = None) -> None:
+    """DataError for the first null; `rows` holds the row of each value, by default the value's own number."""
     if values.null_count:
-        first = values.is_null().to_numpy(zero_copy_only=False).argmax()
-        raise place.error(f"{name} holds null", f"fill it or drop the row; {COLUMNS[name].rule}", rows[first])
+        first = int(values.is_null().to_numpy(zero_copy_only=False).argmax())
+        row = first if rows is None else int(rows[first])
+        raise place.error(f"{name} holds null", f"fill it or drop the row; {rule}", row)
 
 
-def _check_lengths(name: str, found: np.ndarray, lengths: np.ndarray, place: Place) -> None:
+def check_lengths(name: str, found: np.ndarray, other: str, lengths: np.ndarray, place: Place) -> None:
+    """DataError for the first row whose list differs in length from that of the other column."""
     if (found != lengths).any():
         row = int((found != lengths).argmax())
-        what = f"{name} has length {found[row]}, query_doc_ids has {lengths[row]}"
+        what = f"{name} has length {found[row]}, {other} has {lengths[row]}"
         raise place.error(what, "the lists of a row have one length: mend or drop the row", row)
 
 
-def _scatter(values: np.ndarray, shown: np.ndarray) -> np.ndarray:
-    array = np.zeros(shown.shape, values.dtype)
-    array[shown] = values
+def scatter(values: np.ndarray, lengths: np.ndarray, ranks: int) -> np.ndarray:
+    """[rows, ranks] of the values of lists that have these lengths, at most `ranks`; 0 beyond them."""
+    array = np.zeros((len(lengths), ranks), values.dtype)
+    array[np.arange(ranks) < lengths[:, None]] = values
     return array
+
+
+def _flat(name: str, lists: pa.Array, place: Place) -> tuple[np.ndarray, np.ndarray]:
+    values, lengths = flat(name, lists, COLUMNS[name].rule, place)
+    return values.to_numpy(zero_copy_only=False), lengths
+
+
+def _numbers(name: str, values: pa.Array, place: Place) -> np.ndarray:
+    check_nulls(name, values, COLUMNS[name].rule, place)
+    return values.to_numpy(zero_copy_only=False)
