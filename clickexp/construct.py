@@ -1,5 +1,6 @@
 """Constructors and their arguments: which ones they take, and whether values from a config fit them."""
 
+import importlib
 import inspect
 import types
 import typing
@@ -16,6 +17,15 @@ def accepted(constructor: Callable, known: Mapping[str, Any]) -> dict[str, Any]:
     wanted = _signature(constructor).parameters
     bound = getattr(constructor, "keywords", {})
     return {name: value for name, value in known.items() if name in wanted and name not in bound}
+
+
+def located(path: str) -> Callable:
+    """What a dotted path such as clickexp.models.PositionBasedModel names; ConfigError if there is nothing."""
+    module, _, name = path.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"{path}: there is nothing of this name ({error})") from error
 
 
 def check_arguments(constructor: Callable, arguments: Mapping[str, Any], where: str) -> None:

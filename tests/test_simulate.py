@@ -177,7 +177,10 @@ USERS = {
     name: value
     for name, value in vars(models).items()
     if inspect.isclass(value) and issubclass(value, ClickModel) and value is not ClickModel
-} | {"SDBN": functools.partial(DynamicBayesianNetwork, fix_continuation=True)}
+} | {
+    "SDBN": functools.partial(DynamicBayesianNetwork, fix_continuation=True),
+    "MixtureModel": functools.partial(models.MixtureModel, [PositionBasedModel, UserBrowsingModel]),
+}
 
 
 @pytest.mark.parametrize("name", sorted(USERS))

@@ -5,6 +5,7 @@ from clickexp.data.csv import open_csv
 from clickexp.data.dataset import Dataset, keep_queries_seen, split
 from clickexp.data.features import Features
 from clickexp.data.impressions import open_impressions
+from clickexp.data.letor import open_letor
 from clickexp.data.loader import Superbatch, superbatches
 from clickexp.data.log import Log, LogWriter, log_format, open_prepared, prepare
 from clickexp.data.pack import PackWriter
@@ -18,6 +19,7 @@ FORMATS = {
     "baidu_ultr_uva": open_baidu_ultr_uva,
     "csv": open_csv,
     "impressions": open_impressions,
+    "letor": open_letor,
     "parquet": open_parquet,
     "tiangong_st": open_tiangong_st,
     "yandex": open_yandex,
@@ -40,6 +42,7 @@ __all__ = [
     "open_baidu_ultr_uva",
     "open_csv",
     "open_impressions",
+    "open_letor",
     "open_parquet",
     "open_prepared",
     "open_tiangong_st",

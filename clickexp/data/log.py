@@ -129,6 +129,10 @@ class LogWriter:
             self._features.append(np.zeros((1, *values.shape[1:])))
         self._features.append(values)
 
+    def features(self) -> np.ndarray:
+        """The feature vectors [ids, features] added so far, mapped."""
+        return self._features.view()
+
     def _finish(self) -> None:
         keys = dict(name=self.name, format=self.format, parts=self._parts, notes=self.notes)
         (self._part / LOG).write_text(json.dumps(keys, indent=1))

@@ -23,14 +23,20 @@ class GrowingArray:
 
     def __init__(self, path: Path, dtype: DTypeLike, shape: tuple[int, ...] = ()):
         self.dtype, self.shape, self.rows, self.crc = np.dtype(dtype), shape, 0, 0
-        self._file = open(path, "wb")
+        self.path, self._file = path, open(path, "wb")
         self._write_header()
+        self._start = self._file.tell()
 
     def append(self, values: np.ndarray) -> None:
         block = np.ascontiguousarray(values, self.dtype).data
         self._file.write(block)
         self.crc = zlib.crc32(block, self.crc)
         self.rows += len(values)
+
+    def view(self) -> np.ndarray:
+        """What has been written so far, mapped."""
+        self._file.flush()
+        return np.memmap(self.path, self.dtype, "r", self._start, (self.rows, *self.shape))
 
     def close(self) -> None:
         self._file.seek(0)
@@ -152,7 +158,9 @@ def read_pack(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 def fingerprint(files: Iterable[Path], options: Mapping[str, Any]) -> str:
     """A name that changes with the files' names, sizes and times, the options and the pack format."""
     stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return hashlib.sha256(json.dumps([FORMAT, stats, options], sort_keys=True).encode()).hexdigest()[:20]
+    return hashlib.sha256(
+        json.dumps([FORMAT, stats, options], sort_keys=True, default=repr).encode()
+    ).hexdigest()[:20]
 
 
 def verify_pack(folder: Path) -> None:

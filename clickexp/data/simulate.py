@@ -15,37 +15,39 @@ from clickexp.errors import ConfigError
 from clickexp.parameters import Parameter
 from clickexp.parameters.fixed import DecayingExamination, FixedParameter
 
-CHUNK = 1 << 16
+CELLS = 1 << 20
 LABEL_QUANTILES = (0.5, 0.75, 0.9, 0.97)
 
 
 @dataclass(frozen=True)
 class World:
-    """The truth behind a simulated log.
+    """The truth behind simulated clicks.
 
-    Query q has documents_per_query candidates; pair id 1 + q * documents_per_query + d, 0 is padding.
-    Attraction logits are normal; labels 0 to 4 cut them at fixed quantiles, so that most documents are irrelevant.
+    Query q has the candidates starts[q] <= id < starts[q + 1], with the policy's scores, labels, and the logits of
+    attraction and satisfaction; all but starts are [pairs + 1], id 0 is padding.
     """
 
-    queries: int
-    documents_per_query: int
+    starts: np.ndarray
+    policy: np.ndarray
+    labels: np.ndarray
     attraction: np.ndarray
     satisfaction: np.ndarray
-    labels: np.ndarray
 
     @property
     def query_doc_pairs(self) -> int:
-        return self.queries * self.documents_per_query
+        return len(self.labels) - 1
 
     @classmethod
     def draw(
         cls, queries: int, documents_per_query: int, mean: float, spread: float, rng: np.random.Generator
     ) -> "World":
+        """Normal attraction logits; labels 0 to 4 cut them at fixed quantiles, so that most are irrelevant."""
         rows = queries * documents_per_query + 1
         attraction = rng.normal(mean, spread, rows).astype(np.float32)
         satisfaction = (0.5 * (attraction - mean) + rng.normal(0, spread / 2, rows)).astype(np.float32)
         labels = np.searchsorted(np.quantile(attraction, LABEL_QUANTILES), attraction).astype(np.float32)
-        return cls(queries, documents_per_query, attraction, satisfaction, labels)
+        starts = 1 + documents_per_query * np.arange(queries + 1)
+        return cls(starts, attraction, labels, attraction, satisfaction)
 
     def towers(self, examination: tuple[float, float], continuation: float) -> dict[str, Parameter]:
         """A known tower for every role a model may have."""
@@ -56,7 +58,67 @@ class World:
             satisfaction=FixedParameter(self.satisfaction),
             examination=DecayingExamination(*examination),
             continuation=FixedParameter(continuation),
+            true_positive=DecayingExamination(*examination),
+            false_positive=DecayingExamination(examination[0] - 3.0, examination[1]),
         )
+
+    def user(
+        self,
+        model: Callable[..., nnx.Module],
+        positions: int,
+        examination: tuple[float, float],
+        continuation: float,
+    ) -> nnx.Module:
+        """The click model as a user with the true towers of the roles that it names."""
+        towers = self.towers(examination, continuation)
+        sizes = dict(positions=positions, query_doc_pairs=self.query_doc_pairs)
+        known = {**towers, **sizes, "shared": towers}  # of the components of a mixture
+        return model(**accepted(model, known), rngs=nnx.Rngs(0))
+
+    def browse(
+        self,
+        user: nnx.Module,
+        queries: np.ndarray,
+        popularity: np.ndarray,
+        noise: float,
+        positions: int,
+        sessions: int,
+        seed: int,
+        rng: np.random.Generator,
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Columns of sessions in chunks: queries by popularity, top candidates by noisy scores, and clicks."""
+        counts = np.diff(self.starts)
+        size, key = max(CELLS // max(counts[queries].max(), positions), 1), jax.random.key(seed)
+        cumulative, clicks_of = np.cumsum(popularity / popularity.sum()), _clicks_of(user)
+        for number, start in enumerate(range(0, sessions, size)):
+            count = min(size, sessions - start)
+            query = queries[np.minimum(np.searchsorted(cumulative, rng.random(count)), len(queries) - 1)]
+            candidates, there = self.candidates(query)
+            scores = self.policy[candidates] + noise * rng.standard_normal(candidates.shape, np.float32)
+            order = np.argsort(np.where(there, -scores, np.inf), axis=1, kind="stable")[:, :positions]
+            shown = np.zeros((size, positions), np.int32)
+            shown[:count, : order.shape[1]] = np.take_along_axis(
+                np.where(there, candidates, 0), order, axis=1
+            )
+            clicks = np.asarray(clicks_of(shown, jax.random.fold_in(key, number)))[:count]
+            yield dict(
+                query_doc_ids=shown[:count],
+                clicks=clicks,
+                lengths=np.minimum(counts[query], positions).astype(np.int32),
+                query_ids=query.astype(np.int64),
+                labels=self.labels[shown[:count]],
+            )
+
+    def candidates(self, query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Ids [n, longest list] of each query's candidates, and where a list has one."""
+        first, end = self.starts[query][:, None], self.starts[query + 1][:, None]
+        ids = first + np.arange((end - first).max())
+        return np.minimum(ids, self.query_doc_pairs).astype(np.int32), ids < end
+
+
+def zipf(queries: int, exponent: float) -> np.ndarray:
+    """Popularity of the i-th query, proportional to i ** -exponent."""
+    return np.arange(1, queries + 1, dtype=np.float64) ** -exponent
 
 
 def simulate(
@@ -98,69 +160,33 @@ def simulate(
         )
     rng = np.random.default_rng(seed)
     world = World.draw(queries, documents_per_query, attraction_mean, attraction_spread, rng)
-    truth = world.towers((examination_top, examination_decay), continuation)
-    sizes = dict(positions=positions, query_doc_pairs=world.query_doc_pairs)
-    model = user(**accepted(user, {**truth, **sizes}), rngs=nnx.Rngs(0))
-    popularity = np.arange(1, queries + 1, dtype=np.float64) ** -zipf_exponent
-    shown = list(_shown(world, popularity, policy_noise, positions, sessions, rng))
-    query_ids, documents = (np.concatenate(column) for column in zip(*shown, strict=True))
+    true_user = world.user(user, positions, (examination_top, examination_decay), continuation)
+    popularity = zipf(queries, zipf_exponent)
+    everyone = np.arange(queries)
+    chunks = world.browse(true_user, everyone, popularity, policy_noise, positions, sessions, seed, rng)
+    columns = list(chunks)
     pairs = world.query_doc_pairs
     log = Sessions.from_arrays(
-        query_doc_ids=documents,
-        clicks=_click(model, documents, seed),
-        query_ids=query_ids,
-        labels=world.labels[documents],
+        **{name: np.concatenate([chunk[name] for chunk in columns]) for name in columns[0]},
         query_doc_pairs=pairs,
     )
     parts = split(log, train_sessions, val_sessions, test_sessions)
     return Dataset(name, *parts, pairs, positions, _labelled_lists(world, positions, rng))
 
 
-def _shown(
-    world: World,
-    popularity: np.ndarray,
-    noise: float,
-    positions: int,
-    sessions: int,
-    rng: np.random.Generator,
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Query ids [n] and the pair ids [n, positions] that the logging policy shows, in chunks."""
-    cumulative = np.cumsum(popularity / popularity.sum())
-    for start in range(0, sessions, CHUNK):
-        count = min(CHUNK, sessions - start)
-        query = np.minimum(np.searchsorted(cumulative, rng.random(count)), world.queries - 1)
-        candidates = _candidates(world, query)
-        scores = world.attraction[candidates] + noise * rng.standard_normal(candidates.shape, np.float32)
-        order = np.argsort(-scores, axis=1, kind="stable")[:, :positions]
-        yield query.astype(np.int64), np.take_along_axis(candidates, order, axis=1)
-
-
-def _candidates(world: World, query: np.ndarray) -> np.ndarray:
-    first = 1 + query[:, None] * world.documents_per_query
-    return (first + np.arange(world.documents_per_query)).astype(np.int32)
-
-
-def _click(model: nnx.Module, documents: np.ndarray, seed: int) -> np.ndarray:
-    """Clicks [n, positions] that the user model draws, in chunks of one shape."""
-
+def _clicks_of(user: nnx.Module) -> Callable[[np.ndarray, jax.Array], jax.Array]:
     @jax.jit
     def clicks_of(ids: jax.Array, key: jax.Array) -> jax.Array:
         positions = jnp.arange(1, ids.shape[1] + 1, dtype=jnp.int32)[None]
-        batch = dict(query_doc_ids=ids, positions=positions, mask=jnp.ones(ids.shape, bool))
-        return model.sample({**batch, "clicks": jnp.zeros(ids.shape, bool)}, key).clicks
+        batch = dict(query_doc_ids=ids, positions=positions, mask=ids > 0)
+        return user.sample({**batch, "clicks": jnp.zeros(ids.shape, bool)}, key).clicks
 
-    clicks, key = np.empty(documents.shape, bool), jax.random.key(seed)
-    for number, start in enumerate(range(0, len(documents), CHUNK)):
-        chunk = documents[start : start + CHUNK]
-        padded = np.pad(chunk, ((0, CHUNK - len(chunk)), (0, 0)))
-        drawn = clicks_of(padded, jax.random.fold_in(key, number))
-        clicks[start : start + CHUNK] = np.asarray(drawn)[: len(chunk)]
-    return clicks
+    return clicks_of
 
 
 def _labelled_lists(world: World, positions: int, rng: np.random.Generator) -> Sessions:
-    query_ids = np.arange(world.queries)
-    documents = rng.permuted(_candidates(world, query_ids), axis=1)[:, :positions]
+    query_ids = np.arange(len(world.starts) - 1)
+    documents = rng.permuted(world.candidates(query_ids)[0], axis=1)[:, :positions]
     return Sessions.from_arrays(
         query_doc_ids=documents,
         clicks=np.zeros(documents.shape, bool),
