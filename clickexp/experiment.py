@@ -7,7 +7,7 @@ import json
 import logging
 import platform
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +20,7 @@ from hydra.errors import InstantiationException
 from omegaconf import DictConfig, OmegaConf
 from rich.tree import Tree
 
+from clickexp.components import with_components
 from clickexp.construct import accepted, check_arguments
 from clickexp.data import Dataset
 from clickexp.data.identifiability import identifiability
@@ -31,7 +32,14 @@ from clickexp.training import Trainer
 from clickexp.training.checkpoint import save_model
 
 NOT_HASHED = ("logger", "progress", "cache_dir", "save_model", "project", "group", "tags", "notes")
-ROLES = ("attraction", "satisfaction", "examination", "continuation")
+ROLES = (
+    "attraction",
+    "satisfaction",
+    "examination",
+    "continuation",
+    "true_positive",
+    "false_positive",
+)
 ENOUGH_SESSIONS = 2_000_000  # link all positions of most logs; the rest is read only if they do not
 VERSIONS = ("clickexp", "jax", "flax", "optax", "rax", "hydra-core", "numpy")
 
@@ -50,16 +58,19 @@ class Settings:
     notes: str | None
 
 
-def run_experiment(cfg: DictConfig, folder: Path, sweep: str | None = None) -> dict[str, Any]:
+def run_experiment(
+    cfg: DictConfig, folder: Path, sweep: str | None = None, overrides: Sequence[str] = ()
+) -> dict[str, Any]:
     """Runs the configured experiment, writes its files into the folder and returns what result.json holds.
 
-    sweep: name of the sweep that the run is part of. UserError for what the configuration or the data
-    have wrong, before training starts.
+    sweep: name of the sweep that the run is part of. overrides: those that cfg was composed with, which the
+    components of a mixture are composed with, too. UserError for what the configuration or the data have wrong,
+    before training starts.
     """
     logging.getLogger("jax._src.xla_bridge").setLevel(
         logging.WARNING
     )  # tells of every backend it did not find
-    config = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    config = with_components(OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True), overrides)
     settings = accepted(Settings, config)
     check_arguments(Settings, settings, "")
     settings = Settings(**settings)
@@ -148,6 +159,8 @@ def constructor(node: dict[str, Any], where: str) -> Callable[..., Any]:
 
 
 def _check(node: Any, where: str) -> None:
+    if isinstance(node, list):
+        node = dict(enumerate(node))
     if not isinstance(node, dict):
         return
     if "_target_" in node:
@@ -178,6 +191,8 @@ def show(config: dict[str, Any]) -> None:
 
     def grow(tree: Tree, node: dict[str, Any]) -> None:
         for name, value in node.items():
+            if isinstance(value, list) and any(isinstance(item, dict) for item in value):
+                value = dict(enumerate(value))
             if isinstance(value, dict):
                 grow(tree.add(f"[bold]{name}[/] {value.get('_target_', '')}"), value)
             elif name not in ("_target_", "_partial_"):

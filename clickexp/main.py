@@ -29,7 +29,8 @@ def run(cfg: DictConfig) -> None:
     job = HydraConfig.get()
     sweep = Path(job.sweep.dir).name if job.mode is RunMode.MULTIRUN else None
     try:
-        run_experiment(cfg, Path(job.runtime.output_dir), sweep)
+        overrides = [*job.overrides.hydra, *job.overrides.task]
+        run_experiment(cfg, Path(job.runtime.output_dir), sweep, overrides)
     except MENDABLE as error:
         if sweep or SHOW_TRACE:
             raise  # an exit would end the sweep

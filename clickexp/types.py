@@ -1,10 +1,33 @@
-"""The batch that every model, tower and metric reads."""
+"""The batch that every model, tower and metric reads, and names for the shapes in signatures.
+
+Shapes are written for jaxtyping: "#batch" is the batch's size or 1, "*ids" and "..." are any axes, "" is none.
+The tests execute annotations, as pyproject.toml tells pytest; elsewhere they are only to be read.
+"""
 
 from collections.abc import Mapping
+from typing import Any
 
 import jax
+import numpy as np
+from jaxtyping import Float, Integer, Shaped
 
-Array = jax.Array
+Array = jax.Array | np.ndarray
+"""NumPy arrays are welcome wherever those of JAX are."""
+
+Leaf = Any
+"""An array in a field of a pytree, where JAX now and then puts something else in its place."""
+
+Scalar = Float[Array, ""]
+Count = Integer[Array, ""]
+
+Logits = Float[Array, "#batch #rank"]
+"""One number a document, with 1 for an axis along which all are equal; likewise log-probabilities and scores."""
+
+PerDocument = Float[Array, "batch rank"]
+"""One number a document, none left out."""
+
+Observed = Shaped[Array, "batch rank"]
+"""One observation a document, such as a click or whether there is a document: bool, or 0 and 1 of any type."""
 
 Batch = Mapping[str, Array]
 """One minibatch of search sessions, padded to a fixed number of ranks.

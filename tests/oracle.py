@@ -16,7 +16,7 @@ All stories: Chuklin, Markov & de Rijke (2015), "Click Models for Web Search", c
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -53,6 +53,14 @@ def position_based_model(flip: Flip, examination, attraction) -> list[Rank]:
         examined = flip(e)
         ranks.append(Rank(examined, examined and flip(a)))
     return ranks
+
+
+def trust_bias_model(flip: Flip, attraction, true_positive, false_positive) -> list[Rank]:
+    """A document that attracts is clicked with the true-positive rate of its rank, any other with the
+    false-positive rate. (Agarwal et al. 2019; Vardasbi et al. 2020.)
+    """
+    rates = zip(attraction, true_positive, false_positive, strict=True)
+    return [Rank(True, flip(t) if flip(a) else flip(f)) for a, t, f in rates]
 
 
 def user_browsing_model(flip: Flip, examination, attraction) -> list[Rank]:
@@ -130,6 +138,14 @@ def dynamic_bayesian_network(flip: Flip, attraction, satisfaction, continuation=
         return not satisfied and flip(go_on[r])
 
     return _cascade(flip, attraction, lambda r: flip(satisfaction[r]), continues)
+
+
+def mixture(flip: Flip, prior, stories: Sequence[Story], parameters: Sequence[dict]) -> list[Rank]:
+    """The user is of one kind, k with probability prior[k], and lives through that kind's story."""
+    kind = 0
+    while kind < len(prior) - 1 and not flip(prior[kind] / sum(prior[kind:])):
+        kind += 1
+    return stories[kind](flip, **parameters[kind])
 
 
 def outcomes(story: Story, **parameters) -> Iterator[tuple[float, list[Rank]]]:

@@ -101,6 +101,22 @@ def test_a_sweep_runs_each_job_in_its_own_folder(tmp_path):
     assert models == ["GCTR", "RCTR"]
 
 
+def test_a_sweep_over_mixtures_composes_the_components_of_each_job(tmp_path):
+    """The components come with the overrides of their job, and the files tell of them in full."""
+    mixtures = "model.components=[gctr,rctr],[pbm,ubm]"
+    arguments = ["model=mixture", mixtures, "attraction.prior_precision=2.0", "hydra.sweep.dir=sweep"]
+    done = clickexp(tmp_path, "-m", *FAST, *EDGE, *arguments)
+    assert done.returncode == 0, done.stderr
+    results = [json.loads((tmp_path / f"sweep/{n}/result.json").read_text()) for n in (0, 1)]
+    assert [result["model"] for result in results] == ["Mixture(GCTR, RCTR)", "Mixture(PBM, UBM)"]
+    assert results[0]["config_hash"] != results[1]["config_hash"]
+    config = (tmp_path / "sweep/1/config.yaml").read_text()
+    for text in ("clickexp.models.UserBrowsingModel", "use_feature: examination_idx", "prior_precision: 2.0"):
+        assert text in config
+    stored = np.load(tmp_path / "sweep/1/model.npz")
+    assert "prior" in stored and len([name for name in stored if name.endswith("table")]) == 1
+
+
 WRONG = {
     ("model=ubmm",): "model/ubmm",
     ("modle=ubm",): "Did you mean model?",
@@ -118,6 +134,9 @@ WRONG = {
     ("dataset.documents_per_query=3",): "only 3 documents",
     ("parameter@attraction=deep",): "attraction.features",
     ("model._target_=clickexp.models.Nope",): "model._target_",
+    ("model=mixture", "model.components=[pbm,ubmm]"): "there is no model 'ubmm'",
+    ("model=mixture", "model.components=[]"): "at least one click model",
+    ("model=mixture", "model.temperature=0"): "temperature=0 must be above 0",
 }
 
 

@@ -1,11 +1,14 @@
 """Every option of every group composes, resolves, and builds what it describes."""
 
+import re
 from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from clickexp.components import with_components
+from clickexp.errors import ConfigError
 from clickexp.experiment import build, constructor
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
@@ -17,6 +20,7 @@ NEEDED = {
     },
     "dataset=parquet": ["dataset.path=x"],
     "dataset=prepared": ["dataset.path=x"],
+    "dataset=letor": ["dataset.path=x"],
     "dataset=tiangong_st": ["dataset.path=x"],
     "dataset=yandex": ["dataset.path=x"],
     "parameter=linear": ["attraction.features=3"],
@@ -36,7 +40,10 @@ def options(group):
 
 def composed(*overrides):
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        return OmegaConf.to_container(compose("config", list(overrides)), resolve=True, throw_on_missing=True)
+        config = OmegaConf.to_container(
+            compose("config", list(overrides)), resolve=True, throw_on_missing=True
+        )
+        return with_components(config, overrides)
 
 
 @pytest.mark.parametrize("choice", [f"{group}={option}" for group in GROUPS for option in options(group)])
@@ -66,7 +73,8 @@ def test_the_debug_preset_keeps_the_dataset():
 @pytest.mark.parametrize("model", options("model"))
 def test_a_role_is_overridden_for_every_model_alike(model):
     config = composed(f"model={model}", "parameter@attraction=linear", "attraction.features=3")
-    taken = config["model"].get("attraction") or config["model"].get("ctr")
+    node = config["model"].get("shared") or config["model"]
+    taken = node.get("attraction") or node.get("ctr")
     assert (
         model in ("gctr", "rctr", "drctr") or taken["_target_"] == "clickexp.parameters.LinearParameterConfig"
     )
@@ -87,3 +95,62 @@ def test_every_file_opens_with_a_command_and_explains_its_keys(file):
     assert lines[0].startswith("# ")
     if file.parent.name != "job_logging":
         assert lines[0].startswith("# clickexp")
+
+
+MIXTURE = "model=mixture"
+ALL_MODELS = [model for model in options("model") if model != "mixture"]
+
+
+def components(*overrides):
+    return composed(MIXTURE, *overrides)["model"]["models"]
+
+
+def test_each_component_has_the_towers_that_it_has_alone():
+    overrides = ["parameter@attraction=linear", "attraction.features=3", "continuation.initial=0.5"]
+    names = ",".join(ALL_MODELS)
+    several = components(f"model.components=[{names}]", "model.shared=[]", *overrides)
+    assert several == [composed(f"model={name}", *overrides)["model"] for name in ALL_MODELS]
+    assert composed("model=ubm")["model"] in components("model.components=[ubm]", "model.shared=[]")
+
+
+def test_towers_of_shared_roles_stand_once():
+    model = composed(MIXTURE, "model.components=[pbm,ubm,dbn,rctr]", "attraction.embedding_features=2")[
+        "model"
+    ]
+    assert model["shared"] == {"attraction": composed("attraction.embedding_features=2")["attraction"]}
+    assert not any("attraction" in component for component in model["models"])
+    assert [*map(len, model["models"])] == [3, 3, 5, 2]
+    both = composed(
+        MIXTURE, "model.components=[pbm,ubm]", "model.shared=[examination]", "parameter@examination=global"
+    )
+    assert both["model"]["shared"]["examination"]["_target_"].endswith("GlobalParameterConfig")
+    assert composed(MIXTURE, "model.components=[gctr,rctr]")["model"]["shared"] == {}
+
+
+def test_a_component_may_be_spelled_out_or_come_twice():
+    node = "{_target_:clickexp.models.CascadeModel,_partial_:true,conditional:marginal}"
+    first, *others = components(f"model.components=[{node},pbm,pbm]")
+    assert first["conditional"] == "marginal" and others[0] == others[1]
+
+
+@pytest.mark.parametrize(
+    "overrides, message",
+    [
+        (["model.components=[pbm,ubmm]"], "there is no model 'ubmm'; choose from ccm, cm, dbn"),
+        (["model.components=[pbm,mixture]"], "mixture is a mixture itself"),
+        (["model.components=pbm"], "model.components='pbm' is not a list"),
+        (["model.shared=null"], "model.shared=None is not a list"),
+        (["model.shared=[atraction]"], "no component has a role 'atraction'"),
+        (["model.components=[pbm,ubm]", "model.shared=[examination]"], "different towers for examination"),
+    ],
+)
+def test_what_is_no_mixture_is_told_in_one_line(overrides, message):
+    with pytest.raises(ConfigError, match=re.escape(message)) as error:
+        composed(MIXTURE, *overrides)
+    assert "\n" not in str(error.value)
+
+
+def test_keys_of_components_are_checked():
+    node = "{_target_:clickexp.models.CascadeModel,_partial_:true,conditionl:marginal}"
+    with pytest.raises(ConfigError, match=r"model\.models\.0\.conditionl: there is no such key"):
+        constructor(composed(MIXTURE, f"model.components=[{node}]")["model"], "model")

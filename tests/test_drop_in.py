@@ -95,6 +95,10 @@ ALL = {
     "DependentClickModel": dict(positions=RANKS, query_doc_pairs=PAIRS),
     "ClickChainModel": dict(query_doc_pairs=PAIRS),
     "DynamicBayesianNetwork": dict(query_doc_pairs=PAIRS),
+    "TrustBiasModel": dict(positions=RANKS, query_doc_pairs=PAIRS),
+    "MixtureModel": dict(
+        models=[models.PositionBasedModel, models.ClickChainModel], positions=RANKS, query_doc_pairs=PAIRS
+    ),
     "GlobalCTRModel": {},
     "RankCTRModel": dict(positions=RANKS),
     "DocumentCTRModel": dict(query_doc_pairs=PAIRS),

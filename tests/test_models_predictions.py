@@ -125,11 +125,11 @@ RELEVANCE = {
     "CM": ["attraction"], "CM marginal": ["attraction"], "PBM": ["attraction"], "UBM": ["attraction"],
     "DCM": ["attraction"], "CCM": ["attraction"], "DBN": ["attraction", "satisfaction"],
     "SDBN": ["attraction", "satisfaction"], "GCTR": ["click_rate"], "RCTR": ["click_rate"],
-    "DCTR": ["click_rate"], "DRCTR": ["click_rate"],
+    "DCTR": ["click_rate"], "DRCTR": ["click_rate"], "TrustBias": ["attraction"],
 }  # fmt: skip
 
 
-@every_model
+@pytest.mark.parametrize("case", [case for case in zoo.CASES if case.name in RELEVANCE], ids=repr)
 def test_relevance_is_a_product_of_parameters(said, case):
     model = zoo.random_model(case)
     outputs, _ = said[case.name]

@@ -16,11 +16,13 @@ def same(actual, expected):
 
 
 def with_logits(case, size, signs=(-1.0, 1.0), seed=0):
-    """The case's model with logits of that size and random signs: shared baselines are 0."""
+    """The case's model with logits of that size and random signs: baselines are 0, a mixture has one component."""
     rng = np.random.default_rng(seed)
     model = zoo.fill(case.build(rngs=nnx.Rngs(0)), lambda shape: size * rng.choice(signs, shape))
     baselines = nnx.state(model, lambda path, leaf: "baseline" in path)
     nnx.update(model, jax.tree.map(jnp.zeros_like, baselines))
+    prior = nnx.state(model, lambda path, leaf: "prior" in path)
+    nnx.update(model, jax.tree.map(lambda leaf: size * jnp.arange(leaf.size, dtype=leaf.dtype), prior))
     return model
 
 
@@ -45,8 +47,9 @@ def test_gradients_push_against_confident_mistakes(case, sign):
     batch["clicks"] = np.full_like(batch["clicks"], sign < 0)
     _, gradient = zoo.runner(case.name).loss(with_logits(case, 1e4, [sign]), batch)
     assert finite(gradient)
-    tower = gradient["ctr" if "CTR" in case.name else "attraction"]
-    leaves = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tower)])
+    names = {"ctr", "attraction", "true_positive", "false_positive"}
+    towers = [leaf for path, leaf in nnx.to_flat_state(gradient) if names & {*path}]
+    leaves = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(towers)])
     assert (sign * leaves).max() > 1e-3
     assert (sign * leaves).min() >= 0
 

@@ -78,3 +78,18 @@ def test_pbm_with_sure_examination_is_the_click_rate_of_documents():
     copy_tower(dctr.ctr, pbm.attraction)
     set_logit(pbm.examination, SURE)
     agree(zoo.PBM, pbm, zoo.DCTR, dctr)
+
+
+def test_trust_bias_without_false_positives_is_pbm():
+    trust, pbm = zoo.random_model(zoo.TRUST_BIAS), zoo.random_model(zoo.PBM, seed=1)
+    copy_tower(pbm.attraction, trust.attraction)
+    copy_tower(pbm.examination, trust.true_positive)
+    set_logit(trust.false_positive, -SURE)
+    agree(zoo.TRUST_BIAS, trust, zoo.PBM, pbm)
+
+
+def test_trust_bias_whose_rates_are_equal_is_the_click_rate_of_ranks():
+    trust, rctr = zoo.random_model(zoo.TRUST_BIAS), zoo.random_model(zoo.RCTR, seed=1)
+    copy_tower(rctr.ctr, trust.true_positive)
+    copy_tower(rctr.ctr, trust.false_positive)
+    agree(zoo.TRUST_BIAS, trust, zoo.RCTR, rctr)

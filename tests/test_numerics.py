@@ -111,6 +111,6 @@ def test_as_pair_takes_a_pair_as_it_is_and_completes_an_array():
 def test_log_odds():
     assert numerics.log_odds(0.2) == pytest.approx(math.log(0.25), rel=1e-6)
     assert numerics.log_odds(1e-9) == pytest.approx(math.log(1e-9), rel=1e-6)
-    for impossible in 0, 1, -0.1, math.nan:
+    for impossible in 0.0, 1.0, -0.1, math.nan:
         with pytest.raises(ValueError, match="strictly between 0 and 1"):
             numerics.log_odds(impossible)

@@ -196,7 +196,7 @@ def test_without_a_click_rate_everything_starts_even(batch):
 def test_ids_may_start_from_zero_or_from_one():
     assert EmbeddingParameterConfig().build(SIZES, rngs=nnx.Rngs(0)).table.get_value().values.shape == (10, 1)
     config = EmbeddingParameterConfig(parameters=4, has_padding=False)
-    assert config.build(SIZES, rngs=nnx.Rngs(0)).table.get_value().values.shape == (4, 1)
+    assert config.build(Sizes(), rngs=nnx.Rngs(0)).table.get_value().values.shape == (4, 1)
     assert PositionParameterConfig(parameters=3).build(SIZES, rngs=nnx.Rngs(0)).weight.shape == (4,)
 
 

@@ -65,7 +65,7 @@ def test_layers_import_downwards_only(layer):
 @pytest.mark.parametrize(
     "packages, allowed",
     [
-        (("hydra", "omegaconf"), {"clickexp/main.py", "clickexp/experiment.py"}),
+        (("hydra", "omegaconf"), {"clickexp/main.py", "clickexp/experiment.py", "clickexp/components.py"}),
         (("wandb",), {"clickexp/loggers/wandb.py"}),
         (("torch", "clax"), set()),
     ],
@@ -85,7 +85,7 @@ import sys
 from clickexp.main import main
 sys.argv = ["clickexp", "--cfg", "job"]
 main()
-heavy = {"jax", "flax", "optax", "polars", "pyarrow", "wandb", "rax"} & set(sys.modules)
+heavy = {"jax", "jaxtyping", "flax", "optax", "polars", "pyarrow", "wandb", "rax"} & set(sys.modules)
 print("heavy:", sorted(heavy))
 """
     done = subprocess.run(

@@ -18,7 +18,7 @@ from flax import nnx
 
 from clickexp import models
 from clickexp.models import ClickModel
-from clickexp.parameters import Table
+from clickexp.parameters import EmbeddingParameterConfig, Table
 from clickexp.types import Batch
 
 PAIRS = 12
@@ -60,6 +60,11 @@ def _attraction(model, ids, positions) -> dict:
 
 def _pbm(model, ids, positions) -> dict:
     return {**_attraction(model, ids, positions), "examination": weight(model.examination, positions)}
+
+
+def _trust_bias(model, ids, positions) -> dict:
+    rates = {name: weight(getattr(model, name), positions) for name in ("true_positive", "false_positive")}
+    return {**_attraction(model, ids, positions), **rates}
 
 
 def _ubm(model, ids, positions) -> dict:
@@ -105,6 +110,20 @@ def _drctr(model, ids, positions) -> dict:
     return {"click_rate": embedding(model.ctr, ids * POSITIONS + positions - 1)}
 
 
+def _mixture(*kinds: Case) -> Callable:
+    def probabilities(model, ids, positions) -> dict:
+        shares = np.exp(np.asarray(model.prior[...], np.float64) / model.temperature)
+        told = zip(kinds, model.models, strict=True)
+        parameters = [kind.probabilities(component, ids, positions) for kind, component in told]
+        return {
+            "prior": shares / shares.sum(),
+            "stories": [kind.story for kind in kinds],
+            "parameters": parameters,
+        }
+
+    return probabilities
+
+
 PAIR_SIZE = {"query_doc_pairs": PAIRS}
 POSITION_SIZE = {"positions": POSITIONS}
 SIZES = {**PAIR_SIZE, **POSITION_SIZE}
@@ -131,8 +150,23 @@ GCTR = _case("GCTR", models.GlobalCTRModel, oracle.independent_clicks, _gctr)
 RCTR = _case("RCTR", models.RankCTRModel, oracle.independent_clicks, _rctr, **POSITION_SIZE)
 DCTR = _case("DCTR", models.DocumentCTRModel, oracle.independent_clicks, _dctr, **PAIR_SIZE)
 DRCTR = _case("DRCTR", models.DocumentRankCTRModel, oracle.independent_clicks, _drctr, **SIZES)
+TRUST_BIAS = _case(
+    "TrustBias", models.TrustBiasModel, oracle.trust_bias_model, _trust_bias, ("attraction",), **SIZES
+)
 
-CASES = [CM, CM_MARGINAL, PBM, UBM, DCM, CCM, DBN, SDBN, GCTR, RCTR, DCTR, DRCTR]
+
+def _mixture_case(name, *kinds, **settings) -> Case:
+    constructors = [kind.build.func for kind in kinds]
+    settings = {"models": constructors, **SIZES, **settings}
+    return _case(name, models.MixtureModel, oracle.mixture, _mixture(*kinds), **settings)
+
+
+MIXTURE = _mixture_case("Mixture", DCTR, PBM, DBN, temperature=2.0)
+SHARED = _mixture_case(
+    "Mixture, shared attraction", UBM, DBN, RCTR, shared={"attraction": EmbeddingParameterConfig()}
+)
+
+CASES = [CM, CM_MARGINAL, PBM, UBM, DCM, CCM, DBN, SDBN, GCTR, RCTR, DCTR, DRCTR, TRUST_BIAS, MIXTURE, SHARED]
 EXACT = [case for case in CASES if case is not CM_MARGINAL]
 """Models whose conditional predictions are those of their story."""
 

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool, Float, Shaped
 
 from clickexp.metrics.base import Metric, pick
 from clickexp.numerics import LogPair, as_pair
@@ -15,8 +16,12 @@ MARGINAL = ("log_probs",)
 
 
 @jax.jit
-def _sums_per_rank(log_probs: Array | LogPair, clicks: Array, where: Array) -> dict[str, Array]:
-    """Sum over the lists of log P(observed click or no click), and number of documents, both [rank]."""
+def _sums_per_rank(
+    log_probs: Float[Array, "*lists rank"] | LogPair,
+    clicks: Shaped[Array, "*lists rank"],
+    where: Bool[Array, "*lists rank"],
+) -> dict[str, Shaped[Array, " rank"]]:
+    """Sum over the lists of log P(observed click or no click), and number of documents."""
     pair = as_pair(log_probs)
     observed = jnp.where(clicks.astype(bool), pair.log, pair.complement)
     lists = tuple(range(observed.ndim - 1))

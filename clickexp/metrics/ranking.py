@@ -7,9 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool, Float, Integer, Shaped
 
 from clickexp.metrics.base import Metric, pick
-from clickexp.types import Array
+from clickexp.types import Array, Count
 
 
 @partial(jax.jit, static_argnames=("metric_fn", "top_n", "orders"))
@@ -18,15 +19,15 @@ def _sum_over_lists(
     top_n: int | None,
     orders: int,
     key: Array,
-    scores: Array,
-    labels: Array,
-    where: Array,
-) -> dict[str, Array]:
+    scores: Float[Array, "*lists rank"],
+    labels: Float[Array, "*lists rank"],
+    where: Bool[Array, "*lists rank"],
+) -> dict[str, Shaped[Array, ""]]:
     """Sum over the lists with a document of the metric's value, and their number."""
     cutoff = {} if top_n is None else {"topn": top_n}
     shuffled = jnp.argsort(jax.random.uniform(key, scores.shape), axis=-1)
 
-    def values(shift: Array) -> Array:
+    def values(shift: Count) -> Float[Array, "*lists"]:
         # Rax sorts stably, so the order in which it receives tied documents decides between them.
         order = jnp.roll(shuffled, shift, axis=-1)
         s, y, mask = (jnp.take_along_axis(array, order, axis=-1) for array in (scores, labels, where))
@@ -43,7 +44,7 @@ def _sum_over_lists(
     }
 
 
-def _shifts(orders: int, ranks: int) -> Array:
+def _shifts(orders: int, ranks: int) -> Integer[Array, " order"]:
     """Evenly spaced rotations of a list, each at most once."""
     orders = min(orders, ranks)
     return jnp.arange(orders) * ranks // orders

@@ -6,7 +6,9 @@ from clickexp.models.cm import CascadeModel
 from clickexp.models.ctr import DocumentCTRModel, DocumentRankCTRModel, GlobalCTRModel, RankCTRModel
 from clickexp.models.dbn import DynamicBayesianNetwork
 from clickexp.models.dcm import DependentClickModel
+from clickexp.models.mixture import MixtureModel
 from clickexp.models.pbm import PositionBasedModel
+from clickexp.models.trust_bias import TrustBiasModel
 from clickexp.models.ubm import UserBrowsingModel
 
 __all__ = [
@@ -18,8 +20,10 @@ __all__ = [
     "DocumentRankCTRModel",
     "DynamicBayesianNetwork",
     "GlobalCTRModel",
+    "MixtureModel",
     "PositionBasedModel",
     "RankCTRModel",
     "Sample",
+    "TrustBiasModel",
     "UserBrowsingModel",
 ]

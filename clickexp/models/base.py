@@ -5,18 +5,23 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jaxtyping import Bool
 
 from clickexp.numerics import LogPair
-from clickexp.types import Array, Batch
+from clickexp.types import Array, Batch, Logits, Observed, PerDocument, Scalar
 
 
 class Sample(NamedTuple):
-    """Sampled clicks [batch, rank] and the hidden events behind them; None for events a model does not have."""
+    """Sampled clicks [batch, rank] and the hidden events behind them; None for events a model does not have.
 
-    clicks: Array
-    examination: Array | None = None
-    attraction: Array | None = None
-    satisfaction: Array | None = None
+    component: [batch] int32, which component of a mixture each session was drawn from.
+    """
+
+    clicks: Observed
+    examination: Observed | None = None
+    attraction: Observed | None = None
+    satisfaction: Observed | None = None
+    component: Array | None = None
 
 
 class ClickModel(nnx.Module):
@@ -41,7 +46,7 @@ class ClickModel(nnx.Module):
         """log P(c_r = 1) and log P(c_r = 0), whatever the clicks above."""
         raise NotImplementedError
 
-    def relevance(self, batch: Batch) -> Array:
+    def relevance(self, batch: Batch) -> Logits:
         """Log of the score that documents are ranked by."""
         raise NotImplementedError
 
@@ -49,7 +54,7 @@ class ClickModel(nnx.Module):
         """Events of sessions drawn from the model, the mask not yet applied."""
         raise NotImplementedError
 
-    def compute_loss(self, batch: Batch, aggregate: bool = True) -> Array:
+    def compute_loss(self, batch: Batch, aggregate: bool = True) -> Scalar | PerDocument:
         """-log P(observed click or skip | clicks above): the mean over documents, or [batch, rank], 0 where masked."""
         pair, mask = self.conditional(batch), batch["mask"].T
         loss = jnp.where(mask, -jnp.where(batch["clicks"].T, pair.log, pair.complement), 0.0)
@@ -57,22 +62,24 @@ class ClickModel(nnx.Module):
             return jnp.sum(loss) / jnp.maximum(jnp.sum(mask, dtype=jnp.float32), 1.0)
         return loss.T
 
-    def predict_conditional_clicks(self, batch: Batch) -> Array:
+    def predict_conditional_clicks(self, batch: Batch) -> PerDocument:
         """log P(c_r = 1 | c_1 .. c_{r-1})."""
-        return _masked(self.conditional(batch).log.T, batch)
+        return _masked(self.conditional(batch).log.T, batch["mask"])
 
-    def predict_clicks(self, batch: Batch) -> Array:
+    def predict_clicks(self, batch: Batch) -> PerDocument:
         """log P(c_r = 1)."""
-        return _masked(self.marginal(batch).log.T, batch)
+        return _masked(self.marginal(batch).log.T, batch["mask"])
 
-    def predict_relevance(self, batch: Batch) -> Array:
+    def predict_relevance(self, batch: Batch) -> PerDocument:
         """Ranking score of each document, as a logarithm."""
-        return _masked(self.relevance(batch), batch)
+        return _masked(self.relevance(batch), batch["mask"])
 
     def sample(self, batch: Batch, rngs: nnx.Rngs | Array) -> Sample:
         """Clicks and hidden events of one session a list; `rngs` is an nnx.Rngs or a JAX key."""
         key = rngs() if isinstance(rngs, nnx.Rngs) else rngs
-        return jax.tree.map(lambda event: event & batch["mask"], self.draw(batch, key))
+        drawn = self.draw(batch, key)
+        events = jax.tree.map(lambda event: event & batch["mask"], drawn._replace(component=None))
+        return events._replace(component=drawn.component)
 
 
 class IndependentModel(ClickModel):
@@ -82,11 +89,11 @@ class IndependentModel(ClickModel):
         return self.marginal(batch)
 
 
-def bernoulli(key: Array, log_prob: Array, batch: Batch) -> Array:
+def bernoulli(key: Array, log_prob: Logits, batch: Batch) -> Bool[Array, "batch rank"]:
     """One event a document, of probability exp(log_prob)."""
     shape = batch["mask"].shape
     return jax.random.uniform(key, shape) < jnp.broadcast_to(jnp.exp(log_prob), shape)
 
 
-def _masked(values: Array, batch: Batch) -> Array:
-    return jnp.where(batch["mask"], values, -jnp.inf)
+def _masked(values: Logits, mask: Observed) -> PerDocument:
+    return jnp.where(mask, values, -jnp.inf)

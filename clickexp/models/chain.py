@@ -9,10 +9,14 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Bool, Float, Shaped
 
 from clickexp.models.base import ClickModel, Sample
 from clickexp.numerics import ALWAYS, NEVER, LogPair, log_add, log_mix, log_sigmoid_pair
-from clickexp.types import Array, Batch
+from clickexp.types import Array, Batch, Logits
+
+State = Float[Array, " batch"]
+Event = Bool[Array, "#batch"]
 
 
 class Browsing(NamedTuple):
@@ -36,15 +40,15 @@ class Browsing(NamedTuple):
         return log_mix(self.satisfaction, self.satisfied, self.unsatisfied)
 
 
-def conditional(browsing: Browsing, clicks: Array) -> LogPair:
-    """P(click at r | clicks above r), for clicks [rank, batch].
+def conditional(browsing: Browsing, clicks: Shaped[Array, "rank batch"]) -> LogPair:
+    """P(click at r | clicks above r), of shape [rank, batch].
 
     With e = P(examining | clicks above), one number carries the state: g = log((1 - e) / e).
     A click proves examination, so g' = log((1 - c1) / c1); a skip gives
     g' = log((exp(g) + (1 - a)(1 - c0)) / ((1 - a) c0)).
     """
 
-    def step(gone: Array, rank: tuple[LogPair, LogPair, LogPair, Array]) -> tuple[Array, LogPair]:
+    def step(gone: State, rank: tuple[LogPair, LogPair, LogPair, Array]) -> tuple[State, LogPair]:
         attraction, after_click, after_skip, click = rank
         left, examining = log_sigmoid_pair(gone)
         skip = attraction.complement
@@ -80,7 +84,7 @@ def draw(browsing: Browsing, shape: tuple[int, int], key: Array) -> Sample:
         for k, pair in zip(jax.random.split(key, 5), browsing, strict=True)
     )
 
-    def step(examined: Array, rank: tuple[Array, ...]) -> tuple[Array, tuple[Array, Array, Array]]:
+    def step(examined: Event, rank: tuple[Event, ...]) -> tuple[Event, tuple[Event, Event, Event]]:
         attracted, satisfied, if_satisfied, if_unsatisfied, if_skipped = rank
         click = examined & attracted
         satisfied = click & satisfied
@@ -104,7 +108,7 @@ class CascadeFamily(ClickModel):
     def marginal(self, batch: Batch) -> LogPair:
         return marginal(self.browsing(batch), batch["mask"].T.shape)
 
-    def relevance(self, batch: Batch) -> Array:
+    def relevance(self, batch: Batch) -> Logits:
         return self.attraction.log_prob(batch)
 
     def draw(self, batch: Batch, key: Array) -> Sample:

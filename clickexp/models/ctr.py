@@ -13,7 +13,7 @@ from clickexp.parameters import (
     build_parameter,
 )
 from clickexp.parameters.base import Features, ParameterConfig, Source
-from clickexp.types import Array, Batch
+from clickexp.types import Array, Batch, Logits
 
 MAX_ROWS = 2**31 - 1
 
@@ -27,7 +27,7 @@ class _ClickThroughRate(IndependentModel):
     def marginal(self, batch: Batch) -> LogPair:
         return self.ctr.ranked(batch)
 
-    def relevance(self, batch: Batch) -> Array:
+    def relevance(self, batch: Batch) -> Logits:
         return self.marginal(batch).log.T
 
     def draw(self, batch: Batch, key: Array) -> Sample:

@@ -6,7 +6,7 @@ from clickexp.models.chain import Browsing, CascadeFamily
 from clickexp.numerics import ALWAYS
 from clickexp.parameters import EmbeddingParameterConfig, GlobalParameterConfig, Sizes, build_parameter
 from clickexp.parameters.base import Features, Source
-from clickexp.types import Array, Batch
+from clickexp.types import Batch, Logits
 
 
 class DynamicBayesianNetwork(CascadeFamily):
@@ -53,5 +53,5 @@ class DynamicBayesianNetwork(CascadeFamily):
             skipped=goes_on,
         )
 
-    def relevance(self, batch: Batch) -> Array:
+    def relevance(self, batch: Batch) -> Logits:
         return self.attraction.log_prob(batch) + self.satisfaction.log_prob(batch)

@@ -7,7 +7,7 @@ from clickexp.models.base import IndependentModel, Sample, bernoulli
 from clickexp.numerics import LogPair, log_and
 from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig, Sizes, build_parameter
 from clickexp.parameters.base import Features, Source
-from clickexp.types import Array, Batch
+from clickexp.types import Array, Batch, Logits
 
 
 class PositionBasedModel(IndependentModel):
@@ -44,7 +44,7 @@ class PositionBasedModel(IndependentModel):
     def marginal(self, batch: Batch) -> LogPair:
         return log_and(self.examination.ranked(batch), self.attraction.ranked(batch))
 
-    def relevance(self, batch: Batch) -> Array:
+    def relevance(self, batch: Batch) -> Logits:
         return self.attraction.log_prob(batch)
 
     def draw(self, batch: Batch, key: Array) -> Sample:

@@ -3,12 +3,13 @@
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jaxtyping import Integer
 
 from clickexp.models.base import ClickModel, Sample
 from clickexp.numerics import NEVER, LogPair, log_and
 from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig, Sizes, build_parameter
 from clickexp.parameters.base import Features, Source
-from clickexp.types import Array, Batch
+from clickexp.types import Array, Batch, Logits
 
 
 class UserBrowsingModel(ClickModel):
@@ -72,7 +73,7 @@ class UserBrowsingModel(ClickModel):
         start = jnp.full((ranks + 1, sessions), NEVER.log, jnp.float32).at[0].set(0.0)
         return jax.lax.scan(step, start, (examination, attraction, jnp.arange(ranks)))[1]
 
-    def relevance(self, batch: Batch) -> Array:
+    def relevance(self, batch: Batch) -> Logits:
         return self.attraction.log_prob(batch)
 
     def draw(self, batch: Batch, key: Array) -> Sample:
@@ -93,7 +94,7 @@ class UserBrowsingModel(ClickModel):
         clicks, examined = jax.lax.scan(step, jnp.zeros(shape[0], jnp.int32), ranks)[1]
         return Sample(clicks.T, examined.T, attracted)
 
-    def _examination(self, batch: Batch, last: Array) -> LogPair:
+    def _examination(self, batch: Batch, last: Integer[Array, "#batch rank"]) -> LogPair:
         index = batch["positions"].astype(jnp.int32) * (self.positions + 1) + last.astype(jnp.int32)
         return self.examination.ranked({**batch, "last_click_positions": last, "examination_idx": index})
 

@@ -1,6 +1,7 @@
 """The towers behind the parameters of a click model. One config class builds each; any role takes any of them."""
 
 from clickexp.parameters.base import ModuleParameter, Parameter, ParameterConfig, Sizes, build_parameter
+from clickexp.parameters.compressed import HashEmbedding, QRCombination, QREmbedding, RobeDEmbedding
 from clickexp.parameters.dense import (
     Combination,
     DeepCrossParameter,
@@ -10,7 +11,7 @@ from clickexp.parameters.dense import (
     LinearParameter,
     LinearParameterConfig,
 )
-from clickexp.parameters.embedding import EmbeddingParameter, EmbeddingParameterConfig
+from clickexp.parameters.embedding import EmbeddingParameter, EmbeddingParameterConfig, FullEmbedding
 from clickexp.parameters.simple import (
     GlobalParameter,
     GlobalParameterConfig,
@@ -27,8 +28,10 @@ __all__ = [
     "DeepParameterConfig",
     "EmbeddingParameter",
     "EmbeddingParameterConfig",
+    "FullEmbedding",
     "GlobalParameter",
     "GlobalParameterConfig",
+    "HashEmbedding",
     "LinearParameter",
     "LinearParameterConfig",
     "ModuleParameter",
@@ -36,6 +39,9 @@ __all__ = [
     "ParameterConfig",
     "PositionParameter",
     "PositionParameterConfig",
+    "QRCombination",
+    "QREmbedding",
+    "RobeDEmbedding",
     "Rows",
     "Sizes",
     "Table",

@@ -8,7 +8,7 @@ import jax
 from flax import nnx
 
 from clickexp.numerics import LogPair, log_odds, log_sigmoid_pair
-from clickexp.types import Array, Batch
+from clickexp.types import Batch, Logits
 
 Features = Mapping[str, int] | None
 
@@ -52,7 +52,7 @@ class Sizes:
 class Parameter(nnx.Module):
     """The probability s(z) of one hidden event, for logits z of shape [batch, rank] or broadcastable."""
 
-    def logit(self, batch: Batch) -> Array:
+    def logit(self, batch: Batch) -> Logits:
         raise NotImplementedError
 
     def log_pair(self, batch: Batch) -> LogPair:
@@ -63,10 +63,10 @@ class Parameter(nnx.Module):
         """The pair as models compute with it, [rank, batch]: XLA vectorises over sessions better than over ranks."""
         return log_sigmoid_pair(self.logit(batch).T)
 
-    def log_prob(self, batch: Batch) -> Array:
+    def log_prob(self, batch: Batch) -> Logits:
         return self.log_pair(batch).log
 
-    def prob(self, batch: Batch) -> Array:
+    def prob(self, batch: Batch) -> Logits:
         return jax.nn.sigmoid(self.logit(batch))
 
 
@@ -83,7 +83,7 @@ class ModuleParameter(Parameter):
     def __init__(self, module: nnx.Module):
         self.module = module
 
-    def logit(self, batch: Batch) -> Array:
+    def logit(self, batch: Batch) -> Logits:
         logit = self.module(batch)
         if logit.ndim != 2:
             raise ValueError(
@@ -97,7 +97,7 @@ Source = Parameter | ParameterConfig | nnx.Module | Callable[..., nnx.Module] | 
 
 
 def build_parameter(
-    role: str, source: Source, default: ParameterConfig | None, sizes: Sizes, *, rngs: nnx.Rngs
+    role: str, source: object, default: ParameterConfig | None, sizes: Sizes, *, rngs: nnx.Rngs
 ) -> Parameter:
     """The parameter of a role, from a config, a built parameter, a module, a constructor or None.
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from clickexp.parameters.base import Parameter, ParameterConfig, Sizes
-from clickexp.types import Array, Batch
+from clickexp.types import Array, Batch, Logits
 
 Norm = Callable[..., nnx.Module] | None
 
@@ -71,7 +71,7 @@ class LinearParameter(Parameter):
         self.input_norm = _norm(config.input_norm, config.features, rngs)
         self.linear = nnx.Linear(config.features, 1, rngs=rngs)
 
-    def logit(self, batch: Batch) -> Array:
+    def logit(self, batch: Batch) -> Logits:
         return self.linear(self.input_norm(batch[self.config.use_feature]))[..., 0]
 
 
@@ -98,7 +98,7 @@ class DeepParameter(Parameter):
         self.deep = _perceptron(config, config.layers, rngs)
         self.output = nnx.Linear(config.hidden_units if config.layers else config.features, 1, rngs=rngs)
 
-    def logit(self, batch: Batch) -> Array:
+    def logit(self, batch: Batch) -> Logits:
         return self.output(self.deep(self.input_norm(batch[self.config.use_feature])))[..., 0]
 
 
@@ -144,7 +144,7 @@ class DeepCrossParameter(Parameter):
         deep_units = config.hidden_units if config.deep_layers else config.features
         self.output = nnx.Linear(deep_units + (0 if self.stacked else config.features), 1, rngs=rngs)
 
-    def logit(self, batch: Batch) -> Array:
+    def logit(self, batch: Batch) -> Logits:
         start = self.input_norm(batch[self.config.use_feature])
         crossed = start
         for linear in self.cross:

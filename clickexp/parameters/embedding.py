@@ -1,14 +1,19 @@
-"""One free parameter a query-document pair: the tower of the classic click models."""
+"""One embedding a query-document pair, by default a free number: the tower of the classic click models."""
 
 import dataclasses
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from clickexp.errors import ConfigError
 from clickexp.parameters.base import Parameter, ParameterConfig, Sizes
 from clickexp.parameters.table import new_table
-from clickexp.types import Array, Batch
+from clickexp.types import Batch, Logits
+
+FullEmbedding = new_table
+"""The store that keeps every number of every id, by the name that it has beside the compressed ones."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +26,10 @@ class EmbeddingParameterConfig(ParameterConfig):
     add_baseline: share one learned logit among all rows, so that a row is an offset from it.
     baseline: where that logit starts; None takes the log-odds of the training click rate.
     has_padding: one row more than `parameters`, so that ids may start from 0 or from 1.
-    prior_precision: precision of the Gaussian prior of an offset (1 / variance, in logits).
+    prior_precision: precision of the Gaussian prior of every number of a row (1 / variance, in logits).
+    embedding_fn: constructor of the store of the embeddings, such as HashEmbedding or a partial of it; called with
+        the number of ids, the numbers a row and the prior's precision it returns what can `take(ids)`.
+    compression_ratio: numbers of the full table over numbers kept; None leaves it to embedding_fn.
     """
 
     use_feature: str = "query_doc_ids"
@@ -31,31 +39,52 @@ class EmbeddingParameterConfig(ParameterConfig):
     baseline: float | None = None
     has_padding: bool = True
     prior_precision: float = 1.0
+    embedding_fn: Callable = FullEmbedding
+    compression_ratio: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.compression_ratio is not None and self.embedding_fn is FullEmbedding:
+            raise ConfigError(
+                f"compression_ratio={self.compression_ratio} of a full table: "
+                "choose embedding_fn=HashEmbedding, QREmbedding or RobeDEmbedding, or set it to null"
+            )
 
     def build(self, sizes: Sizes, *, rngs: nnx.Rngs) -> "EmbeddingParameter":
         parameters = self.parameters
         if parameters is None:
             parameters = sizes.require("query_doc_pairs", "embedding")
+        largest = sizes.query_doc_pairs or 0
+        if self.use_feature == "query_doc_ids" and parameters < largest:
+            raise ConfigError(
+                f"parameters={parameters} of an embedding is below the largest query-document id, {largest}: "
+                "raise it, or set it to null"
+            )
         baseline = sizes.starting_logit(self.baseline)
         config = dataclasses.replace(self, parameters=parameters, baseline=baseline)
         return EmbeddingParameter(config, rngs=rngs)
 
 
 class EmbeddingParameter(Parameter):
-    """z = baseline + row[id], or baseline + projection . row[id] for rows of several numbers."""
+    """z = baseline + row(id), or baseline + projection . row(id) for rows of several numbers.
+
+    The row is that of a full table, or made of the fewer numbers of a compressed one.
+    """
 
     def __init__(self, config: EmbeddingParameterConfig, *, rngs: nnx.Rngs):
         if config.parameters is None:
             raise ValueError("EmbeddingParameterConfig needs parameters=..., the largest id in the data")
         self.config = config
         dim = config.embedding_features
-        self.table = new_table(config.parameters + config.has_padding, dim, config.prior_precision)
+        ratio = config.compression_ratio
+        settings = {} if ratio is None else {"compression_ratio": ratio}
+        rows = config.parameters + config.has_padding
+        self.table = config.embedding_fn(rows, dim, config.prior_precision, **settings)
         self.baseline = (
             nnx.Param(jnp.asarray(config.baseline or 0.0, jnp.float32)) if config.add_baseline else None
         )
         self.projection = nnx.Param(jax.random.normal(rngs.params(), (dim,)) / dim**0.5) if dim > 1 else None
 
-    def logit(self, batch: Batch) -> Array:
+    def logit(self, batch: Batch) -> Logits:
         rows = self.table.take(batch[self.config.use_feature])
         logit = rows[..., 0] if self.projection is None else rows @ self.projection[...]
         return logit if self.baseline is None else logit + self.baseline[...]

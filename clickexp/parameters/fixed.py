@@ -5,7 +5,7 @@ import numpy as np
 from flax import nnx
 
 from clickexp.parameters.base import Parameter
-from clickexp.types import Array, Batch
+from clickexp.types import Batch, Logits
 
 
 class FixedParameter(Parameter):
@@ -15,7 +15,7 @@ class FixedParameter(Parameter):
         self.values = nnx.Variable(jnp.asarray(values, jnp.float32))
         self.use_feature = use_feature
 
-    def logit(self, batch: Batch) -> Array:
+    def logit(self, batch: Batch) -> Logits:
         values = self.values[...]
         return values.reshape(1, 1) if values.ndim == 0 else values[batch[self.use_feature]]
 
@@ -30,6 +30,6 @@ class DecayingExamination(Parameter):
         self.top = top
         self.decay = decay
 
-    def logit(self, batch: Batch) -> Array:
+    def logit(self, batch: Batch) -> Logits:
         distance = batch["positions"] - batch.get("last_click_positions", 0)
         return self.top - self.decay * jnp.log(distance.astype(jnp.float32))

@@ -7,7 +7,7 @@ from flax import nnx
 
 from clickexp.numerics import LogPair, log_sigmoid_pair
 from clickexp.parameters.base import Parameter, ParameterConfig, Sizes
-from clickexp.types import Array, Batch
+from clickexp.types import Batch, Logits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ class GlobalParameter(Parameter):
         self.config = config
         self.weight = nnx.Param(jnp.full((1, 1), config.initial or 0.0, jnp.float32))
 
-    def logit(self, batch: Batch | None = None) -> Array:
+    def logit(self, batch: Batch | None = None) -> Logits:
         return self.weight[...]
 
 
@@ -67,7 +67,7 @@ class PositionParameter(Parameter):
         self.config = config
         self.weight = nnx.Param(jnp.full((config.parameters + 1,), config.initial or 0.0, jnp.float32))
 
-    def logit(self, batch: Batch) -> Array:
+    def logit(self, batch: Batch) -> Logits:
         return self.weight[...][batch[self.config.use_feature]]
 
     def ranked(self, batch: Batch) -> LogPair:

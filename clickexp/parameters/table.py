@@ -6,8 +6,9 @@ import functools
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jaxtyping import Float, Integer
 
-from clickexp.types import Array
+from clickexp.types import Array, Leaf
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["values"], meta_fields=["dim"])
@@ -15,11 +16,11 @@ from clickexp.types import Array
 class Rows:
     """A whole table [rows, width]; the first `dim` columns are parameters, the rest belongs to the optimizer."""
 
-    values: Array
+    values: Leaf
     dim: int
 
-    def take(self, ids: Array) -> Array:
-        """Parameters of the rows `ids` [...], as [..., dim]."""
+    def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.dim}"]:
+        """Parameters of the rows `ids`."""
         return self.values[ids][..., : self.dim]
 
 
@@ -31,7 +32,7 @@ class Table(nnx.Variable):
     `prior_precision` is the precision of the Gaussian prior on every parameter of a row.
     """
 
-    def take(self, ids: Array) -> Array:
+    def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids dim"]:
         return self.get_value().take(ids)
 
 

@@ -14,7 +14,7 @@ from clickexp.models.base import ClickModel
 from clickexp.numerics import LogPair
 from clickexp.training.dispatch import Compiled, Data, feed, session_count
 from clickexp.training.step import at_step, with_mask
-from clickexp.types import Array, Batch
+from clickexp.types import Array, Batch, Count
 
 ModelState = tuple[nnx.State, ...]
 Outputs = Callable[[ClickModel, Batch], dict[str, Array | LogPair]]
@@ -86,7 +86,7 @@ class Evaluator:
         """The sums of each batch of a superbatch, stacked."""
         arrays = with_mask(arrays)
 
-        def of_batch(index: Array) -> dict[str, dict[str, Array]]:
+        def of_batch(index: Count) -> dict[str, dict[str, Array]]:
             batch = at_step(arrays, index)
             model = nnx.merge(self.graphdef, *state, copy=True)
             return self.metrics.statistics(**self.outputs(model, batch))

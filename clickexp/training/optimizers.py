@@ -5,9 +5,12 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 import optax
+from jaxtyping import Float
 
 from clickexp.errors import ConfigError
-from clickexp.types import Array
+from clickexp.types import Array, Count
+
+RowVectors = Float[Array, "rows dim"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,8 +27,10 @@ class RowOptimizer:
         if not self.learning_rate > 0:
             raise ConfigError(f"learning_rate={self.learning_rate}: give a number above 0")
 
-    def update(self, row: Array, state: list[Array], grad: Array, step: Array) -> tuple[Array, list[Array]]:
-        """New rows [rows, dim] and state; `step` counts from 1."""
+    def update(
+        self, row: RowVectors, state: list[RowVectors], grad: RowVectors, step: Count
+    ) -> tuple[RowVectors, list[RowVectors]]:
+        """New rows and state; `step` counts from 1."""
         raise NotImplementedError
 
 
@@ -33,7 +38,9 @@ class RowOptimizer:
 class LazySGD(RowOptimizer):
     """row - lr * grad."""
 
-    def update(self, row: Array, state: list[Array], grad: Array, step: Array) -> tuple[Array, list[Array]]:
+    def update(
+        self, row: RowVectors, state: list[RowVectors], grad: RowVectors, step: Count
+    ) -> tuple[RowVectors, list[RowVectors]]:
         return row - self.learning_rate * grad, []
 
 
@@ -44,7 +51,9 @@ class LazyAdagrad(RowOptimizer):
     eps: float = 1e-7
     slots: ClassVar[int] = 1
 
-    def update(self, row: Array, state: list[Array], grad: Array, step: Array) -> tuple[Array, list[Array]]:
+    def update(
+        self, row: RowVectors, state: list[RowVectors], grad: RowVectors, step: Count
+    ) -> tuple[RowVectors, list[RowVectors]]:
         total = state[0] + grad * grad
         return row - self.learning_rate * grad / (jnp.sqrt(total) + self.eps), [total]
 
@@ -63,7 +72,9 @@ class LazyAdam(RowOptimizer):
     weight_decay: float = 0.0
     slots: ClassVar[int] = 2
 
-    def update(self, row: Array, state: list[Array], grad: Array, step: Array) -> tuple[Array, list[Array]]:
+    def update(
+        self, row: RowVectors, state: list[RowVectors], grad: RowVectors, step: Count
+    ) -> tuple[RowVectors, list[RowVectors]]:
         first = self.b1 * state[0] + (1 - self.b1) * grad
         second = self.b2 * state[1] + (1 - self.b2) * grad * grad
         time = step.astype(jnp.float32)

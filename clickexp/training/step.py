@@ -15,7 +15,7 @@ from clickexp.training import tables as tbl
 from clickexp.training.dispatch import FEATURE_TABLE
 from clickexp.training.optimizers import Optimizer
 from clickexp.training.pages import use_huge_pages
-from clickexp.types import Array, Batch
+from clickexp.types import Array, Batch, Count, Leaf, Scalar
 
 Arrays = Mapping[str, Array]
 """A superbatch: the batch's arrays with a leading axis of steps."""
@@ -34,7 +34,7 @@ class TrainState:
     params: nnx.State
     other: nnx.State
     optimizer: optax.OptState
-    step: Array
+    step: Leaf
 
 
 def split_model(model: ClickModel, optimizer: Optimizer) -> tuple[nnx.GraphDef, TrainState]:
@@ -58,7 +58,7 @@ def with_mask(arrays: Arrays) -> Arrays:
     return {**rest, "mask": ranks < arrays["lengths"][..., None]}
 
 
-def at_step(arrays: Arrays, index: Array) -> Batch:
+def at_step(arrays: Arrays, index: Count | int) -> Batch:
     """One batch of a superbatch with a mask, and with features where there is a table of them.
 
     Positions follow from the rank where they are not given.
@@ -79,10 +79,10 @@ class TrainStep:
         self.graphdef = graphdef
         self.optimizer = optimizer
 
-    def __call__(self, state: TrainState, arrays: Arrays, steps: Array) -> tuple[TrainState, Array, Array]:
+    def __call__(self, state: TrainState, arrays: Arrays, steps: Count) -> tuple[TrainState, Scalar, Count]:
         arrays = with_mask(arrays)
 
-        def body(index: Array, carry: tuple[TrainState, Array, Array]) -> tuple[TrainState, Array, Array]:
+        def body(index: Count, carry: tuple[TrainState, Scalar, Count]) -> tuple[TrainState, Scalar, Count]:
             state, loss, documents = carry
             batch = at_step(arrays, index)
             state, batch_loss = self._step(state, batch)
@@ -91,18 +91,18 @@ class TrainStep:
         start = (state, jnp.zeros(()), jnp.zeros((), jnp.int32))
         return jax.lax.fori_loop(0, steps, body, start)
 
-    def count_rows(self, state: TrainState, arrays: Arrays, steps: Array) -> TrainState:
+    def count_rows(self, state: TrainState, arrays: Arrays, steps: Count) -> TrainState:
         """Counts how many documents of the superbatch each row serves."""
         arrays = with_mask(arrays)
 
-        def body(index: Array, tables: nnx.State) -> nnx.State:
+        def body(index: Count, tables: nnx.State) -> nnx.State:
             return tbl.count(tables, self._ids(state, at_step(arrays, index)))
 
         return dataclasses.replace(state, tables=jax.lax.fori_loop(0, steps, body, state.tables))
 
     def _loss(
         self, taken: nnx.State, params: nnx.State, other: nnx.State, batch: Batch
-    ) -> tuple[Array, nnx.State]:
+    ) -> tuple[Scalar, nnx.State]:
         """Summed over documents, so that every document weighs the same in every batch."""
         model = nnx.merge(self.graphdef, params, taken, other, copy=True)
         loss = jnp.sum(model.compute_loss(batch, aggregate=False))
@@ -111,11 +111,11 @@ class TrainStep:
     def _ids(self, state: TrainState, batch: Batch) -> tbl.Taken:
         return tbl.ids_taken(state.tables, batch, lambda t: self._loss(t, state.params, state.other, batch))
 
-    def _step(self, state: TrainState, batch: Batch) -> tuple[TrainState, Array]:
+    def _step(self, state: TrainState, batch: Batch) -> tuple[TrainState, Scalar]:
         ids = self._ids(state, batch)
         rows = tbl.gather(state.tables, ids)
 
-        def loss_of(taken: tbl.Taken, params: nnx.State) -> tuple[Array, nnx.State]:
+        def loss_of(taken: tbl.Taken, params: nnx.State) -> tuple[Scalar, nnx.State]:
             return self._loss(tbl.serve(state.tables, taken), params, state.other, batch)
 
         taken = tbl.parameters_of(state.tables, ids, rows)

@@ -13,10 +13,16 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jaxtyping import Float, Integer
 
 from clickexp.parameters.table import Rows, Table
-from clickexp.training.optimizers import RowOptimizer
-from clickexp.types import Array, Batch
+from clickexp.training.optimizers import RowOptimizer, RowVectors
+from clickexp.types import Array, Batch, Count, Observed
+
+Ids = Integer[Array, "*ids"]
+FlatIds = Integer[Array, " rows"]
+Packed = Float[Array, "rows width"]
+WholeTable = Float[Array, "table width"]
 
 Path = tuple
 Taken = dict[Path, list[Array]]
@@ -30,7 +36,7 @@ class _Recorder:
     dim: int
     taken: list[Array] = dataclasses.field(default_factory=list)
 
-    def take(self, ids: Array) -> Array:
+    def take(self, ids: Ids) -> Float[Array, "*ids {self.dim}"]:
         self.taken.append(ids)
         return jnp.zeros((*ids.shape, self.dim))
 
@@ -41,7 +47,7 @@ class _Served:
 
     rows: list[Array]
 
-    def take(self, ids: Array) -> Array:
+    def take(self, ids: Ids) -> Float[Array, "*ids dim"]:
         return self.rows.pop(0)
 
 
@@ -72,7 +78,7 @@ def serve(tables: nnx.State, rows: Taken) -> nnx.State:
     return with_values(tables, {path: _Served(list(taken)) for path, taken in rows.items()})
 
 
-def _without_masked(ids: Array, mask: Array, end: int) -> Array:
+def _without_masked(ids: Ids, mask: Observed, end: int) -> Ids:
     if ids.shape[: mask.ndim] != mask.shape:
         return ids
     mask = mask.reshape(mask.shape + (1,) * (ids.ndim - mask.ndim))
@@ -103,7 +109,7 @@ def layout_of(table: Table, optimizer: RowOptimizer) -> Layout:
 def pack(tables: nnx.State, optimizer: RowOptimizer) -> nnx.State:
     """The tables with room for the optimizer in every row; the shares of the prior still hold counts of 0."""
 
-    def widened(path: Path, table: Table) -> Array:
+    def widened(path: Path, table: Table) -> WholeTable:
         rows = table.get_value()
         return jnp.pad(rows.values, ((0, 0), (0, layout_of(table, optimizer).width - rows.dim)))
 
@@ -122,7 +128,7 @@ def has_prior(table: Table) -> bool:
 def count(tables: nnx.State, ids: Taken) -> nnx.State:
     """Adds one to the last column of a row for each of its documents, in tables with a prior."""
 
-    def counted(path: Path, table: Table) -> Array:
+    def counted(path: Path, table: Table) -> WholeTable:
         values = table.get_value().values
         return values.at[_flat(ids[path]), -1].add(1.0, mode="drop") if has_prior(table) else values
 
@@ -132,7 +138,7 @@ def count(tables: nnx.State, ids: Taken) -> nnx.State:
 def shares(tables: nnx.State) -> nnx.State:
     """Turns the counts of the last column into the prior's share of one document, precision / count."""
 
-    def shared(path: Path, table: Table) -> Array:
+    def shared(path: Path, table: Table) -> WholeTable:
         values = table.get_value().values
         if not has_prior(table):
             return values
@@ -141,20 +147,20 @@ def shares(tables: nnx.State) -> nnx.State:
     return _map_values(shared, tables)
 
 
-def _map_values(change: Callable[[Path, Table], Array], tables: nnx.State) -> nnx.State:
+def _map_values(change: Callable[[Path, Table], WholeTable], tables: nnx.State) -> nnx.State:
     flat = nnx.to_flat_state(tables)
     return with_values(
         tables, {path: Rows(change(path, table), table.get_value().dim) for path, table in flat}
     )
 
 
-def gather(tables: nnx.State, ids: Taken) -> dict[Path, Array]:
-    """Whole packed rows [rows of the batch, width] of each table, all its takes one after the other."""
+def gather(tables: nnx.State, ids: Taken) -> dict[Path, Packed]:
+    """Whole packed rows of each table, all its takes one after the other."""
     values = {path: table.get_value().values for path, table in nnx.to_flat_state(tables)}
     return {path: values[path].at[_flat(taken)].get(mode="clip") for path, taken in ids.items()}
 
 
-def parameters_of(tables: nnx.State, ids: Taken, rows: dict[Path, Array]) -> Taken:
+def parameters_of(tables: nnx.State, ids: Taken, rows: dict[Path, Packed]) -> Taken:
     """The parameters of gathered rows, in the shapes in which the model takes them."""
     taken = {}
     for path, table in nnx.to_flat_state(tables):
@@ -166,11 +172,19 @@ def parameters_of(tables: nnx.State, ids: Taken, rows: dict[Path, Array]) -> Tak
 
 
 def update(
-    tables: nnx.State, ids: Taken, rows: dict[Path, Array], grads: Taken, optimizer: RowOptimizer, step: Array
+    tables: nnx.State,
+    ids: Taken,
+    rows: dict[Path, Packed],
+    grads: Taken,
+    optimizer: RowOptimizer | None,
+    step: Count,
 ) -> nnx.State:
-    """The tables after one step on the batch's rows, whose gradients are those of the summed loss."""
+    """The tables after one step on the batch's rows, whose gradients are those of the summed loss.
 
-    def updated(path: Path, table: Table) -> Array:
+    The optimizer may be None where there are no tables.
+    """
+
+    def updated(path: Path, table: Table) -> WholeTable:
         layout, values = layout_of(table, optimizer), table.get_value().values
         grad = jnp.concatenate([g.reshape(-1, layout.dim) for g in grads[path]])
         return _update(values, layout, _flat(ids[path]), rows[path], grad, optimizer, step)
@@ -179,8 +193,14 @@ def update(
 
 
 def _update(
-    packed: Array, layout: Layout, ids: Array, rows: Array, grad: Array, optimizer: RowOptimizer, step: Array
-) -> Array:
+    packed: WholeTable,
+    layout: Layout,
+    ids: FlatIds,
+    rows: Packed,
+    grad: RowVectors,
+    optimizer: RowOptimizer,
+    step: Count,
+) -> WholeTable:
     dim, accumulator = layout.dim, layout.accumulator
     if layout.prior_precision > 0:
         grad = grad + rows[:, -1:] * rows[:, :dim]
@@ -192,5 +212,5 @@ def _update(
     return packed.at[ids].set(jnp.concatenate(columns, axis=1), mode="drop")
 
 
-def _flat(taken: list[Array]) -> Array:
+def _flat(taken: list[Integer[Array, "..."]]) -> FlatIds:
     return jnp.concatenate([ids.reshape(-1) for ids in taken])

@@ -44,13 +44,13 @@ class FitReport:
     sessions: int
     seconds: float
     compile_seconds: float
-    history: list[dict[str, float]]
+    history: list[dict[str, int | float]]
 
     @property
     def sessions_per_second(self) -> float:
         return self.sessions / max(self.seconds - self.compile_seconds, 1e-9)
 
-    def summary(self) -> dict[str, float]:
+    def summary(self) -> dict[str, int | float]:
         fields = ("epochs", "best_epoch", "sessions", "seconds", "compile_seconds", "sessions_per_second")
         return {name: getattr(self, name) for name in fields}
 
@@ -168,7 +168,7 @@ class _Fit:
         self.evaluator = trainer.evaluator(nnx.graphdef(model), trainer.metrics)
         self.best: ModelState | None = None
         self.best_epoch = 0
-        self.history: list[dict[str, float]] = []
+        self.history: list[dict[str, int | float]] = []
 
     @property
     def compile_seconds(self) -> float:
@@ -202,8 +202,8 @@ class _Fit:
         """Mean loss of the epoch's documents, and its sessions."""
         losses, done, total = [], 0, session_count(data)
         for batch in self._feed(data, self.trainer.seed, epoch):
-            self.state, *sums = self.train_step(self.state, batch.arrays, np.int32(batch.steps))
-            losses.append(sums)
+            self.state, loss, documents = self.train_step(self.state, batch.arrays, np.int32(batch.steps))
+            losses.append((loss, documents))
             done += batch.sessions
             self.trainer.logger.progress("train", epoch, done, total, _mean(losses[-2:-1]))
         _check(done > 0, "there are no training sessions; batches must come anew each time they are iterated")

@@ -1,0 +1,180 @@
+"""Stores of embeddings that keep fewer numbers than a full table, and are read as it is: `take(ids)`.
+
+Each is built as `Store(num_embeddings, features, prior_precision, compression_ratio=...)`. The compression ratio is
+the numbers of the full table, num_embeddings * features, over the numbers kept. Everything starts at zero, the mean
+of its prior, whose precision holds for every number kept. A seed chooses the hashes; a fitted store is
+of use only with the seed that it was fitted with.
+"""
+
+import enum
+import math
+
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from clickexp.errors import ConfigError
+from clickexp.parameters.hashing import buckets, cells, shuffled_cells, signs
+from clickexp.parameters.table import new_table
+from clickexp.types import Array
+
+MAX_ROWS = 2**31 - 1
+
+
+def _budget(numbers: int, compression_ratio: float, least: int) -> int:
+    """How many of `numbers` are kept; ConfigError where that is less than `least`, or the ratio below 1."""
+    if not compression_ratio >= 1:
+        raise ConfigError(f"compression_ratio={compression_ratio}: give a number of at least 1")
+    kept = int(numbers / compression_ratio)
+    if kept < least:
+        largest = math.floor(100 * numbers / least) / 100
+        raise ConfigError(
+            f"compression_ratio={compression_ratio:g} leaves {kept:,} of {numbers:,} numbers, and at least {least:,} "
+            f"are needed: give at most {largest:g}"
+        )
+    return kept
+
+
+class HashEmbedding(nnx.Module):
+    """Feature hashing: e(id) = s(id) * rows[h(id)], with a sign s of -1 or 1 for each number of the row.
+
+    Signs make what ids in one row do to each other cancel on average.
+
+    Weinberger, Dasgupta, Langford, Smola and Attenberg 2009, "Feature hashing for large scale multitask learning".
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        features: int,
+        prior_precision: float = 0.0,
+        *,
+        compression_ratio: float = 10.0,
+        seed: int = 0,
+    ):
+        self.features, self.seed = features, seed
+        self.rows = _budget(num_embeddings, compression_ratio, least=1)
+        self.table = new_table(self.rows, features, prior_precision)
+
+    def take(self, ids: Array) -> Array:
+        """Embeddings of the ids [...], as [..., features]."""
+        rows = buckets(ids, count=self.rows, seed=self.seed).astype(jnp.int32)
+        return signs(ids, self.features, seed=self.seed + 1) * self.table.take(rows)
+
+
+class QRCombination(enum.StrEnum):
+    """How the two rows of an id become its embedding."""
+
+    ADDITION = "addition"
+    MULTIPLICATION = "multiplication"
+    CONCATENATION = "concatenation"
+
+
+class QREmbedding(nnx.Module):
+    """Quotient-remainder trick: an id's row in each of two tables, which no other id has both of.
+
+    e(id) = R[r] + Q[q], R[r] * (1 + Q[q]), or R[r] beside Q[q], each with half of the numbers, where (q, r) is a cell
+    of a grid: the quotient and remainder of id by the rows of R, moved by a permutation of all cells unless
+    `shuffle_indices` is False. Q has as few rows as the compression ratio allows. A factor is stored as its offset
+    from 1: of two factors at zero neither would have a gradient.
+
+    Shi, Mudigere, Naumov and Yang 2020, "Compositional embeddings using complementary partitions for
+    memory-efficient recommendation systems".
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        features: int,
+        prior_precision: float = 0.0,
+        *,
+        compression_ratio: float = 10.0,
+        qr_combination: QRCombination | str = QRCombination.MULTIPLICATION,
+        shuffle_indices: bool = True,
+        seed: int = 0,
+    ):
+        if qr_combination not in list(QRCombination):
+            raise ConfigError(f"qr_combination={qr_combination!r}: give one of {', '.join(QRCombination)}")
+        self.combination = QRCombination(qr_combination)
+        concatenate = self.combination is QRCombination.CONCATENATION
+        if concatenate and features < 2:
+            raise ConfigError(
+                "qr_combination=concatenation shares the numbers of an embedding between two tables: "
+                "set embedding_features to 2 or more"
+            )
+        self.shuffle_indices, self.seed = shuffle_indices, seed
+        widths = (features // 2, features - features // 2) if concatenate else (features, features)
+        self.rows = _grid(num_embeddings, num_embeddings * features, compression_ratio, widths)
+        self.quotients, self.remainders = (
+            new_table(rows, width, prior_precision) for rows, width in zip(self.rows, widths, strict=True)
+        )
+
+    def cells(self, ids: Array) -> tuple[Array, Array]:
+        """The rows of the ids [...] in the tables of quotients and of remainders."""
+        if self.shuffle_indices:
+            quotients, remainders = shuffled_cells(ids, *self.rows, seed=self.seed)
+        else:
+            quotients, remainders = cells(ids, self.rows[1])
+        return quotients.astype(jnp.int32), remainders.astype(jnp.int32)
+
+    def take(self, ids: Array) -> Array:
+        """Embeddings of the ids [...], as [..., features]."""
+        quotients, remainders = self.cells(ids)
+        quotient, remainder = self.quotients.take(quotients), self.remainders.take(remainders)
+        match self.combination:
+            case QRCombination.ADDITION:
+                return remainder + quotient
+            case QRCombination.MULTIPLICATION:
+                return remainder * (1 + quotient)
+        return jnp.concatenate([remainder, quotient], axis=-1)
+
+
+def _grid(ids: int, numbers: int, compression_ratio: float, widths: tuple[int, int]) -> tuple[int, int]:
+    """Fewest quotients, and as many remainders as the ratio then allows, for a cell an id; ConfigError if none do."""
+    quotients = np.arange(1, 2 * math.isqrt(ids * widths[1] // widths[0]) + 3)
+    least = widths[0] * quotients + widths[1] * -(-ids // quotients)
+    kept = _budget(numbers, compression_ratio, least=int(least.min()))
+    fewest = int(quotients[np.argmax(least <= kept)])
+    return fewest, (kept - widths[0] * fewest) // widths[1]
+
+
+class RobeDEmbedding(nnx.Module):
+    """Random offset block embedding: chunks of consecutive numbers of one circular array, which ids overlap in.
+
+    e(id)_i = s(id, i) * array[(h(id, i // Z) + i mod Z) mod size], with a sign s of -1 or 1. The size Z of a chunk is
+    the number of features (ROBE-D) unless `chunk_size` is given.
+
+    Desai, Chou and Shrivastava 2022, "Random offset block embedding (ROBE) for compressed embedding tables in deep
+    learning recommendation systems".
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        features: int,
+        prior_precision: float = 0.0,
+        *,
+        compression_ratio: float = 10.0,
+        chunk_size: int | None = None,
+        seed: int = 0,
+    ):
+        self.chunk_size = features if chunk_size is None else chunk_size
+        if not 1 <= self.chunk_size <= features:
+            raise ConfigError(
+                f"chunk_size={chunk_size}: give 1 to {features}, the embedding_features, or null for all of them"
+            )
+        self.features, self.seed = features, seed
+        self.size = _budget(num_embeddings * features, compression_ratio, least=self.chunk_size)
+        if self.size > MAX_ROWS:
+            raise ConfigError(
+                f"an array holds at most {MAX_ROWS:,} numbers, not {self.size:,}: raise compression_ratio"
+            )
+        self.array = new_table(self.size, 1, prior_precision)
+
+    def take(self, ids: Array) -> Array:
+        """Embeddings of the ids [...], as [..., features]."""
+        chunks = jnp.arange(-(-self.features // self.chunk_size))
+        starts = buckets(ids[..., None], chunks, count=self.size, seed=self.seed)[..., None]
+        places = (starts + jnp.arange(self.chunk_size, dtype=jnp.uint32)) % np.uint32(self.size)
+        places = places.reshape(*ids.shape, -1)[..., : self.features].astype(jnp.int32)
+        return signs(ids, self.features, seed=self.seed + 1) * self.array.take(places)[..., 0]

@@ -1,0 +1,62 @@
+"""Hashes of 32-bit integers in 32-bit arithmetic, for tables that hold fewer rows than there are ids."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from clickexp.types import Array
+
+BITS = 32
+ROUNDS = 3
+
+
+def murmur3(*words: Array, seed: int = 0) -> Array:
+    """MurmurHash3_x86_32 of the words [...] (each 4 little-endian bytes, broadcast), uint32. Seeds make other hashes.
+
+    Appleby 2011, "MurmurHash3".
+    """
+    state = np.uint32(seed % 2**32)
+    for word in words:
+        word = _rotated(jnp.asarray(word).astype(jnp.uint32) * np.uint32(0xCC9E2D51), 15) * np.uint32(
+            0x1B873593
+        )
+        state = _rotated(state ^ word, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    state = state ^ np.uint32(4 * len(words))
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        state = (state ^ (state >> np.uint32(shift))) * np.uint32(factor)
+    return state ^ (state >> np.uint32(16))
+
+
+def _rotated(x: Array, bits: int) -> Array:
+    return (x << np.uint32(bits)) | (x >> np.uint32(32 - bits))
+
+
+def buckets(*words: Array, count: int, seed: int = 0) -> Array:
+    """A bucket from 0 to count - 1 for the words [...], uint32."""
+    return murmur3(*words, seed=seed) % np.uint32(count)
+
+
+def signs(ids: Array, count: int, seed: int = 0) -> Array:
+    """1.0 or -1.0 for each id [...] and each of `count` numbers, [..., count]: the bits of one hash after the other."""
+    words = jnp.stack([murmur3(ids, seed=seed + word) for word in range(-(-count // BITS))], axis=-1)
+    bits = (words[..., None] >> jnp.arange(BITS, dtype=jnp.uint32)) & np.uint32(1)
+    bits = bits.reshape(*words.shape[:-1], -1)[..., :count]
+    return 1.0 - 2.0 * bits.astype(jnp.float32)
+
+
+def shuffled_cells(ids: Array, rows: int, columns: int, seed: int = 0) -> tuple[Array, Array]:
+    """Row and column of each id [...] in a grid: a permutation of the rows * columns ids from 0 to its cells.
+
+    An alternating Feistel network: a round shifts one coordinate by a hash of the other, which can be undone, so that
+    no two ids ever meet (Black and Rogaway 2002, "Ciphers with arbitrary finite domains").
+    """
+    row, column = cells(ids.reshape(-1), columns)  # XLA vectorises over one long axis best
+    for key in range(seed, seed + 2 * ROUNDS, 2):
+        column = (column + buckets(row, count=columns, seed=key)) % np.uint32(columns)
+        row = (row + buckets(column, count=rows, seed=key + 1)) % np.uint32(rows)
+    return row.reshape(ids.shape), column.reshape(ids.shape)
+
+
+def cells(ids: Array, columns: int) -> tuple[Array, Array]:
+    """Row and column of each id [...] in a grid that ids fill row by row, uint32."""
+    ids = jnp.asarray(ids).astype(jnp.uint32)
+    return ids // np.uint32(columns), ids % np.uint32(columns)
