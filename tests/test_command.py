@@ -132,7 +132,7 @@ WRONG = {
     ("dataset=parquet",): "dataset.path",
     ("dataset=parquet", "dataset.path=nowhere"): "nowhere: no such file or folder",
     ("dataset.documents_per_query=3",): "only 3 documents",
-    ("parameter@attraction=deep",): "attraction.features",
+    ("parameter@attraction=deep",): "the data has no query_doc_features; set features=...",
     ("model._target_=clickexp.models.Nope",): "model._target_",
     ("model=mixture", "model.components=[pbm,ubmm]"): "there is no model 'ubmm'",
     ("model=mixture", "model.components=[]"): "at least one click model",
@@ -192,7 +192,7 @@ def test_help_names_groups_and_keys(tmp_path):
     assert done.returncode == 0
     for text in (
         "model: ccm, cm, dbn",
-        "dataset: parquet, simulated, tiangong_st",
+        "prepared, simulated, tiangong_st",
         "max_sessions",
         "debug=fast",
     ):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import jax
 from flax import nnx
 
+from clickexp.errors import ConfigError
 from clickexp.numerics import LogPair, log_odds, log_sigmoid_pair
 from clickexp.types import Batch, Logits
 
@@ -34,10 +35,10 @@ class Sizes:
         return value
 
     def width(self, feature: str, given: int | None) -> int:
-        """The length of a feature vector, as given or else as the data has it; ValueError if neither is known."""
+        """The length of a feature vector, as given or else as the data has it; ConfigError if neither is known."""
         known = (self.features or {}).get(feature)
         if given is None and known is None:
-            raise ValueError(
+            raise ConfigError(
                 f"the data has no {feature}; set features=... of the tower, or read data that has them"
             )
         return known if given is None else given

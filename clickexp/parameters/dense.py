@@ -51,7 +51,7 @@ class FeatureConfig(ParameterConfig):
     input_norm: Norm = nnx.LayerNorm
 
     def sized(self, sizes: Sizes) -> "FeatureConfig":
-        """With the number of features known; ValueError if it is not."""
+        """With the number of features known; ConfigError if it is not."""
         return dataclasses.replace(self, features=sizes.width(self.use_feature, self.features))
 
 
