@@ -72,7 +72,7 @@ def sign(number, id, seed):
     ],
 )
 def test_published_values_of_murmur3(word, seed, expected):
-    assert int(murmur3(np.uint32(word), seed=seed)) == expected == murmur(word, seed=seed)
+    assert int(murmur3(np.asarray(word, np.uint32), seed=seed)) == expected == murmur(word, seed=seed)
 
 
 def test_murmur3_of_several_words_of_any_type_and_sign():

@@ -1,4 +1,4 @@
-"""Stores of embeddings that keep fewer numbers than a full table, and are read as it is: `take(ids)`.
+"""Stores of embeddings that keep fewer numbers than a full table, and are read as it is: `take(ids)` are embeddings.
 
 Each is built as `Store(num_embeddings, features, prior_precision, compression_ratio=...)`. The compression ratio is
 the numbers of the full table, num_embeddings * features, over the numbers kept. Everything starts at zero, the mean
@@ -12,6 +12,7 @@ import math
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jaxtyping import Float, Integer
 
 from clickexp.errors import ConfigError
 from clickexp.parameters.hashing import buckets, cells, shuffled_cells, signs
@@ -21,7 +22,7 @@ from clickexp.types import Array
 MAX_ROWS = 2**31 - 1
 
 
-def _budget(numbers: int, compression_ratio: float, least: int) -> int:
+def _budget(numbers: int, compression_ratio: int | float, least: int) -> int:
     """How many of `numbers` are kept; ConfigError where that is less than `least`, or the ratio below 1."""
     if not compression_ratio >= 1:
         raise ConfigError(f"compression_ratio={compression_ratio}: give a number of at least 1")
@@ -49,15 +50,14 @@ class HashEmbedding(nnx.Module):
         features: int,
         prior_precision: float = 0.0,
         *,
-        compression_ratio: float = 10.0,
+        compression_ratio: int | float = 10,
         seed: int = 0,
     ):
         self.features, self.seed = features, seed
         self.rows = _budget(num_embeddings, compression_ratio, least=1)
         self.table = new_table(self.rows, features, prior_precision)
 
-    def take(self, ids: Array) -> Array:
-        """Embeddings of the ids [...], as [..., features]."""
+    def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.features}"]:
         rows = buckets(ids, count=self.rows, seed=self.seed).astype(jnp.int32)
         return signs(ids, self.features, seed=self.seed + 1) * self.table.take(rows)
 
@@ -88,7 +88,7 @@ class QREmbedding(nnx.Module):
         features: int,
         prior_precision: float = 0.0,
         *,
-        compression_ratio: float = 10.0,
+        compression_ratio: int | float = 10,
         qr_combination: QRCombination | str = QRCombination.MULTIPLICATION,
         shuffle_indices: bool = True,
         seed: int = 0,
@@ -102,23 +102,22 @@ class QREmbedding(nnx.Module):
                 "qr_combination=concatenation shares the numbers of an embedding between two tables: "
                 "set embedding_features to 2 or more"
             )
-        self.shuffle_indices, self.seed = shuffle_indices, seed
+        self.features, self.shuffle_indices, self.seed = features, shuffle_indices, seed
         widths = (features // 2, features - features // 2) if concatenate else (features, features)
         self.rows = _grid(num_embeddings, num_embeddings * features, compression_ratio, widths)
         self.quotients, self.remainders = (
             new_table(rows, width, prior_precision) for rows, width in zip(self.rows, widths, strict=True)
         )
 
-    def cells(self, ids: Array) -> tuple[Array, Array]:
-        """The rows of the ids [...] in the tables of quotients and of remainders."""
+    def cells(self, ids: Integer[Array, "*ids"]) -> tuple[Integer[Array, "*ids"], Integer[Array, "*ids"]]:
+        """The rows of the ids in the tables of quotients and of remainders."""
         if self.shuffle_indices:
             quotients, remainders = shuffled_cells(ids, *self.rows, seed=self.seed)
         else:
             quotients, remainders = cells(ids, self.rows[1])
         return quotients.astype(jnp.int32), remainders.astype(jnp.int32)
 
-    def take(self, ids: Array) -> Array:
-        """Embeddings of the ids [...], as [..., features]."""
+    def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.features}"]:
         quotients, remainders = self.cells(ids)
         quotient, remainder = self.quotients.take(quotients), self.remainders.take(remainders)
         match self.combination:
@@ -129,7 +128,7 @@ class QREmbedding(nnx.Module):
         return jnp.concatenate([remainder, quotient], axis=-1)
 
 
-def _grid(ids: int, numbers: int, compression_ratio: float, widths: tuple[int, int]) -> tuple[int, int]:
+def _grid(ids: int, numbers: int, compression_ratio: int | float, widths: tuple[int, int]) -> tuple[int, int]:
     """Fewest quotients, and as many remainders as the ratio then allows, for a cell an id; ConfigError if none do."""
     quotients = np.arange(1, 2 * math.isqrt(ids * widths[1] // widths[0]) + 3)
     least = widths[0] * quotients + widths[1] * -(-ids // quotients)
@@ -154,7 +153,7 @@ class RobeDEmbedding(nnx.Module):
         features: int,
         prior_precision: float = 0.0,
         *,
-        compression_ratio: float = 10.0,
+        compression_ratio: int | float = 10,
         chunk_size: int | None = None,
         seed: int = 0,
     ):
@@ -171,8 +170,7 @@ class RobeDEmbedding(nnx.Module):
             )
         self.array = new_table(self.size, 1, prior_precision)
 
-    def take(self, ids: Array) -> Array:
-        """Embeddings of the ids [...], as [..., features]."""
+    def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.features}"]:
         chunks = jnp.arange(-(-self.features // self.chunk_size))
         starts = buckets(ids[..., None], chunks, count=self.size, seed=self.seed)[..., None]
         places = (starts + jnp.arange(self.chunk_size, dtype=jnp.uint32)) % np.uint32(self.size)

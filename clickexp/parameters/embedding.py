@@ -40,7 +40,7 @@ class EmbeddingParameterConfig(ParameterConfig):
     has_padding: bool = True
     prior_precision: float = 1.0
     embedding_fn: Callable = FullEmbedding
-    compression_ratio: float | None = None
+    compression_ratio: int | float | None = None
 
     def __post_init__(self) -> None:
         if self.compression_ratio is not None and self.embedding_fn is FullEmbedding:
