@@ -139,12 +139,27 @@ def test_merging_parts_in_any_order_equals_one_pass_exactly(order, cut, metric):
     assert left.total("documents").sum() == before
 
 
-def test_a_billion_documents_do_not_swallow_one():
-    metric = LogLikelihood()
-    metric.add({"log_prob": np.float32([-(2.0**30)]), "documents": np.int32([2**30])})
-    metric.update(cond_log_probs=np.log([[0.5]]), clicks=np.array([[1]]))
-    assert metric.total("log_prob")[0] == pytest.approx(-(2.0**30) - math.log(2), rel=1e-15)
-    assert metric.counts[0] == 2**30 + 1
+def test_a_billion_documents_are_added_up_to_a_millionth():
+    p, count = 0.9, 2**19
+    b = {"cond_log_probs": np.full((count, 1), np.log(p), np.float32), "clicks": np.ones((count, 1))}
+    metric, statistics = LogLikelihood(), LogLikelihood().statistics(**b)
+    float32 = np.float32(0)
+    for _ in range(2000):
+        metric.add(statistics)
+        float32 += np.float32(count) * np.float32(np.log(p))
+    assert metric.counts[0] == 2000 * count > 1e9
+    assert metric.compute() == pytest.approx(math.log(p), rel=1e-7)
+    assert abs(float32 / (2000 * count) - math.log(p)) > 1e-6 * abs(math.log(p))
+
+
+@settings(max_examples=20, deadline=None)
+@given(order=st.permutations(range(12)), cuts=st.sets(st.integers(1, 11)), metric=st.sampled_from(METRICS))
+def test_shards_of_any_size_in_any_order_agree_to_the_last_bit(order, cuts, metric):
+    b = batch(1, 12, 5)
+    ends = [0, *sorted(cuts), 12]
+    shards = [{name: x[list(order[i:j])] for name, x in b.items()} for i, j in itertools.pairwise(ends)]
+    first, *others = (updated(metric, shard) for shard in shards)
+    assert first.reduce(others).compute() == updated(metric, b).compute()
 
 
 @pytest.mark.parametrize("lengths", list(itertools.permutations([2, 5, 3])))

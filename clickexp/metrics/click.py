@@ -1,38 +1,32 @@
 """Metrics of click prediction: log-likelihood and perplexity, overall and per rank."""
 
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
-from clickexp.metrics.base import Metric, pick
+from clickexp.errors import ConfigError
+from clickexp.metrics.base import Metric, PerList, pick
+from clickexp.metrics.exact import exact_sum
 from clickexp.numerics import LogPair, as_pair
 from clickexp.types import Array
 
 CONDITIONAL = ("conditional_log_probs", "cond_log_probs")
 MARGINAL = ("log_probs",)
+PYCLICK_RANKS = 10
+LOG_2 = np.log(2)
 
-
-@jax.jit
-def _sums_per_rank(
-    log_probs: Float[Array, "*lists rank"] | LogPair,
-    clicks: Shaped[Array, "*lists rank"],
-    where: Bool[Array, "*lists rank"],
-) -> dict[str, Shaped[Array, " rank"]]:
-    """Sum over the lists of log P(observed click or no click), and number of documents."""
-    pair = as_pair(log_probs)
-    observed = jnp.where(clicks.astype(bool), pair.log, pair.complement)
-    lists = tuple(range(observed.ndim - 1))
-    return {
-        "log_prob": jnp.sum(jnp.where(where, observed, 0), axis=lists),
-        "documents": jnp.sum(where, axis=lists, dtype=jnp.int32),
-    }
+Of = Literal["all", "clicks", "skips"]
+ShortLists = Literal["own", "pyclick"]
+Predictions = Float[Array, "*lists rank"] | LogPair
+Observations = Shaped[Array, "*lists rank"]
+Mask = Bool[Array, "*lists rank"]
 
 
 class ClickMetric(Metric):
-    """Base of the click metrics: per rank, the sum of log P(observed) and the number of documents.
+    """Base of the click metrics, which compare P(click) with the clicks.
 
     Reads, all of shape [..., rank]:
         log-probabilities  log P(click), or a LogPair (log P(click), log P(no click)); a plain array has
@@ -45,54 +39,90 @@ class ClickMetric(Metric):
 
     reads: tuple[str, ...] = MARGINAL
 
-    def statistics(self, **outputs: Any) -> dict[str, Array]:
-        """log_prob [rank]: sum of log P(observed); documents [rank]: how many."""
+    def read(self, outputs: dict[str, Any]) -> tuple[Array | LogPair, Array, Array]:
+        """Log-probabilities, clicks and mask, each [..., rank]."""
         log_probs = pick(self, outputs, *self.reads)
         clicks = jnp.asarray(pick(self, outputs, "clicks"))
         where = outputs.get("where")
         where = jnp.ones(clicks.shape, bool) if where is None else jnp.asarray(where, bool)
-        self._check_shapes(log_probs, clicks, where)
-        return _sums_per_rank(log_probs, clicks, where)
+        shapes = [np.shape(array) for array in (*jax.tree.leaves(log_probs), clicks, where)]
+        if len(set(shapes)) > 1:
+            raise ValueError(f"{self!r}: shapes of log-probabilities, clicks and where differ: {shapes}")
+        return log_probs, clicks, where
 
     @property
     def counts(self) -> np.ndarray:
         """Documents per rank, [ranks] int64, up to the last rank at which any was seen."""
         return np.trim_zeros(self.total("documents"), "b").astype(np.int64)
 
-    def compute_per_rank(self) -> np.ndarray:
-        """The metric at each rank, [ranks] float64, as long as `counts`; nan where no document was seen."""
-        raise NotImplementedError
+    def per_document(self, name: str) -> np.ndarray:
+        """A sum per rank over the number of documents there, [ranks]; nan where there were none."""
+        counts = self.counts
+        return self.total(name)[: counts.size] / np.where(counts > 0, counts, np.nan)
+
+
+class _Likelihood(ClickMetric):
+    """Per rank, the sum of log P(observed) and the number of documents.
+
+    of: "all" documents, or of "clicks" or "skips" only.
+    short_lists: "own" divides what happened at a rank by the number of lists that reach it; "pyclick" does as
+        that library does: every rank is divided by the number of all lists, and ranks 1 to 10 always count.
+    """
+
+    def __init__(self, of: Of = "all", short_lists: ShortLists = "own") -> None:
+        super().__init__()
+        if of not in ("all", "clicks", "skips"):
+            raise ConfigError(f"of={of!r}: give all, clicks or skips")
+        if short_lists not in ("own", "pyclick"):
+            raise ConfigError(f"short_lists={short_lists!r}: give own or pyclick")
+        self.of = of
+        self.short_lists = short_lists
+
+    def statistics(self, **outputs: Any) -> dict[str, Any]:
+        """log_prob [rank]: sum of log P(observed); documents [rank]; lists; list_mean: sum of means over lists."""
+        log_probs, clicks, where = self.read(outputs)
+        if self.of != "all":
+            where = where & (clicks.astype(bool) == (self.of == "clicks"))
+        statistics = _sums(log_probs, clicks, where)
+        if self.short_lists == "pyclick":
+            statistics |= _list_sums(log_probs, clicks, where)
+        if self.keep_values:
+            statistics[self.reads[0].removesuffix("s")] = PerList(_kept(log_probs, clicks, where))
+        return statistics
 
     def _mean_log_prob(self) -> np.ndarray:
-        counts = self.counts
-        seen = np.where(counts > 0, counts, np.nan)
-        return self.total("log_prob")[: counts.size] / seen
+        """Per rank, as `short_lists` says."""
+        if self.short_lists == "own":
+            return self.per_document("log_prob")
+        sums, lists = self.total("log_prob"), self.total("lists").sum()
+        if not lists:
+            return np.zeros(0)
+        return np.pad(sums, (0, max(PYCLICK_RANKS - sums.size, 0))) / lists
 
-    def _check_shapes(self, log_probs: Array | LogPair, clicks: Array, where: Array) -> None:
-        shapes = [np.shape(array) for array in (*jax.tree.leaves(log_probs), clicks, where)]
-        if len(set(shapes)) > 1:
-            raise ValueError(f"{self!r}: shapes of log-probabilities, clicks and where differ: {shapes}")
 
-
-class LogLikelihood(ClickMetric):
+class LogLikelihood(_Likelihood):
     """Mean over all documents of log P(c_r | c_<r), natural logarithm; at most 0, higher is better.
 
         ll = sum over lists and ranks of log P(c_r | c_1, ..., c_{r-1}) / number of documents
 
+    With short_lists="pyclick", the mean over lists of the mean over their documents.
     Reads `conditional_log_probs` (or `cond_log_probs`), `clicks`, `where`. (Chuklin et al. 2015.)
     """
 
     reads = CONDITIONAL
 
     def compute(self) -> float:
-        documents = self.total("documents").sum()
-        return float(self.total("log_prob").sum() / documents) if documents else float("nan")
+        own = self.short_lists == "own"
+        total, count = ("log_prob", "documents") if own else ("list_mean", "lists")
+        count = self.total(count).sum()
+        return float(self.total(total).sum() / count) if count else float("nan")
 
     def compute_per_rank(self) -> np.ndarray:
+        """[ranks], as long as `counts`; nan where no document was seen."""
         return self._mean_log_prob()
 
 
-class Perplexity(ClickMetric):
+class Perplexity(_Likelihood):
     """Perplexity of the marginal click prediction; at least 1, lower is better, 2 is a fair coin.
 
         ppl_r = 2 ^ (-mean over lists of log2 P(c_r)),   ppl = mean over the ranks that have documents
@@ -101,12 +131,13 @@ class Perplexity(ClickMetric):
     """
 
     def compute(self) -> float:
-        per_rank = self.compute_per_rank()[self.counts > 0]
-        return float(per_rank.mean()) if per_rank.size else float("nan")
+        per_rank = self.compute_per_rank()
+        seen = per_rank[self.counts > 0] if self.short_lists == "own" else per_rank
+        return float(seen.mean()) if seen.size else float("nan")
 
     def compute_per_rank(self) -> np.ndarray:
-        with np.errstate(over="ignore"):  # an observation deemed impossible has perplexity inf
-            return np.exp2(-self._mean_log_prob() / np.log(2))
+        """[ranks], as long as `counts`; nan where no document was seen."""
+        return _perplexity(self._mean_log_prob())
 
 
 class ConditionalPerplexity(Perplexity):
@@ -116,3 +147,50 @@ class ConditionalPerplexity(Perplexity):
     """
 
     reads = CONDITIONAL
+
+
+class MicroPerplexity(_Likelihood):
+    """Perplexity of the marginal click prediction over all documents alike, whatever their rank.
+
+        micro_ppl = 2 ^ (-mean over documents of log2 P(c_r))
+
+    Reads `log_probs`, `clicks`, `where`. (Dupret & Piwowarski 2008.)
+    """
+
+    def __init__(self, of: Of = "all") -> None:
+        super().__init__(of)
+
+    def compute(self) -> float:
+        documents = self.total("documents").sum()
+        return float(_perplexity(self.total("log_prob").sum() / documents)) if documents else float("nan")
+
+
+def _perplexity(mean_log_prob: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):  # an observation deemed impossible has perplexity inf
+        return np.exp2(-mean_log_prob / LOG_2)
+
+
+@jax.jit
+def _sums(log_probs: Predictions, clicks: Observations, where: Mask) -> dict[str, Any]:
+    documents = jnp.sum(where, axis=tuple(range(where.ndim - 1)), dtype=jnp.int32)
+    return {"log_prob": exact_sum(_observed(log_probs, clicks, where)), "documents": documents}
+
+
+@jax.jit
+def _list_sums(log_probs: Predictions, clicks: Observations, where: Mask) -> dict[str, Any]:
+    lengths = jnp.sum(where, axis=-1, dtype=jnp.float32)
+    means = jnp.sum(_observed(log_probs, clicks, where), axis=-1) / jnp.maximum(lengths, 1)
+    return {"list_mean": exact_sum(means[..., None]), "lists": jnp.sum(lengths > 0, dtype=jnp.int32)}
+
+
+@jax.jit
+def _kept(log_probs: Predictions, clicks: Observations, where: Mask) -> Float[Array, "list rank"]:
+    """log P(what was observed), NaN where nothing was."""
+    observed = jnp.where(where, _observed(log_probs, clicks, where), jnp.nan)
+    return observed.reshape(-1, where.shape[-1])
+
+
+def _observed(log_probs: Predictions, clicks: Observations, where: Mask) -> Float[Array, "*lists rank"]:
+    """log P(what was observed), 0 where nothing was."""
+    pair = as_pair(log_probs)
+    return jnp.where(where, jnp.where(clicks.astype(bool), pair.log, pair.complement), 0)

@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from clickexp.metrics.base import Metric
-from clickexp.types import Array
+from clickexp.metrics.base import VALUE, Metric
 
 
 class MultiMetric:
@@ -18,13 +17,20 @@ class MultiMetric:
 
     def __init__(self, metrics: Mapping[str, Metric] | None = None, /, **named: Metric) -> None:
         given = {**(metrics or {}), **named}
-        self.metrics = {name: metric.merge(metric.empty()) for name, metric in given.items()}
+        self.metrics = {name: metric.reduce([]) for name, metric in given.items()}
 
-    def statistics(self, **outputs: Any) -> dict[str, dict[str, Array]]:
+    def keep_values(self) -> "MultiMetric":
+        """Fresh metrics with the same names and settings that keep the values of single lists."""
+        fresh = self.empty()
+        for metric in fresh.metrics.values():
+            metric.keep_values = True
+        return fresh
+
+    def statistics(self, **outputs: Any) -> dict[str, dict[str, Any]]:
         """The masked sums of one batch for each metric; pure. TypeError where an argument is missing."""
         return {name: metric.statistics(**outputs) for name, metric in self.metrics.items()}
 
-    def add(self, statistics: Mapping[str, Mapping[str, Array]], *, stacked: bool = False) -> None:
+    def add(self, statistics: Mapping[str, Mapping[str, Any]], *, stacked: bool = False) -> None:
         """Adds what `statistics` returned, for one batch or for several stacked along a leading axis."""
         for name, metric in self.metrics.items():
             metric.add(statistics[name], stacked=stacked)
@@ -34,8 +40,12 @@ class MultiMetric:
         self.add(self.statistics(**outputs))
 
     def compute(self, prefix: str = "") -> dict[str, float]:
-        """The value of each metric under its prefixed name."""
-        return {prefix + name: metric.compute() for name, metric in self.metrics.items()}
+        """Every value of each metric under its prefixed name, such as ppl or ndcg@10."""
+        return {
+            prefix + name + suffix: float(value)
+            for name, metric in self.metrics.items()
+            for suffix, value in zip(metric.suffixes, np.atleast_1d(metric.compute()), strict=True)
+        }
 
     def compute_per_rank(self, prefix: str = "") -> dict[str, np.ndarray]:
         """The vector [ranks] of each metric that has one, under its prefixed name."""
@@ -44,6 +54,19 @@ class MultiMetric:
             for name, metric in self.metrics.items()
             if hasattr(metric, "compute_per_rank")
         }
+
+    def compute_curves(self) -> dict[str, dict[str, np.ndarray]]:
+        """What each metric that has a curve gives to draw."""
+        return {name: metric.curve() for name, metric in self.metrics.items() if hasattr(metric, "curve")}
+
+    def values(self) -> dict[str, np.ndarray]:
+        """What was kept of single lists, [lists] or [lists, rank], in their order."""
+        kept: dict[str, np.ndarray] = {}
+        for name, metric in self.metrics.items():
+            for what, values in metric.values().items():
+                own = zip(metric.suffixes, values.T, strict=True) if what == VALUE else ()
+                kept |= {name + suffix: column for suffix, column in own} or {what: values}
+        return kept
 
     def reset(self) -> None:
         """Forgets everything added so far."""
