@@ -1,8 +1,23 @@
 """Metrics as mergeable sums: click prediction, ranking, and several under one roof."""
 
-from clickexp.metrics.base import Metric
-from clickexp.metrics.click import ConditionalPerplexity, LogLikelihood, Perplexity
+from clickexp.metrics.base import Metric, PerList
+from clickexp.metrics.calibration import AUC, ClickRateError, ExpectedCalibrationError
+from clickexp.metrics.click import ConditionalPerplexity, LogLikelihood, MicroPerplexity, Perplexity
+from clickexp.metrics.exact import exact_sum
 from clickexp.metrics.multi import MultiMetric
 from clickexp.metrics.ranking import RaxMetric
 
-__all__ = ["ConditionalPerplexity", "LogLikelihood", "Metric", "MultiMetric", "Perplexity", "RaxMetric"]
+__all__ = [
+    "AUC",
+    "ClickRateError",
+    "ConditionalPerplexity",
+    "ExpectedCalibrationError",
+    "LogLikelihood",
+    "Metric",
+    "MicroPerplexity",
+    "MultiMetric",
+    "PerList",
+    "Perplexity",
+    "RaxMetric",
+    "exact_sum",
+]

@@ -1,6 +1,6 @@
 """Metrics of click prediction: log-likelihood and perplexity, overall and per rank."""
 
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,8 +18,6 @@ MARGINAL = ("log_probs",)
 PYCLICK_RANKS = 10
 LOG_2 = np.log(2)
 
-Of = Literal["all", "clicks", "skips"]
-ShortLists = Literal["own", "pyclick"]
 Predictions = Float[Array, "*lists rank"] | LogPair
 Observations = Shaped[Array, "*lists rank"]
 Mask = Bool[Array, "*lists rank"]
@@ -69,7 +67,7 @@ class _Likelihood(ClickMetric):
         that library does: every rank is divided by the number of all lists, and ranks 1 to 10 always count.
     """
 
-    def __init__(self, of: Of = "all", short_lists: ShortLists = "own") -> None:
+    def __init__(self, of: str = "all", short_lists: str = "own") -> None:
         super().__init__()
         if of not in ("all", "clicks", "skips"):
             raise ConfigError(f"of={of!r}: give all, clicks or skips")
@@ -157,7 +155,7 @@ class MicroPerplexity(_Likelihood):
     Reads `log_probs`, `clicks`, `where`. (Dupret & Piwowarski 2008.)
     """
 
-    def __init__(self, of: Of = "all") -> None:
+    def __init__(self, of: str = "all") -> None:
         super().__init__(of)
 
     def compute(self) -> float:
@@ -165,7 +163,7 @@ class MicroPerplexity(_Likelihood):
         return float(_perplexity(self.total("log_prob").sum() / documents)) if documents else float("nan")
 
 
-def _perplexity(mean_log_prob: np.ndarray) -> np.ndarray:
+def _perplexity(mean_log_prob: np.ndarray | np.floating) -> np.ndarray | np.floating:
     with np.errstate(over="ignore"):  # an observation deemed impossible has perplexity inf
         return np.exp2(-mean_log_prob / LOG_2)
 
