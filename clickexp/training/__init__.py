@@ -1,5 +1,6 @@
 """Fitting and evaluating click models."""
 
+from clickexp.training.base import FitReport
 from clickexp.training.evaluation import Evaluator, click_metrics, ranking_metrics
 from clickexp.training.optimizers import (
     LazyAdagrad,
@@ -13,7 +14,7 @@ from clickexp.training.optimizers import (
     lazy_sgd,
 )
 from clickexp.training.stopping import EarlyStopping
-from clickexp.training.trainer import FitReport, Trainer
+from clickexp.training.trainer import Trainer
 
 __all__ = [
     "EarlyStopping",

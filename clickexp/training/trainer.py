@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import time
-from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
@@ -11,51 +10,22 @@ import numpy as np
 import optax
 from flax import nnx
 
-from clickexp.errors import ConfigError, DivergedError
+from clickexp.errors import DivergedError
 from clickexp.loggers.base import Logger
-from clickexp.metrics import LogLikelihood, Metric, MultiMetric
 from clickexp.models.base import ClickModel
 from clickexp.training import tables as tbl
+from clickexp.training.base import BaseTrainer, FitReport, Metrics, check
 from clickexp.training.dispatch import Compiled, Data, feed, session_count
-from clickexp.training.evaluation import (
-    Evaluator,
-    ModelState,
-    click_metrics,
-    click_outputs,
-    ranking_metrics,
-    ranking_outputs,
-)
+from clickexp.training.evaluation import ModelState
 from clickexp.training.optimizers import Optimizer, lazy_adagrad
 from clickexp.training.step import TrainState, TrainStep, split_model
 from clickexp.training.stopping import EarlyStopping
-
-Metrics = Mapping[str, Metric]
 
 MAX_BATCH = 4096
 MIN_STEPS = 128
 
 
-@dataclasses.dataclass(frozen=True)
-class FitReport:
-    """What training came to. seconds: wall time with data loading and validation; compile_seconds is part of it."""
-
-    epochs: int
-    best_epoch: int
-    sessions: int
-    seconds: float
-    compile_seconds: float
-    history: list[dict[str, int | float]]
-
-    @property
-    def sessions_per_second(self) -> float:
-        return self.sessions / max(self.seconds - self.compile_seconds, 1e-9)
-
-    def summary(self) -> dict[str, int | float]:
-        fields = ("epochs", "best_epoch", "sessions", "seconds", "compile_seconds", "sessions_per_second")
-        return {name: getattr(self, name) for name in fields}
-
-
-class Trainer:
+class Trainer(BaseTrainer):
     """Trains until the validation metric stops improving and leaves the model in its best state.
 
     optimizer: an `Optimizer`, or an Optax transformation for every parameter, tables included.
@@ -81,24 +51,20 @@ class Trainer:
         metrics: Metrics | None = None,
         logger: Logger | None = None,
     ):
-        optimizer = lazy_adagrad() if optimizer is None else optimizer
-        for name, value in dict(epochs=epochs, eval_batch_size=eval_batch_size, steps=steps).items():
-            _check(value >= 1, f"{name}={value}: give at least 1")
-        _check(batch_size is None or batch_size >= 1, f"batch_size={batch_size}: give at least 1, or null")
-        self.metrics = {"ll": LogLikelihood(), **(metrics or click_metrics())}
-        watched = early_stopping.metric if early_stopping else "loss"
-        reported = ("loss", *self.metrics)
-        _check(
-            watched in reported, f"cannot stop early on {watched!r}; validation reports {', '.join(reported)}"
+        super().__init__(
+            early_stopping=early_stopping,
+            eval_batch_size=eval_batch_size,
+            steps=steps,
+            metrics=metrics,
+            logger=logger,
+            epochs=epochs,
         )
+        check(batch_size is None or batch_size >= 1, f"batch_size={batch_size}: give at least 1, or null")
+        optimizer = lazy_adagrad() if optimizer is None else optimizer
         self.optimizer = optimizer if isinstance(optimizer, Optimizer) else Optimizer(optimizer)
         self.epochs = epochs
-        self.early_stopping = early_stopping
         self.batch_size = batch_size
-        self.eval_batch_size = eval_batch_size
-        self.steps = steps
         self.seed = seed if shuffle else None
-        self.logger = logger or Logger()
 
     def train(self, model: ClickModel, train: Data, val: Data) -> FitReport:
         """Fits the model in place.
@@ -116,39 +82,6 @@ class Trainer:
         return FitReport(
             len(fit.history), fit.best_epoch, sessions, seconds, fit.compile_seconds, fit.history
         )
-
-    def evaluate(self, model: ClickModel, data: Data, metrics: Metrics | None = None) -> MultiMetric:
-        """Click metrics of a model on data, ready for `compute` and `compute_per_rank`."""
-        evaluator, state = self._evaluator(model, metrics or self.metrics, click_outputs)
-        return evaluator(state, data, "test")
-
-    def evaluate_ranking(self, model: ClickModel, data: Data, metrics: Metrics | None = None) -> MultiMetric:
-        """Ranking metrics of a model on lists with labels."""
-        evaluator, state = self._evaluator(model, metrics or ranking_metrics(), ranking_outputs)
-        return evaluator(state, data, "test")
-
-    def test_clicks(self, model: ClickModel, data: Data, metrics: Metrics | None = None) -> dict[str, float]:
-        """The values of `evaluate`, named test_..."""
-        return self.evaluate(model, data, metrics).compute("test_")
-
-    def test_ranking(self, model: ClickModel, data: Data, metrics: Metrics | None = None) -> dict[str, float]:
-        """The values of `evaluate_ranking`, named test_..."""
-        return self.evaluate_ranking(model, data, metrics).compute("test_")
-
-    test = test_clicks
-
-    def _evaluator(
-        self, model: ClickModel, metrics: Metrics, outputs: object
-    ) -> tuple[Evaluator, ModelState]:
-        model.eval()
-        graphdef, state = nnx.split(model)
-        return self.evaluator(graphdef, metrics, outputs), (state,)
-
-    def evaluator(
-        self, graphdef: nnx.GraphDef, metrics: Metrics, outputs: object = click_outputs
-    ) -> Evaluator:
-        sizes = dict(batch_size=self.eval_batch_size, steps=self.steps)
-        return Evaluator(graphdef, metrics, outputs, logger=self.logger, **sizes)
 
 
 class _Fit:
@@ -206,7 +139,7 @@ class _Fit:
             losses.append((loss, documents))
             done += batch.sessions
             self.trainer.logger.progress("train", epoch, done, total, _mean(losses[-2:-1]))
-        _check(done > 0, "there are no training sessions; batches must come anew each time they are iterated")
+        check(done > 0, "there are no training sessions; batches must come anew each time they are iterated")
         return _mean(losses), done
 
     def _validate(self, data: Data, epoch: int) -> dict[str, float]:
@@ -224,11 +157,6 @@ class _Fit:
     def _feed(self, data: Data, seed: int | None = None, epoch: int = 0):
         size = self.trainer.batch_size or _fitting_batch_size(session_count(data))
         return feed(data, size, self.trainer.steps, seed, epoch)
-
-
-def _check(condition: bool, complaint: str) -> None:
-    if not condition:
-        raise ConfigError(complaint)
 
 
 def _fitting_batch_size(sessions: int) -> int:

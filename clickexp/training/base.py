@@ -1,0 +1,117 @@
+"""What trainers share: the report of a fit, and the evaluation of a model."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from flax import nnx
+
+from clickexp.errors import ConfigError
+from clickexp.loggers.base import Logger
+from clickexp.metrics import LogLikelihood, Metric, MultiMetric
+from clickexp.models.base import ClickModel
+from clickexp.training.dispatch import Data
+from clickexp.training.evaluation import (
+    Evaluator,
+    ModelState,
+    click_metrics,
+    click_outputs,
+    ranking_metrics,
+    ranking_outputs,
+)
+from clickexp.training.stopping import EarlyStopping
+
+Metrics = Mapping[str, Metric]
+
+
+@dataclasses.dataclass(frozen=True)
+class FitReport:
+    """What training came to. seconds: wall time with data loading and validation; compile_seconds is part of it."""
+
+    epochs: int
+    best_epoch: int
+    sessions: int
+    seconds: float
+    compile_seconds: float
+    history: list[dict[str, int | float]]
+
+    @property
+    def sessions_per_second(self) -> float:
+        return self.sessions / max(self.seconds - self.compile_seconds, 1e-9)
+
+    def summary(self) -> dict[str, int | float]:
+        fields = ("epochs", "best_epoch", "sessions", "seconds", "compile_seconds", "sessions_per_second")
+        return {name: getattr(self, name) for name in fields}
+
+
+class BaseTrainer:
+    """Evaluates models; a subclass fits them in `train`.
+
+    early_stopping: its metric must be one of the validation, which are `metrics`, loss and ll.
+    counts: settings that are at least 1.
+    """
+
+    def __init__(
+        self,
+        *,
+        early_stopping: EarlyStopping | None = None,
+        eval_batch_size: int = 8192,
+        steps: int = 16,
+        metrics: Metrics | None = None,
+        logger: Logger | None = None,
+        **counts: int,
+    ):
+        for name, value in dict(counts, eval_batch_size=eval_batch_size, steps=steps).items():
+            check(value >= 1, f"{name}={value}: give at least 1")
+        self.metrics = {"ll": LogLikelihood(), **(metrics or click_metrics())}
+        watched = early_stopping.metric if early_stopping else "loss"
+        reported = ("loss", *self.metrics)
+        check(
+            watched in reported, f"cannot stop early on {watched!r}; validation reports {', '.join(reported)}"
+        )
+        self.early_stopping = early_stopping
+        self.eval_batch_size = eval_batch_size
+        self.steps = steps
+        self.logger = logger or Logger()
+
+    def train(self, model: ClickModel, train: Data, val: Data) -> FitReport:
+        """Fits the model in place."""
+        raise NotImplementedError
+
+    def evaluate(self, model: ClickModel, data: Data, metrics: Metrics | None = None) -> MultiMetric:
+        """Click metrics of a model on data, ready for `compute` and `compute_per_rank`."""
+        evaluator, state = self._evaluator(model, metrics or self.metrics, click_outputs)
+        return evaluator(state, data, "test")
+
+    def evaluate_ranking(self, model: ClickModel, data: Data, metrics: Metrics | None = None) -> MultiMetric:
+        """Ranking metrics of a model on lists with labels."""
+        evaluator, state = self._evaluator(model, metrics or ranking_metrics(), ranking_outputs)
+        return evaluator(state, data, "test")
+
+    def test_clicks(self, model: ClickModel, data: Data, metrics: Metrics | None = None) -> dict[str, float]:
+        """The values of `evaluate`, named test_..."""
+        return self.evaluate(model, data, metrics).compute("test_")
+
+    def test_ranking(self, model: ClickModel, data: Data, metrics: Metrics | None = None) -> dict[str, float]:
+        """The values of `evaluate_ranking`, named test_..."""
+        return self.evaluate_ranking(model, data, metrics).compute("test_")
+
+    test = test_clicks
+
+    def _evaluator(
+        self, model: ClickModel, metrics: Metrics, outputs: object
+    ) -> tuple[Evaluator, ModelState]:
+        model.eval()
+        graphdef, state = nnx.split(model)
+        return self.evaluator(graphdef, metrics, outputs), (state,)
+
+    def evaluator(
+        self, graphdef: nnx.GraphDef, metrics: Metrics, outputs: object = click_outputs
+    ) -> Evaluator:
+        sizes = dict(batch_size=self.eval_batch_size, steps=self.steps)
+        return Evaluator(graphdef, metrics, outputs, logger=self.logger, **sizes)
+
+
+def check(condition: bool, complaint: str) -> None:
+    """ConfigError with the complaint unless the condition holds."""
+    if not condition:
+        raise ConfigError(complaint)
