@@ -116,7 +116,7 @@ def test_mean_loss_weighs_documents_and_masked_ones_count_nothing(case):
     close(outputs["loss"].sum(-1, dtype=np.float64)[possible], -np.log(probabilities[possible]))
     close(mean_loss, outputs["loss"].sum(dtype=np.float64) / lengths.sum())
     assert np.all(outputs["loss"][~batch["mask"]] == 0)
-    for name in "conditional_clicks", "clicks", "relevance":
+    for name in "conditional_clicks", "clicks", "relevance", "attraction", "examination":
         assert np.all(outputs[name][~batch["mask"]] == -np.inf)
         assert np.all(np.isfinite(outputs[name][batch["mask"]]))
 
@@ -137,6 +137,22 @@ def test_relevance_is_a_product_of_parameters(said, case):
         parameters = case.probabilities(model, ids, positions)
         expected = sum(np.log(parameters[name]) for name in RELEVANCE[case.name])
         close(actual, np.broadcast_to(expected, actual.shape))
+
+
+@every_model
+def test_examination_and_attraction_are_those_of_the_hidden_events(said, case):
+    """The trust-bias model takes the true-positive rate for examination, as its docstring says."""
+    model = zoo.random_model(case)
+    outputs, _ = said[case.name]
+    shown = zip(by_list(outputs["examination"]), by_list(outputs["attraction"]), *zoo.lists(), strict=True)
+    for examination, attraction, ids, positions in shown:
+        parameters = case.probabilities(model, ids, positions)
+        hidden = oracle.hidden(case.story, **parameters)
+        expected = parameters.get("true_positive", hidden["examined"])
+        close(np.exp(examination), np.broadcast_to(expected, examination.shape))
+        if "prior" not in parameters:
+            told = parameters.get("attraction", parameters.get("click_rate"))
+            close(np.exp(attraction), np.broadcast_to(told, attraction.shape))
 
 
 @every_model

@@ -250,5 +250,7 @@ def predictions(model: ClickModel, batch: Batch) -> dict:
         "clicks": model.predict_clicks(batch),
         "no_clicks": jnp.where(batch["mask"], model.marginal(batch).complement.T, 0.0),
         "relevance": model.predict_relevance(batch),
+        "attraction": model.predict_attraction(batch),
+        "examination": model.predict_examination(batch),
         "loss": model.compute_loss(batch, aggregate=False),
     }

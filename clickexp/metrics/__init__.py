@@ -4,6 +4,7 @@ from clickexp.metrics.base import Metric, PerList
 from clickexp.metrics.calibration import AUC, ClickRateError, ExpectedCalibrationError
 from clickexp.metrics.click import ConditionalPerplexity, LogLikelihood, MicroPerplexity, Perplexity
 from clickexp.metrics.exact import exact_sum
+from clickexp.metrics.hidden import Correlation, Examination, RootMeanSquaredError
 from clickexp.metrics.multi import MultiMetric
 from clickexp.metrics.ranking import RaxMetric
 
@@ -11,6 +12,8 @@ __all__ = [
     "AUC",
     "ClickRateError",
     "ConditionalPerplexity",
+    "Correlation",
+    "Examination",
     "ExpectedCalibrationError",
     "LogLikelihood",
     "Metric",
@@ -19,5 +22,6 @@ __all__ = [
     "PerList",
     "Perplexity",
     "RaxMetric",
+    "RootMeanSquaredError",
     "exact_sum",
 ]

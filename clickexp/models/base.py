@@ -27,7 +27,8 @@ class Sample(NamedTuple):
 class ClickModel(nnx.Module):
     """A distribution over the clicks on a list of documents.
 
-    A model defines `conditional`, `marginal`, `relevance` and `draw`; the rest follows. The pairs of the first two
+    A model defines `conditional`, `marginal`, `relevance` and `draw`, and `attractive` where documents are not ranked
+    by attraction; the rest follows. The pairs of the first two
     have ranks first, [rank, batch], or are broadcastable to it; everything else is [batch, rank].
     Predictions are natural logarithms, -inf where the batch's mask is False.
 
@@ -49,6 +50,14 @@ class ClickModel(nnx.Module):
     def relevance(self, batch: Batch) -> Logits:
         """Log of the score that documents are ranked by."""
         raise NotImplementedError
+
+    def attractive(self, batch: Batch) -> Logits:
+        """log P(click | examined), of users who do not know the document."""
+        return self.relevance(batch)
+
+    def examined(self, batch: Batch) -> Logits:
+        """log P(examination), whatever the clicks above: a click is one of an examined, attractive document."""
+        return jnp.minimum(self.marginal(batch).log.T - self.attractive(batch), 0.0)
 
     def draw(self, batch: Batch, key: Array) -> Sample:
         """Events of sessions drawn from the model, the mask not yet applied."""
@@ -73,6 +82,14 @@ class ClickModel(nnx.Module):
     def predict_relevance(self, batch: Batch) -> PerDocument:
         """Ranking score of each document, as a logarithm."""
         return _masked(self.relevance(batch), batch["mask"])
+
+    def predict_attraction(self, batch: Batch) -> PerDocument:
+        """log P(attraction) of each document; of a click-through-rate model, its click rate."""
+        return _masked(self.attractive(batch), batch["mask"])
+
+    def predict_examination(self, batch: Batch) -> PerDocument:
+        """log P(examination) of each rank, whatever the clicks above; 0 of a click-through-rate model."""
+        return _masked(self.examined(batch), batch["mask"])
 
     def sample(self, batch: Batch, rngs: nnx.Rngs | Array) -> Sample:
         """Clicks and hidden events of one session a list; `rngs` is an nnx.Rngs or a JAX key."""

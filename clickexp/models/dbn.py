@@ -53,5 +53,8 @@ class DynamicBayesianNetwork(CascadeFamily):
             skipped=goes_on,
         )
 
+    def attractive(self, batch: Batch) -> Logits:
+        return self.attraction.log_prob(batch)
+
     def relevance(self, batch: Batch) -> Logits:
         return self.attraction.log_prob(batch) + self.satisfaction.log_prob(batch)

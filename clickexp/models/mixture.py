@@ -100,9 +100,13 @@ class MixtureModel(ClickModel):
         return _mean(self.log_prior()[:, None, None], pairs)
 
     def relevance(self, batch: Batch) -> Array:
-        shape = batch["mask"].shape
-        relevance = jnp.stack([jnp.broadcast_to(m.relevance(batch), shape) for m in self.models])
-        return jax.nn.logsumexp(self.log_prior()[:, None, None] + relevance, axis=0)
+        return self._expected([model.relevance(batch) for model in self.models], batch)
+
+    def attractive(self, batch: Batch) -> Array:
+        return self._expected([model.attractive(batch) for model in self.models], batch)
+
+    def examined(self, batch: Batch) -> Array:
+        return self._expected([model.examined(batch) for model in self.models], batch)
 
     def draw(self, batch: Batch, key: Array) -> Sample:
         """`component` says whose session it is; hidden events are known where every component has them."""
@@ -116,6 +120,11 @@ class MixtureModel(ClickModel):
             return jnp.take_along_axis(jnp.stack(events), component[None, :, None], axis=0)[0]
 
         return Sample(*map(drawn, *samples))._replace(component=component)
+
+    def _expected(self, log_values: list[Array], batch: Batch) -> Array:
+        """Log of the mean over components under pi, [batch, rank]."""
+        stacked = jnp.stack([jnp.broadcast_to(x, batch["mask"].shape) for x in log_values])
+        return jax.nn.logsumexp(self.log_prior()[:, None, None] + stacked, axis=0)
 
     def _stacked(self, pairs: list[LogPair], batch: Batch) -> LogPair:
         """[component, rank, batch]."""

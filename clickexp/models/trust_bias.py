@@ -58,6 +58,10 @@ class TrustBiasModel(IndependentModel):
     def relevance(self, batch: Batch) -> Array:
         return self.attraction.log_prob(batch)
 
+    def examined(self, batch: Batch) -> Array:
+        """log t_r, which is examination as far as the clicks tell: they do not tell it from trust."""
+        return self.true_positive.log_prob(batch)
+
     def draw(self, batch: Batch, key: Array) -> Sample:
         towers = self.attraction, self.true_positive, self.false_positive
         attraction, true_positive, false_positive = (
