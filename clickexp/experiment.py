@@ -1,9 +1,7 @@
 """One experiment: data, model, training, evaluation, and the files that tell of it."""
 
 import dataclasses
-import hashlib
 import importlib.metadata
-import json
 import logging
 import platform
 import subprocess
@@ -28,10 +26,11 @@ from clickexp.errors import ConfigError, UserError
 from clickexp.loggers import ConsoleLogger, FanOut, RunInfo
 from clickexp.loggers.jsonl import plain
 from clickexp.models import ClickModel
-from clickexp.training import Trainer
+from clickexp.objective import check_objective
+from clickexp.sweeps.resume import RESULT, config_hash, values, write_json
+from clickexp.training import FitReport, Trainer
 from clickexp.training.checkpoint import save_model
 
-NOT_HASHED = ("logger", "progress", "cache_dir", "save_model", "project", "group", "tags", "notes")
 ROLES = (
     "attraction",
     "satisfaction",
@@ -52,6 +51,9 @@ class Settings:
     progress: Literal["auto", "bar", "plain", "off"]
     max_sessions: int | None
     save_model: bool
+    resume: bool
+    sweeps_dir: str
+    optimized_metric: str
     project: str
     group: str | None
     tags: list[str]
@@ -79,6 +81,7 @@ def run_experiment(
     trainer = constructor(config["trainer"], "trainer")(
         optimizer=optimizer, metrics=metrics.get("click"), logger=logger
     )
+    check_objective(settings.optimized_metric, reported(trainer, metrics))
     read, new_model = constructor(config["dataset"], "dataset"), constructor(config["model"], "model")
     show(config)
     (folder / "config.yaml").write_text(OmegaConf.to_yaml(config))
@@ -87,9 +90,8 @@ def run_experiment(
         dataset = read(**accepted(read, {"progress": partial(logger.progress, "read", 0)}))
         dataset = dataset.first(settings.max_sessions)
         model = build_model(new_model, dataset, settings.seed)
-        logger.start(
-            run_info(config, settings, folder, f"{model.name}-{dataset.name}-{settings.seed}", sweep)
-        )
+        told = {**config, "overrides": values(overrides)}
+        logger.start(run_info(told, settings, folder, f"{model.name}-{dataset.name}-{settings.seed}", sweep))
         logger.message(dataset.describe())
         if model.separates_examination:
             links = identifiability(dataset.train, ENOUGH_SESSIONS)
@@ -124,6 +126,12 @@ def run_info(
     )
 
 
+def reported(trainer: Trainer, metrics: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Names of the metrics that a run may report for each part of its result."""
+    clicks = [*trainer.metrics, "loss"]
+    return {"val": clicks, "test": [*clicks, *metrics.get("ranking", ())]}
+
+
 def fit_and_evaluate(
     model: ClickModel, dataset: Dataset, trainer: Trainer, metrics: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -137,10 +145,17 @@ def fit_and_evaluate(
     return {
         "model": model.name,
         "dataset": dataset.name,
+        "val": best_validation(report),
         "test": test,
         "per_rank": {name: values.tolist() for name, values in per_rank.items()},
         "train": report.summary(),
     }
+
+
+def best_validation(report: FitReport) -> dict[str, float]:
+    """Validation metrics of the epoch whose state the model is left in."""
+    record = report.history[report.best_epoch - 1] if report.best_epoch else {}
+    return {name.removeprefix("val/"): value for name, value in record.items() if name.startswith("val/")}
 
 
 def build(node: Any, where: str) -> Any:
@@ -222,14 +237,6 @@ def _commit() -> str | None:
         return None
 
 
-def config_hash(config: dict[str, Any]) -> str:
-    """The same for runs that differ at most in where they report to."""
-    told = {name: value for name, value in config.items() if name not in NOT_HASHED}
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
-
-
 def write_result(result: dict[str, Any], folder: Path) -> None:
     """Writes result.json whole or not at all."""
-    unfinished = folder / "result.json.part"
-    unfinished.write_text(json.dumps(plain(result), indent=2) + "\n")
-    unfinished.replace(folder / "result.json")
+    write_json(plain(result), folder / RESULT)

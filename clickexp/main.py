@@ -9,30 +9,27 @@ from pathlib import Path
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
-from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from clickexp.errors import UserError
+from clickexp.sweeps.callback import collected, in_sweep
+from clickexp.sweeps.job import run_job
 
 FULL_ERROR = "HYDRA_FULL_ERROR"
 SHOW_TRACE = os.environ.get(FULL_ERROR) == "1"
+STOPPED = 130
 MENDABLE = (HydraException, OmegaConfBaseException, UserError)
 PACKAGE = Path(__file__).resolve().parent
 CONF = next((str(conf) for conf in (PACKAGE / "conf", PACKAGE.parent / "conf") if conf.is_dir()), None)
 
 
 @hydra.main(version_base="1.3", config_path=CONF, config_name="config")
-def run(cfg: DictConfig) -> None:
-    from clickexp.experiment import run_experiment
-
-    job = HydraConfig.get()
-    sweep = Path(job.sweep.dir).name if job.mode is RunMode.MULTIRUN else None
+def run(cfg: DictConfig) -> float:
     try:
-        overrides = [*job.overrides.hydra, *job.overrides.task]
-        run_experiment(cfg, Path(job.runtime.output_dir), sweep, overrides)
+        return run_job(cfg, HydraConfig.get())
     except MENDABLE as error:
-        if sweep or SHOW_TRACE:
+        if in_sweep(HydraConfig.get()) or SHOW_TRACE:
             raise  # an exit would end the sweep
         fail(error)
 
@@ -41,11 +38,14 @@ def main() -> None:
     """One clear line for what the user can mend; everything else with its trace."""
     os.environ[FULL_ERROR] = "1"  # lets errors through to here
     try:
-        run()
+        with collected():
+            run()
     except MENDABLE as error:
         if SHOW_TRACE:
             raise
         fail(error)
+    except KeyboardInterrupt:
+        sys.exit(STOPPED)
 
 
 def fail(error: Exception) -> None:

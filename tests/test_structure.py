@@ -33,7 +33,7 @@ def files_of(*parts: str) -> list[Path]:
 
 
 LAYERS = {
-    "types": ("clickexp/types.py", "clickexp/errors.py", "clickexp/construct.py"),
+    "types": ("clickexp/types.py", "clickexp/errors.py", "clickexp/construct.py", "clickexp/objective.py"),
     "numerics": ("clickexp/numerics.py",),
     "parameters": ("clickexp/parameters/",),
     "models": ("clickexp/models/",),
@@ -41,6 +41,7 @@ LAYERS = {
     "data": ("clickexp/data/",),
     "loggers": ("clickexp/loggers/",),
     "training": ("clickexp/training/",),
+    "sweeps": ("clickexp/sweeps/", "clickexp/plugins/"),
 }
 FORBIDDEN = {
     "types": ("numerics", "parameters", "models", "metrics", "data", "loggers", "training", "experiment"),
@@ -48,9 +49,10 @@ FORBIDDEN = {
     "parameters": ("models", "metrics", "data", "loggers", "training", "experiment"),
     "models": ("metrics", "data", "loggers", "training", "experiment"),
     "metrics": ("parameters", "models", "data", "loggers", "training", "experiment"),
-    "data": ("models", "metrics", "loggers", "training", "experiment"),
-    "loggers": ("parameters", "models", "metrics", "data", "training", "experiment"),
-    "training": ("experiment", "main"),
+    "data": ("models", "metrics", "loggers", "training", "sweeps", "experiment"),
+    "loggers": ("parameters", "models", "metrics", "data", "training", "sweeps", "experiment"),
+    "training": ("sweeps", "experiment", "main"),
+    "sweeps": ("parameters", "models", "metrics", "data", "training", "main"),
 }
 
 
@@ -65,7 +67,12 @@ def test_layers_import_downwards_only(layer):
 @pytest.mark.parametrize(
     "packages, allowed",
     [
-        (("hydra", "omegaconf"), {"clickexp/main.py", "clickexp/experiment.py", "clickexp/components.py"}),
+        (
+            ("hydra", "omegaconf"),
+            {f"clickexp/{name}.py" for name in ("main", "experiment", "components")}
+            | {f"clickexp/sweeps/{name}.py" for name in ("callback", "job", "launcher")}
+            | {"clickexp/plugins/hydra_plugins/clickexp_launcher/launcher.py"},
+        ),
         (("wandb",), {"clickexp/loggers/wandb.py"}),
         (("torch", "clax"), set()),
     ],

@@ -22,10 +22,15 @@ def wheel(tmp_path_factory):
     return next(folder.glob("clickexp-*.whl"))
 
 
-def test_the_wheel_holds_package_and_configuration_only(wheel):
+def test_the_wheel_holds_package_plugins_and_configuration_only(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert "clickexp/conf/config.yaml" in names and "clickexp/main.py" in names
-    assert {name.split("/")[0] for name in names if not name.startswith("clickexp-")} == {"clickexp"}
+    tops = {name.split("/")[0] for name in names if not name.startswith("clickexp-")}
+    assert tops == {"clickexp", "hydra_plugins"}
+    assert {name.split("/")[1] for name in names if name.startswith("hydra_plugins/")} == {
+        "clickexp_launcher"
+    }
+    assert not [name for name in names if name.startswith("clickexp/plugins")]
     inside = {name.removeprefix("clickexp/") for name in names if name.startswith("clickexp/conf/")}
     outside = {str(file.relative_to(ROOT)) for file in (ROOT / "conf").rglob("*.yaml")}
     assert inside == outside
@@ -36,7 +41,7 @@ def test_the_wheel_answers_outside_the_checkout(wheel, tmp_path):
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
     command = "import clickexp.main as m; print(m.CONF); m.main()"
     done = subprocess.run(
-        [sys.executable, "-c", command, "--cfg", "job"],
+        [sys.executable, "-c", command, "--cfg", "all", "launcher=accelerators"],
         cwd=tmp_path,
         env=env,
         capture_output=True,
@@ -45,3 +50,4 @@ def test_the_wheel_answers_outside_the_checkout(wheel, tmp_path):
     )
     assert done.stdout.splitlines()[0] == str(tmp_path / "site/clickexp/conf")
     assert "clickexp.models.UserBrowsingModel" in done.stdout
+    assert "hydra_plugins.clickexp_launcher.launcher.AcceleratorsLauncher" in done.stdout

@@ -30,7 +30,7 @@ class ConsoleLogger(Logger):
         if progress not in ("auto", "bar", "plain", "off"):
             raise ValueError(f"progress={progress!r}: choose auto, bar, plain or off")
         self.console = Console(file=stream) if stream else get_console()
-        self.mode = progress if progress != "auto" else "bar" if _is_terminal(self.console) else "plain"
+        self.mode = progress if progress != "auto" else "bar" if is_terminal(self.console) else "plain"
         self.metric = metric
         self.line = LiveLine(self.console)
         self.table: EpochTable | None = None
@@ -85,8 +85,8 @@ class ConsoleLogger(Logger):
         self.console.print(what, style=style, markup=False, highlight=False, soft_wrap=text)
 
 
-def _is_terminal(console: Console) -> bool:
-    """Not rich's answer alone, which FORCE_COLOR turns into yes in a pipe."""
+def is_terminal(console: Console) -> bool:
+    """Whether a console can be drawn on. Not rich's answer alone, which FORCE_COLOR turns into yes in a pipe."""
     return console.is_interactive and console.file.isatty()
 
 

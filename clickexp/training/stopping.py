@@ -4,8 +4,7 @@ import dataclasses
 import math
 
 from clickexp.errors import ConfigError
-
-LOWER_IS_BETTER = ("loss", "ppl")
+from clickexp.objective import lower_is_better
 
 
 @dataclasses.dataclass
@@ -24,7 +23,7 @@ class EarlyStopping:
     def __post_init__(self) -> None:
         if self.mode not in ("auto", "min", "max"):
             raise ConfigError(f"early_stopping.mode is auto, min or max, not {self.mode!r}")
-        lower = self.metric.endswith(LOWER_IS_BETTER) if self.mode == "auto" else self.mode == "min"
+        lower = lower_is_better(self.metric) if self.mode == "auto" else self.mode == "min"
         self.sign = 1.0 if lower else -1.0
         self.reset()
 

@@ -1,0 +1,1 @@
+"""Sweeps: a queue of fresh processes over devices, resuming by configuration, and collected results."""

@@ -1,0 +1,82 @@
+"""One run as a job: that of a sweep is skipped where its result exists, and recorded however it ends."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from hydra.conf import HydraConf
+from omegaconf import DictConfig, OmegaConf
+
+from clickexp.components import with_components
+from clickexp.objective import objective
+from clickexp.sweeps.callback import in_sweep, jobs_folder
+from clickexp.sweeps.resume import RESULT, Record, config_hash, finished, read_json
+
+
+def run_job(cfg: DictConfig, hydra: HydraConf) -> float:
+    """Runs the experiment, or finds what it came to before, and returns the value of optimized_metric."""
+    folder = Path(hydra.runtime.output_dir)
+    if not in_sweep(hydra):
+        return _run(cfg, hydra)
+    record = new_record(cfg, hydra)
+    earlier = finished(*searched(cfg, hydra)).get(record.config_hash)
+    if earlier is not None:
+        keep(record, folder, earlier)
+        return objective(read_json(earlier / RESULT), cfg.optimized_metric)
+    with _recorded(record, folder):
+        return _run(cfg, hydra)
+
+
+def new_record(cfg: DictConfig, hydra: HydraConf) -> Record:
+    """The record of a job that is about to run."""
+    config = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    digest = config_hash(with_components(config, all_overrides(hydra)))
+    return Record(
+        number=int(hydra.job.num),
+        overrides=list(hydra.overrides.task),
+        config_hash=digest,
+        status="running",
+        result=str(hydra.runtime.output_dir),
+    )
+
+
+def all_overrides(hydra: HydraConf) -> list[str]:
+    return [*hydra.overrides.hydra, *hydra.overrides.task]
+
+
+def searched(cfg: DictConfig, hydra: HydraConf) -> tuple[Path, ...]:
+    """Where a result of the same configuration counts: in any sweep, or, with resume=false, in this one."""
+    return (Path(cfg.sweeps_dir), Path(hydra.sweep.dir)) if cfg.resume else (jobs_folder(hydra),)
+
+
+def keep(record: Record, folder: Path, earlier: Path) -> None:
+    """Records that a job's result is in the folder of an earlier one."""
+    record.status, record.result = "kept", str(earlier)
+    record.write(folder)
+
+
+@contextlib.contextmanager
+def _recorded(record: Record, folder: Path) -> Iterator[None]:
+    """Writes the record at the start and at the end, whatever the end."""
+    record.write(folder)
+    start = time.monotonic()
+    try:
+        yield
+        record.status = "finished"
+    except BaseException as error:
+        record.status = "failed" if isinstance(error, Exception) else "interrupted"
+        record.error = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise
+    finally:
+        record.seconds = time.monotonic() - start
+        with contextlib.suppress(OSError):  # the disk may be what failed
+            record.write(folder)
+
+
+def _run(cfg: DictConfig, hydra: HydraConf) -> float:
+    from clickexp.experiment import run_experiment
+
+    sweep = Path(hydra.sweep.dir).name if in_sweep(hydra) else None
+    result = run_experiment(cfg, Path(hydra.runtime.output_dir), sweep, all_overrides(hydra))
+    return objective(result, cfg.optimized_metric)

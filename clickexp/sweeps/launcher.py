@@ -1,0 +1,242 @@
+"""Hydra's jobs in the pool: each composed here, and run in a fresh process on the next free device."""
+
+import contextlib
+import copy
+import dataclasses
+import importlib
+import inspect
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import JobReturn, JobRuntime, JobStatus, configure_log, run_job, setup_globals
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, flag_override, open_dict
+
+from clickexp.errors import UserError
+from clickexp.objective import objective
+from clickexp.sweeps.job import keep, new_record, searched
+from clickexp.sweeps.pool import LOG, Job, Pool
+from clickexp.sweeps.resume import RESULT, Record, finished, read_json
+from clickexp.sweeps.slots import device_slots
+from clickexp.sweeps.view import View
+
+SECONDS_BETWEEN_FRAMES = 0.5
+Numbered = tuple[int, JobReturn]
+
+
+class JobError(UserError):
+    """A job of a sweep that failed."""
+
+
+def launch(
+    context: HydraContext,
+    task: TaskFunction,
+    config: DictConfig,
+    job_overrides: Sequence[Sequence[str]],
+    first: int,
+) -> list[JobReturn]:
+    """Runs all jobs; one that fails does not stop the others."""
+    waiting, returns = deque(enumerate(job_overrides, first)), {}
+    with Queue(context, task, config, len(waiting)) as queue:
+        while len(returns) < len(job_overrides):
+            while waiting and queue.free:
+                queue.start(*waiting.popleft())
+            returns.update(queue.wait())
+    return [returns[number] for number in sorted(returns)]
+
+
+@dataclasses.dataclass
+class _Planned:
+    """A job of the sweep, what is recorded of it, and what Hydra wants to hear of it."""
+
+    number: int
+    folder: Path
+    record: Record
+    returns: JobReturn
+
+
+class Queue:
+    """Jobs of a sweep on the free devices, for a launcher or an asynchronous sweeper.
+
+    hydra.launcher of the configuration tells the devices. `start` takes a job while `free` is above 0; `wait`
+    tells which have ended. A job whose result exists is not run, and jobs of one configuration run once.
+    A context manager: leaving it stops what still runs.
+    """
+
+    def __init__(
+        self, context: HydraContext, task: TaskFunction, config: DictConfig, total: int | None = None
+    ):
+        setup_globals()
+        configure_log(config.hydra.hydra_logging, config.hydra.verbose)
+        options = config.hydra.launcher
+        slots = device_slots(options.workers, options.jobs_per_device)
+        self.context, self.task, self.config = context, task, config
+        self.pool = Pool(slots, compilation_cache(config.cache_dir))
+        names, common = [slot.name for slot in slots], list(config.hydra.overrides.task)
+        self.view = View(config.progress, config.optimized_metric, names, total, common)
+        self.results = finished(*searched(config, config.hydra))
+        self.twins: dict[str, list[_Planned]] = {}
+        self.ended: list[Numbered] = []
+
+    def __enter__(self) -> "Queue":
+        self.view.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.pool.stop()
+        finally:
+            self.view.stop()
+
+    @property
+    def free(self) -> int:
+        """Devices without a job."""
+        return len(self.pool.free)
+
+    def start(self, number: int, overrides: Sequence[str]) -> None:
+        """Starts the job on a free device, of which there must be one, or finds its result."""
+        composed = _composed(self.context, self.config, number, overrides)
+        with _current(composed):
+            job = _planned(composed)
+            digest = job.record.config_hash
+            if digest in self.results:
+                self._keep(job, self.results[digest])
+            elif digest in self.twins:
+                self.twins[digest].append(job)
+            else:
+                self._submit(job, composed)
+
+    def wait(self, timeout: float | None = None) -> list[Numbered]:
+        """Numbers and returns of jobs that have ended since, at least one unless none runs or the time, in seconds,
+        is up."""
+        while not self.ended and self.pool.running:
+            for job in self.pool.wait(SECONDS_BETWEEN_FRAMES if timeout is None else timeout):
+                self._finish(job)
+            self.view.update()
+            if timeout is not None:
+                break
+        ended, self.ended = self.ended, []
+        return ended
+
+    def _submit(self, job: _Planned, composed: DictConfig) -> None:
+        function = f"{self.task.__module__}:{self.task.__qualname__}"
+        name = JobRuntime.instance().get("name")
+        arguments = (GlobalHydra.instance().hydra, self.context, composed, function, name)
+        try:
+            started = self.pool.submit(job, job.folder, execute, arguments)
+        except OSError as error:  # a full disk, say
+            return self._fail(job, f"{type(error).__name__}: {error}")
+        self.twins[job.record.config_hash] = []
+        self.view.started(job.number, job.record.overrides, started.slot.name, job.folder)
+
+    def _finish(self, ended: Job) -> None:
+        """What came of a process: its own record, or how it ended if it could not write one."""
+        job = ended.key
+        job.record = Record.read(job.folder) or job.record
+        job.record.device, job.record.seconds = ended.slot.name, ended.seconds
+        result = read_json(job.folder / RESULT)
+        twins = self.twins.pop(job.record.config_hash)
+        if result is not None and (job.record.status == "finished" or ended.returncode == 0):
+            job.record.status = "finished"
+            self._succeed(job, result)
+            self.results[job.record.config_hash] = job.folder
+            for twin in twins:
+                self._keep(twin, job.folder)
+        else:
+            for failed in (job, *twins):
+                self._fail(failed, job.record.error or ended.end, job.folder / LOG)
+
+    def _keep(self, job: _Planned, earlier: Path) -> None:
+        keep(job.record, job.folder, earlier)
+        self._succeed(job, read_json(earlier / RESULT))
+
+    def _succeed(self, job: _Planned, result: dict) -> None:
+        try:
+            job.returns.return_value = objective(result, self.config.optimized_metric)
+        except UserError as error:
+            return self._fail(job, str(error))
+        job.returns.status = JobStatus.COMPLETED
+        self._close(job)
+
+    def _fail(self, job: _Planned, reason: str, log: Path | None = None) -> None:
+        if job.record.status not in ("failed", "interrupted"):
+            job.record.status = "failed"
+        job.record.error = reason
+        see = f". Its log: {log}" if log else ""
+        job.returns.return_value = JobError(f"job {job.number} failed: {reason}{see}")
+        job.returns.status = JobStatus.FAILED
+        self._close(job)
+
+    def _close(self, job: _Planned) -> None:
+        with contextlib.suppress(OSError):  # a full disk is no reason to stop the other jobs
+            job.record.write(job.folder)
+        self.view.ended(job.number, job.record, job.folder)
+        self.ended.append((job.number, job.returns))
+
+
+def execute(hydra: object, context: HydraContext, config: DictConfig, function: str, task_name: str) -> None:
+    """Runs a composed job in this process, as Hydra's own launcher would."""
+    setup_globals()
+    GlobalHydra.instance().initialize(hydra)
+    JobRuntime.instance().set("name", task_name)
+    module, _, name = function.partition(":")
+    task = inspect.unwrap(getattr(importlib.import_module(module), name))
+    returned = run_job(
+        hydra_context=context,
+        task_function=task,
+        config=config,
+        job_dir_key="hydra.sweep.dir",
+        job_subdir_key="hydra.sweep.subdir",
+    )
+    _ = returned.return_value  # raises what the job raised
+
+
+def compilation_cache(folder: str | Path) -> dict[str, str]:
+    """Variables for which all processes share what XLA compiles, however little time it took."""
+    return {
+        "JAX_COMPILATION_CACHE_DIR": str(Path(folder).absolute() / "xla"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+
+
+def _composed(context: HydraContext, config: DictConfig, number: int, overrides: Sequence[str]) -> DictConfig:
+    composed = context.config_loader.load_sweep_config(config, list(overrides))
+    with open_dict(composed):
+        composed.hydra.job.id = composed.hydra.job.num = number
+    with _current(composed):
+        folder = Path(composed.hydra.sweep.dir, composed.hydra.sweep.subdir)
+    with flag_override(composed.hydra, "readonly", False), open_dict(composed.hydra.runtime):
+        composed.hydra.runtime.output_dir = str(folder.absolute())
+    return composed
+
+
+@contextlib.contextmanager
+def _current(config: DictConfig) -> Iterator[None]:
+    """Lets ${hydra:...} mean that of the job."""
+    before = HydraConfig.instance().cfg
+    HydraConfig.instance().set_config(config)
+    try:
+        yield
+    finally:
+        HydraConfig.instance().cfg = before
+
+
+def _planned(composed: DictConfig) -> _Planned:
+    hydra = HydraConfig.get()
+    cfg = copy.deepcopy(composed)
+    with flag_override(cfg, ["struct", "readonly"], False):
+        del cfg["hydra"]
+    record = new_record(cfg, hydra)
+    returns = JobReturn(
+        overrides=record.overrides,
+        cfg=cfg,
+        hydra_cfg=copy.deepcopy(HydraConfig.instance().cfg),
+        working_dir=os.getcwd(),
+        task_name=JobRuntime.instance().get("name"),
+    )
+    return _Planned(record.number, Path(hydra.runtime.output_dir), record, returns)

@@ -1,0 +1,147 @@
+"""Jobs as fresh processes, at most one a slot."""
+
+import contextlib
+import dataclasses
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from clickexp.sweeps.worker import GRACE
+
+LOG = "job.log"
+SECONDS_BETWEEN_LOOKS = 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class Slot:
+    """A place for one job at a time: variables that its process starts with, and the CPU cores it may use."""
+
+    name: str
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    cores: tuple[int, ...] | None = None
+
+
+@dataclasses.dataclass
+class Job:
+    """A call in a process of its own. `returncode` is None until it has ended, and negative for a signal."""
+
+    key: Any
+    folder: Path
+    slot: Slot
+    process: subprocess.Popen
+    started: float
+    returncode: int | None = None
+    seconds: float = 0.0
+
+    @property
+    def log(self) -> Path:
+        return self.folder / LOG
+
+    @property
+    def end(self) -> str:
+        """How it ended, for a reader."""
+        if self.returncode >= 0:
+            return f"exit code {self.returncode}"
+        name = signal.Signals(-self.returncode).name
+        hint = ", perhaps by the system for want of memory" if name == "SIGKILL" else ""
+        return f"killed by {name}{hint}"
+
+
+class Pool:
+    """Starts jobs on free slots and tells which have ended.
+
+    A context manager: leaving it stops what still runs. Should the parent be killed, its jobs end by
+    themselves. environment: variables for every job, which those of its slot take precedence over.
+
+        with Pool(slots) as pool:
+            pool.submit("a", folder, function, arguments)
+            for job in pool.wait():
+                print(job.key, job.returncode)
+    """
+
+    def __init__(self, slots: Sequence[Slot], environment: Mapping[str, str] | None = None):
+        self.free = list(slots)
+        self.environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **(environment or {})}
+        self.running: list[Job] = []
+
+    def __enter__(self) -> "Pool":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def submit(self, key: Any, folder: Path, function: Callable, arguments: Sequence[Any] = ()) -> Job:
+        """Calls a function of a module in a new process on the first free slot; IndexError if there is none.
+
+        What the process prints is appended to job.log in the folder.
+        """
+        payload = pickle.dumps((function, tuple(arguments)))
+        slot = self.free[0]
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / LOG).open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "clickexp.sweeps.worker"],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **self.environment, **slot.environment},
+                start_new_session=True,
+            )
+        job = Job(key, folder, self.free.pop(0), process, time.monotonic())
+        self.running.append(job)
+        with contextlib.suppress(BrokenPipeError):  # it died at once, which its exit code tells
+            process.stdin.write(pickle.dumps(slot.cores) + payload)
+            process.stdin.flush()
+        return job
+
+    def wait(self, timeout: float | None = None) -> list[Job]:
+        """The jobs that have ended since, at least one unless none runs or the time, in seconds, is up."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            ended = [job for job in self.running if _has_ended(job)]
+            if ended or not self.running or (until is not None and time.monotonic() >= until):
+                break
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+        for job in ended:
+            self._reap(job)
+        return ended
+
+    def stop(self) -> list[Job]:
+        """Ends what runs: a request, then, after GRACE seconds or if interrupted, by force. Returns these jobs."""
+        stopped = list(self.running)
+        try:
+            for job in stopped:
+                _signal(job, signal.SIGTERM)
+            until = time.monotonic() + GRACE
+            while time.monotonic() < until and not all(map(_has_ended, stopped)):
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+        finally:
+            for job in stopped:
+                self._reap(job)
+        return stopped
+
+    def _reap(self, job: Job) -> None:
+        """Ends what is left of the job's process group."""
+        _signal(job, signal.SIGKILL)
+        job.returncode = job.process.wait()
+        job.seconds = time.monotonic() - job.started
+        with contextlib.suppress(BrokenPipeError):
+            job.process.stdin.close()
+        self.running.remove(job)
+        self.free.append(job.slot)
+
+
+def _has_ended(job: Job) -> bool:
+    return job.process.poll() is not None
+
+
+def _signal(job: Job, number: int) -> None:
+    """Sends a signal to the job and to all that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(job.process.pid, number)

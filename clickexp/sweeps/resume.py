@@ -1,0 +1,142 @@
+"""What there is of earlier runs, found by their configuration: results, and runs that were interrupted."""
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+RESULT = "result.json"
+RECORD = "job.json"
+CHECKPOINT = "checkpoint"
+NOT_HASHED = (
+    "logger",
+    "progress",
+    "cache_dir",
+    "save_model",
+    "project",
+    "group",
+    "tags",
+    "notes",
+    "resume",
+    "sweeps_dir",
+    "optimized_metric",
+)
+
+
+@dataclasses.dataclass
+class Record:
+    """A job of a sweep, as job.json in its folder holds it.
+
+    status: running, finished, failed, interrupted, or kept, where an earlier run had the same configuration.
+    result: the folder with result.json, that of the earlier run if kept. seconds: wall time of the process.
+    """
+
+    number: int
+    overrides: list[str]
+    config_hash: str
+    status: str
+    result: str
+    device: str | None = None
+    seconds: float | None = None
+    error: str | None = None
+
+    def write(self, folder: Path) -> None:
+        """Whole or not at all."""
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(dataclasses.asdict(self), folder / RECORD)
+
+    @classmethod
+    def read(cls, folder: Path) -> "Record | None":
+        """None where there is none."""
+        content = read_json(folder / RECORD)
+        return content and cls(**content)
+
+
+def config_hash(config: dict[str, Any]) -> str:
+    """The same for resolved configurations that differ at most in where runs report to and keep their files."""
+    told = {name: value for name, value in config.items() if name not in NOT_HASHED}
+    if isinstance(told.get("dataset"), dict):
+        told["dataset"] = {name: value for name, value in told["dataset"].items() if name != "cache"}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def finished(*roots: Path) -> dict[str, Path]:
+    """For each configuration with a result below the roots the folder of the latest."""
+    found = [(folder, read_json(folder / RESULT)) for folder in _runs(roots, RESULT)]
+    return {result["config_hash"]: folder for folder, result in found if "config_hash" in (result or {})}
+
+
+def unfinished(digest: str, *roots: Path) -> Path | None:
+    """The latest folder below the roots that a run of this configuration left with a checkpoint but no result."""
+    for folder in reversed(_runs(roots, RECORD)):
+        if (folder / CHECKPOINT).exists() and not (folder / RESULT).exists():
+            if (read_json(folder / RECORD) or {}).get("config_hash") == digest:
+                return folder
+    return None
+
+
+def records(root: Path) -> list[tuple[Path, Record]]:
+    """The jobs below a folder in the order of their numbers."""
+    found = [(folder, Record.read(folder)) for folder in _runs([root], RECORD)]
+    return sorted(((folder, record) for folder, record in found if record), key=lambda pair: pair[1].number)
+
+
+def values(overrides: Sequence[str]) -> dict[str, Any]:
+    """The keys and values that overrides such as +experiment=yandex or seed=3 give, but for how jobs are launched."""
+    pairs = (override.lstrip("+~").partition("=") for override in overrides)
+    return {key: _value(text) for key, _, text in pairs if not key.startswith(("hydra", "launcher"))}
+
+
+def told(overrides: Sequence[str], common: Sequence[str] = ()) -> str:
+    """The overrides of a job for a reader, but for those that all jobs of its sweep have in common."""
+    own = values([override for override in overrides if override not in common])
+    return ", ".join(f"{key}={value}" for key, value in own.items())
+
+
+def _value(text: str) -> Any:
+    named = {"true": True, "false": False, "null": None}
+    if text.lower() in named:
+        return named[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def write_json(content: Any, file: Path) -> None:
+    """Writes a file whole or not at all."""
+    unfinished = file.with_name(file.name + ".part")
+    unfinished.write_text(json.dumps(content, indent=2) + "\n")
+    unfinished.replace(file)
+
+
+def read_json(file: Path) -> Any:
+    """None for a file that does not exist or does not hold JSON."""
+    try:
+        return json.loads(file.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _runs(roots: Iterable[Path], file: str) -> list[Path]:
+    """Folders of runs with this file, the latest last."""
+    dated = []
+    for folder in {folder.resolve() for root in roots for folder in _folders(Path(root))}:
+        try:
+            dated.append(((folder / file).stat().st_mtime_ns, folder))
+        except OSError:
+            continue
+    return [folder for _, folder in sorted(dated)]
+
+
+def _folders(root: Path) -> Iterator[Path]:
+    """Folders of runs; what is inside them is not searched."""
+    for folder, inner, files in os.walk(root):
+        if RESULT in files or RECORD in files:
+            inner.clear()
+            yield Path(folder)

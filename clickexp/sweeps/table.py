@@ -1,0 +1,143 @@
+"""What a sweep came to: sweep.parquet and sweep.csv, one row a job, and a table of means over seeds."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import get_console
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from clickexp.loggers.tables import number
+from clickexp.objective import lower_is_better
+from clickexp.sweeps.pool import LOG
+from clickexp.sweeps.resume import RESULT, Record, read_json, records, values
+
+Row = dict[str, Any]
+DONE = ("finished", "kept")
+SEED = "seed"
+
+
+def collect(folder: Path, jobs: Path, metric: str, console: Console | None = None) -> None:
+    """Writes and prints the results of the jobs below `jobs`; the files go into the sweep's folder.
+
+    metric: the configurations are ordered by it, best first.
+    """
+    console = console or get_console()
+    found = records(jobs)
+    if not found:
+        return
+    rows = [_row(job, record) for job, record in found]
+    try:
+        _write(rows, folder)
+    except OSError as error:
+        _say(console, f"cannot write {folder / 'sweep.csv'}: {error}")
+    console.print(means(rows, [values(record.overrides) for _, record in found], metric, console))
+    for (job, _), row in zip(found, rows, strict=True):
+        if row["status"] not in DONE:
+            reason = row["error"] or "it left no result"
+            _say(console, f"job {row['job']} {row['status']}: {reason}. Its log: {job / LOG}")
+    states = [row["status"] for row in rows]
+    counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+    _say(console, f"{counts}; all in {folder / 'sweep.csv'}")
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _row(folder: Path, record: Record) -> Row:
+    """One job; whoever still runs when the sweep ends was interrupted."""
+    status = "interrupted" if record.status == "running" else record.status
+    row = {"job": record.number, "status": status, **values(record.overrides)}
+    result = read_json(Path(record.result) / RESULT) if status in DONE else None
+    earlier = Record.read(Path(record.result)) if status == "kept" else None
+    timed = earlier or record
+    for part in ("test", "val"):
+        row |= {f"{part}/{name}": value for name, value in (result or {}).get(part, {}).items()}
+    device = (result or {}).get("environment", {}).get("device")
+    return row | {
+        "seconds": timed.seconds,
+        "device": device,
+        "slot": timed.device,
+        "config_hash": record.config_hash,
+        "error": record.error,
+        "folder": record.result,
+    }
+
+
+def _write(rows: Sequence[Row], folder: Path) -> None:
+    """Both files, each whole or not at all. Columns of mixed types hold text."""
+    import polars as pl
+
+    columns = {}
+    for name in dict.fromkeys(name for row in rows for name in row):
+        column = [row.get(name) for row in rows]
+        kinds = {type(value) for value in column if value is not None}
+        mixed = len(kinds) > 1 and not kinds <= {int, float}
+        columns[name] = [value if value is None or not mixed else str(value) for value in column]
+    table = pl.DataFrame(columns, strict=False)
+    for suffix, write in (("csv", table.write_csv), ("parquet", table.write_parquet)):
+        part = folder / f"sweep.{suffix}.part"
+        write(part)
+        part.replace(folder / f"sweep.{suffix}")
+
+
+def means(
+    rows: Sequence[Row], overrides: Sequence[Mapping[str, Any]], metric: str, console: Console
+) -> Table:
+    """Mean and standard deviation over seeds of each configuration, best first by the metric.
+
+    overrides: those of each row. Shown are those that differ, and the metrics that the console has room for; a
+    configuration that came twice counts once.
+    """
+    names = list(dict.fromkeys(name for given in overrides for name in given))
+    differ = [name for name in names if len({repr(given.get(name)) for given in overrides}) > 1]
+    shown = [name for name in differ if name.split(".")[-1] != SEED]
+    done: dict[tuple, dict[str, Row]] = {}
+    for row, given in zip(rows, overrides, strict=True):
+        if row["status"] in DONE:
+            key = tuple(_text(given.get(name)) for name in shown)
+            done.setdefault(key, {})[row["config_hash"]] = row
+    reported = dict.fromkeys(name for row in rows for name in row if name.startswith("test/"))
+    columns = list(dict.fromkeys([metric, *reported]))
+    lines = [
+        (key, [_spread([row.get(name) for row in group.values()]) for name in columns], len(group))
+        for key, group in done.items()
+    ]
+    sign = 1 if lower_is_better(metric) else -1
+    lines.sort(key=lambda line: math.inf if line[1][0][0] is None else sign * line[1][0][0])
+    for count in range(len(columns), 0, -1):
+        table = _table(shown, columns[:count], lines)
+        if console.measure(table, options=console.options.update(max_width=1000)).maximum <= console.width:
+            break
+    return table
+
+
+def _table(names: Sequence[str], metrics: Sequence[str], lines: Sequence[tuple]) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1))
+    for name in names:
+        table.add_column(name)
+    for name in ("runs", *metrics):
+        table.add_column(name, justify="right", no_wrap=True)
+    for key, spreads, runs in lines:
+        table.add_row(*key, str(runs), *(_shown(*spread) for spread in spreads[: len(metrics)]))
+    return table
+
+
+def _spread(sample: Sequence[float | None]) -> tuple[float | None, float | None]:
+    """Mean and standard deviation, as far as there are enough values."""
+    known = [value for value in sample if value is not None]
+    mean = statistics.fmean(known) if known else None
+    return mean, statistics.stdev(known) if len(known) > 1 else None
+
+
+def _shown(mean: float | None, deviation: float | None) -> str:
+    return number(mean) + ("" if deviation is None else f" ± {deviation:.4f}")
+
+
+def _text(value: Any) -> str:
+    return "-" if value is None else str(value)
