@@ -102,5 +102,16 @@ print("heavy:", sorted(heavy))
     assert "clickexp.models.UserBrowsingModel" in done.stdout
 
 
+def test_a_run_imports_no_package_that_only_some_runs_need():
+    """Each job of a sweep pays for them, before it trains."""
+    code = """
+import sys
+import clickexp.experiment
+print(sorted({"polars", "pyarrow", "scipy.stats", "wandb"} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 def test_nothing_enables_64_bit_mode():
     assert not [file for file in FILES if "jax_enable_x64" in file.read_text()]
