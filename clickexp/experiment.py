@@ -23,8 +23,10 @@ from clickexp.construct import accepted, check_arguments
 from clickexp.data import Dataset
 from clickexp.data.identifiability import identifiability
 from clickexp.errors import ConfigError, UserError
+from clickexp.evaluate import evaluate
 from clickexp.loggers import ConsoleLogger, FanOut, RunInfo
 from clickexp.loggers.jsonl import plain
+from clickexp.metrics import MultiMetric
 from clickexp.models import ClickModel
 from clickexp.objective import check_objective
 from clickexp.sweeps.resume import RESULT, config_hash, values, write_json
@@ -39,6 +41,7 @@ ROLES = (
     "true_positive",
     "false_positive",
 )
+TEST_PARTS = ("test", "ranking", "truth")
 ENOUGH_SESSIONS = 2_000_000  # link all positions of most logs; the rest is read only if they do not
 VERSIONS = ("clickexp", "jax", "flax", "optax", "rax", "hydra-core", "numpy")
 
@@ -51,6 +54,7 @@ class Settings:
     progress: Literal["auto", "bar", "plain", "off"]
     max_sessions: int | None
     save_model: bool
+    keep_values: bool
     resume: bool
     sweeps_dir: str
     optimized_metric: str
@@ -78,9 +82,9 @@ def run_experiment(
     settings = Settings(**settings)
     metrics, optimizer, loggers = (build(config[part], part) for part in ("metric", "optimizer", "logger"))
     logger = FanOut([ConsoleLogger(settings.progress), *loggers.values()])
-    trainer = constructor(config["trainer"], "trainer")(
-        optimizer=optimizer, metrics=metrics.get("click"), logger=logger
-    )
+    new_trainer = constructor(config["trainer"], "trainer")
+    parts = dict(optimizer=optimizer, metrics=metrics.get("click"), logger=logger)
+    trainer = new_trainer(**accepted(new_trainer, parts))
     check_objective(settings.optimized_metric, reported(trainer, metrics))
     read, new_model = constructor(config["dataset"], "dataset"), constructor(config["model"], "model")
     show(config)
@@ -97,8 +101,20 @@ def run_experiment(
             links = identifiability(dataset.train, ENOUGH_SESSIONS)
             if not links.identified:
                 logger.message(links.describe())
-        result = fit_and_evaluate(model, dataset, trainer, metrics)
-        result |= {"seed": settings.seed, "environment": environment(), "config_hash": config_hash(config)}
+        report = trainer.train(model, dataset.train, dataset.val)
+        evaluation = evaluate(model, dataset, trainer, metrics, keep_values=settings.keep_values)
+        result = {
+            "model": model.name,
+            "dataset": dataset.name,
+            "seed": settings.seed,
+            "val": best_validation(report),
+            **evaluation.result(),
+            "train": report.summary(),
+            "environment": environment(),
+            "config_hash": config_hash(config),
+        }
+        if settings.keep_values:
+            result["intervals"] = evaluation.keep(dataset, folder)
         write_result(result, folder)
         if settings.save_model:
             save_model(model, folder / "model.npz")
@@ -128,28 +144,9 @@ def run_info(
 
 def reported(trainer: Trainer, metrics: Mapping[str, Any]) -> dict[str, list[str]]:
     """Names of the metrics that a run may report for each part of its result."""
-    clicks = [*trainer.metrics, "loss"]
-    return {"val": clicks, "test": [*clicks, *metrics.get("ranking", ())]}
-
-
-def fit_and_evaluate(
-    model: ClickModel, dataset: Dataset, trainer: Trainer, metrics: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Trains the model and evaluates it on the test sessions and, if there are any, the labelled lists."""
-    report = trainer.train(model, dataset.train, dataset.val)
-    clicks = trainer.evaluate(model, dataset.test)
-    test = {**clicks.compute(), "loss": -clicks.metrics["ll"].compute()}
-    if dataset.ranking is not None and "ranking" in metrics:
-        test |= trainer.evaluate_ranking(model, dataset.ranking, metrics["ranking"]).compute()
-    per_rank = {**clicks.compute_per_rank(), "sessions": clicks.metrics["ll"].counts}
-    return {
-        "model": model.name,
-        "dataset": dataset.name,
-        "val": best_validation(report),
-        "test": test,
-        "per_rank": {name: values.tolist() for name, values in per_rank.items()},
-        "train": report.summary(),
-    }
+    clicks = [*MultiMetric(trainer.metrics).names, "loss"]
+    others = [name for part in TEST_PARTS for name in MultiMetric(metrics.get(part, {})).names]
+    return {"val": clicks, "test": [*clicks, *others]}
 
 
 def best_validation(report: FitReport) -> dict[str, float]:

@@ -5,11 +5,11 @@ from typing import Any
 
 from clickexp.errors import ConfigError
 
-LOWER_IS_BETTER = ("loss", "ppl")
+LOWER_IS_BETTER = ("loss", "ppl", "error", "rmse", "ece")
 
 
 def lower_is_better(metric: str) -> bool:
-    """True for losses and perplexities."""
+    """True for losses, perplexities and errors."""
     return metric.endswith(LOWER_IS_BETTER)
 
 

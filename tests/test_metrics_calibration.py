@@ -196,6 +196,6 @@ def test_values_of_single_lists_are_kept_on_demand(outputs):
         metric.update(**half)
     p, c, where = probabilities(outputs), outputs["clicks"], outputs["where"]
     expected = np.where(where, np.log(np.where(c, p, 1 - p)), np.nan)
-    np.testing.assert_allclose(metric.values()["log_prob"], expected, rtol=1e-5)
+    np.testing.assert_allclose(metric.values()["observed_log_prob"], expected, rtol=1e-5)
     merged = metric.empty().from_model_output(**halves[0]).merge(metric.from_model_output(**halves[1]))
-    np.testing.assert_array_equal(merged.values()["log_prob"], metric.values()["log_prob"])
+    np.testing.assert_array_equal(merged.values()["observed_log_prob"], metric.values()["observed_log_prob"])

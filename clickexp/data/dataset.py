@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, combinations
 from numbers import Real
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,7 @@ class Dataset:
     ranking          lists with relevance labels, if there are any
     query_doc_pairs  largest id of a query-document pair; ids lie in 0 to query_doc_pairs
     positions        largest position shown, from 1
+    truth            the click model that clicked, where clicks are simulated and it is known
     notes            what else a reader has to say, for describe()
     """
 
@@ -31,6 +33,7 @@ class Dataset:
     query_doc_pairs: int
     positions: int
     ranking: Sessions | None = None
+    truth: Any = None
     notes: Mapping[str, int | str] = field(default_factory=dict)
 
     @property

@@ -171,7 +171,7 @@ def simulate(
         query_doc_pairs=pairs,
     )
     parts = split(log, train_sessions, val_sessions, test_sessions)
-    return Dataset(name, *parts, pairs, positions, _labelled_lists(world, positions, rng))
+    return Dataset(name, *parts, pairs, positions, _labelled_lists(world, positions, rng), true_user)
 
 
 def _clicks_of(user: nnx.Module) -> Callable[[np.ndarray, jax.Array], jax.Array]:

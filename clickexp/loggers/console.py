@@ -11,6 +11,9 @@ from clickexp.loggers.base import Logger, Phase, RunInfo
 from clickexp.loggers.live import LiveLine
 from clickexp.loggers.tables import EpochTable, count, metric_table, number, rank_table, side_by_side
 
+FEWEST = 3
+"""Columns per rank without which a table goes below rather than beside another."""
+
 
 class ConsoleLogger(Logger):
     """Prints one line an epoch, and the test metrics, overall and per rank, at the end.
@@ -62,10 +65,7 @@ class ConsoleLogger(Logger):
 
     def result(self, result: Mapping[str, Any]) -> None:
         self.line.stop()
-        tables = [metric_table("test", result["test"])]
-        if result.get("per_rank"):
-            tables.append(rank_table(result["per_rank"]))
-        for block in self._fitted(tables):
+        for block in self._blocks(result):
             self._print("")
             self._print(block)
         self._print("\n" + _training(result["train"]))
@@ -73,11 +73,24 @@ class ConsoleLogger(Logger):
     def finish(self, ok: bool) -> None:
         self.line.stop()
 
-    def _fitted(self, tables: list[Table]) -> list[Table]:
-        """In one row if the width holds it."""
-        row = side_by_side(*tables)
-        wanted = self.console.measure(row, options=self.console.options.update(max_width=1000)).maximum
-        return [row] if wanted <= self.console.width else tables
+    def _blocks(self, result: Mapping[str, Any]) -> list[Table]:
+        """Test metrics with as many columns per rank as the width holds beside them, or else below."""
+        metrics = metric_table("test", result["test"], result.get("intervals"))
+        per_rank = dict(result.get("per_rank") or {})
+        if not per_rank:
+            return [metrics]
+        sessions = {name: per_rank.pop(name) for name in ("sessions",) if name in per_rank}
+        shown = [dict(list(per_rank.items())[:count]) | sessions for count in range(len(per_rank), 0, -1)]
+        enough = [columns for columns in shown if len(columns) >= min(FEWEST + len(sessions), len(shown[0]))]
+        for columns in enough:
+            if self._fits(row := side_by_side(metrics, rank_table(columns))):
+                return [row]
+        below = [rank_table(columns) for columns in shown]
+        return [metrics, next(filter(self._fits, below), below[-1])]
+
+    def _fits(self, table: Table) -> bool:
+        wanted = self.console.measure(table, options=self.console.options.update(max_width=1000)).maximum
+        return wanted <= self.console.width
 
     def _print(self, what: RenderableType, style: str | None = None) -> None:
         """Text as it is: no markup, and long paths are not broken into lines."""

@@ -54,12 +54,19 @@ class EpochTable:
         return "  ".join(f"{text:>{widths[name]}}" for name, text in cells.items()).rstrip()
 
 
-def metric_table(title: str, metrics: Mapping[str, float | None]) -> Table:
-    """A line a metric."""
-    table = _table([title, ""])
+def metric_table(
+    title: str,
+    metrics: Mapping[str, float | None],
+    intervals: Mapping[str, tuple[float | None, float | None]] | None = None,
+) -> Table:
+    """A line a metric, with its interval where there is one."""
+    table = _table([title, "", "95% interval"] if intervals else [title, ""])
     table.columns[0].justify = "left"
     for name, value in metrics.items():
-        table.add_row(name, number(value))
+        bounds = intervals.get(name) if intervals else None
+        table.add_row(
+            name, number(value), *([f"{number(bounds[0])} to {number(bounds[1])}"] if bounds else [])
+        )
     return table
 
 

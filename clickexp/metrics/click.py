@@ -85,7 +85,7 @@ class _Likelihood(ClickMetric):
         if self.short_lists == "pyclick":
             statistics |= _list_sums(log_probs, clicks, where)
         if self.keep_values:
-            statistics[self.reads[0].removesuffix("s")] = PerList(_kept(log_probs, clicks, where))
+            statistics["observed_" + self.reads[0].removesuffix("s")] = PerList(_kept(log_probs, clicks, where))
         return statistics
 
     def _mean_log_prob(self) -> np.ndarray:
@@ -95,7 +95,7 @@ class _Likelihood(ClickMetric):
         sums, lists = self.total("log_prob"), self.total("lists").sum()
         if not lists:
             return np.zeros(0)
-        return np.pad(sums, (0, max(PYCLICK_RANKS - sums.size, 0))) / lists
+        return pyclick_ranks(sums) / lists
 
 
 class LogLikelihood(_Likelihood):
@@ -135,7 +135,7 @@ class Perplexity(_Likelihood):
 
     def compute_per_rank(self) -> np.ndarray:
         """[ranks], as long as `counts`; nan where no document was seen."""
-        return _perplexity(self._mean_log_prob())
+        return perplexity(self._mean_log_prob())
 
 
 class ConditionalPerplexity(Perplexity):
@@ -160,12 +160,19 @@ class MicroPerplexity(_Likelihood):
 
     def compute(self) -> float:
         documents = self.total("documents").sum()
-        return float(_perplexity(self.total("log_prob").sum() / documents)) if documents else float("nan")
+        return float(perplexity(self.total("log_prob").sum() / documents)) if documents else float("nan")
 
 
-def _perplexity(mean_log_prob: np.ndarray | np.floating) -> np.ndarray | np.floating:
+def perplexity(mean_log_prob: np.ndarray | np.floating) -> np.ndarray | np.floating:
+    """2 ^ -x for x the mean of base-2 logarithms, told by that of natural ones."""
     with np.errstate(over="ignore"):  # an observation deemed impossible has perplexity inf
         return np.exp2(-mean_log_prob / LOG_2)
+
+
+def pyclick_ranks(sums: np.ndarray) -> np.ndarray:
+    """Sums [..., ranks] as PyClick has them, with at least ten ranks."""
+    missing = max(PYCLICK_RANKS - sums.shape[-1], 0)
+    return np.pad(sums, [(0, 0)] * (sums.ndim - 1) + [(0, missing)])
 
 
 @jax.jit

@@ -19,6 +19,11 @@ class MultiMetric:
         given = {**(metrics or {}), **named}
         self.metrics = {name: metric.reduce([]) for name, metric in given.items()}
 
+    @property
+    def names(self) -> list[str]:
+        """Names of the numbers that `compute` gives."""
+        return [name + suffix for name, metric in self.metrics.items() for suffix in metric.suffixes]
+
     def keep_values(self) -> "MultiMetric":
         """Fresh metrics with the same names and settings that keep the values of single lists."""
         fresh = self.empty()
@@ -41,11 +46,12 @@ class MultiMetric:
 
     def compute(self, prefix: str = "") -> dict[str, float]:
         """Every value of each metric under its prefixed name, such as ppl or ndcg@10."""
-        return {
-            prefix + name + suffix: float(value)
-            for name, metric in self.metrics.items()
-            for suffix, value in zip(metric.suffixes, np.atleast_1d(metric.compute()), strict=True)
-        }
+        values = [np.atleast_1d(metric.compute()) for metric in self.metrics.values()]
+        return dict(
+            zip(
+                (prefix + name for name in self.names), map(float, np.concatenate([[], *values])), strict=True
+            )
+        )
 
     def compute_per_rank(self, prefix: str = "") -> dict[str, np.ndarray]:
         """The vector [ranks] of each metric that has one, under its prefixed name."""

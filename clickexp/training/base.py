@@ -13,10 +13,12 @@ from clickexp.training.dispatch import Data
 from clickexp.training.evaluation import (
     Evaluator,
     ModelState,
+    WithTruth,
     click_metrics,
     click_outputs,
     ranking_metrics,
     ranking_outputs,
+    truth_outputs,
 )
 from clickexp.training.stopping import EarlyStopping
 
@@ -85,6 +87,13 @@ class BaseTrainer:
     def evaluate_ranking(self, model: ClickModel, data: Data, metrics: Metrics | None = None) -> MultiMetric:
         """Ranking metrics of a model on lists with labels."""
         evaluator, state = self._evaluator(model, metrics or ranking_metrics(), ranking_outputs)
+        return evaluator(state, data, "test")
+
+    def evaluate_truth(
+        self, model: ClickModel, truth: ClickModel, data: Data, metrics: Metrics
+    ) -> MultiMetric:
+        """Metrics of hidden events of a model on data that the true user clicked on."""
+        evaluator, state = self._evaluator(WithTruth(model, truth), metrics, truth_outputs)
         return evaluator(state, data, "test")
 
     def test_clicks(self, model: ClickModel, data: Data, metrics: Metrics | None = None) -> dict[str, float]:

@@ -39,17 +39,40 @@ def ranking_metrics(
 
 
 def click_outputs(model: ClickModel, batch: Batch) -> dict[str, Array | LogPair]:
-    """What click metrics read, as pairs of complements."""
+    """What click metrics read, as pairs of complements; the compiler drops what none of them does."""
     pairs = model.conditional(batch), model.marginal(batch)
     conditional, marginal = jax.tree.map(lambda x: jnp.broadcast_to(x.T, batch["mask"].shape), pairs)
     return dict(
-        conditional_log_probs=conditional, log_probs=marginal, clicks=batch["clicks"], where=batch["mask"]
+        conditional_log_probs=conditional,
+        log_probs=marginal,
+        examination_log_probs=model.predict_examination(batch),
+        clicks=batch["clicks"],
+        where=batch["mask"],
     )
 
 
 def ranking_outputs(model: ClickModel, batch: Batch) -> dict[str, Array]:
     """What ranking metrics read."""
     return dict(scores=model.predict_relevance(batch), labels=batch["labels"], where=batch["mask"])
+
+
+class WithTruth(nnx.Module):
+    """A fitted model and the true user, so that both see a batch."""
+
+    def __init__(self, model: ClickModel, truth: ClickModel):
+        self.model = model
+        self.truth = truth
+
+
+def truth_outputs(both: WithTruth, batch: Batch) -> dict[str, Array]:
+    """What metrics of hidden events read."""
+    return dict(
+        examination_log_probs=both.model.predict_examination(batch),
+        attraction_log_probs=both.model.predict_attraction(batch),
+        true_examination_log_probs=both.truth.predict_examination(batch),
+        true_attraction_log_probs=both.truth.predict_attraction(batch),
+        where=batch["mask"],
+    )
 
 
 class Evaluator:

@@ -1,0 +1,73 @@
+"""What a fitted model is worth on the test set: clicks, rankings, and the truth where it is known."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clickexp.data import Dataset
+from clickexp.metrics import Metric, MultiMetric
+from clickexp.metrics.uncertainty import bootstrap_interval
+from clickexp.models import ClickModel
+from clickexp.training.base import BaseTrainer
+from clickexp.values import OBSERVED, samples, write_values
+
+Groups = Mapping[str, Mapping[str, Metric]]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Metrics of the test set. clicks, lists: the metrics themselves, of sessions and of labelled lists."""
+
+    clicks: MultiMetric
+    lists: MultiMetric | None
+    truth: MultiMetric | None
+
+    def result(self) -> dict[str, Any]:
+        """`test`: numbers by name; `per_rank`: vectors of one length, rank 1 first; `curves`: what else to draw."""
+        parts = [part for part in (self.clicks, self.lists, self.truth) if part is not None]
+        test = {name: value for part in parts for name, value in part.compute().items()}
+        counts = self.clicks.metrics["ll"].counts
+        per_rank = {
+            name: _padded(values, counts.size) for name, values in self.clicks.compute_per_rank().items()
+        }
+        return {
+            "test": {**test, "loss": -test["ll"]},
+            "per_rank": {**per_rank, "sessions": counts.tolist()},
+            "curves": self.clicks.compute_curves(),
+        }
+
+    def keep(self, dataset: Dataset, folder: Path) -> dict[str, list[float]]:
+        """Writes the values of single sessions and lists; returns 95% intervals [low, high] of the metrics."""
+        write_values(folder, dataset.test, self.clicks, dataset.ranking, self.lists)
+        names = [name for name in self.clicks.compute() if name in OBSERVED]
+        names += [name for name in self.lists.values()] if self.lists else []
+        intervals = {name: bootstrap_interval(samples(folder, name)) for name in names}
+        return {name: [interval.low, interval.high] for name, interval in intervals.items()}
+
+
+def evaluate(
+    model: ClickModel, dataset: Dataset, trainer: BaseTrainer, metrics: Groups, *, keep_values: bool = False
+) -> Evaluation:
+    """Evaluates on the test sessions and, as far as the dataset has them, labelled lists and the true user.
+
+    metrics: by group: `test` for the sessions, besides those of the trainer's validation; `ranking` for the lists;
+    `truth` for fitted against true probabilities.
+    """
+
+    def kept(group: Mapping[str, Metric]) -> Mapping[str, Metric]:
+        return MultiMetric(group).keep_values().metrics if keep_values else group
+
+    clicks = trainer.evaluate(model, dataset.test, kept({**trainer.metrics, **metrics.get("test", {})}))
+    lists = truth = None
+    if dataset.ranking is not None and metrics.get("ranking"):
+        lists = trainer.evaluate_ranking(model, dataset.ranking, kept(metrics["ranking"]))
+    if dataset.truth is not None and metrics.get("truth"):
+        truth = trainer.evaluate_truth(model, dataset.truth, dataset.test, metrics["truth"])
+    return Evaluation(clicks, lists, truth)
+
+
+def _padded(values: np.ndarray, length: int) -> list[float]:
+    return np.pad(values[:length], (0, max(length - values.size, 0)), constant_values=np.nan).tolist()
