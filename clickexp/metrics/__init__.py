@@ -6,22 +6,63 @@ from clickexp.metrics.click import ConditionalPerplexity, LogLikelihood, MicroPe
 from clickexp.metrics.exact import exact_sum
 from clickexp.metrics.hidden import Correlation, Examination, RootMeanSquaredError
 from clickexp.metrics.multi import MultiMetric
-from clickexp.metrics.ranking import RaxMetric
+from clickexp.metrics.ranking import RankedLists, RankingMetric, RaxMetric, rank_lists
+from clickexp.metrics.ranking_binary import (
+    F1,
+    MRR,
+    AveragePrecision,
+    AverageRecall,
+    AverageReciprocalHitRate,
+    HitRate,
+    Hits,
+    ListsWithoutRelevant,
+    Precision,
+    RankBiasedPrecision,
+    Recall,
+    RelevanceMetric,
+)
+from clickexp.metrics.ranking_graded import DCG, NDCG, CumulativeGain, ExpectedReciprocalRank
+from clickexp.metrics.ranking_names import ranking_metrics
+from clickexp.metrics.ranking_pairs import ConcordantPairs, KendallTau, PairMetric, WeightedKendallTau
 
 __all__ = [
     "AUC",
+    "AveragePrecision",
+    "AverageRecall",
+    "AverageReciprocalHitRate",
     "ClickRateError",
+    "ConcordantPairs",
     "ConditionalPerplexity",
     "Correlation",
+    "CumulativeGain",
+    "DCG",
     "Examination",
     "ExpectedCalibrationError",
+    "ExpectedReciprocalRank",
+    "F1",
+    "HitRate",
+    "Hits",
+    "KendallTau",
+    "ListsWithoutRelevant",
     "LogLikelihood",
+    "MRR",
     "Metric",
     "MicroPerplexity",
     "MultiMetric",
+    "NDCG",
+    "PairMetric",
     "PerList",
     "Perplexity",
+    "Precision",
+    "RankBiasedPrecision",
+    "RankedLists",
+    "RankingMetric",
     "RaxMetric",
+    "Recall",
+    "RelevanceMetric",
     "RootMeanSquaredError",
+    "WeightedKendallTau",
     "exact_sum",
+    "rank_lists",
+    "ranking_metrics",
 ]

@@ -1,0 +1,347 @@
+"""Ranking metrics against enumeration of the orders of tied documents, textbook values and other libraries."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import jax
+import numpy as np
+import pytest
+import pytrec_eval
+import rax
+import scipy.stats
+
+from clickexp import metrics
+from clickexp.errors import ConfigError
+from clickexp.metrics import MultiMetric, RankingMetric, ranking_metrics
+
+CUTOFFS = (1, 2, 4, 9)
+GRADES = 4
+
+
+def relevant(labels, start=1):
+    return [float(label >= start) for label in labels]
+
+
+def discounted(labels, k, form):
+    def gain(label):
+        return 2**label - 1 if form == "exponential" else label
+
+    def discount(rank):
+        return (math.log2(rank) if rank > 1 else 1) if form == "original" else math.log2(1 + rank)
+
+    return sum(gain(label) / discount(rank) for rank, label in enumerate(labels[:k], 1))
+
+
+def normalised(labels, k, form):
+    return discounted(labels, k, form) / (discounted(sorted(labels, reverse=True), k, form) or 1)
+
+
+def average_precision(labels, k, top=False):
+    y = relevant(labels)
+    precisions = [sum(y[:i]) / i for i in range(1, min(k, len(y)) + 1) if y[i - 1]]
+    return sum(precisions) / ((min(sum(y), k) if top else sum(y)) or 1)
+
+
+def reciprocal_rank(labels, k):
+    return max([1 / rank for rank, y in enumerate(relevant(labels)[:k], 1) if y], default=0.0)
+
+
+def expected_reciprocal_rank(labels, k):
+    value, searching = 0.0, 1.0
+    for rank, label in enumerate(labels[:k], 1):
+        stop = (2**label - 1) / 2**GRADES
+        value, searching = value + searching * stop / rank, searching * (1 - stop)
+    return value
+
+
+def recall(labels, k):
+    return sum(relevant(labels)[:k]) / (sum(relevant(labels)) or 1)
+
+
+DEFINITIONS = {
+    "precision": lambda y, k: sum(relevant(y)[:k]) / k,
+    "recall": recall,
+    "f1": lambda y, k: 2 * sum(relevant(y)[:k]) / (k + sum(relevant(y))),
+    "hits": lambda y, k: sum(relevant(y)[:k]),
+    "hit_rate": lambda y, k: max(relevant(y)[:k]),
+    "map": average_precision,
+    "map_min": lambda y, k: average_precision(y, k, top=True),
+    "mar": lambda y, k: np.mean([recall(y, i) for i in range(1, k + 1)]),
+    "mrr": reciprocal_rank,
+    "arhr": lambda y, k: sum(y_i / i for i, y_i in enumerate(relevant(y)[:k], 1)),
+    "cg": lambda y, k: sum(y[:k]),
+    **{f"dcg_{form}": lambda y, k, form=form: discounted(y, k, form) for form in ("linear", "original")},
+    **{f"ndcg_{form}": lambda y, k, form=form: normalised(y, k, form) for form in ("linear", "original")},
+    "dcg": lambda y, k: discounted(y, k, "exponential"),
+    "ndcg": lambda y, k: normalised(y, k, "exponential"),
+    "err": expected_reciprocal_rank,
+    "rbp": lambda y, k: 0.2 * sum(y_i * 0.8**i for i, y_i in enumerate(relevant(y)[:k])),
+}
+PAIRS = ("concordant_pairs", "tau", "weighted_tau")
+
+
+def rankings(scores, labels):
+    """The labels in all orders of the documents that agree with the scores."""
+    return [
+        [max(labels[i], 0) for i in order]
+        for order in itertools.permutations(range(len(scores)))
+        if all(scores[a] >= scores[b] for a, b in itertools.pairwise(order))
+    ]
+
+
+def tied_lists(seed=0, count=16, ranks=5):
+    """Lists with holes, ties, spam, -inf, no documents (the first) and nothing relevant (the second)."""
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(0, 3, (count, ranks)).astype(np.float32)
+    labels = rng.integers(-1, GRADES + 1, (count, ranks)).astype(np.float32)
+    where = rng.random((count, ranks)) < 0.8
+    where[0], labels[1], where[1, 0], scores[2], where[2] = False, -2, True, 0, True
+    scores[3:9, 0], scores[3:9, 1] = -np.inf, -0.0
+    return dict(scores=scores, labels=labels, where=where)
+
+
+def measuring(chosen):
+    """Of outputs, metrics that have seen them; compiled once."""
+    multi = MultiMetric(chosen).keep_values()
+    statistics = jax.jit(lambda outputs: multi.statistics(**outputs))
+
+    def measure(outputs):
+        seen = multi.empty()
+        seen.add(statistics(outputs))
+        return seen
+
+    return measure
+
+
+@pytest.fixture(scope="module")
+def every():
+    return measuring(ranking_metrics([*DEFINITIONS, *PAIRS], CUTOFFS))
+
+
+@pytest.fixture(scope="module")
+def tied(every):
+    """Metrics that have seen lists, and those lists."""
+    outputs = tied_lists()
+    return every(outputs), outputs
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_is_the_mean_over_all_orders_of_tied_documents(name, tied):
+    multi, outputs = tied
+    values = multi.values()
+    lists = [rankings(s[w], y[w]) if w.any() else [] for s, y, w in zip(*outputs.values(), strict=True)]
+    assert max(map(len, lists)) == 120 and min(map(len, lists)) == 0
+    for k in CUTOFFS:
+        values_of = [[DEFINITIONS[name](ranking, k) for ranking in orders] for orders in lists]
+        expected = [np.mean(of_list) if of_list else np.nan for of_list in values_of]
+        np.testing.assert_allclose(values[f"{name}@{k}"], expected, rtol=2e-6, atol=1e-7)
+        assert multi.compute()[f"{name}@{k}"] == pytest.approx(np.nanmean(expected), rel=1e-6)
+
+
+def test_pairs_agree_with_scipy(tied):
+    multi, outputs = tied
+    values = multi.values()
+    for i, (s, y, w) in enumerate(zip(*outputs.values(), strict=True)):
+        s, y = np.maximum(s[w], -1.0), np.maximum(y[w], 0)
+        if len(set(y)) < 2:
+            assert all(np.isnan(values[name][i]) for name in PAIRS)
+            continue
+        pairs = [(a, b) for a, b in itertools.permutations(range(len(s)), 2) if y[a] > y[b]]
+        ordered = np.mean([(s[a] > s[b]) + (s[a] == s[b]) / 2 for a, b in pairs])
+        taus = [
+            0 if len(set(s)) < 2 else tau(s, y).statistic
+            for tau in (scipy.stats.kendalltau, scipy.stats.weightedtau)
+        ]
+        np.testing.assert_allclose([values[name][i] for name in PAIRS], [ordered, *taus], atol=1e-6)
+
+
+def test_the_order_of_the_file_never_matters(every, tied):
+    multi, outputs = tied
+    order = np.random.default_rng(5).permuted(np.tile(np.arange(5), (16, 1)), axis=1)
+    shuffled = {name: np.take_along_axis(x, order, axis=1) for name, x in outputs.items()}
+    assert every(shuffled).compute() == multi.compute()
+
+
+def test_what_is_not_shown_never_counts(every, tied):
+    multi, outputs = tied
+    for junk in (np.nan, np.inf, -np.inf):
+        dirty = {name: np.where(outputs["where"], outputs[name], junk) for name in ("scores", "labels")}
+        assert every(outputs | dirty).compute() == multi.compute()
+
+
+def test_a_constant_score_has_the_value_of_a_random_ranking(every):
+    labels = np.zeros((16, 5), np.float32) + np.array([2, 0, 1, 0, 4], np.float32)
+    outputs = dict(scores=np.full((16, 5), 0.1, np.float32), labels=labels, where=np.ones((16, 5), bool))
+    values = every(outputs).compute()
+    for name, definition in DEFINITIONS.items():
+        for k in CUTOFFS:
+            expected = np.mean([definition(ranking, k) for ranking in itertools.permutations(labels[0])])
+            assert values[f"{name}@{k}"] == pytest.approx(expected, rel=1e-6), name
+
+
+def test_without_a_cutoff_all_documents_count():
+    outputs = tied_lists(1)
+    lists = [rankings(s[w], y[w]) for s, y, w in zip(*outputs.values(), strict=True) if w.any()]
+    makers = metrics.ranking_names.AT_CUTOFFS
+    values = measuring({name: make(None) for name, make in makers.items()})(outputs).compute()
+    for name, definition in DEFINITIONS.items():
+        expected = np.mean([np.mean([definition(y, len(y)) for y in orders]) for orders in lists])
+        assert values[name] == pytest.approx(expected, rel=1e-6), name
+
+
+def test_textbook_values():
+    def value(metric, labels):
+        metric.update(scores=-np.arange(len(labels), dtype=float)[None], labels=np.array([labels], float))
+        return metric.compute()
+
+    log2 = math.log2
+    labels = 3, 2, 3, 0, 1, 2
+    dcg = 3 + 2 / log2(2) + 3 / log2(3) + 0 / log2(4) + 1 / log2(5) + 2 / log2(6)
+    ideal = 3 + 3 / log2(2) + 2 / log2(3) + 2 / log2(4) + 1 / log2(5)
+    assert (round(dcg, 3), round(ideal, 3), round(dcg / ideal, 4)) == (8.097, 8.693, 0.9315)
+    assert value(metrics.DCG(6, form="original"), labels) == pytest.approx(dcg, rel=1e-6)
+    assert value(metrics.NDCG(6, form="original"), labels) == pytest.approx(dcg / ideal, rel=1e-6)
+
+    labels = 0, 5, 1, 4, 2
+    dcg = 0 + 5 / log2(3) + 1 / log2(4) + 4 / log2(5) + 2 / log2(6)
+    ideal = 5 / log2(2) + 4 / log2(3) + 2 / log2(4) + 1 / log2(5)
+    assert (round(dcg, 3), round(ideal, 3), round(dcg / ideal, 3)) == (6.151, 8.954, 0.687)
+    assert value(metrics.DCG(form="linear"), labels) == pytest.approx(dcg, rel=1e-6)
+    assert value(metrics.NDCG(form="linear"), labels) == pytest.approx(dcg / ideal, rel=1e-6)
+
+    expected = (1 / 1 + 2 / 3 + 3 / 5) / 3
+    assert value(metrics.AveragePrecision(), (1, 0, 1, 0, 1)) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.fixture(scope="module")
+def distinct():
+    """Long lists with scores that all differ."""
+    rng = np.random.default_rng(3)
+    scores = rng.permuted(np.tile(np.arange(60.0), (40, 1)), axis=1)
+    labels = np.maximum(rng.integers(-6, GRADES + 1, (40, 60)), 0).astype(float)
+    return dict(scores=scores, labels=labels, where=rng.random((40, 60)) < 0.7)
+
+
+def test_agrees_with_trec_eval(distinct):
+    ours = {
+        "precision": "P",
+        "recall": "recall",
+        "ndcg_linear": "ndcg_cut",
+        "map": "map_cut",
+        "hit_rate": "success",
+    }
+    cutoffs = (1, 3, 10, 50)
+    run, judgements = {}, {}
+    for query, (s, y, w) in enumerate(zip(*distinct.values(), strict=True)):
+        run[f"{query}"] = {f"{i}": float(s[i]) for i in np.flatnonzero(w)}
+        judgements[f"{query}"] = {f"{i}": int(y[i]) for i in np.flatnonzero(w)}
+    measures = {f"{name}.{','.join(map(str, cutoffs))}" for name in ours.values()}
+    theirs = pytrec_eval.RelevanceEvaluator(judgements, measures).evaluate(run)
+    values = measuring(ranking_metrics(ours, cutoffs))(distinct).compute()
+    for name, trec in ours.items():
+        for k in cutoffs:
+            expected = np.mean([query[f"{trec}_{k}"] for query in theirs.values()])
+            assert values[f"{name}@{k}"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_agrees_with_rax_where_scores_differ(distinct):
+    ours = {
+        "dcg": "dcg",
+        "ndcg": "ndcg",
+        "mrr": "mrr",
+        "map": "ap",
+        "recall": "recall",
+        "precision": "precision",
+    }
+    metric = {
+        f"{name}@{k}": metrics.RaxMetric(getattr(rax, f"{theirs}_metric"), k, orders=1)
+        for name, theirs in ours.items()
+        for k in (3, 10)
+    }
+    expected = measuring(metric)(distinct).compute()
+    values = measuring(ranking_metrics(ours, [3, 10]))(distinct).compute()
+    assert values == pytest.approx(expected, rel=1e-5)
+
+
+def test_mrr_agrees_with_metrax(distinct):
+    metrax = pytest.importorskip("metrax", reason="google-metrax is not installed")
+    scores = np.where(distinct["where"], distinct["scores"], -1.0)
+    labels = np.where(distinct["where"], distinct["labels"] >= 1, 0)
+    theirs = metrax.MRR.from_model_output(scores.astype("f4"), labels, np.array([1, 5, 10])).compute()
+    metric = metrics.MRR([1, 5, 10]).from_model_output(**distinct)
+    np.testing.assert_allclose(metric.compute(), theirs, rtol=1e-6)
+
+
+def test_lists_without_a_relevant_document_are_zero_or_skipped_and_counted():
+    outputs = dict(scores=[[2.0, 1], [2, 1], [2, 1], [2, 1]], labels=[[0, 3.0], [0, 0], [-1, 0], [1, 0]])
+    outputs = {name: np.array(x) for name, x in outputs.items()} | {"where": np.ones((4, 2), bool)}
+    outputs["where"][3] = False
+    makers = metrics.ranking_names.AT_CUTOFFS
+    zero, skip = (
+        measuring({name: make(2, no_relevant=switch) for name, make in makers.items()})(outputs).compute()
+        for switch in ("zero", "skip")
+    )
+    for name, definition in DEFINITIONS.items():
+        assert skip[f"{name}@2"] == pytest.approx(definition([0, 3], 2), rel=1e-6), name
+        assert zero[f"{name}@2"] == pytest.approx(skip[f"{name}@2"] / 3, rel=1e-6), name
+    assert metrics.ListsWithoutRelevant().from_model_output(**outputs).compute() == 2
+    assert metrics.ListsWithoutRelevant(relevant_from=4).from_model_output(**outputs).compute() == 3
+    assert metrics.MRR(relevant_from=4, no_relevant="skip").from_model_output(**outputs).total("lists") == 0
+    tau = metrics.KendallTau(no_relevant="zero").from_model_output(**outputs)
+    assert tau.compute() == pytest.approx(-1 / 3)
+
+
+def test_the_lists_are_sorted_once_for_all_metrics():
+    multi = MultiMetric(ranking_metrics([*DEFINITIONS, *PAIRS], CUTOFFS))
+    compiled = jax.jit(lambda outputs: multi.statistics(**outputs)).lower(tied_lists()).compile()
+    assert compiled.as_text().count(" sort(") == 2  # by score, and by label for the ideal order
+
+
+def test_large_lists_keep_their_digits():
+    """Fractional labels, 1,000 documents, ties of 3: sums of float32 against float64."""
+    rng = np.random.default_rng(4)
+    scores, labels = rng.integers(0, 300, (8, 1000)), rng.random((8, 1000)).astype("f4")
+    metric = metrics.DCG(form="linear").from_model_output(scores=scores, labels=labels)
+    means = [
+        [np.mean(y[s == score], dtype=float) for score in s] for s, y in zip(scores, labels, strict=True)
+    ]
+    order = np.argsort(-scores, axis=1, kind="stable")
+    gains = np.take_along_axis(np.array(means), order, axis=1)
+    expected = np.mean(gains @ (1 / np.log2(np.arange(2, 1002))))
+    assert metric.compute() == pytest.approx(expected, rel=1e-6)
+
+
+class ReciprocalLength(RankingMetric):
+    """A metric of one's own."""
+
+    def per_list(self, ranked):
+        return 1 / self.depths(ranked)
+
+
+def test_a_metric_of_ones_own_is_one_method():
+    where = np.tri(4, dtype=bool)
+    metric = ReciprocalLength().from_model_output(scores=where * 1.0, labels=where * 1.0, where=where)
+    assert metric.compute() == pytest.approx(float(sum(Fraction(1, n) for n in range(1, 5)) / 4), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "mistake, message",
+    [
+        (
+            lambda: ranking_metrics(["ndgc"]),
+            "no ranking metric 'ndgc': choose from arhr, cg, concordant_pairs",
+        ),
+        (lambda: metrics.DCG([0, 1]), r"cutoffs=\[0, 1\]: give numbers of documents from 1"),
+        (lambda: metrics.DCG([]), r"cutoffs=\[\]"),
+        (lambda: metrics.DCG(form="burges"), "form='burges': give exponential, linear or original"),
+        (lambda: metrics.MRR(no_relevant="drop"), "no_relevant='drop': give zero or skip"),
+        (lambda: metrics.MRR(relevant_from=0), "relevant_from=0: give a label above 0"),
+        (lambda: metrics.AveragePrecision(denominator="k"), "denominator='k': give all or top"),
+        (lambda: metrics.RankBiasedPrecision(persistence=1), "persistence=1: give a probability below 1"),
+        (lambda: metrics.ExpectedReciprocalRank(max_grade=0), "max_grade=0: give the highest label"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(mistake, message):
+    with pytest.raises(ConfigError, match=message):
+        mistake()
