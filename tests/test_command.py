@@ -13,7 +13,7 @@ FAST = [
     "max_sessions=500",
     "dataset.sessions=2000",
     "dataset.queries=50",
-    "metric.ranking.cutoffs=[10]",
+    "metric.cutoffs=[10]",
 ]
 EDGE = ["logger=console", "progress=off"]
 
@@ -128,7 +128,7 @@ WRONG = {
     ("trainer.early_stopping.metric=foo",): "cannot stop early on 'foo'",
     ("optimizer.learning_rate=-1",): "learning_rate=-1",
     ("+optimizer.momentum=1",): "optimizer.momentum: there is no such key",
-    ("metric.ranking.names=[foo]",): "no ranking metric 'foo'",
+    ("metric.ranking.dcg.form=foo",): "form='foo': give exponential, linear or original",
     ("dataset=parquet",): "dataset.path",
     ("dataset=parquet", "dataset.path=nowhere"): "nowhere: no such file or folder",
     ("dataset.documents_per_query=3",): "only 3 documents",

@@ -31,7 +31,7 @@ def results(tmp_path_factory):
             f"cache_dir={folder}/cache",
             f"model={model}",
         ]
-        overrides += ["logger=console", "progress=off", "metric.ranking.cutoffs=[10]", "save_model=false"]
+        overrides += ["logger=console", "progress=off", "metric.cutoffs=[10]", "save_model=false"]
         with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
             results[model] = run_experiment(compose("config", overrides), folder / model)
     return results

@@ -1,6 +1,7 @@
 """Ranking metrics of documents that are either relevant or not: precision and recall, first hits, all hits."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from clickexp.errors import ConfigError
+from clickexp.metrics.base import VALUE
 from clickexp.metrics.ranking import PerRank, RankedLists, RankingMetric, Values
 from clickexp.types import Array
 
@@ -63,6 +65,10 @@ class ListsWithoutRelevant(RelevanceMetric):
 
     def per_list(self, ranked: RankedLists) -> Values:
         return 1 - super().judged(ranked).astype(jnp.float32)[:, None]
+
+    def statistics(self, **outputs: Any) -> dict[str, Any]:
+        """As others, but without values of lists, whose mean it is not."""
+        return {name: value for name, value in super().statistics(**outputs).items() if name != VALUE}
 
     def compute(self) -> float:
         return float(self.total("total").sum())
