@@ -20,11 +20,15 @@ def main() -> None:
             os.sched_setaffinity(0, cores)  # before JAX starts its threads
         signal.signal(signal.SIGTERM, _interrupt)
         function, arguments = pickle.load(stream)
-    threading.Thread(target=_end_with_parent, args=(pipe,), daemon=True).start()
+    alone = threading.Event()
+    threading.Thread(target=_end_with_parent, args=(pipe, alone), daemon=True).start()
     try:
         function(*arguments)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGTERM)
+    finally:
+        if alone.is_set():
+            os.killpg(0, signal.SIGKILL)  # what the job started, which nobody else would end
 
 
 def _interrupt(*_: object) -> None:
@@ -32,9 +36,10 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _end_with_parent(pipe: int) -> None:
+def _end_with_parent(pipe: int, alone: threading.Event) -> None:
     """Stops this process and all that it started when the parent closes the pipe, however it ends."""
     os.read(pipe, 1)
+    alone.set()
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(GRACE)
     os.killpg(0, signal.SIGKILL)
