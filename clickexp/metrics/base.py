@@ -142,6 +142,6 @@ class Metric:
         return {name: value for name, value in vars(self).items() if name not in state}
 
     def _add_plain(self, name: str, value: np.ndarray, stacked: bool) -> None:
-        value = value.astype(np.float64 if value.dtype.kind == "f" else np.int64)
-        value = np.atleast_1d(value.sum(axis=0) if stacked else value)
+        kind = np.float64 if value.dtype.kind == "f" else np.int64
+        value = np.atleast_1d(value.sum(axis=0, dtype=kind) if stacked else value.astype(kind))
         self.sums[name] = add_aligned(self.sums[name], value) if name in self.sums else value

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -16,6 +17,9 @@ LIMIT = 2.0**21
 
 GROUP = 1024
 """Values that one int32 adds up: each integer is at most 2**20, so their sum is at most 2**30."""
+
+LANES = 8
+"""Fewest sums that are taken side by side."""
 
 
 class ExactSum(NamedTuple):
@@ -37,17 +41,23 @@ def exact_sum(values: Float[Array, "*lists n"]) -> ExactSum:
     """
     n = values.shape[-1]
     rows = values.reshape(-1, n).T
-    parts = -(-rows.shape[1] // GROUP)
-    missing = parts * GROUP - rows.shape[1] if parts > 1 else 0
-    rows = jnp.pad(rows, ((0, 0), (0, missing))).reshape(n, parts, -1)
+    parts = max(-(-rows.shape[1] // GROUP), LANES)
+    size = -(-rows.shape[1] // parts)
+    rows = jnp.pad(rows, ((0, 0), (0, parts * size - rows.shape[1]))).reshape(n, size, parts)
     large = ~(jnp.abs(rows) < LIMIT)
-    rest = jnp.where(large, 0, rows)
-    integers = []
+    rest, pieces = jnp.where(large, 0, rows), []
     for unit in UNITS:
-        integer = jnp.round(rest * (1 / unit))
-        rest = rest - integer * unit
-        integers.append(jnp.sum(integer.astype(jnp.int32), axis=-1))
-    return ExactSum(jnp.stack(integers), jnp.sum(jnp.where(large, rows, 0), axis=(1, 2)))
+        piece = jnp.round(rest * (1 / unit))
+        rest = rest - piece * unit
+        pieces.append(piece.astype(jnp.int32))
+    zeros = (*(np.int32(0) for _ in UNITS), np.zeros((), values.dtype))
+    # one reduction of all four along a leading axis: XLA on the CPU makes one vectorised loop of it
+    *integers, beyond = jax.lax.reduce((*pieces, jnp.where(large, rows, 0)), zeros, _added, (1,))
+    return ExactSum(jnp.stack(integers), jnp.sum(beyond, axis=1))
+
+
+def _added(a: tuple[Array, ...], b: tuple[Array, ...]) -> tuple[Array, ...]:
+    return tuple(x + y for x, y in zip(a, b, strict=True))
 
 
 class Total:
