@@ -9,10 +9,8 @@ import numpy as np
 
 from clickexp.data import Dataset
 from clickexp.metrics import Metric, MultiMetric
-from clickexp.metrics.uncertainty import bootstrap_interval
 from clickexp.models import ClickModel
 from clickexp.training.base import BaseTrainer
-from clickexp.values import OBSERVED, samples, write_values
 
 Groups = Mapping[str, Mapping[str, Metric]]
 
@@ -41,6 +39,10 @@ class Evaluation:
 
     def keep(self, dataset: Dataset, folder: Path) -> dict[str, list[float]]:
         """Writes the values of single sessions and lists; returns 95% intervals [low, high] of the metrics."""
+        # here, since only such runs need what these import
+        from clickexp.metrics.uncertainty import bootstrap_interval
+        from clickexp.values import OBSERVED, samples, write_values
+
         write_values(folder, dataset.test, self.clicks, dataset.ranking, self.lists)
         names = [name for name in self.clicks.compute() if name in OBSERVED]
         names += [name for name in self.lists.values()] if self.lists else []
