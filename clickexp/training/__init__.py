@@ -1,6 +1,8 @@
 """Fitting and evaluating click models."""
 
 from clickexp.training.base import FitReport
+from clickexp.training.counting import CountingTrainer
+from clickexp.training.em import EMTrainer
 from clickexp.training.evaluation import Evaluator, click_metrics, ranking_metrics
 from clickexp.training.optimizers import (
     LazyAdagrad,
@@ -17,6 +19,8 @@ from clickexp.training.stopping import EarlyStopping
 from clickexp.training.trainer import Trainer
 
 __all__ = [
+    "CountingTrainer",
+    "EMTrainer",
     "EarlyStopping",
     "Evaluator",
     "FitReport",
