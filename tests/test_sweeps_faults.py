@@ -1,0 +1,241 @@
+"""Sweeps whose jobs fail in every way: nothing finished is lost or run again. Jobs are stand-ins of milliseconds."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import polars as pl
+import psutil
+import pytest
+
+STAND_IN = """
+import json, os, resource, sys, time, types
+from pathlib import Path
+
+def run_experiment(cfg, folder, sweep=None, overrides=(), **_):
+    from omegaconf import OmegaConf
+    from clickexp.errors import ConfigError
+    from clickexp.sweeps.resume import RESULT, config_hash, write_json
+
+    with open("ran", "a") as file:
+        file.write(f"{cfg.seed}\\n")
+    does = json.loads(Path("does").read_text()).get(str(cfg.seed))
+    if does == "raise":
+        raise ConfigError("wrong in this one")
+    if does == "kill":
+        os.kill(os.getpid(), 9)
+    if does == "memory":
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+        bytearray(1 << 31)
+    if does == "disk":
+        (folder / (RESULT + ".part")).symlink_to("/dev/full")
+    if does == "hang":
+        print("hanging", os.getpid(), flush=True)
+        time.sleep(60)
+    config = OmegaConf.to_container(cfg, resolve=True)
+    loss = cfg.seed / 10 + (cfg.trainer.epochs == 7)
+    parts = {"val": {"loss": loss}, "test": {"ll": -loss}}
+    result = {**parts, "environment": {"device": "stand-in"}, "config_hash": config_hash(config)}
+    write_json(result, folder / RESULT)
+    return result
+
+module = types.ModuleType("clickexp.experiment")
+module.run_experiment = run_experiment
+sys.modules["clickexp.experiment"] = module
+"""
+OURS = ["launcher=accelerators", "hydra.launcher.workers=2"]
+BASIC = ["launcher=basic"]
+
+
+class Place:
+    """A folder to sweep in, where the stand-in is imported by every process."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        (folder / "sitecustomize.py").write_text(STAND_IN)
+        self.env = {**os.environ, "PYTHONPATH": str(folder), "JAX_PLATFORMS": "cpu", "COLUMNS": "120"}
+        self.does()
+
+    def does(self, **seeds):
+        (self.folder / "does").write_text(json.dumps({name[1:]: what for name, what in seeds.items()}))
+
+    def start(self, *arguments):
+        command = [sys.executable, "-m", "clickexp", "-m", *arguments]
+        pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+        return subprocess.Popen(command, cwd=self.folder, env=self.env, **pipes)
+
+    def sweep(self, *arguments):
+        process = self.start(*arguments)
+        output, _ = process.communicate(timeout=120)
+        return process.returncode, output
+
+    def ran(self):
+        """The seeds that ran since this was asked for the last time."""
+        file = self.folder / "ran"
+        seeds = sorted(map(int, file.read_text().split())) if file.exists() else []
+        file.unlink(missing_ok=True)
+        return seeds
+
+    def rows(self, sweep):
+        """sweep.csv, which sweep.parquet must agree with."""
+        folder = self.folder / sweep
+        with (folder / "sweep.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        table = pl.read_parquet(folder / "sweep.parquet")
+        assert [str(number) for number in table["job"]] == [row["job"] for row in rows]
+        assert table["status"].to_list() == [row["status"] for row in rows]
+        return rows
+
+    def wait_for(self, file, seconds=30):
+        until = time.monotonic() + seconds
+        while not (self.folder / file).exists() or "hanging" not in (self.folder / file).read_text():
+            assert time.monotonic() < until, f"{file} was not written"
+            time.sleep(0.02)
+        return int((self.folder / file).read_text().split("hanging")[1].split()[0])
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Place(tmp_path)
+
+
+def statuses(rows):
+    return [row["status"] for row in rows]
+
+
+def gone(pid, seconds=10):
+    until = time.monotonic() + seconds
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_jobs_that_fail_are_told_the_others_go_on_and_only_they_run_again(place):
+    place.does(_1="raise", _2="kill", _3="memory", _4="disk")
+    code, output = place.sweep(*OURS, "seed=1,2,3,4,5,6", "hydra.sweep.dir=s")
+    assert code == 1 and place.ran() == [1, 2, 3, 4, 5, 6]
+    rows = place.rows("s")
+    assert statuses(rows) == ["failed"] * 4 + ["finished"] * 2
+    reasons = [
+        "ConfigError: wrong in this one",
+        "killed by SIGKILL",
+        "MemoryError",
+        "No space left on device",
+    ]
+    for number, reason in enumerate(reasons):
+        assert reason in rows[number]["error"] and f"job {number} failed: " in output
+        assert f"{place.folder}/s/{number}/job.log" in output
+    assert "wrong in this one" in (place.folder / "s/0/job.log").read_text()
+    assert [row["test/ll"] for row in rows] == ["", "", "", "", "-0.5", "-0.6"]
+    assert "4 failed, 2 finished" in output and "Traceback" not in output
+
+    place.does(_2="raise")
+    code, output = place.sweep(*OURS, "seed=1,2,3,4,5,6", "hydra.sweep.dir=s")
+    assert code == 1 and place.ran() == [1, 2, 3, 4]
+    assert statuses(place.rows("s")) == ["finished", "failed", "finished", "finished", "kept", "kept"]
+
+
+def test_hydras_own_launcher_resumes_and_collects_too(place):
+    place.does(_2="raise")
+    code, output = place.sweep(*BASIC, "seed=1,2,3", "hydra.sweep.dir=s")
+    assert code == 1 and place.ran() == [1, 2, 3] and "wrong in this one" in output
+    rows = place.rows("s")
+    assert statuses(rows) == ["finished", "failed", "finished"]
+    assert [row["val/loss"] for row in rows] == ["0.1", "", "0.3"]
+    place.does()
+    code, _ = place.sweep(*BASIC, "seed=1,2,3", "hydra.sweep.dir=s")
+    assert code == 0 and place.ran() == [2]
+    rows = place.rows("s")
+    assert statuses(rows) == ["kept", "finished", "kept"]
+    assert [row["val/loss"] for row in rows] == ["0.1", "0.2", "0.3"]
+    assert rows[0]["folder"] == f"{place.folder}/s/0"
+
+
+@pytest.mark.parametrize("launcher", [BASIC, OURS], ids=["basic", "accelerators"])
+def test_a_configuration_runs_once_however_it_is_written(launcher, place):
+    """Without resuming, too: within one sweep. Where results are reported to makes no other configuration."""
+    once = ["seed=1,1,2", "trainer.epochs=3,3", "resume=false"]
+    assert place.sweep(*launcher, *once)[0] == 0 and place.ran() == [1, 2]
+    assert place.sweep(*launcher, *once)[0] == 0 and place.ran() == [1, 2]
+    assert place.sweep(*launcher, "seed=2", "trainer.epochs=3", "logger=console", "notes=x")[0] == 0
+    assert place.ran() == []
+    assert place.sweep(*launcher, "seed=2", "trainer.epochs=4")[0] == 0 and place.ran() == [2]
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_a_sweep_within_seconds_and_it_goes_on_later(number, code, place):
+    place.does(_2="hang")
+    with place.start(*OURS, "hydra.launcher.workers=1", "seed=1,2,3", "hydra.sweep.dir=s") as process:
+        pid = place.wait_for("s/1/job.log")
+        sent = time.monotonic()
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=30)
+    assert time.monotonic() - sent < 10 and process.returncode == code and gone(pid)
+    assert statuses(place.rows("s")) == ["finished", "interrupted"]
+    assert "1 finished, 1 interrupted" in output and "Traceback" not in output
+    assert place.ran() == [1, 2]
+    place.does()
+    assert place.sweep(*OURS, "seed=1,2,3", "hydra.sweep.dir=s")[0] == 0 and place.ran() == [2, 3]
+
+
+def test_hydras_own_launcher_is_stopped_by_signals_too(place):
+    place.does(_2="hang")
+    with place.start(*BASIC, "seed=1,2,3", "hydra.sweep.dir=s") as process:
+        until = time.monotonic() + 30
+        while not (place.folder / "s/1/job.json").exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        process.terminate()
+        output, _ = process.communicate(timeout=30)
+    assert process.returncode == 143 and "1 finished, 1 interrupted" in output
+    place.ran(), place.does()
+    assert place.sweep(*BASIC, "seed=1,2,3", "hydra.sweep.dir=s")[0] == 0 and place.ran() == [2, 3]
+
+
+def test_a_launcher_that_is_killed_leaves_no_process_and_loses_no_result(place):
+    place.does(_3="hang")
+    arguments = [*OURS, "seed=1,2,3,4", "hydra.sweep.dir=s", "hydra.launcher.workers=1"]
+    with place.start(*arguments) as process:
+        pid = place.wait_for("s/2/job.log")
+        process.kill()
+    assert gone(pid) and place.ran() == [1, 2, 3]
+    place.does()
+    assert place.sweep(*arguments)[0] == 0 and place.ran() == [3, 4]
+    assert statuses(place.rows("s")) == ["kept", "kept", "finished", "finished"]
+
+
+def test_two_sweeps_at_once_in_one_folder_stay_apart(place):
+    """The later one takes the next folder; the lock of a sweep that has ended is free again."""
+    place.does(_1="hang")
+    with place.start(*OURS, "seed=1,2", "hydra.sweep.dir=s") as first:
+        place.wait_for("s/0/job.log")
+        place.does()
+        assert place.sweep(*OURS, "seed=1,2", "trainer.epochs=7", "hydra.sweep.dir=s")[0] == 0
+        first.terminate()
+        first.communicate(timeout=30)
+    assert [row["val/loss"] for row in place.rows("s-2")] == ["1.1", "1.2"]
+    assert statuses(place.rows("s")) == ["interrupted", "finished"]
+    assert place.rows("s")[1]["val/loss"] == "0.2"
+
+
+def test_another_sweep_in_a_folder_overwrites_no_result_of_the_first(place):
+    place.sweep(*BASIC, "seed=1,2", "hydra.sweep.dir=s")
+    place.sweep(*BASIC, "seed=1,2", "trainer.epochs=7", "hydra.sweep.dir=s")
+    losses = [
+        json.loads((place.folder / "s" / name / "result.json").read_text())["val"]["loss"]
+        for name in ("0", "1", "repeat-2/0", "repeat-2/1")
+    ]
+    assert losses == [0.1, 0.2, 1.1, 1.2]
+    assert [row["val/loss"] for row in place.rows("s")] == ["1.1", "1.2"]
+
+
+def test_a_run_that_is_no_part_of_a_sweep_always_runs(place):
+    command = [sys.executable, "-m", "clickexp", "seed=1"]
+    for _ in range(2):
+        subprocess.run(command, cwd=place.folder, env=place.env, check=True, capture_output=True)
+    assert place.ran() == [1, 1]
