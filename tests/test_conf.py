@@ -8,8 +8,10 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from clickexp.components import with_components
+from clickexp.construct import accepted
 from clickexp.errors import ConfigError
 from clickexp.experiment import build, constructor
+from clickexp.loggers import Logger
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 GROUPS = ("dataset", "model", "parameter", "metric", "optimizer", "trainer", "logger", "launcher")
@@ -51,9 +53,12 @@ def test_every_option_builds(choice):
     group = choice.split("=")[0]
     override = choice.replace("parameter=", "parameter@attraction=")
     config = composed(override, *NEEDED.get(choice, []))
-    for part in ("dataset", "model", "trainer"):
+    for part in ("dataset", "model"):
         assert callable(constructor(config[part], part))
     built = {part: build(config[part], part) for part in ("metric", "optimizer", "logger")}
+    new_trainer = constructor(config["trainer"], "trainer")
+    parts = dict(optimizer=built["optimizer"], metrics=built["metric"].get("click"), logger=Logger())
+    assert new_trainer(**accepted(new_trainer, parts)).logger is parts["logger"]
     groups = {name for name, part in built["metric"].items() if isinstance(part, dict)}
     assert {"click", "test", "ranking", "truth"} >= groups
     assert group != "logger" or set(config["logger"] or {}) <= {choice.split("=")[1]}
