@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -175,13 +176,16 @@ def simulate(
 
 
 def _clicks_of(user: nnx.Module) -> Callable[[np.ndarray, jax.Array], jax.Array]:
+    structure, state = nnx.split(user)
+
     @jax.jit
-    def clicks_of(ids: jax.Array, key: jax.Array) -> jax.Array:
+    def clicks_of(state: nnx.State, ids: jax.Array, key: jax.Array) -> jax.Array:
         positions = jnp.arange(1, ids.shape[1] + 1, dtype=jnp.int32)[None]
         batch = dict(query_doc_ids=ids, positions=positions, mask=ids > 0)
+        user = nnx.merge(structure, state)
         return user.sample({**batch, "clicks": jnp.zeros(ids.shape, bool)}, key).clicks
 
-    return clicks_of
+    return partial(clicks_of, state)  # else the true parameters would be constants of the compiled program
 
 
 def _labelled_lists(world: World, positions: int, rng: np.random.Generator) -> Sessions:

@@ -92,7 +92,8 @@ def values(overrides: Sequence[str]) -> dict[str, Any]:
 
 def told(overrides: Sequence[str], common: Sequence[str] = ()) -> str:
     """The overrides of a job for a reader, but for those that all jobs of its sweep have in common."""
-    own = values([override for override in overrides if override not in common])
+    shared = values(common).items()
+    own = dict(pair for pair in values(overrides).items() if pair not in shared)
     return ", ".join(f"{key}={value}" for key, value in own.items())
 
 

@@ -100,11 +100,12 @@ class View:
 
 
 def last_epoch(folder: Path) -> dict:
-    """The latest line of metrics.jsonl, empty before the first epoch."""
+    """The latest whole line of metrics.jsonl, empty before the first epoch."""
     try:
         with (folder / METRICS).open("rb") as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(file.tell() - TAIL_BYTES, 0))
-            return json.loads(file.read().splitlines()[-1])
+            whole, _, _ = file.read().rpartition(b"\n")
+            return json.loads(whole.splitlines()[-1])
     except (OSError, ValueError, IndexError):
         return {}
