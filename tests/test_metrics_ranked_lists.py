@@ -3,6 +3,7 @@
 import itertools
 import math
 from fractions import Fraction
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -10,11 +11,15 @@ import pytest
 import pytrec_eval
 import rax
 import scipy.stats
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 
 from clickexp import metrics
 from clickexp.errors import ConfigError
+from clickexp.experiment import build
 from clickexp.metrics import MultiMetric, RankingMetric, ranking_metrics
 
+CONF = Path(__file__).resolve().parent.parent / "conf"
 CUTOFFS = (1, 2, 4, 9)
 GRADES = 4
 
@@ -298,8 +303,11 @@ def test_the_lists_are_sorted_once_for_all_metrics():
     assert compiled.as_text().count(" sort(") == 2  # by score, and by label for the ideal order
 
 
-def test_large_lists_keep_their_digits():
-    """Fractional labels, 1,000 documents, ties of 3: sums of float32 against float64."""
+def test_long_lists_keep_their_digits():
+    """1,000 documents: fractional labels with ties of 3, and one relevant document somewhere among all."""
+    tied, one = np.zeros((3, 1000)), np.eye(3, 1000, 500)
+    mrr = metrics.MRR().from_model_output(scores=tied, labels=one)
+    assert mrr.compute() == pytest.approx(np.mean(1 / np.arange(1, 1001)), rel=1e-6)
     rng = np.random.default_rng(4)
     scores, labels = rng.integers(0, 300, (8, 1000)), rng.random((8, 1000)).astype("f4")
     metric = metrics.DCG(form="linear").from_model_output(scores=scores, labels=labels)
@@ -310,6 +318,18 @@ def test_large_lists_keep_their_digits():
     gains = np.take_along_axis(np.array(means), order, axis=1)
     expected = np.mean(gains @ (1 / np.log2(np.arange(2, 1002))))
     assert metric.compute() == pytest.approx(expected, rel=1e-6)
+
+
+def test_names_stand_for_the_same_metrics_as_in_the_configuration():
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose("config", ["metric=[ranking_all,pairs]"])
+    built = build(OmegaConf.to_container(config.metric, resolve=True), "metric")["ranking"]
+    assert built.pop("without_relevant").compute() == 0
+    named = ranking_metrics([*DEFINITIONS, *PAIRS], (1, 3, 5, 10))
+    assert {name: (type(m), m._settings()) for name, m in built.items()} == {
+        name: (type(m), m._settings()) for name, m in named.items()
+    }
+    assert list(ranking_metrics(["opa"], [3])) == ["opa@3"]  # a function of Rax
 
 
 class ReciprocalLength(RankingMetric):

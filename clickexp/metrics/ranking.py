@@ -112,7 +112,8 @@ class RankingMetric(Metric):
         scores  any order-preserving score; -inf ranks a document last
         labels  graded relevance; below 0 (spam) counts as 0
         where   True where a document was shown; without it every document counts
-    Lists without a document do not count. The value of tied documents is its mean over all their orders.
+    Lists without a document do not count. A list with ties has the mean value over all orders of tied documents.
+    NaN where a document was shown is an error that names the batch.
 
     cutoffs      how many documents of the top count: a number, several (`compute` returns a vector), or all
     no_relevant  lists in which nothing is relevant (`judged`): "zero" counts them with the value 0, "skip" does not

@@ -8,6 +8,7 @@ import numpy as np
 
 from clickexp.errors import ConfigError
 from clickexp.metrics.ranking import PerRank, RankedLists, RankingMetric, Values
+from clickexp.types import Count
 
 FORMS = ("exponential", "linear", "original")
 
@@ -101,7 +102,7 @@ def _still_searching(go_on: PerRank, ranked: RankedLists) -> PerRank:
     ranks = go_on.shape[1]
     position = jnp.arange(1, ranks + 1)
 
-    def add(i: jax.Array, means: PerRank) -> PerRank:
+    def add(i: Count, means: PerRank) -> PerRank:
         """means: [list, 1 + rank], final up to the start of the documents that document i is tied with."""
         start, factor = (jax.lax.dynamic_index_in_dim(x, i, axis=1) for x in (ranked.start, go_on))
         chosen, tied = position - start, i + 1 - start

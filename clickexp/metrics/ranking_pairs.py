@@ -7,16 +7,13 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Integer
 
 from clickexp.metrics.ranking import RankedLists, RankingMetric, Values
-from clickexp.types import Array
-
-LISTS_AT_A_TIME = 32
-"""Lists whose pairs are compared together, so that they stay in the processor's cache."""
+from clickexp.types import Array, Count
 
 PerDocument = Integer[Array, "list rank"]
 
 
 class Pairs(NamedTuple):
-    """What comparing each document with all others of its list finds, in the order of `RankedLists`.
+    """What comparing each document with all others of its list finds, in the order of `RankedLists`; 0 beyond its end.
 
     agreement: how many others have a score and a label that differ alike from its own, minus how many differ unlike.
     by_label:  its position, from 0, by decreasing label, those alike by decreasing score.
@@ -29,21 +26,23 @@ class Pairs(NamedTuple):
 
 
 def compare(ranked: RankedLists) -> Pairs:
-    """Compares the pairs of each list, [list, rank, rank] a few lists at a time; 0 where there is no document."""
+    """Compares every document with one other at a time, so that nothing is larger than the lists."""
+    others = jnp.where(ranked.where, ranked.labels, jnp.nan)  # compares as neither higher, lower nor equal
+    position = jnp.arange(others.shape[1], dtype=jnp.int32)
 
-    def of_list(labels: Array, start: Array, where: Array) -> tuple[Array, Array, Array]:
-        # Axis 0 is the other document, so that sums over it run along the contiguous axis.
-        both = where[:, None] & where
-        equal = labels[:, None] == labels
-        higher = labels[:, None] > labels
-        signs = jnp.where(equal, 0, jnp.where(higher, 1, -1)) * jnp.sign(start - start[:, None])
-        position = jnp.arange(len(labels))
-        before = higher | (equal & (position[:, None] < position))
-        counts = (jnp.where(both, signs, 0), before & both, equal & both)
-        return tuple(jnp.sum(count, axis=0, dtype=jnp.int32) for count in counts)
+    def add(i: Count, pairs: Pairs) -> Pairs:
+        label, start = (jax.lax.dynamic_index_in_dim(x, i, axis=1) for x in (others, ranked.start))
+        above = jnp.sign(ranked.start - start)
+        higher, lower, equal = label > ranked.labels, label < ranked.labels, label == ranked.labels
+        return Pairs(
+            agreement=pairs.agreement + jnp.where(higher, above, jnp.where(lower, -above, 0)),
+            by_label=pairs.by_label + (higher | (equal & (i < position))).astype(jnp.int32),
+            alike=pairs.alike + equal.astype(jnp.int32),
+        )
 
-    arrays = ranked.labels, ranked.start, ranked.where
-    return Pairs(*jax.lax.map(lambda x: of_list(*x), arrays, batch_size=LISTS_AT_A_TIME))
+    nothing = jnp.zeros(others.shape, jnp.int32)
+    pairs = jax.lax.fori_loop(0, others.shape[1], add, Pairs(nothing, nothing, nothing))
+    return jax.tree.map(lambda counts: jnp.where(ranked.where, counts, 0), pairs)
 
 
 class PairMetric(RankingMetric):
@@ -66,8 +65,8 @@ class ConcordantPairs(PairMetric):
 
         (concordant pairs + pairs with tied scores / 2) / pairs with different labels
 
-    1/2 for a constant score or a random ranking. Related to `KendallTau` as the area under the ROC curve is to
-    Somers' D. (Joachims 2002.)
+    1/2 for a constant score or a random ranking; for labels 0 and 1 the area under the ROC curve of a list.
+    (Joachims 2002.)
     """
 
     def per_list(self, ranked: RankedLists) -> Values:
