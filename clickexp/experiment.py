@@ -65,12 +65,17 @@ class Settings:
 
 
 def run_experiment(
-    cfg: DictConfig, folder: Path, sweep: str | None = None, overrides: Sequence[str] = ()
+    cfg: DictConfig,
+    folder: Path,
+    sweep: str | None = None,
+    overrides: Sequence[str] = (),
+    continue_from: Path | None = None,
 ) -> dict[str, Any]:
     """Runs the configured experiment, writes its files into the folder and returns what result.json holds.
 
     sweep: name of the sweep that the run is part of. overrides: those that cfg was composed with, which the
-    components of a mixture are composed with, too. UserError for what the configuration or the data have wrong,
+    components of a mixture are composed with, too. continue_from: checkpoint that an interrupted run of the same
+    configuration left, for a trainer that takes one. UserError for what the configuration or the data have wrong,
     before training starts.
     """
     logging.getLogger("jax._src.xla_bridge").setLevel(
@@ -83,7 +88,9 @@ def run_experiment(
     metrics, optimizer, loggers = (build(config[part], part) for part in ("metric", "optimizer", "logger"))
     logger = FanOut([ConsoleLogger(settings.progress), *loggers.values()])
     new_trainer = constructor(config["trainer"], "trainer")
-    parts = dict(optimizer=optimizer, metrics=metrics.get("click"), logger=logger)
+    parts = dict(
+        optimizer=optimizer, metrics=metrics.get("click"), logger=logger, continue_from=continue_from
+    )
     trainer = new_trainer(**accepted(new_trainer, parts))
     check_objective(settings.optimized_metric, reported(trainer, metrics))
     read, new_model = constructor(config["dataset"], "dataset"), constructor(config["model"], "model")

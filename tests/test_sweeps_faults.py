@@ -16,13 +16,15 @@ STAND_IN = """
 import json, os, resource, sys, time, types
 from pathlib import Path
 
-def run_experiment(cfg, folder, sweep=None, overrides=(), **_):
+def run_experiment(cfg, folder, sweep=None, overrides=(), continue_from=None):
     from omegaconf import OmegaConf
     from clickexp.errors import ConfigError
     from clickexp.sweeps.resume import RESULT, config_hash, write_json
 
     with open("ran", "a") as file:
         file.write(f"{cfg.seed}\\n")
+    if continue_from:
+        Path("continued").write_text(str(continue_from))
     does = json.loads(Path("does").read_text()).get(str(cfg.seed))
     if does == "raise":
         raise ConfigError("wrong in this one")
@@ -34,6 +36,7 @@ def run_experiment(cfg, folder, sweep=None, overrides=(), **_):
     if does == "disk":
         (folder / (RESULT + ".part")).symlink_to("/dev/full")
     if does == "hang":
+        (folder / "checkpoint").mkdir()
         print("hanging", os.getpid(), flush=True)
         time.sleep(60)
     config = OmegaConf.to_container(cfg, resolve=True)
@@ -207,6 +210,7 @@ def test_a_launcher_that_is_killed_leaves_no_process_and_loses_no_result(place):
     place.does()
     assert place.sweep(*arguments)[0] == 0 and place.ran() == [3, 4]
     assert statuses(place.rows("s")) == ["kept", "kept", "finished", "finished"]
+    assert (place.folder / "continued").read_text() == f"{place.folder}/s/2/checkpoint"
 
 
 def test_two_sweeps_at_once_in_one_folder_stay_apart(place):

@@ -11,7 +11,15 @@ from omegaconf import DictConfig, OmegaConf
 from clickexp.components import with_components
 from clickexp.objective import objective
 from clickexp.sweeps.callback import in_sweep, jobs_folder
-from clickexp.sweeps.resume import RESULT, Record, config_hash, finished, read_json
+from clickexp.sweeps.resume import (
+    CHECKPOINT,
+    RESULT,
+    Record,
+    config_hash,
+    finished,
+    read_json,
+    unfinished,
+)
 
 
 def run_job(cfg: DictConfig, hydra: HydraConf) -> float:
@@ -24,8 +32,9 @@ def run_job(cfg: DictConfig, hydra: HydraConf) -> float:
     if earlier is not None:
         keep(record, folder, earlier)
         return objective(read_json(earlier / RESULT), cfg.optimized_metric)
+    left = unfinished(record.config_hash, *searched(cfg, hydra))
     with _recorded(record, folder):
-        return _run(cfg, hydra)
+        return _run(cfg, hydra, left and left / CHECKPOINT)
 
 
 def new_record(cfg: DictConfig, hydra: HydraConf) -> Record:
@@ -74,9 +83,11 @@ def _recorded(record: Record, folder: Path) -> Iterator[None]:
             record.write(folder)
 
 
-def _run(cfg: DictConfig, hydra: HydraConf) -> float:
+def _run(cfg: DictConfig, hydra: HydraConf, continue_from: Path | None = None) -> float:
     from clickexp.experiment import run_experiment
 
     sweep = Path(hydra.sweep.dir).name if in_sweep(hydra) else None
-    result = run_experiment(cfg, Path(hydra.runtime.output_dir), sweep, all_overrides(hydra))
+    result = run_experiment(
+        cfg, Path(hydra.runtime.output_dir), sweep, all_overrides(hydra), continue_from=continue_from
+    )
     return objective(result, cfg.optimized_metric)
