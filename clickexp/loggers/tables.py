@@ -12,8 +12,8 @@ NUMBER_WIDTH = len("-0.1234")
 
 
 def number(value: float | None) -> str:
-    """Four decimals; a dash for None."""
-    return "-" if value is None else f"{value:.4f}"
+    """Four decimals; counts whole; a dash for None."""
+    return "-" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
 
 
 def count(value: float) -> str:

@@ -61,7 +61,7 @@ class Metric:
         """
         raise NotImplementedError
 
-    def compute(self) -> float | np.ndarray:
+    def compute(self) -> float | int | np.ndarray:
         """The value over everything added so far, or one for each of `suffixes`; nan before the first document."""
         raise NotImplementedError
 

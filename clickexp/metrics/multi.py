@@ -44,14 +44,10 @@ class MultiMetric:
         """Adds one batch of model outputs to every metric."""
         self.add(self.statistics(**outputs))
 
-    def compute(self, prefix: str = "") -> dict[str, float]:
+    def compute(self, prefix: str = "") -> dict[str, float | int]:
         """Every value of each metric under its prefixed name, such as ppl or ndcg@10."""
-        values = [np.atleast_1d(metric.compute()) for metric in self.metrics.values()]
-        return dict(
-            zip(
-                (prefix + name for name in self.names), map(float, np.concatenate([[], *values])), strict=True
-            )
-        )
+        values = [value for metric in self.metrics.values() for value in _numbers(metric.compute())]
+        return dict(zip((prefix + name for name in self.names), values, strict=True))
 
     def compute_per_rank(self, prefix: str = "") -> dict[str, np.ndarray]:
         """The vector [ranks] of each metric that has one, under its prefixed name."""
@@ -89,3 +85,8 @@ class MultiMetric:
             raise TypeError(f"cannot merge metrics {list(self.metrics)} with {list(other.metrics)}")
         both = {name: metric.merge(other.metrics[name]) for name, metric in self.metrics.items()}
         return type(self)(both)
+
+
+def _numbers(value: float | int | np.ndarray) -> list[float | int]:
+    """One or several; counts stay whole."""
+    return [value] if np.ndim(value) == 0 else value.tolist()

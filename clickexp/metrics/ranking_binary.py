@@ -70,8 +70,8 @@ class ListsWithoutRelevant(RelevanceMetric):
         """As others, but without values of lists, whose mean it is not."""
         return {name: value for name, value in super().statistics(**outputs).items() if name != VALUE}
 
-    def compute(self) -> float:
-        return float(self.total("total").sum())
+    def compute(self) -> int:
+        return int(self.total("total").sum())
 
 
 class Hits(RelevanceMetric):
