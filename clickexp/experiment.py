@@ -31,7 +31,7 @@ from clickexp.models import ClickModel
 from clickexp.objective import check_objective
 from clickexp.sweeps.resume import RESULT, config_hash, values, write_json
 from clickexp.training import FitReport, Trainer
-from clickexp.training.checkpoint import save_model
+from clickexp.training.checkpoint import KEPT, save_model
 
 ROLES = (
     "attraction",
@@ -117,6 +117,8 @@ def run_experiment(
             "val": best_validation(report),
             **evaluation.result(),
             "train": report.summary(),
+            "parameters": count_parameters(model),
+            "test_set": dataset.test_set(),
             "environment": environment(),
             "config_hash": config_hash(config),
         }
@@ -203,6 +205,11 @@ def build_model(new_model: Callable[..., ClickModel], dataset: Dataset, seed: in
         features=dataset.train.feature_lengths,
     )
     return new_model(**accepted(new_model, sizes), rngs=nnx.Rngs(seed))
+
+
+def count_parameters(model: ClickModel) -> int:
+    """Numbers that were fitted, tables included."""
+    return sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model, KEPT)))
 
 
 def show(config: dict[str, Any]) -> None:

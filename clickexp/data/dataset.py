@@ -47,6 +47,10 @@ class Dataset:
         parts = {"train": self.train, "val": self.val, "test": self.test, "ranking": self.ranking}
         return {name: sessions for name, sessions in parts.items() if sessions is not None}
 
+    def test_set(self) -> str:
+        """Tells test sets apart: the same for runs whose test metrics can be compared."""
+        return "-".join(part.digest() for part in (self.test, self.ranking) if part is not None)
+
     def first(self, sessions: int | None) -> "Dataset":
         """The dataset with at most so many sessions in each part; None keeps all."""
         if sessions is None:

@@ -1,5 +1,6 @@
 """Search sessions in fixed-shape columns, in memory or mapped from a packed folder, and views of them."""
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,6 +14,7 @@ from clickexp.data.pack import PackWriter, bounds, read_pack, verify_pack
 from clickexp.data.schema import Columns, DataError, Place, check_ids, checked
 
 CHUNK = 1 << 18
+SAMPLE = 50_000
 
 Rows = slice | np.ndarray
 """Session numbers: a range of them or an array."""
@@ -122,6 +124,21 @@ class Sessions:
     def clicks_total(self) -> int:
         """Documents clicked."""
         return sum(int(np.count_nonzero(chunk["clicks"])) for chunk in self.chunks(["clicks"]))
+
+    def digest(self) -> str:
+        """Tells sets of sessions apart by their count, and lengths, clicks and labels of the first and last of them.
+
+        The same however documents are numbered and lists padded.
+        """
+        told = hashlib.sha256(str(self.count).encode())
+        for start in sorted({0, max(self.count - SAMPLE, 0)}):
+            columns = self.slice(start, start + SAMPLE).rows(slice(None))
+            shown = np.arange(self.ranks) < columns["lengths"][:, None]
+            told.update(columns["lengths"].astype("<i4").tobytes())
+            told.update(columns["clicks"].astype(bool)[shown].tobytes())
+            if self.has_labels:
+                told.update(columns["labels"].astype("<f4")[shown].tobytes())
+        return told.hexdigest()[:16]
 
     def slice(self, start: int, stop: int) -> "Sessions":
         """The sessions start <= i < stop, without a copy."""
