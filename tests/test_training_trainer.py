@@ -11,10 +11,11 @@ from small_logs import fill_tables, packed, ragged_log, shown, state_of
 
 from clickexp.errors import ConfigError, DivergedError
 from clickexp.loggers.base import Logger
-from clickexp.metrics import LogLikelihood, Metric
+from clickexp.metrics import LogLikelihood, Metric, ranking_metrics
 from clickexp.models import DocumentCTRModel, PositionBasedModel
 from clickexp.parameters import DeepParameterConfig, EmbeddingParameterConfig
-from clickexp.training import EarlyStopping, LazySGD, Optimizer, Trainer, ranking_metrics
+from clickexp.training import EarlyStopping, LazySGD, Optimizer, Trainer, evaluation
+from clickexp.training.dispatch import feed
 
 RANKS, PAIRS = 4, 40
 LOG = ragged_log(64, RANKS, PAIRS)
@@ -207,6 +208,18 @@ def test_ranking_metrics_of_a_model_that_knows_the_labels():
         metrics = ranking_metrics(["ndcg"], [3])
         values.append(Trainer(eval_batch_size=32).test_ranking(model, labelled, metrics)["test_ndcg@3"])
     assert values[0] == pytest.approx(1.0, abs=1e-6) and values[1] < 0.9
+
+
+def test_long_lists_are_evaluated_fewer_at_a_time_to_the_same_values(monkeypatch):
+    model, trainer = documents(), Trainer(eval_batch_size=32)
+    value = trainer.evaluate(model, VAL).compute()
+    batches = []
+    monkeypatch.setattr(evaluation, "MOST_NUMBERS", 5 * RANKS)
+    monkeypatch.setattr(
+        evaluation, "feed", lambda data, size, steps: batches.append(size) or feed(data, size, steps)
+    )
+    assert trainer.evaluate(model, VAL).compute() == value
+    assert batches == [5]
 
 
 FEATURES = np.random.default_rng(0).normal(size=(64, RANKS, 3)).astype(np.float32)

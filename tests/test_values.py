@@ -11,9 +11,8 @@ from clickexp import Trainer
 from clickexp.data.simulate import simulate
 from clickexp.errors import UserError
 from clickexp.evaluate import evaluate
-from clickexp.metrics import ConditionalPerplexity, LogLikelihood, Perplexity
+from clickexp.metrics import ConditionalPerplexity, LogLikelihood, Perplexity, ranking_metrics
 from clickexp.models import PositionBasedModel, RankCTRModel, UserBrowsingModel
-from clickexp.training import ranking_metrics
 from clickexp.values import interval, paired_test, samples
 
 METRICS = {"ranking": ranking_metrics(["ndcg"], [3, 5])}

@@ -3,7 +3,7 @@
 from clickexp.training.base import FitReport
 from clickexp.training.counting import CountingTrainer
 from clickexp.training.em import EMTrainer
-from clickexp.training.evaluation import Evaluator, click_metrics, ranking_metrics
+from clickexp.training.evaluation import Evaluator, click_metrics
 from clickexp.training.optimizers import (
     LazyAdagrad,
     LazyAdam,
@@ -33,7 +33,6 @@ __all__ = [
     "click_metrics",
     "lazy_adam",
     "lazy_adamw",
-    "ranking_metrics",
     "lazy_adagrad",
     "lazy_sgd",
 ]

@@ -7,7 +7,7 @@ from flax import nnx
 
 from clickexp.errors import ConfigError
 from clickexp.loggers.base import Logger
-from clickexp.metrics import LogLikelihood, Metric, MultiMetric
+from clickexp.metrics import LogLikelihood, Metric, MultiMetric, ranking_metrics
 from clickexp.models.base import ClickModel
 from clickexp.training.dispatch import Data
 from clickexp.training.evaluation import (
@@ -16,7 +16,6 @@ from clickexp.training.evaluation import (
     WithTruth,
     click_metrics,
     click_outputs,
-    ranking_metrics,
     ranking_outputs,
     truth_outputs,
 )

@@ -1,20 +1,22 @@
 """Evaluates a model on sessions: metrics of click prediction and of ranking."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
-import rax
 from flax import nnx
 
-from clickexp.errors import ConfigError
+from clickexp.data import Sessions
 from clickexp.loggers.base import Logger, Phase
-from clickexp.metrics import ConditionalPerplexity, LogLikelihood, Metric, MultiMetric, Perplexity, RaxMetric
+from clickexp.metrics import ConditionalPerplexity, LogLikelihood, Metric, MultiMetric, Perplexity
 from clickexp.models.base import ClickModel
 from clickexp.numerics import LogPair
 from clickexp.training.dispatch import Compiled, Data, feed, session_count
 from clickexp.training.step import at_step, with_mask
 from clickexp.types import Array, Batch, Count
+
+MOST_NUMBERS = 1 << 25
+"""Features, or documents, that a step of the evaluation looks up at most."""
 
 ModelState = tuple[nnx.State, ...]
 Outputs = Callable[[ClickModel, Batch], dict[str, Array | LogPair]]
@@ -23,19 +25,6 @@ Outputs = Callable[[ClickModel, Batch], dict[str, Array | LogPair]]
 def click_metrics() -> dict[str, Metric]:
     """Log-likelihood, perplexity and conditional perplexity under their usual names."""
     return {"ll": LogLikelihood(), "ppl": Perplexity(), "cond_ppl": ConditionalPerplexity()}
-
-
-def ranking_metrics(
-    names: Iterable[str] = ("dcg", "ndcg", "mrr"), cutoffs: Iterable[int] = (1, 3, 5, 10)
-) -> dict[str, Metric]:
-    """Rax metrics such as ndcg at each cutoff, under names like ndcg@10. ConfigError for a name Rax does not have."""
-    functions = {name: getattr(rax, f"{name}_metric", None) for name in names}
-    for name, function in functions.items():
-        if function is None:
-            raise ConfigError(f"there is no ranking metric {name!r}: Rax has no {name}_metric")
-    return {
-        f"{name}@{n}": RaxMetric(function, top_n=n) for name, function in functions.items() for n in cutoffs
-    }
 
 
 def click_outputs(model: ClickModel, batch: Batch) -> dict[str, Array | LogPair]:
@@ -99,11 +88,18 @@ class Evaluator:
     def __call__(self, state: ModelState, data: Data, phase: Phase, epoch: int = 0) -> MultiMetric:
         metrics = self.metrics.empty()
         done, total = 0, session_count(data)
-        for batch in feed(data, self.batch_size, self.steps):
+        for batch in feed(data, self._lists_a_step(data), self.steps):
             metrics.add(self.run(state, batch.arrays), stacked=True)
             done += batch.sessions
             self.logger.progress(phase, epoch, done, total)
         return metrics
+
+    def _lists_a_step(self, data: Data) -> int:
+        """Fewer where lists are long or documents have many features, for the memory that these take."""
+        if not isinstance(data, Sessions):
+            return self.batch_size
+        numbers = data.ranks * (1 + sum(data.feature_lengths.values()))
+        return min(self.batch_size, max(MOST_NUMBERS // numbers, 1))
 
     def _statistics(self, state: ModelState, arrays: Mapping[str, Array]) -> dict[str, dict[str, Array]]:
         """The sums of each batch of a superbatch, stacked."""
