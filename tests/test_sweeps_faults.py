@@ -35,6 +35,8 @@ def run_experiment(cfg, folder, sweep=None, overrides=(), continue_from=None):
         bytearray(1 << 31)
     if does == "disk":
         (folder / (RESULT + ".part")).symlink_to("/dev/full")
+    while does == "wait" and not Path("go").exists():
+        time.sleep(0.02)
     if does == "hang":
         (folder / "checkpoint").mkdir()
         print("hanging", os.getpid(), flush=True)
@@ -165,10 +167,9 @@ def test_a_configuration_runs_once_however_it_is_written(launcher, place):
     """Without resuming, too: within one sweep. Where results are reported to makes no other configuration."""
     once = ["seed=1,1,2", "trainer.epochs=3,3", "resume=false"]
     assert place.sweep(*launcher, *once)[0] == 0 and place.ran() == [1, 2]
-    assert place.sweep(*launcher, *once)[0] == 0 and place.ran() == [1, 2]
-    assert place.sweep(*launcher, "seed=2", "trainer.epochs=3", "logger=console", "notes=x")[0] == 0
-    assert place.ran() == []
-    assert place.sweep(*launcher, "seed=2", "trainer.epochs=4")[0] == 0 and place.ran() == [2]
+    assert place.sweep(*launcher, *once, "seed=2")[0] == 0 and place.ran() == [2]
+    told = ["logger=console", "notes=x", "progress=off", "cache_dir=elsewhere"]
+    assert place.sweep(*launcher, "seed=2", "trainer.epochs=3,4", *told)[0] == 0 and place.ran() == [2]
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -225,6 +226,17 @@ def test_two_sweeps_at_once_in_one_folder_stay_apart(place):
     assert [row["val/loss"] for row in place.rows("s-2")] == ["1.1", "1.2"]
     assert statuses(place.rows("s")) == ["interrupted", "finished"]
     assert place.rows("s")[1]["val/loss"] == "0.2"
+
+
+def test_what_another_sweep_finishes_meanwhile_is_not_run_again(place):
+    place.does(_1="wait")
+    with place.start(*OURS, "seed=1,2,3", "hydra.launcher.workers=1") as first:
+        while place.ran() != [1]:
+            time.sleep(0.02)
+        assert place.sweep(*BASIC, "seed=3,2")[0] == 0 and place.ran() == [2, 3]
+        (place.folder / "go").touch()
+        output, _ = first.communicate(timeout=30)
+    assert first.returncode == 0 and place.ran() == [] and "1 finished, 2 kept" in output
 
 
 def test_another_sweep_in_a_folder_overwrites_no_result_of_the_first(place):

@@ -47,7 +47,9 @@ def test_means_over_seeds_best_first(sweep):
         mean, deviation = f"{np.mean(losses):.4f}", f"{np.std(losses, ddof=1):.4f}"
         assert line == [model, "2", mean, "±", deviation, f"-{mean}", "±", deviation]
     assert printed(sweep, "test/ll").index("ubm") < printed(sweep, "test/ll").index("pbm")
-    assert "job 4 failed: it left no result" in printed(sweep) and "4 finished, 1 failed" in printed(sweep)
+    assert f"job 4 failed. Its log: {sweep}/4/job.log" in printed(
+        sweep
+    ) and "4 finished, 1 failed" in printed(sweep)
 
 
 def test_a_configuration_that_came_twice_counts_once(sweep):

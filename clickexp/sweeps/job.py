@@ -73,9 +73,11 @@ def _recorded(record: Record, folder: Path) -> Iterator[None]:
     try:
         yield
         record.status = "finished"
-    except BaseException as error:
-        record.status = "failed" if isinstance(error, Exception) else "interrupted"
-        record.error = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    except Exception as error:
+        record.status, record.error = "failed", f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise
+    except BaseException:
+        record.status = "interrupted"
         raise
     finally:
         record.seconds = time.monotonic() - start

@@ -20,7 +20,7 @@ from clickexp.errors import UserError
 from clickexp.objective import objective
 from clickexp.sweeps.job import keep, new_record, searched
 from clickexp.sweeps.pool import LOG, Job, Pool
-from clickexp.sweeps.resume import RESULT, Record, finished, read_json
+from clickexp.sweeps.resume import DONE, RESULT, Record, finished, read_json
 from clickexp.sweeps.slots import device_slots
 from clickexp.sweeps.view import View
 
@@ -78,7 +78,7 @@ class Queue:
         self.pool = Pool(slots, compilation_cache(config.cache_dir))
         names, common = [slot.name for slot in slots], list(config.hydra.overrides.task)
         self.view = View(config.progress, config.optimized_metric, names, total, common)
-        self.results = finished(*searched(config, config.hydra))
+        self.results: dict[str, Path] = {}
         self.twins: dict[str, list[_Planned]] = {}
         self.ended: list[Numbered] = []
 
@@ -103,6 +103,8 @@ class Queue:
         with _current(composed):
             job = _planned(composed)
             digest = job.record.config_hash
+            if digest not in self.results and digest not in self.twins:  # another sweep may have it by now
+                self.results = finished(*searched(self.config, HydraConfig.get()))
             if digest in self.results:
                 self._keep(job, self.results[digest])
             elif digest in self.twins:
@@ -138,14 +140,14 @@ class Queue:
         job = ended.key
         job.record = Record.read(job.folder) or job.record
         job.record.device, job.record.seconds = ended.slot.name, ended.seconds
-        result = read_json(job.folder / RESULT)
+        result = read_json(Path(job.record.result) / RESULT)
         twins = self.twins.pop(job.record.config_hash)
-        if result is not None and (job.record.status == "finished" or ended.returncode == 0):
-            job.record.status = "finished"
+        if result is not None and (job.record.status in DONE or ended.returncode == 0):
+            if job.record.status not in DONE:
+                job.record.status = "finished"
             self._succeed(job, result)
-            self.results[job.record.config_hash] = job.folder
             for twin in twins:
-                self._keep(twin, job.folder)
+                self._keep(twin, Path(job.record.result))
         else:
             for failed in (job, *twins):
                 self._fail(failed, job.record.error or ended.end, job.folder / LOG)

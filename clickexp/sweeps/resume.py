@@ -11,6 +11,8 @@ from typing import Any
 RESULT = "result.json"
 RECORD = "job.json"
 CHECKPOINT = "checkpoint"
+DONE = ("finished", "kept")
+"""Of a record: there is a result."""
 NOT_HASHED = (
     "logger",
     "progress",

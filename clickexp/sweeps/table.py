@@ -14,10 +14,9 @@ from rich.table import Table
 from clickexp.loggers.tables import number
 from clickexp.objective import lower_is_better
 from clickexp.sweeps.pool import LOG
-from clickexp.sweeps.resume import RESULT, Record, read_json, records, values
+from clickexp.sweeps.resume import DONE, RESULT, Record, read_json, records, values
 
 Row = dict[str, Any]
-DONE = ("finished", "kept")
 SEED = "seed"
 
 
@@ -35,14 +34,17 @@ def collect(folder: Path, jobs: Path, metric: str, console: Console | None = Non
         _write(rows, folder)
     except OSError as error:
         _say(console, f"cannot write {folder / 'sweep.csv'}: {error}")
-    console.print(means(rows, [values(record.overrides) for _, record in found], metric, console))
-    for (job, _), row in zip(found, rows, strict=True):
-        if row["status"] not in DONE:
-            reason = row["error"] or "it left no result"
-            _say(console, f"job {row['job']} {row['status']}: {reason}. Its log: {job / LOG}")
+    if any(row["status"] in DONE for row in rows):
+        console.print(means(rows, [values(record.overrides) for _, record in found], metric, console))
+    missing = [(job, row) for (job, _), row in zip(found, rows, strict=True) if row["status"] not in DONE]
+    for job, row in missing:
+        reason = f": {row['error']}" if row["error"] else ""
+        _say(console, f"job {row['job']} {row['status']}{reason}. Its log: {job / LOG}")
     states = [row["status"] for row in rows]
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     _say(console, f"{counts}; all in {folder / 'sweep.csv'}")
+    if missing:
+        _say(console, "the same command again runs what has no result")
 
 
 def _say(console: Console, text: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -40,7 +41,7 @@ class View:
         self.mode = progress if progress != "auto" else "bar" if is_terminal(self.console) else "plain"
         self.metric, self.slots, self.total, self.common = metric, slots, total, common
         self.running: dict[int, tuple[str, str, Path]] = {}
-        self.counts = dict.fromkeys(("finished", "kept", "failed", "interrupted"), 0)
+        self.counts: Counter[str] = Counter()
         self.live = Live(console=self.console, auto_refresh=False, transient=True)
 
     def start(self) -> None:
@@ -85,7 +86,7 @@ class View:
         states = {"running": len(self.running), **self.counts}
         if self.total is not None:
             states = {"queued": self.total - sum(states.values()), **states}
-        return Group(table, Text(", ".join(f"{count} {state}" for state, count in states.items() if count)))
+        return Group(table, Text(", ".join(f"{count} {state}" for state, count in states.items())))
 
     def _name(self, job: int, overrides: Sequence[str]) -> str:
         text = told(overrides, self.common)
