@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import time
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +16,11 @@ from clickexp.loggers.base import Logger
 from clickexp.models.base import ClickModel
 from clickexp.training import tables as tbl
 from clickexp.training.base import BaseTrainer, FitReport, Metrics, check
+from clickexp.training.checkpoint import load_training, save_training
 from clickexp.training.dispatch import Compiled, Data, feed, session_count
 from clickexp.training.evaluation import ModelState
 from clickexp.training.optimizers import Optimizer, lazy_adagrad
+from clickexp.training.pages import use_huge_pages
 from clickexp.training.step import TrainState, TrainStep, split_model
 from clickexp.training.stopping import EarlyStopping
 
@@ -35,6 +38,9 @@ class Trainer(BaseTrainer):
     shuffle, seed: a new order of the training sessions every epoch, told by (seed, epoch).
     metrics: names and metrics of the validation, besides loss and ll, by default log-likelihood and both perplexities.
     logger: hears of progress and of every epoch.
+    checkpoint: a file that keeps the whole state of the training. Where it exists, training continues from it, to the
+    same numbers as without the interruption. It is written after an epoch when checkpoint_minutes have passed since
+    the last time, never if they are None, and is the caller's to delete.
     """
 
     def __init__(
@@ -50,6 +56,8 @@ class Trainer(BaseTrainer):
         seed: int = 0,
         metrics: Metrics | None = None,
         logger: Logger | None = None,
+        checkpoint: str | Path | None = None,
+        checkpoint_minutes: int | float | None = 5,
     ):
         super().__init__(
             early_stopping=early_stopping,
@@ -65,6 +73,8 @@ class Trainer(BaseTrainer):
         self.epochs = epochs
         self.batch_size = batch_size
         self.seed = seed if shuffle else None
+        self.checkpoint = Path(checkpoint) if checkpoint and checkpoint_minutes is not None else None
+        self.checkpoint_seconds = 60 * (checkpoint_minutes or 0)
 
     def train(self, model: ClickModel, train: Data, val: Data) -> FitReport:
         """Fits the model in place.
@@ -72,15 +82,13 @@ class Trainer(BaseTrainer):
         DivergedError where the loss stops being a number; the model is then in its best state so far.
         """
         fit = _Fit(self, model)
-        start = time.perf_counter()
         try:
             fit.run(train, val)
         finally:
             fit.restore_best(model)
-        seconds = time.perf_counter() - start
         sessions = sum(record["sessions"] for record in fit.history)
         return FitReport(
-            len(fit.history), fit.best_epoch, sessions, seconds, fit.compile_seconds, fit.history
+            len(fit.history), fit.best_epoch, sessions, fit.seconds, fit.compile_seconds, fit.history
         )
 
 
@@ -102,15 +110,22 @@ class _Fit:
         self.best: ModelState | None = None
         self.best_epoch = 0
         self.history: list[dict[str, int | float]] = []
+        self.start = self.kept = time.perf_counter()
+        self.earlier = dict(seconds=0.0, compile_seconds=0.0)
+
+    @property
+    def seconds(self) -> float:
+        return self.earlier["seconds"] + time.perf_counter() - self.start
 
     @property
     def compile_seconds(self) -> float:
         programs = self.train_step, self.count_step, self.prior_shares, self.snapshot, self.evaluator.run
-        return sum(program.seconds for program in programs)
+        return self.earlier["compile_seconds"] + sum(program.seconds for program in programs)
 
     def run(self, train: Data, val: Data) -> None:
-        self._count_rows(train)
-        for epoch in range(1, self.trainer.epochs + 1):
+        if not self._continue(train):
+            self._count_rows(train)
+        for epoch in range(len(self.history) + 1, self.trainer.epochs + 1):
             start = time.perf_counter()
             loss, sessions = self._train(train, epoch)
             values = self._validate(val, epoch)
@@ -125,6 +140,7 @@ class _Fit:
                 self.best, self.best_epoch = self.snapshot(_model_state(self.state), self.best), epoch
             if self.stopping.should_stop:
                 return
+            self._keep(train)
 
     def restore_best(self, model: ClickModel) -> None:
         """Without any improvement the model keeps the state it came with."""
@@ -153,6 +169,57 @@ class _Fit:
             for batch in self._feed(data):
                 self.state = self.count_step(self.state, batch.arrays, np.int32(batch.steps))
             self.state = dataclasses.replace(self.state, tables=self.prior_shares(self.state.tables))
+
+    def _keep(self, train: Data) -> None:
+        """Writes the checkpoint if it is time to; a full disk is no reason to stop."""
+        file = self.trainer.checkpoint
+        if file is None or time.perf_counter() - self.kept < self.trainer.checkpoint_seconds:
+            return
+        best = self.snapshot(_model_state(self.state), None) if self.best is None else self.best
+        facts = {
+            "of": self._told(train),
+            "best_epoch": self.best_epoch,
+            "history": self.history,
+            "stopping": {"best": self.stopping.best, "failures": self.stopping.failures},
+            "earlier": {"seconds": self.seconds, "compile_seconds": self.compile_seconds},
+        }
+        try:
+            save_training(file, (self.state, best), facts)
+        except OSError as error:
+            self.trainer.logger.message(f"cannot write {file}: {error}")
+        self.kept = time.perf_counter()
+
+    def _continue(self, train: Data) -> bool:
+        """Takes up the training that left the checkpoint; False where there is none that fits."""
+        file, logger = self.trainer.checkpoint, self.trainer.logger
+        if file is None or not file.exists():
+            return False
+        best = jax.eval_shape(_snapshot, _model_state(self.state), None)
+        try:
+            (state, best), facts = load_training(file, (self.state, best))
+            if facts["of"] != self._told(train):
+                raise ValueError(f"it is of a training with {facts['of']}, not {self._told(train)}")
+        except ValueError as error:
+            logger.message(f"training starts anew, since {file} cannot be used: {error}")
+            return False
+        self.state, self.best_epoch, self.history = state, facts["best_epoch"], facts["history"]
+        self.best = best if self.best_epoch else None
+        self.earlier = facts["earlier"]
+        vars(self.stopping).update(facts["stopping"])
+        for table in jax.tree.leaves(self.state.tables):
+            use_huge_pages(table)
+        for record in self.history:
+            logger.epoch(record)
+        logger.message(f"training continues after epoch {len(self.history)}")
+        return True
+
+    def _told(self, train: Data) -> dict[str, int | None]:
+        """What has to be the same where training continues, besides the arrays."""
+        return {
+            "seed": self.trainer.seed,
+            "batch_size": self.trainer.batch_size,
+            "sessions": session_count(train),
+        }
 
     def _feed(self, data: Data, seed: int | None = None, epoch: int = 0):
         size = self.trainer.batch_size or _fitting_batch_size(session_count(data))
