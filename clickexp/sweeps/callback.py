@@ -42,7 +42,8 @@ class SweepCallback(Callback):
         with read_write(config), open_dict(config):
             config.hydra.sweep.dir, config.hydra.sweep.subdir = str(folder), subdir
             # jobs are composed anew, from the overrides
-            config.hydra.overrides.hydra += [f"hydra.sweep.dir='{folder}'", f"hydra.sweep.subdir='{subdir}'"]
+            places = dict(dir=str(folder), subdir=subdir)
+            config.hydra.overrides.hydra += [f"hydra.sweep.{k}={_quoted(v)}" for k, v in places.items()]
         SweepCallback.config = config
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
@@ -72,6 +73,11 @@ def jobs_folder(hydra: HydraConf) -> Path:
 
 def in_sweep(hydra: HydraConf) -> bool:
     return hydra.mode is RunMode.MULTIRUN
+
+
+def _quoted(text: str) -> str:
+    """As Hydra's grammar takes any text."""
+    return "'" + text.replace("'", "\\'") + "'"
 
 
 def _claimed(wanted: Path) -> tuple[Path, TextIO]:
