@@ -269,12 +269,11 @@ class _Fit:
 
 
 def _added(totals: Totals, rows: Integer[Array, "#rank #batch"], told: Counts, batch: Batch) -> Totals:
-    shown = batch["mask"].T
-    both = jnp.where(shown[..., None], jnp.stack(told, axis=-1), 0.0)
-    for axis in (0, 1):
-        if rows.shape[axis] == 1:  # summed before it is scattered: in parallel, and more exactly
-            both = jnp.sum(both, axis=axis, keepdims=True)
-    return totals.at[rows.ravel()].add(both.reshape(-1, 2))
+    """The totals with the counts of the documents that were shown."""
+    # summed before they are scattered where documents share a row: in parallel, and more exactly
+    shared = tuple(axis for axis in (0, 1) if rows.shape[axis] == 1)
+    sums = [jnp.sum(jnp.where(batch["mask"].T, each, 0.0), axis=shared, keepdims=True) for each in told]
+    return totals.at[rows.ravel()].add(jnp.stack(sums, axis=-1).reshape(-1, 2))
 
 
 def _logits(totals: Totals, prior: Float[Array, "2"]) -> Float[Array, " rows"]:
