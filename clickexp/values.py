@@ -29,9 +29,9 @@ def write_values(
     """Writes what the metrics kept, a row a session or list in the order of the data.
 
     test_sessions.parquet: query_id, and for each rank the log-probability of what was observed, marginal
-    (`observed_log_prob`) and given the clicks above (`observed_conditional_log_prob`).
-    test_lists.parquet: query_id and each ranking metric; null where a list
-    does not count. Without query ids every session is a query of its own.
+    (`observed_log_prob`) and given the clicks above (`observed_conditional_log_prob`), NaN beyond a list's end.
+    test_lists.parquet: query_id and each ranking metric, null where a list does not count.
+    Without query ids every session is a query of its own.
     """
     convention = getattr(clicks.metrics.get("ppl"), CONVENTION, "own")
     _write(folder / SESSIONS, test, clicks, {CONVENTION: convention})

@@ -15,7 +15,10 @@ from clickexp.metrics import ConditionalPerplexity, LogLikelihood, Perplexity, r
 from clickexp.models import PositionBasedModel, RankCTRModel, UserBrowsingModel
 from clickexp.values import interval, paired_test, samples
 
-METRICS = {"ranking": ranking_metrics(["ndcg"], [3, 5])}
+METRICS = {
+    "ranking": ranking_metrics(["ndcg"], [3, 5]),
+    "test": {"click_ppl": Perplexity("clicks"), "skip_ppl": Perplexity("skips")},  # which keep nothing of their own
+}
 
 
 @pytest.fixture(scope="module")

@@ -84,7 +84,7 @@ class _Likelihood(ClickMetric):
         statistics = _sums(log_probs, clicks, where)
         if self.short_lists == "pyclick":
             statistics |= _list_sums(log_probs, clicks, where)
-        if self.keep_values:
+        if self.keep_values and self.of == "all":
             statistics["observed_" + self.reads[0].removesuffix("s")] = PerList(_kept(log_probs, clicks, where))
         return statistics
 

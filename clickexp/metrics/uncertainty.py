@@ -105,7 +105,7 @@ def paired_test(
             for weights in _weights(len(first.queries), resamples, seed)
         ]
     )
-    tail = min(np.count_nonzero(drawn <= 0), np.count_nonzero(drawn >= 0))
+    tail = int(min(np.count_nonzero(drawn <= 0), np.count_nonzero(drawn >= 0)))
     singles = first.per_query() - second.per_query()
     singles = singles[np.isfinite(singles)]
     return PairedTest(
