@@ -29,7 +29,7 @@ from clickexp.loggers.jsonl import plain
 from clickexp.metrics import MultiMetric
 from clickexp.models import ClickModel
 from clickexp.objective import check_objective
-from clickexp.sweeps.resume import RESULT, config_hash, values, write_json
+from clickexp.sweeps.resume import CHECKPOINT, RESULT, config_hash, values, write_json
 from clickexp.training import FitReport, Trainer
 from clickexp.training.checkpoint import KEPT, save_model
 
@@ -56,6 +56,7 @@ class Settings:
     save_model: bool
     keep_values: bool
     resume: bool
+    continue_from: str | None
     sweeps_dir: str
     optimized_metric: str
     project: str
@@ -69,14 +70,12 @@ def run_experiment(
     folder: Path,
     sweep: str | None = None,
     overrides: Sequence[str] = (),
-    continue_from: Path | None = None,
 ) -> dict[str, Any]:
     """Runs the configured experiment, writes its files into the folder and returns what result.json holds.
 
     sweep: name of the sweep that the run is part of. overrides: those that cfg was composed with, which the
-    components of a mixture are composed with, too. continue_from: checkpoint that an interrupted run of the same
-    configuration left, for a trainer that takes one. UserError for what the configuration or the data have wrong,
-    before training starts.
+    components of a mixture are composed with, too. A checkpoint in the folder is where training continues.
+    UserError for what the configuration or the data have wrong, before training starts.
     """
     logging.getLogger("jax._src.xla_bridge").setLevel(
         logging.WARNING
@@ -88,9 +87,8 @@ def run_experiment(
     metrics, optimizer, loggers = (build(config[part], part) for part in ("metric", "optimizer", "logger"))
     logger = FanOut([ConsoleLogger(settings.progress), *loggers.values()])
     new_trainer = constructor(config["trainer"], "trainer")
-    parts = dict(
-        optimizer=optimizer, metrics=metrics.get("click"), logger=logger, continue_from=continue_from
-    )
+    checkpoint = folder / CHECKPOINT
+    parts = dict(optimizer=optimizer, metrics=metrics.get("click"), logger=logger, checkpoint=checkpoint)
     trainer = new_trainer(**accepted(new_trainer, parts))
     check_objective(settings.optimized_metric, reported(trainer, metrics))
     read, new_model = constructor(config["dataset"], "dataset"), constructor(config["model"], "model")
@@ -125,6 +123,7 @@ def run_experiment(
         if settings.keep_values:
             result["intervals"] = evaluation.keep(dataset, folder)
         write_result(result, folder)
+        checkpoint.unlink(missing_ok=True)
         if settings.save_model:
             save_model(model, folder / "model.npz")
         logger.per_rank("test", result["per_rank"])

@@ -16,15 +16,16 @@ STAND_IN = """
 import json, os, resource, sys, time, types
 from pathlib import Path
 
-def run_experiment(cfg, folder, sweep=None, overrides=(), continue_from=None):
+def run_experiment(cfg, folder, sweep=None, overrides=()):
     from omegaconf import OmegaConf
     from clickexp.errors import ConfigError
-    from clickexp.sweeps.resume import RESULT, config_hash, write_json
+    from clickexp.sweeps.resume import CHECKPOINT, RESULT, config_hash, write_json
 
     with open("ran", "a") as file:
         file.write(f"{cfg.seed}\\n")
-    if continue_from:
-        Path("continued").write_text(str(continue_from))
+    checkpoint = folder / CHECKPOINT
+    if checkpoint.exists():
+        Path("continued").write_text(checkpoint.read_text())
     does = json.loads(Path("does").read_text()).get(str(cfg.seed))
     if does == "raise":
         raise ConfigError("wrong in this one")
@@ -38,7 +39,7 @@ def run_experiment(cfg, folder, sweep=None, overrides=(), continue_from=None):
     while does == "wait" and not Path("go").exists():
         time.sleep(0.02)
     if does == "hang":
-        (folder / "checkpoint").mkdir()
+        checkpoint.write_text(str(folder))
         print("hanging", os.getpid(), flush=True)
         time.sleep(60)
     config = OmegaConf.to_container(cfg, resolve=True)
@@ -146,6 +147,14 @@ def test_jobs_that_fail_are_told_the_others_go_on_and_only_they_run_again(place)
     assert statuses(place.rows("s")) == ["finished", "failed", "finished", "finished", "kept", "kept"]
 
 
+def test_a_job_whose_folder_cannot_be_made_fails_alone(place):
+    (place.folder / "s").mkdir()
+    (place.folder / "s/0").write_text("in the way")
+    code, output = place.sweep(*OURS, "seed=1,2", "hydra.sweep.dir=s")
+    assert code == 1 and place.ran() == [2] and "job 0 failed: FileExistsError" in output
+    assert statuses(place.rows("s")) == ["finished"]
+
+
 def test_hydras_own_launcher_resumes_and_collects_too(place):
     place.does(_2="raise")
     code, output = place.sweep(*BASIC, "seed=1,2,3", "hydra.sweep.dir=s")
@@ -211,7 +220,7 @@ def test_a_launcher_that_is_killed_leaves_no_process_and_loses_no_result(place):
     place.does()
     assert place.sweep(*arguments)[0] == 0 and place.ran() == [3, 4]
     assert statuses(place.rows("s")) == ["kept", "kept", "finished", "finished"]
-    assert (place.folder / "continued").read_text() == f"{place.folder}/s/2/checkpoint"
+    assert (place.folder / "continued").read_text() == f"{place.folder}/s/2"
 
 
 def test_two_sweeps_at_once_in_one_folder_stay_apart(place):

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from clickexp.errors import ConfigError
 from clickexp.objective import lower_is_better, objective
-from clickexp.sweeps.resume import Record, config_hash, finished, unfinished, values
+from clickexp.sweeps.resume import CHECKPOINT, Record, config_hash, finished, unfinished, values
 from clickexp.sweeps.table import collect
 from clickexp.sweeps.view import View, last_epoch
 
@@ -101,13 +101,15 @@ def test_results_are_found_by_configuration(tmp_path):
     assert finished(tmp_path, tmp_path / "nowhere") == {"one": tmp_path / "a/0", "two": tmp_path / "b/c/7"}
     assert unfinished("three", tmp_path) is None  # it left no checkpoint
     for folder in ("a/0", "b/8"):
-        (tmp_path / folder / "checkpoint").mkdir()
+        (tmp_path / folder / CHECKPOINT).touch()
     assert unfinished("three", tmp_path) == tmp_path / "b/8" and unfinished("one", tmp_path) is None
 
 
 def test_the_hash_is_that_of_what_is_computed():
     config = {"seed": 1, "dataset": {"path": "x", "cache": "here"}, "logger": {}, "resume": True}
+    config["trainer"] = {"epochs": 3, "checkpoint_minutes": 5}
     same = {"dataset": {"cache": "there", "path": "x"}, "seed": 1, "logger": {"a": 1}, "resume": False}
+    same["trainer"] = {"epochs": 3, "checkpoint_minutes": None}
     assert config_hash(config) == config_hash(same)
     assert config_hash(config) != config_hash({**config, "seed": 2})
     assert config_hash(config) != config_hash({**config, "dataset": {"path": "y", "cache": "here"}})

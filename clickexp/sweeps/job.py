@@ -1,6 +1,7 @@
 """One run as a job: that of a sweep is skipped where its result exists, and recorded however it ends."""
 
 import contextlib
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from hydra.conf import HydraConf
 from omegaconf import DictConfig, OmegaConf
 
 from clickexp.components import with_components
+from clickexp.errors import ConfigError
 from clickexp.objective import objective
 from clickexp.sweeps.callback import in_sweep, jobs_folder
 from clickexp.sweeps.resume import (
@@ -26,6 +28,8 @@ def run_job(cfg: DictConfig, hydra: HydraConf) -> float:
     """Runs the experiment, or finds what it came to before, and returns the value of optimized_metric."""
     folder = Path(hydra.runtime.output_dir)
     if not in_sweep(hydra):
+        if cfg.continue_from is not None:
+            _copy_checkpoint(Path(cfg.continue_from), folder)
         return _run(cfg, hydra)
     record = new_record(cfg, hydra)
     earlier = finished(*searched(cfg, hydra)).get(record.config_hash)
@@ -34,7 +38,10 @@ def run_job(cfg: DictConfig, hydra: HydraConf) -> float:
         return objective(read_json(earlier / RESULT), cfg.optimized_metric)
     left = unfinished(record.config_hash, *searched(cfg, hydra))
     with _recorded(record, folder):
-        return _run(cfg, hydra, left and left / CHECKPOINT)
+        if left is not None:
+            with contextlib.suppress(FileNotFoundError):  # another job of the configuration was faster
+                shutil.move(left / CHECKPOINT, folder / CHECKPOINT)
+        return _run(cfg, hydra)
 
 
 def new_record(cfg: DictConfig, hydra: HydraConf) -> Record:
@@ -85,11 +92,19 @@ def _recorded(record: Record, folder: Path) -> Iterator[None]:
             record.write(folder)
 
 
-def _run(cfg: DictConfig, hydra: HydraConf, continue_from: Path | None = None) -> float:
+def _copy_checkpoint(earlier: Path, folder: Path) -> None:
+    try:
+        shutil.copyfile(earlier / CHECKPOINT, folder / CHECKPOINT)
+    except OSError as error:
+        hint = "it is there only after the first trainer.checkpoint_minutes and until the run has finished"
+        raise ConfigError(
+            f"continue_from={earlier}: {CHECKPOINT} cannot be read ({error.strerror}); {hint}"
+        ) from error
+
+
+def _run(cfg: DictConfig, hydra: HydraConf) -> float:
     from clickexp.experiment import run_experiment
 
     sweep = Path(hydra.sweep.dir).name if in_sweep(hydra) else None
-    result = run_experiment(
-        cfg, Path(hydra.runtime.output_dir), sweep, all_overrides(hydra), continue_from=continue_from
-    )
+    result = run_experiment(cfg, Path(hydra.runtime.output_dir), sweep, all_overrides(hydra))
     return objective(result, cfg.optimized_metric)

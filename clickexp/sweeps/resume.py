@@ -10,7 +10,7 @@ from typing import Any
 
 RESULT = "result.json"
 RECORD = "job.json"
-CHECKPOINT = "checkpoint"
+CHECKPOINT = "checkpoint.npz"
 DONE = ("finished", "kept")
 """Of a record: there is a result."""
 NOT_HASHED = (
@@ -23,9 +23,11 @@ NOT_HASHED = (
     "tags",
     "notes",
     "resume",
+    "continue_from",
     "sweeps_dir",
     "optimized_metric",
 )
+NOT_HASHED_OF = {"dataset": "cache", "trainer": "checkpoint_minutes"}
 
 
 @dataclasses.dataclass
@@ -60,8 +62,9 @@ class Record:
 def config_hash(config: dict[str, Any]) -> str:
     """The same for resolved configurations that differ at most in where runs report to and keep their files."""
     told = {name: value for name, value in config.items() if name not in NOT_HASHED}
-    if isinstance(told.get("dataset"), dict):
-        told["dataset"] = {name: value for name, value in told["dataset"].items() if name != "cache"}
+    for part, left in NOT_HASHED_OF.items():
+        if isinstance(told.get(part), dict):
+            told[part] = {name: value for name, value in told[part].items() if name != left}
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
 
