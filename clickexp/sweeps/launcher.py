@@ -18,7 +18,7 @@ from omegaconf import DictConfig, flag_override, open_dict
 
 from clickexp.errors import UserError
 from clickexp.objective import objective
-from clickexp.sweeps.job import keep, new_record, searched
+from clickexp.sweeps.job import new_record, searched
 from clickexp.sweeps.pool import LOG, Job, Pool
 from clickexp.sweeps.resume import DONE, RESULT, Record, finished, read_json
 from clickexp.sweeps.slots import device_slots
@@ -153,7 +153,7 @@ class Queue:
                 self._fail(failed, job.record.error or ended.end, job.folder / LOG)
 
     def _keep(self, job: _Planned, earlier: Path) -> None:
-        keep(job.record, job.folder, earlier)
+        job.record.status, job.record.result = "kept", str(earlier)
         self._succeed(job, read_json(earlier / RESULT))
 
     def _succeed(self, job: _Planned, result: dict) -> None:
