@@ -55,9 +55,13 @@ class ClickModel(nnx.Module):
         """log P(click | examined), of users who do not know the document."""
         return self.relevance(batch)
 
-    def examined(self, batch: Batch) -> Logits:
-        """log P(examination), whatever the clicks above: a click is one of an examined, attractive document."""
-        return jnp.minimum(self.marginal(batch).log.T - self.attractive(batch), 0.0)
+    def examined(self, batch: Batch, marginal: LogPair | None = None) -> Logits:
+        """log P(examination), whatever the clicks above: a click is one of an examined, attractive document.
+
+        marginal: that of the batch, if it is known.
+        """
+        click = (self.marginal(batch) if marginal is None else marginal).log
+        return jnp.minimum(click.T - self.attractive(batch), 0.0)
 
     def draw(self, batch: Batch, key: Array) -> Sample:
         """Events of sessions drawn from the model, the mask not yet applied."""
@@ -87,9 +91,12 @@ class ClickModel(nnx.Module):
         """log P(attraction) of each document; of a click-through-rate model, its click rate."""
         return _masked(self.attractive(batch), batch["mask"])
 
-    def predict_examination(self, batch: Batch) -> PerDocument:
-        """log P(examination) of each rank, whatever the clicks above; 0 of a click-through-rate model."""
-        return _masked(self.examined(batch), batch["mask"])
+    def predict_examination(self, batch: Batch, marginal: LogPair | None = None) -> PerDocument:
+        """log P(examination) of each rank, whatever the clicks above; 0 of a click-through-rate model.
+
+        marginal: that of the batch, if it is known.
+        """
+        return _masked(self.examined(batch, marginal), batch["mask"])
 
     def sample(self, batch: Batch, rngs: nnx.Rngs | Array) -> Sample:
         """Clicks and hidden events of one session a list; `rngs` is an nnx.Rngs or a JAX key."""

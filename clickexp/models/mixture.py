@@ -105,7 +105,7 @@ class MixtureModel(ClickModel):
     def attractive(self, batch: Batch) -> Array:
         return self._expected([model.attractive(batch) for model in self.models], batch)
 
-    def examined(self, batch: Batch) -> Array:
+    def examined(self, batch: Batch, marginal: LogPair | None = None) -> Array:
         return self._expected([model.examined(batch) for model in self.models], batch)
 
     def draw(self, batch: Batch, key: Array) -> Sample:

@@ -58,7 +58,7 @@ class TrustBiasModel(IndependentModel):
     def relevance(self, batch: Batch) -> Array:
         return self.attraction.log_prob(batch)
 
-    def examined(self, batch: Batch) -> Array:
+    def examined(self, batch: Batch, marginal: LogPair | None = None) -> Array:
         """log t_r, which is examination as far as the clicks tell: they do not tell it from trust."""
         return self.true_positive.log_prob(batch)
 

@@ -31,10 +31,11 @@ def click_outputs(model: ClickModel, batch: Batch) -> dict[str, Array | LogPair]
     """What click metrics read, as pairs of complements; the compiler drops what none of them does."""
     pairs = model.conditional(batch), model.marginal(batch)
     conditional, marginal = jax.tree.map(lambda x: jnp.broadcast_to(x.T, batch["mask"].shape), pairs)
+    # told the marginal: the compiler would run the loop of a recursion once more
     return dict(
         conditional_log_probs=conditional,
         log_probs=marginal,
-        examination_log_probs=model.predict_examination(batch),
+        examination_log_probs=model.predict_examination(batch, pairs[1]),
         clicks=batch["clicks"],
         where=batch["mask"],
     )
