@@ -98,6 +98,8 @@ def test_results_are_found_by_configuration(tmp_path):
     job(tmp_path / "b", 8, [], None, "interrupted", digest="three")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken/result.json").write_text('{"config_hash": "fo')
+    (tmp_path / "broken/job.json").write_text('{"of": "another version"}')
+    assert Record.read(tmp_path / "broken") is None
     assert finished(tmp_path, tmp_path / "nowhere") == {"one": tmp_path / "a/0", "two": tmp_path / "b/c/7"}
     assert unfinished("three", tmp_path) is None  # it left no checkpoint
     for folder in ("a/0", "b/8"):

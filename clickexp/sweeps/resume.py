@@ -54,9 +54,10 @@ class Record:
 
     @classmethod
     def read(cls, folder: Path) -> "Record | None":
-        """None where there is none."""
+        """None where there is none, or one of another version."""
         content = read_json(folder / RECORD)
-        return content and cls(**content)
+        known = {field.name for field in dataclasses.fields(cls)}
+        return cls(**content) if isinstance(content, dict) and content.keys() == known else None
 
 
 def config_hash(config: dict[str, Any]) -> str:
