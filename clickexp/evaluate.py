@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from clickexp.data import Dataset
 from clickexp.metrics import Metric, MultiMetric
 from clickexp.models import ClickModel
-from clickexp.training.base import BaseTrainer
+from clickexp.training.base import BaseTrainer, per_rank
 
 Groups = Mapping[str, Mapping[str, Metric]]
 
@@ -27,13 +25,9 @@ class Evaluation:
         """`test`: numbers by name; `per_rank`: vectors of one length, rank 1 first; `curves`: what else to draw."""
         parts = [part for part in (self.clicks, self.lists, self.truth) if part is not None]
         test = {name: value for part in parts for name, value in part.compute().items()}
-        counts = self.clicks.metrics["ll"].counts
-        per_rank = {
-            name: _padded(values, counts.size) for name, values in self.clicks.compute_per_rank().items()
-        }
         return {
             "test": {**test, "loss": -test["ll"]},
-            "per_rank": {**per_rank, "sessions": counts.tolist()},
+            "per_rank": per_rank(self.clicks),
             "curves": self.clicks.compute_curves(),
         }
 
@@ -69,7 +63,3 @@ def evaluate(
     if dataset.truth is not None and metrics.get("truth"):
         truth = trainer.evaluate_truth(model, dataset.truth, dataset.test, metrics["truth"])
     return Evaluation(clicks, lists, truth)
-
-
-def _padded(values: np.ndarray, length: int) -> list[float]:
-    return np.pad(values[:length], (0, max(length - values.size, 0)), constant_values=np.nan).tolist()

@@ -75,6 +75,7 @@ def test_every_number_is_that_of_a_training_without_interruption(case, tmp_path)
     assert logger.messages == ["training continues after epoch 3"]
     assert logger.epochs == [*range(1, report.epochs + 1)]
     assert numbers(same) == numbers(report) and same.best_epoch == report.best_epoch
+    assert same.per_rank == report.per_rank
     assert [file.name for file in tmp_path.iterdir()] == ["checkpoint.npz"]
     for a, b in zip(state_of(continued), state_of(model), strict=True):
         np.testing.assert_array_equal(a, b)

@@ -383,6 +383,8 @@ def test_early_stopping_keeps_the_best():
     losses = [record["val/loss"] for record in report.history]
     assert report.best_epoch == 1 + int(np.argmin(losses)) == report.epochs - 2 < 38
     assert -EMTrainer(**SIZES).evaluate(model, VAL).compute()["ll"] == pytest.approx(min(losses), abs=1e-7)
+    mean = np.average(report.per_rank["ll"], weights=report.per_rank["sessions"])
+    assert mean == pytest.approx(-min(losses), abs=1e-7)
 
 
 HASHED = EmbeddingParameterConfig(embedding_fn=HashEmbedding, compression_ratio=2)

@@ -47,6 +47,9 @@ def test_the_model_is_left_in_its_best_state(stopping, epochs):
     assert report.epochs == (report.best_epoch + 3 if stopping else epochs)
     assert losses[-1] > min(losses) + 1e-3
     assert validation_loss(model) == pytest.approx(min(losses), abs=1e-7)
+    assert report.per_rank["sessions"] == shown(ragged_log(64, RANKS, PAIRS, seed=1)).sum(axis=0).tolist()
+    mean = np.average(report.per_rank["ll"], weights=report.per_rank["sessions"])
+    assert mean == pytest.approx(-min(losses), abs=1e-7)
     assert [record["improved"] for record in report.history] == [
         loss < min(losses[:index], default=np.inf) - 1e-5 for index, loss in enumerate(losses)
     ]

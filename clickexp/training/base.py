@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
+import numpy as np
 from flax import nnx
 
 from clickexp.errors import ConfigError
@@ -22,11 +23,16 @@ from clickexp.training.evaluation import (
 from clickexp.training.stopping import EarlyStopping
 
 Metrics = Mapping[str, Metric]
+PerRank = dict[str, list[float] | list[int]]
+"""Vectors of one length, rank 1 first: each metric that has one, NaN where unknown, and the number of `sessions`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class FitReport:
-    """What training came to. seconds: wall time with data loading and validation; compile_seconds is part of it."""
+    """What training came to. seconds: wall time with data loading and validation; compile_seconds is part of it.
+
+    per_rank: validation metrics of the best epoch by rank.
+    """
 
     epochs: int
     best_epoch: int
@@ -34,6 +40,7 @@ class FitReport:
     seconds: float
     compile_seconds: float
     history: list[dict[str, int | float]]
+    per_rank: PerRank
 
     @property
     def sessions_per_second(self) -> float:
@@ -117,6 +124,19 @@ class BaseTrainer:
     ) -> Evaluator:
         sizes = dict(batch_size=self.eval_batch_size, steps=self.steps)
         return Evaluator(graphdef, metrics, outputs, logger=self.logger, **sizes)
+
+
+def per_rank(metrics: MultiMetric) -> PerRank:
+    """The vectors of click metrics, of which `ll` is one."""
+    counts = metrics.metrics["ll"].counts
+    vectors = {
+        name: _padded(values, counts.size).tolist() for name, values in metrics.compute_per_rank().items()
+    }
+    return {**vectors, "sessions": counts.tolist()}
+
+
+def _padded(values: np.ndarray, length: int) -> np.ndarray:
+    return np.pad(values[:length], (0, max(length - values.size, 0)), constant_values=np.nan)
 
 
 def check(condition: bool, complaint: str) -> None:

@@ -26,7 +26,7 @@ from clickexp.models.base import ClickModel
 from clickexp.numerics import LogPair, log_sigmoid_pair
 from clickexp.parameters import EmbeddingParameter, GlobalParameter, PositionParameter, Rows, Table
 from clickexp.parameters.base import Parameter
-from clickexp.training.base import BaseTrainer, FitReport, check
+from clickexp.training.base import BaseTrainer, FitReport, PerRank, check, per_rank
 from clickexp.training.dispatch import Compiled, Data, feed, session_count
 from clickexp.training.step import Arrays, at_step, with_mask
 from clickexp.types import Array, Batch, Scalar
@@ -171,10 +171,14 @@ class EstimatingTrainer(BaseTrainer):
             fit.run(train, val)
         finally:
             fit.keep()
-        seconds = time.perf_counter() - start
-        sessions = sum(record["sessions"] for record in fit.history)
         return FitReport(
-            len(fit.history), fit.kept_epoch, sessions, seconds, fit.compile_seconds, fit.history
+            epochs=len(fit.history),
+            best_epoch=fit.kept_epoch,
+            sessions=sum(record["sessions"] for record in fit.history),
+            seconds=time.perf_counter() - start,
+            compile_seconds=fit.compile_seconds,
+            history=fit.history,
+            per_rank=fit.per_rank,
         )
 
 
@@ -192,6 +196,7 @@ class _Fit:
         self.logits = self._estimates(nothing)
         self.unseen = float(_logits(np.zeros((1, 2), np.float32), np.float32(trainer.prior))[0])
         self.kept, self.kept_epoch = self.logits, 0
+        self.per_rank: PerRank = {}
         self.history: list[dict[str, int | float]] = []
 
     @property
@@ -204,7 +209,8 @@ class _Fit:
             totals, told, sessions = self._pass(train, epoch)
             self.logits = self._estimates(totals)
             self.coins.store(self.logits, self.unseen)
-            values = self.evaluator((nnx.state(self.model),), val, "val", epoch).compute()
+            metrics = self.evaluator((nnx.state(self.model),), val, "val", epoch)
+            values = metrics.compute()
             values["loss"] = -values["ll"]
             improved = self.stopping is None or self.stopping.update(values)
             record = {"epoch": epoch, **told, **{f"val/{name}": v for name, v in values.items()}}
@@ -212,7 +218,7 @@ class _Fit:
             self.history.append(record)
             self.trainer.logger.epoch(record)
             if improved:
-                self.kept, self.kept_epoch = self.logits, epoch
+                self.kept, self.kept_epoch, self.per_rank = self.logits, epoch, per_rank(metrics)
             if self.stopping and self.stopping.should_stop:
                 return
 

@@ -15,7 +15,7 @@ from clickexp.errors import DivergedError
 from clickexp.loggers.base import Logger
 from clickexp.models.base import ClickModel
 from clickexp.training import tables as tbl
-from clickexp.training.base import BaseTrainer, FitReport, Metrics, check
+from clickexp.training.base import BaseTrainer, FitReport, Metrics, PerRank, check, per_rank
 from clickexp.training.checkpoint import load_training, save_training
 from clickexp.training.dispatch import Compiled, Data, feed, session_count
 from clickexp.training.evaluation import ModelState
@@ -86,9 +86,14 @@ class Trainer(BaseTrainer):
             fit.run(train, val)
         finally:
             fit.restore_best(model)
-        sessions = sum(record["sessions"] for record in fit.history)
         return FitReport(
-            len(fit.history), fit.best_epoch, sessions, fit.seconds, fit.compile_seconds, fit.history
+            epochs=len(fit.history),
+            best_epoch=fit.best_epoch,
+            sessions=sum(record["sessions"] for record in fit.history),
+            seconds=fit.seconds,
+            compile_seconds=fit.compile_seconds,
+            history=fit.history,
+            per_rank=fit.per_rank,
         )
 
 
@@ -109,6 +114,7 @@ class _Fit:
         self.evaluator = trainer.evaluator(nnx.graphdef(model), trainer.metrics)
         self.best: ModelState | None = None
         self.best_epoch = 0
+        self.per_rank: PerRank = {}
         self.history: list[dict[str, int | float]] = []
         self.start = self.kept = time.perf_counter()
         self.earlier = dict(seconds=0.0, compile_seconds=0.0)
@@ -128,7 +134,9 @@ class _Fit:
         for epoch in range(len(self.history) + 1, self.trainer.epochs + 1):
             start = time.perf_counter()
             loss, sessions = self._train(train, epoch)
-            values = self._validate(val, epoch)
+            metrics = self.evaluator(_model_state(self.state), val, "val", epoch)
+            values = metrics.compute()
+            values["loss"] = -values["ll"]
             improved = self.stopping.update(values)
             record = {"epoch": epoch, "train/loss": loss, **{f"val/{name}": v for name, v in values.items()}}
             record |= {"seconds": time.perf_counter() - start, "sessions": sessions, "improved": improved}
@@ -138,6 +146,7 @@ class _Fit:
                 raise DivergedError(f"the training loss is {loss} in epoch {epoch}. Lower the learning rate.")
             if improved:
                 self.best, self.best_epoch = self.snapshot(_model_state(self.state), self.best), epoch
+                self.per_rank = per_rank(metrics)
             if self.stopping.should_stop:
                 return
             self._keep(train)
@@ -158,10 +167,6 @@ class _Fit:
         check(done > 0, "there are no training sessions; batches must come anew each time they are iterated")
         return _mean(losses), done
 
-    def _validate(self, data: Data, epoch: int) -> dict[str, float]:
-        values = self.evaluator(_model_state(self.state), data, "val", epoch).compute()
-        return {**values, "loss": -values["ll"]}
-
     def _count_rows(self, data: Data) -> None:
         """Shares the prior of each row among its training documents, which one pass over the data counts."""
         tables = [table for _, table in nnx.to_flat_state(self.state.tables)]
@@ -179,6 +184,7 @@ class _Fit:
         facts = {
             "of": self._told(train),
             "best_epoch": self.best_epoch,
+            "per_rank": self.per_rank,
             "history": self.history,
             "stopping": {"best": self.stopping.best, "failures": self.stopping.failures},
             "earlier": {"seconds": self.seconds, "compile_seconds": self.compile_seconds},
@@ -203,7 +209,7 @@ class _Fit:
             logger.message(f"training starts anew, since {file} cannot be used: {error}")
             return False
         self.state, self.best_epoch, self.history = state, facts["best_epoch"], facts["history"]
-        self.best = best if self.best_epoch else None
+        self.best, self.per_rank = best if self.best_epoch else None, facts["per_rank"]
         self.earlier = facts["earlier"]
         vars(self.stopping).update(facts["stopping"])
         for table in jax.tree.leaves(self.state.tables):
