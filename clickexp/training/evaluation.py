@@ -9,7 +9,7 @@ from flax import nnx
 from clickexp.data import Sessions
 from clickexp.loggers.base import Logger, Phase
 from clickexp.metrics import ConditionalPerplexity, LogLikelihood, Metric, MultiMetric, Perplexity
-from clickexp.models.base import ClickModel
+from clickexp.models.base import ClickModel, IndependentModel
 from clickexp.numerics import LogPair
 from clickexp.training.dispatch import Compiled, Data, feed, session_count
 from clickexp.training.step import at_step, with_mask
@@ -29,15 +29,23 @@ def click_metrics() -> dict[str, Metric]:
 
 def click_outputs(model: ClickModel, batch: Batch) -> dict[str, Array | LogPair]:
     """What click metrics read, as pairs of complements; the compiler drops what none of them does."""
-    pairs = model.conditional(batch), model.marginal(batch)
-    conditional, marginal = jax.tree.map(lambda x: jnp.broadcast_to(x.T, batch["mask"].shape), pairs)
-    # told the marginal: the compiler would run the loop of a recursion once more
+    shape = batch["mask"].T.shape
+
+    def once(values: Array | LogPair) -> Array | LogPair:
+        """Kept in memory: else the compiler would compute them anew for each sum that a metric takes."""
+        return jax.tree.map(lambda x: jax.lax.optimization_barrier(jnp.broadcast_to(x, shape)).T, values)
+
+    pair = model.marginal(batch)
+    marginal = once(pair)
     return dict(
-        conditional_log_probs=conditional,
+        conditional_log_probs=marginal
+        if isinstance(model, IndependentModel)
+        else once(model.conditional(batch)),
         log_probs=marginal,
-        examination_log_probs=model.predict_examination(batch, pairs[1]),
-        clicks=batch["clicks"],
-        where=batch["mask"],
+        # told the marginal: the compiler would run the loop of a recursion once more
+        examination_log_probs=once(model.predict_examination(batch, pair).T),
+        clicks=once(batch["clicks"].T),
+        where=once(batch["mask"].T),
     )
 
 

@@ -1,0 +1,70 @@
+"""What click metrics add to a pass over test sessions: its time with one, three and all of them.
+
+    python scripts/bench/click_metrics.py
+
+The passes of a model take turns; the least CPU and wall time of each is the one that other work disturbed least.
+"""
+
+import argparse
+import time
+
+from flax import nnx
+
+from clickexp import Trainer
+from clickexp.data.simulate import simulate
+from clickexp.metrics import (
+    AUC,
+    ClickRateError,
+    ConditionalPerplexity,
+    Examination,
+    ExpectedCalibrationError,
+    LogLikelihood,
+    MicroPerplexity,
+    Perplexity,
+)
+from clickexp.models import DynamicBayesianNetwork, PositionBasedModel, UserBrowsingModel
+
+ONE = {"ll": LogLikelihood()}
+THREE = {**ONE, "ppl": Perplexity(), "cond_ppl": ConditionalPerplexity()}
+ALL = {
+    **THREE,
+    "micro_ppl": MicroPerplexity(),
+    "click_ppl": Perplexity("clicks"),
+    "skip_ppl": Perplexity("skips"),
+    "auc": AUC(),
+    "ece": ExpectedCalibrationError(),
+    "click_rate_error": ClickRateError(),
+    "examination": Examination(),
+}
+GROUPS = {"one": ONE, "three": THREE, "all": ALL}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--sessions", type=int, default=500_000)
+    parser.add_argument("--queries", type=int, default=50_000, help="with 20 pairs each")
+    parser.add_argument("--repeats", type=int, default=7)
+    arguments = parser.parse_args()
+    parts = dict(train_sessions=0.05, val_sessions=0.05, test_sessions=0.9)
+    data = simulate(UserBrowsingModel, sessions=arguments.sessions, queries=arguments.queries, **parts)
+    print(f"{data.test.count:,} sessions of 10 documents, {data.query_doc_pairs:,} pairs")
+    print("| model | metrics | wall ms | CPU ms | to one metric |\n|---|---|---|---|---|")
+    for kind in (PositionBasedModel, UserBrowsingModel, DynamicBayesianNetwork):
+        sizes = dict(positions=data.positions) if kind is not DynamicBayesianNetwork else {}
+        model = kind(query_doc_pairs=data.query_doc_pairs, rngs=nnx.Rngs(0), **sizes)
+        model.eval()
+        graphdef, state = nnx.split(model)
+        passes = {name: Trainer().evaluator(graphdef, group) for name, group in GROUPS.items()}
+        times = {name: [] for name in GROUPS}
+        for _ in range(arguments.repeats + 1):  # the first compiles
+            for name, run in passes.items():
+                wall, cpu = time.perf_counter(), time.process_time()
+                run((state,), data.test, "test")
+                times[name].append((time.perf_counter() - wall, time.process_time() - cpu))
+        least = {name: [1000 * min(column) for column in zip(*taken[1:])] for name, taken in times.items()}
+        for name, (wall, cpu) in least.items():
+            print(f"| {model.name} | {name} | {wall:.0f} | {cpu:.0f} | {cpu / least['one'][1]:.2f} |")
+
+
+if __name__ == "__main__":
+    main()
