@@ -85,7 +85,9 @@ class _Likelihood(ClickMetric):
         if self.short_lists == "pyclick":
             statistics |= _list_sums(log_probs, clicks, where)
         if self.keep_values and self.of == "all":
-            statistics["observed_" + self.reads[0].removesuffix("s")] = PerList(_kept(log_probs, clicks, where))
+            statistics["observed_" + self.reads[0].removesuffix("s")] = PerList(
+                _kept(log_probs, clicks, where)
+            )
         return statistics
 
     def _mean_log_prob(self) -> np.ndarray:
