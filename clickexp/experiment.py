@@ -29,9 +29,10 @@ from clickexp.loggers.jsonl import plain
 from clickexp.metrics import MultiMetric
 from clickexp.models import ClickModel
 from clickexp.objective import check_objective
-from clickexp.sweeps.resume import CHECKPOINT, RESULT, config_hash, values, write_json
+from clickexp.sweeps.resume import CHECKPOINT, NOT_HASHED, RESULT, config_hash, values, write_json
 from clickexp.training import FitReport, Trainer
 from clickexp.training.checkpoint import KEPT, save_model
+from clickexp.training.memory import peak_memory
 
 ROLES = (
     "attraction",
@@ -42,6 +43,9 @@ ROLES = (
     "false_positive",
 )
 TEST_PARTS = ("test", "ranking", "truth")
+NOT_TOLD = (*NOT_HASHED, "seed", "keep_values")
+NAMED = ("model", "dataset", "dataset.path", "dataset.name")
+"""Overrides that the names of model and dataset stand for."""
 ENOUGH_SESSIONS = 2_000_000  # link all positions of most logs; the rest is read only if they do not
 VERSIONS = ("clickexp", "jax", "flax", "optax", "rax", "hydra-core", "numpy")
 
@@ -99,7 +103,7 @@ def run_experiment(
         dataset = read(**accepted(read, {"progress": partial(logger.progress, "read", 0)}))
         dataset = dataset.first(settings.max_sessions)
         model = build_model(new_model, dataset, settings.seed)
-        told = {**config, "overrides": values(overrides)}
+        told = told_config(config, model, dataset, values(overrides))
         logger.start(run_info(told, settings, folder, f"{model.name}-{dataset.name}-{settings.seed}", sweep))
         logger.message(dataset.describe())
         if model.separates_examination:
@@ -113,8 +117,9 @@ def run_experiment(
             "dataset": dataset.name,
             "seed": settings.seed,
             "val": best_validation(report),
+            "per_rank_val": report.per_rank,
             **evaluation.result(),
-            "train": report.summary(),
+            "train": {**report.summary(), **peak_memory()},
             "parameters": count_parameters(model),
             "test_set": dataset.test_set(),
             "environment": environment(),
@@ -126,6 +131,7 @@ def run_experiment(
         checkpoint.unlink(missing_ok=True)
         if settings.save_model:
             save_model(model, folder / "model.npz")
+        logger.per_rank("val", result["per_rank_val"])
         logger.per_rank("test", result["per_rank"])
         logger.result(result)
         logger.message(f"results in {folder}")
@@ -133,6 +139,27 @@ def run_experiment(
     finally:
         logger.finish(finished)
     return result
+
+
+def told_config(
+    config: dict[str, Any], model: ClickModel, dataset: Dataset, given: dict[str, Any]
+) -> dict[str, Any]:
+    """The configuration for a reader of many: each tower once, where the model takes it, and three things more.
+
+    `model.name` and `dataset.name` as results have them; `overrides`; `experiment`, in words, the same for runs that
+    differ in their seed only.
+    """
+    own = {
+        key: value for key, value in given.items() if key.split(".")[0] not in NOT_TOLD and key not in NAMED
+    }
+    experiment = [model.name, dataset.name, *(f"{key}={value}" for key, value in own.items())]
+    return {
+        "experiment": ", ".join(experiment),
+        **{name: value for name, value in config.items() if name not in ROLES},
+        "model": {**config["model"], "name": model.name},
+        "dataset": {**config["dataset"], "name": dataset.name},
+        "overrides": given,
+    }
 
 
 def run_info(

@@ -50,6 +50,8 @@ def test_a_run_leaves_its_result(run):
     assert {"ll", "ppl", "cond_ppl", "examination", "sessions"} <= set(result["per_rank"])
     assert np.mean(result["per_rank"]["ppl"]) == pytest.approx(result["test"]["ppl"])
     assert result["per_rank"]["sessions"] == [300] * 10
+    assert np.mean(result["per_rank_val"]["ppl"]) == pytest.approx(result["val"]["ppl"])
+    assert 100 < result["train"]["peak_host_mib"] < 1e5
     train = result["train"]
     assert train["epochs"] == 2 and train["sessions"] == 1000
     assert 0 < train["compile_seconds"] < train["seconds"]

@@ -14,10 +14,25 @@ from clickexp.loggers import wandb as module
 
 ROOT = Path(__file__).parents[1]
 PER_RANK = {"ll": [-0.5, -0.25, -0.125], "ppl": [1.5, None, 1.25], "sessions": [30, 20, 10]}
+PER_RANK_VAL = {"ll": [-0.6, -0.3], "sessions": [8, 4]}
+CURVE = {  # [bin, rank]: the second bin is empty, and at the second rank the third as well
+    "predicted": [[0.1, 0.2], [None, None], [0.8, None]],
+    "observed": [[0.5, 0.0], [None, None], [1.0, None]],
+    "documents": [[1, 3], [0, 0], [2, 0]],
+}
 RESULT = {
-    "test": {"ll": -0.3, "ppl": 1.4},
-    "train": {"epochs": 2, "seconds": 3.5},
+    "test": {"ll": -0.3, "ppl": 1.4, "ndcg@1": 0.5, "ndcg@10": 0.75, "mrr@10": 0.6, "without_relevant": 3},
+    "val": {"ll": -0.2},
+    "train": {"epochs": 2, "seconds": 3.5, "peak_host_mib": 300.5},
+    "per_rank": PER_RANK,
+    "per_rank_val": PER_RANK_VAL,
+    "curves": {"ece": CURVE},
+    "parameters": 7,
     "config_hash": "abc123",
+}
+CONFIG = {
+    "seed": 1,
+    "model": {"_target_": "some.where.Model", "_partial_": True, "parts": [{"_target_": "a.B"}]},
 }
 SCRIPT = f"""
 import logging, sys
@@ -30,14 +45,16 @@ def experiment(folder, break_at):
     backend = WandbLogger()
     fan = FanOut([ConsoleLogger(progress="plain"), JsonlLogger(), backend])
     fan.start(RunInfo(
-        folder=Path(folder), config={{"model": {{"name": "ubm"}}, "seed": 1}}, name=folder, project="tests",
+        folder=Path(folder), config={CONFIG}, name=folder, project="tests",
         group="a group", job_type="train", tags=("first", "second"), notes="some notes",
     ))
     for epoch in (1, 2):
         if epoch == break_at:
             backend.run.log = None
         fan.progress("train", epoch, 10, 10, 0.5)
-        fan.epoch({{"epoch": epoch, "train/loss": 0.5 / epoch, "val/ll": -0.5 / epoch, "seconds": 1.5}})
+        fan.epoch({{"epoch": epoch, "train/loss": 0.5 / epoch, "val/ll": -0.5 / epoch, "seconds": 1.5,
+            "sessions": 10, "improved": True}})
+    fan.per_rank("val", {PER_RANK_VAL})
     fan.per_rank("test", {PER_RANK})
     fan.result({RESULT} | {{"train": {RESULT["train"]} | {{
         "best_epoch": 2, "sessions": 20, "compile_seconds": 0.1, "sessions_per_second": 5.0}}}})
@@ -91,14 +108,16 @@ def history(records):
 
 def test_summary_of_the_run(written):
     run = json.loads(inspect(written[1], "whole", "--summary"))
-    assert run["config"] == {"model": {"name": "ubm"}, "seed": 1}
+    assert run["config"] == {"seed": 1, "model": {"class": "Model", "parts": [{"class": "B"}]}}
     assert (run["state"], run["exit_code"]) == ("finished", 0)
     assert (run["name"], run["project"], run["notes"]) == ("whole", "tests", "some notes")
     assert run["tags"] == ["first", "second"]
-    expected = {f"{part}/{name}": value for part in ("test", "train") for name, value in RESULT[part].items()}
-    expected["config_hash"] = "abc123"
+    parts = ("test", "val", "train")  # val/ll is that of the best epoch, not that of the last
+    expected = {f"{part}/{name}": value for part in parts for name, value in RESULT[part].items()}
+    expected |= {"config_hash": "abc123", "parameters": 7, "epoch": 2, "sessions": 20}
     assert {name: run["summary"][name] for name in expected} == expected
-    assert not any(name.startswith("rank/") for name in run["summary"])
+    prefixes = {name.partition("/")[0] for name in run["summary"] if not name.startswith("_")}
+    assert prefixes == {"test", "val", "train", "tables", "config_hash", "parameters", "epoch", "sessions"}
 
 
 def test_group_and_job_type(records):
@@ -107,32 +126,72 @@ def test_group_and_job_type(records):
 
 
 def test_every_epoch_is_logged_whole(history):
+    speed = {"speed/seconds_per_epoch": 1.5, "speed/sessions_per_second": 10 / 1.5}
     assert [row for row in history if "epoch" in row] == [
-        {"epoch": 1, "train/loss": 0.5, "val/ll": -0.5, "seconds": 1.5},
-        {"epoch": 2, "train/loss": 0.25, "val/ll": -0.25, "seconds": 1.5},
+        {"epoch": 1, "train/loss": 0.5, "val/ll": -0.5, **speed}
+        | {"sessions": 10, "sessions/train/loss": 0.5, "sessions/val/ll": -0.5},
+        {"epoch": 2, "train/loss": 0.25, "val/ll": -0.25, **speed}
+        | {"sessions": 20, "sessions/train/loss": 0.25, "sessions/val/ll": -0.25},
     ]
 
 
 def test_one_row_a_rank_without_unknown_values(history):
     assert [row for row in history if "rank" in row] == [
+        {"rank": 1, "rank/val/ll": -0.6, "rank/val/sessions": 8},
+        {"rank": 2, "rank/val/ll": -0.3, "rank/val/sessions": 4},
         {"rank": 1, "rank/test/ll": -0.5, "rank/test/ppl": 1.5, "rank/test/sessions": 30},
         {"rank": 2, "rank/test/ll": -0.25, "rank/test/sessions": 20},
         {"rank": 3, "rank/test/ll": -0.125, "rank/test/ppl": 1.25, "rank/test/sessions": 10},
     ]
 
 
+def test_one_row_a_cutoff(history):
+    assert [row for row in history if "cutoff" in row] == [
+        {"cutoff": 1, "cutoff/test/ndcg": 0.5},
+        {"cutoff": 10, "cutoff/test/ndcg": 0.75, "cutoff/test/mrr": 0.6},
+    ]
+
+
+def test_calibration_is_over_what_was_predicted_at_any_rank(history):
+    """Four documents in the first bin, two in the last."""
+    points = [(row["predicted"], row["calibration/ece"]) for row in history if "predicted" in row]
+    expected = [((0.1 + 3 * 0.2) / 4, 0.5 / 4), (0.8, 1.0)]
+    assert points == [pytest.approx(point) for point in expected]
+
+
+def test_table_of_values_per_rank(written):
+    (file,) = (written[1] / "whole").rglob("per_rank*.table.json")
+    table = json.loads(file.read_text())
+    assert table["columns"] == ["split", "rank", "ll", "sessions", "ppl"]
+    assert table["data"] == [
+        ["val", 1, -0.6, 8, None],
+        ["val", 2, -0.3, 4, None],
+        ["test", 1, -0.5, 30, 1.5],
+        ["test", 2, -0.25, 20, None],
+        ["test", 3, -0.125, 10, 1.25],
+    ]
+
+
 def test_axes(records):
+    """Every key that is logged has an axis, and axes are no charts of their own."""
     metrics = [record["metric"] for record in records if record["type"] == "metric"]
     axes = {metric.get("glob_name", metric.get("name")): metric.get("step_metric") for metric in metrics}
     assert axes == {
         "epoch": None,
         "train/*": "epoch",
         "val/*": "epoch",
-        "seconds": "epoch",
-        "sessions": "epoch",
-        "improved": "epoch",
+        "speed/*": "epoch",
+        "sessions": None,
+        "sessions/*": "sessions",
         "rank": None,
         "rank/*": "rank",
+        "cutoff": None,
+        "cutoff/*": "cutoff",
+        "predicted": None,
+        "calibration/*": "predicted",
+    }
+    assert {metric["name"] for metric in metrics if metric["options"].get("hidden")} == {
+        name for name, axis in axes.items() if axis is None
     }
 
 

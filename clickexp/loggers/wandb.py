@@ -6,18 +6,37 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import wandb
 
 from clickexp.loggers.base import Logger, RunInfo
 
-EPOCH_METRICS = ("train/*", "val/*", "seconds", "sessions", "improved")
+AXES = {
+    "epoch": ("train/*", "val/*", "speed/*"),
+    "sessions": ("sessions/*",),
+    "rank": ("rank/*",),
+    "cutoff": ("cutoff/*",),
+    "predicted": ("calibration/*",),
+}
+"""What is drawn over what, without anyone having to set it up."""
+SUMMARISED = ("train/*", "val/*", "epoch", "sessions")
+CLASS = "class"
 
 
 class WandbLogger(Logger):
     """Sends a run to Weights & Biases, or keeps it in the run's folder to be synced later.
 
-    Metrics of `epoch` are drawn over `epoch`; metrics per rank are `rank/SPLIT/METRIC` over `rank`, so that
-    the curves of several runs overlay. The summary holds `test/*`, `train/*` and `config_hash`.
+    Curves of several runs overlay, each over its own axis:
+
+        epoch       train/*, val/*, speed/sessions_per_second, speed/seconds_per_epoch
+        sessions    sessions/train/*, sessions/val/*: the same over training sessions seen
+        rank        rank/SPLIT/METRIC: what a metric has for each rank of the validation and the test sessions, where
+                    rank/test/examination is the examination curve of the fitted model
+        cutoff      cutoff/test/ndcg and the like
+        predicted   calibration/ece: observed click rate over predicted P(click), a point a bin
+
+    `tables/per_rank` has the values per rank as rows. The summary holds `test/*`, `train/*`, `val/*` of the best epoch,
+    `parameters` and `config_hash`. In the configuration `_target_` becomes `class`, without its module.
 
     `mode`: `online`, `offline`, `disabled`, or `auto`, which is what W&B is set to (`WANDB_MODE`,
     `wandb offline`), but offline if there is no API key or the server does not answer. Nothing ever prompts.
@@ -39,6 +58,7 @@ class WandbLogger(Logger):
         self.mode = mode
         self.settings = {"silent": True, "console": "off", "init_timeout": 30, **(settings or {})}
         self.run: wandb.Run | None = None
+        self.sessions = 0
 
     @property
     def destination(self) -> str:
@@ -47,33 +67,56 @@ class WandbLogger(Logger):
     def start(self, info: RunInfo) -> str | None:
         info.folder.mkdir(parents=True, exist_ok=True)
         reason = self._open_automatically(info) if self.mode == "auto" else self._open(info, self.mode)
-        for axis in ("epoch", "rank"):
-            self.run.define_metric(axis, hidden=True)
-        for name in EPOCH_METRICS:
-            self.run.define_metric(name, step_metric="epoch")
-        self.run.define_metric("rank/*", step_metric="rank", summary="none")
+        for axis, names in AXES.items():
+            self.run.define_metric(axis, hidden=True, summary=_summary(axis))
+            for name in names:
+                self.run.define_metric(name, step_metric=axis, summary=_summary(name))
         if self.run.offline:
             path = Path(self.run.dir).parent.resolve()
             return f"Weights & Biases is offline{reason}; to sync later: wandb sync {shlex.quote(str(path))}"
         return f"Weights & Biases: {self.run.url}" if self.run.url else None
 
     def epoch(self, record: Mapping[str, Any]) -> None:
-        self.run.log(dict(record))
+        metrics = {name: value for name, value in record.items() if "/" in name}
+        row = {"epoch": record["epoch"], **metrics}
+        if "sessions" in record:
+            self.sessions += record["sessions"]
+            row |= {"sessions": self.sessions} | {
+                f"sessions/{name}": value for name, value in metrics.items()
+            }
+        if "seconds" in record:
+            row["speed/seconds_per_epoch"] = record["seconds"]
+        if record.get("seconds") and "sessions" in record:
+            row["speed/sessions_per_second"] = record["sessions"] / record["seconds"]
+        self.run.log(row)
 
     def per_rank(self, split: Literal["val", "test"], values: Mapping[str, Sequence[float | None]]) -> None:
-        for rank, row in enumerate(zip(*values.values(), strict=True), start=1):
-            point = {f"rank/{split}/{name}": value for name, value in zip(values, row, strict=True)}
-            self.run.log({"rank": rank} | {name: value for name, value in point.items() if _is_known(value)})
+        for rank, row in enumerate(_rows(values), start=1):
+            self._point("rank", rank, {f"rank/{split}/{name}": value for name, value in row.items()})
 
     def result(self, result: Mapping[str, Any]) -> None:
-        self.run.summary.update(
-            {f"{part}/{name}": value for part in ("test", "train") for name, value in result[part].items()}
-            | {"config_hash": result["config_hash"]}
-        )
+        for cutoff, row in sorted(_by_cutoff(result["test"]).items()):
+            self._point("cutoff", cutoff, {f"cutoff/test/{name}": value for name, value in row.items()})
+        for name, curve in result.get("curves", {}).items():
+            for predicted, observed in _reliability(curve):
+                self._point("predicted", predicted, {f"calibration/{name}": observed})
+        vectors = {"val": result.get("per_rank_val", {}), "test": result.get("per_rank", {})}
+        if any(vectors.values()):
+            self.run.log({"tables/per_rank": _table(vectors)})
+        parts = {part: result.get(part, {}) for part in ("test", "val", "train")}
+        summary = {
+            f"{part}/{name}": value for part, values in parts.items() for name, value in values.items()
+        }
+        facts = {name: result[name] for name in ("parameters", "config_hash") if name in result}
+        self.run.summary.update(summary | facts)
 
     def finish(self, ok: bool) -> None:
         if self.run is not None:
             self.run.finish(exit_code=0 if ok else 1)
+
+    def _point(self, axis: str, where: float, row: Mapping[str, Any]) -> None:
+        """A point of each curve that is known there."""
+        self.run.log({axis: where} | {name: value for name, value in row.items() if _is_known(value)})
 
     def _open_automatically(self, info: RunInfo) -> str:
         """Opens the run as W&B is set, but offline if it cannot be online; returns why, in brackets."""
@@ -98,7 +141,7 @@ class WandbLogger(Logger):
             job_type=info.job_type,
             tags=info.tags,
             notes=info.notes,
-            config=info.config,
+            config=_readable(info.config),
             dir=info.folder,
             mode=mode,
             reinit="create_new",
@@ -109,3 +152,54 @@ class WandbLogger(Logger):
 
 def _is_known(value: float | None) -> bool:
     return value is not None and math.isfinite(value)
+
+
+def _summary(name: str) -> str | None:
+    """None is W&B's own choice, the last value."""
+    return None if name in SUMMARISED else "none"
+
+
+def _readable(node: Any) -> Any:
+    """The configuration with the name of a class in place of its path."""
+    if isinstance(node, list):
+        return [_readable(item) for item in node]
+    if not isinstance(node, Mapping):
+        return node
+    plain = {name: _readable(value) for name, value in node.items() if name not in ("_target_", "_partial_")}
+    return {CLASS: node["_target_"].rpartition(".")[2], **plain} if "_target_" in node else plain
+
+
+def _rows(vectors: Mapping[str, Sequence[float | None]]) -> list[dict[str, float | None]]:
+    """A row a rank."""
+    return [dict(zip(vectors, row, strict=True)) for row in zip(*vectors.values(), strict=True)]
+
+
+def _by_cutoff(metrics: Mapping[str, float]) -> dict[int, dict[str, float]]:
+    """Of names such as ndcg@10 the metrics at each cutoff."""
+    rows: dict[int, dict[str, float]] = {}
+    for name, value in metrics.items():
+        base, _, cutoff = name.partition("@")
+        if cutoff.isdecimal():
+            rows.setdefault(int(cutoff), {})[base] = value
+    return rows
+
+
+def _reliability(curve: Mapping[str, Any]) -> list[tuple[float, float]]:
+    """Mean P(click) and click rate of each bin that holds a document, whatever its rank; [bin, rank] goes in."""
+    documents, *means = (np.nan_to_num(np.asarray(curve[name], float))
+                         for name in ("documents", "predicted", "observed"))  # fmt: skip
+    filled = documents.sum(axis=1) > 0
+    total = documents.sum(axis=1)[filled]
+    predicted, observed = ((mean * documents).sum(axis=1)[filled] / total for mean in means)
+    return list(zip(predicted.tolist(), observed.tolist(), strict=True))
+
+
+def _table(vectors: Mapping[str, Mapping[str, Sequence[float | None]]]) -> wandb.Table:
+    """A row for each split and rank."""
+    names = list(dict.fromkeys(name for values in vectors.values() for name in values))
+    data = [
+        [split, rank, *(row[name] if _is_known(row.get(name)) else None for name in names)]
+        for split, values in vectors.items()
+        for rank, row in enumerate(_rows(values), start=1)
+    ]
+    return wandb.Table(columns=["split", "rank", *names], data=data)

@@ -23,7 +23,7 @@ from clickexp.training.evaluation import (
 from clickexp.training.stopping import EarlyStopping
 
 Metrics = Mapping[str, Metric]
-PerRank = dict[str, list[float] | list[int]]
+RankVectors = dict[str, list[float] | list[int]]
 """Vectors of one length, rank 1 first: each metric that has one, NaN where unknown, and the number of `sessions`."""
 
 
@@ -40,7 +40,7 @@ class FitReport:
     seconds: float
     compile_seconds: float
     history: list[dict[str, int | float]]
-    per_rank: PerRank
+    per_rank: RankVectors
 
     @property
     def sessions_per_second(self) -> float:
@@ -126,7 +126,7 @@ class BaseTrainer:
         return Evaluator(graphdef, metrics, outputs, logger=self.logger, **sizes)
 
 
-def per_rank(metrics: MultiMetric) -> PerRank:
+def per_rank(metrics: MultiMetric) -> RankVectors:
     """The vectors of click metrics, of which `ll` is one."""
     counts = metrics.metrics["ll"].counts
     vectors = {

@@ -26,7 +26,7 @@ from clickexp.models.base import ClickModel
 from clickexp.numerics import LogPair, log_sigmoid_pair
 from clickexp.parameters import EmbeddingParameter, GlobalParameter, PositionParameter, Rows, Table
 from clickexp.parameters.base import Parameter
-from clickexp.training.base import BaseTrainer, FitReport, PerRank, check, per_rank
+from clickexp.training.base import BaseTrainer, FitReport, RankVectors, check, per_rank
 from clickexp.training.dispatch import Compiled, Data, feed, session_count
 from clickexp.training.step import Arrays, at_step, with_mask
 from clickexp.types import Array, Batch, Scalar
@@ -196,7 +196,7 @@ class _Fit:
         self.logits = self._estimates(nothing)
         self.unseen = float(_logits(np.zeros((1, 2), np.float32), np.float32(trainer.prior))[0])
         self.kept, self.kept_epoch = self.logits, 0
-        self.per_rank: PerRank = {}
+        self.per_rank: RankVectors = {}
         self.history: list[dict[str, int | float]] = []
 
     @property

@@ -15,7 +15,7 @@ from clickexp.errors import DivergedError
 from clickexp.loggers.base import Logger
 from clickexp.models.base import ClickModel
 from clickexp.training import tables as tbl
-from clickexp.training.base import BaseTrainer, FitReport, Metrics, PerRank, check, per_rank
+from clickexp.training.base import BaseTrainer, FitReport, Metrics, RankVectors, check, per_rank
 from clickexp.training.checkpoint import load_training, save_training
 from clickexp.training.dispatch import Compiled, Data, feed, session_count
 from clickexp.training.evaluation import ModelState
@@ -114,7 +114,7 @@ class _Fit:
         self.evaluator = trainer.evaluator(nnx.graphdef(model), trainer.metrics)
         self.best: ModelState | None = None
         self.best_epoch = 0
-        self.per_rank: PerRank = {}
+        self.per_rank: RankVectors = {}
         self.history: list[dict[str, int | float]] = []
         self.start = self.kept = time.perf_counter()
         self.earlier = dict(seconds=0.0, compile_seconds=0.0)
