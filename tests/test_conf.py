@@ -14,7 +14,7 @@ from clickexp.experiment import build, constructor
 from clickexp.loggers import Logger
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
-GROUPS = ("dataset", "model", "parameter", "metric", "optimizer", "trainer", "logger", "launcher")
+GROUPS = ("dataset", "model", "parameter", "metric", "optimizer", "trainer", "logger", "launcher", "search")
 NEEDED = {
     **{
         f"dataset={name}": ["dataset.path=x"]

@@ -29,11 +29,11 @@ def documented():
 
 def first_of_sweep(override):
     parsed = OverridesParser.create().parse_overrides([override])[0]
-    return (
-        f"{parsed.input_line.split('=')[0]}={next(parsed.sweep_string_iterator())}"
-        if parsed.is_sweep_override()
-        else override
-    )
+    if not parsed.is_sweep_override():
+        return override
+    discrete = parsed.is_discrete_sweep()
+    value = next(parsed.sweep_string_iterator()) if discrete else parsed.value().start
+    return f"{parsed.get_key_element()}={value}"
 
 
 DOCUMENTED = documented()

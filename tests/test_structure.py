@@ -70,9 +70,11 @@ def test_layers_import_downwards_only(layer):
         (
             ("hydra", "omegaconf"),
             {f"clickexp/{name}.py" for name in ("main", "experiment", "components")}
-            | {f"clickexp/sweeps/{name}.py" for name in ("callback", "job", "launcher")}
-            | {"clickexp/plugins/hydra_plugins/clickexp_launcher/launcher.py"},
+            | {f"clickexp/sweeps/{name}.py" for name in ("callback", "job", "launcher", "search")}
+            | {"clickexp/plugins/hydra_plugins/clickexp_launcher/launcher.py"}
+            | {"clickexp/plugins/hydra_plugins/clickexp_sweeper/sweeper.py"},
         ),
+        (("optuna",), {"clickexp/sweeps/search.py"}),
         (("wandb",), {"clickexp/loggers/wandb.py"}),
         (("torch", "clax"), set()),
     ],

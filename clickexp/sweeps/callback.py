@@ -24,7 +24,8 @@ class SweepCallback(Callback):
     """Gives each sweep job folders of its own, in a sweep folder that no other sweep is writing to.
 
     The folder of a sweep that still runs is left to it for FOLDER-2 and so on. In a folder that an earlier
-    sweep has left, jobs go to repeat-2, repeat-3, ..., so that no result is overwritten.
+    sweep has left, jobs go to repeat-2, repeat-3, ..., so that no result is overwritten; only a search goes on
+    with the numbers of its earlier trials.
     """
 
     lock: TextIO | None = None
@@ -33,7 +34,7 @@ class SweepCallback(Callback):
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         folder, SweepCallback.lock = _claimed(Path(config.hydra.sweep.dir))
         subdir = OmegaConf.to_container(config.hydra.sweep, resolve=False)["subdir"]
-        if records(folder):
+        if records(folder) and config.get("search") is None:
             number = 2
             while (folder / f"{REPEAT}{number}").exists():
                 number += 1

@@ -20,7 +20,7 @@ from clickexp.errors import UserError
 from clickexp.objective import objective
 from clickexp.sweeps.job import new_record, searched
 from clickexp.sweeps.pool import LOG, Job, Pool
-from clickexp.sweeps.resume import DONE, RESULT, Record, finished, read_json
+from clickexp.sweeps.resume import DONE, PRUNED, RESULT, Record, finished, read_json
 from clickexp.sweeps.slots import device_slots
 from clickexp.sweeps.view import View
 
@@ -97,6 +97,11 @@ class Queue:
         """Devices without a job."""
         return len(self.pool.free)
 
+    @property
+    def running(self) -> dict[int, Path]:
+        """Numbers and folders of the jobs that run."""
+        return {job.key.number: job.folder for job in self.pool.running}
+
     def start(self, number: int, overrides: Sequence[str]) -> None:
         """Starts the job on a free device, of which there must be one, or finds its result."""
         composed = _composed(self.context, self.config, number, overrides)
@@ -124,6 +129,11 @@ class Queue:
         ended, self.ended = self.ended, []
         return ended
 
+    def prune(self, number: int) -> None:
+        """Stops a running job, whose status becomes pruned unless it has just finished."""
+        for job in self.pool.stop([job for job in self.pool.running if job.key.number == number]):
+            self._finish(job, pruned=True)
+
     def _submit(self, job: _Planned, composed: DictConfig) -> None:
         function = f"{self.task.__module__}:{self.task.__qualname__}"
         name = JobRuntime.instance().get("name")
@@ -135,7 +145,7 @@ class Queue:
         self.twins[job.record.config_hash] = []
         self.view.started(job.number, job.record.overrides, started.slot.name, job.folder)
 
-    def _finish(self, ended: Job) -> None:
+    def _finish(self, ended: Job, pruned: bool = False) -> None:
         """What came of a process: its own record, or how it ended if it could not write one."""
         job = ended.key
         job.record = Record.read(job.folder) or job.record
@@ -150,6 +160,7 @@ class Queue:
                 self._keep(twin, Path(job.record.result))
         else:
             for failed in (job, *twins):
+                failed.record.status = PRUNED if pruned else failed.record.status
                 self._fail(failed, job.record.error or ended.end, job.folder / LOG)
 
     def _keep(self, job: _Planned, earlier: Path) -> None:
@@ -165,9 +176,9 @@ class Queue:
         self._close(job)
 
     def _fail(self, job: _Planned, reason: str, log: Path | None = None) -> None:
-        if job.record.status not in ("failed", "interrupted"):
+        if job.record.status not in ("failed", "interrupted", PRUNED):
             job.record.status = "failed"
-        job.record.error = reason
+        job.record.error = None if job.record.status == PRUNED else reason
         see = f". Its log: {log}" if log else ""
         job.returns.return_value = JobError(f"job {job.number} failed: {reason}{see}")
         job.returns.status = JobStatus.FAILED

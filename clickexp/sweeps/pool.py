@@ -112,9 +112,9 @@ class Pool:
             self._reap(job)
         return ended
 
-    def stop(self) -> list[Job]:
-        """Ends what runs: a request, then, after GRACE seconds or if interrupted, by force. Returns these jobs."""
-        stopped = list(self.running)
+    def stop(self, jobs: Sequence[Job] | None = None) -> list[Job]:
+        """Ends these jobs, or all: a request, then, after GRACE seconds or if interrupted, by force. Returns them."""
+        stopped = list(self.running if jobs is None else jobs)
         try:
             for job in stopped:
                 _signal(job, signal.SIGTERM)

@@ -13,6 +13,7 @@ RECORD = "job.json"
 CHECKPOINT = "checkpoint.npz"
 DONE = ("finished", "kept")
 """Of a record: there is a result."""
+PRUNED = "pruned"
 NOT_HASHED = (
     "logger",
     "progress",
@@ -24,9 +25,11 @@ NOT_HASHED = (
     "notes",
     "resume",
     "continue_from",
+    "search",
     "sweeps_dir",
     "optimized_metric",
 )
+HOW = ("hydra", "launcher", "search")
 NOT_HASHED_OF = {"dataset": "cache", "trainer": "checkpoint_minutes"}
 
 
@@ -34,7 +37,8 @@ NOT_HASHED_OF = {"dataset": "cache", "trainer": "checkpoint_minutes"}
 class Record:
     """A job of a sweep, as job.json in its folder holds it.
 
-    status: running, finished, failed, interrupted, or kept, where an earlier run had the same configuration.
+    status: running, finished, failed, interrupted, pruned by a search, or kept, where an earlier run had the same
+    configuration.
     result: the folder with result.json, that of the earlier run if kept. seconds: wall time of the process.
     """
 
@@ -93,7 +97,7 @@ def records(root: Path) -> list[tuple[Path, Record]]:
 def values(overrides: Sequence[str]) -> dict[str, Any]:
     """The keys and values that overrides such as +experiment=yandex or seed=3 give, but for how jobs are launched."""
     pairs = (override.lstrip("+~").partition("=") for override in overrides)
-    return {key: _value(text) for key, _, text in pairs if not key.startswith(("hydra", "launcher"))}
+    return {key: _value(text) for key, _, text in pairs if not key.startswith(HOW)}
 
 
 def told(overrides: Sequence[str], common: Sequence[str] = ()) -> str:

@@ -14,7 +14,7 @@ from rich.table import Table
 from clickexp.loggers.tables import number
 from clickexp.objective import lower_is_better
 from clickexp.sweeps.pool import LOG
-from clickexp.sweeps.resume import DONE, RESULT, Record, read_json, records, values
+from clickexp.sweeps.resume import DONE, PRUNED, RESULT, Record, read_json, records, values
 
 Row = dict[str, Any]
 SEED = "seed"
@@ -36,7 +36,9 @@ def collect(folder: Path, jobs: Path, metric: str, console: Console | None = Non
         _say(console, f"cannot write {folder / 'sweep.csv'}: {error}")
     if any(row["status"] in DONE for row in rows):
         console.print(means(rows, [values(record.overrides) for _, record in found], metric, console))
-    missing = [(job, row) for (job, _), row in zip(found, rows, strict=True) if row["status"] not in DONE]
+    settled = {row["config_hash"] for row in rows if row["status"] in (*DONE, PRUNED)}
+    pairs = zip(found, rows, strict=True)
+    missing = [(job, row) for (job, _), row in pairs if row["config_hash"] not in settled]
     for job, row in missing:
         reason = f": {row['error']}" if row["error"] else ""
         _say(console, f"job {row['job']} {row['status']}{reason}. Its log: {job / LOG}")
