@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from clickexp.components import with_components
@@ -69,6 +70,28 @@ def test_every_option_builds(choice):
 )
 def test_every_preset_composes(preset):
     assert composed(f"+{preset}")["model"]["_target_"].startswith("clickexp.models.")
+
+
+@pytest.mark.parametrize("sweep", options("sweep"))
+@pytest.mark.parametrize("experiment", options("experiment"))
+def test_every_sweep_combines_with_every_experiment(experiment, sweep):
+    presets = [f"+experiment={experiment}", f"+sweep={sweep}"]
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        hydra = compose("config", presets, return_hydra_config=True).hydra
+    given = [f"{key}={value}" for key, value in hydra.sweeper.params.items()]
+    assert given and hydra.mode.name == "MULTIRUN"
+    every = OverridesParser.create().parse_overrides(given)
+    swept = [o for o in every if o.is_sweep_override() and o.is_discrete_sweep()]
+    ranges = [o for o in every if o.is_sweep_override() and not o.is_discrete_sweep()]
+    rest = [f"{o.get_key_element()}={o.value().start}" for o in ranges]
+    rest += [o.input_line for o in every if not o.is_sweep_override()]
+    for first in swept or [None]:  # each value of each key once
+        for value in first.sweep_string_iterator() if first else [None]:
+            others = [
+                f"{o.get_key_element()}={next(o.sweep_string_iterator())}" for o in swept if o is not first
+            ]
+            point = [f"{first.get_key_element()}={value}"] if first else []
+            assert composed(*presets, *rest, *others, *point)["model"]
 
 
 def test_the_debug_preset_keeps_the_dataset():

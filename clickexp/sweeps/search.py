@@ -69,7 +69,7 @@ def search(
         raise ConfigError("search=... cannot run on this launcher: leave launcher=... out")
     fixed, swept = _split(given, context)
     space = {name: _distribution(override, settings) for name, override in swept.items()}
-    study = _study(settings, config, space)
+    study = _study(settings, config, space, config_hash(_composed(context, config, fixed)))
     _take_up(study, Path(config.hydra.sweep.dir))
     if settings.sampler is None:
         _enqueue_grid(study, space)
@@ -204,7 +204,7 @@ def _overrides(params: dict[str, Any]) -> list[str]:
     return [f"{key}={value}" for key, value in params.items()]
 
 
-def _study(settings: Settings, config: DictConfig, space: Space) -> optuna.Study:
+def _study(settings: Settings, config: DictConfig, space: Space, digest: str) -> optuna.Study:
     """The study in its storage, new or as an earlier call has left it; ConfigError for one of something else."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     folder = Path(config.hydra.sweep.dir)
@@ -224,7 +224,7 @@ def _study(settings: Settings, config: DictConfig, space: Space) -> optuna.Study
             study.sampler = instantiate(sampler)
     study.pruner = instantiate(settings.pruner) if settings.pruner else optuna.pruners.NopPruner()
     subject = {
-        "configuration": config_hash(_without_hydra(config)),
+        "configuration": digest,
         "metric": config.optimized_metric,
         "space": {key: optuna.distributions.distribution_to_json(value) for key, value in space.items()},
     }
@@ -239,9 +239,11 @@ def _study(settings: Settings, config: DictConfig, space: Space) -> optuna.Study
     return study
 
 
-def _without_hydra(config: DictConfig) -> dict[str, Any]:
-    keys = [key for key in config if key != "hydra"]
-    return OmegaConf.to_container(OmegaConf.masked_copy(config, keys), resolve=True)
+def _composed(context: HydraContext, config: DictConfig, fixed: Sequence[str]) -> dict[str, Any]:
+    """What all trials have in common."""
+    composed = context.config_loader.load_sweep_config(config, list(fixed))
+    keys = [key for key in composed if key != "hydra"]
+    return OmegaConf.to_container(OmegaConf.masked_copy(composed, keys), resolve=True)
 
 
 def _take_up(study: optuna.Study, folder: Path) -> None:
