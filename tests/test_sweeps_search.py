@@ -21,6 +21,7 @@ from omegaconf import OmegaConf
 from clickexp.errors import ConfigError
 from clickexp.sweeps import search as module
 from clickexp.sweeps.launcher import JobError
+from clickexp.sweeps.resume import PRUNED, Record
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 RATE = "optimizer.learning_rate"
@@ -78,6 +79,7 @@ class Jobs:
 
     def prune(self, number):
         self.pruned.append(number)
+        Record(number, [], "", PRUNED, "").write(self.folder / str(number))
         self.end(number, None)
 
     def end(self, number, value):
@@ -201,7 +203,9 @@ def test_what_a_killed_launcher_left_runs_again_under_new_numbers(run):
     lost = {trial.params[RATE] for trial in run.trials() if trial.state.name == "RUNNING"}
     again = run(parabola, *command)
     numbers = [number for number, _ in again.log]
-    assert numbers == list(range(4, 4 + len(numbers))) and lost <= {rate(point) for _, point in again.log}
+    assert numbers == list(range(4, 4 + len(numbers))) and {float(f"{value:.6g}") for value in lost} <= {
+        rate(point) for _, point in again.log
+    }
     done = [trial.params[RATE] for trial in run.trials() if trial.state.name == "COMPLETE"]
     assert len(done) == len(set(done)) == 6
 

@@ -31,7 +31,7 @@ from clickexp.construct import check_arguments
 from clickexp.errors import ConfigError
 from clickexp.objective import lower_is_better
 from clickexp.sweeps.launcher import JobError, Queue
-from clickexp.sweeps.resume import CHECKPOINT, HOW, Record, config_hash
+from clickexp.sweeps.resume import CHECKPOINT, HOW, PRUNED, Record, config_hash
 from clickexp.sweeps.view import METRICS
 
 OURS = "hydra_plugins.clickexp_launcher."
@@ -75,8 +75,10 @@ def search(
         _enqueue_grid(study, space)
     trials = _Trials(study, space, fixed, config, settings.pruner is not None)
     try:
-        with Queue(context, task, config, trials.left(settings)) as queue:
-            trials.run(queue)
+        to_come = trials.left(settings)
+        if to_come:
+            with Queue(context, task, config, to_come) as queue:
+                trials.run(queue)
     finally:
         _tell_best(study, fixed, config)
     if trials.failures:
@@ -101,7 +103,6 @@ class _Trials:
         self.prunes = prunes and self.metric.startswith("val/")
         self.running: dict[int, Trial] = {}
         self.steps: dict[int, int] = {}
-        self.pruned: set[int] = set()
         self.failures: list[Exception] = []
         self.to_come = 0
 
@@ -132,16 +133,16 @@ class _Trials:
         queue.start(trial.number, [*self.fixed, *_overrides(trial.params)])
 
     def _tell(self, number: int, returns: JobReturn) -> None:
-        trial = self.running.pop(number)
+        trial, folder = self.running.pop(number), Path(returns.hydra_cfg.hydra.runtime.output_dir)
+        record = Record.read(folder)
         if returns.status is JobStatus.COMPLETED:
-            value, folder = returns.return_value, Path(returns.hydra_cfg.hydra.runtime.output_dir)
-            record = Record.read(folder)
+            value = returns.return_value
             self._report(trial, Path(record.result) if record else folder)
             if value is not None and math.isfinite(value):
                 self.study.tell(trial, value)
                 return
             self.failures.append(JobError(f"job {number}: {self.metric} is {value}"))
-        elif number in self.pruned:
+        elif record and record.status == PRUNED:
             self.study.tell(trial, state=TrialState.PRUNED)
             return
         else:
@@ -151,7 +152,6 @@ class _Trials:
     def _prune(self, queue: Queue) -> None:
         for number, folder in queue.running.items():
             if self._report(self.running[number], folder) and self.running[number].should_prune():
-                self.pruned.add(number)
                 queue.prune(number)
                 (folder / CHECKPOINT).unlink(missing_ok=True)
 
@@ -201,7 +201,11 @@ def _distribution(override: Override, settings: Settings) -> BaseDistribution:
 
 
 def _overrides(params: dict[str, Any]) -> list[str]:
-    return [f"{key}={value}" for key, value in params.items()]
+    """Numbers in six digits, which is closer than any search gets, and can be read and typed."""
+    return [
+        f"{key}={value:.6g}" if isinstance(value, float) else f"{key}={value}"
+        for key, value in params.items()
+    ]
 
 
 def _study(settings: Settings, config: DictConfig, space: Space, digest: str) -> optuna.Study:
