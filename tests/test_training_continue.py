@@ -11,7 +11,7 @@ from flax import nnx
 from small_logs import packed, ragged_log, shown, state_of
 
 from clickexp.loggers.base import Logger
-from clickexp.models import DocumentCTRModel
+from clickexp.models import DocumentCTRModel, PositionBasedModel
 from clickexp.parameters import DeepParameterConfig, EmbeddingParameterConfig
 from clickexp.training import EarlyStopping, LazyAdam, LazySGD, Optimizer, Trainer
 from clickexp.training.checkpoint import load_training, save_training
@@ -20,16 +20,24 @@ RANKS, PAIRS, EPOCHS = 4, 40, 6
 LOG = ragged_log(64, RANKS, PAIRS)
 TRAIN, VAL = packed(LOG, PAIRS), packed(ragged_log(64, RANKS, PAIRS, seed=1), PAIRS)
 FEATURES = np.random.default_rng(2).normal(size=(64, RANKS, 3)).astype(np.float32)
-BATCHES = [dict(clicks=LOG["clicks"], mask=shown(LOG), query_doc_features=FEATURES)]
-WITH_PRIOR = EmbeddingParameterConfig()
+COLUMNS = {name: LOG[name] for name in ("query_doc_ids", "clicks")}
+BATCHES = [dict(**COLUMNS, mask=shown(LOG), query_doc_features=FEATURES)]
 FREE = EmbeddingParameterConfig(prior_precision=0.0, baseline=0.0)
 DROPOUT = DeepParameterConfig(features=3, hidden_units=4, layers=1, dropout=0.5)
 
+
+def documents():
+    return DocumentCTRModel(PAIRS, FREE, rngs=nnx.Rngs(0))
+
+
+def two_towers():
+    return PositionBasedModel(RANKS, PAIRS, examination=DROPOUT, rngs=nnx.Rngs(0))
+
+
 CASES = {
-    "overfits, lazy": (FREE, Optimizer(optax.sgd(0.5), LazySGD(0.2)), TRAIN, VAL),
-    "prior, lazy": (WITH_PRIOR, Optimizer(optax.adam(0.1), LazyAdam(0.1)), TRAIN, VAL),
-    "dense": (FREE, Optimizer(optax.adamw(0.1)), TRAIN, VAL),
-    "dropout": (DROPOUT, Optimizer(optax.adam(0.1)), BATCHES, BATCHES),
+    "overfits, lazy": (documents, Optimizer(optax.sgd(0.5), LazySGD(0.2)), TRAIN, VAL),
+    "dense": (documents, Optimizer(optax.adamw(0.1)), TRAIN, VAL),
+    "prior, dropout, lazy": (two_towers, Optimizer(optax.adam(0.1), LazyAdam(0.1)), BATCHES, BATCHES),
 }
 
 
@@ -50,8 +58,8 @@ class Interrupting(Logger):
 
 def fit(case, file=None, last=None, **changes):
     """A model trained with a checkpoint after every epoch, its logger, and the report if it gets that far."""
-    tower, optimizer, train, val = CASES[case]
-    model, logger = DocumentCTRModel(PAIRS, tower, rngs=nnx.Rngs(0)), Interrupting(last)
+    build, optimizer, train, val = CASES[case]
+    model, logger = build(), Interrupting(last)
     sizes = dict(batch_size=16, eval_batch_size=32, steps=2, epochs=EPOCHS) | changes
     settings = dict(early_stopping=EarlyStopping(patience=3), checkpoint_minutes=0) | sizes
     trainer = Trainer(optimizer, checkpoint=file, logger=logger, **settings)
@@ -99,9 +107,9 @@ def test_what_is_written_is_still_updated_in_place(tmp_path):
 
 
 def test_it_is_written_when_it_is_time(tmp_path):
-    fit("dense", tmp_path / "never.npz", epochs=1, checkpoint_minutes=None)
-    fit("dense", tmp_path / "later.npz", epochs=1, checkpoint_minutes=1000)
+    fit("dense", tmp_path / "c.npz", epochs=1, checkpoint_minutes=1000)
     assert not [*tmp_path.iterdir()]
+    assert Trainer(checkpoint="c.npz", checkpoint_minutes=None).checkpoint is None
 
 
 def test_a_checkpoint_that_does_not_fit_is_named_and_left(tmp_path):
