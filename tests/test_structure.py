@@ -42,6 +42,7 @@ LAYERS = {
     "loggers": ("clickexp/loggers/",),
     "training": ("clickexp/training/",),
     "sweeps": ("clickexp/sweeps/", "clickexp/plugins/"),
+    "compare": ("clickexp/compare/", "clickexp/compare_main.py"),
 }
 FORBIDDEN = {
     "types": ("numerics", "parameters", "models", "metrics", "data", "loggers", "training", "experiment"),
@@ -53,6 +54,7 @@ FORBIDDEN = {
     "loggers": ("parameters", "models", "metrics", "data", "training", "sweeps", "experiment"),
     "training": ("sweeps", "experiment", "main"),
     "sweeps": ("parameters", "models", "metrics", "data", "training", "main"),
+    "compare": ("parameters", "models", "metrics", "data", "training", "experiment", "main"),
 }
 
 
@@ -75,6 +77,8 @@ def test_layers_import_downwards_only(layer):
             | {"clickexp/plugins/hydra_plugins/clickexp_sweeper/sweeper.py"},
         ),
         (("optuna",), {"clickexp/sweeps/search.py"}),
+        (("ray",), {"clickexp/sweeps/ray.py"}),
+        (("submitit",), {"clickexp/sweeps/slurm.py"}),
         (("wandb",), {"clickexp/loggers/wandb.py"}),
         (("torch", "clax"), set()),
     ],

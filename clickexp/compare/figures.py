@@ -1,0 +1,224 @@
+"""Figures for a paper: vector PDF and PNG, one set a test set."""
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, MaxNLocator
+
+from clickexp.compare.names import axis
+from clickexp.compare.summary import Comparison, Group
+
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D1F")
+"""Told apart by colour-blind readers (Okabe and Ito 2008); yellow, too light on paper, is darker here."""
+MARKERS = "osD^vP*X"
+DASHES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (4, 1.5, 1, 1.5)))
+CURVES = len(COLORS)
+PER_RANK = ("ll", "ppl", "cond_ppl")
+COLUMN, ROW = 3.3, 2.5  # inches: the width of a column of a paper, the height of a panel
+PAGE, LETTER, HANDLE, LONGEST = (
+    7.0,
+    0.062,
+    0.5,
+    100,
+)  # inches: a page, a letter and a line of a legend; letters
+FAR = 4
+FEW = 10  # documents, of which a click rate tells little
+STYLE = {
+    "font.size": 9,
+    "axes.labelsize": 9,
+    "legend.fontsize": 8,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.5,
+    "axes.axisbelow": True,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 4,
+    "legend.frameon": False,
+    "pdf.fonttype": 42,  # text stays text, as publishers ask
+    "savefig.dpi": 250,
+}
+
+Panel = Callable[[Axes], None]
+
+
+def figures(comparison: Comparison, label: str = "") -> dict[str, bytes]:
+    """Content of each file by its name. label: goes into the names. The best groups are drawn, as many as colours."""
+    files = {}
+    with rc_context(STYLE):
+        for name, panels in _panels(comparison):
+            figure = _figure(panels)
+            for suffix, metadata in (("pdf", {"CreationDate": None}), ("png", {"Software": None})):
+                content = io.BytesIO()
+                figure.savefig(content, format=suffix, metadata=metadata)
+                files[f"{name}{label}.{suffix}"] = content.getvalue()
+    return files
+
+
+def _panels(comparison: Comparison) -> Iterator[tuple[str, list[Panel]]]:
+    """Name and panels of each figure that the results have numbers for."""
+    groups = comparison.groups[:CURVES]
+
+    def has(metric: str) -> bool:
+        return any(group.per_rank(metric) is not None for group in groups)
+
+    if ranked := [metric for metric in PER_RANK if has(metric)]:
+        yield "per_rank", [_per_rank(groups, metric) for metric in ranked]
+    if has("examination"):
+        yield "examination", [_per_rank(groups, "examination")]
+    first = comparison.leading[0]
+    learned = (
+        f"val/{first}" if any(f"val/{first}" in e for r in comparison.runs for e in r.epochs) else "val/loss"
+    )
+    if any(learned in epoch for run in comparison.runs for epoch in run.epochs):
+        yield "learning", [_learning(groups, learned, "epoch"), _learning(groups, learned, "seconds")]
+    costs = {
+        "seconds": [group.spread("seconds", "train").mean for group in groups],
+        "parameters": [_nan(group.runs[0].parameters) for group in groups],
+    }
+    known = {cost: values for cost, values in costs.items() if np.isfinite(values).any()}
+    if known:
+        yield "cost", [_cost(groups, first, cost, values) for cost, values in known.items()]
+    if any(group.reliability() for group in groups):
+        yield "calibration", [_calibration(groups)]
+
+
+def _figure(panels: Sequence[Panel]) -> Figure:
+    """Panels side by side, one legend below them."""
+    figure = Figure(figsize=(COLUMN if len(panels) == 1 else 2.5 * len(panels), ROW), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    beyond: set[str] = set()
+    for panel, place in zip(panels, axes, strict=True):
+        panel(place)
+        beyond |= _without_outliers(place)
+    lines = {
+        label: line for place in axes for line, label in zip(*place.get_legend_handles_labels(), strict=True)
+    }
+    labels = [_shortened(label + (" (beyond the axis)" if label in beyond else "")) for label in lines]
+    width = max(figure.get_figwidth(), min(max(map(len, labels)) * LETTER + HANDLE, PAGE))
+    columns = max(1, min(len(lines), int(width / (max(map(len, labels)) * LETTER + HANDLE))))
+    figure.set_size_inches(width, ROW + 0.17 * -(-len(lines) // columns))
+    legend = dict(loc="outside lower center", ncols=columns, columnspacing=1.2, handlelength=2.4)
+    figure.legend(lines.values(), labels, **legend)
+    return figure
+
+
+def _without_outliers(axes: Axes) -> set[str]:
+    """Fits the axis to most of the curves where a few lie far off, and returns the names of these."""
+    curves: dict[str, list[float]] = {}
+    for line, label in zip(*axes.get_legend_handles_labels(), strict=True):
+        data = line.lines[0] if isinstance(line, ErrorbarContainer) else line
+        curves[label] = [value for value in data.get_ydata() if np.isfinite(value)]
+    ends = {label: (min(values), max(values)) for label, values in curves.items() if values}
+    if len(ends) < 3:
+        return set()
+    low, high = np.array(list(ends.values())).T
+    middle = np.median((low + high) / 2)
+    reach = FAR * (np.median(high - low) + np.median(np.abs((low + high) / 2 - middle)))
+    far = {label for label, (a, b) in ends.items() if a < middle - reach or b > middle + reach}
+    near = [bounds for label, bounds in ends.items() if label not in far]
+    if far and near:
+        bottom, top = min(a for a, _ in near), max(b for _, b in near)
+        axes.set_ylim(bottom - 0.06 * (top - bottom), top + 0.06 * (top - bottom))
+    return far
+
+
+def _shortened(label: str) -> str:
+    return label if len(label) <= LONGEST else label[: LONGEST - 1] + "…"
+
+
+def _look(i: int) -> dict:
+    return {"color": COLORS[i], "linestyle": DASHES[i % len(DASHES)]}
+
+
+def _per_rank(groups: Sequence[Group], metric: str) -> Panel:
+    def draw(axes: Axes) -> None:
+        for i, group in enumerate(groups):
+            if spread := group.per_rank(metric):
+                ranks = np.arange(1, len(spread.mean) + 1)
+                axes.plot(ranks, spread.mean, label=group.name, marker=MARKERS[i], **_look(i))
+                axes.fill_between(ranks, spread.low, spread.high, color=COLORS[i], alpha=0.15, linewidth=0)
+        axes.set(xlabel="Rank", ylabel=_lines(axis(metric)))
+        if metric == "examination":
+            axes.set_ylim(0, 1.03)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+    return draw
+
+
+def _learning(groups: Sequence[Group], metric: str, over: str) -> Panel:
+    """A line a run: over epochs, or the seconds since the start."""
+
+    def draw(axes: Axes) -> None:
+        for i, group in enumerate(groups):
+            for n, run in enumerate(group.runs):
+                x = [_nan(epoch.get(over)) for epoch in run.epochs]
+                x = np.cumsum(x) if over == "seconds" else x
+                y = [_nan(epoch.get(metric)) for epoch in run.epochs]
+                axes.plot(x, y, label=None if n else group.name, alpha=0.9, **_look(i))
+        axes.set(xlabel="Epoch" if over == "epoch" else axis(over), ylabel=_lines(axis(metric)))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+    return draw
+
+
+def _cost(groups: Sequence[Group], metric: str, cost: str, values: Sequence[float]) -> Panel:
+    def draw(axes: Axes) -> None:
+        for i, (group, value) in enumerate(zip(groups, values, strict=True)):
+            spread = group.spread(metric)
+            deviation = spread.sd if spread.count > 1 else 0
+            axes.errorbar(
+                value,
+                spread.mean,
+                deviation,
+                label=group.name,
+                marker=MARKERS[i],
+                color=COLORS[i],
+                linestyle="none",
+            )
+        known = [value for value in values if np.isfinite(value) and value > 0]
+        if known and max(known) > 10 * min(known):
+            axes.set_xscale("log")
+        elif cost == "parameters":
+            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.set(xlabel=axis(cost), ylabel=_lines(axis(metric)))
+
+    return draw
+
+
+def _calibration(groups: Sequence[Group]) -> Panel:
+    """Click rate over P(click), bins of all ranks together."""
+
+    def draw(axes: Axes) -> None:
+        largest = 0.0
+        for i, group in enumerate(groups):
+            if curve := group.reliability():
+                documents = curve["documents"].sum(axis=1)
+                filled = documents >= FEW
+                x, y = (
+                    np.nansum(curve[key] * curve["documents"], axis=1)[filled] / documents[filled]
+                    for key in ("predicted", "observed")
+                )
+                axes.plot(x, y, label=group.name, marker=MARKERS[i], markersize=3, **_look(i))
+                largest = max(largest, *x, *y)
+        axes.plot([0, largest], [0, largest], color="#888888", linewidth=0.8, zorder=0)
+        axes.set(xlabel="Predicted P(click)", ylabel="Observed click rate")
+
+    return draw
+
+
+def _lines(text: str) -> str:
+    """The unit on a line of its own."""
+    return text.replace(" (", "\n(") if text.endswith(")") and " (" in text else text
+
+
+def _nan(value: float | None) -> float:
+    return np.nan if value is None else value

@@ -1,0 +1,318 @@
+"""What runs left on disk: found below folders, checked, and read into one tidy data frame."""
+
+import hashlib
+import json
+import os
+import re
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import yaml
+
+from clickexp.errors import UserError
+from clickexp.sweeps.resume import NOT_HASHED, RECORD, RESULT, read_json, values
+
+EPOCHS = "metrics.jsonl"
+CONFIG = "config.yaml"
+OVERRIDES = ".hydra/overrides.yaml"
+MODEL = "model.npz"
+SEED = "seed"
+UNTOLD = (*NOT_HASHED, SEED, "keep_values")
+"""Keys in which runs of one experiment may differ."""
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+SCHEMA = {
+    "run": pl.String,
+    "model": pl.String,
+    "dataset": pl.String,
+    "seed": pl.Int64,
+    "overrides": pl.String,
+    "part": pl.String,
+    "metric": pl.String,
+    "rank": pl.Int64,
+    "value": pl.Float64,
+}
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A folder that holds no result, and why in a few words."""
+
+    folder: Path
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.folder}: {self.reason}"
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A finished run: its folder, result.json, and what else there is.
+
+    config: the resolved configuration, empty where there is none. given: values of its overrides by key.
+    epochs: a record an epoch.
+    """
+
+    folder: Path
+    result: Mapping[str, Any]
+    config: Mapping[str, Any]
+    given: Mapping[str, Any]
+    epochs: tuple[Mapping[str, Any], ...]
+
+    @property
+    def model(self) -> str:
+        return self.result["model"]
+
+    @property
+    def dataset(self) -> str:
+        return self.result["dataset"]
+
+    @property
+    def seed(self) -> int | None:
+        return self.result.get("seed")
+
+    @cached_property
+    def overrides(self) -> dict[str, Any]:
+        """Those that tell experiments apart: neither the seed nor where runs report to."""
+        return {key: value for key, value in self.given.items() if key.split(".")[0] not in UNTOLD}
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The configuration as dotted keys and plain values."""
+        return dict(_flat(self.config))
+
+    @cached_property
+    def towers(self) -> dict[str, str]:
+        """What computes each role of the model, such as {"attraction": "Embedding"}."""
+        roles = self.config.get("model")
+        towers = {role: _target(tower) for role, tower in roles.items()} if isinstance(roles, Mapping) else {}
+        return {
+            role: re.sub(r"Parameter(Config)?$", "", target.split(".")[-1])
+            for role, target in towers.items()
+            if target
+        }
+
+    @cached_property
+    def parameters(self) -> int | None:
+        """Numbers that were fitted, tables included; from model.npz where result.json does not tell."""
+        told = self.result.get("parameters")
+        return told if isinstance(told, int) else _parameters(self.folder / MODEL)
+
+    @cached_property
+    def test_set(self) -> str:
+        """Tells test sets apart; results without `test_set` are told apart by dataset, seed and sessions per rank."""
+        if isinstance(told := self.result.get("test_set"), str):
+            return told
+        dataset = {key: value for key, value in self.settings.items() if key.startswith("dataset.")}
+        sessions = self.result.get("per_rank", {}).get("sessions")
+        told = [dataset, self.settings.get("max_sessions")] if dataset else [self.seed]
+        told += [self.dataset, sessions]
+        return "guess-" + hashlib.sha256(json.dumps(told, default=str).encode()).hexdigest()[:16]
+
+    @cached_property
+    def experiment(self) -> str:
+        """The same for runs that differ in their seed only, and in what follows it."""
+        settings = {
+            key: value
+            for key, value in self.settings.items()
+            if key.split(".")[0] not in UNTOLD and key.split(".")[-1] != SEED and key != "dataset.cache"
+        }
+        seeds = {key: value for key, value in self.overrides.items() if key.endswith(f".{SEED}")}
+        told = [self.model, self.dataset, settings or self.overrides, seeds]
+        return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+    def told(self) -> str:
+        """The overrides for a reader."""
+        return ", ".join(f"{key}={value}" for key, value in self.overrides.items())
+
+    def rows(self) -> Iterator[tuple]:
+        """Rows of the tidy frame."""
+        own = str(self.folder), self.model, self.dataset, self.seed, self.told()
+        for part in ("test", "val", "train"):
+            for name, value in self.result.get(part, {}).items():
+                yield (*own, part, name, None, _number(value))
+        yield (*own, "train", "parameters", None, _number(self.parameters))
+        for name, vector in self.result.get("per_rank", {}).items():
+            for rank, value in enumerate(vector, start=1):
+                yield (*own, "test", name, rank, _number(value))
+
+
+def load(*folders: str | Path) -> pl.DataFrame:
+    """Results of all runs below the folders, a row a number.
+
+    Columns: run (its folder), model, dataset, seed, overrides, part (test, val of the best epoch, or train), metric,
+    rank (from 1; null: over all ranks), value. What is not a finished run is left out; `find_runs` names it.
+    UserError where there is no run at all.
+    """
+    runs, _ = find_runs(folders)
+    rows = [row for run in runs for row in run.rows()]
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
+    """Finished runs below the folders, each once, and what else is there. UserError where there is no run.
+
+    Of runs with the same configuration and seed the latest stands.
+    """
+    found: dict[Path, Run] = {}
+    skipped = []
+    for folder in dict.fromkeys(folder for root in folders for folder in _below(Path(root))):
+        target = _kept(folder) or folder
+        if target.resolve() in found:
+            continue
+        try:
+            found[target.resolve()] = _read(target)
+        except UserError as error:
+            skipped.append(Skipped(folder, str(error)))
+    runs = sorted(found.values(), key=lambda run: (run.folder / RESULT).stat().st_mtime_ns)
+    latest = {(run.experiment, run.test_set, run.seed): run for run in runs}
+    repeated = [run for run in runs if latest[run.experiment, run.test_set, run.seed] is not run]
+    for run in repeated:
+        again = latest[run.experiment, run.test_set, run.seed].folder
+        skipped.append(Skipped(run.folder, f"repeated later, with the same configuration, in {again}"))
+    if not latest:
+        where = ", ".join(str(folder) for folder in folders)
+        reasons = "".join(f"; {reason}" for reason in skipped[:3])
+        raise UserError(f"no finished runs below {where}: name folders with a result.json inside{reasons}")
+    return sorted(latest.values(), key=lambda run: _natural(run.folder)), skipped
+
+
+def _below(root: Path) -> Iterator[Path]:
+    """Folders that look like those of runs; what is inside them is not searched."""
+    if not root.is_dir():
+        raise UserError(f"{root}: there is no such folder")
+    for folder, inner, files in os.walk(root):
+        inner.sort(key=lambda name: _natural(Path(name)))
+        if RESULT in files or RECORD in files or (CONFIG in files and ".hydra" in inner):
+            inner.clear()
+            yield Path(folder)
+
+
+def _kept(folder: Path) -> Path | None:
+    """The folder of the earlier run whose result a job of a sweep was given."""
+    record = read_json(folder / RECORD)
+    if not isinstance(record, dict) or record.get("status") != "kept" or (folder / RESULT).exists():
+        return None
+    return Path(str(record.get("result")))
+
+
+def _read(folder: Path) -> Run:
+    if not (folder / RESULT).is_file():
+        record = read_json(folder / RECORD)
+        status = record.get("status") if isinstance(record, dict) else None
+        raise UserError(f"it has no {RESULT} ({status or 'did not finish'})")
+    result = read_json(folder / RESULT)
+    if problem := _problem(result):
+        raise UserError(f"{RESULT} {problem}")
+    given = _yaml(folder / OVERRIDES)
+    texts = [text for text in given if isinstance(text, str)] if isinstance(given, list) else []
+    config = _yaml(folder / CONFIG)
+    return Run(
+        folder,
+        result,
+        config if isinstance(config, dict) else {},
+        values(texts),
+        tuple(_epochs(folder / EPOCHS)),
+    )
+
+
+def _problem(result: Any) -> str | None:
+    """What makes this something else than the result of a run."""
+    if not isinstance(result, dict):
+        return "holds no JSON object"
+    for name in ("model", "dataset"):
+        if not isinstance(result.get(name), str):
+            return f"is not that of a run: it names no {name}"
+    if not isinstance(result.get("test"), dict) or not result["test"]:
+        return "is not that of a run: it has no test metrics"
+    for part in ("test", "val", "train"):
+        if not isinstance(result.get(part, {}), dict):
+            return f"is damaged: {part} holds no numbers by name"
+        for name, value in result.get(part, {}).items():
+            if not _is_number(value):
+                return f"is damaged: {part}/{name} is {value!r}"
+    per_rank = result.get("per_rank", {})
+    if not isinstance(per_rank, dict) or not all(
+        isinstance(vector, list) and all(map(_is_number, vector)) for vector in per_rank.values()
+    ):
+        return "is damaged: per_rank holds no lists of numbers"
+    if not isinstance(result.get("seed"), int | None):
+        return f"is damaged: seed is {result['seed']!r}"
+    return None
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def _yaml(file: Path) -> Any:
+    """None for a file that does not exist or does not hold YAML."""
+    try:
+        return yaml.load(file.read_bytes(), LOADER)
+    except (OSError, ValueError, yaml.YAMLError):
+        return None
+
+
+def _epochs(file: Path) -> list[dict[str, Any]]:
+    """The last record of each epoch; lines cut off by a killed process are passed over."""
+    records: dict[int, dict[str, Any]] = {}
+    try:
+        lines = file.read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict) and isinstance(record.get("epoch"), int):
+            records[record["epoch"]] = record
+    return [records[epoch] for epoch in sorted(records)]
+
+
+def _parameters(file: Path) -> int | None:
+    """The sizes of the arrays in a NumPy archive, from their headers alone; None where it cannot be read."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return sum(_size(archive, name) for name in archive.namelist())
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return None
+
+
+def _size(archive: zipfile.ZipFile, name: str) -> int:
+    with archive.open(name) as stream:
+        version = np.lib.format.read_magic(stream)
+        read = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}[version[0]]
+        return int(np.prod(read(stream)[0], dtype=np.int64))
+
+
+def _flat(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(node, Mapping) and node:
+        for key, value in node.items():
+            yield from _flat(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(node, list) and any(isinstance(item, (Mapping, list)) for item in node):
+        yield from _flat(dict(enumerate(node)), path)
+    else:
+        yield path, node
+
+
+def _target(tower: Any) -> str | None:
+    """What a tower is made by; of a table that is compressed, what compresses it."""
+    if not isinstance(tower, Mapping):
+        return None
+    return _target(tower.get("embedding_fn")) or tower.get("_target_")
+
+
+def _natural(path: Path) -> list[tuple[int, int, str]]:
+    """Orders 2 before 10."""
+    parts = [part for part in re.split(r"(\d+)", str(path)) if part]
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]

@@ -1,0 +1,84 @@
+"""What metrics are called in tables and figures, and which of them are shown first."""
+
+from collections.abc import Iterable
+
+from clickexp.objective import lower_is_better as _lower_is_better
+
+NAMES = {
+    "ll": "Log-likelihood",
+    "ppl": "Perplexity",
+    "cond_ppl": "Conditional perplexity",
+    "micro_ppl": "Micro perplexity",
+    "click_ppl": "Click perplexity",
+    "skip_ppl": "Skip perplexity",
+    "auc": "AUC",
+    "ece": "Calibration error",
+    "click_rate_error": "Click-rate error",
+    "examination": "P(examination)",
+    "loss": "Loss",
+    "train/loss": "Training loss",
+    "ndcg": "nDCG",
+    "dcg": "DCG",
+    "mrr": "MRR",
+    "map": "MAP",
+    "err": "ERR",
+    "rbp": "RBP",
+    "attraction_rmse": "Attraction RMSE",
+    "examination_rmse": "Examination RMSE",
+    "attraction_correlation": "Attraction correlation",
+    "seconds": "Training time",
+    "parameters": "Fitted parameters",
+    "sessions": "Sessions",
+}
+SHORT = {"ll": "LL", "ppl": "PPL", "cond_ppl": "cPPL", "ece": "ECE"}
+UNITS = {
+    "ll": "nats per document",
+    "loss": "nats per document",
+    "train/loss": "nats per document",
+    "seconds": "s",
+}
+LEADING = ("ll", "ppl", "cond_ppl")
+RANKING = ("ndcg", "dcg", "mrr")
+NEITHER = ("examination", "without_relevant", "sessions", "parameters")
+"""Of these neither more nor less is better."""
+
+
+def name(metric: str) -> str:
+    """Such as "nDCG@10" for ndcg@10."""
+    if metric.startswith("val/"):
+        return "Validation " + _uncapitalised(name(metric.removeprefix("val/")))
+    base, at, cutoff = metric.partition("@")
+    return NAMES.get(base, base.replace("_", " ").capitalize()) + at + cutoff
+
+
+def short(metric: str) -> str:
+    """As narrow tables have it, such as "cPPL" for cond_ppl."""
+    return SHORT.get(metric) or name(metric)
+
+
+def axis(metric: str) -> str:
+    """With its unit, for an axis."""
+    unit = UNITS.get(metric.removeprefix("val/"))
+    return f"{name(metric)} ({unit})" if unit else name(metric)
+
+
+def direction(metric: str) -> int:
+    """1 where more is better, -1 where less is, 0 where neither is."""
+    if metric in NEITHER:
+        return 0
+    return -1 if metric == "seconds" or _lower_is_better(metric.partition("@")[0]) else 1
+
+
+def leading(metrics: Iterable[str]) -> list[str]:
+    """Those that a paper's table shows: of clicks, and of rankings at the largest cutoff."""
+    metrics = list(metrics)
+    chosen = [metric for metric in LEADING if metric in metrics]
+    for base in RANKING:
+        at = [metric for metric in metrics if metric.partition("@")[0] == base]
+        chosen += sorted(at, key=lambda metric: float(metric.partition("@")[2] or "inf"))[-1:]
+    return chosen or metrics[:6]
+
+
+def _uncapitalised(text: str) -> str:
+    """But for abbreviations."""
+    return text if text[:2].isupper() else text[:1].lower() + text[1:]

@@ -1,0 +1,59 @@
+"""The files of a comparison: written whole, and never over files that are someone else's."""
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from clickexp.errors import UserError
+from clickexp.sweeps.resume import read_json, write_json
+
+RECORD = ".comparison.json"
+"""What was written, with checksums: by it our files are known again."""
+
+
+class Output:
+    """A folder that files are written into. A file there that this class did not write, or that was edited since,
+    is left alone: UserError, before anything is written."""
+
+    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
+        self.folder = folder
+        self.say = say
+        self.files: dict[Path, bytes] = {}
+
+    def add(self, name: str, content: str | bytes) -> None:
+        """A file to write, by its path in the folder."""
+        self.files[self.folder / name] = content.encode() if isinstance(content, str) else content
+
+    def write(self) -> None:
+        """Writes all files that were added, and removes those that an earlier comparison wrote and this one did not."""
+        record = read_json(self.folder / RECORD)
+        known: Mapping[str, str] = record.get("files", {}) if isinstance(record, dict) else {}
+        ours = {self.folder / name for name, digest in known.items() if _digest(self.folder / name) == digest}
+        for file in self.files:
+            if file.exists() and file not in ours:
+                raise UserError(
+                    f"{file} was not written by clickexp-compare, or was edited since: move it, or choose "
+                    "another --output"
+                )
+        for file in ours - set(self.files):
+            file.unlink()
+        digests = {
+            str(file.relative_to(self.folder)): hashlib.sha256(content).hexdigest()
+            for file, content in self.files.items()
+        }
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_json({"written_by": "clickexp-compare", "files": digests}, self.folder / RECORD)
+        for file, content in self.files.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            part = file.with_name(file.name + ".part")
+            part.write_bytes(content)
+            part.replace(file)
+            self.say(f"wrote {os.path.relpath(file)}")
+
+
+def _digest(file: Path) -> str | None:
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError:
+        return None

@@ -1,0 +1,162 @@
+"""One self-contained page that compares runs: data, charts (plotly.js) and all in a single HTML file."""
+
+import base64
+import gzip
+import html
+import json
+import os
+from collections.abc import Sequence
+from datetime import datetime
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from plotly.offline import get_plotlyjs
+
+from clickexp.compare import names
+from clickexp.compare.figures import COLORS
+from clickexp.compare.load import Run, Skipped
+from clickexp.compare.summary import SIGNIFICANT, Comparison, Group, Spread, varying
+
+FIGURES = 6
+"""Significant figures of the numbers in the page."""
+
+
+def page(comparisons: Sequence[Comparison], skipped: Sequence[Skipped], folder: Path) -> str:
+    """The page, to be written into the folder, from where it links to the runs' folders."""
+    texts = {name: (files("clickexp.compare") / f"page.{name}").read_text() for name in ("html", "css", "js")}
+    content = data(comparisons, skipped, folder)
+    inserted = {
+        "title": html.escape(content["title"]),
+        "css": texts["css"],
+        "js": texts["js"],
+        "plotly": _packed(get_plotlyjs()),
+        "data": _packed(json.dumps(content, separators=(",", ":"), allow_nan=False)),
+    }
+    first, *rest = texts["html"].split("{{")
+    parts = (part.split("}}", 1) for part in rest)
+    return first + "".join(inserted[name.strip()] + after for name, after in parts)
+
+
+def data(comparisons: Sequence[Comparison], skipped: Sequence[Skipped], folder: Path) -> dict[str, Any]:
+    """What the page shows, in the types of JSON; groups and runs are referred to by their places in the lists."""
+    groups = [group for comparison in comparisons for group in comparison.groups]
+    runs = [run for group in groups for run in group.runs]
+    group_at = {id(group): i for i, group in enumerate(groups)}
+    run_at = {id(run): i for i, run in enumerate(runs)}
+    settings = varying([run.settings for run in runs])
+    metrics = dict.fromkeys(metric for comparison in comparisons for metric in comparison.metrics)
+    metrics |= dict.fromkeys(metric for group in groups for metric in _per_rank_names(group))
+    metrics |= dict.fromkeys(name for run in runs for epoch in run.epochs for name in epoch if "/" in name)
+    return {
+        "title": f"Comparison of {len(runs)} run{'s' * (len(runs) > 1)}",
+        "about": f"clickexp {version('clickexp')}, {datetime.now():%Y-%m-%d %H:%M}",
+        "colors": COLORS,
+        "significant": SIGNIFICANT,
+        "skipped": [
+            f"{os.path.relpath(one.folder, folder)}: {one.reason.replace(f'{folder}{os.sep}', '')}"
+            for one in skipped
+        ],
+        "metrics": {
+            metric: {
+                "name": names.name(metric),
+                "short": names.short(metric),
+                "axis": names.axis(metric),
+                "direction": names.direction(metric),
+            }
+            for metric in [*metrics, "seconds", "parameters"]
+        },
+        "keys": [
+            key for key in varying([group.overrides for group in groups]) if key not in ("model", "dataset")
+        ],
+        "settings": settings,
+        "comparisons": [_comparison(comparison, group_at) for comparison in comparisons],
+        "groups": [_group(group, run_at) for group in groups],
+        "runs": [_run(run, settings, folder) for run in runs],
+    }
+
+
+def _comparison(comparison: Comparison, group_at: dict[int, int]) -> dict[str, Any]:
+    return {
+        "name": comparison.name,
+        "about": comparison.describe(),
+        "warnings": comparison.warnings,
+        "groups": [group_at[id(group)] for group in comparison.groups],
+        "metrics": comparison.metrics,
+        "leading": comparison.leading,
+        "baselines": [group_at[id(comparison.groups[at])] for at in comparison.baselines],
+        "baseline": group_at[id(comparison.baseline)],
+        "tests": {
+            metric: {"unit": tests.unit, "p": _plain(tests.p)}
+            for metric, tests in comparison.tests.items()
+            if np.isfinite(tests.p).any()
+        },
+    }
+
+
+def _group(group: Group, run_at: dict[int, int]) -> dict[str, Any]:
+    metrics = dict.fromkeys(metric for run in group.runs for metric in run.result["test"])
+    reliability = group.reliability()
+    return {
+        "name": group.name,
+        "model": group.model,
+        "tower": group.tower,
+        "overrides": group.overrides,
+        "runs": [run_at[id(run)] for run in group.runs],
+        "values": {metric: _value(group, metric) for metric in metrics},
+        "seconds": _plain(group.spread("seconds", "train").mean),
+        "parameters": group.runs[0].parameters,
+        "perRank": {metric: _vectors(group.per_rank(metric)) for metric in _per_rank_names(group)},
+        "reliability": reliability and {key: _plain(curve) for key, curve in reliability.items()},
+    }
+
+
+def _value(group: Group, metric: str) -> list[Any]:
+    """Mean, standard deviation, bounds of the interval, and over what it is."""
+    spread, (low, high, over) = group.spread(metric), group.interval(metric)
+    return [*_plain([spread.mean, spread.sd, low, high]), over]
+
+
+def _vectors(spread: Spread | None) -> list[list[float | None]]:
+    return [_plain(vector) for vector in (spread.mean, spread.low, spread.high)] if spread else []
+
+
+def _run(run: Run, settings: Sequence[str], folder: Path) -> dict[str, Any]:
+    columns = dict.fromkeys(name for epoch in run.epochs for name in epoch if "/" in name)
+    curves = {name: [epoch.get(name) for epoch in run.epochs] for name in ("epoch", *columns)}
+    for name in ("seconds", "sessions"):
+        each = [epoch.get(name) for epoch in run.epochs]
+        curves[name] = np.cumsum(each) if all(isinstance(value, (int, float)) for value in each) else []
+    return {
+        "folder": Path(os.path.relpath(run.folder.resolve(), folder.resolve())).as_posix(),
+        "seed": run.seed,
+        "values": {metric: _plain(value) for metric, value in run.result["test"].items()},
+        "train": {name: _plain(value) for name, value in run.result.get("train", {}).items()},
+        "environment": run.result.get("environment") or {},
+        "curves": {name: _plain(values) for name, values in curves.items()},
+        "settings": [_setting(run, key) for key in settings],
+    }
+
+
+def _setting(run: Run, key: str) -> str | None:
+    """None where the configuration has no such key."""
+    return json.dumps(run.settings[key], default=str) if key in run.settings else None
+
+
+def _per_rank_names(group: Group) -> list[str]:
+    found = (metric for run in group.runs for metric in run.result.get("per_rank", {}))
+    return [metric for metric in dict.fromkeys(found) if metric != "sessions" and group.per_rank(metric)]
+
+
+def _plain(values: Any) -> Any:
+    """Numbers rounded, nan as None."""
+    if isinstance(values, (list, tuple, np.ndarray)) and np.ndim(values):
+        return [_plain(value) for value in values]
+    return None if values is None or not np.isfinite(values) else float(f"{values:.{FIGURES}g}")
+
+
+def _packed(text: str) -> str:
+    """Compressed, as the page unpacks it."""
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()

@@ -1,0 +1,80 @@
+"""Folders as runs leave them, written by hand."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import yaml
+
+
+def write_run(
+    folder: Path,
+    model: str = "UBM",
+    seed: int = 1,
+    test=(("ll", -0.5), ("ppl", 1.5)),
+    *,
+    test_set="set-a",
+    settings=(),
+    epochs=3,
+    log_probs=None,
+    **result,
+):
+    """settings: pairs of a key of the optimizer and its value, each an override. log_probs: [session, rank], kept."""
+    folder.mkdir(parents=True)
+    test = dict(test)
+    told = {
+        "model": model,
+        "dataset": "clicks",
+        "seed": seed,
+        "val": {"ll": test.get("ll")},
+        "test": test,
+        "per_rank": {
+            "ll": [test.get("ll", -0.5) * 1.2, test.get("ll", -0.5) * 0.8],
+            "examination": [1.0, 0.5],
+            "sessions": [50, 40],
+        },
+        "curves": {"ece": {"predicted": [[0.1, 0.2], [0.7, None]], "observed": [[0.2, 0.2], [0.6, None]],
+                           "documents": [[30, 20], [20, 0]]}},
+        "train": {"epochs": epochs, "seconds": 2.0 * seed},
+        "parameters": 1000,
+        "test_set": test_set,
+        "environment": {"device": "cpu", "jax": "0.10.2"},
+        "config_hash": f"{model}{seed}{settings}",
+    }  # fmt: skip
+    if log_probs is not None:
+        frame = {
+            "query_id": np.arange(len(log_probs)),
+            "observed_conditional_log_prob": np.asarray(log_probs),
+        }
+        pl.DataFrame(frame).write_parquet(folder / "test_sessions.parquet", metadata={"short_lists": "own"})
+        told["intervals"] = {"ll": [test["ll"] - 0.01, test["ll"] + 0.01]}
+    write_json(folder / "result.json", told | result)
+    tower = {"_target_": "clickexp.parameters.EmbeddingParameterConfig", "seed": 0}
+    config = {
+        "seed": seed,
+        "keep_values": log_probs is not None,
+        "dataset": {"name": "clicks", "path": "my/clicks"},
+        "model": {"_target_": f"clickexp.models.{model}", "attraction": tower},
+        "optimizer": dict(settings),
+        "trainer": {"seed": seed},
+    }
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    (folder / ".hydra").mkdir()
+    overrides = [
+        f"model={model.lower()}",
+        f"seed={seed}",
+        *(f"optimizer.{key}={value}" for key, value in settings),
+    ]
+    (folder / ".hydra/overrides.yaml").write_text(yaml.safe_dump(overrides))
+    lines = [
+        {"epoch": n, "train/loss": 0.6 / n, "val/ll": -0.6 / n, "seconds": 0.5, "sessions": 100}
+        for n in range(1, epochs + 1)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def write_json(file: Path, content) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(content))

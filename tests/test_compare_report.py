@@ -1,0 +1,187 @@
+"""Tables, figures and files of a comparison, against hand-computed numbers; the command."""
+
+import re
+import subprocess
+import sys
+
+import polars as pl
+import pytest
+from matplotlib.figure import Figure
+from small_runs import write_json, write_run
+
+from clickexp.compare import find_runs
+from clickexp.compare.figures import figures
+from clickexp.compare.report import compare
+from clickexp.compare.summary import comparisons
+from clickexp.compare.tables import standing, tables
+from clickexp.compare_main import main
+from clickexp.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Over seeds 1, 2, 3, ll: UBM -0.3 +- 0.1, PBM -0.4 +- 0.1 (0.1 below UBM in each), DBN_2 -0.35, one run."""
+    folder = tmp_path_factory.mktemp("runs")
+    for seed in (1, 2, 3):
+        write_run(
+            folder / f"u{seed}",
+            "UBM",
+            seed,
+            {"ll": -0.1 * seed - 0.1, "ppl": 1.5, "ndcg@5": 0.2, "ndcg@10": 0.5},
+        )
+        write_run(
+            folder / f"p{seed}",
+            "PBM",
+            seed,
+            {"ll": -0.1 * seed - 0.2, "ppl": 1.5, "ndcg@5": 0.2, "ndcg@10": 0.6},
+        )
+    write_run(folder / "d", "DBN_2", 1, {"ll": -0.35, "ppl": 1.6, "ndcg@10": None})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def files(folder):
+    return tables(comparisons(find_runs([folder])[0])[0])
+
+
+def test_markdown_marks_best_second_and_significance(files):
+    lines = files["leaderboard.md"].splitlines()
+    assert lines[0] == "| Model | LL ↑ | PPL ↓ | nDCG@10 ↑ | Seeds |"
+    assert lines[2:5] == [
+        "| UBM | **-0.3000** ± 0.1000 | **1.5000** ± 0.0000 | <u>0.5000</u> ± 0.0000 | 3 |",
+        "| DBN_2 | <u>-0.3500</u> | <u>1.6000</u> | – | 1 |",
+        r"| PBM | -0.4000\*\* ± 0.1000 | **1.5000** ± 0.0000 | **0.6000**\*\* ± 0.0000 | 3 |",
+    ]
+    assert "against UBM: paired t-test over seeds, corrected by Holm's method" in lines[-1]
+
+
+def test_latex_has_booktabs_rows_of_one_length_and_balanced_marks(files):
+    text = files["leaderboard.tex"]
+    for mark in (
+        r"\toprule",
+        r"\midrule",
+        r"\bottomrule",
+        r"\begin{tabular}{lrrrr}",
+        r"\label{tab:leaderboard}",
+    ):
+        assert text.count(mark) == 1
+    body = re.search(r"\\midrule(.*)\\bottomrule", text, re.DOTALL)[1]
+    rows = [row.strip() for row in body.split(r"\\") if row.strip()]
+    assert rows[0] == (
+        r"UBM & $\mathbf{-0.3000} \pm 0.1000$ & $\mathbf{1.5000} \pm 0.0000$ & $\underline{0.5000} \pm 0.0000$ & $3$"
+    )
+    assert rows[1] == r"DBN\_2 & $\underline{-0.3500}$ & $\underline{1.6000}$ & -- & $1$"
+    assert rows[2].startswith(r"PBM & $-0.4000^{**} \pm 0.1000$")
+    for content in (text, files["ll_per_rank.tex"]):
+        assert content.count("{") == content.count("}") and content.count("$") % 2 == 0
+        assert content.isascii()
+
+
+def test_csv_holds_unrounded_numbers(files):
+    frame = pl.read_csv(files["leaderboard.csv"].encode())
+    assert frame["name"].to_list() == ["UBM", "DBN_2", "PBM"] and frame["seeds"].to_list() == [3, 1, 3]
+    low, high = frame.row(0, named=True)["ll_low"], frame.row(0, named=True)["ll_high"]
+    assert frame["ll"].to_list() == pytest.approx([-0.3, -0.35, -0.4])
+    t = 4.302653  # of 0.975 with 2 degrees of freedom
+    assert high + 0.3 == pytest.approx(t * 0.1 / 3**0.5) == -0.3 - low
+    assert frame["ndcg@5"].is_null().to_list() == [False, True, False] and frame["seconds"].to_list() == [
+        4,
+        2,
+        4,
+    ]
+    ranks = pl.read_csv(files["ll_per_rank.csv"].encode())
+    assert ranks.filter(pl.col("name") == "UBM")["ll"].to_list() == pytest.approx([-0.36, -0.24])
+
+
+def test_standing_follows_what_is_shown():
+    assert standing(["0.5000", "0.7000", "–", "0.7000", "0.6000"], 1) == [0, 1, 0, 1, 2]
+    assert standing(["0.5000", "0.7000"], -1) == [1, 2]
+    assert standing(["0.5000", "0.5000"], 1) == standing(["0.5000", "0.7000"], 0) == [0, 0]
+
+
+def test_figures_are_vectors_with_text_that_stays_text(folder, monkeypatch):
+    drawn = []
+    save = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: (drawn.append(self), save(self, *a, **k))[1])
+    made = figures(comparisons(find_runs([folder])[0])[0])
+    names = ("per_rank", "examination", "learning", "cost", "calibration")
+    assert list(made) == [f"{name}.{suffix}" for name in names for suffix in ("pdf", "png")]
+    assert all(
+        made[f"{name}.pdf"].startswith(b"%PDF") and b"/Type3" not in made[f"{name}.pdf"] for name in names
+    )
+    assert all(made[f"{name}.png"].startswith(b"\x89PNG") for name in names)
+    labels = [(axes.get_xlabel(), axes.get_ylabel()) for figure in drawn[::2] for axes in figure.axes]
+    assert labels == [
+        ("Rank", "Log-likelihood\n(nats per document)"),
+        ("Rank", "P(examination)"),
+        ("Epoch", "Validation log-likelihood\n(nats per document)"),
+        ("Training time (s)", "Validation log-likelihood\n(nats per document)"),
+        ("Training time (s)", "Log-likelihood\n(nats per document)"),
+        ("Fitted parameters", "Log-likelihood\n(nats per document)"),
+        ("Predicted P(click)", "Observed click rate"),
+    ]
+
+
+def test_a_curve_far_off_leaves_room_to_the_others_and_is_told(tmp_path, monkeypatch):
+    for i, model in enumerate(("PBM", "UBM", "DBN", "CM")):
+        write_run(tmp_path / model, model, test={"ll": -9 if model == "CM" else -0.3 - 0.01 * i})
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: drawn.append(self))
+    figures(comparisons(find_runs([tmp_path])[0])[0])
+    (axes,) = drawn[0].axes
+    assert -0.5 < axes.get_ylim()[0] < axes.get_ylim()[1] < 0
+    assert [text.get_text() for text in drawn[0].legends[0].texts] == [
+        "PBM",
+        "UBM",
+        "DBN",
+        "CM (beyond the axis)",
+    ]
+
+
+def test_files_of_others_are_never_overwritten(tmp_path, capsys, monkeypatch):
+    drawn = {"per_rank.pdf": b"%PDF"}
+    monkeypatch.setattr("clickexp.compare.figures.figures", lambda comparison, label: drawn)
+    write_run(tmp_path / "runs/0", "UBM")
+    compare([tmp_path / "runs"])
+    written = {file.name for file in (tmp_path / "runs").rglob("*.*") if file.is_file()}
+    assert {"comparison.html", "leaderboard.tex", "per_rank.pdf"} <= written
+    told = capsys.readouterr().out
+    assert "comparison.html" in told and "leaderboard.csv" in told
+
+    write_run(tmp_path / "runs/1", "PBM", test_set="other")
+    compare([tmp_path / "runs"])
+    names = {file.name for file in (tmp_path / "runs/tables").iterdir()}
+    assert "leaderboard-clicks-2.tex" in names and "leaderboard.tex" not in names
+    assert "cannot be ranked" in capsys.readouterr().out
+
+    edited = tmp_path / "runs/tables/leaderboard-clicks.tex"
+    edited.write_text("mine")
+    before = {file: file.read_bytes() for file in (tmp_path / "runs").rglob("*.*") if file.is_file()}
+    write_run(tmp_path / "runs/2", "CM")
+    with pytest.raises(
+        UserError, match="leaderboard-clicks.tex was not written by clickexp-compare, or was edited"
+    ):
+        compare([tmp_path / "runs"])
+    assert all(file.read_bytes() == content for file, content in before.items())
+    compare([tmp_path / "runs"], output=tmp_path / "elsewhere", metrics=["ppl"])
+    assert (tmp_path / "elsewhere/comparison.html").is_file()
+
+
+def test_the_command_tells_in_one_line_what_is_wrong(tmp_path, capsys):
+    write_json(tmp_path / "0/result.json", {})
+    with pytest.raises(SystemExit, match="1"):
+        main([str(tmp_path)])
+    error = capsys.readouterr().err
+    assert error.startswith("clickexp-compare: no finished runs below") and error.count("\n") == 1
+    assert not list(tmp_path.glob("*.*"))
+
+
+def test_help_imports_nothing_heavy():
+    code = """
+import sys
+from clickexp.compare_main import main
+try: main(["--help"])
+except SystemExit: print(sorted({"jax", "polars", "numpy", "plotly", "matplotlib", "yaml"} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "--baseline" in done.stdout and done.stdout.splitlines()[-1] == "[]"
