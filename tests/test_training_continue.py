@@ -1,6 +1,7 @@
 """A training that is interrupted and continued comes to the numbers of one that is not."""
 
 import math
+import types
 
 import jax
 import jax.numpy as jnp
@@ -8,11 +9,15 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
+from hydra.types import RunMode
 from small_logs import packed, ragged_log, shown, state_of
 
+from clickexp.errors import ConfigError
 from clickexp.loggers.base import Logger
 from clickexp.models import DocumentCTRModel, PositionBasedModel
 from clickexp.parameters import DeepParameterConfig, EmbeddingParameterConfig
+from clickexp.sweeps import job
+from clickexp.sweeps.resume import CHECKPOINT
 from clickexp.training import EarlyStopping, LazyAdam, LazySGD, Optimizer, Trainer
 from clickexp.training.checkpoint import load_training, save_training
 
@@ -167,3 +172,15 @@ def test_arrays_of_another_training_are_refused(like, reason, tmp_path):
     save_training(tmp_path / "c.npz", STATE, {})
     with pytest.raises(ValueError, match=reason):
         load_training(tmp_path / "c.npz", like)
+
+
+def test_a_single_run_continues_from_a_copy_of_the_checkpoint(tmp_path, monkeypatch):
+    hydra = types.SimpleNamespace(mode=RunMode.RUN, runtime=types.SimpleNamespace(output_dir=str(tmp_path)))
+    earlier = tmp_path / "earlier"
+    config = types.SimpleNamespace(continue_from=str(earlier))
+    monkeypatch.setattr(job, "_run", lambda cfg, hydra: (tmp_path / CHECKPOINT).read_text())
+    with pytest.raises(ConfigError, match=f"continue_from={earlier}: {CHECKPOINT} cannot be read"):
+        job.run_job(config, hydra)
+    earlier.mkdir()
+    (earlier / CHECKPOINT).write_text("state")
+    assert job.run_job(config, hydra) == (earlier / CHECKPOINT).read_text() == "state"
