@@ -4,5 +4,6 @@
 #   bash scripts/test.sh -m "not slow" -k models
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+bash "$root/scripts/install_browser.sh"
 cd "$root"
 exec python -m pytest --numprocesses=logical --maxprocesses=8 --dist=loadfile "$@"

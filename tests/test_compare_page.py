@@ -1,0 +1,226 @@
+"""The comparison page in a real browser: what a reader does with it, in two widths and two colour schemes."""
+
+import shutil
+
+import pytest
+from small_runs import write_json, write_run
+
+from clickexp.compare import find_runs
+from clickexp.compare.page import page as page_of
+from clickexp.compare.summary import comparisons
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+ARGUMENTS = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
+LL = {("UBM", 0.1): -0.30, ("UBM", 0.5): -0.31, ("PBM", 0.1): -0.34, ("PBM", 0.5): -0.36}
+RUNS = 9  # four configurations with two seeds each, and one on another test set
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium: bash scripts/install_browser.sh")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    for number, ((model, rate), ll) in enumerate(LL.items()):
+        for seed in (1, 2):
+            test = {"ll": ll - 0.01 * seed * (1 + 0.1 * number), "ppl": 1.5 + number}
+            run = folder / f"sweep/{number}-{seed}"
+            write_run(run, model, seed, test, settings=[("learning_rate", rate)])
+    write_run(folder / "other", "CM", 1, {"ll": -0.1, "ppl": 1.2}, test_set="other", dataset="<b>logs</b>")
+    write_json(folder / "foreign/result.json", {"accuracy": 1})
+    runs, skipped = find_runs([folder])
+    file = folder / "comparison.html"
+    file.write_text(page_of(comparisons(runs), skipped, folder))
+    return file
+
+
+@pytest.fixture(scope="module")
+def opened(browser, file):
+    """The page, and what it must not have: messages on the console and requests to anywhere."""
+    page, wrong = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light"), []
+    page.on("console", lambda message: wrong.append(message.text))
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("request", lambda request: wrong.append(request.url) if request.url.startswith("http") else None)
+    page.goto(file.as_uri())
+    page.wait_for_selector("html[data-ready]")
+    yield page, wrong
+    assert wrong == []
+
+
+@pytest.fixture
+def page(opened):
+    """The page as it is when it opens."""
+    opened[0].evaluate("scrollTo(0, 0); chooseComparison(0)")
+    return opened[0]
+
+
+def names(page):
+    return page.locator("#leaderboard tbody .name label > span:last-child").all_inner_texts()
+
+
+def column(page, title):
+    titles = page.locator("#leaderboard thead th").all_inner_texts()
+    at = [text.strip() for text in titles].index(title) + 1
+    return page.locator(f"#leaderboard tbody tr td:nth-child({at})").all_inner_texts()
+
+
+def traces(page, chart):
+    page.locator(f"#{chart}").scroll_into_view_if_needed()
+    page.wait_for_function(f"$('{chart}').data?.length")
+    return page.evaluate(
+        f"$('{chart}').data.map(({{name, x, y, visible, type}}) => ({{name, x, y, visible, type}}))"
+    )
+
+
+def test_it_opens_with_the_largest_test_set_best_first(page):
+    assert page.title() == f"Comparison of {RUNS} runs"
+    assert column(page, "learning_rate") == ["0.1", "0.5", "0.1", "0.5"]
+    first = column(page, "LL")[0].split()
+    assert first[:3] == ["-0.3150", "±", "0.0071"]  # of -0.31 and -0.32
+    assert page.locator("#leaderboard td.best").count() == page.locator("#leaderboard td.second").count() == 2
+    assert "foreign: result.json is not that of a run" in page.locator("#skipped").text_content()
+
+
+def test_columns_sort_both_ways(page):
+    page.click("th button[data-sort=ppl]")
+    assert [text[:6] for text in column(page, "PPL")] == ["1.5000", "2.5000", "3.5000", "4.5000"]
+    page.click("th button[data-sort=ppl]")
+    assert [text[:6] for text in column(page, "PPL")] == ["4.5000", "3.5000", "2.5000", "1.5000"]
+    assert page.get_attribute("th:has(button[data-sort=ppl])", "aria-sort") == "descending"
+    page.focus("th button[data-sort=name]")
+    page.keyboard.press("Enter")
+    assert names(page) == ["PBM", "PBM", "UBM", "UBM"]
+
+
+def test_rows_are_filtered_by_model_override_and_search(page):
+    page.select_option("#filter-model", "PBM")
+    assert len(names(page)) == 2
+    page.select_option("[data-filter='optimizer.learning_rate']", "0.5")
+    assert len(names(page)) == 1 and page.inner_text("#count").startswith("1 of 4 rows")
+    page.select_option("#filter-model", "")
+    page.select_option("[data-filter='optimizer.learning_rate']", "")
+    page.fill("#search", "ubm rate=0.1")
+    page.wait_for_function("document.querySelectorAll('#leaderboard tbody tr').length === 1")
+    assert [trace["name"] for trace in traces(page, "ranks")] == ["UBM · 0.1"] * 2  # a band and a curve
+
+
+def test_curves_have_bands_and_are_toggled_by_the_legend_and_by_rows(page):
+    shown = traces(page, "ranks")
+    assert len(shown) == 8 and shown[1]["x"] == [1, 2]
+    page.locator("#ranks .legendtoggle").first.click()
+    page.wait_for_function("$('ranks').data[1].visible === 'legendonly'")
+    assert (
+        page.evaluate("$('ranks').data.map((trace) => trace.visible === 'legendonly')")
+        == [True] * 2 + [False] * 6
+    )
+    page.uncheck("input[data-draw='1']")
+    page.wait_for_function("$('ranks').data.length === 6")
+    assert page.evaluate("document.activeElement.dataset.draw") == "1"
+
+
+@pytest.mark.parametrize(
+    "chart, kind",
+    [
+        ("examination", None),
+        ("learning", None),
+        ("cost", None),
+        ("reliability", None),
+        ("parallel", "parcoords"),
+    ],
+)
+def test_every_chart_is_drawn(page, chart, kind):
+    shown = traces(page, chart)
+    assert shown[0]["type"] in (kind, "scatter")
+    if not kind:
+        axes = page.locator(f"#{chart} .xtitle, #{chart} .ytitle").all_text_contents()
+        assert len(axes) == 2 and all(axes)
+
+
+def test_learning_and_cost_change_their_axes(page):
+    assert max(traces(page, "learning")[0]["x"]) == 3
+    page.select_option("#learning-over", "sessions")
+    assert max(traces(page, "learning")[0]["x"]) == 300
+    page.select_option("#cost-over", "parameters")
+    assert traces(page, "cost")[0]["x"] == [1000]
+
+
+def test_another_baseline_gives_other_tests(page):
+    def verdicts():
+        page.locator("#against").scroll_into_view_if_needed()
+        page.wait_for_selector("#against tbody tr")
+        return {
+            row.locator("td").first.inner_text(): row.locator("td").last.inner_text()
+            for row in page.locator("#against tbody tr").all()
+        }
+
+    assert set(verdicts()) == {"UBM, learning_rate=0.5", "PBM, learning_rate=0.1", "PBM, learning_rate=0.5"}
+    assert set(verdicts().values()) <= {"worse", "not significant"} and "worse" in verdicts().values()
+    page.select_option("#baseline", label="PBM, learning_rate=0.5")
+    assert set(verdicts().values()) <= {"better", "not significant"} and "better" in verdicts().values()
+    assert "against PBM, learning_rate=0.5" in page.inner_text("#legend")
+
+
+def test_runs_are_listed_with_links_to_their_folders(page, file):
+    page.click("#leaderboard button[data-open]")
+    links = page.locator("#leaderboard tr.runs a")
+    assert [link.get_attribute("href") for link in links.all()] == ["sweep/0-1/", "sweep/0-2/"]
+    assert (file.parent / links.first.get_attribute("href") / "result.json").is_file()
+
+
+def test_configurations_of_two_runs_are_held_against_each_other(page):
+    page.locator("#diff").scroll_into_view_if_needed()
+    options = page.locator("#diff-a option").all_inner_texts()
+    page.select_option(
+        "#diff-a", label=next(text for text in options if text.startswith("UBM, learning_rate=0.1, seed 1"))
+    )
+    page.select_option(
+        "#diff-b", label=next(text for text in options if text.startswith("PBM, learning_rate=0.5, seed 1"))
+    )
+    rows = [row.locator("td").all_inner_texts() for row in page.locator("#diff tbody tr").all()]
+    assert rows == [
+        ["model._target_", '"clickexp.models.UBM"', '"clickexp.models.PBM"'],
+        ["optimizer.learning_rate", "0.1", "0.5"],
+    ]
+
+
+def test_test_sets_are_ranked_apart_and_together_only_with_a_warning(page):
+    assert not page.is_visible("#warnings")
+    page.select_option("#test-set", "all")
+    assert "2 different test sets" in page.inner_text("#warnings") and len(names(page)) == 5
+    assert set(column(page, "Test set")) == {"clicks", "<b>logs</b>"}
+    assert page.locator("#leaderboard .mark").count() == 0
+    page.select_option("#test-set", "1")
+    assert names(page) == ["CM"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 400])
+def test_it_is_readable_in_any_width_and_scheme(page, width, scheme):
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme=scheme)
+    page.wait_for_function(f"document.documentElement.dataset.theme === '{scheme}'")
+    page.wait_for_function(f"document.documentElement.scrollWidth === {width}")
+    contrasts = page.evaluate(CONTRASTS)
+    assert len(contrasts) == 4 and min(contrasts) >= 4.5  # WCAG 2.1, AA
+    sizes = page.evaluate(
+        "[...document.querySelectorAll('td, small, label, p')].map((one) => parseFloat(getComputedStyle(one).fontSize))"
+    )
+    assert min(sizes) >= 11
+    page.click("#theme")
+    assert page.evaluate("document.documentElement.dataset.theme") != scheme
+
+
+CONTRASTS = """[['text', 'page'], ['text', 'card'], ['muted', 'card'], ['accent', 'card']].map((pair) => {
+    const [a, b] = pair.map((name) => [1, 3, 5].map((at) => parseInt(css(`--${name}`).slice(at, at + 2), 16) / 255)
+        .map((part) => (part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4))
+        .reduce((sum, part, i) => sum + part * [0.2126, 0.7152, 0.0722][i], 0)).sort((x, y) => y - x);
+    return (a + 0.05) / (b + 0.05);
+})"""
