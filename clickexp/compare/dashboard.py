@@ -1,0 +1,275 @@
+"""A workspace and a report on Weights & Biases that show runs beside each other, and the upload of offline runs."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from clickexp.compare import names
+from clickexp.compare.load import Run, find_runs
+from clickexp.errors import UserError
+
+try:
+    import wandb
+    import wandb_workspaces.reports.v2 as wr
+    import wandb_workspaces.workspaces as ws
+    from wandb_workspaces import expr
+except ImportError as error:
+    raise UserError(f"{error.name} is missing: pip install 'clickexp[dashboard]'") from error
+
+EXPERIMENT = "experiment"
+MODEL = "model.value.name"
+"""Keys of a run's configuration: the same for all seeds, and the model's name, as W&B nests it."""
+OFFLINE = "offline-run-"
+MOST_LINES = 50
+TESTED = ("ppl", "cond_ppl", "ll", "ndcg@10", "mrr@10", "auc", "ece")
+RANKED = ("ppl", "cond_ppl", "ll", "examination", "click_rate_error", "auc")
+VALIDATED = ("ppl", "cond_ppl", "ll")
+CUT = ("ndcg", "dcg", "mrr")
+COST = {
+    "train/sessions_per_second": "Training sessions a second",
+    "train/seconds": "Training time (s)",
+    "train/peak_host_mib": "Peak memory of the host (MiB)",
+    "train/peak_device_mib": "Peak memory of the accelerator (MiB)",
+}
+AXES = {
+    "rank": "rank",
+    "cutoff": "cutoff",
+    "epoch": "epoch",
+    "sessions": "training sessions seen",
+    "predicted": "predicted P(click)",
+}
+
+Panels = dict[str, list[Any]]
+"""Panels by section."""
+
+
+def dashboard(
+    folders: Sequence[str | Path] = (),
+    *,
+    project: str,
+    entity: str | None = None,
+    group: str | None = None,
+    baseline: str | None = None,
+    title: str | None = None,
+    sync: bool = False,
+    dry_run: bool = False,
+) -> None:
+    """Uploads the offline runs below the folders, if told to sync, and creates a workspace and a report.
+
+    folders: of runs; panels are those of what these logged, else those of a run with the default metrics. group:
+    shows the runs of this group only, such as a sweep's. baseline: name of the model that the others are shown against.
+    dry_run: writes the specification as JSON to standard output, and what would be uploaded to standard error,
+    without an account and without a network.
+    """
+    offline, runs = offline_runs(folders), find_runs(folders)[0] if folders else []
+    command = [*sync_command(project, entity), *map(str, offline)]
+    if sync and not offline:
+        raise UserError(f"no offline runs below {_listed(folders)}: name folders of runs with logger=wandb")
+    options = dict(
+        title=title or f"{group or project}: click models compared",
+        group=group,
+        baseline=baseline,
+        reference=id_of(baseline, runs) if baseline and runs else None,
+        logged=keys(runs) if runs else None,
+    )
+    if dry_run:
+        if sync:
+            print(f"would upload {len(offline)} runs: {' '.join(command)}", file=sys.stderr)
+        views = specification(project, entity or "", **options)
+        print(json.dumps({name: _plain(view) for name, view in views.items()}, indent=2))
+        return
+    if sync and (code := subprocess.run(command, stdin=subprocess.DEVNULL).returncode):
+        raise UserError(f"wandb sync ended with code {code}; what it told is above")
+    try:
+        for view in specification(project, entity or wandb.Api().default_entity, **options).values():
+            print(view.save().url)
+    except (wandb.Error, ValueError, OSError) as error:
+        raise UserError(f"Weights & Biases: {error}") from error
+
+
+def offline_runs(folders: Iterable[str | Path]) -> list[Path]:
+    """Folders of offline runs below these folders, the oldest first."""
+    found = set()
+    for root in map(Path, folders):
+        for folder, inner, _ in os.walk(root):
+            runs = [name for name in inner if name.startswith(OFFLINE)]
+            inner[:] = [name for name in inner if name not in runs]
+            found |= {
+                (Path(folder) / name).resolve() for name in runs if any((Path(folder) / name).glob("*.wandb"))
+            }
+    return sorted(found, key=lambda run: run.name)
+
+
+def sync_command(project: str, entity: str | None) -> list[str]:
+    """The command that uploads runs, whose folders follow; those that were uploaded before it passes over."""
+    owner = ["--entity", entity] if entity else []
+    return [sys.executable, "-m", "wandb", "sync", "--project", project, *owner]
+
+
+def id_of(model: str, runs: Iterable[Run]) -> str | None:
+    """The id on the dashboard of the first run of this model. UserError where there is no such run."""
+    runs = [run for run in runs if run.model == model]
+    if not runs:
+        raise UserError(f"baseline {model}: there is no run of this model")
+    files = (file for run in runs for file in sorted(run.folder.glob("wandb/*run-*/*.wandb")))
+    return next((file.stem.removeprefix("run-") for file in files), None)
+
+
+def keys(runs: Iterable[Run]) -> set[str]:
+    """The keys under which WandbLogger logs what these runs came to."""
+    found = set()
+    for run in runs:
+        result = run.result
+        of_epochs = {name for record in run.epochs for name in record if "/" in name}
+        of_epochs |= {f"val/{name}" for name in result.get("val", {})}
+        found |= of_epochs | {f"sessions/{name}" for name in of_epochs}
+        found |= {f"{part}/{name}" for part in ("test", "train") for name in result.get(part, {})}
+        found |= {f"cutoff/test/{name.partition('@')[0]}" for name in result["test"] if "@" in name}
+        found |= {f"rank/test/{name}" for name in result.get("per_rank", {})}
+        found |= {f"rank/val/{name}" for name in result.get("per_rank_val", {})}
+        found |= {f"calibration/{name}" for name in result.get("curves", {})}
+    return found
+
+
+def specification(
+    project: str,
+    entity: str,
+    title: str,
+    group: str | None = None,
+    baseline: str | None = None,
+    reference: str | None = None,
+    logged: set[str] | None = None,
+) -> dict[str, Any]:
+    """The workspace and the report, not saved yet.
+
+    reference: id of the run that the workspace marks as the baseline. logged: keys that runs have; None: any.
+    """
+    shown = ["run:displayName", f"config:{EXPERIMENT}.value", f"config:{MODEL}", "config:seed.value"]
+    shown += [f"summary:{key}" for key in _known((f"test/{name}" for name in TESTED), logged)]
+    filters = [expr.Metric("Group").isin([group])] if group else []
+    workspace = ws.Workspace(
+        entity=entity,
+        project=project,
+        name=title,
+        sections=[ws.Section(name, panels=panels, is_open=True) for name, panels in _panels(logged).items()],
+        settings=ws.WorkspaceSettings(max_runs=MOST_LINES),
+        runset_settings=ws.RunsetSettings(
+            filters=_all(filters),
+            groupby=[expr.Config(EXPERIMENT)],
+            pinned_columns=shown,
+            baseline_run=reference,
+        ),
+    )
+    text = (
+        "Curves and bars are means over the runs of an experiment, which differ in their seed only, with their "
+        "standard deviation; open the group of an experiment in the table to see its runs."
+    )
+    blocks = [wr.P(text), wr.TableOfContents()]
+    for name, panels in _panels(logged).items():
+        runsets = _runsets(filters, baseline, shown)
+        blocks += [wr.H1(name), wr.PanelGrid(runsets=runsets, panels=panels, hide_run_sets=name != "Test")]
+    settings = wr.PanelGrid(
+        runsets=_runsets(filters, baseline, shown, grouped=False),
+        panels=[_wide(wr.RunComparer(diff_only="split"))],
+    )
+    blocks += [wr.H1("Runs and how they differ"), settings]
+    report = wr.Report(project=project, entity=entity, title=title, blocks=blocks, width="fluid")
+    return {"workspace": workspace, "report": report}
+
+
+def _runsets(filters: list, baseline: str | None, shown: list[str], grouped: bool = True) -> list:
+    """All runs, or the baseline and the others, which panels then show together."""
+    model = expr.Config(MODEL)
+    parts = {"Runs": []}
+    if baseline is not None:
+        parts = {f"Baseline: {baseline}": [model.isin([baseline])], "Others": [model.notin([baseline])]}
+    return [
+        wr.Runset(
+            name=name,
+            filters=_all([*filters, *own]),
+            groupby=[f"config.{EXPERIMENT}"] if grouped else [],
+            pinned_columns=shown,
+        )
+        for name, own in parts.items()
+    ]
+
+
+def _all(filters: Sequence[Any]) -> Any:
+    return expr.And(*filters) if filters else ""
+
+
+def _panels(logged: set[str] | None) -> Panels:
+    """New panels of each section, those left out that would show nothing."""
+
+    def each(panel: Callable[..., Any], keys: Iterable[str], *axis: str) -> list:
+        return [panel(key, *axis) for key in _known(keys, logged)]
+
+    losses = ["train/loss", *(f"val/{name}" for name in VALIDATED)]
+    sections = {
+        "Test": each(_bars, (f"test/{name}" for name in TESTED)),
+        "Test, by rank": each(_curve, (f"rank/test/{name}" for name in RANKED), "rank"),
+        "Validation, by rank": each(_curve, (f"rank/val/{name}" for name in VALIDATED), "rank"),
+        "Ranking, by cutoff": each(_curve, (f"cutoff/test/{name}" for name in CUT), "cutoff"),
+        "Calibration": each(_curve, ["calibration/ece"], "predicted"),
+        "Training, over epochs": each(_curve, losses, "epoch"),
+        "Training, over sessions": each(_curve, (f"sessions/{key}" for key in losses), "sessions"),
+        "Speed and memory": each(_bars, COST) + _scatter(logged),
+    }
+    return {name: panels for name, panels in sections.items() if panels}
+
+
+def _known(keys: Iterable[str], logged: set[str] | None) -> list[str]:
+    return [key for key in keys if logged is None or key in logged]
+
+
+def _curve(key: str, axis: str) -> Any:
+    """Mean and standard deviation over the runs of an experiment."""
+    metric = _metric(key)
+    title, y = f"{names.name(metric)} by {axis}", names.axis(metric)
+    if axis == "predicted":
+        title, y = "Calibration", "click rate"
+    labels = dict(title=title, title_x=AXES[axis], title_y=y)
+    return wr.LinePlot(x=axis, y=[key], max_runs_to_show=MOST_LINES, **labels, **_over_seeds())
+
+
+def _bars(key: str) -> Any:
+    labels = dict(title=COST.get(key) or names.name(_metric(key)))
+    limits = dict(max_runs_to_show=MOST_LINES, max_bars_to_show=MOST_LINES)
+    return wr.BarPlot(metrics=[wr.SummaryMetric(key)], **labels, **limits, **_over_seeds())
+
+
+def _scatter(logged: set[str] | None) -> list:
+    """What a fit is worth over what it costs, a point a run."""
+    worth = wr.SummaryMetric("test/ll")
+    return [
+        wr.ScatterPlot(title=f"{names.axis('ll')} by {cost}", x=wr.SummaryMetric(key), y=worth, log_x=True)
+        for key, cost in {"train/seconds": "training time (s)", "parameters": "fitted parameters"}.items()
+        if logged is None or worth.name in logged
+    ]
+
+
+def _over_seeds() -> dict[str, Any]:
+    return dict(groupby=wr.Config(EXPERIMENT), groupby_aggfunc="mean", groupby_rangefunc="stddev")
+
+
+def _metric(key: str) -> str:
+    """Such as val/ll for sessions/val/ll, and ndcg for cutoff/test/ndcg."""
+    *_, part, metric = key.split("/")
+    return metric if part == "test" else f"{part}/{metric}"
+
+
+def _wide(panel: Any) -> Any:
+    panel.layout = wr.Layout(w=24, h=12)
+    return panel
+
+
+def _plain(view: Any) -> Any:
+    return json.loads(view._to_model().model_dump_json(by_alias=True, exclude_none=True))
+
+
+def _listed(folders: Iterable[str | Path]) -> str:
+    return ", ".join(map(str, folders)) or "no folder"
