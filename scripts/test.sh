@@ -6,4 +6,10 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 bash "$root/scripts/install_browser.sh"
 cd "$root"
+# what only some tests need; they skip, and tell why, where it cannot be installed
+if ! python -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("ray") is None)'; then
+    python -m pip install --quiet --disable-pip-version-check --constraint scripts/constraints.txt ray ||
+        echo "test.sh: Ray cannot be installed; the tests of launcher=ray skip" >&2
+fi
+bash scripts/slurm.sh install || echo "test.sh: the tests of launcher=slurm skip" >&2
 exec python -m pytest --numprocesses=logical --maxprocesses=8 --dist=loadfile "$@"

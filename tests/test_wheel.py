@@ -28,7 +28,8 @@ def test_the_wheel_holds_package_plugins_and_configuration_only(wheel):
     tops = {name.split("/")[0] for name in names if not name.startswith("clickexp-")}
     assert tops == {"clickexp", "hydra_plugins"}
     assert {name.split("/")[1] for name in names if name.startswith("hydra_plugins/")} == {
-        "clickexp_launcher"
+        "clickexp_launcher",
+        "clickexp_sweeper",
     }
     assert not [name for name in names if name.startswith("clickexp/plugins")]
     inside = {name.removeprefix("clickexp/") for name in names if name.startswith("clickexp/conf/")}
@@ -50,4 +51,4 @@ def test_the_wheel_answers_outside_the_checkout(wheel, tmp_path):
     )
     assert done.stdout.splitlines()[0] == str(tmp_path / "site/clickexp/conf")
     assert "clickexp.models.UserBrowsingModel" in done.stdout
-    assert "hydra_plugins.clickexp_launcher.launcher.AcceleratorsLauncher" in done.stdout
+    assert "hydra_plugins.clickexp_launcher.launcher.QueueLauncher" in done.stdout

@@ -1,4 +1,4 @@
-"""Hydra's jobs in the pool: each composed here, and run in a fresh process on the next free device."""
+"""Hydra's jobs in a pool: each composed here, and run in a fresh process on the next free device."""
 
 import contextlib
 import copy
@@ -14,17 +14,19 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn, JobRuntime, JobStatus, configure_log, run_job, setup_globals
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, flag_override, open_dict
+from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
 
 from clickexp.errors import UserError
 from clickexp.objective import objective
 from clickexp.sweeps.job import new_record, searched
 from clickexp.sweeps.pool import LOG, Job, Pool
+from clickexp.sweeps.remote import RemoteJob, RemotePool
 from clickexp.sweeps.resume import DONE, PRUNED, RESULT, Record, finished, read_json
 from clickexp.sweeps.slots import device_slots
 from clickexp.sweeps.view import View
 
 SECONDS_BETWEEN_FRAMES = 0.5
+EXTRAS = {"submitit": "slurm", "ray": "ray"}
 Numbered = tuple[int, JobReturn]
 
 
@@ -72,11 +74,10 @@ class Queue:
     ):
         setup_globals()
         configure_log(config.hydra.hydra_logging, config.hydra.verbose)
-        options = config.hydra.launcher
-        slots = device_slots(options.workers, options.jobs_per_device)
         self.context, self.task, self.config = context, task, config
-        self.pool = Pool(slots, compilation_cache(config.cache_dir))
-        names, common = [slot.name for slot in slots], list(config.hydra.overrides.task)
+        self.pool = new_pool(config)
+        names = [*dict.fromkeys(slot.name for slot in self.pool.free)]
+        common = list(config.hydra.overrides.task)
         self.view = View(config.progress, config.optimized_metric, names, total, common)
         self.results: dict[str, Path] = {}
         self.twins: dict[str, list[_Planned]] = {}
@@ -118,8 +119,10 @@ class Queue:
                 self._submit(job, composed)
 
     def wait(self, timeout: float | None = None) -> list[Numbered]:
-        """Numbers and returns of jobs that have ended since, at least one unless none runs or the time, in seconds,
-        is up."""
+        """Numbers and returns of jobs that have ended since.
+
+        At least one, unless none runs or the time, in seconds, is up.
+        """
         while not self.ended and self.pool.running:
             for job in self.pool.wait(SECONDS_BETWEEN_FRAMES if timeout is None else timeout):
                 self._finish(job)
@@ -145,7 +148,7 @@ class Queue:
         self.twins[job.record.config_hash] = []
         self.view.started(job.number, job.record.overrides, started.slot.name, job.folder)
 
-    def _finish(self, ended: Job, pruned: bool = False) -> None:
+    def _finish(self, ended: Job | RemoteJob, pruned: bool = False) -> None:
         """What came of a process: its own record, or how it ended if it could not write one."""
         job = ended.key
         job.record = Record.read(job.folder) or job.record
@@ -189,6 +192,30 @@ class Queue:
             job.record.write(job.folder)
         self.view.ended(job.number, job.record, job.folder)
         self.ended.append((job.number, job.returns))
+
+
+def new_pool(config: DictConfig) -> Pool | RemotePool:
+    """The places for jobs that hydra.launcher describes. UserError where what they take is not installed."""
+    options = OmegaConf.to_container(config.hydra.launcher, resolve=True)
+    environment = compilation_cache(config.cache_dir)
+    options.pop("_target_")
+    try:
+        match config.hydra.runtime.choices["hydra/launcher"]:
+            case "clickexp_slurm":
+                from clickexp.sweeps.slurm import SlurmPool
+
+                return SlurmPool(options, Path(config.hydra.sweep.dir).absolute() / ".submitit", environment)
+            case "clickexp_ray":
+                from clickexp.sweeps.ray import RayPool
+
+                return RayPool(options, environment)
+            case _:
+                return Pool(device_slots(**options), environment)
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRAS:
+            raise
+        extra = EXTRAS[error.name]
+        raise UserError(f"launcher={extra} needs {error.name}: pip install 'clickexp[{extra}]'") from error
 
 
 def execute(hydra: object, context: HydraContext, config: DictConfig, function: str, task_name: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -61,6 +62,12 @@ def cpu_slots(cores: list[int], workers: int | None = None) -> list[Slot]:
     shares = [tuple(cores[a:b]) for a, b in zip(bounds, bounds[1:])] if workers <= len(cores) else []
     shares = shares or [(cores[index % len(cores)],) for index in range(workers)]
     return [Slot(f"cpu:{index}", cores=share) for index, share in enumerate(shares)]
+
+
+def this_slot(environment: Mapping[str, str] = os.environ) -> str:
+    """Name of the machine and the devices that a scheduler has given to this process."""
+    given = [f"{kind}:{environment[name]}" for kind, name in VISIBLE.items() if environment.get(name)]
+    return " ".join([socket.gethostname(), *given])
 
 
 def _devices() -> tuple[str, int]:

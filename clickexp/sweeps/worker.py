@@ -19,6 +19,7 @@ def main() -> None:
         if cores and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, cores)  # before JAX starts its threads
         signal.signal(signal.SIGTERM, _interrupt)
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # SLURM warns; the parent does what is needed
         function, arguments = pickle.load(stream)
     alone = threading.Event()
     threading.Thread(target=_end_with_parent, args=(pipe, alone), daemon=True).start()

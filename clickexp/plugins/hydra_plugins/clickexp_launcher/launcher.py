@@ -1,34 +1,67 @@
-"""hydra/launcher=accelerators, where Hydra looks for its plugins. What it does is in clickexp.sweeps.launcher."""
+"""The launchers, where Hydra looks for its plugins. What they do is in clickexp.sweeps.launcher."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig
+from omegaconf import MISSING, DictConfig
 
 
 @dataclass
-class AcceleratorsLauncherConf:
-    _target_: str = "hydra_plugins.clickexp_launcher.launcher.AcceleratorsLauncher"
+class _QueueConf:
+    _target_: str = "hydra_plugins.clickexp_launcher.launcher.QueueLauncher"
+
+
+@dataclass
+class AcceleratorsConf(_QueueConf):
     workers: int | None = None
     jobs_per_device: int = 1
 
 
-ConfigStore.instance().store(
-    group="hydra/launcher", name="accelerators", node=AcceleratorsLauncherConf, provider="clickexp"
-)
+@dataclass
+class SlurmConf(_QueueConf):
+    partition: str | None = MISSING
+    account: str | None = MISSING
+    qos: str | None = MISSING
+    constraint: str | None = MISSING
+    gpus_per_node: int | None = MISSING
+    cpus_per_task: int = MISSING
+    mem_gb: float | None = MISSING
+    timeout_min: int = MISSING
+    signal_delay_s: int = MISSING
+    max_num_timeout: int = MISSING
+    array_parallelism: int = MISSING
+    name: str = MISSING
+    modules: list[str] = MISSING
+    setup: list[str] = MISSING
+    additional_parameters: dict[str, Any] = MISSING
 
 
-class AcceleratorsLauncher(Launcher):
-    """One job at a time on each accelerator of this machine, or on each share of its CPU cores."""
+@dataclass
+class RayConf(_QueueConf):
+    address: str | None = MISSING
+    num_gpus: float | None = MISSING
+    num_cpus: float = MISSING
+    resources: dict[str, float] = MISSING
+    max_retries: int = MISSING
+    init: dict[str, Any] = MISSING
 
-    def __init__(self, workers: int | None, jobs_per_device: int) -> None:
-        super().__init__()
-        self.workers = workers
-        self.jobs_per_device = jobs_per_device
+
+for _name, _conf in dict(
+    accelerators=AcceleratorsConf, clickexp_slurm=SlurmConf, clickexp_ray=RayConf
+).items():
+    ConfigStore.instance().store(group="hydra/launcher", name=_name, node=_conf, provider="clickexp")
+
+
+class QueueLauncher(Launcher):
+    """Each job in a fresh process, as soon as there is a device for it: here, in SLURM, or in Ray."""
+
+    def __init__(self, **options: Any) -> None:
+        """The queue reads its options from the configuration."""
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.hydra_context, self.task_function, self.config = hydra_context, task_function, config
