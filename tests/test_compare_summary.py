@@ -132,3 +132,16 @@ def test_reliability_weighs_runs_by_documents(tmp_path):
     pooled = compared(tmp_path)[0].groups[0].reliability()
     assert pooled["documents"] == 40 and pooled["predicted"] == pytest.approx(0.3)
     assert pooled["observed"] == pytest.approx(0.6 * 10 / 40)
+
+
+def test_what_overrides_do_not_tell_apart_is_named_by_the_configuration(tmp_path):
+    for name, patience in (("a", 1), ("b", 5)):
+        file = write_run(tmp_path / name, "PBM") / "config.yaml"
+        file.write_text(file.read_text() + f"patience: {patience}\n")
+    write_run(tmp_path / "c", "PBM", settings=[("learning_rate", 0.1)])
+    names = [(group.name, group.rest) for group in compared(tmp_path)[0].groups]
+    assert sorted(names) == [
+        ("PBM, learning_rate=0.1", "PBM"),
+        ("PBM, patience=1", "PBM, patience=1"),
+        ("PBM, patience=5", "PBM, patience=5"),
+    ]

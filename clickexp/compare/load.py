@@ -236,6 +236,9 @@ def _problem(result: Any) -> str | None:
         for name, value in result.get(part, {}).items():
             if not _is_number(value):
                 return f"is damaged: {part}/{name} is {value!r}"
+    for part in ("curves", "intervals", "environment"):
+        if not isinstance(result.get(part) or {}, dict):
+            return f"is damaged: {part} holds nothing by name"
     per_rank = result.get("per_rank", {})
     if not isinstance(per_rank, dict) or not all(
         isinstance(vector, list) and all(map(_is_number, vector)) for vector in per_rank.values()

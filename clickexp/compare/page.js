@@ -119,10 +119,11 @@ function places(groups, name) {
   if (!direction) return found;
   for (const comparison of comparisons()) {
     const own = groups.filter((group) => group.comparison === comparison && known(group.values[name]?.[0]));
-    const texts = [...new Set(own.map((group) => shown(group.values[name][0])))].sort((a, b) => (b - a) * direction);
-    if (texts.length < 2) continue;
+    const rounded = (group) => Number(group.values[name][0].toFixed(4)); // as it is shown
+    const values = [...new Set(own.map(rounded))].sort((a, b) => (b - a) * direction);
+    if (values.length < 2) continue;
     for (const group of own) {
-      const place = texts.indexOf(shown(group.values[name][0]));
+      const place = values.indexOf(rounded(group));
       if (place < 2) found.set(group, place ? "second" : "best");
     }
   }
@@ -168,20 +169,13 @@ function columnList() {
   ];
 }
 
-// a row's name without the overrides that have columns of their own
-function rest(group, told) {
-  const parts = new Set(told.map((key) => `${shortKey(key)}=${group.overrides[key]}`));
-  return group.name.split(", ").filter((part) => !parts.has(part)).join(", ");
-}
-
 function nameCell(group) {
-  const name = rest(group, keys());
   const settings = narrow() ? `<small>${escaped(keys().map((key) => group.overrides[key]).filter(known).join(" · "))}</small>` : "";
   const color = state.slots.has(group) ? look(group).color : "transparent";
   const baseline = group === state.baseline ? ' <span class="tag">baseline</span>' : "";
   return `<td class="name"><label><input type="checkbox" data-draw="${group.id}" aria-label="Draw ${escaped(group.name)}"
     ${state.slots.has(group) ? "checked" : ""}><span class="swatch" style="background:${color}"></span>
-    <span>${escaped(name)}${settings}</span></label>${baseline}</td>`;
+    <span>${escaped(group.rest)}${settings}</span></label>${baseline}</td>`;
 }
 
 function runsCell(group) {
@@ -219,12 +213,12 @@ function leaderboard() {
   $("count").textContent = `${groups.length} of ${mine().length} rows, ${drawn().length} drawn`;
   const chosen = comparisons();
   $("described").textContent = chosen.map((one) => `${one.name}: ${one.about}`).join("; ");
-  const warnings = chosen.flatMap((one) => one.warnings);
+  const warnings = [...new Set(chosen.flatMap((one) => one.warnings))];
   if (chosen.length > 1) {
-    warnings.unshift(`These rows were tested on ${chosen.length} different test sets: numbers of different test sets cannot be ranked. Best and second are marked within each.`);
+    warnings.unshift(`These rows were tested on ${chosen.length} different test sets: numbers of different test sets cannot be ranked. Best and second are marked within each`);
   }
   $("warnings").hidden = !warnings.length;
-  $("warnings").textContent = warnings.join(" ");
+  $("warnings").textContent = `${warnings.join(". ")}.`;
   const units = [...new Set(chosen.flatMap((one) => Object.values(one.tests).map((test) => test.unit)))];
   const stars = !state.baseline ? " Choose one test set to test against a baseline."
     : units.length ? ` * p < ${D.significant}, ** p < 0.01 against ${state.baseline.name}: paired t-test over ${units.join(" or ")}, corrected by Holm's method for all rows.`
@@ -249,12 +243,7 @@ function look(group) {
 }
 
 // short names for legends: what tells rows apart, without the keys
-function label(group) {
-  const told = keys();
-  const values = told.map((key) => group.overrides[key]).filter(known);
-  return [rest(group, told), ...values].join(" · ");
-}
-
+const label = (group) => [group.rest, ...keys().map((key) => group.overrides[key]).filter(known)].join(" · ");
 const translucent = (color) => `rgba(${[1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16)).join()},0.16)`;
 
 const [LINE, LETTER, MARK] = [19, 6.3, 50]; // of a legend: height of a line, width of a letter and of a mark
@@ -601,6 +590,7 @@ function chooseComparison(value) {
   filterChoices();
   draw(visible().slice(0, FIRST));
   all();
+  for (const place of document.querySelectorAll(".scroll")) place.scrollTo(0, 0);
 }
 
 function later(action) {

@@ -101,9 +101,10 @@ def _group(group: Group, run_at: dict[int, int]) -> dict[str, Any]:
     reliability = group.reliability()
     return {
         "name": group.name,
+        "rest": group.rest,
         "model": group.model,
         "tower": group.tower,
-        "overrides": group.overrides,
+        "overrides": {key: _told(value) for key, value in group.overrides.items()},
         "runs": [run_at[id(run)] for run in group.runs],
         "values": {metric: _value(group, metric) for metric in metrics},
         "seconds": _plain(group.spread("seconds", "train").mean),
@@ -125,10 +126,10 @@ def _vectors(spread: Spread | None) -> list[list[float | None]]:
 
 def _run(run: Run, settings: Sequence[str], folder: Path) -> dict[str, Any]:
     columns = dict.fromkeys(name for epoch in run.epochs for name in epoch if "/" in name)
-    curves = {name: [epoch.get(name) for epoch in run.epochs] for name in ("epoch", *columns)}
+    curves = {name: [_number(epoch.get(name)) for epoch in run.epochs] for name in ("epoch", *columns)}
     for name in ("seconds", "sessions"):
-        each = [epoch.get(name) for epoch in run.epochs]
-        curves[name] = np.cumsum(each) if all(isinstance(value, (int, float)) for value in each) else []
+        each = [_number(epoch.get(name)) for epoch in run.epochs]
+        curves[name] = [] if None in each else np.cumsum(each)
     return {
         "folder": Path(os.path.relpath(run.folder.resolve(), folder.resolve())).as_posix(),
         "seed": run.seed,
@@ -155,6 +156,15 @@ def _plain(values: Any) -> Any:
     if isinstance(values, (list, tuple, np.ndarray)) and np.ndim(values):
         return [_plain(value) for value in values]
     return None if values is None or not np.isfinite(values) else float(f"{values:.{FIGURES}g}")
+
+
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, (int, float)) else None
+
+
+def _told(value: Any) -> Any:
+    """JSON has no infinity."""
+    return str(value) if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def _packed(text: str) -> str:

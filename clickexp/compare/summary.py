@@ -52,10 +52,14 @@ class Spread:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Runs that differ in their seed only. name: tells it apart from others on its test set."""
+    """Runs that differ in their seed only.
+
+    name: tells it apart from others on its test set. rest: the name without overrides.
+    """
 
     runs: tuple[Run, ...]
     name: str
+    rest: str
 
     @property
     def model(self) -> str:
@@ -231,7 +235,7 @@ def _comparison(
     first = first or leading(reported)
     ordered = tuple(dict.fromkeys([*first, *reported]))
     groups = tuple(
-        Group(tuple(runs), name) for runs, name in zip(experiments, group_names(experiments), strict=True)
+        Group(tuple(runs), *names) for runs, names in zip(experiments, group_names(experiments), strict=True)
     )
     return Comparison(name, _ranked(groups, first[0]), ordered, tuple(first), baseline)
 
@@ -258,11 +262,14 @@ def _sharing_test_sets(experiments: Iterable[Sequence[Run]]) -> list[list[Sequen
     return [together for _, together in parts]
 
 
-def group_names(experiments: Sequence[Sequence[Run]]) -> list[str]:
-    """The model, and what tells it from others: overrides that differ, else keys of the configuration that do."""
+def group_names(experiments: Sequence[Sequence[Run]]) -> list[tuple[str, str]]:
+    """The model and what tells it from others, overrides that differ, else keys of the configuration that do; and
+    the same without the overrides."""
     given = [runs[0].overrides for runs in experiments]
     keys = [key for key in varying(given) if key not in ("model", "dataset")]
-    names = [_named(runs[0].model, keys, own) for runs, own in zip(experiments, given, strict=True)]
+    overrides = [_told(keys, own) for own in given]
+    names = [", ".join([runs[0].model, *own]) for runs, own in zip(experiments, overrides, strict=True)]
+    more: list[list[str]] = [[] for _ in names]
     for name in {name for name in names if names.count(name) > 1}:
         same = [i for i, other in enumerate(names) if other == name]
         settings = [
@@ -271,9 +278,14 @@ def group_names(experiments: Sequence[Sequence[Run]]) -> list[str]:
         ]
         differ = varying(settings)[:TOLD]
         for number, (i, own) in enumerate(zip(same, settings, strict=True), start=1):
-            told = _named(name, differ, own) if differ else name
-            names[i] = told if told not in names[:i] else f"{told} ({number})"
-    return names
+            told = _told(differ, own)
+            more[i] = (
+                told if told and told not in [more[j] for j in same if j != i] else [*told, f"no. {number}"]
+            )
+    return [
+        (", ".join([name, *own]), ", ".join([runs[0].model, *own]))
+        for name, own, runs in zip(names, more, experiments, strict=True)
+    ]
 
 
 def varying(mappings: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -288,9 +300,8 @@ def short_key(key: str, among: Sequence[str]) -> str:
     return last if sum(other.split("@")[-1].split(".")[-1] == last for other in among) == 1 else key
 
 
-def _named(model: str, keys: Sequence[str], own: Mapping[str, Any]) -> str:
-    told = [f"{short_key(key, keys)}={own[key]}" for key in keys if own.get(key) is not None]
-    return ", ".join([model, *told])
+def _told(keys: Sequence[str], own: Mapping[str, Any]) -> list[str]:
+    return [f"{short_key(key, keys)}={own[key]}" for key in keys if own.get(key) is not None]
 
 
 def _untold(key: str) -> bool:
