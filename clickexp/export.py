@@ -1,0 +1,313 @@
+"""What a fitted model knows, as tables: examination by rank, documents, and predictions of sessions."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+from flax import nnx
+
+from clickexp.construct import accepted
+from clickexp.data import Dataset, Sessions
+from clickexp.data.commands import Steps, parsed
+from clickexp.data.lists import table_options
+from clickexp.data.parquet import ParquetTable
+from clickexp.data.ragged import longest, padded
+from clickexp.data.tabular import find_files, open_tables
+from clickexp.errors import UserError
+from clickexp.experiment import build_model, constructor
+from clickexp.models import ClickModel
+from clickexp.parameters import PositionParameter
+from clickexp.training.checkpoint import load_model
+from clickexp.training.dispatch import feed
+from clickexp.training.step import at_step, with_mask
+from clickexp.types import Array, Batch
+
+CONFIG, MODEL = "config.yaml", "model.npz"
+TOLD = ("attraction", "satisfaction", "relevance")
+BATCH = 8192
+"""Sessions, or documents, that are predicted at a time."""
+
+Outputs = Callable[[ClickModel, Batch], Mapping[str, Array]]
+
+
+def export(
+    run: str | Path,
+    output: str | Path | None = None,
+    dataset: str | Path | None = None,
+    part: str = "test",
+    predict: str | Path | None = None,
+    options: Sequence[str] = (),
+) -> None:
+    """Writes examination.csv, documents.parquet and, for sessions to predict, predictions.parquet.
+
+    run: its folder. output: by default run/export. dataset: path of the log, if not that of the configuration. part:
+    sessions that examination is averaged over. options: columns.KEY=NAME, what the columns to predict are called.
+    UserError where something is missing or does not fit.
+    """
+    run = Path(run)
+    names = _column_names(options, predict)
+    config = _configuration(run)
+    model, log = fitted(run, config, dataset)
+    folder = Path(output) if output is not None else run / "export"
+    folder.mkdir(parents=True, exist_ok=True)
+    with _whole(folder / "examination.csv") as file:
+        examination(model, getattr(log, part)).write_csv(file)
+    with _whole(folder / "documents.parquet") as file:
+        write_documents(model, log, file)
+    if predict is not None:
+        with _whole(folder / "predictions.parquet") as file:
+            write_predictions(model, log, Path(predict), names, file)
+
+
+def fitted(run: Path, config: dict[str, Any], path: str | Path | None = None) -> tuple[ClickModel, Dataset]:
+    """The model of a run and the dataset that it was fitted to, both made as the configuration tells."""
+    if not (run / MODEL).is_file():
+        raise UserError(f"{run}: there is no {MODEL}. Run again with save_model=true.")
+    node = config["dataset"]
+    if path is not None:
+        if "path" not in node:
+            raise UserError(f"--dataset {path}: {run} has not read its dataset from a path. Leave it out.")
+        node = {**node, "path": str(path)}
+    if "path" in node and not Path(node["path"]).expanduser().exists():
+        raise UserError(
+            f"{node['path']}: the log of {run} is not there. Say where it is with --dataset PATH."
+        )
+    read, new_model = constructor(node, "dataset"), constructor(config["model"], "model")
+    with Steps("reading the log") as progress:
+        dataset = read(**accepted(read, {"progress": progress})).first(config["max_sessions"])
+    model = build_model(new_model, dataset, config["seed"])
+    try:
+        load_model(model, run / MODEL)
+    except ValueError as error:
+        raise UserError(f"{error}; is this the log that the run read?") from error
+    model.eval()
+    return model, dataset
+
+
+def examination(model: ClickModel, sessions: Sessions) -> pl.DataFrame:
+    """P(examination) by rank: rank, examination, propensity, sessions.
+
+    Where examination is a tower of positions alone, as in PBM and the trust-bias model, the tower at each position;
+    else the mean over the sessions. propensity is examination divided by that of the first rank, since clicks tell
+    examination up to a factor. sessions: those with a document there.
+    """
+    tower = getattr(model, "examination", getattr(model, "true_positive", None))
+    if isinstance(tower, PositionParameter) and tower.config.use_feature == "positions":
+        positions = np.arange(1, sessions.positions + 1, dtype=np.int32)[None]
+        values = np.exp(np.asarray(tower.log_prob({"positions": positions}), np.float64))[0]
+        counts = _positions(sessions)
+    else:
+        sums, counts = np.zeros(sessions.ranks), np.zeros(sessions.ranks, np.int64)
+        for lengths, outputs in _predicted(model, sessions, _examination, "examination"):
+            shown = np.arange(sessions.ranks) < lengths[:, None]
+            sums += np.where(shown, outputs["examination"].astype(np.float64), 0).sum(axis=0)
+            counts += shown.sum(axis=0)
+        values = sums / np.where(counts, counts, 1)
+    columns = dict(rank=np.arange(1, len(values) + 1), examination=values, propensity=values / values[0])
+    return pl.DataFrame({**columns, "sessions": counts}).filter(pl.col("sessions") > 0)
+
+
+def write_documents(model: ClickModel, dataset: Dataset, file: Path) -> None:
+    """A row for each document that the dataset shows: what the model tells of it, training impressions and clicks.
+
+    A model whose attraction depends on the rank is asked for that at rank 1.
+    """
+    impressions, clicks, shown = _counts(dataset)
+    ids = np.flatnonzero(shown)
+    documents = Sessions.from_arrays(
+        query_doc_ids=ids[:, None].astype(np.int32),
+        clicks=np.zeros((len(ids), 1), bool),
+        query_doc_pairs=dataset.query_doc_pairs,
+    ).with_features(dataset.train.features)
+    done = 0
+    with contextlib.ExitStack() as stack:
+        writer = None
+        for lengths, outputs in _predicted(model, documents, _document, "documents"):
+            rows = ids[done : done + len(lengths)]
+            done += len(lengths)
+            told = {name: outputs[name][:, 0] for name in TOLD if name in outputs}
+            columns = {"query_doc_id": rows.astype(np.int32), **told}
+            table = pa.table({**columns, "impressions": impressions[rows], "clicks": clicks[rows]})
+            writer = writer or stack.enter_context(pq.ParquetWriter(file, table.schema))
+            writer.write_table(table)
+
+
+def write_predictions(
+    model: ClickModel, dataset: Dataset, source: Path, names: Mapping[str, str], file: Path
+) -> None:
+    """A row for each session of the source, in its order: lists of P(click) and the like, rank 1 first.
+
+    The source has lists of query_doc_ids, as documents.parquet numbers them, and optionally clicks, positions and
+    query_id. Without clicks there is no conditional_click_probability.
+    """
+    if not source.exists():
+        raise UserError(f"{source}: no such file or folder. Check the path.")
+    opened = {**table_options(names, None), "required": ("query_doc_ids",)}
+    tables = open_tables(
+        find_files(source, None, ParquetTable.suffixes), lambda path: ParquetTable(path, **opened)
+    )
+    batches = (batch for table in tables for batch in table.batches(["query_doc_ids"]))
+    ranks = max((longest(batch.columns["query_doc_ids"]) for batch in batches), default=1) or 1
+    clicked = "clicks" in tables[0].columns
+    total, read = sum(table.size for table in tables), 0
+    compiled = _compiled(model, _click if clicked else _unconditional)
+    with contextlib.ExitStack() as stack:
+        writer, progress = None, stack.enter_context(Steps("predicting"))
+        for table in tables:
+            for columns, place, done in table.batches():
+                chunk, _ = padded(columns, ranks, place)
+                chunk.setdefault("clicks", np.zeros(chunk["query_doc_ids"].shape, bool))
+                sessions = Sessions.from_arrays(**chunk, query_doc_pairs=dataset.query_doc_pairs, place=place)
+                if sessions.positions > dataset.positions:
+                    what = f"position {sessions.positions}, of which the model knows {dataset.positions}"
+                    raise place.error(f"there are documents at {what}", "cut the lists")
+                rows = _ragged(sessions.with_features(dataset.train.features), compiled)
+                writer = writer or stack.enter_context(pq.ParquetWriter(file, rows.schema))
+                writer.write_table(rows)
+                progress(read + done, total)
+            read += table.size
+
+
+def _ragged(sessions: Sessions, compiled: Callable[[Any], Mapping[str, np.ndarray]]) -> pa.Table:
+    """Lists of what is predicted, beside the ids of the sessions."""
+    lengths = sessions.column("lengths")
+    shown = np.arange(sessions.ranks) < lengths[:, None]
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    parts = [outputs for _, outputs in _batches(sessions, compiled)]
+    columns = {"query_doc_ids": sessions.column("query_doc_ids")}
+    columns |= {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    lists = {
+        name: pa.ListArray.from_arrays(offsets, pa.array(values[shown])) for name, values in columns.items()
+    }
+    queries = {"query_id": sessions.column("query_ids")} if "query_ids" in sessions.columns else {}
+    return pa.table({**queries, **lists})
+
+
+def _examination(model: ClickModel, batch: Batch) -> dict[str, Array]:
+    return {"examination": model.predict_examination(batch)}
+
+
+def _document(model: ClickModel, batch: Batch) -> dict[str, Array]:
+    outputs = {"attraction": model.predict_attraction(batch)}
+    if hasattr(model, "satisfaction"):
+        outputs["satisfaction"] = model.satisfaction.log_prob(batch)
+    return {**outputs, "relevance": model.predict_relevance(batch)}
+
+
+def _unconditional(model: ClickModel, batch: Batch) -> dict[str, Array]:
+    return {"click_probability": model.predict_clicks(batch), "relevance": model.predict_relevance(batch)}
+
+
+def _click(model: ClickModel, batch: Batch) -> dict[str, Array]:
+    conditional = {"conditional_click_probability": model.predict_conditional_clicks(batch)}
+    return {**_unconditional(model, batch), **conditional}
+
+
+def _predicted(
+    model: ClickModel, sessions: Sessions, outputs: Outputs, what: str
+) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+    """Lengths [sessions] and probabilities [sessions, rank] of each batch, with a bar on the terminal."""
+    done = 0
+    with Steps(what) as progress:
+        for lengths, values in _batches(sessions, _compiled(model, outputs)):
+            yield lengths, values
+            done += len(lengths)
+            progress(done, sessions.count)
+
+
+def _batches(
+    sessions: Sessions, compiled: Callable[[Any], Mapping[str, np.ndarray]]
+) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+    """Batches of one size, the last one cut to its sessions."""
+    for batch in feed(sessions, min(BATCH, sessions.count), 1):
+        count = batch.sessions
+        values = {name: np.asarray(array)[:count] for name, array in compiled(batch.arrays).items()}
+        yield np.asarray(batch.arrays["lengths"][0, :count]), values
+
+
+def _compiled(model: ClickModel, outputs: Outputs) -> Callable[[Any], Mapping[str, jax.Array]]:
+    """Probabilities of the arrays of a superbatch of one batch, each [sessions, rank]."""
+    graphdef, state = nnx.split(model)
+
+    @jax.jit
+    def run(state: nnx.State, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        batch = at_step(with_mask(arrays), 0)
+        logs = outputs(nnx.merge(graphdef, state), batch)
+        return {
+            name: jax.numpy.broadcast_to(jax.numpy.exp(log), batch["mask"].shape)
+            for name, log in logs.items()
+        }
+
+    return lambda arrays: run(state, arrays)
+
+
+def _counts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Training impressions and clicks of each id, and whether any part of the dataset shows it."""
+    rows = dataset.query_doc_pairs + 1
+    impressions, clicks, shown = np.zeros(rows, np.int64), np.zeros(rows, np.int64), np.zeros(rows, bool)
+    total = sum(part.count for part in dataset.parts.values())
+    done = 0
+    with Steps("counting") as progress:
+        for name, part in dataset.parts.items():
+            for chunk in part.chunks(["query_doc_ids", "clicks", "lengths"]):
+                there = np.arange(part.ranks) < chunk["lengths"][:, None]
+                ids = chunk["query_doc_ids"][there]
+                shown[ids] = True
+                if name == "train":
+                    np.add.at(impressions, ids, 1)
+                    np.add.at(clicks, chunk["query_doc_ids"][chunk["clicks"]], 1)
+                done += len(there)
+                progress(done, total)
+    return impressions, clicks, shown
+
+
+def _positions(sessions: Sessions) -> np.ndarray:
+    """Documents shown at each position, from 1."""
+    counts = np.zeros(sessions.positions + 1, np.int64)
+    given = ["positions"] if "positions" in sessions.columns else []
+    for chunk in sessions.chunks(["lengths", *given]):
+        there = np.arange(sessions.ranks) < chunk["lengths"][:, None]
+        ranks = np.broadcast_to(np.arange(1, sessions.ranks + 1), there.shape)
+        counts += np.bincount(chunk.get("positions", ranks)[there], minlength=len(counts))
+    return counts[1:]
+
+
+def _configuration(run: Path) -> dict[str, Any]:
+    """The configuration that a run resolved to."""
+    if not run.is_dir():
+        raise UserError(f"{run}: there is no such folder. Give the folder of a run.")
+    try:
+        config = yaml.safe_load((run / CONFIG).read_text())
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(
+            f"{run}: not the folder of a run, {CONFIG} cannot be read ({type(error).__name__})."
+        ) from error
+    if not isinstance(config, dict) or not {"dataset", "model", "seed", "max_sessions"} <= config.keys():
+        raise UserError(f"{run}: not the folder of a run, {CONFIG} tells of no dataset and model.")
+    return config
+
+
+def _column_names(options: Sequence[str], predict: str | Path | None) -> dict[str, str]:
+    given = parsed(options)
+    if options and predict is None or given.keys() - {"columns"}:
+        raise UserError(f"{' '.join(options)}: options are columns.KEY=NAME, for --predict FILE")
+    return given.get("columns", {})
+
+
+@contextlib.contextmanager
+def _whole(file: Path) -> Iterator[Path]:
+    """Where to write, under another name until it is whole; tells what was written."""
+    part = file.with_name(file.name + ".part")
+    try:
+        yield part
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
+    print(file)

@@ -1,0 +1,298 @@
+"""Exports of fitted models: every number follows from the parameters and the log, by NumPy alone."""
+
+import contextlib
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from small_logs import fill_tables, ragged_log, shown, sigmoid
+
+from clickexp import export as module
+from clickexp.components import with_components
+from clickexp.data.parquet import ParquetTable
+from clickexp.experiment import build_model, constructor, run_experiment
+from clickexp.export_main import main
+from clickexp.training.checkpoint import save_model
+
+CONF = Path(__file__).resolve().parent.parent / "conf"
+RANKS, PAIRS, SESSIONS = 4, 30, 200
+TRAIN, VAL = slice(0, 160), slice(160, 180)
+TEST = slice(180, 200)
+LOG = ragged_log(SESSIONS, RANKS, PAIRS, seed=5)
+SHOWN = shown(LOG)
+NEW = ragged_log(7, RANKS, PAIRS, seed=6)
+
+
+def write_log(columns, file, **names):
+    """The columns as lists in a parquet file; names: what they are called there, None leaves one out."""
+    names = {"query_doc_ids": "query_doc_ids", "clicks": "clicks"} | names
+    there = shown(columns)
+    lists = {
+        names[key]: [row[mask].tolist() for row, mask in zip(columns[key], there, strict=True)]
+        for key in ("query_doc_ids", "clicks")
+        if names[key]
+    }
+    pl.DataFrame({**lists, "query_id": np.arange(len(there)) + 100}).write_parquet(file)
+    return file
+
+
+@contextlib.contextmanager
+def composed(*overrides):
+    """The configuration, while Hydra can compose the components of a mixture."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        yield compose("config", ["logger=console", "progress=off", *overrides])
+
+
+def new_run(folder, log, *overrides, dataset="parquet"):
+    """The folder of a run that was not trained: random parameters, saved as a run saves them. Returns them as well."""
+    overrides = [
+        f"dataset={dataset}",
+        f"dataset.path={log}",
+        f"cache_dir={folder / 'cache'}",
+        "seed=1",
+        *overrides,
+    ]
+    with composed(*overrides) as config:
+        config = with_components(OmegaConf.to_container(config, resolve=True), overrides)
+    dataset = constructor(config["dataset"], "dataset")()
+    model = fill_tables(build_model(constructor(config["model"], "model"), dataset, 1))
+    run = folder / "run"
+    run.mkdir()
+    (run / "config.yaml").write_text(OmegaConf.to_yaml(config))
+    save_model(model, run / "model.npz")
+    return run, dict(np.load(run / "model.npz"))
+
+
+def probability(parameters, role):
+    """Of each document, from the table [ids, 1] and its baseline."""
+    return sigmoid(parameters[f"{role}/table"][:, 0] + parameters[f"{role}/baseline"])
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    return write_log(LOG, tmp_path_factory.mktemp("log") / "clicks.parquet")
+
+
+@pytest.fixture(scope="module")
+def pbm(log, tmp_path_factory):
+    """A run that was trained, exported with predictions of new sessions."""
+    folder = tmp_path_factory.mktemp("pbm")
+    overrides = [
+        "dataset=parquet",
+        f"dataset.path={log}",
+        f"cache_dir={folder}",
+        "model=pbm",
+        "metric=click",
+        "trainer.epochs=2",
+    ]
+    (folder / "run").mkdir()
+    with composed(*overrides) as config:
+        run_experiment(config, folder / "run", overrides=overrides)
+    new = write_log(NEW, folder / "new.parquet", query_doc_ids="docs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ParquetTable, "rows", 3)  # several batches of a file, the last one short
+        patch.setattr(module, "BATCH", 2)
+        main([str(folder / "run"), "--predict", str(new), "columns.query_doc_ids=docs"])
+    return folder / "run", dict(np.load(folder / "run/model.npz"))
+
+
+def test_examination_of_pbm_is_its_tower(pbm):
+    run, parameters = pbm
+    table = pl.read_csv(run / "export/examination.csv")
+    examination = sigmoid(parameters["examination/weight"][1:])
+    assert table["rank"].to_list() == [1, 2, 3, 4] and np.ptp(examination) > 1e-3
+    np.testing.assert_allclose(table["examination"], examination, rtol=1e-6)
+    np.testing.assert_allclose(table["propensity"], examination / examination[0], rtol=1e-6)
+    assert table["sessions"].to_list() == SHOWN[TEST].sum(axis=0).tolist()
+
+
+def test_documents_have_attraction_and_training_counts(pbm):
+    run, parameters = pbm
+    table = pl.read_parquet(run / "export/documents.parquet")
+    assert table.columns == ["query_doc_id", "attraction", "relevance", "impressions", "clicks"]
+    ids = table["query_doc_id"].to_numpy()
+    np.testing.assert_array_equal(ids, np.unique(LOG["query_doc_ids"][SHOWN]))
+    there, clicked = SHOWN[TRAIN], LOG["clicks"][TRAIN]
+    for name, mask in (("impressions", there), ("clicks", clicked)):
+        expected = np.bincount(LOG["query_doc_ids"][TRAIN][mask], minlength=PAIRS + 1)
+        np.testing.assert_array_equal(table[name], expected[ids])
+    for name in ("attraction", "relevance"):
+        np.testing.assert_allclose(table[name], probability(parameters, "attraction")[ids], rtol=1e-5)
+
+
+def test_predictions_of_new_sessions(pbm):
+    run, parameters = pbm
+    table = pl.read_parquet(run / "export/predictions.parquet")
+    assert table["query_id"].to_list() == [100, 101, 102, 103, 104, 105, 106]
+    examination, attraction = (
+        sigmoid(parameters["examination/weight"][1:]),
+        probability(parameters, "attraction"),
+    )
+    for session, there in enumerate(shown(NEW)):
+        ids = NEW["query_doc_ids"][session][there]
+        assert table["query_doc_ids"][session].to_list() == ids.tolist()
+        click = attraction[ids] * examination[: len(ids)]
+        np.testing.assert_allclose(table["click_probability"][session], click, rtol=1e-5)
+        np.testing.assert_allclose(table["conditional_click_probability"][session], click, rtol=1e-5)
+        np.testing.assert_allclose(table["relevance"][session], attraction[ids], rtol=1e-5)
+
+
+def test_a_log_that_has_moved(pbm, log, tmp_path):
+    moved = tmp_path / "elsewhere.parquet"
+    moved.write_bytes(log.read_bytes())
+    main([str(pbm[0]), "--dataset", str(moved), "--output", str(tmp_path / "out"), "--part", "train"])
+    for name, read in (("documents.parquet", pl.read_parquet), ("examination.csv", pl.read_csv)):
+        other = read(pbm[0] / "export" / name)
+        found = read(tmp_path / "out" / name)
+        assert found.drop("sessions", strict=False).equals(other.drop("sessions", strict=False))
+    assert found["sessions"].to_list() == SHOWN[TRAIN].sum(axis=0).tolist()
+
+
+def test_examination_of_a_cascade_model_is_its_mean_over_sessions(log, tmp_path):
+    """DBN: users read on with probability g (1 - a s), whatever they click."""
+    run, parameters = new_run(tmp_path, log, "model=dbn")
+    new = write_log(NEW, tmp_path / "new.parquet")
+    main([str(run), "--predict", str(new)])
+    attraction, satisfaction = (probability(parameters, role) for role in ("attraction", "satisfaction"))
+    onward = sigmoid(parameters["continuation/weight"][0, 0])
+    ids = LOG["query_doc_ids"][TEST]
+    stay = onward * (1 - attraction[ids] * satisfaction[ids])
+    examined = np.cumprod(np.concatenate([np.ones((len(ids), 1)), stay[:, :-1]], axis=1), axis=1)
+    mean = np.average(examined, axis=0, weights=SHOWN[TEST])
+    table = pl.read_csv(run / "export/examination.csv")
+    np.testing.assert_allclose(table["examination"], mean, rtol=1e-5)
+
+    documents = pl.read_parquet(run / "export/documents.parquet")
+    rows = documents["query_doc_id"].to_numpy()
+    np.testing.assert_allclose(documents["satisfaction"], satisfaction[rows], rtol=1e-5)
+    np.testing.assert_allclose(documents["relevance"], (attraction * satisfaction)[rows], rtol=1e-5)
+
+    predicted = pl.read_parquet(run / "export/predictions.parquet")
+    for session, there in enumerate(shown(NEW)):
+        examining, expected = 1.0, []  # P(examining | clicks above)
+        for id, click in zip(
+            NEW["query_doc_ids"][session][there], NEW["clicks"][session][there], strict=True
+        ):
+            a, s = attraction[id], satisfaction[id]
+            expected.append(examining * a)
+            examining = onward * ((1 - s) if click else examining * (1 - a) / (1 - examining * a))
+        np.testing.assert_allclose(predicted["conditional_click_probability"][session], expected, rtol=1e-4)
+
+
+def test_sessions_without_clicks_and_shared_tables(log, tmp_path):
+    """A mixture of PBM and DCTR with one table, both equally likely."""
+    overrides = ["model=mixture", "model.components=[pbm,dctr]"]
+    run, parameters = new_run(tmp_path, log, *overrides)
+    new = write_log(NEW, tmp_path / "new.parquet", clicks=None)
+    main([str(run), "--predict", str(new)])
+    predicted = pl.read_parquet(run / "export/predictions.parquet")
+    assert predicted.columns == ["query_id", "query_doc_ids", "click_probability", "relevance"]
+    assert np.ptp(parameters["prior"]) == 0
+    attraction = probability(parameters, "models/0/attraction")
+    examination = sigmoid(parameters["models/0/examination/weight"][1:])
+    for session, there in enumerate(shown(NEW)):
+        ids = NEW["query_doc_ids"][session][there]
+        click = attraction[ids] * (examination[: len(ids)] + 1) / 2
+        np.testing.assert_allclose(predicted["click_probability"][session], click, rtol=1e-5)
+
+
+def test_attraction_of_features(tmp_path):
+    """A tower of features: the vectors come from the dataset, and so does the model's size."""
+    rng = np.random.default_rng(0)
+    for name, queries in (("train", 20), ("test", 6)):
+        lines = [
+            f"{rng.integers(0, 3)} qid:{query} " + " ".join(f"{n}:{rng.normal():.3f}" for n in (1, 2, 3))
+            for query in range(queries)
+            for _ in range(5)
+        ]
+        (tmp_path / f"{name}.txt").write_text("\n".join(lines) + "\n")
+    sizes = [
+        "dataset.sessions=300",
+        "dataset.val_sessions=50",
+        "dataset.test_sessions=50",
+        "dataset.positions=3",
+    ]
+    tower = ["model=pbm", "parameter@attraction=linear", "+attraction.input_norm=null"]
+    run, parameters = new_run(tmp_path, tmp_path, *sizes, *tower, dataset="letor")
+    main([str(run)])
+    documents = pl.read_parquet(run / "export/documents.parquet")
+    dataset = constructor(module._configuration(run)["dataset"], "dataset")()
+    vectors = dataset.train.features.values[documents["query_doc_id"].to_numpy()].astype(np.float64)
+    weights = {name: values for name, values in parameters.items() if name.startswith("attraction")}
+    (kernel,) = (values for values in weights.values() if values.size == vectors.shape[1])
+    bias = sum(values.item() for values in weights.values() if values.size == 1)
+    np.testing.assert_allclose(documents["attraction"], sigmoid(vectors @ kernel.ravel() + bias), rtol=1e-4)
+
+
+def foreign(folder):
+    (folder / "config.yaml").write_text("a: 1\n")
+    return [str(folder)]
+
+
+def without_model(folder):
+    (folder / "config.yaml").write_text("{dataset: {}, model: {}, seed: 1, max_sessions: null}")
+    return [str(folder)]
+
+
+def copy(pbm, folder, **changes):
+    config = OmegaConf.load(pbm / "config.yaml")
+    for key, value in changes.items():
+        OmegaConf.update(config, key.replace("__", "."), value, merge=False)
+    (folder / "config.yaml").write_text(OmegaConf.to_yaml(config))
+    (folder / "model.npz").write_bytes((pbm / "model.npz").read_bytes())
+    return [str(folder)]
+
+
+def predict(pbm, columns, folder):
+    return [str(pbm), "--output", str(folder), "--predict", str(write_log(columns, folder / "some.parquet"))]
+
+
+LONG = {**NEW, "query_doc_ids": np.ones((7, 6), np.int32), "clicks": np.zeros((7, 6), bool)}
+LONG["lengths"] = np.full(7, 6)
+SIMULATED = {"_target_": "clickexp.data.simulate.simulate"}
+OTHER = ragged_log(100, RANKS, PAIRS + 9)
+HIGH = {**NEW, "query_doc_ids": np.where(shown(NEW), 31, 0)}
+WRONG = {
+    "no folder": (lambda pbm, folder: [str(folder / "nowhere")], "there is no such folder. Give the folder of a run"),
+    "no run": (lambda pbm, folder: [str(folder)], "not the folder of a run, config.yaml cannot be read"),
+    "another config": (lambda pbm, folder: foreign(folder), "config.yaml tells of no dataset and model"),
+    "no model": (lambda pbm, folder: without_model(folder), "there is no model.npz. Run again with save_model=true"),
+    "no log": (
+        lambda pbm, folder: copy(pbm, folder, dataset__path="gone/log"),
+        "gone/log: the log of",
+    ),
+    "another log": (
+        lambda pbm, folder: [str(pbm), "--dataset", str(write_log(OTHER, folder / "other.parquet"))],
+        "was written by another model or data: ",
+    ),
+    "simulated": (
+        lambda pbm, folder: [*copy(pbm, folder, dataset=SIMULATED), "--dataset", str(folder)],
+        "has not read its dataset from a path. Leave it out",
+    ),
+    "unknown option": (lambda pbm, folder: [str(pbm), "--predict", "x", "rows=3"], "options are columns.KEY=NAME"),
+    "option for nothing": (lambda pbm, folder: [str(pbm), "columns.clicks=c"], "options are columns.KEY=NAME"),
+    "no sessions": (
+        lambda pbm, folder: [str(pbm), "--output", str(folder), "--predict", "nowhere.parquet"],
+        "nowhere.parquet: no such file or folder",
+    ),
+    "unknown id": (lambda pbm, folder: predict(pbm, HIGH, folder), "row 0: query_doc_ids holds 31. Ids lie in 0 to"),
+    "unknown rank": (
+        lambda pbm, folder: predict(pbm, LONG, folder),
+        "there are documents at position 6, of which the model knows 4. Cut the lists",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_mistake_is_told_in_one_line(wrong, pbm, tmp_path, capsys):
+    arguments, told = WRONG[wrong]
+    arguments = arguments(pbm[0], tmp_path)
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    lines = [line for line in capsys.readouterr().err.splitlines() if "% in" not in line]
+    assert stopped.value.code == 1 and len(lines) == 1
+    assert lines[0].startswith("clickexp-export: ") and told in lines[0]
+    assert not list(tmp_path.rglob("predictions*"))
