@@ -230,7 +230,7 @@ def test_a_study_is_about_one_thing(overrides, message, run):
         (["search=tpe"], "there is nothing to search over"),
         (["search=grid", INTERVAL], "a grid has no intervals"),
         (["search=tpe", f"{RATE}=tag(log,interval(0,1))"], f"{RATE}: .*low"),
-        (["search=tpe", INTERVAL, "launcher=basic"], "leave launcher=... out"),
+        (["search=tpe", INTERVAL, "launcher=basic"], "a search runs on launcher=accelerators"),
         (["search=tpe", INTERVAL, "search.trials=many"], "search.trials='many' is not"),
     ],
 )

@@ -66,7 +66,7 @@ def search(
     check_arguments(Settings, node, "search")
     settings = Settings(**node)
     if not config.hydra.launcher._target_.startswith(OURS):
-        raise ConfigError("search=... cannot run on this launcher: leave launcher=... out")
+        raise ConfigError("a search runs on launcher=accelerators (its default), slurm or ray")
     fixed, swept = _split(given, context)
     space = {name: _distribution(override, settings) for name, override in swept.items()}
     study = _study(settings, config, space, config_hash(_composed(context, config, fixed)))
