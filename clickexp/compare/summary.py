@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from clickexp.compare.load import SEED, UNTOLD, Run
 from clickexp.compare.names import direction, leading
@@ -45,7 +45,9 @@ class Spread:
         squares = (np.where(known, array - mean, 0) ** 2).sum(axis=0)
         sd = np.sqrt(squares / np.where(count > 1, count - 1, np.nan))
         half = (
-            stats.t.ppf((1 + CONFIDENCE) / 2, np.maximum(count - 1, 1)) * sd / np.sqrt(np.maximum(count, 1))
+            special.stdtrit(np.maximum(count - 1, 1), (1 + CONFIDENCE) / 2)
+            * sd
+            / np.sqrt(np.maximum(count, 1))
         )
         return cls(mean, sd, mean - half, mean + half, count)
 
