@@ -1,7 +1,7 @@
 """What a fitted model knows, as tables: examination by rank, documents, and predictions of sessions."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from clickexp.types import Array, Batch
 
 CONFIG, MODEL = "config.yaml", "model.npz"
 TOLD = ("attraction", "satisfaction", "relevance")
+PIECE = 1 << 16
 BATCH = 8192
 """Sessions, or documents, that are predicted at a time."""
 
@@ -48,7 +49,8 @@ def export(
     """Writes examination.csv, documents.parquet and, for sessions to predict, predictions.parquet.
 
     run: its folder. output: by default run/export. dataset: path of the log, if not that of the configuration. part:
-    sessions that examination is averaged over. options: columns.KEY=NAME, what the columns to predict are called.
+    sessions that examination is averaged over. predict: a parquet file of sessions, or a folder of them; "" predicts
+    those of the part. options: columns.KEY=NAME, what the columns to predict are called.
     UserError where something is missing or does not fit.
     """
     run = Path(run)
@@ -62,8 +64,10 @@ def export(
     with _whole(folder / "documents.parquet") as file:
         write_documents(model, log, file)
     if predict is not None:
+        own = True, _pieces(getattr(log, part))
+        clicked, sessions = read_sessions(log, Path(predict), names) if predict else own
         with _whole(folder / "predictions.parquet") as file:
-            write_predictions(model, log, Path(predict), names, file)
+            write_predictions(model, sessions, clicked, file)
 
 
 def fitted(run: Path, config: dict[str, Any], path: str | Path | None = None) -> tuple[ClickModel, Dataset]:
@@ -139,40 +143,65 @@ def write_documents(model: ClickModel, dataset: Dataset, file: Path) -> None:
             writer.write_table(table)
 
 
-def write_predictions(
-    model: ClickModel, dataset: Dataset, source: Path, names: Mapping[str, str], file: Path
-) -> None:
-    """A row for each session of the source, in its order: lists of P(click) and the like, rank 1 first.
+def write_predictions(model: ClickModel, sessions: Iterable[Sessions], clicked: bool, file: Path) -> None:
+    """A row for each session, in their order: lists of P(click) and the like, rank 1 first.
 
-    The source has lists of query_doc_ids, as documents.parquet numbers them, and optionally clicks, positions and
-    query_id. Without clicks there is no conditional_click_probability.
+    sessions: in pieces of one width. clicked: whether their clicks are known; without there is no
+    conditional_click_probability.
+    """
+    compiled = _compiled(model, _click if clicked else _unconditional)
+    with contextlib.ExitStack() as stack:
+        writer = None
+        for piece in sessions:
+            rows = _ragged(piece, compiled)
+            writer = writer or stack.enter_context(pq.ParquetWriter(file, rows.schema))
+            writer.write_table(rows)
+
+
+def read_sessions(
+    dataset: Dataset, source: Path, names: Mapping[str, str | None]
+) -> tuple[bool, Iterator[Sessions]]:
+    """Whether there are clicks, and the sessions in parquet files, in pieces of one width.
+
+    They have lists of query_doc_ids, as documents.parquet numbers them, and optionally clicks, positions and query_id.
+    UserError where ids or positions are beyond those that the model knows.
     """
     if not source.exists():
         raise UserError(f"{source}: no such file or folder. Check the path.")
     opened = {**table_options(names, None), "required": ("query_doc_ids",)}
-    tables = open_tables(
-        find_files(source, None, ParquetTable.suffixes), lambda path: ParquetTable(path, **opened)
-    )
+    files = find_files(source, None, ParquetTable.suffixes)
+    tables = open_tables(files, lambda path: ParquetTable(path, **opened))
     batches = (batch for table in tables for batch in table.batches(["query_doc_ids"]))
     ranks = max((longest(batch.columns["query_doc_ids"]) for batch in batches), default=1) or 1
-    clicked = "clicks" in tables[0].columns
-    total, read = sum(table.size for table in tables), 0
-    compiled = _compiled(model, _click if clicked else _unconditional)
-    with contextlib.ExitStack() as stack:
-        writer, progress = None, stack.enter_context(Steps("predicting"))
-        for table in tables:
-            for columns, place, done in table.batches():
-                chunk, _ = padded(columns, ranks, place)
-                chunk.setdefault("clicks", np.zeros(chunk["query_doc_ids"].shape, bool))
-                sessions = Sessions.from_arrays(**chunk, query_doc_pairs=dataset.query_doc_pairs, place=place)
-                if sessions.positions > dataset.positions:
-                    what = f"position {sessions.positions}, of which the model knows {dataset.positions}"
-                    raise place.error(f"there are documents at {what}", "cut the lists")
-                rows = _ragged(sessions.with_features(dataset.train.features), compiled)
-                writer = writer or stack.enter_context(pq.ParquetWriter(file, rows.schema))
-                writer.write_table(rows)
-                progress(read + done, total)
-            read += table.size
+    total = sum(table.size for table in tables)
+
+    def pieces() -> Iterator[Sessions]:
+        read = 0
+        with Steps("predicting") as progress:
+            for table in tables:
+                for columns, place, done in table.batches():
+                    chunk, _ = padded(columns, ranks, place)
+                    chunk.setdefault("clicks", np.zeros(chunk["query_doc_ids"].shape, bool))
+                    piece = Sessions.from_arrays(
+                        **chunk, query_doc_pairs=dataset.query_doc_pairs, place=place
+                    )
+                    if piece.positions > dataset.positions:
+                        what = f"position {piece.positions}, of which the model knows {dataset.positions}"
+                        raise place.error(f"there are documents at {what}", "cut the lists")
+                    yield piece.with_features(dataset.train.features)
+                    progress(read + done, total)
+                read += table.size
+
+    return "clicks" in tables[0].columns, pieces()
+
+
+def _pieces(sessions: Sessions) -> Iterator[Sessions]:
+    """The sessions in pieces of bounded size."""
+    with Steps("predicting") as progress:
+        for start in range(0, sessions.count, PIECE):
+            piece = sessions.slice(start, start + PIECE)
+            yield piece
+            progress(start + piece.count, sessions.count)
 
 
 def _ragged(sessions: Sessions, compiled: Callable[[Any], Mapping[str, np.ndarray]]) -> pa.Table:
@@ -296,7 +325,7 @@ def _configuration(run: Path) -> dict[str, Any]:
 
 def _column_names(options: Sequence[str], predict: str | Path | None) -> dict[str, str]:
     given = parsed(options)
-    if options and predict is None or given.keys() - {"columns"}:
+    if options and not predict or given.keys() - {"columns"}:
         raise UserError(f"{' '.join(options)}: options are columns.KEY=NAME, for --predict FILE")
     return given.get("columns", {})
 

@@ -14,6 +14,7 @@ Writes what the fitted model of a run knows, as tables for other tools:
   predictions.parquet   with --predict: P(click), P(click given the clicks above) and relevance of each document shown
 
   clickexp-export outputs/2026-11-21/10-00-00-pbm
+  clickexp-export outputs/2026-11-21/10-00-00-pbm --predict            the test sessions, in the order of the log
   clickexp-export outputs/2026-11-21/10-00-00-pbm --predict my/sessions.parquet columns.query_doc_ids=docs
   clickexp-export outputs/2026-11-21/10-00-00-pbm --dataset /where/the/log/is/now --output propensities
 """
@@ -42,11 +43,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--output", metavar="FOLDER", help="where to write; by default RUN/export")
     parser.add_argument("--dataset", metavar="PATH", help="the log, if it is no longer where the run read it")
     text = (
-        "sessions that examination is averaged over, where it depends on clicks or documents (default: test)"
+        "sessions of the log that examination is averaged over, unless it is the same for all (default: test)"
     )
     parser.add_argument("--part", choices=("train", "val", "test"), default="test", help=text)
-    text = "parquet file, or folder of them, with one row a session, to predict"
-    parser.add_argument("--predict", metavar="FILE", help=text)
+    text = "predict the sessions in a parquet file, or folder of them; without FILE those of --part, in their order"
+    parser.add_argument("--predict", metavar="FILE", nargs="?", const="", help=text)
     text = "with --predict: what its columns are called, such as columns.query_doc_ids=docs"
     parser.add_argument("options", metavar="key=value", nargs="*", help=text)
     return parser

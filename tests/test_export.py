@@ -140,6 +140,19 @@ def test_predictions_of_new_sessions(pbm):
         np.testing.assert_allclose(table["relevance"][session], attraction[ids], rtol=1e-5)
 
 
+def test_predictions_of_the_log_itself(pbm, tmp_path, monkeypatch):
+    """In its order, so that they stand beside the rows that it was read from."""
+    monkeypatch.setattr(module, "PIECE", 3)
+    main([str(pbm[0]), "--output", str(tmp_path), "--predict"])
+    table = pl.read_parquet(tmp_path / "predictions.parquet")
+    assert table["query_id"].to_list() == [*range(280, 300)]
+    ids = LOG["query_doc_ids"][TEST][SHOWN[TEST]]
+    np.testing.assert_array_equal(table["query_doc_ids"].explode(), ids)
+    examination = np.broadcast_to(sigmoid(pbm[1]["examination/weight"][1:]), (20, RANKS))[SHOWN[TEST]]
+    click = probability(pbm[1], "attraction")[ids] * examination
+    np.testing.assert_allclose(table["click_probability"].explode(), click, rtol=1e-5)
+
+
 def test_a_log_that_has_moved(pbm, log, tmp_path):
     moved = tmp_path / "elsewhere.parquet"
     moved.write_bytes(log.read_bytes())
