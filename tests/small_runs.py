@@ -18,9 +18,11 @@ def write_run(
     settings=(),
     epochs=3,
     log_probs=None,
+    queries=None,
     **result,
 ):
-    """settings: pairs of a key of the optimizer and its value, each an override. log_probs: [session, rank], kept."""
+    """settings: pairs of a key of the optimizer and its value, each an override. log_probs: [session, rank], kept,
+    of these queries."""
     folder.mkdir(parents=True)
     test = dict(test)
     told = {
@@ -44,7 +46,7 @@ def write_run(
     }  # fmt: skip
     if log_probs is not None:
         frame = {
-            "query_id": np.arange(len(log_probs)),
+            "query_id": np.arange(len(log_probs)) if queries is None else queries,
             "observed_conditional_log_prob": np.asarray(log_probs),
         }
         pl.DataFrame(frame).write_parquet(folder / "test_sessions.parquet", metadata={"short_lists": "own"})

@@ -6,9 +6,9 @@ from scipy import stats
 from small_runs import write_run
 
 from clickexp.compare import find_runs
-from clickexp.compare.summary import Spread, comparisons, holm, paired_p
+from clickexp.compare.summary import Spread, comparisons, holm, paired_p, pseudo_values
 from clickexp.errors import UserError
-from clickexp.values import paired_test
+from clickexp.values import paired_test, samples
 
 RNG = np.random.default_rng(0)
 
@@ -101,6 +101,25 @@ def test_kept_values_are_tested_over_queries_as_paired_test_does(tmp_path):
     assert found[small] == pytest.approx(2 * raw[small])
     assert found[large] == pytest.approx(max(raw[large], 2 * raw[small]))
     assert one.groups[0].interval("ll")[2] == "queries"
+
+
+def test_queries_of_any_size_are_tested_as_the_bootstrap_does(tmp_path):
+    """Queries with many sessions count more in the metric, so they do in its test."""
+    rng = np.random.default_rng(1)
+    shown = np.arange(3) < rng.integers(1, 4, (600, 1))
+    queries = (150 * rng.random(600) ** 2).astype(int)
+    first = np.where(shown, -rng.random((600, 3)), np.nan)
+    change = rng.normal(0, 0.05, 150)[queries][:, None] + rng.normal(0, 0.1, (600, 3))
+    log_probs = [first, first + change - np.nanmean(np.where(shown, change, np.nan)) + 0.007]
+    for model, own in zip(("PBM", "UBM"), log_probs, strict=True):
+        write_run(tmp_path / model, model, 1, {"ll": np.nanmean(own)}, log_probs=own, queries=queries)
+    bootstrap = paired_test(tmp_path / "PBM", tmp_path / "UBM", "ll", resamples=4000)
+    p = np.nanmax(compared(tmp_path)[0].tests["ll"].p)
+    assert p == pytest.approx(bootstrap.p_bootstrap, abs=0.06)
+    assert bootstrap.p_t < p - 0.2  # that of queries which all weigh the same, another question
+    for model in ("PBM", "UBM"):
+        values = samples(tmp_path / model, "ll")
+        assert pseudo_values(values).mean() == pytest.approx(values.total(), abs=1e-3)
 
 
 def test_seeds_that_share_a_test_set_count_a_query_once(tmp_path):

@@ -26,7 +26,7 @@ PAGE, LETTER, HANDLE, LONGEST = (
     0.5,
     100,
 )  # inches: a page, a letter and a line of a legend; letters
-FAR = 4
+FAR, FARTHER = 4, 10  # extents of a curve, and distances between curves, from the middle one
 FEW = 10  # documents, of which a click rate tells little
 STYLE = {
     "font.size": 9,
@@ -122,7 +122,7 @@ def _without_outliers(axes: Axes) -> set[str]:
         return set()
     low, high = np.array(list(ends.values())).T
     middle = np.median((low + high) / 2)
-    reach = FAR * (np.median(high - low) + np.median(np.abs((low + high) / 2 - middle)))
+    reach = FAR * np.median(high - low) + FARTHER * np.median(np.abs((low + high) / 2 - middle))
     far = {label for label, (a, b) in ends.items() if a < middle - reach or b > middle + reach}
     near = [bounds for label, bounds in ends.items() if label not in far]
     if far and near:

@@ -137,9 +137,10 @@ class Run:
             for name, value in self.result.get(part, {}).items():
                 yield (*own, part, name, None, _number(value))
         yield (*own, "train", "parameters", None, _number(self.parameters))
-        for name, vector in self.result.get("per_rank", {}).items():
-            for rank, value in enumerate(vector, start=1):
-                yield (*own, "test", name, rank, _number(value))
+        for part, vectors in (("test", "per_rank"), ("val", "per_rank_val")):
+            for name, vector in self.result.get(vectors, {}).items():
+                for rank, value in enumerate(vector, start=1):
+                    yield (*own, part, name, rank, _number(value))
 
 
 def load(*folders: str | Path) -> pl.DataFrame:
@@ -239,11 +240,12 @@ def _problem(result: Any) -> str | None:
     for part in ("curves", "intervals", "environment"):
         if not isinstance(result.get(part) or {}, dict):
             return f"is damaged: {part} holds nothing by name"
-    per_rank = result.get("per_rank", {})
-    if not isinstance(per_rank, dict) or not all(
-        isinstance(vector, list) and all(map(_is_number, vector)) for vector in per_rank.values()
-    ):
-        return "is damaged: per_rank holds no lists of numbers"
+    for part in ("per_rank", "per_rank_val"):
+        per_rank = result.get(part, {})
+        if not isinstance(per_rank, dict) or not all(
+            isinstance(vector, list) and all(map(_is_number, vector)) for vector in per_rank.values()
+        ):
+            return f"is damaged: {part} holds no lists of numbers"
     if not isinstance(result.get("seed"), int | None):
         return f"is damaged: seed is {result['seed']!r}"
     return None

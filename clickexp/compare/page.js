@@ -301,7 +301,7 @@ function withoutOutliers(traces, format) {
   const median = (values) => values.sort((a, b) => a - b)[Math.floor(values.length / 2)];
   const bounds = [...ends.values()];
   const middle = median(bounds.map(([low, high]) => (low + high) / 2));
-  const reach = 4 * (median(bounds.map(([low, high]) => high - low)) + median(bounds.map(([low, high]) => Math.abs((low + high) / 2 - middle))));
+  const reach = 4 * median(bounds.map(([low, high]) => high - low)) + 10 * median(bounds.map(([low, high]) => Math.abs((low + high) / 2 - middle)));
   const far = new Set(names.filter((name) => ends.get(name)[0] < middle - reach || ends.get(name)[1] > middle + reach));
   const near = names.filter((name) => !far.has(name)).map((name) => ends.get(name));
   if (!far.size || !near.length) return;
@@ -493,7 +493,7 @@ function against() {
   table.tBodies[0].innerHTML = rows.join("");
   const unit = baseline.comparison.tests[name]?.unit;
   $("against-about").textContent = `Baseline: ${baseline.name}, ${shown(own)}. ${unit
-    ? `Paired t-test over ${unit}, p corrected by Holm's method for ${baseline.comparison.groups.length - 1} comparisons.`
+    ? `Paired t-test over ${unit}${unit === "queries" ? " (jackknife pseudo-values of the metric)" : ""}, p corrected by Holm's method for ${baseline.comparison.groups.length - 1} comparisons.`
     : "There is nothing to test: runs kept no values of single queries (keep_values=true) and share fewer than two seeds."}`;
 }
 
