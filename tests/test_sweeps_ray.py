@@ -7,11 +7,10 @@ import sys
 
 import pytest
 from test_sweeps_accelerators import SMALL
-from test_sweeps_faults import Place, statuses
+from test_sweeps_faults import Place, gone, statuses
 
 MODELS = ["gctr", "rctr", "dctr", "pbm"]
 RAY = ["launcher=ray", "+hydra.launcher.init.num_gpus=2", "+hydra.launcher.init.num_cpus=2"]
-RAY += ["+hydra.launcher.init.include_dashboard=false"]
 
 
 @pytest.fixture
@@ -50,6 +49,17 @@ def test_jobs_that_fail_are_told_and_the_others_go_on(place):
     rows = place.rows("s")
     assert statuses(rows) == ["failed", "failed", "finished"]
     assert "ConfigError: wrong in this one" in rows[0]["error"] and "killed by SIGKILL" in rows[1]["error"]
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_stopped_leaves_no_job_behind(place):
+    place.does(_1="hang")
+    with place.start(*RAY, "seed=1,2", "hydra.sweep.dir=s") as process:
+        pid = place.wait_for("s/0/job.log", 60)
+        process.terminate()
+        output, _ = process.communicate(timeout=30)
+    assert process.returncode == 143 and gone(pid) and "Traceback" not in output
+    assert json.loads((place.folder / "s/0/job.json").read_text())["status"] == "interrupted"
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """Jobs of a sweep as tasks of a Ray cluster, or of a Ray that is started on this machine."""
 
+import signal
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +16,10 @@ class RayPool(RemotePool):
     """options: keys of conf/launcher/ray.yaml. UserError for a cluster without room for a job."""
 
     def __init__(self, options: Mapping[str, Any], environment: Mapping[str, str]):
+        handler = signal.getsignal(signal.SIGTERM)
         ray.init(address=options["address"], ignore_reinit_error=True, **options["init"])
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)  # Ray's own aborts the process
         there = ray.cluster_resources()
         gpus = options["num_gpus"]
         needs = {
