@@ -13,6 +13,8 @@ from clickexp.errors import UserError
 def test_the_tidy_frame_holds_every_number_of_a_result(tmp_path):
     test = {"ll": -0.25, "auc": None}
     run = write_run(tmp_path / "a/0", "PBM", seed=3, test=test, settings=[("learning_rate", 0.1)])
+    result = json.loads((run / "result.json").read_text())
+    write_json(run / "result.json", {**result, "per_rank_val": {"ll": [-0.5, None]}})
     frame = load(tmp_path / "a")
     assert frame.columns == [
         "run",
@@ -32,6 +34,7 @@ def test_the_tidy_frame_holds_every_number_of_a_result(tmp_path):
         ("test", "ll", None, -0.25), ("test", "auc", None, None),
         ("val", "ll", None, -0.25),
         ("train", "epochs", None, 3), ("train", "seconds", None, 6), ("train", "parameters", None, 1000),
+        ("val", "ll", 1, -0.5), ("val", "ll", 2, None),
         ("test", "ll", 1, -0.25 * 1.2), ("test", "ll", 2, -0.25 * 0.8),
         ("test", "examination", 1, 1), ("test", "examination", 2, 0.5),
         ("test", "sessions", 1, 50), ("test", "sessions", 2, 40),
