@@ -11,6 +11,7 @@ from small_runs import write_json, write_run
 
 from clickexp.compare import find_runs
 from clickexp.compare.figures import figures
+from clickexp.compare.output import Output
 from clickexp.compare.report import compare
 from clickexp.compare.summary import comparisons
 from clickexp.compare.tables import standing, tables
@@ -165,6 +166,24 @@ def test_files_of_others_are_never_overwritten(tmp_path, capsys, monkeypatch):
     assert all(file.read_bytes() == content for file, content in before.items())
     compare([tmp_path / "runs"], output=tmp_path / "elsewhere", metrics=["ppl"])
     assert (tmp_path / "elsewhere/comparison.html").is_file()
+
+
+def test_an_interrupted_comparison_is_made_again(tmp_path):
+    def stop(text):
+        raise KeyboardInterrupt
+
+    def written(say, **files):
+        output = Output(tmp_path, say)
+        for name, content in files.items():
+            output.add(name, content)
+        output.write()
+
+    written(print, a="1", b="1", c="1")
+    with pytest.raises(KeyboardInterrupt):
+        written(stop, a="2", b="2")
+    assert [(tmp_path / name).read_text() for name in "ab"] == ["2", "1"]
+    written(print, a="3", b="3")
+    assert [(tmp_path / name).read_text() for name in "ab"] == ["3", "3"] and not (tmp_path / "c").exists()
 
 
 def test_the_command_tells_in_one_line_what_is_wrong(tmp_path, capsys):

@@ -28,28 +28,35 @@ class Output:
     def write(self) -> None:
         """Writes all files that were added, and removes those that an earlier comparison wrote and this one did not."""
         record = read_json(self.folder / RECORD)
-        known: Mapping[str, str] = record.get("files", {}) if isinstance(record, dict) else {}
-        ours = {self.folder / name for name, digest in known.items() if _digest(self.folder / name) == digest}
+        known: dict[str, list[str]] = record.get("files", {}) if isinstance(record, dict) else {}
+        ours = {
+            self.folder / name for name, digests in known.items() if _digest(self.folder / name) in digests
+        }
         for file in self.files:
             if file.exists() and file not in ours:
                 raise UserError(
                     f"{file} was not written by clickexp-compare, or was edited since: move it, or choose "
                     "another --output"
                 )
-        for file in ours - set(self.files):
-            file.unlink()
         digests = {
-            str(file.relative_to(self.folder)): hashlib.sha256(content).hexdigest()
+            str(file.relative_to(self.folder)): [hashlib.sha256(content).hexdigest()]
             for file, content in self.files.items()
         }
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_json({"written_by": "clickexp-compare", "files": digests}, self.folder / RECORD)
+        # both, so that after an interruption old files and new ones are known as ours
+        self._record({name: known.get(name, []) + digests.get(name, []) for name in {**known, **digests}})
+        for file in ours - set(self.files):
+            file.unlink()
         for file, content in self.files.items():
             file.parent.mkdir(parents=True, exist_ok=True)
             part = file.with_name(file.name + ".part")
             part.write_bytes(content)
             part.replace(file)
             self.say(f"wrote {os.path.relpath(file)}")
+        self._record(digests)
+
+    def _record(self, files: Mapping[str, list[str]]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_json({"written_by": "clickexp-compare", "files": files}, self.folder / RECORD)
 
 
 def _digest(file: Path) -> str | None:
