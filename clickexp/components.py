@@ -11,6 +11,8 @@ from omegaconf import OmegaConf
 from clickexp.errors import ConfigError
 
 Node = dict[str, Any]
+Roles = dict[str, str]
+"""By the arguments of a model that are towers, the roles that they play: {"ctr": "attraction"}."""
 
 
 def with_components(config: Node, overrides: Sequence[str]) -> Node:
@@ -25,12 +27,18 @@ def with_components(config: Node, overrides: Sequence[str]) -> Node:
     components, shared = (_list(mixture, name) for name in ("components", "shared"))
     models = [_composed(component, mixture, overrides) for component in components]
     towers = {role: tower for role in shared if (tower := _common(role, models, config))}
-    models = [_without(model, towers) for model in models]
+    models = [_sharing(model, roles, towers) for model, roles in models]
     return {**config, "model": _without(mixture, ("components",)) | {"models": models, "shared": towers}}
 
 
 def _without(node: Node, names: Container[str]) -> Node:
     return {name: value for name, value in node.items() if name not in names}
+
+
+def _sharing(model: Node, roles: Roles, towers: Container[str]) -> Node:
+    """The component without towers of its own where it shares one; an argument of another name tells the role."""
+    others = {name: role for name, role in roles.items() if role in towers and role != name}
+    return _without(model, towers) | others
 
 
 def _list(mixture: Node, name: str) -> list:
@@ -40,10 +48,10 @@ def _list(mixture: Node, name: str) -> list:
     return value
 
 
-def _composed(component: str | Node, mixture: Node, overrides: Sequence[str]) -> Node:
-    """The node of a component given by name; one that is spelled out stays as it is."""
+def _composed(component: str | Node, mixture: Node, overrides: Sequence[str]) -> tuple[Node, Roles]:
+    """The node of a component given by name, and its roles; one that is spelled out stays as it is."""
     if isinstance(component, dict):
-        return component
+        return component, {name: name for name in component}
     known = GlobalHydra.instance().config_loader().get_group_options("model")
     if component not in known:
         raise ConfigError(
@@ -51,17 +59,19 @@ def _composed(component: str | Node, mixture: Node, overrides: Sequence[str]) ->
         )
     parsed = OverridesParser.create().parse_overrides(list(overrides))
     kept = [o.input_line for o in parsed if o.key_or_group.split(".")[0] != "model"]
-    node = compose("config", [*kept, f"model={component}"]).model
-    node = OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
+    composed = compose("config", [*kept, f"model={component}"]).model
+    node = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     if node["_target_"] == mixture["_target_"]:
         raise ConfigError(f"model.components: {component} is a mixture itself; name its components")
     # the keys that a preset gives the mixture end up in every model
-    return {name: value for name, value in node.items() if name.startswith("_") or name not in mixture}
+    node = {name: value for name, value in node.items() if name.startswith("_") or name not in mixture}
+    told = OmegaConf.to_container(composed, resolve=False)
+    return node, {name: told[name][2:-1] for name in node if str(told[name]).startswith("${")}
 
 
-def _common(role: str, models: list[Node], config: Node) -> Node | None:
+def _common(role: str, models: list[tuple[Node, Roles]], config: Node) -> Node | None:
     """The tower that all models with this role describe; None if there are no such models."""
-    towers = [model[role] for model in models if role in model]
+    towers = [model[name] for model, roles in models for name, played in roles.items() if played == role]
     if not towers and role not in config:
         raise ConfigError(f"model.shared: no component has a role {role!r}")
     if any(tower != towers[0] for tower in towers):

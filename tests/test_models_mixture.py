@@ -161,6 +161,9 @@ def test_shared_towers_replace_those_of_partials():
     tower = FixedParameter(0.0)
     one, other = MixtureModel(constructors, shared={"attraction": tower}, **SIZES, rngs=nnx.Rngs(0)).models
     assert one.attraction is tower and other.ctr is not tower
+    constructors[1] = functools.partial(DocumentCTRModel, ctr="attraction")
+    one, other = MixtureModel(constructors, shared={"attraction": tower}, **SIZES, rngs=nnx.Rngs(0)).models
+    assert one.attraction is other.ctr is tower
 
 
 def test_components_of_one_kind_start_apart_but_towers_in_common_stay():

@@ -28,6 +28,7 @@ class MixtureModel(ClickModel):
     models: click models, or their constructors, which are then called with the sizes that they ask for and `rngs`.
     shared: towers by role (name of a constructor's argument) that all components built here have in common; models
         that are given built share what was built into several of them. Else each component has its own towers.
+        A partial may name a role for an argument of another name: partial(DocumentCTRModel, ctr="attraction").
     temperature: pi = softmax(prior / temperature) for learned logits `prior`, which start even. What can be
         learned does not depend on it; a step on the logits moves pi by 1 / temperature as much.
 
@@ -77,7 +78,10 @@ class MixtureModel(ClickModel):
         if rngs is None:
             raise ValueError("a mixture that builds its components needs rngs=nnx.Rngs(...)")
         constructor = getattr(source, "func", source)  # a shared tower replaces that of a partial
-        model = source(**accepted(source, vars(sizes)), **accepted(constructor, towers), rngs=rngs)
+        given = getattr(source, "keywords", {}).items()
+        named = {name: towers[role] for name, role in given if isinstance(role, str) and role in towers}
+        common = accepted(constructor, towers) | named
+        model = source(**accepted(source, vars(sizes)), **common, rngs=rngs)
         if any(type(other) is type(model) for other in self.models):
             _disturb(model, towers, rngs)
         return model
