@@ -42,6 +42,8 @@ ROLES = (
     "true_positive",
     "false_positive",
 )
+UNTOLD = (*ROLES, "reproduction")
+"""Keys at the root whose content stands where it is used."""
 TEST_PARTS = ("test", "ranking", "truth")
 NOT_TOLD = (*NOT_HASHED, "seed", "keep_values")
 NAMED = ("model", "dataset", "dataset.path", "dataset.name")
@@ -122,6 +124,7 @@ def run_experiment(
             "train": {**report.summary(), **peak_memory()},
             "parameters": count_parameters(model),
             "test_set": dataset.test_set(),
+            "data": dataset.sizes(),
             "environment": environment(),
             "config_hash": config_hash(config),
         }
@@ -155,7 +158,7 @@ def told_config(
     experiment = [model.name, dataset.name, *(f"{key}={value}" for key, value in own.items())]
     return {
         "experiment": ", ".join(experiment),
-        **{name: value for name, value in config.items() if name not in ROLES},
+        **{name: value for name, value in config.items() if name not in UNTOLD},
         "model": {**config["model"], "name": model.name},
         "dataset": {**config["dataset"], "name": dataset.name},
         "overrides": given,
@@ -251,7 +254,7 @@ def show(config: dict[str, Any]) -> None:
                 tree.add(f"{name}: {value}")
 
     tree = Tree("[bold]configuration", guide_style="dim")
-    grow(tree, {name: value for name, value in config.items() if name not in ROLES})
+    grow(tree, {name: value for name, value in config.items() if name not in UNTOLD})
     rich.print(tree)
 
 

@@ -51,6 +51,11 @@ class Dataset:
         """Tells test sets apart: the same for runs whose test metrics can be compared."""
         return "-".join(part.digest() for part in (self.test, self.ranking) if part is not None)
 
+    def sizes(self) -> dict[str, Any]:
+        """Sessions of each part, query-document pairs and positions."""
+        sessions = {name: part.count for name, part in self.parts.items()}
+        return dict(sessions=sessions, query_doc_pairs=self.query_doc_pairs, positions=self.positions)
+
     def first(self, sessions: int | None) -> "Dataset":
         """The dataset with at most so many sessions in each part; None keeps all."""
         if sessions is None:

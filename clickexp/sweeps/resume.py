@@ -28,6 +28,7 @@ NOT_HASHED = (
     "search",
     "sweeps_dir",
     "optimized_metric",
+    "reproduction",
 )
 HOW = ("hydra", "launcher", "search")
 NOT_HASHED_OF = {"dataset": "cache", "trainer": "checkpoint_minutes"}
