@@ -357,7 +357,7 @@ def tests(comparison: Comparison, metric: str) -> Tests:
     """Tests each group against each of the comparison's baselines.
 
     Queries: the pseudo-value of each, from the sums of all seeds that met it on the same test set; test sets follow
-    one another. For a mean over queries this is the t-test of `clickexp.values.paired_test`.
+    one another. With one seed this is the t-test of `clickexp.values.paired_test`.
     """
     values, unit = per_query(comparison, metric), "queries"
     if values is None:
@@ -400,26 +400,13 @@ def per_query(comparison: Comparison, metric: str) -> np.ndarray | None:
                     continue
                 pooled = own if pooled is None else type(own)(queries, pooled.sums + own.sums, own.value)
             if pooled is not None:
-                rows[i] = pseudo_values(pooled)
+                rows[i] = pooled.pseudo_values()
         if rows:
             block = np.full((len(comparison.groups), len(queries)), np.nan)
             for i, row in rows.items():
                 block[i] = row
             columns.append(block)
     return np.concatenate(columns, axis=1) if columns else None
-
-
-def pseudo_values(samples: Any) -> np.ndarray:
-    """What each query adds to a metric that is no mean over queries, such as perplexity: [query].
-
-        n metric(all queries) - (n - 1) metric(all but this one)
-
-    Their mean is the metric but for its bias, and their t-test that of the metric; of a mean over queries they are the
-    queries' own values. samples: `clickexp.metrics.uncertainty.Samples`. (Tukey 1958; Miller 1974, "The jackknife".)
-    """
-    total, count = samples.sums.sum(axis=0), len(samples.queries)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return count * samples.value(total) - (count - 1) * samples.value(total - samples.sums)
 
 
 def _kept(run: Run, metric: str) -> bool:

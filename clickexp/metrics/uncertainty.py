@@ -66,10 +66,16 @@ class Samples:
         """The metric over all queries."""
         return float(self.value(self.sums.sum(axis=0)))
 
-    def per_query(self) -> Float[np.ndarray, " query"]:
-        """The metric of each query alone; nan where it has none."""
+    def pseudo_values(self) -> Float[np.ndarray, " query"]:
+        """What each query adds to the metric, which may be no mean over queries, such as a perplexity.
+
+            n metric(all queries) - (n - 1) metric(all but this one)
+
+        Of a mean over queries these are the queries' own values. (Tukey 1958; Miller 1974, "The jackknife".)
+        """
+        total, count = self.sums.sum(axis=0), len(self.queries)
         with np.errstate(invalid="ignore", divide="ignore"):
-            return self.value(self.sums)
+            return count * self.value(total) - (count - 1) * self.value(total - self.sums)
 
 
 def bootstrap_interval(
@@ -91,8 +97,8 @@ def paired_test(
     """Compares a metric of two runs on the same queries.
 
     Bootstrap: both metrics over the same queries drawn with replacement; the p-value is twice the share of draws on
-    the far side of 0, counting one more (Davison and Hinkley 1997). t: Student's paired t-test of the metric of single
-    queries, where both have one (Smucker, Allan and Carterette 2007). UserError where the queries differ.
+    the far side of 0, counting one more (Davison and Hinkley 1997). t: Student's paired t-test over queries (Smucker,
+    Allan and Carterette 2007), of their pseudo-values. UserError where the queries differ.
     """
     if not np.array_equal(first.queries, second.queries):
         raise UserError(
@@ -106,7 +112,7 @@ def paired_test(
         ]
     )
     tail = int(min(np.count_nonzero(drawn <= 0), np.count_nonzero(drawn >= 0)))
-    singles = first.per_query() - second.per_query()
+    singles = first.pseudo_values() - second.pseudo_values()
     singles = singles[np.isfinite(singles)]
     return PairedTest(
         first.total() - second.total(),
