@@ -10,7 +10,12 @@ from test_sweeps_accelerators import SMALL
 from test_sweeps_faults import Place, gone, statuses
 
 MODELS = ["gctr", "rctr", "dctr", "pbm"]
-RAY = ["launcher=ray", "+hydra.launcher.init.num_gpus=2", "+hydra.launcher.init.num_cpus=2"]
+RAY = [
+    "launcher=ray",
+    "hydra.launcher.address=local",
+    "+hydra.launcher.init.num_gpus=2",
+    "+hydra.launcher.init.num_cpus=2",
+]
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ def test_six_models_each_have_a_device_of_their_own_and_are_not_run_again(cluste
         with (tmp_path / "s/sweep.csv").open() as file:
             return done.stdout, list(csv.DictReader(file))
 
-    printed, rows = sweep(*SLURM)
+    _, rows = sweep(*SLURM, "hydra.launcher.modules=[cuda]")
     assert [(row["model"], row["status"]) for row in rows] == [(model, "finished") for model in MODELS]
     used = {}
     for folder, record in records(tmp_path / "s"):
@@ -75,6 +75,11 @@ def test_six_models_each_have_a_device_of_their_own_and_are_not_run_again(cluste
     assert sorted(used) == ["gpu:0", "gpu:1"]
     for times in used.values():
         assert all(end < begin for (_, end), (begin, _) in pairwise(sorted(times)))
+
+    (script,) = (tmp_path / "s/.submitit").rglob("*_submission.sh")
+    asked = {"array=0-5%6", "gpus-per-node=1", "cpus-per-task=1", "mem=1GB", "time=3", "requeue"}
+    assert asked <= {line.removeprefix("#SBATCH --") for line in script.read_text().splitlines()}
+    assert "\nmodule load cuda\n" in script.read_text()
 
     before = submitted(cluster)
     for launcher in (SLURM, ["launcher=basic"]):  # to all launchers it is the same configuration

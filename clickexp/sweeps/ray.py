@@ -13,11 +13,17 @@ from clickexp.sweeps.worker import GRACE
 
 
 class RayPool(RemotePool):
-    """options: keys of conf/launcher/ray.yaml. UserError for a cluster without room for a job."""
+    """options: keys of conf/launcher/ray.yaml.
+
+    UserError where no cluster is found, or one without room for a job.
+    """
 
     def __init__(self, options: Mapping[str, Any], environment: Mapping[str, str]):
         handler = signal.getsignal(signal.SIGTERM)
-        ray.init(address=options["address"], ignore_reinit_error=True, **options["init"])
+        try:
+            ray.init(address=options["address"], ignore_reinit_error=True, **options["init"])
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise UserError(f"launcher=ray: {' '.join(str(error).split())}") from error
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)  # Ray's own aborts the process
         there = ray.cluster_resources()
