@@ -13,7 +13,7 @@ fail() {
 }
 
 install() {
-    if command -v slurmctld slurmd munged sbatch >/dev/null; then return; fi
+    if type slurmctld slurmd munged sbatch >/dev/null 2>&1; then return; fi # true only if all are there
     [ "$(id -u)" = 0 ] || fail "installing SLURM takes root"
     command -v apt-get >/dev/null || fail "installing SLURM takes apt-get; here, install slurmctld, slurmd, slurm-client and munge by hand"
     packages="slurmctld slurmd slurm-client munge"
