@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts/slurm.sh"
 SLURM = [
     "launcher=slurm",
-    *(f"hydra.launcher.{key}" for key in ("cpus_per_task=1", "mem_gb=1", "timeout_min=3")),
+    *(f"hydra.launcher.{key}" for key in ("cpus_per_task=1", "mem_gb=1", "timeout_min=10")),
 ]
 MODELS = ["gctr", "rctr", "dctr", "drctr", "cm", "pbm"]
 
@@ -77,7 +77,7 @@ def test_six_models_each_have_a_device_of_their_own_and_are_not_run_again(cluste
         assert all(end < begin for (_, end), (begin, _) in pairwise(sorted(times)))
 
     (script,) = (tmp_path / "s/.submitit").rglob("*_submission.sh")
-    asked = {"array=0-5%6", "gpus-per-node=1", "cpus-per-task=1", "mem=1GB", "time=3", "requeue"}
+    asked = {"array=0-5%6", "gpus-per-node=1", "cpus-per-task=1", "mem=1GB", "time=10", "requeue"}
     assert asked <= {line.removeprefix("#SBATCH --") for line in script.read_text().splitlines()}
     assert "\nmodule load cuda\n" in script.read_text()
 
@@ -111,7 +111,7 @@ def test_jobs_that_slurm_stops_go_on_and_those_that_die_are_told(place):
     with place.start(*SLURM, "seed=1,2,3,4,5,6", "hydra.sweep.dir=s") as process:
         preempted = hanging(place, 3)
         place.does(_5="hang", _6="hang")
-        place.slurm("scancel", "--signal=USR2", preempted)
+        place.slurm("scancel", "--signal=USR2", f"{preempted}.0")
         requeued = hanging(place, 4)
         place.does(_6="hang")
         place.slurm("scontrol", "requeue", requeued)
