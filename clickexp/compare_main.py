@@ -14,6 +14,7 @@ network), tables/ (CSV, Markdown, LaTeX) and figures/ (PDF, PNG).
   clickexp-compare outputs/sweeps/2026-11-21/10-00-00
   clickexp-compare outputs/sweeps outputs/2026-11-21 --output outputs/comparison --baseline PBM
   clickexp-compare outputs/sweeps --metrics cond_ppl,ll,ndcg@5     the columns of the tables; the first orders them
+  clickexp-compare outputs/sweeps --published                      ours beside the published figures of +experiment=...
   clickexp-compare wandb --help                                    a workspace and a report on Weights & Biases
 """
 WANDB = """\
@@ -54,7 +55,14 @@ def _folders() -> argparse.ArgumentParser:
     parser.add_argument(
         "--metrics", type=_names, metavar="A,B,...", help="columns of the tables, the first orders them"
     )
-    parser.set_defaults(run="clickexp.compare.report:compare")
+    parser.add_argument(
+        "--published",
+        dest="run",
+        action="store_const",
+        const="clickexp.compare.published:compare_published",
+        default="clickexp.compare.report:compare",
+        help="print and write published figures of experiments beside those of the runs",
+    )
     return parser
 
 

@@ -168,6 +168,12 @@ def test_towers_of_shared_roles_stand_once():
     assert composed(MIXTURE, "model.components=[gctr,rctr]")["model"]["shared"] == {}
 
 
+def test_a_click_rate_of_documents_shares_the_tower_of_attraction():
+    model = composed(MIXTURE, "model.components=[gctr,dctr,pbm]")["model"]
+    assert [component.get("ctr") for component in model["models"]] == [None, "attraction", None]
+    assert model["shared"] == {"attraction": composed()["attraction"]}
+
+
 def test_a_component_may_be_spelled_out_or_come_twice():
     node = "{_target_:clickexp.models.CascadeModel,_partial_:true,conditional:marginal}"
     first, *others = components(f"model.components=[{node},pbm,pbm]")
@@ -177,7 +183,7 @@ def test_a_component_may_be_spelled_out_or_come_twice():
 @pytest.mark.parametrize(
     "overrides, message",
     [
-        (["model.components=[pbm,ubmm]"], "there is no model 'ubmm'; choose from ccm, cm, dbn"),
+        (["model.components=[pbm,ubmm]"], "there is no model 'ubmm'; choose from ccm, cm"),
         (["model.components=[pbm,mixture]"], "mixture is a mixture itself"),
         (["model.components=pbm"], "model.components='pbm' is not a list"),
         (["model.shared=null"], "model.shared=None is not a list"),
