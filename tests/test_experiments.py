@@ -258,11 +258,8 @@ def test_an_experiment_runs_and_earns_no_verdict(sources, tmp_path, experiment, 
     (found,) = compare_published([tmp_path])
     assert {row.metric for row in found.rows} == figures.keys() - {"sd"}
     for row in found.rows:
-        assert np.isfinite(row.mean)
-        assert row.verdict.startswith(
-            "" if row.metric == "seconds" or row.published is None else "other data: "
-        )
-        assert "side " not in row.verdict
+        assert np.isfinite(row.mean) and np.isnan(row.difference) and row.verdict == "other data"
+        assert found.notes[row.notes[-1] - 1].startswith("other data: ")
     assert markdown(found) in capsys.readouterr().out
     assert {file.suffix for file in (tmp_path / "published").glob(f"{experiment}.*")} == {
         ".md",
@@ -331,7 +328,7 @@ def test_mean_deviation_difference_and_verdict():
     [
         (dict(data={"train": 60_000}), "other data: 60,000 sessions in train, not 10,000,000"),
         (dict(data={"test": 5_000_001}), "other data: 5,000,001 sessions in test"),
-        (dict(dataset="other"), "other data: other"),
+        (dict(dataset="other"), "other data: the dataset is other, not yandex_clax"),
         (dict(seed=9), "other data: no published split of seed 9"),
         (dict(data_of={"query_doc_pairs": 571_730}), "other data: 571,730 pairs, not 346,711,929"),
     ],
@@ -341,8 +338,9 @@ def test_other_data_has_no_verdict(change, why):
     (run,) = runs_of("clax2025_yandex_baseline", [{"ppl": 1.3088}], **change)
     run.result["data"].update(pairs)
     assert other_data(run).startswith(why)
-    rows, _ = rows_of([run])
-    assert rows["ppl"].verdict.startswith(why)
+    rows, found = rows_of([run])
+    assert rows["ppl"].verdict == rows["seconds"].verdict == "other data" and np.isnan(rows["ppl"].difference)
+    assert found.notes[rows["ppl"].notes[-1] - 1].startswith(why)
 
 
 def test_sessions_that_a_filter_leaves_are_the_published_data():

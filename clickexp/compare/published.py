@@ -24,6 +24,7 @@ DEVIATIONS = 2
 """Published standard deviations that a difference may have, where they are more than the tolerance."""
 ID_SLACK = 1
 """Ids may be counted from 0 or from 1."""
+OTHER_DATA, NOT_COMPARABLE = "other data", "not comparable"
 OWN_KEYS = ("experiment", "model", "dataset", "dataset.path", "dataset.name", "miniature")
 """Overrides that a table tells of already."""
 
@@ -34,7 +35,7 @@ Figures = Mapping[str, Any]
 class Row:
     """A metric of a model: published by the first reference and by others, and ours over splits.
 
-    verdict: inside or outside the tolerance, or why there is none. notes: numbers of the notes that bear on it.
+    verdict: inside or outside the tolerance, or that there is none. notes: numbers of the notes that bear on it.
     """
 
     model: str
@@ -56,8 +57,8 @@ class Row:
 
     @property
     def difference(self) -> float:
-        """Ours minus published; of the training time ours over published."""
-        if self.published is None:
+        """Ours minus published; of the training time ours over published; nan where that would mean nothing."""
+        if self.published is None or self.verdict == OTHER_DATA:
             return math.nan
         return self.mean / self.published if self.metric == SECONDS else self.mean - self.published
 
@@ -123,14 +124,15 @@ def _reproduction(name: str, runs: Sequence[Run], metrics: Sequence[str] | None)
     groups: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         groups[_told(run)].append(run)
-    rows = [row for told, group in groups.items() for row in _rows(told, group, metrics)]
+    notes = [note["text"] for note in node.get("notes", ())]
+    rows = [row for told, group in groups.items() for row in _rows(told, group, metrics, notes)]
     return Reproduction(
         name,
         f"{node['paper']}, experiment {node['experiment']}",
         references,
         [node["published"][reference]["source"] for reference in references],
         rows,
-        [note["text"] for note in node.get("notes", ())],
+        notes,
     )
 
 
@@ -142,12 +144,15 @@ def _told(run: Run) -> str:
     return ", ".join(parts)
 
 
-def _rows(told: str, runs: Sequence[Run], metrics: Sequence[str] | None) -> Iterator[Row]:
+def _rows(told: str, runs: Sequence[Run], metrics: Sequence[str] | None, texts: list[str]) -> Iterator[Row]:
+    """Those of a group of runs; why they have no verdict is added to the texts of the notes."""
     node = runs[0].config["reproduction"]
     first, *others = [_figures(reference, runs[0]) for reference in node["published"].values()]
-    why = next((reason for run in runs if (reason := other_data(run))), None)
+    reason = next((why for run in runs if (why := other_data(run))), None)
+    if reason and reason not in texts:
+        texts.append(reason)
     for metric in metrics or _published_metrics(node):
-        ours = [value for run in runs if (value := _measured(run, metric)) is not None]
+        ours = tuple(value for run in runs if (value := _measured(run, metric)) is not None)
         if not ours:
             continue
         notes = [
@@ -156,41 +161,36 @@ def _rows(told: str, runs: Sequence[Run], metrics: Sequence[str] | None) -> Iter
             if runs[0].model in note.get("models", [runs[0].model])
             and metric in note.get("metrics", [metric])
         ]
-        row = Row(
-            told,
-            metric,
-            first.get(metric),
-            tuple(other.get(metric) for other in others),
-            tuple(ours),
-            "",
-            tuple(number for number, _ in notes),
-        )
-        comparable = all(note.get("comparable", True) for _, note in notes)
-        yield replace(row, verdict=_verdict(row, node, first.get("sd", {}), comparable, why))
+        numbers = [number for number, _ in notes]
+        if reason:
+            numbers.append(texts.index(reason) + 1)
+        published = tuple(other.get(metric) for other in others)
+        row = Row(told, metric, first.get(metric), published, ours, "", tuple(numbers))
+        if reason:
+            yield replace(row, verdict=OTHER_DATA)
+        elif not all(note.get("comparable", True) for _, note in notes):
+            yield replace(row, verdict=NOT_COMPARABLE)
+        else:
+            yield replace(row, verdict=_verdict(row, node["tolerance"], first.get("sd", {})))
 
 
 def _published_metrics(node: Figures) -> list[str]:
     """Those of the first reference, of whatever model."""
     first = next(iter(node["published"].values()))
-    return [
-        key for key in dict.fromkeys(key for of in first["figures"].values() for key in of) if key != "sd"
-    ]
+    metrics = dict.fromkeys(key for of in first["figures"].values() for key in of)
+    return [key for key in metrics if key != "sd"]
 
 
-def _verdict(row: Row, node: Figures, sd: Mapping[str, float], comparable: bool, why: str | None) -> str:
+def _verdict(row: Row, tolerance: Mapping[str, float], sd: Mapping[str, float]) -> str:
+    """Whether the difference is inside the tolerance; nothing where nothing was published, and of times."""
     if row.published is None or row.metric == SECONDS:
         return ""
-    if why:
-        return why
-    if not comparable:
-        return "not comparable"
-    tolerance = max(node["tolerance"].get(row.metric, 0.0), DEVIATIONS * sd.get(row.metric, 0.0))
-    side = "inside" if abs(row.difference) <= tolerance else "outside"
-    return f"{side} {tolerance:g}"
+    limit = max(tolerance.get(row.metric, 0.0), DEVIATIONS * sd.get(row.metric, 0.0))
+    return f"{'inside' if abs(row.difference) <= limit else 'outside'} {limit:g}"
 
 
 def other_data(run: Run) -> str | None:
-    """None where the run has read what the published figures are of, else what tells that it has not.
+    """None where the run has read what published figures are of, else what tells that it has not.
 
     It must have the name of the dataset, the sessions of each part of its split, and, where they are known, the
     query-document pairs and labelled lists. Sessions that a filter leaves are fewer than those of the range.
@@ -198,9 +198,9 @@ def other_data(run: Run) -> str | None:
     node = run.config["reproduction"]
     expected, read = node["data"], run.result.get("data")
     if not isinstance(read, Mapping):
-        return "unknown data: the run tells no sizes"
+        return "other data, as far as is known: the run tells no sizes"
     if run.dataset != expected["dataset"]:
-        return f"other data: {run.dataset}"
+        return f"other data: the dataset is {run.dataset}, not {expected['dataset']}"
     split = node["full"]["splits"].get(f"seed_{run.seed}")
     if split is None:
         return f"other data: no published split of seed {run.seed}"
@@ -241,10 +241,10 @@ def _cells(reproduction: Reproduction, row: Row) -> list[str]:
     """A line of the table for a reader."""
     digits = 0 if row.metric == SECONDS else 4
     deviation = f" ± {row.sd:.{digits}f}" if math.isfinite(row.sd) else ""
-    if row.published is None:
-        difference = ""
-    else:
+    if math.isfinite(row.difference):
         difference = f"{row.difference:.3g}x" if row.metric == SECONDS else f"{row.difference:+.{digits}f}"
+    else:
+        difference = ""
     published = ["" if value is None else f"{value:,.{digits}f}" for value in (row.published, *row.others)]
     numbers = ", ".join(map(str, row.notes))
     name = "Seconds" if row.metric == SECONDS else short(row.metric)
