@@ -66,7 +66,7 @@ AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerType=sched/backfill
-SchedulerParameters=bf_interval=1,sched_min_interval=0
+SchedulerParameters=bf_interval=1,sched_interval=1,sched_min_interval=0
 ReturnToService=2
 MpiDefault=none
 SwitchType=switch/none
