@@ -22,6 +22,7 @@ NEEDED = {
         for name in ("csv", "impressions", "yandex_clax", "baidu_ultr", "baidu_ultr_uva")
     },
     "dataset=parquet": ["dataset.path=x"],
+    "trainer=clax2025": ["+experiment=clax2025_yandex_baseline"],
     "dataset=prepared": ["dataset.path=x"],
     "dataset=letor": ["dataset.path=x"],
     "dataset=tiangong_st": ["dataset.path=x"],

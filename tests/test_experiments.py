@@ -94,6 +94,7 @@ def test_an_experiment_composes_and_its_parts_build(experiment, size):
     new_trainer = constructor(config["trainer"], "trainer")
     trainer = new_trainer(**accepted(new_trainer, parts))
     assert trainer.batch_size == node[size]["batch_size"] and trainer.seed is None
+    assert (size == "miniature" or trainer.epochs == 100) and trainer.epochs == node[size]["epochs"]
     assert trainer.early_stopping.patience == 0
     for seed in sweep["seed"]:
         dataset = composed(experiment, f"seed={seed}", *["+miniature=true"] * (size == "miniature"))[0][
@@ -179,6 +180,13 @@ def test_the_fast_variant_has_our_defaults():
     for part in ("optimizer", "trainer", "attraction", "satisfaction"):
         assert ours[part] == default[part]
     assert ours["dataset"]["train_sessions"] == [0, 10_000_000]
+
+
+@pytest.mark.parametrize("trainer", ["counting", "em"])
+def test_estimators_of_pyclick_take_the_place_of_the_published_trainer(trainer):
+    ours, _ = composed("clax2025_yandex_baseline", f"trainer={trainer}", "model=sdbn")
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        assert ours["trainer"] == OmegaConf.to_container(compose("config", [f"trainer={trainer}"]).trainer)
 
 
 def test_figures_do_not_change_the_hash_of_a_configuration():
