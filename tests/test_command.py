@@ -193,7 +193,7 @@ def test_help_names_groups_and_keys(tmp_path):
     done = clickexp(tmp_path, "--help")
     assert done.returncode == 0
     for text in (
-        "model: ccm, cm, dbn",
+        "model: ccm, cm, cm_marginal, dbn",
         "prepared, simulated, tiangong_st",
         "max_sessions",
         "debug=fast",
