@@ -5,7 +5,7 @@ import importlib
 import sys
 from collections.abc import Callable, Sequence
 
-from clickexp.errors import UserError
+from clickexp.command import ending
 
 DESCRIPTION = """\
 Compares runs: reads the results below folders and writes, beside them, comparison.html (one page that needs no
@@ -24,23 +24,15 @@ Creates a workspace and a report on Weights & Biases: means over seeds, curves b
   clickexp-compare wandb outputs/sweeps/my-sweep --project clickexp --baseline PBM --sync
   clickexp-compare wandb --project clickexp --dry-run > dashboard.json
 """
-STOPPED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """One clear line for what the user can mend; everything else with its trace."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     command = COMMANDS[given.pop(0)] if given and given[0] in COMMANDS else _folders
     chosen = vars(command().parse_args(given))
     module, _, function = chosen.pop("run").partition(":")
-    try:
+    with ending("clickexp-compare"):
         getattr(importlib.import_module(module), function)(**chosen)
-    except (UserError, OSError) as error:
-        print(f"clickexp-compare: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        print("clickexp-compare: stopped", file=sys.stderr)
-        sys.exit(STOPPED)
 
 
 def _folders() -> argparse.ArgumentParser:

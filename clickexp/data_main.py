@@ -1,10 +1,9 @@
 """The command `clickexp-data`: prepares logs and tells what is in them. Heavy imports wait until they are needed."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 
-from clickexp.errors import UserError
+from clickexp.command import ending
 
 DESCRIPTION = """\
 Prepares search logs for clickexp, and tells what is in them.
@@ -15,7 +14,6 @@ Prepares search logs for clickexp, and tells what is in them.
   clickexp-data prepare --help                              formats and their options
 """
 OPTIONS = "options with values in YAML: positions=10 train_sessions=[0,5000] columns.clicks=was_clicked"
-STOPPED = 130
 
 
 class _Parser(argparse.ArgumentParser):
@@ -29,18 +27,11 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """One clear line for what the user can mend; everything else with its trace."""
     chosen = vars(_parser().parse_args(arguments))
-    try:
+    with ending("clickexp-data", "stopped, nothing half-written is left"):
         from clickexp.data import commands
 
         getattr(commands, chosen.pop("run"))(**chosen)
-    except (UserError, OSError) as error:
-        print(f"clickexp-data: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        print("clickexp-data: stopped, nothing half-written is left", file=sys.stderr)
-        sys.exit(STOPPED)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,10 +1,9 @@
 """The command `clickexp-export`: what a fitted model knows, as tables. Heavy imports wait until they are needed."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 
-from clickexp.errors import UserError
+from clickexp.command import ending
 
 DESCRIPTION = """\
 Writes what the fitted model of a run knows, as tables for other tools:
@@ -18,22 +17,14 @@ Writes what the fitted model of a run knows, as tables for other tools:
   clickexp-export outputs/2026-11-21/10-00-00-pbm --predict my/sessions.parquet columns.query_doc_ids=docs
   clickexp-export outputs/2026-11-21/10-00-00-pbm --dataset /where/the/log/is/now --output propensities
 """
-STOPPED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """One clear line for what the user can mend; everything else with its trace."""
     chosen = vars(_parser().parse_intermixed_args(arguments))
-    try:
+    with ending("clickexp-export", "stopped, nothing half-written is left"):
         from clickexp.export import export
 
         export(**chosen)
-    except (UserError, OSError) as error:
-        print(f"clickexp-export: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        print("clickexp-export: stopped, nothing half-written is left", file=sys.stderr)
-        sys.exit(STOPPED)
 
 
 def _parser() -> argparse.ArgumentParser:
