@@ -34,7 +34,8 @@ def results(tmp_path_factory):
             f"cache_dir={folder}/cache",
             f"model={model}",
         ]
-        overrides += ["logger=console", "progress=off", "metric.cutoffs=[10]", "save_model=false"]
+        overrides += ["logger=console", "progress=off", "metric=[click,ranking]", "metric.cutoffs=[10]"]
+        overrides += ["save_model=false"]
         with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
             results[model] = run_experiment(compose("config", overrides), folder / model)
     return results
@@ -84,7 +85,7 @@ def test_models_of_ranks_and_documents_beat_the_click_rate_per_rank(results, mod
 def test_a_deep_tower_learns_to_rank_from_clicks_alone(tmp_path):
     """A random order of the test lists has nDCG@10 0.579, LambdaMART on the labels 0.736."""
     overrides = ["dataset=letor", f"dataset.path={LISTS}", "model=pbm", "parameter@attraction=deep"]
-    overrides += [f"cache_dir={tmp_path}/cache", "logger=console", "progress=off", "save_model=false"]
+    overrides += [f"cache_dir={tmp_path}/cache", "logger=console", "progress=off", "metric=[click,ranking]"]
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         result = run_experiment(compose("config", overrides), tmp_path, None, overrides)
     assert result["test"]["ndcg@10"] >= 0.70
