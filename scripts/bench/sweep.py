@@ -38,7 +38,9 @@ class FirstStep(Logger):
 
     def progress(self, phase: str, *_: Any) -> None:
         if phase == "train" and self.file is not None:
-            self.file.write_text(json.dumps(time.time() - psutil.Process().create_time()))
+            # both since the machine started: psutil's time of that is a whole second
+            start = psutil.Process().create_time() - psutil.boot_time()
+            self.file.write_text(json.dumps(time.clock_gettime(time.CLOCK_BOOTTIME) - start))
             self.file = None
 
 
