@@ -64,6 +64,7 @@ class Settings:
     resume: bool
     continue_from: str | None
     sweeps_dir: str
+    cache_dir: str
     optimized_metric: str
     project: str
     group: str | None
@@ -90,6 +91,7 @@ def run_experiment(
     settings = accepted(Settings, config)
     check_arguments(Settings, settings, "")
     settings = Settings(**settings)
+    share_compilations(Path(settings.cache_dir))
     metrics, optimizer, loggers = (build(config[part], part) for part in ("metric", "optimizer", "logger"))
     logger = FanOut([ConsoleLogger(settings.progress), *loggers.values()])
     new_trainer = constructor(config["trainer"], "trainer")
@@ -142,6 +144,14 @@ def run_experiment(
     finally:
         logger.finish(finished)
     return result
+
+
+def share_compilations(folder: Path) -> None:
+    """Lets processes share what XLA compiles, however little time it took, unless JAX is told another folder."""
+    if jax.config.jax_compilation_cache_dir is None:
+        jax.config.update("jax_compilation_cache_dir", str(folder.absolute() / "xla"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 def told_config(

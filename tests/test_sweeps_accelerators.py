@@ -28,6 +28,7 @@ def sweeps(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sweeps")
     (folder / "spy.py").write_text(SPY)
     env = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(folder), "COLUMNS": "100"}
+    env.pop("JAX_COMPILATION_CACHE_DIR", None)  # which the tests share
     logger = ["logger=jsonl", "+logger.spy._target_=spy.Spy", "resume=false"]
     printed = {}
     for name, seeds in dict(accelerators="seed=1,2", basic="seed=1").items():

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -40,7 +41,7 @@ def run_experiment(cfg, folder, sweep=None, overrides=()):
         time.sleep(0.02)
     if does == "hang":
         checkpoint.write_text(str(folder))
-        print("hanging", os.getpid(), flush=True)
+        print(f"hanging {os.getpid()}.", flush=True)
         time.sleep(60)
     config = OmegaConf.to_container(cfg, resolve=True)
     loss = cfg.seed / 10 + (cfg.trainer.epochs == 7)
@@ -98,10 +99,13 @@ class Place:
 
     def wait_for(self, file, seconds=30):
         until = time.monotonic() + seconds
-        while not (self.folder / file).exists() or "hanging" not in (self.folder / file).read_text():
+        while not (told := re.search(r"hanging (\d+)\.", self.read(file))):
             assert time.monotonic() < until, f"{file} was not written"
             time.sleep(0.02)
-        return int((self.folder / file).read_text().split("hanging")[1].split()[0])
+        return int(told[1])
+
+    def read(self, file):
+        return (self.folder / file).read_text() if (self.folder / file).exists() else ""
 
 
 @pytest.fixture

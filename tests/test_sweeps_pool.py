@@ -17,10 +17,10 @@ from clickexp.sweeps.slots import accelerator_slots, cpu_slots, device_slots
 TWO = [Slot("a", {"PLACE": "a"}), Slot("b", {"PLACE": "b"})]
 
 
-def run(slots, *codes, folder, environment=None):
+def run(slots, *codes, folder):
     """Runs lines of Python, as many at a time as there are slots; the jobs in the order of their ends."""
     waiting, ended = list(enumerate(codes)), []
-    with Pool(slots, environment) as pool:
+    with Pool(slots) as pool:
         while waiting or pool.running:
             while waiting and pool.free:
                 number, code = waiting.pop(0)
@@ -54,13 +54,30 @@ def text(file, seconds=20.0):
     return file.read_text()
 
 
-def test_a_job_sees_its_slot_and_writes_its_log(tmp_path):
+def test_a_job_sees_its_slot_and_writes_its_log(tmp_path, monkeypatch):
+    monkeypatch.setenv("ALL", "1")
+    monkeypatch.setenv("PLACE", "none")
     code = "import os, sys; print(os.environ['PLACE'], os.environ['ALL']); print('oh', file=sys.stderr)"
-    jobs = run(TWO, code, code, folder=tmp_path, environment={"ALL": "1", "PLACE": "none"})
+    jobs = run(TWO, code, code, folder=tmp_path)
     for job in jobs:
         assert job.returncode == 0 and job.seconds > 0
         assert sorted(job.log.read_text().splitlines()) == sorted([f"{job.slot.name} 1", "oh"])
     assert {job.slot.name for job in jobs} == {"a", "b"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="jobs are copies of a process on Linux only")
+def test_jobs_are_copies_of_a_process_that_has_imported_what_runs_need(tmp_path):
+    """One with a single thread that has not started JAX, or they would hang; signals to all do not end it."""
+    code = """
+import os, signal, sys
+from jax._src import xla_bridge
+print("clickexp.experiment" in sys.modules, "wandb" in sys.modules, xla_bridge.backends_are_initialized())
+print(os.listdir(f"/proc/{os.getppid()}/task") == [str(os.getppid())])
+os.kill(os.getppid(), signal.SIGTERM)
+os.kill(os.getppid(), signal.SIGUSR2)
+"""
+    (job,) = run(TWO[:1], code, folder=tmp_path)
+    assert job.log.read_text().split() == ["True", "True", "False", "True"] and job.returncode == 0
 
 
 def test_a_slot_has_one_job_at_a_time(tmp_path):

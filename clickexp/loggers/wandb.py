@@ -1,15 +1,20 @@
 """A run on Weights & Biases, online or offline."""
 
 import math
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import wandb
 
-from clickexp.loggers.base import Logger, RunInfo
+# unless the user says so, W&B does not send reports of its errors, which it would in an offline run as well
+os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # before W&B sets it
+
+import wandb  # noqa: E402
+
+from clickexp.loggers.base import Logger, RunInfo  # noqa: E402
 
 AXES = {
     "epoch": ("train/*", "val/*", "speed/*"),

@@ -81,7 +81,10 @@ def _recorded(record: Record, folder: Path) -> Iterator[None]:
         yield
         record.status = "finished"
     except Exception as error:
-        record.status, record.error = "failed", f"{type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}"
+        record.status, record.error = (
+            "failed",
+            f"{type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}",
+        )
         raise
     except BaseException:
         record.status = "interrupted"

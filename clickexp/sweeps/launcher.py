@@ -197,20 +197,19 @@ class Queue:
 def new_pool(config: DictConfig) -> Pool | RemotePool:
     """The places for jobs that hydra.launcher describes. UserError where what they take is not installed."""
     options = OmegaConf.to_container(config.hydra.launcher, resolve=True)
-    environment = compilation_cache(config.cache_dir)
     options.pop("_target_")
     try:
         match config.hydra.runtime.choices["hydra/launcher"]:
             case "clickexp_slurm":
                 from clickexp.sweeps.slurm import SlurmPool
 
-                return SlurmPool(options, Path(config.hydra.sweep.dir).absolute() / ".submitit", environment)
+                return SlurmPool(options, Path(config.hydra.sweep.dir).absolute() / ".submitit")
             case "clickexp_ray":
                 from clickexp.sweeps.ray import RayPool
 
-                return RayPool(options, environment)
+                return RayPool(options)
             case _:
-                return Pool(device_slots(**options), environment)
+                return Pool(device_slots(**options))
     except ModuleNotFoundError as error:
         if error.name not in EXTRAS:
             raise
@@ -233,15 +232,6 @@ def execute(hydra: object, context: HydraContext, config: DictConfig, function: 
         job_subdir_key="hydra.sweep.subdir",
     )
     _ = returned.return_value  # raises what the job raised
-
-
-def compilation_cache(folder: str | Path) -> dict[str, str]:
-    """Variables for which all processes share what XLA compiles, however little time it took."""
-    return {
-        "JAX_COMPILATION_CACHE_DIR": str(Path(folder).absolute() / "xla"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-    }
 
 
 def _composed(context: HydraContext, config: DictConfig, number: int, overrides: Sequence[str]) -> DictConfig:

@@ -2,20 +2,31 @@
 
 import contextlib
 import dataclasses
+import multiprocessing
 import os
 import pickle
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from clickexp.sweeps.worker import GRACE
+from clickexp.sweeps.worker import GRACE, HELD, work
 
 LOG = "job.log"
 SECONDS_BETWEEN_LOOKS = 0.05
+FORKS = sys.platform == "linux"  # elsewhere the libraries of the system do not stand it
+IMPORTED = (
+    "clickexp.main",
+    "clickexp.sweeps.launcher",
+    "clickexp.experiment",
+    "clickexp.loggers.wandb",
+    "wandb.sdk.launch",  # which each run of W&B's imports when it starts
+)
+"""Imported once, by the process whose copies the jobs are, which starts neither JAX nor any thread."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +45,7 @@ class Job:
     key: Any
     folder: Path
     slot: Slot
-    process: subprocess.Popen
+    process: BaseProcess
     started: float
     returncode: int | None = None
     seconds: float = 0.0
@@ -57,7 +68,7 @@ class Pool:
     """Starts jobs on free slots and tells which have ended.
 
     A context manager: leaving it stops what still runs. Should the parent be killed, its jobs end by
-    themselves. environment: variables for every job, which those of its slot take precedence over.
+    themselves. path: folders where jobs look for modules, by default those of this process.
 
         with Pool(slots) as pool:
             pool.submit("a", folder, function, arguments)
@@ -65,10 +76,17 @@ class Pool:
                 print(job.key, job.returncode)
     """
 
-    def __init__(self, slots: Sequence[Slot], environment: Mapping[str, str] | None = None):
+    def __init__(self, slots: Sequence[Slot], path: Sequence[str] | None = None):
         self.free = list(slots)
-        self.environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **(environment or {})}
+        self.path = [folder or os.getcwd() for folder in (sys.path if path is None else path)]
         self.running: list[Job] = []
+        self.processes = multiprocessing.get_context("forkserver" if FORKS else "spawn")
+        if FORKS:
+            self.processes.set_forkserver_preload(list(IMPORTED))
+            with _blocked(HELD):
+                resource_tracker.ensure_running()  # which the other would start, and then let signals through
+            with _blocked(HELD):
+                forkserver.ensure_running()  # imports while jobs are prepared
 
     def __enter__(self) -> "Pool":
         return self
@@ -81,23 +99,19 @@ class Pool:
 
         What the process prints is appended to job.log in the folder.
         """
-        payload = pickle.dumps((function, tuple(arguments)))
+        call = pickle.dumps((function, tuple(arguments)))
         slot = self.free[0]
         folder.mkdir(parents=True, exist_ok=True)
-        with (folder / LOG).open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "clickexp.sweeps.worker"],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **self.environment, **slot.environment},
-                start_new_session=True,
-            )
+        log = folder.absolute() / LOG
+        log.touch()
+        environment = {**os.environ, **slot.environment}
+        process = self.processes.Process(
+            target=work, args=(str(log), environment, slot.cores, self.path, call)
+        )
+        with _blocked(HELD):
+            process.start()
         job = Job(key, folder, self.free.pop(0), process, time.monotonic())
         self.running.append(job)
-        with contextlib.suppress(BrokenPipeError):  # it died at once, which its exit code tells
-            process.stdin.write(pickle.dumps(slot.cores) + payload)
-            process.stdin.flush()
         return job
 
     def wait(self, timeout: float | None = None) -> list[Job]:
@@ -129,19 +143,33 @@ class Pool:
     def _reap(self, job: Job) -> None:
         """Ends what is left of the job's process group."""
         _signal(job, signal.SIGKILL)
-        job.returncode = job.process.wait()
+        job.process.join()
+        job.returncode = job.process.exitcode
         job.seconds = time.monotonic() - job.started
-        with contextlib.suppress(BrokenPipeError):
-            job.process.stdin.close()
+        job.process.close()
         self.running.remove(job)
         self.free.append(job.slot)
 
 
 def _has_ended(job: Job) -> bool:
-    return job.process.poll() is not None
+    return job.process.exitcode is not None
 
 
 def _signal(job: Job, number: int) -> None:
     """Sends a signal to the job and to all that it started."""
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(job.process.pid, number)
+        try:
+            os.killpg(job.process.pid, number)
+        except ProcessLookupError:  # it has ended, or has only just started
+            if not _has_ended(job):
+                os.kill(job.process.pid, number)
+
+
+@contextlib.contextmanager
+def _blocked(signals: Sequence[signal.Signals]) -> Iterator[None]:
+    """For processes that start here, which inherit it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

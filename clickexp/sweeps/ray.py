@@ -18,7 +18,7 @@ class RayPool(RemotePool):
     UserError where no cluster is found, or one without room for a job.
     """
 
-    def __init__(self, options: Mapping[str, Any], environment: Mapping[str, str]):
+    def __init__(self, options: Mapping[str, Any]):
         handler = signal.getsignal(signal.SIGTERM)
         try:
             ray.init(address=options["address"], ignore_reinit_error=True, **options["init"])
@@ -39,7 +39,7 @@ class RayPool(RemotePool):
             raise UserError(
                 f"launcher=ray: a job needs {needs}, the cluster has {has}; lower hydra.launcher.num_gpus, num_cpus"
             )
-        super().__init__("ray", int(room), environment)
+        super().__init__("ray", int(room))
         self.task = ray.remote(
             num_cpus=needs.pop("CPU"),
             num_gpus=needs.pop("GPU"),

@@ -3,8 +3,9 @@
 import abc
 import dataclasses
 import os
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,11 @@ class Call:
     folder: Path
     function: Callable
     arguments: Sequence[Any]
-    environment: Mapping[str, str]
+    path: Sequence[str]
 
     def __call__(self) -> Outcome:
         os.chdir(self.place)  # configurations hold relative paths
-        with Pool([Slot(this_slot())], self.environment) as pool:
+        with Pool([Slot(this_slot())], self.path) as pool:
             pool.submit(None, self.folder, self.function, self.arguments)
             (job,) = pool.wait()
         return Outcome(job.slot.name, job.returncode, job.end, job.seconds)
@@ -62,8 +63,7 @@ class RemotePool(abc.ABC):
     Jobs are sent together when `wait` is called. places: how many may be with the scheduler at a time.
     """
 
-    def __init__(self, name: str, places: int, environment: Mapping[str, str]):
-        self.environment = Pool([], environment).environment
+    def __init__(self, name: str, places: int):
         self.free = [Slot(name)] * places
         self.running: list[RemoteJob] = []
         self.calls: list[tuple[RemoteJob, Call]] = []
@@ -73,7 +73,8 @@ class RemotePool(abc.ABC):
         folder.mkdir(parents=True, exist_ok=True)
         job = RemoteJob(key, folder, self.free.pop(0), time.monotonic())
         self.running.append(job)
-        call = Call(os.getcwd(), folder.absolute(), function, tuple(arguments), self.environment)
+        path = [place or os.getcwd() for place in sys.path]
+        call = Call(os.getcwd(), folder.absolute(), function, tuple(arguments), path)
         self.calls.append((job, call))
         return job
 

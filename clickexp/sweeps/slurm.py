@@ -43,9 +43,9 @@ class SlurmPool(RemotePool):
     UserError where SLURM is not at hand or refuses the jobs.
     """
 
-    def __init__(self, options: Mapping[str, Any], folder: Path, environment: Mapping[str, str]):
+    def __init__(self, options: Mapping[str, Any], folder: Path):
         options = {name: value for name, value in options.items() if value is not None}
-        super().__init__("slurm", options["array_parallelism"], environment)
+        super().__init__("slurm", options["array_parallelism"])
         modules = [f"module load {name}" for name in options.pop("modules")]
         options["setup"] = [*modules, *options["setup"]]
         options["additional_parameters"] = {"requeue": True, **options["additional_parameters"]}

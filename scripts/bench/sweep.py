@@ -2,8 +2,8 @@
 
     python scripts/bench/sweep.py
 
-Prints the wall time of each sweep, and of its jobs the median time from the start of the process to the end of
-the first training dispatch, with a cold and with a warm compilation cache.
+Prints the wall time of each sweep and of a single run, and the time from the start of a process to the end of its
+first training dispatch, with a cold and with a warm compilation cache. The basic launcher has one process for all jobs.
 """
 
 import json
@@ -25,7 +25,6 @@ from clickexp.loggers import Logger, RunInfo
 SWEEP = ["model=pbm,ubm", "seed=1,2,3,4,5,6"]
 JOB = ["dataset.sessions=20000", "dataset.queries=500", "trainer.epochs=2", "resume=false", "progress=plain"]
 PROBE = "+logger.probe={_target_:sweep.FirstStep}"
-OURS = ["launcher=accelerators", "hydra.launcher.workers=2"]
 
 
 class FirstStep(Logger):
@@ -44,45 +43,46 @@ class FirstStep(Logger):
             self.file = None
 
 
-def sweep(folder: Path, name: str, *arguments: str) -> tuple[float, list[float]]:
-    """Wall time of a sweep, and for each of its jobs the time to its first step."""
+def clickexp(folder: Path, *arguments: str) -> float:
+    """Wall time of the command, with the probe."""
     path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-    command = [
-        sys.executable,
-        "-m",
-        "clickexp",
-        "-m",
-        *SWEEP,
-        *JOB,
-        PROBE,
-        f"hydra.sweep.dir={name}",
-        *arguments,
-    ]
+    environment = {**os.environ, "PYTHONPATH": path}
+    command = [sys.executable, "-m", "clickexp", *arguments, *JOB, PROBE]
     start = time.perf_counter()
-    done = subprocess.run(
-        command, cwd=folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
-    )
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     if done.returncode:
         sys.exit(done.stdout + done.stderr)
-    files = sorted((folder / name).glob("*/first_step.json"))
-    return time.perf_counter() - start, [json.loads(file.read_text()) for file in files]
+    return time.perf_counter() - start
+
+
+def sweep(folder: Path, name: str, *arguments: str) -> None:
+    """Prints the wall time of a sweep, and for its jobs the time to the first step."""
+    seconds = clickexp(folder, "-m", *SWEEP, f"hydra.sweep.dir={name}", *arguments)
+    first = [json.loads(file.read_text()) for file in sorted((folder / name).glob("*/first_step.json"))]
+    print(
+        f"{name}: {seconds:.1f} s; to the first step: first job {first[0]:.2f} s, "
+        f"median {statistics.median(first):.2f} s, at most {max(first):.2f} s"
+    )
+
+
+def run(folder: Path, name: str, *arguments: str) -> None:
+    """Prints the wall time of a run that is no sweep, and its time to the first step."""
+    seconds = clickexp(folder, "model=ubm", "seed=1", f"hydra.run.dir={name}", *arguments)
+    first = json.loads((folder / name / "first_step.json").read_text())
+    print(f"{name}: {seconds:.1f} s, {first:.2f} s to the first step")
 
 
 def main() -> None:
     print(machine())
     folder = Path(tempfile.mkdtemp())
     try:
-        for state in ("cold", "warm"):
-            seconds, first = sweep(folder, state, *OURS)
-            print(
-                f"two workers, {state} cache: {seconds:.1f} s; to the first step: "
-                f"first job {first[0]:.2f} s, median {statistics.median(first):.2f} s, at most {max(first):.2f} s"
-            )
-        for state in ("cold", "warm"):
-            _, first = sweep(folder, f"one-{state}", *OURS, "model=ubm", "seed=1", "cache_dir=one")
-            print(f"one job alone, {state} cache: {first[0]:.2f} s to the first step")
-        seconds, _ = sweep(folder, "basic")
-        print(f"basic launcher: {seconds:.1f} s")
+        for name, do, arguments in (
+            ("accelerators", sweep, ["launcher=accelerators", "hydra.launcher.workers=2"]),
+            ("basic", sweep, ["launcher=basic"]),
+            ("run", run, []),
+        ):
+            for state in ("cold", "warm"):
+                do(folder, f"{name}-{state}", *arguments, f"cache_dir={name}-cache")
     finally:
         shutil.rmtree(folder)
 
