@@ -174,7 +174,7 @@ def test_settings_that_do_not_exist_are_told():
 @pytest.mark.parametrize("count", [1, 1024, 1025, 5000])
 def test_exact_sums_are_those_of_fractions(count):
     values = np.random.default_rng(2).normal(0, 10, (count, 2)).astype(np.float32)
-    values[0] = 2.0**21 + 1, -(2.0**21) + 1  # the first is too large for integers
+    values[0] = 2.0**22 + 1, -(2.0**21) + 1  # the first is too large for integers
     total = Total()
     total.add(exact_sum(values))
     exact = [float(sum(map(Fraction, column.tolist()))) for column in values.T]

@@ -1,5 +1,6 @@
 """Metrics of click prediction: log-likelihood and perplexity, overall and per rank."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -9,7 +10,7 @@ from jaxtyping import Bool, Float, Shaped
 
 from clickexp.errors import ConfigError
 from clickexp.metrics.base import Metric, PerList, pick
-from clickexp.metrics.exact import exact_sum
+from clickexp.metrics.exact import exact_sum, ranks_first, sum_and_count
 from clickexp.numerics import LogPair, as_pair
 from clickexp.types import Array
 
@@ -78,16 +79,12 @@ class _Likelihood(ClickMetric):
 
     def statistics(self, **outputs: Any) -> dict[str, Any]:
         """log_prob [rank]: sum of log P(observed); documents [rank]; lists; list_mean: sum of means over lists."""
-        log_probs, clicks, where = self.read(outputs)
-        if self.of != "all":
-            where = where & (clicks.astype(bool) == (self.of == "clicks"))
-        statistics = _sums(log_probs, clicks, where)
+        read = self.read(outputs)
+        statistics = _sums(self.of, *read)
         if self.short_lists == "pyclick":
-            statistics |= _list_sums(log_probs, clicks, where)
+            statistics |= _list_sums(self.of, *read)
         if self.keep_values and self.of == "all":
-            statistics["observed_" + self.reads[0].removesuffix("s")] = PerList(
-                _kept(log_probs, clicks, where)
-            )
+            statistics["observed_" + self.reads[0].removesuffix("s")] = PerList(_kept(*read))
         return statistics
 
     def _mean_log_prob(self) -> np.ndarray:
@@ -177,27 +174,42 @@ def pyclick_ranks(sums: np.ndarray) -> np.ndarray:
     return np.pad(sums, [(0, 0)] * (sums.ndim - 1) + [(0, missing)])
 
 
-@jax.jit
-def _sums(log_probs: Predictions, clicks: Observations, where: Mask) -> dict[str, Any]:
-    documents = jnp.sum(where, axis=tuple(range(where.ndim - 1)), dtype=jnp.int32)
-    return {"log_prob": exact_sum(_observed(log_probs, clicks, where)), "documents": documents}
+def by_rank(
+    log_probs: Predictions, clicks: Observations, where: Mask
+) -> tuple[LogPair, Bool[Array, "rank list"], Bool[Array, "rank list"]]:
+    """What `ClickMetric.read` gives, as a pair and as truth values, ranks first."""
+    return jax.tree.map(ranks_first, (as_pair(log_probs), clicks.astype(bool), where))
+
+
+@partial(jax.jit, static_argnums=0)
+def _sums(of: str, *read: Any) -> dict[str, Any]:
+    log_prob, documents = sum_and_count(*_observed(of, *read))
+    return {"log_prob": log_prob, "documents": documents}
+
+
+@partial(jax.jit, static_argnums=0)
+def _list_sums(of: str, *read: Any) -> dict[str, Any]:
+    log_probs, counted = _observed(of, *read)
+    lengths = jnp.sum(counted, axis=0, dtype=jnp.float32)
+    means = jnp.sum(log_probs, axis=0) / jnp.maximum(lengths, 1)
+    return {"list_mean": exact_sum(means[:, None]), "lists": jnp.sum(lengths > 0, dtype=jnp.int32)}
 
 
 @jax.jit
-def _list_sums(log_probs: Predictions, clicks: Observations, where: Mask) -> dict[str, Any]:
-    lengths = jnp.sum(where, axis=-1, dtype=jnp.float32)
-    means = jnp.sum(_observed(log_probs, clicks, where), axis=-1) / jnp.maximum(lengths, 1)
-    return {"list_mean": exact_sum(means[..., None]), "lists": jnp.sum(lengths > 0, dtype=jnp.int32)}
-
-
-@jax.jit
-def _kept(log_probs: Predictions, clicks: Observations, where: Mask) -> Float[Array, "list rank"]:
+def _kept(*read: Any) -> Float[Array, "list rank"]:
     """log P(what was observed), NaN where nothing was."""
-    observed = jnp.where(where, _observed(log_probs, clicks, where), jnp.nan)
-    return observed.reshape(-1, where.shape[-1])
+    log_probs, counted = _observed("all", *read)
+    return jnp.where(counted, log_probs, jnp.nan).T
 
 
-def _observed(log_probs: Predictions, clicks: Observations, where: Mask) -> Float[Array, "*lists rank"]:
-    """log P(what was observed), 0 where nothing was."""
-    pair = as_pair(log_probs)
-    return jnp.where(where, jnp.where(clicks.astype(bool), pair.log, pair.complement), 0)
+def _observed(
+    of: str, log_probs: Predictions, clicks: Observations, where: Mask
+) -> tuple[Float[Array, "rank list"], Bool[Array, "rank list"]]:
+    """log P(what was observed), 0 where it does not count; and where it does."""
+    pair, clicks, where = by_rank(log_probs, clicks, where)
+    log_prob, counted = {
+        "all": (jnp.where(clicks, pair.log, pair.complement), where),
+        "clicks": (pair.log, where & clicks),
+        "skips": (pair.complement, where & ~clicks),
+    }[of]
+    return jnp.where(counted, log_prob, 0), counted

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from clickexp.metrics.base import Metric, pick
-from clickexp.metrics.exact import exact_sum
+from clickexp.metrics.exact import FRACTIONS, ranks_first, sum_and_count
 from clickexp.types import Array
 
 LogProbs = Float[Array, "*lists rank"]
@@ -89,13 +89,15 @@ RESOLUTION = 1e-7
 
 @jax.jit
 def _sums(fitted: LogProbs, true: LogProbs, where: Mask) -> dict[str, Any]:
+    fitted, true, where = map(ranks_first, (fitted, true, where))
     fitted, true = (jnp.where(where, jnp.exp(x), 0) for x in (fitted, true))
-    return {
-        "fitted": exact_sum(fitted),
-        "true": exact_sum(true),
-        "fitted_squared": exact_sum(fitted**2),
-        "true_squared": exact_sum(true**2),
-        "product": exact_sum(fitted * true),
-        "squared_error": exact_sum((fitted - true) ** 2),
-        "documents": jnp.sum(where, axis=tuple(range(where.ndim - 1)), dtype=jnp.int32),
+    total, documents = sum_and_count(fitted, where, units=FRACTIONS)
+    others = {
+        "true": true,
+        "fitted_squared": fitted**2,
+        "true_squared": true**2,
+        "product": fitted * true,
+        "squared_error": (fitted - true) ** 2,
     }
+    sums = {name: sum_and_count(x, units=FRACTIONS)[0] for name, x in others.items()}
+    return {"fitted": total, "documents": documents, **sums}
