@@ -91,12 +91,9 @@ class ClickModel(nnx.Module):
         """log P(attraction) of each document; of a click-through-rate model, its click rate."""
         return _masked(self.attractive(batch), batch["mask"])
 
-    def predict_examination(self, batch: Batch, marginal: LogPair | None = None) -> PerDocument:
-        """log P(examination) of each rank, whatever the clicks above; 0 of a click-through-rate model.
-
-        marginal: that of the batch, if it is known.
-        """
-        return _masked(self.examined(batch, marginal), batch["mask"])
+    def predict_examination(self, batch: Batch) -> PerDocument:
+        """log P(examination) of each rank, whatever the clicks above; 0 of a click-through-rate model."""
+        return _masked(self.examined(batch), batch["mask"])
 
     def sample(self, batch: Batch, rngs: nnx.Rngs | Array) -> Sample:
         """Clicks and hidden events of one session a list; `rngs` is an nnx.Rngs or a JAX key."""

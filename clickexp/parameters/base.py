@@ -58,7 +58,7 @@ class Parameter(nnx.Module):
 
     def log_pair(self, batch: Batch) -> LogPair:
         """(log s(z), log s(-z))."""
-        return log_sigmoid_pair(self.logit(batch))
+        return LogPair(*(log_prob.T for log_prob in self.ranked(batch)))
 
     def ranked(self, batch: Batch) -> LogPair:
         """The pair as models compute with it, [rank, batch]: XLA vectorises over sessions better than over ranks."""

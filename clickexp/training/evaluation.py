@@ -16,7 +16,7 @@ from clickexp.training.step import at_step, with_mask
 from clickexp.types import Array, Batch, Count
 
 MOST_NUMBERS = 1 << 25
-"""Features, or documents, that a step of the evaluation looks up at most."""
+"""Features, or documents, that a step of the evaluation looks up at most; documents of a dispatch."""
 
 ModelState = tuple[nnx.State, ...]
 Outputs = Callable[[ClickModel, Batch], dict[str, Array | LogPair]]
@@ -29,23 +29,24 @@ def click_metrics() -> dict[str, Metric]:
 
 def click_outputs(model: ClickModel, batch: Batch) -> dict[str, Array | LogPair]:
     """What click metrics read, as pairs of complements; the compiler drops what none of them does."""
-    shape = batch["mask"].T.shape
 
-    def once(values: Array | LogPair) -> Array | LogPair:
-        """Kept in memory: else the compiler would compute them anew for each sum that a metric takes."""
-        return jax.tree.map(lambda x: jax.lax.optimization_barrier(jnp.broadcast_to(x, shape)).T, values)
+    def per_document(log_prob: Array) -> Array:
+        return jnp.broadcast_to(log_prob, batch["mask"].shape)
+
+    def made(pair: LogPair) -> LogPair:
+        return LogPair(*(per_document(log_prob.T) for log_prob in pair))
 
     pair = model.marginal(batch)
-    marginal = once(pair)
+    marginal = made(pair)
     return dict(
         conditional_log_probs=marginal
         if isinstance(model, IndependentModel)
-        else once(model.conditional(batch)),
+        else made(model.conditional(batch)),
         log_probs=marginal,
         # told the marginal: the compiler would run the loop of a recursion once more
-        examination_log_probs=once(model.predict_examination(batch, pair).T),
-        clicks=once(batch["clicks"].T),
-        where=once(batch["mask"].T),
+        examination_log_probs=per_document(model.examined(batch, pair)),
+        clicks=batch["clicks"],
+        where=batch["mask"],
     )
 
 
@@ -97,26 +98,40 @@ class Evaluator:
     def __call__(self, state: ModelState, data: Data, phase: Phase, epoch: int = 0) -> MultiMetric:
         metrics = self.metrics.empty()
         done, total = 0, session_count(data)
-        for batch in feed(data, self._lists_a_step(data), self.steps):
+        for batch in feed(data, *self._sizes(data)):
             metrics.add(self.run(state, batch.arrays), stacked=True)
             done += batch.sessions
             self.logger.progress(phase, epoch, done, total)
         return metrics
 
-    def _lists_a_step(self, data: Data) -> int:
-        """Fewer where lists are long or documents have many features, for the memory that these take."""
+    def _sizes(self, data: Data) -> tuple[int, int]:
+        """Lists a step, steps a dispatch: fewer where lists are long or documents have many features, for memory."""
         if not isinstance(data, Sessions):
-            return self.batch_size
+            return self.batch_size, self.steps
         numbers = data.ranks * (1 + sum(data.feature_lengths.values()))
-        return min(self.batch_size, max(MOST_NUMBERS // numbers, 1))
+        lists = min(self.batch_size, max(MOST_NUMBERS // numbers, 1))
+        return lists, min(self.steps, max(MOST_NUMBERS // (lists * data.ranks), 1))
 
     def _statistics(self, state: ModelState, arrays: Mapping[str, Array]) -> dict[str, dict[str, Array]]:
-        """The sums of each batch of a superbatch, stacked."""
+        """The sums of each batch of a superbatch, stacked.
+
+        Predictions are made in a loop of their own, and so lie in memory: beside the sums, the compiler would make
+        them anew for each. They lie there with ranks first, as models make them and sums are taken, and an array
+        once that the outputs name twice, as both predictions of a model of independent clicks.
+        """
         arrays = with_mask(arrays)
+        structure, places = None, []
 
-        def of_batch(index: Count) -> dict[str, dict[str, Array]]:
-            batch = at_step(arrays, index)
+        def predict(index: Count) -> list[Array]:
+            nonlocal structure, places
             model = nnx.merge(self.graphdef, *state, copy=True)
-            return self.metrics.statistics(**self.outputs(model, batch))
+            leaves, structure = jax.tree.flatten(self.outputs(model, at_step(arrays, index)))
+            distinct = {id(leaf): leaf for leaf in leaves}
+            places = [list(distinct).index(id(leaf)) for leaf in leaves]
+            return [leaf.T for leaf in distinct.values()]
 
-        return jax.lax.map(of_batch, jnp.arange(len(arrays["clicks"])))
+        def statistics(predicted: list[Array]) -> dict[str, dict[str, Array]]:
+            return self.metrics.statistics(**structure.unflatten([predicted[place].T for place in places]))
+
+        predicted = jax.lax.map(predict, jnp.arange(len(arrays["clicks"])))
+        return jax.lax.map(statistics, predicted)
