@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up clickexp on a machine with Python 3.11 and runs its tests, each file in one of up to 8 processes.
+# Sets up clickexp on a machine with Python 3.11 and runs its tests, in a process more than there are cores.
 #   bash scripts/test.sh
 #   bash scripts/test.sh -m "not slow" -k models
 set -euo pipefail
@@ -12,4 +12,6 @@ if ! python -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("r
         echo "test.sh: Ray cannot be installed; the tests of launcher=ray skip" >&2
 fi
 bash scripts/slurm.sh install || echo "test.sh: the tests of launcher=slurm skip" >&2
-exec python -m pytest --numprocesses=logical --maxprocesses=8 --dist=loadfile "$@"
+# some tests wait for others' work, hence one more
+processes=$(($(getconf _NPROCESSORS_ONLN) + 1))
+exec python -m pytest --numprocesses="$processes" --maxprocesses=8 --dist=loadfile --no-loadscope-reorder "$@"

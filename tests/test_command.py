@@ -8,13 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-FAST = [
-    "debug=fast",
-    "max_sessions=500",
-    "dataset.sessions=2000",
-    "dataset.queries=50",
-    "metric.cutoffs=[10]",
-]
+SMALL = ["debug=fast", "max_sessions=500", "dataset.sessions=2000", "dataset.queries=50"]
+FAST = [*SMALL, "metric.cutoffs=[10]"]
 EDGE = ["logger=console", "progress=off"]
 
 
@@ -97,7 +92,7 @@ def test_the_same_seed_gives_the_same_result(run, tmp_path):
 
 
 def test_a_sweep_runs_each_job_in_its_own_folder(tmp_path):
-    done = clickexp(tmp_path, "-m", *FAST, *EDGE, "model=gctr,rctr", "hydra.sweep.dir=sweep")
+    done = clickexp(tmp_path, "-m", *SMALL, *EDGE, "metric=click", "model=gctr,rctr", "hydra.sweep.dir=sweep")
     assert done.returncode == 0, done.stderr
     models = [json.loads((tmp_path / f"sweep/{n}/result.json").read_text())["model"] for n in (0, 1)]
     assert models == ["GCTR", "RCTR"]
@@ -107,7 +102,7 @@ def test_a_sweep_over_mixtures_composes_the_components_of_each_job(tmp_path):
     """The components come with the overrides of their job, and the files tell of them in full."""
     mixtures = "model.components=[gctr,rctr],[pbm,ubm]"
     arguments = ["model=mixture", mixtures, "attraction.prior_precision=2.0", "hydra.sweep.dir=sweep"]
-    done = clickexp(tmp_path, "-m", *FAST, *EDGE, *arguments)
+    done = clickexp(tmp_path, "-m", *SMALL, *EDGE, "metric=click", *arguments)
     assert done.returncode == 0, done.stderr
     results = [json.loads((tmp_path / f"sweep/{n}/result.json").read_text()) for n in (0, 1)]
     assert [result["model"] for result in results] == ["Mixture(GCTR, RCTR)", "Mixture(PBM, UBM)"]
