@@ -18,7 +18,7 @@ from clickexp.metrics import (
     MicroPerplexity,
     Perplexity,
 )
-from clickexp.metrics.exact import Total, exact_sum
+from clickexp.metrics.exact import FRACTIONS, Total, exact_sum, sum_and_count
 from clickexp.numerics import LogPair, log_sigmoid_pair
 
 RANKS = 4
@@ -171,7 +171,7 @@ def test_settings_that_do_not_exist_are_told():
         LogLikelihood(short_lists="clax")
 
 
-@pytest.mark.parametrize("count", [1, 1024, 1025, 5000])
+@pytest.mark.parametrize("count", [1, 1024, 1025, 5000, 20_000])
 def test_exact_sums_are_those_of_fractions(count):
     values = np.random.default_rng(2).normal(0, 10, (count, 2)).astype(np.float32)
     values[0] = 2.0**22 + 1, -(2.0**21) + 1  # the first is too large for integers
@@ -179,6 +179,18 @@ def test_exact_sums_are_those_of_fractions(count):
     total.add(exact_sum(values))
     exact = [float(sum(map(Fraction, column.tolist()))) for column in values.T]
     np.testing.assert_allclose(total.value(), exact, rtol=0, atol=count * 2.0**-42)
+
+
+def test_fractions_are_summed_and_events_counted_in_one_pass():
+    values = np.random.default_rng(3).random((3, 9000)).astype(np.float32)
+    values[:, :2] = 1, np.nextafter(np.float32(1), np.float32(2))  # rounding may lead above 1
+    small, even = values < 0.1, np.arange(9000) % 2 == np.zeros((3, 1))
+    total = Total()
+    fractions, *counts = sum_and_count(values, small, even, units=FRACTIONS)
+    total.add(fractions)
+    assert not total.beyond.any()
+    np.testing.assert_allclose(total.value(), values.astype(np.float64).sum(axis=1), rtol=1e-12)
+    np.testing.assert_array_equal(counts, [small.sum(axis=1), even.sum(axis=1)])
 
 
 def test_infinite_and_undefined_values_show_in_the_sum():

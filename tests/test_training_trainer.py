@@ -11,7 +11,15 @@ from small_logs import fill_tables, packed, ragged_log, shown, state_of
 
 from clickexp.errors import ConfigError, DivergedError
 from clickexp.loggers.base import Logger
-from clickexp.metrics import LogLikelihood, Metric, ranking_metrics
+from clickexp.metrics import (
+    AUC,
+    Examination,
+    ExpectedCalibrationError,
+    LogLikelihood,
+    Metric,
+    Perplexity,
+    ranking_metrics,
+)
 from clickexp.models import DocumentCTRModel, PositionBasedModel
 from clickexp.parameters import DeepParameterConfig, EmbeddingParameterConfig
 from clickexp.training import EarlyStopping, LazySGD, Optimizer, Trainer, evaluation
@@ -215,14 +223,13 @@ def test_ranking_metrics_of_a_model_that_knows_the_labels():
 
 def test_long_lists_are_evaluated_fewer_at_a_time_to_the_same_values(monkeypatch):
     model, trainer = documents(), Trainer(eval_batch_size=32)
-    value = trainer.evaluate(model, VAL).compute()
+    metrics = {"ppl": Perplexity(), "auc": AUC(), "ece": ExpectedCalibrationError(), "e": Examination()}
+    value = trainer.evaluate(model, VAL, metrics).compute()
     batches = []
     monkeypatch.setattr(evaluation, "MOST_NUMBERS", 5 * RANKS)
-    monkeypatch.setattr(
-        evaluation, "feed", lambda data, size, steps: batches.append(size) or feed(data, size, steps)
-    )
-    assert trainer.evaluate(model, VAL).compute() == value
-    assert batches == [5]
+    monkeypatch.setattr(evaluation, "feed", lambda data, *sizes: batches.append(sizes) or feed(data, *sizes))
+    assert trainer.evaluate(model, VAL, metrics).compute() == value
+    assert batches == [(5, 1)]
 
 
 FEATURES = np.random.default_rng(0).normal(size=(64, RANKS, 3)).astype(np.float32)
