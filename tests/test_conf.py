@@ -1,5 +1,6 @@
 """Every option of every group composes, resolves, and builds what it describes."""
 
+import functools
 import re
 from pathlib import Path
 
@@ -42,6 +43,7 @@ def options(group):
     return sorted(file.stem for file in (CONF / group).glob("*.yaml"))
 
 
+@functools.cache
 def composed(*overrides):
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = OmegaConf.to_container(
@@ -73,6 +75,7 @@ def test_every_preset_composes(preset):
     assert composed(f"+{preset}")["model"]["_target_"].startswith("clickexp.models.")
 
 
+@functools.cache
 def points(*presets):
     """Overrides of jobs of a sweep's preset: each value of each key once, the first of them first."""
     with initialize_config_dir(str(CONF), version_base="1.3"):

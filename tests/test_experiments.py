@@ -39,6 +39,7 @@ def script(name):
     return module
 
 
+@functools.cache
 def composed(experiment, *overrides):
     """The configuration as a run has it, and the values that a sweep takes, by key."""
     given = [f"+experiment={experiment}", *overrides]
