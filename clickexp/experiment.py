@@ -1,9 +1,11 @@
 """One experiment: data, model, training, evaluation, and the files that tell of it."""
 
 import dataclasses
+import difflib
 import importlib.metadata
 import logging
 import platform
+import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -16,6 +18,7 @@ import rich
 from flax import nnx
 from hydra.errors import InstantiationException
 from omegaconf import DictConfig, OmegaConf
+from rich.markup import escape
 from rich.tree import Tree
 
 from clickexp.components import with_components
@@ -44,6 +47,8 @@ ROLES = (
 )
 UNTOLD = (*ROLES, "reproduction")
 """Keys at the root whose content stands where it is used."""
+PARTS = ("dataset", "model", "metric", "optimizer", "trainer", "logger", "search", *UNTOLD)
+PRESETS = ("experiment", "sweep", "variant", "debug", "launcher")
 TEST_PARTS = ("test", "ranking", "truth")
 NOT_TOLD = (*NOT_HASHED, "seed", "keep_values")
 NAMED = ("model", "dataset", "dataset.path", "dataset.name")
@@ -91,12 +96,16 @@ def run_experiment(
     settings = accepted(Settings, config)
     check_arguments(Settings, settings, "")
     settings = Settings(**settings)
+    if settings.max_sessions is not None and settings.max_sessions < 1:
+        raise ConfigError(f"max_sessions={settings.max_sessions}: give at least 1, or null")
+    check_added(cfg, overrides)
     share_compilations(Path(settings.cache_dir))
     metrics, optimizer, loggers = (build(config[part], part) for part in ("metric", "optimizer", "logger"))
     logger = FanOut([ConsoleLogger(settings.progress), *loggers.values()])
     new_trainer = constructor(config["trainer"], "trainer")
     checkpoint = folder / CHECKPOINT
     parts = dict(optimizer=optimizer, metrics=metrics.get("click"), logger=logger, checkpoint=checkpoint)
+    parts["must_continue"] = settings.continue_from is not None
     trainer = new_trainer(**accepted(new_trainer, parts))
     check_objective(settings.optimized_metric, reported(trainer, metrics))
     read, new_model = constructor(config["dataset"], "dataset"), constructor(config["model"], "model")
@@ -152,6 +161,17 @@ def share_compilations(folder: Path) -> None:
         jax.config.update("jax_compilation_cache_dir", str(folder.absolute() / "xla"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def check_added(cfg: DictConfig, overrides: Sequence[str]) -> None:
+    """ConfigError for a key that +KEY=VALUE added at the root and that no interpolation reads."""
+    known, text = {*Settings.__dataclass_fields__, *PARTS}, OmegaConf.to_yaml(cfg)
+    for override in overrides:
+        key = override.lstrip("+").split("=")[0].split(".")[0]
+        if override[0] != "+" or key not in cfg or key in known or re.search(rf"\$\{{[^}}]*\b{key}\b", text):
+            continue
+        meant = difflib.get_close_matches(key, [*known, *PRESETS], 1)
+        raise ConfigError(f"{override}: nothing reads it." + (f" Did you mean {meant[0]}?" if meant else ""))
 
 
 def told_config(
@@ -259,9 +279,9 @@ def show(config: dict[str, Any]) -> None:
             if isinstance(value, list) and any(isinstance(item, dict) for item in value):
                 value = dict(enumerate(value))
             if isinstance(value, dict):
-                grow(tree.add(f"[bold]{name}[/] {value.get('_target_', '')}"), value)
+                grow(tree.add(f"[bold]{escape(str(name))}[/] {escape(value.get('_target_', ''))}"), value)
             elif name not in ("_target_", "_partial_"):
-                tree.add(f"{name}: {value}")
+                tree.add(escape(f"{name}: {value}"))
 
     tree = Tree("[bold]configuration", guide_style="dim")
     grow(tree, {name: value for name, value in config.items() if name not in UNTOLD})

@@ -113,6 +113,12 @@ def test_every_sweep_combines_with_every_experiment(experiment, sweep):
 def test_the_debug_preset_keeps_the_dataset():
     config = composed("debug=fast", "dataset=parquet", "dataset.path=x")
     assert config["max_sessions"] == 4000 and config["dataset"]["path"] == "x"
+    assert config["trainer"]["epochs"] == 2 and composed()["trainer"]["epochs"] == 50
+
+
+@pytest.mark.parametrize("trainer", ["em", "counting"])
+def test_the_debug_preset_takes_trainers_without_epochs(trainer):
+    assert callable(constructor(composed("debug=fast", f"trainer={trainer}")["trainer"], "trainer"))
 
 
 @pytest.mark.parametrize("model", options("model"))

@@ -68,8 +68,10 @@ def test_keep_queries_seen_needs_query_ids():
 
 def test_dataset_describes_its_counts():
     train, val, test = split(sessions_of(range(10)), 0.5, 0.2, 0.3)
-    dataset = Dataset("toy", train, val, test, query_doc_pairs=9, positions=2, notes={"cut_lists": 3})
+    dataset = Dataset(
+        "toy", train, val, test, query_doc_pairs=9, positions=2, notes={"cut_lists": 3, "dropped": 0}
+    )
     assert dataset.click_rate == 4 / 10
     assert dataset.describe() == (
-        "toy: 5 train, 2 val, 3 test lists, 9 query-document pairs, 2 positions, click rate 0.4000, cut lists 3"
+        "toy: 5 train, 2 val, 3 test sessions, 9 query-document pairs, 2 positions, click rate 0.4000, cut lists 3"
     )

@@ -101,7 +101,7 @@ def test_positions_that_documents_link_are_identified():
 def test_positions_that_no_document_links_are_told():
     report = identifiability(packed([[1, 2, 7, 8], [2, 1, 8, 9]], [[1, 2, 5, 7]] * 2))
     assert report.groups == ((1, 2), (5, 7)) and not report.identified
-    assert "no document links the positions 1-2 | 5, 7. " in report.describe()
+    assert "no document links the groups of positions 1-2 | 5, 7. " in report.describe()
     alone = identifiability(packed([[1], [2]]))
     assert alone.identified and alone.describe().startswith("examination: one position only")
 
@@ -116,7 +116,7 @@ def test_seventy_positions():
         assert_as_by_hand(report, lists + chain, places + [[r, r + 1] for r, _ in chain])
         assert len(report.positions) == 70 and len(report.groups) == (1 if cut is None else 2)
     many = identifiability(packed([list(range(1, 71))]))
-    assert "1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 and 62 more groups" in many.describe()
+    assert "1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 | 62 more" in many.describe()
 
 
 def test_enough_sessions_are_enough_only_if_they_link_everything():
@@ -146,4 +146,4 @@ def test_a_run_warns_where_the_model_cannot_tell_examination(tmp_path, capsys, m
     with initialize_config_dir(CONF, version_base="1.3"):
         run_experiment(compose("config", overrides), tmp_path)
     told = capsys.readouterr().out
-    assert ("no document links the positions 1 | 2 | 3." in told) == warned
+    assert ("no document links the groups of positions 1 | 2 | 3." in told) == warned

@@ -2,10 +2,12 @@
 
 import io
 import re
+import time
 from pathlib import Path
 
 import pytest
 from rich import get_console
+from rich.console import Console
 
 from clickexp.loggers import ConsoleLogger, RunInfo
 from clickexp.loggers import live as live_module
@@ -141,6 +143,18 @@ def test_result_without_observed_ranks_prints_the_test_metrics():
     stream = io.StringIO()
     ConsoleLogger(stream=stream).result(RESULT | {"per_rank": {}})
     assert "-0.1235" in stream.getvalue() and "rank" not in stream.getvalue()
+
+
+def test_the_line_starts_anew_for_another_pass_of_a_phase():
+    """Sessions and then labelled lists are tested: neither has an epoch, and no speed is negative."""
+    stream = io.StringIO()
+    line = live_module.LiveLine(Console(file=stream, force_terminal=True, width=120))
+    for done, total in ((500, 1000), (1000, 1000), (10, 50), (50, 50)):
+        line.update("test", 0, done, total, None, "")
+        time.sleep(0.01)
+    line.stop()
+    assert "test" in stream.getvalue() and "epoch 0" not in stream.getvalue()
+    assert "/s" in stream.getvalue() and not re.search(r"-\d[^ ]*/s", stream.getvalue())
 
 
 def test_off_prints_no_epochs_but_the_result():

@@ -126,7 +126,13 @@ INTERVAL = f"{RATE}=interval(0,1)"
 
 def test_a_search_finds_the_best_point_and_keeps_all_devices_busy(run):
     jobs = run(
-        parabola, INTERVAL, "search=tpe", "search.trials=16", "search.sampler.n_startup_trials=6", "model=pbm"
+        parabola,
+        "+sweep=tune",
+        INTERVAL,
+        "search=tpe",
+        "search.trials=16",
+        "search.sampler.n_startup_trials=6",
+        "model=pbm",
     )
     assert [number for number, _ in jobs.log] == list(range(16)) and jobs.together == jobs.devices
     assert all(point["model"] == "pbm" and point["search"] == "tpe" for _, point in jobs.log)

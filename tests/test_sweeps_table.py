@@ -47,9 +47,17 @@ def test_means_over_seeds_best_first(sweep):
         mean, deviation = f"{np.mean(losses):.4f}", f"{np.std(losses, ddof=1):.4f}"
         assert line == [model, "2", mean, "±", deviation, f"-{mean}", "±", deviation]
     assert printed(sweep, "test/ll").index("ubm") < printed(sweep, "test/ll").index("pbm")
-    assert f"job 4 failed. Its log: {sweep}/4/job.log" in printed(
-        sweep
-    ) and "4 finished, 1 failed" in printed(sweep)
+    assert "job 4 failed\n" in printed(sweep) and "4 finished, 1 failed" in printed(sweep)
+    (sweep / "4/job.log").touch()
+    assert f"job 4 failed. Its log: {sweep}/4/job.log" in printed(sweep)
+
+
+def test_lists_among_the_overrides_are_told_apart(tmp_path):
+    """They are not markup, which rich would leave out."""
+    for number, value in enumerate(("[red]", "[pbm,ubm]")):
+        job(tmp_path, number, [f"model.components={value}"], 0.5)
+    text = printed(tmp_path)
+    assert "[red]" in text and "[pbm,ubm]" in text
 
 
 def test_a_configuration_that_came_twice_counts_once(sweep):

@@ -123,8 +123,12 @@ def test_a_checkpoint_that_does_not_fit_is_named_and_left(tmp_path):
     _, logger, report = fit("dense", file, epochs=2, batch_size=8)
     (message,) = logger.messages
     assert message.startswith(f"training starts anew, since {file} cannot be used: it is of a training with")
-    assert "'batch_size': 16" in message and "\n" not in message
+    assert message.endswith("it is of a training with batch_size 16, not 8")
     assert logger.epochs == [1, 2] and report.epochs == 2
+    with pytest.raises(
+        ConfigError, match="continue from cannot be used: it is of a training with batch_size"
+    ):
+        fit("dense", file, epochs=2, batch_size=4, must_continue=True)
 
 
 def test_a_full_disk_does_not_end_training(tmp_path):

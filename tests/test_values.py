@@ -17,7 +17,10 @@ from clickexp.values import interval, paired_test, samples
 
 METRICS = {
     "ranking": ranking_metrics(["ndcg"], [3, 5]),
-    "test": {"click_ppl": Perplexity("clicks"), "skip_ppl": Perplexity("skips")},  # which keep nothing of their own
+    "test": {
+        "click_ppl": Perplexity("clicks"),
+        "skip_ppl": Perplexity("skips"),
+    },  # which keep nothing of their own
 }
 
 

@@ -66,10 +66,14 @@ class Dataset:
 
     def describe(self) -> str:
         """One line of counts for the reader."""
-        sessions = ", ".join(f"{part.count:,} {name}" for name, part in self.parts.items())
-        notes = "".join(f", {name.replace('_', ' ')} {value}" for name, value in self.notes.items())
+        counts = {name: f"{part.count:,} {name}" for name, part in self.parts.items()}
+        ranking = f", {counts.pop('ranking')} lists" if self.ranking is not None else ""
+        notes = "".join(
+            f", {name.replace('_', ' ')} {value}" for name, value in self.notes.items() if value != 0
+        )
         return (
-            f"{self.name}: {sessions} lists, {self.query_doc_pairs:,} query-document pairs, "
+            f"{self.name}: {', '.join(counts.values())} sessions{ranking}, "
+            f"{self.query_doc_pairs:,} query-document pairs, "
             f"{self.positions} positions, click rate {self.click_rate:.4f}{notes}"
         )
 

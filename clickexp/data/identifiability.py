@@ -60,8 +60,8 @@ class Identifiability:
             groups = " | ".join(map(_ranges, self.groups[:SHOWN_GROUPS]))
             more = len(self.groups) - SHOWN_GROUPS
             return (
-                f"warning: examination cannot be identified: no document links the positions {groups}"
-                + (f" and {more} more groups" if more > 0 else "")
+                f"warning: examination cannot be identified: no document links the groups of positions {groups}"
+                + (f" | {more} more" if more > 0 else "")
                 + ". Each group's examination may be off by a factor of its own, and so may the attraction of its "
                 "documents. Remedies: more noise or swaps in the logged rankings, merged positions, or one of the "
                 "two towers fixed."

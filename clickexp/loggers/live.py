@@ -26,16 +26,17 @@ class LiveLine:
         self.live = Live(console=console, auto_refresh=False, transient=True)
         self.phase: tuple[Phase, int] | None = None
         self.first = (0.0, 0)
-        self.shown = 0.0
+        self.shown, self.done = 0.0, 0
 
     def update(self, phase: Phase, epoch: int, done: int, total: int, loss: float | None, best: str) -> None:
         """Draws a frame, unless the last one is younger than SECONDS_BETWEEN_FRAMES and the phase goes on."""
         now = time.monotonic()
-        if (phase, epoch) != self.phase:
+        if (phase, epoch) != self.phase or done < self.done:
             self.phase, self.first = (phase, epoch), (now, done)
         elif done < total and now - self.shown < SECONDS_BETWEEN_FRAMES:
+            self.done = done
             return
-        self.shown = now
+        self.shown, self.done = now, done
         self.live.start()
         self.live.update(self._frame(now, done, total, loss, best), refresh=True)
 
@@ -51,7 +52,7 @@ class LiveLine:
         for part in USUAL_PARTS:
             line.add_column(min_width=part and len(part), ratio=None if part else 1, no_wrap=True)
         line.add_row(
-            f"epoch {epoch} {phase}",
+            f"epoch {epoch} {phase}" if epoch else phase,
             ProgressBar(total=max(total, 1), completed=done),
             f"{count(done)}/{count(total)}",
             speed,

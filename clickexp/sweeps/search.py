@@ -37,6 +37,8 @@ from clickexp.sweeps.view import METRICS
 OURS = "hydra_plugins.clickexp_launcher."
 FILE = "search.db"
 BEST = "best.yaml"
+SWEEP = "+sweep="
+"""How the preset of a search is chosen, which has no part in its trials."""
 SECONDS_BETWEEN_REPORTS = 0.2
 COUNTED = (TrialState.COMPLETE, TrialState.PRUNED)
 FOLDER, SUBJECT = "folder", "subject"
@@ -291,7 +293,9 @@ def _tell_best(study: optuna.Study, fixed: Sequence[str], config: DictConfig) ->
         "value": trial.value,
         "trial": trial.number,
         "overrides": overrides,
-        "command": shlex.join(["clickexp", *(o for o in fixed if not o.startswith(HOW)), *overrides]),
+        "command": shlex.join(
+            ["clickexp", *(o for o in fixed if not o.startswith((*HOW, SWEEP))), *overrides]
+        ),
     }
     (folder / BEST).write_text(yaml.safe_dump(best, sort_keys=False))
     line = f"best of {len(study.trials)} trials: {config.optimized_metric} {trial.value:.6g} in trial {trial.number}"

@@ -9,6 +9,7 @@ from typing import Any
 from rich import get_console
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from clickexp.loggers.tables import number
@@ -41,7 +42,8 @@ def collect(folder: Path, jobs: Path, metric: str, console: Console | None = Non
     missing = [(job, row) for (job, _), row in pairs if row["config_hash"] not in settled]
     for job, row in missing:
         reason = f": {row['error']}" if row["error"] else ""
-        _say(console, f"job {row['job']} {row['status']}{reason}. Its log: {job / LOG}")
+        log = f". Its log: {job / LOG}" if (job / LOG).exists() else ""
+        _say(console, f"job {row['job']} {row['status']}{reason}{log}")
     states = [row["status"] for row in rows]
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     _say(console, f"{counts}; all in {folder / 'sweep.csv'}")
@@ -124,11 +126,11 @@ def means(
 def _table(names: Sequence[str], metrics: Sequence[str], lines: Sequence[tuple]) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1))
     for name in names:
-        table.add_column(name)
+        table.add_column(escape(name))
     for name in ("runs", *metrics):
         table.add_column(name, justify="right", no_wrap=True)
     for key, spreads, runs in lines:
-        table.add_row(*key, str(runs), *(_shown(*spread) for spread in spreads[: len(metrics)]))
+        table.add_row(*map(escape, key), str(runs), *(_shown(*spread) for spread in spreads[: len(metrics)]))
     return table
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import optax
 from flax import nnx
 
-from clickexp.errors import DivergedError
+from clickexp.errors import ConfigError, DivergedError
 from clickexp.loggers.base import Logger
 from clickexp.models.base import ClickModel
 from clickexp.training import tables as tbl
@@ -40,7 +40,8 @@ class Trainer(BaseTrainer):
     logger: hears of progress and of every epoch.
     checkpoint: a file that keeps the whole state of the training. Where it exists, training continues from it, to the
     same numbers as without the interruption. It is written after an epoch when checkpoint_minutes have passed since
-    the last time, never if they are None, and is the caller's to delete.
+    the last time, never if they are None, and is the caller's to delete. must_continue: ConfigError where it does not
+    fit this training, which else starts anew and says so.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Trainer(BaseTrainer):
         logger: Logger | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_minutes: int | float | None = 5,
+        must_continue: bool = False,
     ):
         super().__init__(
             early_stopping=early_stopping,
@@ -75,6 +77,7 @@ class Trainer(BaseTrainer):
         self.seed = seed if shuffle else None
         self.checkpoint = Path(checkpoint) if checkpoint and checkpoint_minutes is not None else None
         self.checkpoint_seconds = 60 * (checkpoint_minutes or 0)
+        self.must_continue = must_continue
 
     def train(self, model: ClickModel, train: Data, val: Data) -> FitReport:
         """Fits the model in place.
@@ -203,9 +206,17 @@ class _Fit:
         best = jax.eval_shape(_snapshot, _model_state(self.state), None)
         try:
             (state, best), facts = load_training(file, (self.state, best))
-            if facts["of"] != self._told(train):
-                raise ValueError(f"it is of a training with {facts['of']}, not {self._told(train)}")
+            earlier, told = facts["of"], self._told(train)
+            differ = [
+                f"{name} {earlier.get(name)}, not {told[name]}"
+                for name in told
+                if told[name] != earlier.get(name)
+            ]
+            if differ:
+                raise ValueError(f"it is of a training with {', '.join(differ)}")
         except ValueError as error:
+            if self.trainer.must_continue:
+                raise ConfigError(f"the checkpoint to continue from cannot be used: {error}") from error
             logger.message(f"training starts anew, since {file} cannot be used: {error}")
             return False
         self.state, self.best_epoch, self.history = state, facts["best_epoch"], facts["history"]
