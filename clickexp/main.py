@@ -15,11 +15,10 @@ from omegaconf.errors import OmegaConfBaseException
 from clickexp.errors import UserError
 from clickexp.sweeps.callback import collected, in_sweep
 from clickexp.sweeps.job import run_job
-from clickexp.sweeps.resume import CHECKPOINT
 
 FULL_ERROR = "HYDRA_FULL_ERROR"
-SHOW_TRACE = os.environ.get(FULL_ERROR) == "1"
 STOPPED = 130
+SHOW_TRACE = os.environ.get(FULL_ERROR) == "1"
 MENDABLE = (HydraException, OmegaConfBaseException, UserError)
 PACKAGE = Path(__file__).resolve().parent
 CONF = next((str(conf) for conf in (PACKAGE / "conf", PACKAGE.parent / "conf") if conf.is_dir()), None)
@@ -46,16 +45,7 @@ def main() -> None:
             raise
         fail(error)
     except KeyboardInterrupt:
-        print(f"clickexp: interrupted{_how_to_go_on()}", file=sys.stderr)
         sys.exit(STOPPED)
-
-
-def _how_to_go_on() -> str:
-    """Where a single run has left a checkpoint; a sweep tells of itself."""
-    if not HydraConfig.initialized() or in_sweep(HydraConfig.get()):
-        return ""
-    folder = Path(HydraConfig.get().runtime.output_dir)
-    return f"; continue_from={folder} goes on from its checkpoint" if (folder / CHECKPOINT).exists() else ""
 
 
 def fail(error: Exception) -> None:

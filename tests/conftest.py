@@ -3,6 +3,7 @@
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 
 # before JAX starts: the processes of one test run, and the commands that tests run, share what they compile
 CACHE = "JAX_COMPILATION_CACHE_DIR"
@@ -23,6 +24,16 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that wait for processes of their own come first, not when the other cores have nothing left to do."""
     items.sort(key=lambda item: not item.path.name.startswith("test_sweeps_"))
+
+
+@pytest.fixture(scope="module")
+def compiled_quickly() -> Iterator[None]:
+    """For modules that compile much, compute little and compare no last digits: XLA leaves out what costs most time."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+    del os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"]
 
 
 def pytest_unconfigure() -> None:

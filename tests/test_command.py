@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 SMALL = ["debug=fast", "max_sessions=500", "dataset.sessions=2000", "dataset.queries=50"]
 FAST = [*SMALL, "metric.cutoffs=[10]"]
 EDGE = ["logger=console", "progress=off"]

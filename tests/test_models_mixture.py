@@ -213,7 +213,7 @@ def attraction_logits(seed=0):
 
 
 def fit(model, train, test):
-    Trainer(epochs=60, early_stopping=None, batch_size=512, metrics=LL).train(model, train, test)
+    Trainer(epochs=30, early_stopping=None, batch_size=512, metrics=LL).train(model, train, test)
     return model
 
 

@@ -12,6 +12,10 @@ import time
 import polars as pl
 import psutil
 import pytest
+from hydra.types import RunMode
+from omegaconf import OmegaConf
+
+from clickexp.sweeps.job import run_job
 
 STAND_IN = """
 import json, os, resource, sys, time, types
@@ -268,3 +272,20 @@ def test_a_run_that_is_no_part_of_a_sweep_always_runs(place):
     for _ in range(2):
         subprocess.run(command, cwd=place.folder, env=place.env, check=True, capture_output=True)
     assert place.ran() == [1, 1]
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_an_interrupted_run_tells_how_to_go_on(checkpoint, tmp_path, capsys, monkeypatch):
+    """A run that is no sweep, interrupted in the middle."""
+
+    def interrupted(*_):
+        if checkpoint:
+            (tmp_path / "checkpoint.npz").touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("clickexp.sweeps.job._run", interrupted)
+    runtime = OmegaConf.create({"mode": RunMode.RUN, "runtime": {"output_dir": str(tmp_path)}})
+    with pytest.raises(KeyboardInterrupt):
+        run_job(OmegaConf.create({"continue_from": None}), runtime)
+    hint = f"; continue_from={tmp_path} goes on from its checkpoint" if checkpoint else ""
+    assert capsys.readouterr().err == f"clickexp: interrupted{hint}\n"

@@ -2,6 +2,7 @@
 
 import contextlib
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +31,8 @@ def run_job(cfg: DictConfig, hydra: HydraConf) -> float:
     if not in_sweep(hydra):
         if cfg.continue_from is not None:
             _copy_checkpoint(Path(cfg.continue_from), folder)
-        return _run(cfg, hydra)
+        with _interrupted_in(folder):
+            return _run(cfg, hydra)
     record = new_record(cfg, hydra)
     earlier = finished(*searched(cfg, hydra)).get(record.config_hash)
     if earlier is not None:
@@ -93,6 +95,19 @@ def _recorded(record: Record, folder: Path) -> Iterator[None]:
         record.seconds = time.monotonic() - start
         with contextlib.suppress(OSError):  # the disk may be what failed
             record.write(folder)
+
+
+@contextlib.contextmanager
+def _interrupted_in(folder: Path) -> Iterator[None]:
+    """Tells of an interruption, and how to go on from there."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        hint = (
+            f"; continue_from={folder} goes on from its checkpoint" if (folder / CHECKPOINT).exists() else ""
+        )
+        print(f"clickexp: interrupted{hint}", file=sys.stderr)
+        raise
 
 
 def _copy_checkpoint(earlier: Path, folder: Path) -> None:
