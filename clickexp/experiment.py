@@ -104,8 +104,8 @@ def run_experiment(
     logger = FanOut([ConsoleLogger(settings.progress), *loggers.values()])
     new_trainer = constructor(config["trainer"], "trainer")
     checkpoint = folder / CHECKPOINT
-    parts = dict(optimizer=optimizer, metrics=metrics.get("click"), logger=logger, checkpoint=checkpoint)
-    parts["must_continue"] = settings.continue_from is not None
+    parts = dict(optimizer=optimizer, metrics=metrics.get("click"), logger=logger, checkpoint=checkpoint,
+                 must_continue=settings.continue_from is not None)  # fmt: skip
     trainer = new_trainer(**accepted(new_trainer, parts))
     check_objective(settings.optimized_metric, reported(trainer, metrics))
     read, new_model = constructor(config["dataset"], "dataset"), constructor(config["model"], "model")
@@ -165,13 +165,19 @@ def share_compilations(folder: Path) -> None:
 
 def check_added(cfg: DictConfig, overrides: Sequence[str]) -> None:
     """ConfigError for a key that +KEY=VALUE added at the root and that no interpolation reads."""
-    known, text = {*Settings.__dataclass_fields__, *PARTS}, OmegaConf.to_yaml(cfg)
-    for override in overrides:
-        key = override.lstrip("+").split("=")[0].split(".")[0]
-        if override[0] != "+" or key not in cfg or key in known or re.search(rf"\$\{{[^}}]*\b{key}\b", text):
+    known = {*Settings.__dataclass_fields__, *PARTS}
+    added = {
+        override.lstrip("+").split("=")[0].split(".")[0]: override
+        for override in overrides
+        if override[0] == "+"
+    }
+    for key in (added.keys() & cfg.keys()) - known:
+        if re.search(rf"\$\{{[^}}]*\b{key}\b", OmegaConf.to_yaml(cfg)):
             continue
         meant = difflib.get_close_matches(key, [*known, *PRESETS], 1)
-        raise ConfigError(f"{override}: nothing reads it." + (f" Did you mean {meant[0]}?" if meant else ""))
+        raise ConfigError(
+            f"{added[key]}: nothing reads it." + (f" Did you mean {meant[0]}?" if meant else "")
+        )
 
 
 def told_config(

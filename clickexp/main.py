@@ -12,12 +12,12 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from clickexp.command import STOPPED
 from clickexp.errors import UserError
 from clickexp.sweeps.callback import collected, in_sweep
 from clickexp.sweeps.job import run_job
 
 FULL_ERROR = "HYDRA_FULL_ERROR"
-STOPPED = 130
 SHOW_TRACE = os.environ.get(FULL_ERROR) == "1"
 MENDABLE = (HydraException, OmegaConfBaseException, UserError)
 PACKAGE = Path(__file__).resolve().parent

@@ -31,12 +31,12 @@ class LiveLine:
     def update(self, phase: Phase, epoch: int, done: int, total: int, loss: float | None, best: str) -> None:
         """Draws a frame, unless the last one is younger than SECONDS_BETWEEN_FRAMES and the phase goes on."""
         now = time.monotonic()
-        if (phase, epoch) != self.phase or done < self.done:
+        begun, self.done = done < self.done, done
+        if begun or (phase, epoch) != self.phase:
             self.phase, self.first = (phase, epoch), (now, done)
         elif done < total and now - self.shown < SECONDS_BETWEEN_FRAMES:
-            self.done = done
             return
-        self.shown, self.done = now, done
+        self.shown = now
         self.live.start()
         self.live.update(self._frame(now, done, total, loss, best), refresh=True)
 

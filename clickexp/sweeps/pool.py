@@ -78,7 +78,7 @@ class Pool:
 
     def __init__(self, slots: Sequence[Slot], path: Sequence[str] | None = None):
         self.free = list(slots)
-        self.path = [folder or os.getcwd() for folder in (sys.path if path is None else path)]
+        self.path = module_path() if path is None else path
         self.running: list[Job] = []
         self.processes = multiprocessing.get_context("forkserver" if FORKS else "spawn")
         if FORKS:
@@ -149,6 +149,11 @@ class Pool:
         job.process.close()
         self.running.remove(job)
         self.free.append(job.slot)
+
+
+def module_path() -> list[str]:
+    """Where this process looks for modules, wherever another may be that shall find them, too."""
+    return [folder or os.getcwd() for folder in sys.path]
 
 
 def _has_ended(job: Job) -> bool:

@@ -3,13 +3,12 @@
 import abc
 import dataclasses
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from clickexp.sweeps.pool import Pool, Slot
+from clickexp.sweeps.pool import Pool, Slot, module_path
 from clickexp.sweeps.slots import this_slot
 
 SECONDS_BETWEEN_LOOKS = 0.5
@@ -73,8 +72,7 @@ class RemotePool(abc.ABC):
         folder.mkdir(parents=True, exist_ok=True)
         job = RemoteJob(key, folder, self.free.pop(0), time.monotonic())
         self.running.append(job)
-        path = [place or os.getcwd() for place in sys.path]
-        call = Call(os.getcwd(), folder.absolute(), function, tuple(arguments), path)
+        call = Call(os.getcwd(), folder.absolute(), function, tuple(arguments), module_path())
         self.calls.append((job, call))
         return job
 
