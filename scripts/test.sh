@@ -14,4 +14,5 @@ fi
 bash scripts/slurm.sh install || echo "test.sh: the tests of launcher=slurm skip" >&2
 # some tests wait for others' work, hence one more
 processes=$(($(getconf _NPROCESSORS_ONLN) + 1))
-exec python -m pytest --numprocesses="$processes" --maxprocesses=8 --dist=loadfile --no-loadscope-reorder "$@"
+exec python -m pytest --numprocesses="$processes" --maxprocesses=8 --max-worker-restart=0 \
+    --dist=loadfile --no-loadscope-reorder "$@"

@@ -10,10 +10,10 @@ import sys
 import time
 
 import polars as pl
-import psutil
 import pytest
 from hydra.types import RunMode
 from omegaconf import OmegaConf
+from processes import Process, gone, read, wait_until
 
 from clickexp.sweeps.job import run_job
 
@@ -72,12 +72,14 @@ class Place:
         self.does()
 
     def does(self, **seeds):
-        (self.folder / "does").write_text(json.dumps({name[1:]: what for name, what in seeds.items()}))
+        """What runs of these seeds do. Those that start meanwhile see all of it or nothing."""
+        (self.folder / "does.new").write_text(json.dumps({name[1:]: what for name, what in seeds.items()}))
+        (self.folder / "does.new").replace(self.folder / "does")
 
     def start(self, *arguments):
         command = [sys.executable, "-m", "clickexp", "-m", *arguments]
         pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
-        return subprocess.Popen(command, cwd=self.folder, env=self.env, **pipes)
+        return Process(command, cwd=self.folder, env=self.env, **pipes)
 
     def sweep(self, *arguments):
         process = self.start(*arguments)
@@ -85,9 +87,9 @@ class Place:
         return process.returncode, output
 
     def ran(self):
-        """The seeds that ran since this was asked for the last time."""
+        """The seeds that ran since this was asked for the last time; none may be about to."""
         file = self.folder / "ran"
-        seeds = sorted(map(int, file.read_text().split())) if file.exists() else []
+        seeds = sorted(map(int, read(file).split()))
         file.unlink(missing_ok=True)
         return seeds
 
@@ -102,14 +104,9 @@ class Place:
         return rows
 
     def wait_for(self, file, seconds=30):
-        until = time.monotonic() + seconds
-        while not (told := re.search(r"hanging (\d+)\.", self.read(file))):
-            assert time.monotonic() < until, f"{file} was not written"
-            time.sleep(0.02)
+        """The process of the job that hangs, by its log."""
+        told = wait_until(lambda: re.search(r"hanging (\d+)\.", read(self.folder / file)), seconds)
         return int(told[1])
-
-    def read(self, file):
-        return (self.folder / file).read_text() if (self.folder / file).exists() else ""
 
 
 @pytest.fixture
@@ -119,15 +116,6 @@ def place(tmp_path):
 
 def statuses(rows):
     return [row["status"] for row in rows]
-
-
-def gone(pid, seconds=10):
-    until = time.monotonic() + seconds
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def test_jobs_that_fail_are_told_the_others_go_on_and_only_they_run_again(place):
@@ -208,9 +196,7 @@ def test_a_signal_stops_a_sweep_within_seconds_and_it_goes_on_later(number, code
 def test_hydras_own_launcher_is_stopped_by_signals_too(place):
     place.does(_2="hang")
     with place.start(*BASIC, "seed=1,2,3", "hydra.sweep.dir=s") as process:
-        until = time.monotonic() + 30
-        while not (place.folder / "s/1/job.json").exists() and time.monotonic() < until:
-            time.sleep(0.02)
+        wait_until((place.folder / "s/1/job.json").exists)
         process.terminate()
         output, _ = process.communicate(timeout=30)
     assert process.returncode == 143 and "1 finished, 1 interrupted" in output
@@ -248,8 +234,8 @@ def test_two_sweeps_at_once_in_one_folder_stay_apart(place):
 def test_what_another_sweep_finishes_meanwhile_is_not_run_again(place):
     place.does(_1="wait")
     with place.start(*OURS, "seed=1,2,3", "hydra.launcher.workers=1") as first:
-        while place.ran() != [1]:
-            time.sleep(0.02)
+        wait_until(lambda: read(place.folder / "ran") == "1\n")
+        assert place.ran() == [1]
         assert place.sweep(*BASIC, "seed=3,2")[0] == 0 and place.ran() == [2, 3]
         (place.folder / "go").touch()
         output, _ = first.communicate(timeout=30)

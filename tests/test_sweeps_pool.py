@@ -7,8 +7,8 @@ import subprocess
 import sys
 import time
 
-import psutil
 import pytest
+from processes import Process, gone, read, wait_until
 
 from clickexp.sweeps import pool as pool_module
 from clickexp.sweeps.pool import Pool, Slot
@@ -35,23 +35,9 @@ def submit(pool, key, folder, code):
     return pool.submit(key, folder, runpy.run_path, [str(folder / "code.py")])
 
 
-def gone(pid, seconds=10.0):
-    """Whether a process ends within some seconds; a zombie, which nobody in a container collects, has."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def text(file, seconds=20.0):
-    """What another process writes into a file, once it is there."""
-    until = time.monotonic() + seconds
-    while not (file.exists() and file.read_text().endswith("\n")):
-        assert time.monotonic() < until, f"{file} was not written"
-        time.sleep(0.02)
-    return file.read_text()
+def numbers(file):
+    """A line of numbers that another process writes into a file, once it is there."""
+    return [int(word) for word in wait_until(lambda: read(file).endswith("\n") and read(file)).split()]
 
 
 def test_a_job_sees_its_slot_and_writes_its_log(tmp_path, monkeypatch):
@@ -128,7 +114,7 @@ time.sleep(60)
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt), Pool(TWO) as pool:
         job = submit(pool, "x", tmp_path, code)
-        pids = [int(word) for word in text(job.log).split()]
+        pids = numbers(job.log)
         raise KeyboardInterrupt
     assert time.monotonic() - start < 10 and not pool.running and len(pool.free) == 2
     assert job.returncode == (-9 if stubborn else 128 + signal.SIGTERM)
@@ -159,8 +145,8 @@ finally:
 def test_jobs_end_when_their_parent_is_killed(tmp_path):
     """They are told to stop, so that they can tidy up; what they started ends with them."""
     (tmp_path / "code.py").write_text(TIDY)
-    with subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)]) as parent:
-        pids = [int(word) for word in text(tmp_path / "job.log").split()]
+    with Process([sys.executable, "-c", PARENT, str(tmp_path)]) as parent:
+        pids = numbers(tmp_path / "job.log")
         parent.kill()
     assert gone(pids[0]) and "tidy" in (tmp_path / "job.log").read_text()
     assert gone(pids[1])

@@ -6,8 +6,9 @@ import subprocess
 import sys
 
 import pytest
+from processes import gone
 from test_sweeps_accelerators import SMALL
-from test_sweeps_faults import Place, gone, statuses
+from test_sweeps_faults import Place, statuses
 
 MODELS = ["gctr", "rctr", "dctr", "pbm"]
 RAY = [

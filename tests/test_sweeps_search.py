@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import optuna
@@ -17,6 +16,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.types import HydraContext
 from omegaconf import OmegaConf
+from processes import Process, wait_until
 
 from clickexp.errors import ConfigError
 from clickexp.sweeps import search as module
@@ -272,7 +272,7 @@ def command(folder, *arguments):
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(folder), "COLUMNS": "120"}
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     line = [sys.executable, "-m", "clickexp", "-m", "hydra.launcher.workers=2", *arguments]
-    return subprocess.Popen(line, cwd=folder, env=environment, **pipes)
+    return Process(line, cwd=folder, env=environment, **pipes)
 
 
 def rows(folder):
@@ -286,9 +286,8 @@ def test_a_killed_search_goes_on_and_prunes_what_falls_behind(tmp_path):
     given = ["search=grid", "search.study=s", "search.pruner.n_startup_trials=1", f"{RATE}=3,4,1,2"]
     folder = tmp_path / "outputs/sweeps/s"
     with command(tmp_path, *given) as first:
-        while not all((folder / number / "metrics.jsonl").exists() for number in "01"):
-            time.sleep(0.05)
-            assert first.poll() is None
+        wait_until(lambda: all((folder / number / "metrics.jsonl").exists() for number in "01"))
+        assert first.poll() is None
         first.kill()
     with command(tmp_path, *given) as second:
         output = second.communicate(timeout=60)[0]

@@ -6,13 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from processes import gone, wait_until
 from test_sweeps_accelerators import SMALL, SPY
-from test_sweeps_faults import Place, gone, statuses
+from test_sweeps_faults import Place, statuses
 
 from clickexp.sweeps.resume import records
 
@@ -97,10 +97,7 @@ def place(cluster, tmp_path):
 
 def hanging(place, number):
     """SLURM's name of a job, once it runs and has a checkpoint."""
-    until = time.monotonic() + 30
-    while not (place.folder / f"s/{number}/checkpoint.npz").exists():
-        assert time.monotonic() < until
-        time.sleep(0.1)
+    wait_until((place.folder / f"s/{number}/checkpoint.npz").exists)
     (folder,) = (place.folder / "s/.submitit").glob(f"*_{number}")
     return folder.name
 
@@ -141,10 +138,7 @@ def test_a_sweep_that_is_stopped_leaves_no_job_behind(place):
         output, _ = process.communicate(timeout=10)
     assert process.returncode == 143 and "Traceback" not in output
     assert gone(pid) and 3 not in place.ran()
-    until = time.monotonic() + 30
-    while place.slurm("squeue", "--noheader").stdout:
-        assert time.monotonic() < until
-        time.sleep(0.2)
+    wait_until(lambda: not place.slurm("squeue", "--noheader").stdout)
 
 
 def test_what_slurm_refuses_is_told_in_one_line(place):
