@@ -17,6 +17,7 @@ from clickexp.construct import accepted
 from clickexp.data import Dataset, Sessions
 from clickexp.data.commands import Steps, parsed
 from clickexp.data.lists import table_options
+from clickexp.data.names import OLDEST, read_names
 from clickexp.data.parquet import ParquetTable
 from clickexp.data.ragged import longest, padded
 from clickexp.data.tabular import find_files, open_tables
@@ -121,7 +122,8 @@ def examination(model: ClickModel, sessions: Sessions) -> pl.DataFrame:
 def write_documents(model: ClickModel, dataset: Dataset, file: Path) -> None:
     """A row for each document that the dataset shows: what the model tells of it, training impressions and clicks.
 
-    A model whose attraction depends on the rank is asked for that at rank 1.
+    Where the dataset's reader numbered the documents, also the document, and the query where it has a row under each,
+    as the log spelled them. A model whose attraction depends on the rank is asked for that at rank 1.
     """
     impressions, clicks, shown = _counts(dataset)
     ids = np.flatnonzero(shown)
@@ -130,6 +132,7 @@ def write_documents(model: ClickModel, dataset: Dataset, file: Path) -> None:
         clicks=np.zeros((len(ids), 1), bool),
         query_doc_pairs=dataset.query_doc_pairs,
     ).with_features(dataset.train.features)
+    names = None if dataset.names is None else read_names(dataset.names)
     done = 0
     with contextlib.ExitStack() as stack:
         writer = None
@@ -137,8 +140,10 @@ def write_documents(model: ClickModel, dataset: Dataset, file: Path) -> None:
             rows = ids[done : done + len(lengths)]
             done += len(lengths)
             told = {name: outputs[name][:, 0] for name in TOLD if name in outputs}
-            columns = {"query_doc_id": rows.astype(np.int32), **told}
-            table = pa.table({**columns, "impressions": impressions[rows], "clicks": clicks[rows]})
+            named = {} if names is None else names[rows - 1].to_dict()
+            counts = {"impressions": impressions[rows], "clicks": clicks[rows]}
+            columns = {"query_doc_id": rows.astype(np.int32), **named, **told, **counts}
+            table = pl.DataFrame(columns).to_arrow(compat_level=OLDEST)
             writer = writer or stack.enter_context(pq.ParquetWriter(file, table.schema))
             writer.write_table(table)
 

@@ -9,7 +9,8 @@ DESCRIPTION = """\
 Writes what the fitted model of a run knows, as tables for other tools:
 
   examination.csv       rank, examination, propensity: how likely users look at each rank
-  documents.parquet     attraction, satisfaction and relevance of each document, with its impressions and clicks
+  documents.parquet     attraction, satisfaction and relevance of each document, with its impressions and clicks;
+                        its query and document as the log spells them, where it came with other ids than rows
   predictions.parquet   with --predict: P(click), P(click given the clicks above) and relevance of each document shown
 
   clickexp-export outputs/2026-11-21/10-00-00-pbm

@@ -1,6 +1,7 @@
 """Exports of fitted models: every number follows from the parameters and the log, by NumPy alone."""
 
 import contextlib
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -210,6 +211,40 @@ def test_sessions_without_clicks_and_shared_tables(log, tmp_path):
         ids = NEW["query_doc_ids"][session][there]
         click = attraction[ids] * (examination[: len(ids)] + 1) / 2
         np.testing.assert_allclose(predicted["click_probability"][session], click, rtol=1e-5)
+
+
+@pytest.mark.parametrize("pair_key", ["query_document", "document"])
+def test_documents_have_the_names_that_the_log_gives_them(pair_key, tmp_path):
+    """Ids are numbered in the order of the log, and counted, by dictionaries."""
+    rng = np.random.default_rng(1)
+    rows = [
+        (
+            f"q{rng.integers(4)}",
+            [f"http://{d}" for d in rng.permutation(9)[:3]],
+            rng.integers(0, 2, 3).tolist(),
+        )
+        for _ in range(SESSIONS)
+    ]
+    columns = dict(zip(("query_id", "query_doc_ids", "clicks"), zip(*rows)))
+    pl.DataFrame(columns).write_parquet(tmp_path / "log.parquet")
+    ids, impressions, clicks = {}, Counter(), Counter()
+    for session, (query, documents, clicked) in enumerate(rows):
+        for document, click in zip(documents, clicked):
+            name = (query, document) if pair_key == "query_document" else (document,)
+            ids.setdefault(name, len(ids) + 1)
+            if session < TRAIN.stop:
+                impressions[name] += 1
+                clicks[name] += click
+    run, parameters = new_run(tmp_path, tmp_path / "log.parquet", "model=pbm", f"dataset.pair_key={pair_key}")
+    main([str(run)])
+    table = pl.read_parquet(run / "export/documents.parquet")
+    named = ["query", "document"] if pair_key == "query_document" else ["document"]
+    told = ["attraction", "relevance", "impressions", "clicks"]
+    assert table.columns == ["query_doc_id", *named, *told]
+    assert table.select(named).rows() == list(ids) and table["query_doc_id"].to_list() == list(ids.values())
+    assert table["impressions"].to_list() == [impressions[name] for name in ids]
+    assert table["clicks"].to_list() == [clicks[name] for name in ids]
+    np.testing.assert_allclose(table["attraction"], probability(parameters, "attraction")[1:], rtol=1e-5)
 
 
 def test_attraction_of_features(tmp_path):

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 
 from clickexp.data.ids import IdTable
 from clickexp.data.log import LogWriter, log_format
 from clickexp.data.numbering import keys_of
 from clickexp.data.parquet import ParquetTable
-from clickexp.data.ragged import check_lengths, flat, is_list, longest, padded, scatter
+from clickexp.data.ragged import check_lengths, flat, is_list, longest, numbered, padded, scatter
 from clickexp.data.schema import COLUMNS, Column, DataError, Place, checked
 from clickexp.data.tabular import Table, check_keys, find_files, open_tables
 
@@ -71,7 +72,7 @@ class Documents:
     def ids(self, vectors: np.ndarray) -> np.ndarray:
         """The ids of vectors [documents, features]."""
         known = len(self._table)
-        ids = self._table.ids(keys_of(_bytes_of(vectors)))
+        ids = self._table.ids(keys_of(pl.from_arrow(_bytes_of(vectors))))
         distinct, first = np.unique(ids, return_index=True)
         self._log.add_features(vectors[first[distinct > known]])
         return ids
@@ -152,8 +153,7 @@ def _checked(
     for name, column in others.items():
         found = flat(name, column, FIELDS[name].rule, place)[1]
         check_lengths(name, found, VECTORS, lengths, place)
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    others["query_doc_ids"] = pa.LargeListArray.from_arrays(offsets, pa.array(np.arange(len(lists))))
+    others["query_doc_ids"] = numbered(lengths)
     chunk, _ = padded(others, int(lengths.max(initial=1)), place)
     chunk.setdefault("clicks", np.zeros(chunk["query_doc_ids"].shape, bool))
     rows = np.repeat(np.arange(len(lengths)), lengths)

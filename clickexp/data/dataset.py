@@ -24,6 +24,7 @@ class Dataset:
     positions        largest position shown, from 1
     truth            the click model that clicked, where clicks are simulated and it is known
     notes            what else a reader has to say, for describe()
+    names            bytes of the file that names the ids from 1, mapped; see clickexp.data.names
     """
 
     name: str
@@ -35,6 +36,7 @@ class Dataset:
     ranking: Sessions | None = None
     truth: Any = None
     notes: Mapping[str, int | str] = field(default_factory=dict)
+    names: np.ndarray | None = None
 
     @property
     def click_rate(self) -> float:

@@ -5,12 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 
 from clickexp.data.csv import TextTable
 from clickexp.data.ids import IdTable
 from clickexp.data.log import LogWriter, Progress, log_format
-from clickexp.data.numbering import PairIds, keys_of
+from clickexp.data.numbering import PairIds, as_ids, keys_of
 from clickexp.data.parquet import ParquetTable
 from clickexp.data.ragged import check_nulls, scatter
 from clickexp.data.schema import COLUMNS, Column, DataError, Place
@@ -24,8 +25,10 @@ FIELDS |= {
 }
 REQUIRED = ("session", "document", "rank", "click")
 
-Rows = dict[str, np.ndarray]
-"""One entry an impression: the fields that are there, ids as keys, and `row`, its number over all files."""
+KINDS = {"rank": pl.Int32, "click": pl.Boolean, "label": pl.Float64}
+
+Rows = pl.DataFrame
+"""A row an impression: the fields that are there, and `row`, its number over all files."""
 
 
 @log_format("impressions")
@@ -56,7 +59,7 @@ def open_impressions(
     DataError names file, row and remedy: a session that comes back after another, with two queries, or with two
     documents at a rank.
     """
-    ids = PairIds(pair_key)
+    ids = PairIds(pair_key, log.names)
     tables = _tables(source, files, columns, separator, pair_key)
     if positions is not None and positions < 1:
         raise DataError(f"positions is {positions}: no rank is left. Set it to at least 1.")
@@ -68,7 +71,7 @@ def open_impressions(
         for rows in _whole_sessions(reading.rows()):
             _check_sessions(rows, sessions, reading)
             rows = _kept(_by_rank(rows, reading), positions, log)
-            if len(rows["row"]):
+            if len(rows):
                 pack.append(_lists(rows, ids, ranks), Place(str(source)))
 
 
@@ -87,10 +90,11 @@ class Reading:
             for batch in table.batches(keys):
                 self._starts.append(count)
                 self._places.append(batch.place)
-                rows = {name: _checked(name, batch.columns[name], batch.place) for name in batch.columns}
-                size = len(rows["session"])
+                columns = {name: _checked(name, batch.columns[name], batch.place) for name in batch.columns}
+                size = len(columns["session"])
+                rows = pl.DataFrame({**columns, "row": np.arange(count, count + size)})
                 if size:
-                    yield {**rows, "row": np.arange(count, count + size)}
+                    yield rows
                 count += size
                 self.progress(read + batch.done, total)
             read += table.size
@@ -98,7 +102,7 @@ class Reading:
     def error(self, what: str, remedy: str, row: int) -> DataError:
         """The error to raise about the row with this number."""
         batch = bisect(self._starts, row) - 1
-        return self._places[batch].error(what, remedy, int(row) - self._starts[batch])
+        return self._places[batch].error(what, remedy, row - self._starts[batch])
 
 
 def _tables(
@@ -120,12 +124,12 @@ def _tables(
     return open_tables(find_files(source, files, TextTable.suffixes + ParquetTable.suffixes), opened)
 
 
-def _checked(name: str, values: pa.Array, place: Place) -> np.ndarray:
-    """The column as numbers or keys; DataError names the first row that breaks its rule."""
+def _checked(name: str, values: pa.Array, place: Place) -> pl.Series:
+    """The column as ids or numbers; DataError names the first row that breaks its rule."""
     rule = FIELDS[name].rule
     check_nulls(name, values, rule, place)
     if "U" in FIELDS[name].kinds:
-        return keys_of(values)
+        return as_ids(values)
     numbers = values.to_numpy(zero_copy_only=False)
     if name == "label":
         bad = ~np.isfinite(numbers)
@@ -134,13 +138,13 @@ def _checked(name: str, values: pa.Array, place: Place) -> np.ndarray:
     else:
         bad = (numbers < 1) | (numbers > np.iinfo(np.int32).max)
     place.reject(bad, numbers, name, rule)
-    return numbers
+    return pl.Series(numbers).cast(KINDS[name])
 
 
 def _longest(tables: Sequence[Table]) -> int:
     """Rows of the longest session."""
     blocks = _whole_sessions(Reading(tables).rows(["session"]))
-    return max((int(np.diff(_starts(rows), append=len(rows["row"])).max()) for rows in blocks), default=1)
+    return max((int(_sizes(rows).max()) for rows in blocks), default=1)
 
 
 def _whole_sessions(blocks: Iterable[Rows]) -> Iterator[Rows]:
@@ -148,43 +152,54 @@ def _whole_sessions(blocks: Iterable[Rows]) -> Iterator[Rows]:
     held = None
     for rows in blocks:
         if held is not None:
-            rows = {name: np.concatenate([held[name], rows[name]]) for name in rows}
+            rows = pl.concat([held, rows])
         cut = int(_starts(rows)[-1])
         if cut:
-            yield {name: values[:cut] for name, values in rows.items()}
-        held = {name: values[cut:] for name, values in rows.items()}
+            yield rows[:cut]
+        held = rows[cut:]
     if held is not None:
         yield held
 
 
 def _starts(rows: Rows) -> np.ndarray:
     """Index of the first row of each session."""
-    session = rows["session"]
-    return np.flatnonzero(np.append(True, session[1:] != session[:-1]))
+    return np.flatnonzero(_changes(rows["session"]))
+
+
+def _changes(values: pl.Series) -> np.ndarray:
+    """Where a value differs from the one above it; the first one does."""
+    return np.append(True, values[1:] != values[:-1])
+
+
+def _sizes(rows: Rows) -> np.ndarray:
+    """Rows of each session."""
+    return np.diff(_starts(rows), append=len(rows))
 
 
 def _check_sessions(rows: Rows, sessions: IdTable, reading: Reading) -> None:
     """DataError unless every session is new and has one query."""
     starts, known = _starts(rows), len(sessions)
-    numbers = sessions.ids(rows["session"][starts])
+    numbers = sessions.ids(keys_of(rows["session"][starts]))
     back = numbers != known + np.arange(1, len(starts) + 1)
     if back.any():
         what = "a session goes on after another one has begun"
-        raise reading.error(what, "sort the table by session", rows["row"][starts[back.argmax()]])
-    if "query" in rows:
-        other = rows["query"] != np.repeat(rows["query"][starts], np.diff(starts, append=len(rows["row"])))
+        raise reading.error(what, "sort the table by session", rows["row"][starts.item(back.argmax())])
+    if "query" in rows.columns:
+        other = _changes(rows["query"])
+        other[starts] = False
         if other.any():
             what = "its query differs from the one above in its session"
             remedy = "a session is one result page: give every page a session of its own"
-            raise reading.error(what, remedy, rows["row"][other.argmax()])
+            raise reading.error(what, remedy, rows["row"][int(other.argmax())])
 
 
 def _by_rank(rows: Rows, reading: Reading) -> Rows:
     """The rows of each session in the order of their ranks, with the number of their session."""
-    starts = _starts(rows)
-    page = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(rows["row"])))
-    order = np.lexsort((rows["rank"], page))
-    rows = {name: values[order] for name, values in {**rows, "page": page}.items()}
+    sizes = _sizes(rows)
+    page = pl.Series("page", np.repeat(np.arange(len(sizes)), sizes))
+    rows, order = rows.with_columns(page), np.lexsort((rows["rank"], page))
+    if (np.diff(order) < 0).any():
+        rows = rows[order]
     twice = (np.diff(rows["page"]) == 0) & (np.diff(rows["rank"]) == 0)
     if twice.any():
         at = int(twice.argmax()) + 1
@@ -198,18 +213,18 @@ def _kept(rows: Rows, positions: int | None, log: LogWriter) -> Rows:
     if positions is None:
         return rows
     kept = rows["rank"] <= positions
-    left = len(np.unique(rows["page"][kept]))
-    log.note("cut_lists", len(np.unique(rows["page"][~kept])))
-    log.note("dropped_lists_without_documents", len(np.unique(rows["page"])) - left)
-    return {name: values[kept] for name, values in rows.items()}
+    left = rows.filter(kept)
+    log.note("cut_lists", rows.filter(~kept)["page"].n_unique())
+    log.note("dropped_lists_without_documents", rows["page"].n_unique() - left["page"].n_unique())
+    return left
 
 
 def _lists(rows: Rows, ids: PairIds, ranks: int) -> dict[str, np.ndarray]:
     """One row a session."""
     _, first, lengths = np.unique(rows["page"], return_index=True, return_counts=True)
-    queries = ids.queries(rows["query"]) if "query" in rows else None
-    flat = {"query_doc_ids": ids.pairs(rows["document"], queries), "clicks": rows["click"] != 0}
-    flat |= {"positions": rows["rank"]} | ({"labels": rows["label"]} if "label" in rows else {})
-    lists = {name: scatter(values, lengths, ranks) for name, values in flat.items()}
-    lists |= {"lengths": lengths} | ({"query_ids": queries[first]} if queries is not None else {})
-    return lists
+    asked = rows["query"][first] if "query" in rows.columns else None
+    documents, queries = ids.number(rows["document"], lengths, asked)
+    flat = {"query_doc_ids": documents, "clicks": rows["click"], "positions": rows["rank"]}
+    flat |= {"labels": rows["label"]} if "label" in rows.columns else {}
+    lists = {name: scatter(np.asarray(values), lengths, ranks) for name, values in flat.items()}
+    return lists | {"lengths": lengths} | ({"query_ids": queries} if queries is not None else {})

@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 
 from clickexp.data.log import LogWriter
-from clickexp.data.numbering import PAIR_KEYS, PairIds, check_pair_key, keyed_lists, keys_of
-from clickexp.data.ragged import check_nulls, flat, longest, padded
+from clickexp.data.numbering import PAIR_KEYS, PairIds, as_ids, check_pair_key
+from clickexp.data.ragged import check_nulls, flat, longest, numbered, padded, scatter
 from clickexp.data.schema import COLUMNS, Column, Place
 from clickexp.data.tabular import ANY_ID, Table, check_keys
 
@@ -42,15 +43,14 @@ def read_lists(
     """
     ranks = _longest(tables) if positions is None else positions
     total, read = sum(table.size for table in tables), 0
-    ids = PairIds(pair_key) if pair_key else None
+    ids = PairIds(pair_key, log.names) if pair_key else None
     with log.part("sessions", ranks, ["lengths", *tables[0].columns], query_doc_pairs) as pack:
         for table in tables:
             for columns, place, done in table.batches():
-                if ids:
-                    columns = _keyed(columns, place)
+                named, columns = _apart(columns, place) if ids else ({}, columns)
                 chunk, cut = padded(columns, ranks, place)
                 if ids:
-                    _number(chunk, ids)
+                    _number(chunk, named, ids)
                 pack.append(chunk, place)
                 log.note("cut_lists", cut)
                 log.progress(read + done, total)
@@ -64,22 +64,25 @@ def _longest(tables: Sequence[Table]) -> int:
     return max((longest(columns[name]) for columns in batches), default=1) or 1
 
 
-def _keyed(columns: Mapping[str, pa.Array], place: Place) -> dict[str, pa.Array]:
-    """The columns with keys in place of ids of any kind."""
-    lists = columns["query_doc_ids"]
-    keyed = {"query_doc_ids": keyed_lists(lists, *flat("query_doc_ids", lists, ANY_ID.rule, place))}
+def _apart(columns: Mapping[str, pa.Array], place: Place) -> tuple[dict[str, pl.Series], dict[str, pa.Array]]:
+    """The ids of documents, one list after another, and of queries; and the other columns, with the documents'
+    numbers in their place, counted from 0."""
+    others = {name: column for name, column in columns.items() if name != "query_ids"}
+    documents, lengths = flat("query_doc_ids", columns["query_doc_ids"], ANY_ID.rule, place)
+    named = {"query_doc_ids": as_ids(documents)}
     if "query_ids" in columns:
         check_nulls("query_ids", columns["query_ids"], ANY_ID.rule, place)
-        keyed["query_ids"] = pa.array(keys_of(columns["query_ids"]))
-    return {**columns, **keyed}
+        named["query_ids"] = as_ids(columns["query_ids"])
+    return named, {**others, "query_doc_ids": numbered(lengths)}
 
 
-def _number(chunk: dict[str, np.ndarray], ids: PairIds) -> None:
-    """Replaces the keys by numbers."""
-    lengths, queries = chunk["lengths"], None
-    if "query_ids" in chunk:
-        chunk["query_ids"] = ids.queries(chunk["query_ids"])
-        queries = np.repeat(chunk["query_ids"], lengths)
-    keys, shown = chunk["query_doc_ids"], np.arange(chunk["query_doc_ids"].shape[1]) < lengths[:, None]
-    chunk["query_doc_ids"] = np.zeros(keys.shape, np.int64)
-    chunk["query_doc_ids"][shown] = ids.pairs(keys[shown], queries)
+def _number(chunk: dict[str, np.ndarray], named: Mapping[str, pl.Series], ids: PairIds) -> None:
+    """Replaces the documents' numbers by their rows in the tables, and adds the queries."""
+    at, lengths, documents = chunk["query_doc_ids"], chunk["lengths"], named["query_doc_ids"]
+    shown = np.arange(at.shape[1]) < lengths[:, None]
+    if shown.sum() < len(documents):
+        documents = documents[at[shown]]
+    rows, queries = ids.number(documents, lengths, named.get("query_ids"))
+    chunk["query_doc_ids"] = scatter(rows, lengths, at.shape[1])
+    if queries is not None:
+        chunk["query_ids"] = queries

@@ -19,7 +19,9 @@ from clickexp.data.pack import GrowingArray, PackWriter, complete, fingerprint, 
 from clickexp.data.schema import DataError
 from clickexp.data.sessions import Sessions
 
-LOG, FEATURES = "log.json", "features.npy"
+LOG, FEATURES, NAMES = "log.json", "features.npy", "names.parquet"
+READ_AS = 2
+"""Changes with what readers make of a source, so that caches are made anew."""
 
 Progress = Callable[[int, int], None]
 """Called with what is done so far and the total, in sessions, bytes or whatever the reader counts."""
@@ -32,12 +34,14 @@ class Log:
     format  name of the reader
     parts   "sessions", or "train", "val" and "test" where the source comes split; "ranking" for labelled lists
     notes   counts that the reader has to tell, such as what was dropped and why
+    names   bytes of the file that names the ids, mapped, where a reader numbered them; see clickexp.data.names
     """
 
     name: str
     format: str
     parts: Mapping[str, Sessions]
     notes: Mapping[str, int | str] = field(default_factory=dict)
+    names: np.ndarray | None = None
 
     @classmethod
     def open(cls, folder: str | Path) -> "Log":
@@ -50,7 +54,8 @@ class Log:
         pairs = max(part.query_doc_pairs for part in parts.values())
         features = Features.open(folder / FEATURES) if (folder / FEATURES).exists() else None
         parts = {name: part.with_pairs(pairs).with_features(features) for name, part in parts.items()}
-        return cls(meta["name"], meta["format"], parts, meta["notes"])
+        names = np.memmap(folder / NAMES, np.uint8, "r") if (folder / NAMES).exists() else None
+        return cls(meta["name"], meta["format"], parts, meta["notes"], names)
 
     def dataset(
         self,
@@ -79,6 +84,7 @@ class Log:
             positions=max(part.positions for part in (train, val, test)),
             ranking=self.parts.get("ranking", test if test.has_labels else None),
             notes=self.notes,
+            names=self.names,
         )
 
 
@@ -90,24 +96,29 @@ class LogWriter:
                 pack.append(chunk, place)
             log.note("cut lists", 3)
 
-    `progress` is for the reader to call.
+    `progress` is for the reader to call, and `names` to name the ids that it numbers.
     """
 
     def __init__(self, folder: str | Path, name: str, format: str, progress: Progress | None = None):
+        # Here, because it needs Arrow, which a run that opens a prepared log does without.
+        from clickexp.data.names import NamesWriter
+
         self.folder, self.name, self.format = Path(folder), name, format
         self.progress = progress or (lambda done, total: None)
         self.notes: dict[str, int | str] = {}
         self._parts: list[str] = []
         self._features: GrowingArray | None = None
         self._part = hidden(self.folder)
+        self.names = NamesWriter(self._part / NAMES)
 
     def __enter__(self) -> "LogWriter":
         return self
 
     def __exit__(self, kind, error, trace) -> None:
-        if self._features is not None:
-            self._features.close()
         try:
+            if self._features is not None:
+                self._features.close()
+            self.names.close()
             if kind is None:
                 self._finish()
         finally:
@@ -201,7 +212,7 @@ def log_format(format: str, *, comes_split: bool = False) -> Callable[[Read], Ca
                     log = prepare(read, format, source, Path(folder) / "log", progress=progress, **given)
                     return log.dataset(name, **cut)
             folder = Path(cache).expanduser() / fingerprint(
-                _files(source, chosen), {"format": format, **chosen}
+                _files(source, chosen), {"format": format, "read_as": READ_AS, **chosen}
             )
             if not is_log(folder):
                 prepare(read, format, source, folder, progress=progress, **given)

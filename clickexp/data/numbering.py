@@ -7,46 +7,53 @@ import polars as pl
 import pyarrow as pa
 
 from clickexp.data.ids import IdTable, pair_keys
-from clickexp.data.ragged import is_text
+from clickexp.data.names import NamesWriter
 from clickexp.data.schema import DataError
 
 PAIR_KEYS = ("query_document", "document")
 """What has a row in the tables: a document under a query, or a document."""
 
 
-def keys_of(values: pa.Array) -> np.ndarray:
+def as_ids(values: pa.Array) -> pl.Series:
+    """Ids as text, as uint64 where they are that, else as int64."""
+    ids = pl.from_arrow(values)
+    return ids if ids.dtype in (pl.String, pl.UInt64) else ids.cast(pl.Int64)
+
+
+def keys_of(values: pl.Series) -> np.ndarray:
     """uint64 keys: integers as they are, text or bytes by a 64-bit hash.
 
     Two of n distinct texts share a key with probability n^2 / 2^65: 3e-8 for a million, 3e-4 for a hundred million.
     """
-    if pa.types.is_integer(values.type):
-        return values.to_numpy(zero_copy_only=False).astype(np.uint64)
-    return pl.from_arrow(values).hash().to_numpy()
-
-
-def keyed_lists(lists: pa.Array, values: pa.Array, lengths: np.ndarray) -> pa.Array:
-    """Lists of keys in place of lists of integers or text, whose values and lengths are given."""
-    if not is_text(values.type):
-        return lists
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    return pa.LargeListArray.from_arrays(offsets, pa.array(keys_of(values)))
+    return (values if values.dtype.is_integer() else values.hash()).to_numpy().astype(np.uint64, copy=False)
 
 
 class PairIds:
-    """The tables' rows of the documents of a log, and the numbers of its queries, from 1 and across all its files."""
+    """The tables' rows of the documents of a log, and the numbers of its queries, from 1 and across all its files.
 
-    def __init__(self, pair_key: str):
-        self.pair_key = check_pair_key(pair_key, PAIR_KEYS)
+    Rows get the names of their query and document; where documents alone have rows, of these.
+    """
+
+    def __init__(self, pair_key: str, names: NamesWriter):
+        self.pair_key, self._names = check_pair_key(pair_key, PAIR_KEYS), names
         self._queries, self._documents, self._pairs = IdTable(), IdTable(), IdTable()
 
-    def queries(self, keys: np.ndarray) -> np.ndarray:
-        """The number of each query."""
-        return self._queries.ids(keys)
-
-    def pairs(self, documents: np.ndarray, queries: np.ndarray | None) -> np.ndarray:
-        """The row of each document, given by its key, under a query, given by its number."""
-        numbers = self._documents.ids(documents)
-        return numbers if self.pair_key == "document" else self._pairs.ids(pair_keys(queries, numbers))
+    def number(
+        self, documents: pl.Series, lengths: np.ndarray, queries: pl.Series | None
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """The rows of documents [documents], one list of these lengths after another, and the numbers of the
+        lists' queries [lists]."""
+        rows = self._documents.ids(keys_of(documents))
+        numbers = None if queries is None else self._queries.ids(keys_of(queries))
+        if self.pair_key == "document":
+            new = self._names.unnamed(rows)
+            self._names.append(document=documents[new])
+        else:
+            lists = np.repeat(np.arange(len(lengths)), lengths)
+            rows = self._pairs.ids(pair_keys(numbers[lists], rows))
+            new = self._names.unnamed(rows)
+            self._names.append(query=queries[lists[new]], document=documents[new])
+        return rows, numbers
 
 
 def check_pair_key(pair_key: str | None, allowed: Sequence[str | None]) -> str | None:

@@ -52,6 +52,12 @@ def is_list(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
+def numbered(lengths: np.ndarray) -> pa.Array:
+    """Lists of these lengths that hold 0, 1, ... one after another."""
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return pa.LargeListArray.from_arrays(offsets, pa.array(np.arange(offsets[-1])))
+
+
 def longest(lists: pa.Array) -> int:
     """The length of the longest list, 0 if there is none."""
     return pc.max(pc.list_value_length(lists)).as_py() or 0

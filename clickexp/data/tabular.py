@@ -32,7 +32,7 @@ class Table(ABC):
     fields   what each column is read as
     names    the file's name of each, by its key in `columns`; None leaves one out
     columns  those that are there: key -> the file's name
-    layout   what these hold: key -> "text" or "numbers"
+    layout   what these hold: key -> "text", "numbers" or, where these are ids of any kind, "unsigned numbers"
     size     rows, bytes or whatever progress is counted in
 
     Columns that nobody asked for by name may be missing unless they are `required`.
@@ -56,7 +56,7 @@ class Table(ABC):
             raise self._unreadable(error) from error
         self.columns = _columns(file, list(found.names), names, fields, required)
         types = {key: found.field(name).type for key, name in self.columns.items()}
-        self.layout = {key: "text" if _holds_text(kind) else "numbers" for key, kind in types.items()}
+        self.layout = {key: _layout(fields[key], kind) for key, kind in types.items()}
         for key, kind in types.items():
             self._check(key, kind)
 
@@ -106,8 +106,12 @@ def open_tables(files: Iterable[Path], table: Callable[[Path], Table]) -> list[T
     return tables
 
 
-def _holds_text(kind: pa.DataType) -> bool:
-    return is_text(kind.value_type if is_list(kind) else kind)
+def _layout(column: Column, kind: pa.DataType) -> str:
+    values = kind.value_type if is_list(kind) else kind
+    if is_text(values):
+        return "text"
+    # As 64-bit keys, 2^64 - 1 would be -1.
+    return "unsigned numbers" if column.kinds == ANY_ID.kinds and pa.types.is_uint64(values) else "numbers"
 
 
 def check_keys(name: str, given: Iterable[str], known: Iterable[str]) -> None:

@@ -11,7 +11,8 @@ import polars as pl
 import pyarrow as pa
 
 from clickexp.data.log import LogWriter, log_format
-from clickexp.data.ragged import longest, padded
+from clickexp.data.numbering import PairIds
+from clickexp.data.ragged import longest, padded, scatter
 from clickexp.data.schema import DataError, Place
 
 FILES = {
@@ -20,7 +21,6 @@ FILES = {
     "test": "test_per_query_quid.txt",
     "ranking": "human_label_for_NCM_per_query_quid.txt",
 }
-PAIR_KEYS = ("query_document", "document")
 
 LAYOUT = "session id, query id, [documents], [vertical types], [clicks]"
 LIST = r"\[ *-?\d+(?: *, *-?\d+)* *\]"
@@ -49,8 +49,7 @@ def open_tiangong_st(
 
     DataError names file, line and what was expected.
     """
-    if pair_key not in PAIR_KEYS:
-        raise DataError(f"pair_key is {pair_key!r}. It must be one of {PAIR_KEYS}.")
+    ids = PairIds(pair_key, log.names)
     found = _found(source, {**FILES, **(files or {})})
     places = {part: Place(str(file), 1, "line") for part, file in found.items()}
     columns = {part: _parsed(file, part == "ranking", places[part]) for part, file in found.items()}
@@ -58,9 +57,9 @@ def open_tiangong_st(
     if ranks is None:
         ranks = max(longest(lists["query_doc_ids"]) for lists in columns.values())
     chunks = {part: padded(lists, ranks, places[part]) for part, lists in columns.items()}
-    _number([chunk for chunk, _ in chunks.values()], pair_key)
     log.notes["pair_key"] = pair_key
     for part, (chunk, cut) in chunks.items():
+        _number(chunk, ids)
         with log.part(part, ranks, list(chunk)) as pack:
             pack.append(chunk, places[part])
         log.note("cut_lists", cut)
@@ -101,22 +100,9 @@ def _check_lines(lines: pl.Series, labelled: bool, place: Place) -> None:
         raise place.error(f"{lines[row][:80]!r} does not parse", remedy, row)
 
 
-def _number(chunks: list[dict[str, np.ndarray]], pair_key: str) -> None:
-    """Replaces documents by ids of their pairs, numbered over all chunks."""
-    shown = [np.arange(chunk["query_doc_ids"].shape[1]) < chunk["lengths"][:, None] for chunk in chunks]
-    documents = [chunk["query_doc_ids"][where] for chunk, where in zip(chunks, shown)]
-    keys = _first_seen(np.concatenate(documents))
-    if pair_key == "query_document":
-        queries = np.concatenate([np.repeat(chunk["query_ids"], chunk["lengths"]) for chunk in chunks])
-        keys = _first_seen(_first_seen(queries) * (keys.max() + 1) + keys)
-    ends = np.cumsum([len(part) for part in documents])
-    for chunk, where, ids in zip(chunks, shown, np.split(keys, ends[:-1])):
-        chunk["query_doc_ids"][where] = ids
-
-
-def _first_seen(keys: np.ndarray) -> np.ndarray:
-    """1, 2, ... in order of first appearance."""
-    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    numbers = np.empty(len(first), np.int64)
-    numbers[np.argsort(first)] = np.arange(1, len(first) + 1)
-    return numbers[inverse]
+def _number(chunk: dict[str, np.ndarray], ids: PairIds) -> None:
+    """Replaces documents by the rows of their pairs."""
+    documents, lengths = chunk["query_doc_ids"], chunk["lengths"]
+    shown = np.arange(documents.shape[1]) < lengths[:, None]
+    rows, _ = ids.number(pl.Series(documents[shown]), lengths, pl.Series(chunk["query_ids"]))
+    chunk["query_doc_ids"] = scatter(rows, lengths, documents.shape[1])

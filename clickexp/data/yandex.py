@@ -168,7 +168,7 @@ def _sessions(pages: Pages, positions: int, table: IdTable, log: LogWriter) -> d
     urls = pages.urls[:, :positions]
     listed = shown[:, : urls.shape[1]]
     queries = np.broadcast_to(pages.query_ids[:, None], urls.shape)
-    ids[shown] = table.ids(pair_keys(queries[listed], urls[listed]))
+    ids[shown] = _numbered(queries[listed], urls[listed], table, log)
     page, rank = _clicked(pages)
     kept = rank < positions
     clicks[page[kept], rank[kept]] = True
@@ -178,6 +178,14 @@ def _sessions(pages: Pages, positions: int, table: IdTable, log: LogWriter) -> d
     log.note("clicks_on_nothing_shown", above.sum() - page.size)
     log.note("clicks_beyond_positions", (~kept).sum())
     return {"query_doc_ids": ids, "clicks": clicks, "lengths": lengths, "query_ids": pages.query_ids}
+
+
+def _numbered(queries: np.ndarray, urls: np.ndarray, table: IdTable, log: LogWriter) -> np.ndarray:
+    """The ids of pairs; new ones get their names."""
+    ids = table.ids(pair_keys(queries, urls))
+    new = log.names.unnamed(ids)
+    log.names.append(query=queries[new], document=urls[new])
+    return ids
 
 
 def _clicked(pages: Pages) -> tuple[np.ndarray, np.ndarray]:
@@ -221,7 +229,7 @@ def _read_labels(file: Path) -> np.ndarray:
 
 def _lists(labels: np.ndarray, table: IdTable, log: LogWriter) -> dict[str, np.ndarray]:
     """The columns of the labelled lists, queries and documents in order of first appearance."""
-    ids = table.ids(pair_keys(labels[:, 0], labels[:, 2]))
+    ids = _numbered(labels[:, 0], labels[:, 2], table, log)
     kept = np.sort(np.unique(ids, return_index=True)[1])
     log.note("repeated_labels", len(labels) - len(kept))
     queries = IdTable().ids(labels[kept, 0])

@@ -1,0 +1,64 @@
+"""What the ids of a log stand for: the query and the document of each, as the log spelled them."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+BLOCK = 1 << 18
+OLDEST = pl.CompatLevel.oldest()
+
+
+class NamesWriter:
+    """Writes a parquet file whose row i names id i + 1, block by block. Without names there is no file.
+
+        new = names.unnamed(ids)
+        names.append(query=queries[new], document=documents[new])
+
+    Ids are numbered from 1 in the order in which they first appear, as IdTable does.
+    """
+
+    def __init__(self, file: Path):
+        self.file, self.count = file, 0
+        self._block: list[pa.Table] = []
+        self._written = 0
+        self._writer: pq.ParquetWriter | None = None
+
+    def unnamed(self, ids: np.ndarray) -> np.ndarray:
+        """Where those of the ids [documents] that have no name yet appear first."""
+        highest = np.maximum.accumulate(np.append(self.count, ids))
+        return np.flatnonzero(ids > highest[:-1])
+
+    def append(self, **columns: np.ndarray | pl.Series) -> None:
+        """The names of the next ids."""
+        # Arrow's oldest form of text is a copy: a view would hold all the text of the batch.
+        rows = pl.DataFrame(columns).to_arrow(compat_level=OLDEST)
+        self._block.append(rows)
+        self.count += len(rows)
+        if self.count - self._written >= BLOCK:
+            self._write()
+
+    def close(self) -> None:
+        """Writes what is left."""
+        if self._block:
+            self._write()
+        if self._writer:
+            self._writer.close()
+
+    def _write(self) -> None:
+        rows = pa.concat_tables(self._block)
+        if (
+            self._writer is None
+        ):  # names hardly repeat within a block: a dictionary would take longer, for nothing
+            self._writer = pq.ParquetWriter(
+                self.file, rows.schema, use_dictionary=False, write_statistics=False
+            )
+        self._writer.write_table(rows)
+        self._block, self._written = [], self.count
+
+
+def read_names(mapped: np.ndarray) -> pl.DataFrame:
+    """Row i, with `document` and, where ids are of pairs, `query`, names id i + 1; `mapped` has the file's bytes."""
+    return pl.from_arrow(pq.read_table(pa.BufferReader(mapped)))
