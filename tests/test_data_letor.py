@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from clickexp.data import DataError, letor, open_letor
@@ -189,6 +189,7 @@ def test_bad_files_and_settings(folder, rows):
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(at=st.integers(0, 10_000), junk=st.binary(min_size=1, max_size=6))
+@example(at=218, junk=b"\x00\x00\x00\x00\x00\x0b")  # a token of two colons with an odd space between
 def test_broken_bytes_are_an_error_or_other_numbers(folder, at, junk):
     """Whatever stands in the file, it is read or refused with the file's name."""
     good = (folder / "train.txt").read_bytes()

@@ -199,7 +199,7 @@ def _parsed(block: bytes, width: int, place: Place) -> tuple[np.ndarray, np.ndar
     no token tells the parser of two columns.
     """
     block = block.removesuffix(b"\n")
-    if double := re.search(rb":[^\s:]*:", block):
+    if double := re.search(rb":[^ \t\n:]*:", block):
         row = block.count(b"\n", 0, double.start())
         raise place.error("a token has two colons", LAYOUT, row)
     if empty := re.search(rb"^[ \t]*$", block, re.MULTILINE):
