@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clickexp.data import FORMATS, Log, commands, log
+from clickexp.data import FORMATS, Log, commands, log, open_prepared
 from clickexp.data.summary import summaries
 from clickexp.data.tiangong_st import FILES
 from clickexp.data_main import main
@@ -137,7 +137,7 @@ def test_tiangong_st_is_prepared_and_inspected(tiangong, tmp_path, capsys):
     assert row(printed, "clicks") == list(map(str, clicks.values()))
     assert row(printed, "click rate") == [percent(clicks[part], len(shown[part])) for part in PARTS]
     pairs = len({document for part in shown.values() for document in part})
-    assert row(printed, "query-document pairs") == [f"{pairs} (the largest id)"]
+    assert row(printed, f"query-document ids up to {pairs}") == []
     assert row(printed, "cut lists") == ["0"] and row(printed, "pair key") == ["document"]
     assert printed[-1] == ["next", f"clickexp dataset=prepared dataset.path={target}"]
     for words in (
@@ -149,6 +149,19 @@ def test_tiangong_st_is_prepared_and_inspected(tiangong, tmp_path, capsys):
         assert_counts(printed, PARTS)
         assert_labels(printed, "ranking", PARTS["ranking"])
         assert row(printed, "examination")[0].startswith("documents link all 5 positions")
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_run_and_both_commands_tell_the_same_largest_id(first, tmp_path, capsys):
+    """Pairs are as many as the largest id only where ids begin at 1, without gaps."""
+    ids = np.arange(first, first + 50).reshape(-1, 5)
+    clicks = (ids % 2).tolist()
+    pq.write_table(pa.table({"query_doc_ids": ids.tolist(), "clicks": clicks}), tmp_path / "log.parquet")
+    told = f"query-document ids up to {first + 49}"
+    assert row(said(capsys, "prepare", "parquet", tmp_path / "log.parquet", tmp_path / "data"), told) == []
+    printed = said(capsys, "inspect", tmp_path / "data")
+    assert row(printed, told) == [] and row(printed, "distinct query-document pairs") == ["40", "5", "5"]
+    assert f", {told}, 5 positions" in open_prepared(tmp_path / "data").describe()
 
 
 def test_parquet_is_prepared_and_inspected(parquet, tmp_path, capsys):

@@ -73,5 +73,5 @@ def test_dataset_describes_its_counts():
     )
     assert dataset.click_rate == 4 / 10
     assert dataset.describe() == (
-        "toy: 5 train, 2 val, 3 test sessions, 9 query-document pairs, 2 positions, click rate 0.4000, cut lists 3"
+        "toy: 5 train, 2 val, 3 test sessions, query-document ids up to 9, 2 positions, click rate 0.4000, cut lists 3"
     )

@@ -36,7 +36,7 @@ def prepare_log(format: str, source: str, target: str, options: Sequence[str]) -
     _show(
         f"{target}: {log.name}, prepared from {log.format}",
         report.parts(log),
-        report.pairs(log),
+        report.largest_id(log.parts.values()),
         report.notes(log.notes),
     )
     print("\nnext:", shlex.join(["clickexp", "dataset=prepared", f"dataset.path={target}"]))
@@ -51,6 +51,7 @@ def inspect_log(path: str, options: Sequence[str]) -> None:
     _show(
         f"{path}: {dataset.name}",
         report.counts(counts),
+        report.largest_id(dataset.parts.values()),
         report.click_rates(train),
         f"documents in a list: {report.quantiles(train.lengths)}",
         *grades,

@@ -75,7 +75,7 @@ class Dataset:
         )
         return (
             f"{self.name}: {', '.join(counts.values())} sessions{ranking}, "
-            f"{self.query_doc_pairs:,} query-document pairs, "
+            f"query-document ids up to {self.query_doc_pairs:,}, "
             f"{self.positions} positions, click rate {self.click_rate:.4f}{notes}"
         )
 

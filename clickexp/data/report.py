@@ -9,6 +9,7 @@ from rich.table import Table
 
 from clickexp.data.dataset import Dataset
 from clickexp.data.log import Log
+from clickexp.data.sessions import Sessions
 from clickexp.data.summary import Summary
 
 BAR_WIDTH = 30
@@ -27,10 +28,10 @@ def parts(log: Log) -> Table:
     return _by_part(names, rows)
 
 
-def pairs(log: Log) -> str:
-    """How large a table the log asks for."""
-    largest = max(part.query_doc_pairs for part in log.parts.values())
-    return f"query-document pairs: {largest:,} (the largest id)"
+def largest_id(parts: Iterable[Sessions]) -> str:
+    """How large a table the parts ask for, in the words of Dataset.describe: with gaps, or from 0, ids are not the
+    number of pairs."""
+    return f"query-document ids up to {max(part.query_doc_pairs for part in parts):,}"
 
 
 def counts(summaries: Mapping[str, Summary]) -> Table:
