@@ -144,6 +144,19 @@ def test_every_chart_is_drawn(page, chart, kind):
         assert len(axes) == 2 and all(axes)
 
 
+@pytest.mark.parametrize("chart", ["ranks", "examination", "learning", "cost", "reliability"])
+@pytest.mark.parametrize("width", [1280, 400])
+def test_the_toolbar_lies_over_neither_legend_nor_curves(page, chart, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    traces(page, chart)
+    page.locator(f"#{chart}").hover(position={"x": 150, "y": 150})
+    bar, legend, curves = (
+        page.locator(f"#{chart} {part}").first.bounding_box() for part in (".modebar", ".legend", ".bglayer")
+    )
+    assert bar["height"] > 0 and curves["height"] > 200
+    assert bar["y"] + bar["height"] <= curves["y"] < curves["y"] + curves["height"] < legend["y"]
+
+
 def test_learning_and_cost_change_their_axes(page):
     assert max(traces(page, "learning")[0]["x"]) == 3
     page.select_option("#learning-over", "sessions")

@@ -139,6 +139,24 @@ def test_a_curve_far_off_leaves_room_to_the_others_and_is_told(tmp_path, monkeyp
     ]
 
 
+def test_a_legend_reads_row_by_row_from_the_best(tmp_path, monkeypatch):
+    models = ("UBM", "PBM", "DBN", "CCM", "DCM", "CM", "RCTR")
+    for i, model in enumerate(models):
+        write_run(tmp_path / model, model, test={"ll": -0.3 - 0.01 * i})
+    drawn, save = {}, Figure.savefig
+
+    def remember(figure, *args, **options):
+        drawn[figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()] = figure
+        save(figure, *args, **options)
+
+    monkeypatch.setattr(Figure, "savefig", remember)
+    figures(comparisons(find_runs([tmp_path])[0])[0])
+    for labels in (("Rank", "P(examination)"), ("Predicted P(click)", "Observed click rate")):
+        places = {text.get_text(): text.get_window_extent() for text in drawn[labels].legends[0].texts}
+        assert len({round(place.y0) for place in places.values()}) > 1
+        assert tuple(sorted(places, key=lambda name: (-round(places[name].y0), places[name].x0))) == models
+
+
 def test_files_of_others_are_never_overwritten(tmp_path, capsys, monkeypatch):
     drawn = {"per_rank.pdf": b"%PDF"}
     monkeypatch.setattr("clickexp.compare.figures.figures", lambda comparison, label: drawn)

@@ -107,8 +107,13 @@ def _figure(panels: Sequence[Panel]) -> Figure:
     columns = max(1, min(len(lines), int(width / (max(map(len, labels)) * LETTER + HANDLE))))
     figure.set_size_inches(width, ROW + 0.17 * -(-len(lines) // columns))
     legend = dict(loc="outside lower center", ncols=columns, columnspacing=1.2, handlelength=2.4)
-    figure.legend(lines.values(), labels, **legend)
+    figure.legend(_by_row(list(lines.values()), columns), _by_row(labels, columns), **legend)
     return figure
+
+
+def _by_row(items: Sequence, columns: int) -> list:
+    """The order that reads row by row in a legend, which Matplotlib fills column by column."""
+    return [item for column in range(columns) for item in items[column::columns]]
 
 
 def _without_outliers(axes: Axes) -> set[str]:

@@ -246,7 +246,8 @@ function look(group) {
 const label = (group) => [group.rest, ...keys().map((key) => group.overrides[key]).filter(known)].join(" · ");
 const translucent = (color) => `rgba(${[1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16)).join()},0.16)`;
 
-const [LINE, LETTER, MARK] = [19, 6.3, 50]; // of a legend: height of a line, width of a letter and of a mark
+const [LINE, GAP, LETTER, MARK] = [16, 13, 6.3, 50]; // of a legend: height of a line, space between rows, width of a letter and of a mark
+const TOOLBAR = 32; // its height, above the axes
 
 function layout(x, y, more = {}) {
   const axis = (title, own = {}) => ({
@@ -254,7 +255,8 @@ function layout(x, y, more = {}) {
     zeroline: false, automargin: true, tickcolor: css("--line"), ticks: "outside", ticklen: 4, ...own,
   });
   return {
-    margin: { l: 10, r: 12, t: 10, b: 10 },
+    margin: { l: 10, r: 12, t: TOOLBAR, b: 10 },
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: css("--muted"), activecolor: css("--accent") },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { color: css("--text"), family: getComputedStyle(document.body).fontFamily, size: 13 },
     hoverlabel: { bgcolor: css("--card"), bordercolor: css("--line"), font: { color: css("--text") }, namelength: -1 },
@@ -268,7 +270,7 @@ function layout(x, y, more = {}) {
 function fit(place, traces, format) {
   const room = place.clientWidth - 20;
   const most = Math.floor((room - MARK) / LETTER);
-  let [lines, row, left] = [0, 0, 0];
+  let [above, row, left] = [0, 0, 0];
   for (const trace of traces) {
     trace.name = trace.name.split(" · ").reduce((name, part) => {
       const last = name.split("<br>").pop();
@@ -278,14 +280,14 @@ function fit(place, traces, format) {
     const parts = trace.name.split("<br>");
     const width = Math.max(...parts.map((part) => part.length)) * LETTER + MARK;
     if (width > left) {
-      lines += row;
+      above += row;
       [row, left] = [0, room];
     }
     left -= width;
-    row = Math.max(row, parts.length);
+    row = Math.max(row, parts.length * LINE + GAP);
   }
-  const legend = (lines + row) * LINE + 12;
-  format.height = 330 + legend;
+  const legend = above + row;
+  format.height = 320 + TOOLBAR + legend;
   format.margin.b = 60 + legend;
 }
 
@@ -463,7 +465,7 @@ function parallel() {
     line: { color: values, colorscale: [[0, css("--weak")], [1, css("--accent")]], reversescale: low, showscale: false },
     unselected: { line: { color: css("--line"), opacity: 0.3 } },
   };
-  const format = { ...layout("", ""), height: 420, margin: { l: 70, r: 30, t: 60, b: 30 }, showlegend: false };
+  const format = { ...layout("", ""), height: 420, margin: { l: 70, r: 30, t: 40 + TOOLBAR, b: 30 }, showlegend: false };
   $("parallel").style.minWidth = `${Math.max(300, dimensions.length * 95)}px`;
   chart("parallel", [trace], format);
 }
