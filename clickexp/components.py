@@ -6,7 +6,7 @@ from typing import Any
 from hydra import compose
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from clickexp.errors import ConfigError
 
@@ -29,6 +29,21 @@ def with_components(config: Node, overrides: Sequence[str]) -> Node:
     towers = {role: tower for role in shared if (tower := _common(role, models, config))}
     models = [_sharing(model, roles, towers) for model, roles in models]
     return {**config, "model": _without(mixture, ("components",)) | {"models": models, "shared": towers}}
+
+
+def roles_of(cfg: DictConfig, overrides: Sequence[str]) -> set[str]:
+    """The roles that the model takes towers for; of a mixture, those of its components."""
+    mixture = OmegaConf.to_container(cfg.model)
+    if "components" not in mixture:
+        return set(_roles(mixture).values())
+    return {
+        role for each in mixture["components"] for role in _composed(each, mixture, overrides)[1].values()
+    }
+
+
+def _roles(told: Node) -> Roles:
+    """The roles that an unresolved node refers to."""
+    return {name: value[2:-1] for name, value in told.items() if str(value).startswith("${")}
 
 
 def _without(node: Node, names: Container[str]) -> Node:
@@ -65,8 +80,8 @@ def _composed(component: str | Node, mixture: Node, overrides: Sequence[str]) ->
         raise ConfigError(f"model.components: {component} is a mixture itself; name its components")
     # the keys that a preset gives the mixture end up in every model
     node = {name: value for name, value in node.items() if name.startswith("_") or name not in mixture}
-    told = OmegaConf.to_container(composed, resolve=False)
-    return node, {name: told[name][2:-1] for name in node if str(told[name]).startswith("${")}
+    roles = _roles(OmegaConf.to_container(composed))
+    return node, {name: role for name, role in roles.items() if name in node}
 
 
 def _common(role: str, models: list[tuple[Node, Roles]], config: Node) -> Node | None:

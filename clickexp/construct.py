@@ -5,11 +5,19 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from clickexp.errors import ConfigError
 
 SCALARS = (bool, int, float, str)
+NAMES = {
+    "NoneType": "null",
+    "Mapping": "a group of keys",
+    "dict": "a group of keys",
+    "Callable": "a group of keys with _target_",
+}
+PACKAGE = __name__.split(".")[0]
 
 
 def accepted(constructor: Callable, known: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,20 +70,32 @@ def _hints(constructor: Callable) -> dict[str, Any]:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Only plain values against plain annotations are judged; everything else passes."""
+    """Only plain values, and annotations of nothing but plain ones or a list, are judged; everything else passes."""
     options = typing.get_args(hint) if _is_union(hint) else (hint,)
     literals = [choice for option in options for choice in typing.get_args(option) if _is_literal(option)]
     if typing.get_origin(hint) is list:
         return isinstance(value, list)
-    plain = [option for option in options if option in SCALARS or option is type(None)]
-    if len(plain) + sum(map(_is_literal, options)) < len(options):
-        return True
+    plain = [option for option in options if option in (*SCALARS, Path, type(None))]
+    only_plain = len(plain) + sum(map(_is_literal, options)) == len(options)
     if value is None or isinstance(value, SCALARS):
-        return value in literals or any(_is_a(value, option) for option in plain)
-    return False
+        judged = only_plain or any(_is_group(option, value) for option in options)
+        return not judged or value in literals or any(_is_a(value, option) for option in plain)
+    return not only_plain
+
+
+def _is_group(option: Any, value: Any) -> bool:
+    """Whether a configuration has a group of keys in place of the value: a mapping, or what _target_ calls.
+
+    A text may be the role of a tower that the components of a mixture share.
+    """
+    kind = typing.get_origin(option) or option
+    ours = inspect.isclass(kind) and kind.__module__.startswith(f"{PACKAGE}.")
+    return kind in (Mapping, dict) or (not isinstance(value, str) and (ours or kind is Callable))
 
 
 def _is_a(value: Any, option: type) -> bool:
+    if option is Path:
+        return isinstance(value, str)
     if option is float:
         return isinstance(value, (int, float)) and not isinstance(value, bool)
     if option is int:
@@ -97,7 +117,7 @@ def _name(hint: Any) -> str:
     names = [
         " or ".join(map(repr, typing.get_args(option)))
         if _is_literal(option)
-        else getattr(option, "__name__", str(option))
+        else NAMES.get(name := getattr(option, "__name__", str(option)), name)
         for option in options
     ]
-    return " or ".join("null" if name == "NoneType" else name for name in names)
+    return " or ".join(names)

@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import importlib.metadata
+import inspect
 import logging
 import platform
 import re
@@ -21,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.markup import escape
 from rich.tree import Tree
 
-from clickexp.components import with_components
+from clickexp.components import roles_of, with_components
 from clickexp.construct import accepted, check_arguments
 from clickexp.data import Dataset
 from clickexp.data.identifiability import identifiability
@@ -29,12 +30,14 @@ from clickexp.errors import ConfigError, UserError
 from clickexp.evaluate import evaluate
 from clickexp.loggers import ConsoleLogger, FanOut, RunInfo
 from clickexp.loggers.jsonl import plain
-from clickexp.metrics import MultiMetric
+from clickexp.metrics import Metric, MultiMetric
 from clickexp.models import ClickModel
 from clickexp.objective import check_objective
+from clickexp.paths import shown
 from clickexp.sweeps.resume import CHECKPOINT, NOT_HASHED, RESULT, config_hash, values, write_json
 from clickexp.training import FitReport, Trainer
 from clickexp.training.checkpoint import KEPT, save_model
+from clickexp.training.estimation import EstimatingTrainer
 from clickexp.training.memory import peak_memory
 
 ROLES = (
@@ -101,6 +104,7 @@ def run_experiment(
     check_added(cfg, overrides)
     share_compilations(Path(settings.cache_dir))
     metrics, optimizer, loggers = (build(config[part], part) for part in ("metric", "optimizer", "logger"))
+    check_metrics(metrics)
     logger = FanOut([ConsoleLogger(settings.progress), *loggers.values()])
     new_trainer = constructor(config["trainer"], "trainer")
     checkpoint = folder / CHECKPOINT
@@ -109,16 +113,18 @@ def run_experiment(
     trainer = new_trainer(**accepted(new_trainer, parts))
     check_objective(settings.optimized_metric, reported(trainer, metrics))
     read, new_model = constructor(config["dataset"], "dataset"), constructor(config["model"], "model")
+    check_estimates(trainer, new_model)
     show(config)
-    (folder / "config.yaml").write_text(OmegaConf.to_yaml(config))
     finished = False
     try:
         dataset = read(**accepted(read, {"progress": partial(logger.progress, "read", 0)}))
         dataset = dataset.first(settings.max_sessions)
         model = build_model(new_model, dataset, settings.seed)
+        (folder / "config.yaml").write_text(OmegaConf.to_yaml(config))
         told = told_config(config, model, dataset, values(overrides))
         logger.start(run_info(told, settings, folder, f"{model.name}-{dataset.name}-{settings.seed}", sweep))
-        logger.message(dataset.describe())
+        for line in (*unused_towers(cfg, overrides, model.name), dataset.describe()):
+            logger.message(line)
         if model.separates_examination:
             links = identifiability(dataset.train, ENOUGH_SESSIONS)
             if not links.identified:
@@ -148,7 +154,7 @@ def run_experiment(
         logger.per_rank("val", result["per_rank_val"])
         logger.per_rank("test", result["per_rank"])
         logger.result(result)
-        logger.message(f"results in {folder}")
+        logger.message(f"results in {shown(folder)}")
         finished = True
     finally:
         logger.finish(finished)
@@ -178,6 +184,36 @@ def check_added(cfg: DictConfig, overrides: Sequence[str]) -> None:
         raise ConfigError(
             f"{added[key]}: nothing reads it." + (f" Did you mean {meant[0]}?" if meant else "")
         )
+
+
+def check_metrics(metrics: Mapping[str, Any]) -> None:
+    """ConfigError for what is no metric where there are only metrics."""
+    for part in ("click", *TEST_PARTS):
+        group = metrics.get(part) or {}
+        for name, metric in group.items() if isinstance(group, dict) else [("", group)]:
+            if not isinstance(metric, Metric):
+                key = f"metric.{part}.{name}".rstrip(".")
+                raise ConfigError(f"{key}={metric!r} is no metric; ~{key} leaves it out")
+
+
+def check_estimates(trainer: Trainer, new_model: Callable[..., ClickModel]) -> None:
+    """ConfigError for a trainer that estimates by counting, but not this model."""
+    model = getattr(new_model, "func", new_model)
+    if isinstance(trainer, EstimatingTrainer) and inspect.isclass(model) and issubclass(model, ClickModel):
+        trainer.expectation(model.name_with(**getattr(new_model, "keywords", {})))
+
+
+def unused_towers(cfg: DictConfig, overrides: Sequence[str], model: str) -> list[str]:
+    """A line for each override of a role that the model takes no tower for, as in a sweep over several models."""
+    matches = [re.match(r"(?:parameter@)?(\w+)[.=]", override) for override in overrides]
+    given = {match[1]: match.string for match in matches if match and match[1] in ROLES}
+    taken = roles_of(cfg, overrides) if given else set()
+    takes = ", ".join(role for role in ROLES if role in taken) or "none"
+    return [
+        f"{override} has no effect: {model} takes no tower of {role} (it takes {takes})"
+        for role, override in given.items()
+        if role not in taken
+    ]
 
 
 def told_config(

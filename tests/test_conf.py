@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from clickexp.components import with_components
 from clickexp.construct import accepted
 from clickexp.errors import ConfigError
-from clickexp.experiment import build, constructor
+from clickexp.experiment import build, constructor, unused_towers
 from clickexp.loggers import Logger
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
@@ -129,6 +129,24 @@ def test_a_role_is_overridden_for_every_model_alike(model):
     assert (
         model in ("gctr", "rctr", "drctr") or taken["_target_"] == "clickexp.parameters.LinearParameterConfig"
     )
+
+
+@pytest.mark.parametrize(
+    "overrides, told",
+    [
+        (["model=dctr", "parameter@attraction=hash", "attraction.compression_ratio=10"], []),
+        (["model=pbm", "parameter@continuation=embedding"],
+         ["parameter@continuation=embedding has no effect: M takes no tower of continuation (it takes attraction, "
+          "examination)"]),
+        (["model=rctr", "attraction.prior_precision=2"],
+         ["attraction.prior_precision=2 has no effect: M takes no tower of attraction (it takes none)"]),
+        (["model=mixture", "model.components=[gctr,dctr]", "parameter@attraction=hash", "parameter@examination=global"],
+         ["parameter@examination=global has no effect: M takes no tower of examination (it takes attraction)"]),
+    ],
+)  # fmt: skip
+def test_a_tower_that_the_model_does_not_take_is_told(overrides, told):
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        assert unused_towers(compose("config", overrides), overrides, "M") == told
 
 
 @pytest.mark.parametrize(

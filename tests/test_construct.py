@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal, Optional
 
 import pytest
@@ -44,6 +46,9 @@ class Data:
     old: Optional[str] = None  # noqa: UP045
     tower: Plain | int | None = None
     choice: Literal[1, 2, "auto"] = 1
+    path: str | Path = "x"
+    own: GlobalCTRModel | None = None
+    call: Callable[..., int] = len
 
 
 KNOWN = dict(a=1, b=2, c=3, size=4, units=5, d=6)
@@ -80,7 +85,8 @@ def test_models_are_told_the_sizes_they_ask_for(model, names):
     sizes = dict(positions=4, query_doc_pairs=10, click_rate=0.2)
     told = accepted(model, sizes)
     assert set(told) == names
-    model(**told, rngs=nnx.Rngs(0))
+    built = model(**told, rngs=nnx.Rngs(0))
+    assert built.name_with(**getattr(model, "keywords", {})) == built.name
 
 
 FITS = [
@@ -103,6 +109,11 @@ FITS = [
     ("tower", 3),
     ("choice", 2),
     ("choice", "auto"),
+    ("sizes", {}),
+    ("path", "x"),
+    ("own", None),
+    ("own", "role of a shared tower"),
+    ("call", "role of a shared tower"),
 ]
 
 DIFFERS = [
@@ -125,6 +136,11 @@ DIFFERS = [
     ("old", 1, "str or null"),
     ("choice", 3, "1 or 2 or 'auto'"),
     ("choice", None, "1 or 2 or 'auto'"),
+    ("sizes", 5, "a group of keys"),
+    ("sizes", "x", "a group of keys"),
+    ("path", 5, "str or Path"),
+    ("own", 5, "GlobalCTRModel or null"),
+    ("call", 5, "a group of keys with _target_"),
 ]
 
 

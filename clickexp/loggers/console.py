@@ -10,6 +10,7 @@ from rich.table import Table
 from clickexp.loggers.base import Logger, Phase, RunInfo
 from clickexp.loggers.live import LiveLine
 from clickexp.loggers.tables import EpochTable, count, metric_table, number, rank_table, side_by_side
+from clickexp.paths import shown
 
 FEWEST = 3
 """Columns per rank without which a table goes below rather than beside another."""
@@ -44,7 +45,7 @@ class ConsoleLogger(Logger):
         return "the console"
 
     def start(self, info: RunInfo) -> None:
-        self.message(f"run {info.name} in {info.folder}")
+        self.message(f"run {info.name} in {shown(info.folder)}")
 
     def progress(self, phase: Phase, epoch: int, done: int, total: int, loss: float | None = None) -> None:
         if self.mode == "bar":

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from clickexp.loggers.base import Logger, Phase, RunInfo
+from clickexp.paths import shown
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ class FanOut(Logger):
     @property
     def destination(self) -> str:
         places = [logger.destination for logger in self.active]
-        return ", ".join(places + ([str(self.folder / "result.json")] if self.folder else []))
+        return ", ".join(places + ([shown(self.folder / "result.json")] if self.folder else []))
 
     def start(self, info: RunInfo) -> None:
         self.folder = info.folder

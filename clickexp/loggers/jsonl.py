@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from clickexp.loggers.base import Logger, RunInfo
+from clickexp.paths import shown
 
 
 class JsonlLogger(Logger):
@@ -22,7 +23,7 @@ class JsonlLogger(Logger):
 
     @property
     def destination(self) -> str:
-        return str(self.path)
+        return shown(self.path)
 
     def start(self, info: RunInfo) -> None:
         self.path = info.folder / self.filename

@@ -15,6 +15,7 @@ os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # before W&B sets it
 import wandb  # noqa: E402
 
 from clickexp.loggers.base import Logger, RunInfo  # noqa: E402
+from clickexp.paths import shown  # noqa: E402
 
 AXES = {
     "epoch": ("train/*", "val/*", "speed/*"),
@@ -78,7 +79,9 @@ class WandbLogger(Logger):
                 self.run.define_metric(name, step_metric=axis, summary=_summary(name))
         if self.run.offline:
             path = Path(self.run.dir).parent.resolve()
-            return f"Weights & Biases is offline{reason}; to sync later: wandb sync {shlex.quote(str(path))}"
+            return (
+                f"Weights & Biases is offline{reason}; to sync later: wandb sync {shlex.quote(shown(path))}"
+            )
         return f"Weights & Biases: {self.run.url}" if self.run.url else None
 
     def epoch(self, record: Mapping[str, Any]) -> None:

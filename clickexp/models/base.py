@@ -39,6 +39,11 @@ class ClickModel(nnx.Module):
     name: str
     separates_examination = False
 
+    @classmethod
+    def name_with(cls, **settings: object) -> str:
+        """The name of a model that is built with these arguments."""
+        return getattr(cls, "name", cls.__name__)
+
     def conditional(self, batch: Batch) -> LogPair:
         """log P(c_r = 1 | c_1 .. c_{r-1}) and log P(c_r = 0 | c_1 .. c_{r-1}), of the batch's own clicks."""
         raise NotImplementedError

@@ -31,7 +31,7 @@ class DynamicBayesianNetwork(CascadeFamily):
         rngs: nnx.Rngs,
     ):
         sizes = Sizes(query_doc_pairs, click_rate=click_rate, features=features)
-        self.name = "SDBN" if fix_continuation else "DBN"
+        self.name = self.name_with(fix_continuation=fix_continuation)
         self.attraction = build_parameter(
             "attraction", attraction, EmbeddingParameterConfig(), sizes, rngs=rngs
         )
@@ -43,6 +43,10 @@ class DynamicBayesianNetwork(CascadeFamily):
                 "continuation", continuation, GlobalParameterConfig(1.0), sizes, rngs=rngs
             )
         self.continuation = learned
+
+    @classmethod
+    def name_with(cls, *, fix_continuation: bool = False, **settings: object) -> str:
+        return "SDBN" if fix_continuation else "DBN"
 
     def browsing(self, batch: Batch) -> Browsing:
         goes_on = ALWAYS if self.continuation is None else self.continuation.ranked(batch)
