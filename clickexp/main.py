@@ -1,8 +1,6 @@
 """The command `clickexp`: composes a configuration and runs it. Heavy imports wait until a run starts."""
 
-import difflib
 import os
-import re
 import sys
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from clickexp.command import STOPPED
 from clickexp.errors import UserError
+from clickexp.mistakes import NO_OPTION, one_line
 from clickexp.sweeps.callback import collected, in_sweep
 from clickexp.sweeps.job import run_job
 
@@ -40,8 +39,8 @@ def main() -> None:
     try:
         with collected():
             run()
-    except MENDABLE as error:
-        if SHOW_TRACE:
+    except (*MENDABLE, ValueError) as error:
+        if SHOW_TRACE or not (isinstance(error, MENDABLE) or str(error).startswith(NO_OPTION)):
             raise
         fail(error)
     except KeyboardInterrupt:
@@ -50,11 +49,6 @@ def main() -> None:
 
 def fail(error: Exception) -> None:
     """Ends the command with the error in one line."""
-    text, *places = re.split(r"\s*(?:Config search path|full_key): *", str(error))
-    key = f" ({places[0].split()[0]})" if isinstance(error, OmegaConfBaseException) and places else ""
-    name = re.match(r"Could not override '(\w+)'", text)
-    groups = difflib.get_close_matches(name[1], os.listdir(CONF), 1) if name else []
-    meant = f" Did you mean {groups[0]}?" if groups else ""
-    line = f"clickexp: {' '.join(text.split())}{key}{meant} [{FULL_ERROR}=1 shows the trace]"
+    line = f"clickexp: {one_line(error, CONF, sys.argv[1:])} [{FULL_ERROR}=1 shows the trace]"
     print(line, file=sys.stderr)
     sys.exit(1)

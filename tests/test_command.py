@@ -8,6 +8,8 @@ import sys
 import numpy as np
 import pytest
 
+from clickexp.paths import shown
+
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 SMALL = ["debug=fast", "max_sessions=500", "dataset.sessions=2000", "dataset.queries=50"]
 FAST = [*SMALL, "metric.cutoffs=[10]"]
@@ -74,7 +76,7 @@ def test_a_run_shows_configuration_epochs_and_tables(run):
         "val/cond_ppl",
         "ndcg@10",
         "wandb sync",
-        "results in",
+        "results in out",
         "click rate",
     ):
         assert text in done.stdout
@@ -128,10 +130,30 @@ WRONG = {
     ("trainer.epochs=0",): "epochs=0",
     ("trainer.early_stopping.metric=foo",): "cannot stop early on 'foo'",
     ("optimizer.learning_rate=-1",): "learning_rate=-1",
+    (
+        "metric=[click,foo]",
+    ): "Could not load 'metric/foo'. Available options in 'metric': all calibration click",
+    ("debug=null",): "debug=null: choose one of fast, or leave it out",
+    ("parameter@attraction=5",): "parameter@attraction=5: choose one of browsing, deep",
+    ("attraction=5",): "model.attraction=5 is not Parameter or",
+    ("trainer.early_stopping=5",): "trainer.early_stopping=5 is not EarlyStopping or null",
+    (
+        "dataset=csv",
+        "dataset.path=x",
+        "dataset.columns=5",
+    ): "dataset.columns=5 is not a group of keys or null",
+    ("dataset=csv", "dataset.path=5"): "dataset.path=5 is not str or Path",
+    ("metric.click=5",): "metric.click=5 is no metric; ~metric.click leaves it out",
+    ("metric.ranking.dcg=null",): "metric.ranking.dcg=None is no metric; ~metric.ranking.dcg leaves it out",
     ("+optimizer.momentum=1",): "optimizer.momentum: there is no such key",
     ("metric.ranking.dcg.form=foo",): "form='foo': give exponential, linear or original",
     ("dataset=parquet",): "dataset.path",
     ("dataset=parquet", "dataset.path=nowhere"): "nowhere: no such file or folder",
+    ("dataset=parquet", "dataset.path=nowhere", "seed=1,2", "-m"): "nowhere: no such file or folder",
+    ("dataset=parquet", "seed=1,2", "-m"): "dataset.path",
+    ("trainer=em", "model=cm", "dataset=parquet", "dataset.path=nowhere"): "not CM",
+    ("trainer=counting", "model=dbn", "dataset=parquet", "dataset.path=nowhere"): "not DBN",
+    ("seed=abc", "hydra.run.dir=mine/run"): "seed='abc' is not int",
     ("dataset.documents_per_query=3",): "only 3 documents",
     ("parameter@attraction=deep",): "the data has no query_doc_features; set features=...",
     ("model._target_=clickexp.models.Nope",): "model._target_",
@@ -158,8 +180,12 @@ for arguments in json.load(sys.stdin):
 
 @pytest.fixture(scope="module")
 def complaints(tmp_path_factory):
-    """Exit code and standard error of every mistake, from one process, which imports only once."""
+    """Exit code and standard error of every mistake, from one process, which imports only once.
+
+    None leaves anything behind but what Hydra logged, nor takes away what was there.
+    """
     folder = tmp_path_factory.mktemp("wrong")
+    (folder / "mine").mkdir()
     arguments = json.dumps([[FAST[0], *EDGE, *wrong] for wrong in WRONG])
     env = {name: value for name, value in os.environ.items() if not name.startswith("HYDRA")}
     done = subprocess.run(
@@ -171,7 +197,8 @@ def complaints(tmp_path_factory):
         text=True,
         check=True,
     )
-    assert not list(folder.rglob("result.json"))
+    logged = [file.parent for file in folder.rglob("*.log")]
+    assert [*folder.glob("outputs/*/*")] == logged and [*(folder / "mine").iterdir()] == []
     return dict(zip(WRONG, map(json.loads, done.stdout.splitlines()), strict=True))
 
 
@@ -186,6 +213,12 @@ def test_a_mistake_is_told_in_one_line(wrong, complaints):
 def test_the_whole_trace_is_there_for_who_wants_it(tmp_path):
     done = clickexp(tmp_path, "seed=abc", HYDRA_FULL_ERROR="1")
     assert done.returncode == 1 and "Traceback" in done.stderr
+
+
+def test_messages_show_paths_below_the_working_directory_as_relative(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert shown(tmp_path / "a/b") == shown("a/b") == "a/b"
+    assert shown(tmp_path.parent / "c") == f"{tmp_path.parent}/c"
 
 
 def test_help_names_groups_and_keys(tmp_path):

@@ -132,7 +132,7 @@ def test_jobs_that_fail_are_told_the_others_go_on_and_only_they_run_again(place)
     ]
     for number, reason in enumerate(reasons):
         assert reason in rows[number]["error"] and f"job {number} failed: " in output
-        assert f"{place.folder}/s/{number}/job.log" in output
+        assert f"Its log: s/{number}/job.log" in output
     assert "wrong in this one" in (place.folder / "s/0/job.log").read_text()
     assert [row["test/ll"] for row in rows] == ["", "", "", "", "-0.5", "-0.6"]
     assert "4 failed, 2 finished" in output and "Traceback" not in output
@@ -175,6 +175,19 @@ def test_a_configuration_runs_once_however_it_is_written(launcher, place):
     assert place.sweep(*launcher, *once, "seed=2")[0] == 0 and place.ran() == [2]
     told = ["logger=console", "notes=x", "progress=off", "cache_dir=elsewhere"]
     assert place.sweep(*launcher, "seed=2", "trainer.epochs=3,4", *told)[0] == 0 and place.ran() == [2]
+
+
+@pytest.mark.parametrize("launcher", [BASIC, OURS], ids=["basic", "accelerators"])
+def test_a_sweep_without_any_data_is_refused_before_it_starts(launcher, place):
+    """Not if some jobs have theirs, or all have their results."""
+    sweep = [*launcher, "dataset=parquet", "dataset.path=a,b", "seed=1", "hydra.sweep.dir=new/s"]
+    code, output = place.sweep(*sweep)
+    assert code == 1 and re.fullmatch(r"clickexp: b: no such file or folder\. .*\n", output)
+    assert place.ran() == [] and not (place.folder / "new").exists()
+    (place.folder / "a").touch()
+    assert place.sweep(*sweep)[0] == 0 and place.ran() == [1, 1]
+    (place.folder / "a").unlink()
+    assert place.sweep(*sweep)[0] == 0 and place.ran() == []
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -238,6 +238,10 @@ def test_a_study_is_about_one_thing(overrides, message, run):
         (["search=tpe", f"{RATE}=tag(log,interval(0,1))"], f"{RATE}: .*low"),
         (["search=tpe", INTERVAL, "launcher=basic"], "a search runs on launcher=accelerators"),
         (["search=tpe", INTERVAL, "search.trials=many"], "search.trials='many' is not"),
+        (
+            ["search=tpe", INTERVAL, "dataset=parquet", "dataset.path=nowhere"],
+            "nowhere: no such file or folder",
+        ),
     ],
 )
 def test_what_cannot_be_searched_is_told(overrides, message, run):

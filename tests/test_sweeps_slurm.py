@@ -143,5 +143,20 @@ def test_a_sweep_that_is_stopped_leaves_no_job_behind(place):
 
 def test_what_slurm_refuses_is_told_in_one_line(place):
     code, output = place.sweep(*SLURM, "hydra.launcher.partition=none", "seed=1")
-    assert code == 1 and "clickexp: launcher=slurm: " in output and "invalid partition" in output
-    assert "Traceback" not in output
+    assert code == 1 and "Traceback" not in output
+    assert "clickexp: launcher=slurm: error: Batch job submission failed: Invalid partition name" in output
+
+
+def test_without_a_cluster_the_cause_and_the_remedy_are_told(tmp_path):
+    """What SLURM's own commands say where no cluster answers."""
+    pytest.importorskip("submitit", reason="submitit is not installed: pip install 'clickexp[slurm]'")
+    for name in ("srun", "sbatch"):
+        (tmp_path / name).write_text(
+            "#!/bin/sh\necho 'sbatch: error: lookup\nsbatch: fatal: no source' >&2\nexit 1\n"
+        )
+        (tmp_path / name).chmod(0o755)
+    place = Place(tmp_path)
+    place.env["PATH"] = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+    code, output = place.sweep(*SLURM, "seed=1")
+    remedy = "Start the sweep where sbatch reaches a cluster"
+    assert code == 1 and f"\nclickexp: launcher=slurm: fatal: no source. {remedy}" in output

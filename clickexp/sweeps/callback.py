@@ -1,15 +1,17 @@
-"""What Hydra tells of a sweep: the folder is taken when it starts, and its results are collected when it ends."""
+"""What Hydra tells of a run or sweep: the folder is taken when it starts, results are collected when it ends."""
 
 import contextlib
 import fcntl
+import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 from hydra.conf import HydraConf
+from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
@@ -18,10 +20,14 @@ from clickexp.sweeps.resume import records
 
 LOCK = ".lock"
 REPEAT = "repeat-"
+OF_HYDRA = (".hydra", "multirun.yaml", LOCK)
+"""What is in a folder before its run or sweep starts."""
 
 
 class SweepCallback(Callback):
     """Gives each sweep job folders of its own, in a sweep folder that no other sweep is writing to.
+
+    made: the folders that did not exist before, the innermost first.
 
     The folder of a sweep that still runs is left to it for FOLDER-2 and so on. In a folder that an earlier
     sweep has left, jobs go to repeat-2, repeat-3, ..., so that no result is overwritten; only a search goes on
@@ -30,16 +36,22 @@ class SweepCallback(Callback):
 
     lock: TextIO | None = None
     config: DictConfig | None = None
+    made: Sequence[Path] = ()
+
+    def on_run_start(self, config: DictConfig, **_: Any) -> None:
+        with current(config):
+            SweepCallback.made = _missing(Path(config.hydra.run.dir))
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        folder, SweepCallback.lock = _claimed(Path(config.hydra.sweep.dir))
+        folder, SweepCallback.lock, SweepCallback.made = _claimed(Path(config.hydra.sweep.dir))
         subdir = OmegaConf.to_container(config.hydra.sweep, resolve=False)["subdir"]
         if records(folder) and config.get("search") is None:
             number = 2
             while (folder / f"{REPEAT}{number}").exists():
                 number += 1
             subdir = f"{REPEAT}{number}/{subdir}"
-            (folder / f"{REPEAT}{number}").mkdir()
+            SweepCallback.made = [folder / f"{REPEAT}{number}"]
+            SweepCallback.made[0].mkdir()
         with read_write(config), open_dict(config):
             config.hydra.sweep.dir, config.hydra.sweep.subdir = str(folder), subdir
             # jobs are composed anew, from the overrides
@@ -52,7 +64,10 @@ class SweepCallback(Callback):
 
 @contextlib.contextmanager
 def collected() -> Iterator[None]:
-    """Writes and prints the results of the sweep that runs inside, if one does, however it ends."""
+    """Writes and prints the results of the sweep that runs inside, if one does, however it ends.
+
+    What is refused before it starts leaves no folder behind.
+    """
     try:
         yield
     finally:
@@ -62,7 +77,10 @@ def collected() -> Iterator[None]:
 
             collect(Path(config.hydra.sweep.dir), jobs_folder(config.hydra), config.optimized_metric)
             SweepCallback.lock.close()
-            SweepCallback.lock = SweepCallback.config = None
+        with contextlib.suppress(OSError):  # there is something in it, or never was a folder
+            _remove_unused(SweepCallback.made)
+        SweepCallback.lock = SweepCallback.config = None
+        SweepCallback.made = ()
 
 
 def jobs_folder(hydra: HydraConf) -> Path:
@@ -70,6 +88,17 @@ def jobs_folder(hydra: HydraConf) -> Path:
     first = str(OmegaConf.to_container(hydra.sweep, resolve=False)["subdir"]).split("/")[0]
     folder = Path(hydra.sweep.dir)
     return folder / first if first.startswith(REPEAT) else folder
+
+
+@contextlib.contextmanager
+def current(config: DictConfig) -> Iterator[None]:
+    """Lets ${hydra:...} mean that of the job."""
+    before = HydraConfig.instance().cfg
+    HydraConfig.instance().set_config(config)
+    try:
+        yield
+    finally:
+        HydraConfig.instance().cfg = before
 
 
 def in_sweep(hydra: HydraConf) -> bool:
@@ -81,15 +110,31 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "\\'") + "'"
 
 
-def _claimed(wanted: Path) -> tuple[Path, TextIO]:
-    """The folder, or the next one that no other process has locked, and its lock, which ends with the process."""
+def _missing(folder: Path) -> list[Path]:
+    """Those of the folder and its parents that do not exist, the innermost first."""
+    return [each for each in (folder, *folder.parents) if not each.exists()]
+
+
+def _remove_unused(made: Sequence[Path]) -> None:
+    """Removes the folders, the innermost first, unless there is more in it than Hydra's own. OSError if there is."""
+    if made and {file.name for file in made[0].iterdir()} <= {*OF_HYDRA}:
+        shutil.rmtree(made[0] / OF_HYDRA[0], ignore_errors=True)
+        for name in OF_HYDRA[1:]:
+            (made[0] / name).unlink(missing_ok=True)
+        for folder in made:
+            folder.rmdir()
+
+
+def _claimed(wanted: Path) -> tuple[Path, TextIO, list[Path]]:
+    """The folder, or the next that no other process has locked, its lock until this process ends, and what was made."""
     folder, number = wanted, 1
     while True:
+        made = _missing(folder)
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / LOCK).open("a")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return folder, lock
+            return folder, lock, made
         except BlockingIOError:
             lock.close()
             number += 1

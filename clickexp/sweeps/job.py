@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from clickexp.components import with_components
 from clickexp.errors import ConfigError
 from clickexp.objective import objective
+from clickexp.paths import shown
 from clickexp.sweeps.callback import in_sweep, jobs_folder
 from clickexp.sweeps.resume import (
     CHECKPOINT,
@@ -104,7 +105,9 @@ def _interrupted_in(folder: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         hint = (
-            f"; continue_from={folder} goes on from its checkpoint" if (folder / CHECKPOINT).exists() else ""
+            f"; continue_from={shown(folder)} goes on from its checkpoint"
+            if (folder / CHECKPOINT).exists()
+            else ""
         )
         print(f"clickexp: interrupted{hint}", file=sys.stderr)
         raise

@@ -7,7 +7,7 @@ import importlib
 import inspect
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from hydra.core.global_hydra import GlobalHydra
@@ -16,8 +16,10 @@ from hydra.core.utils import JobReturn, JobRuntime, JobStatus, configure_log, ru
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
 
-from clickexp.errors import UserError
+from clickexp.errors import ConfigError, UserError
 from clickexp.objective import objective
+from clickexp.paths import shown
+from clickexp.sweeps.callback import current
 from clickexp.sweeps.job import new_record, searched
 from clickexp.sweeps.pool import LOG, Job, Pool
 from clickexp.sweeps.remote import RemoteJob, RemotePool
@@ -27,6 +29,7 @@ from clickexp.sweeps.view import View
 
 SECONDS_BETWEEN_FRAMES = 0.5
 EXTRAS = {"submitit": "slurm", "ray": "ray"}
+ELSEWHERE = ("clickexp_slurm", "clickexp_ray")
 Numbered = tuple[int, JobReturn]
 
 
@@ -42,6 +45,7 @@ def launch(
     first: int,
 ) -> list[JobReturn]:
     """Runs all jobs; one that fails does not stop the others."""
+    check_data(context, config, job_overrides)
     waiting, returns = deque(enumerate(job_overrides, first)), {}
     with Queue(context, task, config, len(waiting)) as queue:
         while len(returns) < len(job_overrides):
@@ -49,6 +53,23 @@ def launch(
                 queue.start(*waiting.popleft())
             returns.update(queue.wait())
     return [returns[number] for number in sorted(returns)]
+
+
+def check_data(context: HydraContext, config: DictConfig, job_overrides: Sequence[Sequence[str]]) -> None:
+    """ConfigError where no job of the sweep has a result, or data on this machine, if it is there that they run."""
+    if _launcher(config) in ELSEWHERE:
+        return
+    for number, overrides in enumerate(job_overrides):
+        composed = _composed(context, config, number, overrides)
+        if OmegaConf.is_missing(composed.dataset, "path"):
+            continue
+        with current(composed):
+            path = composed.dataset.get("path")
+            if path is None or Path(path).exists():
+                return
+            if _planned(composed).record.config_hash in finished(*searched(composed, HydraConfig.get())):
+                return
+    raise ConfigError(f"{composed.dataset.path}: no such file or folder. Check the path.")
 
 
 @dataclasses.dataclass
@@ -106,7 +127,7 @@ class Queue:
     def start(self, number: int, overrides: Sequence[str]) -> None:
         """Starts the job on a free device, of which there must be one, or finds its result."""
         composed = _composed(self.context, self.config, number, overrides)
-        with _current(composed):
+        with current(composed):
             job = _planned(composed)
             digest = job.record.config_hash
             if digest not in self.results and digest not in self.twins:  # another sweep may have it by now
@@ -182,7 +203,7 @@ class Queue:
         if job.record.status not in ("failed", "interrupted", PRUNED):
             job.record.status = "failed"
         job.record.error = None if job.record.status == PRUNED else reason
-        see = f". Its log: {log}" if log else ""
+        see = f". Its log: {shown(log)}" if log else ""
         job.returns.return_value = JobError(f"job {job.number} failed: {reason}{see}")
         job.returns.status = JobStatus.FAILED
         self._close(job)
@@ -199,7 +220,7 @@ def new_pool(config: DictConfig) -> Pool | RemotePool:
     options = OmegaConf.to_container(config.hydra.launcher, resolve=True)
     options.pop("_target_")
     try:
-        match config.hydra.runtime.choices["hydra/launcher"]:
+        match _launcher(config):
             case "clickexp_slurm":
                 from clickexp.sweeps.slurm import SlurmPool
 
@@ -215,6 +236,10 @@ def new_pool(config: DictConfig) -> Pool | RemotePool:
             raise
         extra = EXTRAS[error.name]
         raise UserError(f"launcher={extra} needs {error.name}: pip install 'clickexp[{extra}]'") from error
+
+
+def _launcher(config: DictConfig) -> str:
+    return config.hydra.runtime.choices["hydra/launcher"]
 
 
 def execute(hydra: object, context: HydraContext, config: DictConfig, function: str, task_name: str) -> None:
@@ -238,22 +263,11 @@ def _composed(context: HydraContext, config: DictConfig, number: int, overrides:
     composed = context.config_loader.load_sweep_config(config, list(overrides))
     with open_dict(composed):
         composed.hydra.job.id = composed.hydra.job.num = number
-    with _current(composed):
+    with current(composed):
         folder = Path(composed.hydra.sweep.dir, composed.hydra.sweep.subdir)
     with flag_override(composed.hydra, "readonly", False), open_dict(composed.hydra.runtime):
         composed.hydra.runtime.output_dir = str(folder.absolute())
     return composed
-
-
-@contextlib.contextmanager
-def _current(config: DictConfig) -> Iterator[None]:
-    """Lets ${hydra:...} mean that of the job."""
-    before = HydraConfig.instance().cfg
-    HydraConfig.instance().set_config(config)
-    try:
-        yield
-    finally:
-        HydraConfig.instance().cfg = before
 
 
 def _planned(composed: DictConfig) -> _Planned:

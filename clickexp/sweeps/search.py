@@ -30,11 +30,11 @@ from rich import get_console
 from clickexp.construct import check_arguments
 from clickexp.errors import ConfigError
 from clickexp.objective import lower_is_better
-from clickexp.sweeps.launcher import JobError, Queue
+from clickexp.sweeps.launcher import JobError, Queue, check_data
 from clickexp.sweeps.resume import CHECKPOINT, HOW, PRUNED, Record, config_hash
 from clickexp.sweeps.view import METRICS
 
-OURS = "hydra_plugins.clickexp_launcher."
+OURS = "hydra_plugins.clickexp_launcher.launcher.QueueLauncher"
 FILE = "search.db"
 BEST = "best.yaml"
 SWEEP = "+sweep="
@@ -67,9 +67,11 @@ def search(
     node = OmegaConf.to_container(config.search, resolve=True)
     check_arguments(Settings, node, "search")
     settings = Settings(**node)
-    if not config.hydra.launcher._target_.startswith(OURS):
+    if config.hydra.launcher._target_ != OURS:
         raise ConfigError("a search runs on launcher=accelerators (its default), slurm or ray")
     fixed, swept = _split(given, context)
+    if not any(name.startswith("dataset") for name in swept):
+        check_data(context, config, [fixed])
     space = {name: _distribution(override, settings) for name, override in swept.items()}
     study = _study(settings, config, space, config_hash(_composed(context, config, fixed)))
     _take_up(study, Path(config.hydra.sweep.dir))

@@ -66,7 +66,11 @@ class SlurmPool(RemotePool):
         try:
             return self.executor.submit_array([Requeued(call) for call in calls])
         except (FailedJobError, FailedSubmissionError) as error:
-            raise UserError(f"launcher=slurm: {' '.join(str(error).split())}") from error
+            cause = str(error).strip().rpartition("\n")[2].removeprefix("sbatch: ")
+            raise UserError(
+                f"launcher=slurm: {cause}. Start the sweep where sbatch reaches a cluster, with a partition, account "
+                "and qos that you may use (hydra.launcher.partition=...)"
+            ) from error
 
     def has_ended(self, handle: submitit.Job) -> bool:
         return handle.done()

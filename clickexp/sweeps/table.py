@@ -14,6 +14,7 @@ from rich.table import Table
 
 from clickexp.loggers.tables import number
 from clickexp.objective import lower_is_better
+from clickexp.paths import shown
 from clickexp.sweeps.pool import LOG
 from clickexp.sweeps.resume import DONE, PRUNED, RESULT, Record, read_json, records, values
 
@@ -34,7 +35,7 @@ def collect(folder: Path, jobs: Path, metric: str, console: Console | None = Non
     try:
         _write(rows, folder)
     except OSError as error:
-        _say(console, f"cannot write {folder / 'sweep.csv'}: {error}")
+        _say(console, f"cannot write {shown(folder / 'sweep.csv')}: {error}")
     if any(row["status"] in DONE for row in rows):
         console.print(means(rows, [values(record.overrides) for _, record in found], metric, console))
     settled = {row["config_hash"] for row in rows if row["status"] in (*DONE, PRUNED)}
@@ -42,11 +43,11 @@ def collect(folder: Path, jobs: Path, metric: str, console: Console | None = Non
     missing = [(job, row) for (job, _), row in pairs if row["config_hash"] not in settled]
     for job, row in missing:
         reason = f": {row['error']}" if row["error"] else ""
-        log = f". Its log: {job / LOG}" if (job / LOG).exists() else ""
+        log = f". Its log: {shown(job / LOG)}" if (job / LOG).exists() else ""
         _say(console, f"job {row['job']} {row['status']}{reason}{log}")
     states = [row["status"] for row in rows]
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    _say(console, f"{counts}; all in {folder / 'sweep.csv'}")
+    _say(console, f"{counts}; all in {shown(folder / 'sweep.csv')}")
     if missing:
         _say(console, "the same command again runs what has no result")
 

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from clickexp.loggers.console import is_terminal
 from clickexp.loggers.tables import number
+from clickexp.paths import shown
 from clickexp.sweeps.pool import LOG
 from clickexp.sweeps.resume import PRUNED, Record, told
 
@@ -65,12 +66,12 @@ class View:
         if record.status == "finished":
             self._line(f"{name} finished in {record.seconds:.0f} s{self._progress()}")
         elif record.status == "kept":
-            self._line(f"{name} kept, its result is in {record.result}{self._progress()}")
+            self._line(f"{name} kept, its result is in {shown(record.result)}{self._progress()}")
         elif record.status == PRUNED:
             epoch = last_epoch(folder).get("epoch")
             self._line(f"{name} pruned after epoch {epoch}{self._progress()}")
         else:
-            self._line(f"{name} {record.status}: {record.error}. Its log: {folder / LOG}", always=True)
+            self._line(f"{name} {record.status}: {record.error}. Its log: {shown(folder / LOG)}", always=True)
         self.update()
 
     def update(self) -> None:

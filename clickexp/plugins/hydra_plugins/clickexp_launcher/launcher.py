@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
@@ -14,6 +15,11 @@ from omegaconf import MISSING, DictConfig
 @dataclass
 class _QueueConf:
     _target_: str = "hydra_plugins.clickexp_launcher.launcher.QueueLauncher"
+
+
+@dataclass
+class BasicConf:
+    _target_: str = "hydra_plugins.clickexp_launcher.launcher.CheckedLauncher"
 
 
 @dataclass
@@ -52,9 +58,19 @@ class RayConf(_QueueConf):
 
 
 for _name, _conf in dict(
-    accelerators=AcceleratorsConf, clickexp_slurm=SlurmConf, clickexp_ray=RayConf
+    clickexp_basic=BasicConf, accelerators=AcceleratorsConf, clickexp_slurm=SlurmConf, clickexp_ray=RayConf
 ).items():
     ConfigStore.instance().store(group="hydra/launcher", name=_name, node=_conf, provider="clickexp")
+
+
+class CheckedLauncher(BasicLauncher):
+    """Hydra's own, unless there is nothing to read for any job."""
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        from clickexp.sweeps.launcher import check_data
+
+        check_data(self.hydra_context, self.config, job_overrides)
+        return super().launch(job_overrides, initial_job_idx)
 
 
 class QueueLauncher(Launcher):
