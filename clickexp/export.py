@@ -1,9 +1,10 @@
 """What a fitted model knows, as tables: examination by rank, documents, and predictions of sessions."""
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -16,10 +17,11 @@ from flax import nnx
 from clickexp.construct import accepted
 from clickexp.data import Dataset, Sessions
 from clickexp.data.commands import Steps, parsed
-from clickexp.data.lists import table_options
+from clickexp.data.lists import read_chunk, table_options
 from clickexp.data.names import OLDEST, read_names
+from clickexp.data.numbering import PairIds
 from clickexp.data.parquet import ParquetTable
-from clickexp.data.ragged import longest, padded
+from clickexp.data.ragged import longest
 from clickexp.data.tabular import find_files, open_tables
 from clickexp.errors import UserError
 from clickexp.experiment import build_model, constructor
@@ -37,6 +39,14 @@ BATCH = 8192
 """Sessions, or documents, that are predicted at a time."""
 
 Outputs = Callable[[ClickModel, Batch], Mapping[str, Array]]
+
+
+class Piece(NamedTuple):
+    """Some sessions and, where a reader numbered the ids of the log, these as they came: `document`, of what is shown,
+    one list after another, and `query`, of each session, where it is known."""
+
+    sessions: Sessions
+    names: Mapping[str, pl.Series]
 
 
 def export(
@@ -62,11 +72,12 @@ def export(
     folder.mkdir(parents=True, exist_ok=True)
     with _whole(folder / "examination.csv") as file:
         examination(model, getattr(log, part)).write_csv(file)
+    spelled = None if log.names is None else read_names(log.names)
     with _whole(folder / "documents.parquet") as file:
-        write_documents(model, log, file)
+        write_documents(model, log, spelled, file)
     if predict is not None:
-        own = True, _pieces(getattr(log, part))
-        clicked, sessions = read_sessions(log, Path(predict), names) if predict else own
+        own = True, _pieces(getattr(log, part), spelled)
+        clicked, sessions = read_sessions(log, spelled, Path(predict), names) if predict else own
         with _whole(folder / "predictions.parquet") as file:
             write_predictions(model, sessions, clicked, file)
 
@@ -119,11 +130,11 @@ def examination(model: ClickModel, sessions: Sessions) -> pl.DataFrame:
     return pl.DataFrame({**columns, "sessions": counts}).filter(pl.col("sessions") > 0)
 
 
-def write_documents(model: ClickModel, dataset: Dataset, file: Path) -> None:
+def write_documents(model: ClickModel, dataset: Dataset, spelled: pl.DataFrame | None, file: Path) -> None:
     """A row for each document that the dataset shows: what the model tells of it, training impressions and clicks.
 
-    Where the dataset's reader numbered the documents, also the document, and the query where it has a row under each,
-    as the log spelled them. A model whose attraction depends on the rank is asked for that at rank 1.
+    spelled: names of the ids from 1, put beside them; None where the log came with these ids. A model whose attraction
+    depends on the rank is asked for that at rank 1.
     """
     impressions, clicks, shown = _counts(dataset)
     ids = np.flatnonzero(shown)
@@ -132,7 +143,6 @@ def write_documents(model: ClickModel, dataset: Dataset, file: Path) -> None:
         clicks=np.zeros((len(ids), 1), bool),
         query_doc_pairs=dataset.query_doc_pairs,
     ).with_features(dataset.train.features)
-    names = None if dataset.names is None else read_names(dataset.names)
     done = 0
     with contextlib.ExitStack() as stack:
         writer = None
@@ -140,7 +150,7 @@ def write_documents(model: ClickModel, dataset: Dataset, file: Path) -> None:
             rows = ids[done : done + len(lengths)]
             done += len(lengths)
             told = {name: outputs[name][:, 0] for name in TOLD if name in outputs}
-            named = {} if names is None else names[rows - 1].to_dict()
+            named = {} if spelled is None else spelled[rows - 1].to_dict()
             counts = {"impressions": impressions[rows], "clicks": clicks[rows]}
             columns = {"query_doc_id": rows.astype(np.int32), **named, **told, **counts}
             table = pl.DataFrame(columns).to_arrow(compat_level=OLDEST)
@@ -148,80 +158,122 @@ def write_documents(model: ClickModel, dataset: Dataset, file: Path) -> None:
             writer.write_table(table)
 
 
-def write_predictions(model: ClickModel, sessions: Iterable[Sessions], clicked: bool, file: Path) -> None:
+def write_predictions(model: ClickModel, pieces: Iterable[Piece], clicked: bool, file: Path) -> None:
     """A row for each session, in their order: lists of P(click) and the like, rank 1 first.
 
-    sessions: in pieces of one width. clicked: whether their clicks are known; without there is no
+    pieces: of one width. clicked: whether the sessions' clicks are known; without there is no
     conditional_click_probability.
     """
     compiled = _compiled(model, _click if clicked else _unconditional)
     with contextlib.ExitStack() as stack:
         writer = None
-        for piece in sessions:
+        for piece in pieces:
             rows = _ragged(piece, compiled)
             writer = writer or stack.enter_context(pq.ParquetWriter(file, rows.schema))
             writer.write_table(rows)
 
 
 def read_sessions(
-    dataset: Dataset, source: Path, names: Mapping[str, str | None]
-) -> tuple[bool, Iterator[Sessions]]:
+    dataset: Dataset, spelled: pl.DataFrame | None, source: Path, names: Mapping[str, str | None]
+) -> tuple[bool, Iterator[Piece]]:
     """Whether there are clicks, and the sessions in parquet files, in pieces of one width.
 
-    They have lists of query_doc_ids, as documents.parquet numbers them, and optionally clicks, positions and query_id.
-    UserError where ids or positions are beyond those that the model knows.
+    They have lists of query_doc_ids, as the log of the run has them, and optionally clicks, positions and query_id,
+    which must be there where ids are of pairs. Where a reader numbered the log's ids, those that are not in it have
+    the row 0, that of no document, and are counted on stderr. UserError where other ids, or positions, are beyond
+    those that the model knows.
     """
     if not source.exists():
         raise UserError(f"{source}: no such file or folder. Check the path.")
-    opened = {**table_options(names, None), "required": ("query_doc_ids",)}
+    ids = None if spelled is None else _numbered(spelled)
+    opened = table_options(names, ids and ids.pair_key)
+    opened["required"] = [name for name in opened["required"] if name != "clicks"]
     files = find_files(source, None, ParquetTable.suffixes)
     tables = open_tables(files, lambda path: ParquetTable(path, **opened))
+    if spelled is not None:
+        _check_kinds(source, tables[0].layout, spelled)
     batches = (batch for table in tables for batch in table.batches(["query_doc_ids"]))
     ranks = max((longest(batch.columns["query_doc_ids"]) for batch in batches), default=1) or 1
     total = sum(table.size for table in tables)
 
-    def pieces() -> Iterator[Sessions]:
-        read = 0
+    def pieces() -> Iterator[Piece]:
+        read = shown = unknown = 0
         with Steps("predicting") as progress:
             for table in tables:
                 for columns, place, done in table.batches():
-                    chunk, _ = padded(columns, ranks, place)
+                    chunk, _, named = read_chunk(columns, ranks, place, ids)
+                    if spelled is not None:
+                        chunk.pop("query_ids", None)  # numbers of this command
+                        new = chunk["query_doc_ids"] > len(spelled)
+                        chunk["query_doc_ids"][new] = 0
+                        shown, unknown = shown + chunk["lengths"].sum(), unknown + new.sum()
                     chunk.setdefault("clicks", np.zeros(chunk["query_doc_ids"].shape, bool))
-                    piece = Sessions.from_arrays(
+                    sessions = Sessions.from_arrays(
                         **chunk, query_doc_pairs=dataset.query_doc_pairs, place=place
                     )
-                    if piece.positions > dataset.positions:
-                        what = f"position {piece.positions}, of which the model knows {dataset.positions}"
+                    if sessions.positions > dataset.positions:
+                        what = f"position {sessions.positions}, of which the model knows {dataset.positions}"
                         raise place.error(f"there are documents at {what}", "cut the lists")
-                    yield piece.with_features(dataset.train.features)
+                    yield Piece(sessions.with_features(dataset.train.features), named)
                     progress(read + done, total)
                 read += table.size
+        if unknown:
+            what = f"{unknown:,} of the {shown:,} documents shown are not in the log of the run"
+            print(f"{source}: {what}, and have query_doc_ids 0", file=sys.stderr)
 
     return "clicks" in tables[0].columns, pieces()
 
 
-def _pieces(sessions: Sessions) -> Iterator[Sessions]:
+def _numbered(spelled: pl.DataFrame) -> PairIds:
+    """Gives names the ids that they have in the log."""
+    queries = spelled["query"] if "query" in spelled.columns else None
+    ids = PairIds("document" if queries is None else "query_document")
+    ids.number(spelled["document"], np.ones(len(spelled), np.int64), queries)
+    return ids
+
+
+def _check_kinds(source: Path, layout: Mapping[str, str], spelled: pl.DataFrame) -> None:
+    """UserError where ids are text and the log of the run has numbers, or the other way round."""
+    for key, name in (("query_doc_ids", "document"), ("query_ids", "query")):
+        kind = "text" if name in spelled.columns and spelled[name].dtype == pl.String else "numbers"
+        if name in spelled.columns and (layout[key] == "text") != (kind == "text"):
+            what = f"{key} holds {layout[key]}, and the log of the run has {kind} there"
+            raise UserError(f"{source}: {what}. Write them as the log does.")
+
+
+def _pieces(sessions: Sessions, spelled: pl.DataFrame | None) -> Iterator[Piece]:
     """The sessions in pieces of bounded size."""
     with Steps("predicting") as progress:
         for start in range(0, sessions.count, PIECE):
             piece = sessions.slice(start, start + PIECE)
-            yield piece
+            ids, lengths = piece.column("query_doc_ids"), piece.column("lengths")
+            names = {}
+            if spelled is not None:
+                names["document"] = spelled["document"][ids[np.arange(piece.ranks) < lengths[:, None]] - 1]
+            if spelled is not None and "query" in spelled.columns:
+                names["query"] = spelled["query"][ids[:, 0] - 1]
+            yield Piece(piece, names)
             progress(start + piece.count, sessions.count)
 
 
-def _ragged(sessions: Sessions, compiled: Callable[[Any], Mapping[str, np.ndarray]]) -> pa.Table:
-    """Lists of what is predicted, beside the ids of the sessions."""
+def _ragged(piece: Piece, compiled: Callable[[Any], Mapping[str, np.ndarray]]) -> pa.Table:
+    """Lists of what is predicted, beside the ids and names of the sessions."""
+    sessions, names = (
+        piece.sessions,
+        {name: values.to_arrow(compat_level=OLDEST) for name, values in piece.names.items()},
+    )
     lengths = sessions.column("lengths")
     shown = np.arange(sessions.ranks) < lengths[:, None]
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     parts = [outputs for _, outputs in _batches(sessions, compiled)]
-    columns = {"query_doc_ids": sessions.column("query_doc_ids")}
-    columns |= {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    lists = {
-        name: pa.ListArray.from_arrays(offsets, pa.array(values[shown])) for name, values in columns.items()
-    }
+    lists = {"query_doc_ids": sessions.column("query_doc_ids")[shown]}
+    lists |= {"documents": names["document"]} if "document" in names else {}
+    lists |= {name: np.concatenate([part[name] for part in parts])[shown] for name in parts[0]}
     queries = {"query_id": sessions.column("query_ids")} if "query_ids" in sessions.columns else {}
-    return pa.table({**queries, **lists})
+    queries |= {"query": names["query"]} if "query" in names else {}
+    return pa.table(
+        {**queries, **{name: pa.ListArray.from_arrays(offsets, pa.array(v)) for name, v in lists.items()}}
+    )
 
 
 def _examination(model: ClickModel, batch: Batch) -> dict[str, Array]:

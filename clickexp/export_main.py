@@ -10,7 +10,7 @@ Writes what the fitted model of a run knows, as tables for other tools:
 
   examination.csv       rank, examination, propensity: how likely users look at each rank
   documents.parquet     attraction, satisfaction and relevance of each document, with its impressions and clicks;
-                        its query and document as the log spells them, where it came with other ids than rows
+                        its query and document as the log has them, where it came with other ids than rows
   predictions.parquet   with --predict: P(click), P(click given the clicks above) and relevance of each document shown
 
   clickexp-export outputs/2026-11-21/10-00-00-pbm
@@ -38,7 +38,10 @@ def _parser() -> argparse.ArgumentParser:
         "sessions of the log that examination is averaged over, unless it is the same for all (default: test)"
     )
     parser.add_argument("--part", choices=("train", "val", "test"), default="test", help=text)
-    text = "predict the sessions in a parquet file, or folder of them; without FILE those of --part, in their order"
+    text = (
+        "predict the sessions in a parquet file, or folder of them, with the ids of the log; "
+        "without FILE those of --part, in their order"
+    )
     parser.add_argument("--predict", metavar="FILE", nargs="?", const="", help=text)
     text = "with --predict: what its columns are called, such as columns.query_doc_ids=docs"
     parser.add_argument("options", metavar="key=value", nargs="*", help=text)

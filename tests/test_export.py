@@ -213,38 +213,89 @@ def test_sessions_without_clicks_and_shared_tables(log, tmp_path):
         np.testing.assert_allclose(predicted["click_probability"][session], click, rtol=1e-5)
 
 
-@pytest.mark.parametrize("pair_key", ["query_document", "document"])
-def test_documents_have_the_names_that_the_log_gives_them(pair_key, tmp_path):
-    """Ids are numbered in the order of the log, and counted, by dictionaries."""
-    rng = np.random.default_rng(1)
-    rows = [
+def spelled_rows(sessions, seed, documents=9):
+    """(query, documents, clicks) of three documents each, ids as text."""
+    rng = np.random.default_rng(seed)
+    return [
         (
             f"q{rng.integers(4)}",
-            [f"http://{d}" for d in rng.permutation(9)[:3]],
+            [f"http://{d}" for d in rng.permutation(documents)[:3]],
             rng.integers(0, 2, 3).tolist(),
         )
-        for _ in range(SESSIONS)
+        for _ in range(sessions)
     ]
-    columns = dict(zip(("query_id", "query_doc_ids", "clicks"), zip(*rows)))
-    pl.DataFrame(columns).write_parquet(tmp_path / "log.parquet")
-    ids, impressions, clicks = {}, Counter(), Counter()
-    for session, (query, documents, clicked) in enumerate(rows):
+
+
+def write_rows(rows, file, columns=("query_id", "query_doc_ids", "clicks")):
+    pl.DataFrame(dict(zip(columns, zip(*rows)))).write_parquet(file)
+    return file
+
+
+PAIR_KEYS = {
+    "query_document": lambda query, document: (query, document),
+    "document": lambda query, document: (document,),
+}
+
+
+@pytest.fixture(scope="module", params=PAIR_KEYS)
+def spelled(request, tmp_path_factory):
+    """A run on a log whose ids are text, its parameters, rows, and ids by a dictionary in the order of the log."""
+    folder, rows, ids = tmp_path_factory.mktemp("spelled"), spelled_rows(SESSIONS, 1), {}
+    name_of = PAIR_KEYS[request.param]
+    for query, documents, _ in rows:
+        for document in documents:
+            ids.setdefault(name_of(query, document), len(ids) + 1)
+    log = write_rows(rows, folder / "log.parquet")
+    run, parameters = new_run(folder, log, "model=pbm", f"dataset.pair_key={request.param}")
+    return run, parameters, rows, ids, name_of
+
+
+def test_documents_have_the_names_that_the_log_gives_them(spelled):
+    run, parameters, rows, ids, name_of = spelled
+    impressions, clicks = Counter(), Counter()
+    for query, documents, clicked in rows[TRAIN]:
         for document, click in zip(documents, clicked):
-            name = (query, document) if pair_key == "query_document" else (document,)
-            ids.setdefault(name, len(ids) + 1)
-            if session < TRAIN.stop:
-                impressions[name] += 1
-                clicks[name] += click
-    run, parameters = new_run(tmp_path, tmp_path / "log.parquet", "model=pbm", f"dataset.pair_key={pair_key}")
+            impressions[name_of(query, document)] += 1
+            clicks[name_of(query, document)] += click
     main([str(run)])
     table = pl.read_parquet(run / "export/documents.parquet")
-    named = ["query", "document"] if pair_key == "query_document" else ["document"]
-    told = ["attraction", "relevance", "impressions", "clicks"]
-    assert table.columns == ["query_doc_id", *named, *told]
+    named = ["query", "document"][-len(next(iter(ids))) :]
+    assert table.columns == ["query_doc_id", *named, "attraction", "relevance", "impressions", "clicks"]
     assert table.select(named).rows() == list(ids) and table["query_doc_id"].to_list() == list(ids.values())
     assert table["impressions"].to_list() == [impressions[name] for name in ids]
     assert table["clicks"].to_list() == [clicks[name] for name in ids]
     np.testing.assert_allclose(table["attraction"], probability(parameters, "attraction")[1:], rtol=1e-5)
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["new sessions", "test sessions"])
+def test_predictions_of_sessions_in_the_ids_of_the_log(own, spelled, tmp_path, monkeypatch, capsys):
+    """New sessions show documents that the log does not have: they have row 0."""
+    run, parameters, rows, ids, name_of = spelled
+    sessions = rows[TEST] if own else spelled_rows(12, 7, documents=12)
+    given = [] if own else [write_rows(sessions, tmp_path / "new.parquet")]
+    for owner, name in ((ParquetTable, "rows"), (module, "PIECE"), (module, "BATCH")):
+        monkeypatch.setattr(owner, name, 5)
+    main([str(run), "--output", str(tmp_path), "--predict", *map(str, given)])
+    table = pl.read_parquet(tmp_path / "predictions.parquet")
+    if not own or len(next(iter(ids))) == 2:
+        assert table["query"].to_list() == [query for query, *_ in sessions]
+    assert table["documents"].to_list() == [documents for _, documents, _ in sessions]
+    found = [[ids.get(name_of(query, d), 0) for d in documents] for query, documents, _ in sessions]
+    assert table["query_doc_ids"].to_list() == found
+    examination = sigmoid(parameters["examination/weight"][1:])[:3]
+    click = probability(parameters, "attraction")[found] * examination
+    np.testing.assert_allclose(np.stack(table["click_probability"].to_list()), click, rtol=1e-5)
+    unknown = sum(id == 0 for ids in found for id in ids)
+    told = f"new.parquet: {unknown} of the 36 documents shown are not in the log of the run"
+    assert (told in capsys.readouterr().err) == (unknown > 0) == (not own)
+
+
+def test_other_ids_than_the_log_has_are_refused(spelled, tmp_path, capsys):
+    numbers = write_rows([(1, [1, 2, 3], [0, 0, 0])], tmp_path / "numbers.parquet")
+    with pytest.raises(SystemExit):
+        main([str(spelled[0]), "--output", str(tmp_path), "--predict", str(numbers)])
+    told = "numbers.parquet: query_doc_ids holds numbers, and the log of the run has text there. Write them as the"
+    assert told in capsys.readouterr().err and not (tmp_path / "predictions.parquet").exists()
 
 
 def test_attraction_of_features(tmp_path):

@@ -47,10 +47,7 @@ def read_lists(
     with log.part("sessions", ranks, ["lengths", *tables[0].columns], query_doc_pairs) as pack:
         for table in tables:
             for columns, place, done in table.batches():
-                named, columns = _apart(columns, place) if ids else ({}, columns)
-                chunk, cut = padded(columns, ranks, place)
-                if ids:
-                    _number(chunk, named, ids)
+                chunk, cut, _ = read_chunk(columns, ranks, place, ids)
                 pack.append(chunk, place)
                 log.note("cut_lists", cut)
                 log.progress(read + done, total)
@@ -64,25 +61,23 @@ def _longest(tables: Sequence[Table]) -> int:
     return max((longest(columns[name]) for columns in batches), default=1) or 1
 
 
-def _apart(columns: Mapping[str, pa.Array], place: Place) -> tuple[dict[str, pl.Series], dict[str, pa.Array]]:
-    """The ids of documents, one list after another, and of queries; and the other columns, with the documents'
-    numbers in their place, counted from 0."""
-    others = {name: column for name, column in columns.items() if name != "query_ids"}
+def read_chunk(
+    columns: Mapping[str, pa.Array], ranks: int, place: Place, ids: PairIds | None = None
+) -> tuple[dict[str, np.ndarray], int, dict[str, pl.Series]]:
+    """The lists as arrays, how many were cut at `ranks`, and with `ids`, which number documents and queries, their
+    names: `document`, one list after another, and `query`, if there."""
+    if ids is None:
+        return *padded(columns, ranks, place), {}
     documents, lengths = flat("query_doc_ids", columns["query_doc_ids"], ANY_ID.rule, place)
-    named = {"query_doc_ids": as_ids(documents)}
+    others = {name: column for name, column in columns.items() if name != "query_ids"}
+    chunk, cut = padded({**others, "query_doc_ids": numbered(lengths)}, ranks, place)
+    lengths, names = chunk["lengths"], {"document": as_ids(documents)}
+    if cut:
+        shown = np.arange(ranks) < lengths[:, None]
+        names["document"] = names["document"][chunk["query_doc_ids"][shown]]
     if "query_ids" in columns:
         check_nulls("query_ids", columns["query_ids"], ANY_ID.rule, place)
-        named["query_ids"] = as_ids(columns["query_ids"])
-    return named, {**others, "query_doc_ids": numbered(lengths)}
-
-
-def _number(chunk: dict[str, np.ndarray], named: Mapping[str, pl.Series], ids: PairIds) -> None:
-    """Replaces the documents' numbers by their rows in the tables, and adds the queries."""
-    at, lengths, documents = chunk["query_doc_ids"], chunk["lengths"], named["query_doc_ids"]
-    shown = np.arange(at.shape[1]) < lengths[:, None]
-    if shown.sum() < len(documents):
-        documents = documents[at[shown]]
-    rows, queries = ids.number(documents, lengths, named.get("query_ids"))
-    chunk["query_doc_ids"] = scatter(rows, lengths, at.shape[1])
-    if queries is not None:
-        chunk["query_ids"] = queries
+        names["query"] = as_ids(columns["query_ids"])
+    rows, queries = ids.number(names["document"], lengths, names.get("query"))
+    chunk["query_doc_ids"] = scatter(rows, lengths, ranks)
+    return chunk | ({} if queries is None else {"query_ids": queries}), cut, names

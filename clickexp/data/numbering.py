@@ -31,10 +31,11 @@ def keys_of(values: pl.Series) -> np.ndarray:
 class PairIds:
     """The tables' rows of the documents of a log, and the numbers of its queries, from 1 and across all its files.
 
-    Rows get the names of their query and document; where documents alone have rows, of these.
+    Rows get the names of their query and document; where documents alone have rows, of these. To number the names of
+    a log in their order gives its ids again.
     """
 
-    def __init__(self, pair_key: str, names: NamesWriter):
+    def __init__(self, pair_key: str, names: NamesWriter | None = None):
         self.pair_key, self._names = check_pair_key(pair_key, PAIR_KEYS), names
         self._queries, self._documents, self._pairs = IdTable(), IdTable(), IdTable()
 
@@ -45,14 +46,13 @@ class PairIds:
         lists' queries [lists]."""
         rows = self._documents.ids(keys_of(documents))
         numbers = None if queries is None else self._queries.ids(keys_of(queries))
-        if self.pair_key == "document":
-            new = self._names.unnamed(rows)
-            self._names.append(document=documents[new])
-        else:
-            lists = np.repeat(np.arange(len(lengths)), lengths)
+        lists = np.repeat(np.arange(len(lengths)), lengths)
+        if self.pair_key == "query_document":
             rows = self._pairs.ids(pair_keys(numbers[lists], rows))
+        if self._names is not None:
             new = self._names.unnamed(rows)
-            self._names.append(query=queries[lists[new]], document=documents[new])
+            under = {"query": queries[lists[new]]} if self.pair_key == "query_document" else {}
+            self._names.append(**under, document=documents[new])
         return rows, numbers
 
 
