@@ -40,7 +40,9 @@ def numbers(file):
     return [int(word) for word in wait_until(lambda: read(file).endswith("\n") and read(file)).split()]
 
 
-def test_a_job_sees_its_slot_and_writes_its_log(tmp_path, monkeypatch):
+@pytest.mark.parametrize("forks", [pool_module.FORKS, False])
+def test_a_job_sees_its_slot_and_writes_its_log(forks, tmp_path, monkeypatch):
+    monkeypatch.setattr(pool_module, "FORKS", forks)
     monkeypatch.setenv("ALL", "1")
     monkeypatch.setenv("PLACE", "none")
     code = "import os, sys; print(os.environ['PLACE'], os.environ['ALL']); print('oh', file=sys.stderr)"
