@@ -49,12 +49,10 @@ class NamesWriter:
 
     def _write(self) -> None:
         rows = pa.concat_tables(self._block)
-        if (
-            self._writer is None
-        ):  # names hardly repeat within a block: a dictionary would take longer, for nothing
-            self._writer = pq.ParquetWriter(
-                self.file, rows.schema, use_dictionary=False, write_statistics=False
-            )
+        if self._writer is None:
+            # Names hardly repeat within a block: a dictionary of them takes longer, for nothing.
+            plain = dict(use_dictionary=False, write_statistics=False)
+            self._writer = pq.ParquetWriter(self.file, rows.schema, **plain)
         self._writer.write_table(rows)
         self._block, self._written = [], self.count
 
