@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-from clickexp.command import ending
+from clickexp.command import ending, stoppable
 
 DESCRIPTION = """\
 Writes what the fitted model of a run knows, as tables for other tools:
@@ -22,7 +22,7 @@ Writes what the fitted model of a run knows, as tables for other tools:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     chosen = vars(_parser().parse_intermixed_args(arguments))
-    with ending("clickexp-export", "stopped, nothing half-written is left"):
+    with stoppable(), ending("clickexp-export", "stopped, nothing half-written is left"):
         from clickexp.export import export
 
         export(**chosen)

@@ -10,7 +10,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from clickexp.command import STOPPED
+from clickexp.command import STOPPED, stoppable
 from clickexp.errors import UserError
 from clickexp.mistakes import NO_OPTION, one_line
 from clickexp.sweeps.callback import collected, in_sweep
@@ -36,15 +36,16 @@ def run(cfg: DictConfig) -> float:
 def main() -> None:
     """One clear line for what the user can mend; everything else with its trace."""
     os.environ[FULL_ERROR] = "1"  # lets errors through to here
-    try:
-        with collected():
-            run()
-    except (*MENDABLE, ValueError) as error:
-        if SHOW_TRACE or not (isinstance(error, MENDABLE) or str(error).startswith(NO_OPTION)):
-            raise
-        fail(error)
-    except KeyboardInterrupt:
-        sys.exit(STOPPED)
+    with stoppable():
+        try:
+            with collected():
+                run()
+        except (*MENDABLE, ValueError) as error:
+            if SHOW_TRACE or not (isinstance(error, MENDABLE) or str(error).startswith(NO_OPTION)):
+                raise
+            fail(error)
+        except KeyboardInterrupt:
+            sys.exit(STOPPED)
 
 
 def fail(error: Exception) -> None:

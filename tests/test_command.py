@@ -163,6 +163,35 @@ WRONG = {
 }
 
 
+SLOW = """
+import atexit, signal, sys
+import jax
+from clickexp.command import stoppable
+
+def slow(x):
+    for _ in range(2000):
+        x = jax.numpy.sin(x) @ x
+    return x
+
+def stop(*_):
+    sys.exit(143)
+
+program = jax.jit(slow).lower(jax.numpy.ones((4, 4)))
+signal.signal(signal.SIGALRM, stop)
+with stoppable():
+    atexit.register(print, "registered")
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    program.compile()
+    print("compiled")
+"""
+
+
+def test_what_is_stopped_amid_a_compilation_neither_waits_for_it_nor_crashes():
+    """JAX by itself does both: it waits, and then the thread that has compiled finds no client any more."""
+    done = subprocess.run([sys.executable, "-c", SLOW], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (143, "registered\n", "")
+
+
 EACH = """
 import contextlib, io, json, sys
 from clickexp.main import main

@@ -180,7 +180,8 @@ def test_a_configuration_runs_once_however_it_is_written(launcher, place):
 @pytest.mark.parametrize("launcher", [BASIC, OURS], ids=["basic", "accelerators"])
 def test_a_sweep_without_any_data_is_refused_before_it_starts(launcher, place):
     """Not if some jobs have theirs, or all have their results."""
-    sweep = [*launcher, "dataset=parquet", "dataset.path=a,b", "seed=1", "hydra.sweep.dir=new/s"]
+    place.env["HOME"] = str(place.folder)
+    sweep = [*launcher, "dataset=parquet", "dataset.path='~/a',b", "seed=1", "hydra.sweep.dir=new/s"]
     code, output = place.sweep(*sweep)
     assert code == 1 and re.fullmatch(r"clickexp: b: no such file or folder\. .*\n", output)
     assert place.ran() == [] and not (place.folder / "new").exists()

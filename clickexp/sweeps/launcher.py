@@ -65,7 +65,7 @@ def check_data(context: HydraContext, config: DictConfig, job_overrides: Sequenc
             continue
         with current(composed):
             path = composed.dataset.get("path")
-            if path is None or Path(path).exists():
+            if path is None or Path(str(path)).expanduser().exists():
                 return
             if _planned(composed).record.config_hash in finished(*searched(composed, HydraConfig.get())):
                 return
