@@ -258,10 +258,8 @@ def _pieces(sessions: Sessions, spelled: pl.DataFrame | None) -> Iterator[Piece]
 
 def _ragged(piece: Piece, compiled: Callable[[Any], Mapping[str, np.ndarray]]) -> pa.Table:
     """Lists of what is predicted, beside the ids and names of the sessions."""
-    sessions, names = (
-        piece.sessions,
-        {name: values.to_arrow(compat_level=OLDEST) for name, values in piece.names.items()},
-    )
+    sessions = piece.sessions
+    names = {name: values.to_arrow(compat_level=OLDEST) for name, values in piece.names.items()}
     lengths = sessions.column("lengths")
     shown = np.arange(sessions.ranks) < lengths[:, None]
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
