@@ -8,6 +8,7 @@ import logging
 import platform
 import re
 import subprocess
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -163,6 +164,8 @@ def run_experiment(
 
 def share_compilations(folder: Path) -> None:
     """Lets processes share what XLA compiles, however little time it took, unless JAX is told another folder."""
+    # another may be writing what this one wants to read, which then compiles
+    warnings.filterwarnings("ignore", "Error reading persistent compilation cache entry")
     if jax.config.jax_compilation_cache_dir is None:
         jax.config.update("jax_compilation_cache_dir", str(folder.absolute() / "xla"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

@@ -163,6 +163,29 @@ WRONG = {
 }
 
 
+SHARED = """
+import pathlib, jax
+from clickexp.experiment import share_compilations
+
+share_compilations(pathlib.Path())
+print(jax.jit(lambda x: jax.numpy.sin(x) * 3)(jax.numpy.arange(3.0)))
+"""
+
+
+def test_what_another_process_has_half_written_is_compiled_in_silence(tmp_path):
+    env = {name: value for name, value in os.environ.items() if not name.startswith("JAX")}
+    told = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", SHARED], cwd=tmp_path, env=env, capture_output=True, text=True
+        )
+        told.append((done.stdout, done.stderr))
+        entries = list((tmp_path / "xla").iterdir())
+        for entry in entries:
+            os.truncate(entry, 100)
+    assert entries and told[0] == told[1] == ("[0.        2.5244129 2.7278922]\n", "")
+
+
 SLOW = """
 import atexit, signal, sys
 import jax
