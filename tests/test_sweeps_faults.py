@@ -185,6 +185,8 @@ def test_a_sweep_without_any_data_is_refused_before_it_starts(launcher, place):
     code, output = place.sweep(*sweep)
     assert code == 1 and re.fullmatch(r"clickexp: b: no such file or folder\. .*\n", output)
     assert place.ran() == [] and not (place.folder / "new").exists()
+    if launcher is BASIC:  # what decides is the same code
+        return
     (place.folder / "a").touch()
     assert place.sweep(*sweep)[0] == 0 and place.ran() == [1, 1]
     (place.folder / "a").unlink()
