@@ -22,13 +22,8 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every third file is one that waits for processes of its own, while those beside it keep the cores busy."""
-    files = list(dict.fromkeys(item.path.name for item in items))
-    waiting = [name for name in files if name.startswith("test_sweeps_")]
-    busy = [name for name in files if name not in waiting]
-    place = {name: 3 * index for index, name in enumerate(waiting)}
-    place |= {name: index + index // 2 + 1 for index, name in enumerate(busy)}
-    items.sort(key=lambda item: place[item.path.name])
+    """Files that wait for processes of their own come first, not when the other cores have nothing left to do."""
+    items.sort(key=lambda item: not item.path.name.startswith("test_sweeps_"))
 
 
 @pytest.fixture(scope="module")
