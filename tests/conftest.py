@@ -1,9 +1,15 @@
-"""Strictness for all tests: no silent dtype promotion, warnings are errors (see pyproject.toml)."""
+"""Strictness for all tests: no silent dtype promotion, warnings are errors (see pyproject.toml).
 
+XLA takes most of their time to compile programs that run once. Hence, for scripts/test.sh, two sorts of tests:
+CLICKEXP_TESTS=quick are those that compile without optimization; CLICKEXP_TESTS=as_users are the others, which are
+marked and tell of last digits, extremes, or the compiled programs themselves. Without the variable all tests compile
+as for users.
+"""
+
+import gc
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
 
 # before JAX starts: the processes of one test run, and the commands that tests run, share what they compile
 CACHE = "JAX_COMPILATION_CACHE_DIR"
@@ -12,8 +18,13 @@ if OWN:
     os.environ[CACHE] = OWN
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+SORT = os.environ.get("CLICKEXP_TESTS")
 # the files of tests are what runs side by side: XLA need not cut each program in parts for that
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_parallel_codegen_split_count=1")
+FLAGS = ["--xla_cpu_parallel_codegen_split_count=1"]
+if SORT == "quick":
+    FLAGS.append("--xla_cpu_use_fusion_emitters=false")
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+os.environ.setdefault("XLA_FLAGS", " ".join(FLAGS))
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
@@ -21,19 +32,19 @@ import pytest  # noqa: E402
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Files that wait for processes of their own come first, not when the other cores have nothing left to do."""
     items.sort(key=lambda item: not item.path.name.startswith("test_sweeps_"))
+    if SORT:
+        chosen = [item for item in items if (SORT == "as_users") == bool(item.get_closest_marker("as_users"))]
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = chosen
 
 
-@pytest.fixture(scope="module")
-def compiled_quickly() -> Iterator[None]:
-    """For modules that compile much, compute little and compare no last digits: XLA leaves out what costs most time."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-    del os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"]
+def pytest_collection_finish() -> None:
+    """What is imported by now stays; to look through it again and again takes a tenth of the time."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def pytest_unconfigure() -> None:

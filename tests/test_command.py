@@ -10,7 +10,6 @@ import pytest
 
 from clickexp.paths import shown
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
 SMALL = ["debug=fast", "max_sessions=500", "dataset.sessions=2000", "dataset.queries=50"]
 FAST = [*SMALL, "metric.cutoffs=[10]"]
 EDGE = ["logger=console", "progress=off"]

@@ -17,7 +17,6 @@ from clickexp.metrics import ConditionalPerplexity, LogLikelihood, MultiMetric, 
 from clickexp.models import PositionBasedModel, UserBrowsingModel
 from clickexp.parameters import Combination, DeepCrossParameterConfig, LinearParameterConfig
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
 PAIRS, RANKS = 50, 6
 
 

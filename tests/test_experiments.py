@@ -23,7 +23,6 @@ from clickexp.experiment import build, build_model, constructor, run_experiment
 from clickexp.loggers import Logger
 from clickexp.sweeps.resume import config_hash
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
 ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"
 EXPERIMENTS = sorted(file.stem for file in (CONF / "experiment").glob("clax2025_*.yaml"))

@@ -103,6 +103,7 @@ def test_area_under_the_roc_curve(outputs):
     assert math.isnan(per_rank[3])
 
 
+@pytest.mark.as_users
 def test_area_is_exact_for_predictions_that_are_equal_or_apart():
     rng = np.random.default_rng(1)
     logits = rng.integers(-60, 60, (200, 3)).astype(np.float32) / 10
@@ -171,6 +172,7 @@ def test_settings_that_do_not_exist_are_told():
         LogLikelihood(short_lists="clax")
 
 
+@pytest.mark.as_users
 @pytest.mark.parametrize("count", [1, 1024, 1025, 5000, 20_000])
 def test_exact_sums_are_those_of_fractions(count):
     values = np.random.default_rng(2).normal(0, 10, (count, 2)).astype(np.float32)
@@ -181,6 +183,7 @@ def test_exact_sums_are_those_of_fractions(count):
     np.testing.assert_allclose(total.value(), exact, rtol=0, atol=count * 2.0**-42)
 
 
+@pytest.mark.as_users
 def test_fractions_are_summed_and_events_counted_in_one_pass():
     values = np.random.default_rng(3).random((3, 9000)).astype(np.float32)
     values[:, :2] = 1, np.nextafter(np.float32(1), np.float32(2))  # rounding may lead above 1
@@ -193,6 +196,7 @@ def test_fractions_are_summed_and_events_counted_in_one_pass():
     np.testing.assert_array_equal(counts, [small.sum(axis=1), even.sum(axis=1)])
 
 
+@pytest.mark.as_users
 def test_infinite_and_undefined_values_show_in_the_sum():
     total = Total()
     total.add(exact_sum(np.float32([[1, 1, 1], [-np.inf, np.nan, 2]])))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from clickexp.metrics import ConditionalPerplexity, LogLikelihood, Perplexity, click
 from clickexp.numerics import LogPair
 
+pytestmark = pytest.mark.as_users
 METRICS = [LogLikelihood, Perplexity, ConditionalPerplexity]
 
 

@@ -9,6 +9,7 @@ import zoo
 FLOOR = 1e-8
 """What the cascade model gives a second click, which its story never has."""
 
+pytestmark = pytest.mark.as_users
 every_model = pytest.mark.parametrize("case", zoo.CASES, ids=repr)
 every_exact_model = pytest.mark.parametrize("case", zoo.EXACT, ids=repr)
 

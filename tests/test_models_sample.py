@@ -12,7 +12,6 @@ from flax import nnx
 from clickexp.models import UserBrowsingModel
 from clickexp.parameters.fixed import DecayingExamination
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
 SHORT = 500
 
 every_model = pytest.mark.parametrize("case", zoo.EXACT, ids=repr)

@@ -11,6 +11,8 @@ import pytest
 from clickexp import numerics
 from clickexp.numerics import ALWAYS, LOG_ZERO, NEVER, LogPair
 
+pytestmark = pytest.mark.as_users
+
 POSITIVE = np.array([1e-3, 1, 17, 50, 88, 104, 1e4, 1e30], np.float32)
 LOGITS = np.concatenate([-POSITIVE[::-1], np.zeros(1, np.float32), POSITIVE])
 MODERATE = LOGITS[np.abs(LOGITS) <= 104]

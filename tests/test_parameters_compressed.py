@@ -30,7 +30,6 @@ from clickexp.training import LazySGD, Optimizer, Trainer
 from clickexp.training import tables as tbl
 from clickexp.training.step import TrainStep, at_step, split_model, with_mask
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
 RANKS, PAIRS, BATCH = 4, 40, 16
 COMBINATIONS = "addition", "multiplication", "concatenation"
 STORES = {

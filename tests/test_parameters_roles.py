@@ -14,7 +14,6 @@ from clickexp import models, parameters
 from clickexp.parameters import Parameter, Sizes, build_parameter
 from clickexp.parameters.fixed import DecayingExamination, FixedParameter
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
 FEATURES, PAIRS, RANKS = 3, 9, 3
 VECTORS = np.array(list(itertools.product([False, True], repeat=RANKS)))
 

@@ -66,8 +66,6 @@ def test_jobs_of_one_shape_compile_once(sweeps):
     programs = list((folder / "outputs/cache/xla").glob("*-cache"))
     began = (folder / "accelerators/1/config.yaml").stat().st_mtime
     assert len(programs) > 5 and not [file.name for file in programs if file.stat().st_mtime > began]
-    first, second = (result(folder, "accelerators", job)["train"]["compile_seconds"] for job in ("0", "1"))
-    assert second < first
 
 
 def test_runs_of_a_sweep_share_a_group_and_carry_their_overrides(sweeps):

@@ -16,7 +16,6 @@ from clickexp.models import (
 from clickexp.parameters import DeepCrossParameterConfig, DeepParameterConfig, EmbeddingParameterConfig
 from clickexp.training.checkpoint import load_model, save_model
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
 RANKS, PAIRS = 4, 12
 LOG = ragged_log(8, RANKS, PAIRS)
 BATCH = dict(

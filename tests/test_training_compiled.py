@@ -15,6 +15,8 @@ from clickexp.models import DocumentCTRModel, DynamicBayesianNetwork, PositionBa
 from clickexp.training import Optimizer, Trainer, dispatch, evaluation, lazy_adagrad, lazy_adam, trainer
 from clickexp.training.step import TrainStep, split_model
 
+pytestmark = pytest.mark.as_users
+
 RANKS, PAIRS, BATCH, STEPS = 4, 50_000, 16, 3
 IN_PLACE = {"parameter", "get-tuple-element", "tuple", "while", "scatter", "bitcast"}
 INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?[\w.-]+ = \w+\[([\d,]*)\][^ ]* ([\w-]+)\(")

@@ -23,7 +23,6 @@ from clickexp.parameters import (
 )
 from clickexp.training import CountingTrainer, EarlyStopping, EMTrainer, estimation
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
 RANKS, PAIRS = 4, 6
 COLUMNS = ragged_log(24, RANKS, PAIRS)
 LOG = packed(COLUMNS, PAIRS)

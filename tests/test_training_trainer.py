@@ -25,7 +25,6 @@ from clickexp.parameters import DeepParameterConfig, EmbeddingParameterConfig
 from clickexp.training import EarlyStopping, LazySGD, Optimizer, Trainer, evaluation
 from clickexp.training.dispatch import feed
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
 RANKS, PAIRS = 4, 40
 LOG = ragged_log(64, RANKS, PAIRS)
 TRAIN = packed(LOG, PAIRS)
