@@ -2,14 +2,15 @@
 
 XLA takes most of their time to compile programs that run once. Hence, for scripts/test.sh, two sorts of tests:
 CLICKEXP_TESTS=quick are those that compile without optimization; CLICKEXP_TESTS=as_users are the others, which are
-marked and tell of last digits, extremes, or the compiled programs themselves. Without the variable all tests compile
-as for users.
+marked: they tell of last digits, extremes, or the compiled programs themselves, or compute for long. Without the
+variable all tests compile as for users.
 """
 
 import gc
 import os
 import shutil
 import tempfile
+from pathlib import Path
 
 # before JAX starts: the processes of one test run, and the commands that tests run, share what they compile
 CACHE = "JAX_COMPILATION_CACHE_DIR"
@@ -30,6 +31,12 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Files without a test of the sort need not be imported."""
+    unmarked = collection_path.suffix == ".py" and "mark.as_users" not in collection_path.read_text()
+    return True if SORT == "as_users" and unmarked else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

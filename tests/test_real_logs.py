@@ -82,6 +82,7 @@ def test_models_of_ranks_and_documents_beat_the_click_rate_per_rank(results, mod
 
 
 @needs_lists
+@pytest.mark.as_users
 def test_a_deep_tower_learns_to_rank_from_clicks_alone(tmp_path):
     """A random order of the test lists has nDCG@10 0.579, LambdaMART on the labels 0.736."""
     overrides = ["dataset=letor", f"dataset.path={LISTS}", "model=pbm", "parameter@attraction=deep"]

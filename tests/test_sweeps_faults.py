@@ -54,9 +54,9 @@ def run_experiment(cfg, folder, sweep=None, overrides=()):
     write_json(result, folder / RESULT)
     return result
 
-module = types.ModuleType("clickexp.experiment")
-module.run_experiment = run_experiment
-sys.modules["clickexp.experiment"] = module
+for name in ("clickexp.experiment", "clickexp.loggers.wandb", "wandb", "wandb.sdk", "wandb.sdk.launch"):
+    sys.modules[name] = types.ModuleType(name)
+sys.modules["clickexp.experiment"].run_experiment = run_experiment
 """
 OURS = ["launcher=accelerators", "hydra.launcher.workers=2"]
 BASIC = ["launcher=basic"]
