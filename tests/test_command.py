@@ -82,14 +82,20 @@ def test_a_run_shows_configuration_epochs_and_tables(run):
     assert "libtpu" not in done.stdout + done.stderr
 
 
-def test_a_sweep_runs_each_job_in_its_own_folder_and_the_same_seed_gives_the_same_result(run, tmp_path):
+def test_the_same_seed_gives_the_same_result(run, tmp_path):
     done = clickexp(tmp_path, "-m", *FAST, *EDGE, "seed=3,4", "hydra.sweep.dir=sweep")
     assert done.returncode == 0, done.stderr
     folders = run[0], tmp_path / "sweep/0", tmp_path / "sweep/1"
-    first, same, other = (json.loads((folder / "result.json").read_text()) for folder in folders)
-    assert [result["seed"] for result in (first, same, other)] == [3, 3, 4]
-    assert first["test"] == same["test"] != other["test"]
-    assert first["config_hash"] == same["config_hash"] != other["config_hash"]
+    results = [json.loads((folder / "result.json").read_text()) for folder in folders]
+    assert results[0]["test"] == results[1]["test"] != results[2]["test"]
+    assert results[0]["config_hash"] == results[1]["config_hash"] != results[2]["config_hash"]
+
+
+def test_a_sweep_runs_each_job_in_its_own_folder(tmp_path):
+    done = clickexp(tmp_path, "-m", *SMALL, *EDGE, "metric=click", "model=gctr,rctr", "hydra.sweep.dir=sweep")
+    assert done.returncode == 0, done.stderr
+    models = [json.loads((tmp_path / f"sweep/{n}/result.json").read_text())["model"] for n in (0, 1)]
+    assert models == ["GCTR", "RCTR"]
 
 
 def test_a_sweep_over_mixtures_composes_the_components_of_each_job(tmp_path):

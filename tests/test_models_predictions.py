@@ -10,8 +10,6 @@ FLOOR = 1e-8
 """What the cascade model gives a second click, which its story never has."""
 
 pytestmark = pytest.mark.as_users
-every_model = pytest.mark.parametrize("case", zoo.CASES, ids=repr)
-every_exact_model = pytest.mark.parametrize("case", zoo.EXACT, ids=repr)
 
 
 def close(actual, expected, rtol=2e-5, atol=2e-6):
@@ -37,13 +35,13 @@ def by_list(values):
     return np.reshape(values, (zoo.LISTS, len(zoo.VECTORS), zoo.RANKS))
 
 
-@every_model
+@zoo.every_model
 def test_probabilities_of_all_click_vectors_sum_to_one(said, case):
     outputs, _ = said[case.name]
     close(np.exp(-by_list(outputs["loss"]).sum(-1, dtype=np.float64)).sum(-1), np.ones(zoo.LISTS))
 
 
-@every_model
+@zoo.every_model
 def test_each_event_and_its_complement_sum_to_one(said, case):
     outputs, _ = said[case.name]
     close(np.exp(outputs["clicks"]) + np.exp(outputs["no_clicks"]), np.ones_like(outputs["clicks"]))
@@ -52,7 +50,7 @@ def test_each_event_and_its_complement_sum_to_one(said, case):
     close(np.exp(outputs["conditional_clicks"][skipped]) + complement[skipped], np.ones(skipped.sum()))
 
 
-@every_model
+@zoo.every_model
 def test_conditional_ignores_the_click_itself_and_those_below(said, case):
     conditional = by_list(said[case.name][0]["conditional_clicks"])
     for rank in range(zoo.RANKS):
@@ -61,7 +59,7 @@ def test_conditional_ignores_the_click_itself_and_those_below(said, case):
             assert np.ptp(conditional[:, same, rank], axis=1).max() == 0
 
 
-@every_exact_model
+@zoo.every_exact_model
 def test_conditional_is_that_of_the_enumeration(said, case):
     outputs, joints = said[case.name]
     for actual, joint in zip(by_list(outputs["conditional_clicks"]), joints, strict=True):
@@ -78,14 +76,14 @@ def test_published_conditional_of_the_cascade_model_is_the_marginal_up_to_the_fi
         close(actual, np.where(first, np.log(oracle.marginal(joint, zoo.VECTORS)), np.log(FLOOR)))
 
 
-@every_model
+@zoo.every_model
 def test_marginal_is_that_of_the_enumeration(said, case):
     outputs, joints = said[case.name]
     for actual, joint in zip(by_list(outputs["clicks"]), joints, strict=True):
         close(actual, np.broadcast_to(np.log(oracle.marginal(joint, zoo.VECTORS)), actual.shape))
 
 
-@every_exact_model
+@zoo.every_exact_model
 def test_loss_of_a_list_is_minus_the_log_of_its_probability(said, case):
     outputs, joints = said[case.name]
     losses = by_list(outputs["loss"]).sum(-1, dtype=np.float64)
@@ -94,7 +92,7 @@ def test_loss_of_a_list_is_minus_the_log_of_its_probability(said, case):
     assert losses[~possible].min(initial=np.inf) > -np.log(FLOOR) - 1e-4
 
 
-@every_exact_model
+@zoo.every_exact_model
 def test_loss_stays_exact_where_float32_probabilities_are_not(case):
     """Logits up to +-14: probabilities within 1e-6 of 1, whose complements 1 - p would lose their digits."""
     rng = np.random.default_rng(3)
@@ -105,7 +103,7 @@ def test_loss_stays_exact_where_float32_probabilities_are_not(case):
     close(losses[possible], -np.log(joints[possible]))
 
 
-@every_exact_model
+@zoo.every_exact_model
 def test_mean_loss_weighs_documents_and_masked_ones_count_nothing(case):
     lengths = np.tile(np.arange(zoo.RANKS + 1), 16)
     batch, model = zoo.every_click_vector(lengths), zoo.random_model(case)
@@ -140,7 +138,7 @@ def test_relevance_is_a_product_of_parameters(said, case):
         close(actual, np.broadcast_to(expected, actual.shape))
 
 
-@every_model
+@zoo.every_model
 def test_examination_and_attraction_are_those_of_the_hidden_events(said, case):
     """The trust-bias model takes the true-positive rate for examination, as its docstring says."""
     model = zoo.random_model(case)
@@ -156,7 +154,7 @@ def test_examination_and_attraction_are_those_of_the_hidden_events(said, case):
             close(np.exp(attraction), np.broadcast_to(told, attraction.shape))
 
 
-@every_model
+@zoo.every_model
 def test_gradient_is_the_slope_of_the_loss(case):
     """Central differences along a random direction, the loss in float64 from the float32 parts."""
     model, batch, rng = zoo.random_model(case), zoo.every_click_vector(), np.random.default_rng(5)

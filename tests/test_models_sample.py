@@ -5,7 +5,6 @@ import functools
 import jax
 import numpy as np
 import oracle
-import pytest
 import zoo
 from flax import nnx
 
@@ -13,8 +12,6 @@ from clickexp.models import UserBrowsingModel
 from clickexp.parameters.fixed import DecayingExamination
 
 SHORT = 500
-
-every_model = pytest.mark.parametrize("case", zoo.EXACT, ids=repr)
 
 
 def within_5_sigma(events, probability):
@@ -36,7 +33,7 @@ def sampled(case):
     return model, ids, positions, sample._replace(component=None)
 
 
-@every_model
+@zoo.every_exact_model
 def test_click_vectors_are_as_frequent_as_their_probability(case):
     model, ids, positions, sample = sampled(case)
     joint, vectors = oracle.enumerate_clicks(case.story, **case.probabilities(model, ids, positions))
@@ -44,7 +41,7 @@ def test_click_vectors_are_as_frequent_as_their_probability(case):
     within_5_sigma(drawn, joint)
 
 
-@every_model
+@zoo.every_exact_model
 def test_hidden_events_are_as_frequent_as_their_probability(case):
     model, ids, positions, sample = sampled(case)
     parameters = case.probabilities(model, ids, positions)
@@ -56,7 +53,7 @@ def test_hidden_events_are_as_frequent_as_their_probability(case):
         within_5_sigma(getattr(sample, name)[SHORT:], probability)
 
 
-@every_model
+@zoo.every_exact_model
 def test_hidden_events_fit_the_clicks(case):
     *_, sample = sampled(case)
     if "examination" in case.hidden:
@@ -65,7 +62,7 @@ def test_hidden_events_fit_the_clicks(case):
         assert not (sample.satisfaction & ~sample.clicks).any()
 
 
-@every_model
+@zoo.every_exact_model
 def test_nothing_happens_where_no_document_is_shown(case):
     *_, sample = sampled(case)
     events = [event for event in sample if event is not None]

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import oracle
+import pytest
 from flax import nnx
 
 from clickexp import models
@@ -169,6 +170,10 @@ SHARED = _mixture_case(
 CASES = [CM, CM_MARGINAL, PBM, UBM, DCM, CCM, DBN, SDBN, GCTR, RCTR, DCTR, DRCTR, TRUST_BIAS, MIXTURE, SHARED]
 EXACT = [case for case in CASES if case is not CM_MARGINAL]
 """Models whose conditional predictions are those of their story."""
+
+every_model, every_exact_model = (
+    pytest.mark.parametrize("case", cases, ids=repr) for cases in (CASES, EXACT)
+)
 
 
 def fill(model: ClickModel, draw: Callable[[tuple[int, ...]], np.ndarray]) -> ClickModel:
