@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 
 from clickexp.errors import UserError
+from clickexp.escape import printable
 
 STOPPED = 130
 """Exit code of what Ctrl-C ends; those of other signals are larger than SIGNAL, too."""
@@ -19,7 +20,7 @@ def ending(command: str, stopped: str = "stopped") -> Iterator[None]:
     try:
         yield
     except (UserError, OSError) as error:
-        print(f"{command}: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"{command}: {printable(' '.join(str(error).split()))}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
         print(f"{command}: {stopped}", file=sys.stderr)

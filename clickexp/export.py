@@ -30,6 +30,7 @@ from clickexp.parameters import PositionParameter
 from clickexp.training.checkpoint import load_model
 from clickexp.training.dispatch import feed
 from clickexp.training.step import at_step, with_mask
+from clickexp.trust import check_targets
 from clickexp.types import Array, Batch
 
 CONFIG, MODEL = "config.yaml", "model.npz"
@@ -56,18 +57,20 @@ def export(
     part: str = "test",
     predict: str | Path | None = None,
     options: Sequence[str] = (),
+    trust: bool = False,
 ) -> None:
     """Writes examination.csv, documents.parquet and, for sessions to predict, predictions.parquet.
 
     run: its folder. output: by default run/export. dataset: path of the log, if not that of the configuration. part:
     sessions that examination is averaged over. predict: a parquet file of sessions, or a folder of them; "" predicts
-    those of the part. options: columns.KEY=NAME, what the columns to predict are called.
+    those of the part. options: columns.KEY=NAME, what the columns to predict are called. trust: the configuration in
+    the folder may call code outside clickexp.
     UserError where something is missing or does not fit.
     """
     run = Path(run)
     names = _column_names(options, predict)
     config = _configuration(run)
-    model, log = fitted(run, config, dataset)
+    model, log = fitted(run, config, dataset, trust)
     folder = Path(output) if output is not None else run / "export"
     folder.mkdir(parents=True, exist_ok=True)
     with _whole(folder / "examination.csv") as file:
@@ -82,11 +85,19 @@ def export(
             write_predictions(model, sessions, clicked, file)
 
 
-def fitted(run: Path, config: dict[str, Any], path: str | Path | None = None) -> tuple[ClickModel, Dataset]:
-    """The model of a run and the dataset that it was fitted to, both made as the configuration tells."""
+def fitted(
+    run: Path, config: dict[str, Any], path: str | Path | None = None, trust: bool = False
+) -> tuple[ClickModel, Dataset]:
+    """The model of a run and the dataset that it was fitted to, both made as the configuration tells.
+
+    UserError where it calls code outside clickexp, unless trusted: the folder may come from anyone.
+    """
     if not (run / MODEL).is_file():
         raise UserError(f"{run}: there is no {MODEL}. Run again with save_model=true.")
     node = config["dataset"]
+    if not trust:
+        for part in ("dataset", "model"):  # all that is built of the configuration
+            check_targets(config[part], f"{run / CONFIG}: {part}")
     if path is not None:
         if "path" not in node:
             raise UserError(f"--dataset {path}: {run} has not read its dataset from a path. Leave it out.")
@@ -373,7 +384,11 @@ def _configuration(run: Path) -> dict[str, Any]:
         raise UserError(
             f"{run}: not the folder of a run, {CONFIG} cannot be read ({type(error).__name__})."
         ) from error
-    if not isinstance(config, dict) or not {"dataset", "model", "seed", "max_sessions"} <= config.keys():
+    if (
+        not isinstance(config, dict)
+        or not {"dataset", "model", "seed", "max_sessions"} <= config.keys()
+        or not all(isinstance(config[part], dict) for part in ("dataset", "model"))
+    ):
         raise UserError(f"{run}: not the folder of a run, {CONFIG} tells of no dataset and model.")
     return config
 
@@ -389,6 +404,7 @@ def _column_names(options: Sequence[str], predict: str | Path | None) -> dict[st
 def _whole(file: Path) -> Iterator[Path]:
     """Where to write, under another name until it is whole; tells what was written."""
     part = file.with_name(file.name + ".part")
+    part.unlink(missing_ok=True)  # a link there would lead elsewhere
     try:
         yield part
         part.replace(file)

@@ -43,6 +43,11 @@ def _parser() -> argparse.ArgumentParser:
         "without FILE those of --part, in their order"
     )
     parser.add_argument("--predict", metavar="FILE", nargs="?", const="", help=text)
+    text = (
+        "let the configuration in RUN call code outside clickexp, such as a tower of yours; "
+        "only for a folder from someone you trust"
+    )
+    parser.add_argument("--trust", action="store_true", help=text)
     text = "with --predict: what its columns are called, such as columns.query_doc_ids=docs"
     parser.add_argument("options", metavar="key=value", nargs="*", help=text)
     return parser

@@ -12,6 +12,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from clickexp.compare.names import axis
 from clickexp.compare.summary import Comparison, Group
+from clickexp.escape import figure_text
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D1F")
 """Told apart by colour-blind readers (Okabe and Ito 2008); yellow, too light on paper, is darker here."""
@@ -45,13 +46,14 @@ STYLE = {
     "legend.frameon": False,
     "pdf.fonttype": 42,  # text stays text, as publishers ask
     "savefig.dpi": 250,
+    "text.usetex": False,  # labels are no commands
 }
 
 Panel = Callable[[Axes], None]
 
 
 def figures(comparison: Comparison, label: str = "") -> dict[str, bytes]:
-    """Content of each file by its name. label: goes into the names. The best groups are drawn, as many as colours."""
+    """Content of each file by its name. label: a slug for the names. The best groups are drawn, as many as colours."""
     files = {}
     with rc_context(STYLE):
         for name, panels in _panels(comparison):
@@ -149,9 +151,9 @@ def _per_rank(groups: Sequence[Group], metric: str) -> Panel:
         for i, group in enumerate(groups):
             if spread := group.per_rank(metric):
                 ranks = np.arange(1, len(spread.mean) + 1)
-                axes.plot(ranks, spread.mean, label=group.name, marker=MARKERS[i], **_look(i))
+                axes.plot(ranks, spread.mean, label=figure_text(group.name), marker=MARKERS[i], **_look(i))
                 axes.fill_between(ranks, spread.low, spread.high, color=COLORS[i], alpha=0.15, linewidth=0)
-        axes.set(xlabel="Rank", ylabel=_lines(axis(metric)))
+        axes.set(xlabel="Rank", ylabel=_lines(figure_text(axis(metric))))
         if metric == "examination":
             axes.set_ylim(0, 1.03)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
@@ -168,8 +170,8 @@ def _learning(groups: Sequence[Group], metric: str, over: str) -> Panel:
                 x = [_nan(epoch.get(over)) for epoch in run.epochs]
                 x = np.cumsum(x) if over == "seconds" else x
                 y = [_nan(epoch.get(metric)) for epoch in run.epochs]
-                axes.plot(x, y, label=None if n else group.name, alpha=0.9, **_look(i))
-        axes.set(xlabel="Epoch" if over == "epoch" else axis(over), ylabel=_lines(axis(metric)))
+                axes.plot(x, y, label=None if n else figure_text(group.name), alpha=0.9, **_look(i))
+        axes.set(xlabel="Epoch" if over == "epoch" else axis(over), ylabel=_lines(figure_text(axis(metric))))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
     return draw
@@ -184,7 +186,7 @@ def _cost(groups: Sequence[Group], metric: str, cost: str, values: Sequence[floa
                 value,
                 spread.mean,
                 deviation,
-                label=group.name,
+                label=figure_text(group.name),
                 marker=MARKERS[i],
                 color=COLORS[i],
                 linestyle="none",
@@ -194,7 +196,7 @@ def _cost(groups: Sequence[Group], metric: str, cost: str, values: Sequence[floa
             axes.set_xscale("log")
         elif cost == "parameters":
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axes.set(xlabel=axis(cost), ylabel=_lines(axis(metric)))
+        axes.set(xlabel=axis(cost), ylabel=_lines(figure_text(axis(metric))))
 
     return draw
 
@@ -212,7 +214,7 @@ def _calibration(groups: Sequence[Group]) -> Panel:
                     np.nansum(curve[key] * curve["documents"], axis=1)[filled] / documents[filled]
                     for key in ("predicted", "observed")
                 )
-                axes.plot(x, y, label=group.name, marker=MARKERS[i], markersize=3, **_look(i))
+                axes.plot(x, y, label=figure_text(group.name), marker=MARKERS[i], markersize=3, **_look(i))
                 largest = max(largest, *x, *y)
         axes.plot([0, largest], [0, largest], color="#888888", linewidth=0.8, zorder=0)
         axes.set(xlabel="Predicted P(click)", ylabel="Observed click rate")

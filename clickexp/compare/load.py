@@ -16,6 +16,7 @@ import polars as pl
 import yaml
 
 from clickexp.errors import UserError
+from clickexp.escape import cleaned
 from clickexp.sweeps.resume import NOT_HASHED, RECORD, RESULT, read_json, values
 
 EPOCHS = "metrics.jsonl"
@@ -207,7 +208,14 @@ def _read(folder: Path) -> Run:
         record = read_json(folder / RECORD)
         status = record.get("status") if isinstance(record, dict) else None
         raise UserError(f"it has no {RESULT} ({status or 'did not finish'})")
-    result = read_json(folder / RESULT)
+    try:
+        return _read_files(folder)
+    except RecursionError as error:  # YAML may refer to itself
+        raise UserError("its files are nested without end") from error
+
+
+def _read_files(folder: Path) -> Run:
+    result = cleaned(read_json(folder / RESULT))
     if problem := _problem(result):
         raise UserError(f"{RESULT} {problem}")
     given = _yaml(folder / OVERRIDES)
@@ -227,7 +235,7 @@ def _problem(result: Any) -> str | None:
     if not isinstance(result, dict):
         return "holds no JSON object"
     for name in ("model", "dataset"):
-        if not isinstance(result.get(name), str):
+        if not isinstance(result.get(name), str) or not result[name].strip():
             return f"is not that of a run: it names no {name}"
     if not isinstance(result.get("test"), dict) or not result["test"]:
         return "is not that of a run: it has no test metrics"
@@ -262,7 +270,7 @@ def _number(value: Any) -> float | None:
 def _yaml(file: Path) -> Any:
     """None for a file that does not exist or does not hold YAML."""
     try:
-        return yaml.load(file.read_bytes(), LOADER)
+        return cleaned(yaml.load(file.read_bytes(), LOADER))
     except (OSError, ValueError, yaml.YAMLError):
         return None
 
@@ -280,7 +288,7 @@ def _epochs(file: Path) -> list[dict[str, Any]]:
         except ValueError:
             continue
         if isinstance(record, dict) and isinstance(record.get("epoch"), int):
-            records[record["epoch"]] = record
+            records[record["epoch"]] = cleaned(record)
     return [records[epoch] for epoch in sorted(records)]
 
 

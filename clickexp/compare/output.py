@@ -14,7 +14,8 @@ RECORD = ".comparison.json"
 
 class Output:
     """A folder that files are written into. A file there that this class did not write, or that was edited since,
-    is left alone: UserError, before anything is written."""
+    is left alone: UserError, before anything is written. So is what lies outside, where links or a record that came
+    with the folder lead."""
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
         self.folder = folder
@@ -27,12 +28,13 @@ class Output:
 
     def write(self) -> None:
         """Writes all files that were added, and removes those that an earlier comparison wrote and this one did not."""
-        record = read_json(self.folder / RECORD)
-        known: dict[str, list[str]] = record.get("files", {}) if isinstance(record, dict) else {}
+        known = self._known()
         ours = {
             self.folder / name for name, digests in known.items() if _digest(self.folder / name) in digests
         }
         for file in self.files:
+            if not self._is_inside(file):
+                raise UserError(f"{file} leads out of {self.folder}: choose another --output")
             if file.exists() and file not in ours:
                 raise UserError(
                     f"{file} was not written by clickexp-compare, or was edited since: move it, or choose "
@@ -49,10 +51,24 @@ class Output:
         for file, content in self.files.items():
             file.parent.mkdir(parents=True, exist_ok=True)
             part = file.with_name(file.name + ".part")
+            part.unlink(missing_ok=True)  # a link there would lead elsewhere
             part.write_bytes(content)
             part.replace(file)
             self.say(f"wrote {os.path.relpath(file)}")
         self._record(digests)
+
+    def _known(self) -> dict[str, list[str]]:
+        """What the record lists: checksums of the files in this folder, by their paths."""
+        record = read_json(self.folder / RECORD)
+        files = record.get("files") if isinstance(record, dict) else None
+        return {
+            name: digests
+            for name, digests in (files.items() if isinstance(files, dict) else ())
+            if isinstance(digests, list) and self._is_inside(self.folder / name)
+        }
+
+    def _is_inside(self, file: Path) -> bool:
+        return file.parent.resolve().is_relative_to(self.folder.resolve()) and file.name not in ("", "..")
 
     def _record(self, files: Mapping[str, list[str]]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -48,6 +48,8 @@ const shortKey = (key) => {
   return D.keys.filter((other) => last(other) === last(key)).length > 1 ? key : last(key);
 };
 const metric = (name) => D.metrics[name] ?? { name, short: name, axis: name, direction: 1 };
+// relative, whatever the folder is called: a colon would make a scheme of its first part
+const link = (run) => `${run.folder.split("/").map(encodeURIComponent).join("/")}/`;
 const runName = (run) => `${run.group.name}${known(run.seed) ? `, seed ${run.seed}` : ""} (${run.folder})`;
 
 // ---- what is shown ----
@@ -186,7 +188,7 @@ function runsCell(group) {
 
 function runRows(group, columns) {
   return group.runs.map((run) => `<tr class="runs">${columns.map((column) => {
-    if (column.name) return `<td class="name">↳ <a href="${escaped(encodeURI(run.folder))}/">${escaped(run.folder)}</a></td>`;
+    if (column.name) return `<td class="name">↳ <a href="${escaped(link(run))}">${escaped(run.folder)}</a></td>`;
     if (column.metric) return `<td class="number">${shown(run.values[column.metric])}</td>`;
     if (column.key === "seconds") return `<td class="number">${seconds(run.train.seconds)}</td>`;
     if (column.key === "seeds") return `<td class="number">${known(run.seed) ? `seed ${run.seed}` : ""}</td>`;
@@ -505,7 +507,7 @@ function diff() {
   const environment = [...new Set([...Object.keys(a.environment), ...Object.keys(b.environment)])]
     .map((key) => [`environment.${key}`, a.environment[key], b.environment[key]]).filter(([, x, y]) => x !== y);
   const cell = (value) => (known(value) ? escaped(value) : '<span class="muted">not there</span>');
-  const head = (run) => `<th scope="col"><a href="${escaped(encodeURI(run.folder))}/">${escaped(run.folder)}</a></th>`;
+  const head = (run) => `<th scope="col"><a href="${escaped(link(run))}">${escaped(run.folder)}</a></th>`;
   $("diff").tHead.innerHTML = `<tr><th scope="col">Key</th>${head(a)}${head(b)}</tr>`;
   $("diff").tBodies[0].innerHTML = [...rows, ...environment].map(([key, x, y]) => `<tr><td>${escaped(key)}</td><td>${cell(x)}</td><td>${cell(y)}</td></tr>`).join("")
     || '<tr><td colspan="3">The configurations are the same.</td></tr>';

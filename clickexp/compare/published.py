@@ -1,7 +1,5 @@
 """Reproductions beside what was published: figures come from the `reproduction` node of each run's config.yaml."""
 
-import csv
-import io
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from clickexp.compare.load import Run, find_runs
+from clickexp import escape
+from clickexp.compare.load import Run, Skipped, find_runs
 from clickexp.compare.names import short
 from clickexp.compare.output import Output
-from clickexp.compare.tables import escaped
 from clickexp.errors import UserError
 
 FOLDER = "published"
@@ -89,21 +87,24 @@ def compare_published(
     if baseline is not None:
         raise UserError("--published compares with published figures: leave --baseline out")
     runs, skipped = find_runs(folders)
+    damaged = [Skipped(run.folder, reason) for run in runs if (reason := damage(run))]
+    runs = [run for run in runs if run.folder not in {one.folder for one in damaged}]
+    for one in (*skipped, *damaged):
+        print(escape.printable(f"skipped {one}"))
     found = reproductions(runs, metrics)
     if not found:
         raise UserError(
             "no run is of an experiment with published figures: run one, such as "
             "clickexp -m +experiment=clax2025_yandex_baseline"
         )
-    for one in skipped:
-        print(f"skipped {one}")
     files = Output(Path(folders[0] if output is None else output) / FOLDER, print)
     for reproduction in found:
         text = markdown(reproduction)
         print(text)
-        files.add(f"{reproduction.name}.md", text)
-        files.add(f"{reproduction.name}.tex", latex(reproduction))
-        files.add(f"{reproduction.name}.csv", as_csv(reproduction))
+        name = escape.slug(reproduction.name)
+        files.add(f"{name}.md", text)
+        files.add(f"{name}.tex", latex(reproduction))
+        files.add(f"{name}.csv", as_csv(reproduction))
     files.write()
     return found
 
@@ -114,13 +115,23 @@ def reproductions(runs: Sequence[Run], metrics: Sequence[str] | None = None) -> 
     for run in runs:
         node = run.config.get("reproduction")
         if isinstance(node, Mapping) and node.get("published"):
-            by_name[node["name"]].append(run)
+            by_name[str(node["name"])].append(run)
     return [_reproduction(name, of_name, metrics) for name, of_name in by_name.items()]
+
+
+def damage(run: Run) -> str | None:
+    """Why no reproduction can be made of a run that has published figures; None where it can."""
+    try:
+        for reproduction in reproductions([run]):
+            markdown(reproduction)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        return f"the reproduction in its config.yaml is damaged ({type(error).__name__}: {error})"
+    return None
 
 
 def _reproduction(name: str, runs: Sequence[Run], metrics: Sequence[str] | None) -> Reproduction:
     node = runs[-1].config["reproduction"]
-    references = list(node["published"])
+    references = [*map(str, node["published"])]
     groups: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         groups[_told(run)].append(run)
@@ -130,7 +141,7 @@ def _reproduction(name: str, runs: Sequence[Run], metrics: Sequence[str] | None)
         name,
         f"{node['paper']}, experiment {node['experiment']}",
         references,
-        [node["published"][reference]["source"] for reference in references],
+        [reference["source"] for reference in node["published"].values()],
         rows,
         notes,
     )
@@ -270,18 +281,19 @@ def _caption(reproduction: Reproduction) -> str:
 def markdown(reproduction: Reproduction) -> str:
     """A table of GitHub-flavoured Markdown, with its notes."""
     header = _header(reproduction)
-    lines = [header, ["---", "---", *["---:"] * (len(header) - 4), "---", "---"]]
-    lines += [[cell.replace("|", r"\|") for cell in _cells(reproduction, row)] for row in reproduction.rows]
-    notes = [f"{number}. {text}" for number, text in enumerate(reproduction.notes, start=1)]
+    lines = [[*map(escape.markdown, header)], ["---", "---", *["---:"] * (len(header) - 4), "---", "---"]]
+    lines += [[*map(escape.markdown, _cells(reproduction, row))] for row in reproduction.rows]
+    notes = [f"{number}. {escape.markdown(text)}" for number, text in enumerate(reproduction.notes, start=1)]
     table = [f"| {' | '.join(line)} |" for line in lines]
-    return "\n".join([f"## {reproduction.name}", "", *table, "", _caption(reproduction), "", *notes, ""])
+    title, caption = f"## {escape.markdown(reproduction.name)}", escape.markdown(_caption(reproduction))
+    return "\n".join([title, "", *table, "", caption, "", *notes, ""])
 
 
 def latex(reproduction: Reproduction) -> str:
     """A longtable with booktabs rules; the table may be longer than a page."""
 
     def line(cells: Sequence[str]) -> str:
-        return "  " + " & ".join(escaped(cell.replace("_", " ")) for cell in cells) + r" \\"
+        return "  " + " & ".join(escape.latex(cell.replace("_", " ")) for cell in cells) + r" \\"
 
     header = _header(reproduction)
     notes = " ".join(f"({number}) {text}." for number, text in enumerate(reproduction.notes, start=1))
@@ -289,8 +301,8 @@ def latex(reproduction: Reproduction) -> str:
         [
             r"% \usepackage{booktabs,longtable}",
             rf"\begin{{longtable}}{{ll{'r' * (len(header) - 4)}ll}}",
-            rf"  \caption{{{escaped(f'{_caption(reproduction)} {notes}')}}}",
-            rf"  \label{{tab:{reproduction.name}}} \\",
+            rf"  \caption{{{escape.latex(f'{_caption(reproduction)} {notes}')}}}",
+            rf"  \label{{tab:{escape.slug(reproduction.name)}}} \\",
             r"  \toprule",
             line(header),
             r"  \midrule",
@@ -305,17 +317,15 @@ def latex(reproduction: Reproduction) -> str:
 
 def as_csv(reproduction: Reproduction) -> str:
     """All numbers, unrounded."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     references = [reference.lower() for reference in reproduction.references]
     columns = ["ours", "ours_sd", "splits", "difference", "verdict", "notes"]
-    writer.writerow(["model", "metric", *references, *columns])
+    rows: list[list[Any]] = [["model", "metric", *references, *columns]]
     for row in reproduction.rows:
         published = ["" if value is None else value for value in (row.published, *row.others)]
         numbers = [value if math.isfinite(value) else "" for value in (row.mean, row.sd)]
         difference = row.difference if math.isfinite(row.difference) else ""
         notes = " ".join(map(str, row.notes))
-        writer.writerow(
+        rows.append(
             [row.model, row.metric, *published, *numbers, len(row.ours), difference, row.verdict, notes]
         )
-    return text.getvalue()
+    return escape.csv_text(rows)

@@ -8,6 +8,7 @@ from clickexp.compare.output import Output
 from clickexp.compare.summary import Comparison, comparisons
 from clickexp.compare.tables import tables
 from clickexp.errors import UserError
+from clickexp.escape import printable, slug
 
 PAGE = "comparison.html"
 
@@ -43,7 +44,7 @@ def compare(
         )
         for warning in comparison.warnings:
             _say(f"  {warning}")
-        label = f"-{comparison.name}" if len(found) > 1 else ""
+        label = f"-{slug(comparison.name)}" if len(found) > 1 else ""
         for name, text in tables(comparison, label).items():
             files.add(f"tables/{name}", text)
         for name, content in figures(comparison, label).items():
@@ -56,4 +57,4 @@ def compare(
 
 
 def _say(text: str) -> None:
-    print(text, flush=True)
+    print(printable(text), flush=True)

@@ -1,5 +1,6 @@
 """Runs that differ in their seed only, summed up; which of them share a test set; and how sure differences are."""
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -216,13 +217,14 @@ def comparisons(
     for run in runs:
         experiments[run.experiment].append(run)
     parts = sorted(_sharing_test_sets(experiments.values()), key=lambda part: -sum(map(len, part)))
-    names: dict[str, int] = defaultdict(int)
-    made = []
+    datasets = {run.dataset for run in runs}
+    names: list[str] = []
     for part in parts:
         dataset = part[0][0].dataset
-        names[dataset] += 1
-        number = f"-{names[dataset]}" if names[dataset] > 1 else ""
-        made.append(_comparison(f"{dataset}{number}", part, metrics, baseline))
+        numbered = (f"{dataset}-{number}" for number in itertools.count(2))
+        free = (name for name in numbered if name not in (*names, *datasets))
+        names.append(next(free) if dataset in names else dataset)
+    made = [_comparison(name, part, metrics, baseline) for name, part in zip(names, parts, strict=True)]
     if not any(comparison.find(baseline) for comparison in made):
         choice = dict.fromkeys(group.name for comparison in made for group in comparison.groups)
         raise UserError(f"there is no baseline {baseline!r}: choose of {_few(list(choice))}")

@@ -1,7 +1,5 @@
 """Tables of a comparison: CSV for programs, Markdown for pages, LaTeX (booktabs) for papers."""
 
-import csv
-import io
 import math
 import re
 from collections.abc import Sequence
@@ -9,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from clickexp import escape
 from clickexp.compare.names import direction, name, short
 from clickexp.compare.summary import SIGNIFICANT, Comparison
 
@@ -16,17 +15,6 @@ ARROWS = {1: " ↑", 0: "", -1: " ↓"}
 DIGITS = 4
 PER_RANK = ("ll", "ppl", "cond_ppl")
 STARS = ((0.01, "**"), (SIGNIFICANT, "*"))
-ESCAPED = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "↑": r"$\uparrow$",
-    "↓": r"$\downarrow$",
-    "±": r"$\pm$",
-    "<": "$<$",
-    ">": "$>$",
-    "–": "--",
-}
 
 
 @dataclass(frozen=True)
@@ -49,7 +37,7 @@ class Table:
 
 
 def tables(comparison: Comparison, label: str = "") -> dict[str, str]:
-    """Content of each file by its name. label: goes into the names, where there is more than one test set."""
+    """Content of each file by its name. label: a slug for the names, where there is more than one test set."""
     files = {f"leaderboard{label}.csv": leaderboard_csv(comparison)}
     made = {f"leaderboard{label}": leaderboard(comparison)}
     for metric in PER_RANK:
@@ -129,7 +117,7 @@ def leaderboard_csv(comparison: Comparison) -> str:
             row += [*map(_cell, (spread.mean, spread.sd, low, high)), over, _cell(values[i])]
             row.append(unit if np.isfinite(values[i]) else "")
         rows.append(row)
-    return _csv(rows)
+    return escape.csv_text(rows)
 
 
 def per_rank_csv(comparison: Comparison, metric: str) -> str:
@@ -139,7 +127,7 @@ def per_rank_csv(comparison: Comparison, metric: str) -> str:
             numbers = zip(spread.mean, spread.sd, spread.low, spread.high, strict=True)
             for rank, (values, count) in enumerate(zip(numbers, spread.count, strict=True), start=1):
                 rows.append([group.name, rank, *map(_cell, values), count])
-    return _csv(rows)
+    return escape.csv_text(rows)
 
 
 def markdown(table: Table) -> str:
@@ -150,10 +138,9 @@ def markdown(table: Table) -> str:
         deviation = f" ± {cell.deviation}" if cell.deviation else ""
         return marks[cell.place].format(cell.text) + cell.stars.replace("*", r"\*") + deviation
 
-    lines = [table.header, ["---", *["---:"] * (len(table.header) - 1)]]
-    lines += [[row.replace("|", r"\|"), *map(shown, cells)] for row, cells in table.rows]
-    caption = re.sub(r"\*+", lambda stars: stars[0].replace("*", r"\*"), table.caption)
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{caption}\n"
+    lines = [[*map(escape.markdown, table.header)], ["---", *["---:"] * (len(table.header) - 1)]]
+    lines += [[escape.markdown(row), *map(shown, cells)] for row, cells in table.rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{escape.markdown(table.caption)}\n"
 
 
 def latex(table: Table, label: str) -> str:
@@ -170,7 +157,7 @@ def latex(table: Table, label: str) -> str:
     def line(cells: Sequence[str]) -> str:
         return "    " + " & ".join(cells) + r" \\"
 
-    caption = re.sub(r"\*+", lambda stars: f"$^{{{stars[0]}}}$", escaped(table.caption))
+    caption = re.sub(r"\*+", lambda stars: f"$^{{{stars[0]}}}$", escape.latex(table.caption))
     return "\n".join(
         [
             r"% \usepackage{booktabs}",
@@ -180,9 +167,9 @@ def latex(table: Table, label: str) -> str:
             rf"  \label{{{label}}}",
             rf"  \begin{{tabular}}{{l{'r' * (len(table.header) - 1)}}}",
             r"    \toprule",
-            line([escaped(title) for title in table.header]),
+            line([*map(escape.latex, table.header)]),
             r"    \midrule",
-            *(line([escaped(row), *map(shown, cells)]) for row, cells in table.rows),
+            *(line([escape.latex(row), *map(shown, cells)]) for row, cells in table.rows),
             r"    \bottomrule",
             r"  \end{tabular}",
             r"\end{table}",
@@ -205,11 +192,6 @@ def standing(texts: Sequence[str], direction: int) -> list[int]:
     return [0 if text == "–" else places.get(float(text), 0) for text in texts]
 
 
-def escaped(text: str) -> str:
-    """Text for LaTeX."""
-    return "".join(ESCAPED.get(sign) or (f"\\{sign}" if sign in "&%$#_{}" else sign) for sign in text)
-
-
 def _against(comparison: Comparison) -> dict[str, tuple[str, np.ndarray]]:
     """Of each metric what is paired, and the p-value of each group against the baseline."""
     row = comparison.baselines.index(comparison.groups.index(comparison.baseline))
@@ -223,8 +205,3 @@ def _stars(p: float) -> str:
 def _cell(value: float) -> str | float:
     return float(value) if np.isfinite(value) else ""
 
-
-def _csv(rows: Sequence[Sequence]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()

@@ -123,6 +123,7 @@ def _value(text: str) -> Any:
 def write_json(content: Any, file: Path) -> None:
     """Writes a file whole or not at all."""
     unfinished = file.with_name(file.name + ".part")
+    unfinished.unlink(missing_ok=True)  # a link there would lead elsewhere
     unfinished.write_text(json.dumps(content, indent=2) + "\n")
     unfinished.replace(file)
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from clickexp.escape import csv_cell
 from clickexp.loggers.tables import number
 from clickexp.objective import lower_is_better
 from clickexp.paths import shown
@@ -87,7 +88,9 @@ def _write(rows: Sequence[Row], folder: Path) -> None:
         mixed = len(kinds) > 1 and not kinds <= {int, float}
         columns[name] = [value if value is None or not mixed else str(value) for value in column]
     table = pl.DataFrame(columns, strict=False)
-    for suffix, write in (("csv", table.write_csv), ("parquet", table.write_parquet)):
+    cells = {csv_cell(name): [*map(csv_cell, column)] for name, column in columns.items()}
+    for_spreadsheets = pl.DataFrame(cells, strict=False)
+    for suffix, write in (("csv", for_spreadsheets.write_csv), ("parquet", table.write_parquet)):
         part = folder / f"sweep.{suffix}.part"
         write(part)
         part.replace(folder / f"sweep.{suffix}")
@@ -129,7 +132,7 @@ def _table(names: Sequence[str], metrics: Sequence[str], lines: Sequence[tuple])
     for name in names:
         table.add_column(escape(name))
     for name in ("runs", *metrics):
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(escape(name), justify="right", no_wrap=True)
     for key, spreads, runs in lines:
         table.add_row(*map(escape, key), str(runs), *(_shown(*spread) for spread in spreads[: len(metrics)]))
     return table
