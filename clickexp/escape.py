@@ -14,7 +14,7 @@ from typing import Any
 
 LONGEST = 80
 """Characters of a slug, before its hash."""
-FORMULAS = "=+-@＝＋－＠"
+FORMULAS = tuple("=+-@＝＋－＠")
 """What starts a formula in a spreadsheet, in either width."""
 REPLACED = "\N{REPLACEMENT CHARACTER}"
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -85,12 +85,13 @@ def figure_text(text: str) -> str:
 def csv_cell(value: Any) -> Any:
     """A cell that no spreadsheet takes for a formula: an apostrophe goes before text that starts as one does.
 
-    Numbers stay as they are, also negative ones, and also as text.
+    Numbers stay as they are, also negative ones, and also as text. Other text is in one line, since readers differ in
+    what ends a row.
     """
-    if not isinstance(value, str) or not value or _is_number(value):
+    if not isinstance(value, str) or _is_number(value):
         return value
-    start = value.lstrip()[:1]
-    return f"'{value}" if value[0] in "\t\r\n" or (start and start in FORMULAS) else value
+    text = printable(value)
+    return f"'{text}" if text.lstrip().startswith(FORMULAS) else text
 
 
 def csv_text(rows: Iterable[Sequence[Any]]) -> str:

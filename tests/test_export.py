@@ -1,12 +1,17 @@
 """Exports of fitted models: every number follows from the parameters and the log, by NumPy alone."""
 
 import contextlib
+import importlib.util
+import pickle
+import re
+import shutil
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from small_logs import fill_tables, ragged_log, shown, sigmoid
@@ -14,9 +19,11 @@ from small_logs import fill_tables, ragged_log, shown, sigmoid
 from clickexp import export as module
 from clickexp.components import with_components
 from clickexp.data.parquet import ParquetTable
+from clickexp.errors import UserError
 from clickexp.experiment import build_model, constructor, run_experiment
 from clickexp.export_main import main
 from clickexp.training.checkpoint import save_model
+from clickexp.trust import check_targets
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 RANKS, PAIRS, SESSIONS = 4, 30, 200
@@ -395,3 +402,146 @@ def test_a_mistake_is_told_in_one_line(wrong, pbm, tmp_path, capsys):
     assert stopped.value.code == 1 and len(lines) == 1
     assert lines[0].startswith("clickexp-export: ") and told in lines[0]
     assert not list(tmp_path.rglob("predictions*"))
+
+
+ATTACKS = ("shutil.copyfile", "through a module", "positional", "numpy.load", "distutils.spawn")
+
+
+class Touch:
+    """Pickled, what creates a file when it is read."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def __reduce__(self):
+        return Path.touch, (self.file,)
+
+
+def attacks(folder, marker):
+    """Calls that create the marker, by what a configuration names."""
+    seed, pickled = folder / "seed", folder / "pickled.npy"
+    seed.touch()
+    pickled.write_bytes(pickle.dumps(Touch(marker)))
+    copy = {"src": str(seed), "dst": str(marker)}
+    return {
+        "shutil.copyfile": {"_target_": "shutil.copyfile", **copy},
+        "through a module": {"_target_": "clickexp.data.log.shutil.copyfile", **copy},
+        "positional": {"_target_": "shutil.copyfile", "_args_": list(copy.values())},
+        "numpy.load": {"_target_": "numpy.load", "file": str(pickled), "allow_pickle": True},
+        "distutils.spawn": {"_target_": "distutils.spawn.spawn", "cmd": ["/bin/touch", str(marker)]},
+    }
+
+
+def put(config, place, node):
+    *path, last = place.split(".")
+    for key in path:
+        config = config.setdefault(key, {})
+    config[last] = [node] if last == "list" else node
+
+
+@pytest.mark.parametrize(
+    "place", ["dataset", "model.attraction", "model.attraction.embedding_fn", "dataset.columns.list"]
+)
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_folder_of_someone_else_calls_nothing_of_theirs(attack, place, pbm, tmp_path, capsys):
+    if attack == "distutils.spawn" and importlib.util.find_spec("distutils") is None:
+        pytest.skip("this Python has no distutils")
+    marker = tmp_path / "marker"
+    run = shutil.copytree(pbm[0], tmp_path / "run", ignore=shutil.ignore_patterns("export"))
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    node = attacks(tmp_path, marker)[attack]
+    put(config, place, node)
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(SystemExit, match="1"):
+        main([str(run)])
+    error = capsys.readouterr().err
+    assert node["_target_"] in error and "--trust" in error and error.count("\n") == 1
+    assert not marker.exists() and not (run / "export").exists()
+    with contextlib.suppress(BaseException):  # what comes back is no dataset or model
+        main([str(run), "--trust"])
+    assert marker.exists()
+
+
+@pytest.mark.parametrize(
+    "change, told",
+    [
+        ({"user": "shutil.copyfile"}, "dataset.user='shutil.copyfile' is no model"),
+        ({"user": "clickexp.construct.located"}, "dataset.user='clickexp.construct.located' is no model"),
+        ({"files": {"train": "${oc.env:HOME}"}}, "dataset.files.train='${oc.env:HOME}': runs leave no interpol"),
+        ({"files": "${oc.decode:'{_target_: os.getcwd}'}"}, "runs leave no interpolations"),
+        ({"_args_": ["somewhere"]}, "dataset._args_: runs leave no positional"),
+        ({"_target_": "clickexp.data.prepare"}, "is no model, tower or dataset of clickexp"),
+        ({"_target_": "clickexp.data.pack.GrowingArray"}, "is no model, tower or dataset of clickexp"),
+        ({"_target_": "clickexp.export.export"}, "is no model, tower or dataset of clickexp"),
+        ({"_target_": "clickexp.__main__.main"}, "is no model, tower or dataset of clickexp"),
+        ({"_target_": "clickexp.nothing"}, "is no model, tower or dataset of clickexp"),
+        ({"_target_": ["clickexp.data.open_letor"]}, "is no model, tower or dataset of clickexp"),
+        ({"_target_": None}, "is no model, tower or dataset of clickexp"),
+    ],
+)
+def test_only_what_runs_leave_is_built(change, told, capfd):
+    node = {"_target_": "clickexp.data.open_letor", "path": "x", "user": "clickexp.models.CascadeModel"}
+    check_targets(node, "dataset")
+    with pytest.raises(UserError) as error:
+        check_targets(node | change, "dataset")
+    assert told in str(error.value) and capfd.readouterr().err == ""
+
+
+def test_a_refused_module_is_not_imported(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'marker')!r}, 'w')")
+    for node in ({"_target_": "evil.Tower"}, {"_target_": "clickexp.data.open_letor", "user": "evil.Tower"}):
+        with pytest.raises(UserError, match="evil.Tower"):
+            check_targets(node, "dataset")
+    assert not (tmp_path / "marker").exists()
+
+
+def test_a_configuration_that_refers_to_itself_is_refused(pbm, tmp_path, capsys):
+    run = shutil.copytree(pbm[0], tmp_path / "run")
+    (run / "config.yaml").write_text("{seed: 1, max_sessions: null, dataset: &d {path: x, of: *d}, model: {}}")
+    with pytest.raises(SystemExit, match="1"):
+        main([str(run)])
+    assert "the configuration refers to itself" in capsys.readouterr().err
+
+
+def test_only_the_dataset_and_the_model_are_built(pbm, tmp_path):
+    """The rest of a configuration may name anything, such as dense optimizers or metrics of one's own."""
+    run = shutil.copytree(pbm[0], tmp_path / "run", ignore=shutil.ignore_patterns("export"))
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    node = attacks(tmp_path, tmp_path / "marker")["shutil.copyfile"]
+    for part in ("optimizer", "trainer", "metric", "logger", "attraction", "search", "reproduction", "hydra"):
+        config[part] = node
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    main([str(run)])
+    assert (run / "export/documents.parquet").exists() and not (tmp_path / "marker").exists()
+
+
+@pytest.mark.parametrize("part", ["dataset", "model", "parameter"])
+def test_all_that_our_own_configurations_build_is_trusted(part):
+    for file in sorted((CONF / part).glob("*.yaml")):
+        for target in re.findall(r"^\s*_target_: (\S+)", file.read_text(), re.MULTILINE):
+            if target != "???":  # a tower of the user's own
+                check_targets({"_target_": target}, file.stem)
+
+
+def test_a_pickle_in_the_place_of_parameters_is_not_read(pbm, tmp_path, capsys):
+    run = shutil.copytree(pbm[0], tmp_path / "run", ignore=shutil.ignore_patterns("export"))
+    names = [*np.load(run / "model.npz")]
+    objects = np.empty(1, object)
+    objects[0] = Touch(tmp_path / "marker")
+    np.savez(run / "model.npz", **dict.fromkeys(names, objects))
+    with pytest.raises(SystemExit, match="1"):
+        main([str(run)])
+    assert capsys.readouterr().err.count("\n") == 1 and not (tmp_path / "marker").exists()
+
+
+def test_links_in_a_folder_do_not_lead_what_is_written_elsewhere(pbm, tmp_path):
+    run = shutil.copytree(pbm[0], tmp_path / "run", ignore=shutil.ignore_patterns("export"))
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    (run / "export").mkdir()
+    for name in ("examination.csv", "documents.parquet", "predictions.parquet"):
+        (run / "export" / name).symlink_to(mine)
+        (run / "export" / f"{name}.part").symlink_to(mine)
+    main([str(run), "--predict"])
+    assert mine.read_text() == "mine" and len(pl.read_csv(run / "export/examination.csv")) == RANKS
