@@ -1,5 +1,8 @@
 """Tables, figures and files of a comparison, against hand-computed numbers; the command."""
 
+import csv
+import hashlib
+import io
 import re
 import subprocess
 import sys
@@ -7,6 +10,7 @@ import sys
 import polars as pl
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from small_runs import write_json, write_run
 
 from clickexp.compare import find_runs
@@ -17,6 +21,7 @@ from clickexp.compare.summary import comparisons
 from clickexp.compare.tables import standing, tables
 from clickexp.compare_main import main
 from clickexp.errors import UserError
+from clickexp.escape import slug
 
 
 @pytest.fixture(scope="module")
@@ -222,3 +227,130 @@ except SystemExit: print(sorted({"jax", "polars", "numpy", "plotly", "matplotlib
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "--baseline" in done.stdout and done.stdout.splitlines()[-1] == "[]"
+
+
+NAMES = (r"$\write18{id}$", "../../../evil", "=cmd|'/C calc'!A0", r"}\input{x}%&", "</script><img src=x>", "_x",
+         "[1cm] a|b", "\x1b]0;t\x07x\ny", "$x")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """What clickexp-compare writes and prints where names are hostile, in a folder in a folder."""
+    folder = tmp_path_factory.mktemp("hostile")
+    runs = folder / "in/runs"
+    for i, name in enumerate(NAMES):
+        test = {"ll": -0.3 - 0.01 * i, "$\\frac$": 0.5, "=1+1": 0.25}
+        setting = [("rate", "-0.5"), ("$a_b", "=x|y")][i % 2 :]
+        write_run(runs / f"m{i}", name, 1, test, dataset="../../../..", settings=setting)
+    write_run(runs / "other", "UBM", 1, {"ll": -0.5}, dataset="/a/b$c$", test_set="other")
+    before = {*folder.rglob("*")}
+    with pytest.MonkeyPatch.context() as patch:
+        told = []
+        patch.setattr("clickexp.compare.report.print", lambda text, **_: told.append(text), raising=False)
+        compare([runs], output=folder / "out/x")
+    return folder, {*folder.rglob("*")} - before, told
+
+
+def test_hostile_names_write_nothing_outside(hostile):
+    folder, written, told = hostile
+    out = folder / "out/x"
+    labels = [slug("../../../.."), slug("/a/b$c$")]
+    assert {file for file in written if not file.is_relative_to(out)} == {folder / "out"}
+    assert {file.relative_to(out).as_posix() for file in written if file.is_relative_to(out / "tables")} == {
+        "tables",
+        *(f"tables/{name}-{label}.{suffix}" for name in ("leaderboard", "ll_per_rank")
+          for label in labels for suffix in ("csv", "md", "tex")),
+    }  # fmt: skip
+    assert {file.suffix for file in written if file.parent == out / "figures"} == {".pdf", ".png"}
+    assert not re.search(r"[\x00-\x1f\x7f]", "".join(told))
+
+
+def test_hostile_names_in_tables_are_text(hostile):
+    folder = hostile[0] / "out/x/tables"
+    label = slug("../../../..")
+    shown = ["".join({"\x1b": "�", "\x07": "�", "\n": " "}.get(sign, sign) for sign in name) for name in NAMES]
+    text = (folder / f"leaderboard-{label}.csv").read_text()
+    rows = list(csv.reader(io.StringIO(text)))
+    models = [row[rows[0].index("model")] for row in rows[1:]]
+    assert [model.removeprefix("'") for model in models] == shown and models[2].startswith("'=")
+    assert not any(cell.lstrip().startswith(("=", "+", "@")) for row in rows for cell in row)
+    assert {cell for row in rows for cell in row if cell.startswith("-")} >= {"-0.3", "-0.31"}
+    lines = (folder / f"leaderboard-{label}.md").read_text().splitlines()[: 2 + len(NAMES)]
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {3} and not re.search(r"(?<!\\)<img", str(lines))
+    tex = (folder / f"leaderboard-{label}.tex").read_text()
+    assert set(re.findall(r"\\([A-Za-z]+)", tex)) <= {
+        "usepackage", "begin", "end", "centering", "caption", "label", "toprule", "midrule", "bottomrule",
+        "uparrow", "mathbf", "underline", "textbackslash",
+    }  # fmt: skip
+    assert rf"\label{{tab:leaderboard-{label}}}" in tex and r"\$\textbackslash{}write18\{id\}\$" in tex
+    assert tex.count(r"\\") == 1 + len(NAMES)
+
+
+def test_hostile_names_in_figures_are_text(hostile, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: drawn.append(self))
+    (comparison, _) = comparisons(find_runs([hostile[0] / "in"])[0], metrics=["$\\frac$"])
+    figures(comparison)
+    texts = [text for figure in drawn for text in figure.findobj(Text)]
+    maths = [text.get_text() for text in texts if text._preprocess_math(text.get_text())[1]]
+    assert all(text.startswith(r"$\mathdefault") for text in maths)  # ticks of a logarithmic axis
+    shown = {text._preprocess_math(text.get_text())[0].strip() for text in texts}
+    names = [group.name for group in comparison.groups[:8]]
+    assert {*names, "$\\frac$"} <= shown and any(name.startswith("_x") for name in names)
+
+
+def test_test_sets_never_share_a_file(tmp_path):
+    """One is called as the second test set of another would be; others differ in what names of files lack."""
+    names = ("clicks", "clicks", "clicks-2", "a/b", "a\\b", slug("a/b"))
+    for i, name in enumerate(names):
+        write_run(tmp_path / str(i), dataset=name, test_set=str(i), settings=[("rate", i)])
+    found = [comparison.name for comparison in comparisons(find_runs([tmp_path])[0])]
+    assert len({slug(name) for name in found}) == len(found) == len(names)
+    assert sorted(found) == sorted({*names, "clicks-3"})
+
+
+@pytest.mark.parametrize("name", ["../mine", "{absolute}", "link/mine"])
+def test_a_record_that_came_with_the_folder_removes_nothing_outside(name, tmp_path, monkeypatch):
+    monkeypatch.setattr("clickexp.compare.figures.figures", lambda comparison, label: {})
+    mine, runs = tmp_path / "mine", tmp_path / "runs"
+    mine.write_text("mine")
+    write_run(runs / "0")
+    (runs / "link").symlink_to(tmp_path)
+    name = name.format(absolute=mine)
+    digest = hashlib.sha256(b"mine").hexdigest()
+    write_json(runs / ".comparison.json", {"files": {name: [digest], "tables": 1}})
+    compare([runs])
+    assert mine.read_text() == "mine" and (runs / "comparison.html").is_file()
+
+
+def test_links_in_the_folder_lead_nothing_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setattr("clickexp.compare.figures.figures", lambda comparison, label: {})
+    mine, runs = tmp_path / "mine", tmp_path / "runs"
+    mine.write_text("mine")
+    write_run(runs / "0")
+    (runs / "tables").mkdir()
+    for name in ("comparison.html.part", ".comparison.json.part", "tables/leaderboard.csv.part"):
+        (runs / name).symlink_to(mine)
+    compare([runs])
+    assert mine.read_text() == "mine" and "UBM" in (runs / "tables/leaderboard.csv").read_text()
+    other = tmp_path / "other"
+    write_run(other / "0")
+    (other / "tables").symlink_to(tmp_path)
+    with pytest.raises(UserError, match="leaderboard.csv leads out of .*other: choose another --output"):
+        compare([other])
+    assert not (tmp_path / "leaderboard.csv").exists() and not (other / "comparison.html").exists()
+
+
+@pytest.mark.parametrize("part, value", [("model", ""), ("dataset", " "), ("dataset", None)])
+def test_results_without_a_name_are_skipped(part, value, tmp_path):
+    write_run(tmp_path / "0")
+    write_run(tmp_path / "1", **{part: value})
+    runs, skipped = find_runs([tmp_path])
+    assert len(runs) == 1 and f"it names no {part}" in str(skipped[0])
+
+
+def test_a_configuration_that_refers_to_itself_is_skipped(tmp_path):
+    write_run(tmp_path / "0")
+    (write_run(tmp_path / "1") / "config.yaml").write_text("model: &m {of: *m}")
+    runs, skipped = find_runs([tmp_path])
+    assert len(runs) == 1 and str(skipped[0]).endswith("1: its files are nested without end")
