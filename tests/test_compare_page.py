@@ -1,6 +1,8 @@
 """The comparison page in a real browser: what a reader does with it, in two widths and two colour schemes."""
 
+import json
 import shutil
+from urllib.parse import unquote
 
 import pytest
 from small_runs import write_json, write_run
@@ -237,3 +239,34 @@ CONTRASTS = """[['text', 'page'], ['text', 'card'], ['muted', 'card'], ['accent'
         .reduce((sum, part, i) => sum + part * [0.2126, 0.7152, 0.0722][i], 0)).sort((x, y) => y - x);
     return (a + 0.05) / (b + 0.05);
 })"""
+
+
+def test_hostile_names_are_text_and_links_stay_in_the_folder(browser, tmp_path):
+    attack = "</script><img src=x onerror=hit()>\"'`${hit()}"
+    folders = ["javascript:hit()+/x", "a<img src=x onerror=hit()>#?%"]
+    for number, folder in enumerate(folders):
+        test = {"ll": -0.3 - 0.1 * number, attack: 0.5, "__proto__": 0.1}
+        run = write_run(tmp_path / folder / "y", attack + str(number), 1, test, dataset=attack, test_set=attack,
+                        settings=[(attack, attack)], environment={attack: attack})  # fmt: skip
+        line = {"epoch": 1, f"val/{attack}": 0.5, "seconds": 1, "sessions": 1}
+        (run / "metrics.jsonl").write_text(json.dumps(line))
+    write_json(tmp_path / f"{attack.replace('/', '')}/result.json", {})
+    runs, skipped = find_runs([tmp_path])
+    file = tmp_path / "comparison.html"
+    file.write_text(page_of(comparisons(runs), skipped, tmp_path))
+    page, wrong = browser.new_page(), []
+    page.expose_function("hit", lambda: wrong.append("hit"))
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("dialog", lambda dialog: wrong.append(dialog.message))
+    page.goto(file.as_uri())
+    page.wait_for_selector("html[data-ready]")
+    page.evaluate("Object.keys(charts).forEach(refresh); document.querySelectorAll('button[data-open]')[0].click()")
+    assert page.locator("img, #leaderboard script").count() == 0
+    names = page.locator("#leaderboard tbody .name label > span:last-child").all_inner_texts()
+    assert all(name.startswith(attack) for name in names)
+    links = page.eval_on_selector_all("a[href]:not([data-title])", "links => links.map(link => link.href)")
+    links = [link for link in links if "plotly" not in link]
+    expected = {(tmp_path / folder / "y").as_uri() + "/" for folder in folders}
+    assert {unquote(link) for link in links} == {unquote(one) for one in expected} and wrong == []
+    assert all(link.startswith("file://") for link in links)
+    page.close()

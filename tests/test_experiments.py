@@ -3,6 +3,7 @@
 import functools
 import importlib.util
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -387,6 +388,62 @@ def test_runs_of_no_published_experiment_are_an_error(tmp_path):
         compare_published([tmp_path])
     with pytest.raises(UserError, match="leave --baseline out"):
         compare_published([tmp_path], baseline="UBM")
+
+
+def write_folder(run, folder, node):
+    """The run on disk, with this for its reproduction node."""
+    folder.mkdir()
+    (folder / "result.json").write_text(json.dumps(run.result))
+    (folder / "config.yaml").write_text(yaml.safe_dump({**run.config, "reproduction": node}))
+
+
+DAMAGES = {
+    "no name": lambda node: node.pop("name"),
+    "no paper": lambda node: node.pop("paper"),
+    "no data": lambda node: node.pop("data"),
+    "no tolerance": lambda node: node.pop("tolerance"),
+    "no source": lambda node: node["published"][REFERENCE].pop("source"),
+    "no figures": lambda node: node["published"][REFERENCE].pop("figures"),
+    "published is a list": lambda node: node.update(published=[1]),
+    "figures are text": lambda node: node["published"][REFERENCE]["figures"]["UBM"].update(ppl="1.3"),
+    "notes are numbers": lambda node: node.update(notes=[1]),
+    "no such key": lambda node: node.update(by="nothing"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_reproduction_is_skipped_in_one_line(damage, tmp_path, capsys):
+    good, bad = runs_of("clax2025_yandex_baseline", [{"ppl": 1.3}, {"ppl": 1.3}])
+    node = json.loads(json.dumps(bad.config["reproduction"]))
+    DAMAGES[damage](node)
+    write_folder(good, tmp_path / "good", good.config["reproduction"])
+    write_folder(bad, tmp_path / "bad", node)
+    (found,) = compare_published([tmp_path])
+    assert {len(row.ours) for row in found.rows} == {1}
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("skipped")]
+    assert f"{tmp_path / 'bad'}: the reproduction in its config.yaml is damaged" in line
+
+
+def test_names_of_a_reproduction_are_text(tmp_path, capsys):
+    """They are no paths, commands, formulas or control characters."""
+    (run,) = runs_of("clax2025_yandex_baseline", [{"ppl": 1.3}], model="=1+1|x")
+    node = json.loads(json.dumps(run.config["reproduction"]))
+    node |= {"name": "../../x/y", "paper": r"\input{x}", "notes": [{"text": "a\n\n</td><img src=x>"}]}
+    node["published"] = {"=cmd()": {**node["published"][REFERENCE], "source": "\\write18{id}\x1b"}}
+    write_folder(run, tmp_path / "run", node)
+    before = {*tmp_path.rglob("*")}
+    compare_published([tmp_path / "run"], output=tmp_path / "a/b")
+    written = {file for file in {*tmp_path.rglob("*")} - before if file.is_file()}
+    assert {(file.parent, file.suffix) for file in written} == {
+        (tmp_path / "a/b/published", suffix) for suffix in (".json", ".md", ".tex", ".csv")
+    }
+    text = {file.suffix: file.read_text() for file in written}
+    assert not re.search(r"(?<!\\)<img|(?<!\\)\[", text[".md"]) and r"=1+1\|x" in text[".md"]
+    assert r"\textbackslash{}input\{x\}" in text[".tex"] and "\n\n" not in text[".tex"]
+    label = re.search(r"\\label\{tab:([\w-]+)\}", text[".tex"])[1]
+    assert tmp_path / f"a/b/published/{label}.tex" in written
+    assert "'=1+1|x,PPL" in text[".csv"].replace("ppl", "PPL") and "'=cmd()" in text[".csv"].splitlines()[0]
+    assert "\x1b" not in capsys.readouterr().out
 
 
 def test_the_section_of_the_readme_is_what_the_files_say():

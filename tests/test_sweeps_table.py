@@ -83,6 +83,17 @@ def test_overrides_of_mixed_types_share_a_column(tmp_path):
     assert pl.read_csv(tmp_path / "sweep.csv")["tower.layers"].to_list() == ["8", "[8,8]", None]
 
 
+def test_cells_for_spreadsheets_are_no_formulas(tmp_path):
+    """Only in CSV: parquet holds what there was. Numbers stay numbers."""
+    job(tmp_path, 0, ["name==1+1", "rate=-0.5", "mixed=-3"], 1.0)
+    job(tmp_path, 1, ["name=@x", "rate=-1", "mixed=-a"], 2.0)
+    printed(tmp_path)
+    read, exact = pl.read_csv(tmp_path / "sweep.csv"), pl.read_parquet(tmp_path / "sweep.parquet")
+    assert read["name"].to_list() == ["'=1+1", "'@x"] and exact["name"].to_list() == ["=1+1", "@x"]
+    assert read["rate"].to_list() == exact["rate"].to_list() == [-0.5, -1]
+    assert read["mixed"].to_list() == ["-3", "'-a"] and exact["mixed"].to_list() == ["-3", "-a"]
+
+
 def test_a_narrow_console_gets_the_metrics_that_fit(sweep):
     lines = printed(sweep, width=45).splitlines()
     assert "val/loss" in lines[1] and "test/ll" not in lines[1]

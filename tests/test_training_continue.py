@@ -2,6 +2,7 @@
 
 import math
 import types
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -164,6 +165,28 @@ def test_a_damaged_file_is_told_from_a_whole_one(spoil, reason, tmp_path):
         load_training(file, STATE)
 
 
+class Touch:
+    """Pickled, what creates a file when it is read."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def __reduce__(self):
+        return Path.touch, (self.file,)
+
+
+def test_a_pickle_in_a_checkpoint_is_not_read(tmp_path):
+    save_training(tmp_path / "c.npz", STATE, {})
+    with np.load(tmp_path / "c.npz") as stored:
+        objects = np.full(1, Touch(tmp_path / "marker"), object)
+        arrays = {name: objects if "table" in name else stored[name] for name in stored}
+    with open(tmp_path / "c.npz", "wb") as file:
+        np.savez(file, **arrays)
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        load_training(tmp_path / "c.npz", STATE)
+    assert not (tmp_path / "marker").exists()
+
+
 @pytest.mark.parametrize(
     "like, reason",
     [
@@ -188,3 +211,20 @@ def test_a_single_run_continues_from_a_copy_of_the_checkpoint(tmp_path, monkeypa
     earlier.mkdir()
     (earlier / CHECKPOINT).write_text("state")
     assert job.run_job(config, hydra) == (earlier / CHECKPOINT).read_text() == "state"
+
+
+def test_continuing_takes_the_checkpoint_of_a_folder_and_nothing_else(tmp_path, monkeypatch):
+    """What runs is configured by the command: the configuration in the folder, whoever wrote it, is not opened."""
+    earlier, folder = tmp_path / "earlier", tmp_path / "run"
+    (earlier / ".hydra").mkdir(parents=True)
+    folder.mkdir()
+    (earlier / CHECKPOINT).write_text("state")
+    for name in ("config.yaml", ".hydra/config.yaml", "result.json", "job.json", "model.npz"):
+        (earlier / name).mkdir()  # whoever opens it fails
+    hydra = types.SimpleNamespace(mode=RunMode.RUN, runtime=types.SimpleNamespace(output_dir=str(folder)))
+    config = types.SimpleNamespace(continue_from=str(earlier))
+    given = []
+    monkeypatch.setattr(job, "_run", lambda *arguments: given.append(arguments))
+    job.run_job(config, hydra)
+    assert given == [(config, hydra)] and vars(config) == {"continue_from": str(earlier)}
+    assert [file.name for file in folder.iterdir()] == [CHECKPOINT]
