@@ -1,11 +1,12 @@
 """What the configuration in the folder of a run may call: such a folder may come from anyone."""
 
+import functools
 import inspect
+import sys
 import typing
 from collections.abc import Callable
 from typing import Any
 
-import hydra
 from flax import nnx
 
 from clickexp.construct import located
@@ -24,9 +25,9 @@ REMEDY = "If you trust who made the folder, add --trust."
 def check_targets(node: Any, where: str) -> None:
     """UserError unless all that a configuration calls are models, towers and readers of datasets of clickexp.
 
-    What is refused is not imported. Called are, at any depth, what `_target_` names, and what is named for an argument
-    that takes a function, such as the user of a simulation. Interpolations and positional arguments are refused too:
-    runs leave neither, and what they come to is not known here.
+    A configuration calls what `_target_` names, at any depth, and what is named for an argument that takes a function,
+    such as the user of a simulation. What is refused is not imported. Interpolations and positional arguments are
+    refused also: runs leave neither, and what they come to is not known here.
 
     Args:
         node: the configuration as plain dicts and lists.
@@ -48,7 +49,7 @@ def is_ours(name: Any) -> bool:
         return False
     try:
         found = located(name)
-        same = hydra.utils.get_object(name) is found  # Hydra looks for attributes first, then for modules
+        same = functools.reduce(getattr, parts[1:], sys.modules[PACKAGE]) is found  # as Hydra looks for it
     except Exception:  # there is nothing of this name, or its import fails
         return False
     if not same or not str(getattr(found, "__module__", "")).startswith(f"{PACKAGE}."):
@@ -80,7 +81,7 @@ def _called(node: dict[Any, Any]) -> dict[str, Any]:
         return {}
     named = {TARGET: node[TARGET]}
     if is_ours(node[TARGET]):
-        parameters = inspect.signature(hydra.utils.get_object(node[TARGET])).parameters
+        parameters = inspect.signature(located(node[TARGET])).parameters
         functions = [name for name, parameter in parameters.items() if _is_callable(parameter.annotation)]
         named |= {name: node[name] for name in functions if isinstance(node.get(name), str)}
     return named

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from matplotlib import mathtext
 from matplotlib.figure import Figure
 
+from clickexp.command import ending
+from clickexp.errors import UserError
 from clickexp.escape import cleaned, csv_cell, csv_text, figure_text, latex, markdown, printable, slug
 
 HOSTILE = [
@@ -149,3 +151,9 @@ def test_terminals_and_utf_8_take_all_that_is_left():
     assert not re.search(r"[\x00-\x1f\x7f-\x9f\u202e]", text)
     assert text.encode().decode() == text
     assert cleaned({"a\x1b": ["\n", 1, None, {"b": "\ud800"}]}) == {"a�": [" ", 1, None, {"b": "�"}]}
+
+
+def test_errors_of_commands_steer_no_terminal(capsys):
+    with pytest.raises(SystemExit), ending("clickexp-export"):
+        raise UserError("a\x1b[31m\nb\ud800")
+    assert capsys.readouterr().err == "clickexp-export: a�[31m b�\n"
