@@ -56,6 +56,7 @@ class Place:
             raise self.error(f"{name} holds {values[at]}", remedy, int(at[0]))
 
 
+POSITIONS = "set positions to the ranks to keep; longer lists are cut, and counted"
 PADDING = 10
 """Padding that takes more than so many times the data is refused,"""
 FLOOR = 1 << 26
@@ -70,7 +71,7 @@ def outweighs(padding: int, data: int, size: int) -> bool:
 def shown_bytes(size: int) -> str:
     """In the unit that suits it."""
     power = min((max(size, 1).bit_length() - 1) // 10, 4)
-    return f"{size / (1 << 10 * power):.3g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+    return f"{size / (1 << 10 * power):.4g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
 
 
 class Extent:
