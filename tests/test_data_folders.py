@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clickexp.data import DataError, LogWriter, Place, folders, open_parquet
+from clickexp.data import DataError, LogWriter, Place, folders, log_format, open_parquet
 from clickexp.data.folders import LOCK, NewFolder
 
 KILLED = """
@@ -49,6 +50,7 @@ def test_what_a_killed_process_left_goes_with_the_next_run(source, cache, killed
     [kept] = cache.iterdir()
     assert not kept.name.startswith(".") and not (kept / LOCK).exists()
     killed.mkdir()
+    killed.with_name(killed.name.replace(kept.name, "other")).mkdir()
     (killed / LOCK).touch()
     open_parquet(source, cache=cache)  # reads nothing, and yet
     assert list(cache.iterdir()) == [kept]
@@ -74,10 +76,11 @@ def test_another_machine_has_a_day(source, cache, killed):
 
 
 def test_folders_of_others_stay(source, cache):
-    for name in (".x.01234567", ".y.01234567", "z.01234567", ".z.0123456g"):
+    for name in (".x.01234567.clickexp", ".y.01234567", "z.01234567.clickexp", ".z.0123456g.clickexp"):
         (cache / name).mkdir()
-        (cache / name / ("mine" if name != ".x.01234567" else "empty")).mkdir()
-    (cache / ".link.01234567").symlink_to(cache / ".y.01234567")
+    (cache / ".x.01234567.clickexp" / "mine").touch()
+    (cache / ".y.01234567" / LOCK).touch()
+    (cache / ".link.01234567.clickexp").symlink_to(cache / ".y.01234567")
     before = sorted(cache.rglob("*"))
     open_parquet(source, cache=cache)
     assert set(before) < set(cache.rglob("*"))
@@ -106,6 +109,18 @@ def test_everything_is_on_disk_before_it_has_its_name(source, cache, monkeypatch
     monkeypatch.setattr(os, "replace", watched_replace)
     open_parquet(source, cache=cache)
     assert renamed == list(cache.iterdir()) and cache.stat().st_ino in synced
+
+
+def test_temporary_folders_go_too(source, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    code = KILLED.replace("cache=sys.argv[2], ", "")
+    environment = os.environ | {"TMPDIR": str(tmp_path / "tmp")}
+    subprocess.run([sys.executable, "-c", code, source], capture_output=True, env=environment)
+    [part] = (tmp_path / "tmp").iterdir()
+    assert part.stat().st_mode & 0o077 == 0
+    assert open_parquet(source).train.column("query_doc_ids").tolist() == [[1, 2]] * 16
+    assert not list((tmp_path / "tmp").iterdir())
 
 
 def test_a_temporary_folder_does_not_wait_for_the_disk(source, monkeypatch):
@@ -139,6 +154,16 @@ def test_a_full_disk_is_one_line_and_nothing_stays(source, cache, monkeypatch):
     ):
         open_parquet(source, cache=cache)
     assert not list(cache.iterdir())
+
+
+def test_too_little_memory_is_one_line(tmp_path):
+    def read(source, log):
+        raise MemoryError("Unable to allocate 119. GiB for an array")
+
+    (tmp_path / "log.txt").touch()
+    with pytest.raises(DataError, match="log.txt: there is too little memory .Unable to allocate 119. GiB"):
+        log_format("tests")(read)(tmp_path / "log.txt", cache=tmp_path / "cache")
+    assert not list((tmp_path / "cache").iterdir())
 
 
 def test_folders_are_removed_at_once(tmp_path):

@@ -1,21 +1,23 @@
 """New folders: whole or not at all, safe on disk before they get their name, and no remains of killed processes."""
 
+import contextlib
 import errno
 import fcntl
 import os
 import re
 import shutil
 import socket
+import tempfile
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from clickexp.data.schema import DataError
 
 LOCK = ".writing"
 """In a folder that is being written: locked while its process lives, with the name of its machine."""
-PART = re.compile(r"\..+\.[0-9a-f]{8}")
+PART = re.compile(r"\..+\.[0-9a-f]{8}\.clickexp")
 DAY = 24 * 3600
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -66,6 +68,17 @@ class NewFolder:
             self._lock = None
 
 
+@contextlib.contextmanager
+def temporary() -> Iterator[Path]:
+    """A folder for a moment that nobody else can read; a later run removes it if this process is killed."""
+    new = NewFolder(Path(tempfile.gettempdir()) / "temporary")
+    try:
+        new.part.chmod(0o700)
+        yield new.part
+    finally:
+        new.discard()
+
+
 def remove_stale(parent: Path) -> None:
     """Removes the hidden folders that killed processes left half-written."""
     with os.scandir(parent) as entries:
@@ -95,7 +108,7 @@ def no_room(error: OSError) -> bool:
 
 def _locked_part(folder: Path) -> tuple[Path, int | None]:
     while True:
-        part = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
+        part = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.clickexp")
         part.mkdir()
         try:
             lock = os.open(part / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
@@ -124,7 +137,7 @@ def _remove_if_stale(part: Path) -> None:
         part.rmdir()
         return
     except OSError:
-        lock = os.open(part / LOCK, os.O_RDWR)
+        lock = os.open(part / LOCK, os.O_RDWR | os.O_NOFOLLOW)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         host = os.read(lock, 1 << 10).decode("utf-8", "replace")

@@ -3,7 +3,6 @@
 import functools
 import inspect
 import logging
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +26,7 @@ from clickexp.data.checksums import (
 )
 from clickexp.data.dataset import Dataset, Split, keep_queries_seen, split
 from clickexp.data.features import Features
-from clickexp.data.folders import NewFolder, no_room, remove, remove_stale
+from clickexp.data.folders import NewFolder, no_room, remove, remove_stale, temporary
 from clickexp.data.pack import UNREADABLE, GrowingArray, PackWriter, fingerprint, stored_files
 from clickexp.data.schema import DataError
 from clickexp.data.sessions import Sessions
@@ -260,8 +259,8 @@ def log_format(format: str, *, comes_split: bool = False) -> Callable[[Read], Ca
             chosen = {p.name: given.get(p.name, p.default) for p in options}
             new = functools.partial(_prepared, read, format, source, progress=progress, **given)
             if cache is None:
-                with tempfile.TemporaryDirectory() as folder:  # mapped files stay readable when it is gone
-                    return new(folder=Path(folder) / "log", durable=False).dataset(name, **cut)
+                with temporary() as folder:  # mapped files stay readable when it is gone
+                    return new(folder=folder / "log", durable=False).dataset(name, **cut)
             folder = Path(cache).expanduser() / fingerprint(
                 _files(source, chosen), {"format": format, "read_as": READ_AS, **chosen}
             )
@@ -301,7 +300,7 @@ def _prepared(
             read(source, log, **options)
     except MemoryError as error:
         remedy = "Lower the positions or features to keep, or use a machine with more memory"
-        raise DataError(f"{source}: there is too little memory to read it ({error}). {remedy}.") from error
+        raise DataError(f"{source}: there is too little memory ({error}). {remedy}.") from error
     except OSError as error:
         if not no_room(error):
             raise
