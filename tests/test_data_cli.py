@@ -313,7 +313,7 @@ def test_verify_names_all_damage(stored, capsys):
     capsys.readouterr()
     with pytest.raises(SystemExit) as ended:
         main(["verify", str(stored)])
-    *_, line = capsys.readouterr().err.splitlines()
+    [line] = capsys.readouterr().err.splitlines()
     assert ended.value.code == 1
     assert f"{stored / 'log'}: damaged: sessions/labels.npy (the checksum differs)" in line
     assert f"{stored / 'pack'}: damaged: clicks.npy (the checksum differs)" in line
@@ -322,7 +322,7 @@ def test_verify_names_all_damage(stored, capsys):
     assert "damaged: sessions/labels.npy" in capsys.readouterr().err
 
 
-def test_verify_tells_what_has_no_checksum(stored, capsys):
+def test_verify_lists_files_without_a_checksum(stored, capsys):
     names = stored / "log" / "names.parquet"
     pq.write_table(pa.table({"document": [1, 2]}), names)
     assert said(capsys, "verify", stored / "log")[-1][-1].endswith(

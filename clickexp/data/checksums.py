@@ -17,6 +17,8 @@ from clickexp.data.schema import DataError
 STAMPS = ".verified"
 SEAL = "seal"
 CHUNK = 1 << 22
+LONG = 1 << 26
+"""Bytes from which on a verification reports its progress."""
 REMEDY = "Delete the folder and prepare the data again."
 
 Progress = Callable[[int, int], None]
@@ -24,11 +26,11 @@ Progress = Callable[[int, int], None]
 
 
 class DamagedError(DataError):
-    """Stored files that are not as they were written. `what` names them, `remedy` makes the message whole."""
+    """Stored files that are not as they were written: `what` names them, the message adds the remedy."""
 
-    def __init__(self, what: str, remedy: str):
+    def __init__(self, what: str, remedy: str | None = None):
         self.what = what
-        super().__init__(f"{what}. {remedy}")
+        super().__init__(what if remedy is None else f"{what}. {remedy}")
 
 
 class Stored(NamedTuple):
@@ -48,8 +50,16 @@ def verify_once(
 ) -> None:
     """As verify, unless a stamp shows that this machine has found these very files sound.
 
-    "These very files" have the same names, sizes, times of change and inodes; copies do not. The stamp lies in the
-    folder, or, where that cannot be written, in `cache`. Without either the files are verified each time.
+    A stamp holds a hash of names, sizes, times of change and inodes; copies have others.
+
+    Args:
+        folder: Holds the files, and the stamp if it can be written.
+        files: What to verify.
+        cache: Where the stamp lies if the folder cannot be written. Without it such a folder is verified each time.
+        progress: Called with the bytes read so far and in all.
+
+    Raises:
+        DamagedError: Some files differ from their checksums.
     """
     state, stamps = _state(folder, files), _stamps(folder, cache)
     if state not in map(_read, stamps):
@@ -59,19 +69,28 @@ def verify_once(
 def verify(
     folder: Path, files: Sequence[Stored], cache: Path | None = None, progress: Progress | None = None
 ) -> Sequence[Stored]:
-    """Reads all files and returns them; DamagedError names those that differ from their checksums."""
+    """Reads all files and returns them; see verify_once.
+
+    Raises:
+        DamagedError: Some files differ from their checksums. It names all of them, and their stamps are removed.
+    """
     state, stamps = _state(folder, files), _stamps(folder, cache)
     total, done, wrong = sum(file.size for file in files), 0, []
+    if progress is None or total < LONG:
+        progress = _silent
     for stored in files:
-        if (problem := _problem(stored, lambda read: progress and progress(done + read, total))) is not None:
+        if (problem := _problem(stored, lambda read, done=done: progress(done + read, total))) is not None:
             wrong.append(f"{stored.file.relative_to(folder)} ({problem})")
         done += stored.size
     if wrong:
-        for stamp in stamps:
-            _forget(stamp)
+        for place in stamps:
+            _forget(place)
         raise DamagedError(f"{folder}: damaged: {', '.join(wrong)}", REMEDY)
-    any(_write(stamp, state) for stamp in stamps)
+    any(_write(place, state) for place in stamps)
     return files
+
+
+def _silent(done: int, total: int) -> None: ...
 
 
 def stamp(folder: Path, files: Sequence[Stored]) -> None:
@@ -104,7 +123,7 @@ def unsealed(text: str) -> dict[str, Any]:
 
 
 def reason(error: Exception) -> str:
-    """What an error in reading a file says besides the file's name."""
+    """Why a file could not be read, without the file's name."""
     if isinstance(error, KeyError):
         return f"the key {error} is missing"
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)
@@ -143,7 +162,7 @@ def _problem(stored: Stored, progress: Callable[[int], Any]) -> str | None:
 
 def _state(folder: Path, files: Iterable[Stored]) -> str:
     """Changes with any of the files; empty where one is missing."""
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     for stored in files:
         try:
             stat = os.stat(stored.file)
@@ -151,8 +170,8 @@ def _state(folder: Path, files: Iterable[Stored]) -> str:
             return ""
         name = stored.file.relative_to(folder).as_posix()
         # the time of change, unlike that of modification, is not copied, and no program can set it
-        told.update(f"{name} {stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns} {stat.st_ino}\n".encode())
-    return told.hexdigest()
+        digest.update(f"{name} {stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns} {stat.st_ino}\n".encode())
+    return digest.hexdigest()
 
 
 def _stamps(folder: Path, cache: Path | None) -> list[Path]:

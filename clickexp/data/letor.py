@@ -244,8 +244,8 @@ class Parsed(NamedTuple):
 def _parsed(block: bytes, width: int, place: Place) -> Parsed:
     """The numbers of whole lines.
 
-    Every token but qid is a line of its own for the parser; a label has no value. A first line that is no token makes
-    the parser expect two columns.
+    The parser gets one token per line, qid left out; a label has no value. A first line that is no token makes it
+    expect two columns.
     """
     block = block.removesuffix(b"\n")
     if double := re.search(rb":[^ \t\n:]*:", block):

@@ -227,7 +227,17 @@ def open_prepared(
     cache: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Dataset:
-    """The dataset in a prepared folder, whatever format it came from; see Log.open and Log.dataset."""
+    """The dataset in a prepared folder, whatever format it came from.
+
+    Args:
+        path: What `clickexp-data prepare` wrote.
+        name: Shown in results, default that of the source.
+        train_sessions, val_sessions, test_sessions, min_train_sessions_per_query: See Log.dataset.
+        cache, progress: See Log.open.
+
+    Raises:
+        DataError: The folder is not a prepared log or damaged, or the splits do not fit it.
+    """
     splits = train_sessions, val_sessions, test_sessions
     log = Log.open(path, cache=cache, progress=progress)
     return log.dataset(name, *splits, min_train_sessions_per_query)
