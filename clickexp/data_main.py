@@ -1,4 +1,4 @@
-"""The command `clickexp-data`: prepares logs and tells what is in them. Heavy imports wait until they are needed."""
+"""The command `clickexp-data`: prepares, inspects and verifies logs. Heavy imports wait until they are needed."""
 
 import argparse
 from collections.abc import Sequence
@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from clickexp.command import ending
 
 DESCRIPTION = """\
-Prepares search logs for clickexp, and tells what is in them.
+Prepares search logs for clickexp, reports what is in them, and verifies their files.
 
   clickexp-data prepare parquet my/clicks data/clicks       reads a log once, into a folder that opens at once
   clickexp-data prepare parquet my/clicks data/clicks columns.clicks=was_clicked positions=10
   clickexp-data inspect data/clicks                         counts, click rates, and what the log identifies
+  clickexp-data verify data/clicks                          every file against its checksum
   clickexp-data prepare --help                              formats and their options
 """
 OPTIONS = "options with values in YAML: positions=10 train_sessions=[0,5000] columns.clicks=was_clicked"
@@ -48,6 +49,10 @@ def _parser() -> argparse.ArgumentParser:
     inspect = commands.add_parser("inspect", help=text, description=text, formatter_class=raw)
     inspect.add_argument("path", metavar="PATH", help="prepared folder, or file or folder of a log")
     inspect.set_defaults(run="inspect_log")
+    text = "read every file of a prepared folder, or of all in a cache, against its checksum"
+    verify = commands.add_parser("verify", help=text, description=text, formatter_class=raw)
+    verify.add_argument("path", metavar="PATH", help="prepared folder, packed sessions, or a cache of these")
+    verify.set_defaults(run="verify_logs")
     for command in (prepare, inspect):
         command.add_argument("options", metavar="key=value", nargs="*", help=OPTIONS)
     return parser

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clickexp.data import FORMATS, Log, commands, log, open_prepared
+from clickexp.data import FORMATS, Log, checksums, commands, log, open_prepared
 from clickexp.data.summary import summaries
 from clickexp.data.tiangong_st import FILES
 from clickexp.data_main import main
@@ -281,3 +281,53 @@ def test_labelled_test_sessions_are_counted_once(parquet, tmp_path, capsys):
     said(capsys, "prepare", "parquet", parquet, tmp_path / "data", "columns.clicks=was_clicked")
     dataset = Log.open(tmp_path / "data").dataset()
     assert dataset.ranking is dataset.test and list(summaries(dataset)) == ["train", "val", "test"]
+
+
+@pytest.fixture
+def stored(parquet, tmp_path):
+    """A prepared log and packed sessions in one folder, as a cache has logs."""
+    folder = tmp_path / "stored"
+    main(["prepare", "parquet", str(parquet), str(folder / "log"), "columns.clicks=was_clicked"])
+    Log.open(folder / "log").parts["sessions"].save(folder / "pack")
+    (folder / "xla").mkdir()
+    return folder
+
+
+def test_verify_reads_every_file(stored, capsys):
+    capsys.readouterr()
+    count, sessions = 5, sum(SIZES[part] for part in ("train", "val", "test"))
+    size = sessions * (5 * (4 + 1 + 4) + 4 + 8) / 1e6
+    sound = f"{count} files of {size:,.1f} MB agree with their checksums"
+    assert said(capsys, "verify", stored / "log") == [[str(stored / "log"), sound]]
+    assert said(capsys, "verify", stored) == [[str(stored / name), sound] for name in ("log", "pack")]
+
+
+def test_verify_names_all_damage(stored, capsys):
+    """Also such as no time betrays: the stamps are made to fit."""
+    for file in ("log/sessions/labels.npy", "pack/clicks.npy"):
+        data = bytearray((stored / file).read_bytes())
+        data[-1] ^= 4
+        (stored / file).write_bytes(data)
+    checksums.stamp(stored / "log", log._stored_files(stored / "log"))
+    Log.open(stored / "log")
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main(["verify", str(stored)])
+    [line] = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 1
+    assert f"{stored / 'log'}: damaged: sessions/labels.npy (the checksum differs)" in line
+    assert f"{stored / 'pack'}: damaged: clicks.npy (the checksum differs)" in line
+    with pytest.raises(SystemExit):
+        main(["inspect", str(stored / "log")])
+    assert "damaged: sessions/labels.npy" in capsys.readouterr().err
+
+
+def test_verify_lists_files_without_a_checksum(stored, capsys):
+    names = stored / "log" / "names.parquet"
+    pq.write_table(pa.table({"document": [1, 2]}), names)
+    assert said(capsys, "verify", stored / "log")[-1][-1].endswith(
+        "earlier versions wrote none for names.parquet"
+    )
+    with pytest.raises(SystemExit):
+        main(["verify", str(stored / "xla")])
+    assert "xla: no prepared log and no packed sessions" in capsys.readouterr().err

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from clickexp.data import DataError, letor, open_letor
+from clickexp.data import DataError, letor, open_letor, schema
 
 REAL = Path(__file__).resolve().parents[2] / "shared/data/lambdarank"
 FEW = dict(sessions=200, val_sessions=50, test_sessions=50, positions=3)
@@ -94,6 +94,47 @@ def test_parts_come_from_queries_of_their_own(folder, rows):
     assert set(open_letor(folder, **FEW).val.column("query_ids")) == set(range(12, 17))
 
 
+@pytest.mark.parametrize("first", [2**53, 2**63 - 9, -(2**63)])
+def test_queries_of_any_number_stay_apart(tmp_path, first):
+    rows = [(document, first + query, np.ones(2)) for query in range(8) for document in range(2 + query % 3)]
+    for name in ("train", "test"):
+        write(tmp_path / "log", name, rows)
+    lengths = open_letor(tmp_path / "log", **FEW).ranking.column("lengths")
+    assert lengths.tolist() == [2 + query % 3 for query in range(8)]
+
+
+def test_a_mistyped_index_does_not_ask_for_all_memory(folder, tmp_path):
+    """119 GiB of zeros, for one digit too many."""
+    lines = (folder / "test.txt").read_text().splitlines()
+    for index in ("2000000000", "9" * 5000):
+        lines[4] = f"1 qid:19 {index}:1"
+        (folder / "test.txt").write_text("\n".join(lines))
+        with pytest.raises(DataError, match="test.txt, line 5: feature index .* or set features to"):
+            open_letor(folder, cache=tmp_path / "cache", **FEW)
+        with pytest.raises(DataError, match=f"test.txt, line 5: .* feature indices lie below {WIDTH}"):
+            open_letor(folder, features=WIDTH, **FEW)
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_wide_documents_are_few_at_a_time(folder, monkeypatch):
+    expected = open_letor(folder, features=WIDTH, **FEW).train.features.values
+    monkeypatch.setattr(letor, "SLICE", 3 * 4 * WIDTH)
+    assert np.array_equal(open_letor(folder, features=WIDTH, **FEW).train.features.values, expected)
+
+
+def test_one_long_list_does_not_set_the_width_of_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(schema, "FLOOR", 1 << 12)
+    rows = [(document % 4, query, np.ones(2)) for query in range(50) for document in range(2)]
+    long = [(document % 4, 77, np.ones(2)) for document in range(200)]
+    write(tmp_path / "log", "train", rows)
+    write(tmp_path / "log", "test", rows[:60] + long + rows[60:])
+    with pytest.raises(DataError, match="test, query 31: the list has 200 documents, .* Leave documents of"):
+        open_letor(tmp_path / "log", **FEW)
+    write(tmp_path / "log", "test", rows)
+    write(tmp_path / "log", "train", rows + long)
+    assert open_letor(tmp_path / "log", **FEW).ranking.ranks == 2
+
+
 def test_given_scores_order_the_lists(folder, rows):
     for name in rows:
         (folder / f"{name}.txt.scores").write_text("\n".join(str(-i) for i in range(len(rows[name]))))
@@ -134,7 +175,11 @@ def test_any_click_model_may_be_the_user(folder):
 BAD_LINES = {
     "text": ("nonsense here", "line 3: 'nonsense' does not parse"),
     "empty": ("", "line 3: the line is empty"),
-    "bad qid": ("1 qid:x 1:2", "line 3: '-1:x' does not parse"),
+    "bad qid": ("1 qid:x 1:2", "line 3: qid 'x' is no 64-bit integer"),
+    "fraction of a qid": ("1 qid:1.5 1:2", "line 3: qid '1.5' is no 64-bit integer"),
+    "large qid": (f"1 qid:{2**63} 1:2", f"line 3: qid '{2**63}' is no 64-bit integer"),
+    "two qids": ("1 qid:1 qid:1 1:2", "line 3: there are two qids"),
+    "hidden qid": ("1 -1:3 1:2", "line 3: '-1:3' does not parse"),
     "no value": ("1 qid:1 3:", "line 3: '3:' does not parse"),
     "nan": ("1 qid:1 3:nan", "line 3: '3:nan' does not parse"),
     "beyond": (f"1 qid:1 {WIDTH}:1", f"line 3: '{WIDTH}:1' does not parse.* below {WIDTH}"),
@@ -156,6 +201,10 @@ def test_bad_lines_are_named(folder, tmp_path, bad, message):
 
 
 def test_bad_files_and_settings(folder, rows):
+    with pytest.raises(
+        DataError, match=f"^{folder}/train.txt: val_queries=1.0 of 12 training queries leaves a"
+    ):
+        open_letor(folder, val_queries=1.0, **FEW)
     with pytest.raises(DataError, match="policy is 'oracle'"):
         open_letor(folder, policy="oracle", **FEW)
     with pytest.raises(DataError, match="transform is 'exp'"):
@@ -169,6 +218,13 @@ def test_bad_files_and_settings(folder, rows):
         open_letor(folder, **FEW)
     write(folder, "train.txt", rows["train"], qid=False)
     (folder / "train.txt.query").write_text("3 x")
+    with pytest.raises(DataError, match="train.txt.query, line 1: 'x' is no number of documents"):
+        open_letor(folder, **FEW)
+    for word in ("1e20", "1" + 20 * "0", "-1", "0"):
+        (folder / "train.txt.query").write_text(f"3\n{word}\n")
+        with pytest.raises(DataError, match=f"train.txt.query, line 2: '{word}' is no number of documents"):
+            open_letor(folder, **FEW)
+    (folder / "train.txt.query").write_bytes(b"\xff")
     with pytest.raises(DataError, match="train.txt.query: cannot be read"):
         open_letor(folder, **FEW)
     (folder / "train.txt.query").write_text("3 1")

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clickexp.data import DataError, open_parquet
+from clickexp.data import DataError, open_parquet, ragged
 from clickexp.data import parquet as parquet_module
 from clickexp.data.lists import REQUIRED
 
@@ -32,7 +32,10 @@ def write(path, rows, **types):
     table = pa.Table.from_pylist(rows)
     for name, kind in types.items():
         field = table.schema.get_field_index(name)
-        table = table.set_column(field, name, table.column(name).cast(kind))
+        values = table.column(name)
+        if pa.types.is_list_view(kind):  # there is no such cast
+            values = pa.array(values.cast(pa.list_(kind.value_type)).to_pylist(), kind)
+        table = table.set_column(field, name, values.cast(kind))
     pq.write_table(table, path, row_group_size=7)
     return path
 
@@ -71,16 +74,45 @@ LIST_TYPES = {
     "uint16": dict(query_doc_ids=pa.list_(pa.uint16()), clicks=pa.list_(pa.bool_())),
     "large": dict(query_doc_ids=pa.large_list(pa.int64()), clicks=pa.large_list(pa.float32())),
     "fixed": dict(query_doc_ids=pa.list_(pa.int32(), 3), clicks=pa.list_(pa.uint8(), 3)),
+    "views": dict(query_doc_ids=pa.list_view(pa.int64()), clicks=pa.list_view(pa.bool_())),
 }
 
 
 @pytest.mark.parametrize("types", LIST_TYPES.values(), ids=LIST_TYPES)
-def test_types_of_lists(tmp_path, cache, types):
+def test_types_of_lists(tmp_path, cache, types, monkeypatch):
+    monkeypatch.setattr(parquet_module, "BATCH_ROWS", 3)  # slices of lists
     rows = [{"query_doc_ids": [i, 2 * i, 3 * i], "clicks": [i % 2, 0, 1]} for i in range(20)]
     dataset = open_parquet(write(tmp_path / "log.parquet", rows, **types), cache=cache)
     assert lists(dataset.train, "query_doc_ids") == [row["query_doc_ids"] for row in rows[:16]]
     assert lists(dataset.train, "clicks") == [row["clicks"] for row in rows[:16]]
     assert set(dataset.train.columns) == {"query_doc_ids", "clicks", "lengths"} and dataset.ranking is None
+
+
+@pytest.mark.parametrize("kind", [pl.Categorical, pl.Enum([f"d{i}" for i in range(9)]), pl.String])
+def test_text_in_dictionaries_is_text(tmp_path, cache, kind, monkeypatch):
+    monkeypatch.setattr(parquet_module, "BATCH_ROWS", 3)
+    spelled = [[f"d{(i * j) % 9}" for j in range(1, 4)] for i in range(20)]
+    table = pl.DataFrame(
+        {"query_doc_ids": spelled, "clicks": [[0, 1, 0]] * 20, "query_id": [row[0] for row in spelled]},
+        schema_overrides={"query_doc_ids": pl.List(kind), "query_id": kind},
+    )
+    table.write_parquet(tmp_path / "log.parquet")
+    dataset = open_parquet(tmp_path / "log.parquet", cache=cache, pair_key="query_document")
+    ids, queries = {}, {}
+    expected = [[ids.setdefault((row[0], document), len(ids) + 1) for document in row] for row in spelled]
+    numbers = [queries.setdefault(row[0], len(queries) + 1) for row in spelled]
+    parts = (dataset.train, dataset.val, dataset.test)
+    assert sum((lists(part, "query_doc_ids") for part in parts), []) == expected
+    assert np.concatenate([part.column("query_ids") for part in parts]).tolist() == numbers
+
+
+def test_list_views_with_nulls_and_slices_are_lists():
+    rows = [None if n % 5 == 0 else list(range(n % 7)) for n in range(30)]
+    for values in (pa.array(rows, pa.list_view(pa.int64())), pa.array(rows, pa.large_list_view(pa.int64()))):
+        for part in (values, values[3:20], values[5:6], values[7:7]):
+            found = ragged.plain(part)
+            found.validate(full=True)
+            assert found.to_pylist() == part.to_pylist() and found.type == ragged.plain_type(part.type)
 
 
 def test_a_folder_in_the_order_of_names_as_polars_writes_it(tmp_path, cache):
@@ -218,7 +250,7 @@ def test_files_that_cannot_be_read(tmp_path, cache):
     with pytest.raises(DataError, match="bad.parquet: cannot be read as parquet"):
         open_parquet(path, cache=cache)
     pq.write_table(pa.Table.from_pylist(random_rows(3)).slice(0, 0), path)
-    with pytest.raises(DataError, match="there are no sessions"):
+    with pytest.raises(DataError, match=f"^{path}: there are no sessions to pack. Check the path"):
         open_parquet(path, cache=cache)
     path = write(tmp_path / "cut.parquet", random_rows(300), query_doc_ids=pa.list_(pa.int64()))
     data = bytearray(path.read_bytes())

@@ -1,6 +1,7 @@
 """Packed sessions: checks, views, the folder on disk."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -128,7 +129,7 @@ def test_a_changed_byte_fails_verify(tmp_path):
     with open(tmp_path / "pack" / "labels.npy", "r+b") as file:
         file.seek(-1, 2)
         file.write(b"\x01")
-    with pytest.raises(DataError, match="labels.npy: the checksum differs"):
+    with pytest.raises(DataError, match=r"damaged: labels.npy \(the checksum differs\)"):
         saved.verify()
 
 
@@ -141,19 +142,78 @@ def _other_shape(folder):
     np.save(folder / "clicks.npy", np.zeros((3, 3), bool))
 
 
-def _other_format(folder):
-    meta = json.loads((folder / "meta.json").read_text())
-    (folder / "meta.json").write_text(json.dumps(meta | {"format": 0}))
+def _other_header(folder):
+    path = folder / "clicks.npy"
+    path.write_bytes(path.read_bytes().replace(b"(20, 3)", b"(10, 6)"))
 
 
-@pytest.mark.parametrize(
-    "damage", [_cut_file, _other_shape, _other_format, lambda folder: (folder / "meta.json").unlink()]
-)
-def test_a_damaged_folder_does_not_open(tmp_path, damage):
+def _other_key(**changes):
+    """Changes meta.json as it was written before it had a checksum."""
+
+    def change(folder):
+        meta = json.loads((folder / "meta.json").read_text()) | changes
+        kept = {key: value for key, value in meta.items() if value is not None and key != "seal"}
+        (folder / "meta.json").write_text(json.dumps(kept))
+
+    return change
+
+
+def _other_digit(folder):
+    text = (folder / "meta.json").read_text()
+    (folder / "meta.json").write_text(text.replace('"count": 20', '"count": 21'))
+
+
+DAMAGES = {
+    "cut": (_cut_file, r"pack: damaged: clicks.npy \(the checksum differs\)"),
+    "empty": (
+        lambda folder: (folder / "clicks.npy").write_bytes(b""),
+        r"pack: damaged: clicks.npy \(empty\)",
+    ),
+    "gone": (
+        lambda folder: (folder / "clicks.npy").unlink(),
+        r"damaged: clicks.npy \(cannot be read: No such",
+    ),
+    "shape": (_other_shape, r"pack: damaged: clicks.npy \(the checksum differs"),
+    "header": (_other_header, r"pack: not a readable pack \(clicks.npy is bool\[10, 6\]"),
+    "digit": (_other_digit, r"meta.json: cannot be read \(the checksum differs\)"),
+    "meta gone": (lambda folder: (folder / "meta.json").unlink(), "meta.json: cannot be read .No such file"),
+    "meta empty": (
+        lambda folder: (folder / "meta.json").write_text(""),
+        "meta.json: cannot be read .Expecting",
+    ),
+    "meta a list": (
+        lambda folder: (folder / "meta.json").write_text("[]"),
+        "meta.json: cannot be read .it holds",
+    ),
+    "format": (_other_key(format=0), "meta.json: cannot be read .format 0 instead of 1"),
+    "key": (_other_key(info=None), "meta.json: cannot be read .the key 'info' is missing"),
+    "negative": (_other_key(ranks=-3), "meta.json: cannot be read .ranks is -3"),
+    "text": (_other_key(count="20"), "meta.json: cannot be read .count is '20'"),
+    "sums": (_other_key(crc32=[]), "meta.json: cannot be read .info and crc32"),
+    "columns": (_other_key(crc32={"../../clicks": 1}), r"the columns \['../../clicks', 'clicks', 'lengths'"),
+    "largest id": (
+        _other_key(query_doc_pairs=3),
+        r"query_doc_ids.npy \(a number in it is 49, the largest .* 3",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage, message", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_folder_does_not_open(tmp_path, damage, message):
     Sessions.from_arrays(**ragged(20, 3)).save(tmp_path / "pack")
     damage(tmp_path / "pack")
-    with pytest.raises(DataError, match="pack: not a readable pack .* Delete it"):
+    with pytest.raises(DataError, match=message) as error:
         Sessions.open(tmp_path / "pack")
+    assert "\n" not in str(error.value) and str(error.value).endswith("prepare the data again.")
+
+
+def test_packs_of_earlier_versions_open(tmp_path):
+    arrays = ragged(20, 3)
+    Sessions.from_arrays(**arrays).save(tmp_path / "pack")
+    _other_key()(tmp_path / "pack")
+    assert "seal" not in (tmp_path / "pack" / "meta.json").read_text()
+    shutil.rmtree(tmp_path / "pack" / ".verified")
+    assert same(Sessions.open(tmp_path / "pack"), arrays)
 
 
 def test_a_pack_is_written_whole_or_not_at_all(tmp_path):

@@ -15,8 +15,8 @@ from clickexp.data.ids import IdTable
 from clickexp.data.log import LogWriter, log_format
 from clickexp.data.numbering import keys_of
 from clickexp.data.parquet import ParquetTable
-from clickexp.data.ragged import check_lengths, flat, is_list, longest, numbered, padded, scatter
-from clickexp.data.schema import COLUMNS, Column, DataError, Place, checked
+from clickexp.data.ragged import check_lengths, flat, is_list, list_lengths, numbered, padded, scatter
+from clickexp.data.schema import COLUMNS, POSITIONS, Column, DataError, Extent, Place, checked
 from clickexp.data.tabular import Table, check_keys, find_files, open_tables
 
 VECTORS = "query_doc_features"
@@ -25,6 +25,8 @@ RULE = "features are finite numbers within half precision, as many for every doc
 FIELDS = {VECTORS: Column(np.float16, "f", RULE), **COLUMNS}
 COLUMN_NAMES = {name: name for name in (VECTORS, "positions", "clicks", "labels")}
 REQUIRED = {"sessions": (VECTORS, "positions", "clicks"), "ranking": (VECTORS, "labels")}
+
+REMEDIES = {"sessions": POSITIONS, "ranking": "shorten the list in the file, or set annotations to null"}
 
 
 class VectorTable(ParquetTable):
@@ -111,7 +113,8 @@ def open_baidu_ultr_uva(
     for part in tables:
         lowest = positions if part == "sessions" else None
         packed = {"query_doc_ids", "clicks", "lengths", *REQUIRED[part]} - {VECTORS}
-        with log.part(part, lowest or _longest(tables[part], REQUIRED[part][-1]), sorted(packed)) as pack:
+        ranks = lowest or _longest(tables[part], REQUIRED[part][-1], packed, REMEDIES[part])
+        with log.part(part, ranks, sorted(packed)) as pack:
             for table in tables[part]:
                 for batch in table.batches():
                     chunk, vectors = _checked(batch.columns, documents, batch.place)
@@ -139,9 +142,12 @@ def _tables(files: Iterable[Path], names: Mapping[str, str | None], keys: Sequen
     return open_tables(files, lambda file: VectorTable(file, FIELDS, wanted, required=keys))
 
 
-def _longest(tables: Sequence[Table], key: str) -> int:
-    batches = (batch.columns[key] for table in tables for batch in table.batches([key]))
-    return max((longest(lists) for lists in batches), default=1) or 1
+def _longest(tables: Sequence[Table], key: str, columns: Iterable[str], remedy: str) -> int:
+    extent = Extent()
+    for table in tables:
+        for batch in table.batches([key]):
+            extent.add(list_lengths(batch.columns[key]), batch.place)
+    return extent.ranks(columns, remedy)
 
 
 def _checked(

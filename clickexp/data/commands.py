@@ -1,4 +1,4 @@
-"""What `clickexp-data` does: prepare a log, and inspect one."""
+"""What `clickexp-data` does: prepare, inspect and verify logs."""
 
 import inspect
 import shlex
@@ -14,8 +14,11 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from clickexp.construct import check_arguments
 from clickexp.data import FORMATS, Dataset, report
+from clickexp.data.checksums import Stored
 from clickexp.data.identifiability import identifiability
-from clickexp.data.log import is_log, open_prepared, prepare
+from clickexp.data.log import is_log, open_prepared, prepare, verify_log
+from clickexp.data.pack import is_pack, verify_pack
+from clickexp.data.schema import DataError
 from clickexp.data.summary import summaries
 from clickexp.errors import ConfigError
 
@@ -59,6 +62,27 @@ def inspect_log(path: str, options: Sequence[str]) -> None:
         report.notes(dataset.notes),
         identifiability(dataset.train).describe(),
     )
+
+
+def verify_logs(path: str) -> None:
+    """Reads the files of a prepared folder, of packed sessions, or of all these in a folder, against their checksums.
+
+    DataError once all have been read, naming each damaged file.
+    """
+    folder, damaged = Path(path).expanduser(), []
+    folders = [folder] if _is_stored(folder) else sorted(filter(_is_stored, folder.glob("[!.]*")))
+    if not folders:
+        raise ConfigError(f"{path}: no prepared log and no packed sessions. Check the path.")
+    for stored in folders:
+        try:
+            with Steps(f"verifying {stored.name}") as progress:
+                files = verify_log(stored, progress) if is_log(stored) else verify_pack(stored, progress)
+        except DataError as error:
+            damaged.append(str(error))
+        else:
+            _show(f"{stored}: {_sound(files)}")
+    if damaged:
+        raise DataError(" ".join(damaged))
 
 
 def formats() -> str:
@@ -132,6 +156,19 @@ def _show(*blocks: Any) -> None:
         console.print(block, soft_wrap=isinstance(block, str) and not console.is_terminal)
 
 
+def _is_stored(folder: Path) -> bool:
+    return is_log(folder) or is_pack(folder)
+
+
+def _sound(files: Sequence[Stored]) -> str:
+    """What there is to report of files without damage."""
+    summed = [stored for stored in files if stored.crc32 is not None]
+    others = [stored.file.name for stored in files if stored.crc32 is None and stored.file.suffix != ".json"]
+    megabytes = sum(stored.size for stored in summed) / 1e6
+    unknown = f"; earlier versions wrote none for {', '.join(others)}" if others else ""
+    return f"{len(summed)} files of {megabytes:,.1f} MB agree with their checksums{unknown}"
+
+
 def _opener(format: str) -> Callable[..., Dataset]:
     if format not in FORMATS:
         raise ConfigError(f"there is no format {format!r}. The formats are {', '.join(FORMATS)}.")
@@ -158,7 +195,8 @@ def _dataset(path: Path, options: dict[str, Any]) -> Dataset:
     format = options.pop("format", None)
     if is_log(path):
         _check(open_prepared, options, _names(open_prepared), "a prepared log")
-        return open_prepared(path, **options)
+        with Steps(f"verifying {path.name}") as progress:
+            return open_prepared(path, progress=progress, **options)
     if not path.exists():
         raise ConfigError(f"{path}: no such file or folder. Check the path.")
     opener = _opener(format or _format_of(path))

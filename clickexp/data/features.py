@@ -6,7 +6,9 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from clickexp.data.schema import DataError, Place
+from clickexp.data.checksums import REMEDY, DamagedError
+from clickexp.data.pack import map_array
+from clickexp.data.schema import Place
 
 
 class Features:
@@ -25,9 +27,9 @@ class Features:
     def open(cls, file: str | Path) -> "Features":
         """Maps a .npy file, without reading it."""
         try:
-            values = np.load(file, mmap_mode="r").view(np.ndarray)
-        except (OSError, ValueError) as error:
-            raise DataError(f"{file}: not a readable .npy file ({error}). Prepare the data again.") from error
+            values = map_array(Path(file))
+        except ValueError as error:
+            raise DamagedError(f"{file}: not a readable .npy file ({error})", REMEDY) from error
         return cls(values, Place(str(file)))
 
     def check_rows(self, rows: int) -> None:

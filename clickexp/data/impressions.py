@@ -14,7 +14,7 @@ from clickexp.data.log import LogWriter, Progress, log_format
 from clickexp.data.numbering import PairIds, as_ids, keys_of
 from clickexp.data.parquet import ParquetTable
 from clickexp.data.ragged import check_nulls, scatter
-from clickexp.data.schema import COLUMNS, Column, DataError, Place
+from clickexp.data.schema import COLUMNS, Column, DataError, Extent, Place
 from clickexp.data.tabular import ANY_ID, Table, check_keys, find_files, open_tables
 
 FIELDS = {name: ANY_ID._replace(per_document=False) for name in ("session", "query", "document")}
@@ -63,9 +63,9 @@ def open_impressions(
     tables = _tables(source, files, columns, separator, pair_key)
     if positions is not None and positions < 1:
         raise DataError(f"positions is {positions}: no rank is left. Set it to at least 1.")
-    ranks = _longest(tables) if positions is None else positions
     names = ["query_doc_ids", "clicks", "lengths", "positions"]
     names += ["query_ids"] * ("query" in tables[0].columns) + ["labels"] * ("label" in tables[0].columns)
+    ranks = _longest(tables, names) if positions is None else positions
     reading, sessions = Reading(tables, log.progress), IdTable()
     with log.part("sessions", ranks, names) as pack:
         for rows in _whole_sessions(reading.rows()):
@@ -141,10 +141,12 @@ def _checked(name: str, values: pa.Array, place: Place) -> pl.Series:
     return pl.Series(numbers).cast(KINDS[name])
 
 
-def _longest(tables: Sequence[Table]) -> int:
+def _longest(tables: Sequence[Table], columns: Iterable[str]) -> int:
     """Rows of the longest session."""
-    blocks = _whole_sessions(Reading(tables).rows(["session"]))
-    return max((int(_sizes(rows).max()) for rows in blocks), default=1)
+    extent, reading = Extent(), Reading(tables)
+    for rows in _whole_sessions(reading.rows(["session"])):
+        extent.add(_sizes(rows), reading, rows["row"].to_numpy()[_starts(rows)])
+    return extent.ranks(columns, "set positions to the lowest rank to keep")
 
 
 def _whole_sessions(blocks: Iterable[Rows]) -> Iterator[Rows]:

@@ -15,14 +15,18 @@ import polars as pl
 
 from clickexp.construct import located
 from clickexp.data.log import LogWriter, log_format
-from clickexp.data.schema import DataError, Place
+from clickexp.data.schema import DataError, Extent, Place, outweighs, shown_bytes
 from clickexp.data.simulate import World, zipf
 
 PARTS = {"train": ("train",), "val": ("vali", "valid", "val", "dev"), "test": ("test",)}
 SUFFIXES = ("", ".txt", ".svm", ".svmlight", ".dat")
 BLOCK = 1 << 24
 POLICIES = ("trained", "random", "scores")
+SLICE = 1 << 26
+QID = re.compile(rb"(?<![^ \t\n])qid:([^ \t\n]*)")
+INTEGER = re.compile(rb"[+-]?[0-9]{1,19}")
 LAYOUT = "a line is label, qid:N (or none, with a .query file of group sizes), feature:value ..., separated by blanks"
+COLUMNS = ["query_doc_ids", "clicks", "lengths", "query_ids", "labels"]
 TRANSFORMS = {"none": lambda x: x, "log1p": lambda x: np.sign(x) * np.log1p(np.abs(x))}
 
 
@@ -78,7 +82,9 @@ def open_letor(
     found = _found(source, files or {})
     width = features or _width(found)
     lists = {part: _read(file, width, transform, log) for part, file in found.items()}
-    starts, queries = _numbered(lists, val_queries, np.random.default_rng(seed))
+    split = Place(str(found["train"]))
+    starts, queries = _numbered(lists, val_queries, np.random.default_rng(seed), split)
+    ranks = _longest(found["test"], np.diff(starts)[queries["test"]])
     labels = np.concatenate([[0.0], *(part.labels for part in lists.values())])
     if labels.max() <= 0:
         raise Place(str(source)).error(
@@ -103,17 +109,17 @@ def open_letor(
         "judged queries behind the policy": len(judged) if policy == "trained" else 0,
     }
     counts = dict(train=sessions, val=val_sessions, test=test_sessions)
-    done, columns = 0, ["query_doc_ids", "clicks", "lengths", "query_ids", "labels"]
+    done = 0
     for number, (part, count) in enumerate(counts.items()):
         popularity = zipf(len(queries[part]), zipf_exponent)
-        with log.part(part, positions, columns) as pack:
+        with log.part(part, positions, COLUMNS) as pack:
             for chunk in world.browse(
                 clicker, queries[part], popularity, policy_noise, positions, count, seed + number, rng
             ):
                 pack.append(chunk, Place(str(source)))
                 log.progress(done + pack.written, sum(counts.values()))
         done += count
-    _write_ranking(world, queries["test"], columns, log, Place(str(source)))
+    _write_ranking(world, queries["test"], ranks, log, Place(str(source)))
 
 
 def _check(policy: str, transform: str) -> None:
@@ -159,44 +165,87 @@ def _blocks(file: Path) -> Iterator[bytes]:
 
 
 def _width(files: Mapping[str, Path]) -> int:
-    """One more than the largest feature index at the end of a line."""
+    """One more than the largest feature index at the end of a line; DataError where it makes documents too wide."""
     last = re.compile(rb"(\d+):[^ :\n]*(?=\n|\Z)")
-    return 1 + max(
-        (int(index) for file in files.values() for block in _blocks(file) for index in last.findall(block)),
-        default=0,
-    )
+    largest, at, documents, values = -1, Place(""), 0, 0
+    for file in files.values():
+        line = 1
+        for block in _blocks(file):
+            found = max(last.finditer(block), key=lambda match: int(match[1][:18]), default=None)
+            if found and int(found[1][:18]) > largest:
+                largest, at = (
+                    int(found[1][:18]),
+                    Place(str(file), line + block.count(b"\n", 0, found.start()), "line"),
+                )
+            lines = block.count(b"\n") + (not block.endswith(b"\n"))
+            line, documents, values = (
+                line + lines,
+                documents + lines,
+                values + block.count(b":") - block.count(b"qid:"),
+            )
+    width = largest + 1
+    size = np.dtype(np.float32).itemsize
+    if outweighs(documents * width - values, values, size):
+        what = f"feature index {largest} makes each of {documents} documents {width} numbers, of {values} in the files"
+        remedy = "mend the line, or set features to the number of features if it is right"
+        raise at.error(f"{what}; that takes {shown_bytes(documents * width * size)}", remedy, 0)
+    return width
 
 
 def _read(file: Path, width: int, transform: str, log: LogWriter) -> Lists:
     """Labels and lists of a file; its feature vectors go to the log."""
-    labels, queries, line = [np.zeros(0)], [np.zeros(0)], 0
+    labels, queries, named, line = [np.zeros(0)], [np.zeros(0, np.int64)], [np.zeros(0, bool)], 0
+    rows = max(SLICE // (np.dtype(np.float32).itemsize * width), 1)
     for block in _blocks(file):
-        place = Place(str(file), line + 1, "line")
-        part_labels, part_queries, values = _parsed(block, width, place)
-        log.add_features(TRANSFORMS[transform](values), np.float32)
-        labels.append(part_labels)
-        queries.append(part_queries)
+        parsed = _parsed(block, width, Place(str(file), line + 1, "line"))
+        for start in range(0, len(parsed.labels), rows):
+            log.add_features(TRANSFORMS[transform](parsed.dense(start, start + rows, width)), np.float32)
+        labels.append(parsed.labels)
+        queries.append(parsed.queries)
+        named.append(parsed.has_query)
         line += block.count(b"\n") + (not block.endswith(b"\n"))
-    labels, queries = np.concatenate(labels), np.concatenate(queries)
+    labels, queries, named = map(np.concatenate, (labels, queries, named))
     if not len(labels):
         raise Place(str(file)).error("there are no documents", LAYOUT)
     sizes = file.with_name(file.name + ".query")
     if sizes.is_file():
         return Lists(labels, np.append(0, np.cumsum(_sizes(sizes, len(labels)))))
-    if np.isnan(queries).any():
-        row = int(np.isnan(queries).argmax())
+    if not named.all():
+        row = int(named.argmin())
         raise Place(str(file), 1, "line").error("there is no qid", f"{LAYOUT}; {sizes.name} is missing", row)
-    starts = np.flatnonzero(np.diff(queries, prepend=np.nan))
+    starts = np.flatnonzero(np.append(True, queries[1:] != queries[:-1]))
     if len(np.unique(queries)) < len(starts):
         raise Place(str(file)).error("a query comes back after another", "put the lines of a query together")
     return Lists(labels, np.append(starts, len(labels)))
 
 
-def _parsed(block: bytes, width: int, place: Place) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Labels [lines], query ids [lines] (nan for none) and dense features [lines, width] of whole lines.
+class Parsed(NamedTuple):
+    """Whole lines: labels, query ids and whether there is one [lines], and features one after another [values].
 
-    Every token is a line of its own for the parser: a label has no value, a query's key is -1. A first line that is
-    no token tells the parser of two columns.
+    line   [values] the line of each
+    index  [values] its feature, below the width
+    """
+
+    labels: np.ndarray
+    queries: np.ndarray
+    has_query: np.ndarray
+    line: np.ndarray
+    index: np.ndarray
+    value: np.ndarray
+
+    def dense(self, start: int, stop: int, width: int) -> np.ndarray:
+        """The feature vectors [lines, width] of the lines start <= i < stop."""
+        first, end = np.searchsorted(self.line, [start, stop])
+        values = np.zeros((min(stop, len(self.labels)) - start, width), np.float32)
+        values[self.line[first:end] - start, self.index[first:end]] = self.value[first:end]
+        return values
+
+
+def _parsed(block: bytes, width: int, place: Place) -> Parsed:
+    """The numbers of whole lines.
+
+    The parser gets one token per line, qid left out; a label has no value. A first line that is no token makes it
+    expect two columns.
     """
     block = block.removesuffix(b"\n")
     if double := re.search(rb":[^ \t\n:]*:", block):
@@ -204,9 +253,9 @@ def _parsed(block: bytes, width: int, place: Place) -> tuple[np.ndarray, np.ndar
         raise place.error("a token has two colons", LAYOUT, row)
     if empty := re.search(rb"^[ \t]*$", block, re.MULTILINE):
         raise place.error("the line is empty", LAYOUT, block.count(b"\n", 0, empty.start()))
-    tokens = b"0:0\n" + re.sub(
-        rb"[ \t]*(\n|[ \t])[ \t]*", b"\n", block.strip(b" \t").replace(b"qid:", b"-1:")
-    )
+    lines = block.count(b"\n") + 1
+    queries, has_query = _queries(block, lines, place)
+    tokens = b"0:0\n" + re.sub(rb"[ \t]*(\n|[ \t])[ \t]*", b"\n", QID.sub(b"", block).strip(b" \t"))
     schema = {"key": pl.Float64, "value": pl.Float64}
     table = pl.read_csv(
         io.BytesIO(tokens),
@@ -220,22 +269,39 @@ def _parsed(block: bytes, width: int, place: Place) -> tuple[np.ndarray, np.ndar
     is_label = np.isnan(value) & _bare(tokens)
     key, value, is_label, tokens = key[1:], value[1:], is_label[1:], tokens[4:]
     line = np.cumsum(is_label) - 1
-    feature = ~is_label & (key != -1)
     bad = ~np.isfinite(key) | (~is_label & ~np.isfinite(value)) | (line < 0)
-    bad |= feature & ((key < 0) | (key >= width) | (key != np.floor(key)))
+    bad |= ~is_label & ((key < 0) | (key >= width) | (key != np.floor(key)))
     if bad.any():
         at = int(bad.argmax())
         token = tokens.split(b"\n", at + 1)[at].decode("utf-8", "replace")
         remedy = f"{LAYOUT}; feature indices lie below {width}"
         raise place.error(f"{token!r} does not parse", remedy, max(int(line[at]), 0))
-    lines = int(is_label.sum())
-    if lines != block.count(b"\n") + 1:
+    if is_label.sum() != lines:
         raise place.error("there is a line without a label, or with two", LAYOUT)
-    queries, values = np.full(lines, np.nan), np.zeros((lines, width), np.float32)
-    query = ~is_label & ~feature
-    queries[line[query]] = value[query]
-    values[line[feature], key[feature].astype(np.int64)] = value[feature]
-    return key[is_label], queries, values
+    features = ~is_label
+    return Parsed(
+        key[is_label], queries, has_query, line[features], key[features].astype(np.int64), value[features]
+    )
+
+
+def _queries(block: bytes, lines: int, place: Place) -> tuple[np.ndarray, np.ndarray]:
+    """The query id of each line, exactly, and whether there is one."""
+    queries, has_query = np.zeros(lines, np.int64), np.zeros(lines, bool)
+    found = [(match.start(), match[1]) for match in QID.finditer(block)]
+    if not found:
+        return queries, has_query
+    starts, words = zip(*found)
+    ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
+    at = np.searchsorted(ends, starts)
+    twice = np.flatnonzero(np.diff(at) == 0)
+    if twice.size:
+        raise place.error("there are two qids", LAYOUT, int(at[twice[0]]))
+    for row, word in zip(at, words):
+        if not INTEGER.fullmatch(word) or not -(2**63) <= int(word) < 2**63:
+            text = word.decode("utf-8", "replace")[:40]
+            raise place.error(f"qid {text!r} is no 64-bit integer", "renumber the queries", int(row))
+    queries[at], has_query[at] = np.fromiter(map(int, words), np.int64, len(words)), True
+    return queries, has_query
 
 
 def _bare(tokens: bytes) -> np.ndarray:
@@ -247,20 +313,25 @@ def _bare(tokens: bytes) -> np.ndarray:
 
 
 def _sizes(file: Path, documents: int) -> np.ndarray:
+    place, remedy = Place(str(file), 1, "line"), "write one number of documents per line, from 1"
     try:
-        sizes = np.array(file.read_text().split(), np.int64)
-    except ValueError as error:
-        raise Place(str(file)).error(
-            f"cannot be read ({error})", "write one number of documents a line"
-        ) from error
-    if (sizes < 1).any() or sizes.sum() != documents:
+        lines = file.read_text().splitlines()
+    except (OSError, ValueError) as error:
+        raise Place(str(file)).error(f"cannot be read ({error})", remedy) from error
+    words = [(row, word) for row, line in enumerate(lines) for word in line.split()]
+    for row, word in words:
+        if not re.fullmatch("[0-9]{1,18}", word) or not 1 <= int(word) <= documents:
+            what = f"{word[:40]!r} is no number of documents from 1 to all {documents}"
+            raise place.error(what, remedy, row)
+    sizes = np.array([int(word) for _, word in words], np.int64)
+    if sizes.sum() != documents:
         what = f"{len(sizes)} group sizes sum to {sizes.sum()}, and there are {documents} documents"
-        raise Place(str(file)).error(what, "write one number of documents a line, from 1")
+        raise Place(str(file)).error(what, remedy)
     return sizes
 
 
 def _numbered(
-    lists: Mapping[str, Lists], val_queries: float, rng: np.random.Generator
+    lists: Mapping[str, Lists], val_queries: float, rng: np.random.Generator, place: Place
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Where each query's ids start, over all files, and the numbers of the queries of each part."""
     sizes = np.concatenate([np.diff(part.starts) for part in lists.values()])
@@ -271,9 +342,8 @@ def _numbered(
         shuffled = rng.permutation(queries["train"])
         kept = round(len(shuffled) * (1 - val_queries))
         if not 0 < kept < len(shuffled):
-            raise DataError(
-                f"val_queries={val_queries} of {len(shuffled)} training queries leaves a part empty. Change it."
-            )
+            what = f"val_queries={val_queries} of {len(shuffled)} training queries leaves a part empty"
+            raise place.error(what, "change it, or add a file for val")
         queries["train"], queries["val"] = shuffled[:kept], shuffled[kept:]
     return 1 + np.append(0, np.cumsum(sizes)), queries
 
@@ -324,12 +394,16 @@ def _ridge(features: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> np.nda
     return np.concatenate([(features[at : at + (1 << 16)] - mean) / scale @ weights for at in blocks])
 
 
-def _write_ranking(
-    world: World, queries: np.ndarray, columns: list[str], log: LogWriter, place: Place
-) -> None:
+def _longest(file: Path, lengths: np.ndarray) -> int:
+    """The length of the longest list of a file."""
+    extent = Extent()
+    extent.add(lengths, Place(str(file), 1, "query"))
+    return extent.ranks(COLUMNS, "leave documents of that query out of the file")
+
+
+def _write_ranking(world: World, queries: np.ndarray, ranks: int, log: LogWriter, place: Place) -> None:
     """Whole lists of the test queries in the order of their file."""
-    counts = np.diff(world.starts)[queries]
-    with log.part("ranking", int(counts.max()), columns) as pack:
+    with log.part("ranking", ranks, COLUMNS) as pack:
         for some in np.array_split(queries, -(-len(queries) // 4096)):
             ids, there = world.candidates(some)
             ids = np.pad(np.where(there, ids, 0), ((0, 0), (0, pack.ranks - ids.shape[1])))

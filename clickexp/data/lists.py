@@ -1,6 +1,6 @@
 """Tables with one row a session and lists of documents and clicks in it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from clickexp.data.log import LogWriter
 from clickexp.data.numbering import PAIR_KEYS, PairIds, as_ids, check_pair_key
-from clickexp.data.ragged import check_nulls, flat, longest, numbered, padded, scatter
-from clickexp.data.schema import COLUMNS, Column, Place
+from clickexp.data.ragged import check_nulls, flat, list_lengths, numbered, padded, scatter
+from clickexp.data.schema import COLUMNS, POSITIONS, Column, Extent, Place
 from clickexp.data.tabular import ANY_ID, Table, check_keys
 
 COLUMN_NAMES = {name: name for name in ("query_doc_ids", "clicks", "query_id", "positions", "labels")}
@@ -41,7 +41,7 @@ def read_lists(
 
     With a pair_key, ids are of any kind and numbered; query_doc_pairs is the largest id allowed.
     """
-    ranks = _longest(tables) if positions is None else positions
+    ranks = _longest(tables, tables[0].columns) if positions is None else positions
     total, read = sum(table.size for table in tables), 0
     ids = PairIds(pair_key, log.names) if pair_key else None
     with log.part("sessions", ranks, ["lengths", *tables[0].columns], query_doc_pairs) as pack:
@@ -55,10 +55,12 @@ def read_lists(
         pack.query_doc_pairs = query_doc_pairs or pack.query_doc_pairs
 
 
-def _longest(tables: Sequence[Table]) -> int:
-    name = "query_doc_ids"
-    batches = (batch.columns for table in tables for batch in table.batches([name]))
-    return max((longest(columns[name]) for columns in batches), default=1) or 1
+def _longest(tables: Sequence[Table], columns: Iterable[str]) -> int:
+    name, extent = "query_doc_ids", Extent()
+    for table in tables:
+        for batch in table.batches([name]):
+            extent.add(list_lengths(batch.columns[name]), batch.place)
+    return extent.ranks(columns, POSITIONS)
 
 
 def read_chunk(

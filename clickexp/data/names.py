@@ -7,6 +7,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from clickexp.data.checksums import REMEDY, DamagedError
+
 BLOCK = 1 << 18
 OLDEST = pl.CompatLevel.oldest()
 
@@ -58,5 +60,12 @@ class NamesWriter:
 
 
 def read_names(mapped: np.ndarray) -> pl.DataFrame:
-    """Row i, with `document` and, where ids are of pairs, `query`, names id i + 1; `mapped` has the file's bytes."""
-    return pl.from_arrow(pq.read_table(pa.BufferReader(mapped)))
+    """Row i, with `document` and, where ids are of pairs, `query`, names id i + 1; `mapped` has the file's bytes.
+
+    DataError where it cannot be read.
+    """
+    try:
+        return pl.from_arrow(pq.read_table(pa.BufferReader(mapped)))
+    except (pa.ArrowException, OSError) as error:
+        file = getattr(mapped, "filename", None) or "the names of ids"
+        raise DamagedError(f"{file}: cannot be read as parquet ({error})", REMEDY) from error

@@ -1,21 +1,35 @@
-"""Packed sessions on disk: a folder of one .npy file a column and meta.json with counts and checksums."""
+"""Packed sessions on disk: a folder of one .npy file per column and meta.json with counts and checksums."""
 
 import hashlib
 import json
-import os
-import shutil
-import uuid
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
+from clickexp.data.checksums import (
+    REMEDY,
+    DamagedError,
+    Progress,
+    Stored,
+    reason,
+    sealed,
+    stamp,
+    unsealed,
+    verify,
+)
+from clickexp.data.folders import NewFolder
 from clickexp.data.schema import COLUMNS, Columns, DataError, Place, checked
 
 FORMAT = 1
+META = "meta.json"
+ALWAYS = ("query_doc_ids", "clicks", "lengths")
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, OverflowError, TokenError)
+"""What reading a damaged .npy or JSON file raises."""
 
 
 class GrowingArray:
@@ -26,6 +40,11 @@ class GrowingArray:
         self.path, self._file = path, open(path, "wb")
         self._write_header()
         self._start = self._file.tell()
+
+    @property
+    def bytes(self) -> int:
+        """Size of what has been written so far, without the header."""
+        return self.rows * int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
 
     def append(self, values: np.ndarray) -> None:
         block = np.ascontiguousarray(values, self.dtype).data
@@ -59,7 +78,8 @@ class PackWriter:
     The files grow in a hidden folder beside `folder`, which becomes `folder` when the block ends without
     an error; a pack that another process has completed there meanwhile stays. `info` is kept in
     meta.json; query_doc_pairs and positions grow to the largest id and position seen. A chunk with an id
-    above `max_id` is refused.
+    above `max_id` is refused. `source` is what an error about missing sessions names, by default `folder`.
+    A pack that is `nested` in a folder being written leaves checks and safety on disk to that folder.
     """
 
     def __init__(
@@ -72,24 +92,27 @@ class PackWriter:
         positions: int = 0,
         max_id: int | None = None,
         info: dict[str, Any] | None = None,
+        source: str | Path | None = None,
+        nested: bool = False,
     ):
         self.folder, self.ranks, self.max_id = Path(folder), ranks, max_id
         self.query_doc_pairs, self.positions, self.info = query_doc_pairs, positions, info or {}
+        self.source, self.nested = source or folder, nested
         self.written = 0
-        self._part = hidden(self.folder)
+        self._new = NewFolder(self.folder)
         self._columns = {name: self._create(name) for name in names}
 
     def __enter__(self) -> "PackWriter":
         return self
 
     def __exit__(self, kind, error, trace) -> None:
-        for column in self._columns.values():
-            column.close()
         try:
+            for column in self._columns.values():
+                column.close()
             if kind is None:
                 self._finish()
         finally:
-            shutil.rmtree(self._part, ignore_errors=True)
+            self._new.discard()
 
     def append(self, columns: Columns, place: Place) -> None:
         """Adds the next rows, checked and converted; DataError names the place of the first bad one."""
@@ -103,32 +126,21 @@ class PackWriter:
 
     def _create(self, name: str) -> GrowingArray:
         shape = (self.ranks,) if COLUMNS[name].per_document else ()
-        return GrowingArray(self._part / f"{name}.npy", COLUMNS[name].dtype, shape)
+        return GrowingArray(self._new.part / f"{name}.npy", COLUMNS[name].dtype, shape)
 
     def _finish(self) -> None:
         if not self.written:
-            raise DataError(f"{self.folder}: there are no sessions to pack. Check the source.")
+            remedy = "Check the path, and what the options leave out"
+            raise DataError(f"{self.source}: there are no sessions to pack. {remedy}.")
+        part = self._new.part
         keys = ("ranks", "query_doc_pairs", "positions", "info")
         meta = {"format": FORMAT, "count": self.written} | {key: getattr(self, key) for key in keys}
         meta["crc32"] = {name: column.crc for name, column in self._columns.items()}
-        (self._part / "meta.json").write_text(json.dumps(meta, indent=1))
-        complete(self._part, self.folder, is_pack)
-
-
-def hidden(folder: Path) -> Path:
-    """A new folder beside `folder` to write in until everything is there."""
-    part = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
-    part.mkdir(parents=True)
-    return part
-
-
-def complete(part: Path, folder: Path, is_whole: Callable[[Path], bool]) -> None:
-    """Renames a folder that was written; one that another process completed meanwhile stays."""
-    try:
-        os.replace(part, folder)
-    except OSError:
-        if not is_whole(folder):
-            raise
+        (part / META).write_text(sealed(meta))
+        if not self.nested:
+            self._new.flush()
+            stamp(part, stored_files(part))
+        self._new.complete(is_pack)
 
 
 def bounds(columns: Columns) -> tuple[int, int]:
@@ -140,19 +152,37 @@ def bounds(columns: Columns) -> tuple[int, int]:
 
 def is_pack(folder: Path) -> bool:
     """Whether a completed pack lies there."""
-    return (folder / "meta.json").is_file()
+    return (folder / META).is_file()
 
 
 def read_pack(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """meta.json and the memory-mapped columns; DataError where the folder is not a whole pack."""
+    """meta.json and the memory-mapped columns, unverified; DamagedError where the folder is not a whole pack."""
+    meta = _meta(folder)
     try:
-        meta = json.loads((folder / "meta.json").read_text())
-        if meta["format"] != FORMAT:
-            raise ValueError(f"format {meta['format']} instead of {FORMAT}")
-        columns = {name: _map(folder, name, meta) for name in meta["crc32"]}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{folder}: not a readable pack ({error}). Delete it and pack again.") from error
-    return meta, columns
+        return meta, {name: _map(folder, name, meta) for name in meta["crc32"]}
+    except ValueError as error:
+        raise DamagedError(f"{folder}: not a readable pack ({error})", REMEDY) from error
+
+
+def stored_files(folder: Path) -> list[Stored]:
+    """The files of a pack, with their checksums; DamagedError where meta.json does not list them."""
+    meta = _meta(folder)
+    largest = {"query_doc_ids": meta["query_doc_pairs"], "positions": meta["positions"]}
+    columns = [
+        Stored(
+            folder / f"{name}.npy",
+            np.dtype(COLUMNS[name].dtype).itemsize * int(np.prod(_shape(name, meta), dtype=object)),
+            crc,
+            largest.get(name),
+        )
+        for name, crc in meta["crc32"].items()
+    ]
+    return [Stored(folder / META), *columns]
+
+
+def verify_pack(folder: Path, progress: Progress | None = None) -> Sequence[Stored]:
+    """Reads a pack against its checksums and returns its files; DamagedError names those that differ."""
+    return verify(folder, stored_files(folder), progress=progress)
 
 
 def fingerprint(files: Iterable[Path], options: Mapping[str, Any]) -> str:
@@ -163,17 +193,43 @@ def fingerprint(files: Iterable[Path], options: Mapping[str, Any]) -> str:
     ).hexdigest()[:20]
 
 
-def verify_pack(folder: Path) -> None:
-    """Reads everything; DataError names the file whose CRC-32 is not the one in meta.json."""
-    meta, columns = read_pack(folder)
-    for name, values in columns.items():
-        if zlib.crc32(values.data) != meta["crc32"][name]:
-            raise DataError(f"{folder / name}.npy: the checksum differs. Delete the folder and pack again.")
+def _meta(folder: Path) -> dict[str, Any]:
+    """meta.json, its keys and types checked."""
+    try:
+        meta = unsealed((folder / META).read_text())
+        if meta["format"] != FORMAT:
+            raise ValueError(f"format {meta['format']} instead of {FORMAT}")
+        for key in ("count", "ranks", "query_doc_pairs", "positions"):
+            if type(meta[key]) is not int or meta[key] < 0:
+                raise ValueError(f"{key} is {meta[key]!r}")
+        if not isinstance(meta["info"], dict) or not isinstance(meta["crc32"], dict):
+            raise ValueError("info and crc32 are no mappings")
+        if unknown := meta["crc32"].keys() ^ (meta["crc32"].keys() & COLUMNS.keys() | {*ALWAYS}):
+            raise ValueError(f"it lists, or lacks, the columns {sorted(unknown)}")
+        return meta
+    except UNREADABLE as error:
+        raise DamagedError(f"{folder / META}: cannot be read ({reason(error)})", REMEDY) from error
 
 
-def _map(folder: Path, name: str, meta: dict[str, Any]) -> np.ndarray:
-    values = np.load(folder / f"{name}.npy", mmap_mode="r").view(np.ndarray)
-    shape = (meta["count"], meta["ranks"]) if COLUMNS[name].per_document else (meta["count"],)
+def _shape(name: str, meta: Mapping[str, Any]) -> tuple[int, ...]:
+    return (meta["count"], meta["ranks"]) if COLUMNS[name].per_document else (meta["count"],)
+
+
+def _map(folder: Path, name: str, meta: Mapping[str, Any]) -> np.ndarray:
+    values = map_array(folder / f"{name}.npy")
+    shape = _shape(name, meta)
     if values.shape != shape or values.dtype != COLUMNS[name].dtype:
         raise ValueError(f"{name}.npy is {values.dtype}{list(values.shape)}, not of shape {list(shape)}")
     return values
+
+
+def map_array(file: Path) -> np.ndarray:
+    """A .npy file mapped; ValueError naming the file where that cannot be."""
+    try:
+        mapped = np.lib.format.open_memmap(file, mode="r")
+        size, expected = file.stat().st_size, mapped.offset + mapped.nbytes
+        if size != expected:
+            raise ValueError(f"it has {size} bytes, its header asks for {expected}")
+        return mapped.view(np.ndarray)
+    except UNREADABLE as error:
+        raise ValueError(f"{file.name}: {reason(error)}") from error

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 
 from clickexp.data.lists import read_lists, table_options
 from clickexp.data.log import LogWriter, log_format
+from clickexp.data.ragged import plain, plain_type
 from clickexp.data.schema import Place
 from clickexp.data.tabular import Batch, Table, find_files, open_tables
 
@@ -25,14 +26,15 @@ class ParquetTable(Table):
 
     def _open(self) -> tuple[pa.Schema, int]:
         with pq.ParquetFile(self.file) as parquet:
-            return parquet.schema_arrow, parquet.metadata.num_rows
+            types = [(field.name, plain_type(field.type)) for field in parquet.schema_arrow]
+            return pa.schema(types), parquet.metadata.num_rows
 
     def _batches(self, columns: Mapping[str, str]) -> Iterator[Batch]:
         done = 0
         with pq.ParquetFile(self.file) as parquet:
             for batch in parquet.iter_batches(self.rows or BATCH_ROWS, columns=list(columns.values())):
                 place, done = Place(str(self.file), done), done + batch.num_rows
-                yield Batch({key: batch.column(name) for key, name in columns.items()}, place, done)
+                yield Batch({key: plain(batch.column(name)) for key, name in columns.items()}, place, done)
 
 
 @log_format("parquet")

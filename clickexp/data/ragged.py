@@ -52,15 +52,43 @@ def is_list(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type of the same values without dictionaries and list views."""
+    if pa.types.is_dictionary(kind):
+        return kind.value_type
+    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+        return pa.large_list(plain_type(kind.value_type))
+    if is_list(kind) and plain_type(kind.value_type) != kind.value_type:
+        return pa.large_list(plain_type(kind.value_type))
+    return kind
+
+
+def plain(values: pa.Array) -> pa.Array:
+    """The same values without dictionaries and list views, of plain_type."""
+    kind = plain_type(values.type)
+    if kind == values.type:
+        return values
+    if pa.types.is_dictionary(values.type):
+        return values.dictionary_decode()
+    # Arrow's own cast of a list view goes wrong where it is a slice.
+    offsets = np.append(0, np.cumsum(list_lengths(values)))
+    return pa.LargeListArray.from_arrays(offsets, plain(values.flatten()), mask=values.is_null())
+
+
 def numbered(lengths: np.ndarray) -> pa.Array:
     """Lists of these lengths that hold 0, 1, ... one after another."""
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     return pa.LargeListArray.from_arrays(offsets, pa.array(np.arange(offsets[-1])))
 
 
+def list_lengths(lists: pa.Array) -> np.ndarray:
+    """The length of each list, 0 for nulls."""
+    return pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
 def longest(lists: pa.Array) -> int:
     """The length of the longest list, 0 if there is none."""
-    return pc.max(pc.list_value_length(lists)).as_py() or 0
+    return int(list_lengths(lists).max(initial=0))
 
 
 def flat(

@@ -1,8 +1,9 @@
 """The columns of packed sessions, and the checks that every reader shares."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -53,6 +54,54 @@ class Place:
         if bad.any():
             at = np.unravel_index(bad.argmax(), bad.shape)
             raise self.error(f"{name} holds {values[at]}", remedy, int(at[0]))
+
+
+POSITIONS = "set positions to the ranks to keep; longer lists are cut, and counted"
+PADDING = 10
+"""Padding that takes more than so many times the data is refused,"""
+FLOOR = 1 << 26
+"""unless it takes less than so many bytes."""
+
+
+def outweighs(padding: int, data: int, size: int) -> bool:
+    """Whether so many numbers of padding, of a size in bytes, are too many for so many of data."""
+    return padding * size > FLOOR and padding > PADDING * data
+
+
+def shown_bytes(size: int) -> str:
+    """In the unit that suits it."""
+    power = min((max(size, 1).bit_length() - 1) // 10, 4)
+    return f"{size / (1 << 10 * power):.4g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+
+
+class Extent:
+    """Measures lists, to see what it takes to pad all of them to the longest."""
+
+    def __init__(self):
+        self.lists = self.documents = self.longest = 0
+        self._error = Place("lists").error
+
+    def add(self, lengths: np.ndarray, place: Any, rows: np.ndarray | None = None) -> None:
+        """Lists of these lengths; `rows`, by default 0, 1, ..., are what the errors of the place name them by."""
+        if len(lengths) and lengths.max() > self.longest:
+            first = int(lengths.argmax())
+            row = first if rows is None else int(rows[first])
+            self.longest, self._error = int(lengths[first]), partial(place.error, row=row)
+        self.lists += len(lengths)
+        self.documents += int(lengths.sum())
+
+    def ranks(self, columns: Iterable[str], remedy: str) -> int:
+        """The length of the longest list, at least 1; DataError where padding to it outweighs the documents."""
+        size = sum(np.dtype(COLUMNS[name].dtype).itemsize for name in columns if COLUMNS[name].per_document)
+        padded = self.lists * self.longest
+        if outweighs(padded - self.documents, self.documents, size):
+            what = (
+                f"the list has {self.longest} documents, lists on average {self.documents / self.lists:.1f}; "
+                f"to pad all {self.lists} to it takes {shown_bytes(padded * size)}, "
+                f"the documents {shown_bytes(self.documents * size)}"
+            )
+            raise self._error(what, remedy)
+        return max(self.longest, 1)
 
 
 def checked(columns: Columns, place: Place, max_id: int | None = None) -> dict[str, np.ndarray]:

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from clickexp.data.checksums import verify_once
 from clickexp.data.features import Features
-from clickexp.data.pack import PackWriter, bounds, read_pack, verify_pack
+from clickexp.data.pack import PackWriter, bounds, read_pack, stored_files, verify_pack
 from clickexp.data.schema import Columns, DataError, Place, check_ids, checked
 
 CHUNK = 1 << 18
@@ -68,8 +69,18 @@ class Sessions:
         return sessions if query_doc_pairs is None else sessions.with_pairs(query_doc_pairs, place)
 
     @classmethod
-    def open(cls, folder: str | Path) -> "Sessions":
-        """Maps a packed folder in milliseconds, without reading it; DataError where it is not whole."""
+    def open(cls, folder: str | Path, *, verified: bool = False) -> "Sessions":
+        """Maps a packed folder, in milliseconds once this machine has verified its checksums.
+
+        Args:
+            folder: What PackWriter or save wrote.
+            verified: The caller has verified the files.
+
+        Raises:
+            DataError: The folder is not a whole pack; it names the file.
+        """
+        if not verified:
+            verify_once(Path(folder), stored_files(Path(folder)))
         meta, columns = read_pack(Path(folder))
         bound = meta["query_doc_pairs"], meta["positions"]
         return cls(columns, *bound, folder=Path(folder), info=meta["info"])

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from clickexp.data.log import LogWriter, log_format
 from clickexp.data.numbering import PairIds
-from clickexp.data.ragged import longest, padded, scatter
-from clickexp.data.schema import DataError, Place
+from clickexp.data.ragged import list_lengths, padded, scatter
+from clickexp.data.schema import POSITIONS, DataError, Extent, Place
 
 FILES = {
     "train": "train_per_query_quid.txt",
@@ -55,7 +55,7 @@ def open_tiangong_st(
     columns = {part: _parsed(file, part == "ranking", places[part]) for part, file in found.items()}
     ranks = positions
     if ranks is None:
-        ranks = max(longest(lists["query_doc_ids"]) for lists in columns.values())
+        ranks = _longest(columns, places)
     chunks = {part: padded(lists, ranks, places[part]) for part, lists in columns.items()}
     log.notes["pair_key"] = pair_key
     for part, (chunk, cut) in chunks.items():
@@ -73,6 +73,13 @@ def _found(folder: Path, names: Mapping[str, str | None]) -> dict[str, Path]:
         if part not in found and (part != "ranking" or name not in (None, FILES[part])):
             raise DataError(f"{folder / str(name)}: no such file. Check the path, or set files.{part}.")
     return found
+
+
+def _longest(columns: Mapping[str, Mapping[str, pa.Array]], places: Mapping[str, Place]) -> int:
+    extent = Extent()
+    for part, lists in columns.items():
+        extent.add(list_lengths(lists["query_doc_ids"]), places[part])
+    return extent.ranks(columns["train"], POSITIONS)
 
 
 def _parsed(file: Path, labelled: bool, place: Place) -> dict[str, pa.Array]:

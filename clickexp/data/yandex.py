@@ -16,7 +16,7 @@ from clickexp.data.fields import Fields, not_integer, tab_separated
 from clickexp.data.ids import IdTable, pair_keys
 from clickexp.data.loader import ahead
 from clickexp.data.log import LogWriter, log_format
-from clickexp.data.schema import DataError, Place
+from clickexp.data.schema import DataError, Extent, Place
 
 BLOCK_BYTES = 1 << 20
 MAX_URLS = 100
@@ -83,10 +83,11 @@ def open_yandex(
             raise Place(str(source)).error("holds no result page", LOG_REMEDY)
     if labels is not None:
         shown = len(table)
-        lists = _lists(labels, table, log)
+        place = Place(str(relevance), 1, "query")
+        lists = _lists(labels, table, place, log)
         log.note("labelled_pairs_never_shown", len(table) - shown)
         with log.part("ranking", lists["clicks"].shape[1], list(lists)) as pack:
-            pack.append(lists, Place(str(relevance), 1, "query"))
+            pack.append(lists, place)
 
 
 def _blocks(source: Path) -> Iterator[tuple[Pages, int]]:
@@ -227,7 +228,7 @@ def _read_labels(file: Path) -> np.ndarray:
     return fields.values[fields.first[~empty][:, None] + np.arange(4)]
 
 
-def _lists(labels: np.ndarray, table: IdTable, log: LogWriter) -> dict[str, np.ndarray]:
+def _lists(labels: np.ndarray, table: IdTable, place: Place, log: LogWriter) -> dict[str, np.ndarray]:
     """The columns of the labelled lists, queries and documents in order of first appearance."""
     ids = _numbered(labels[:, 0], labels[:, 2], table, log)
     kept = np.sort(np.unique(ids, return_index=True)[1])
@@ -235,7 +236,12 @@ def _lists(labels: np.ndarray, table: IdTable, log: LogWriter) -> dict[str, np.n
     queries = IdTable().ids(labels[kept, 0])
     kept = kept[np.argsort(queries, stable=True)]
     lengths = np.bincount(queries)[1:]
-    shown = np.arange(lengths.max()) < lengths[:, None]
+    extent = Extent()
+    extent.add(lengths, place)
+    longest = extent.ranks(
+        ("query_doc_ids", "clicks", "labels"), "leave labels of that query out of the file"
+    )
+    shown = np.arange(longest) < lengths[:, None]
     columns = {"query_doc_ids": ids[kept], "clicks": np.zeros(len(kept), bool), "labels": labels[kept, 3]}
     columns = {name: _scattered(values, shown) for name, values in columns.items()}
     return columns | {"lengths": lengths, "query_ids": labels[kept[np.cumsum(lengths) - lengths], 0]}

@@ -1,0 +1,170 @@
+"""New folders: whole or not at all, safe on disk before they get their name, and no remains of killed processes."""
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import shutil
+import socket
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from clickexp.data.schema import DataError
+
+LOCK = ".writing"
+"""In a folder that is being written: locked while its process lives, with the name of its machine."""
+PART = re.compile(r"\..+\.[0-9a-f]{8}\.clickexp")
+DAY = 24 * 3600
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class NewFolder:
+    """A hidden folder beside `folder`, to write in until everything is there.
+
+        new = NewFolder(folder)
+        (new.part / "data").write_bytes(data)
+        new.complete(is_whole)
+        new.discard()
+
+    What killed processes left beside it is removed first.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder, self._flushed = folder, False
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            remove_stale(folder.parent)
+            self.part, self._lock = _locked_part(folder)
+        except OSError as error:
+            where = f"{folder.parent}: cannot be written ({error.strerror})"
+            raise DataError(f"{where}. Choose another folder, or change its permissions.") from error
+
+    def flush(self) -> None:
+        """Waits until all files are on disk, so that after a power failure the name stands for all or nothing."""
+        _flush(self.part)
+        self._flushed = True
+
+    def complete(self, is_whole: Callable[[Path], bool]) -> None:
+        """Gives the folder its name; a whole one that another process completed meanwhile stays."""
+        try:
+            os.replace(self.part, self.folder)
+        except OSError:
+            if not is_whole(self.folder):
+                raise
+        else:
+            (self.folder / LOCK).unlink(missing_ok=True)
+            if self._flushed:
+                _flush_directory(self.folder.parent)
+
+    def discard(self) -> None:
+        """Removes what was written, unless the folder has its name by now."""
+        shutil.rmtree(self.part, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+@contextlib.contextmanager
+def temporary() -> Iterator[Path]:
+    """A folder for a moment that nobody else can read; a later run removes it if this process is killed."""
+    new = NewFolder(Path(tempfile.gettempdir()) / "temporary")
+    try:
+        new.part.chmod(0o700)
+        yield new.part
+    finally:
+        new.discard()
+
+
+def remove_stale(parent: Path) -> None:
+    """Removes the hidden folders that killed processes left half-written."""
+    with os.scandir(parent) as entries:
+        parts = [Path(e.path) for e in entries if PART.fullmatch(e.name) and e.is_dir(follow_symlinks=False)]
+    for part in parts:
+        try:
+            _remove_if_stale(part)
+        except OSError:
+            continue  # its process lives, or has just removed it
+
+
+def remove(folder: Path) -> None:
+    """Removes a folder at once, though deleting its files takes a while; nothing where another process did so."""
+    new = NewFolder(folder)
+    try:
+        os.replace(folder, new.part / folder.name)
+    except FileNotFoundError:
+        pass
+    finally:
+        new.discard()
+
+
+def no_room(error: OSError) -> bool:
+    """Whether the disk, or what the user may write to it, is full."""
+    return error.errno in NO_ROOM
+
+
+def _locked_part(folder: Path) -> tuple[Path, int | None]:
+    while True:
+        part = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.clickexp")
+        part.mkdir()
+        try:
+            lock = os.open(part / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        except FileNotFoundError:
+            continue  # another process took the empty folder for stale
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.write(lock, socket.gethostname().encode())
+        except BlockingIOError:
+            os.close(lock)
+            continue
+        except OSError:  # a file system without locks
+            os.close(lock)
+            return part, None
+        if (part / LOCK).exists():
+            return part, lock
+        os.close(lock)
+
+
+def _remove_if_stale(part: Path) -> None:
+    """OSError unless the folder is empty, or its lock is free and from this machine or a day old.
+
+    Some network file systems lock for one machine only: there, the lock of another machine's process looks free.
+    """
+    try:
+        part.rmdir()
+        return
+    except OSError:
+        lock = os.open(part / LOCK, os.O_RDWR | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        host = os.read(lock, 1 << 10).decode("utf-8", "replace")
+        newest = max(path.lstat().st_mtime for path in part.rglob("*"))
+        if host in ("", socket.gethostname()) or newest < time.time() - DAY:
+            shutil.rmtree(part, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+def _flush(folder: Path) -> None:
+    """Waits until everything below the folder is on disk."""
+    for parent, _, files in os.walk(folder):
+        for name in files:
+            file = os.open(Path(parent, name), os.O_RDONLY)
+            try:
+                os.fsync(file)
+            finally:
+                os.close(file)
+        _flush_directory(Path(parent))
+
+
+def _flush_directory(folder: Path) -> None:
+    directory = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    except OSError:
+        pass  # not every file system can
+    finally:
+        os.close(directory)
