@@ -20,7 +20,7 @@ from clickexp.training.evaluation import (
     ranking_outputs,
     truth_outputs,
 )
-from clickexp.training.stopping import EarlyStopping
+from clickexp.training.stopping import Stopping, early_stopping_of
 
 Metrics = Mapping[str, Metric]
 RankVectors = dict[str, list[float] | list[int]]
@@ -54,14 +54,15 @@ class FitReport:
 class BaseTrainer:
     """Evaluates models; a subclass fits them in `train`.
 
-    early_stopping: its metric must be one of the validation, which are `metrics`, loss and ll.
+    early_stopping: its metric must be one of the validation, which are `metrics`, loss and ll. Flax's EarlyStopping
+    watches the loss, with its min_delta and patience.
     counts: settings that are at least 1.
     """
 
     def __init__(
         self,
         *,
-        early_stopping: EarlyStopping | None = None,
+        early_stopping: Stopping = None,
         eval_batch_size: int = 8192,
         steps: int = 16,
         metrics: Metrics | None = None,
@@ -70,6 +71,7 @@ class BaseTrainer:
     ):
         for name, value in dict(counts, eval_batch_size=eval_batch_size, steps=steps).items():
             check(value >= 1, f"{name}={value}: give at least 1")
+        early_stopping = early_stopping_of(early_stopping)
         self.metrics = {"ll": LogLikelihood(), **(metrics or click_metrics())}
         watched = early_stopping.metric if early_stopping else "loss"
         reported = ("loss", *self.metrics)

@@ -20,7 +20,7 @@ from clickexp.training.estimation import (
     Logit,
     PerRank,
 )
-from clickexp.training.stopping import EarlyStopping
+from clickexp.training.stopping import Stopping
 from clickexp.types import Batch
 
 Values = dict[str, PerRank]
@@ -54,7 +54,7 @@ class EMTrainer(EstimatingTrainer):
     def __init__(
         self,
         iterations: int = 50,
-        early_stopping: EarlyStopping | None = None,
+        early_stopping: Stopping = None,
         *,
         e_step: Literal["exact", "pyclick"] = "exact",
         prior_successes: float = 1.0,
