@@ -93,7 +93,15 @@ class BaseTrainer:
         return evaluator(state, data, "test")
 
     def evaluate_ranking(self, model: ClickModel, data: Data, metrics: Metrics | None = None) -> MultiMetric:
-        """Ranking metrics of a model on lists with labels."""
+        """Ranking metrics of a model on lists with labels.
+
+        Args:
+            data: packed sessions, or batches of `labels`, `mask` and what the model ranks by; clicks are not needed.
+            metrics: names and metrics, by default those of `ranking_metrics`.
+
+        Raises:
+            DataError: where batches lack labels or mask.
+        """
         evaluator, state = self._evaluator(model, metrics or ranking_metrics(), ranking_outputs)
         return evaluator(state, data, "test")
 
