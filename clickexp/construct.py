@@ -120,4 +120,4 @@ def _name(hint: Any) -> str:
         else NAMES.get(name := getattr(option, "__name__", str(option)), name)
         for option in options
     ]
-    return " or ".join(names)
+    return " or ".join(dict.fromkeys(names))

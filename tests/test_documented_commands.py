@@ -1,4 +1,4 @@
-"""Every command in the README and at the head of a configuration file composes."""
+"""Every command in the README, in docs/ and at the head of a configuration file composes."""
 
 import re
 import shlex
@@ -20,7 +20,8 @@ def commands(text):
 
 
 def documented():
-    found = {"README.md": commands((ROOT / "README.md").read_text())}
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    found = {str(page.relative_to(ROOT)): commands(page.read_text()) for page in pages}
     for file in sorted((ROOT / "conf").rglob("*.yaml")):
         head = "\n".join(line for line in file.read_text().splitlines() if line.startswith("#"))
         found[str(file.relative_to(ROOT))] = commands(head)

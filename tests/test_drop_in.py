@@ -1,4 +1,4 @@
-"""Code written against the documented interface of the field runs here after changing the import."""
+"""Code that uses the field's documented models, towers and metrics runs here after changing the import."""
 
 import subprocess
 import sys

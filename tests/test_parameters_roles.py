@@ -11,6 +11,7 @@ from flax import nnx
 from zoo import fill, sigmoid
 
 from clickexp import models, parameters
+from clickexp.errors import ConfigError
 from clickexp.parameters import Parameter, Sizes, build_parameter
 from clickexp.parameters.fixed import DecayingExamination, FixedParameter
 
@@ -139,6 +140,28 @@ def test_logits_of_the_wrong_shape_are_refused(batch):
     model = models.CascadeModel(attraction=Careless, rngs=nnx.Rngs(0))
     with pytest.raises(ValueError, match=r"Careless returned logits of shape \(8, 3, 1\).*\[batch, rank\]"):
         model.compute_loss(batch)
+
+
+class LogitOnly(nnx.Module):
+    """The methods of a parameter without its base class, and no __call__."""
+
+    def __init__(self, rngs):
+        self.linear = nnx.Linear(3, 1, rngs=rngs)
+
+    def logit(self, batch):
+        return self.linear(batch["query_doc_features"])[..., 0]
+
+
+class LogitParameter(LogitOnly, Parameter):
+    """The same, derived from the base class."""
+
+
+@pytest.mark.parametrize("source", [LogitOnly, LogitOnly(nnx.Rngs(0))], ids=["constructor", "module"])
+def test_a_module_that_cannot_be_called_is_refused_before_the_first_batch(source):
+    message = r"attraction: LogitOnly has no __call__\. .*or derive .* from clickexp\.parameters\.Parameter"
+    with pytest.raises(ConfigError, match=message):
+        models.CascadeModel(attraction=source, rngs=nnx.Rngs(0))
+    models.CascadeModel(attraction=LogitParameter, rngs=nnx.Rngs(0))
 
 
 @pytest.mark.parametrize("nonsense", [3, "deep", {"features": 2}, None])

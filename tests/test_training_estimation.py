@@ -27,10 +27,17 @@ RANKS, PAIRS = 4, 6
 COLUMNS = ragged_log(24, RANKS, PAIRS)
 LOG = packed(COLUMNS, PAIRS)
 VAL = packed(ragged_log(8, RANKS, PAIRS, seed=1), PAIRS)
-SESSIONS = [
-    (ids[:length].tolist(), clicks[:length].tolist())
-    for ids, clicks, length in zip(*(COLUMNS[name] for name in ("query_doc_ids", "clicks", "lengths")))
-]
+
+
+def sessions_of(columns):
+    """Ids and clicks of each session, without padding."""
+    return [
+        (ids[:length].tolist(), clicks[:length].tolist())
+        for ids, clicks, length in zip(*(columns[name] for name in ("query_doc_ids", "clicks", "lengths")))
+    ]
+
+
+SESSIONS = sessions_of(COLUMNS)
 LL = {"ll": LogLikelihood()}
 SIZES = dict(batch_size=8, eval_batch_size=8, steps=2, metrics=LL)
 PRIOR = (1.0, 2.0)
@@ -186,12 +193,12 @@ def outcomes(story, ids, p):
         yield math.prod(chances), clicks, thrown
 
 
-def iterated(told, iterations):
+def iterated(told, iterations, sessions=SESSIONS):
     """Totals after so many iterations of told(ids, clicks, p), which yields (role, row, successes, failures)."""
     totals = Totals()
     for _ in range(iterations):
         old, totals = totals, Totals()
-        for ids, clicks in SESSIONS:
+        for ids, clicks in sessions:
             for role, row, *both in told(ids, clicks, lambda *key: old[key][0] / old[key].sum()):
                 totals[role, row] += both
     return totals
@@ -319,6 +326,39 @@ def test_the_e_step_of_published_figures(name):
     model = new_model(name)
     EMTrainer(3, e_step="pyclick", **SIZES, **PRIORS).train(model, LOG, VAL)
     iterated(approximate(name), 3).compare(model, atol=1e-5)
+
+
+def pyclick_ubm(ids, clicks, p):
+    """PyClick's update of UBM, in which a list of M without a click above has its last click at rank M."""
+    last = len(ids)
+    for rank, (row, click) in enumerate(zip(ids, clicks), start=1):
+        cell = rank * (RANKS + 1) + last
+        attraction, examination = p("attraction", row), p("examination", cell)
+        skip = 1 - attraction * examination
+        attracted = 1.0 if click else attraction * (1 - examination) / skip
+        examined = 1.0 if click else examination * (1 - attraction) / skip
+        yield "attraction", row, attracted, 1 - attracted
+        yield "examination", cell, examined, 1 - examined
+        last = rank if click else last
+
+
+@pytest.mark.parametrize("full", [True, False], ids=["lists of one length", "lists of unequal length"])
+def test_ubm_of_pyclick_has_examination_without_a_click_above_for_each_length_of_list(full):
+    columns = ragged_log(24, RANKS, PAIRS, full=full)
+    model, totals = new_model("UBM"), iterated(pyclick_ubm, 3, sessions_of(columns))
+    EMTrainer(3, **SIZES, **PRIORS).train(model, packed(columns, PAIRS), VAL)
+    fitted = probabilities(model)
+    theirs = {
+        role: np.array([totals[role, row][0] / totals[role, row].sum() for row in range(len(values))])
+        for role, values in fitted.items()
+    }
+    differences = np.abs(fitted["attraction"] - theirs["attraction"])
+    ranks = np.arange(1, RANKS + 1) * (RANKS + 1)
+    longest = np.abs(fitted["examination"][ranks] - theirs["examination"][ranks + RANKS])
+    if full:
+        assert differences.max() < 1e-5 and longest.max() < 1e-5
+    else:
+        assert differences.max() > 1e-3 and longest.max() > 1e-2
 
 
 @pytest.mark.parametrize("name", ["UBM", "DBN"])

@@ -1,11 +1,16 @@
 """The rules of early stopping."""
 
 import math
+import subprocess
+import sys
 
+import numpy as np
 import pytest
+from flax.training import early_stopping as flax_stopping
 
 from clickexp.errors import ConfigError
-from clickexp.training import EarlyStopping
+from clickexp.training import EarlyStopping, EMTrainer, Trainer
+from clickexp.training.stopping import early_stopping_of
 
 
 def course(stopping, values):
@@ -70,3 +75,48 @@ def test_reset_forgets():
 def test_an_unknown_mode_is_an_error():
     with pytest.raises(ConfigError, match="auto, min or max, not 'up'"):
         EarlyStopping(mode="up")
+
+
+@pytest.mark.parametrize("patience", [0, 1, 2, 5])
+@pytest.mark.parametrize("min_delta", [0.0, 1e-5, 0.1, 0.3])
+def test_the_early_stopping_of_flax_means_the_same_here(patience, min_delta):
+    """Epoch by epoch, over losses whose differences are often the min_delta but for rounding."""
+    steps = np.random.default_rng(7).integers(-3, 4, (40, 25)).cumsum(axis=1)
+    stopped = set()
+    for losses in (2 + steps / 10).tolist():
+        theirs = flax_stopping.EarlyStopping(min_delta=min_delta, patience=patience)
+        ours = early_stopping_of(theirs)
+        for epoch, loss in enumerate(losses):
+            theirs = theirs.update(loss)
+            assert ours.update({"loss": loss}) == theirs.has_improved
+            assert ours.should_stop == theirs.should_stop
+            if theirs.should_stop:
+                stopped.add(epoch)
+                break
+    assert len(stopped) > 1
+
+
+def test_what_an_early_stopping_of_flax_has_seen_does_not_count():
+    used = flax_stopping.EarlyStopping(patience=1).update(0.5).update(0.7)
+    improved, stopped = course(early_stopping_of(used), [3.0, 4.0, 4.0])
+    assert improved == [True, False, False] and stopped == 3
+
+
+def test_trainers_take_the_early_stopping_of_flax():
+    rule = flax_stopping.EarlyStopping(min_delta=0.25, patience=3)
+    for trainer in Trainer(early_stopping=rule), EMTrainer(early_stopping=rule):
+        assert trainer.early_stopping == EarlyStopping("loss", patience=3, min_delta=0.25)
+
+
+def test_no_other_early_stopping_is_taken():
+    assert early_stopping_of(None) is None
+    for wrong in "loss", 3, EarlyStopping, flax_stopping.EarlyStopping:
+        with pytest.raises(ConfigError, match=r"early_stopping=.*: give clickexp.EarlyStopping\(...\), flax"):
+            early_stopping_of(wrong)
+
+
+def test_a_trainer_rejects_another_early_stopping_when_it_is_made():
+    """In a process where annotations are not checked, as users run it."""
+    code = "from clickexp import Trainer; Trainer(early_stopping='loss')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "ConfigError: early_stopping='loss': give clickexp.EarlyStopping(...)" in done.stderr

@@ -7,8 +7,10 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
+from flax.training import early_stopping as flax_stopping
 from small_logs import fill_tables, packed, ragged_log, shown, state_of
 
+from clickexp.data import DataError
 from clickexp.errors import ConfigError, DivergedError
 from clickexp.loggers.base import Logger
 from clickexp.metrics import (
@@ -21,8 +23,8 @@ from clickexp.metrics import (
     ranking_metrics,
 )
 from clickexp.models import DocumentCTRModel, PositionBasedModel
-from clickexp.parameters import DeepParameterConfig, EmbeddingParameterConfig
-from clickexp.training import EarlyStopping, LazySGD, Optimizer, Trainer, evaluation
+from clickexp.parameters import DeepParameterConfig, EmbeddingParameterConfig, LinearParameterConfig
+from clickexp.training import EarlyStopping, EMTrainer, LazySGD, Optimizer, Trainer, evaluation
 from clickexp.training.dispatch import feed
 
 RANKS, PAIRS = 4, 40
@@ -61,6 +63,17 @@ def test_the_model_is_left_in_its_best_state(stopping, epochs):
     assert [record["improved"] for record in report.history] == [
         loss < min(losses[:index], default=np.inf) - 1e-5 for index, loss in enumerate(losses)
     ]
+
+
+@pytest.mark.parametrize("patience", [0, 2])
+def test_training_stops_in_the_epoch_in_which_flax_would(patience):
+    rule = flax_stopping.EarlyStopping(min_delta=1e-5, patience=patience)
+    report = Trainer(OVERFIT, 40, rule, metrics=LL, **SIZES).train(documents(), TRAIN, VAL)
+    for record in report.history:
+        assert not rule.should_stop
+        rule = rule.update(record["val/loss"])
+        assert record["improved"] == rule.has_improved
+    assert rule.should_stop and report.epochs < 40
 
 
 def test_training_goes_on_from_the_restored_state():
@@ -219,6 +232,70 @@ def test_ranking_metrics_of_a_model_that_knows_the_labels():
         metrics = ranking_metrics(["ndcg"], [3])
         values.append(Trainer(eval_batch_size=32).test_ranking(model, labelled, metrics)["test_ndcg@3"])
     assert values[0] == pytest.approx(1.0, abs=1e-6) and values[1] < 0.9
+
+
+def linear_ranker():
+    """Attraction is the sum of the features; ten positions, though lists to rank are longer."""
+    tower = LinearParameterConfig("query_doc_features", features=3, input_norm=None)
+    model = PositionBasedModel(positions=10, attraction=tower, rngs=nnx.Rngs(0))
+    model.attraction.linear.kernel[...] = jnp.ones((3, 1))
+    return model
+
+
+def labelled(lists, documents, seed):
+    """Batches as a loader of annotations makes them: neither clicks nor ids nor positions, narrow labels."""
+    rng = np.random.default_rng(seed)
+    mask = np.arange(documents) < rng.integers(2, documents + 1, lists)[:, None]
+    return {
+        "query_doc_features": rng.normal(size=(lists, documents, 3)).astype(np.float32),
+        "labels": (mask * rng.integers(0, 5, (lists, documents))).astype(np.float16),
+        "mask": mask,
+        "n": mask.sum(axis=1).astype(np.int16),
+    }
+
+
+def dcg_at_3(batch):
+    """Of each list, ranked by the sum of the features, in float64 numpy."""
+    values = []
+    for features, labels, mask in zip(
+        batch["query_doc_features"], batch["labels"], batch["mask"], strict=True
+    ):
+        order = np.argsort(-features[mask].astype(np.float64).sum(axis=1))
+        gains = 2.0 ** labels[mask].astype(np.float64)[order][:3] - 1
+        values.append(np.sum(gains / np.log2(np.arange(2, 2 + len(gains)))))
+    return values
+
+
+def test_lists_to_rank_need_labels_and_no_clicks():
+    batches = [labelled(5, 12, seed=0), labelled(3, 30, seed=1)]
+    expected = np.mean(dcg_at_3(batches[0]) + dcg_at_3(batches[1]))
+    tested = Trainer().test_ranking(linear_ranker(), batches)
+    assert tested["test_dcg@3"] == pytest.approx(expected, rel=1e-5)
+    assert Trainer().evaluate_ranking(linear_ranker(), iter(batches)).compute()["dcg@3"] == tested["test_dcg@3"]
+
+
+def test_lists_to_rank_may_give_lengths_in_place_of_a_mask():
+    batch = labelled(5, 12, seed=0)
+    del batch["mask"]
+    batch["lengths"] = batch.pop("n").astype(np.int32)
+    tested = Trainer().test_ranking(linear_ranker(), [batch])
+    assert tested == Trainer().test_ranking(linear_ranker(), [labelled(5, 12, seed=0)])
+
+
+def test_a_batch_without_what_is_needed_is_an_error_that_names_it():
+    model, batch = linear_ranker(), labelled(5, 4, seed=0)
+    without = {name: {key: value for key, value in batch.items() if key != name} for name in batch}
+    with pytest.raises(DataError, match="click metrics need clicks, and the batches have only .*labels, mask"):
+        Trainer().test_clicks(model, [batch])
+    with pytest.raises(DataError, match="ranking metrics need labels, and the batches have only"):
+        Trainer().test_ranking(model, [without["labels"]])
+    with pytest.raises(DataError, match="every batch needs mask or lengths, and the batches have only"):
+        Trainer().test_ranking(model, [without["mask"]])
+    with pytest.raises(DataError, match="training needs clicks"):
+        Trainer(optax.sgd(0.1)).train(model, [batch], [batch])
+    documents = {"query_doc_ids": np.ones((2, 4), np.int32), "mask": np.ones((2, 4), bool)}
+    with pytest.raises(DataError, match="estimation needs clicks"):
+        EMTrainer().train(PositionBasedModel(4, 10, rngs=nnx.Rngs(0)), [documents], [documents])
 
 
 def test_long_lists_are_evaluated_fewer_at_a_time_to_the_same_values(monkeypatch):

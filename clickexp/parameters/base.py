@@ -102,7 +102,7 @@ def build_parameter(
 ) -> Parameter:
     """The parameter of a role, from a config, a built parameter, a module, a constructor or None.
 
-    A constructor is called with `rngs=rngs`. TypeError for anything else.
+    A constructor is called with `rngs=rngs`. ConfigError for a module without __call__, TypeError for anything else.
     """
     match source:
         case None if default is not None:
@@ -111,8 +111,13 @@ def build_parameter(
             return source.build(sizes, rngs=rngs)
         case Parameter():
             return source
-        case nnx.Module():
+        case nnx.Module() if callable(source):
             return ModuleParameter(source)
+        case nnx.Module():
+            raise ConfigError(
+                f"{role}: {type(source).__name__} has no __call__. Define __call__(self, batch) to return logits "
+                "[batch, rank], or derive the class from clickexp.parameters.Parameter, which needs logit(self, batch)"
+            )
         case _ if callable(source):
             return build_parameter(role, source(rngs=rngs), default, sizes, rngs=rngs)
     raise TypeError(

@@ -20,7 +20,7 @@ from clickexp.training.evaluation import (
     ranking_outputs,
     truth_outputs,
 )
-from clickexp.training.stopping import EarlyStopping
+from clickexp.training.stopping import Stopping, early_stopping_of
 
 Metrics = Mapping[str, Metric]
 RankVectors = dict[str, list[float] | list[int]]
@@ -54,14 +54,15 @@ class FitReport:
 class BaseTrainer:
     """Evaluates models; a subclass fits them in `train`.
 
-    early_stopping: its metric must be one of the validation, which are `metrics`, loss and ll.
+    early_stopping: its metric must be one of the validation, which are `metrics`, loss and ll. Flax's EarlyStopping
+    watches the loss, with its min_delta and patience.
     counts: settings that are at least 1.
     """
 
     def __init__(
         self,
         *,
-        early_stopping: EarlyStopping | None = None,
+        early_stopping: Stopping = None,
         eval_batch_size: int = 8192,
         steps: int = 16,
         metrics: Metrics | None = None,
@@ -70,6 +71,7 @@ class BaseTrainer:
     ):
         for name, value in dict(counts, eval_batch_size=eval_batch_size, steps=steps).items():
             check(value >= 1, f"{name}={value}: give at least 1")
+        early_stopping = early_stopping_of(early_stopping)
         self.metrics = {"ll": LogLikelihood(), **(metrics or click_metrics())}
         watched = early_stopping.metric if early_stopping else "loss"
         reported = ("loss", *self.metrics)
@@ -91,7 +93,15 @@ class BaseTrainer:
         return evaluator(state, data, "test")
 
     def evaluate_ranking(self, model: ClickModel, data: Data, metrics: Metrics | None = None) -> MultiMetric:
-        """Ranking metrics of a model on lists with labels."""
+        """Ranking metrics of a model on lists with labels.
+
+        Args:
+            data: packed sessions, or batches of `labels`, `mask` and what the model ranks by; clicks are not needed.
+            metrics: names and metrics, by default those of `ranking_metrics`.
+
+        Raises:
+            DataError: where batches lack labels or mask.
+        """
         evaluator, state = self._evaluator(model, metrics or ranking_metrics(), ranking_outputs)
         return evaluator(state, data, "test")
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import jax
 import numpy as np
 
-from clickexp.data import Features, Sessions, Superbatch, superbatches
-from clickexp.types import Array
+from clickexp.data import DataError, Features, Sessions, Superbatch, superbatches
+from clickexp.types import Array, Batch
 
 Data = Sessions | Iterable[Mapping[str, Array]]
 """Packed sessions, or batches: anything that yields them anew each time it is iterated, such as a list."""
@@ -30,7 +30,7 @@ def feed(
         even = _ceil(batches, _ceil(batches, steps))
         packed = superbatches(data, batch_size, even, seed=seed, epoch=epoch)
         return packed if data.features is None else _with_features(packed, data.features)
-    return (Superbatch(_single(batch), 1, len(batch["clicks"])) for batch in data)
+    return map(_single, data)
 
 
 def _with_features(batches: Iterator[Superbatch], features: Features) -> Iterator[Superbatch]:
@@ -47,8 +47,24 @@ def _ceil(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def _single(batch: Mapping[str, Array]) -> dict[str, np.ndarray]:
-    return {name: np.asarray(values)[None] for name, values in batch.items()}
+def _single(batch: Mapping[str, Array]) -> Superbatch:
+    """A ready-made batch as a superbatch of one step."""
+    shown = batch["mask"] if "mask" in batch else column(batch, "lengths", "every batch needs mask or")
+    return Superbatch({name: np.asarray(values)[None] for name, values in batch.items()}, 1, len(shown))
+
+
+def column(batch: Batch, name: str, need: str) -> Array:
+    """A column of a batch.
+
+    Args:
+        need: what needs it, for the message, such as "training needs".
+
+    Raises:
+        DataError: where the batch lacks it.
+    """
+    if name not in batch:
+        raise DataError(f"{need} {name}, and the batches have only {', '.join(batch)}")
+    return batch[name]
 
 
 class Compiled:

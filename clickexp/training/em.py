@@ -20,7 +20,7 @@ from clickexp.training.estimation import (
     Logit,
     PerRank,
 )
-from clickexp.training.stopping import EarlyStopping
+from clickexp.training.stopping import Stopping
 from clickexp.types import Batch
 
 Values = dict[str, PerRank]
@@ -41,7 +41,9 @@ class EMTrainer(EstimatingTrainer):
     log p + prior_failures log (1 - p) for each row, never falls.
 
     e_step: "pyclick" takes the approximate steps of DBN and CCM behind PyClick's published figures, see
-    clickexp.training.pyclick; PBM and UBM have the same step either way.
+    clickexp.training.pyclick; PBM and UBM have the same step either way. PyClick's UBM agrees where all lists have one
+    length: it takes the rank of the last click for the list's length where there is none, so that examination without
+    a click above has a parameter per length, and predicts marginal clicks with that of lists of ten.
     iterations: passes over the log; 50 is PyClick's. early_stopping: None runs all and keeps the last, as PyClick does;
     otherwise the best is kept. prior_successes, prior_failures: 1 and 1, so that the first iteration starts from 1/2
     and a pair that the log does not show stays there, as in PyClick. `train/loss` of an iteration is that of the
@@ -54,7 +56,7 @@ class EMTrainer(EstimatingTrainer):
     def __init__(
         self,
         iterations: int = 50,
-        early_stopping: EarlyStopping | None = None,
+        early_stopping: Stopping = None,
         *,
         e_step: Literal["exact", "pyclick"] = "exact",
         prior_successes: float = 1.0,

@@ -27,7 +27,7 @@ from clickexp.numerics import LogPair, log_sigmoid_pair
 from clickexp.parameters import EmbeddingParameter, GlobalParameter, PositionParameter, Rows, Table
 from clickexp.parameters.base import Parameter
 from clickexp.training.base import BaseTrainer, FitReport, RankVectors, check, per_rank
-from clickexp.training.dispatch import Compiled, Data, feed, session_count
+from clickexp.training.dispatch import Compiled, Data, column, feed, session_count
 from clickexp.training.step import Arrays, at_step, with_mask
 from clickexp.types import Array, Batch, Scalar
 
@@ -259,6 +259,7 @@ class _Fit:
             many: dict[str, Array], index: Shaped[Array, ""]
         ) -> tuple[dict[str, Array], tuple[dict[str, Array], Scalar | None, Shaped[Array, ""]]]:
             batch = at_step(arrays, index)
+            column(batch, "clicks", "estimation needs")
             rows = self.coins.rows(batch)
             shape = batch["clicks"].T.shape
             taken = {role: jnp.broadcast_to(logits[role][r], shape) for role, r in rows.items()}
@@ -270,7 +271,7 @@ class _Fit:
                 {role: totals[role] for role in few}, loss, documents
             )  # fmt: skip
 
-        many, each = jax.lax.scan(body, many, jnp.arange(len(arrays["clicks"])))
+        many, each = jax.lax.scan(body, many, jnp.arange(len(arrays["mask"])))
         return many, *each
 
 

@@ -12,7 +12,7 @@ from flax import nnx
 from clickexp.models.base import ClickModel
 from clickexp.parameters.table import Table
 from clickexp.training import tables as tbl
-from clickexp.training.dispatch import FEATURE_TABLE
+from clickexp.training.dispatch import FEATURE_TABLE, column
 from clickexp.training.optimizers import Optimizer
 from clickexp.training.pages import use_huge_pages
 from clickexp.types import Array, Batch, Count, Leaf, Scalar
@@ -53,7 +53,8 @@ def with_mask(arrays: Arrays) -> Arrays:
     """The superbatch with a mask in place of `lengths`, so that it is made once and not in every step."""
     if "mask" in arrays:
         return arrays
-    ranks = jnp.arange(arrays["clicks"].shape[-1])
+    listed = arrays["clicks"] if "clicks" in arrays else column(arrays, "labels", "batches need clicks or")
+    ranks = jnp.arange(listed.shape[-1])
     rest = {name: values for name, values in arrays.items() if name != "lengths"}
     return {**rest, "mask": ranks < arrays["lengths"][..., None]}
 
@@ -64,10 +65,11 @@ def at_step(arrays: Arrays, index: Count | int) -> Batch:
     Positions follow from the rank where they are not given.
     """
     batch = {name: values[index] for name, values in arrays.items() if name != FEATURE_TABLE}
-    batch["clicks"] = batch["clicks"].astype(bool)
+    if "clicks" in batch:  # lists to rank may have labels alone
+        batch["clicks"] = batch["clicks"].astype(bool)
     if FEATURE_TABLE in arrays:
         batch["query_doc_features"] = arrays[FEATURE_TABLE][batch["query_doc_ids"]].astype(jnp.float32)
-    ranks = batch["clicks"].shape[-1]
+    ranks = batch["mask"].shape[-1]
     batch.setdefault("positions", jnp.arange(1, ranks + 1, dtype=jnp.int32)[None])
     return batch
 
@@ -81,6 +83,7 @@ class TrainStep:
 
     def __call__(self, state: TrainState, arrays: Arrays, steps: Count) -> tuple[TrainState, Scalar, Count]:
         arrays = with_mask(arrays)
+        column(arrays, "clicks", "training needs")
 
         def body(index: Count, carry: tuple[TrainState, Scalar, Count]) -> tuple[TrainState, Scalar, Count]:
             state, loss, documents = carry

@@ -3,6 +3,8 @@
 import dataclasses
 import math
 
+from flax.training import early_stopping as flax_stopping
+
 from clickexp.errors import ConfigError
 from clickexp.objective import lower_is_better
 
@@ -34,7 +36,7 @@ class EarlyStopping:
     def update(self, values: dict[str, float]) -> bool:
         """Whether this epoch is the best so far. A value that is not a number is no improvement."""
         value = self.sign * values[self.metric]
-        improved = value < self.best - self.min_delta
+        improved = self.best - value > self.min_delta
         self.best = min(value, self.best) if improved else self.best
         self.failures = 0 if improved else self.failures + 1
         return improved
@@ -42,3 +44,28 @@ class EarlyStopping:
     @property
     def should_stop(self) -> bool:
         return self.failures > self.patience
+
+
+Stopping = EarlyStopping | flax_stopping.EarlyStopping | None
+"""What trainers take: see `early_stopping_of`."""
+
+
+def early_stopping_of(given: object) -> EarlyStopping | None:
+    """The rule that a trainer follows, from ours, Flax's, or None for no early stopping.
+
+    Args:
+        given: `flax.training.early_stopping.EarlyStopping` means the same min_delta and patience on the validation
+            loss. Training starts from a fresh count, whatever the instance has seen.
+
+    Raises:
+        ConfigError: for anything else.
+    """
+    match given:
+        case None | EarlyStopping():
+            return given
+        case flax_stopping.EarlyStopping():
+            return EarlyStopping(patience=given.patience, min_delta=float(given.min_delta))
+    raise ConfigError(
+        f"early_stopping={given!r}: give clickexp.EarlyStopping(...), "
+        "flax.training.early_stopping.EarlyStopping(...), or None to train all epochs"
+    )

@@ -22,7 +22,7 @@ from clickexp.training.evaluation import ModelState
 from clickexp.training.optimizers import Optimizer, lazy_adagrad
 from clickexp.training.pages import use_huge_pages
 from clickexp.training.step import TrainState, TrainStep, split_model
-from clickexp.training.stopping import EarlyStopping
+from clickexp.training.stopping import EarlyStopping, Stopping
 
 MAX_BATCH = 4096
 MIN_STEPS = 128
@@ -32,7 +32,8 @@ class Trainer(BaseTrainer):
     """Trains until the validation metric stops improving and leaves the model in its best state.
 
     optimizer: an `Optimizer`, or an Optax transformation for every parameter, tables included.
-    epochs: at most so many. early_stopping: None trains all of them; the best epoch is restored all the same.
+    epochs: at most so many. early_stopping: None trains all of them; the best epoch is restored all the same. It may be
+    `flax.training.early_stopping.EarlyStopping`, which then watches the validation loss.
     batch_size, eval_batch_size: sessions a step. steps: batches a dispatch. Without a batch_size it is 4096, or the
     largest power of 2 that makes 128 steps an epoch of a smaller log.
     shuffle, seed: a new order of the training sessions every epoch, told by (seed, epoch).
@@ -48,7 +49,7 @@ class Trainer(BaseTrainer):
         self,
         optimizer: Optimizer | optax.GradientTransformation | None = None,
         epochs: int = 50,
-        early_stopping: EarlyStopping | None = EarlyStopping(),
+        early_stopping: Stopping = EarlyStopping(),
         *,
         batch_size: int | None = None,
         eval_batch_size: int = 8192,
