@@ -82,6 +82,7 @@ def _panels(comparison: Comparison) -> Iterator[tuple[str, list[Panel]]]:
         yield "learning", [_learning(groups, learned, "epoch"), _learning(groups, learned, "seconds")]
     costs = {
         "seconds": [group.seconds for group in groups],
+        "compile_seconds": [group.compile_seconds for group in groups],
         "parameters": [_nan(group.runs[0].parameters) for group in groups],
     }
     known = {cost: values for cost, values in costs.items() if np.isfinite(values).any()}

@@ -312,6 +312,9 @@ def _problem(result: Any) -> str | None:
     for part in ("curves", "intervals", "environment", "higher_is_better"):
         if not isinstance(result.get(part) or {}, dict):
             return f"is damaged: {part} holds nothing by name"
+    for name, better in (result.get("higher_is_better") or {}).items():
+        if not isinstance(better, bool | None):
+            return f"is damaged: higher_is_better/{name} is {better!r}"
     for part in ("per_rank", "per_rank_val"):
         per_rank = result.get(part, {})
         if not isinstance(per_rank, dict) or not all(

@@ -27,6 +27,7 @@ NAMES = {
     "examination_rmse": "Examination RMSE",
     "attraction_correlation": "Attraction correlation",
     "seconds": "Time without compilation",
+    "compile_seconds": "Compilation",
     "parameters": "Fitted parameters",
     "sessions": "Sessions",
 }
@@ -36,6 +37,7 @@ UNITS = {
     "loss": "nats per document",
     "train/loss": "nats per document",
     "seconds": "s",
+    "compile_seconds": "s",
 }
 LEADING = ("ll", "ppl", "cond_ppl")
 RANKING = ("ndcg", "dcg", "mrr")
