@@ -152,8 +152,8 @@ def test_a_search_is_ordered_by_what_it_optimised_and_its_choice_is_marked(searc
     assert lines[0] == "| Model | Val. loss ↓ | LL ↑ | PPL ↓ |"
     assert lines[2] == "| UBM, rate=1 (chosen) | **0.2000** | -0.4000 | <u>1.6000</u> |"
     assert sum("(chosen) |" in line for line in lines) == 1
-    told = "Ordered by validation loss, which the search optimised; (chosen): the trial that it chose."
-    assert told in lines[-1] and told in files["leaderboard.tex"] and told in files["ll_per_rank.md"]
+    caption = "Ordered by validation loss, which the search optimised; (chosen): the trial that it chose."
+    assert all(caption in text for text in (lines[-1], files["leaderboard.tex"], files["ll_per_rank.md"]))
     assert "UBM, rate=1 (chosen) & $\\mathbf{0.2000}$" in files["leaderboard.tex"]
     frame = pl.read_csv(files["leaderboard.csv"].encode())
     assert frame["chosen"].to_list() == [True, False, False, False]

@@ -189,8 +189,8 @@ class Comparison:
             return ""
         by = " and ".join(uncapitalised(name_of(metric)) for metric in self.optimized)
         ordered = self.optimized == [self.leading[0]]
-        told = f"Ordered by {by}, which the search optimised" if ordered else f"Searches optimised {by}"
-        return told + ("; (chosen): the trial that it chose" if any(g.chosen for g in self.groups) else "")
+        text = f"Ordered by {by}, which the search optimised" if ordered else f"Searches optimised {by}"
+        return text + ("; (chosen): the trial that it chose" if any(g.chosen for g in self.groups) else "")
 
     @property
     def warnings(self) -> list[str]:
