@@ -173,7 +173,9 @@ def test_a_choice_is_found_from_any_folder_and_survives_a_repetition(searched):
 def test_columns_that_are_asked_for_order_a_search_as_well(searched):
     (one,) = comparisons(find_runs([searched / "s"])[0], ["ll", "val/loss"])
     assert [group.overrides["optimizer.rate"] for group in one.groups] == [0, 3, 2, 1]
-    assert one.leading == ("ll", "val/loss") and one.choice.startswith("Searches optimised validation loss")
+    assert one.leading == ("ll", "val/loss") and one.choice.startswith(
+        "Search was for the best validation loss"
+    )
 
 
 def test_a_search_that_was_killed_is_ordered_without_a_choice(searched):
@@ -200,7 +202,7 @@ def test_searches_of_different_metrics_have_no_common_order(searched):
         True,
         True,
     ]
-    assert one.choice.startswith("Searches optimised validation loss and validation log-likelihood")
+    assert one.choice.startswith("Search was for the best validation loss and validation log-likelihood")
 
 
 def test_standing_follows_what_is_shown():

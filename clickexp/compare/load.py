@@ -78,8 +78,8 @@ class Run:
 
     def value(self, metric: str) -> float | None:
         """Of one of `metrics`; None where the run does not have it."""
-        part, _, name = metric.rpartition("/")
-        return self.result.get(part or "test", {}).get(name)
+        part = "val" if metric.startswith(VALIDATION) else "test"
+        return self.result.get(part, {}).get(metric.removeprefix(VALIDATION))
 
     @property
     def seconds(self) -> float | None:
@@ -94,16 +94,19 @@ class Run:
     def epoch_seconds(self) -> list[float]:
         """Seconds of each epoch without compilation, nan where unknown.
 
-        Records of before epochs recorded compilation: the first epochs are taken to hold all of it.
+        Where epochs do not record compilation, the first ones are taken to hold all of it.
         """
         recorded = any("compile_seconds" in epoch for epoch in self.epochs)
         left, made = 0.0 if recorded else self.compile_seconds or 0.0, []
         for epoch in self.epochs:
-            seconds = epoch.get("seconds")
-            seconds = float(seconds) if _is_number(seconds) and seconds is not None else float("nan")
-            compiled = epoch.get("compile_seconds") or min(left, seconds)
-            left -= 0.0 if recorded else compiled
-            made.append(seconds - compiled)
+            seconds, compiled = (
+                epoch.get(name) if isinstance(epoch.get(name), int | float) else None
+                for name in ("seconds", "compile_seconds")
+            )
+            if not recorded and seconds is not None:
+                compiled = min(left, seconds)
+                left -= compiled
+            made.append(float("nan") if seconds is None else seconds - (compiled or 0.0))
         return made
 
     @property
@@ -233,7 +236,8 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
         raise UserError(f"no finished runs below {where}: name folders with a result.json inside{reasons}")
     marks = defaultdict(list)
     for run in runs:
-        marks[run.same] += [trials[key] for key in [run.folder.resolve()] if key in trials]
+        if (key := run.folder.resolve()) in trials:
+            marks[run.same].append(trials[key])
     marked = [_marked(run, marks[same]) for same, run in latest.items()]
     return sorted(marked, key=lambda run: _natural(run.folder)), skipped
 

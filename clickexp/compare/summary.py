@@ -188,8 +188,10 @@ class Comparison:
         if not self.optimized:
             return ""
         by = " and ".join(uncapitalised(name_of(metric)) for metric in self.optimized)
-        ordered = self.optimized == [self.leading[0]]
-        text = f"Ordered by {by}, which the search optimised" if ordered else f"Searches optimised {by}"
+        if self.optimized == [self.leading[0]]:
+            text = f"Ordered by {by}, which the search optimised"
+        else:
+            text = f"Search was for the best {by}"
         return text + ("; (chosen): the trial that it chose" if any(g.chosen for g in self.groups) else "")
 
     @property
