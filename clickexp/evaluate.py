@@ -22,11 +22,15 @@ class Evaluation:
     truth: MultiMetric | None
 
     def result(self) -> dict[str, Any]:
-        """`test`: numbers by name; `per_rank`: vectors of one length, rank 1 first; `curves`: what else to draw."""
+        """`test`: numbers by name; `per_rank`: vectors of one length, rank 1 first; `curves`: what else to draw;
+        `higher_is_better`: by name what each metric states.
+        """
         parts = [part for part in (self.clicks, self.lists, self.truth) if part is not None]
         test = {name: value for part in parts for name, value in part.compute().items()}
+        stated = {name: better for part in parts for name, better in part.higher_is_better.items()}
         return {
             "test": {**test, "loss": -test["ll"]},
+            "higher_is_better": {**stated, "loss": False},
             "per_rank": per_rank(self.clicks),
             "curves": self.clicks.compute_curves(),
         }

@@ -255,6 +255,14 @@ def run_info(
     )
 
 
+def stated_directions(config: Mapping[str, Any]) -> dict[str, bool | None]:
+    """Which way the metrics of a configuration are better, by name. config: its part `metric`."""
+    groups = build(config, "metric")
+    check_metrics(groups)
+    parts = [MultiMetric(groups.get(part) or {}).higher_is_better for part in ("click", *TEST_PARTS)]
+    return {name: better for part in parts for name, better in part.items()}
+
+
 def reported(trainer: Trainer, metrics: Mapping[str, Any]) -> dict[str, list[str]]:
     """Names of the metrics that a run may report for each part of its result."""
     clicks = [*MultiMetric(trainer.metrics).names, "loss"]

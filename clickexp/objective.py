@@ -1,16 +1,45 @@
 """The number that a run is judged by, such as val/loss, and which way it is better."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from clickexp.errors import ConfigError
 
-LOWER_IS_BETTER = ("loss", "ppl", "error", "rmse", "ece")
+HIGHER_IS_BETTER = {
+    **dict.fromkeys(("loss", "ppl", "cond_ppl", "micro_ppl", "click_ppl", "skip_ppl"), False),
+    **dict.fromkeys(("ece", "click_rate_error", "attraction_rmse", "examination_rmse"), False),
+    **dict.fromkeys(("ll", "auc", "attraction_correlation"), True),
+    **dict.fromkeys(("precision", "recall", "f1", "hits", "hit_rate", "mrr", "arhr", "rbp", "err"), True),
+    **dict.fromkeys(("map", "map_min", "mar", "mar_all", "cg"), True),
+    **dict.fromkeys(("dcg", "dcg_linear", "dcg_original", "ndcg", "ndcg_linear", "ndcg_original"), True),
+    **dict.fromkeys(("concordant_pairs", "fcp", "tau", "weighted_tau"), True),
+    **dict.fromkeys(("examination", "without_relevant"), None),
+}
+"""What the classes behind the names in conf/metric state, for results that do not carry it."""
+
+Stated = Mapping[str, bool | None]
 
 
-def lower_is_better(metric: str) -> bool:
-    """True for losses, perplexities and errors."""
-    return metric.endswith(LOWER_IS_BETTER)
+def higher_is_better(metric: str, stated: Stated | None = None) -> bool | None:
+    """Which way a metric such as ll, val/loss or ndcg@10 is better; None where neither way is, or it is not known.
+
+    Args:
+        metric: its name, with or without the part of the result.
+        stated: by name what the metrics of the run state. Names that it lacks are looked up among those of conf/metric.
+    """
+    name = metric.rpartition("/")[2]
+    if stated and name in stated:
+        return stated[name]
+    return HIGHER_IS_BETTER.get(name.partition("@")[0])
+
+
+def stated_by(results: Iterable[Mapping[str, Any]]) -> dict[str, bool | None]:
+    """By name which way metrics are better as results (result.json) state it; None where they disagree."""
+    stated: dict[str, bool | None] = {}
+    for result in results:
+        for name, better in (result.get("higher_is_better") or {}).items():
+            stated[name] = better if stated.get(name, better) == better else None
+    return stated
 
 
 def objective(result: Mapping[str, Any], metric: str) -> float:

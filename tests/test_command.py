@@ -52,6 +52,12 @@ def test_a_run_leaves_its_result(run):
     train = result["train"]
     assert train["epochs"] == 2 and train["sessions"] == 1000
     assert 0 < train["compile_seconds"] < train["seconds"]
+    assert train["training_seconds"] == pytest.approx(train["seconds"] - train["compile_seconds"])
+    stated = result["higher_is_better"]
+    assert stated.keys() == result["test"].keys() >= result["val"].keys()
+    assert [stated[name] for name in ("ll", "loss", "ppl", "ndcg@10", "attraction_rmse", "examination")] == [
+        True, False, False, True, False, None
+    ]  # fmt: skip
     rate = train["sessions"] / (train["seconds"] - train["compile_seconds"])
     assert train["sessions_per_second"] == pytest.approx(rate)
     assert result["environment"]["jax"] and result["environment"]["device"]

@@ -214,7 +214,7 @@ def test_without_folders_panels_are_those_of_the_default_metrics(monkeypatch):
         1,
         4,
         4,
-        6,
+        7,
         1,
     ]
     for runset in views["workspace"]._to_model().model_dump(by_alias=True)["spec"]["section"]["runSets"]:

@@ -53,6 +53,7 @@ def test_broken_partial_and_foreign_folders_are_named(tmp_path):
     write_run(tmp_path / "started")
     (tmp_path / "started/result.json").unlink()
     write_run(tmp_path / "text", val={"ll": "high"})
+    write_run(tmp_path / "way", higher_is_better={"brier": "lower"})
     (tmp_path / "notes").mkdir()
     runs, skipped = find_runs([tmp_path])
     assert [run.folder for run in runs] == [good]
@@ -64,6 +65,7 @@ def test_broken_partial_and_foreign_folders_are_named(tmp_path):
         "failed": "it has no result.json (failed)",
         "started": "it has no result.json (did not finish)",
         "text": "result.json is damaged: val/ll is 'high'",
+        "way": "result.json is damaged: higher_is_better/brier is 'lower'",
     }
 
 

@@ -216,6 +216,62 @@ def test_test_sets_are_ranked_apart_and_together_only_with_a_warning(page):
     assert names(page) == ["CM"]
 
 
+@pytest.fixture(scope="module")
+def searched(browser, tmp_path_factory):
+    """Trials by val/loss, where PBM trains faster than UBM and compiles longer; brier, which is best at 0."""
+    folder = tmp_path_factory.mktemp("search")
+    trials = [("UBM", 0.3, 0.1, 2.0, 1.0), ("PBM", 0.2, 0.3, 1.0, 5.0), ("CM", 0.4, 0.2, 1.5, 2.0)]
+    for number, (model, loss, brier, training, compiling) in enumerate(trials):
+        run = folder / str(number)
+        train = {"seconds": training + compiling, "compile_seconds": compiling}
+        own = dict(val={"loss": loss}, train=train, higher_is_better={"brier": False, "loss": False})
+        write_run(run, model, test={"ll": -0.3 - loss * brier, "brier": brier}, **own)
+        write_json(run / "job.json", {"number": number, "status": "finished", "result": str(run)})
+        epoch = {"epoch": 1, "val/ll": -0.5, "seconds": training + compiling, "compile_seconds": compiling}
+        write_json(run / "metrics.jsonl", epoch)
+    (folder / "best.yaml").write_text("{metric: val/loss, value: 0.2, trial: 1}")
+    runs, skipped = find_runs([folder])
+    (folder / "comparison.html").write_text(page_of(comparisons(runs), skipped, folder))
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto((folder / "comparison.html").as_uri())
+    page.wait_for_selector("html[data-ready]")
+    return page
+
+
+def test_a_search_opens_as_it_chose(searched):
+    assert names(searched) == ["PBM", "UBM", "CM"]
+    assert [text.split()[0] for text in column(searched, "Val. loss")] == ["0.2000", "0.3000", "0.4000"]
+    assert searched.get_attribute("th:has(button[data-sort='val/loss'])", "aria-sort") == "ascending"
+    tags = searched.locator("#leaderboard td.name").all_inner_texts()
+    assert ["chosen" in text for text in tags] == [True, False, False]
+    assert searched.inner_text("#legend").startswith(
+        "Ordered by validation loss, which the search optimised; (chosen): the trial that it chose. Mean"
+    )
+
+
+def test_a_metric_of_a_user_is_best_where_it_states(searched):
+    searched.evaluate("state.columns = ['brier']; state.sort = bestFirst('brier'); leaderboard()")
+    assert [text.split()[0] for text in column(searched, "Brier")] == ["0.1000", "0.2000", "0.3000"]
+    assert searched.locator("#leaderboard td.best").all_inner_texts() == ["0.1000"]
+    assert searched.evaluate("metric('unheard_of').direction") == 0
+    searched.evaluate("chooseComparison(0)")
+
+
+def test_times_are_without_compilation_which_stands_below_them(searched):
+    searched.click("th button[data-sort=seconds]")
+    cells = [text.split() for text in column(searched, "Time (s)")]
+    assert cells == [[time, "+", more, "compiling"] for time, more in
+                     [("1.00", "5.00"), ("1.50", "2.00"), ("2.00", "1.00")]]  # fmt: skip
+    assert names(searched) == ["PBM", "CM", "UBM"]
+    points = {trace["name"]: trace["x"] for trace in traces(searched, "cost")}
+    assert points == {"PBM": [1], "CM": [1.5], "UBM": [2]}
+    searched.select_option("#learning-over", "seconds")
+    curves = {trace["name"]: trace["x"] for trace in traces(searched, "learning")}
+    assert curves == {"PBM": [1], "CM": [1.5], "UBM": [2]}
+    assert "without compilation" in searched.locator("#learning .xtitle").text_content()
+    searched.evaluate("chooseComparison(0)")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 400])
 def test_it_is_readable_in_any_width_and_scheme(page, width, scheme):

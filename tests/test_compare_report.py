@@ -3,12 +3,15 @@
 import csv
 import hashlib
 import io
+import json
+import os
 import re
 import subprocess
 import sys
 
 import polars as pl
 import pytest
+import yaml
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from small_runs import write_json, write_run
@@ -90,13 +93,121 @@ def test_csv_holds_unrounded_numbers(files):
     assert frame["ll"].to_list() == pytest.approx([-0.3, -0.35, -0.4])
     t = 4.302653  # of 0.975 with 2 degrees of freedom
     assert high + 0.3 == pytest.approx(t * 0.1 / 3**0.5) == -0.3 - low
-    assert frame["ndcg@5"].is_null().to_list() == [False, True, False] and frame["seconds"].to_list() == [
-        4,
-        2,
-        4,
-    ]
+    assert frame["ndcg@5"].is_null().to_list() == [False, True, False]
+    assert frame["training_seconds"].to_list() == [4, 2, 4]
     ranks = pl.read_csv(files["ll_per_rank.csv"].encode())
     assert ranks.filter(pl.col("name") == "UBM")["ll"].to_list() == pytest.approx([-0.36, -0.24])
+
+
+def test_times_are_without_compilation_which_has_a_column(tmp_path, monkeypatch):
+    """PBM trains 1 s and compiles 5, UBM trains 2 s and compiles 1, each in one epoch of two. DBN was run before epochs
+    recorded compilation."""
+    for model, training, compiling in (("PBM", 1.0, 5.0), ("UBM", 2.0, 1.0), ("DBN", 1.5, 2.0)):
+        folder = write_run(
+            tmp_path / model, model, train={"seconds": training + compiling, "compile_seconds": compiling}
+        )
+        epochs = [
+            {"epoch": 1, "val/ll": -0.6, "seconds": training / 2 + compiling, "compile_seconds": compiling},
+            {"epoch": 2, "val/ll": -0.5, "seconds": training / 2, "compile_seconds": 0.0},
+        ]
+        if model == "DBN":
+            epochs = [{k: v for k, v in epoch.items() if k != "compile_seconds"} for epoch in epochs]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(epoch) + "\n" for epoch in epochs))
+    (comparison,) = comparisons(find_runs([tmp_path])[0])
+    frame = pl.read_csv(tables(comparison)["leaderboard.csv"].encode()).sort("training_seconds")
+    columns = frame.select("model", "training_seconds", "compile_seconds").rows()
+    assert columns == [("PBM", 1.0, 5.0), ("DBN", 1.5, 2.0), ("UBM", 2.0, 1.0)]
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: drawn.append(self))
+    figures(comparison)
+    (over_time, cost, compilation) = (
+        axes for figure in drawn[::2] for axes in figure.axes if "compilation" in axes.get_xlabel().lower()
+    )
+    curves = {line.get_label(): line.get_xdata().tolist() for line in over_time.lines}
+    assert curves == {"PBM": [0.5, 1.0], "UBM": [1.0, 2.0], "DBN": [0.75, 1.5]}
+    for axes, expected in ((cost, (1.0, 2.0, 1.5)), (compilation, (5.0, 1.0, 2.0))):
+        points = {bar.get_label(): float(bar.lines[0].get_xdata()[0]) for bar in axes.containers}
+        assert points == dict(zip(("PBM", "UBM", "DBN"), expected, strict=True))
+
+
+@pytest.fixture
+def searched(tmp_path):
+    """Four trials of a search by val/loss; test and validation disagree. The chosen one was run before, elsewhere."""
+    losses, lls = [0.4, 0.2, 0.3, 0.5], [-0.1, -0.4, -0.3, -0.2]
+    for trial, (loss, ll) in enumerate(zip(losses, lls, strict=True)):
+        folder = tmp_path / ("earlier/7" if trial == 1 else f"s/{trial}")
+        test = {"ll": ll, "ppl": 1.5 + trial / 10}
+        write_run(folder, test=test, settings=[("rate", trial)], val={"loss": loss, "ll": -loss})
+        status = "kept" if trial == 1 else "finished"
+        write_json(
+            tmp_path / f"s/{trial}/job.json", {"number": trial, "status": status, "result": str(folder)}
+        )
+    best = {"metric": "val/loss", "value": 0.2, "trial": 1}
+    (tmp_path / "s/best.yaml").write_text(yaml.safe_dump(best))
+    return tmp_path
+
+
+def test_a_search_is_ordered_by_what_it_optimised_and_its_choice_is_marked(searched):
+    (one,) = comparisons(find_runs([searched / "s"])[0])
+    assert one.leading == ("val/loss", "ll", "ppl")
+    assert [group.overrides["optimizer.rate"] for group in one.groups] == [1, 2, 0, 3]
+    assert [group.chosen for group in one.groups] == [True, False, False, False]
+    files = tables(one)
+    lines = files["leaderboard.md"].splitlines()
+    assert lines[0] == "| Model | Val. loss ↓ | LL ↑ | PPL ↓ |"
+    assert lines[2] == "| UBM, rate=1 (chosen) | **0.2000** | -0.4000 | <u>1.6000</u> |"
+    assert sum("(chosen) |" in line for line in lines) == 1
+    caption = "Ordered by validation loss, which the search optimised; (chosen): the trial that it chose."
+    assert all(caption in text for text in (lines[-1], files["leaderboard.tex"], files["ll_per_rank.md"]))
+    assert "UBM, rate=1 (chosen) & $\\mathbf{0.2000}$" in files["leaderboard.tex"]
+    frame = pl.read_csv(files["leaderboard.csv"].encode())
+    assert frame["chosen"].to_list() == [True, False, False, False]
+    assert frame["val/loss"].to_list() == [0.2, 0.3, 0.4, 0.5]
+
+
+def test_a_choice_is_found_from_any_folder_and_survives_a_repetition(searched):
+    for folders in ([searched], [searched / "earlier", searched / "s"], [searched / "s/1"]):
+        runs, _ = find_runs(folders)
+        assert [run.overrides["optimizer.rate"] for run in runs if run.chosen] == [1]
+    again = write_run(searched / "z", test={"ll": -0.4}, settings=[("rate", 1)], val={"loss": 0.2})
+    os.utime(again / "result.json", (2e9, 2e9))
+    (chosen,) = (run for run in find_runs([searched])[0] if run.chosen)
+    assert chosen.folder == again and chosen.optimized == "val/loss"
+
+
+def test_columns_that_are_asked_for_order_a_search_as_well(searched):
+    (one,) = comparisons(find_runs([searched / "s"])[0], ["ll", "val/loss"])
+    assert [group.overrides["optimizer.rate"] for group in one.groups] == [0, 3, 2, 1]
+    assert one.leading == ("ll", "val/loss") and one.choice.startswith(
+        "Search was for the best validation loss"
+    )
+
+
+def test_a_search_that_was_killed_is_ordered_without_a_choice(searched):
+    """It left no best.yaml; the configuration of each run has what was optimised."""
+    (searched / "s/best.yaml").unlink()
+    for trial in (0, 2, 3):
+        file = searched / f"s/{trial}/config.yaml"
+        file.write_text(file.read_text() + "search: {study: s}\noptimized_metric: val/loss\n")
+    (one,) = comparisons(find_runs([searched / "s"])[0])
+    assert [group.overrides["optimizer.rate"] for group in one.groups] == [1, 2, 0, 3]
+    assert not any(group.chosen for group in one.groups)
+    assert one.choice == "Ordered by validation loss, which the search optimised"
+
+
+def test_searches_of_different_metrics_have_no_common_order(searched):
+    write_run(searched / "t/0", test={"ll": -0.35}, settings=[("rate", 9)], val={"loss": 0.1, "ll": -0.1})
+    write_json(searched / "t/0/job.json", {"number": 0, "status": "finished", "result": ""})
+    (searched / "t/best.yaml").write_text(yaml.safe_dump({"metric": "val/ll", "trial": 0}))
+    (one,) = comparisons(find_runs([searched])[0])
+    assert one.leading[0] == "ll" and [group.chosen for group in one.groups] == [
+        False,
+        False,
+        False,
+        True,
+        True,
+    ]
+    assert one.choice.startswith("Search was for the best validation loss and validation log-likelihood")
 
 
 def test_standing_follows_what_is_shown():
@@ -121,8 +232,8 @@ def test_figures_are_vectors_with_text_that_stays_text(folder, monkeypatch):
         ("Rank", "Log-likelihood\n(nats per document)"),
         ("Rank", "P(examination)"),
         ("Epoch", "Validation log-likelihood\n(nats per document)"),
-        ("Training time (s)", "Validation log-likelihood\n(nats per document)"),
-        ("Training time (s)", "Log-likelihood\n(nats per document)"),
+        ("Time without\ncompilation (s)", "Validation log-likelihood\n(nats per document)"),
+        ("Time without\ncompilation (s)", "Log-likelihood\n(nats per document)"),
         ("Fitted parameters", "Log-likelihood\n(nats per document)"),
         ("Predicted P(click)", "Observed click rate"),
     ]

@@ -1,15 +1,24 @@
 """Means, intervals and tests against scipy and textbook values; test sets are kept apart."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 from scipy import stats
 from small_runs import write_run
 
 from clickexp.compare import find_runs
+from clickexp.compare.page import data
 from clickexp.compare.summary import Spread, comparisons, holm, paired_p
+from clickexp.compare.tables import leaderboard
 from clickexp.errors import UserError
+from clickexp.experiment import stated_directions
+from clickexp.objective import HIGHER_IS_BETTER
 from clickexp.values import paired_test, samples
 
+CONF = Path(__file__).resolve().parent.parent / "conf"
 RNG = np.random.default_rng(0)
 
 
@@ -65,6 +74,47 @@ def test_runs_are_grouped_over_seeds_and_ordered_best_first(tmp_path):
         compared(tmp_path, ["mrr"])
     with pytest.raises(UserError, match="no baseline 'cm': choose of UBM, PBM"):
         compared(tmp_path, None, "cm")
+
+
+@pytest.mark.parametrize(
+    "stated, first, arrow",
+    [
+        (False, "PBM", " ↓"),
+        (True, "UBM", " ↑"),
+        (None, "DBN", ""),
+        ("missing", "DBN", ""),
+        ("both", "DBN", ""),
+    ],
+)
+def test_a_metric_goes_the_way_that_results_state(tmp_path, stated, first, arrow):
+    """brier: DBN 0.3, PBM 0.1, UBM 0.5. Where no way is stated, or two, rows stay as they came, and nothing is best."""
+    for model, value in (("DBN", 0.3), ("PBM", 0.1), ("UBM", 0.5)):
+        better = model == "UBM" if stated == "both" else stated
+        carried = {} if stated == "missing" else {"higher_is_better": {"brier": better}}
+        write_run(tmp_path / model, model, test={"brier": value}, **carried)
+    (one,) = compared(tmp_path, ["brier"])
+    assert one.groups[0].model == first and one.baseline.model == first
+    table = leaderboard(one)
+    assert table.header == ["Model", f"Brier{arrow}"]
+    places = {name: cells[0].place for name, cells in table.rows}
+    assert places == ({"DBN": 2, "PBM": 0, "UBM": 0} | {first: 1} if arrow else dict.fromkeys(places, 0))
+    assert bool(one.warnings) == (not arrow)
+    shown = data([one], [], tmp_path)["metrics"]
+    assert shown["brier"]["direction"] == {" ↓": -1, " ↑": 1, "": 0}[arrow]
+
+
+def test_results_without_a_statement_are_read_by_the_names_of_the_package(tmp_path):
+    """What each class behind a name of conf/metric states, which the table of names repeats."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose("config", ["metric=[click,calibration,ranking_all,pairs,truth]"])
+    stated = stated_directions(OmegaConf.to_container(config.metric, resolve=True))
+    named = {name.partition("@")[0]: better for name, better in stated.items()}
+    assert HIGHER_IS_BETTER == {**named, "loss": False}
+    test = {"ppl": 1.5, "ndcg@10": 0.5, "examination": 0.5, "entropy": 0.5}
+    write_run(tmp_path / "a", test=test)
+    (one,) = compared(tmp_path)
+    assert [one.direction(metric) for metric in test] == [-1, 1, 0, 0]
+    assert one.direction("val/cond_ppl") == -1 and one.direction("val/map_min@3") == 1
 
 
 def test_different_test_sets_are_compared_apart(tmp_path):

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 import rax
 
-from clickexp.metrics import ConditionalPerplexity, LogLikelihood, MultiMetric, Perplexity, RaxMetric
+from clickexp.metrics import (
+    NDCG,
+    ConditionalPerplexity,
+    LogLikelihood,
+    Metric,
+    MultiMetric,
+    Perplexity,
+    RaxMetric,
+)
 
 
 def outputs(seed, count=4, ranks=3):
@@ -44,6 +52,25 @@ def test_each_metric_gets_its_outputs_and_names_keep_their_order(build):
     assert list(multi.compute()) == ["ppl", "ll", "dcg@10", "cond_ppl"]
     assert list(multi.compute_per_rank("val/")) == ["val/ppl", "val/ll", "val/cond_ppl"]
     np.testing.assert_array_equal(multi.compute_per_rank()["ll"], multi.metrics["ll"].compute_per_rank())
+
+
+class Quantiles(Metric):
+    """A metric of three numbers, whose ways differ."""
+
+    suffixes = ("_error", "_share", "_count")
+    higher_is_better = {"_error": False, "_share": True}
+
+
+def test_which_way_is_better_is_listed_by_name():
+    multi = MultiMetric(
+        {"ll": LogLikelihood(), "ppl": Perplexity(), "q": Quantiles(), "ndcg": NDCG([1, 5]), "own": Metric(),
+         "rax": RaxMetric(rax.mrr_metric), "gap": RaxMetric(rax.mrr_metric, higher_is_better=False)}
+    )  # fmt: skip
+    assert multi.higher_is_better == {
+        "ll": True, "ppl": False, "q_error": False, "q_share": True, "q_count": None,
+        "ndcg@1": True, "ndcg@5": True, "own": None, "rax": True, "gap": False,
+    }  # fmt: skip
+    assert list(multi.higher_is_better) == multi.names
 
 
 def test_what_was_given_is_copied():

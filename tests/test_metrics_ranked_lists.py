@@ -73,6 +73,7 @@ DEFINITIONS = {
     "map": average_precision,
     "map_min": lambda y, k: average_precision(y, k, top=True),
     "mar": lambda y, k: np.mean([recall(y, i) for i in range(1, k + 1)]),
+    "mar_all": lambda y, k: sum(recall(y, i) for i in range(1, k + 1)) / (sum(relevant(y)) or 1),
     "mrr": reciprocal_rank,
     "arhr": lambda y, k: sum(y_i / i for i, y_i in enumerate(relevant(y)[:k], 1)),
     "cg": lambda y, k: sum(y[:k]),
@@ -269,13 +270,192 @@ def test_agrees_with_rax_where_scores_differ(distinct):
     assert values == pytest.approx(expected, rel=1e-5)
 
 
-def test_mrr_agrees_with_metrax(distinct):
+@pytest.fixture
+def promotion():
+    """That of the other libraries, which multiply floats by integers."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+METRAX = {
+    "MRR": "MRR",
+    "AveragePrecision": "AveragePrecisionAtK",
+    "Precision": "PrecisionAtK",
+    "Recall": "RecallAtK",
+    "DCG": "DCGAtK",
+    "NDCG": "NDCGAtK",
+}
+
+
+def model_outputs(seed, lists):
+    """What metrax reads: scores without ties, labels 0 or 1, cutoffs within the lists."""
+    rng = np.random.default_rng(seed)
+    scores = rng.permuted(np.tile(np.arange(12, dtype="f4"), (lists, 1)), axis=1)
+    labels = rng.integers(0, 2, (lists, 12))
+    labels[0] = 0
+    return dict(predictions=scores, labels=labels, ks=np.array([1, 5, 12]))
+
+
+@pytest.mark.parametrize("name", METRAX)
+def test_metrics_answer_in_the_form_of_metrax(name, promotion):
     metrax = pytest.importorskip("metrax", reason="google-metrax is not installed")
-    scores = np.where(distinct["where"], distinct["scores"], -1.0)
-    labels = np.where(distinct["where"], distinct["labels"] >= 1, 0)
-    theirs = metrax.MRR.from_model_output(scores.astype("f4"), labels, np.array([1, 5, 10])).compute()
-    metric = metrics.MRR([1, 5, 10]).from_model_output(**distinct)
-    np.testing.assert_allclose(metric.compute(), theirs, rtol=1e-6)
+    ours, theirs = getattr(metrics, name), getattr(metrax, METRAX[name])
+    batches = [model_outputs(seed, lists) for seed, lists in ((0, 5), (1, 3), (2, 4))]
+
+    def run(kind):
+        first, second = (kind.from_model_output(**batch) for batch in batches[:2])
+        return first.merge(second)
+
+    def same(mine, other):
+        assert mine.compute().shape == other.compute().shape == (3,)
+        np.testing.assert_allclose(mine.compute(), other.compute(), rtol=1e-6)
+        np.testing.assert_array_equal(mine.compute_value().value, mine.compute())
+        np.testing.assert_allclose(mine.compute_value().value, other.compute_value().value, rtol=1e-6)
+
+    mine, other = run(ours), run(theirs)
+    same(mine, other)
+    changes = dict(total=np.array([1.5, 2.5, 4.0]), count=np.array(8.0))
+    same(mine.replace(**changes), other.replace(**changes))
+    np.testing.assert_allclose(mine.compute(), run(ours).compute())  # a copy was changed
+    last = theirs.from_model_output(**batches[2])
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), other, last)
+    same(mine.reduce([ours.from_model_output(**batches[2])]), stacked.reduce())
+    same(mine.reduce(), other)
+    same(
+        ours.empty().merge(mine), other
+    )  # metrax itself merges no metric of several cutoffs into an empty one
+    # replaced sums go on adding up
+    again, more = mine.replace(**changes), other.replace(**changes)
+    same(again.merge(mine), more.merge(other))
+    again.update(**batches[2])
+    same(again, more.merge(last))
+
+
+def test_an_instance_keeps_its_settings_in_the_form_of_metrax():
+    batch = model_outputs(3, 6)
+    labels = batch["labels"] * 2
+    ours = metrics.MRR([1, 5, 12], relevant_from=2, no_relevant="skip")
+    seen = ours.from_model_output(**batch | {"labels": labels})
+    judged = [y for y in labels if y.any()]
+    assert seen.total("lists") == len(judged) < 6 and seen.relevant_from == 2
+    assert metrics.MRR.empty().merge(seen).relevant_from == 2
+    assert seen.merge(metrics.MRR.empty()).compute().tolist() == seen.compute().tolist()
+    assert math.isnan(metrics.MRR.empty().compute())
+    single = metrics.MRR.empty().from_model_output(**batch)
+    assert single.cutoffs == (1, 5, 12) and not single.unset
+    with pytest.raises(TypeError, match=r"cutoffs=\(1, 5, 12\), not ks=\(3,\)"):
+        ours.from_model_output(**batch | {"ks": [3]})
+    with pytest.raises(TypeError, match="ks|cutoffs"):
+        metrics.KendallTau.from_model_output(**batch)
+    with pytest.raises(TypeError, match="has no sum 'mean'; it has total, lists"):
+        seen.replace(mean=1.0)
+    with pytest.raises(ValueError, match=r"total has the shape \(3,\), not \(1,\)"):
+        metrics.MRR.empty().replace(total=np.ones(3), count=4)
+    with pytest.raises(ValueError, match="a count is a whole number"):
+        seen.replace(count=2.5)
+    with pytest.raises(TypeError, match="cannot merge MRR"):
+        seen.merge(metrics.DCG.empty())
+    with pytest.raises(TypeError, match="cannot merge MRR"):
+        seen.merge(metrics.MRR())
+
+
+CASES = {
+    "ties": ([1.0, 1.0], [0, 1], (1 + 1 / math.log2(3)) / 2, 1 / math.log2(3)),
+    "minus infinity": ([-np.inf, 1.0], [1, 0], 1 / math.log2(3), 0.0),
+    "a negative label": ([2.0, 1.0], [1, -1], 1.0, 1 - 0.5 / math.log2(3)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_docstring_lists_where_rax_differs(case, promotion):
+    """CLAX's metric calls Rax with these arguments, list by list."""
+    scores, labels, here, there = CASES[case]
+    arrays = np.array([scores], "f4"), np.array([labels], "f4")
+    for metric in (metrics.DCG(), metrics.RaxMetric(rax.dcg_metric)):
+        metric.update(scores=arrays[0], labels=arrays[1])
+        assert metric.compute() == pytest.approx(here, rel=1e-6)
+    assert float(rax.dcg_metric(*map(jax.numpy.asarray, arrays))) == pytest.approx(there, abs=1e-6)
+    for value in (here, there):
+        assert f"{value:.3f}".rstrip("0").rstrip(".") in RankingMetric.__doc__
+
+
+def test_masked_lists_are_none_here_and_0_in_rax(promotion):
+    scores, labels = np.array([[2.0, 1.0]] * 2, "f4"), np.array([[1.0, 0.0]] * 2, "f4")
+    where = np.array([[True, True], [False, False]])
+    for metric in (metrics.DCG(), metrics.RaxMetric(rax.dcg_metric)):
+        assert metric.from_model_output(scores=scores, labels=labels, where=where).compute() == 1
+        assert math.isnan(
+            metric.from_model_output(scores=scores, labels=labels, where=where & False).compute()
+        )
+    theirs = jax.tree.map(jax.numpy.asarray, (scores, labels, where))
+    per_list = rax.dcg_metric(*theirs[:2], where=theirs[2], reduce_fn=None)
+    np.testing.assert_allclose(per_list, [1, 0])  # of which CLAX takes the mean, 0.5
+    assert float(rax.dcg_metric(*theirs[:2], where=theirs[2] & False)) == 0
+
+
+def pair_signs(scores, labels):
+    """Signs of the differences of scores and of labels of each pair."""
+    return [
+        (np.sign(scores[i] - scores[j]), np.sign(labels[i] - labels[j]), (i, j))
+        for i, j in itertools.combinations(range(len(scores)), 2)
+    ]
+
+
+def test_pairs_with_tied_scores_are_left_out_on_request():
+    """Of scores 2, 2, 1 and labels 2, 1, 0; of random lists by counting; and where no pair is left."""
+    example = dict(scores=np.array([[2.0, 2, 1]]), labels=np.array([[2.0, 1, 0]]))
+    assert metrics.ConcordantPairs().from_model_output(**example).compute() == pytest.approx(2.5 / 3)
+    assert metrics.ConcordantPairs(ties="skip").from_model_output(**example).compute() == 1
+    outputs = tied_lists(seed=5, count=40)
+    skip = measuring({"fcp": metrics.ConcordantPairs(ties="skip")})(outputs)
+    expected = []
+    for s, y, w in zip(*outputs.values(), strict=True):
+        products = [a * b for a, b, _ in pair_signs(np.maximum(s[w], -1e9), np.maximum(y[w], 0))]
+        concordant, discordant = products.count(1), products.count(-1)
+        expected.append(concordant / (concordant + discordant) if concordant + discordant else np.nan)
+    assert 2 < np.isnan(expected).sum() < 20
+    np.testing.assert_allclose(skip.values()["fcp"], expected, rtol=1e-6)
+    assert skip.compute()["fcp"] == pytest.approx(np.nanmean(expected))
+    constant = dict(scores=np.zeros((1, 3)), labels=np.array([[2.0, 1, 0]]))
+    assert math.isnan(metrics.ConcordantPairs(ties="skip").from_model_output(**constant).compute())
+    assert (
+        metrics.ConcordantPairs(ties="skip", no_relevant="zero").from_model_output(**constant).compute() == 0
+    )
+
+
+def test_taus_are_murphys_9_130_from_minus_1_to_1():
+    """Without ties: with all weights 1, and with hyperbolic ones by the rank of the score and by that of the label."""
+    rng = np.random.default_rng(6)
+    scores, labels = (rng.permuted(np.tile(np.arange(7.0), (5, 1)), axis=1) for _ in range(2))
+
+    def murphy(s, y, weight):
+        signs = pair_signs(s, y)
+        weights = [weight(i, j) for _, _, (i, j) in signs]
+        gains = [w * (1 + a * b) for w, (a, b, _) in zip(weights, signs, strict=True)]
+        return sum(gains) / (2 * sum(weights))
+
+    def hyperbolic(values):
+        ranks = np.argsort(np.argsort(-values))  # from 0
+        return lambda i, j: 1 / (1 + ranks[i]) + 1 / (1 + ranks[j])
+
+    outputs = dict(scores=scores.astype("f4"), labels=labels.astype("f4"))
+    taus = measuring({"tau": metrics.KendallTau(), "weighted": metrics.WeightedKendallTau()})(
+        outputs
+    ).values()
+    lists = list(zip(scores, labels, strict=True))
+    plain = [murphy(s, y, lambda i, j: 1.0) for s, y in lists]
+    weighted = [np.mean([murphy(s, y, hyperbolic(by)) for by in (s, y)]) for s, y in lists]
+    np.testing.assert_allclose((1 + taus["tau"]) / 2, plain, rtol=1e-6)
+    np.testing.assert_allclose((1 + taus["weighted"]) / 2, weighted, rtol=1e-6)
+
+
+def test_average_recall_with_the_relevant_documents_below_the_line():
+    """Relevant at ranks 2 and 4, a third one below: recalls 0, 1/3, 1/3, 2/3, over k = 4 or the 3 relevant ones."""
+    outputs = dict(scores=-np.arange(6.0)[None], labels=np.array([[0, 1, 0, 1, 0, 1.0]]))
+    for denominator, expected in (("cutoff", 4 / 3 / 4), ("all", 4 / 3 / 3)):
+        value = metrics.AverageRecall(4, denominator=denominator).from_model_output(**outputs).compute()
+        assert value == pytest.approx(expected, rel=1e-6)
+        assert f"{expected:.3f}" in metrics.AverageRecall.__doc__
 
 
 def test_lists_without_a_relevant_document_are_zero_or_skipped_and_counted():
@@ -325,7 +505,7 @@ def test_names_stand_for_the_same_metrics_as_in_the_configuration():
         config = compose("config", ["metric=[ranking_all,pairs]"])
     built = build(OmegaConf.to_container(config.metric, resolve=True), "metric")["ranking"]
     assert built.pop("without_relevant").compute() == 0
-    named = ranking_metrics([*DEFINITIONS, *PAIRS], (1, 3, 5, 10))
+    named = ranking_metrics([*DEFINITIONS, "fcp", *PAIRS], (1, 3, 5, 10))
     assert {name: (type(m), m._settings()) for name, m in built.items()} == {
         name: (type(m), m._settings()) for name, m in named.items()
     }
@@ -358,6 +538,8 @@ def test_a_metric_of_ones_own_is_one_method():
         (lambda: metrics.MRR(no_relevant="drop"), "no_relevant='drop': give zero or skip"),
         (lambda: metrics.MRR(relevant_from=0), "relevant_from=0: give a label above 0"),
         (lambda: metrics.AveragePrecision(denominator="k"), "denominator='k': give all or top"),
+        (lambda: metrics.AverageRecall(denominator="k"), "denominator='k': give cutoff or all"),
+        (lambda: metrics.ConcordantPairs(ties="no"), "ties='no': give half or skip"),
         (lambda: metrics.RankBiasedPrecision(persistence=1), "persistence=1: give a probability below 1"),
         (lambda: metrics.ExpectedReciprocalRank(max_grade=0), "max_grade=0: give the highest label"),
     ],

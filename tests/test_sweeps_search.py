@@ -19,6 +19,7 @@ from omegaconf import OmegaConf
 from processes import Process, wait_until
 
 from clickexp.errors import ConfigError
+from clickexp.metrics import Metric
 from clickexp.sweeps import search as module
 from clickexp.sweeps.launcher import JobError
 from clickexp.sweeps.resume import PRUNED, Record
@@ -151,6 +152,48 @@ def test_metrics_that_grow_with_quality_are_maximised(run):
     assert jobs.best == max(values) and jobs.pruned == []
 
 
+class Brier(Metric):
+    """A metric of a user, best at 0."""
+
+    higher_is_better = False
+
+
+class Entropy(Metric):
+    """One that states nothing."""
+
+
+def of_a_user(kind):
+    return f"+metric.test.brier={{_target_: {__name__}.{kind}}}", "optimized_metric=test/brier"
+
+
+def test_a_search_goes_the_way_that_a_metric_states(run):
+    jobs = run(parabola, INTERVAL, "search=random", "search.trials=4", *of_a_user("Brier"))
+    assert jobs.best == min(min(parabola(point)) for _, point in jobs.log)
+    study = optuna.load_study(study_name="s", storage=f"sqlite:///{run.folder}/search.db")
+    assert study.direction.name == "MINIMIZE"
+
+
+def test_a_search_without_a_direction_starts_no_trial(run):
+    for given in (of_a_user("Entropy"), ["optimized_metric=test/examination"]):
+        jobs = Jobs(parabola)
+        with pytest.raises(
+            ConfigError, match="optimized_metric=test/.*: no metric of this name states which way"
+        ):
+            run(jobs, INTERVAL, "search=random", "search.trials=2", *given)
+        assert jobs.log == [] and not run.folder.exists()
+
+
+def test_a_study_that_went_the_other_way_is_not_continued(run):
+    run.folder.mkdir()
+    storage = f"sqlite:///{run.folder}/search.db"
+    optuna.create_study(storage=storage, study_name="s", direction="maximize")
+    given = [INTERVAL, "search=random", "search.trials=2", *of_a_user("Brier")]
+    with pytest.raises(
+        ConfigError, match="search.study=s has another direction; give this search another name"
+    ):
+        run(parabola, *given)
+
+
 @pytest.mark.parametrize(
     "text, expected",
     [
@@ -268,6 +311,7 @@ def run_experiment(cfg, folder, sweep=None, overrides=()):
 
 module = types.ModuleType("clickexp.experiment")
 module.run_experiment = run_experiment
+module.stated_directions = lambda config: {}
 sys.modules["clickexp.experiment"] = module
 """
 

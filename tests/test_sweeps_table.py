@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from clickexp.errors import ConfigError
-from clickexp.objective import lower_is_better, objective
+from clickexp.objective import objective
 from clickexp.sweeps.resume import CHECKPOINT, Record, config_hash, finished, unfinished, values
 from clickexp.sweeps.table import collect
 from clickexp.sweeps.view import View, last_epoch
@@ -17,11 +17,12 @@ from clickexp.sweeps.view import View, last_epoch
 LOSSES = {("pbm", 1): 0.5, ("pbm", 2): 0.25, ("ubm", 1): 0.125, ("ubm", 2): 0.375, ("gctr", 1): None}
 
 
-def job(folder, number, overrides, loss, status="finished", digest=None):
+def job(folder, number, overrides, loss, status="finished", digest=None, **result):
     place = folder / str(number)
     Record(number, overrides, digest or f"hash{number}", status, str(place), seconds=1.0).write(place)
     if loss is not None:
         content = {"val": {"loss": loss}, "test": {"ll": -loss}, "config_hash": digest or f"hash{number}"}
+        content |= result
         (place / "result.json").write_text(json.dumps(content))
 
 
@@ -58,6 +59,33 @@ def test_lists_among_the_overrides_are_told_apart(tmp_path):
         job(tmp_path, number, [f"model.components={value}"], 0.5)
     text = printed(tmp_path)
     assert "[red]" in text and "[pbm,ubm]" in text
+
+
+@pytest.mark.parametrize(
+    "stated, order",
+    [([False, False], "ab"), ([True, True], "ba"), ([None, None], "ab"), ([True, False], "ab"), ([], "ab")],
+)
+def test_the_order_follows_what_results_state(stated, order, tmp_path):
+    """`brier` of a is 0.25, of b 0.5. Where nothing is stated, or both ways, rows stay as they came."""
+    for number, value in enumerate((0.25, 0.5)):
+        carried = {"higher_is_better": {"brier": stated[number]}} if stated else {}
+        job(tmp_path, number, [f"model={'ab'[number]}"], 0.1, test={"brier": value}, **carried)
+    lines = [line.split() for line in printed(tmp_path, "test/brier").splitlines() if line.split()]
+    assert [line[0] for line in lines[2:4]] == list(order)
+
+
+def test_times_without_compilation_have_a_column(tmp_path):
+    trains = [
+        {"seconds": 5.0, "compile_seconds": 1.5},
+        {"seconds": 5.0, "compile_seconds": 4.5, "training_seconds": 0.5},
+        {"seconds": 5.0},
+    ]
+    for number, train in enumerate(trains):
+        job(tmp_path, number, [f"seed={number}"], 0.1, train=train)
+    printed(tmp_path)
+    table = pl.read_csv(tmp_path / "sweep.csv")
+    assert table["training_seconds"].to_list() == [3.5, 0.5, 5.0]
+    assert table["compile_seconds"].to_list() == [1.5, 4.5, None]
 
 
 def test_a_configuration_that_came_twice_counts_once(sweep):
@@ -139,7 +167,6 @@ def test_the_hash_is_that_of_what_is_computed():
 def test_the_objective_is_a_metric_of_the_result():
     result = {"val": {"loss": 0.5}, "test": {"ndcg@10": 0.7}}
     assert objective(result, "val/loss") == 0.5 and objective(result, "test/ndcg@10") == 0.7
-    assert lower_is_better("val/loss") and lower_is_better("test/cond_ppl") and not lower_is_better("val/ll")
     with pytest.raises(ConfigError, match="optimized_metric=loss: .* val/loss, test/ndcg@10"):
         objective(result, "loss")
 

@@ -76,7 +76,8 @@ def fit(case, file=None, last=None, **changes):
 
 
 def numbers(report):
-    return [{name: v for name, v in record.items() if name != "seconds"} for record in report.history]
+    times = ("seconds", "compile_seconds")
+    return [{name: v for name, v in record.items() if name not in times} for record in report.history]
 
 
 @pytest.mark.parametrize("case", CASES)

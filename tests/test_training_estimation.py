@@ -406,10 +406,10 @@ def test_a_pair_never_shown_keeps_the_prior(baseline):
 def test_what_is_reported():
     _, report, snapshots = fitted("PBM")
     assert [record["epoch"] for record in report.history] == list(range(1, 11))
-    keys = {"epoch", "train/loss", "val/ll", "val/loss", "seconds", "sessions", "improved"}
+    keys = {"epoch", "train/loss", "val/ll", "val/loss", "seconds", "compile_seconds", "sessions", "improved"}
     assert set(report.history[0]) == keys and all(record["improved"] for record in report.history)
     assert (report.epochs, report.best_epoch, report.sessions) == (10, 10, 240)
-    assert 0 < report.compile_seconds < report.seconds
+    assert 0 < report.history[0]["compile_seconds"] <= report.compile_seconds < report.seconds
     assert snapshots.seen[:3] == [("train", 1, 16, 24), ("train", 1, 24, 24), ("val", 1, 8, 8)]
     counted = CountingTrainer(**SIZES).train(new_model("GCTR"), LOG, VAL)
     assert counted.epochs == 1 and "train/loss" not in counted.history[0]

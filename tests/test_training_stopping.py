@@ -46,6 +46,26 @@ def test_modes(metric, mode, lower_is_better):
     assert improved == ([True, True, False] if lower_is_better else [True, False, True])
 
 
+@pytest.mark.parametrize("stated, best", [(False, [True, True, False]), (True, [True, False, True])])
+def test_a_metric_is_improved_in_the_way_that_it_states(stated, best):
+    for name in ("brier", "ppl"):  # a name of the package is no exception
+        improved, _ = course(EarlyStopping(name).directed({name: stated}), [1.0, 0.5, 2.0])
+        assert improved == best
+    assert course(EarlyStopping("brier", mode="max").directed({"brier": False}), [1.0, 2.0])[0] == [
+        True,
+        True,
+    ]
+
+
+def test_without_a_statement_nothing_is_guessed():
+    for stopping, stated in ((EarlyStopping("brier"), {}), (EarlyStopping("ppl"), {"ppl": None})):
+        with pytest.raises(ConfigError, match="does not state which way it is better. Set higher_is_better"):
+            stopping.directed(stated)
+    with pytest.raises(ConfigError, match="early_stopping.metric=brier"):
+        EarlyStopping("brier").update({"brier": 0.5})
+    assert EarlyStopping("brier", mode="min").directed({}).update({"brier": 0.5})
+
+
 def test_changes_up_to_min_delta_are_no_improvement():
     """They do not move the best value either, so that small steps add up to an improvement."""
     improved, _ = course(EarlyStopping(min_delta=0.25), [2.0, 1.875, 1.75, 1.625, 1.5, 1.375])
@@ -60,7 +80,7 @@ def test_values_that_are_no_numbers_never_improve(bad):
 
 
 def test_an_infinite_best_is_not_beaten_by_numbers():
-    improved, _ = course(EarlyStopping("ndcg"), [1.0, math.inf, 2.0, 3.0])
+    improved, _ = course(EarlyStopping("ndcg@5"), [1.0, math.inf, 2.0, 3.0])
     assert improved == [True, True, False, False]
 
 

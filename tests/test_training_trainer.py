@@ -88,6 +88,8 @@ def test_training_goes_on_from_the_restored_state():
 class Nothing(Metric):
     """A metric that is never a number."""
 
+    higher_is_better = False
+
     def statistics(self, **outputs):
         return {"zero": jnp.zeros(())}
 
@@ -166,6 +168,47 @@ def test_early_stopping_on_a_metric_of_choice(metric, mode, descends):
     assert (np.diff(values) > 0).all() == (metric == "ll")
 
 
+class Brier(Metric):
+    """Mean squared error of P(click), a metric of a user."""
+
+    higher_is_better = False
+
+    def statistics(self, *, log_probs, clicks, where, **_):
+        missed = jnp.exp(jnp.where(clicks, log_probs.complement, log_probs.log))
+        errors = jnp.where(where, missed**2, 0)
+        return {"errors": jnp.sum(errors), "documents": jnp.sum(where)}
+
+    def compute(self):
+        return float(self.total("errors").sum() / self.total("documents").sum())
+
+
+class Unstated(Brier):
+    higher_is_better = None
+
+
+class Misstated(Brier):
+    higher_is_better = "lower"
+
+
+def test_early_stopping_goes_the_way_that_a_metric_states():
+    """The Brier score falls, then rises as the model overfits; maximised, the last of a few epochs would be best."""
+    stopping = EarlyStopping("brier", patience=2)
+    model = documents()
+    trainer = Trainer(OVERFIT, 40, stopping, metrics={**LL, "brier": Brier()}, **SIZES)
+    report = trainer.train(model, TRAIN, VAL)
+    scores = [record["val/brier"] for record in report.history]
+    assert 1 < report.best_epoch == 1 + int(np.argmin(scores)) and report.epochs == report.best_epoch + 3
+    with pytest.raises(ConfigError, match="early_stopping.metric=brier: the metric does not state which way"):
+        Trainer(early_stopping=stopping, metrics={"brier": Unstated()})
+    with pytest.raises(
+        ConfigError, match="brier: Misstated.higher_is_better is 'lower'; give True, False or"
+    ):
+        Trainer(early_stopping=stopping, metrics={"brier": Misstated()})
+    for mode in ("min", "max"):
+        stated = Trainer(early_stopping=EarlyStopping("brier", mode=mode), metrics={"brier": Unstated()})
+        assert stated.early_stopping.mode == mode
+
+
 def test_an_unknown_metric_is_an_error_that_lists_those_there_are():
     with pytest.raises(ConfigError, match="'auc'.*loss, ll, ppl, cond_ppl"):
         Trainer(early_stopping=EarlyStopping("auc"))
@@ -190,8 +233,11 @@ def test_report_and_logger():
     report = Trainer(OVERFIT, 3, None, metrics=LL, logger=heard, **SIZES).train(documents(), TRAIN, VAL)
     assert report.history == heard.epochs and [r["epoch"] for r in heard.epochs] == [1, 2, 3]
     assert set(heard.epochs[0]) == {
-        "epoch", "train/loss", "val/ll", "val/loss", "seconds", "sessions", "improved"
+        "epoch", "train/loss", "val/ll", "val/loss", "seconds", "compile_seconds", "sessions", "improved"
     }  # fmt: skip
+    compiled = [record["compile_seconds"] for record in report.history]
+    assert 0 < compiled[0] < report.history[0]["seconds"] and sum(compiled) <= report.compile_seconds
+    assert compiled[-1] == 0  # everything was compiled in the first epochs
     assert report.sessions == 3 * 64
     assert 0 < report.compile_seconds < report.seconds
     assert sum(record["seconds"] for record in report.history) <= report.seconds
@@ -202,6 +248,7 @@ def test_report_and_logger():
         sessions=192,
         seconds=report.seconds,
         compile_seconds=report.compile_seconds,
+        training_seconds=report.seconds - report.compile_seconds,
         sessions_per_second=report.sessions_per_second,
     )
     assert heard.steps == [

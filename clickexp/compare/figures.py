@@ -10,7 +10,7 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from clickexp.compare.names import axis
+from clickexp.compare.names import VALIDATION, axis
 from clickexp.compare.summary import Comparison, Group
 from clickexp.escape import figure_text
 
@@ -76,14 +76,15 @@ def _panels(comparison: Comparison) -> Iterator[tuple[str, list[Panel]]]:
         yield "per_rank", [_per_rank(groups, metric) for metric in ranked]
     if has("examination"):
         yield "examination", [_per_rank(groups, "examination")]
-    first = comparison.leading[0]
+    first = next((m for m in comparison.metrics if not m.startswith(VALIDATION)), comparison.leading[0])
     learned = (
         f"val/{first}" if any(f"val/{first}" in e for r in comparison.runs for e in r.epochs) else "val/loss"
     )
     if any(learned in epoch for run in comparison.runs for epoch in run.epochs):
         yield "learning", [_learning(groups, learned, "epoch"), _learning(groups, learned, "seconds")]
     costs = {
-        "seconds": [group.spread("seconds", "train").mean for group in groups],
+        "seconds": [group.seconds for group in groups],
+        "compile_seconds": [group.compile_seconds for group in groups],
         "parameters": [_nan(group.runs[0].parameters) for group in groups],
     }
     known = {cost: values for cost, values in costs.items() if np.isfinite(values).any()}
@@ -162,17 +163,20 @@ def _per_rank(groups: Sequence[Group], metric: str) -> Panel:
 
 
 def _learning(groups: Sequence[Group], metric: str, over: str) -> Panel:
-    """A line a run: over epochs, or the seconds since the start."""
+    """One line per run: over epochs, or the seconds since the start without compilation."""
 
     def draw(axes: Axes) -> None:
         for i, group in enumerate(groups):
             for n, run in enumerate(group.runs):
                 x = [_nan(epoch.get(over)) for epoch in run.epochs]
-                x = np.cumsum(x) if over == "seconds" else x
+                x = np.cumsum(run.epoch_seconds) if over == "seconds" else x
                 y = [_nan(epoch.get(metric)) for epoch in run.epochs]
                 axes.plot(x, y, label=None if n else figure_text(group.name), alpha=0.9, **_look(i))
-        axes.set(xlabel="Epoch" if over == "epoch" else axis(over), ylabel=_lines(figure_text(axis(metric))))
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        xlabel = "Epoch" if over == "epoch" else _broken(axis(over))
+        axes.set(xlabel=xlabel, ylabel=_lines(figure_text(axis(metric))))
+        axes.xaxis.set_major_locator(
+            MaxNLocator(10 if over == "epoch" else 4, integer=over == "epoch", min_n_ticks=1)
+        )
 
     return draw
 
@@ -196,7 +200,7 @@ def _cost(groups: Sequence[Group], metric: str, cost: str, values: Sequence[floa
             axes.set_xscale("log")
         elif cost == "parameters":
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axes.set(xlabel=axis(cost), ylabel=_lines(figure_text(axis(metric))))
+        axes.set(xlabel=_broken(axis(cost)), ylabel=_lines(figure_text(axis(metric))))
 
     return draw
 
@@ -225,6 +229,11 @@ def _calibration(groups: Sequence[Group]) -> Panel:
 def _lines(text: str) -> str:
     """The unit on a line of its own."""
     return text.replace(" (", "\n(") if text.endswith(")") and " (" in text else text
+
+
+def _broken(text: str) -> str:
+    """What is long for the width of a panel, on two lines."""
+    return text.replace(" compilation", "\ncompilation")
 
 
 def _nan(value: float | None) -> float:

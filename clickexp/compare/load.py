@@ -5,8 +5,9 @@ import json
 import os
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,17 @@ import numpy as np
 import polars as pl
 import yaml
 
+from clickexp.compare.names import VALIDATION
 from clickexp.errors import UserError
 from clickexp.escape import cleaned
-from clickexp.sweeps.resume import NOT_HASHED, RECORD, RESULT, read_json, values
+from clickexp.sweeps.resume import NOT_HASHED, RECORD, RESULT, read_json, training_seconds, values
 
 EPOCHS = "metrics.jsonl"
 CONFIG = "config.yaml"
 OVERRIDES = ".hydra/overrides.yaml"
 MODEL = "model.npz"
+BEST = "best.yaml"
+"""What a search leaves in its folder, beside those of its trials."""
 SEED = "seed"
 UNTOLD = (*NOT_HASHED, SEED, "keep_values")
 """Keys in which runs of one experiment may differ."""
@@ -56,7 +60,8 @@ class Run:
     """A finished run: its folder, result.json, and what else there is.
 
     config: the resolved configuration, empty where there is none. given: values of its overrides by key.
-    epochs: a record an epoch.
+    epochs: one record per epoch. optimized: the metric by which a search chose among its trials, if the run is one of
+    them, such as val/loss, or ll of the test. chosen: whether it is the one that the search chose.
     """
 
     folder: Path
@@ -64,6 +69,46 @@ class Run:
     config: Mapping[str, Any]
     given: Mapping[str, Any]
     epochs: tuple[Mapping[str, Any], ...]
+    optimized: str | None = None
+    chosen: bool = False
+
+    @property
+    def metrics(self) -> list[str]:
+        """Names of the numbers of the test, and, as val/..., of the validation in the best epoch."""
+        return [*self.result["test"], *(f"{VALIDATION}{name}" for name in self.result.get("val", {}))]
+
+    def value(self, metric: str) -> float | None:
+        """Of one of `metrics`; None where the run does not have it."""
+        part = "val" if metric.startswith(VALIDATION) else "test"
+        return self.result.get(part, {}).get(metric.removeprefix(VALIDATION))
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds of training without compilation."""
+        return training_seconds(self.result.get("train", {}))
+
+    @property
+    def compile_seconds(self) -> float | None:
+        return self.result.get("train", {}).get("compile_seconds")
+
+    @property
+    def epoch_seconds(self) -> list[float]:
+        """Seconds of each epoch without compilation, nan where unknown.
+
+        Where epochs do not record compilation, the first ones are taken to hold all of it.
+        """
+        recorded = any("compile_seconds" in epoch for epoch in self.epochs)
+        left, made = 0.0 if recorded else self.compile_seconds or 0.0, []
+        for epoch in self.epochs:
+            seconds, compiled = (
+                epoch.get(name) if isinstance(epoch.get(name), int | float) else None
+                for name in ("seconds", "compile_seconds")
+            )
+            if not recorded and seconds is not None:
+                compiled = min(left, seconds)
+                left -= compiled
+            made.append(float("nan") if seconds is None else seconds - (compiled or 0.0))
+        return made
 
     @property
     def model(self) -> str:
@@ -127,6 +172,11 @@ class Run:
         told = [self.model, self.dataset, settings or self.overrides, seeds]
         return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
+    @property
+    def same(self) -> tuple[str, str, int | None]:
+        """The same for runs of one configuration and seed on one test set."""
+        return self.experiment, self.test_set, self.seed
+
     def told(self) -> str:
         """The overrides for a reader."""
         return ", ".join(f"{key}={value}" for key, value in self.overrides.items())
@@ -162,9 +212,13 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
     Of runs with the same configuration and seed the latest stands.
     """
     found: dict[Path, Run] = {}
+    trials: dict[Path, tuple[str, bool]] = {}
     skipped = []
     for folder in dict.fromkeys(folder for root in folders for folder in _below(Path(root))):
         target = _kept(folder) or folder
+        trial = _trial(folder)
+        if trial and not (target.resolve() in trials and trials[target.resolve()][1]):
+            trials[target.resolve()] = trial
         if target.resolve() in found:
             continue
         try:
@@ -172,16 +226,35 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
         except UserError as error:
             skipped.append(Skipped(folder, str(error)))
     runs = sorted(found.values(), key=lambda run: (run.folder / RESULT).stat().st_mtime_ns)
-    latest = {(run.experiment, run.test_set, run.seed): run for run in runs}
-    repeated = [run for run in runs if latest[run.experiment, run.test_set, run.seed] is not run]
+    latest = {run.same: run for run in runs}
+    repeated = [run for run in runs if latest[run.same] is not run]
     for run in repeated:
-        again = latest[run.experiment, run.test_set, run.seed].folder
+        again = latest[run.same].folder
         skipped.append(Skipped(run.folder, f"repeated later, with the same configuration, in {again}"))
     if not latest:
         where = ", ".join(str(folder) for folder in folders)
         reasons = "".join(f"; {reason}" for reason in skipped[:3])
         raise UserError(f"no finished runs below {where}: name folders with a result.json inside{reasons}")
-    return sorted(latest.values(), key=lambda run: _natural(run.folder)), skipped
+    marks = defaultdict(list)
+    for run in runs:
+        if (key := run.folder.resolve()) in trials:
+            marks[run.same].append(trials[key])
+    marked = [_marked(run, marks[same]) for same, run in latest.items()]
+    return sorted(marked, key=lambda run: _natural(run.folder)), skipped
+
+
+def _marked(run: Run, trials: Sequence[tuple[str, bool]]) -> Run:
+    """The run with what searches say of its configuration; see `_trial`."""
+    metric, chosen = max(trials, key=lambda trial: trial[1], default=(run.optimized, False))
+    return replace(run, optimized=metric, chosen=chosen)
+
+
+def _trial(folder: Path) -> tuple[str, bool] | None:
+    """Of a trial of a search the metric that was optimised, and whether the search chose the trial; else None."""
+    best, record = _yaml(folder.parent / BEST), read_json(folder / RECORD)
+    if not isinstance(best, dict) or not isinstance(best.get("metric"), str) or not isinstance(record, dict):
+        return None
+    return best["metric"].removeprefix("test/"), record.get("number") == best.get("trial")
 
 
 def _below(root: Path) -> Iterator[Path]:
@@ -221,12 +294,15 @@ def _read_files(folder: Path) -> Run:
     given = _yaml(folder / OVERRIDES)
     texts = [text for text in given if isinstance(text, str)] if isinstance(given, list) else []
     config = _yaml(folder / CONFIG)
+    config = config if isinstance(config, dict) else {}
+    metric = config.get("optimized_metric")
     return Run(
         folder,
         result,
-        config if isinstance(config, dict) else {},
+        config,
         values(texts),
         tuple(_epochs(folder / EPOCHS)),
+        metric.removeprefix("test/") if config.get("search") and isinstance(metric, str) else None,
     )
 
 
@@ -245,9 +321,12 @@ def _problem(result: Any) -> str | None:
         for name, value in result.get(part, {}).items():
             if not _is_number(value):
                 return f"is damaged: {part}/{name} is {value!r}"
-    for part in ("curves", "intervals", "environment"):
+    for part in ("curves", "intervals", "environment", "higher_is_better"):
         if not isinstance(result.get(part) or {}, dict):
             return f"is damaged: {part} holds nothing by name"
+    for name, better in (result.get("higher_is_better") or {}).items():
+        if not isinstance(better, bool | None):
+            return f"is damaged: higher_is_better/{name} is {better!r}"
     for part in ("per_rank", "per_rank_val"):
         per_rank = result.get(part, {})
         if not isinstance(per_rank, dict) or not all(

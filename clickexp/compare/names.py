@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from clickexp.objective import lower_is_better as _lower_is_better
+from clickexp.objective import Stated, higher_is_better
 
 NAMES = {
     "ll": "Log-likelihood",
@@ -26,7 +26,8 @@ NAMES = {
     "attraction_rmse": "Attraction RMSE",
     "examination_rmse": "Examination RMSE",
     "attraction_correlation": "Attraction correlation",
-    "seconds": "Training time",
+    "seconds": "Time without compilation",
+    "compile_seconds": "Compilation",
     "parameters": "Fitted parameters",
     "sessions": "Sessions",
 }
@@ -36,37 +37,43 @@ UNITS = {
     "loss": "nats per document",
     "train/loss": "nats per document",
     "seconds": "s",
+    "compile_seconds": "s",
 }
 LEADING = ("ll", "ppl", "cond_ppl")
 RANKING = ("ndcg", "dcg", "mrr")
-NEITHER = ("examination", "without_relevant", "sessions", "parameters")
-"""Of these neither more nor less is better."""
+VALIDATION = "val/"
 
 
 def name(metric: str) -> str:
     """Such as "nDCG@10" for ndcg@10."""
-    if metric.startswith("val/"):
-        return "Validation " + _uncapitalised(name(metric.removeprefix("val/")))
+    if metric.startswith(VALIDATION):
+        return "Validation " + uncapitalised(name(metric.removeprefix(VALIDATION)))
     base, at, cutoff = metric.partition("@")
     return NAMES.get(base, base.replace("_", " ").capitalize()) + at + cutoff
 
 
 def short(metric: str) -> str:
     """As narrow tables have it, such as "cPPL" for cond_ppl."""
+    if metric.startswith(VALIDATION):
+        return "Val. " + uncapitalised(short(metric.removeprefix(VALIDATION)))
     return SHORT.get(metric) or name(metric)
 
 
 def axis(metric: str) -> str:
     """With its unit, for an axis."""
-    unit = UNITS.get(metric.removeprefix("val/"))
+    unit = UNITS.get(metric.removeprefix(VALIDATION))
     return f"{name(metric)} ({unit})" if unit else name(metric)
 
 
-def direction(metric: str) -> int:
-    """1 where more is better, -1 where less is, 0 where neither is."""
-    if metric in NEITHER:
-        return 0
-    return -1 if metric == "seconds" or _lower_is_better(metric.partition("@")[0]) else 1
+def direction(metric: str, stated: Stated) -> int:
+    """1 where more is better, -1 where less is, 0 where neither is or nothing is known.
+
+    Args:
+        metric: its name, such as ll or val/loss.
+        stated: by name what the metrics of the runs state; results without it are read as `higher_is_better` says.
+    """
+    better = False if metric == "seconds" else higher_is_better(metric, stated)
+    return 0 if better is None else 1 if better else -1
 
 
 def leading(metrics: Iterable[str]) -> list[str]:
@@ -79,6 +86,6 @@ def leading(metrics: Iterable[str]) -> list[str]:
     return chosen or metrics[:6]
 
 
-def _uncapitalised(text: str) -> str:
+def uncapitalised(text: str) -> str:
     """But for abbreviations."""
     return text if text[:2].isupper() else text[:1].lower() + text[1:]

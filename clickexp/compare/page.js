@@ -47,7 +47,7 @@ const shortKey = (key) => {
   const last = (name) => name.split("@").pop().split(".").pop();
   return D.keys.filter((other) => last(other) === last(key)).length > 1 ? key : last(key);
 };
-const metric = (name) => D.metrics[name] ?? { name, short: name, axis: name, direction: 1 };
+const metric = (name) => D.metrics[name] ?? { name, short: name, axis: name, direction: 0 };
 // relative, whatever the folder is called: a colon would make a scheme of its first part
 const link = (run) => `${run.folder.split("/").map(encodeURIComponent).join("/")}/`;
 const runName = (run) => `${run.group.name}${known(run.seed) ? `, seed ${run.seed}` : ""} (${run.folder})`;
@@ -98,7 +98,7 @@ function sorted(groups) {
   return [...groups].sort(order);
 }
 
-const bestFirst = (name) => ({ key: name, up: metric(name).direction < 0 });
+const bestFirst = (name) => ({ key: name, up: metric(name).direction <= 0 });
 const drawn = () => visible().filter((group) => state.slots.has(group));
 
 function draw(groups) {
@@ -140,6 +140,10 @@ function pValue(group, name) {
   return known(p) ? { p, unit: tests[name].unit } : null;
 }
 
+function secondsCell({ seconds: training, compiling }) {
+  return `<td class="number">${seconds(training)}${known(compiling) ? `<small>+ ${seconds(compiling)} compiling</small>` : ""}</td>`;
+}
+
 function metricCell(group, name, place) {
   const [mean, sd, low, high, over] = group.values[name] ?? [null];
   const tested = pValue(group, name);
@@ -165,7 +169,7 @@ function columnList() {
     { key: "name", title: "Model", cell: nameCell, name: true },
     ...(state.comparison === ALL ? [{ key: "test-set", title: "Test set", cell: (group) => `<td>${escaped(group.comparison.name)}</td>` }] : []),
     ...(narrow() ? [...metrics, ...own] : [...own, ...metrics]),
-    { key: "seconds", title: "Time (s)", number: true, cell: (group) => `<td class="number">${seconds(group.seconds)}</td>` },
+    { key: "seconds", title: "Time (s)", number: true, cell: secondsCell },
     { key: "parameters", title: "Parameters", number: true, cell: (group) => `<td class="number">${shown(group.parameters, 0)}</td>` },
     { key: "seeds", title: "Runs", number: true, cell: runsCell },
   ];
@@ -175,9 +179,10 @@ function nameCell(group) {
   const settings = narrow() ? `<small>${escaped(keys().map((key) => group.overrides[key]).filter(known).join(" · "))}</small>` : "";
   const color = state.slots.has(group) ? look(group).color : "transparent";
   const baseline = group === state.baseline ? ' <span class="tag">baseline</span>' : "";
+  const chosen = group.chosen ? ' <span class="tag">chosen</span>' : "";
   return `<td class="name"><label><input type="checkbox" data-draw="${group.id}" aria-label="Draw ${escaped(group.name)}"
     ${state.slots.has(group) ? "checked" : ""}><span class="swatch" style="background:${color}"></span>
-    <span>${escaped(group.rest)}${settings}</span></label>${baseline}</td>`;
+    <span>${escaped(group.rest)}${settings}</span></label>${chosen}${baseline}</td>`;
 }
 
 function runsCell(group) {
@@ -188,9 +193,9 @@ function runsCell(group) {
 
 function runRows(group, columns) {
   return group.runs.map((run) => `<tr class="runs">${columns.map((column) => {
-    if (column.name) return `<td class="name">↳ <a href="${escaped(link(run))}">${escaped(run.folder)}</a></td>`;
+    if (column.name) return `<td class="name">↳ <a href="${escaped(link(run))}">${escaped(run.folder)}</a>${run.chosen ? ' <span class="tag">chosen</span>' : ""}</td>`;
     if (column.metric) return `<td class="number">${shown(run.values[column.metric])}</td>`;
-    if (column.key === "seconds") return `<td class="number">${seconds(run.train.seconds)}</td>`;
+    if (column.key === "seconds") return secondsCell(run);
     if (column.key === "seeds") return `<td class="number">${known(run.seed) ? `seed ${run.seed}` : ""}</td>`;
     return "<td></td>";
   }).join("")}</tr>`).join("");
@@ -225,7 +230,8 @@ function leaderboard() {
   const stars = !state.baseline ? " Choose one test set to test against a baseline."
     : units.length ? ` * p < ${D.significant}, ** p < 0.01 against ${state.baseline.name}: paired t-test over ${units.join(" or ")}, corrected by Holm's method for all rows.`
     : " No tests: they need runs with keep_values=true, or several seeds in common.";
-  $("legend").textContent = `Mean ± standard deviation over seeds; below it the 95% interval over seeds (Student's t) or, marked q, of a single run over queries (bootstrap). Best in bold, second underlined.${stars}`;
+  const choices = [...new Set(chosen.map((one) => one.choice).filter(Boolean))].map((choice) => `${choice}. `).join("");
+  $("legend").textContent = `${choices}Mean ± standard deviation over seeds; below it the 95% interval over seeds (Student's t) or, marked q, of a single run over queries (bootstrap). Best in bold, second underlined.${stars}`;
 }
 
 // ---- charts ----
@@ -376,7 +382,7 @@ function learning() {
       hovertemplate: `%{x}: %{y:.4f}<extra>${escaped(group.name)}, seed ${run.seed}</extra>`,
     };
   }));
-  const title = { epoch: "Epoch", sessions: "Sessions seen", seconds: "Training time (s)" }[over];
+  const title = { epoch: "Epoch", sessions: "Sessions seen", seconds: metric("seconds").axis }[over];
   chart("learning", traces, layout(title, metric(name).axis, { uirevision: name + over }));
 }
 
@@ -384,7 +390,7 @@ function cost() {
   const [name, over] = [$("cost-metric").value, $("cost-over").value];
   const points = visible().filter((group) => known(group[over]) && known(group.values[name]?.[0]));
   const sd = (group) => group.values[name][1] ?? 0;
-  const told = (group) => `${escaped(group.name)}<br>${escaped(metric(name).short)} ${shown(group.values[name][0])}<br>${over === "seconds" ? `${seconds(group[over])} s` : `${shown(group[over], 0)} parameters`}`;
+  const told = (group) => `${escaped(group.name)}<br>${escaped(metric(name).short)} ${shown(group.values[name][0])}<br>${over === "seconds" ? `${seconds(group[over])} s, and ${seconds(group.compiling)} s compiling` : `${shown(group[over], 0)} parameters`}`;
   const scatter = (groups, own) => ({
     x: groups.map((group) => group[over]), y: groups.map((group) => group.values[name][0]), mode: "markers",
     text: groups.map(told), hoverinfo: "text", ...own,
@@ -572,7 +578,7 @@ function chooseComparison(value) {
   const leading = [...new Set(chosen.flatMap((one) => one.leading))];
   const metrics = [...new Set(chosen.flatMap((one) => one.metrics))];
   state.columns = leading;
-  state.sort = bestFirst(leading[0]);
+  state.sort = metric(leading[0]).direction ? bestFirst(leading[0]) : { key: null, up: true };
   state.baseline = state.comparison === ALL ? null : D.groups[chosen[0].baseline];
   state.open.clear();
   const named = (names) => names.map((name) => [name, metric(name).name]);
@@ -583,8 +589,11 @@ function chooseComparison(value) {
   options("baseline", state.baseline ? chosen[0].baselines.map((id) => [id, D.groups[id].name]) : [], state.baseline?.id);
   $("baseline").closest("label").hidden = !state.baseline;
   options("ranks-metric", named(perRank), perRank.includes("cond_ppl") ? "cond_ppl" : perRank[0]);
-  options("learning-metric", named(curves), curves.includes(`val/${leading[0]}`) ? `val/${leading[0]}` : curves[0]);
-  for (const id of ["cost-metric", "parallel-metric", "against-metric"]) options(id, named(metrics), leading[0]);
+  const learned = leading.map((name) => (name.startsWith("val/") ? name : `val/${name}`)).find((name) => curves.includes(name));
+  options("learning-metric", named(curves), learned ?? curves[0]);
+  const tested = metrics.find((name) => !name.startsWith("val/")) ?? leading[0];
+  for (const id of ["cost-metric", "against-metric"]) options(id, named(metrics), tested);
+  options("parallel-metric", named(metrics), leading[0]);
   const ranks = Math.max(0, ...groups.map((group) => group.reliability?.documents[0]?.length ?? 0));
   options("reliability-rank", [[ALL, "all"], ...Array.from({ length: ranks }, (_, at) => [at, at + 1])], ALL);
   options("diff-a", runs.map((run) => [run.id, runName(run)]), runs[0].id);

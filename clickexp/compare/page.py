@@ -19,6 +19,7 @@ from clickexp.compare import names
 from clickexp.compare.figures import COLORS
 from clickexp.compare.load import Run, Skipped
 from clickexp.compare.summary import SIGNIFICANT, Comparison, Group, Spread, varying
+from clickexp.objective import stated_by
 
 FIGURES = 6
 """Significant figures of the numbers in the page."""
@@ -50,6 +51,7 @@ def data(comparisons: Sequence[Comparison], skipped: Sequence[Skipped], folder: 
     metrics = dict.fromkeys(metric for comparison in comparisons for metric in comparison.metrics)
     metrics |= dict.fromkeys(metric for group in groups for metric in _per_rank_names(group))
     metrics |= dict.fromkeys(name for run in runs for epoch in run.epochs for name in epoch if "/" in name)
+    stated = stated_by(run.result for run in runs)
     return {
         "title": f"Comparison of {len(runs)} run{'s' * (len(runs) > 1)}",
         "about": f"clickexp {version('clickexp')}, {datetime.now():%Y-%m-%d %H:%M}",
@@ -64,7 +66,7 @@ def data(comparisons: Sequence[Comparison], skipped: Sequence[Skipped], folder: 
                 "name": names.name(metric),
                 "short": names.short(metric),
                 "axis": names.axis(metric),
-                "direction": names.direction(metric),
+                "direction": names.direction(metric, stated),
             }
             for metric in [*metrics, "seconds", "parameters"]
         },
@@ -82,6 +84,7 @@ def _comparison(comparison: Comparison, group_at: dict[int, int]) -> dict[str, A
     return {
         "name": comparison.name,
         "about": comparison.describe(),
+        "choice": comparison.choice,
         "warnings": comparison.warnings,
         "groups": [group_at[id(group)] for group in comparison.groups],
         "metrics": comparison.metrics,
@@ -97,7 +100,7 @@ def _comparison(comparison: Comparison, group_at: dict[int, int]) -> dict[str, A
 
 
 def _group(group: Group, run_at: dict[int, int]) -> dict[str, Any]:
-    metrics = dict.fromkeys(metric for run in group.runs for metric in run.result["test"])
+    metrics = dict.fromkeys(metric for run in group.runs for metric in run.metrics)
     reliability = group.reliability()
     return {
         "name": group.name,
@@ -107,7 +110,9 @@ def _group(group: Group, run_at: dict[int, int]) -> dict[str, Any]:
         "overrides": {key: _told(value) for key, value in group.overrides.items()},
         "runs": [run_at[id(run)] for run in group.runs],
         "values": {metric: _value(group, metric) for metric in metrics},
-        "seconds": _plain(group.spread("seconds", "train").mean),
+        "chosen": group.chosen,
+        "seconds": _plain(group.seconds),
+        "compiling": _plain(group.compile_seconds),
         "parameters": group.runs[0].parameters,
         "perRank": {metric: _vectors(group.per_rank(metric)) for metric in _per_rank_names(group)},
         "reliability": reliability and {key: _plain(curve) for key, curve in reliability.items()},
@@ -127,14 +132,16 @@ def _vectors(spread: Spread | None) -> list[list[float | None]]:
 def _run(run: Run, settings: Sequence[str], folder: Path) -> dict[str, Any]:
     columns = dict.fromkeys(name for epoch in run.epochs for name in epoch if "/" in name)
     curves = {name: [_number(epoch.get(name)) for epoch in run.epochs] for name in ("epoch", *columns)}
-    for name in ("seconds", "sessions"):
-        each = [_number(epoch.get(name)) for epoch in run.epochs]
-        curves[name] = [] if None in each else np.cumsum(each)
+    each = [_number(epoch.get("sessions")) for epoch in run.epochs]
+    curves["sessions"] = [] if None in each else np.cumsum(each)
+    curves["seconds"] = np.cumsum(run.epoch_seconds)
     return {
         "folder": Path(os.path.relpath(run.folder.resolve(), folder.resolve())).as_posix(),
         "seed": run.seed,
-        "values": {metric: _plain(value) for metric, value in run.result["test"].items()},
-        "train": {name: _plain(value) for name, value in run.result.get("train", {}).items()},
+        "chosen": run.chosen,
+        "values": {metric: _plain(run.value(metric)) for metric in run.metrics},
+        "seconds": _plain(run.seconds),
+        "compiling": _plain(run.compile_seconds),
         "environment": run.result.get("environment") or {},
         "curves": {name: _plain(values) for name, values in curves.items()},
         "settings": [_setting(run, key) for key in settings],

@@ -42,7 +42,7 @@ def compare(
             f"{comparison.name}: {len(comparison.runs)} runs of {len(comparison.groups)} configurations on "
             f"{comparison.describe()}"
         )
-        for warning in comparison.warnings:
+        for warning in filter(None, [comparison.choice, *comparison.warnings]):
             _say(f"  {warning}")
         label = f"-{slug(comparison.name)}" if len(found) > 1 else ""
         for name, text in tables(comparison, label).items():

@@ -11,8 +11,10 @@ import numpy as np
 from scipy import special
 
 from clickexp.compare.load import SEED, UNTOLD, Run
-from clickexp.compare.names import direction, leading
+from clickexp.compare.names import VALIDATION, direction, leading, uncapitalised
+from clickexp.compare.names import name as name_of
 from clickexp.errors import UserError
+from clickexp.objective import stated_by
 
 CONFIDENCE = 0.95
 SIGNIFICANT = 0.05
@@ -78,13 +80,32 @@ class Group:
         towers = self.runs[0].towers
         return towers.get("attraction") or ", ".join(dict.fromkeys(towers.values()))
 
+    @property
+    def title(self) -> str:
+        """The name, and whether a search chose one of the runs."""
+        return f"{self.name} (chosen)" if self.chosen else self.name
+
+    @property
+    def chosen(self) -> bool:
+        return any(run.chosen for run in self.runs)
+
     @cached_property
     def test_sets(self) -> frozenset[str]:
         return frozenset(run.test_set for run in self.runs)
 
-    def spread(self, metric: str, part: str = "test") -> Spread:
-        """Of a number of result.json over the runs."""
-        return Spread.of([_nan(run.result.get(part, {}).get(metric)) for run in self.runs])
+    def spread(self, metric: str) -> Spread:
+        """Of a number of the test, or, as val/..., of the validation, over the runs."""
+        return Spread.of([_nan(run.value(metric)) for run in self.runs])
+
+    @property
+    def seconds(self) -> float:
+        """Mean over the runs of the seconds of training without compilation; nan where unknown."""
+        return float(Spread.of([_nan(run.seconds) for run in self.runs]).mean)
+
+    @property
+    def compile_seconds(self) -> float:
+        """Mean over the runs; nan where unknown."""
+        return float(Spread.of([_nan(run.compile_seconds) for run in self.runs]).mean)
 
     def interval(self, metric: str) -> tuple[float, float, str]:
         """Low, high, and over what: seeds, or queries of the test set where a single run kept their values."""
@@ -127,8 +148,11 @@ class Group:
 class Comparison:
     """Groups that were tested on the same sessions, best first by the first of the metrics.
 
+    Where runs are trials of a search, that is by default the metric that the search optimised.
+
     groups are comparable as far as their test sets are the same: where each seed simulates its own, all groups with
-    that seed share it. metrics: all of the test, leading ones first. wanted: the baseline's name, if one was asked for.
+    that seed share it. metrics: all of test and validation (val/...), leading ones first. wanted: the baseline's name,
+    if one was asked for.
     """
 
     name: str
@@ -145,10 +169,40 @@ class Comparison:
     def test_sets(self) -> frozenset[str]:
         return frozenset().union(*(group.test_sets for group in self.groups))
 
+    @cached_property
+    def stated(self) -> dict[str, bool | None]:
+        """By name which way metrics are better, as the runs state it."""
+        return stated_by(run.result for run in self.runs)
+
+    def direction(self, metric: str) -> int:
+        """1 where more is better, -1 where less is, 0 where neither is or nothing is known."""
+        return direction(metric, self.stated)
+
+    @property
+    def optimized(self) -> list[str]:
+        """Metrics that searches optimised of which runs are trials."""
+        return list(dict.fromkeys(run.optimized for run in self.runs if run.optimized in self.metrics))
+
+    @property
+    def choice(self) -> str:
+        """How searches chose, in a sentence; empty without a search."""
+        if not self.optimized:
+            return ""
+        by = " and ".join(uncapitalised(name_of(metric)) for metric in self.optimized)
+        if self.optimized == [self.leading[0]]:
+            text = f"Ordered by {by}, which the search optimised"
+        else:
+            text = f"Search was for the best {by}"
+        return text + ("; (chosen): the trial that it chose" if any(g.chosen for g in self.groups) else "")
+
     @property
     def warnings(self) -> list[str]:
         """What a reader must know before ranking the groups."""
         told = []
+        if not self.direction(self.leading[0]):
+            told.append(
+                f"Neither way of {name_of(self.leading[0])} is known to be better, so rows are in no order"
+            )
         partial = [group.name for group in self.groups if group.test_sets != self.test_sets]
         if partial:
             count = len(self.test_sets)
@@ -210,7 +264,7 @@ def comparisons(
     metrics: the leading ones; by default the usual ones. baseline: a group by its name or model; by default the best.
     UserError for a metric that no run has, or a baseline that is none of the groups.
     """
-    reported = dict.fromkeys(metric for run in runs for metric in run.result["test"])
+    reported = _reported(runs)
     if unknown := [metric for metric in metrics or () if metric not in reported]:
         raise UserError(f"no run has the metric {unknown[0]}: choose of {', '.join(reported)}")
     experiments = defaultdict(list)
@@ -234,20 +288,28 @@ def comparisons(
 def _comparison(
     name: str, experiments: Sequence[Sequence[Run]], metrics: Sequence[str] | None, baseline: str | None
 ) -> Comparison:
-    reported = dict.fromkeys(metric for runs in experiments for run in runs for metric in run.result["test"])
+    runs = [run for runs in experiments for run in runs]
+    reported = _reported(runs)
     first = [metric for metric in metrics if metric in reported] if metrics else []
-    first = first or leading(reported)
+    optimized = {run.optimized for run in runs} & reported.keys()
+    first = first or [*(optimized if len(optimized) == 1 else ()), *leading(reported)]
     ordered = tuple(dict.fromkeys([*first, *reported]))
     groups = tuple(
         Group(tuple(runs), *names) for runs, names in zip(experiments, group_names(experiments), strict=True)
     )
-    return Comparison(name, _ranked(groups, first[0]), ordered, tuple(first), baseline)
+    ranked = _ranked(groups, first[0], direction(first[0], stated_by(run.result for run in runs)))
+    return Comparison(name, ranked, ordered, tuple(dict.fromkeys(first)), baseline)
 
 
-def _ranked(groups: Sequence[Group], metric: str) -> tuple[Group, ...]:
-    """Best first; groups without the metric last."""
-    sign = -(direction(metric) or 1)
-    values = {id(group): sign * float(group.spread(metric).mean) for group in groups}
+def _reported(runs: Iterable[Run]) -> dict[str, None]:
+    """Names of all metrics, those of the test first."""
+    names = dict.fromkeys(metric for run in runs for metric in run.metrics)
+    return dict.fromkeys(sorted(names, key=lambda metric: metric.startswith(VALIDATION)))
+
+
+def _ranked(groups: Sequence[Group], metric: str, direction: int) -> tuple[Group, ...]:
+    """Best first; groups without the metric last. Where neither way is better, as they came."""
+    values = {id(group): -direction * float(group.spread(metric).mean) for group in groups}
     return tuple(sorted(groups, key=lambda group: np.nan_to_num(values[id(group)], nan=np.inf)))
 
 
@@ -374,7 +436,7 @@ def per_seed(comparison: Comparison, metric: str) -> np.ndarray:
     values = np.full((len(comparison.groups), len(units)), np.nan)
     for row, group in zip(values, comparison.groups, strict=True):
         for run in group.runs:
-            row[place[run.test_set, run.seed or 0]] = _nan(run.result["test"].get(metric))
+            row[place[run.test_set, run.seed or 0]] = _nan(run.value(metric))
     return values
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from clickexp import escape
-from clickexp.compare.names import direction, name, short
+from clickexp.compare.names import name, short
 from clickexp.compare.summary import SIGNIFICANT, Comparison
 
 ARROWS = {1: " ↑", 0: "", -1: " ↓"}
@@ -59,11 +59,11 @@ def leaderboard(comparison: Comparison) -> Table:
     for metric in metrics:
         spreads = [group.spread(metric) for group in groups]
         texts = [fixed(spread.mean) for spread in spreads]
-        places = standing(texts, direction(metric))
+        places = standing(texts, comparison.direction(metric))
         stars = [_stars(value) for value in p[metric][1]]
         deviations = [fixed(spread.sd) if spread.count > 1 else "" for spread in spreads]
         columns.append(list(map(Cell, texts, deviations, places, stars)))
-    header = ["Model", *(short(metric) + ARROWS[direction(metric)] for metric in metrics)]
+    header = ["Model", *(short(metric) + ARROWS[comparison.direction(metric)] for metric in metrics)]
     if len(counts) > 1:
         header.append("Seeds")
         columns.append([Cell(str(len(group.runs))) for group in groups])
@@ -71,6 +71,8 @@ def leaderboard(comparison: Comparison) -> Table:
     if counts[-1] > 1:
         over = f"over {counts[0]} seeds" if len(counts) == 1 else "over seeds"
         caption[0] += f": mean ± standard deviation {over}"
+    if comparison.choice:
+        caption.append(comparison.choice)
     caption.append("Best in bold, second underlined")
     units = {p[metric][0] for metric in metrics if np.isfinite(p[metric][1]).any()}
     if units:
@@ -79,23 +81,28 @@ def leaderboard(comparison: Comparison) -> Table:
             "corrected by Holm's method"
         )
     caption += comparison.warnings
-    rows = [(group.name, [column[i] for column in columns]) for i, group in enumerate(groups)]
+    rows = [(group.title, [column[i] for column in columns]) for i, group in enumerate(groups)]
     return Table(". ".join(caption) + ".", header, rows)
 
 
 def per_rank(comparison: Comparison, metric: str) -> Table | None:
     """Means over seeds of each rank; None where no run has the metric per rank."""
-    means = [(group.name, spread.mean) for group in comparison.groups if (spread := group.per_rank(metric))]
+    means = [(group.title, spread.mean) for group in comparison.groups if (spread := group.per_rank(metric))]
     if not means:
         return None
     ranks = max(len(mean) for _, mean in means)
     texts = [[fixed(value) for value in mean] + ["–"] * (ranks - len(mean)) for _, mean in means]
-    places = [standing(column, direction(metric)) for column in zip(*texts, strict=True)]
+    places = [standing(column, comparison.direction(metric)) for column in zip(*texts, strict=True)]
     rows = [
         (group, [Cell(text, place=places[rank][i]) for rank, text in enumerate(texts[i])])
         for i, (group, _) in enumerate(means)
     ]
-    caption = f"{name(metric)} per rank on {comparison.name}. Best in bold, second underlined."
+    parts = [
+        f"{name(metric)} per rank on {comparison.name}",
+        comparison.choice,
+        "Best in bold, second underlined.",
+    ]
+    caption = ". ".join(filter(None, parts))
     return Table(caption, ["Model", *map(str, range(1, ranks + 1))], rows)
 
 
@@ -104,13 +111,15 @@ def leaderboard_csv(comparison: Comparison) -> str:
     p = _against(comparison)
     facts = ("", "_sd", "_low", "_high", "_interval_over", "_p", "_p_over")
     rows = [
-        ["name", "model", "dataset", "tower", "overrides", "seeds", "parameters", "seconds", "baseline"]
+        ["name", "model", "dataset", "tower", "overrides", "seeds", "chosen", "parameters"]
+        + ["training_seconds", "compile_seconds", "baseline"]
         + [f"{metric}{fact}" for metric in comparison.metrics for fact in facts]
     ]
     for i, group in enumerate(comparison.groups):
         run = group.runs[0]
         row = [group.name, group.model, run.dataset, group.tower, run.told(), len(group.runs)]
-        row += [run.parameters, _cell(group.spread("seconds", "train").mean), comparison.baseline.name]
+        row += [str(group.chosen).lower(), run.parameters, _cell(group.seconds), _cell(group.compile_seconds)]
+        row.append(comparison.baseline.name)
         for metric in comparison.metrics:
             spread, (low, high, over) = group.spread(metric), group.interval(metric)
             unit, values = p[metric]

@@ -45,7 +45,9 @@ class Logger:
         """Sessions done of total in a phase of an epoch, from 1; called often, so it must be cheap."""
 
     def epoch(self, record: Mapping[str, Any]) -> None:
-        """Numbers of an epoch: `epoch`, `train/loss`, `val/...`, `seconds`, `sessions`, `improved`, ..."""
+        """Numbers of an epoch: `epoch`, `train/loss`, `val/...`, `seconds` and the `compile_seconds` among them,
+        `sessions`, `improved`, ...
+        """
 
     def per_rank(self, split: Literal["val", "test"], values: Mapping[str, Sequence[float | None]]) -> None:
         """A value per rank for each metric, None where unknown; index 0 is rank 1. Comes once a split."""

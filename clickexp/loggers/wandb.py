@@ -93,9 +93,9 @@ class WandbLogger(Logger):
                 f"sessions/{name}": value for name, value in metrics.items()
             }
         if "seconds" in record:
-            row["speed/seconds_per_epoch"] = record["seconds"]
-        if record.get("seconds") and "sessions" in record:
-            row["speed/sessions_per_second"] = record["sessions"] / record["seconds"]
+            seconds = row["speed/seconds_per_epoch"] = record["seconds"] - record.get("compile_seconds", 0.0)
+            if seconds > 0 and "sessions" in record:
+                row["speed/sessions_per_second"] = record["sessions"] / seconds
         self.run.log(row)
 
     def per_rank(self, split: Literal["val", "test"], values: Mapping[str, Sequence[float | None]]) -> None:

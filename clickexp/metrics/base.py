@@ -1,7 +1,10 @@
 """What every metric is: sums that add up over batches and devices, and a value computed from them."""
 
 import copy
-from collections.abc import Iterable, Mapping
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from types import MethodType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +25,27 @@ class PerList(NamedTuple):
     values: Array
 
 
+@dataclasses.dataclass(frozen=True)
+class Scalar:
+    """The result of `Metric.compute_value`, with the one field of clu's `Scalar`."""
+
+    value: float | int | np.ndarray
+
+
+class on_class_or_instance:
+    """A method that makes a metric: from an instance with its settings, from the class with default settings.
+
+    The function receives the instance or the class.
+    """
+
+    def __init__(self, make: Callable[..., "Metric"]) -> None:
+        self.make = make
+        functools.update_wrapper(self, make)
+
+    def __get__(self, metric: "Metric | None", kind: type) -> MethodType:
+        return MethodType(self.make, kind if metric is None else metric)
+
+
 def pick(metric: object, outputs: Mapping[str, Any], *names: str) -> Any:
     """The first of `names` that was passed; TypeError naming the metric and the argument if none was."""
     for name in names:
@@ -37,10 +61,20 @@ class Metric:
     A subclass defines `statistics` and `compute`. Settings are attributes set in `__init__`. Sums made by
     `exact_sum`, and those of integers, are the same to the last bit in whatever order and portions data comes.
 
-    keep_values  whether values of single lists are kept as well, for confidence intervals and paired tests
+    Metrics also answer in the form of metrax and clu: `from_model_output` and `empty` on the class, `merge`, `reduce`,
+    `compute`, `compute_value`, `replace`.
+
+    Attributes:
+        higher_is_better: True where higher values are better, False where lower ones are, None where neither is or
+            nothing is known. Early stopping, search, tables and pages read it, so a metric that they shall order states
+            it. A metric whose `suffixes` differ in it states a mapping from suffixes.
+        keep_values: whether values of single lists are kept as well, for confidence intervals and paired tests.
     """
 
+    higher_is_better: bool | None | Mapping[str, bool | None] = None
     keep_values = False
+    unset = False
+    """Whether `empty` of the class made it and nothing was added: the settings are those of what it is merged with."""
 
     def __init__(self) -> None:
         self.reset()
@@ -77,6 +111,7 @@ class Metric:
             raise ValueError(f"{self!r}: {lists} lists of batch {batch} hold a NaN score or label; "
                              "check what the model predicts and the labels")  # fmt: skip
         self.batches += counts.size
+        self.unset = False
         self._accumulate(statistics, stacked)
 
     def _accumulate(self, statistics: Mapping[str, Any], stacked: bool = False) -> None:
@@ -109,27 +144,69 @@ class Metric:
         self.kept: dict[str, list[np.ndarray]] = {}
         self.batches = 0
 
+    @on_class_or_instance
     def empty(self) -> "Metric":
-        """A fresh metric with the same settings."""
+        """A fresh metric with the same settings.
+
+        From the class, one that takes the settings of the first metric that it is merged with.
+        """
+        if isinstance(self, type):
+            fresh = self()
+            fresh.unset = True
+            return fresh
         fresh = copy.copy(self)
         fresh.reset()
         return fresh
 
+    @on_class_or_instance
     def from_model_output(self, **outputs: Any) -> "Metric":
-        """A fresh metric with the same settings that has seen one batch."""
+        """A fresh metric that has seen one batch, with the same settings; from the class, with the default ones."""
         fresh = self.empty()
         fresh.update(**outputs)
         return fresh
+
+    def compute_value(self) -> Scalar:
+        """What `compute` returns, in the field `value`, as metrics of clu and metrax have it."""
+        return Scalar(self.compute())
+
+    def replace(self, **sums: Any) -> "Metric":
+        """A copy with other sums.
+
+        Args:
+            **sums: new sums by their names in `statistics`, each in the shape of `total`.
+
+        Raises:
+            TypeError: for a name that the metric has no sum of.
+        """
+        changed = self.reduce()
+        for name, value in sums.items():
+            if name not in changed.sums:
+                known = ", ".join(changed.sums) or "none before the first batch"
+                raise TypeError(f"{self!r} has no sum {name!r}; it has {known}")
+            old = changed.sums[name]
+            changed.sums[name] = Total.of(value) if isinstance(old, Total) else _as_sum(value, old.dtype)
+        return changed
 
     def merge(self, other: "Metric") -> "Metric":
         """A new metric that has seen what both have; TypeError unless both have the same settings."""
         return self.reduce([other])
 
-    def reduce(self, others: Iterable["Metric"]) -> "Metric":
-        """A new metric that has seen what this and all the others have; TypeError unless settings agree."""
-        merged = self.empty()
-        for metric in (self, *others):
-            if type(self) is not type(metric) or self._settings() != metric._settings():
+    def reduce(self, others: Iterable["Metric"] = ()) -> "Metric":
+        """A new metric that has seen what this and all the others have.
+
+        Without others a copy: sums that are stacked over devices are added up when they are added, so that nothing is
+        left of the axis that clu's `reduce` sums over.
+
+        Raises:
+            TypeError: unless types and settings agree.
+        """
+        metrics = (self, *others)
+        first = next((metric for metric in metrics if not metric.unset), self)
+        merged = first.empty()
+        for metric in metrics:
+            if type(first) is not type(metric) or not (
+                metric.unset or first._settings() == metric._settings()
+            ):
                 raise TypeError(f"cannot merge {self!r} with {metric!r}: type or settings differ")
             merged._accumulate(metric.sums)
             merged.batches += metric.batches
@@ -138,10 +215,18 @@ class Metric:
         return merged
 
     def _settings(self) -> dict[str, Any]:
-        state = ("sums", "kept", "batches", "keep_values")
+        state = ("sums", "kept", "batches", "keep_values", "unset", "higher_is_better")
         return {name: value for name, value in vars(self).items() if name not in state}
 
     def _add_plain(self, name: str, value: np.ndarray, stacked: bool) -> None:
         kind = np.float64 if value.dtype.kind == "f" else np.int64
         value = np.atleast_1d(value.sum(axis=0, dtype=kind) if stacked else value.astype(kind))
         self.sums[name] = add_aligned(self.sums[name], value) if name in self.sums else value
+
+
+def _as_sum(value: Any, kind: np.dtype) -> np.ndarray:
+    """ValueError for a count that is no whole number."""
+    value = np.atleast_1d(np.asarray(value))
+    if kind.kind == "i" and np.any(value != np.round(value)):
+        raise ValueError(f"a count is a whole number, not {value.tolist()}")
+    return value.astype(kind)

@@ -38,6 +38,8 @@ class ClickRateError(_Predicted):
     Reads `log_probs` (or, conditional, `conditional_log_probs`), `clicks`, `where`.
     """
 
+    higher_is_better = False
+
     def statistics(self, **outputs: Any) -> dict[str, Any]:
         """predicted, clicks, documents [rank]: sum of P(click), number of clicks and of documents."""
         return _rates(*self.read(outputs))
@@ -60,6 +62,8 @@ class ExpectedCalibrationError(_Predicted):
     draw. Reads `log_probs` (or, conditional, `conditional_log_probs`), `clicks`, `where`.
     (Naeini, Cooper and Hauskrecht 2015; Guo, Pleiss, Sun and Weinberger 2017.)
     """
+
+    higher_is_better = False
 
     def __init__(self, bins: int = 20, conditional: bool = False) -> None:
         super().__init__(conditional)
@@ -107,6 +111,8 @@ class AUC(_Predicted):
     some 1e-5, and exact for predictions that are equal or further apart. nan without clicks or without skips.
     Reads `log_probs` (or, conditional, `conditional_log_probs`), `clicks`, `where`. (Fawcett 2006.)
     """
+
+    higher_is_better = True
 
     def statistics(self, **outputs: Any) -> dict[str, Any]:
         """histogram [click, bin, rank]; documents [rank]."""

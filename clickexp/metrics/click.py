@@ -106,6 +106,7 @@ class LogLikelihood(_Likelihood):
     Reads `conditional_log_probs` (or `cond_log_probs`), `clicks`, `where`. (Chuklin et al. 2015.)
     """
 
+    higher_is_better = True
     reads = CONDITIONAL
 
     def compute(self) -> float:
@@ -126,6 +127,8 @@ class Perplexity(_Likelihood):
 
     Reads `log_probs`, `clicks`, `where`. (Dupret & Piwowarski 2008; Chuklin et al. 2015.)
     """
+
+    higher_is_better = False
 
     def compute(self) -> float:
         per_rank = self.compute_per_rank()
@@ -153,6 +156,8 @@ class MicroPerplexity(_Likelihood):
 
     Reads `log_probs`, `clicks`, `where`. (Dupret & Piwowarski 2008.)
     """
+
+    higher_is_better = False
 
     def __init__(self, of: str = "all") -> None:
         super().__init__(of)

@@ -99,6 +99,14 @@ class Total:
         self.integers = np.zeros((len(UNITS), 0), np.int64)
         self.beyond = np.zeros(0)
 
+    @classmethod
+    def of(cls, values: Float[np.ndarray, " n"]) -> "Total":
+        """A sum that is given."""
+        total = cls()
+        total.beyond = np.atleast_1d(np.asarray(values, np.float64))
+        total.integers = np.zeros((len(UNITS), total.beyond.size), np.int64)
+        return total
+
     def add(self, other: "ExactSum | Total", *, stacked: bool = False) -> None:
         """Adds a sum from the device, or several stacked along a leading axis, or another total."""
         integers, beyond = other.integers, other.beyond

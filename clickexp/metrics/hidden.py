@@ -63,6 +63,8 @@ class RootMeanSquaredError(_AgainstTruth):
     Reads `attraction_log_probs` and `true_attraction_log_probs`, or those of examination, and `where`, [..., rank].
     """
 
+    higher_is_better = False
+
     def compute(self) -> float:
         return float(np.sqrt(self._mean("squared_error")))
 
@@ -73,6 +75,8 @@ class Correlation(_AgainstTruth):
     It does not see the scale, which clicks leave open between examination and attraction. nan where one is constant.
     Reads as `RootMeanSquaredError` does.
     """
+
+    higher_is_better = True
 
     def compute(self) -> float:
         fitted, true = self._mean("fitted"), self._mean("true")

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from clickexp.errors import ConfigError
 from clickexp.metrics.base import VALUE, Metric
 
 
@@ -23,6 +24,19 @@ class MultiMetric:
     def names(self) -> list[str]:
         """Names of the numbers that `compute` gives."""
         return [name + suffix for name, metric in self.metrics.items() for suffix in metric.suffixes]
+
+    @property
+    def higher_is_better(self) -> dict[str, bool | None]:
+        """Of each of `names` which way is better, as its metric states it.
+
+        Raises:
+            ConfigError: for a statement that is none.
+        """
+        return {
+            name + suffix: _stated(name, metric, suffix)
+            for name, metric in self.metrics.items()
+            for suffix in metric.suffixes
+        }
 
     def keep_values(self) -> "MultiMetric":
         """Fresh metrics with the same names and settings that keep the values of single lists."""
@@ -85,6 +99,15 @@ class MultiMetric:
             raise TypeError(f"cannot merge metrics {list(self.metrics)} with {list(other.metrics)}")
         both = {name: metric.merge(other.metrics[name]) for name, metric in self.metrics.items()}
         return type(self)(both)
+
+
+def _stated(name: str, metric: Metric, suffix: str) -> bool | None:
+    stated = metric.higher_is_better
+    stated = stated.get(suffix) if isinstance(stated, Mapping) else stated
+    if stated not in (True, False, None):
+        kind = type(metric).__name__
+        raise ConfigError(f"{name}: {kind}.higher_is_better is {stated!r}; give True, False or None")
+    return None if stated is None else bool(stated)
 
 
 def _numbers(value: float | int | np.ndarray) -> list[float | int]:

@@ -4,6 +4,7 @@ Rax takes one cutoff a call and breaks ties by one order, so the metrics beside 
 differ they agree with Rax, whose other functions `RaxMetric` wraps.
 """
 
+import operator
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,8 +15,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Integer, Shaped
 
 from clickexp.errors import ConfigError
-from clickexp.metrics.base import NAN, VALUE, Metric, PerList, pick
-from clickexp.metrics.exact import exact_sum
+from clickexp.metrics.base import NAN, VALUE, Metric, PerList, on_class_or_instance, pick
+from clickexp.metrics.exact import Total, exact_sum
 from clickexp.types import Array, Count
 
 Values = Float[Array, "list n"]
@@ -109,11 +110,24 @@ class RankingMetric(Metric):
     A subclass defines `per_list`, from ranked lists to values. Settings are attributes that can be hashed.
 
     Reads, all of shape [..., rank]:
-        scores  any order-preserving score; -inf ranks a document last
+        scores  any order-preserving score; -inf ranks a document last. metrax's name, `predictions`, is read too
         labels  graded relevance; below 0 (spam) counts as 0
         where   True where a document was shown; without it every document counts
     Lists without a document do not count. A list with ties has the mean value over all orders of tied documents.
     NaN where a document was shown is an error that names the batch.
+
+    Rax 0.4, and CLAX 0.1.1, which calls it, differ in four cases. DCG as an example:
+
+    case              scores     labels    here                       there
+    ties              1, 1       0, 1      (1 + 0.631) / 2 = 0.815    0.631, in the order of the input
+    a score of -inf   -inf, 1    1, 0      0.631, ranked last         0, not retrieved
+    a label below 0   2, 1       1, -1     1, the label counts as 0   1 - 0.5 * 0.631 = 0.685
+    a masked list     2, 1       1, 0      nan, there is no list      0; CLAX also counts it as 0 among other lists
+
+    In metrax's form, `MRR.from_model_output(predictions=p, labels=y, ks=[1, 10])` is MRR([1, 10]) after one batch, and
+    `MRR.empty().merge(...)` takes its settings. Values equal those of metrax's MRR, AveragePrecisionAtK, PrecisionAtK,
+    RecallAtK, DCGAtK and NDCGAtK for cutoffs up to the length of the lists and scores without ties; beyond it
+    PrecisionAtK divides by the length, `Precision` by k. Before the first list `compute` is nan here, 0 there.
 
     cutoffs      how many documents of the top count: a number, several (`compute` returns a vector), or all
     no_relevant  lists in which nothing is relevant (`judged`): "zero" counts them with the value 0, "skip" does not
@@ -127,6 +141,42 @@ class RankingMetric(Metric):
         if no_relevant not in ("zero", "skip"):
             raise ConfigError(f"no_relevant={no_relevant!r}: give zero or skip")
         self.no_relevant = no_relevant
+
+    @on_class_or_instance
+    def from_model_output(self, *, ks: Any = None, **outputs: Any) -> "RankingMetric":
+        """A fresh metric that has seen one batch, with the same settings; from the class, with the default ones.
+
+        Args:
+            ks: the cutoffs, in metrax's form: [n] integers. On a metric that has cutoffs they must be these.
+            **outputs: what `statistics` reads.
+
+        Raises:
+            TypeError: for other cutoffs than the metric's, or a metric without cutoffs.
+        """
+        cutoffs = None if ks is None else tuple(map(operator.index, np.atleast_1d(ks).tolist()))
+        unset = isinstance(self, type) or self.unset
+        if cutoffs is not None and not unset and self.cutoffs != cutoffs:
+            raise TypeError(f"{self!r} has cutoffs={self.cutoffs!r}, not ks={cutoffs!r}; leave ks out")
+        kind = self if isinstance(self, type) else type(self)
+        fresh = self.empty() if cutoffs is None or not unset else kind(cutoffs=cutoffs)
+        fresh.update(**outputs)
+        return fresh
+
+    def replace(self, **sums: Any) -> "RankingMetric":
+        """A copy with other sums: `total` [n], over lists for each cutoff, and `count` (or `lists`), how many lists.
+
+        Raises:
+            TypeError: for any other name.
+            ValueError: for a total that has not one value for each cutoff.
+        """
+        needed = (len(self.suffixes),)
+        if "total" in sums and np.shape(np.atleast_1d(sums["total"])) != needed:
+            raise ValueError(f"{self!r}: total has the shape {np.shape(sums['total'])}, not {needed}")
+        ready = self.reduce()
+        ready.unset = False
+        ready.sums = {"total": Total(), "lists": np.zeros(1, np.int64), **ready.sums}
+        named = {"lists" if name == "count" else name: value for name, value in sums.items()}
+        return super(RankingMetric, ready).replace(**named)
 
     @property
     def _cutoffs(self) -> tuple[int | None, ...]:
@@ -159,7 +209,7 @@ class RankingMetric(Metric):
 
     def statistics(self, **outputs: Any) -> dict[str, Any]:
         """total: sums over lists [n]; lists: how many count; nan: how many hold NaN; value: values of lists."""
-        scores = jnp.asarray(pick(self, outputs, "scores"), jnp.float32)
+        scores = jnp.asarray(pick(self, outputs, "scores", "predictions"), jnp.float32)
         labels = jnp.asarray(pick(self, outputs, "labels"), jnp.float32)
         where = outputs.get("where")
         where = jnp.ones(scores.shape, bool) if where is None else jnp.asarray(where, bool)
@@ -210,20 +260,31 @@ class RaxMetric(RankingMetric):
 
         RaxMetric(rax.ndcg_metric, top_n=10).update(scores=scores, labels=labels, where=mask)
 
-    Reads what every `RankingMetric` does. Lists without a relevant document count with Rax's value.
+    Reads what every `RankingMetric` does, and so differs from a call of Rax, and from CLAX's metric of this name,
+    for ties, scores of -inf, labels below 0 and lists that are all masked: `RankingMetric` has examples. Where none
+    of these occur, values are Rax's. Lists without a relevant document count with Rax's value.
 
     Tied documents are ranked in `orders` different orders and the values averaged: the rotations of one
     random order of each list. With at least as many orders as ranks, a constant score has exactly the DCG
     expected of a random ranking. (Ties: McSherry & Najork 2008; Rax: Jagerman et al. 2022.)
+
+    higher_is_better: True, as for every metric of Rax; to be stated for a function that is none.
     """
 
     def __init__(
-        self, metric_fn: Callable[..., Array], top_n: int | None = None, *, orders: int = 10, seed: int = 0
+        self,
+        metric_fn: Callable[..., Array],
+        top_n: int | None = None,
+        *,
+        orders: int = 10,
+        seed: int = 0,
+        higher_is_better: bool | None = True,
     ) -> None:
         super().__init__(top_n)
         self.metric_fn = metric_fn
         self.orders = orders
         self.seed = seed
+        self.higher_is_better = higher_is_better
 
     def __repr__(self) -> str:
         name = getattr(self.metric_fn, "__name__", repr(self.metric_fn))

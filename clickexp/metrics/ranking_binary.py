@@ -77,12 +77,16 @@ class ListsWithoutRelevant(RelevanceMetric):
 class Hits(RelevanceMetric):
     """Number of relevant documents in the top k: sum over i <= k of y_i. `HitRate` is whether there is any."""
 
+    higher_is_better = True
+
     def per_list(self, ranked: RankedLists) -> Values:
         return self.hits(ranked)
 
 
 class Precision(RelevanceMetric):
     """Share of the top k that is relevant: hits@k / k, also where a list is shorter than k, as trec_eval has it."""
+
+    higher_is_better = True
 
     def per_list(self, ranked: RankedLists) -> Values:
         return self.hits(ranked) / jnp.maximum(self.depths(ranked), 1)
@@ -91,12 +95,16 @@ class Precision(RelevanceMetric):
 class Recall(RelevanceMetric):
     """Share of the relevant documents that is in the top k: hits@k / R."""
 
+    higher_is_better = True
+
     def per_list(self, ranked: RankedLists) -> Values:
         return self.hits(ranked) / self.number(ranked)
 
 
 class F1(RelevanceMetric):
     """Harmonic mean of precision and recall: 2 hits@k / (k + R). (van Rijsbergen 1979.)"""
+
+    higher_is_better = True
 
     def per_list(self, ranked: RankedLists) -> Values:
         return 2 * self.hits(ranked) / (self.depths(ranked) + self.number(ranked))
@@ -107,6 +115,8 @@ class HitRate(RelevanceMetric):
 
     With ties, the probability: 1 minus that of drawing none, without replacement, from those at the cutoff.
     """
+
+    higher_is_better = True
 
     def per_list(self, ranked: RankedLists) -> Values:
         return self.top(_first(ranked, self.relevant(ranked)))
@@ -120,12 +130,16 @@ class MRR(RelevanceMetric):
     (Voorhees 1999; ties: McSherry & Najork 2008.)
     """
 
+    higher_is_better = True
+
     def per_list(self, ranked: RankedLists) -> Values:
         return self.top(_first(ranked, self.relevant(ranked)) / _ranks(ranked))
 
 
 class AverageReciprocalHitRate(RelevanceMetric):
     """Sum over all hits of their reciprocal ranks: sum over i <= k of y_i / i. (Deshpande & Karypis 2004.)"""
+
+    higher_is_better = True
 
     def per_list(self, ranked: RankedLists) -> Values:
         return self.top(self.chance(ranked) / _ranks(ranked))
@@ -138,6 +152,8 @@ class RankBiasedPrecision(RelevanceMetric):
 
     (Moffat & Zobel 2008.)
     """
+
+    higher_is_better = True
 
     def __init__(
         self,
@@ -167,6 +183,8 @@ class AveragePrecision(RelevanceMetric):
     (Buckley & Voorhees 2000; ties: McSherry & Najork 2008.)
     """
 
+    higher_is_better = True
+
     def __init__(
         self,
         cutoffs: int | Sequence[int] | None = None,
@@ -194,15 +212,36 @@ class AveragePrecision(RelevanceMetric):
 class AverageRecall(RelevanceMetric):
     """Mean of the recall at ranks 1 to k; its mean over lists is MAR.
 
-        ar@k = 1/k sum over i <= k of recall@i = sum over i <= k of y_i (k - i + 1) / (k R)
+        ar@k = 1/d sum over i <= k of recall@i = sum over i <= k of y_i (k - i + 1) / (d R)
+
+    denominator: "cutoff", d = k, the mean, at most 1; or "all", d = R, all relevant documents, as some texts define it:
+        above 1 where k is much larger than R. For relevant documents at ranks 2 and 4, a third one below, and k = 4,
+        the recalls 0, 1/3, 1/3, 2/3 make 0.333 with the first, 0.444 with the second.
 
     (Some libraries give this name to what is here `AveragePrecision`, with one or the other denominator.)
     """
 
+    higher_is_better = True
+
+    def __init__(
+        self,
+        cutoffs: int | Sequence[int] | None = None,
+        *,
+        denominator: str = "cutoff",
+        no_relevant: str = "zero",
+        relevant_from: int | float = 1.0,
+    ) -> None:
+        super().__init__(cutoffs, no_relevant=no_relevant, relevant_from=relevant_from)
+        if denominator not in ("cutoff", "all"):
+            raise ConfigError(f"denominator={denominator!r}: give cutoff or all")
+        self.denominator = denominator
+
     def per_list(self, ranked: RankedLists) -> Values:
         chance = self.chance(ranked)
-        late = self.top(chance * (_ranks(ranked) - 1)) / jnp.maximum(self.depths(ranked), 1)
-        return (self.top(chance) - late) / self.number(ranked)
+        depths = jnp.maximum(self.depths(ranked), 1)
+        late = self.top(chance * (_ranks(ranked) - 1)) / depths
+        mean = (self.top(chance) - late) / self.number(ranked)
+        return mean if self.denominator == "cutoff" else mean * depths / self.number(ranked)
 
 
 def _ranks(ranked: RankedLists) -> Float[np.ndarray, " rank"]:

@@ -16,6 +16,8 @@ FORMS = ("exponential", "linear", "original")
 class CumulativeGain(RankingMetric):
     """Sum of the labels of the top k: sum over i <= k of y_i. (Järvelin & Kekäläinen 2002.)"""
 
+    higher_is_better = True
+
     def per_list(self, ranked: RankedLists) -> Values:
         return self.top(ranked.over_ties(ranked.labels)[1])
 
@@ -30,6 +32,8 @@ class DCG(RankingMetric):
 
     With ties, each of them has the mean gain of all. (McSherry & Najork 2008.)
     """
+
+    higher_is_better = True
 
     def __init__(
         self,
@@ -71,6 +75,8 @@ class ExpectedReciprocalRank(RankingMetric):
 
     Labels above `max_grade` count as it. (Chapelle, Metzler, Zhang & Grinspan 2009.)
     """
+
+    higher_is_better = True
 
     def __init__(
         self,

@@ -32,6 +32,7 @@ AT_CUTOFFS: dict[str, Callable[[Sequence[int]], Metric]] = {
     "map": AveragePrecision,
     "map_min": partial(AveragePrecision, denominator="top"),
     "mar": AverageRecall,
+    "mar_all": partial(AverageRecall, denominator="all"),
     "mrr": MRR,
     "arhr": AverageReciprocalHitRate,
     "cg": CumulativeGain,
@@ -46,6 +47,7 @@ AT_CUTOFFS: dict[str, Callable[[Sequence[int]], Metric]] = {
 }
 OF_PAIRS: dict[str, Callable[[], Metric]] = {
     "concordant_pairs": ConcordantPairs,
+    "fcp": partial(ConcordantPairs, ties="skip"),
     "tau": KendallTau,
     "weighted_tau": WeightedKendallTau,
 }

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Integer
 
+from clickexp.errors import ConfigError
 from clickexp.metrics.ranking import RankedLists, RankingMetric, Values
 from clickexp.types import Array, Count
 
@@ -18,11 +19,13 @@ class Pairs(NamedTuple):
     agreement: how many others have a score and a label that differ alike from its own, minus how many differ unlike.
     by_label:  its position, from 0, by decreasing label, those alike by decreasing score.
     alike:     how many have its label, itself included.
+    decided:   how many others differ from it in both score and label.
     """
 
     agreement: PerDocument
     by_label: PerDocument
     alike: PerDocument
+    decided: PerDocument
 
 
 def compare(ranked: RankedLists) -> Pairs:
@@ -38,10 +41,11 @@ def compare(ranked: RankedLists) -> Pairs:
             agreement=pairs.agreement + jnp.where(higher, above, jnp.where(lower, -above, 0)),
             by_label=pairs.by_label + (higher | (equal & (i < position))).astype(jnp.int32),
             alike=pairs.alike + equal.astype(jnp.int32),
+            decided=pairs.decided + ((higher | lower) & (above != 0)).astype(jnp.int32),
         )
 
     nothing = jnp.zeros(others.shape, jnp.int32)
-    pairs = jax.lax.fori_loop(0, others.shape[1], add, Pairs(nothing, nothing, nothing))
+    pairs = jax.lax.fori_loop(0, others.shape[1], add, Pairs(nothing, nothing, nothing, nothing))
     return jax.tree.map(lambda counts: jnp.where(ranked.where, counts, 0), pairs)
 
 
@@ -67,12 +71,31 @@ class ConcordantPairs(PairMetric):
 
     1/2 for a constant score or a random ranking; for labels 0 and 1 the area under the ROC curve of a list.
     (Joachims 2002.)
+
+    ties: "half", as above; or "skip", which leaves pairs with tied scores out, as the fraction of concordant pairs
+        (FCP) of recommender systems does: concordant / (concordant + discordant) pairs. Lists without such a pair, as
+        with a constant score, are then those that no_relevant is about. For scores 2, 2, 1 and labels 2, 1, 0 they
+        make (2 + 1/2) / 3 = 0.833 and 2 / 2 = 1. (Koren & Sill 2011.)
     """
+
+    higher_is_better = True
+
+    def __init__(self, *, ties: str = "half", no_relevant: str = "skip") -> None:
+        super().__init__(no_relevant=no_relevant)
+        if ties not in ("half", "skip"):
+            raise ConfigError(f"ties={ties!r}: give half or skip")
+        self.ties = ties
+
+    def judged(self, ranked: RankedLists) -> Bool[Array, "list"]:
+        """Whether there is a pair that counts."""
+        judged = super().judged(ranked)
+        # with two different scores and two different labels some pair differs in both
+        return judged if self.ties == "half" else judged & (ranked.size[:, 0] < ranked.lengths)
 
     def per_list(self, ranked: RankedLists) -> Values:
         pairs = compare(ranked)
-        differing = jnp.sum(_others(ranked, pairs.alike), axis=1)
-        shares = jnp.sum(pairs.agreement, axis=1) / jnp.maximum(differing, 1)
+        counted = _others(ranked, pairs.alike) if self.ties == "half" else pairs.decided
+        shares = jnp.sum(pairs.agreement, axis=1) / jnp.maximum(jnp.sum(counted, axis=1), 1)
         return (0.5 + 0.5 * shares)[:, None]
 
 
@@ -83,7 +106,11 @@ class KendallTau(PairMetric):
 
     over C concordant and D discordant pairs; 0, what a random ranking has, where all scores are tied.
     As scipy.stats.kendalltau has it. (Kendall 1945.)
+
+    (1 + tau) / 2 is equation 9.130 of Murphy (2012) with all weights 1, where no scores and no labels are tied.
     """
+
+    higher_is_better = True
 
     def per_list(self, ranked: RankedLists) -> Values:
         return _correlation(ranked, compare(ranked), jnp.ones_like(ranked.labels))[:, None]
@@ -97,7 +124,15 @@ class WeightedKendallTau(PairMetric):
 
     the mean of the two that rank documents by score (those tied by label) and by label (those alike by score), as
     scipy.stats.weightedtau has it by default; 0 where all scores are tied. (Vigna 2015.)
+
+    Murphy (2012, equation 9.130) has weights of any kind and values from 0 to 1:
+
+        sum over pairs of w_ij (1 + sign(s_i - s_j) sign(y_i - y_j)) / (2 sum over pairs of w_ij)
+
+    Where no scores and no labels are tied, (1 + tau) / 2 is the mean of its two values with the weights above.
     """
+
+    higher_is_better = True
 
     def per_list(self, ranked: RankedLists) -> Values:
         pairs = compare(ranked)

@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,18 @@ def records(root: Path) -> list[tuple[Path, Record]]:
     """The jobs below a folder in the order of their numbers."""
     found = [(folder, Record.read(folder)) for folder in _runs([root], RECORD)]
     return sorted(((folder, record) for folder, record in found if record), key=lambda pair: pair[1].number)
+
+
+def training_seconds(train: Mapping[str, Any]) -> float | None:
+    """Seconds of training without compilation, which depends on what ran before.
+
+    Args:
+        train: that part of a result. Where it lacks `training_seconds`, they are `seconds` less `compile_seconds`.
+    """
+    seconds = train.get("training_seconds")
+    if seconds is None and train.get("seconds") is not None:
+        seconds = train["seconds"] - (train.get("compile_seconds") or 0.0)
+    return seconds
 
 
 def values(overrides: Sequence[str]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from rich import get_console
 
 from clickexp.construct import check_arguments
 from clickexp.errors import ConfigError
-from clickexp.objective import lower_is_better
+from clickexp.objective import higher_is_better
 from clickexp.sweeps.launcher import JobError, Queue, check_data
 from clickexp.sweeps.resume import CHECKPOINT, HOW, PRUNED, Record, config_hash
 from clickexp.sweeps.view import METRICS
@@ -73,7 +73,8 @@ def search(
     if not any(name.startswith("dataset") for name in swept):
         check_data(context, config, [fixed])
     space = {name: _distribution(override, settings) for name, override in swept.items()}
-    study = _study(settings, config, space, config_hash(_composed(context, config, fixed)))
+    common = _composed(context, config, fixed)
+    study = _study(settings, config, space, config_hash(common), _direction(common))
     _take_up(study, Path(config.hydra.sweep.dir))
     if settings.sampler is None:
         _enqueue_grid(study, space)
@@ -212,7 +213,21 @@ def _overrides(params: dict[str, Any]) -> list[str]:
     ]
 
 
-def _study(settings: Settings, config: DictConfig, space: Space, digest: str) -> optuna.Study:
+def _direction(config: dict[str, Any]) -> str:
+    """Which way Optuna goes: the way that is better as optimized_metric states it; ConfigError where it does not."""
+    from clickexp.experiment import stated_directions  # here, since it imports JAX
+
+    metric = config["optimized_metric"]
+    better = higher_is_better(metric, stated_directions(config["metric"]))
+    if better is None:
+        raise ConfigError(
+            f"optimized_metric={metric}: no metric of this name states which way it is better. Choose another, or set "
+            "higher_is_better = True or False in its class"
+        )
+    return "maximize" if better else "minimize"
+
+
+def _study(settings: Settings, config: DictConfig, space: Space, digest: str, direction: str) -> optuna.Study:
     """The study in its storage, new or as an earlier call has left it; ConfigError for one of something else."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     folder = Path(config.hydra.sweep.dir)
@@ -220,7 +235,7 @@ def _study(settings: Settings, config: DictConfig, space: Space, digest: str) ->
     study = optuna.create_study(
         storage=settings.storage or f"sqlite:///{folder / FILE}",
         study_name=settings.study,
-        direction="minimize" if lower_is_better(config.optimized_metric) else "maximize",
+        direction=direction,
         load_if_exists=True,
     )
     if settings.sampler:
@@ -236,14 +251,14 @@ def _study(settings: Settings, config: DictConfig, space: Space, digest: str) ->
         "metric": config.optimized_metric,
         "space": {key: optuna.distributions.distribution_to_json(value) for key, value in space.items()},
     }
-    known = study.user_attrs.get(SUBJECT)
-    if known is None:
-        study.set_user_attr(SUBJECT, subject)
-    elif known != subject:
-        differ = ", ".join(name for name in subject if subject[name] != known.get(name))
+    known = study.user_attrs.get(SUBJECT, subject)
+    differ = [name for name in subject if subject[name] != known.get(name)]
+    differ += ["direction"] * (study.direction.name.lower() != direction)
+    if differ:
         raise ConfigError(
-            f"search.study={settings.study} has another {differ}; give this search another name"
+            f"search.study={settings.study} has another {', '.join(differ)}; give this search another name"
         )
+    study.set_user_attr(SUBJECT, subject)
     return study
 
 

@@ -14,10 +14,19 @@ from rich.table import Table
 
 from clickexp.escape import csv_cell
 from clickexp.loggers.tables import number
-from clickexp.objective import lower_is_better
+from clickexp.objective import higher_is_better, stated_by
 from clickexp.paths import shown
 from clickexp.sweeps.pool import LOG
-from clickexp.sweeps.resume import DONE, PRUNED, RESULT, Record, read_json, records, values
+from clickexp.sweeps.resume import (
+    DONE,
+    PRUNED,
+    RESULT,
+    Record,
+    read_json,
+    records,
+    training_seconds,
+    values,
+)
 
 Row = dict[str, Any]
 SEED = "seed"
@@ -26,19 +35,25 @@ SEED = "seed"
 def collect(folder: Path, jobs: Path, metric: str, console: Console | None = None) -> None:
     """Writes and prints the results of the jobs below `jobs`; the files go into the sweep's folder.
 
-    metric: the configurations are ordered by it, best first.
+    metric: the configurations are ordered by it, best first, where its results state which way it is better.
     """
     console = console or get_console()
     found = records(jobs)
     if not found:
         return
-    rows = [_row(job, record) for job, record in found]
+    results = [
+        (read_json(Path(record.result) / RESULT) if record.status in DONE else None) or {}
+        for _, record in found
+    ]
+    rows = [_row(record, result) for (_, record), result in zip(found, results, strict=True)]
     try:
         _write(rows, folder)
     except OSError as error:
         _say(console, f"cannot write {shown(folder / 'sweep.csv')}: {error}")
     if any(row["status"] in DONE for row in rows):
-        console.print(means(rows, [values(record.overrides) for _, record in found], metric, console))
+        overrides = [values(record.overrides) for _, record in found]
+        better = higher_is_better(metric, stated_by(results))
+        console.print(means(rows, overrides, metric, better, console))
     settled = {row["config_hash"] for row in rows if row["status"] in (*DONE, PRUNED)}
     pairs = zip(found, rows, strict=True)
     missing = [(job, row) for (job, _), row in pairs if row["config_hash"] not in settled]
@@ -57,18 +72,20 @@ def _say(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _row(folder: Path, record: Record) -> Row:
-    """One job; whoever still runs when the sweep ends was interrupted."""
+def _row(record: Record, result: Mapping[str, Any]) -> Row:
+    """One job; whoever still runs when the sweep ends was interrupted. `seconds`: wall time of its process."""
     status = "interrupted" if record.status == "running" else record.status
     row = {"job": record.number, "status": status, **values(record.overrides)}
-    result = read_json(Path(record.result) / RESULT) if status in DONE else None
     earlier = Record.read(Path(record.result)) if status == "kept" else None
     timed = earlier or record
     for part in ("test", "val"):
-        row |= {f"{part}/{name}": value for name, value in (result or {}).get(part, {}).items()}
-    device = (result or {}).get("environment", {}).get("device")
+        row |= {f"{part}/{name}": value for name, value in result.get(part, {}).items()}
+    train = result.get("train", {})
+    device = result.get("environment", {}).get("device")
     return row | {
         "seconds": timed.seconds,
+        "training_seconds": training_seconds(train),
+        "compile_seconds": train.get("compile_seconds"),
         "device": device,
         "slot": timed.device,
         "config_hash": record.config_hash,
@@ -97,12 +114,17 @@ def _write(rows: Sequence[Row], folder: Path) -> None:
 
 
 def means(
-    rows: Sequence[Row], overrides: Sequence[Mapping[str, Any]], metric: str, console: Console
+    rows: Sequence[Row],
+    overrides: Sequence[Mapping[str, Any]],
+    metric: str,
+    better: bool | None,
+    console: Console,
 ) -> Table:
     """Mean and standard deviation over seeds of each configuration, best first by the metric.
 
-    overrides: those of each row. Shown are those that differ, and the metrics that the console has room for; a
-    configuration that came twice counts once.
+    overrides: those of each row. better: whether higher values of the metric are; None leaves the order as it is.
+    Shown are the overrides that differ, and the metrics that the console has room for; a configuration that came twice
+    counts once.
     """
     names = list(dict.fromkeys(name for given in overrides for name in given))
     differ = [name for name in names if len({repr(given.get(name)) for given in overrides}) > 1]
@@ -118,8 +140,9 @@ def means(
         (key, [_spread([row.get(name) for row in group.values()]) for name in columns], len(group))
         for key, group in done.items()
     ]
-    sign = 1 if lower_is_better(metric) else -1
-    lines.sort(key=lambda line: math.inf if line[1][0][0] is None else sign * line[1][0][0])
+    if better is not None:
+        sign = -1 if better else 1
+        lines.sort(key=lambda line: math.inf if line[1][0][0] is None else sign * line[1][0][0])
     for count in range(len(columns), 0, -1):
         table = _table(shown, columns[:count], lines)
         if console.measure(table, options=console.options.update(max_width=1000)).maximum <= console.width:

@@ -29,9 +29,10 @@ RankVectors = dict[str, list[float] | list[int]]
 
 @dataclasses.dataclass(frozen=True)
 class FitReport:
-    """What training came to. seconds: wall time with data loading and validation; compile_seconds is part of it.
+    """Report of a training.
 
-    per_rank: validation metrics of the best epoch by rank.
+    seconds: wall time with data loading and validation; compile_seconds, the compilation inside it, depends on what was
+    compiled before and is left out of training_seconds. per_rank: validation metrics of the best epoch by rank.
     """
 
     epochs: int
@@ -43,12 +44,17 @@ class FitReport:
     per_rank: RankVectors
 
     @property
+    def training_seconds(self) -> float:
+        return self.seconds - self.compile_seconds
+
+    @property
     def sessions_per_second(self) -> float:
-        return self.sessions / max(self.seconds - self.compile_seconds, 1e-9)
+        return self.sessions / max(self.training_seconds, 1e-9)
 
     def summary(self) -> dict[str, int | float]:
-        fields = ("epochs", "best_epoch", "sessions", "seconds", "compile_seconds", "sessions_per_second")
-        return {name: getattr(self, name) for name in fields}
+        fields = ("epochs", "best_epoch", "sessions")
+        times = ("seconds", "compile_seconds", "training_seconds", "sessions_per_second")
+        return {name: getattr(self, name) for name in (*fields, *times)}
 
 
 class BaseTrainer:
@@ -78,7 +84,8 @@ class BaseTrainer:
         check(
             watched in reported, f"cannot stop early on {watched!r}; validation reports {', '.join(reported)}"
         )
-        self.early_stopping = early_stopping
+        stated = {**MultiMetric(self.metrics).higher_is_better, "loss": False}
+        self.early_stopping = early_stopping and early_stopping.directed(stated)
         self.eval_batch_size = eval_batch_size
         self.steps = steps
         self.logger = logger or Logger()

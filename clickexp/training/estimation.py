@@ -205,7 +205,7 @@ class _Fit:
 
     def run(self, train: Data, val: Data) -> None:
         for epoch in range(1, self.trainer.passes + 1):
-            start = time.perf_counter()
+            start, compiled = time.perf_counter(), self.compile_seconds
             totals, told, sessions = self._pass(train, epoch)
             self.logits = self._estimates(totals)
             self.coins.store(self.logits, self.unseen)
@@ -214,7 +214,12 @@ class _Fit:
             values["loss"] = -values["ll"]
             improved = self.stopping is None or self.stopping.update(values)
             record = {"epoch": epoch, **told, **{f"val/{name}": v for name, v in values.items()}}
-            record |= {"seconds": time.perf_counter() - start, "sessions": sessions, "improved": improved}
+            record |= {
+                "seconds": time.perf_counter() - start,
+                "compile_seconds": self.compile_seconds - compiled,
+                "sessions": sessions,
+                "improved": improved,
+            }
             self.history.append(record)
             self.trainer.logger.epoch(record)
             if improved:

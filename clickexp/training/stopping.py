@@ -6,15 +6,14 @@ import math
 from flax.training import early_stopping as flax_stopping
 
 from clickexp.errors import ConfigError
-from clickexp.objective import lower_is_better
+from clickexp.objective import Stated, higher_is_better
 
 
 @dataclasses.dataclass
 class EarlyStopping:
     """Stops after more than `patience` epochs in a row that do not improve `metric` by more than `min_delta`.
 
-    metric: name of a validation metric. mode: "min", "max", or "auto", which minimises losses and
-    perplexities and maximises everything else.
+    metric: name of a validation metric. mode: "min", "max", or "auto", the way that is better as the metric states it.
     """
 
     metric: str = "loss"
@@ -25,9 +24,26 @@ class EarlyStopping:
     def __post_init__(self) -> None:
         if self.mode not in ("auto", "min", "max"):
             raise ConfigError(f"early_stopping.mode is auto, min or max, not {self.mode!r}")
-        lower = lower_is_better(self.metric) if self.mode == "auto" else self.mode == "min"
-        self.sign = 1.0 if lower else -1.0
         self.reset()
+
+    def directed(self, stated: Stated | None = None) -> "EarlyStopping":
+        """A fresh copy with the mode that "auto" stands for.
+
+        Args:
+            stated: which way metrics are better, by name; see `clickexp.objective.higher_is_better`.
+
+        Raises:
+            ConfigError: where it is not known.
+        """
+        better = higher_is_better(self.metric, stated)
+        if self.mode == "auto" and better is None:
+            raise ConfigError(
+                f"early_stopping.metric={self.metric}: the metric does not state which way it is better. Set "
+                "higher_is_better = True or False in its class, or early_stopping.mode=min or max"
+            )
+        return dataclasses.replace(
+            self, mode=self.mode if self.mode != "auto" else "max" if better else "min"
+        )
 
     def reset(self) -> None:
         self.best = math.inf
@@ -35,7 +51,9 @@ class EarlyStopping:
 
     def update(self, values: dict[str, float]) -> bool:
         """Whether this epoch is the best so far. A value that is not a number is no improvement."""
-        value = self.sign * values[self.metric]
+        if self.mode == "auto":
+            self.mode = self.directed().mode
+        value = values[self.metric] if self.mode == "min" else -values[self.metric]
         improved = self.best - value > self.min_delta
         self.best = min(value, self.best) if improved else self.best
         self.failures = 0 if improved else self.failures + 1

@@ -136,14 +136,19 @@ class _Fit:
         if not self._continue(train):
             self._count_rows(train)
         for epoch in range(len(self.history) + 1, self.trainer.epochs + 1):
-            start = time.perf_counter()
+            start, compiled = time.perf_counter(), self.compile_seconds
             loss, sessions = self._train(train, epoch)
             metrics = self.evaluator(_model_state(self.state), val, "val", epoch)
             values = metrics.compute()
             values["loss"] = -values["ll"]
             improved = self.stopping.update(values)
             record = {"epoch": epoch, "train/loss": loss, **{f"val/{name}": v for name, v in values.items()}}
-            record |= {"seconds": time.perf_counter() - start, "sessions": sessions, "improved": improved}
+            record |= {
+                "seconds": time.perf_counter() - start,
+                "compile_seconds": self.compile_seconds - compiled,
+                "sessions": sessions,
+                "improved": improved,
+            }
             self.history.append(record)
             self.trainer.logger.epoch(record)
             if not math.isfinite(loss):
