@@ -125,7 +125,7 @@ def test_what_an_early_stopping_of_flax_has_seen_does_not_count():
 def test_trainers_take_the_early_stopping_of_flax():
     rule = flax_stopping.EarlyStopping(min_delta=0.25, patience=3)
     for trainer in Trainer(early_stopping=rule), EMTrainer(early_stopping=rule):
-        assert trainer.early_stopping == EarlyStopping("loss", patience=3, min_delta=0.25)
+        assert trainer.early_stopping == EarlyStopping("loss", patience=3, min_delta=0.25, mode="min")
 
 
 def test_no_other_early_stopping_is_taken():
