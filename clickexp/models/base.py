@@ -10,6 +10,9 @@ from jaxtyping import Bool
 from clickexp.numerics import LogPair
 from clickexp.types import Array, Batch, Logits, Observed, PerDocument, Scalar
 
+RankFirst = Bool[Array, "rank batch"]
+"""An event per document with ranks first, as models compute with it."""
+
 
 class Sample(NamedTuple):
     """Sampled clicks [batch, rank] and the hidden events behind them; None for events a model does not have.
@@ -69,7 +72,7 @@ class ClickModel(nnx.Module):
         return jnp.minimum(click.T - self.attractive(batch), 0.0)
 
     def draw(self, batch: Batch, key: Array) -> Sample:
-        """Events of sessions drawn from the model, the mask not yet applied."""
+        """Events of sessions drawn from the model; those of documents not shown are still to be erased."""
         raise NotImplementedError
 
     def compute_loss(self, batch: Batch, aggregate: bool = True) -> Scalar | PerDocument:
@@ -104,7 +107,8 @@ class ClickModel(nnx.Module):
         """Clicks and hidden events of one session a list; `rngs` is an nnx.Rngs or a JAX key."""
         key = rngs() if isinstance(rngs, nnx.Rngs) else rngs
         drawn = self.draw(batch, key)
-        events = jax.tree.map(lambda event: event & batch["mask"], drawn._replace(component=None))
+        shown = batch["mask"].astype(bool)
+        events = jax.tree.map(lambda event: event & shown, drawn._replace(component=None))
         return events._replace(component=drawn.component)
 
 
@@ -113,6 +117,16 @@ class IndependentModel(ClickModel):
 
     def conditional(self, batch: Batch) -> LogPair:
         return self.marginal(batch)
+
+
+def shown_by_rank(batch: Batch) -> RankFirst:
+    """Where a document was shown."""
+    return batch["mask"].T.astype(bool)
+
+
+def clicks_by_rank(batch: Batch) -> RankFirst:
+    """The clicks on documents that were shown; there are no others."""
+    return batch["clicks"].T.astype(bool) & shown_by_rank(batch)
 
 
 def bernoulli(key: Array, log_prob: Logits, batch: Batch) -> Bool[Array, "batch rank"]:

@@ -8,7 +8,7 @@ from flax import nnx
 
 from clickexp.construct import accepted
 from clickexp.errors import ConfigError
-from clickexp.models.base import ClickModel, Sample
+from clickexp.models.base import ClickModel, Sample, shown_by_rank
 from clickexp.numerics import LogPair
 from clickexp.parameters import Parameter, Sizes, build_parameter
 from clickexp.parameters.base import Features, Source
@@ -91,9 +91,9 @@ class MixtureModel(ClickModel):
         return jax.nn.log_softmax(self.prior[...] / self.temperature)
 
     def conditional(self, batch: Batch) -> LogPair:
-        clicks, mask = batch["clicks"].T.astype(bool), batch["mask"].T
+        clicks, shown = batch["clicks"].T.astype(bool), shown_by_rank(batch)
         pairs = self._stacked([model.conditional(batch) for model in self.models], batch)
-        observed = jnp.where(mask, jnp.where(clicks, pairs.log, pairs.complement), 0.0)
+        observed = jnp.where(shown, jnp.where(clicks, pairs.log, pairs.complement), 0.0)
         # shifted, not subtracted: the clicks at and below a rank must not leave even rounding errors
         above = jnp.pad(jnp.cumsum(observed[:, :-1], axis=1), ((0, 0), (1, 0), (0, 0)))
         weights = jax.nn.log_softmax(self.log_prior()[:, None, None] + above, axis=0)
