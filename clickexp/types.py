@@ -36,6 +36,7 @@ Batch = Mapping[str, Array]
     positions           [batch, rank] int32    rank shown to the user, from 1; [1, rank] broadcasts
     clicks              [batch, rank] bool     observed clicks
     mask                [batch, rank] bool     True where a document was shown
+    lengths             [batch] int32          documents shown, given only where these come first in every list
     labels              [batch, rank] float32  graded relevance, where known
     query_doc_features  [batch, rank, feature] float32
 

@@ -149,3 +149,14 @@ def test_a_hidden_first_document_changes_nothing_below():
     clicks = np.asarray(model.sample(batch, nnx.Rngs(0)).clicks)
     assert not clicks[:, 0].any()
     within_5_sigma(clicks[:, 1], 1 / 2)
+
+
+@zoo.every_model
+def test_lengths_beside_the_mask_change_nothing(case):
+    """Packed sessions state where their lists end, which spares models the care for holes."""
+    lengths = np.tile(np.arange(zoo.RANKS + 1), 16)
+    batch, model, run = zoo.every_click_vector(lengths), zoo.random_model(case), zoo.runner(case.name)
+    packed = {**batch, "clicks": batch["clicks"] | ~batch["mask"], "lengths": lengths.astype(np.int32)}
+    actual = run.predict(model, {name: values[1:] for name, values in packed.items()})
+    expected = {name: values[1:] for name, values in run.predict(model, batch).items()}
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-6), actual, expected)

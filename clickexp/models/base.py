@@ -1,6 +1,7 @@
 """What every click model shares: loss, predictions and sampling, written once."""
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -119,14 +120,23 @@ class IndependentModel(ClickModel):
         return self.marginal(batch)
 
 
-def shown_by_rank(batch: Batch) -> RankFirst:
-    """Where a document was shown."""
-    return batch["mask"].T.astype(bool)
+def shown_by_rank(batch: Batch) -> RankFirst | None:
+    """Where a document was shown; None where `lengths` say that these come first, so that none hides another.
+
+    Padding behind a list needs no care from top to bottom, and takes up to a fifth of the time if it gets it.
+    """
+    return None if "lengths" in batch else batch["mask"].T.astype(bool)
 
 
 def clicks_by_rank(batch: Batch) -> RankFirst:
-    """The clicks on documents that were shown; there are no others."""
-    return batch["clicks"].T.astype(bool) & shown_by_rank(batch)
+    """The clicks, on documents that were shown or behind the last of them."""
+    clicks, shown = batch["clicks"].T.astype(bool), shown_by_rank(batch)
+    return clicks if shown is None else clicks & shown
+
+
+def past_hidden(shown: Bool[Array, "#batch"] | None, after: Any, before: Any) -> Any:
+    """The state after a rank, or that before it where no document was shown."""
+    return after if shown is None else jax.tree.map(partial(jnp.where, shown), after, before)
 
 
 def bernoulli(key: Array, log_prob: Logits, batch: Batch) -> Bool[Array, "batch rank"]:

@@ -5,14 +5,13 @@ P(continue | examined, no click). CM, DCM, CCM, DBN and SDBN are choices of thes
 (Chuklin, Markov and de Rijke 2015, "Click models for web search", chapter 3).
 """
 
-from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Shaped
 
-from clickexp.models.base import ClickModel, RankFirst, Sample, shown_by_rank
+from clickexp.models.base import ClickModel, RankFirst, Sample, past_hidden, shown_by_rank
 from clickexp.numerics import ALWAYS, NEVER, LogPair, log_add, log_mix, log_sigmoid_pair
 from clickexp.types import Array, Batch, Logits
 
@@ -41,7 +40,9 @@ class Browsing(NamedTuple):
         return log_mix(self.satisfaction, self.satisfied, self.unsatisfied)
 
 
-def conditional(browsing: Browsing, clicks: Shaped[Array, "rank batch"], shown: RankFirst) -> LogPair:
+def conditional(
+    browsing: Browsing, clicks: Shaped[Array, "rank batch"], shown: RankFirst | None = None
+) -> LogPair:
     """P(click at r | clicks above r), of shape [rank, batch].
 
     With e = P(examining | clicks above), one number carries the state: g = log((1 - e) / e).
@@ -49,7 +50,7 @@ def conditional(browsing: Browsing, clicks: Shaped[Array, "rank batch"], shown: 
     g' = log((exp(g) + (1 - a)(1 - c0)) / ((1 - a) c0)); where no document is shown, g' = g.
     """
 
-    def step(gone: State, rank: tuple[LogPair, LogPair, LogPair, Array, Event]) -> tuple[State, LogPair]:
+    def step(gone: State, rank: tuple) -> tuple[State, LogPair]:
         attraction, after_click, after_skip, click, shown = rank
         left, examining = log_sigmoid_pair(gone)
         skip = attraction.complement
@@ -57,7 +58,7 @@ def conditional(browsing: Browsing, clicks: Shaped[Array, "rank batch"], shown: 
         still_gone = gone if reads_on else log_add(gone, skip + after_skip.complement)
         gone_after_skip = still_gone - skip - after_skip.log
         after = jnp.where(click, after_click.complement - after_click.log, gone_after_skip)
-        return jnp.where(shown, after, gone), pair
+        return past_hidden(shown, after, gone), pair
 
     reads_on = browsing.skipped is ALWAYS
     start = jnp.full(clicks.shape[1], NEVER.log, jnp.float32)
@@ -66,39 +67,37 @@ def conditional(browsing: Browsing, clicks: Shaped[Array, "rank batch"], shown: 
     return jax.lax.scan(step, start, ranks)[1]
 
 
-def marginal(browsing: Browsing, shown: RankFirst) -> LogPair:
+def marginal(browsing: Browsing, shape: tuple[int, int], shown: RankFirst | None = None) -> LogPair:
     """P(click at r), of shape [rank, batch]: e' = e (a c1 + (1 - a) c0), carried together with 1 - e.
 
     Where no document is shown, e' = e.
     """
 
-    def step(state: LogPair, rank: tuple[LogPair, LogPair, Event]) -> tuple[LogPair, LogPair]:
+    def step(state: LogPair, rank: tuple) -> tuple[LogPair, LogPair]:
         attraction, stay, shown = rank
         skip = attraction.complement
         pair = LogPair(state.log + attraction.log, log_add(state.complement, state.log + skip))
         after = LogPair(state.log + stay.log, log_add(state.complement, state.log + stay.complement))
-        return jax.tree.map(partial(jnp.where, shown), after, state), pair
+        return past_hidden(shown, after, state), pair
 
-    ranks, sessions = shown.shape
-    start = LogPair(jnp.zeros(sessions), jnp.full(sessions, NEVER.log, jnp.float32))
+    start = LogPair(jnp.zeros(shape[1]), jnp.full(shape[1], NEVER.log, jnp.float32))
     stay = log_mix(browsing.attraction, browsing.clicked, browsing.skipped)
-    return jax.lax.scan(step, start, _every_rank((browsing.attraction, stay, shown), ranks))[1]
+    return jax.lax.scan(step, start, _every_rank((browsing.attraction, stay, shown), shape[0]))[1]
 
 
-def draw(browsing: Browsing, shown: RankFirst, key: Array) -> Sample:
+def draw(browsing: Browsing, shape: tuple[int, int], key: Array, shown: RankFirst | None = None) -> Sample:
     """Walk down the list of the documents that are shown: attracted? satisfied? go on?"""
-    shape = shown.shape
     attracted, satisfied, *goes_on = (
         jax.random.uniform(k, shape) < jnp.exp(jnp.broadcast_to(pair.log, shape))
         for k, pair in zip(jax.random.split(key, 5), browsing, strict=True)
     )
 
-    def step(examined: Event, rank: tuple[Event, ...]) -> tuple[Event, tuple[Event, Event, Event]]:
+    def step(examined: Event, rank: tuple[Event | None, ...]) -> tuple[Event, tuple[Event, Event, Event]]:
         attracted, satisfied, if_satisfied, if_unsatisfied, if_skipped, shown = rank
         click = examined & attracted
         satisfied = click & satisfied
         onward = jnp.where(click, jnp.where(satisfied, if_satisfied, if_unsatisfied), if_skipped)
-        return examined & (onward | ~shown), (click, examined, satisfied)
+        return past_hidden(shown, examined & onward, examined), (click, examined, satisfied)
 
     start = jnp.ones(shape[1], bool)
     clicks, examined, satisfied = jax.lax.scan(step, start, (attracted, satisfied, *goes_on, shown))[1]
@@ -115,13 +114,13 @@ class CascadeFamily(ClickModel):
         return conditional(self.browsing(batch), batch["clicks"].T, shown_by_rank(batch))
 
     def marginal(self, batch: Batch) -> LogPair:
-        return marginal(self.browsing(batch), shown_by_rank(batch))
+        return marginal(self.browsing(batch), batch["mask"].T.shape, shown_by_rank(batch))
 
     def relevance(self, batch: Batch) -> Logits:
         return self.attraction.log_prob(batch)
 
     def draw(self, batch: Batch, key: Array) -> Sample:
-        return draw(self.browsing(batch), shown_by_rank(batch), key)
+        return draw(self.browsing(batch), batch["mask"].T.shape, key, shown_by_rank(batch))
 
 
 def _every_rank(tree: tuple, ranks: int) -> tuple:

@@ -8,7 +8,7 @@ from flax import nnx
 
 from clickexp.construct import accepted
 from clickexp.errors import ConfigError
-from clickexp.models.base import ClickModel, Sample, shown_by_rank
+from clickexp.models.base import ClickModel, Sample
 from clickexp.numerics import LogPair
 from clickexp.parameters import Parameter, Sizes, build_parameter
 from clickexp.parameters.base import Features, Source
@@ -91,7 +91,7 @@ class MixtureModel(ClickModel):
         return jax.nn.log_softmax(self.prior[...] / self.temperature)
 
     def conditional(self, batch: Batch) -> LogPair:
-        clicks, shown = batch["clicks"].T.astype(bool), shown_by_rank(batch)
+        clicks, shown = batch["clicks"].T.astype(bool), batch["mask"].T.astype(bool)
         pairs = self._stacked([model.conditional(batch) for model in self.models], batch)
         observed = jnp.where(shown, jnp.where(clicks, pairs.log, pairs.complement), 0.0)
         # shifted, not subtracted: the clicks at and below a rank must not leave even rounding errors

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Integer
 
-from clickexp.models.base import ClickModel, Sample, clicks_by_rank, shown_by_rank
+from clickexp.models.base import ClickModel, Sample, clicks_by_rank, past_hidden, shown_by_rank
 from clickexp.numerics import NEVER, LogPair, log_and
 from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig, Sizes, build_parameter
 from clickexp.parameters.base import Features, Source
@@ -57,14 +57,13 @@ class UserBrowsingModel(ClickModel):
         return log_and(self._examination(batch, last.T), self.attraction.ranked(batch))
 
     def marginal(self, batch: Batch) -> LogPair:
-        def step(last: Array, rank: tuple[LogPair, LogPair, Array, Array]) -> tuple[Array, LogPair]:
+        def step(last: Array, rank: tuple) -> tuple[Array, LogPair]:
             examination, attraction, shown, index = rank
             click = log_and(examination, attraction)
             pair = LogPair(
                 jax.nn.logsumexp(last + click.log, axis=0), jax.nn.logsumexp(last + click.complement, axis=0)
             )
-            skipped = last + jnp.where(shown, click.complement, 0.0)
-            return skipped.at[index + 1].set(jnp.where(shown, pair.log, NEVER.log)), pair
+            return past_hidden(shown, (last + click.complement).at[index + 1].set(pair.log), last), pair
 
         sessions, ranks = batch["mask"].shape
         attraction = jax.tree.map(
@@ -85,12 +84,12 @@ class UserBrowsingModel(ClickModel):
         would_examine = jnp.exp(self._examination_by_last_click(batch).log)
         draws = jax.random.uniform(examination_key, shape)
 
-        def step(last: Array, rank: tuple[Array, ...]) -> tuple[Array, tuple[Array, Array]]:
+        def step(last: Array, rank: tuple[Array | None, ...]) -> tuple[Array, tuple[Array, Array]]:
             would_examine, draw, attracted, shown, index = rank
             probability = jnp.broadcast_to(would_examine, (would_examine.shape[0], shape[0]))
             examined = draw < jnp.take_along_axis(probability, last[None], axis=0)[0]
             click = examined & attracted
-            return jnp.where(click & shown, index + 1, last), (click, examined)
+            return past_hidden(shown, jnp.where(click, index + 1, last), last), (click, examined)
 
         ranks = (would_examine, draws.T, attracted.T, shown_by_rank(batch), jnp.arange(shape[1]))
         clicks, examined = jax.lax.scan(step, jnp.zeros(shape[0], jnp.int32), ranks)[1]
