@@ -259,6 +259,8 @@ class _Fit:
             many: dict[str, Array], index: Shaped[Array, ""]
         ) -> tuple[dict[str, Array], tuple[dict[str, Array], Scalar | None, Shaped[Array, ""]]]:
             batch = at_step(arrays, index)
+            batch["mask"] = batch["mask"].astype(bool)
+            batch["clicks"] = batch["clicks"] & batch["mask"]
             rows = self.coins.rows(batch)
             shape = batch["clicks"].T.shape
             taken = {role: jnp.broadcast_to(logits[role][r], shape) for role, r in rows.items()}
