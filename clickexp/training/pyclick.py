@@ -138,9 +138,15 @@ def _none_from_the_top(a: PerRank, skipped: PerRank, shown: Event) -> PerRank:
     """P(no click | examined) of the first n documents shown, n being how many are shown below the rank."""
     reached = _above(jnp.cumprod((1 - a) * skipped, axis=0), 1.0)
     none = _above(1 - jnp.cumsum(a * reached, axis=0), 1.0)
-    none = jnp.take_along_axis(none, jnp.argsort(~shown, axis=0), axis=0)  # by how many are shown above
-    below = jnp.sum(shown, axis=0) - jnp.cumsum(shown, axis=0)
-    return jnp.take_along_axis(none, below, axis=0)
+    number = shown.astype(jnp.int32)
+    seen = jnp.cumsum(number, axis=0)
+    below = seen[-1] - seen
+
+    def step(found: PerRank, rank: tuple) -> tuple[PerRank, None]:  # a sort takes twenty times as long
+        none, above, shown = rank
+        return jnp.where(shown & (above == below), none, found), None
+
+    return jax.lax.scan(step, jnp.ones_like(none), (none, seen - number, shown))[0]
 
 
 def _above(values: PerRank, first: float) -> PerRank:
