@@ -33,7 +33,8 @@ def files_of(*parts: str) -> list[Path]:
 
 
 LAYERS = {
-    "types": ("clickexp/types.py", "clickexp/errors.py", "clickexp/construct.py", "clickexp/objective.py"),
+    "types": ("clickexp/types.py", "clickexp/errors.py", "clickexp/construct.py", "clickexp/objective.py",
+              "clickexp/checks.py"),
     "numerics": ("clickexp/numerics.py",),
     "parameters": ("clickexp/parameters/",),
     "models": ("clickexp/models/",),

@@ -1,6 +1,7 @@
 """What every click model shares: loss, predictions and sampling, written once."""
 
-from functools import partial
+from collections.abc import Callable
+from functools import partial, wraps
 from typing import Any, NamedTuple
 
 import jax
@@ -8,7 +9,9 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Bool
 
+from clickexp.checks import Limit, check_batch, check_values, is_concrete, missing, needs
 from clickexp.numerics import LogPair
+from clickexp.parameters.base import Parameter
 from clickexp.types import Array, Batch, Logits, Observed, PerDocument, Scalar
 
 RankFirst = Bool[Array, "rank batch"]
@@ -26,6 +29,28 @@ class Sample(NamedTuple):
     attraction: Observed | None = None
     satisfaction: Observed | None = None
     component: Array | None = None
+
+
+def checks_batch(*required: str) -> Callable[[Callable], Callable]:
+    """Makes of a method (model, batch, ...) one that raises DataError where the batch does not fit the model."""
+
+    def decorate(method: Callable) -> Callable:
+        @wraps(method)
+        def checked(model: "ClickModel", batch: Any, *args: Any, **options: Any) -> Any:
+            def compute(batch: Any) -> Any:
+                return method(model, batch, *args, **options)
+
+            check_batch(batch, required)
+            if is_concrete(batch):
+                check_values(batch, model.limits(), needs(compute, batch))
+            try:
+                return compute(batch)
+            except KeyError as error:
+                raise missing(error, batch) from error
+
+        return checked
+
+    return decorate
 
 
 class ClickModel(nnx.Module):
@@ -76,6 +101,16 @@ class ClickModel(nnx.Module):
         """Events of sessions drawn from the model; those of documents not shown are still to be erased."""
         raise NotImplementedError
 
+    def limits(self) -> list[Limit]:
+        """The largest ids and positions that the towers have parameters for; larger ones are an error."""
+        return [
+            Limit(key, largest, role)
+            for role, tower in vars(self).items()
+            if isinstance(tower, Parameter)
+            for key, largest in tower.limits().items()
+        ]
+
+    @checks_batch("mask", "clicks")
     def compute_loss(self, batch: Batch, aggregate: bool = True) -> Scalar | PerDocument:
         """-log P(observed click or skip | clicks above): the mean over documents, or [batch, rank], 0 where masked."""
         pair, mask = self.conditional(batch), batch["mask"].T
@@ -84,26 +119,32 @@ class ClickModel(nnx.Module):
             return jnp.sum(loss) / jnp.maximum(jnp.sum(mask, dtype=jnp.float32), 1.0)
         return loss.T
 
+    @checks_batch("mask", "clicks")
     def predict_conditional_clicks(self, batch: Batch) -> PerDocument:
         """log P(c_r = 1 | c_1 .. c_{r-1})."""
         return _masked(self.conditional(batch).log.T, batch["mask"])
 
+    @checks_batch("mask")
     def predict_clicks(self, batch: Batch) -> PerDocument:
         """log P(c_r = 1)."""
         return _masked(self.marginal(batch).log.T, batch["mask"])
 
+    @checks_batch("mask")
     def predict_relevance(self, batch: Batch) -> PerDocument:
         """Ranking score of each document, as a logarithm."""
         return _masked(self.relevance(batch), batch["mask"])
 
+    @checks_batch("mask")
     def predict_attraction(self, batch: Batch) -> PerDocument:
         """log P(attraction) of each document; of a click-through-rate model, its click rate."""
         return _masked(self.attractive(batch), batch["mask"])
 
+    @checks_batch("mask")
     def predict_examination(self, batch: Batch) -> PerDocument:
         """log P(examination) of each rank, whatever the clicks above; 0 of a click-through-rate model."""
         return _masked(self.examined(batch), batch["mask"])
 
+    @checks_batch("mask")
     def sample(self, batch: Batch, rngs: nnx.Rngs | Array) -> Sample:
         """Clicks and hidden events of one session a list; `rngs` is an nnx.Rngs or a JAX key."""
         key = rngs() if isinstance(rngs, nnx.Rngs) else rngs

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from clickexp.checks import Limit
 from clickexp.construct import accepted
 from clickexp.errors import ConfigError
 from clickexp.models.base import ClickModel, Sample
@@ -102,6 +103,9 @@ class MixtureModel(ClickModel):
     def marginal(self, batch: Batch) -> LogPair:
         pairs = self._stacked([model.marginal(batch) for model in self.models], batch)
         return _mean(self.log_prior()[:, None, None], pairs)
+
+    def limits(self) -> list[Limit]:
+        return [limit for model in self.models for limit in model.limits()]
 
     def relevance(self, batch: Batch) -> Array:
         return self._expected([model.relevance(batch) for model in self.models], batch)

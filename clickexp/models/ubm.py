@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Integer
 
+from clickexp.checks import Limit
 from clickexp.models.base import ClickModel, Sample, clicks_by_rank, past_hidden, shown_by_rank
 from clickexp.numerics import NEVER, LogPair, log_and
 from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig, Sizes, build_parameter
@@ -94,6 +95,16 @@ class UserBrowsingModel(ClickModel):
         ranks = (would_examine, draws.T, attracted.T, shown_by_rank(batch), jnp.arange(shape[1]))
         clicks, examined = jax.lax.scan(step, jnp.zeros(shape[0], jnp.int32), ranks)[1]
         return Sample(clicks.T, examined.T, attracted)
+
+    def limits(self) -> list[Limit]:
+        """Positions are also those of the last click: position p needs up to p (positions + 1) + positions."""
+        limits = [Limit("positions", self.positions, "examination")]
+        for key, largest, role in super().limits():
+            if key == "examination_idx":
+                limits.append(Limit("positions", (largest - self.positions) // (self.positions + 1), role))
+            else:
+                limits.append(Limit("positions" if key == "last_click_positions" else key, largest, role))
+        return limits
 
     def _examination(self, batch: Batch, last: Integer[Array, "#batch rank"]) -> LogPair:
         index = batch["positions"].astype(jnp.int32) * (self.positions + 1) + last.astype(jnp.int32)

@@ -28,6 +28,7 @@ from clickexp.parameters import EmbeddingParameter, GlobalParameter, PositionPar
 from clickexp.parameters.base import Parameter
 from clickexp.training.base import BaseTrainer, FitReport, RankVectors, check, per_rank
 from clickexp.training.dispatch import Compiled, Data, feed, session_count
+from clickexp.training.inputs import checked
 from clickexp.training.step import Arrays, at_step, with_mask
 from clickexp.types import Array, Batch, Scalar
 
@@ -163,8 +164,12 @@ class EstimatingTrainer(BaseTrainer):
         raise NotImplementedError
 
     def train(self, model: ClickModel, train: Data, val: Data) -> FitReport:
-        """Fits the model in place, whatever its parameters were. ConfigError for what cannot be estimated."""
+        """Fits the model in place, whatever its parameters were. ConfigError for what cannot be estimated.
+
+        DataError where ids, positions or clicks do not fit the model.
+        """
         expect = self.expectation(model.name)
+        train, val = (checked(data, model, model.compute_loss, "clicks") for data in (train, val))
         start = time.perf_counter()
         fit = _Fit(self, model, Coins(model), expect)
         try:
