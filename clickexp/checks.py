@@ -31,7 +31,9 @@ def check_batch(batch: Batch, required: Iterable[str]) -> None:
     """DataError where keys are missing, or are no arrays of the shape [batch, rank] of the first one required."""
     for key in required:
         if key not in batch:
-            raise DataError(f"the batch has no {key}. Add it: {key} [batch, rank]; it has {', '.join(batch)}.")
+            raise DataError(
+                f"the batch has no {key}. Add it: {key} [batch, rank]; it has {', '.join(batch)}."
+            )
     shape = None
     for key in (*required, *KINDS):
         if key not in batch:
@@ -40,7 +42,9 @@ def check_batch(batch: Batch, required: Iterable[str]) -> None:
         if not hasattr(values, "shape"):
             raise DataError(f"{key} is a {type(values).__name__}. Give a NumPy or JAX array [batch, rank].")
         if len(values.shape) != 2:
-            raise DataError(f"{key} has shape {tuple(values.shape)}. Give [batch, rank], one list in each row.")
+            raise DataError(
+                f"{key} has shape {tuple(values.shape)}. Give [batch, rank], one list in each row."
+            )
         shape = shape or values.shape
         broadcast = key == "positions" and values.shape == (1, shape[1])
         if values.shape != shape and not broadcast:
@@ -48,7 +52,9 @@ def check_batch(batch: Batch, required: Iterable[str]) -> None:
                             "Give one number per document.")  # fmt: skip
         kind = np.dtype(values.dtype).kind
         if kind not in KINDS.get(key, kind) and kind != "V":
-            raise DataError(f"{key} has type {values.dtype}. Give {'integers' if KINDS[key] == 'iu' else '0 and 1'}.")
+            raise DataError(
+                f"{key} has type {values.dtype}. Give {'integers' if KINDS[key] == 'iu' else '0 and 1'}."
+            )
 
 
 def check_values(batch: Batch, limits: Iterable[Limit], needed: Callable[[str], bool]) -> None:

@@ -62,11 +62,19 @@ def calls(model):
 
 
 WRONG = {
-    "id": ("query_doc_ids", 10**7, "query_doc_ids holds 10000000, and attraction .* to 20. .*query_doc_pairs=10000000"),
+    "id": (
+        "query_doc_ids",
+        10**7,
+        "query_doc_ids holds 10000000, and attraction .* to 20. .*query_doc_pairs=10000000",
+    ),
     "id of 64 bits": ("query_doc_ids", 2**32 + 3, "query_doc_ids holds 4294967299"),
     "negative id": ("query_doc_ids", -1, "query_doc_ids holds -1. Give at least 0"),
     "position 0": ("positions", 0, "positions holds 0. Give at least 1"),
-    "position 15": ("positions", 15, "positions holds 15, and examination .* up to 4. .*positions=15 or more"),
+    "position 15": (
+        "positions",
+        15,
+        "positions holds 15, and examination .* up to 4. .*positions=15 or more",
+    ),
 }
 
 
@@ -135,7 +143,12 @@ def test_only_what_an_output_depends_on_has_to_fit():
 def test_clicks_are_0_or_1(value):
     message, wrong = f"clicks holds {value}. Give 0 or 1", at("clicks", value)
     log_probs = np.full((2, RANKS), -1.0, np.float32)
-    click_metrics = [metrics.LogLikelihood(), metrics.Perplexity(), metrics.ConditionalPerplexity(), metrics.AUC()]
+    click_metrics = [
+        metrics.LogLikelihood(),
+        metrics.Perplexity(),
+        metrics.ConditionalPerplexity(),
+        metrics.AUC(),
+    ]
     model = PBM()
     one_line(message, model.compute_loss, wrong)
     one_line(message, model.predict_conditional_clicks, {**wrong, "clicks": jnp.asarray(wrong["clicks"])})
@@ -157,7 +170,10 @@ MALFORMED = {
     "no clicks": (dict(clicks=None), "the batch has no clicks. Add it"),
     "no ids": (dict(query_doc_ids=None), "the batch has no query_doc_ids, which the model reads"),
     "no positions": (dict(positions=None), "the batch has no positions, which the model reads"),
-    "one axis": (dict(query_doc_ids=np.ones(RANKS, np.int32)), r"query_doc_ids has shape \(4,\). Give \[batch, rank\]"),
+    "one axis": (
+        dict(query_doc_ids=np.ones(RANKS, np.int32)),
+        r"query_doc_ids has shape \(4,\). Give \[batch, rank\]",
+    ),
     "other ranks": (dict(clicks=np.zeros((2, 3), bool)), r"clicks has shape \(2, 3\), and mask \(2, 4\)"),
     "list": (dict(clicks=[[0] * RANKS] * 2), "clicks is a list. Give a NumPy or JAX array"),
     "float ids": (dict(query_doc_ids=np.ones((2, RANKS))), "query_doc_ids has type float64. Give integers"),
@@ -214,7 +230,9 @@ def test_trainers_check_sessions_and_batches(trainer):
         one_line(message, trainer.train, new(), fit, wrong)
         one_line(message, trainer.evaluate, new(), wrong)
         one_line(message, trainer.test, new(), wrong)
-    one_line("query_doc_ids holds 500", trainer.evaluate_truth, new(), PBM(), ids, {"ll": metrics.Examination()})
+    one_line(
+        "query_doc_ids holds 500", trainer.evaluate_truth, new(), PBM(), ids, {"ll": metrics.Examination()}
+    )
 
 
 def test_what_a_view_of_sessions_shows_has_to_fit_and_not_what_it_might():

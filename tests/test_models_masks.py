@@ -44,7 +44,9 @@ def stories(case):
     """Of each row of every_mask: the documents shown, and the joint and hidden events of the story about them."""
     model, batch = zoo.random_model(case), every_mask()
     found = []
-    for ids, positions, mask in zip(*(batch[name] for name in ("query_doc_ids", "positions", "mask")), strict=True):
+    for ids, positions, mask in zip(
+        *(batch[name] for name in ("query_doc_ids", "positions", "mask")), strict=True
+    ):
         parameters = case.probabilities(model, ids[mask], positions[mask])
         hidden = oracle.hidden(case.story, **parameters)
         examined = parameters.get("true_positive", hidden["examined"])
@@ -144,7 +146,11 @@ def test_a_hidden_first_document_changes_nothing_below():
     ones = np.ones((20_000, 2), np.int32)
     batch = {"query_doc_ids": ones, "clicks": ones > 0, "mask": ones * np.array([0, 1])}
     few = {name: values[:1] for name, values in batch.items()}
-    for log_prob in model.predict_clicks(few), model.predict_conditional_clicks(few), -model.compute_loss(few):
+    for log_prob in (
+        model.predict_clicks(few),
+        model.predict_conditional_clicks(few),
+        -model.compute_loss(few),
+    ):
         np.testing.assert_allclose(np.exp(np.ravel(log_prob)[-1]), 1 / 2, rtol=1e-6)
     clicks = np.asarray(model.sample(batch, nnx.Rngs(0)).clicks)
     assert not clicks[:, 0].any()
