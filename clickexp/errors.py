@@ -9,5 +9,9 @@ class ConfigError(UserError, ValueError):
     """A key or value of the configuration that does not fit."""
 
 
+class DataError(UserError, ValueError):
+    """Input that cannot be used. The message says where, what is wrong, and the remedy."""
+
+
 class DivergedError(UserError, FloatingPointError):
     """Training whose loss is no longer a number."""

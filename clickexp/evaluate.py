@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from clickexp.data import Dataset
+from clickexp.errors import DataError
 from clickexp.metrics import Metric, MultiMetric
 from clickexp.models import ClickModel
 from clickexp.training.base import BaseTrainer, per_rank
+from clickexp.training.inputs import checked
 
 Groups = Mapping[str, Mapping[str, Metric]]
 
@@ -46,6 +48,15 @@ class Evaluation:
         names += [name for name in self.lists.values()] if self.lists else []
         intervals = {name: bootstrap_interval(samples(folder, name)) for name in names}
         return {name: [interval.low, interval.high] for name, interval in intervals.items()}
+
+
+def check_lists(model: ClickModel, dataset: Dataset, metrics: Groups) -> None:
+    """DataError where the labelled lists do not fit the model, which is better known before training."""
+    if dataset.ranking is not None and metrics.get("ranking"):
+        try:
+            checked(dataset.ranking, model, model.predict_relevance, "labels")
+        except DataError as error:
+            raise DataError(f"labelled lists: {error} metric=click leaves them out.") from error
 
 
 def evaluate(

@@ -28,7 +28,7 @@ from clickexp.construct import accepted, check_arguments
 from clickexp.data import Dataset
 from clickexp.data.identifiability import identifiability
 from clickexp.errors import ConfigError, UserError
-from clickexp.evaluate import evaluate
+from clickexp.evaluate import check_lists, evaluate
 from clickexp.loggers import ConsoleLogger, FanOut, RunInfo
 from clickexp.loggers.jsonl import plain
 from clickexp.metrics import Metric, MultiMetric
@@ -121,6 +121,7 @@ def run_experiment(
         dataset = read(**accepted(read, {"progress": partial(logger.progress, "read", 0)}))
         dataset = dataset.first(settings.max_sessions)
         model = build_model(new_model, dataset, settings.seed)
+        check_lists(model, dataset, metrics)
         (folder / "config.yaml").write_text(OmegaConf.to_yaml(config))
         told = told_config(config, model, dataset, values(overrides))
         logger.start(run_info(told, settings, folder, f"{model.name}-{dataset.name}-{settings.seed}", sweep))

@@ -36,6 +36,11 @@ Batch = Mapping[str, Array]
     positions           [batch, rank] int32    rank shown to the user, from 1; [1, rank] broadcasts
     clicks              [batch, rank] bool     observed clicks
     mask                [batch, rank] bool     True where a document was shown
+    lengths             [batch] int32          documents shown, given only where these come first in every list
     labels              [batch, rank] float32  graded relevance, where known
     query_doc_features  [batch, rank, feature] float32
+
+A document that was not shown is not examined, not clicked, and not read past: the user goes from the shown document
+before it directly to the next one. It may stand anywhere in a list. Without it, and with the `positions` of the others
+as they were, all predictions, losses and samples are the same. Nothing that the batch holds there is read as evidence.
 """

@@ -197,6 +197,9 @@ def conditional(joint: np.ndarray, vectors: np.ndarray) -> np.ndarray:
 
 
 def hidden(story: Story, **parameters) -> dict[str, np.ndarray]:
-    """P(examined), P(click) and P(satisfied) at each rank, [K] each."""
-    totals = sum(probability * np.array(ranks, float) for probability, ranks in outcomes(story, **parameters))
+    """P(examined), P(click) and P(satisfied) at each rank, [K] each; K may be 0."""
+    totals = sum(
+        probability * np.array(ranks, float).reshape(-1, len(Rank._fields))
+        for probability, ranks in outcomes(story, **parameters)
+    )
     return dict(zip(Rank._fields, totals.T, strict=True))

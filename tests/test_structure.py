@@ -35,7 +35,7 @@ def files_of(*parts: str) -> list[Path]:
 LAYERS = {
     "types": (
         "clickexp/types.py", "clickexp/errors.py", "clickexp/construct.py", "clickexp/objective.py",
-        "clickexp/escape.py",
+        "clickexp/escape.py", "clickexp/checks.py",
     ),  # fmt: skip
     "numerics": ("clickexp/numerics.py",),
     "parameters": ("clickexp/parameters/",),

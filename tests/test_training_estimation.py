@@ -21,7 +21,8 @@ from clickexp.parameters import (
     GlobalParameter,
     HashEmbedding,
 )
-from clickexp.training import CountingTrainer, EarlyStopping, EMTrainer, estimation
+from clickexp.training import CountingTrainer, EarlyStopping, EMTrainer, Trainer, estimation
+from clickexp.training.optimizers import lazy_sgd
 
 RANKS, PAIRS = 4, 6
 COLUMNS = ragged_log(24, RANKS, PAIRS)
@@ -40,6 +41,7 @@ def sessions_of(columns):
 SESSIONS = sessions_of(COLUMNS)
 LL = {"ll": LogLikelihood()}
 SIZES = dict(batch_size=8, eval_batch_size=8, steps=2, metrics=LL)
+FITTED = dict(early_stopping=None, eval_batch_size=8, steps=2, metrics=LL)
 PRIOR = (1.0, 2.0)
 PRIORS = dict(prior_successes=PRIOR[0], prior_failures=PRIOR[1])
 PAIR, POSITION = dict(query_doc_pairs=PAIRS), dict(positions=RANKS)
@@ -390,6 +392,46 @@ def test_rows_on_the_device_and_batches_of_any_kind(monkeypatch):
     EMTrainer(2, **SIZES).train(many, batches, VAL)
     for role, values in probabilities(few).items():
         np.testing.assert_allclose(probabilities(many)[role], values, rtol=1e-5)
+
+
+def with_holes(sessions, seed=2):
+    """Batches of lists in which any document may be hidden, clicked or not; and the same without the hidden ones."""
+    rng = np.random.default_rng(seed)
+    shape = sessions, RANKS
+    batch = {
+        "query_doc_ids": rng.integers(1, PAIRS + 1, shape).astype(np.int32),
+        "clicks": rng.random(shape) < 0.4,
+        "mask": rng.random(shape) < 0.7,
+        "positions": np.tile(np.arange(1, RANKS + 1, dtype=np.int32), (sessions, 1)),
+    }
+    order = np.argsort(~batch["mask"], axis=1, kind="stable")
+    moved = {name: np.take_along_axis(values, order, axis=1) for name, values in batch.items()}
+    return [batch], [{name: values * moved["mask"] for name, values in moved.items()}]
+
+
+ESTIMATES = [
+    *((CountingTrainer(**SIZES), name) for name in ("GCTR", "RCTR", "DCTR", "DRCTR", "CM", "DCM", "SDBN")),
+    *((EMTrainer(3, **SIZES), name) for name in ("PBM", "UBM", "DCM", "SDBN", "CCM", "DBN")),
+    *((EMTrainer(3, e_step="pyclick", **SIZES), name) for name in ("CCM", "DBN")),
+    *((Trainer(lazy_sgd(0.1), epochs=2, **FITTED), name) for name in ("PBM", "UBM", "CCM", "DBN", "DCM")),
+]
+
+
+@pytest.mark.parametrize(
+    "trainer, name",
+    ESTIMATES,
+    ids=[f"{type(t).__name__}-{name}-{getattr(t, 'e_step', '')}" for t, name in ESTIMATES],
+)
+def test_hiding_documents_is_leaving_them_out(trainer, name):
+    """Counted, expected and trained: a document that was not shown is neither examined nor read past."""
+    holes, short = (new_model(name) for _ in range(2))
+    batches, compacted = with_holes(24)
+    trainer.train(holes, batches, batches)
+    trainer.train(short, compacted, compacted)
+    for role, expected in probabilities(short).items():
+        np.testing.assert_allclose(probabilities(holes)[role], expected, rtol=1e-4, atol=1e-6, err_msg=role)
+    values = [trainer.evaluate(m, b).compute()["ll"] for m, b in ((holes, batches), (short, compacted))]
+    assert values[0] == pytest.approx(values[1], abs=1e-5)
 
 
 @pytest.mark.parametrize("baseline", [True, False])

@@ -7,13 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from clickexp.errors import UserError
+from clickexp.errors import DataError
 
 Columns = Mapping[str, np.ndarray]
-
-
-class DataError(UserError, ValueError):
-    """Input that cannot be used. The message says where, what is wrong, and the remedy."""
 
 
 class Column(NamedTuple):

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
+from clickexp.checks import check_events
 from clickexp.errors import ConfigError
 from clickexp.metrics.base import Metric, PerList, pick
 from clickexp.metrics.exact import exact_sum, ranks_first, sum_and_count
@@ -33,7 +34,7 @@ class ClickMetric(Metric):
         clicks             0 or 1
         where              True where a document was shown; without it every document counts
     What stands where no document was shown never counts, be it -inf or NaN.
-    Raises ValueError where the shapes differ.
+    Raises ValueError where the shapes differ, or clicks are neither 0 nor 1.
     """
 
     reads: tuple[str, ...] = MARGINAL
@@ -47,6 +48,7 @@ class ClickMetric(Metric):
         shapes = [np.shape(array) for array in (*jax.tree.leaves(log_probs), clicks, where)]
         if len(set(shapes)) > 1:
             raise ValueError(f"{self!r}: shapes of log-probabilities, clicks and where differ: {shapes}")
+        check_events(clicks, where)
         return log_probs, clicks, where
 
     @property

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Shaped
 
-from clickexp.models.base import ClickModel, Sample
+from clickexp.models.base import ClickModel, RankFirst, Sample, past_hidden, shown_by_rank
 from clickexp.numerics import ALWAYS, NEVER, LogPair, log_add, log_mix, log_sigmoid_pair
 from clickexp.types import Array, Batch, Logits
 
@@ -40,59 +40,67 @@ class Browsing(NamedTuple):
         return log_mix(self.satisfaction, self.satisfied, self.unsatisfied)
 
 
-def conditional(browsing: Browsing, clicks: Shaped[Array, "rank batch"]) -> LogPair:
+def conditional(
+    browsing: Browsing, clicks: Shaped[Array, "rank batch"], shown: RankFirst | None = None
+) -> LogPair:
     """P(click at r | clicks above r), of shape [rank, batch].
 
     With e = P(examining | clicks above), one number carries the state: g = log((1 - e) / e).
     A click proves examination, so g' = log((1 - c1) / c1); a skip gives
-    g' = log((exp(g) + (1 - a)(1 - c0)) / ((1 - a) c0)).
+    g' = log((exp(g) + (1 - a)(1 - c0)) / ((1 - a) c0)); where no document is shown, g' = g.
     """
 
-    def step(gone: State, rank: tuple[LogPair, LogPair, LogPair, Array]) -> tuple[State, LogPair]:
-        attraction, after_click, after_skip, click = rank
+    def step(gone: State, rank: tuple) -> tuple[State, LogPair]:
+        attraction, after_click, after_skip, click, shown = rank
         left, examining = log_sigmoid_pair(gone)
         skip = attraction.complement
         pair = LogPair(examining + attraction.log, log_add(left, examining + skip))
         still_gone = gone if reads_on else log_add(gone, skip + after_skip.complement)
         gone_after_skip = still_gone - skip - after_skip.log
-        return jnp.where(click, after_click.complement - after_click.log, gone_after_skip), pair
+        after = jnp.where(click, after_click.complement - after_click.log, gone_after_skip)
+        return past_hidden(shown, after, gone), pair
 
     reads_on = browsing.skipped is ALWAYS
     start = jnp.full(clicks.shape[1], NEVER.log, jnp.float32)
-    ranks = _every_rank((browsing.attraction, browsing.clicked, browsing.skipped, clicks), clicks.shape[0])
+    pairs = browsing.attraction, browsing.clicked, browsing.skipped
+    ranks = _every_rank((*pairs, clicks, shown), clicks.shape[0])
     return jax.lax.scan(step, start, ranks)[1]
 
 
-def marginal(browsing: Browsing, shape: tuple[int, int]) -> LogPair:
-    """P(click at r), of shape [rank, batch]: e' = e (a c1 + (1 - a) c0), carried together with 1 - e."""
+def marginal(browsing: Browsing, shape: tuple[int, int], shown: RankFirst | None = None) -> LogPair:
+    """P(click at r), of shape [rank, batch]: e' = e (a c1 + (1 - a) c0), carried together with 1 - e.
 
-    def step(state: LogPair, rank: tuple[LogPair, LogPair]) -> tuple[LogPair, LogPair]:
-        attraction, stay = rank
+    Where no document is shown, e' = e.
+    """
+
+    def step(state: LogPair, rank: tuple) -> tuple[LogPair, LogPair]:
+        attraction, stay, shown = rank
         skip = attraction.complement
         pair = LogPair(state.log + attraction.log, log_add(state.complement, state.log + skip))
-        return LogPair(state.log + stay.log, log_add(state.complement, state.log + stay.complement)), pair
+        after = LogPair(state.log + stay.log, log_add(state.complement, state.log + stay.complement))
+        return past_hidden(shown, after, state), pair
 
     start = LogPair(jnp.zeros(shape[1]), jnp.full(shape[1], NEVER.log, jnp.float32))
     stay = log_mix(browsing.attraction, browsing.clicked, browsing.skipped)
-    return jax.lax.scan(step, start, _every_rank((browsing.attraction, stay), shape[0]))[1]
+    return jax.lax.scan(step, start, _every_rank((browsing.attraction, stay, shown), shape[0]))[1]
 
 
-def draw(browsing: Browsing, shape: tuple[int, int], key: Array) -> Sample:
-    """Walk down the list: attracted? satisfied? go on?"""
+def draw(browsing: Browsing, shape: tuple[int, int], key: Array, shown: RankFirst | None = None) -> Sample:
+    """Walk down the list of the documents that are shown: attracted? satisfied? go on?"""
     attracted, satisfied, *goes_on = (
         jax.random.uniform(k, shape) < jnp.exp(jnp.broadcast_to(pair.log, shape))
         for k, pair in zip(jax.random.split(key, 5), browsing, strict=True)
     )
 
-    def step(examined: Event, rank: tuple[Event, ...]) -> tuple[Event, tuple[Event, Event, Event]]:
-        attracted, satisfied, if_satisfied, if_unsatisfied, if_skipped = rank
+    def step(examined: Event, rank: tuple[Event | None, ...]) -> tuple[Event, tuple[Event, Event, Event]]:
+        attracted, satisfied, if_satisfied, if_unsatisfied, if_skipped, shown = rank
         click = examined & attracted
         satisfied = click & satisfied
         onward = jnp.where(click, jnp.where(satisfied, if_satisfied, if_unsatisfied), if_skipped)
-        return examined & onward, (click, examined, satisfied)
+        return past_hidden(shown, examined & onward, examined), (click, examined, satisfied)
 
     start = jnp.ones(shape[1], bool)
-    clicks, examined, satisfied = jax.lax.scan(step, start, (attracted, satisfied, *goes_on))[1]
+    clicks, examined, satisfied = jax.lax.scan(step, start, (attracted, satisfied, *goes_on, shown))[1]
     return jax.tree.map(jnp.transpose, Sample(clicks, examined, attracted, satisfied))
 
 
@@ -103,16 +111,16 @@ class CascadeFamily(ClickModel):
         raise NotImplementedError
 
     def conditional(self, batch: Batch) -> LogPair:
-        return conditional(self.browsing(batch), batch["clicks"].T)
+        return conditional(self.browsing(batch), batch["clicks"].T, shown_by_rank(batch))
 
     def marginal(self, batch: Batch) -> LogPair:
-        return marginal(self.browsing(batch), batch["mask"].T.shape)
+        return marginal(self.browsing(batch), batch["mask"].T.shape, shown_by_rank(batch))
 
     def relevance(self, batch: Batch) -> Logits:
         return self.attraction.log_prob(batch)
 
     def draw(self, batch: Batch, key: Array) -> Sample:
-        return draw(self.browsing(batch), batch["mask"].T.shape, key)
+        return draw(self.browsing(batch), batch["mask"].T.shape, key, shown_by_rank(batch))
 
 
 def _every_rank(tree: tuple, ranks: int) -> tuple:

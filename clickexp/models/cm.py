@@ -6,6 +6,7 @@ import math
 import jax.numpy as jnp
 from flax import nnx
 
+from clickexp.models.base import clicks_by_rank
 from clickexp.models.chain import Browsing, CascadeFamily
 from clickexp.numerics import ALWAYS, LogPair
 from clickexp.parameters import EmbeddingParameterConfig, Sizes, build_parameter
@@ -60,7 +61,7 @@ class CascadeModel(CascadeFamily):
             pair = self.marginal(batch)
         else:
             pair = self.attraction.ranked(batch)
-        clicks = batch["clicks"].T.astype(jnp.int32)
+        clicks = clicks_by_rank(batch).astype(jnp.int32)
         gone = jnp.cumsum(clicks, axis=0) > clicks
         floor = LogPair(self.min_log_prob, math.log1p(-math.exp(self.min_log_prob)))
         return LogPair(

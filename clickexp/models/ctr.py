@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 from flax import nnx
 
+from clickexp.checks import Limit
 from clickexp.models.base import IndependentModel, Sample, bernoulli
 from clickexp.numerics import LogPair
 from clickexp.parameters import (
@@ -117,6 +118,16 @@ class DocumentRankCTRModel(_ClickThroughRate):
         self.positions = positions
         default = EmbeddingParameterConfig(use_feature="ctr_idx", parameters=rows - 1)
         super().__init__(ctr, default, Sizes(query_doc_pairs, positions, click_rate, features=features), rngs)
+
+    def limits(self) -> list[Limit]:
+        """Every id needs a row for each of the positions."""
+        limits = [Limit("positions", self.positions, "ctr")]
+        for key, largest, role in super().limits():
+            if key == "ctr_idx":
+                limits.append(Limit("query_doc_ids", (largest + 1) // self.positions - 1, role))
+            else:
+                limits.append(Limit(key, largest, role))
+        return limits
 
     def marginal(self, batch: Batch) -> LogPair:
         index = (

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from clickexp.checks import Limit
 from clickexp.construct import accepted
 from clickexp.errors import ConfigError
 from clickexp.models.base import ClickModel, Sample
@@ -91,9 +92,9 @@ class MixtureModel(ClickModel):
         return jax.nn.log_softmax(self.prior[...] / self.temperature)
 
     def conditional(self, batch: Batch) -> LogPair:
-        clicks, mask = batch["clicks"].T.astype(bool), batch["mask"].T
+        clicks, shown = batch["clicks"].T.astype(bool), batch["mask"].T.astype(bool)
         pairs = self._stacked([model.conditional(batch) for model in self.models], batch)
-        observed = jnp.where(mask, jnp.where(clicks, pairs.log, pairs.complement), 0.0)
+        observed = jnp.where(shown, jnp.where(clicks, pairs.log, pairs.complement), 0.0)
         # shifted, not subtracted: the clicks at and below a rank must not leave even rounding errors
         above = jnp.pad(jnp.cumsum(observed[:, :-1], axis=1), ((0, 0), (1, 0), (0, 0)))
         weights = jax.nn.log_softmax(self.log_prior()[:, None, None] + above, axis=0)
@@ -102,6 +103,9 @@ class MixtureModel(ClickModel):
     def marginal(self, batch: Batch) -> LogPair:
         pairs = self._stacked([model.marginal(batch) for model in self.models], batch)
         return _mean(self.log_prior()[:, None, None], pairs)
+
+    def limits(self) -> list[Limit]:
+        return [limit for model in self.models for limit in model.limits()]
 
     def relevance(self, batch: Batch) -> Array:
         return self._expected([model.relevance(batch) for model in self.models], batch)

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Integer
 
-from clickexp.models.base import ClickModel, Sample
+from clickexp.checks import Limit
+from clickexp.models.base import ClickModel, Sample, clicks_by_rank, past_hidden, shown_by_rank
 from clickexp.numerics import NEVER, LogPair, log_and
 from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig, Sizes, build_parameter
 from clickexp.parameters.base import Features, Source
@@ -47,7 +48,7 @@ class UserBrowsingModel(ClickModel):
     def conditional(self, batch: Batch) -> LogPair:
         # the rank as leading digit makes the maximum that of the last click, in whatever order positions come
         clicks, positions, base = (
-            batch["clicks"].T,
+            clicks_by_rank(batch),
             batch["positions"].T.astype(jnp.int32),
             self.positions + 1,
         )
@@ -57,13 +58,13 @@ class UserBrowsingModel(ClickModel):
         return log_and(self._examination(batch, last.T), self.attraction.ranked(batch))
 
     def marginal(self, batch: Batch) -> LogPair:
-        def step(last: Array, rank: tuple[LogPair, LogPair, Array]) -> tuple[Array, LogPair]:
-            examination, attraction, index = rank
+        def step(last: Array, rank: tuple) -> tuple[Array, LogPair]:
+            examination, attraction, shown, index = rank
             click = log_and(examination, attraction)
             pair = LogPair(
                 jax.nn.logsumexp(last + click.log, axis=0), jax.nn.logsumexp(last + click.complement, axis=0)
             )
-            return (last + click.complement).at[index + 1].set(pair.log), pair
+            return past_hidden(shown, (last + click.complement).at[index + 1].set(pair.log), last), pair
 
         sessions, ranks = batch["mask"].shape
         attraction = jax.tree.map(
@@ -71,7 +72,8 @@ class UserBrowsingModel(ClickModel):
         )
         examination = self._examination_by_last_click(batch)
         start = jnp.full((ranks + 1, sessions), NEVER.log, jnp.float32).at[0].set(0.0)
-        return jax.lax.scan(step, start, (examination, attraction, jnp.arange(ranks)))[1]
+        each = examination, attraction, shown_by_rank(batch), jnp.arange(ranks)
+        return jax.lax.scan(step, start, each)[1]
 
     def relevance(self, batch: Batch) -> Logits:
         return self.attraction.log_prob(batch)
@@ -83,16 +85,26 @@ class UserBrowsingModel(ClickModel):
         would_examine = jnp.exp(self._examination_by_last_click(batch).log)
         draws = jax.random.uniform(examination_key, shape)
 
-        def step(last: Array, rank: tuple[Array, Array, Array, Array]) -> tuple[Array, tuple[Array, Array]]:
-            would_examine, draw, attracted, index = rank
+        def step(last: Array, rank: tuple[Array | None, ...]) -> tuple[Array, tuple[Array, Array]]:
+            would_examine, draw, attracted, shown, index = rank
             probability = jnp.broadcast_to(would_examine, (would_examine.shape[0], shape[0]))
             examined = draw < jnp.take_along_axis(probability, last[None], axis=0)[0]
             click = examined & attracted
-            return jnp.where(click, index + 1, last), (click, examined)
+            return past_hidden(shown, jnp.where(click, index + 1, last), last), (click, examined)
 
-        ranks = (would_examine, draws.T, attracted.T, jnp.arange(shape[1]))
+        ranks = (would_examine, draws.T, attracted.T, shown_by_rank(batch), jnp.arange(shape[1]))
         clicks, examined = jax.lax.scan(step, jnp.zeros(shape[0], jnp.int32), ranks)[1]
         return Sample(clicks.T, examined.T, attracted)
+
+    def limits(self) -> list[Limit]:
+        """Positions are also those of the last click: position p needs up to p (positions + 1) + positions."""
+        limits = [Limit("positions", self.positions, "examination")]
+        for key, largest, role in super().limits():
+            if key == "examination_idx":
+                limits.append(Limit("positions", (largest - self.positions) // (self.positions + 1), role))
+            else:
+                limits.append(Limit("positions" if key == "last_click_positions" else key, largest, role))
+        return limits
 
     def _examination(self, batch: Batch, last: Integer[Array, "#batch rank"]) -> LogPair:
         index = batch["positions"].astype(jnp.int32) * (self.positions + 1) + last.astype(jnp.int32)

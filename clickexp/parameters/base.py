@@ -56,6 +56,10 @@ class Parameter(nnx.Module):
     def logit(self, batch: Batch) -> Logits:
         raise NotImplementedError
 
+    def limits(self) -> dict[str, int]:
+        """Keys of the batch that are looked up in a table, and the largest value that it has a row for."""
+        return {}
+
     def log_pair(self, batch: Batch) -> LogPair:
         """(log s(z), log s(-z))."""
         return LogPair(*(log_prob.T for log_prob in self.ranked(batch)))

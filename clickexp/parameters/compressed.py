@@ -3,7 +3,7 @@
 Each is built as `Store(num_embeddings, features, prior_precision, compression_ratio=...)`. The compression ratio is
 the numbers of the full table, num_embeddings * features, over the numbers kept. Everything starts at zero, the mean
 of its prior, whose precision holds for every number kept. A seed chooses the hashes; a fitted store is
-of use only with the seed that it was fitted with.
+of use only with the seed that it was fitted with. Hashes take any id; a grid takes those up to its `largest_id`.
 """
 
 import enum
@@ -103,6 +103,7 @@ class QREmbedding(nnx.Module):
                 "set embedding_features to 2 or more"
             )
         self.features, self.shuffle_indices, self.seed = features, shuffle_indices, seed
+        self.largest_id = num_embeddings - 1
         widths = (features // 2, features - features // 2) if concatenate else (features, features)
         self.rows = _grid(num_embeddings, num_embeddings * features, compression_ratio, widths)
         self.quotients, self.remainders = (

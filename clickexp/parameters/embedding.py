@@ -28,7 +28,8 @@ class EmbeddingParameterConfig(ParameterConfig):
     has_padding: one row more than `parameters`, so that ids may start from 0 or from 1.
     prior_precision: precision of the Gaussian prior of every number of a row (1 / variance, in logits).
     embedding_fn: constructor of the store of the embeddings, such as HashEmbedding or a partial of it; called with
-        the number of ids, the numbers a row and the prior's precision it returns what can `take(ids)`.
+        the number of ids, the numbers a row and the prior's precision it returns what can `take(ids)`, and states
+        the `largest_id` that it takes if there is one.
     compression_ratio: numbers of the full table over numbers kept; None leaves it to embedding_fn.
     """
 
@@ -88,3 +89,7 @@ class EmbeddingParameter(Parameter):
         rows = self.table.take(batch[self.config.use_feature])
         logit = rows[..., 0] if self.projection is None else rows @ self.projection[...]
         return logit if self.baseline is None else logit + self.baseline[...]
+
+    def limits(self) -> dict[str, int]:
+        largest = getattr(self.table, "largest_id", None)
+        return {} if largest is None else {self.config.use_feature: largest}

@@ -19,6 +19,9 @@ class FixedParameter(Parameter):
         values = self.values[...]
         return values.reshape(1, 1) if values.ndim == 0 else values[batch[self.use_feature]]
 
+    def limits(self) -> dict[str, int]:
+        return {self.use_feature: size - 1 for size in self.values.shape}
+
 
 class DecayingExamination(Parameter):
     """z = top - decay log(d), d the distance in ranks to the last click, or to the top of the list.

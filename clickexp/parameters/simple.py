@@ -70,6 +70,9 @@ class PositionParameter(Parameter):
     def logit(self, batch: Batch) -> Logits:
         return self.weight[...][batch[self.config.use_feature]]
 
+    def limits(self) -> dict[str, int]:
+        return {self.config.use_feature: self.weight.shape[0] - 1}
+
     def ranked(self, batch: Batch) -> LogPair:
         index = batch[self.config.use_feature].T
         pair = log_sigmoid_pair(self.weight[...])

@@ -32,6 +32,11 @@ class Table(nnx.Variable):
     `prior_precision` is the precision of the Gaussian prior on every parameter of a row.
     """
 
+    @property
+    def largest_id(self) -> int:
+        """The id of the last row."""
+        return self.get_value().values.shape[0] - 1
+
     def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids dim"]:
         return self.get_value().take(ids)
 

@@ -20,6 +20,7 @@ from clickexp.training.evaluation import (
     ranking_outputs,
     truth_outputs,
 )
+from clickexp.training.inputs import checked
 from clickexp.training.stopping import Stopping, early_stopping_of
 
 Metrics = Mapping[str, Metric]
@@ -96,6 +97,7 @@ class BaseTrainer:
 
     def evaluate(self, model: ClickModel, data: Data, metrics: Metrics | None = None) -> MultiMetric:
         """Click metrics of a model on data, ready for `compute` and `compute_per_rank`."""
+        data = checked(data, model, model.compute_loss, "clicks")
         evaluator, state = self._evaluator(model, metrics or self.metrics, click_outputs)
         return evaluator(state, data, "test")
 
@@ -109,6 +111,7 @@ class BaseTrainer:
         Raises:
             DataError: where batches lack labels or mask.
         """
+        data = checked(data, model, model.predict_relevance, "labels")
         evaluator, state = self._evaluator(model, metrics or ranking_metrics(), ranking_outputs)
         return evaluator(state, data, "test")
 
@@ -116,6 +119,8 @@ class BaseTrainer:
         self, model: ClickModel, truth: ClickModel, data: Data, metrics: Metrics
     ) -> MultiMetric:
         """Metrics of hidden events of a model on data that the true user clicked on."""
+        for each in model, truth:
+            data = checked(data, each, each.predict_examination)
         evaluator, state = self._evaluator(WithTruth(model, truth), metrics, truth_outputs)
         return evaluator(state, data, "test")
 

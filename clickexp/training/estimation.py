@@ -28,6 +28,7 @@ from clickexp.parameters import EmbeddingParameter, GlobalParameter, PositionPar
 from clickexp.parameters.base import Parameter
 from clickexp.training.base import BaseTrainer, FitReport, RankVectors, check, per_rank
 from clickexp.training.dispatch import Compiled, Data, column, feed, session_count
+from clickexp.training.inputs import checked
 from clickexp.training.step import Arrays, at_step, with_mask
 from clickexp.types import Array, Batch, Scalar
 
@@ -163,8 +164,12 @@ class EstimatingTrainer(BaseTrainer):
         raise NotImplementedError
 
     def train(self, model: ClickModel, train: Data, val: Data) -> FitReport:
-        """Fits the model in place, whatever its parameters were. ConfigError for what cannot be estimated."""
+        """Fits the model in place, whatever its parameters were. ConfigError for what cannot be estimated.
+
+        DataError where ids, positions or clicks do not fit the model.
+        """
         expect = self.expectation(model.name)
+        train, val = (checked(data, model, model.compute_loss, "clicks") for data in (train, val))
         start = time.perf_counter()
         fit = _Fit(self, model, Coins(model), expect)
         try:
@@ -264,7 +269,8 @@ class _Fit:
             many: dict[str, Array], index: Shaped[Array, ""]
         ) -> tuple[dict[str, Array], tuple[dict[str, Array], Scalar | None, Shaped[Array, ""]]]:
             batch = at_step(arrays, index)
-            column(batch, "clicks", "estimation needs")
+            batch["mask"] = batch["mask"].astype(bool)
+            batch["clicks"] = column(batch, "clicks", "estimation needs") & batch["mask"]
             rows = self.coins.rows(batch)
             shape = batch["clicks"].T.shape
             taken = {role: jnp.broadcast_to(logits[role][r], shape) for role, r in rows.items()}

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from clickexp.checks import missing
 from clickexp.data import Sessions
 from clickexp.loggers.base import Logger, Phase
 from clickexp.metrics import ConditionalPerplexity, LogLikelihood, Metric, MultiMetric, Perplexity
@@ -127,7 +128,11 @@ class Evaluator:
         def predict(index: Count) -> list[Array]:
             nonlocal structure, places
             model = nnx.merge(self.graphdef, *state, copy=True)
-            leaves, structure = jax.tree.flatten(self.outputs(model, at_step(arrays, index)))
+            batch = at_step(arrays, index)
+            try:
+                leaves, structure = jax.tree.flatten(self.outputs(model, batch))
+            except KeyError as error:
+                raise missing(error, batch) from error
             distinct = {id(leaf): leaf for leaf in leaves}
             places = [list(distinct).index(id(leaf)) for leaf in leaves]
             return [leaf.T for leaf in distinct.values()]

@@ -50,13 +50,11 @@ def split_model(model: ClickModel, optimizer: Optimizer) -> tuple[nnx.GraphDef, 
 
 
 def with_mask(arrays: Arrays) -> Arrays:
-    """The superbatch with a mask in place of `lengths`, so that it is made once and not in every step."""
+    """The superbatch with the mask that its `lengths` make, so that it is made once and not in every step."""
     if "mask" in arrays:
         return arrays
     listed = arrays["clicks"] if "clicks" in arrays else column(arrays, "labels", "batches need clicks or")
-    ranks = jnp.arange(listed.shape[-1])
-    rest = {name: values for name, values in arrays.items() if name != "lengths"}
-    return {**rest, "mask": ranks < arrays["lengths"][..., None]}
+    return {**arrays, "mask": jnp.arange(listed.shape[-1]) < arrays["lengths"][..., None]}
 
 
 def at_step(arrays: Arrays, index: Count | int) -> Batch:

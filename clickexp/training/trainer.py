@@ -19,6 +19,7 @@ from clickexp.training.base import BaseTrainer, FitReport, Metrics, RankVectors,
 from clickexp.training.checkpoint import load_training, save_training
 from clickexp.training.dispatch import Compiled, Data, feed, session_count
 from clickexp.training.evaluation import ModelState
+from clickexp.training.inputs import checked
 from clickexp.training.optimizers import Optimizer, lazy_adagrad
 from clickexp.training.pages import use_huge_pages
 from clickexp.training.step import TrainState, TrainStep, split_model
@@ -84,7 +85,9 @@ class Trainer(BaseTrainer):
         """Fits the model in place.
 
         DivergedError where the loss stops being a number; the model is then in its best state so far.
+        DataError where ids, positions or clicks do not fit the model.
         """
+        train, val = (checked(data, model, model.compute_loss, "clicks") for data in (train, val))
         fit = _Fit(self, model)
         try:
             fit.run(train, val)
