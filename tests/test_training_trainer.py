@@ -332,16 +332,16 @@ def test_lists_to_rank_may_give_lengths_in_place_of_a_mask():
 def test_a_batch_without_what_is_needed_is_an_error_that_names_it():
     model, batch = linear_ranker(), labelled(5, 4, seed=0)
     without = {name: {key: value for key, value in batch.items() if key != name} for name in batch}
-    with pytest.raises(DataError, match="click metrics need clicks, and the batches have only .*labels, mask"):
+    with pytest.raises(DataError, match="the batch has no clicks. Add it"):
         Trainer().test_clicks(model, [batch])
-    with pytest.raises(DataError, match="ranking metrics need labels, and the batches have only"):
+    with pytest.raises(DataError, match="the batch has no labels. Add it"):
         Trainer().test_ranking(model, [without["labels"]])
-    with pytest.raises(DataError, match="every batch needs mask or lengths, and the batches have only"):
+    with pytest.raises(DataError, match="the batch has no mask. Add it"):
         Trainer().test_ranking(model, [without["mask"]])
-    with pytest.raises(DataError, match="training needs clicks"):
+    with pytest.raises(DataError, match="the batch has no clicks"):
         Trainer(optax.sgd(0.1)).train(model, [batch], [batch])
     documents = {"query_doc_ids": np.ones((2, 4), np.int32), "mask": np.ones((2, 4), bool)}
-    with pytest.raises(DataError, match="estimation needs clicks"):
+    with pytest.raises(DataError, match="the batch has no clicks"):
         EMTrainer().train(PositionBasedModel(4, 10, rngs=nnx.Rngs(0)), [documents], [documents])
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import jax
 import numpy as np
 
-from clickexp.data import DataError, Features, Sessions, Superbatch, superbatches
-from clickexp.types import Array, Batch
+from clickexp.data import Features, Sessions, Superbatch, superbatches
+from clickexp.types import Array
 
 Data = Sessions | Iterable[Mapping[str, Array]]
 """Packed sessions, or batches: anything that yields them anew each time it is iterated, such as a list."""
@@ -49,22 +49,8 @@ def _ceil(a: int, b: int) -> int:
 
 def _single(batch: Mapping[str, Array]) -> Superbatch:
     """A ready-made batch as a superbatch of one step."""
-    shown = batch["mask"] if "mask" in batch else column(batch, "lengths", "every batch needs mask or")
+    shown = batch["mask" if "mask" in batch else "lengths"]
     return Superbatch({name: np.asarray(values)[None] for name, values in batch.items()}, 1, len(shown))
-
-
-def column(batch: Batch, name: str, need: str) -> Array:
-    """A column of a batch.
-
-    Args:
-        need: what needs it, for the message, such as "training needs".
-
-    Raises:
-        DataError: where the batch lacks it.
-    """
-    if name not in batch:
-        raise DataError(f"{need} {name}, and the batches have only {', '.join(batch)}")
-    return batch[name]
 
 
 class Compiled:

@@ -27,7 +27,7 @@ from clickexp.numerics import LogPair, log_sigmoid_pair
 from clickexp.parameters import EmbeddingParameter, GlobalParameter, PositionParameter, Rows, Table
 from clickexp.parameters.base import Parameter
 from clickexp.training.base import BaseTrainer, FitReport, RankVectors, check, per_rank
-from clickexp.training.dispatch import Compiled, Data, column, feed, session_count
+from clickexp.training.dispatch import Compiled, Data, feed, session_count
 from clickexp.training.inputs import checked
 from clickexp.training.step import Arrays, at_step, with_mask
 from clickexp.types import Array, Batch, Scalar
@@ -270,7 +270,7 @@ class _Fit:
         ) -> tuple[dict[str, Array], tuple[dict[str, Array], Scalar | None, Shaped[Array, ""]]]:
             batch = at_step(arrays, index)
             batch["mask"] = batch["mask"].astype(bool)
-            batch["clicks"] = column(batch, "clicks", "estimation needs") & batch["mask"]
+            batch["clicks"] = batch["clicks"] & batch["mask"]
             rows = self.coins.rows(batch)
             shape = batch["clicks"].T.shape
             taken = {role: jnp.broadcast_to(logits[role][r], shape) for role, r in rows.items()}

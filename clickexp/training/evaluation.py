@@ -12,7 +12,7 @@ from clickexp.loggers.base import Logger, Phase
 from clickexp.metrics import ConditionalPerplexity, LogLikelihood, Metric, MultiMetric, Perplexity
 from clickexp.models.base import ClickModel, IndependentModel
 from clickexp.numerics import LogPair
-from clickexp.training.dispatch import Compiled, Data, column, feed, session_count
+from clickexp.training.dispatch import Compiled, Data, feed, session_count
 from clickexp.training.step import at_step, with_mask
 from clickexp.types import Array, Batch, Count
 
@@ -37,7 +37,6 @@ def click_outputs(model: ClickModel, batch: Batch) -> dict[str, Array | LogPair]
     def made(pair: LogPair) -> LogPair:
         return LogPair(*(per_document(log_prob.T) for log_prob in pair))
 
-    clicks = column(batch, "clicks", "click metrics need")
     pair = model.marginal(batch)
     marginal = made(pair)
     return dict(
@@ -47,15 +46,14 @@ def click_outputs(model: ClickModel, batch: Batch) -> dict[str, Array | LogPair]
         log_probs=marginal,
         # told the marginal: the compiler would run the loop of a recursion once more
         examination_log_probs=per_document(model.examined(batch, pair)),
-        clicks=clicks,
+        clicks=batch["clicks"],
         where=batch["mask"],
     )
 
 
 def ranking_outputs(model: ClickModel, batch: Batch) -> dict[str, Array]:
     """What ranking metrics read."""
-    labels = column(batch, "labels", "ranking metrics need")
-    return dict(scores=model.predict_relevance(batch), labels=labels, where=batch["mask"])
+    return dict(scores=model.predict_relevance(batch), labels=batch["labels"], where=batch["mask"])
 
 
 class WithTruth(nnx.Module):

@@ -12,7 +12,7 @@ from flax import nnx
 from clickexp.models.base import ClickModel
 from clickexp.parameters.table import Table
 from clickexp.training import tables as tbl
-from clickexp.training.dispatch import FEATURE_TABLE, column
+from clickexp.training.dispatch import FEATURE_TABLE
 from clickexp.training.optimizers import Optimizer
 from clickexp.training.pages import use_huge_pages
 from clickexp.types import Array, Batch, Count, Leaf, Scalar
@@ -53,7 +53,7 @@ def with_mask(arrays: Arrays) -> Arrays:
     """The superbatch with the mask that its `lengths` make, so that it is made once and not in every step."""
     if "mask" in arrays:
         return arrays
-    listed = arrays["clicks"] if "clicks" in arrays else column(arrays, "labels", "batches need clicks or")
+    listed = arrays["clicks" if "clicks" in arrays else "labels"]
     return {**arrays, "mask": jnp.arange(listed.shape[-1]) < arrays["lengths"][..., None]}
 
 
@@ -81,7 +81,6 @@ class TrainStep:
 
     def __call__(self, state: TrainState, arrays: Arrays, steps: Count) -> tuple[TrainState, Scalar, Count]:
         arrays = with_mask(arrays)
-        column(arrays, "clicks", "training needs")
 
         def body(index: Count, carry: tuple[TrainState, Scalar, Count]) -> tuple[TrainState, Scalar, Count]:
             state, loss, documents = carry
