@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from clickexp.bounds import NonNegativeInt
 from clickexp.data.dataset import Dataset, Split, keep_queries_seen, split
 from clickexp.data.features import Features
 from clickexp.data.pack import GrowingArray, PackWriter, complete, fingerprint, hidden
@@ -63,7 +64,7 @@ class Log:
         train_sessions: Split = 0.8,
         val_sessions: Split = 0.1,
         test_sessions: Split = 0.1,
-        min_train_sessions_per_query: int = 0,
+        min_train_sessions_per_query: NonNegativeInt = 0,
     ) -> Dataset:
         """The log as a dataset. Splits hold where the source did not come split.
 
@@ -179,7 +180,7 @@ def open_prepared(
     train_sessions: Split = 0.8,
     val_sessions: Split = 0.1,
     test_sessions: Split = 0.1,
-    min_train_sessions_per_query: int = 0,
+    min_train_sessions_per_query: NonNegativeInt = 0,
 ) -> Dataset:
     """The dataset in a prepared folder, whatever format it came from; see Log.dataset."""
     splits = train_sessions, val_sessions, test_sessions

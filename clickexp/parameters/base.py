@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import jax
 from flax import nnx
 
+from clickexp.bounds import check_values
 from clickexp.errors import ConfigError
 from clickexp.numerics import LogPair, log_odds, log_sigmoid_pair
 from clickexp.types import Batch, Logits
@@ -73,6 +74,10 @@ class Parameter(nnx.Module):
 
 class ParameterConfig(abc.ABC):
     """Builds a Parameter once the sizes of the data are known."""
+
+    def __post_init__(self) -> None:
+        """ConfigError for numbers of a dataclass's fields that are out of bounds."""
+        check_values(type(self).__init__, vars(self))
 
     @abc.abstractmethod
     def build(self, sizes: Sizes, *, rngs: nnx.Rngs) -> Parameter: ...
