@@ -1,7 +1,7 @@
 """Constructors and their arguments: which ones they take, and whether values from a config fit them."""
 
-import importlib
 import inspect
+import pkgutil
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -31,9 +31,8 @@ def accepted(constructor: Callable, known: Mapping[str, Any]) -> dict[str, Any]:
 
 def located(path: str) -> Callable:
     """What a dotted path such as clickexp.models.PositionBasedModel names; ConfigError if there is nothing."""
-    module, _, name = path.rpartition(".")
     try:
-        return getattr(importlib.import_module(module), name)
+        return pkgutil.resolve_name(path)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"{path}: there is nothing of this name ({error})") from error
 
