@@ -41,9 +41,10 @@ class Bounds:
     def complaint(self, value: Any) -> str | None:
         if not isinstance(value, Real) or isinstance(value, bool):
             return None
+        if not math.isfinite(value) and (math.isnan(value) or not self.infinite):
+            return "give a finite number"
         fits = (
-            (math.isfinite(value) or (self.infinite and not math.isnan(value)))
-            and (self.least is None or value >= self.least)
+            (self.least is None or value >= self.least)
             and (self.most is None or value <= self.most)
             and (self.above is None or value > self.above)
             and (self.below is None or value < self.below)
@@ -58,7 +59,7 @@ class Bounds:
             "at most": self.most,
         }
         given = [f"{word} {bound}" for word, bound in words.items() if bound is not None]
-        return " and ".join(given) or "a finite number"
+        return " and ".join(given)
 
 
 PositiveInt = Annotated[int, Bounds(least=1)]

@@ -22,11 +22,14 @@ from omegaconf import DictConfig, OmegaConf
 from rich.markup import escape
 from rich.tree import Tree
 
+from clickexp import data
 from clickexp.bounds import PositiveInt, Seed
 from clickexp.components import roles_of, with_components
 from clickexp.construct import accepted, check_arguments, located
 from clickexp.data import Dataset
+from clickexp.data.dataset import check_split
 from clickexp.data.identifiability import identifiability
+from clickexp.data.log import is_log
 from clickexp.errors import ConfigError, UserError
 from clickexp.evaluate import evaluate
 from clickexp.loggers import ConsoleLogger, FanOut, RunInfo
@@ -107,6 +110,10 @@ def plan(cfg: DictConfig, overrides: Sequence[str] = ()) -> Plan:
     check_objective(settings.optimized_metric, reported(trainer, metrics))
     read, new_model = constructor(config["dataset"], "dataset"), constructor(config["model"], "model")
     check_estimates(trainer, new_model)
+    check_vectors(config, read)
+    parts = [config["dataset"].get(f"{part}_sessions") for part in ("train", "val", "test")]
+    if None not in parts:
+        check_split(*parts)
     return Plan(config, settings, metrics, optimizer, new_trainer, read, new_model)
 
 
@@ -200,7 +207,7 @@ def check_parts(config: Mapping[str, Any]) -> None:
         if node is None:
             raise ConfigError(f"{part} cannot be left out; choose one by {part}=..., see clickexp --help")
         if not isinstance(node, dict) or not isinstance(node.get("_target_"), str):
-            raise ConfigError(f"{part}: its keys describe nothing without _target_, the class or function to call")
+            raise ConfigError(f"{part}: the option that was chosen has no _target_, the class or function to call")
     if not isinstance(config.get("metric"), dict):
         raise ConfigError("metric cannot be left out; choose one or several by metric=..., see clickexp --help")
     for role in ROLES:
@@ -367,6 +374,20 @@ def build_model(new_model: Callable[..., ClickModel], dataset: Dataset, seed: in
         features=dataset.train.feature_lengths,
     )
     return new_model(**accepted(new_model, sizes), rngs=nnx.Rngs(seed))
+
+
+def check_vectors(config: dict[str, Any], read: Callable[..., Dataset]) -> None:
+    """ConfigError for a tower over feature vectors where the format of the dataset is known to have none."""
+    reader, path = getattr(read, "func", read), config["dataset"].get("path")
+    if getattr(reader, "has_features", True) or (path is not None and is_log(Path(path).expanduser())):
+        return
+    for key, value in leaves(config["model"], "model"):
+        if key.endswith(".use_feature") and value == "query_doc_features":
+            have = [f"dataset={name}" for name, opener in data.FORMATS.items() if opener.has_features]
+            raise ConfigError(
+                f"{key.removesuffix('.use_feature')} reads {value}, which this dataset does not have; choose one that "
+                f"has, such as {' or '.join(have)}, or another tower, such as embedding"
+            )
 
 
 def check_features(model: ClickModel, node: Any, dataset: Dataset) -> None:

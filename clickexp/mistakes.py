@@ -11,6 +11,7 @@ from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+from yaml import YAMLError
 
 from clickexp.errors import UserError
 from clickexp.overrides import ROLES, SEVERAL, TOWERS, CommandLine, option_names, parsed
@@ -28,7 +29,7 @@ def one_line(error: Exception, conf: str, words: Sequence[str]) -> str:
         return _unset(error.full_key, conf, words)
     try:
         return _explained(conf, CommandLine(words)) or text
-    except (HydraException, OmegaConfBaseException, UserError, ValueError):
+    except (HydraException, OmegaConfBaseException, UserError, ValueError, YAMLError):
         return text
 
 
@@ -81,7 +82,8 @@ def _wrong_choice(override: Override, options: Sequence[str], choices: DictConfi
         return f"{line}: choose one of {', '.join(options)}, or leave it out"
     for name in names:
         if name not in options:
-            return f"{line}: there is no {group} {name}.{did_you_mean(name, options)} Options: {', '.join(options)}"
+            kind = "tower" if group == TOWERS else group
+            return f"{line}: there is no {kind} {name}.{did_you_mean(name, options)} Options: {', '.join(options)}"
     if override.type is OverrideType.CHANGE and chosen not in (*choices, *SEVERAL):
         return f"{line}: this is a preset, which a plus adds to the configuration: +{line}"
     if override.type is OverrideType.ADD and chosen in choices:

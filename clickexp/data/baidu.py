@@ -79,7 +79,7 @@ class Documents:
         return ids
 
 
-@log_format("baidu_ultr_uva")
+@log_format("baidu_ultr_uva", has_features=True)
 def open_baidu_ultr_uva(
     source: Path,
     log: LogWriter,

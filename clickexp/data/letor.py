@@ -34,7 +34,7 @@ class Lists(NamedTuple):
     starts: np.ndarray
 
 
-@log_format("letor", comes_split=True)
+@log_format("letor", comes_split=True, has_features=True)
 def open_letor(
     source: Path,
     log: LogWriter,

@@ -187,11 +187,14 @@ def open_prepared(
     return Log.open(path).dataset(name, *splits, min_train_sessions_per_query)
 
 
-def log_format(format: str, *, comes_split: bool = False) -> Callable[[Read], Callable[..., Dataset]]:
+def log_format(
+    format: str, *, comes_split: bool = False, has_features: bool = False
+) -> Callable[[Read], Callable[..., Dataset]]:
     """Makes of a reader (source, log, *, options) a function (path, *, options, cache, ...) that opens a dataset.
 
     The source is read once for these files and options, into a folder of `cache`; without a cache, into a
     temporary one. A path that is a prepared log is opened as it is. The reader itself stays at hand as `.read`.
+    has_features: whether logs of the format come with feature vectors of documents.
     """
 
     def opener(read: Read) -> Callable[..., Dataset]:
@@ -221,7 +224,7 @@ def log_format(format: str, *, comes_split: bool = False) -> Callable[[Read], Ca
 
         open_log.__signature__ = inspect.Signature([shared[0], *keywords], return_annotation=Dataset)
         open_log.__annotations__ = {p.name: p.annotation for p in (shared[0], *keywords)}
-        open_log.read, open_log.format = read, format
+        open_log.read, open_log.format, open_log.has_features = read, format, has_features
         return open_log
 
     return opener

@@ -178,6 +178,9 @@ def simulate(
     return Dataset(name, *parts, pairs, positions, _labelled_lists(world, positions, rng), true_user)
 
 
+simulate.has_features = False
+
+
 def _clicks_of(user: nnx.Module) -> Callable[[np.ndarray, jax.Array], jax.Array]:
     structure, state = nnx.split(user)
 

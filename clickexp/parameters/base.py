@@ -40,7 +40,7 @@ class Sizes:
         known = (self.features or {}).get(feature)
         if given is None and known is None:
             raise ConfigError(
-                f"the data has no {feature}; set features=... of the tower, or read data that has them"
+                f"the data has no {feature}, which a tower reads; choose a dataset that has them, or another tower"
             )
         return known if given is None else given
 
