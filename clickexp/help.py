@@ -29,7 +29,7 @@ GROUPS = {
     "metric": "what is measured; several as metric=[click,ranking]",
     "optimizer": "how parameters are updated; lazy_...: only rows of the batch",
     "trainer": "how a model is fitted",
-    "logger": "where results go besides the terminal; several as logger=[jsonl,wandb]",
+    "logger": "where results go; several as logger=[jsonl,wandb]",
     "launcher": "where the jobs of a sweep (-m) run",
     "search": "how hyperparameters are searched",
     "debug": "a quick trial",

@@ -61,7 +61,7 @@ def _explained(conf: str, given: CommandLine) -> str | None:
                 return wrong
             else:
                 search.append(_first(override))
-        known = keys_of(compose(CONFIG, search, return_hydra_config=True))
+        known = keys_of(compose(CONFIG, search, return_hydra_config=True)) if keys else []
         places = [*(key for key in known if not key.startswith("hydra.")), *_presets(loader, choices)]
     for override in keys:
         key = override.key_or_group

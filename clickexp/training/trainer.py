@@ -4,6 +4,7 @@ import dataclasses
 import math
 import time
 from pathlib import Path
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ import numpy as np
 import optax
 from flax import nnx
 
-from clickexp.bounds import NonNegativeFloat, PositiveInt, Seed, bounded
+from clickexp.bounds import Bounds, PositiveInt, Seed, bounded
 from clickexp.errors import ConfigError, DivergedError
 from clickexp.loggers.base import Logger
 from clickexp.models.base import ClickModel
@@ -60,7 +61,7 @@ class Trainer(BaseTrainer):
         metrics: Metrics | None = None,
         logger: Logger | None = None,
         checkpoint: str | Path | None = None,
-        checkpoint_minutes: NonNegativeFloat | None = 5,
+        checkpoint_minutes: Annotated[int | float, Bounds(least=0)] | None = 5,
         must_continue: bool = False,
     ):
         super().__init__(
