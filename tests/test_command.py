@@ -184,7 +184,7 @@ WRONG = {
     "-m search=tpe seed=1,2 search.trials=0": "search.trials=0: give at least 1",
     "-m search=tpe seed=1,2 search.trials=null": "search.trials=null is for search=grid; give at least 1",
     "-m search=tpe seed=1,2 optimized_metric=val/nope": "optimized_metric=val/nope: choose one that the run reports",
-    "-m search=tpe optimizer.learning_rate=interval(-1,1)": "optimizer.learning_rate=-1: give a number above 0",
+    "-m search=tpe optimizer.learning_rate=interval(-1,1)": "optimizer.learning_rate=-0.998: give a number above 0",
     "search=tpe trainer.epoch=1,2": "there is no key trainer.epoch. Did you mean trainer.epochs?",
 }
 """Words of a command, and what the line says of them."""
@@ -281,7 +281,9 @@ def complaints(tmp_path_factory):
         text=True,
         check=True,
     )
-    assert sorted(file.name for file in folder.iterdir()) == ["conf", "mine"]
+    assert {file.name for file in folder.iterdir()} <= {"conf", "mine", "outputs"}
+    assert {file.name for file in folder.glob("outputs/*")} <= {"cache"}
+    assert not [file for file in folder.glob("outputs/**/*") if file.is_file()]
     assert not [*(folder / "mine").iterdir()]
     return dict(zip(WRONG, map(json.loads, done.stdout.splitlines()), strict=True))
 

@@ -210,11 +210,20 @@ def _distribution(override: Override, settings: Settings) -> BaseDistribution:
 
 def _ends(space: Space) -> Iterator[dict[str, Any]]:
     """Points with every choice, and both ends of every interval, at least once."""
-    values = {name: list(getattr(each, "choices", ())) or [each.low, each.high] for name, each in space.items()}
+    values = {name: _end_values(distribution) for name, distribution in space.items()}
     first = {name: choices[0] for name, choices in values.items()}
     yield first
     for name, choices in values.items():
         yield from ({**first, name: choice} for choice in choices[1:])
+
+
+def _end_values(distribution: BaseDistribution) -> list[Any]:
+    """Every choice, or both ends; those of an interval of numbers just inside, since 0 may only be its limit."""
+    if isinstance(distribution, CategoricalDistribution):
+        return list(distribution.choices)
+    low, high = distribution.low, distribution.high
+    inside = 1e-3 * (high - low) if isinstance(distribution, FloatDistribution) and not distribution.step else 0
+    return [low + inside, high - inside]
 
 
 def _overrides(params: dict[str, Any]) -> list[str]:
