@@ -2,7 +2,7 @@
 
 import argparse
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any, NoReturn
 
 from hydra._internal.utils import get_args_parser
@@ -82,12 +82,15 @@ def parsed(overrides: Sequence[str]) -> list[Override]:
 def canonical(overrides: Sequence[str]) -> list[str]:
     """The overrides with the choice of a role's tower, attraction=deep, as Hydra knows it, parameter@attraction=deep.
 
+    What is set of a group that a sweep varies becomes part of the sweep, so that it may be a key of these options only.
+
     ConfigError for what no run can be made of: ~model, model=[pbm,ubm].
     """
     given = parsed(overrides)
     for override in given:
         _check(override)
-    return [f"{TOWERS}@{o.input_line}" if _chooses_tower(o) else o.input_line for o in given]
+    swept = {o.package or o.key_or_group for o in given if o.is_sweep_override()}
+    return [_canonical(override, swept) for override in given]
 
 
 def option_names(override: Override) -> list[str] | None:
@@ -124,6 +127,16 @@ def _check(override: Override) -> None:
         )
     if group in SEVERAL and override.package is None and [] in lists and group in NEEDED:
         raise ConfigError(f"{override.input_line}: give at least one, such as {group}=click, or leave it out")
+
+
+def _canonical(override: Override, swept: Set[str]) -> str:
+    line, key = override.input_line, override.key_or_group
+    if _chooses_tower(override):
+        return f"{TOWERS}@{line}"
+    if override.type is OverrideType.CHANGE and "." in key and key.split(".")[0] in swept:
+        # else Hydra would look for the key in the default option, before it takes up those of the sweep
+        return line if override.is_sweep_override() else f"{key}=choice({line.partition('=')[2]})"
+    return line
 
 
 def _chooses_tower(override: Override) -> bool:

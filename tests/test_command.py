@@ -360,15 +360,16 @@ def test_what_only_prints_ends_quietly_when_nobody_reads_on(command, arguments, 
 
 
 def test_a_role_is_chosen_from_the_shell_and_recorded_in_one_way(tmp_path):
-    sweep = ["-m", "attraction=hash,embedding", "hydra.sweep.dir=sweep"]
+    sweep = ["-m", "attraction=hash,robe", "attraction.compression_ratio=5", "hydra.sweep.dir=sweep"]
     done = clickexp(tmp_path, "model=dctr", *sweep, *SMALL, *EDGE, "metric=click")
     assert done.returncode == 0, done.stderr
-    for number, tower in enumerate(("hash", "embedding")):
+    for number, tower in enumerate(("hash", "robe")):
         job = json.loads((tmp_path / f"sweep/{number}/job.json").read_text())
-        assert f"parameter@attraction={tower}" in job["overrides"]
+        assert {f"parameter@attraction={tower}", "attraction.compression_ratio=5"} <= {*job["overrides"]}
         assert f"- parameter@attraction={tower}" in (tmp_path / f"sweep/{number}/.hydra/overrides.yaml").read_text()
     table = (tmp_path / "sweep/sweep.csv").read_text().splitlines()
     assert "parameter@attraction" in table[0].split(",") and len(table) == 3
+    assert "compression_ratio: 5" in (tmp_path / "sweep/1/config.yaml").read_text()
     assert "HashEmbedding" in (tmp_path / "sweep/0/config.yaml").read_text()
 
 

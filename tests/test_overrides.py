@@ -123,6 +123,18 @@ def test_words_that_no_run_can_be_made_of(words, advice):
     assert advice in str(error.value) and "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("group", ["attraction", "parameter@attraction"])
+def test_options_of_a_group_that_is_swept_are_set_in_each_job(group):
+    """Hydra would look for compression_ratio in the default tower, which has none."""
+    words = ["-m", f"{group}=hash,robe", "attraction.compression_ratio=5", "optimizer.learning_rate=0.1"]
+    overrides = CommandLine(words).overrides
+    assert overrides == [
+        "parameter@attraction=hash,robe", "attraction.compression_ratio=choice(5)", "optimizer.learning_rate=0.1",
+    ]  # fmt: skip
+    assert canonical(overrides) == overrides
+    assert canonical(["attraction=hash", "attraction.compression_ratio=5"])[1] == "attraction.compression_ratio=5"
+
+
 def test_lists_are_for_groups_that_take_several():
     assert canonical(["logger=[]", "metric=[click]", "tags=[a,b]"]) == ["logger=[]", "metric=[click]", "tags=[a,b]"]
 
