@@ -18,7 +18,7 @@ from typing import Annotated, Any, Protocol, TypeVar
 from clickexp.errors import ConfigError
 
 Function = TypeVar("Function", bound=Callable)
-MOST_IDS = 2**31 - 2
+MOST_IDS = 2**31 - 1
 
 
 class Constraint(Protocol):
@@ -70,7 +70,7 @@ Probability = Annotated[float, Bounds(least=0, most=1)]
 Fraction = Annotated[float, Bounds(above=0, below=1)]
 Seed = Annotated[int, Bounds(least=0, most=2**32 - 1)]
 Ids = Annotated[int, Bounds(least=1, most=MOST_IDS)]
-"""A largest id, of which tables hold one row each and one for padding, indexed by 32-bit integers."""
+"""A largest id, which is a 32-bit integer."""
 
 OF_OPTAX = {
     "learning_rate": Bounds(above=0),
