@@ -105,6 +105,7 @@ def plan(cfg: DictConfig, overrides: Sequence[str] = ()) -> Plan:
     check_added(cfg, overrides)
     metrics, optimizer = build(config["metric"], "metric"), build(config["optimizer"], "optimizer")
     check_metrics(metrics)
+    _check(config.get("logger"), "logger")
     new_trainer = constructor(config["trainer"], "trainer")
     trainer = new_trainer(**accepted(new_trainer, dict(optimizer=optimizer, metrics=metrics.get("click"))))
     check_objective(settings.optimized_metric, reported(trainer, metrics))

@@ -285,7 +285,8 @@ def test_an_interrupted_run_tells_how_to_go_on(checkpoint, tmp_path, capsys, mon
         raise KeyboardInterrupt
 
     monkeypatch.setattr("clickexp.sweeps.job._run", interrupted)
-    runtime = OmegaConf.create({"mode": RunMode.RUN, "runtime": {"output_dir": str(tmp_path)}})
+    told = {"mode": RunMode.RUN, "runtime": {"output_dir": str(tmp_path)}, "overrides": {"task": []}}
+    runtime = OmegaConf.create(told)
     with pytest.raises(KeyboardInterrupt):
         run_job(OmegaConf.create({"continue_from": None}), runtime)
     hint = f"; continue_from={tmp_path} goes on from its checkpoint" if checkpoint else ""
