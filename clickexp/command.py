@@ -1,17 +1,36 @@
-"""How commands end."""
+"""What the commands have in common: how they end, and their version."""
 
 import atexit
 import contextlib
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 
+from clickexp import __version__
 from clickexp.errors import UserError
 from clickexp.escape import printable
+
+VERSION = f"clickexp {__version__}"
 
 STOPPED = 130
 """Exit code of what Ctrl-C ends; those of other signals are larger than SIGNAL, too."""
 SIGNAL = 128
+
+
+@contextlib.contextmanager
+def quiet_pipes() -> Iterator[None]:
+    """What prints inside ends without a trace when nobody reads on, as in `--help | head`: by SIGPIPE, like others."""
+    if not hasattr(signal, "SIGPIPE") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        yield
+        sys.stdout.flush()
+    finally:
+        signal.signal(signal.SIGPIPE, before)
 
 
 @contextlib.contextmanager

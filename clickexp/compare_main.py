@@ -5,7 +5,7 @@ import importlib
 import sys
 from collections.abc import Callable, Sequence
 
-from clickexp.command import ending
+from clickexp.command import VERSION, ending, quiet_pipes
 
 DESCRIPTION = """\
 Compares runs: reads the results below folders and writes, beside them, comparison.html (one page that needs no
@@ -29,7 +29,8 @@ Creates a workspace and a report on Weights & Biases: means over seeds, curves b
 def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     command = COMMANDS[given.pop(0)] if given and given[0] in COMMANDS else _folders
-    chosen = vars(command().parse_args(given))
+    with quiet_pipes():
+        chosen = vars(command().parse_args(given))
     module, _, function = chosen.pop("run").partition(":")
     with ending("clickexp-compare"):
         getattr(importlib.import_module(module), function)(**chosen)
@@ -38,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _folders() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser("clickexp-compare", description=DESCRIPTION, formatter_class=raw)
+    parser.add_argument("--version", action="version", version=VERSION)
     parser.add_argument(
         "folders", metavar="FOLDER", nargs="+", help="folder of a run, a sweep, or many of them"
     )

@@ -21,8 +21,8 @@ def with_components(config: Node, overrides: Sequence[str]) -> Node:
     overrides: those that the configuration was composed with. Whatever they say of towers reaches every component;
     what they say of the model is about the mixture. ConfigError for what is no component or no role.
     """
-    mixture = config["model"]
-    if "components" not in mixture:
+    mixture = config.get("model")
+    if not isinstance(mixture, dict) or "components" not in mixture:
         return config
     components, shared = (_list(mixture, name) for name in ("components", "shared"))
     models = [_composed(component, mixture, overrides) for component in components]

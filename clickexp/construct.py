@@ -1,14 +1,16 @@
 """Constructors and their arguments: which ones they take, and whether values from a config fit them."""
 
-import importlib
 import inspect
+import pkgutil
 import types
 import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from clickexp.bounds import check_values
 from clickexp.errors import ConfigError
+from clickexp.suggest import did_you_mean
 
 SCALARS = (bool, int, float, str)
 NAMES = {
@@ -29,27 +31,31 @@ def accepted(constructor: Callable, known: Mapping[str, Any]) -> dict[str, Any]:
 
 def located(path: str) -> Callable:
     """What a dotted path such as clickexp.models.PositionBasedModel names; ConfigError if there is nothing."""
-    module, _, name = path.rpartition(".")
     try:
-        return getattr(importlib.import_module(module), name)
+        return pkgutil.resolve_name(path)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"{path}: there is nothing of this name ({error})") from error
 
 
 def check_arguments(constructor: Callable, arguments: Mapping[str, Any], where: str) -> None:
-    """ConfigError for an argument that does not exist, or a plain value of another type than annotated."""
+    """ConfigError for an argument that does not exist, or a value that does not fit its annotation.
+
+    Plain values are judged by their type, and numbers by their bounds; see clickexp.bounds.
+    """
     parameters = _signature(constructor).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return
+        return check_values(_function(constructor), arguments, where)
     hints = _hints(constructor)
     for name, value in arguments.items():
         key = f"{where}.{name}".lstrip(".")
         if name not in parameters:
-            names = ", ".join(n for n in parameters if n not in ("self", "rngs"))
+            names = [n for n in parameters if n not in ("self", "rngs")]
             taker = getattr(constructor, "func", constructor).__name__
-            raise ConfigError(f"{key}: there is no such key. {taker} takes {names}.")
+            meant = did_you_mean(key, [f"{where}.{n}".lstrip(".") for n in names])
+            raise ConfigError(f"{key}: there is no such key.{meant} {taker} takes {', '.join(names)}.")
         if not _fits(value, hints.get(name, Any)):
             raise ConfigError(f"{key}={value!r} is not {_name(hints[name])}")
+    check_values(_function(constructor), arguments, where)
 
 
 def _function(constructor: Callable) -> Callable:
@@ -78,19 +84,16 @@ def _fits(value: Any, hint: Any) -> bool:
     plain = [option for option in options if option in (*SCALARS, Path, type(None))]
     only_plain = len(plain) + sum(map(_is_literal, options)) == len(options)
     if value is None or isinstance(value, SCALARS):
-        judged = only_plain or any(_is_group(option, value) for option in options)
+        judged = only_plain or any(map(_is_group, options))
         return not judged or value in literals or any(_is_a(value, option) for option in plain)
     return not only_plain
 
 
-def _is_group(option: Any, value: Any) -> bool:
-    """Whether a configuration has a group of keys in place of the value: a mapping, or what _target_ calls.
-
-    A text may be the role of a tower that the components of a mixture share.
-    """
+def _is_group(option: Any) -> bool:
+    """Whether a configuration has a group of keys in place of the value: a mapping, or what _target_ calls."""
     kind = typing.get_origin(option) or option
     ours = inspect.isclass(kind) and kind.__module__.startswith(f"{PACKAGE}.")
-    return kind in (Mapping, dict) or (not isinstance(value, str) and (ours or kind is Callable))
+    return kind in (Mapping, dict) or ours or kind is Callable
 
 
 def _is_a(value: Any, option: type) -> bool:

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-from clickexp.command import ending
+from clickexp.command import VERSION, ending, quiet_pipes
 
 DESCRIPTION = """\
 Prepares search logs for clickexp, reports what is in them, and verifies their files.
@@ -28,7 +28,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    chosen = vars(_parser().parse_args(arguments))
+    with quiet_pipes():
+        chosen = vars(_parser().parse_args(arguments))
     with ending("clickexp-data", "stopped, nothing half-written is left"):
         from clickexp.data import commands
 
@@ -38,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser("clickexp-data", description=DESCRIPTION, formatter_class=raw)
+    parser.add_argument("--version", action="version", version=VERSION)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
     text = "read a log of some format into a folder that any run opens at once"
     prepare = commands.add_parser("prepare", help=text, description=text, formatter_class=raw)

@@ -1,7 +1,6 @@
 """One experiment: data, model, training, evaluation, and the files that tell of it."""
 
 import dataclasses
-import difflib
 import importlib.metadata
 import inspect
 import logging
@@ -9,7 +8,7 @@ import platform
 import re
 import subprocess
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -23,32 +22,34 @@ from omegaconf import DictConfig, OmegaConf
 from rich.markup import escape
 from rich.tree import Tree
 
+from clickexp import data
+from clickexp.bounds import PositiveInt, Seed
 from clickexp.components import roles_of, with_components
-from clickexp.construct import accepted, check_arguments
+from clickexp.construct import accepted, check_arguments, located
 from clickexp.data import Dataset
+from clickexp.data.dataset import check_split
 from clickexp.data.identifiability import identifiability
+from clickexp.data.log import is_log
 from clickexp.errors import ConfigError, UserError
 from clickexp.evaluate import check_lists, evaluate
 from clickexp.loggers import ConsoleLogger, FanOut, RunInfo
 from clickexp.loggers.jsonl import plain
 from clickexp.metrics import Metric, MultiMetric
+from clickexp.mistakes import keys_of
 from clickexp.models import ClickModel
 from clickexp.objective import check_objective
+from clickexp.overrides import ROLES, TOWERS, parsed
 from clickexp.paths import shown
+from clickexp.suggest import did_you_mean
 from clickexp.sweeps.resume import CHECKPOINT, NOT_HASHED, RESULT, config_hash, values, write_json
 from clickexp.training import FitReport, Trainer
 from clickexp.training.checkpoint import KEPT, save_model
+from clickexp.training.dispatch import feed
 from clickexp.training.estimation import EstimatingTrainer
 from clickexp.training.memory import peak_memory
+from clickexp.training.step import Arrays, at_step, with_mask
+from clickexp.types import Array
 
-ROLES = (
-    "attraction",
-    "satisfaction",
-    "examination",
-    "continuation",
-    "true_positive",
-    "false_positive",
-)
 UNTOLD = (*ROLES, "reproduction")
 """Keys at the root whose content stands where it is used."""
 PARTS = ("dataset", "model", "metric", "optimizer", "trainer", "logger", "search", *UNTOLD)
@@ -65,9 +66,9 @@ VERSIONS = ("clickexp", "jax", "flax", "optax", "rax", "hydra-core", "numpy")
 class Settings:
     """The keys at the root of the configuration, besides its parts and roles."""
 
-    seed: int
+    seed: Seed
     progress: Literal["auto", "bar", "plain", "off"]
-    max_sessions: int | None
+    max_sessions: PositiveInt | None
     save_model: bool
     keep_values: bool
     resume: bool
@@ -79,6 +80,42 @@ class Settings:
     group: str | None
     tags: list[str]
     notes: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A configuration that no check without the data has found fault with, and what is built of it by then."""
+
+    config: dict[str, Any]
+    settings: Settings
+    metrics: dict[str, Any]
+    optimizer: Any
+    new_trainer: Callable[..., Trainer]
+    read: Callable[..., Dataset]
+    new_model: Callable[..., ClickModel]
+
+
+def plan(cfg: DictConfig, overrides: Sequence[str] = ()) -> Plan:
+    """ConfigError for what can be known to be wrong before data is read. Starts no device and writes nothing."""
+    config = with_components(OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True), overrides)
+    check_parts(config)
+    settings = accepted(Settings, config)
+    check_arguments(Settings, settings, "")
+    settings = Settings(**settings)
+    check_added(cfg, overrides)
+    metrics, optimizer = build(config["metric"], "metric"), build(config["optimizer"], "optimizer")
+    check_metrics(metrics)
+    _check(config.get("logger"), "logger")
+    new_trainer = constructor(config["trainer"], "trainer")
+    trainer = new_trainer(**accepted(new_trainer, dict(optimizer=optimizer, metrics=metrics.get("click"))))
+    check_objective(settings.optimized_metric, reported(trainer, metrics))
+    read, new_model = constructor(config["dataset"], "dataset"), constructor(config["model"], "model")
+    check_estimates(trainer, new_model)
+    check_vectors(config, read)
+    parts = [config["dataset"].get(f"{part}_sessions") for part in ("train", "val", "test")]
+    if None not in parts:
+        check_split(*parts)
+    return Plan(config, settings, metrics, optimizer, new_trainer, read, new_model)
 
 
 def run_experiment(
@@ -96,32 +133,24 @@ def run_experiment(
     logging.getLogger("jax._src.xla_bridge").setLevel(
         logging.WARNING
     )  # tells of every backend it did not find
-    config = with_components(OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True), overrides)
-    settings = accepted(Settings, config)
-    check_arguments(Settings, settings, "")
-    settings = Settings(**settings)
-    if settings.max_sessions is not None and settings.max_sessions < 1:
-        raise ConfigError(f"max_sessions={settings.max_sessions}: give at least 1, or null")
-    check_added(cfg, overrides)
+    planned = plan(cfg, overrides)
+    config, settings, metrics = planned.config, planned.settings, planned.metrics
     share_compilations(Path(settings.cache_dir))
-    metrics, optimizer, loggers = (build(config[part], part) for part in ("metric", "optimizer", "logger"))
-    check_metrics(metrics)
+    loggers = build(config.get("logger") or {}, "logger")
     logger = FanOut([ConsoleLogger(settings.progress), *loggers.values()])
-    new_trainer = constructor(config["trainer"], "trainer")
     checkpoint = folder / CHECKPOINT
-    parts = dict(optimizer=optimizer, metrics=metrics.get("click"), logger=logger, checkpoint=checkpoint,
+    parts = dict(optimizer=planned.optimizer, metrics=metrics.get("click"), logger=logger, checkpoint=checkpoint,
                  must_continue=settings.continue_from is not None)  # fmt: skip
-    trainer = new_trainer(**accepted(new_trainer, parts))
-    check_objective(settings.optimized_metric, reported(trainer, metrics))
-    read, new_model = constructor(config["dataset"], "dataset"), constructor(config["model"], "model")
-    check_estimates(trainer, new_model)
-    show(config)
+    trainer = planned.new_trainer(**accepted(planned.new_trainer, parts))
     finished = False
     try:
+        read = planned.read
         dataset = read(**accepted(read, {"progress": partial(logger.progress, "read", 0)}))
         dataset = dataset.first(settings.max_sessions)
-        model = build_model(new_model, dataset, settings.seed)
+        model = build_model(planned.new_model, dataset, settings.seed)
+        check_features(model, config["model"], dataset)
         check_lists(model, dataset, metrics)
+        show(config)
         (folder / "config.yaml").write_text(OmegaConf.to_yaml(config))
         told = told_config(config, model, dataset, values(overrides))
         logger.start(run_info(told, settings, folder, f"{model.name}-{dataset.name}-{settings.seed}", sweep))
@@ -173,21 +202,46 @@ def share_compilations(folder: Path) -> None:
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
+def check_parts(config: Mapping[str, Any]) -> None:
+    """ConfigError where a part that every run needs is missing or describes nothing."""
+    for part in ("dataset", "model", "optimizer", "trainer"):
+        node = config.get(part)
+        if node is None:
+            raise ConfigError(f"{part} cannot be left out; choose one by {part}=..., see clickexp --help")
+        if not isinstance(node, dict) or not isinstance(node.get("_target_"), str):
+            raise ConfigError(f"{part}: the option that was chosen has no _target_, the class or function to call")
+    if not isinstance(config.get("metric"), dict):
+        raise ConfigError("metric cannot be left out; choose one or several by metric=..., see clickexp --help")
+    for role in ROLES:
+        if isinstance(config.get(role), str):
+            raise ConfigError(
+                f"{role}={config[role]}: a file chooses the tower of a role in its defaults list: "
+                f"override /{TOWERS}@{role}: {config[role]}"
+            )
+
+
 def check_added(cfg: DictConfig, overrides: Sequence[str]) -> None:
     """ConfigError for a key that +KEY=VALUE added at the root and that no interpolation reads."""
     known = {*Settings.__dataclass_fields__, *PARTS}
     added = {
-        override.lstrip("+").split("=")[0].split(".")[0]: override
-        for override in overrides
-        if override[0] == "+"
+        override.key_or_group.split(".")[0]: override
+        for override in parsed(overrides)
+        if override.is_add() or override.is_force_add()
     }
     for key in (added.keys() & cfg.keys()) - known:
-        if re.search(rf"\$\{{[^}}]*\b{key}\b", OmegaConf.to_yaml(cfg)):
+        if any(key in reads for reads in interpolations(OmegaConf.to_container(cfg, resolve=False))):
             continue
-        meant = difflib.get_close_matches(key, [*known, *PRESETS], 1)
-        raise ConfigError(
-            f"{added[key]}: nothing reads it." + (f" Did you mean {meant[0]}?" if meant else "")
-        )
+        places = [name for name in keys_of(cfg) if name.split(".")[0] != key]
+        meant = did_you_mean(added[key].key_or_group, [*places, *(f"+{preset}" for preset in PRESETS)])
+        raise ConfigError(f"{added[key].input_line}: nothing reads it.{meant}")
+
+
+def interpolations(node: Any) -> Iterator[set[str]]:
+    """The words of each interpolation in an unresolved configuration."""
+    for value in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from interpolations(value)
+    if isinstance(node, str) and "${" in node:
+        yield set(re.findall(r"\w+", node))
 
 
 def check_metrics(metrics: Mapping[str, Any]) -> None:
@@ -209,8 +263,8 @@ def check_estimates(trainer: Trainer, new_model: Callable[..., ClickModel]) -> N
 
 def unused_towers(cfg: DictConfig, overrides: Sequence[str], model: str) -> list[str]:
     """A line for each override of a role that the model takes no tower for, as in a sweep over several models."""
-    matches = [re.match(r"(?:parameter@)?(\w+)[.=]", override) for override in overrides]
-    given = {match[1]: match.string for match in matches if match and match[1] in ROLES}
+    role_of = {o.input_line: (o.package or o.key_or_group).split(".")[0] for o in parsed(overrides)}
+    given = {role: override for override, role in role_of.items() if role in ROLES}
     taken = roles_of(cfg, overrides) if given else set()
     takes = ", ".join(role for role in ROLES if role in taken) or "none"
     return [
@@ -292,21 +346,33 @@ def constructor(node: dict[str, Any], where: str) -> Callable[..., Any]:
     return build({**node, "_partial_": True}, where)
 
 
-def _check(node: Any, where: str) -> None:
+def _check(node: Any, where: str, shared: Container[str] = ()) -> None:
+    """shared: roles of towers that the components of a mixture have in common, which they name in place of a tower."""
     if isinstance(node, list):
         node = dict(enumerate(node))
     if not isinstance(node, dict):
         return
     if "_target_" in node:
-        arguments = {name: value for name, value in node.items() if not name.startswith("_")}
-        try:
-            check_arguments(hydra.utils.get_object(node["_target_"]), arguments, where)
-        except (ImportError, ValueError) as error:
-            raise (
-                error if isinstance(error, UserError) else ConfigError(f"{where}._target_: {error}")
-            ) from error
+        check_arguments(_target(node["_target_"], where), _own_arguments(node, shared), where)
+        shared = node.get("shared") or ()
     for name, value in node.items():
-        _check(value, f"{where}.{name}")
+        _check(value, f"{where}.{name}", shared)
+
+
+def _target(path: Any, where: str) -> Callable[..., Any]:
+    try:
+        return located(str(path))
+    except ConfigError as error:
+        raise ConfigError(f"{where}._target_={error}") from error
+
+
+def _own_arguments(node: Mapping[str, Any], shared: Container[str] = ()) -> dict[str, Any]:
+    """Those of a node that are checked: not the roles that a component of a mixture names for its shared towers."""
+    return {
+        name: value
+        for name, value in node.items()
+        if not (name.startswith("_") or (isinstance(value, str) and value in shared))
+    }
 
 
 def build_model(new_model: Callable[..., ClickModel], dataset: Dataset, seed: int) -> ClickModel:
@@ -318,6 +384,52 @@ def build_model(new_model: Callable[..., ClickModel], dataset: Dataset, seed: in
         features=dataset.train.feature_lengths,
     )
     return new_model(**accepted(new_model, sizes), rngs=nnx.Rngs(seed))
+
+
+def check_vectors(config: dict[str, Any], read: Callable[..., Dataset]) -> None:
+    """ConfigError for a tower over feature vectors where the format of the dataset is known to have none."""
+    reader, path = getattr(read, "func", read), config["dataset"].get("path")
+    if getattr(reader, "has_features", True) or (path is not None and is_log(Path(path).expanduser())):
+        return
+    for key, value in leaves(config["model"], "model"):
+        if key.endswith(".use_feature") and value == "query_doc_features":
+            have = [f"dataset={name}" for name, opener in data.FORMATS.items() if opener.has_features]
+            raise ConfigError(
+                f"{key.removesuffix('.use_feature')} reads {value}, which this dataset does not have; choose one that "
+                f"has, such as {' or '.join(have)}, or another tower, such as embedding"
+            )
+
+
+def check_features(model: ClickModel, node: Any, dataset: Dataset) -> None:
+    """ConfigError for a tower that reads what batches of the dataset do not have. node: the model's."""
+    read = {value: key for key, value in leaves(node, "model") if key.endswith(".use_feature")}
+    present = {"query_doc_ids", "positions", *dataset.train.feature_lengths}
+    if not read.keys() - present:
+        return
+    arrays = next(feed(dataset.train.slice(0, 1), 1, 1)).arrays
+    keys = []
+
+    def loss(arrays: Arrays) -> Array:
+        batch = at_step(with_mask(arrays), 0)
+        keys.extend(batch)
+        return model.compute_loss(batch)
+
+    model.eval()
+    try:  # models may add keys, such as UBM's examination_idx
+        jax.eval_shape(loss, arrays)
+    except KeyError as error:
+        if (key := error.args[0]) not in read:
+            raise
+        raise ConfigError(f"{read[key]}={key}: batches of {dataset.name} have {', '.join(sorted(keys))}") from error
+
+
+def leaves(node: Any, where: str) -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values of a part of the configuration."""
+    pairs = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for name, value in pairs:
+        yield from leaves(value, f"{where}.{name}")
+    if not isinstance(node, dict | list):
+        yield where, node
 
 
 def count_parameters(model: ClickModel) -> int:

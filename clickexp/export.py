@@ -1,6 +1,7 @@
 """What a fitted model knows, as tables: examination by rank, documents, and predictions of sessions."""
 
 import contextlib
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -35,6 +36,7 @@ from clickexp.types import Array, Batch
 
 CONFIG, MODEL = "config.yaml", "model.npz"
 TOLD = ("attraction", "satisfaction", "relevance")
+SHOWN = 20
 PIECE = 1 << 16
 BATCH = 8192
 """Sessions, or documents, that are predicted at a time."""
@@ -378,6 +380,12 @@ def _configuration(run: Path) -> dict[str, Any]:
     """The configuration that a run resolved to."""
     if not run.is_dir():
         raise UserError(f"{run}: there is no such folder. Give the folder of a run.")
+    inside = [] if (run / CONFIG).exists() else _runs_below(run)
+    if inside:
+        raise UserError(
+            f"{run}: this is a folder of runs, not of one. Name one of them: {', '.join(inside[:SHOWN])}"
+            + (f", ... ({len(inside)} in all)" if len(inside) > SHOWN else "")
+        )
     try:
         config = yaml.safe_load((run / CONFIG).read_text())
     except (OSError, ValueError, yaml.YAMLError) as error:
@@ -391,6 +399,12 @@ def _configuration(run: Path) -> dict[str, Any]:
     ):
         raise UserError(f"{run}: not the folder of a run, {CONFIG} tells of no dataset and model.")
     return config
+
+
+def _runs_below(folder: Path) -> list[str]:
+    """Runs in the folder that kept their model, such as the jobs of a sweep, in the order of their numbers."""
+    runs = [str(file.parent) for pattern in ("*/", "*/*/") for file in folder.glob(f"{pattern}{MODEL}")]
+    return sorted(runs, key=lambda run: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", run)])
 
 
 def _column_names(options: Sequence[str], predict: str | Path | None) -> dict[str, str]:

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-from clickexp.command import ending, stoppable
+from clickexp.command import VERSION, ending, quiet_pipes, stoppable
 
 DESCRIPTION = """\
 Writes what the fitted model of a run knows, as tables for other tools:
@@ -21,7 +21,8 @@ Writes what the fitted model of a run knows, as tables for other tools:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    chosen = vars(_parser().parse_intermixed_args(arguments))
+    with quiet_pipes():
+        chosen = vars(_parser().parse_intermixed_args(arguments))
     with stoppable(), ending("clickexp-export", "stopped, nothing half-written is left"):
         from clickexp.export import export
 
@@ -31,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser("clickexp-export", description=DESCRIPTION, formatter_class=raw)
+    parser.add_argument("--version", action="version", version=VERSION)
     parser.add_argument("run", metavar="RUN", help="folder of a run that kept its model (save_model=true)")
     parser.add_argument("--output", metavar="FOLDER", help="where to write; by default RUN/export")
     parser.add_argument("--dataset", metavar="PATH", help="the log, if it is no longer where the run read it")

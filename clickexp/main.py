@@ -9,16 +9,19 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
-from clickexp.command import STOPPED, stoppable
+from clickexp.command import STOPPED, quiet_pipes, stoppable
 from clickexp.errors import UserError
-from clickexp.mistakes import NO_OPTION, one_line
+from clickexp.help import prints
+from clickexp.mistakes import one_line
+from clickexp.overrides import NO_OPTION, CommandLine
 from clickexp.sweeps.callback import collected, in_sweep
 from clickexp.sweeps.job import run_job
 
 FULL_ERROR = "HYDRA_FULL_ERROR"
 SHOW_TRACE = os.environ.get(FULL_ERROR) == "1"
-MENDABLE = (HydraException, OmegaConfBaseException, UserError)
+MENDABLE = (HydraException, OmegaConfBaseException, UserError, YAMLError)
 PACKAGE = Path(__file__).resolve().parent
 CONF = next((str(conf) for conf in (PACKAGE / "conf", PACKAGE.parent / "conf") if conf.is_dir()), None)
 
@@ -38,8 +41,11 @@ def main() -> None:
     os.environ[FULL_ERROR] = "1"  # lets errors through to here
     with stoppable():
         try:
-            with collected():
-                run()
+            given = CommandLine(sys.argv[1:])
+            with quiet_pipes() if given.only_prints else collected():
+                sys.argv[1:] = given.arguments
+                if not prints(given, CONF):
+                    run()
         except (*MENDABLE, ValueError) as error:
             if SHOW_TRACE or not (isinstance(error, MENDABLE) or str(error).startswith(NO_OPTION)):
                 raise
@@ -50,6 +56,5 @@ def main() -> None:
 
 def fail(error: Exception) -> None:
     """Ends the command with the error in one line."""
-    line = f"clickexp: {one_line(error, CONF, sys.argv[1:])} [{FULL_ERROR}=1 shows the trace]"
-    print(line, file=sys.stderr)
+    print(f"clickexp: {one_line(error, CONF, sys.argv[1:])} [{FULL_ERROR}=1 shows the trace]", file=sys.stderr)
     sys.exit(1)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from clickexp.errors import ConfigError
+from clickexp.suggest import did_you_mean
 
 HIGHER_IS_BETTER = {
     **dict.fromkeys(("loss", "ppl", "cond_ppl", "micro_ppl", "click_ppl", "skip_ppl"), False),
@@ -53,4 +54,7 @@ def check_objective(metric: str, reported: Mapping[str, Any]) -> None:
     """ConfigError for a metric that no part of the result reports. reported: the names of each part."""
     names = [f"{part}/{name}" for part, inside in reported.items() for name in inside]
     if metric not in names:
-        raise ConfigError(f"optimized_metric={metric}: choose one that the run reports: {', '.join(names)}")
+        meant = did_you_mean(metric, names)
+        raise ConfigError(
+            f"optimized_metric={metric}: choose one that the run reports.{meant} It reports {', '.join(names)}"
+        )

@@ -1,15 +1,19 @@
 """The command as a user types it: runs, their files, sweeps, and errors in one line."""
 
+import importlib.metadata
 import json
 import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from clickexp.paths import shown
 
+CONF = Path(__file__).resolve().parent.parent / "conf"
 SMALL = ["debug=fast", "max_sessions=500", "dataset.sessions=2000", "dataset.queries=50"]
 FAST = [*SMALL, "metric.cutoffs=[10]"]
 EDGE = ["logger=console", "progress=off"]
@@ -121,49 +125,77 @@ def test_a_sweep_over_mixtures_composes_the_components_of_each_job(tmp_path):
 
 
 WRONG = {
-    ("model=ubmm",): "model/ubmm",
-    ("modle=ubm",): "Did you mean model?",
-    ("model.positons=3",): "model.positons",
-    ("seed=abc",): "seed='abc' is not int",
-    ("+sead=3",): "+sead=3: nothing reads it. Did you mean seed?",
-    ("+expriment=cascade_user",): "Did you mean experiment?",
-    ("max_sessions=-5",): "max_sessions=-5: give at least 1",
-    ("progress=bra",): "progress='bra' is not 'auto' or 'bar'",
-    ("trainer.epochs=abc",): "trainer.epochs='abc' is not int",
-    ("trainer.epochs=0",): "epochs=0",
-    ("trainer.early_stopping.metric=foo",): "cannot stop early on 'foo'",
-    ("optimizer.learning_rate=-1",): "learning_rate=-1",
-    (
-        "metric=[click,foo]",
-    ): "Could not load 'metric/foo'. Available options in 'metric': all calibration click",
-    ("debug=null",): "debug=null: choose one of fast, or leave it out",
-    ("parameter@attraction=5",): "parameter@attraction=5: choose one of browsing, deep",
-    ("attraction=5",): "model.attraction=5 is not Parameter or",
-    ("trainer.early_stopping=5",): "trainer.early_stopping=5 is not EarlyStopping or null",
-    (
-        "dataset=csv",
-        "dataset.path=x",
-        "dataset.columns=5",
-    ): "dataset.columns=5 is not a group of keys or null",
-    ("dataset=csv", "dataset.path=5"): "dataset.path=5 is not str or Path",
-    ("metric.click=5",): "metric.click=5 is no metric; ~metric.click leaves it out",
-    ("metric.ranking.dcg=null",): "metric.ranking.dcg=None is no metric; ~metric.ranking.dcg leaves it out",
-    ("+optimizer.momentum=1",): "optimizer.momentum: there is no such key",
-    ("metric.ranking.dcg.form=foo",): "form='foo': give exponential, linear or original",
-    ("dataset=parquet",): "dataset.path",
-    ("dataset=parquet", "dataset.path=nowhere"): "nowhere: no such file or folder",
-    ("dataset=parquet", "dataset.path=nowhere", "seed=1,2", "-m"): "nowhere: no such file or folder",
-    ("dataset=parquet", "seed=1,2", "-m"): "dataset.path",
-    ("trainer=em", "model=cm", "dataset=parquet", "dataset.path=nowhere"): "not CM",
-    ("trainer=counting", "model=dbn", "dataset=parquet", "dataset.path=nowhere"): "not DBN",
-    ("seed=abc", "hydra.run.dir=mine/run"): "seed='abc' is not int",
-    ("dataset.documents_per_query=3",): "only 3 documents",
-    ("parameter@attraction=deep",): "the data has no query_doc_features; set features=...",
-    ("model._target_=clickexp.models.Nope",): "model._target_",
-    ("model=mixture", "model.components=[pbm,ubmm]"): "there is no model 'ubmm'",
-    ("model=mixture", "model.components=[]"): "at least one click model",
-    ("model=mixture", "model.temperature=0"): "temperature=0 must be above 0",
+    "model=ubmm": "model=ubmm: there is no model ubmm. Did you mean ubm? Options: ccm, cm, ",
+    "modle=pbm": "there is no key modle. Did you mean model?",
+    "trainer.epoch=5": "there is no key trainer.epoch. Did you mean trainer.epochs?",
+    "+trainer.epoch=5": "trainer.epoch: there is no such key. Did you mean trainer.epochs? Trainer takes ",
+    "lr=0.1": "there is no key lr. Did you mean optimizer.learning_rate?",
+    "+lr=0.1": "+lr=0.1: nothing reads it. Did you mean optimizer.learning_rate?",
+    "-m trainer.epoch=1,2": "there is no key trainer.epoch. Did you mean trainer.epochs?",
+    "+sead=3": "+sead=3: nothing reads it. Did you mean seed?",
+    "+expriment=cascade_user": "Did you mean +experiment?",
+    "experiment=cascade_user": "this is a preset, which a plus adds to the configuration: +experiment=cascade_user",
+    "+model=pbm": "the configuration has a model, write it without the plus: model=pbm",
+    "+sweep=seedz": "there is no sweep seedz. Did you mean seeds?",
+    "metric=[click,foo]": "there is no metric foo. Options: all, calibration, click",
+    "parameter=deep": "which role? Give attraction=..., satisfaction=",
+    "attraction=depp": "there is no tower depp. Did you mean deep?",
+    "attraction=deep": "model.attraction reads query_doc_features, which this dataset does not have; choose one "
+    "that has, such as dataset=baidu_ultr_uva or dataset=letor, or another tower",
+    "-m attraction=linear,deep attraction.features=3": "model.attraction reads query_doc_features",
+    "model=pbm examination=browsing dataset.sessions=500": "model.examination.use_feature=examination_idx: batches",
+    "attraction.use_feature=nope dataset.sessions=500": "batches of simulated have clicks, labels, mask, positions",
+    "debug=null": "debug=null: choose one of fast, or leave it out",
+    "parameter@attraction=5": "parameter@attraction=5: choose one of browsing, deep",
+    "attraction=5": "model.attraction=5 is not Parameter or",
+    "++attraction=deep": "a file chooses the tower of a role in its defaults list: override /parameter@",
+    "trainer.early_stopping=5": "trainer.early_stopping=5 is not EarlyStopping or null",
+    "dataset.user=pbm": "dataset.user='pbm' is not a group of keys with _target_",
+    "dataset=csv dataset.path=x dataset.columns=5": "dataset.columns=5 is not a group of keys or null",
+    "metric.click=5": "metric.click=5 is no metric; ~metric.click leaves it out",
+    "+optimizer.momentum=1": "optimizer.momentum: there is no such key",
+    "metric.ranking.dcg.form=foo": "form='foo': give exponential, linear or original",
+    "seed=abc hydra.run.dir=mine/run": "seed='abc' is not int",
+    "-m seed=1,b": "seed='b' is not int",
+    "seed=-1": "seed=-1: give at least 0 and at most 4294967295",
+    "dataset.sessions=0": "dataset.sessions=0: give at least 1",
+    "dataset.train_sessions=0.9": "train_sessions=0.9, val_sessions=0.15, test_sessions=0.15: the fractions sum to 1.2",
+    "trainer.early_stopping.metric=foo": "cannot stop early on 'foo'",
+    "optimized_metric=val/lll": "choose one that the run reports. Did you mean val/ll?",
+    "continue_from=5": "continue_from=5: checkpoint.npz cannot be read",
+    "launcher=accelerators": "launchers start the jobs of a sweep, and this is a single run; add -m, or leave it out",
+    "dataset=parquet": "dataset.path has no value and needs one: add dataset.path=..., such as dataset.path=my/clicks",
+    "dataset=parquet dataset.path=nowhere": "nowhere: no such file or folder",
+    "dataset=parquet dataset.path=nowhere seed=1,2 -m": "nowhere: no such file or folder",
+    "dataset=parquet seed=1,2 -m": "dataset.path has no value",
+    "dataset=tiangong_st dataset.path=mine": "mine/train_per_query_quid.txt: no such file",
+    "trainer=em model=cm dataset=parquet dataset.path=nowhere": "not CM",
+    "trainer=counting model=dbn dataset=parquet dataset.path=nowhere": "not DBN",
+    "dataset.documents_per_query=3": "only 3 documents",
+    "model._target_=clickexp.models.Nope": "model._target_=clickexp.models.Nope: there is nothing of this name",
+    "--config-dir conf model=without_target": "model: the option that was chosen has no _target_",
+    "--config-dir conf model=empty": "model: the option that was chosen has no _target_",
+    "--config-dir conf model=list": "model: the option that was chosen has no _target_",
+    "--config-dir conf model=broken": 'conf/model/broken.yaml", line 2',
+    "model=mixture model.components=[pbm,ubmm]": "there is no model 'ubmm'",
+    "model=mixture model.components=[]": "at least one click model",
+    "model=mixture model.temperature=0": "temperature=0: give a number above 0",
+    "~model": "~model: model cannot be left out; choose one by model=...",
+    "metric=[]": "metric=[]: give at least one, such as metric=click",
+    "model=[pbm,ubm]": "a run has one model; sweep over several with -m model=pbm,ubm; mix them with model=mixture",
+    "--model pbm": "--model: settings are written as key=value, without dashes: model=pbm.",
+    "-m model=pbm ubm": "values of a sweep with commas: -m model=pbm,ubm",
+    "-m search=tpe": "there is nothing to search over",
+    "-m search=tpe seed=1,b": "seed='b' is not int",
+    "-m search=tpe seed=1,2 search.trials=0": "search.trials=0: give at least 1",
+    "-m search=tpe seed=1,2 search.trials=null": "search.trials=null is for search=grid; give at least 1",
+    "-m search=tpe seed=1,2 optimized_metric=val/nope": "optimized_metric=val/nope: choose one that the run reports",
+    "-m search=tpe optimizer.learning_rate=interval(-1,1)": "optimizer.learning_rate=-0.998: give a number above 0",
+    "search=tpe trainer.epoch=1,2": "there is no key trainer.epoch. Did you mean trainer.epochs?",
 }
+"""Words of a command, and what the line says of them."""
+OPTIONS = {"without_target": "epochs: 1", "empty": "", "list": "- 1", "broken": "a: 1\nb: }"}
+"""Options of a user's own group of models, none of which describes one."""
 
 
 SHARED = """
@@ -223,25 +255,28 @@ import contextlib, io, json, sys
 from clickexp.main import main
 
 for arguments in json.load(sys.stdin):
-    sys.argv, errors, code = ["clickexp", *arguments], io.StringIO(), 0
-    with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
+    sys.argv, errors, out, code = ["clickexp", *arguments], io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(out):
         try:
             main()
         except SystemExit as stop:
             code = stop.code
-    print(json.dumps([code, errors.getvalue()]))
+    print(json.dumps([code, errors.getvalue(), len(out.getvalue().split())]))
 """
 
 
 @pytest.fixture(scope="module")
 def complaints(tmp_path_factory):
-    """Exit code and standard error of every mistake, from one process, which imports only once.
+    """Exit code, standard error and words on standard output of every mistake, from one process.
 
-    None leaves anything behind but what Hydra logged, nor takes away what was there.
+    None leaves a run's or a sweep's folder behind, nor takes away what was there.
     """
     folder = tmp_path_factory.mktemp("wrong")
     (folder / "mine").mkdir()
-    arguments = json.dumps([[FAST[0], *EDGE, *wrong] for wrong in WRONG])
+    (folder / "conf/model").mkdir(parents=True)
+    for name, text in OPTIONS.items():
+        (folder / f"conf/model/{name}.yaml").write_text(text)
+    arguments = json.dumps([[FAST[0], *EDGE, *wrong.split()] for wrong in WRONG])
     env = {name: value for name, value in os.environ.items() if not name.startswith("HYDRA")}
     done = subprocess.run(
         [sys.executable, "-c", EACH],
@@ -252,15 +287,17 @@ def complaints(tmp_path_factory):
         text=True,
         check=True,
     )
-    logged = [file.parent for file in folder.rglob("*.log")]
-    assert [*folder.glob("outputs/*/*")] == logged and [*(folder / "mine").iterdir()] == []
+    assert {file.name for file in folder.iterdir()} <= {"conf", "mine", "outputs"}
+    assert {file.name for file in folder.glob("outputs/*")} <= {"cache"}
+    assert not [file for file in folder.glob("outputs/**/*") if file.is_file()]
+    assert not [*(folder / "mine").iterdir()]
     return dict(zip(WRONG, map(json.loads, done.stdout.splitlines()), strict=True))
 
 
-@pytest.mark.parametrize("wrong", WRONG, ids=" ".join)
+@pytest.mark.parametrize("wrong", WRONG)
 def test_a_mistake_is_told_in_one_line(wrong, complaints):
-    code, errors = complaints[wrong]
-    assert code == 1
+    code, errors, printed = complaints[wrong]
+    assert code == 1 and printed == 0
     assert len(errors.splitlines()) == 1 and errors.startswith("clickexp: ")
     assert WRONG[wrong] in errors
 
@@ -279,13 +316,67 @@ def test_messages_show_paths_below_the_working_directory_as_relative(tmp_path, m
 def test_help_names_groups_and_keys(tmp_path):
     done = clickexp(tmp_path, "--help")
     assert done.returncode == 0
+    words = " ".join(done.stdout.split())
     for text in (
-        "model: ccm, cm, cm_marginal, dbn",
+        "model the click model ccm, cm, cm_marginal, dbn",
         "prepared, simulated, tiangong_st",
         "max_sessions",
         "debug=fast",
+        "attraction=deep",
     ):
-        assert text in done.stdout
+        assert text in words
+    lines = done.stdout.splitlines()
+    start, end = ("Groups, chosen by group=option:", "Keys, set by key=value, with their defaults:")
+    groups = lines[lines.index(start) + 1 : lines.index(end)]
+    assert max(map(len, groups)) <= 80 and max(map(len, lines)) <= 100
+    explained = {line.split()[0] for line in groups if line[:2] == "  " != line[1:3] and len(line.split()) > 1}
+    assert {file.name for file in CONF.iterdir() if file.is_dir()} - {"hydra", "reproduction"} == explained
+
+
+def test_help_shows_what_overrides_and_a_folder_of_ones_own_change(tmp_path):
+    (tmp_path / "conf/model").mkdir(parents=True)
+    (tmp_path / "conf/model/mine.yaml").write_text("_target_: my.Model\n")
+    done = clickexp(tmp_path, "--help", "--config-dir", "conf", "seed=77")
+    assert done.returncode == 0 and "seed: 77" in done.stdout
+    assert "mine, mixture" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("command", ["main", "data_main", "compare_main", "export_main"])
+def test_every_command_has_our_version(command, tmp_path):
+    code = f"from clickexp.{command} import main; main()"
+    line = [sys.executable, "-c", code, "--version"]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+    ours = f"clickexp {importlib.metadata.version('clickexp')}\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, ours, "")
+
+
+@pytest.mark.parametrize("command, arguments", [
+    ("main", ["--help"]), ("main", ["--info"]), ("main", ["--cfg", "job"]), ("main", ["--hydra-help"]),
+    ("main", ["--version"]), ("data_main", ["--help"]), ("compare_main", ["--help"]), ("export_main", ["--help"]),
+])  # fmt: skip
+def test_what_only_prints_ends_quietly_when_nobody_reads_on(command, arguments, tmp_path):
+    """As in `clickexp --info | head -1`: by SIGPIPE, which shells show as 141."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    code = f"from clickexp.{command} import main; main()"
+    line = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(line, cwd=tmp_path, stdout=writes, stderr=subprocess.PIPE, text=True)
+    os.close(writes)
+    assert (done.returncode, done.stderr) == (-signal.SIGPIPE, "")
+
+
+def test_a_role_is_chosen_from_the_shell_and_recorded_in_one_way(tmp_path):
+    sweep = ["-m", "attraction=hash,robe", "attraction.compression_ratio=5", "hydra.sweep.dir=sweep"]
+    done = clickexp(tmp_path, "model=dctr", *sweep, *SMALL, *EDGE, "metric=click")
+    assert done.returncode == 0, done.stderr
+    for number, tower in enumerate(("hash", "robe")):
+        job = json.loads((tmp_path / f"sweep/{number}/job.json").read_text())
+        assert {f"parameter@attraction={tower}", "attraction.compression_ratio=5"} <= {*job["overrides"]}
+        assert f"- parameter@attraction={tower}" in (tmp_path / f"sweep/{number}/.hydra/overrides.yaml").read_text()
+    table = (tmp_path / "sweep/sweep.csv").read_text().splitlines()
+    assert "parameter@attraction" in table[0].split(",") and len(table) == 3
+    assert "compression_ratio: 5" in (tmp_path / "sweep/1/config.yaml").read_text()
+    assert "HashEmbedding" in (tmp_path / "sweep/0/config.yaml").read_text()
 
 
 def test_a_local_file_sets_paths_of_this_machine(tmp_path):

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from clickexp.components import with_components
 from clickexp.construct import accepted
 from clickexp.errors import ConfigError
-from clickexp.experiment import build, constructor, unused_towers
+from clickexp.experiment import build, constructor, plan, unused_towers
 from clickexp.loggers import Logger
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
@@ -73,6 +73,13 @@ def test_every_option_builds(choice):
 )
 def test_every_preset_composes(preset):
     assert composed(f"+{preset}")["model"]["_target_"].startswith("clickexp.models.")
+
+
+@pytest.mark.parametrize("experiment", options("experiment"))
+def test_every_experiment_passes_the_checks_before_data_is_read(experiment):
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        overrides = [f"+experiment={experiment}"]
+        assert plan(compose("config", overrides), overrides).settings.seed in (0, 1)
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 """Splits, the filter by training queries, and the counts of a dataset."""
 
+import math
 from collections import Counter
 
 import numpy as np
@@ -38,7 +39,14 @@ BAD = {
     "beyond": (([0, 5], [5, 8], [8, 11]), r"test_sessions \[8, 11\] goes beyond the 10 sessions"),
     "negative": (([-5, 5], [5, 8], [8, 9]), r"train_sessions \[-5, 5\] goes beyond"),
     "mixed": ((0.5, [5, 8], [8, 9]), "mix fractions and ranges"),
-    "sum": ((0.5, 0.4, 0.2), "sum to at most 1"),
+    "sum": ((0.5, 0.4, 0.2), "train_sessions=0.5, val_sessions=0.4, test_sessions=0.2: the fractions sum to 1.1"),
+    "no number": ((math.nan, 0.1, 0.1), "train_sessions=nan: give a fraction above 0"),
+    "text": ((0.5, "abc", 0.1), "val_sessions='abc': give a fraction, such as 0.8, or a range"),
+    "nothing": ((0.5, 0.1, None), "test_sessions=None: give a fraction, such as 0.8, or a range"),
+    "one number": (([1], [2, 3], [3, 4]), r"train_sessions=\[1\]: give a fraction"),
+    "three numbers": (([1, 2, 3], [3, 4], [4, 5]), r"train_sessions=\[1, 2, 3\]: give a fraction"),
+    "fractions in a range": (([0.1, 0.2], [2, 3], [3, 4]), r"train_sessions=\[0.1, 0.2\]: give a fraction"),
+    "words in a range": ((["a", "b"], [2, 3], [3, 4]), r"train_sessions=\['a', 'b'\]: give a fraction"),
     "zero": ((0.5, 0.0, 0.2), "above 0"),
     "too few": ((0.9, 0.01, 0.09), r"val_sessions \[9, 9\] of 10 sessions is empty"),
 }

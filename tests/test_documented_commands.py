@@ -9,6 +9,8 @@ from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
+from clickexp.overrides import canonical
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -53,5 +55,5 @@ def test_a_documented_command_composes(arguments):
     given = [word for word in shlex.split(arguments) if word not in ("-m", "--help", "--cfg", "job")]
     overrides = [first_of_sweep(word) for word in given if "glob(" not in word]
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        config = compose("config", overrides)
+        config = compose("config", canonical(overrides))
     assert not OmegaConf.missing_keys(config)

@@ -356,6 +356,13 @@ def predict(pbm, columns, folder):
     return [str(pbm), "--output", str(folder), "--predict", str(write_log(columns, folder / "some.parquet"))]
 
 
+def sweep(folder):
+    for job in (10, 2, 0):
+        (folder / f"{job}").mkdir()
+        (folder / f"{job}/model.npz").touch()
+    return [str(folder)]
+
+
 LONG = {**NEW, "query_doc_ids": np.ones((7, 6), np.int32), "clicks": np.zeros((7, 6), bool)}
 LONG["lengths"] = np.full(7, 6)
 SIMULATED = {"_target_": "clickexp.data.simulate.simulate"}
@@ -364,6 +371,7 @@ HIGH = {**NEW, "query_doc_ids": np.where(shown(NEW), 31, 0)}
 WRONG = {
     "no folder": (lambda pbm, folder: [str(folder / "nowhere")], "there is no such folder. Give the folder of a run"),
     "no run": (lambda pbm, folder: [str(folder)], "not the folder of a run, config.yaml cannot be read"),
+    "a sweep": (lambda pbm, folder: sweep(folder), "this is a folder of runs, not of one. Name one of them: "),
     "another config": (lambda pbm, folder: foreign(folder), "config.yaml tells of no dataset and model"),
     "no model": (lambda pbm, folder: without_model(folder), "there is no model.npz. Run again with save_model=true"),
     "no log": (
@@ -545,3 +553,10 @@ def test_links_in_a_folder_do_not_lead_what_is_written_elsewhere(pbm, tmp_path):
         (run / "export" / f"{name}.part").symlink_to(mine)
     main([str(run), "--predict"])
     assert mine.read_text() == "mine" and len(pl.read_csv(run / "export/examination.csv")) == RANKS
+
+
+def test_the_runs_of_a_sweep_are_named_in_order(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(sweep(tmp_path))
+    named = capsys.readouterr().err.split("Name one of them: ")[1].split()
+    assert named == [f"{tmp_path}/0,", f"{tmp_path}/2,", f"{tmp_path}/10"]

@@ -180,7 +180,7 @@ def test_components_of_one_kind_start_apart_but_towers_in_common_stay():
 def test_what_makes_no_mixture_is_refused():
     for arguments, message in (
         (dict(models=[]), "at least one click model"),
-        (dict(models=[DocumentCTRModel], temperature=0.0), "temperature=0.0 must be above 0"),
+        (dict(models=[DocumentCTRModel], temperature=0.0), "temperature=0.0: give a number above 0"),
         (dict(models=[DocumentCTRModel], temperature=-1.0), "temperature=-1.0"),
     ):
         with pytest.raises(ConfigError, match=re.escape(message)):

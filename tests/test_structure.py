@@ -34,8 +34,8 @@ def files_of(*parts: str) -> list[Path]:
 
 LAYERS = {
     "types": (
-        "clickexp/types.py", "clickexp/errors.py", "clickexp/construct.py", "clickexp/objective.py",
-        "clickexp/escape.py", "clickexp/checks.py",
+        "clickexp/types.py", "clickexp/errors.py", "clickexp/bounds.py", "clickexp/construct.py",
+        "clickexp/objective.py", "clickexp/suggest.py", "clickexp/escape.py", "clickexp/checks.py",
     ),  # fmt: skip
     "numerics": ("clickexp/numerics.py",),
     "parameters": ("clickexp/parameters/",),
@@ -74,7 +74,7 @@ def test_layers_import_downwards_only(layer):
     [
         (
             ("hydra", "omegaconf"),
-            {f"clickexp/{name}.py" for name in ("main", "experiment", "components")}
+            {f"clickexp/{name}.py" for name in ("main", "experiment", "components", "overrides", "mistakes", "help")}
             | {f"clickexp/sweeps/{name}.py" for name in ("callback", "job", "launcher", "search")}
             | {"clickexp/plugins/hydra_plugins/clickexp_launcher/launcher.py"}
             | {"clickexp/plugins/hydra_plugins/clickexp_sweeper/sweeper.py"},

@@ -57,6 +57,7 @@ def run_experiment(cfg, folder, sweep=None, overrides=()):
 for name in ("clickexp.experiment", "clickexp.loggers.wandb", "wandb", "wandb.sdk", "wandb.sdk.launch"):
     sys.modules[name] = types.ModuleType(name)
 sys.modules["clickexp.experiment"].run_experiment = run_experiment
+sys.modules["clickexp.experiment"].plan = lambda *_: None
 """
 OURS = ["launcher=accelerators", "hydra.launcher.workers=2"]
 BASIC = ["launcher=basic"]
@@ -284,7 +285,8 @@ def test_an_interrupted_run_tells_how_to_go_on(checkpoint, tmp_path, capsys, mon
         raise KeyboardInterrupt
 
     monkeypatch.setattr("clickexp.sweeps.job._run", interrupted)
-    runtime = OmegaConf.create({"mode": RunMode.RUN, "runtime": {"output_dir": str(tmp_path)}})
+    told = {"mode": RunMode.RUN, "runtime": {"output_dir": str(tmp_path)}, "overrides": {"task": []}}
+    runtime = OmegaConf.create(told)
     with pytest.raises(KeyboardInterrupt):
         run_job(OmegaConf.create({"continue_from": None}), runtime)
     hint = f"; continue_from={tmp_path} goes on from its checkpoint" if checkpoint else ""

@@ -310,7 +310,7 @@ def run_experiment(cfg, folder, sweep=None, overrides=()):
     return result
 
 module = types.ModuleType("clickexp.experiment")
-module.run_experiment = run_experiment
+module.run_experiment, module.plan = run_experiment, lambda *_: None
 module.stated_directions = lambda config: {}
 sys.modules["clickexp.experiment"] = module
 """

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from clickexp.bounds import PositiveInt
 from clickexp.data.ids import IdTable
 from clickexp.data.log import LogWriter, log_format
 from clickexp.data.numbering import keys_of
@@ -80,7 +81,7 @@ class Documents:
         return ids
 
 
-@log_format("baidu_ultr_uva")
+@log_format("baidu_ultr_uva", has_features=True)
 def open_baidu_ultr_uva(
     source: Path,
     log: LogWriter,
@@ -88,7 +89,7 @@ def open_baidu_ultr_uva(
     files: str = "part-*_split-*.parquet",
     annotations: str | None = ANNOTATIONS,
     columns: Mapping[str, str | None] | None = None,
-    positions: int | None = 10,
+    positions: PositiveInt | None = 10,
 ) -> None:
     """The dataset in a folder of such parquet files: clicks one row a session, annotations one row a query.
 

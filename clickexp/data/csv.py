@@ -9,6 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
+from clickexp.bounds import Ids, PositiveInt
 from clickexp.data.lists import read_lists, table_options
 from clickexp.data.log import LogWriter, log_format
 from clickexp.data.schema import Column, DataError, Place
@@ -92,8 +93,8 @@ def open_csv(
     columns: Mapping[str, str | None] | None = None,
     separator: str | None = None,
     pair_key: str | None = None,
-    positions: int | None = None,
-    query_doc_pairs: int | None = None,
+    positions: PositiveInt | None = None,
+    query_doc_pairs: Ids | None = None,
 ) -> None:
     """The dataset in a CSV or TSV file, or in those of a folder in the order of their names; .gz is unpacked.
 

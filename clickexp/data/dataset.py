@@ -3,15 +3,29 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, combinations
-from numbers import Real
-from typing import Any
+from numbers import Integral, Real
+from typing import Annotated, Any
 
 import numpy as np
 
 from clickexp.data.schema import DataError
 from clickexp.data.sessions import Sessions
 
-Split = float | Sequence[int | None]
+
+class OnePart:
+    """A constraint: a fraction of the sessions, or a range of them."""
+
+    def complaint(self, value: Any) -> str | None:
+        """What to give instead of the value; None for one that fits."""
+        if isinstance(value, Real) and not isinstance(value, bool):
+            return None if 0 < value <= 1 else "give a fraction above 0 and at most 1, or a range [start, stop]"
+        if isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 2:
+            if _is_whole(value[0]) and (value[1] is None or _is_whole(value[1])):
+                return None
+        return "give a fraction, such as 0.8, or a range [start, stop] of sessions, which count from 0"
+
+
+Split = Annotated[float | Sequence[int | None], OnePart()]
 """A fraction of the sessions, or [start, stop] with start <= i < stop; stop None is the end."""
 
 
@@ -83,17 +97,29 @@ class Dataset:
 def split(sessions: Sessions, train: Split, val: Split, test: Split) -> tuple[Sessions, Sessions, Sessions]:
     """Views of the three parts: ranges, or fractions taken one after another in file order.
 
-    DataError for an empty part, a range beyond the sessions, overlapping parts, or fractions above 1.
+    DataError for an empty part, a range beyond the sessions, overlapping parts, or what check_split refuses.
     """
+    check_split(train, val, test)
     parts = {"train": train, "val": val, "test": test}
-    fractions = [isinstance(part, Real) for part in parts.values()]
-    if any(fractions) and not all(fractions):
-        raise DataError(f"splits {parts} mix fractions and ranges. Give three of one kind.")
-    ranges = (_cut if all(fractions) else _ranges)(parts, sessions.count)
+    ranges = (_cut if isinstance(train, Real) else _ranges)(parts, sessions.count)
     for (one, a), (other, b) in combinations(ranges.items(), 2):
         if max(a.start, b.start) < min(a.stop, b.stop):
             raise DataError(f"{one}_sessions {_show(a)} and {other}_sessions {_show(b)} overlap. Part them.")
     return tuple(sessions.slice(part.start, part.stop) for part in ranges.values())
+
+
+def check_split(train: Split, val: Split, test: Split) -> None:
+    """DataError for parts that no log can be split into."""
+    parts = {"train_sessions": train, "val_sessions": val, "test_sessions": test}
+    for name, part in parts.items():
+        if complaint := OnePart().complaint(part):
+            raise DataError(f"{name}={part!r}: {complaint}")
+    given = ", ".join(f"{name}={part}" for name, part in parts.items())
+    fractions = [isinstance(part, Real) for part in parts.values()]
+    if any(fractions) and not all(fractions):
+        raise DataError(f"{given} mix fractions and ranges. Give three of one kind.")
+    if all(fractions) and sum(parts.values()) > 1 + 1e-9:
+        raise DataError(f"{given}: the fractions sum to {sum(parts.values()):g}. They must sum to at most 1.")
 
 
 def keep_queries_seen(train: Sessions, other: Sessions, at_least: int) -> Sessions:
@@ -111,8 +137,6 @@ def keep_queries_seen(train: Sessions, other: Sessions, at_least: int) -> Sessio
 
 
 def _cut(fractions: Mapping[str, float], count: int) -> dict[str, range]:
-    if min(fractions.values()) <= 0 or sum(fractions.values()) > 1 + 1e-9:
-        raise DataError(f"split fractions {fractions} must be above 0 and sum to at most 1. Change them.")
     ends = [min(round(total * count), count) for total in accumulate(fractions.values())]
     return _nonempty(dict(zip(fractions, map(range, [0, *ends], ends))), count)
 
@@ -130,6 +154,10 @@ def _nonempty(ranges: dict[str, range], count: int) -> dict[str, range]:
         if not part:
             raise DataError(f"{name}_sessions {_show(part)} of {count} sessions is empty. Change the split.")
     return ranges
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _show(part: range) -> str:

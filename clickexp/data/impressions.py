@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from clickexp.bounds import PositiveInt
 from clickexp.data.csv import TextTable
 from clickexp.data.ids import IdTable
 from clickexp.data.log import LogWriter, Progress, log_format
@@ -40,7 +41,7 @@ def open_impressions(
     columns: Mapping[str, str | None] | None = None,
     separator: str | None = None,
     pair_key: str = "query_document",
-    positions: int | None = None,
+    positions: PositiveInt | None = None,
 ) -> None:
     """The dataset in a table of impressions, CSV, TSV or parquet, or in those of a folder in the order of their names.
 

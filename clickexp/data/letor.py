@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from clickexp.bounds import Fraction, NonNegativeFloat, PositiveInt, Probability, Seed
 from clickexp.construct import located
 from clickexp.data.log import LogWriter, log_format
 from clickexp.data.schema import DataError, Extent, Place, outweighs, shown_bytes
@@ -37,29 +38,29 @@ class Lists(NamedTuple):
     starts: np.ndarray
 
 
-@log_format("letor", comes_split=True)
+@log_format("letor", comes_split=True, has_features=True)
 def open_letor(
     source: Path,
     log: LogWriter,
     *,
     user: Callable | str = "clickexp.models.PositionBasedModel",
     files: Mapping[str, str | None] | None = None,
-    features: int | None = None,
+    features: PositiveInt | None = None,
     transform: str = "log1p",
-    sessions: int = 100_000,
-    val_sessions: int = 20_000,
-    test_sessions: int = 20_000,
-    val_queries: float = 0.2,
-    positions: int = 10,
+    sessions: PositiveInt = 100_000,
+    val_sessions: PositiveInt = 20_000,
+    test_sessions: PositiveInt = 20_000,
+    val_queries: Fraction = 0.2,
+    positions: PositiveInt = 10,
     policy: str = "trained",
-    policy_queries: float = 0.05,
-    policy_noise: float = 0.5,
+    policy_queries: Probability = 0.05,
+    policy_noise: NonNegativeFloat = 0.5,
     zipf_exponent: float = 0.0,
-    click_noise: float = 0.1,
+    click_noise: Probability = 0.1,
     examination_top: float = 2.0,
     examination_decay: float = 1.5,
     continuation: float = 2.0,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> None:
     """The dataset in a folder of such files: simulated clicks to train on, labelled test lists to rank.
 

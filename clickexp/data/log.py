@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from clickexp.bounds import NonNegativeInt
 from clickexp.data.checksums import (
     REMEDY,
     DamagedError,
@@ -87,7 +88,7 @@ class Log:
         train_sessions: Split = 0.8,
         val_sessions: Split = 0.1,
         test_sessions: Split = 0.1,
-        min_train_sessions_per_query: int = 0,
+        min_train_sessions_per_query: NonNegativeInt = 0,
     ) -> Dataset:
         """The log as a dataset. Splits hold where the source did not come split.
 
@@ -223,7 +224,7 @@ def open_prepared(
     train_sessions: Split = 0.8,
     val_sessions: Split = 0.1,
     test_sessions: Split = 0.1,
-    min_train_sessions_per_query: int = 0,
+    min_train_sessions_per_query: NonNegativeInt = 0,
     cache: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Dataset:
@@ -243,12 +244,15 @@ def open_prepared(
     return log.dataset(name, *splits, min_train_sessions_per_query)
 
 
-def log_format(format: str, *, comes_split: bool = False) -> Callable[[Read], Callable[..., Dataset]]:
+def log_format(
+    format: str, *, comes_split: bool = False, has_features: bool = False
+) -> Callable[[Read], Callable[..., Dataset]]:
     """Makes of a reader (source, log, *, options) a function (path, *, options, cache, ...) that opens a dataset.
 
     The source is read once for these files and options, into a folder of `cache`, and again where that is damaged;
     without a cache, into a temporary folder. A path that is a prepared log is opened as it is. The reader itself
     stays at hand as `.read`.
+    has_features: whether logs of the format come with feature vectors of documents.
     """
 
     def opener(read: Read) -> Callable[..., Dataset]:
@@ -279,7 +283,7 @@ def log_format(format: str, *, comes_split: bool = False) -> Callable[[Read], Ca
 
         open_log.__signature__ = inspect.Signature([shared[0], *keywords], return_annotation=Dataset)
         open_log.__annotations__ = {p.name: p.annotation for p in (shared[0], *keywords)}
-        open_log.read, open_log.format = read, format
+        open_log.read, open_log.format, open_log.has_features = read, format, has_features
         return open_log
 
     return opener

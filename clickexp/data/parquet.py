@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from clickexp.bounds import Ids, PositiveInt
 from clickexp.data.lists import read_lists, table_options
 from clickexp.data.log import LogWriter, log_format
 from clickexp.data.ragged import plain, plain_type
@@ -45,8 +46,8 @@ def open_parquet(
     files: str | None = None,
     columns: Mapping[str, str | None] | None = None,
     pair_key: str | None = None,
-    positions: int | None = None,
-    query_doc_pairs: int | None = None,
+    positions: PositiveInt | None = None,
+    query_doc_pairs: Ids | None = None,
 ) -> None:
     """The dataset in a parquet file, or in those of a folder in the order of their names.
 

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from clickexp.bounds import NonNegativeFloat, PositiveInt, Seed, bounded
 from clickexp.construct import accepted
-from clickexp.data.dataset import Dataset, Split, split
+from clickexp.data.dataset import Dataset, Split, check_split, split
 from clickexp.data.sessions import Sessions
 from clickexp.errors import ConfigError
 from clickexp.parameters import Parameter
@@ -122,24 +123,25 @@ def zipf(queries: int, exponent: float) -> np.ndarray:
     return np.arange(1, queries + 1, dtype=np.float64) ** -exponent
 
 
+@bounded
 def simulate(
     user: Callable[..., nnx.Module],
     *,
-    sessions: int = 300_000,
-    queries: int = 5_000,
-    documents_per_query: int = 20,
-    positions: int = 10,
+    sessions: PositiveInt = 300_000,
+    queries: PositiveInt = 5_000,
+    documents_per_query: PositiveInt = 20,
+    positions: PositiveInt = 10,
     zipf_exponent: float = 1.0,
-    policy_noise: float = 1.0,
+    policy_noise: NonNegativeFloat = 1.0,
     attraction_mean: float = -2.5,
-    attraction_spread: float = 1.5,
+    attraction_spread: NonNegativeFloat = 1.5,
     examination_top: float = 2.0,
     examination_decay: float = 1.5,
     continuation: float = 2.0,
     train_sessions: Split = 0.7,
     val_sessions: Split = 0.15,
     test_sessions: Split = 0.15,
-    seed: int = 0,
+    seed: Seed = 0,
     name: str = "simulated",
 ) -> Dataset:
     """A dataset of sampled sessions, the same for the same arguments.
@@ -159,6 +161,7 @@ def simulate(
             f"simulated lists show {positions} positions but a query has only {documents_per_query} documents. "
             "Raise documents_per_query or lower positions."
         )
+    check_split(train_sessions, val_sessions, test_sessions)
     rng = np.random.default_rng(seed)
     world = World.draw(queries, documents_per_query, attraction_mean, attraction_spread, rng)
     true_user = world.user(user, positions, (examination_top, examination_decay), continuation)
@@ -173,6 +176,9 @@ def simulate(
     )
     parts = split(log, train_sessions, val_sessions, test_sessions)
     return Dataset(name, *parts, pairs, positions, _labelled_lists(world, positions, rng), true_user)
+
+
+simulate.has_features = False
 
 
 def _clicks_of(user: nnx.Module) -> Callable[[np.ndarray, jax.Array], jax.Array]:

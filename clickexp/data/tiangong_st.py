@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from clickexp.bounds import PositiveInt
 from clickexp.data.log import LogWriter, log_format
 from clickexp.data.numbering import PairIds
 from clickexp.data.ragged import list_lengths, padded, scatter
@@ -35,7 +36,7 @@ def open_tiangong_st(
     *,
     files: Mapping[str, str | None] | None = None,
     pair_key: str = "query_document",
-    positions: int | None = 10,
+    positions: PositiveInt | None = 10,
 ) -> None:
     """The dataset in a folder of such files.
 

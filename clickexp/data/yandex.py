@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from clickexp.bounds import PositiveInt
 from clickexp.data.fields import Fields, not_integer, tab_separated
 from clickexp.data.ids import IdTable, pair_keys
 from clickexp.data.loader import ahead
@@ -51,7 +52,7 @@ def open_yandex(
     log: LogWriter,
     *,
     relevance: str | None = None,
-    positions: int = 10,
+    positions: PositiveInt = 10,
 ) -> None:
     """The dataset in such a file, also compressed (.gz): one result page is one session of the dataset.
 

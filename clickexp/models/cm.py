@@ -2,10 +2,12 @@
 
 import enum
 import math
+from typing import Annotated
 
 import jax.numpy as jnp
 from flax import nnx
 
+from clickexp.bounds import Bounds, bounded
 from clickexp.models.base import clicks_by_rank
 from clickexp.models.chain import Browsing, CascadeFamily
 from clickexp.numerics import ALWAYS, LogPair
@@ -35,12 +37,13 @@ class CascadeModel(CascadeFamily):
 
     name = "CM"
 
+    @bounded
     def __init__(
         self,
         query_doc_pairs: int | None = None,
         attraction: Source = None,
         *,
-        min_log_prob: float = math.log(1e-8),
+        min_log_prob: Annotated[float, Bounds(below=0)] = math.log(1e-8),
         conditional: Conditional | str = Conditional.CASCADE,
         click_rate: float | None = None,
         features: Features = None,

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from clickexp.bounds import PositiveFloat, bounded
 from clickexp.checks import Limit
 from clickexp.construct import accepted
 from clickexp.errors import ConfigError
@@ -39,10 +40,11 @@ class MixtureModel(ClickModel):
     McLachlan and Peel 2000, "Finite mixture models".
     """
 
+    @bounded
     def __init__(
         self,
         models: Sequence[ClickModel | Callable[..., ClickModel]],
-        temperature: float = 1.0,
+        temperature: PositiveFloat = 1.0,
         shared: Mapping[str, Source] | None = None,
         *,
         positions: int | None = None,
@@ -53,8 +55,6 @@ class MixtureModel(ClickModel):
     ):
         if not models:
             raise ConfigError("a mixture needs at least one click model")
-        if temperature <= 0:
-            raise ConfigError(f"temperature={temperature} must be above 0")
         sizes = Sizes(query_doc_pairs, positions, click_rate, features)
         towers = {
             role: build_parameter(role, source, None, sizes, rngs=rngs)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import jax
 from flax import nnx
 
+from clickexp.bounds import check_values
 from clickexp.errors import ConfigError
 from clickexp.numerics import LogPair, log_odds, log_sigmoid_pair
 from clickexp.types import Batch, Logits
@@ -39,7 +40,7 @@ class Sizes:
         known = (self.features or {}).get(feature)
         if given is None and known is None:
             raise ConfigError(
-                f"the data has no {feature}; set features=... of the tower, or read data that has them"
+                f"the data has no {feature}, which a tower reads; choose a dataset that has them, or another tower"
             )
         return known if given is None else given
 
@@ -77,6 +78,10 @@ class Parameter(nnx.Module):
 
 class ParameterConfig(abc.ABC):
     """Builds a Parameter once the sizes of the data are known."""
+
+    def __post_init__(self) -> None:
+        """ConfigError for numbers of a dataclass's fields that are out of bounds."""
+        check_values(type(self).__init__, vars(self))
 
     @abc.abstractmethod
     def build(self, sizes: Sizes, *, rngs: nnx.Rngs) -> Parameter: ...

@@ -3,15 +3,18 @@
 import dataclasses
 import enum
 from collections.abc import Callable
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from clickexp.bounds import Bounds, NonNegativeInt, PositiveInt
 from clickexp.parameters.base import Parameter, ParameterConfig, Sizes
 from clickexp.types import Array, Batch, Logits
 
 Norm = Callable[..., nnx.Module] | None
+Dropout = Annotated[float, Bounds(least=0, below=1)]
 
 
 def _identity(x: Array) -> Array:
@@ -47,7 +50,7 @@ class FeatureConfig(ParameterConfig):
     """
 
     use_feature: str = "query_doc_features"
-    features: int | None = None
+    features: PositiveInt | None = None
     input_norm: Norm = nnx.LayerNorm
 
     def sized(self, sizes: Sizes) -> "FeatureConfig":
@@ -79,9 +82,9 @@ class LinearParameter(Parameter):
 class DeepParameterConfig(FeatureConfig):
     """Settings of a DeepParameter."""
 
-    hidden_units: int = 16
-    layers: int = 2
-    dropout: float = 0.0
+    hidden_units: PositiveInt = 16
+    layers: NonNegativeInt = 2
+    dropout: Dropout = 0.0
     activation_fn: Callable[[Array], Array] = jax.nn.elu
     norm: Norm = nnx.LayerNorm
 
@@ -113,10 +116,10 @@ class Combination(enum.StrEnum):
 class DeepCrossParameterConfig(FeatureConfig):
     """Settings of a DeepCrossParameter."""
 
-    hidden_units: int = 32
-    cross_layers: int = 2
-    deep_layers: int = 2
-    dropout: float = 0.0
+    hidden_units: PositiveInt = 32
+    cross_layers: NonNegativeInt = 2
+    deep_layers: NonNegativeInt = 2
+    dropout: Dropout = 0.0
     activation_fn: Callable[[Array], Array] = jax.nn.elu
     norm: Norm = nnx.LayerNorm
     combination: Combination | str = Combination.STACKED

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from clickexp.bounds import Ids, NonNegativeFloat, PositiveInt
 from clickexp.errors import ConfigError
 from clickexp.parameters.base import Parameter, ParameterConfig, Sizes
 from clickexp.parameters.table import new_table
@@ -34,16 +35,17 @@ class EmbeddingParameterConfig(ParameterConfig):
     """
 
     use_feature: str = "query_doc_ids"
-    parameters: int | None = None
-    embedding_features: int = 1
+    parameters: Ids | None = None
+    embedding_features: PositiveInt = 1
     add_baseline: bool = True
     baseline: float | None = None
     has_padding: bool = True
-    prior_precision: float = 1.0
+    prior_precision: NonNegativeFloat = 1.0
     embedding_fn: Callable = FullEmbedding
     compression_ratio: int | float | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.compression_ratio is not None and self.embedding_fn is FullEmbedding:
             raise ConfigError(
                 f"compression_ratio={self.compression_ratio} of a full table: "

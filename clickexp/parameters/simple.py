@@ -5,6 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 from flax import nnx
 
+from clickexp.bounds import PositiveInt
 from clickexp.numerics import LogPair, log_sigmoid_pair
 from clickexp.parameters.base import Parameter, ParameterConfig, Sizes
 from clickexp.types import Batch, Logits
@@ -43,7 +44,7 @@ class PositionParameterConfig(ParameterConfig):
     """
 
     use_feature: str = "positions"
-    parameters: int | None = None
+    parameters: PositiveInt | None = None
     initial: float | None = 1.0
 
     def build(self, sizes: Sizes, *, rngs: nnx.Rngs) -> "PositionParameter":

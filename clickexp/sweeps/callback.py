@@ -12,16 +12,19 @@ from typing import Any, TextIO
 
 from hydra.conf import HydraConf
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
+from clickexp.errors import ConfigError
+from clickexp.overrides import canonical
 from clickexp.sweeps.resume import records
 
 LOCK = ".lock"
 REPEAT = "repeat-"
-OF_HYDRA = (".hydra", "multirun.yaml", LOCK)
-"""What is in a folder before its run or sweep starts."""
+OF_HYDRA = (".hydra", "multirun.yaml", "main.log", LOCK)
+"""What is in a folder before its run or sweep starts; what was logged by then was on the terminal, too."""
 
 
 class SweepCallback(Callback):
@@ -58,6 +61,7 @@ class SweepCallback(Callback):
             places = dict(dir=str(folder), subdir=subdir)
             config.hydra.overrides.hydra += [f"hydra.sweep.{k}={_quoted(v)}" for k, v in places.items()]
         SweepCallback.config = config
+        _name_roles(config)
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
@@ -103,6 +107,14 @@ def current(config: DictConfig) -> Iterator[None]:
 
 def in_sweep(hydra: HydraConf) -> bool:
     return hydra.mode is RunMode.MULTIRUN
+
+
+def _name_roles(config: DictConfig) -> None:
+    """Lets the preset of a sweep choose towers as the command line does: attraction: deep,linear."""
+    given = config.hydra.sweeper.get("params") or {}
+    with contextlib.suppress(HydraException, ConfigError), read_write(config):  # the sweeper reads them next
+        words = canonical([f"{key}={value}" for key, value in given.items()])
+        config.hydra.sweeper.params = dict(word.split("=", 1) for word in words)
 
 
 def _quoted(text: str) -> str:

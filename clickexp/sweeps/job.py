@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from clickexp.components import with_components
 from clickexp.errors import ConfigError
 from clickexp.objective import objective
+from clickexp.overrides import check_launcher
 from clickexp.paths import shown
 from clickexp.sweeps.callback import in_sweep, jobs_folder
 from clickexp.sweeps.resume import (
@@ -30,8 +31,9 @@ def run_job(cfg: DictConfig, hydra: HydraConf) -> float:
     """Runs the experiment, or finds what it came to before, and returns the value of optimized_metric."""
     folder = Path(hydra.runtime.output_dir)
     if not in_sweep(hydra):
+        check_launcher(hydra.overrides.task)
         if cfg.continue_from is not None:
-            _copy_checkpoint(Path(cfg.continue_from), folder)
+            _copy_checkpoint(Path(str(cfg.continue_from)), folder)
         with _interrupted_in(folder):
             return _run(cfg, hydra)
     record = new_record(cfg, hydra)

@@ -20,7 +20,7 @@ from clickexp.errors import ConfigError, UserError
 from clickexp.objective import objective
 from clickexp.paths import shown
 from clickexp.sweeps.callback import current
-from clickexp.sweeps.job import new_record, searched
+from clickexp.sweeps.job import all_overrides, new_record, searched
 from clickexp.sweeps.pool import LOG, Job, Pool
 from clickexp.sweeps.remote import RemoteJob, RemotePool
 from clickexp.sweeps.resume import DONE, PRUNED, RESULT, Record, finished, read_json
@@ -46,6 +46,7 @@ def launch(
 ) -> list[JobReturn]:
     """Runs all jobs; one that fails does not stop the others."""
     check_data(context, config, job_overrides)
+    check_jobs(context, config, job_overrides)
     waiting, returns = deque(enumerate(job_overrides, first)), {}
     with Queue(context, task, config, len(waiting)) as queue:
         while len(returns) < len(job_overrides):
@@ -70,6 +71,22 @@ def check_data(context: HydraContext, config: DictConfig, job_overrides: Sequenc
             if _planned(composed).record.config_hash in finished(*searched(composed, HydraConfig.get())):
                 return
     raise ConfigError(f"{composed.dataset.path}: no such file or folder. Check the path.")
+
+
+def check_jobs(context: HydraContext, config: DictConfig, job_overrides: Sequence[Sequence[str]]) -> None:
+    """ConfigError for what is known to be wrong with jobs before one starts.
+
+    Jobs are composed until each override that any has was in one, not in all their combinations.
+    """
+    from clickexp.experiment import plan
+
+    seen: set[str] = set()
+    for number, overrides in enumerate(job_overrides):
+        if not seen.issuperset(overrides):
+            seen.update(overrides)
+            composed = _composed(context, config, number, overrides)
+            with current(composed):
+                plan(_without_hydra(composed), all_overrides(HydraConfig.get()))
 
 
 @dataclasses.dataclass
@@ -270,11 +287,16 @@ def _composed(context: HydraContext, config: DictConfig, number: int, overrides:
     return composed
 
 
-def _planned(composed: DictConfig) -> _Planned:
-    hydra = HydraConfig.get()
+def _without_hydra(composed: DictConfig) -> DictConfig:
     cfg = copy.deepcopy(composed)
     with flag_override(cfg, ["struct", "readonly"], False):
         del cfg["hydra"]
+    return cfg
+
+
+def _planned(composed: DictConfig) -> _Planned:
+    hydra = HydraConfig.get()
+    cfg = _without_hydra(composed)
     record = new_record(cfg, hydra)
     returns = JobReturn(
         overrides=record.overrides,

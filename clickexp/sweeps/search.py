@@ -27,10 +27,11 @@ from optuna.distributions import (
 from optuna.trial import Trial, TrialState
 from rich import get_console
 
+from clickexp.bounds import PositiveInt
 from clickexp.construct import check_arguments
 from clickexp.errors import ConfigError
 from clickexp.objective import higher_is_better
-from clickexp.sweeps.launcher import JobError, Queue, check_data
+from clickexp.sweeps.launcher import JobError, Queue, check_data, check_jobs
 from clickexp.sweeps.resume import CHECKPOINT, HOW, PRUNED, Record, config_hash
 from clickexp.sweeps.view import METRICS
 
@@ -51,7 +52,7 @@ class Settings:
     """The keys of the group `search`."""
 
     study: str
-    trials: int | None
+    trials: PositiveInt | None
     sampler: dict[str, Any] | None
     pruner: dict[str, Any] | None
     storage: str | None
@@ -67,12 +68,15 @@ def search(
     node = OmegaConf.to_container(config.search, resolve=True)
     check_arguments(Settings, node, "search")
     settings = Settings(**node)
+    if settings.sampler is not None and settings.trials is None:
+        raise ConfigError("search.trials=null is for search=grid; give at least 1")
     if config.hydra.launcher._target_ != OURS:
         raise ConfigError("a search runs on launcher=accelerators (its default), slurm or ray")
     fixed, swept = _split(given, context)
     if not any(name.startswith("dataset") for name in swept):
         check_data(context, config, [fixed])
     space = {name: _distribution(override, settings) for name, override in swept.items()}
+    check_jobs(context, config, [[*fixed, *_overrides(point)] for point in _ends(space)])
     common = _composed(context, config, fixed)
     study = _study(settings, config, space, config_hash(common), _direction(common))
     _take_up(study, Path(config.hydra.sweep.dir))
@@ -203,6 +207,24 @@ def _distribution(override: Override, settings: Settings) -> BaseDistribution:
         return CategoricalDistribution([str(choice) for choice in override.sweep_string_iterator()])
     except ValueError as error:
         raise error if isinstance(error, ConfigError) else ConfigError(f"{key}: {error}") from error
+
+
+def _ends(space: Space) -> Iterator[dict[str, Any]]:
+    """Points with every choice, and both ends of every interval, at least once."""
+    values = {name: _end_values(distribution) for name, distribution in space.items()}
+    first = {name: choices[0] for name, choices in values.items()}
+    yield first
+    for name, choices in values.items():
+        yield from ({**first, name: choice} for choice in choices[1:])
+
+
+def _end_values(distribution: BaseDistribution) -> list[Any]:
+    """Every choice, or both ends; those of an interval of numbers just inside, since 0 may only be its limit."""
+    if isinstance(distribution, CategoricalDistribution):
+        return list(distribution.choices)
+    low, high = distribution.low, distribution.high
+    inside = 1e-3 * (high - low) if isinstance(distribution, FloatDistribution) and not distribution.step else 0
+    return [low + inside, high - inside]
 
 
 def _overrides(params: dict[str, Any]) -> list[str]:

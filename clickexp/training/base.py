@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 from flax import nnx
 
+from clickexp.bounds import PositiveInt, bounded
 from clickexp.errors import ConfigError
 from clickexp.loggers.base import Logger
 from clickexp.metrics import LogLikelihood, Metric, MultiMetric, ranking_metrics
@@ -63,21 +64,18 @@ class BaseTrainer:
 
     early_stopping: its metric must be one of the validation, which are `metrics`, loss and ll. Flax's EarlyStopping
     watches the loss, with its min_delta and patience.
-    counts: settings that are at least 1.
     """
 
+    @bounded
     def __init__(
         self,
         *,
         early_stopping: Stopping = None,
-        eval_batch_size: int = 8192,
-        steps: int = 16,
+        eval_batch_size: PositiveInt = 8192,
+        steps: PositiveInt = 16,
         metrics: Metrics | None = None,
         logger: Logger | None = None,
-        **counts: int,
     ):
-        for name, value in dict(counts, eval_batch_size=eval_batch_size, steps=steps).items():
-            check(value >= 1, f"{name}={value}: give at least 1")
         early_stopping = early_stopping_of(early_stopping)
         self.metrics = {"ll": LogLikelihood(), **(metrics or click_metrics())}
         watched = early_stopping.metric if early_stopping else "loss"

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import jax.numpy as jnp
 
+from clickexp.bounds import NonNegativeFloat, PositiveFloat, PositiveInt
 from clickexp.errors import ConfigError
 from clickexp.loggers.base import Logger
 from clickexp.training.base import Metrics
@@ -39,11 +40,11 @@ class CountingTrainer(EstimatingTrainer):
     def __init__(
         self,
         *,
-        prior_successes: float = 1.0,
-        prior_failures: float = 1.0,
-        batch_size: int = 8192,
-        eval_batch_size: int = 8192,
-        steps: int = 16,
+        prior_successes: PositiveFloat = 1.0,
+        prior_failures: NonNegativeFloat = 1.0,
+        batch_size: PositiveInt = 8192,
+        eval_batch_size: PositiveInt = 8192,
+        steps: PositiveInt = 16,
         metrics: Metrics | None = None,
         logger: Logger | None = None,
     ):

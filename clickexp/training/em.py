@@ -6,6 +6,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from clickexp.bounds import NonNegativeFloat, PositiveFloat, PositiveInt, bounded
 from clickexp.errors import ConfigError
 from clickexp.loggers.base import Logger
 from clickexp.training import pyclick
@@ -53,17 +54,18 @@ class EMTrainer(EstimatingTrainer):
     "Inside-outside and forward-backward algorithms are just backprop"; Chuklin, Markov and de Rijke 2015, section 4.2.
     """
 
+    @bounded
     def __init__(
         self,
-        iterations: int = 50,
+        iterations: PositiveInt = 50,
         early_stopping: Stopping = None,
         *,
         e_step: Literal["exact", "pyclick"] = "exact",
-        prior_successes: float = 1.0,
-        prior_failures: float = 1.0,
-        batch_size: int = 8192,
-        eval_batch_size: int = 8192,
-        steps: int = 16,
+        prior_successes: PositiveFloat = 1.0,
+        prior_failures: NonNegativeFloat = 1.0,
+        batch_size: PositiveInt = 8192,
+        eval_batch_size: PositiveInt = 8192,
+        steps: PositiveInt = 16,
         metrics: Metrics | None = None,
         logger: Logger | None = None,
     ):
@@ -71,7 +73,6 @@ class EMTrainer(EstimatingTrainer):
             prior_successes=prior_successes,
             prior_failures=prior_failures,
             batch_size=batch_size,
-            iterations=iterations,
             early_stopping=early_stopping,
             eval_batch_size=eval_batch_size,
             steps=steps,

@@ -21,6 +21,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Bool, Float, Integer, Shaped
 
+from clickexp.bounds import NonNegativeFloat, PositiveFloat, PositiveInt, bounded
 from clickexp.errors import ConfigError
 from clickexp.models.base import ClickModel
 from clickexp.numerics import LogPair, log_sigmoid_pair
@@ -144,18 +145,22 @@ def _row_count(role: str, tower: Parameter) -> int:
 class EstimatingTrainer(BaseTrainer):
     """Fits a model by passes over the log that count; a subclass says what is counted and how often.
 
-    prior_successes, prior_failures: what every coin starts from, above 0 and at least 0.
+    prior_successes, prior_failures: what every coin starts from.
     batch_size: sessions a step. The counts of a pair are float32, exact up to 2^24 impressions.
     """
 
     passes = 1
 
+    @bounded
     def __init__(
-        self, *, prior_successes: float = 1.0, prior_failures: float = 1.0, batch_size: int = 8192, **settings
+        self,
+        *,
+        prior_successes: PositiveFloat = 1.0,
+        prior_failures: NonNegativeFloat = 1.0,
+        batch_size: PositiveInt = 8192,
+        **settings,
     ):
-        super().__init__(batch_size=batch_size, **settings)
-        check(prior_successes > 0, f"prior_successes={prior_successes}: give a number above 0")
-        check(prior_failures >= 0, f"prior_failures={prior_failures}: give at least 0")
+        super().__init__(**settings)
         self.prior = np.array([prior_successes, prior_failures])
         self.batch_size = batch_size
 

@@ -1,16 +1,18 @@
 """Optimizers: an update rule for the touched rows of tables, and any Optax transformation for the rest."""
 
 import dataclasses
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 import optax
 from jaxtyping import Float
 
-from clickexp.errors import ConfigError
+from clickexp.bounds import Bounds, NonNegativeFloat, PositiveFloat, bounded, check_values
 from clickexp.types import Array, Count
 
 RowVectors = Float[Array, "rows dim"]
+Decay = Annotated[float, Bounds(least=0, below=1)]
+"""Of a moving average."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,12 +22,11 @@ class RowOptimizer:
     `slots` state vectors travel with each row. Rows that are not in the batch stay as they are.
     """
 
-    learning_rate: float
+    learning_rate: PositiveFloat
     slots: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
-        if not self.learning_rate > 0:
-            raise ConfigError(f"learning_rate={self.learning_rate}: give a number above 0")
+        check_values(type(self).__init__, vars(self))
 
     def update(
         self, row: RowVectors, state: list[RowVectors], grad: RowVectors, step: Count
@@ -48,7 +49,7 @@ class LazySGD(RowOptimizer):
 class LazyAdagrad(RowOptimizer):
     """row - lr * grad / (sqrt(sum of squared gradients) + eps) (Duchi, Hazan and Singer 2011)."""
 
-    eps: float = 1e-7
+    eps: NonNegativeFloat = 1e-7
     slots: ClassVar[int] = 1
 
     def update(
@@ -66,10 +67,10 @@ class LazyAdam(RowOptimizer):
     with t the number of steps of the whole run (Kingma and Ba 2015; Loshchilov and Hutter 2019).
     """
 
-    b1: float = 0.9
-    b2: float = 0.999
-    eps: float = 1e-8
-    weight_decay: float = 0.0
+    b1: Decay = 0.9
+    b2: Decay = 0.999
+    eps: NonNegativeFloat = 1e-8
+    weight_decay: NonNegativeFloat = 0.0
     slots: ClassVar[int] = 2
 
     def update(
@@ -91,36 +92,40 @@ class Optimizer:
     rows: RowOptimizer | None = None
 
 
+@bounded
 def lazy_adam(
-    learning_rate: float = 0.03,
-    dense_learning_rate: float = 0.01,
-    b1: float = 0.9,
-    b2: float = 0.999,
-    eps: float = 1e-8,
+    learning_rate: PositiveFloat = 0.03,
+    dense_learning_rate: PositiveFloat = 0.01,
+    b1: Decay = 0.9,
+    b2: Decay = 0.999,
+    eps: NonNegativeFloat = 1e-8,
 ) -> Optimizer:
     """LazyAdam for table rows, Adam for everything else."""
     rows = LazyAdam(learning_rate, b1, b2, eps)
     return Optimizer(optax.adam(dense_learning_rate, b1, b2, eps), rows)
 
 
+@bounded
 def lazy_adamw(
-    learning_rate: float = 0.03,
-    dense_learning_rate: float = 0.01,
-    weight_decay: float = 1e-4,
-    b1: float = 0.9,
-    b2: float = 0.999,
-    eps: float = 1e-8,
+    learning_rate: PositiveFloat = 0.03,
+    dense_learning_rate: PositiveFloat = 0.01,
+    weight_decay: NonNegativeFloat = 1e-4,
+    b1: Decay = 0.9,
+    b2: Decay = 0.999,
+    eps: NonNegativeFloat = 1e-8,
 ) -> Optimizer:
     """LazyAdam with decoupled weight decay on touched rows, AdamW for everything else."""
     rows = LazyAdam(learning_rate, b1, b2, eps, weight_decay)
     return Optimizer(optax.adamw(dense_learning_rate, b1, b2, eps, weight_decay=weight_decay), rows)
 
 
-def lazy_adagrad(learning_rate: float = 0.5, dense_learning_rate: float = 0.01) -> Optimizer:
+@bounded
+def lazy_adagrad(learning_rate: PositiveFloat = 0.5, dense_learning_rate: float = 0.01) -> Optimizer:
     """Adagrad for table rows, Adam for everything else."""
     return Optimizer(optax.adam(dense_learning_rate), LazyAdagrad(learning_rate))
 
 
-def lazy_sgd(learning_rate: float = 0.3, dense_learning_rate: float = 0.01) -> Optimizer:
+@bounded
+def lazy_sgd(learning_rate: PositiveFloat = 0.3, dense_learning_rate: float = 0.01) -> Optimizer:
     """Plain gradient descent for table rows, Adam for everything else."""
     return Optimizer(optax.adam(dense_learning_rate), LazySGD(learning_rate))

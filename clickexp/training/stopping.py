@@ -2,9 +2,11 @@
 
 import dataclasses
 import math
+from typing import Annotated
 
 from flax.training import early_stopping as flax_stopping
 
+from clickexp.bounds import Bounds, NonNegativeInt, check_values
 from clickexp.errors import ConfigError
 from clickexp.objective import Stated, higher_is_better
 
@@ -17,11 +19,12 @@ class EarlyStopping:
     """
 
     metric: str = "loss"
-    patience: int = 1
-    min_delta: float = 1e-5
+    patience: NonNegativeInt = 1
+    min_delta: Annotated[float, Bounds(least=0, infinite=True)] = 1e-5
     mode: str = "auto"
 
     def __post_init__(self) -> None:
+        check_values(type(self).__init__, {"patience": self.patience, "min_delta": self.min_delta})
         if self.mode not in ("auto", "min", "max"):
             raise ConfigError(f"early_stopping.mode is auto, min or max, not {self.mode!r}")
         self.reset()

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import time
 from pathlib import Path
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import numpy as np
 import optax
 from flax import nnx
 
+from clickexp.bounds import Bounds, PositiveInt, Seed, bounded
 from clickexp.errors import ConfigError, DivergedError
 from clickexp.loggers.base import Logger
 from clickexp.models.base import ClickModel
@@ -46,21 +48,22 @@ class Trainer(BaseTrainer):
     fit this training, which else starts anew and says so.
     """
 
+    @bounded
     def __init__(
         self,
         optimizer: Optimizer | optax.GradientTransformation | None = None,
-        epochs: int = 50,
+        epochs: PositiveInt = 50,
         early_stopping: Stopping = EarlyStopping(),
         *,
-        batch_size: int | None = None,
-        eval_batch_size: int = 8192,
-        steps: int = 16,
+        batch_size: PositiveInt | None = None,
+        eval_batch_size: PositiveInt = 8192,
+        steps: PositiveInt = 16,
         shuffle: bool = True,
-        seed: int = 0,
+        seed: Seed = 0,
         metrics: Metrics | None = None,
         logger: Logger | None = None,
         checkpoint: str | Path | None = None,
-        checkpoint_minutes: int | float | None = 5,
+        checkpoint_minutes: Annotated[int | float, Bounds(least=0)] | None = 5,
         must_continue: bool = False,
     ):
         super().__init__(
@@ -69,9 +72,7 @@ class Trainer(BaseTrainer):
             steps=steps,
             metrics=metrics,
             logger=logger,
-            epochs=epochs,
         )
-        check(batch_size is None or batch_size >= 1, f"batch_size={batch_size}: give at least 1, or null")
         optimizer = lazy_adagrad() if optimizer is None else optimizer
         self.optimizer = optimizer if isinstance(optimizer, Optimizer) else Optimizer(optimizer)
         self.epochs = epochs

@@ -64,12 +64,13 @@ for _name, _conf in dict(
 
 
 class CheckedLauncher(BasicLauncher):
-    """Hydra's own, unless there is nothing to read for any job."""
+    """Hydra's own, unless there is nothing to read for any job, or a mistake in one."""
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        from clickexp.sweeps.launcher import check_data
+        from clickexp.sweeps.launcher import check_data, check_jobs
 
         check_data(self.hydra_context, self.config, job_overrides)
+        check_jobs(self.hydra_context, self.config, job_overrides)
         return super().launch(job_overrides, initial_job_idx)
 
 
