@@ -2,28 +2,50 @@
 
 import atexit
 import contextlib
+import errno
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
+from typing import Any, TextIO
 
 from clickexp.errors import UserError
 
 STOPPED = 130
 """Exit code of what Ctrl-C ends; those of other signals are larger than SIGNAL, too."""
 SIGNAL = 128
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+MOMENT = 0.05
+"""Seconds after which a signal that was lost is raised again."""
+
+
+def reason(error: OSError | MemoryError) -> str:
+    """What the system refused, in one line with the remedy."""
+    if isinstance(error, MemoryError):
+        return f"out of memory{f' ({error})' if str(error) else ''}. Use less data or smaller batches, or allow more."
+    if error.strerror is None:
+        return " ".join(str(error).split()) or type(error).__name__
+    place = "" if error.filename is None else f"{error.filename}: "
+    remedy = "Free some" if error.errno in FULL else "Change its permissions"
+    return f"{place}{error.strerror}. {remedy}, or choose another place."
 
 
 @contextlib.contextmanager
 def ending(command: str, stopped: str = "stopped") -> Iterator[None]:
     """Of the commands besides `clickexp`: one clear line for what the user can mend, the rest with its trace."""
-    try:
-        yield
-    except (UserError, OSError) as error:
-        print(f"{command}: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        print(f"{command}: {stopped}", file=sys.stderr)
-        sys.exit(STOPPED)
+    with lasting_output(command), insisting():
+        try:
+            yield
+        except UserError as error:
+            print(f"{command}: {' '.join(str(error).split())}", file=sys.stderr)
+            sys.exit(1)
+        except (OSError, MemoryError) as error:
+            print(f"{command}: {reason(error)}", file=sys.stderr)
+            sys.exit(1)
+        except KeyboardInterrupt:
+            print(f"{command}: {stopped}", file=sys.stderr)
+            sys.exit(STOPPED)
 
 
 @contextlib.contextmanager
@@ -46,3 +68,87 @@ def stoppable() -> Iterator[None]:
         if isinstance(end.code, int) and end.code > SIGNAL:
             codes.append(end.code)
         raise
+
+
+@contextlib.contextmanager
+def insisting() -> Iterator[None]:
+    """Lets no signal be lost inside that ends a command by an exception.
+
+    Python drops what is raised in a finalizer or in a callback of the garbage collector, of which JAX has one. Here
+    it is raised again a moment later, outside of it.
+    """
+    before = sys.unraisablehook
+
+    def dropped(lost: Any) -> None:
+        if not issubclass(lost.exc_type, KeyboardInterrupt | SystemExit) or not _in_main_thread():
+            return before(lost)
+        arguments = lost.exc_value.args if lost.exc_value else ()
+
+        def again(*_: object) -> None:
+            raise lost_type(*arguments)
+
+        lost_type = lost.exc_type
+        signal.signal(signal.SIGALRM, again)
+        signal.setitimer(signal.ITIMER_REAL, MOMENT)
+
+    sys.unraisablehook = dropped
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+@contextlib.contextmanager
+def lasting_output(command: str) -> Iterator[None]:
+    """Lets what runs inside go on when nobody reads its output any more, as in `| head -1`, or the disk is full.
+
+    A closed pipe is no reason for a message; anything else is, in one line on stderr.
+    """
+    before = sys.stdout, sys.stderr
+    lasting = [stream and _Lasting(stream, command) for stream in before]  # None: it was closed from the start
+    sys.stdout, sys.stderr = lasting
+    try:
+        yield
+    finally:
+        for stream in filter(None, lasting):
+            stream.flush()
+        sys.stdout, sys.stderr = before
+
+
+class _Lasting:
+    """A stream that writes as long as there is where to."""
+
+    def __init__(self, stream: TextIO, command: str) -> None:
+        self._stream, self._command = stream, command
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError as error:
+            self._give_up(error)
+        return len(text)
+
+    def writelines(self, lines: Any) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        """Sends what is and will be written nowhere."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
+        if not isinstance(error, BrokenPipeError) and self is sys.stdout:
+            print(f"{self._command}: standard output: {error.strerror}; it goes on without", file=sys.stderr)

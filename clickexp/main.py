@@ -10,15 +10,16 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from clickexp.command import STOPPED, stoppable
+from clickexp.command import STOPPED, insisting, lasting_output, reason, stoppable
 from clickexp.errors import UserError
 from clickexp.mistakes import NO_OPTION, one_line
-from clickexp.sweeps.callback import collected, in_sweep
+from clickexp.sweeps.callback import Refused, collected, in_sweep
 from clickexp.sweeps.job import run_job
 
 FULL_ERROR = "HYDRA_FULL_ERROR"
 SHOW_TRACE = os.environ.get(FULL_ERROR) == "1"
-MENDABLE = (HydraException, OmegaConfBaseException, UserError)
+OF_SYSTEM = (OSError, MemoryError)
+MENDABLE = (HydraException, OmegaConfBaseException, UserError, *OF_SYSTEM)
 PACKAGE = Path(__file__).resolve().parent
 CONF = next((str(conf) for conf in (PACKAGE / "conf", PACKAGE.parent / "conf") if conf.is_dir()), None)
 
@@ -36,10 +37,12 @@ def run(cfg: DictConfig) -> float:
 def main() -> None:
     """One clear line for what the user can mend; everything else with its trace."""
     os.environ[FULL_ERROR] = "1"  # lets errors through to here
-    with stoppable():
+    with stoppable(), lasting_output("clickexp"), insisting():
         try:
             with collected():
                 run()
+        except Refused as refused:
+            fail(refused.__cause__)
         except (*MENDABLE, ValueError) as error:
             if SHOW_TRACE or not (isinstance(error, MENDABLE) or str(error).startswith(NO_OPTION)):
                 raise
@@ -50,6 +53,6 @@ def main() -> None:
 
 def fail(error: Exception) -> None:
     """Ends the command with the error in one line."""
-    line = f"clickexp: {one_line(error, CONF, sys.argv[1:])} [{FULL_ERROR}=1 shows the trace]"
-    print(line, file=sys.stderr)
+    text = reason(error) if isinstance(error, OF_SYSTEM) else one_line(error, CONF, sys.argv[1:])
+    print(f"clickexp: {text} [{FULL_ERROR}=1 shows the trace]", file=sys.stderr)
     sys.exit(1)

@@ -3,7 +3,6 @@
 import functools
 import inspect
 import json
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from numpy.typing import DTypeLike
 
 from clickexp.data.dataset import Dataset, Split, keep_queries_seen, split
 from clickexp.data.features import Features
-from clickexp.data.pack import GrowingArray, PackWriter, complete, fingerprint, hidden
+from clickexp.data.pack import GrowingArray, PackWriter, complete, discard, fingerprint, hidden
 from clickexp.data.schema import DataError
 from clickexp.data.sessions import Sessions
 
@@ -122,7 +121,7 @@ class LogWriter:
             if kind is None:
                 self._finish()
         finally:
-            shutil.rmtree(self._part, ignore_errors=True)
+            discard(self._part)
 
     def part(self, name: str, ranks: int, columns: list[str], max_id: int | None = None) -> PackWriter:
         """A pack to append sessions to; ids above `max_id` are an error."""

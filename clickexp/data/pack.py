@@ -1,5 +1,7 @@
 """Packed sessions on disk: a folder of one .npy file a column and meta.json with counts and checksums."""
 
+import contextlib
+import glob
 import hashlib
 import json
 import os
@@ -8,14 +10,17 @@ import uuid
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from clickexp.data.schema import COLUMNS, Columns, DataError, Place, checked
+from clickexp.files import LOCK, locked
 
 FORMAT = 1
+_locks: dict[Path, TextIO] = {}
+"""Of the hidden folders that this process is writing in."""
 
 
 class GrowingArray:
@@ -89,7 +94,7 @@ class PackWriter:
             if kind is None:
                 self._finish()
         finally:
-            shutil.rmtree(self._part, ignore_errors=True)
+            discard(self._part)
 
     def append(self, columns: Columns, place: Place) -> None:
         """Adds the next rows, checked and converted; DataError names the place of the first bad one."""
@@ -117,15 +122,35 @@ class PackWriter:
 
 def hidden(folder: Path) -> Path:
     """A new folder beside `folder` to write in until everything is there."""
+    for left in folder.parent.glob(f".{glob.escape(folder.name)}.{'[0-9a-f]' * 8}"):
+        _remove_abandoned(left)
     part = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
     part.mkdir(parents=True)
+    with contextlib.suppress(OSError):  # without a lock, nobody removes it
+        _locks[part] = locked(part / LOCK)
     return part
+
+
+def discard(part: Path) -> None:
+    """Removes what is left of a hidden folder."""
+    shutil.rmtree(part, ignore_errors=True)
+    if part in _locks:
+        _locks.pop(part).close()
+
+
+def _remove_abandoned(part: Path) -> None:
+    """Removes a hidden folder whose process was killed, which has left its lock open."""
+    with contextlib.suppress(OSError):
+        if (part / LOCK).exists() and (lock := locked(part / LOCK)) is not None:
+            shutil.rmtree(part, ignore_errors=True)
+            lock.close()
 
 
 def complete(part: Path, folder: Path, is_whole: Callable[[Path], bool]) -> None:
     """Renames a folder that was written; one that another process completed meanwhile stays."""
     try:
         os.replace(part, folder)
+        (folder / LOCK).unlink(missing_ok=True)
     except OSError:
         if not is_whole(folder):
             raise

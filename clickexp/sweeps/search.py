@@ -29,6 +29,7 @@ from rich import get_console
 
 from clickexp.construct import check_arguments
 from clickexp.errors import ConfigError
+from clickexp.files import whole
 from clickexp.objective import lower_is_better
 from clickexp.sweeps.launcher import JobError, Queue, check_data
 from clickexp.sweeps.resume import CHECKPOINT, HOW, PRUNED, Record, config_hash
@@ -299,6 +300,7 @@ def _tell_best(study: optuna.Study, fixed: Sequence[str], config: DictConfig) ->
             ["clickexp", *(o for o in fixed if not o.startswith((*HOW, SWEEP))), *overrides]
         ),
     }
-    (folder / BEST).write_text(yaml.safe_dump(best, sort_keys=False))
+    with whole(folder / BEST) as part:
+        part.write_text(yaml.safe_dump(best, sort_keys=False))
     line = f"best of {len(study.trials)} trials: {config.optimized_metric} {trial.value:.6g} in trial {trial.number}"
     get_console().print(f"{line}: {' '.join(overrides)}", markup=False, highlight=False, soft_wrap=True)

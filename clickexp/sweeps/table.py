@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from clickexp.files import whole
 from clickexp.loggers.tables import number
 from clickexp.objective import lower_is_better
 from clickexp.paths import shown
@@ -88,9 +89,8 @@ def _write(rows: Sequence[Row], folder: Path) -> None:
         columns[name] = [value if value is None or not mixed else str(value) for value in column]
     table = pl.DataFrame(columns, strict=False)
     for suffix, write in (("csv", table.write_csv), ("parquet", table.write_parquet)):
-        part = folder / f"sweep.{suffix}.part"
-        write(part)
-        part.replace(folder / f"sweep.{suffix}")
+        with whole(folder / f"sweep.{suffix}") as part:
+            write(part)
 
 
 def means(
