@@ -281,3 +281,29 @@ def test_labelled_test_sessions_are_counted_once(parquet, tmp_path, capsys):
     said(capsys, "prepare", "parquet", parquet, tmp_path / "data", "columns.clicks=was_clicked")
     dataset = Log.open(tmp_path / "data").dataset()
     assert dataset.ranking is dataset.test and list(summaries(dataset)) == ["train", "val", "test"]
+
+
+KILLED = """
+import os, signal, sys
+from clickexp.data.log import prepare
+
+def read(source, log):
+    with log.part("sessions", 2, ["query_doc_ids", "clicks", "lengths"]):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+prepare(read, "test", *sys.argv[1:])
+"""
+
+
+def test_what_a_killed_process_left_half_written_goes_and_that_of_one_that_writes_stays(parquet, tmp_path, capsys):
+    target = tmp_path / "out" / "my [log]"
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", KILLED, str(parquet), str(target)], check=False)
+        assert len([*target.parent.iterdir()]) == 1
+    with log.LogWriter(target, "x", "parquet") as other:
+        with log.LogWriter(target.parent / "my l", "y", "parquet"):
+            said(capsys, "prepare", "parquet", parquet, target, "columns.clicks=was_clicked")
+            assert len([*target.parent.iterdir()]) == 3
+        other._parts.append("never written")
+    assert [*target.parent.iterdir()] == [target] and not [*target.rglob(".*")]
+    assert Log.open(target).parts["sessions"].count == 58

@@ -1,6 +1,7 @@
 """Exports of fitted models: every number follows from the parameters and the log, by NumPy alone."""
 
 import contextlib
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -345,6 +346,12 @@ def copy(pbm, folder, **changes):
     return [str(folder)]
 
 
+def half(arguments):
+    model = Path(*arguments, "model.npz")
+    os.truncate(model, model.stat().st_size // 2)
+    return arguments
+
+
 def predict(pbm, columns, folder):
     return [str(pbm), "--output", str(folder), "--predict", str(write_log(columns, folder / "some.parquet"))]
 
@@ -359,6 +366,10 @@ WRONG = {
     "no run": (lambda pbm, folder: [str(folder)], "not the folder of a run, config.yaml cannot be read"),
     "another config": (lambda pbm, folder: foreign(folder), "config.yaml tells of no dataset and model"),
     "no model": (lambda pbm, folder: without_model(folder), "there is no model.npz. Run again with save_model=true"),
+    "half a model": (
+        lambda pbm, folder: half(copy(pbm, folder)),
+        "model.npz is damaged (BadZipFile). Run the experiment again",
+    ),
     "no log": (
         lambda pbm, folder: copy(pbm, folder, dataset__path="gone/log"),
         "gone/log: the log of",

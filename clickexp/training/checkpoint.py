@@ -40,7 +40,7 @@ def load_model(model: ClickModel, file: str | Path) -> ClickModel:
     state, named = nnx.state(model, KEPT), _named(model)
     leaves, structure = jax.tree.flatten_with_path(state)
     try:
-        with np.load(file) as stored:
+        with open(file, "rb") as stream, np.load(stream) as stored:
             differ = sorted(set(stored) ^ set(named))
             differ += [name for name in named if name in stored and stored[name].shape != named[name].shape]
             values = [] if differ else [jnp.asarray(stored[_name(path)]) for path, _ in leaves]
