@@ -23,12 +23,12 @@ MOMENT = 0.05
 def reason(error: OSError | MemoryError) -> str:
     """What the system refused, in one line with the remedy."""
     if isinstance(error, MemoryError):
-        return f"out of memory{f' ({error})' if str(error) else ''}. Use less data or smaller batches, or allow more."
+        return f"{str(error) or 'Out of memory'}. Use less data or smaller batches, or allow more memory."
     if error.strerror is None:
         return " ".join(str(error).split()) or type(error).__name__
     place = "" if error.filename is None else f"{error.filename}: "
-    remedy = "Free some" if error.errno in FULL else "Change its permissions"
-    return f"{place}{error.strerror}. {remedy}, or choose another place."
+    remedy = "Free some space, or choose" if error.errno in FULL else "Choose"
+    return f"{place}{error.strerror}. {remedy} another place."
 
 
 @contextlib.contextmanager

@@ -300,10 +300,9 @@ def test_what_a_killed_process_left_half_written_goes_and_that_of_one_that_write
     for _ in range(2):
         subprocess.run([sys.executable, "-c", KILLED, str(parquet), str(target)], check=False)
         assert len([*target.parent.iterdir()]) == 1
-    with log.LogWriter(target, "x", "parquet") as other:
-        with log.LogWriter(target.parent / "my l", "y", "parquet"):
-            said(capsys, "prepare", "parquet", parquet, target, "columns.clicks=was_clicked")
-            assert len([*target.parent.iterdir()]) == 3
-        other._parts.append("never written")
-    assert [*target.parent.iterdir()] == [target] and not [*target.rglob(".*")]
+    with log.LogWriter(target, "late", "parquet"), log.LogWriter(target.parent / "my l", "other", "parquet"):
+        said(capsys, "prepare", "parquet", parquet, target, "columns.clicks=was_clicked")
+        assert len([*target.parent.iterdir()]) == 3
+    assert {file.name for file in target.parent.iterdir()} == {"my [log]", "my l"}
+    assert not [*target.parent.rglob(".*")]
     assert Log.open(target).parts["sessions"].count == 58

@@ -40,6 +40,8 @@ def run_experiment(cfg, folder, sweep=None, overrides=()):
     if does == "memory":
         resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
         bytearray(1 << 31)
+    if does == "device":
+        raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 80 bytes.")
     if does == "disk":
         (folder / (RESULT + ".part")).symlink_to("/dev/full")
     while does == "wait" and not Path("go").exists():
@@ -338,12 +340,20 @@ def test_a_folder_that_cannot_be_made_ends_the_command_in_one_line(arguments, pl
     assert place.ran() == []
 
 
-def test_a_full_disk_ends_a_run_in_one_line(place):
-    place.does(_1="disk")
+@pytest.mark.parametrize(
+    "does, line",
+    [
+        ("disk", "out/result.json: No space left on device. Free some space, or choose another place."),
+        ("device", "Out of memory allocating 80 bytes. Use less data or smaller batches, or allow more memory."),
+        ("memory", "Out of memory. Use less data or smaller batches, or allow more memory."),
+    ],
+)
+def test_a_full_disk_or_memory_ends_a_run_in_one_line(does, line, place):
+    place.does(_1=does)
     code, output = place.ended("seed=1", "hydra.run.dir=out")
-    start = f"clickexp: {place.folder}/out/result.json: No space left on device. Free some"
-    assert code == 1 and output.startswith(start) and output.count("\n") == 1
-    assert not [*(place.folder / "out").glob("result*")]
+    assert code == 1 and output.count("\n") == 1
+    assert output.replace(f"{place.folder}/", "").startswith(f"clickexp: {line}")
+    assert not [*place.folder.glob("out/result*")]
 
 
 def test_what_a_killed_job_left_half_written_goes_and_that_of_one_that_runs_stays(place):

@@ -28,6 +28,9 @@ from clickexp.sweeps.resume import (
     unfinished,
 )
 
+OUT_OF_MEMORY = "RESOURCE_EXHAUSTED: "
+"""Start of JAX's errors where a device, or this machine, has too little memory."""
+
 
 def run_job(cfg: DictConfig, hydra: HydraConf) -> float:
     """Runs the experiment, or finds what it came to before, and returns the value of optimized_metric."""
@@ -150,5 +153,10 @@ def _run(cfg: DictConfig, hydra: HydraConf) -> float:
     from clickexp.experiment import run_experiment
 
     sweep = Path(hydra.sweep.dir).name if in_sweep(hydra) else None
-    result = run_experiment(cfg, Path(hydra.runtime.output_dir), sweep, all_overrides(hydra))
+    try:
+        result = run_experiment(cfg, Path(hydra.runtime.output_dir), sweep, all_overrides(hydra))
+    except RuntimeError as error:
+        if str(error).startswith(OUT_OF_MEMORY):
+            raise MemoryError(" ".join(str(error).removeprefix(OUT_OF_MEMORY).split()).rstrip(".")) from error
+        raise
     return objective(result, cfg.optimized_metric)

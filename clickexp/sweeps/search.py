@@ -1,9 +1,11 @@
 """Search: Optuna is asked for a trial when a device is free, and hears of every epoch of those that run."""
 
+import contextlib
 import dataclasses
 import json
 import math
 import shlex
+import sqlite3
 import warnings
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -28,7 +30,7 @@ from optuna.trial import Trial, TrialState
 from rich import get_console
 
 from clickexp.construct import check_arguments
-from clickexp.errors import ConfigError
+from clickexp.errors import ConfigError, UserError
 from clickexp.files import whole
 from clickexp.objective import lower_is_better
 from clickexp.sweeps.launcher import JobError, Queue, check_data
@@ -65,6 +67,13 @@ def search(
 
     JobError if trials failed, after all others have ended.
     """
+    with _one_line(Path(config.hydra.sweep.dir)):
+        return _search(context, task, config, given)
+
+
+def _search(
+    context: HydraContext, task: TaskFunction, config: DictConfig, given: Sequence[str]
+) -> float | None:
     node = OmegaConf.to_container(config.search, resolve=True)
     check_arguments(Settings, node, "search")
     settings = Settings(**node)
@@ -90,6 +99,18 @@ def search(
         failed = f"{len(trials.failures)} trials failed" if len(trials.failures) > 1 else "a trial failed"
         raise JobError(f"{failed}; {trials.failures[0]}")
     return study.best_value if study.get_trials(states=(TrialState.COMPLETE,)) else None
+
+
+@contextlib.contextmanager
+def _one_line(folder: Path) -> Iterator[None]:
+    """UserError where the study cannot be written, as on a full disk."""
+    try:
+        yield
+    except Exception as error:
+        cause = getattr(error, "orig", None)  # of SQLAlchemy's errors
+        if isinstance(cause, sqlite3.Error):
+            raise UserError(f"{folder / FILE}: {cause}. Free some space, or choose another place.") from error
+        raise
 
 
 class _Trials:
