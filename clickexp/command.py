@@ -77,17 +77,16 @@ def insisting() -> Iterator[None]:
     Python drops what is raised in a finalizer or in a callback of the garbage collector, of which JAX has one. Here
     it is raised again a moment later, outside of it.
     """
-    before = sys.unraisablehook
+    before, lost = sys.unraisablehook, []
 
-    def dropped(lost: Any) -> None:
-        if not issubclass(lost.exc_type, KeyboardInterrupt | SystemExit) or not _in_main_thread():
-            return before(lost)
-        arguments = lost.exc_value.args if lost.exc_value else ()
+    def again(*_: object) -> None:
+        raise lost.pop()
 
-        def again(*_: object) -> None:
-            raise lost_type(*arguments)
-
-        lost_type = lost.exc_type
+    def dropped(what: Any) -> None:
+        of_signal = issubclass(what.exc_type, KeyboardInterrupt | SystemExit)
+        if not of_signal or threading.current_thread() is not threading.main_thread():
+            return before(what)
+        lost[:] = [what.exc_type(*what.exc_value.args)]
         signal.signal(signal.SIGALRM, again)
         signal.setitimer(signal.ITIMER_REAL, MOMENT)
 
@@ -96,10 +95,8 @@ def insisting() -> Iterator[None]:
         yield
     finally:
         sys.unraisablehook = before
-
-
-def _in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
+        if lost:  # another one has come through meanwhile
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 @contextlib.contextmanager

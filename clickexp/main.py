@@ -53,6 +53,7 @@ def main() -> None:
 
 def fail(error: Exception) -> None:
     """Ends the command with the error in one line."""
-    text = reason(error) if isinstance(error, OF_SYSTEM) else one_line(error, CONF, sys.argv[1:])
+    of_system = isinstance(error, OF_SYSTEM) and not isinstance(error, HydraException)  # some are both
+    text = reason(error) if of_system else one_line(error, CONF, sys.argv[1:])
     print(f"clickexp: {text} [{FULL_ERROR}=1 shows the trace]", file=sys.stderr)
     sys.exit(1)

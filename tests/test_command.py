@@ -233,8 +233,7 @@ def run():
     "finalizer" in sys.argv and Finalized()
     gc.collect()
     print("goes on", flush=True)
-    while True:
-        time.sleep(60)
+    time.sleep(20)
 
 module.run = run
 module.main()

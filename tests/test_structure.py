@@ -33,7 +33,7 @@ def files_of(*parts: str) -> list[Path]:
 
 
 LAYERS = {
-    "types": ("clickexp/types.py", "clickexp/errors.py", "clickexp/construct.py", "clickexp/objective.py"),
+    "types": tuple(f"clickexp/{name}.py" for name in ("types", "errors", "files", "construct", "objective")),
     "numerics": ("clickexp/numerics.py",),
     "parameters": ("clickexp/parameters/",),
     "models": ("clickexp/models/",),

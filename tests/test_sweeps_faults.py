@@ -377,6 +377,11 @@ def test_what_a_killed_job_left_half_written_goes_and_that_of_one_that_runs_stay
     assert place.sweep(*BASIC, "seed=3", "hydra.sweep.dir=outputs/sweeps/a")[0] == 0 and not parts[0].exists()
 
 
+def test_a_sweep_continues_by_itself_only(place):
+    code, output = place.sweep(*BASIC, "seed=1,2", "continue_from=s", "hydra.sweep.dir=s")
+    assert code == 1 and "clickexp: continue_from is for a single run" in output and place.ran() == []
+
+
 def test_a_job_whose_model_is_damaged_runs_again(place):
     assert place.sweep(*BASIC, "seed=1,2", "hydra.sweep.dir=s")[0] == 0 and place.ran() == [1, 2]
     (place.folder / "s/1/model.npz").write_bytes(b"PK")

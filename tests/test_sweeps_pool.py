@@ -136,8 +136,7 @@ lost = []
 gc.callbacks.append(collecting)
 gc.collect()
 print("collected", flush=True)
-while True:
-    time.sleep(60)
+time.sleep(20)
 """
 
 
