@@ -106,7 +106,9 @@ def lasting_output(command: str) -> Iterator[None]:
     A closed pipe is no reason for a message; anything else is, in one line on stderr.
     """
     before = sys.stdout, sys.stderr
-    lasting = [stream and _Lasting(stream, command) for stream in before]  # None: it was closed from the start
+    lasting = [
+        stream and _Lasting(stream, command) for stream in before
+    ]  # None: it was closed from the start
     sys.stdout, sys.stderr = lasting
     try:
         yield

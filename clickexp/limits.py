@@ -29,4 +29,6 @@ def check_address_space() -> None:
     code = TRY.format(limit=max(limit - ROOM, 0))
     if subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True).returncode:
         size = f"{limit / 1e9:.3g} GB"
-        raise UserError(f"XLA cannot start within {size} of address space. Raise the limit (ulimit -v unlimited).")
+        raise UserError(
+            f"XLA cannot start within {size} of address space. Raise the limit (ulimit -v unlimited)."
+        )

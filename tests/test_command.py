@@ -248,7 +248,9 @@ def test_ctrl_c_stops_where_python_drops_the_exception(place, tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (130, "goes on\n", "")
 
 
-@pytest.mark.parametrize("stdout, told", [("pipe", ""), ("/dev/full", "clickexp: standard output: No space left")])
+@pytest.mark.parametrize(
+    "stdout, told", [("pipe", ""), ("/dev/full", "clickexp: standard output: No space left")]
+)
 def test_a_run_whose_output_nobody_reads_comes_to_its_result(stdout, told, tmp_path):
     if stdout == "pipe":
         end, target = os.pipe()
@@ -256,19 +258,35 @@ def test_a_run_whose_output_nobody_reads_comes_to_its_result(stdout, told, tmp_p
     else:
         target = os.open(stdout, os.O_WRONLY)
     env = {**os.environ, "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", "clickexp", *SMALL, "metric=click", "logger=console", "hydra.run.dir=out"]
+    command = [
+        sys.executable,
+        "-m",
+        "clickexp",
+        *SMALL,
+        "metric=click",
+        "logger=console",
+        "hydra.run.dir=out",
+    ]
     done = subprocess.run(command, cwd=tmp_path, env=env, stdout=target, stderr=subprocess.PIPE, text=True)
     os.close(target)
     assert done.returncode == 0 and done.stderr.startswith(told) and done.stderr.count("\n") == bool(told)
     assert json.loads((tmp_path / "out/result.json").read_text())["train"]["epochs"] == 2
 
 
-@pytest.mark.parametrize("stdout, told", [("pipe", b""), ("full", b"x: standard output: No space left on device; ")])
-def test_other_commands_go_on_without_their_output(stdout, told):
+@pytest.mark.parametrize(
+    "stdout, told", [("pipe", b""), ("full", b"x: standard output: No space left on device; ")]
+)
+def test_other_commands_go_on_without_their_output(stdout, told, tmp_path):
     code = "from clickexp.command import ending\nwith ending('x'):\n  print('y' * 10**6); open('done', 'w')"
-    shell = {"pipe": '"$0" -c "$1" | head -c 1 > /dev/null; exit ${PIPESTATUS[0]}', "full": '"$0" -c "$1" > /dev/full'}
-    done = subprocess.run(["bash", "-c", shell[stdout], sys.executable, code], capture_output=True)
+    shell = {
+        "pipe": '"$0" -c "$1" | head -c 1 > /dev/null; exit ${PIPESTATUS[0]}',
+        "full": '"$0" -c "$1" > /dev/full',
+    }
+    done = subprocess.run(
+        ["bash", "-c", shell[stdout], sys.executable, code], cwd=tmp_path, capture_output=True
+    )
     assert done.returncode == 0 and done.stderr.startswith(told) and done.stderr.count(b"\n") == bool(told)
+    assert (tmp_path / "done").exists()
 
 
 EACH = """

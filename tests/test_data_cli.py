@@ -295,7 +295,9 @@ prepare(read, "test", *sys.argv[1:])
 """
 
 
-def test_what_a_killed_process_left_half_written_goes_and_that_of_one_that_writes_stays(parquet, tmp_path, capsys):
+def test_what_a_killed_process_left_half_written_goes_and_that_of_one_that_writes_stays(
+    parquet, tmp_path, capsys
+):
     target = tmp_path / "out" / "my [log]"
     for _ in range(2):
         subprocess.run([sys.executable, "-c", KILLED, str(parquet), str(target)], check=False)

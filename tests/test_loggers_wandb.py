@@ -115,8 +115,12 @@ logger = WandbLogger()
 logger.start(RunInfo(folder=Path("run"), config={}, name="a run", project="tests"))
 logger.finish(True)
 """
-    env = {name: value for name, value in environment(tmp_path).items() if name not in ("HOME", "XDG_CACHE_HOME")}
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True)
+    env = {
+        name: value for name, value in environment(tmp_path).items() if name not in ("HOME", "XDG_CACHE_HOME")
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert [*(tmp_path / "run/wandb").glob("offline-run-*")]
 

@@ -304,7 +304,10 @@ def test_runs_of_one_second_have_folders_of_their_own(place):
               for n in ("", "-2", "-3")]  # fmt: skip
     assert losses == [0.1, 0.2, 0.3]
     recorded = (place.folder / "new/now-2/.hydra/overrides.yaml").read_text()
-    assert "seed=2" in recorded and "dir: new/now-2" in (place.folder / "new/now-2/.hydra/hydra.yaml").read_text()
+    assert (
+        "seed=2" in recorded
+        and "dir: new/now-2" in (place.folder / "new/now-2/.hydra/hydra.yaml").read_text()
+    )
 
 
 def test_a_named_folder_has_one_run_at_a_time_and_keeps_its_result(place):
@@ -314,7 +317,9 @@ def test_a_named_folder_has_one_run_at_a_time_and_keeps_its_result(place):
         wait_until((place.folder / "out/checkpoint.npz").exists)
         files = {file: file.read_bytes() for file in (place.folder / "out").rglob("*") if file.is_file()}
         code, output = place.ended("seed=2", "hydra.run.dir=out")
-        assert code == 1 and re.fullmatch(r"clickexp: hydra.run.dir=out: another run is writing there\..*\n", output)
+        assert code == 1 and re.fullmatch(
+            r"clickexp: hydra.run.dir=out: another run is writing there\..*\n", output
+        )
         assert {file: file.read_bytes() for file in files} == files
         first.kill()
     (place.folder / "out/checkpoint.npz.part").touch()
@@ -330,7 +335,9 @@ def test_a_named_folder_has_one_run_at_a_time_and_keeps_its_result(place):
     assert place.ran() == [] and (place.folder / "out/result.json").read_text() == result
 
 
-@pytest.mark.parametrize("arguments", [["hydra.run.dir=file/out"], ["-m", "hydra.sweep.dir=file/out", "seed=1,2"]])
+@pytest.mark.parametrize(
+    "arguments", [["hydra.run.dir=file/out"], ["-m", "hydra.sweep.dir=file/out", "seed=1,2"]]
+)
 def test_a_folder_that_cannot_be_made_ends_the_command_in_one_line(arguments, place):
     (place.folder / "file").touch()
     code, output = place.ended(*arguments)
@@ -344,7 +351,10 @@ def test_a_folder_that_cannot_be_made_ends_the_command_in_one_line(arguments, pl
     "does, line",
     [
         ("disk", "out/result.json: No space left on device. Free some space, or choose another place."),
-        ("device", "Out of memory allocating 80 bytes. Use less data or smaller batches, or allow more memory."),
+        (
+            "device",
+            "Out of memory allocating 80 bytes. Use less data or smaller batches, or allow more memory.",
+        ),
         ("memory", "Out of memory. Use less data or smaller batches, or allow more memory."),
     ],
 )
@@ -395,7 +405,9 @@ def test_too_little_address_space_ends_a_run_in_one_line(gigabytes, code, place)
     done = subprocess.run(command, cwd=place.folder, env=place.env, capture_output=True, text=True)
     assert done.returncode == code
     if code:
-        assert done.stderr.startswith("clickexp: XLA cannot start within 1.07 GB of address space. Raise the limit")
+        assert done.stderr.startswith(
+            "clickexp: XLA cannot start within 1.07 GB of address space. Raise the limit"
+        )
         assert done.stderr.count("\n") == 1 and not (place.folder / "out").exists()
 
 

@@ -189,7 +189,12 @@ def test_fingerprints_of_packed_folders(packs):
     """The pack, its copy elsewhere and its whole slice are one; other clicks, a part of them, and features are not."""
     same, copy, other = packs
     assert same.fingerprint == copy.fingerprint == same.slice(0, 99).fingerprint
-    prints = {same.fingerprint, other.fingerprint, same.slice(0, 63).fingerprint, same.slice(1, 64).fingerprint}
+    prints = {
+        same.fingerprint,
+        other.fingerprint,
+        same.slice(0, 63).fingerprint,
+        same.slice(1, 64).fingerprint,
+    }
     features = [Features(np.full((PAIRS + 1, 2), value, np.float32)) for value in (0, 1)]
     prints |= {same.with_features(each).fingerprint for each in features}
     assert len(prints) == 6
@@ -197,7 +202,9 @@ def test_fingerprints_of_packed_folders(packs):
 
 @pytest.fixture
 def packs(tmp_path):
-    return [each.save(tmp_path / name) for each, name in ((TRAIN, "a"), (TRAIN, "b"), (CLICKED_ELSEWHERE, "c"))]
+    return [
+        each.save(tmp_path / name) for each, name in ((TRAIN, "a"), (TRAIN, "b"), (CLICKED_ELSEWHERE, "c"))
+    ]
 
 
 def test_nothing_to_continue_from_is_an_error(tmp_path):
@@ -267,7 +274,14 @@ def test_a_single_run_continues_from_a_copy_of_the_checkpoint(tmp_path, monkeypa
 
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
-TOY = ["debug=fast", "dataset.sessions=300", "dataset.queries=20", "metric=click", "model=rctr", "logger=jsonl"]
+TOY = [
+    "debug=fast",
+    "dataset.sessions=300",
+    "dataset.queries=20",
+    "metric=click",
+    "model=rctr",
+    "logger=jsonl",
+]
 TOY += ["trainer.checkpoint_minutes=0", "trainer.batch_size=64", "progress=off"]
 
 
@@ -316,7 +330,9 @@ def test_a_run_of_other_settings_starts_from_scratch_in_the_folder(setting, kill
 def test_a_run_of_other_settings_does_not_continue_from_it(setting, killed):
     """It is refused before anything is read or written."""
     before = {file: file.read_bytes() for file in killed.iterdir()}
-    expected = f"continue_from={killed}: the checkpoint cannot be used: it is of a training with {SETTINGS[setting]}"
+    expected = (
+        f"continue_from={killed}: the checkpoint cannot be used: it is of a training with {SETTINGS[setting]}"
+    )
     with pytest.raises(ConfigError, match=re.escape(expected)):
         run_toy(killed, setting, f"continue_from={killed}")
     assert {file: file.read_bytes() for file in killed.iterdir()} == before
@@ -336,7 +352,11 @@ def test_a_run_whose_model_cannot_be_written_has_no_result_and_keeps_its_checkpo
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
         patch.setattr(np, "savez", full)
         run_toy(tmp_path / "run")
-    assert {file.name for file in (tmp_path / "run").iterdir()} == {"config.yaml", "metrics.jsonl", CHECKPOINT}
+    assert {file.name for file in (tmp_path / "run").iterdir()} == {
+        "config.yaml",
+        "metrics.jsonl",
+        CHECKPOINT,
+    }
     result, epochs = run_toy(tmp_path / "run")
     assert (result, epochs) == run_toy(tmp_path / "fresh") and len(epochs) == 2
     names = {"config.yaml", "metrics.jsonl", "model.npz", "result.json"}

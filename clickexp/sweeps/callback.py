@@ -56,7 +56,9 @@ class SweepCallback(Callback):
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         with current(config):
             wanted = Path(config.hydra.run.dir)
-        named = any(override.lstrip("+").startswith(f"{RUN_DIR}=") for override in config.hydra.overrides.hydra)
+        named = any(
+            override.lstrip("+").startswith(f"{RUN_DIR}=") for override in config.hydra.overrides.hydra
+        )
         with _refusing(RUN_DIR, wanted):
             claim = _named if named else _new
             folder, SweepCallback.lock, SweepCallback.made = claim(wanted)
@@ -175,7 +177,9 @@ def _named(folder: Path) -> Claim:
     made = _missing(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if (lock := _lock(folder)) is None:
-        raise ConfigError(f"{RUN_DIR}={folder}: another run is writing there. Wait for it or choose another folder.")
+        raise ConfigError(
+            f"{RUN_DIR}={folder}: another run is writing there. Wait for it or choose another folder."
+        )
     if (folder / RESULT).exists():
         lock.close()
         raise ConfigError(f"{RUN_DIR}={folder}: a finished run is there. Delete it or choose another folder.")

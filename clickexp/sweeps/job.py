@@ -39,7 +39,9 @@ def run_job(cfg: DictConfig, hydra: HydraConf) -> float:
         with _interrupted_in(folder), _checkpoint_of(cfg.continue_from, folder):
             return _run(cfg, hydra)
     if cfg.continue_from is not None:
-        raise ConfigError("continue_from is for a single run; a sweep that is repeated continues its jobs itself")
+        raise ConfigError(
+            "continue_from is for a single run; a sweep that is repeated continues its jobs itself"
+        )
     record = new_record(cfg, hydra)
     earlier = finished(*searched(cfg, hydra)).get(record.config_hash)
     if earlier is not None:

@@ -26,7 +26,10 @@ UNREADABLE = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile)
 
 def save_model(model: ClickModel, file: str | Path) -> None:
     """Writes the parameters of a model, whole or not at all."""
-    with whole(Path(file)) as part, part.open("wb") as stream:  # by its name alone, NumPy would append a suffix
+    with (
+        whole(Path(file)) as part,
+        part.open("wb") as stream,
+    ):  # by its name alone, NumPy would append a suffix
         np.savez(stream, **{name: np.asarray(values) for name, values in _named(model).items()})
 
 

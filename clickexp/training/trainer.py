@@ -208,7 +208,11 @@ class _Fit:
         """Takes up the training that left the checkpoint; False where there is none that fits."""
         file, logger = self.trainer.checkpoint, self.trainer.logger
         if file is None or not file.exists():
-            none = "checkpoint_minutes=null: give a number" if file is None else f"{file}: there is no checkpoint"
+            none = (
+                "checkpoint_minutes=null: give a number"
+                if file is None
+                else f"{file}: there is no checkpoint"
+            )
             check(not self.trainer.must_continue, f"{none} to continue from")
             return False
         best = jax.eval_shape(_snapshot, _model_state(self.state), None)
