@@ -32,6 +32,7 @@ from clickexp.data.identifiability import identifiability
 from clickexp.data.log import is_log
 from clickexp.errors import ConfigError, UserError
 from clickexp.evaluate import check_lists, evaluate
+from clickexp.files import whole
 from clickexp.loggers import ConsoleLogger, FanOut, RunInfo
 from clickexp.loggers.jsonl import plain
 from clickexp.metrics import Metric, MultiMetric
@@ -41,9 +42,19 @@ from clickexp.objective import check_objective
 from clickexp.overrides import ROLES, TOWERS, parsed
 from clickexp.paths import shown
 from clickexp.suggest import did_you_mean
-from clickexp.sweeps.resume import CHECKPOINT, NOT_HASHED, RESULT, config_hash, values, write_json
+from clickexp.sweeps.resume import (
+    CHECKPOINT,
+    CONFIG,
+    MODEL,
+    NOT_HASHED,
+    RESULT,
+    config_hash,
+    identity,
+    values,
+    write_json,
+)
 from clickexp.training import FitReport, Trainer
-from clickexp.training.checkpoint import KEPT, save_model
+from clickexp.training.checkpoint import KEPT, check_same, save_model
 from clickexp.training.dispatch import feed
 from clickexp.training.estimation import EstimatingTrainer
 from clickexp.training.memory import peak_memory
@@ -140,8 +151,10 @@ def run_experiment(
     logger = FanOut([ConsoleLogger(settings.progress), *loggers.values()])
     checkpoint = folder / CHECKPOINT
     parts = dict(optimizer=planned.optimizer, metrics=metrics.get("click"), logger=logger, checkpoint=checkpoint,
-                 must_continue=settings.continue_from is not None)  # fmt: skip
+                 must_continue=settings.continue_from is not None, settings=identity(config))  # fmt: skip
     trainer = planned.new_trainer(**accepted(planned.new_trainer, parts))
+    if settings.continue_from is not None:
+        check_continues(settings.continue_from, checkpoint, config)
     finished = False
     try:
         read = planned.read
@@ -151,7 +164,8 @@ def run_experiment(
         check_features(model, config["model"], dataset)
         check_lists(model, dataset, metrics)
         show(config)
-        (folder / "config.yaml").write_text(OmegaConf.to_yaml(config))
+        with whole(folder / CONFIG) as part:
+            part.write_text(OmegaConf.to_yaml(config))
         told = told_config(config, model, dataset, values(overrides))
         logger.start(run_info(told, settings, folder, f"{model.name}-{dataset.name}-{settings.seed}", sweep))
         for line in (*unused_towers(cfg, overrides, model.name), dataset.describe()):
@@ -178,10 +192,10 @@ def run_experiment(
         }
         if settings.keep_values:
             result["intervals"] = evaluation.keep(dataset, folder)
-        write_result(result, folder)
-        checkpoint.unlink(missing_ok=True)
         if settings.save_model:
-            save_model(model, folder / "model.npz")
+            save_model(model, folder / MODEL)
+        write_result(result, folder)  # last: what has a result is finished
+        checkpoint.unlink(missing_ok=True)
         logger.per_rank("val", result["per_rank_val"])
         logger.per_rank("test", result["per_rank"])
         logger.result(result)
@@ -259,6 +273,14 @@ def check_estimates(trainer: Trainer, new_model: Callable[..., ClickModel]) -> N
     model = getattr(new_model, "func", new_model)
     if isinstance(trainer, EstimatingTrainer) and inspect.isclass(model) and issubclass(model, ClickModel):
         trainer.expectation(model.name_with(**getattr(new_model, "keywords", {})))
+
+
+def check_continues(earlier: str, checkpoint: Path, config: dict[str, Any]) -> None:
+    """ConfigError where the checkpoint of the earlier run is of another configuration, by the settings that differ."""
+    try:
+        check_same(checkpoint, {"settings": identity(config)})
+    except ValueError as error:
+        raise ConfigError(f"continue_from={earlier}: the checkpoint cannot be used: {error}") from error
 
 
 def unused_towers(cfg: DictConfig, overrides: Sequence[str], model: str) -> list[str]:

@@ -26,6 +26,7 @@ from clickexp.data.ragged import longest
 from clickexp.data.tabular import find_files, open_tables
 from clickexp.errors import UserError
 from clickexp.experiment import build_model, constructor
+from clickexp.files import whole
 from clickexp.models import ClickModel
 from clickexp.parameters import PositionParameter
 from clickexp.training.checkpoint import load_model
@@ -417,11 +418,6 @@ def _column_names(options: Sequence[str], predict: str | Path | None) -> dict[st
 @contextlib.contextmanager
 def _whole(file: Path) -> Iterator[Path]:
     """Where to write, under another name until it is whole; tells what was written."""
-    part = file.with_name(file.name + ".part")
-    part.unlink(missing_ok=True)  # a link there would lead elsewhere
-    try:
+    with whole(file) as part:
         yield part
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
     print(file)

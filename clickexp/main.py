@@ -11,17 +11,18 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from clickexp.command import STOPPED, quiet_pipes, stoppable
+from clickexp.command import STOPPED, insisting, lasting_output, quiet_pipes, reason, stoppable
 from clickexp.errors import UserError
 from clickexp.help import prints
 from clickexp.mistakes import one_line
 from clickexp.overrides import NO_OPTION, CommandLine
-from clickexp.sweeps.callback import collected, in_sweep
+from clickexp.sweeps.callback import Refused, collected, in_sweep
 from clickexp.sweeps.job import run_job
 
 FULL_ERROR = "HYDRA_FULL_ERROR"
 SHOW_TRACE = os.environ.get(FULL_ERROR) == "1"
-MENDABLE = (HydraException, OmegaConfBaseException, UserError, YAMLError)
+OF_SYSTEM = (OSError, MemoryError)
+MENDABLE = (HydraException, OmegaConfBaseException, UserError, YAMLError, *OF_SYSTEM)
 PACKAGE = Path(__file__).resolve().parent
 CONF = next((str(conf) for conf in (PACKAGE / "conf", PACKAGE.parent / "conf") if conf.is_dir()), None)
 
@@ -39,13 +40,15 @@ def run(cfg: DictConfig) -> float:
 def main() -> None:
     """One clear line for what the user can mend; everything else with its trace."""
     os.environ[FULL_ERROR] = "1"  # lets errors through to here
-    with stoppable():
+    with stoppable(), lasting_output("clickexp"), insisting():
         try:
             given = CommandLine(sys.argv[1:])
             with quiet_pipes() if given.only_prints else collected():
                 sys.argv[1:] = given.arguments
                 if not prints(given, CONF):
                     run()
+        except Refused as refused:
+            fail(refused.__cause__)
         except (*MENDABLE, ValueError) as error:
             if SHOW_TRACE or not (isinstance(error, MENDABLE) or str(error).startswith(NO_OPTION)):
                 raise
@@ -56,5 +59,7 @@ def main() -> None:
 
 def fail(error: Exception) -> None:
     """Ends the command with the error in one line."""
-    print(f"clickexp: {one_line(error, CONF, sys.argv[1:])} [{FULL_ERROR}=1 shows the trace]", file=sys.stderr)
+    of_system = isinstance(error, OF_SYSTEM) and not isinstance(error, HydraException)  # some are both
+    text = reason(error) if of_system else one_line(error, CONF, sys.argv[1:])
+    print(f"clickexp: {text} [{FULL_ERROR}=1 shows the trace]", file=sys.stderr)
     sys.exit(1)

@@ -8,6 +8,7 @@ import polars as pl
 
 from clickexp.data import Sessions
 from clickexp.errors import UserError
+from clickexp.files import whole
 from clickexp.metrics import MultiMetric
 from clickexp.metrics.click import perplexity, pyclick_ranks
 from clickexp.metrics.uncertainty import Interval, PairedTest, Samples, bootstrap_interval
@@ -44,7 +45,8 @@ def _write(file: Path, sessions: Sessions, metrics: MultiMetric, told: dict[str,
     columns = {"query_id": np.asarray(queries, np.int64)}
     columns |= {name: values[: sessions.count] for name, values in metrics.values().items()}
     frame = pl.DataFrame(columns).with_columns(pl.col(pl.Float32, pl.Float64).fill_nan(None))
-    frame.write_parquet(file, metadata=told)
+    with whole(file) as part:
+        frame.write_parquet(part, metadata=told)
 
 
 def interval(run: str | Path, metric: str, **options: float) -> Interval:

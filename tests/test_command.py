@@ -250,6 +250,83 @@ def test_what_is_stopped_amid_a_compilation_neither_waits_for_it_nor_crashes():
     assert (done.returncode, done.stdout, done.stderr) == (143, "registered\n", "")
 
 
+LOST = """
+import gc, os, signal, sys, time
+import jax
+from clickexp import main as module
+
+class Finalized:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(100):
+            pass
+
+def collecting(phase, details):
+    if phase == "start" and "callback" in sys.argv:
+        sys.argv.remove("callback")
+        Finalized()
+
+def run():
+    gc.callbacks.append(collecting)
+    "finalizer" in sys.argv and Finalized()
+    gc.collect()
+    print("goes on", flush=True)
+    time.sleep(20)
+
+module.run = run
+module.main()
+"""
+
+
+@pytest.mark.parametrize("place", ["callback", "finalizer"])
+def test_ctrl_c_stops_where_python_drops_the_exception(place, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", LOST, place], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "goes on\n", "")
+
+
+@pytest.mark.parametrize(
+    "stdout, told", [("pipe", ""), ("/dev/full", "clickexp: standard output: No space left")]
+)
+def test_a_run_whose_output_nobody_reads_comes_to_its_result(stdout, told, tmp_path):
+    if stdout == "pipe":
+        end, target = os.pipe()
+        os.close(end)
+    else:
+        target = os.open(stdout, os.O_WRONLY)
+    env = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    command = [
+        sys.executable,
+        "-m",
+        "clickexp",
+        *SMALL,
+        "metric=click",
+        "logger=console",
+        "hydra.run.dir=out",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, env=env, stdout=target, stderr=subprocess.PIPE, text=True)
+    os.close(target)
+    assert done.returncode == 0 and done.stderr.startswith(told) and done.stderr.count("\n") == bool(told)
+    assert json.loads((tmp_path / "out/result.json").read_text())["train"]["epochs"] == 2
+
+
+@pytest.mark.parametrize(
+    "stdout, told", [("pipe", b""), ("full", b"x: standard output: No space left on device; ")]
+)
+def test_other_commands_go_on_without_their_output(stdout, told, tmp_path):
+    code = "from clickexp.command import ending\nwith ending('x'):\n  print('y' * 10**6); open('done', 'w')"
+    shell = {
+        "pipe": '"$0" -c "$1" | head -c 1 > /dev/null; exit ${PIPESTATUS[0]}',
+        "full": '"$0" -c "$1" > /dev/full',
+    }
+    done = subprocess.run(
+        ["bash", "-c", shell[stdout], sys.executable, code], cwd=tmp_path, capture_output=True
+    )
+    assert done.returncode == 0 and done.stderr.startswith(told) and done.stderr.count(b"\n") == bool(told)
+    assert (tmp_path / "done").exists()
+
+
 EACH = """
 import contextlib, io, json, sys
 from clickexp.main import main

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import os
 import pickle
 import re
 import shutil
@@ -352,6 +353,12 @@ def copy(pbm, folder, **changes):
     return [str(folder)]
 
 
+def half(arguments):
+    model = Path(*arguments, "model.npz")
+    os.truncate(model, model.stat().st_size // 2)
+    return arguments
+
+
 def predict(pbm, columns, folder):
     return [str(pbm), "--output", str(folder), "--predict", str(write_log(columns, folder / "some.parquet"))]
 
@@ -374,6 +381,10 @@ WRONG = {
     "a sweep": (lambda pbm, folder: sweep(folder), "this is a folder of runs, not of one. Name one of them: "),
     "another config": (lambda pbm, folder: foreign(folder), "config.yaml tells of no dataset and model"),
     "no model": (lambda pbm, folder: without_model(folder), "there is no model.npz. Run again with save_model=true"),
+    "half a model": (
+        lambda pbm, folder: half(copy(pbm, folder)),
+        "model.npz is damaged (BadZipFile). Run the experiment again",
+    ),
     "no log": (
         lambda pbm, folder: copy(pbm, folder, dataset__path="gone/log"),
         "gone/log: the log of",

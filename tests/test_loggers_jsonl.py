@@ -39,6 +39,15 @@ def test_lines_of_an_earlier_process_stay(tmp_path, left):
     assert lines(tmp_path / "metrics.jsonl") == [*earlier, {"epoch": 2}]
 
 
+def test_what_begins_again_takes_the_place_of_an_earlier_process(tmp_path):
+    """A training that continues repeats its epochs; one from scratch is another. This process keeps all of its own."""
+    (tmp_path / "metrics.jsonl").write_text('{"epoch": 1}\n{"epoch": 2}\n{"epoch": 3, "val')
+    logger = started(tmp_path)
+    for epoch in (1, 2, 1):
+        logger.epoch({"epoch": epoch, "val/ll": -0.5})
+    assert lines(tmp_path / "metrics.jsonl") == [{"epoch": epoch, "val/ll": -0.5} for epoch in (1, 2, 1)]
+
+
 def test_half_written_line_costs_only_itself(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"epoch": 1}\n{"epoch": 2, "val')
     started(tmp_path).epoch({"epoch": 3})

@@ -107,6 +107,25 @@ def history(records):
     return [{name: value for name, value in row.items() if not name.startswith("_")} for row in rows]
 
 
+def test_without_a_home_the_service_is_quiet(tmp_path):
+    script = """
+from pathlib import Path
+from clickexp.loggers import RunInfo, WandbLogger
+
+logger = WandbLogger()
+logger.start(RunInfo(folder=Path("run"), config={}, name="a run", project="tests"))
+logger.finish(True)
+"""
+    env = {
+        name: value for name, value in environment(tmp_path).items() if name not in ("HOME", "XDG_CACHE_HOME")
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert [*(tmp_path / "run/wandb").glob("offline-run-*")]
+
+
 def test_summary_of_the_run(written):
     run = json.loads(inspect(written[1], "whole", "--summary"))
     assert run["config"] == {"seed": 1, "model": {"class": "Model", "parts": [{"class": "B"}]}}

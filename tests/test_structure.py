@@ -33,10 +33,10 @@ def files_of(*parts: str) -> list[Path]:
 
 
 LAYERS = {
-    "types": (
-        "clickexp/types.py", "clickexp/errors.py", "clickexp/bounds.py", "clickexp/construct.py",
-        "clickexp/objective.py", "clickexp/suggest.py", "clickexp/escape.py", "clickexp/checks.py",
-    ),  # fmt: skip
+    "types": tuple(
+        f"clickexp/{name}.py"
+        for name in ("types", "errors", "bounds", "construct", "objective", "suggest", "escape", "checks", "files")
+    ),
     "numerics": ("clickexp/numerics.py",),
     "parameters": ("clickexp/parameters/",),
     "models": ("clickexp/models/",),

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,6 +40,8 @@ def run_experiment(cfg, folder, sweep=None, overrides=()):
     if does == "memory":
         resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
         bytearray(1 << 31)
+    if does == "device":
+        raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 80 bytes.")
     if does == "disk":
         (folder / (RESULT + ".part")).symlink_to("/dev/full")
     while does == "wait" and not Path("go").exists():
@@ -81,6 +84,18 @@ class Place:
         command = [sys.executable, "-m", "clickexp", "-m", *arguments]
         pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
         return Process(command, cwd=self.folder, env=self.env, **pipes)
+
+    def run(self, *arguments):
+        """A single run, or rather its process."""
+        command = [sys.executable, "-m", "clickexp", *arguments, f"hydra.searchpath=[file://{self.folder}]"]
+        pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+        return Process(command, cwd=self.folder, env=self.env, **pipes)
+
+    def ended(self, *arguments):
+        """Exit code and output of a single run."""
+        process = self.run(*arguments)
+        output, _ = process.communicate(timeout=120)
+        return process.returncode, output
 
     def sweep(self, *arguments):
         process = self.start(*arguments)
@@ -273,6 +288,128 @@ def test_a_run_that_is_no_part_of_a_sweep_always_runs(place):
     for _ in range(2):
         subprocess.run(command, cwd=place.folder, env=place.env, check=True, capture_output=True)
     assert place.ran() == [1, 1]
+
+
+def test_runs_of_one_second_have_folders_of_their_own(place):
+    """The folder that is not named on the command line is new, whether its owner still runs or not."""
+    (place.folder / "local").mkdir()
+    (place.folder / "local/default.yaml").write_text("# @package _global_\nhydra: {run: {dir: new/now}}\n")
+    place.does(_1="wait")
+    with place.run("seed=1") as first:
+        wait_until(lambda: read(place.folder / "ran") == "1\n")
+        assert place.ended("seed=2")[0] == 0
+        (place.folder / "go").touch()
+        assert first.wait(30) == 0
+    assert place.ended("seed=3")[0] == 0
+    losses = [json.loads((place.folder / f"new/now{n}/result.json").read_text())["val"]["loss"]
+              for n in ("", "-2", "-3")]  # fmt: skip
+    assert losses == [0.1, 0.2, 0.3]
+    recorded = (place.folder / "new/now-2/.hydra/overrides.yaml").read_text()
+    assert (
+        "seed=2" in recorded
+        and "dir: new/now-2" in (place.folder / "new/now-2/.hydra/hydra.yaml").read_text()
+    )
+
+
+def test_a_named_folder_has_one_run_at_a_time_and_keeps_its_result(place):
+    """What was interrupted there goes on; nothing of another run is touched."""
+    place.does(_1="hang")
+    with place.run("seed=1", "hydra.run.dir=out") as first:
+        wait_until((place.folder / "out/checkpoint.npz").exists)
+        files = {file: file.read_bytes() for file in (place.folder / "out").rglob("*") if file.is_file()}
+        code, output = place.ended("seed=2", "hydra.run.dir=out")
+        assert code == 1 and re.fullmatch(
+            r"clickexp: hydra.run.dir=out: another run is writing there\..*\n", output
+        )
+        assert {file: file.read_bytes() for file in files} == files
+        first.kill()
+    (place.folder / "out/checkpoint.npz.part").touch()
+    (place.folder / "out/mine.part").touch()
+    place.does()
+    assert place.ended("seed=1", "hydra.run.dir=out")[0] == 0
+    assert (place.folder / "continued").read_text() == f"{place.folder}/out"
+    assert [file.name for file in (place.folder / "out").glob("*.part")] == ["mine.part"]
+    result = (place.folder / "out/result.json").read_text()
+    assert place.ran() == [1, 1]
+    code, output = place.ended("seed=2", "hydra.run.dir=out")
+    assert code == 1 and re.fullmatch(r"clickexp: hydra.run.dir=out: a finished run is there\..*\n", output)
+    assert place.ran() == [] and (place.folder / "out/result.json").read_text() == result
+
+
+@pytest.mark.parametrize(
+    "arguments", [["hydra.run.dir=file/out"], ["-m", "hydra.sweep.dir=file/out", "seed=1,2"]]
+)
+def test_a_folder_that_cannot_be_made_ends_the_command_in_one_line(arguments, place):
+    (place.folder / "file").touch()
+    code, output = place.ended(*arguments)
+    key = arguments[-2 if "-m" in arguments else 0]
+    reason = "it cannot be written (Not a directory). Choose another folder."
+    assert code == 1 and output.startswith(f"clickexp: {key}: {reason}") and output.count("\n") == 1
+    assert place.ran() == []
+
+
+@pytest.mark.parametrize(
+    "does, line",
+    [
+        ("disk", "out/result.json: No space left on device. Free some space, or choose another place."),
+        (
+            "device",
+            "Out of memory allocating 80 bytes. Use less data or smaller batches, or allow more memory.",
+        ),
+        ("memory", "Out of memory. Use less data or smaller batches, or allow more memory."),
+    ],
+)
+def test_a_full_disk_or_memory_ends_a_run_in_one_line(does, line, place):
+    place.does(_1=does)
+    code, output = place.ended("seed=1", "hydra.run.dir=out")
+    assert code == 1 and output.count("\n") == 1
+    assert output.replace(f"{place.folder}/", "").startswith(f"clickexp: {line}")
+    assert not [*place.folder.glob("out/result*")]
+
+
+def test_what_a_killed_job_left_half_written_goes_and_that_of_one_that_runs_stays(place):
+    """It goes when the job is repeated, in the folder of its sweep or in another."""
+    place.does(_1="hang", _2="kill")
+    parts = [place.folder / f"outputs/sweeps/a/{number}/checkpoint.npz.part" for number in (0, 1)]
+    with place.start(*OURS, "seed=1,2", "hydra.sweep.dir=outputs/sweeps/a") as first:
+        place.wait_for("outputs/sweeps/a/0/job.log")
+        wait_until(lambda: "killed" in read(place.folder / "outputs/sweeps/a/1/job.json"))
+        for part in parts:
+            part.touch()
+        place.does()
+        assert place.sweep(*BASIC, "seed=1,2", "hydra.sweep.dir=outputs/sweeps/b")[0] == 0
+        assert all(part.exists() for part in parts)
+        first.terminate()
+        first.communicate(timeout=30)
+    shutil.rmtree(place.folder / "outputs/sweeps/b")
+    assert place.sweep(*BASIC, "seed=1,2", "hydra.sweep.dir=outputs/sweeps/b")[0] == 0
+    assert not any(part.exists() for part in parts)
+    parts[0].touch()
+    assert place.sweep(*BASIC, "seed=3", "hydra.sweep.dir=outputs/sweeps/a")[0] == 0 and not parts[0].exists()
+
+
+def test_a_sweep_continues_by_itself_only(place):
+    code, output = place.sweep(*BASIC, "seed=1,2", "continue_from=s", "hydra.sweep.dir=s")
+    assert code == 1 and "clickexp: continue_from is for a single run" in output and place.ran() == []
+
+
+def test_a_job_whose_model_is_damaged_runs_again(place):
+    assert place.sweep(*BASIC, "seed=1,2", "hydra.sweep.dir=s")[0] == 0 and place.ran() == [1, 2]
+    (place.folder / "s/1/model.npz").write_bytes(b"PK")
+    assert place.sweep(*BASIC, "seed=1,2", "hydra.sweep.dir=s")[0] == 0 and place.ran() == [2]
+
+
+@pytest.mark.parametrize("gigabytes, code", [(1, 1), (64, 0)])
+def test_too_little_address_space_ends_a_run_in_one_line(gigabytes, code, place):
+    limit = ["prlimit", f"--as={gigabytes << 30}"]
+    command = [*limit, sys.executable, "-m", "clickexp", "seed=1", "hydra.run.dir=out"]
+    done = subprocess.run(command, cwd=place.folder, env=place.env, capture_output=True, text=True)
+    assert done.returncode == code
+    if code:
+        assert done.stderr.startswith(
+            "clickexp: XLA cannot start within 1.07 GB of address space. Raise the limit"
+        )
+        assert done.stderr.count("\n") == 1 and not (place.folder / "out").exists()
 
 
 @pytest.mark.parametrize("checkpoint", [True, False])

@@ -18,11 +18,12 @@ from hydra.types import HydraContext
 from omegaconf import OmegaConf
 from processes import Process, wait_until
 
-from clickexp.errors import ConfigError
+from clickexp.errors import ConfigError, UserError
 from clickexp.metrics import Metric
 from clickexp.sweeps import search as module
 from clickexp.sweeps.launcher import JobError
 from clickexp.sweeps.resume import PRUNED, Record
+from clickexp.sweeps.search import _one_line as one_line
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 RATE = "optimizer.learning_rate"
@@ -381,3 +382,14 @@ def test_without_optuna_one_line_tells_what_to_install(tmp_path):
         output = process.communicate(timeout=60)[0]
     assert process.returncode == 1
     assert output.startswith("clickexp: search=... needs Optuna: pip install 'clickexp[search]'"), output
+
+
+def test_a_study_that_cannot_be_written_is_an_error_in_one_line(tmp_path):
+    """SQLite's reason, without SQLAlchemy's lines around it."""
+    with pytest.raises(UserError) as raised, one_line(tmp_path):
+        optuna.create_study(storage="sqlite:////dev/null/search.db")
+    assert str(raised.value).startswith(
+        f"{tmp_path}/search.db: unable to open database file. Free some space"
+    )
+    with pytest.raises(KeyError), one_line(tmp_path):
+        raise KeyError

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 
 import numpy as np
 import polars as pl
@@ -10,7 +11,7 @@ from rich.console import Console
 
 from clickexp.errors import ConfigError
 from clickexp.objective import objective
-from clickexp.sweeps.resume import CHECKPOINT, Record, config_hash, finished, unfinished, values
+from clickexp.sweeps.resume import CHECKPOINT, MODEL, Record, config_hash, finished, unfinished, values
 from clickexp.sweeps.table import collect
 from clickexp.sweeps.view import View, last_epoch
 
@@ -148,10 +149,22 @@ def test_results_are_found_by_configuration(tmp_path):
     (tmp_path / "broken/job.json").write_text('{"of": "another version"}')
     assert Record.read(tmp_path / "broken") is None
     assert finished(tmp_path, tmp_path / "nowhere") == {"one": tmp_path / "a/0", "two": tmp_path / "b/c/7"}
-    assert unfinished("three", tmp_path) is None  # it left no checkpoint
     for folder in ("a/0", "b/8"):
         (tmp_path / folder / CHECKPOINT).touch()
-    assert unfinished("three", tmp_path) == tmp_path / "b/8" and unfinished("one", tmp_path) is None
+    assert unfinished("three", tmp_path) == [tmp_path / "b/8"] and unfinished("one", tmp_path) == []
+
+
+def test_a_result_whose_model_is_cut_short_does_not_count(tmp_path):
+    """One without a model does: it was not kept, or deleted since, for the model is written before the result."""
+    for number in (0, 1, 2):
+        job(tmp_path, number, [], 0.1, digest=f"{number}")
+    models = [tmp_path / f"{number}" / MODEL for number in (0, 1)]
+    for model in models:
+        np.savez(model, table=np.arange(1000.0))
+    os.truncate(models[0], models[0].stat().st_size // 2)
+    assert finished(tmp_path) == {"1": tmp_path / "1", "2": tmp_path / "2"}
+    models[1].write_bytes(b"")
+    assert finished(tmp_path) == {"2": tmp_path / "2"}
 
 
 def test_the_hash_is_that_of_what_is_computed():

@@ -1,11 +1,14 @@
 """Fitted parameters on disk."""
 
+import resource
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
 from small_logs import fill_tables, ragged_log, shown, state_of
 
+from clickexp.errors import UserError
 from clickexp.models import (
     DocumentCTRModel,
     DynamicBayesianNetwork,
@@ -83,3 +86,34 @@ def test_another_structure_is_an_error_that_names_file_and_arrays(build, named, 
 def test_a_missing_file_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match="model.npz"):
         load_model(MODELS["PBM"](0), tmp_path / "model.npz")
+
+
+def test_a_model_that_cannot_be_written_leaves_the_one_before(tmp_path):
+    """As on a full disk: files may not grow beyond some bytes."""
+    file = tmp_path / "model.npz"
+    save_model(MODELS["PBM"](0), file)
+    before, limits = file.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large.*model.npz"):
+            save_model(MODELS["DBN"](1), file)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [*tmp_path.iterdir()] == [file] and file.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda content: content[: len(content) // 2],
+        lambda content: b"",
+        lambda content: content.replace(b"NUMPY", b"NUMPI"),
+        lambda content: b"no archive",
+    ],
+)
+def test_a_damaged_model_is_an_error_in_one_line(spoil, tmp_path):
+    file = tmp_path / "model.npz"
+    save_model(MODELS["PBM"](0), file)
+    file.write_bytes(spoil(file.read_bytes()))
+    with pytest.raises(UserError, match=r"model.npz is damaged \(\w+\)\. Run the experiment again\.$"):
+        load_model(MODELS["PBM"](0), file)

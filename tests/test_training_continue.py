@@ -1,6 +1,9 @@
 """A training that is interrupted and continued comes to the numbers of one that is not."""
 
+import errno
+import json
 import math
+import re
 import types
 from pathlib import Path
 
@@ -10,12 +13,15 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
+from hydra import compose, initialize_config_dir
 from hydra.types import RunMode
 from small_logs import packed, ragged_log, shown, state_of
 
+from clickexp import experiment
+from clickexp.data import Features
 from clickexp.errors import ConfigError
 from clickexp.loggers.base import Logger
-from clickexp.models import DocumentCTRModel, PositionBasedModel
+from clickexp.models import DocumentCTRModel, PositionBasedModel, RankCTRModel
 from clickexp.parameters import DeepParameterConfig, EmbeddingParameterConfig
 from clickexp.sweeps import job
 from clickexp.sweeps.resume import CHECKPOINT
@@ -124,13 +130,89 @@ def test_a_checkpoint_that_does_not_fit_is_named_and_left(tmp_path):
     fit("dense", file, epochs=2)
     _, logger, report = fit("dense", file, epochs=2, batch_size=8)
     (message,) = logger.messages
-    assert message.startswith(f"training starts anew, since {file} cannot be used: it is of a training with")
-    assert message.endswith("it is of a training with batch_size 16, not 8")
+    because = f"training starts from scratch, since {file} cannot be used: it is of a training with"
+    assert message == f"{because} batch_size 16, not 8"
     assert logger.epochs == [1, 2] and report.epochs == 2
     with pytest.raises(
         ConfigError, match="continue from cannot be used: it is of a training with batch_size"
     ):
         fit("dense", file, epochs=2, batch_size=4, must_continue=True)
+
+
+CLICKED_ELSEWHERE = packed({**LOG, "clicks": shown(LOG) & ~LOG["clicks"].astype(bool)}, PAIRS)
+OTHER_TABLE = packed(LOG, PAIRS + 1)
+EARLIER = dict(train=TRAIN, val=VAL, settings={"rate": 0.5, "prior": [1, 2], "note": None})
+
+
+@pytest.mark.parametrize(
+    "change, named",
+    [
+        (dict(train=CLICKED_ELSEWHERE), "training data"),
+        (dict(train=OTHER_TABLE), "training data"),
+        (dict(train=TRAIN.select(np.arange(64)[::-1])), "training data"),
+        (dict(val=TRAIN), "validation data"),
+        (dict(settings={"rate": 0.25, "prior": [1, 2]}), "rate 0.5, not 0.25"),
+        (dict(settings={"rate": 0.5, "prior": [1, 3]}), "prior [1, 2], not [1, 3]"),
+        (dict(settings={"rate": 0.5}), "prior [1, 2], not None"),
+        (dict(settings={"rate": 0.5, "prior": [1, 2], "more": 1}), "more None, not 1"),
+        (dict(train=TRAIN.slice(0, 64), settings={"rate": 0.5, "prior": (1, 2)}), None),
+    ],
+)
+def test_only_the_same_training_continues(change, named, tmp_path):
+    """What else comes to the numbers of a training that began there; the last case is the same one."""
+    file = tmp_path / "c.npz"
+
+    def train(logger, file=None, must_continue=False, *, train, val, settings):
+        sizes = dict(batch_size=16, eval_batch_size=32, steps=2, epochs=3, checkpoint_minutes=0)
+        trainer = Trainer(
+            optax.sgd(0.1),
+            logger=logger,
+            checkpoint=file,
+            must_continue=must_continue,
+            settings=settings,
+            **sizes,
+        )
+        return numbers(trainer.train(RankCTRModel(RANKS, rngs=nnx.Rngs(0)), train, val))
+
+    with pytest.raises(KeyboardInterrupt):
+        train(Interrupting(last=2), file, **EARLIER)
+    other = {**EARLIER, **change}
+    if named is not None:
+        with pytest.raises(ConfigError, match=f"cannot be used: it is of a training with {re.escape(named)}"):
+            train(Interrupting(), file, True, **other)
+    logger = Interrupting()
+    assert train(logger, file, **other) == train(Interrupting(), **other)
+    expected = "training continues after epoch 1" if named is None else f"it is of a training with {named}"
+    assert len(logger.messages) == 1 and expected in logger.messages[0]
+
+
+def test_fingerprints_of_packed_folders(packs):
+    """The pack, its copy elsewhere and its whole slice are one; other clicks, a part of them, and features are not."""
+    same, copy, other = packs
+    assert same.fingerprint == copy.fingerprint == same.slice(0, 99).fingerprint
+    prints = {
+        same.fingerprint,
+        other.fingerprint,
+        same.slice(0, 63).fingerprint,
+        same.slice(1, 64).fingerprint,
+    }
+    features = [Features(np.full((PAIRS + 1, 2), value, np.float32)) for value in (0, 1)]
+    prints |= {same.with_features(each).fingerprint for each in features}
+    assert len(prints) == 6
+
+
+@pytest.fixture
+def packs(tmp_path):
+    return [
+        each.save(tmp_path / name) for each, name in ((TRAIN, "a"), (TRAIN, "b"), (CLICKED_ELSEWHERE, "c"))
+    ]
+
+
+def test_nothing_to_continue_from_is_an_error(tmp_path):
+    with pytest.raises(ConfigError, match="c.npz: there is no checkpoint to continue from"):
+        fit("dense", tmp_path / "c.npz", must_continue=True)
+    with pytest.raises(ConfigError, match="checkpoint_minutes=null: give a number to continue from"):
+        fit("dense", tmp_path / "c.npz", must_continue=True, checkpoint_minutes=None)
 
 
 def test_a_full_disk_does_not_end_training(tmp_path):
@@ -229,3 +311,91 @@ def test_continuing_takes_the_checkpoint_of_a_folder_and_nothing_else(tmp_path, 
     job.run_job(config, hydra)
     assert given == [(config, hydra)] and vars(config) == {"continue_from": str(earlier)}
     assert [file.name for file in folder.iterdir()] == [CHECKPOINT]
+CONF = Path(__file__).resolve().parent.parent / "conf"
+TOY = [
+    "debug=fast",
+    "dataset.sessions=300",
+    "dataset.queries=20",
+    "metric=click",
+    "model=rctr",
+    "logger=jsonl",
+]
+TOY += ["trainer.checkpoint_minutes=0", "trainer.batch_size=64", "progress=off"]
+
+
+def run_toy(folder, *overrides):
+    """The result and the epochs of a run in a folder that may hold what an earlier one has left."""
+    folder.mkdir(exist_ok=True)
+    given = [*TOY, *overrides]
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        result = experiment.run_experiment(compose("config", given), folder, overrides=given)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    epochs = [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
+    return {part: result[part] for part in ("test", "val", "config_hash")}, epochs
+
+
+@pytest.fixture
+def killed(tmp_path, monkeypatch, capsys):
+    """The folder of a run that was killed after two epochs."""
+
+    def kill(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(experiment, "evaluate", kill)
+        run_toy(tmp_path / "killed")
+    assert (tmp_path / "killed" / CHECKPOINT).exists()
+    capsys.readouterr()
+    return tmp_path / "killed"
+
+
+SETTINGS = {
+    "optimizer.dense_learning_rate=0.3": "optimizer.dense_learning_rate 0.01, not 0.3",
+    "dataset.seed=5": "dataset.seed 0, not 5",
+    "trainer.early_stopping.patience=7": "trainer.early_stopping.patience 1, not 7",
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_run_of_other_settings_starts_from_scratch_in_the_folder(setting, killed, tmp_path, capsys):
+    found = run_toy(killed, setting)
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "from scratch" in line]
+    assert f"it is of a training with {SETTINGS[setting]}" in line
+    assert found == run_toy(tmp_path / "fresh", setting)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_run_of_other_settings_does_not_continue_from_it(setting, killed):
+    """It is refused before anything is read or written."""
+    before = {file: file.read_bytes() for file in killed.iterdir()}
+    expected = (
+        f"continue_from={killed}: the checkpoint cannot be used: it is of a training with {SETTINGS[setting]}"
+    )
+    with pytest.raises(ConfigError, match=re.escape(expected)):
+        run_toy(killed, setting, f"continue_from={killed}")
+    assert {file: file.read_bytes() for file in killed.iterdir()} == before
+
+
+def test_more_epochs_and_other_places_are_the_same_training(killed, tmp_path, capsys):
+    other = ["trainer.epochs=4", f"cache_dir={tmp_path / 'cache'}", "notes=again", f"continue_from={killed}"]
+    found = run_toy(killed, *other)
+    assert "training continues after epoch 2" in capsys.readouterr().out
+    assert found == run_toy(tmp_path / "fresh", "trainer.epochs=4")
+
+
+def test_a_run_whose_model_cannot_be_written_has_no_result_and_keeps_its_checkpoint(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+        patch.setattr(np, "savez", full)
+        run_toy(tmp_path / "run")
+    assert {file.name for file in (tmp_path / "run").iterdir()} == {
+        "config.yaml",
+        "metrics.jsonl",
+        CHECKPOINT,
+    }
+    result, epochs = run_toy(tmp_path / "run")
+    assert (result, epochs) == run_toy(tmp_path / "fresh") and len(epochs) == 2
+    names = {"config.yaml", "metrics.jsonl", "model.npz", "result.json"}
+    assert {file.name for file in (tmp_path / "run").iterdir()} == names

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from clickexp.errors import UserError
+from clickexp.files import whole
 from clickexp.sweeps.resume import read_json, write_json
 
 RECORD = ".comparison.json"
@@ -50,10 +51,8 @@ class Output:
             file.unlink()
         for file, content in self.files.items():
             file.parent.mkdir(parents=True, exist_ok=True)
-            part = file.with_name(file.name + ".part")
-            part.unlink(missing_ok=True)  # a link there would lead elsewhere
-            part.write_bytes(content)
-            part.replace(file)
+            with whole(file) as part:
+                part.write_bytes(content)
             self.say(f"wrote {os.path.relpath(file)}")
         self._record(digests)
 

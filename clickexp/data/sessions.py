@@ -151,6 +151,31 @@ class Sessions:
                 told.update(columns["labels"].astype("<f4")[shown].tobytes())
         return told.hexdigest()[:16]
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """Tells sessions with their ids and features apart: only those that are equal train a model equally.
+
+        Of a packed folder it takes the checksums of the pack and reads the first and last sessions, of arrays in memory
+        all of them.
+        """
+        known = (
+            read_pack(self.folder)[0]["crc32"]
+            if self.folder and (self.folder / "meta.json").exists()
+            else None
+        )
+        told = hashlib.sha256(repr((self.count, self.query_doc_pairs, self.positions, known)).encode())
+        starts = range(0, self.count, SAMPLE) if known is None else sorted({0, max(self.count - SAMPLE, 0)})
+        for start in starts:
+            for name, values in sorted(self.rows(slice(start, start + SAMPLE)).items()):
+                told.update(
+                    f"{name}{values.dtype}{values.shape}".encode() + np.ascontiguousarray(values).tobytes()
+                )
+        if self.features is not None:
+            values = self.features.values
+            told.update(f"{values.dtype}{values.shape}".encode())
+            told.update(values[:SAMPLE].tobytes() + values[-SAMPLE:].tobytes())
+        return told.hexdigest()[:16]
+
     def slice(self, start: int, stop: int) -> "Sessions":
         """The sessions start <= i < stop, without a copy."""
         if self.index is not None:

@@ -14,12 +14,14 @@ class JsonlLogger(Logger):
     """Appends each epoch's record to `filename` in the run's folder.
 
     A line is on its way to disk before the call returns, so a killed run keeps what it had. The lines of an
-    earlier process in the same folder stay; one that it left half-written is closed first.
+    earlier process in the same folder stay, and one that it left half-written is closed first, until this one comes
+    with its first epoch: a training that continues repeats all lines, and another one has nothing to do with them.
     """
 
     def __init__(self, filename: str = "metrics.jsonl") -> None:
         self.filename = filename
         self.path = Path(filename)
+        self.first = False
 
     @property
     def destination(self) -> str:
@@ -28,10 +30,14 @@ class JsonlLogger(Logger):
     def start(self, info: RunInfo) -> None:
         self.path = info.folder / self.filename
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.first = True
         if self.path.exists() and self.path.read_bytes()[-1:] not in (b"", b"\n"):
             self._append("\n")
 
     def epoch(self, record: Mapping[str, Any]) -> None:
+        if self.first and record["epoch"] == 1:
+            self.path.write_text("")
+        self.first = False
         self._append(json.dumps(plain(record), allow_nan=False) + "\n")
 
     def _append(self, text: str) -> None:

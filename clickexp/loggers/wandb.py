@@ -72,6 +72,8 @@ class WandbLogger(Logger):
 
     def start(self, info: RunInfo) -> str | None:
         info.folder.mkdir(parents=True, exist_ok=True)
+        if not _has_home():
+            os.environ.setdefault("WANDB_CACHE_DIR", str(info.folder / "wandb"))
         reason = self._open_automatically(info) if self.mode == "auto" else self._open(info, self.mode)
         for axis, names in AXES.items():
             self.run.define_metric(axis, hidden=True, summary=_summary(axis))
@@ -156,6 +158,12 @@ class WandbLogger(Logger):
             settings=wandb.Settings(**self.settings),
         )
         return reason
+
+
+def _has_home() -> bool:
+    """Whether W&B's service can write its log to its place in the home directory; else it writes to the terminal."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("HOME")
+    return bool(home) and os.access(home, os.W_OK)
 
 
 def _is_known(value: float | None) -> bool:

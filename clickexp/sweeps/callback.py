@@ -1,7 +1,8 @@
 """What Hydra tells of a run or sweep: the folder is taken when it starts, results are collected when it ends."""
 
 import contextlib
-import fcntl
+import errno
+import itertools
 import shutil
 import signal
 import sys
@@ -17,20 +18,33 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from clickexp.errors import ConfigError
+from clickexp.errors import ConfigError, UserError
+from clickexp.files import LOCK, locked
 from clickexp.overrides import canonical
-from clickexp.sweeps.resume import records
+from clickexp.sweeps.resume import RESULT, records, remove_parts
 
-LOCK = ".lock"
 REPEAT = "repeat-"
 OF_HYDRA = (".hydra", "multirun.yaml", "main.log", LOCK)
 """What is in a folder before its run or sweep starts; what was logged by then was on the terminal, too."""
+RUN_DIR = "hydra.run.dir"
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
+"""Errors of file systems that have no locks."""
+
+Claim = tuple[Path, TextIO, Sequence[Path]]
+"""A folder, its lock until this process ends, and the folders that did not exist before, the innermost first."""
+
+
+class Refused(BaseException):
+    """What must not start, by its cause; Hydra only warns of an Exception in a callback, and goes on."""
 
 
 class SweepCallback(Callback):
-    """Gives each sweep job folders of its own, in a sweep folder that no other sweep is writing to.
+    """Gives each run a folder that no other run has, and each sweep job folders in a folder that no other sweep has.
 
     made: the folders that did not exist before, the innermost first.
+
+    A run whose folder is not named on the command line gets a new one: FOLDER-2 and so on where another was first.
+    In a named folder an interrupted run goes on; one that runs, or has a result, is not disturbed.
 
     The folder of a sweep that still runs is left to it for FOLDER-2 and so on. In a folder that an earlier
     sweep has left, jobs go to repeat-2, repeat-3, ..., so that no result is overwritten; only a search goes on
@@ -43,12 +57,25 @@ class SweepCallback(Callback):
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         with current(config):
-            SweepCallback.made = _missing(Path(config.hydra.run.dir))
+            wanted = Path(config.hydra.run.dir)
+        named = any(
+            override.lstrip("+").startswith(f"{RUN_DIR}=") for override in config.hydra.overrides.hydra
+        )
+        with _refusing(RUN_DIR, wanted):
+            claim = _named if named else _new
+            folder, SweepCallback.lock, SweepCallback.made = claim(wanted)
+        with read_write(config.hydra):
+            config.hydra.run.dir = str(folder)
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        folder, SweepCallback.lock, SweepCallback.made = _claimed(Path(config.hydra.sweep.dir))
+        wanted = Path(config.hydra.sweep.dir)
+        with _refusing("hydra.sweep.dir", wanted):
+            folder, SweepCallback.lock, SweepCallback.made = _claimed(wanted)
         subdir = OmegaConf.to_container(config.hydra.sweep, resolve=False)["subdir"]
-        if records(folder) and config.get("search") is None:
+        earlier = records(folder)
+        for job, _ in earlier:
+            remove_parts(job)
+        if earlier and config.get("search") is None:
             number = 2
             while (folder / f"{REPEAT}{number}").exists():
                 number += 1
@@ -80,6 +107,7 @@ def collected() -> Iterator[None]:
             from clickexp.sweeps.table import collect
 
             collect(Path(config.hydra.sweep.dir), jobs_folder(config.hydra), config.optimized_metric)
+        if SweepCallback.lock is not None:
             SweepCallback.lock.close()
         with contextlib.suppress(OSError):  # there is something in it, or never was a folder
             _remove_unused(SweepCallback.made)
@@ -137,17 +165,77 @@ def _remove_unused(made: Sequence[Path]) -> None:
             folder.rmdir()
 
 
-def _claimed(wanted: Path) -> tuple[Path, TextIO, list[Path]]:
-    """The folder, or the next that no other process has locked, its lock until this process ends, and what was made."""
-    folder, number = wanted, 1
-    while True:
+def _claimed(wanted: Path) -> Claim:
+    """The folder of a sweep, or the next that no other process has locked."""
+    for folder in _numbered(wanted):
         made = _missing(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / LOCK).open("a")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if (lock := _lock(folder)) is not None:
             return folder, lock, made
-        except BlockingIOError:
+
+
+def _new(wanted: Path) -> Claim:
+    """A new folder for a run, or the next that does not exist."""
+    for folder in _numbered(wanted):
+        made = _missing(folder)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(parents=True)
+            return folder, _lock(folder), made
+
+
+def _named(folder: Path) -> Claim:
+    """A folder for a run that may have been interrupted there. ConfigError where one still runs, or has finished."""
+    made = _missing(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    if (lock := _lock(folder)) is None:
+        raise ConfigError(
+            f"{RUN_DIR}={folder}: another run is writing there. Wait for it or choose another folder."
+        )
+    if (folder / RESULT).exists():
+        lock.close()
+        raise ConfigError(f"{RUN_DIR}={folder}: a finished run is there. Delete it or choose another folder.")
+    remove_parts(folder)
+    return folder, lock, made
+
+
+def _numbered(wanted: Path) -> Iterator[Path]:
+    """FOLDER, FOLDER-2, FOLDER-3, ..."""
+    yield wanted
+    for number in itertools.count(2):
+        yield wanted.with_name(f"{wanted.name}-{number}")
+
+
+def _lock(folder: Path) -> TextIO | None:
+    """The lock of a folder until this process ends; None if another has it. Without locks, nobody is kept out."""
+    try:
+        return locked(folder / LOCK)
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        return (folder / LOCK).open("a")
+
+
+def is_abandoned(folder: Path) -> bool:
+    """Whether no process has locked the folder or one that it is in."""
+    for place in (folder, *folder.absolute().parents):
+        if (place / LOCK).exists():
+            try:
+                lock = locked(place / LOCK)
+            except OSError:
+                return False
+            if lock is None:
+                return False
             lock.close()
-            number += 1
-            folder = wanted.with_name(f"{wanted.name}-{number}")
+    return True
+
+
+@contextlib.contextmanager
+def _refusing(key: str, folder: Path) -> Iterator[None]:
+    """Ends the command, through Hydra, where the folder cannot be had."""
+    try:
+        yield
+    except UserError as error:
+        raise Refused from error
+    except OSError as error:
+        reason = f"{key}={folder}: it cannot be written ({error.strerror}). Choose another folder."
+        raise Refused from ConfigError(reason)

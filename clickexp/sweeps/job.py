@@ -12,10 +12,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from clickexp.components import with_components
 from clickexp.errors import ConfigError
+from clickexp.files import whole
+from clickexp.limits import check_address_space
 from clickexp.objective import objective
 from clickexp.overrides import check_launcher
 from clickexp.paths import shown
-from clickexp.sweeps.callback import in_sweep, jobs_folder
+from clickexp.sweeps.callback import in_sweep, is_abandoned, jobs_folder
 from clickexp.sweeps.resume import (
     CHECKPOINT,
     RESULT,
@@ -23,8 +25,12 @@ from clickexp.sweeps.resume import (
     config_hash,
     finished,
     read_json,
+    remove_parts,
     unfinished,
 )
+
+OUT_OF_MEMORY = "RESOURCE_EXHAUSTED: "
+"""Start of JAX's errors where a device, or this machine, has too little memory."""
 
 
 def run_job(cfg: DictConfig, hydra: HydraConf) -> float:
@@ -32,20 +38,26 @@ def run_job(cfg: DictConfig, hydra: HydraConf) -> float:
     folder = Path(hydra.runtime.output_dir)
     if not in_sweep(hydra):
         check_launcher(hydra.overrides.task)
-        if cfg.continue_from is not None:
-            _copy_checkpoint(Path(str(cfg.continue_from)), folder)
-        with _interrupted_in(folder):
+        with _interrupted_in(folder), _checkpoint_of(cfg.continue_from, folder):
             return _run(cfg, hydra)
+    if cfg.continue_from is not None:
+        raise ConfigError(
+            "continue_from is for a single run; a sweep that is repeated continues its jobs itself"
+        )
     record = new_record(cfg, hydra)
     earlier = finished(*searched(cfg, hydra)).get(record.config_hash)
     if earlier is not None:
         keep(record, folder, earlier)
         return objective(read_json(earlier / RESULT), cfg.optimized_metric)
     left = unfinished(record.config_hash, *searched(cfg, hydra))
+    for each in left:
+        if is_abandoned(each):
+            remove_parts(each)
     with _recorded(record, folder):
-        if left is not None:
-            with contextlib.suppress(FileNotFoundError):  # another job of the configuration was faster
-                shutil.move(left / CHECKPOINT, folder / CHECKPOINT)
+        for each in left:
+            with contextlib.suppress(FileNotFoundError):  # none was written, or another job was faster
+                shutil.move(each / CHECKPOINT, folder / CHECKPOINT)
+                break
         return _run(cfg, hydra)
 
 
@@ -115,9 +127,26 @@ def _interrupted_in(folder: Path) -> Iterator[None]:
         raise
 
 
-def _copy_checkpoint(earlier: Path, folder: Path) -> None:
+@contextlib.contextmanager
+def _checkpoint_of(earlier: str | None, folder: Path) -> Iterator[None]:
+    """Copies the checkpoint of an earlier run, which stays whatever becomes of this one."""
+    if earlier is None or Path(earlier).resolve() == folder.resolve():
+        yield
+        return
+    _copy_checkpoint(Path(str(earlier)), folder)
     try:
-        shutil.copyfile(earlier / CHECKPOINT, folder / CHECKPOINT)
+        yield
+    except ConfigError:  # it is refused: nothing of it is left here
+        (folder / CHECKPOINT).unlink(missing_ok=True)
+        raise
+
+
+def _copy_checkpoint(earlier: Path, folder: Path) -> None:
+    if is_abandoned(earlier):
+        remove_parts(earlier)
+    try:
+        with whole(folder / CHECKPOINT) as part:
+            shutil.copyfile(earlier / CHECKPOINT, part)
     except OSError as error:
         hint = "it is there only after the first trainer.checkpoint_minutes and until the run has finished"
         raise ConfigError(
@@ -126,8 +155,14 @@ def _copy_checkpoint(earlier: Path, folder: Path) -> None:
 
 
 def _run(cfg: DictConfig, hydra: HydraConf) -> float:
+    check_address_space()
     from clickexp.experiment import run_experiment
 
     sweep = Path(hydra.sweep.dir).name if in_sweep(hydra) else None
-    result = run_experiment(cfg, Path(hydra.runtime.output_dir), sweep, all_overrides(hydra))
+    try:
+        result = run_experiment(cfg, Path(hydra.runtime.output_dir), sweep, all_overrides(hydra))
+    except RuntimeError as error:
+        if str(error).startswith(OUT_OF_MEMORY):
+            raise MemoryError(" ".join(str(error).removeprefix(OUT_OF_MEMORY).split()).rstrip(".")) from error
+        raise
     return objective(result, cfg.optimized_metric)

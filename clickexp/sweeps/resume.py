@@ -1,16 +1,22 @@
 """What there is of earlier runs, found by their configuration: results, and runs that were interrupted."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import os
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from clickexp.files import PART, whole
+
 RESULT = "result.json"
 RECORD = "job.json"
 CHECKPOINT = "checkpoint.npz"
+MODEL = "model.npz"
+CONFIG = "config.yaml"
 DONE = ("finished", "kept")
 """Of a record: there is a result."""
 PRUNED = "pruned"
@@ -32,6 +38,8 @@ NOT_HASHED = (
 )
 HOW = ("hydra", "launcher", "search")
 NOT_HASHED_OF = {"dataset": "cache", "trainer": "checkpoint_minutes"}
+MAY_CHANGE = ("trainer.epochs", "keep_values", "dataset.path")
+"""Settings that may differ where a training continues: its numbers do not depend on them."""
 
 
 @dataclasses.dataclass
@@ -67,26 +75,58 @@ class Record:
 
 def config_hash(config: dict[str, Any]) -> str:
     """The same for resolved configurations that differ at most in where runs report to and keep their files."""
+    return hashlib.sha256(json.dumps(_hashed(config), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def identity(config: dict[str, Any]) -> dict[str, Any]:
+    """Settings by name, such as optimizer.learning_rate, that are the same in the runs that one training is made of."""
+    return {name: value for name, value in _flat(_hashed(config)).items() if name not in MAY_CHANGE}
+
+
+def _hashed(config: dict[str, Any]) -> dict[str, Any]:
     told = {name: value for name, value in config.items() if name not in NOT_HASHED}
     for part, left in NOT_HASHED_OF.items():
         if isinstance(told.get(part), dict):
             told[part] = {name: value for name, value in told[part].items() if name != left}
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+    return told
+
+
+def _flat(config: Any, name: str = "") -> dict[str, Any]:
+    """The values of nested dictionaries and lists by the keys that lead to them."""
+    inner = dict(enumerate(config)) if isinstance(config, list) else config
+    if not isinstance(inner, dict):
+        return {name: config}
+    parts = (_flat(part, f"{name}.{key}" if name else str(key)) for key, part in inner.items())
+    return {path: value for part in parts for path, value in part.items()}
 
 
 def finished(*roots: Path) -> dict[str, Path]:
-    """For each configuration with a result below the roots the folder of the latest."""
+    """For each configuration with a result below the roots the folder of the latest.
+
+    A result whose model is damaged does not count.
+    """
     found = [(folder, read_json(folder / RESULT)) for folder in _runs(roots, RESULT)]
-    return {result["config_hash"]: folder for folder, result in found if "config_hash" in (result or {})}
+    return {
+        result["config_hash"]: folder
+        for folder, result in found
+        if "config_hash" in (result or {}) and not _is_damaged(folder / MODEL)
+    }
 
 
-def unfinished(digest: str, *roots: Path) -> Path | None:
-    """The latest folder below the roots that a run of this configuration left with a checkpoint but no result."""
-    for folder in reversed(_runs(roots, RECORD)):
-        if (folder / CHECKPOINT).exists() and not (folder / RESULT).exists():
-            if (read_json(folder / RECORD) or {}).get("config_hash") == digest:
-                return folder
-    return None
+def unfinished(digest: str, *roots: Path) -> list[Path]:
+    """Folders below the roots that runs of this configuration left without a result, the latest first."""
+    return [
+        folder
+        for folder in reversed(_runs(roots, RECORD))
+        if not (folder / RESULT).exists() and (read_json(folder / RECORD) or {}).get("config_hash") == digest
+    ]
+
+
+def remove_parts(folder: Path) -> None:
+    """Removes what a killed process left half-written of the files of a run; none may be writing there."""
+    for name in (RESULT, RECORD, CHECKPOINT, MODEL, CONFIG):
+        with contextlib.suppress(OSError):
+            (folder / f"{name}{PART}").unlink(missing_ok=True)
 
 
 def records(root: Path) -> list[tuple[Path, Record]]:
@@ -134,10 +174,8 @@ def _value(text: str) -> Any:
 
 def write_json(content: Any, file: Path) -> None:
     """Writes a file whole or not at all."""
-    unfinished = file.with_name(file.name + ".part")
-    unfinished.unlink(missing_ok=True)  # a link there would lead elsewhere
-    unfinished.write_text(json.dumps(content, indent=2) + "\n")
-    unfinished.replace(file)
+    with whole(file) as part:
+        part.write_text(json.dumps(content, indent=2) + "\n")
 
 
 def read_json(file: Path) -> Any:
@@ -146,6 +184,17 @@ def read_json(file: Path) -> Any:
         return json.loads(file.read_text())
     except (OSError, ValueError):
         return None
+
+
+def _is_damaged(archive: Path) -> bool:
+    """Whether an archive is there and cut short, by its table of contents, which is at the end."""
+    try:
+        with zipfile.ZipFile(archive):
+            return False
+    except FileNotFoundError:
+        return False
+    except (OSError, zipfile.BadZipFile):
+        return True
 
 
 def _runs(roots: Iterable[Path], file: str) -> list[Path]:

@@ -1,9 +1,11 @@
 """Search: Optuna is asked for a trial when a device is free, and hears of every epoch of those that run."""
 
+import contextlib
 import dataclasses
 import json
 import math
 import shlex
+import sqlite3
 import warnings
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -29,7 +31,8 @@ from rich import get_console
 
 from clickexp.bounds import PositiveInt
 from clickexp.construct import check_arguments
-from clickexp.errors import ConfigError
+from clickexp.errors import ConfigError, UserError
+from clickexp.files import whole
 from clickexp.objective import higher_is_better
 from clickexp.sweeps.launcher import JobError, Queue, check_data, check_jobs
 from clickexp.sweeps.resume import CHECKPOINT, HOW, PRUNED, Record, config_hash
@@ -65,6 +68,13 @@ def search(
 
     JobError if trials failed, after all others have ended.
     """
+    with _one_line(Path(config.hydra.sweep.dir)):
+        return _search(context, task, config, given)
+
+
+def _search(
+    context: HydraContext, task: TaskFunction, config: DictConfig, given: Sequence[str]
+) -> float | None:
     node = OmegaConf.to_container(config.search, resolve=True)
     check_arguments(Settings, node, "search")
     settings = Settings(**node)
@@ -94,6 +104,18 @@ def search(
         failed = f"{len(trials.failures)} trials failed" if len(trials.failures) > 1 else "a trial failed"
         raise JobError(f"{failed}; {trials.failures[0]}")
     return study.best_value if study.get_trials(states=(TrialState.COMPLETE,)) else None
+
+
+@contextlib.contextmanager
+def _one_line(folder: Path) -> Iterator[None]:
+    """UserError where the study cannot be written, as on a full disk."""
+    try:
+        yield
+    except Exception as error:
+        cause = getattr(error, "orig", None)  # of SQLAlchemy's errors
+        if isinstance(cause, sqlite3.Error):
+            raise UserError(f"{folder / FILE}: {cause}. Free some space, or choose another place.") from error
+        raise
 
 
 class _Trials:
@@ -336,6 +358,7 @@ def _tell_best(study: optuna.Study, fixed: Sequence[str], config: DictConfig) ->
             ["clickexp", *(o for o in fixed if not o.startswith((*HOW, SWEEP))), *overrides]
         ),
     }
-    (folder / BEST).write_text(yaml.safe_dump(best, sort_keys=False))
+    with whole(folder / BEST) as part:
+        part.write_text(yaml.safe_dump(best, sort_keys=False))
     line = f"best of {len(study.trials)} trials: {config.optimized_metric} {trial.value:.6g} in trial {trial.number}"
     get_console().print(f"{line}: {' '.join(overrides)}", markup=False, highlight=False, soft_wrap=True)

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from clickexp.escape import csv_cell
+from clickexp.files import whole
 from clickexp.loggers.tables import number
 from clickexp.objective import higher_is_better, stated_by
 from clickexp.paths import shown
@@ -108,9 +109,8 @@ def _write(rows: Sequence[Row], folder: Path) -> None:
     cells = {csv_cell(name): [*map(csv_cell, column)] for name, column in columns.items()}
     for_spreadsheets = pl.DataFrame(cells, strict=False)
     for suffix, write in (("csv", for_spreadsheets.write_csv), ("parquet", table.write_parquet)):
-        part = folder / f"sweep.{suffix}.part"
-        write(part)
-        part.replace(folder / f"sweep.{suffix}")
+        with whole(folder / f"sweep.{suffix}") as part:
+            write(part)
 
 
 def means(

@@ -9,6 +9,8 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
+from clickexp.command import insisting, lasting_output
+
 GRACE = 5.0
 """Seconds that a process which is told to stop has for tidying up."""
 
@@ -38,9 +40,10 @@ def work(
     alone = threading.Event()
     threading.Thread(target=_end_with_parent, args=(alone,), daemon=True).start()
     try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
-        function, arguments = pickle.loads(call)
-        function(*arguments)
+        with lasting_output("clickexp"), insisting():
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
+            function, arguments = pickle.loads(call)
+            function(*arguments)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGTERM)
     finally:

@@ -1,8 +1,9 @@
 """Models and interrupted trainings on disk: NumPy archives with one array a variable, named by its path."""
 
+import contextlib
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,32 +12,48 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from clickexp.errors import UserError
+from clickexp.files import whole
 from clickexp.models.base import ClickModel
 from clickexp.parameters.table import Table
 
 KEPT = (nnx.Param, Table)
 FACTS = "facts"
+MOST_NAMED, LONGEST = 4, 60
+"""Settings that a message names, and characters of a value that it shows."""
 UNREADABLE = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile)
 
 
 def save_model(model: ClickModel, file: str | Path) -> None:
-    """Writes the parameters of a model."""
-    with open(file, "wb") as stream:  # by its name alone, NumPy would append a suffix
+    """Writes the parameters of a model, whole or not at all."""
+    with (
+        whole(Path(file)) as part,
+        part.open("wb") as stream,
+    ):  # by its name alone, NumPy would append a suffix
         np.savez(stream, **{name: np.asarray(values) for name, values in _named(model).items()})
 
 
 def load_model(model: ClickModel, file: str | Path) -> ClickModel:
-    """Reads parameters into a model of the same structure. ValueError where names or shapes differ."""
-    with np.load(file) as stored:
-        named = _named(model)
-        differ = sorted(set(stored) ^ set(named))
-        differ += [name for name in named if name in stored and stored[name].shape != named[name].shape]
-        if differ:
-            raise ValueError(f"{file} was written by another model or data: {', '.join(differ)} differ")
-        state = nnx.state(model, KEPT)
-        leaves, structure = jax.tree.flatten_with_path(state)
-        values = [jax.numpy.asarray(stored[_name(path)]) for path, _ in leaves]
-        nnx.update(model, jax.tree.unflatten(structure, values))
+    """Reads parameters into a model of the same structure.
+
+    Raises:
+        ValueError: Names or shapes differ.
+        UserError: The file is damaged.
+    """
+    state, named = nnx.state(model, KEPT), _named(model)
+    leaves, structure = jax.tree.flatten_with_path(state)
+    try:
+        with open(file, "rb") as stream, np.load(stream) as stored:
+            differ = sorted(set(stored) ^ set(named))
+            differ += [name for name in named if name in stored and stored[name].shape != named[name].shape]
+            values = [] if differ else [jnp.asarray(stored[_name(path)]) for path, _ in leaves]
+    except FileNotFoundError:
+        raise
+    except UNREADABLE as error:
+        raise UserError(f"{file} is damaged ({type(error).__name__}). Run the experiment again.") from error
+    if differ:
+        raise ValueError(f"{file} was written by another model or data: {', '.join(differ)} differ")
+    nnx.update(model, jax.tree.unflatten(structure, values))
     return model
 
 
@@ -53,31 +70,62 @@ def save_training(file: Path, state: Any, facts: Mapping[str, Any]) -> None:
 
     One array after the other, so that none is held twice on the host.
     """
-    part = file.with_name(file.name + ".part")
-    try:
-        with zipfile.ZipFile(part, "w") as archive:
-            _write(archive, FACTS, np.array(json.dumps(facts, default=float)))
-            for path, leaf in jax.tree.leaves_with_path(state):
-                _write(archive, _path_name(path), _on_host(leaf))
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
+    with whole(file) as part, zipfile.ZipFile(part, "w") as archive:
+        _write(archive, FACTS, np.array(json.dumps(facts, default=float)))
+        for path, leaf in jax.tree.leaves_with_path(state):
+            _write(archive, _path_name(path), _on_host(leaf))
 
 
 def load_training(file: Path, like: Any) -> tuple[Any, dict[str, Any]]:
     """The arrays, in the structure of `like`, and the facts. ValueError for a file that is damaged or does not fit."""
     leaves, structure = jax.tree.flatten_with_path(like)
+    with _opened(file) as (stored, facts):
+        if set(stored) != {FACTS, *(_path_name(path) for path, _ in leaves)}:
+            raise ValueError("it is of another model or optimizer")
+        arrays = [_on_device(stored[_path_name(path)], leaf) for path, leaf in leaves]
+    return jax.tree.unflatten(structure, arrays), facts
+
+
+def check_same(file: Path, facts: Mapping[str, Mapping[str, Any]]) -> None:
+    """Compares some of the facts of a training, each of them values by name, with those in its file.
+
+    Raises:
+        ValueError: Values differ, which the message names, or the file is damaged.
+    """
+    with _opened(file) as (_, stored):
+        pairs = [(stored.get(fact, {}), _plain(values)) for fact, values in facts.items()]
+    differ = [
+        f"{name} {_short(earlier.get(name))}, not {_short(values.get(name))}"
+        for earlier, values in pairs
+        for name in dict.fromkeys([*values, *earlier])
+        if earlier.get(name) != values.get(name)
+    ]
+    if differ:
+        more = f" and {len(differ) - MOST_NAMED} more" if len(differ) > MOST_NAMED else ""
+        raise ValueError(f"it is of a training with {', '.join(differ[:MOST_NAMED])}{more}")
+
+
+@contextlib.contextmanager
+def _opened(file: Path) -> Iterator[tuple[Mapping[str, np.ndarray], dict[str, Any]]]:
+    """The arrays of a training, each read when it is asked for, and the facts. ValueError for a damaged file."""
     try:
         with file.open("rb") as stream, np.load(stream) as stored:
-            facts = json.loads(str(stored[FACTS]))
-            if set(stored) != {FACTS, *(_path_name(path) for path, _ in leaves)}:
-                raise ValueError("it is of another model or optimizer")
-            arrays = [_on_device(stored[_path_name(path)], leaf) for path, leaf in leaves]
+            yield stored, json.loads(str(stored[FACTS]))
     except UNREADABLE as error:
         raise ValueError(
             f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         ) from error
-    return jax.tree.unflatten(structure, arrays), facts
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """As JSON gives them back."""
+    return json.loads(json.dumps(values, default=float))
+
+
+def _short(value: Any) -> str:
+    """A value that one line has room for."""
+    text = str(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
 def _write(archive: zipfile.ZipFile, name: str, values: np.ndarray) -> None:

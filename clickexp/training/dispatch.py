@@ -43,6 +43,11 @@ def session_count(data: Data) -> int:
     return data.count if isinstance(data, Sessions) else 0
 
 
+def fingerprint(data: Data) -> str | None:
+    """Tells packed sessions apart; None where only iterating would tell."""
+    return data.fingerprint if isinstance(data, Sessions) else None
+
+
 def _ceil(a: int, b: int) -> int:
     return -(-a // b)
 

@@ -3,8 +3,9 @@
 import dataclasses
 import math
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -18,8 +19,8 @@ from clickexp.loggers.base import Logger
 from clickexp.models.base import ClickModel
 from clickexp.training import tables as tbl
 from clickexp.training.base import BaseTrainer, FitReport, Metrics, RankVectors, check, per_rank
-from clickexp.training.checkpoint import load_training, save_training
-from clickexp.training.dispatch import Compiled, Data, feed, session_count
+from clickexp.training.checkpoint import check_same, load_training, save_training
+from clickexp.training.dispatch import Compiled, Data, feed, fingerprint, session_count
 from clickexp.training.evaluation import ModelState
 from clickexp.training.inputs import checked
 from clickexp.training.optimizers import Optimizer, lazy_adagrad
@@ -44,8 +45,10 @@ class Trainer(BaseTrainer):
     logger: hears of progress and of every epoch.
     checkpoint: a file that keeps the whole state of the training. Where it exists, training continues from it, to the
     same numbers as without the interruption. It is written after an epoch when checkpoint_minutes have passed since
-    the last time, never if they are None, and is the caller's to delete. must_continue: ConfigError where it does not
-    fit this training, which else starts anew and says so.
+    the last time, never if they are None, and is the caller's to delete. Only the same training continues: one with the
+    same data, seed, batch size and settings. must_continue: ConfigError where that cannot be, and else a message, with
+    which training starts from scratch.
+    settings: names and values of what else makes a training what it is, such as its learning rate.
     """
 
     @bounded
@@ -65,6 +68,7 @@ class Trainer(BaseTrainer):
         checkpoint: str | Path | None = None,
         checkpoint_minutes: Annotated[int | float, Bounds(least=0)] | None = 5,
         must_continue: bool = False,
+        settings: Mapping[str, Any] | None = None,
     ):
         super().__init__(
             early_stopping=early_stopping,
@@ -81,6 +85,7 @@ class Trainer(BaseTrainer):
         self.checkpoint = Path(checkpoint) if checkpoint and checkpoint_minutes is not None else None
         self.checkpoint_seconds = 60 * (checkpoint_minutes or 0)
         self.must_continue = must_continue
+        self.settings = dict(settings or {})
 
     def train(self, model: ClickModel, train: Data, val: Data) -> FitReport:
         """Fits the model in place.
@@ -137,7 +142,7 @@ class _Fit:
         return self.earlier["compile_seconds"] + sum(program.seconds for program in programs)
 
     def run(self, train: Data, val: Data) -> None:
-        if not self._continue(train):
+        if not self._continue(train, val):
             self._count_rows(train)
         for epoch in range(len(self.history) + 1, self.trainer.epochs + 1):
             start, compiled = time.perf_counter(), self.compile_seconds
@@ -162,7 +167,7 @@ class _Fit:
                 self.per_rank = per_rank(metrics)
             if self.stopping.should_stop:
                 return
-            self._keep(train)
+            self._keep(train, val)
 
     def restore_best(self, model: ClickModel) -> None:
         """Without any improvement the model keeps the state it came with."""
@@ -188,14 +193,14 @@ class _Fit:
                 self.state = self.count_step(self.state, batch.arrays, np.int32(batch.steps))
             self.state = dataclasses.replace(self.state, tables=self.prior_shares(self.state.tables))
 
-    def _keep(self, train: Data) -> None:
+    def _keep(self, train: Data, val: Data) -> None:
         """Writes the checkpoint if it is time to; a full disk is no reason to stop."""
         file = self.trainer.checkpoint
         if file is None or time.perf_counter() - self.kept < self.trainer.checkpoint_seconds:
             return
         best = self.snapshot(_model_state(self.state), None) if self.best is None else self.best
         facts = {
-            "of": self._told(train),
+            **self._same(train, val),
             "best_epoch": self.best_epoch,
             "per_rank": self.per_rank,
             "history": self.history,
@@ -208,26 +213,25 @@ class _Fit:
             self.trainer.logger.message(f"cannot write {file}: {error}")
         self.kept = time.perf_counter()
 
-    def _continue(self, train: Data) -> bool:
+    def _continue(self, train: Data, val: Data) -> bool:
         """Takes up the training that left the checkpoint; False where there is none that fits."""
         file, logger = self.trainer.checkpoint, self.trainer.logger
         if file is None or not file.exists():
+            none = (
+                "checkpoint_minutes=null: give a number"
+                if file is None
+                else f"{file}: there is no checkpoint"
+            )
+            check(not self.trainer.must_continue, f"{none} to continue from")
             return False
         best = jax.eval_shape(_snapshot, _model_state(self.state), None)
         try:
+            check_same(file, self._same(train, val))
             (state, best), facts = load_training(file, (self.state, best))
-            earlier, told = facts["of"], self._told(train)
-            differ = [
-                f"{name} {earlier.get(name)}, not {told[name]}"
-                for name in told
-                if told[name] != earlier.get(name)
-            ]
-            if differ:
-                raise ValueError(f"it is of a training with {', '.join(differ)}")
         except ValueError as error:
             if self.trainer.must_continue:
                 raise ConfigError(f"the checkpoint to continue from cannot be used: {error}") from error
-            logger.message(f"training starts anew, since {file} cannot be used: {error}")
+            logger.message(f"training starts from scratch, since {file} cannot be used: {error}")
             return False
         self.state, self.best_epoch, self.history = state, facts["best_epoch"], facts["history"]
         self.best, self.per_rank = best if self.best_epoch else None, facts["per_rank"]
@@ -240,13 +244,15 @@ class _Fit:
         logger.message(f"training continues after epoch {len(self.history)}")
         return True
 
-    def _told(self, train: Data) -> dict[str, int | None]:
-        """What has to be the same where training continues, besides the arrays."""
-        return {
+    def _same(self, train: Data, val: Data) -> dict[str, dict[str, Any]]:
+        """What has to be the same where training continues, besides the structure of its arrays."""
+        own = {
             "seed": self.trainer.seed,
             "batch_size": self.trainer.batch_size,
-            "sessions": session_count(train),
+            "training data": fingerprint(train),
+            "validation data": fingerprint(val),
         }
+        return {"settings": self.trainer.settings, "of": own}
 
     def _feed(self, data: Data, seed: int | None = None, epoch: int = 0):
         size = self.trainer.batch_size or _fitting_batch_size(session_count(data))
