@@ -89,7 +89,8 @@ def check_values(function: Callable, values: Mapping[str, Any], where: str = "")
     where: the dotted key that the arguments stand below, for the message.
     """
     hints = annotations(function)
-    theirs = OF_OPTAX if function.__module__.split(".")[0] == "optax" else {}
+    module = getattr(function, "__module__", None) or ""  # object.__init__ has none
+    theirs = OF_OPTAX if module.split(".")[0] == "optax" else {}
     for name, value in values.items():
         constraints = _constraints(hints.get(name))
         if name in theirs and isinstance(value, str | bool):
@@ -126,7 +127,7 @@ def annotations(function: Callable) -> dict[str, Any]:
     """Annotations by argument, with their constraints; none where one cannot be resolved."""
     try:
         return typing.get_type_hints(function, include_extras=True)
-    except NameError:  # names that exist for type checkers only
+    except (NameError, TypeError):  # names that exist for type checkers only; callables that are no functions
         return {}
 
 

@@ -71,7 +71,7 @@ def _signature(constructor: Callable) -> inspect.Signature:
 def _hints(constructor: Callable) -> dict[str, Any]:
     try:
         return typing.get_type_hints(_function(constructor))
-    except NameError:  # names that exist for type checkers only
+    except (NameError, TypeError):  # names that exist for type checkers only; callables that are no functions
         return {}
 
 

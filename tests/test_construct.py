@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, Optional
 
+import numpy as np
 import pytest
 from flax import nnx
 
@@ -172,6 +173,15 @@ def test_a_root_key_has_no_dot_before_it():
 
 def test_a_function_that_takes_everything_is_not_judged():
     check_arguments(lambda **anything: None, {"a": object(), "b": None}, "part")
+
+
+class WithoutArguments:
+    """As a logger of one's own may be."""
+
+
+@pytest.mark.parametrize("constructor", [WithoutArguments, np.sqrt, functools.partial(WithoutArguments)])
+def test_constructors_without_annotations_take_no_arguments(constructor):
+    check_arguments(constructor, {}, "part")
 
 
 def test_annotations_that_cannot_be_resolved_are_not_judged():
