@@ -20,6 +20,8 @@ STOPPED = 130
 """Exit code of what Ctrl-C ends; those of other signals are larger than SIGNAL, too."""
 SIGNAL = 128
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+OF_SYSTEM = (OSError, MemoryError)
+"""What the system refuses."""
 MOMENT = 0.05
 """Seconds after which a signal that was lost is raised again."""
 
@@ -58,7 +60,7 @@ def ending(command: str, stopped: str = "stopped") -> Iterator[None]:
         except UserError as error:
             print(f"{command}: {printable(' '.join(str(error).split()))}", file=sys.stderr)
             sys.exit(1)
-        except (OSError, MemoryError) as error:
+        except OF_SYSTEM as error:
             print(f"{command}: {printable(reason(error))}", file=sys.stderr)
             sys.exit(1)
         except KeyboardInterrupt:

@@ -6,23 +6,17 @@ from pathlib import Path
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
-from clickexp.command import STOPPED, insisting, lasting_output, quiet_pipes, reason, stoppable
-from clickexp.errors import UserError
+from clickexp.command import STOPPED, insisting, lasting_output, quiet_pipes, stoppable
 from clickexp.help import prints
-from clickexp.mistakes import one_line
+from clickexp.mistakes import MENDABLE, one_line
 from clickexp.overrides import NO_OPTION, CommandLine
 from clickexp.sweeps.callback import Refused, collected, in_sweep
 from clickexp.sweeps.job import run_job
 
 FULL_ERROR = "HYDRA_FULL_ERROR"
 SHOW_TRACE = os.environ.get(FULL_ERROR) == "1"
-OF_SYSTEM = (OSError, MemoryError)
-MENDABLE = (HydraException, OmegaConfBaseException, UserError, YAMLError, *OF_SYSTEM)
 PACKAGE = Path(__file__).resolve().parent
 CONF = next((str(conf) for conf in (PACKAGE / "conf", PACKAGE.parent / "conf") if conf.is_dir()), None)
 
@@ -59,7 +53,5 @@ def main() -> None:
 
 def fail(error: Exception) -> None:
     """Ends the command with the error in one line."""
-    of_system = isinstance(error, OF_SYSTEM) and not isinstance(error, HydraException)  # some are both
-    text = reason(error) if of_system else one_line(error, CONF, sys.argv[1:])
-    print(f"clickexp: {text} [{FULL_ERROR}=1 shows the trace]", file=sys.stderr)
+    print(f"clickexp: {one_line(error, CONF, sys.argv[1:])} [{FULL_ERROR}=1 shows the trace]", file=sys.stderr)
     sys.exit(1)

@@ -13,15 +13,20 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from yaml import YAMLError
 
+from clickexp.command import OF_SYSTEM, reason
 from clickexp.errors import UserError
 from clickexp.overrides import ROLES, SEVERAL, TOWERS, CommandLine, option_names, parsed
 from clickexp.suggest import did_you_mean
 
 CONFIG = "config"
+MENDABLE = (HydraException, OmegaConfBaseException, UserError, YAMLError, *OF_SYSTEM)
+"""Errors that the user can mend; all others are shown with their trace."""
 
 
 def one_line(error: Exception, conf: str, words: Sequence[str]) -> str:
     """The error for a reader. conf: the folder of the configuration. words: those of the command."""
+    if isinstance(error, OF_SYSTEM) and not isinstance(error, HydraException):  # some are both
+        return reason(error)
     text = " ".join((str(error) or str(error.__cause__)).split("full_key:")[0].split())
     if isinstance(error, UserError):
         return text

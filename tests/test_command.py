@@ -261,14 +261,16 @@ class Finalized:
         for _ in range(100):
             pass
 
+place = sys.argv.pop()
+
 def collecting(phase, details):
-    if phase == "start" and "callback" in sys.argv:
-        sys.argv.remove("callback")
+    if phase == "start" and collecting in gc.callbacks and place == "callback":
+        gc.callbacks.remove(collecting)
         Finalized()
 
 def run():
     gc.callbacks.append(collecting)
-    "finalizer" in sys.argv and Finalized()
+    place == "finalizer" and Finalized()
     gc.collect()
     print("goes on", flush=True)
     time.sleep(20)

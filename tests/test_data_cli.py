@@ -331,28 +331,3 @@ def test_verify_lists_files_without_a_checksum(stored, capsys):
     with pytest.raises(SystemExit):
         main(["verify", str(stored / "xla")])
     assert "xla: no prepared log and no packed sessions" in capsys.readouterr().err
-KILLED = """
-import os, signal, sys
-from clickexp.data.log import prepare
-
-def read(source, log):
-    with log.part("sessions", 2, ["query_doc_ids", "clicks", "lengths"]):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-prepare(read, "test", *sys.argv[1:])
-"""
-
-
-def test_what_a_killed_process_left_half_written_goes_and_that_of_one_that_writes_stays(
-    parquet, tmp_path, capsys
-):
-    target = tmp_path / "out" / "my [log]"
-    for _ in range(2):
-        subprocess.run([sys.executable, "-c", KILLED, str(parquet), str(target)], check=False)
-        assert len([*target.parent.iterdir()]) == 1
-    with log.LogWriter(target, "late", "parquet"), log.LogWriter(target.parent / "my l", "other", "parquet"):
-        said(capsys, "prepare", "parquet", parquet, target, "columns.clicks=was_clicked")
-        assert len([*target.parent.iterdir()]) == 3
-    assert {file.name for file in target.parent.iterdir()} == {"my [log]", "my l"}
-    assert not [*target.parent.rglob(".*")]
-    assert Log.open(target).parts["sessions"].count == 58

@@ -444,7 +444,7 @@ def attacks(folder, marker):
     copy = {"src": str(seed), "dst": str(marker)}
     return {
         "shutil.copyfile": {"_target_": "shutil.copyfile", **copy},
-        "through a module": {"_target_": "clickexp.data.log.shutil.copyfile", **copy},
+        "through a module": {"_target_": "clickexp.data.folders.shutil.copyfile", **copy},
         "positional": {"_target_": "shutil.copyfile", "_args_": list(copy.values())},
         "numpy.load": {"_target_": "numpy.load", "file": str(pickled), "allow_pickle": True},
         "distutils.spawn": {"_target_": "distutils.spawn.spawn", "cmd": ["/bin/touch", str(marker)]},

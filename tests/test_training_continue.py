@@ -304,7 +304,8 @@ def test_continuing_takes_the_checkpoint_of_a_folder_and_nothing_else(tmp_path, 
     (earlier / CHECKPOINT).write_text("state")
     for name in ("config.yaml", ".hydra/config.yaml", "result.json", "job.json", "model.npz"):
         (earlier / name).mkdir()  # whoever opens it fails
-    hydra = types.SimpleNamespace(mode=RunMode.RUN, runtime=types.SimpleNamespace(output_dir=str(folder)))
+    hydra = types.SimpleNamespace(mode=RunMode.RUN, runtime=types.SimpleNamespace(output_dir=str(folder)),
+                                  overrides=types.SimpleNamespace(task=[]))  # fmt: skip
     config = types.SimpleNamespace(continue_from=str(earlier))
     given = []
     monkeypatch.setattr(job, "_run", lambda *arguments: given.append(arguments))
@@ -330,7 +331,7 @@ def run_toy(folder, *overrides):
     with initialize_config_dir(str(CONF), version_base="1.3"):
         result = experiment.run_experiment(compose("config", given), folder, overrides=given)
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    epochs = [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
+    epochs = [{name: value for name, value in line.items() if not name.endswith("seconds")} for line in lines]
     return {part: result[part] for part in ("test", "val", "config_hash")}, epochs
 
 

@@ -130,7 +130,7 @@ def _interrupted_in(folder: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def _checkpoint_of(earlier: str | None, folder: Path) -> Iterator[None]:
     """Copies the checkpoint of an earlier run, which stays whatever becomes of this one."""
-    if earlier is None or Path(earlier).resolve() == folder.resolve():
+    if earlier is None or Path(str(earlier)).resolve() == folder.resolve():
         yield
         return
     _copy_checkpoint(Path(str(earlier)), folder)
