@@ -30,7 +30,7 @@ from clickexp.data import Dataset
 from clickexp.data.dataset import check_split
 from clickexp.data.identifiability import identifiability
 from clickexp.data.log import is_log
-from clickexp.errors import ConfigError, UserError
+from clickexp.errors import ConfigError, DataError, UserError
 from clickexp.evaluate import check_lists, evaluate
 from clickexp.files import whole
 from clickexp.loggers import ConsoleLogger, FanOut, RunInfo
@@ -439,10 +439,12 @@ def check_features(model: ClickModel, node: Any, dataset: Dataset) -> None:
     model.eval()
     try:  # models may add keys, such as UBM's examination_idx
         jax.eval_shape(loss, arrays)
-    except KeyError as error:
-        if (key := error.args[0]) not in read:
+    except DataError as error:
+        key = error.__cause__.args[0] if isinstance(error.__cause__, KeyError) else None
+        if key not in read:
             raise
-        raise ConfigError(f"{read[key]}={key}: batches of {dataset.name} have {', '.join(sorted(keys))}") from error
+        there = ", ".join(sorted({*keys} - {"lengths"}))
+        raise ConfigError(f"{read[key]}={key}: batches of {dataset.name} have {there}") from error
 
 
 def leaves(node: Any, where: str) -> Iterator[tuple[str, Any]]:

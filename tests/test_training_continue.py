@@ -285,7 +285,8 @@ def test_arrays_of_another_training_are_refused(like, reason, tmp_path):
 
 
 def test_a_single_run_continues_from_a_copy_of_the_checkpoint(tmp_path, monkeypatch):
-    hydra = types.SimpleNamespace(mode=RunMode.RUN, runtime=types.SimpleNamespace(output_dir=str(tmp_path)))
+    hydra = types.SimpleNamespace(mode=RunMode.RUN, runtime=types.SimpleNamespace(output_dir=str(tmp_path)),
+                                  overrides=types.SimpleNamespace(task=[]))  # fmt: skip
     earlier = tmp_path / "earlier"
     config = types.SimpleNamespace(continue_from=str(earlier))
     monkeypatch.setattr(job, "_run", lambda cfg, hydra: (tmp_path / CHECKPOINT).read_text())
