@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import hydra
 import jax
+import optax
 import rich
 from flax import nnx
 from hydra.errors import InstantiationException
@@ -36,7 +37,7 @@ from clickexp.models import ClickModel
 from clickexp.objective import check_objective
 from clickexp.paths import shown
 from clickexp.sweeps.resume import CHECKPOINT, NOT_HASHED, RESULT, config_hash, values, write_json
-from clickexp.training import FitReport, Trainer
+from clickexp.training import FitReport, Optimizer, Trainer, with_rate
 from clickexp.training.checkpoint import KEPT, save_model
 from clickexp.training.estimation import EstimatingTrainer
 from clickexp.training.memory import peak_memory
@@ -104,7 +105,8 @@ def run_experiment(
         raise ConfigError(f"max_sessions={settings.max_sessions}: give at least 1, or null")
     check_added(cfg, overrides)
     share_compilations(Path(settings.cache_dir))
-    metrics, optimizer, loggers = (build(config[part], part) for part in ("metric", "optimizer", "logger"))
+    metrics, loggers = (build(config[part], part) for part in ("metric", "logger"))
+    optimizer = build_optimizer(config["optimizer"])
     check_metrics(metrics)
     logger = FanOut([ConsoleLogger(settings.progress), *loggers.values()])
     new_trainer = constructor(config["trainer"], "trainer")
@@ -281,6 +283,19 @@ def build(node: Any, where: str) -> Any:
 def constructor(node: dict[str, Any], where: str) -> Callable[..., Any]:
     """The same, still waiting for arguments that no configuration can hold."""
     return build({**node, "_partial_": True}, where)
+
+
+def build_optimizer(node: dict[str, Any]) -> Optimizer | optax.GradientTransformation:
+    """The optimizer; the learning rate of a rule of Optax is data, so that a sweep over rates compiles once.
+
+    A function from elsewhere may need its rate as a number.
+    """
+    optimizer = build(node, "optimizer")
+    if not (isinstance(optimizer, optax.GradientTransformation) and node["_target_"].startswith("optax.")):
+        return optimizer
+    rate = node.get("learning_rate")
+    rest = {name: value for name, value in node.items() if name != "learning_rate"}
+    return with_rate(constructor(rest, "optimizer"), rate) if isinstance(rate, (int, float)) else optimizer
 
 
 def _check(node: Any, where: str) -> None:

@@ -21,7 +21,7 @@ from clickexp.training.dispatch import Compiled, Data, feed, session_count
 from clickexp.training.evaluation import ModelState
 from clickexp.training.optimizers import Optimizer, lazy_adagrad
 from clickexp.training.pages import use_huge_pages
-from clickexp.training.step import TrainState, TrainStep, split_model
+from clickexp.training.step import TrainState, TrainStep, learning_rates, split_model
 from clickexp.training.stopping import EarlyStopping
 
 MAX_BATCH = 4096
@@ -115,6 +115,7 @@ class _Fit:
         self.prior_shares = Compiled(tbl.shares, donate_argnums=0)
         self.snapshot = Compiled(_snapshot, donate_argnums=1, keep_unused=True)
         self.evaluator = trainer.evaluator(nnx.graphdef(model), trainer.metrics)
+        self.learning_rates = learning_rates(self.state)
         self.best: ModelState | None = None
         self.best_epoch = 0
         self.per_rank: RankVectors = {}
@@ -230,12 +231,13 @@ class _Fit:
         logger.message(f"training continues after epoch {len(self.history)}")
         return True
 
-    def _told(self, train: Data) -> dict[str, int | None]:
+    def _told(self, train: Data) -> dict[str, int | None | list[float]]:
         """What has to be the same where training continues, besides the arrays."""
         return {
             "seed": self.trainer.seed,
             "batch_size": self.trainer.batch_size,
             "sessions": session_count(train),
+            "learning_rates": self.learning_rates,
         }
 
     def _feed(self, data: Data, seed: int | None = None, epoch: int = 0):
