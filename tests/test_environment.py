@@ -1,6 +1,5 @@
 """What scripts/environment.sh installs where, with interpreters, a pip and an nvidia-smi that only write down."""
 
-import os
 import subprocess
 from pathlib import Path
 

@@ -1,6 +1,7 @@
 """Which way the layers import, and that the command stays light."""
 
 import ast
+import functools
 import importlib.metadata
 import re
 import subprocess
@@ -108,10 +109,13 @@ def normalized(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+packages_distributions = functools.cache(importlib.metadata.packages_distributions)
+
+
 def needed(file: Path) -> set[str]:
     """Distributions of other projects that a file imports, anywhere in it."""
-    modules = {name.split(".")[0] for name in imports(file)} - sys.stdlib_module_names - {"clickexp", "None"}
-    known = importlib.metadata.packages_distributions()
+    modules = {name.split(".")[0] for name in imports(file)} - sys.stdlib_module_names - {"clickexp"}
+    known = packages_distributions()
     return {normalized(name) for module in modules for name in known.get(module, [module])}
 
 

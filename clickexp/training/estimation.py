@@ -26,6 +26,7 @@ from clickexp.models.base import ClickModel
 from clickexp.numerics import LogPair, log_sigmoid_pair
 from clickexp.parameters import EmbeddingParameter, GlobalParameter, PositionParameter, Rows, Table
 from clickexp.parameters.base import Parameter
+from clickexp.training.accelerators import warn_of_faults
 from clickexp.training.base import BaseTrainer, FitReport, RankVectors, check, per_rank
 from clickexp.training.dispatch import Compiled, Data, feed, session_count
 from clickexp.training.step import Arrays, at_step, with_mask
@@ -164,6 +165,7 @@ class EstimatingTrainer(BaseTrainer):
 
     def train(self, model: ClickModel, train: Data, val: Data) -> FitReport:
         """Fits the model in place, whatever its parameters were. ConfigError for what cannot be estimated."""
+        warn_of_faults()
         expect = self.expectation(model.name)
         start = time.perf_counter()
         fit = _Fit(self, model, Coins(model), expect)

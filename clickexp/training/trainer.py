@@ -15,6 +15,7 @@ from clickexp.errors import ConfigError, DivergedError
 from clickexp.loggers.base import Logger
 from clickexp.models.base import ClickModel
 from clickexp.training import tables as tbl
+from clickexp.training.accelerators import warn_of_faults
 from clickexp.training.base import BaseTrainer, FitReport, Metrics, RankVectors, check, per_rank
 from clickexp.training.checkpoint import load_training, save_training
 from clickexp.training.dispatch import Compiled, Data, feed, session_count
@@ -84,6 +85,7 @@ class Trainer(BaseTrainer):
 
         DivergedError where the loss stops being a number; the model is then in its best state so far.
         """
+        warn_of_faults()
         fit = _Fit(self, model)
         try:
             fit.run(train, val)
