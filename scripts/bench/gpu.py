@@ -1,4 +1,4 @@
-"""What limits training on an accelerator: memory, rows of large tables, kernels, the feed. Under ten minutes on a GPU.
+"""What limits training on an accelerator: memory, rows of large tables, kernels, the feed. Within ten minutes on a GPU.
 
 python scripts/bench/gpu.py
 python scripts/bench/gpu.py --small     # a minute or two on a CPU, to see that it runs
