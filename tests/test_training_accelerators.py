@@ -4,7 +4,6 @@ import types
 import warnings
 
 import jax
-import jaxlib
 import pytest
 from flax import nnx
 from small_logs import packed, ragged_log
@@ -31,7 +30,7 @@ CUDA, ROCM, CPU = ("gpu", "cuda 12090"), ("gpu", "rocm 60000"), ("cpu", "cpu")
 )
 def test_the_versions_that_scatter_slowly_are_those_of_cuda(monkeypatch, version, backend, slow):
     client = types.SimpleNamespace(platform_version=backend[1])
-    monkeypatch.setattr(jaxlib, "__version__", version)
+    monkeypatch.setattr(accelerators, "version", {"jaxlib": version}.get)
     monkeypatch.setattr(jax, "default_backend", lambda: backend[0])
     monkeypatch.setattr(jax, "devices", lambda: [types.SimpleNamespace(client=client)])
     assert (accelerators.slow_scatter() is not None) == slow
@@ -39,7 +38,7 @@ def test_the_versions_that_scatter_slowly_are_those_of_cuda(monkeypatch, version
 
 @pytest.mark.parametrize("new_trainer", [lambda: Trainer(epochs=1, batch_size=16), CountingTrainer])
 def test_a_training_warns_once_and_names_the_remedy(monkeypatch, new_trainer):
-    monkeypatch.setattr(jaxlib, "__version__", "0.10.2")
+    monkeypatch.setattr(accelerators, "version", {"jaxlib": "0.10.2"}.get)
     monkeypatch.setattr(accelerators, "is_cuda", lambda: True)
     accelerators.warn_of_faults.cache_clear()
     with warnings.catch_warnings(record=True) as caught:

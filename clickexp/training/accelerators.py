@@ -2,9 +2,9 @@
 
 import functools
 import warnings
+from importlib.metadata import version
 
 import jax
-import jaxlib
 
 SLOW_SCATTER = ("0.10.2", "0.11.0")
 """First and last jaxlib that compiles float32 scatter-add for NVIDIA GPUs to a compare-and-swap loop (jax 38806)."""
@@ -17,11 +17,12 @@ def is_cuda() -> bool:
 
 def slow_scatter() -> str | None:
     """What is wrong and the remedy, where adding gradients to table rows is hundreds of times slower than it can be."""
-    first, version, last = (_numbers(text) for text in (SLOW_SCATTER[0], jaxlib.__version__, SLOW_SCATTER[1]))
-    if not (first <= version <= last and is_cuda()):
+    jaxlib = version("jaxlib")
+    first, last = map(_numbers, SLOW_SCATTER)
+    if not (first <= _numbers(jaxlib) <= last and is_cuda()):
         return None
     return (
-        f"jaxlib {jaxlib.__version__} adds floats on NVIDIA GPUs hundreds of times slower than it can; "
+        f"jaxlib {jaxlib} adds floats on NVIDIA GPUs hundreds of times slower than it can; "
         "use Python 3.12 or later with jax 0.11.2 or later: PYTHON=python3.12 bash scripts/run.sh, or "
         "pip install -U 'jax[cuda12]>=0.11.2'"
     )
@@ -34,5 +35,5 @@ def warn_of_faults() -> None:
         warnings.warn(fault, RuntimeWarning, stacklevel=3)
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".")[:3] if part.isdigit())

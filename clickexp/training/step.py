@@ -102,7 +102,8 @@ class TrainStep:
             state, loss, documents = carry
             batch, active = at_step(arrays, index), index < steps
             state, batch_loss = self._step(state, batch, active)
-            return state, loss + batch_loss, documents + jnp.sum(batch["mask"] & active, dtype=jnp.int32)
+            shown = jnp.where(active, jnp.sum(batch["mask"], dtype=jnp.int32), 0)
+            return state, loss + batch_loss, documents + shown
 
         start = (state, jnp.zeros(()), jnp.zeros((), jnp.int32))
         return jax.lax.fori_loop(0, len(arrays["mask"]), body, start)

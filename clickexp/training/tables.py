@@ -84,7 +84,7 @@ def serve(tables: nnx.State, rows: Taken) -> nnx.State:
 
 def _without_masked(ids: Ids, mask: Observed, active: Flag | bool, end: int) -> Ids:
     if ids.shape[: mask.ndim] == mask.shape:
-        active = active & mask.reshape(mask.shape + (1,) * (ids.ndim - mask.ndim))
+        ids = jnp.where(mask.reshape(mask.shape + (1,) * (ids.ndim - mask.ndim)), ids, end)
     return jnp.where(active, ids, end)
 
 
