@@ -26,6 +26,7 @@ from optuna.distributions import (
 )
 from optuna.trial import Trial, TrialState
 from rich import get_console
+from sqlalchemy.pool import NullPool
 
 from clickexp.construct import check_arguments
 from clickexp.errors import ConfigError
@@ -212,13 +213,18 @@ def _overrides(params: dict[str, Any]) -> list[str]:
     ]
 
 
+def _file(file: Path) -> optuna.storages.RDBStorage:
+    """A file of SQLite, whose connections are closed after each use, not left to the garbage collector."""
+    return optuna.storages.RDBStorage(f"sqlite:///{file}", engine_kwargs={"poolclass": NullPool})
+
+
 def _study(settings: Settings, config: DictConfig, space: Space, digest: str) -> optuna.Study:
     """The study in its storage, new or as an earlier call has left it; ConfigError for one of something else."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     folder = Path(config.hydra.sweep.dir)
     folder.mkdir(parents=True, exist_ok=True)
     study = optuna.create_study(
-        storage=settings.storage or f"sqlite:///{folder / FILE}",
+        storage=settings.storage or _file(folder / FILE),
         study_name=settings.study,
         direction="minimize" if lower_is_better(config.optimized_metric) else "maximize",
         load_if_exists=True,
