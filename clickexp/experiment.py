@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import hydra
 import jax
+import optax
 import rich
 from flax import nnx
 from hydra.errors import InstantiationException
@@ -53,7 +54,7 @@ from clickexp.sweeps.resume import (
     values,
     write_json,
 )
-from clickexp.training import FitReport, Trainer
+from clickexp.training import FitReport, Optimizer, Trainer, with_rate
 from clickexp.training.checkpoint import KEPT, check_same, save_model
 from clickexp.training.dispatch import feed
 from clickexp.training.estimation import EstimatingTrainer
@@ -114,7 +115,7 @@ def plan(cfg: DictConfig, overrides: Sequence[str] = ()) -> Plan:
     check_arguments(Settings, settings, "")
     settings = Settings(**settings)
     check_added(cfg, overrides)
-    metrics, optimizer = build(config["metric"], "metric"), build(config["optimizer"], "optimizer")
+    metrics, optimizer = build(config["metric"], "metric"), build_optimizer(config["optimizer"])
     check_metrics(metrics)
     _check(config.get("logger"), "logger")
     new_trainer = constructor(config["trainer"], "trainer")
@@ -366,6 +367,19 @@ def build(node: Any, where: str) -> Any:
 def constructor(node: dict[str, Any], where: str) -> Callable[..., Any]:
     """The same, still waiting for arguments that no configuration can hold."""
     return build({**node, "_partial_": True}, where)
+
+
+def build_optimizer(node: dict[str, Any]) -> Optimizer | optax.GradientTransformation:
+    """The optimizer; the learning rate of a rule of Optax is data, so that a sweep over rates compiles once.
+
+    A function from elsewhere may need its rate as a number.
+    """
+    optimizer = build(node, "optimizer")
+    if not (isinstance(optimizer, optax.GradientTransformation) and node["_target_"].startswith("optax.")):
+        return optimizer
+    rate = node.get("learning_rate")
+    rest = {name: value for name, value in node.items() if name != "learning_rate"}
+    return with_rate(constructor(rest, "optimizer"), rate) if isinstance(rate, (int, float)) else optimizer
 
 
 def _check(node: Any, where: str, shared: Container[str] = ()) -> None:

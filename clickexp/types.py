@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float, Integer, Shaped
+from jaxtyping import Bool, Float, Integer, Shaped
 
 Array = jax.Array | np.ndarray
 """NumPy arrays are welcome wherever those of JAX are."""
@@ -19,6 +19,7 @@ Leaf = Any
 
 Scalar = Float[Array, ""]
 Count = Integer[Array, ""]
+Flag = Bool[Array, ""]
 
 Logits = Float[Array, "#batch #rank"]
 """One number a document, with 1 for an axis along which all are equal; likewise log-probabilities and scores."""

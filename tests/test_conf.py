@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from clickexp.components import with_components
 from clickexp.construct import accepted
 from clickexp.errors import ConfigError
-from clickexp.experiment import build, constructor, plan, unused_towers
+from clickexp.experiment import build, build_optimizer, constructor, plan, unused_towers
 from clickexp.loggers import Logger
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
@@ -59,7 +59,8 @@ def test_every_option_builds(choice):
     config = composed(override, *NEEDED.get(choice, []))
     for part in ("dataset", "model"):
         assert callable(constructor(config[part], part))
-    built = {part: build(config[part], part) for part in ("metric", "optimizer", "logger")}
+    built = {part: build(config[part], part) for part in ("metric", "logger")}
+    built["optimizer"] = build_optimizer(config["optimizer"])
     new_trainer = constructor(config["trainer"], "trainer")
     parts = dict(optimizer=built["optimizer"], metrics=built["metric"].get("click"), logger=Logger())
     assert new_trainer(**accepted(new_trainer, parts)).logger is parts["logger"]

@@ -1,8 +1,12 @@
 """Which way the layers import, and that the command stays light."""
 
 import ast
+import functools
+import importlib.metadata
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -90,6 +94,47 @@ def test_layers_import_downwards_only(layer):
 def test_a_package_is_imported_only_where_it_belongs(packages, allowed):
     importing = {str(file.relative_to(ROOT)) for file in FILES if uses(file, *packages)}
     assert importing == allowed
+
+
+BEHIND_EXTRAS = {
+    "clickexp/sweeps/search.py": "search",
+    "clickexp/sweeps/slurm.py": "slurm",
+    "clickexp/sweeps/ray.py": "ray",
+    "clickexp/compare/dashboard.py": "dashboard",
+}
+
+
+def distributions(requirements: list[str]) -> set[str]:
+    return {normalized(re.match(r"[\w.-]+", requirement)[0]) for requirement in requirements}
+
+
+def normalized(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+packages_distributions = functools.cache(importlib.metadata.packages_distributions)
+
+
+def needed(file: Path) -> set[str]:
+    """Distributions of other projects that a file imports, anywhere in it."""
+    modules = {name.split(".")[0] for name in imports(file)} - sys.stdlib_module_names - {"clickexp"}
+    known = packages_distributions()
+    return {normalized(name) for module in modules for name in known.get(module, [module])}
+
+
+def test_all_that_is_imported_is_declared_and_the_other_way_round():
+    """What a plain install runs is in the dependencies; a file behind an extra may import what that has besides."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = distributions(project["dependencies"])
+    extras = {name: distributions(listed) for name, listed in project["optional-dependencies"].items()}
+    assert set(BEHIND_EXTRAS.values()) < set(extras)
+    used = set()
+    for file in FILES:
+        extra = extras.get(BEHIND_EXTRAS.get(str(file.relative_to(ROOT))), set())
+        assert needed(file) <= declared | extra, f"{file}: {needed(file) - declared - extra} is not declared"
+        assert extra <= needed(file)
+        used |= needed(file)
+    assert declared == used & declared
 
 
 def test_the_entry_point_is_short():

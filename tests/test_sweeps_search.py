@@ -93,6 +93,15 @@ class Jobs:
         self.ended.append((number, returned))
 
 
+def trials_in(file):
+    """Of the study s."""
+    storage = optuna.storages.RDBStorage(f"sqlite:///{file}")
+    try:
+        return optuna.load_study(study_name="s", storage=storage).trials
+    finally:
+        storage.engine.dispose()
+
+
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """run(curve, *overrides) -> (jobs, study) of a search in one and the same folder."""
@@ -109,9 +118,7 @@ def run(tmp_path, monkeypatch):
         return jobs
 
     call.folder = tmp_path / "s"
-    call.trials = lambda: (
-        optuna.load_study(study_name="s", storage=f"sqlite:///{tmp_path}/s/search.db").trials
-    )
+    call.trials = lambda: trials_in(tmp_path / "s/search.db")
     return call
 
 
@@ -372,8 +379,7 @@ def test_a_search_trains(tmp_path):
     losses = {number: float(row["val/loss"]) for number, row in rows(folder).items()}
     best = yaml.safe_load((folder / "best.yaml").read_text())
     assert sorted(losses) == [0, 1, 2] and best["value"] == min(losses.values()) == losses[best["trial"]]
-    study = optuna.load_study(study_name="s", storage=f"sqlite:///{folder}/search.db")
-    assert all(len(trial.intermediate_values) == 2 for trial in study.trials)
+    assert all(len(trial.intermediate_values) == 2 for trial in trials_in(folder / "search.db"))
 
 
 def test_without_optuna_one_line_tells_what_to_install(tmp_path):

@@ -1,22 +1,40 @@
 """What XLA makes of a training run: tables updated in place, and one compilation a shape."""
 
 import math
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import jax
 import numpy as np
 import optax
 import pytest
 from flax import nnx
+from omegaconf import OmegaConf
 from small_logs import leaves, packed, ragged_log, superbatch
 
+from clickexp import experiment
+from clickexp.experiment import build_optimizer
 from clickexp.metrics import LogLikelihood
 from clickexp.models import DocumentCTRModel, DynamicBayesianNetwork, PositionBasedModel
-from clickexp.training import Optimizer, Trainer, dispatch, evaluation, lazy_adagrad, lazy_adam, trainer
+from clickexp.training import (
+    Optimizer,
+    RowOptimizer,
+    Trainer,
+    dispatch,
+    evaluation,
+    lazy_adagrad,
+    lazy_adam,
+    optimizers,
+    trainer,
+)
 from clickexp.training.step import TrainStep, split_model
 
 pytestmark = pytest.mark.as_users
 
+CONF = Path(__file__).resolve().parent.parent / "conf/optimizer"
 RANKS, PAIRS, BATCH, STEPS = 4, 50_000, 16, 3
 IN_PLACE = {"parameter", "get-tuple-element", "tuple", "while", "scatter", "bitcast"}
 INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?[\w.-]+ = \w+\[([\d,]*)\][^ ]* ([\w-]+)\(")
@@ -30,6 +48,13 @@ def table_sized(compiled):
             elements = math.prod(int(size) for size in match[1].split(",") if size)
             found += [line.strip()] if elements >= PAIRS else []
     return found
+
+
+def trip_counts(compiled):
+    """Of each loop of the program: how often it runs, None where the compiler does not know."""
+    loops = [line for line in compiled.as_text().splitlines() if re.search(r" while\(", line)]
+    counts = [re.search(r'"known_trip_count":\{"n":"(\d+)"', loop) for loop in loops]
+    return [int(count[1]) if count else None for count in counts]
 
 
 def check_in_place(compiled, table_bytes):
@@ -96,6 +121,8 @@ def test_a_run_compiles_once_and_updates_tables_in_place(made, name):
             assert program.memory_analysis().temp_size_in_bytes < PAIRS
         if run.name in ("train", "count_rows"):
             check_in_place(program, 4 * columns * (PAIRS + 1))
+            counts = trip_counts(program)
+            assert STEPS in counts and None not in counts  # else XLA on GPUs waits for the host after each step
 
 
 def test_evaluation_traces_once_a_shape(made):
@@ -150,3 +177,58 @@ def test_bad_steps_show_in_the_instructions_and_in_memory(name):
 
 def test_a_good_step_passes_the_check():
     check_in_place(*compiled_step(lazy_adam()))
+
+
+def lowered(name, learning_rate):
+    """The steps of `optimizer=NAME optimizer.learning_rate=...`, their state and their superbatch."""
+    config = OmegaConf.to_container(OmegaConf.load(CONF / f"{name}.yaml"))
+    optimizer = build_optimizer({**config, "learning_rate": learning_rate})
+    optimizer = optimizer if isinstance(optimizer, Optimizer) else Optimizer(optimizer)
+    graphdef, state = split_model(DocumentCTRModel(PAIRS, rngs=nnx.Rngs(0)), optimizer)
+    given = state, superbatch(ragged_log(BATCH * STEPS, RANKS, PAIRS), BATCH), np.int32(STEPS)
+    return jax.jit(TrainStep(graphdef, optimizer)).lower(*given), given
+
+
+@pytest.mark.parametrize("name", sorted(file.stem for file in CONF.glob("*.yaml")))
+def test_all_learning_rates_run_one_program(name):
+    one, other = (lowered(name, rate)[0].as_text() for rate in (0.5, 0.02))
+    assert one == other
+
+
+@pytest.mark.parametrize("name", ["lazy_adamw", "adam"])
+def test_a_rate_that_is_data_trains_as_a_constant_does(name, monkeypatch):
+    step, given = lowered(name, 0.02)
+    found, *_ = step.compile()(*given)
+    monkeypatch.setattr(RowOptimizer, "at_rate", lambda rule, rate: rule)
+    monkeypatch.setattr(optimizers, "with_rate", lambda rule, rate: rule(learning_rate=rate))
+    monkeypatch.setattr(experiment, "with_rate", optimizers.with_rate)
+    constant, given = lowered(name, 0.02)
+    assert constant.as_text() != step.as_text()
+    expected, *_ = constant.compile()(*given)
+    for part in ("tables", "params"):
+        for a, b in zip(leaves(getattr(found, part)), leaves(getattr(expected, part)), strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-7, atol=1e-9)
+
+
+TRAINED = """
+import sys
+from flax import nnx
+from omegaconf import OmegaConf
+from small_logs import packed, ragged_log
+from clickexp.models import PositionBasedModel
+from clickexp.training import Trainer, lazy_adam
+
+log = packed(ragged_log(64, 4, 40), 40)
+Trainer(lazy_adam(*map(float, sys.argv[1:])), 1, None, batch_size=16, steps=2).train(
+    PositionBasedModel(4, 40, rngs=nnx.Rngs(0)), log, log
+)
+"""
+
+
+def test_another_process_with_other_rates_compiles_nothing(tmp_path):
+    env = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parent)}
+    entries = []
+    for rates in (("0.03", "0.01"), ("0.1", "0.002")):
+        subprocess.run([sys.executable, "-c", TRAINED, *rates], env=env, check=True)
+        entries.append({file.name for file in tmp_path.glob("*-cache")})
+    assert len(entries[0]) > 5 and entries[0] == entries[1]

@@ -25,7 +25,7 @@ from clickexp.models import DocumentCTRModel, PositionBasedModel, RankCTRModel
 from clickexp.parameters import DeepParameterConfig, EmbeddingParameterConfig
 from clickexp.sweeps import job
 from clickexp.sweeps.resume import CHECKPOINT
-from clickexp.training import EarlyStopping, LazyAdam, LazySGD, Optimizer, Trainer
+from clickexp.training import EarlyStopping, LazyAdam, LazySGD, Optimizer, Trainer, lazy_adam
 from clickexp.training.checkpoint import load_training, save_training
 
 RANKS, PAIRS, EPOCHS = 4, 40, 6
@@ -213,6 +213,16 @@ def test_nothing_to_continue_from_is_an_error(tmp_path):
         fit("dense", tmp_path / "c.npz", must_continue=True)
     with pytest.raises(ConfigError, match="checkpoint_minutes=null: give a number to continue from"):
         fit("dense", tmp_path / "c.npz", must_continue=True, checkpoint_minutes=None)
+def test_a_checkpoint_of_another_learning_rate_is_named_and_left(tmp_path, monkeypatch):
+    """Rates lie in the checkpoint: they would replace those that were asked for."""
+    file = tmp_path / "c.npz"
+    log = dict(epochs=1, batch_size=64)
+    monkeypatch.setitem(CASES, "rates", (documents, lazy_adam(0.5, 0.01), TRAIN, VAL))
+    fit("rates", file, **log)
+    monkeypatch.setitem(CASES, "rates", (documents, lazy_adam(0.25, 0.01), TRAIN, VAL))
+    _, logger, _ = fit("rates", file, **log)
+    rates = [[float(np.float32(rate)), float(np.float32(0.01))] for rate in (0.5, 0.25)]
+    assert logger.messages[0].endswith(f"a training with learning rates {rates[0]}, not {rates[1]}")
 
 
 def test_a_full_disk_does_not_end_training(tmp_path):

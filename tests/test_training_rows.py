@@ -18,8 +18,15 @@ from clickexp.models import (
     UserBrowsingModel,
 )
 from clickexp.numerics import log_add
-from clickexp.parameters import EmbeddingParameter, EmbeddingParameterConfig, Parameter, Table, new_table
-from clickexp.training import LazyAdagrad, LazyAdam, LazySGD, Optimizer
+from clickexp.parameters import (
+    DeepParameterConfig,
+    EmbeddingParameter,
+    EmbeddingParameterConfig,
+    Parameter,
+    Table,
+    new_table,
+)
+from clickexp.training import LazyAdagrad, LazyAdam, LazySGD, Optimizer, RowOptimizer, lazy_adagrad, lazy_adam
 from clickexp.training.step import TrainStep, at_step, split_model, with_mask
 
 RANKS, PAIRS, BATCH, STEPS = 4, 12, 16, 6
@@ -233,3 +240,76 @@ def test_gradients_are_those_of_the_whole_table(name):
         np.testing.assert_allclose(before - after, grad / (BATCH * RANKS), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(loss, expected, rtol=1e-6)
     assert documents == columns["lengths"].sum()
+
+
+class PerSession(Parameter):
+    """Reads one row per session: its ids have no axis of documents, and no mask applies to them."""
+
+    def __init__(self, *, rngs):
+        self.table = new_table(PAIRS + 1, 1, prior_precision=1.0)
+
+    def logit(self, batch):
+        return self.table.take(batch["query_doc_ids"][:, 0])
+
+
+DROPOUT = DeepParameterConfig(features=3, hidden_units=4, layers=1, dropout=0.5)
+IDLE = {
+    "two tables": (MODELS["two tables"], Optimizer(optax.adam(0.1), LazyAdam(0.05, weight_decay=0.5))),
+    "prior, dropout": (lambda: PositionBasedModel(RANKS, PAIRS, DROPOUT, rngs=nnx.Rngs(0)), lazy_adagrad()),
+    "ids of sessions": (lambda: DocumentCTRModel(ctr=PerSession, rngs=nnx.Rngs(0)), lazy_adam()),
+    "dense": (MODELS["one take"], Optimizer(optax.adamw(0.1))),
+}
+
+
+def array_leaves(tree):
+    leaves = jax.tree.leaves(tree)
+    keys = [jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in leaves]
+    return [np.asarray(jax.random.key_data(leaf) if key else leaf) for leaf, key in zip(leaves, keys)]
+
+
+@pytest.mark.parametrize("name", IDLE)
+def test_batches_past_the_last_step_change_nothing(name):
+    """Even if they hold sessions: the same bits as from a loop over the others whose length is not known."""
+    build, optimizer = IDLE[name]
+    columns = ragged_log(BATCH * STEPS, RANKS, PAIRS)
+    columns["query_doc_features"] = np.random.default_rng(1).normal(size=(BATCH * STEPS, RANKS, 3)).astype("f4")
+    arrays, model = superbatch(columns, BATCH), build()
+    model.train()
+    graphdef, start = split_model(model, optimizer)
+    step = TrainStep(graphdef, optimizer)
+
+    @jax.jit
+    def traced_loop(state, steps):
+        def body(index, carry):
+            state, loss, documents = carry
+            batch = at_step(with_mask(arrays), index)
+            state, batch_loss = step._step(state, batch, jnp.array(True))
+            return state, loss + batch_loss, documents + jnp.sum(batch["mask"], dtype=jnp.int32)
+
+        return jax.lax.fori_loop(0, steps, body, (state, jnp.zeros(()), jnp.zeros((), jnp.int32)))
+
+    arrays = jax.tree.map(jnp.asarray, arrays)
+    for steps in (STEPS - 2, STEPS):
+        found, expected = jax.jit(step)(start, arrays, np.int32(steps)), traced_loop(start, np.int32(steps))
+        for one, other in zip(array_leaves(found), array_leaves(expected), strict=True):
+            np.testing.assert_array_equal(one, other)
+    counted = jax.jit(step.count_rows)(start, arrays, np.int32(STEPS - 2))
+    few = {name: values[: STEPS - 2] for name, values in arrays.items()}
+    expected = jax.jit(step.count_rows)(start, few, np.int32(STEPS - 2))
+    for one, other in zip(array_leaves(counted), array_leaves(expected), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@dataclasses.dataclass(frozen=True)
+class HalfSteps(RowOptimizer):
+    """A user's rule: one `update`."""
+
+    def update(self, row, state, grad, step):
+        return row - self.learning_rate / 2 * grad, []
+
+
+def test_a_rule_of_the_user_is_one_update():
+    columns = ragged_log(BATCH * STEPS, RANKS, PAIRS)
+    ours, theirs = (run_steps(document_model(), rule, columns) for rule in (LazySGD(0.3), HalfSteps(0.6)))
+    np.testing.assert_array_equal(ours[-1], theirs[-1])
+    assert (ours[0] != ours[-1]).any()

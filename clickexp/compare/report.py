@@ -7,7 +7,6 @@ from clickexp.compare.load import find_runs
 from clickexp.compare.output import Output
 from clickexp.compare.summary import Comparison, comparisons
 from clickexp.compare.tables import tables
-from clickexp.errors import UserError
 from clickexp.escape import printable, slug
 
 PAGE = "comparison.html"
@@ -25,11 +24,9 @@ def compare(
     by default the best. metrics: columns of the tables; the first orders them. Returns what was compared, a test set
     each. UserError where there are no runs, or a file in the way is not one that an earlier comparison wrote.
     """
-    try:
-        from clickexp.compare.figures import figures
-        from clickexp.compare.page import page
-    except ImportError as error:
-        raise UserError(f"{error.name} is missing: pip install 'clickexp[compare]'") from error
+    # wait for their libraries until there is something to draw
+    from clickexp.compare.figures import figures
+    from clickexp.compare.page import page
 
     runs, skipped = find_runs(folders)
     for one in skipped:

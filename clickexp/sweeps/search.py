@@ -28,6 +28,7 @@ from optuna.distributions import (
 )
 from optuna.trial import Trial, TrialState
 from rich import get_console
+from sqlalchemy.pool import NullPool
 
 from clickexp.bounds import PositiveInt
 from clickexp.construct import check_arguments
@@ -271,13 +272,18 @@ def _direction(config: dict[str, Any]) -> str:
     return "maximize" if better else "minimize"
 
 
+def _file(file: Path) -> optuna.storages.RDBStorage:
+    """A file of SQLite, whose connections are closed after each use, not left to the garbage collector."""
+    return optuna.storages.RDBStorage(f"sqlite:///{file}", engine_kwargs={"poolclass": NullPool})
+
+
 def _study(settings: Settings, config: DictConfig, space: Space, digest: str, direction: str) -> optuna.Study:
     """The study in its storage, new or as an earlier call has left it; ConfigError for one of something else."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     folder = Path(config.hydra.sweep.dir)
     folder.mkdir(parents=True, exist_ok=True)
     study = optuna.create_study(
-        storage=settings.storage or f"sqlite:///{folder / FILE}",
+        storage=settings.storage or _file(folder / FILE),
         study_name=settings.study,
         direction=direction,
         load_if_exists=True,

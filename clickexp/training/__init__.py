@@ -14,6 +14,7 @@ from clickexp.training.optimizers import (
     lazy_adam,
     lazy_adamw,
     lazy_sgd,
+    with_rate,
 )
 from clickexp.training.stopping import EarlyStopping
 from clickexp.training.trainer import Trainer
@@ -35,4 +36,5 @@ __all__ = [
     "lazy_adamw",
     "lazy_adagrad",
     "lazy_sgd",
+    "with_rate",
 ]

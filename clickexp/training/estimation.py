@@ -27,6 +27,7 @@ from clickexp.models.base import ClickModel
 from clickexp.numerics import LogPair, log_sigmoid_pair
 from clickexp.parameters import EmbeddingParameter, GlobalParameter, PositionParameter, Rows, Table
 from clickexp.parameters.base import Parameter
+from clickexp.training.accelerators import warn_of_faults
 from clickexp.training.base import BaseTrainer, FitReport, RankVectors, check, per_rank
 from clickexp.training.dispatch import Compiled, Data, feed, session_count
 from clickexp.training.inputs import checked
@@ -173,6 +174,7 @@ class EstimatingTrainer(BaseTrainer):
 
         DataError where ids, positions or clicks do not fit the model.
         """
+        warn_of_faults()
         expect = self.expectation(model.name)
         train, val = (checked(data, model, model.compute_loss, "clicks") for data in (train, val))
         start = time.perf_counter()

@@ -1,6 +1,9 @@
 """Optimizers: an update rule for the touched rows of tables, and any Optax transformation for the rest."""
 
+import copy
 import dataclasses
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
@@ -8,7 +11,7 @@ import optax
 from jaxtyping import Float
 
 from clickexp.bounds import Bounds, NonNegativeFloat, PositiveFloat, bounded, check_values
-from clickexp.types import Array, Count
+from clickexp.types import Array, Count, Scalar
 
 RowVectors = Float[Array, "rows dim"]
 Decay = Annotated[float, Bounds(least=0, below=1)]
@@ -31,8 +34,14 @@ class RowOptimizer:
     def update(
         self, row: RowVectors, state: list[RowVectors], grad: RowVectors, step: Count
     ) -> tuple[RowVectors, list[RowVectors]]:
-        """New rows and state; `step` counts from 1."""
+        """New rows and state; `step` counts from 1. `self.learning_rate` is an array here."""
         raise NotImplementedError
+
+    def at_rate(self, learning_rate: Scalar) -> "RowOptimizer":
+        """The same rule at a learning rate that is data of a compiled program."""
+        rule = copy.copy(self)
+        object.__setattr__(rule, "learning_rate", learning_rate)
+        return rule
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +101,19 @@ class Optimizer:
     rows: RowOptimizer | None = None
 
 
+def with_rate(
+    rule: Callable[..., optax.GradientTransformation], learning_rate: float
+) -> optax.GradientTransformation:
+    """An Optax rule whose learning rate is part of its state, so that all rates share one compiled program.
+
+    Args:
+        rule: Makes the transformation from `learning_rate`, such as `optax.adam` or a partial of it.
+        learning_rate: The rate to start from and to keep.
+    """
+    at_rate = optax.inject_hyperparams(lambda learning_rate: rule(learning_rate=learning_rate))
+    return at_rate(float(learning_rate))
+
+
 @bounded
 def lazy_adam(
     learning_rate: PositiveFloat = 0.03,
@@ -102,7 +124,7 @@ def lazy_adam(
 ) -> Optimizer:
     """LazyAdam for table rows, Adam for everything else."""
     rows = LazyAdam(learning_rate, b1, b2, eps)
-    return Optimizer(optax.adam(dense_learning_rate, b1, b2, eps), rows)
+    return Optimizer(with_rate(partial(optax.adam, b1=b1, b2=b2, eps=eps), dense_learning_rate), rows)
 
 
 @bounded
@@ -116,16 +138,17 @@ def lazy_adamw(
 ) -> Optimizer:
     """LazyAdam with decoupled weight decay on touched rows, AdamW for everything else."""
     rows = LazyAdam(learning_rate, b1, b2, eps, weight_decay)
-    return Optimizer(optax.adamw(dense_learning_rate, b1, b2, eps, weight_decay=weight_decay), rows)
+    dense = partial(optax.adamw, b1=b1, b2=b2, eps=eps, weight_decay=weight_decay)
+    return Optimizer(with_rate(dense, dense_learning_rate), rows)
 
 
 @bounded
 def lazy_adagrad(learning_rate: PositiveFloat = 0.5, dense_learning_rate: float = 0.01) -> Optimizer:
     """Adagrad for table rows, Adam for everything else."""
-    return Optimizer(optax.adam(dense_learning_rate), LazyAdagrad(learning_rate))
+    return Optimizer(with_rate(optax.adam, dense_learning_rate), LazyAdagrad(learning_rate))
 
 
 @bounded
 def lazy_sgd(learning_rate: PositiveFloat = 0.3, dense_learning_rate: float = 0.01) -> Optimizer:
     """Plain gradient descent for table rows, Adam for everything else."""
-    return Optimizer(optax.adam(dense_learning_rate), LazySGD(learning_rate))
+    return Optimizer(with_rate(optax.adam, dense_learning_rate), LazySGD(learning_rate))

@@ -15,7 +15,7 @@ from clickexp.training import tables as tbl
 from clickexp.training.dispatch import FEATURE_TABLE
 from clickexp.training.optimizers import Optimizer
 from clickexp.training.pages import use_huge_pages
-from clickexp.types import Array, Batch, Count, Leaf, Scalar
+from clickexp.types import Array, Batch, Count, Flag, Leaf, Scalar
 
 Arrays = Mapping[str, Array]
 """A superbatch: the batch's arrays with a leading axis of steps."""
@@ -23,18 +23,22 @@ Arrays = Mapping[str, Array]
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["tables", "params", "other", "optimizer", "step"],
+    data_fields=["tables", "params", "other", "optimizer", "step", "row_rate"],
     meta_fields=[],
 )
 @dataclasses.dataclass
 class TrainState:
-    """Everything a step changes: tables, other parameters, dropout keys and the like, Optax's state, steps done."""
+    """Everything a step changes: tables, other parameters, dropout keys and the like, Optax's state, steps done.
+
+    row_rate: learning rate of table rows. As data, not a constant of the program, every rate runs the same program.
+    """
 
     tables: nnx.State
     params: nnx.State
     other: nnx.State
     optimizer: optax.OptState
     step: Leaf
+    row_rate: Leaf
 
 
 def split_model(model: ClickModel, optimizer: Optimizer) -> tuple[nnx.GraphDef, TrainState]:
@@ -46,7 +50,15 @@ def split_model(model: ClickModel, optimizer: Optimizer) -> tuple[nnx.GraphDef, 
         for table in jax.tree.leaves(tables):
             use_huge_pages(table)
     params, other = jax.tree.map(jnp.copy, (params, other))
-    return graphdef, TrainState(tables, params, other, optimizer.dense.init(params), jnp.zeros((), jnp.int32))
+    row_rate = jnp.float32(optimizer.rows.learning_rate if optimizer.rows else 0.0)
+    done = jnp.zeros((), jnp.int32)
+    return graphdef, TrainState(tables, params, other, optimizer.dense.init(params), done, row_rate)
+
+
+def learning_rates(state: TrainState) -> list[float]:
+    """Those that are data: of table rows, then of the rest."""
+    dense = optax.tree_utils.tree_get_all_with_path(state.optimizer, "learning_rate")
+    return [float(rate) for rate in (state.row_rate, *(rate for _, rate in dense))]
 
 
 def with_mask(arrays: Arrays) -> Arrays:
@@ -73,7 +85,11 @@ def at_step(arrays: Arrays, index: Count | int) -> Batch:
 
 
 class TrainStep:
-    """Runs the steps of one superbatch: (state, arrays, steps) -> (state, summed loss, documents)."""
+    """Runs the steps of one superbatch: (state, arrays, steps) -> (state, summed loss, documents).
+
+    The loop runs over all batches of the superbatch, since XLA on GPUs waits for the host after every step of a loop
+    whose trip count it does not know. Those from `steps` on change nothing.
+    """
 
     def __init__(self, graphdef: nnx.GraphDef, optimizer: Optimizer):
         self.graphdef = graphdef
@@ -84,21 +100,23 @@ class TrainStep:
 
         def body(index: Count, carry: tuple[TrainState, Scalar, Count]) -> tuple[TrainState, Scalar, Count]:
             state, loss, documents = carry
-            batch = at_step(arrays, index)
-            state, batch_loss = self._step(state, batch)
-            return state, loss + batch_loss, documents + jnp.sum(batch["mask"], dtype=jnp.int32)
+            batch, active = at_step(arrays, index), index < steps
+            state, batch_loss = self._step(state, batch, active)
+            shown = jnp.where(active, jnp.sum(batch["mask"], dtype=jnp.int32), 0)
+            return state, loss + batch_loss, documents + shown
 
         start = (state, jnp.zeros(()), jnp.zeros((), jnp.int32))
-        return jax.lax.fori_loop(0, steps, body, start)
+        return jax.lax.fori_loop(0, len(arrays["mask"]), body, start)
 
     def count_rows(self, state: TrainState, arrays: Arrays, steps: Count) -> TrainState:
         """Counts how many documents of the superbatch each row serves."""
         arrays = with_mask(arrays)
 
         def body(index: Count, tables: nnx.State) -> nnx.State:
-            return tbl.count(tables, self._ids(state, at_step(arrays, index)))
+            return tbl.count(tables, self._ids(state, at_step(arrays, index), index < steps))
 
-        return dataclasses.replace(state, tables=jax.lax.fori_loop(0, steps, body, state.tables))
+        tables = jax.lax.fori_loop(0, len(arrays["mask"]), body, state.tables)
+        return dataclasses.replace(state, tables=tables)
 
     def _loss(
         self, taken: nnx.State, params: nnx.State, other: nnx.State, batch: Batch
@@ -108,11 +126,14 @@ class TrainStep:
         loss = jnp.sum(model.compute_loss(batch, aggregate=False))
         return loss, nnx.split(model, nnx.Param, Table, ...)[3]
 
-    def _ids(self, state: TrainState, batch: Batch) -> tbl.Taken:
-        return tbl.ids_taken(state.tables, batch, lambda t: self._loss(t, state.params, state.other, batch))
+    def _ids(self, state: TrainState, batch: Batch, active: Flag) -> tbl.Taken:
+        return tbl.ids_taken(
+            state.tables, batch, lambda t: self._loss(t, state.params, state.other, batch), active
+        )
 
-    def _step(self, state: TrainState, batch: Batch) -> tuple[TrainState, Scalar]:
-        ids = self._ids(state, batch)
+    def _step(self, state: TrainState, batch: Batch, active: Flag) -> tuple[TrainState, Scalar]:
+        """The state after the batch, and its loss; the state as it is, and 0, unless active."""
+        ids = self._ids(state, batch, active)
         rows = tbl.gather(state.tables, ids)
 
         def loss_of(taken: tbl.Taken, params: nnx.State) -> tuple[Scalar, nnx.State]:
@@ -123,9 +144,13 @@ class TrainStep:
             taken, state.params
         )
         step = state.step + 1
-        tables = tbl.update(state.tables, ids, rows, row_grads, self.optimizer.rows, step)
+        rule = self.optimizer.rows and self.optimizer.rows.at_rate(state.row_rate)
+        tables = tbl.update(state.tables, ids, rows, row_grads, rule, step)
         mean_grads = jax.tree.map(lambda g: g / batch["mask"].size, grads)
         with jax.numpy_dtype_promotion("standard"):  # Optax relies on it, whatever the caller chose
             changes, optimizer = self.optimizer.dense.update(mean_grads, state.optimizer, state.params)
         params = optax.apply_updates(state.params, changes)
-        return TrainState(tables, params, other, optimizer, step), loss
+        new, old = (params, other, optimizer, step), (state.params, state.other, state.optimizer, state.step)
+        # the tables are not among them, which would be read whole: ids of an inactive batch point past their ends
+        new = jax.tree.map(lambda new, old: jnp.where(active, new, old), new, old)
+        return TrainState(tables, *new, state.row_rate), jnp.where(active, loss, 0.0)

@@ -17,7 +17,7 @@ from jaxtyping import Float, Integer
 
 from clickexp.parameters.table import Rows, Table
 from clickexp.training.optimizers import RowOptimizer, RowVectors
-from clickexp.types import Array, Batch, Count, Observed
+from clickexp.types import Array, Batch, Count, Flag, Observed
 
 Ids = Integer[Array, "*ids"]
 FlatIds = Integer[Array, " rows"]
@@ -57,8 +57,12 @@ def with_values(tables: nnx.State, values: dict[Path, object]) -> nnx.State:
     return nnx.from_flat_state([(path, table.copy(values[path])) for path, table in flat])
 
 
-def ids_taken(tables: nnx.State, batch: Batch, run: Callable[[nnx.State], object]) -> Taken:
+def ids_taken(
+    tables: nnx.State, batch: Batch, run: Callable[[nnx.State], object], active: Flag | bool = True
+) -> Taken:
     """The ids that `run` takes from each table; those of masked documents point past the table's end.
+
+    So do all ids of a batch that is not active.
 
     The values that `run` computes are not used, so that a compiled step does not compute them.
     """
@@ -67,7 +71,7 @@ def ids_taken(tables: nnx.State, batch: Batch, run: Callable[[nnx.State], object
     run(with_values(tables, recorders))
     rows = {path: table.get_value().values.shape[0] for path, table in flat}
     ids = {
-        path: [_without_masked(ids, batch["mask"], rows[path]) for ids in r.taken]
+        path: [_without_masked(ids, batch["mask"], active, rows[path]) for ids in r.taken]
         for path, r in recorders.items()
     }
     return jax.lax.optimization_barrier(ids)  # else XLA computes them anew wherever they are used
@@ -78,11 +82,10 @@ def serve(tables: nnx.State, rows: Taken) -> nnx.State:
     return with_values(tables, {path: _Served(list(taken)) for path, taken in rows.items()})
 
 
-def _without_masked(ids: Ids, mask: Observed, end: int) -> Ids:
-    if ids.shape[: mask.ndim] != mask.shape:
-        return ids
-    mask = mask.reshape(mask.shape + (1,) * (ids.ndim - mask.ndim))
-    return jnp.where(mask, ids, end)
+def _without_masked(ids: Ids, mask: Observed, active: Flag | bool, end: int) -> Ids:
+    if ids.shape[: mask.ndim] == mask.shape:
+        ids = jnp.where(mask.reshape(mask.shape + (1,) * (ids.ndim - mask.ndim)), ids, end)
+    return jnp.where(active, ids, end)
 
 
 @dataclasses.dataclass(frozen=True)

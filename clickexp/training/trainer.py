@@ -18,6 +18,7 @@ from clickexp.errors import ConfigError, DivergedError
 from clickexp.loggers.base import Logger
 from clickexp.models.base import ClickModel
 from clickexp.training import tables as tbl
+from clickexp.training.accelerators import warn_of_faults
 from clickexp.training.base import BaseTrainer, FitReport, Metrics, RankVectors, check, per_rank
 from clickexp.training.checkpoint import check_same, load_training, save_training
 from clickexp.training.dispatch import Compiled, Data, feed, fingerprint, session_count
@@ -25,7 +26,7 @@ from clickexp.training.evaluation import ModelState
 from clickexp.training.inputs import checked
 from clickexp.training.optimizers import Optimizer, lazy_adagrad
 from clickexp.training.pages import use_huge_pages
-from clickexp.training.step import TrainState, TrainStep, split_model
+from clickexp.training.step import TrainState, TrainStep, learning_rates, split_model
 from clickexp.training.stopping import EarlyStopping, Stopping
 
 MAX_BATCH = 4096
@@ -93,6 +94,7 @@ class Trainer(BaseTrainer):
         DivergedError where the loss stops being a number; the model is then in its best state so far.
         DataError where ids, positions or clicks do not fit the model.
         """
+        warn_of_faults()
         train, val = (checked(data, model, model.compute_loss, "clicks") for data in (train, val))
         fit = _Fit(self, model)
         try:
@@ -125,6 +127,7 @@ class _Fit:
         self.prior_shares = Compiled(tbl.shares, donate_argnums=0)
         self.snapshot = Compiled(_snapshot, donate_argnums=1, keep_unused=True)
         self.evaluator = trainer.evaluator(nnx.graphdef(model), trainer.metrics)
+        self.learning_rates = learning_rates(self.state)
         self.best: ModelState | None = None
         self.best_epoch = 0
         self.per_rank: RankVectors = {}
@@ -249,6 +252,7 @@ class _Fit:
         own = {
             "seed": self.trainer.seed,
             "batch_size": self.trainer.batch_size,
+            "learning rates": self.learning_rates,
             "training data": fingerprint(train),
             "validation data": fingerprint(val),
         }

@@ -1,0 +1,39 @@
+"""Known faults of accelerators' software that a training should not start with unnoticed."""
+
+import functools
+import warnings
+from importlib.metadata import version
+
+import jax
+
+SLOW_SCATTER = ("0.10.2", "0.11.0")
+"""First and last jaxlib that compiles float32 scatter-add for NVIDIA GPUs to a compare-and-swap loop (jax 38806)."""
+
+
+def is_cuda() -> bool:
+    """Whether JAX runs on NVIDIA GPUs, which it calls by the same name as AMD's."""
+    return jax.default_backend() == "gpu" and "cuda" in jax.devices()[0].client.platform_version.lower()
+
+
+def slow_scatter() -> str | None:
+    """What is wrong and the remedy, where adding gradients to table rows is hundreds of times slower than it can be."""
+    jaxlib = version("jaxlib")
+    first, last = map(_numbers, SLOW_SCATTER)
+    if not (first <= _numbers(jaxlib) <= last and is_cuda()):
+        return None
+    return (
+        f"jaxlib {jaxlib} adds floats on NVIDIA GPUs hundreds of times slower than it can; "
+        "use Python 3.12 or later with jax 0.11.2 or later: PYTHON=python3.12 bash scripts/run.sh, or "
+        "pip install -U 'jax[cuda12]>=0.11.2'"
+    )
+
+
+@functools.cache
+def warn_of_faults() -> None:
+    """Warns once per process."""
+    if fault := slow_scatter():
+        warnings.warn(fault, RuntimeWarning, stacklevel=3)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".")[:3] if part.isdigit())

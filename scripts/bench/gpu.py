@@ -1,0 +1,202 @@
+"""What limits training on an accelerator: memory, rows of large tables, kernels, the feed. Within ten minutes on a GPU.
+
+python scripts/bench/gpu.py
+python scripts/bench/gpu.py --small     # a minute or two on a CPU, to see that it runs
+"""
+
+import argparse
+import itertools
+import re
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from loader import seconds as loader_seconds
+from log import CLICK_RATE, POSITIONS, Log, zipf
+from ours import build
+from report import machine, print_table
+
+from clickexp.data import Sessions, Superbatch, superbatches
+from clickexp.training import lazy_adagrad
+from clickexp.training.accelerators import slow_scatter
+from clickexp.training.dispatch import Compiled
+from clickexp.training.memory import peak_memory
+from clickexp.training.step import TrainState, TrainStep, split_model
+
+MODELS = ("PBM", "UBM", "DBN")
+STEPS = 16
+REPEATS = 5
+WIDTH = 4
+"""Floats of a row: a parameter, Adagrad's sum, the accumulator and the prior's share."""
+
+COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.-]+) .*\{$")
+INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?[\w.-]+ = (\(.*?\)|\S+) ([\w-]+)\(")
+NO_KERNEL = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "opt-barrier"}
+
+
+def median_seconds(run: Callable[[], object], repeats: int = REPEATS) -> float:
+    """Of calls after the first, each waited for."""
+    jax.block_until_ready(run())
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        jax.block_until_ready(run())
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def device() -> str:
+    """The accelerator, its driver and the versions."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    except (OSError, subprocess.SubprocessError, IndexError):
+        answer = "no nvidia-smi"
+    return f"{jax.devices()[0].device_kind} ({jax.default_backend()}), driver: {answer}"
+
+
+def memory(size: int) -> list[tuple[str, float]]:
+    """GB/s of a copy on the device, read and write counted, and of transfers from the host."""
+    copy, values = jax.jit(lambda x: x + 1), jnp.zeros(size // 4)
+    on_host = np.random.default_rng(0).random(size // 4, np.float32)
+    return [
+        ("copy on the device", 2 * size / median_seconds(lambda: copy(values)) / 1e9),
+        ("host to device", size / median_seconds(lambda: jax.device_put(on_host)) / 1e9),
+    ]
+
+
+def ids_of(kind: str, rows: int, size: int | tuple[int, ...]) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    if kind == "uniform":
+        return rng.integers(1, rows + 1, size, dtype=np.int32)
+    return zipf(rows, rng, strewn=False)(size=size)
+
+
+def rows_of_a_table(rows: int, count: int) -> Iterator[tuple[str, float, float, float]]:
+    """ns per row, and GB/s of rows, of gathers and of scatter-adds into one table."""
+    table, found = jnp.zeros((rows + 1, WIDTH)), {}
+    gather = jax.jit(lambda table, ids: table.at[ids].get(mode="clip"))
+    add = jax.jit(lambda table, ids, rows: table.at[ids].add(rows, mode="drop"), donate_argnums=0)
+    given = jnp.ones((count, WIDTH))
+    for kind in ("uniform", "zipf"):
+        ids = jnp.asarray(ids_of(kind, rows, count))
+
+        def added() -> jax.Array:
+            nonlocal table
+            table = add(table, ids, given)
+            return table
+
+        for name, run in (("gather", lambda: gather(table, ids)), ("scatter-add", added)):
+            found[name, kind] = median_seconds(run)
+    for name in ("gather", "scatter-add"):
+        for kind in ("uniform", "zipf"):
+            each = found[name, kind] / count
+            yield f"{name}, {kind}", 1e9 * each, 4 * WIDTH / each / 1e9, found[name, kind] / found[name, "uniform"]
+
+
+def sessions(rows: int, count: int) -> Sessions:
+    """Sessions with Zipf ids and random clicks."""
+    ids = ids_of("zipf", rows, (count, POSITIONS))
+    clicks = np.random.default_rng(1).random(ids.shape, np.float32) < CLICK_RATE
+    return Sessions.from_arrays(query_doc_ids=ids, clicks=clicks, query_doc_pairs=rows)
+
+
+class Case:
+    """A model's compiled step on a table, and its state."""
+
+    def __init__(self, model: str, rows: int):
+        optimizer = lazy_adagrad()
+        sizes = Log(Path(), {}, rows, POSITIONS, CLICK_RATE)
+        graphdef, self.state = split_model(build(model, sizes), optimizer)
+        self.rows = rows
+        self.step = Compiled(TrainStep(graphdef, optimizer), donate_argnums=0)
+
+    def epoch(self, batches: Iterator[Superbatch]) -> TrainState:
+        for batch in batches:
+            self.state, *_ = self.step(self.state, batch.arrays, np.int32(batch.steps))
+        return self.state
+
+    def row(self, log: Sessions, batch_size: int) -> tuple[float, float, int, int, int]:
+        """us per step, M sessions/s, kernels per step, loops of unknown length, table-sized copies."""
+        batches = on_device(superbatches(log, batch_size, STEPS))
+        steps = sum(batch.steps for batch in batches)
+        each = median_seconds(lambda: self.epoch(batches)) / steps
+        text = list(self.step.programs.values())[-1].as_text()
+        return 1e6 * each, batch_size / each / 1e6, kernels(text), unknown_loops(text), copies(text, self.rows)
+
+
+def on_device(batches: Iterator[Superbatch]) -> list[Superbatch]:
+    return [Superbatch(jax.device_put(batch.arrays), batch.steps, batch.sessions) for batch in batches]
+
+
+def kernels(text: str) -> int:
+    """Instructions in the body of the loop over steps that launch something: the longest body of a loop."""
+    bodies, name = {}, None
+    for line in text.splitlines():
+        if match := COMPUTATION.match(line):
+            name = match[1]
+        elif (match := INSTRUCTION.match(line)) and match[2] not in NO_KERNEL:
+            bodies[name] = bodies.get(name, 0) + 1
+    return max((bodies.get(body, 0) for body in re.findall(r"body=%?([\w.-]+)", text)), default=0)
+
+
+def unknown_loops(text: str) -> int:
+    """Loops after each of whose steps a GPU waits for the host."""
+    return sum(" while(" in line and "known_trip_count" not in line for line in text.splitlines())
+
+
+def copies(text: str, rows: int) -> int:
+    """Copies of a whole table, of which a step that updates in place has none."""
+    found = (INSTRUCTION.match(line) for line in text.splitlines())
+    return sum(bool(m) and m[2].startswith("copy") and f"[{rows + 1}," in m[1] for m in found)
+
+
+def feed(rows: int, count: int, batch_size: int) -> list[tuple[str, float]]:
+    """M sessions/s of the loader, and of PBM's epochs from the loader and from what lies on the device."""
+    log, case = sessions(rows, count), Case("PBM", rows)
+    times = [loader_seconds(log, batch_size, STEPS, 1, epoch) for epoch in range(3)]
+    resident = on_device(superbatches(log, batch_size, STEPS))
+    number = itertools.count()
+    fed = median_seconds(lambda: case.epoch(superbatches(log, batch_size, STEPS, seed=1, epoch=next(number))), 3)
+    return [
+        ("loader alone, shuffled", count / statistics.median(times) / 1e6),
+        ("epoch, fed", count / fed / 1e6),
+        ("epoch, resident", count / median_seconds(lambda: case.epoch(resident), 3) / 1e6),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--small", action="store_true", help="small tables and batches")
+    small = parser.parse_args().small
+    tables = (10**4, 10**6) if small else (10**5, 10**8)
+    batch_sizes = (1024, 4096) if small else (4096, 16_384, 65_536)
+    start = time.perf_counter()
+    print(device(), machine(), *filter(None, [slow_scatter()]), sep="\n")
+    print_table("Memory", ("", "GB/s"), memory(1 << (26 if small else 30)))
+    title = f"Rows of {WIDTH} floats, a table of {tables[1]:.0e} rows"
+    headers = ("", "ns per row", "GB/s", "time : uniform")
+    print_table(title, headers, rows_of_a_table(tables[1], 1 << (16 if small else 22)))
+    found = []
+    for rows in tables:
+        log = sessions(rows, STEPS * batch_sizes[-1])
+        for model in MODELS:
+            case = Case(model, rows)
+            found += [(f"{model}, {rows:.0e}, {size:,}", *case.row(log, size)) for size in batch_sizes]
+    headers = ("model, rows, batch", "us per step", "M sessions/s", "kernels", "unknown loops", "table copies")
+    print_table("Training steps on batches that lie on the device, Zipf ids", headers, found)
+    count, size = (200_000, 4096) if small else (10_000_000, 16_384)
+    title = f"PBM, {count:,} sessions, {tables[1]:.0e} rows, batches of {size:,}"
+    print_table(title, ("", "M sessions/s"), feed(tables[1], count, size))
+    peaks = peak_memory()
+    print(", ".join(f"{name}: {value:,.0f}" for name, value in peaks.items()))
+    print(f"{time.perf_counter() - start:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
