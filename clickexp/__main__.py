@@ -1,3 +1,3 @@
-from clickexp.main import main
+from clickexp.cli.main import main
 
 main()

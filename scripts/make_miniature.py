@@ -22,9 +22,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clickexp.data.ids import IdTable
-from clickexp.data.simulate import World, zipf
+from clickexp.data.ingest.id_table import IdTable
 from clickexp.models import ClickModel, DynamicBayesianNetwork, UserBrowsingModel
+from clickexp.simulation.simulated import World, zipf
 
 USERS = {"dbn": DynamicBayesianNetwork, "ubm": UserBrowsingModel}
 EXAMINATION = (2.0, 1.2)

@@ -47,7 +47,7 @@ def sort_of(item: pytest.Item) -> str:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Files that wait for processes of their own come first, not when the other cores have nothing left to do."""
-    items.sort(key=lambda item: not item.path.name.startswith("test_sweeps_"))
+    items.sort(key=lambda item: item.path.parent.name not in ("sweeps", "backends"))
     if SORT:
         config.hook.pytest_deselected(items=[item for item in items if sort_of(item) != SORT])
         items[:] = [item for item in items if sort_of(item) == SORT]

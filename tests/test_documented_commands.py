@@ -9,7 +9,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from clickexp.overrides import canonical
+from clickexp.experiment.overrides import canonical
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -24,7 +24,7 @@ def wheel(tmp_path_factory):
 
 def test_the_wheel_holds_package_plugins_and_configuration_only(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    assert "clickexp/conf/config.yaml" in names and "clickexp/main.py" in names
+    assert "clickexp/conf/config.yaml" in names and "clickexp/cli/main.py" in names
     tops = {name.split("/")[0] for name in names if not name.startswith("clickexp-")}
     assert tops == {"clickexp", "hydra_plugins"}
     assert {name.split("/")[1] for name in names if name.startswith("hydra_plugins/")} == {
@@ -40,7 +40,7 @@ def test_the_wheel_holds_package_plugins_and_configuration_only(wheel):
 def test_the_wheel_answers_outside_the_checkout(wheel, tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
-    command = "import clickexp.main as m; print(m.CONF); m.main()"
+    command = "import clickexp.cli.main as m; print(m.CONF); m.main()"
     done = subprocess.run(
         [sys.executable, "-c", command, "--cfg", "all", "launcher=accelerators"],
         cwd=tmp_path,

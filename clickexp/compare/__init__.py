@@ -1,5 +1,5 @@
 """Runs beside each other: one tidy data frame, tables, figures and a page, made from the files that runs leave."""
 
-from clickexp.compare.load import Run, Skipped, find_runs, load
+from clickexp.runs.load import Run, Skipped, find_runs, load
 
 __all__ = ["Run", "Skipped", "find_runs", "load"]

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from clickexp.compare import names
-from clickexp.compare.load import Run, find_runs
 from clickexp.errors import UserError
+from clickexp.runs.load import Run, find_runs
 
 try:
     import wandb

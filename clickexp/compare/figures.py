@@ -10,9 +10,10 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from clickexp.compare.names import VALIDATION, axis
+from clickexp.compare.names import axis
 from clickexp.compare.summary import Comparison, Group
-from clickexp.escape import figure_text
+from clickexp.runs.objective import VALIDATION
+from clickexp.utils.escape import figure_text
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D1F")
 """Told apart by colour-blind readers (Okabe and Ito 2008); yellow, too light on paper, is darker here."""

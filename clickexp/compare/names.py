@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from clickexp.objective import Stated, higher_is_better
+from clickexp.runs.objective import VALIDATION, Stated, higher_is_better
 
 NAMES = {
     "ll": "Log-likelihood",
@@ -41,7 +41,6 @@ UNITS = {
 }
 LEADING = ("ll", "ppl", "cond_ppl")
 RANKING = ("ndcg", "dcg", "mrr")
-VALIDATION = "val/"
 
 
 def name(metric: str) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from clickexp.errors import UserError
-from clickexp.files import whole
-from clickexp.sweeps.resume import read_json, write_json
+from clickexp.runs.store import read_json, write_json
+from clickexp.utils.files import whole
 
 RECORD = ".comparison.json"
 """What was written, with checksums: by it our files are known again."""

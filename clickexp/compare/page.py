@@ -17,9 +17,9 @@ from plotly.offline import get_plotlyjs
 
 from clickexp.compare import names
 from clickexp.compare.figures import COLORS
-from clickexp.compare.load import Run, Skipped
 from clickexp.compare.summary import SIGNIFICANT, Comparison, Group, Spread, varying
-from clickexp.objective import stated_by
+from clickexp.runs.load import Run, Skipped
+from clickexp.runs.objective import stated_by
 
 FIGURES = 6
 """Significant figures of the numbers in the page."""

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from clickexp import escape
-from clickexp.compare.load import Run, Skipped, find_runs
 from clickexp.compare.names import short
 from clickexp.compare.output import Output
 from clickexp.errors import UserError
+from clickexp.runs.load import Run, Skipped, find_runs
+from clickexp.utils import escape
 
 FOLDER = "published"
 SECONDS = "seconds"

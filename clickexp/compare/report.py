@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from clickexp.compare.load import find_runs
 from clickexp.compare.output import Output
 from clickexp.compare.summary import Comparison, comparisons
 from clickexp.compare.tables import tables
-from clickexp.escape import printable, slug
+from clickexp.runs.load import find_runs
+from clickexp.utils.escape import printable, slug
 
 PAGE = "comparison.html"
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from clickexp.compare.load import SEED, UNTOLD, Run
-from clickexp.compare.names import VALIDATION, direction, leading, uncapitalised
+from clickexp.compare.names import direction, leading, uncapitalised
 from clickexp.compare.names import name as name_of
 from clickexp.errors import UserError
-from clickexp.objective import stated_by
+from clickexp.runs.load import SEED, UNTOLD, Run
+from clickexp.runs.objective import VALIDATION, stated_by
 
 CONFIDENCE = 0.95
 SIGNIFICANT = 0.05
@@ -421,7 +421,7 @@ def tests(comparison: Comparison, metric: str) -> Tests:
     """Tests each group against each of the comparison's baselines.
 
     Queries: the pseudo-value of each, from the sums of all seeds that met it on the same test set; test sets follow
-    one another. With one seed this is the t-test of `clickexp.values.paired_test`.
+    one another. With one seed this is the t-test of `clickexp.evaluation.per_query.paired_test`.
     """
     values, unit = per_query(comparison, metric), "queries"
     if values is None:
@@ -444,7 +444,7 @@ def per_query(comparison: Comparison, metric: str) -> np.ndarray | None:
     """[group, query of some test set], nan where a group has no values; None unless two groups kept theirs."""
     if sum(any(_kept(run, metric) for run in group.runs) for group in comparison.groups) < 2:
         return None
-    from clickexp.values import samples  # here, since only such runs need what it imports
+    from clickexp.evaluation.per_query import samples  # here, since only such runs need what it imports
 
     columns: list[np.ndarray] = []
     for test_set in sorted(comparison.test_sets):

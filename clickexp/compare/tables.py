@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clickexp import escape
 from clickexp.compare.names import name, short
 from clickexp.compare.summary import SIGNIFICANT, Comparison
+from clickexp.utils import escape
 
 ARROWS = {1: " ↑", 0: "", -1: " ↓"}
 DIGITS = 4

@@ -38,7 +38,7 @@ class Dataset:
     positions        largest position shown, from 1
     truth            the click model that clicked, where clicks are simulated and it is known
     notes            what else a reader has to say, for describe()
-    names            bytes of the file that names the ids from 1, mapped; see clickexp.data.names
+    names            bytes of the file that names the ids from 1, mapped; see clickexp.data.ingest.names
     """
 
     name: str

@@ -1,21 +1,8 @@
-"""Where a run reports to: a terminal, a file, Weights & Biases, or several at once."""
+"""Where a run reports to: a terminal, a file, Weights & Biases, or several at once. Loggers compute nothing.
 
-from importlib import import_module
-from typing import Any
+Names load on first use, so that a run pays only for the backends it uses.
+"""
 
-_MODULES = {
-    "Logger": "base",
-    "RunInfo": "base",
-    "FanOut": "fanout",
-    "ConsoleLogger": "console",
-    "JsonlLogger": "jsonl",
-    "WandbLogger": "wandb",
-}
-__all__ = list(_MODULES)
+import lazy_loader
 
-
-def __getattr__(name: str) -> Any:
-    """Imports a backend when it is first asked for, so that a run pays only for those it uses."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -10,7 +10,7 @@ from rich.table import Table
 from clickexp.loggers.base import Logger, Phase, RunInfo
 from clickexp.loggers.live import LiveLine
 from clickexp.loggers.tables import EpochTable, count, metric_table, number, rank_table, side_by_side
-from clickexp.paths import shown
+from clickexp.utils.paths import shown
 
 FEWEST = 3
 """Columns per rank without which a table goes below rather than beside another."""

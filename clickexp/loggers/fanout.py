@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from clickexp.loggers.base import Logger, Phase, RunInfo
-from clickexp.paths import shown
+from clickexp.utils.paths import shown
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from clickexp.loggers.base import Logger, RunInfo
-from clickexp.paths import shown
+from clickexp.utils.paths import shown
 
 
 class JsonlLogger(Logger):

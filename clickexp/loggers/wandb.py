@@ -15,7 +15,7 @@ os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # before W&B sets it
 import wandb  # noqa: E402
 
 from clickexp.loggers.base import Logger, RunInfo  # noqa: E402
-from clickexp.paths import shown  # noqa: E402
+from clickexp.utils.paths import shown  # noqa: E402
 
 AXES = {
     "epoch": ("train/*", "val/*", "speed/*"),

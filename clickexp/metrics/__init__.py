@@ -4,10 +4,10 @@ from clickexp.metrics.base import Metric, PerList
 from clickexp.metrics.calibration import AUC, ClickRateError, ExpectedCalibrationError
 from clickexp.metrics.click import ConditionalPerplexity, LogLikelihood, MicroPerplexity, Perplexity
 from clickexp.metrics.exact import exact_sum
-from clickexp.metrics.hidden import Correlation, Examination, RootMeanSquaredError
+from clickexp.metrics.latent import Correlation, Examination, RootMeanSquaredError
 from clickexp.metrics.multi import MultiMetric
-from clickexp.metrics.ranking import RankedLists, RankingMetric, RaxMetric, rank_lists
-from clickexp.metrics.ranking_binary import (
+from clickexp.metrics.ranking.base import RankedLists, RankingMetric, RaxMetric, rank_lists
+from clickexp.metrics.ranking.binary import (
     F1,
     MRR,
     AveragePrecision,
@@ -21,9 +21,9 @@ from clickexp.metrics.ranking_binary import (
     Recall,
     RelevanceMetric,
 )
-from clickexp.metrics.ranking_graded import DCG, NDCG, CumulativeGain, ExpectedReciprocalRank
-from clickexp.metrics.ranking_names import ranking_metrics
-from clickexp.metrics.ranking_pairs import ConcordantPairs, KendallTau, PairMetric, WeightedKendallTau
+from clickexp.metrics.ranking.graded import DCG, NDCG, CumulativeGain, ExpectedReciprocalRank
+from clickexp.metrics.ranking.pairs import ConcordantPairs, KendallTau, PairMetric, WeightedKendallTau
+from clickexp.metrics.ranking.registry import ranking_metrics
 
 __all__ = [
     "AUC",

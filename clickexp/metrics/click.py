@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
-from clickexp.checks import check_events
 from clickexp.errors import ConfigError
 from clickexp.metrics.base import Metric, PerList, pick
 from clickexp.metrics.exact import exact_sum, ranks_first, sum_and_count
 from clickexp.numerics import LogPair, as_pair
 from clickexp.types import Array
+from clickexp.utils.checks import check_events
 
 CONDITIONAL = ("conditional_log_probs", "cond_log_probs")
 MARGINAL = ("log_probs",)

@@ -1,11 +1,11 @@
 """The click models. Each is a short definition; loss, predictions and sampling live in base and chain."""
 
 from clickexp.models.base import ClickModel, Sample
-from clickexp.models.ccm import ClickChainModel
-from clickexp.models.cm import CascadeModel
+from clickexp.models.cascade.ccm import ClickChainModel
+from clickexp.models.cascade.cm import CascadeModel
+from clickexp.models.cascade.dbn import DynamicBayesianNetwork
+from clickexp.models.cascade.dcm import DependentClickModel
 from clickexp.models.ctr import DocumentCTRModel, DocumentRankCTRModel, GlobalCTRModel, RankCTRModel
-from clickexp.models.dbn import DynamicBayesianNetwork
-from clickexp.models.dcm import DependentClickModel
 from clickexp.models.mixture import MixtureModel
 from clickexp.models.pbm import PositionBasedModel
 from clickexp.models.trust_bias import TrustBiasModel

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Bool
 
-from clickexp.checks import Limit, check_batch, check_values, is_concrete, missing, needs
 from clickexp.numerics import LogPair
 from clickexp.parameters.base import Parameter
 from clickexp.types import Array, Batch, Logits, Observed, PerDocument, Scalar
+from clickexp.utils.checks import Limit, check_batch, check_values, is_concrete, missing, needs
 
 RankFirst = Bool[Array, "rank batch"]
 """An event per document with ranks first, as models compute with it."""

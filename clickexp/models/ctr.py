@@ -3,7 +3,6 @@
 import jax.numpy as jnp
 from flax import nnx
 
-from clickexp.checks import Limit
 from clickexp.models.base import IndependentModel, Sample, bernoulli
 from clickexp.numerics import LogPair
 from clickexp.parameters import (
@@ -15,6 +14,7 @@ from clickexp.parameters import (
 )
 from clickexp.parameters.base import Features, ParameterConfig, Source
 from clickexp.types import Array, Batch, Logits
+from clickexp.utils.checks import Limit
 
 MAX_ROWS = 2**31 - 1
 

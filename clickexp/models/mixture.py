@@ -6,15 +6,15 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from clickexp.bounds import PositiveFloat, bounded
-from clickexp.checks import Limit
-from clickexp.construct import accepted
 from clickexp.errors import ConfigError
 from clickexp.models.base import ClickModel, Sample
 from clickexp.numerics import LogPair
 from clickexp.parameters import Parameter, Sizes, build_parameter
 from clickexp.parameters.base import Features, Source
 from clickexp.types import Array, Batch
+from clickexp.utils.bounds import PositiveFloat, bounded
+from clickexp.utils.checks import Limit
+from clickexp.utils.signatures import accepted
 
 APART = 0.1
 """Standard deviation, in logits, of the noise that tells components of one kind apart."""

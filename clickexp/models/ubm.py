@@ -5,12 +5,12 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Integer
 
-from clickexp.checks import Limit
 from clickexp.models.base import ClickModel, Sample, clicks_by_rank, past_hidden, shown_by_rank
 from clickexp.numerics import NEVER, LogPair, log_and
 from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig, Sizes, build_parameter
 from clickexp.parameters.base import Features, Source
 from clickexp.types import Array, Batch, Logits
+from clickexp.utils.checks import Limit
 
 
 class UserBrowsingModel(ClickModel):

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 import jax
 from flax import nnx
 
-from clickexp.bounds import check_values
 from clickexp.errors import ConfigError
 from clickexp.numerics import LogPair, log_odds, log_sigmoid_pair
 from clickexp.types import Batch, Logits
+from clickexp.utils.bounds import check_values
 
 Features = Mapping[str, int] | None
 

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from clickexp.bounds import Bounds, NonNegativeInt, PositiveInt
 from clickexp.parameters.base import Parameter, ParameterConfig, Sizes
 from clickexp.types import Array, Batch, Logits
+from clickexp.utils.bounds import Bounds, NonNegativeInt, PositiveInt
 
 Norm = Callable[..., nnx.Module] | None
 Dropout = Annotated[float, Bounds(least=0, below=1)]

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from clickexp.bounds import Ids, NonNegativeFloat, PositiveInt
 from clickexp.errors import ConfigError
 from clickexp.parameters.base import Parameter, ParameterConfig, Sizes
 from clickexp.parameters.table import new_table
 from clickexp.types import Batch, Logits
+from clickexp.utils.bounds import Ids, NonNegativeFloat, PositiveInt
 
 FullEmbedding = new_table
 """The store that keeps every number of every id, by the name that it has beside the compressed ones."""

@@ -5,10 +5,10 @@ import dataclasses
 import jax.numpy as jnp
 from flax import nnx
 
-from clickexp.bounds import PositiveInt
 from clickexp.numerics import LogPair, log_sigmoid_pair
 from clickexp.parameters.base import Parameter, ParameterConfig, Sizes
 from clickexp.types import Batch, Logits
+from clickexp.utils.bounds import PositiveInt
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,7 +28,7 @@ class Table(nnx.Variable):
     """Variable that holds `Rows`. A tower reads it by `table.take(ids)` and by nothing else.
 
     While a model trains, the whole table is out of its sight: the training step first runs the model
-    to learn which ids it takes, then hands it those rows only (see clickexp.training.tables).
+    to learn which ids it takes, then hands it those rows only (see clickexp.training.sparse.rows).
     `prior_precision` is the precision of the Gaussian prior on every parameter of a row.
     """
 

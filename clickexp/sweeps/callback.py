@@ -19,9 +19,9 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from clickexp.errors import ConfigError, UserError
-from clickexp.files import LOCK, locked
-from clickexp.overrides import canonical
-from clickexp.sweeps.resume import RESULT, records, remove_parts
+from clickexp.experiment.overrides import canonical
+from clickexp.runs.store import RESULT, records, remove_parts
+from clickexp.utils.files import LOCK, locked
 
 REPEAT = "repeat-"
 OF_HYDRA = (".hydra", "multirun.yaml", "main.log", LOCK)

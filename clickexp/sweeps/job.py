@@ -10,15 +10,11 @@ from pathlib import Path
 from hydra.conf import HydraConf
 from omegaconf import DictConfig, OmegaConf
 
-from clickexp.components import with_components
 from clickexp.errors import ConfigError
-from clickexp.files import whole
-from clickexp.limits import check_address_space
-from clickexp.objective import objective
-from clickexp.overrides import check_launcher
-from clickexp.paths import shown
-from clickexp.sweeps.callback import in_sweep, is_abandoned, jobs_folder
-from clickexp.sweeps.resume import (
+from clickexp.experiment.mixtures import with_components
+from clickexp.experiment.overrides import check_launcher
+from clickexp.runs.objective import objective
+from clickexp.runs.store import (
     CHECKPOINT,
     RESULT,
     Record,
@@ -28,6 +24,10 @@ from clickexp.sweeps.resume import (
     remove_parts,
     unfinished,
 )
+from clickexp.sweeps.callback import in_sweep, is_abandoned, jobs_folder
+from clickexp.utils.files import whole
+from clickexp.utils.limits import check_address_space
+from clickexp.utils.paths import shown
 
 OUT_OF_MEMORY = "RESOURCE_EXHAUSTED: "
 """Start of JAX's errors where a device, or this machine, has too little memory."""
@@ -156,7 +156,7 @@ def _copy_checkpoint(earlier: Path, folder: Path) -> None:
 
 def _run(cfg: DictConfig, hydra: HydraConf) -> float:
     check_address_space()
-    from clickexp.experiment import run_experiment
+    from clickexp.experiment.run import run_experiment
 
     sweep = Path(hydra.sweep.dir).name if in_sweep(hydra) else None
     try:

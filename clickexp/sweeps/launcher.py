@@ -17,15 +17,15 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
 
 from clickexp.errors import ConfigError, UserError
-from clickexp.objective import objective
-from clickexp.paths import shown
+from clickexp.runs.objective import objective
+from clickexp.runs.store import DONE, PRUNED, RESULT, Record, finished, read_json
+from clickexp.sweeps.backends.pool import LOG, Job, Pool
+from clickexp.sweeps.backends.remote import RemoteJob, RemotePool
+from clickexp.sweeps.backends.slots import device_slots
 from clickexp.sweeps.callback import current
 from clickexp.sweeps.job import all_overrides, new_record, searched
-from clickexp.sweeps.pool import LOG, Job, Pool
-from clickexp.sweeps.remote import RemoteJob, RemotePool
-from clickexp.sweeps.resume import DONE, PRUNED, RESULT, Record, finished, read_json
-from clickexp.sweeps.slots import device_slots
 from clickexp.sweeps.view import View
+from clickexp.utils.paths import shown
 
 SECONDS_BETWEEN_FRAMES = 0.5
 EXTRAS = {"submitit": "slurm", "ray": "ray"}
@@ -78,7 +78,7 @@ def check_jobs(context: HydraContext, config: DictConfig, job_overrides: Sequenc
 
     Jobs are composed until each override that any has was in one, not in all their combinations.
     """
-    from clickexp.experiment import plan
+    from clickexp.experiment.run import plan
 
     seen: set[str] = set()
     for number, overrides in enumerate(job_overrides):
@@ -239,11 +239,11 @@ def new_pool(config: DictConfig) -> Pool | RemotePool:
     try:
         match _launcher(config):
             case "clickexp_slurm":
-                from clickexp.sweeps.slurm import SlurmPool
+                from clickexp.sweeps.backends.slurm import SlurmPool
 
                 return SlurmPool(options, Path(config.hydra.sweep.dir).absolute() / ".submitit")
             case "clickexp_ray":
-                from clickexp.sweeps.ray import RayPool
+                from clickexp.sweeps.backends.ray import RayPool
 
                 return RayPool(options)
             case _:

@@ -30,14 +30,14 @@ from optuna.trial import Trial, TrialState
 from rich import get_console
 from sqlalchemy.pool import NullPool
 
-from clickexp.bounds import PositiveInt
-from clickexp.construct import check_arguments
 from clickexp.errors import ConfigError, UserError
-from clickexp.files import whole
-from clickexp.objective import higher_is_better
+from clickexp.runs.objective import higher_is_better
+from clickexp.runs.store import CHECKPOINT, HOW, PRUNED, Record, config_hash
 from clickexp.sweeps.launcher import JobError, Queue, check_data, check_jobs
-from clickexp.sweeps.resume import CHECKPOINT, HOW, PRUNED, Record, config_hash
 from clickexp.sweeps.view import METRICS
+from clickexp.utils.bounds import PositiveInt
+from clickexp.utils.files import whole
+from clickexp.utils.signatures import check_arguments
 
 OURS = "hydra_plugins.clickexp_launcher.launcher.QueueLauncher"
 FILE = "search.db"
@@ -260,7 +260,7 @@ def _overrides(params: dict[str, Any]) -> list[str]:
 
 def _direction(config: dict[str, Any]) -> str:
     """Which way Optuna goes: the way that is better as optimized_metric states it; ConfigError where it does not."""
-    from clickexp.experiment import stated_directions  # here, since it imports JAX
+    from clickexp.experiment.run import stated_directions  # here, since it imports JAX
 
     metric = config["optimized_metric"]
     better = higher_is_better(metric, stated_directions(config["metric"]))

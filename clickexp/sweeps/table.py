@@ -12,13 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from clickexp.escape import csv_cell
-from clickexp.files import whole
 from clickexp.loggers.tables import number
-from clickexp.objective import higher_is_better, stated_by
-from clickexp.paths import shown
-from clickexp.sweeps.pool import LOG
-from clickexp.sweeps.resume import (
+from clickexp.runs.objective import higher_is_better, stated_by
+from clickexp.runs.store import (
     DONE,
     PRUNED,
     RESULT,
@@ -28,6 +24,10 @@ from clickexp.sweeps.resume import (
     training_seconds,
     values,
 )
+from clickexp.sweeps.backends.pool import LOG
+from clickexp.utils.escape import csv_cell
+from clickexp.utils.files import whole
+from clickexp.utils.paths import shown
 
 Row = dict[str, Any]
 SEED = "seed"

@@ -14,9 +14,9 @@ from rich.text import Text
 
 from clickexp.loggers.console import is_terminal
 from clickexp.loggers.tables import number
-from clickexp.paths import shown
-from clickexp.sweeps.pool import LOG
-from clickexp.sweeps.resume import PRUNED, Record, told
+from clickexp.runs.store import PRUNED, Record, told
+from clickexp.sweeps.backends.pool import LOG
+from clickexp.utils.paths import shown
 
 METRICS = "metrics.jsonl"
 TAIL_BYTES = 8192

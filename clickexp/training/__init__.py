@@ -1,9 +1,9 @@
 """Fitting and evaluating click models."""
 
+from clickexp.evaluation.evaluator import Evaluator, click_metrics
 from clickexp.training.base import FitReport
-from clickexp.training.counting import CountingTrainer
-from clickexp.training.em import EMTrainer
-from clickexp.training.evaluation import Evaluator, click_metrics
+from clickexp.training.em.counting import CountingTrainer
+from clickexp.training.em.em import EMTrainer
 from clickexp.training.optimizers import (
     LazyAdagrad,
     LazyAdam,

@@ -13,9 +13,9 @@ import numpy as np
 from flax import nnx
 
 from clickexp.errors import UserError
-from clickexp.files import whole
 from clickexp.models.base import ClickModel
 from clickexp.parameters.table import Table
+from clickexp.utils.files import whole
 
 KEPT = (nnx.Param, Table)
 FACTS = "facts"

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Float
 
-from clickexp.bounds import Bounds, NonNegativeFloat, PositiveFloat, bounded, check_values
 from clickexp.types import Array, Count, Scalar
+from clickexp.utils.bounds import Bounds, NonNegativeFloat, PositiveFloat, bounded, check_values
 
 RowVectors = Float[Array, "rows dim"]
 Decay = Annotated[float, Bounds(least=0, below=1)]

@@ -2,23 +2,19 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
 
+from clickexp.data.batches import Arrays, at_step, with_mask
 from clickexp.models.base import ClickModel
 from clickexp.parameters.table import Table
-from clickexp.training import tables as tbl
-from clickexp.training.dispatch import FEATURE_TABLE
 from clickexp.training.optimizers import Optimizer
-from clickexp.training.pages import use_huge_pages
-from clickexp.types import Array, Batch, Count, Flag, Leaf, Scalar
-
-Arrays = Mapping[str, Array]
-"""A superbatch: the batch's arrays with a leading axis of steps."""
+from clickexp.training.sparse import rows as tbl
+from clickexp.training.sparse.huge_pages import use_huge_pages
+from clickexp.types import Batch, Count, Flag, Leaf, Scalar
 
 
 @functools.partial(
@@ -59,29 +55,6 @@ def learning_rates(state: TrainState) -> list[float]:
     """Those that are data: of table rows, then of the rest."""
     dense = optax.tree_utils.tree_get_all_with_path(state.optimizer, "learning_rate")
     return [float(rate) for rate in (state.row_rate, *(rate for _, rate in dense))]
-
-
-def with_mask(arrays: Arrays) -> Arrays:
-    """The superbatch with the mask that its `lengths` make, so that it is made once and not in every step."""
-    if "mask" in arrays:
-        return arrays
-    listed = arrays["clicks" if "clicks" in arrays else "labels"]
-    return {**arrays, "mask": jnp.arange(listed.shape[-1]) < arrays["lengths"][..., None]}
-
-
-def at_step(arrays: Arrays, index: Count | int) -> Batch:
-    """One batch of a superbatch with a mask, and with features where there is a table of them.
-
-    Positions follow from the rank where they are not given.
-    """
-    batch = {name: values[index] for name, values in arrays.items() if name != FEATURE_TABLE}
-    if "clicks" in batch:  # lists to rank may have labels alone
-        batch["clicks"] = batch["clicks"].astype(bool)
-    if FEATURE_TABLE in arrays:
-        batch["query_doc_features"] = arrays[FEATURE_TABLE][batch["query_doc_ids"]].astype(jnp.float32)
-    ranks = batch["mask"].shape[-1]
-    batch.setdefault("positions", jnp.arange(1, ranks + 1, dtype=jnp.int32)[None])
-    return batch
 
 
 class TrainStep:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from flax.training import early_stopping as flax_stopping
 
-from clickexp.bounds import Bounds, NonNegativeInt, check_values
 from clickexp.errors import ConfigError
-from clickexp.objective import Stated, higher_is_better
+from clickexp.runs.objective import Stated, higher_is_better
+from clickexp.utils.bounds import Bounds, NonNegativeInt, check_values
 
 
 @dataclasses.dataclass
@@ -33,7 +33,7 @@ class EarlyStopping:
         """A fresh copy with the mode that "auto" stands for.
 
         Args:
-            stated: which way metrics are better, by name; see `clickexp.objective.higher_is_better`.
+            stated: which way metrics are better, by name; see `clickexp.runs.objective.higher_is_better`.
 
         Raises:
             ConfigError: where it is not known.

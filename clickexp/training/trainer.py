@@ -13,21 +13,22 @@ import numpy as np
 import optax
 from flax import nnx
 
-from clickexp.bounds import Bounds, PositiveInt, Seed, bounded
+from clickexp.data.feed import Compiled, Data, feed, fingerprint, session_count
 from clickexp.errors import ConfigError, DivergedError
+from clickexp.evaluation.evaluator import ModelState
+from clickexp.evaluation.inputs import checked
+from clickexp.evaluation.model_evaluator import Metrics, RankVectors, per_rank
 from clickexp.loggers.base import Logger
 from clickexp.models.base import ClickModel
-from clickexp.training import tables as tbl
 from clickexp.training.accelerators import warn_of_faults
-from clickexp.training.base import BaseTrainer, FitReport, Metrics, RankVectors, check, per_rank
+from clickexp.training.base import BaseTrainer, FitReport, check
 from clickexp.training.checkpoint import check_same, load_training, save_training
-from clickexp.training.dispatch import Compiled, Data, feed, fingerprint, session_count
-from clickexp.training.evaluation import ModelState
-from clickexp.training.inputs import checked
 from clickexp.training.optimizers import Optimizer, lazy_adagrad
-from clickexp.training.pages import use_huge_pages
+from clickexp.training.sparse import rows as tbl
+from clickexp.training.sparse.huge_pages import use_huge_pages
 from clickexp.training.step import TrainState, TrainStep, learning_rates, split_model
 from clickexp.training.stopping import EarlyStopping, Stopping
+from clickexp.utils.bounds import Bounds, PositiveInt, Seed, bounded
 
 MAX_BATCH = 4096
 MIN_STEPS = 128
@@ -126,7 +127,7 @@ class _Fit:
         self.count_step = Compiled(self.step.count_rows, donate_argnums=0)
         self.prior_shares = Compiled(tbl.shares, donate_argnums=0)
         self.snapshot = Compiled(_snapshot, donate_argnums=1, keep_unused=True)
-        self.evaluator = trainer.evaluator(nnx.graphdef(model), trainer.metrics)
+        self.evaluator = trainer.evaluation.program(nnx.graphdef(model), trainer.metrics)
         self.learning_rates = learning_rates(self.state)
         self.best: ModelState | None = None
         self.best_epoch = 0

@@ -10,8 +10,8 @@ import jax
 from flax import nnx
 
 from clickexp import ClickChainModel, Trainer
-from clickexp.data.simulate import simulate
 from clickexp.parameters import EmbeddingParameterConfig, FullEmbedding, QREmbedding, Table
+from clickexp.simulation import simulate
 
 
 def main() -> None:

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from flax import nnx
 
 from clickexp import DynamicBayesianNetwork, MixtureModel, PositionBasedModel, Trainer
-from clickexp.data.simulate import simulate
 from clickexp.parameters import EmbeddingParameterConfig
+from clickexp.simulation import simulate
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from flax import nnx
 from flax.training.early_stopping import EarlyStopping
 
 from clickexp import Trainer, UserBrowsingModel
-from clickexp.data.simulate import simulate
+from clickexp.simulation import simulate
 
 
 def main() -> None:

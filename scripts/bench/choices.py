@@ -14,10 +14,10 @@ import sys
 from flax import nnx
 
 from clickexp.data import Dataset
-from clickexp.data.simulate import simulate
 from clickexp.metrics import ranking_metrics
 from clickexp.models import DocumentCTRModel, DynamicBayesianNetwork, PositionBasedModel, UserBrowsingModel
 from clickexp.parameters import EmbeddingParameterConfig
+from clickexp.simulation import simulate
 from clickexp.training import EarlyStopping, Optimizer, Trainer, lazy_adagrad, lazy_adam
 
 MODELS = {

@@ -14,7 +14,6 @@ import numpy as np
 from flax import nnx
 
 from clickexp import Trainer
-from clickexp.data.simulate import simulate
 from clickexp.metrics import (
     AUC,
     ClickRateError,
@@ -26,6 +25,7 @@ from clickexp.metrics import (
     Perplexity,
 )
 from clickexp.models import DynamicBayesianNetwork, PositionBasedModel, UserBrowsingModel
+from clickexp.simulation import simulate
 
 ONE = {"ll": LogLikelihood()}
 THREE = {**ONE, "ppl": Perplexity(), "cond_ppl": ConditionalPerplexity()}
@@ -61,7 +61,7 @@ def main() -> None:
         graphdef, state = nnx.split(model)
         rng = np.random.default_rng(0)
         state = jax.tree.map(lambda x: x + rng.normal(size=x.shape).astype(x.dtype), state)
-        passes = {name: Trainer().evaluator(graphdef, group) for name, group in GROUPS.items()}
+        passes = {name: Trainer().evaluation.program(graphdef, group) for name, group in GROUPS.items()}
         times = {name: [] for name in GROUPS}
         for _ in range(arguments.repeats + 1):  # the first compiles
             for name, run in passes.items():

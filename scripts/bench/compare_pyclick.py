@@ -18,10 +18,10 @@ from flax import nnx
 from report import machine, print_table
 
 from clickexp import models
-from clickexp.construct import accepted
 from clickexp.data import Dataset, Sessions, open_yandex
-from clickexp.data.simulate import simulate
+from clickexp.simulation import simulate
 from clickexp.training import CountingTrainer, EMTrainer
+from clickexp.utils.signatures import accepted
 
 HERE = Path(__file__).resolve().parent
 CLASSES = {

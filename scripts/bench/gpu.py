@@ -22,9 +22,9 @@ from ours import build
 from report import machine, print_table
 
 from clickexp.data import Sessions, Superbatch, superbatches
+from clickexp.data.feed import Compiled
 from clickexp.training import lazy_adagrad
 from clickexp.training.accelerators import slow_scatter
-from clickexp.training.dispatch import Compiled
 from clickexp.training.memory import peak_memory
 from clickexp.training.step import TrainState, TrainStep, split_model
 

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 import clickexp.models
 from clickexp.data import Sessions
-from clickexp.data.simulate import simulate
+from clickexp.simulation import simulate
 
 SPLITS = ("train", "val", "test")
 PARTS = 8
@@ -70,7 +70,7 @@ def drawn(folder: Path, ids: str, rows: int, sessions: int, validation: int, *, 
 
 
 def simulated(folder: Path, user: str, sessions: int, queries: int, seed: int, **options: object) -> Log:
-    """Sessions of clickexp.data.simulate; `user` names the class of the clicking model."""
+    """Sessions of clickexp.simulation.simulated; `user` names the class of the clicking model."""
 
     def splits() -> Iterator[tuple[str, Sessions]]:
         clicking = getattr(clickexp.models, user)

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from clickexp.metrics import ListsWithoutRelevant, MultiMetric, ranking_metrics
-from clickexp.metrics.ranking_names import AT_CUTOFFS, OF_PAIRS
+from clickexp.metrics.ranking.registry import AT_CUTOFFS, OF_PAIRS
 
 CUTOFFS = (1, 3, 5, 10)
 BATCH = 8192

@@ -20,10 +20,10 @@ from log import Log
 
 from clickexp import models
 from clickexp.data import superbatches
+from clickexp.data.feed import Compiled
 from clickexp.loggers.base import Logger
 from clickexp.models import ClickModel
 from clickexp.training import Trainer, click_metrics
-from clickexp.training.dispatch import Compiled
 from clickexp.training.step import TrainStep, split_model
 
 MODELS = {
@@ -124,7 +124,7 @@ class Case:
         model = build(self.name, self.log)
         model.eval()
         graphdef, state = nnx.split(model)
-        return self.trainer.evaluator(graphdef, click_metrics()), (state,)
+        return self.trainer.evaluation.program(graphdef, click_metrics()), (state,)
 
 
 def throughput(log: Log, model: str, batch_size: int = 4096) -> dict[str, float]:

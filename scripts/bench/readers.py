@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from clickexp.data import prepare
-from clickexp.data.yandex import open_yandex
+from clickexp.data.readers.yandex import open_yandex
 
 CHUNK = 50_000
 POSITIONS = 10

@@ -1,0 +1,89 @@
+"""The command `clickexp-compare`: runs beside each other. Heavy imports wait until they are needed."""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+
+from clickexp.utils.exits import VERSION, ending, quiet_pipes
+
+DESCRIPTION = """\
+Compares runs: reads the results below folders and writes, beside them, comparison.html (one page that needs no
+network), tables/ (CSV, Markdown, LaTeX) and figures/ (PDF, PNG).
+
+  clickexp-compare outputs/sweeps/2026-11-21/10-00-00
+  clickexp-compare outputs/sweeps outputs/2026-11-21 --output outputs/comparison --baseline PBM
+  clickexp-compare outputs/sweeps --metrics cond_ppl,ll,ndcg@5     the columns of the tables; the first orders them
+  clickexp-compare outputs/sweeps --published                      ours beside the published figures of +experiment=...
+  clickexp-compare wandb --help                                    a workspace and a report on Weights & Biases
+"""
+WANDB = """\
+Creates a workspace and a report on Weights & Biases: means over seeds, curves by rank, cutoff, epoch and sessions.
+
+  clickexp-compare wandb --project clickexp
+  clickexp-compare wandb outputs/sweeps/my-sweep --project clickexp --baseline PBM --sync
+  clickexp-compare wandb --project clickexp --dry-run > dashboard.json
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    command = COMMANDS[given.pop(0)] if given and given[0] in COMMANDS else _folders
+    with quiet_pipes():
+        chosen = vars(command().parse_args(given))
+    module, _, function = chosen.pop("run").partition(":")
+    with ending("clickexp-compare"):
+        getattr(importlib.import_module(module), function)(**chosen)
+
+
+def _folders() -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("clickexp-compare", description=DESCRIPTION, formatter_class=raw)
+    parser.add_argument("--version", action="version", version=VERSION)
+    parser.add_argument(
+        "folders", metavar="FOLDER", nargs="+", help="folder of a run, a sweep, or many of them"
+    )
+    parser.add_argument("--output", metavar="FOLDER", help="where to write; by default the first folder")
+    text = "model or row that others are tested against; by default the best"
+    parser.add_argument("--baseline", metavar="NAME", help=text)
+    parser.add_argument(
+        "--metrics", type=_names, metavar="A,B,...", help="columns of the tables, the first orders them"
+    )
+    parser.add_argument(
+        "--published",
+        dest="run",
+        action="store_const",
+        const="clickexp.compare.published:compare_published",
+        default="clickexp.compare.report:compare",
+        help="print and write published figures of experiments beside those of the runs",
+    )
+    return parser
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _wandb() -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("clickexp-compare wandb", description=WANDB, formatter_class=raw)
+    text = "folder of runs: panels are those of what these logged, and offline runs are found there"
+    parser.add_argument("folders", metavar="FOLDER", nargs="*", help=text)
+    parser.add_argument("--project", required=True, help="project on Weights & Biases")
+    parser.add_argument("--entity", help="user or team; by default yours")
+    parser.add_argument(
+        "--group", help="show the runs of this group only, such as the name of a sweep's folder"
+    )
+    parser.add_argument(
+        "--baseline", metavar="MODEL", help="model that the others are shown against, such as PBM"
+    )
+    parser.add_argument("--title", help="of the workspace and the report")
+    parser.add_argument("--sync", action="store_true", help="upload the offline runs below the folders first")
+    text = "write the specification as JSON instead, without an account and without a network"
+    parser.add_argument("--dry-run", action="store_true", help=text)
+    parser.set_defaults(run="clickexp.compare.dashboard:dashboard")
+    return parser
+
+
+COMMANDS: dict[str, Callable[[], argparse.ArgumentParser]] = {"wandb": _wandb}
+"""Besides folders: by the word that comes first, a parser whose default `run` is module:function."""

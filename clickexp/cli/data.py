@@ -1,0 +1,60 @@
+"""The command `clickexp-data`: prepares, inspects and verifies logs. Heavy imports wait until they are needed."""
+
+import argparse
+from collections.abc import Sequence
+
+from clickexp.utils.exits import VERSION, ending, quiet_pipes
+
+DESCRIPTION = """\
+Prepares search logs for clickexp, reports what is in them, and verifies their files.
+
+  clickexp-data prepare parquet my/clicks data/clicks       reads a log once, into a folder that opens at once
+  clickexp-data prepare parquet my/clicks data/clicks columns.clicks=was_clicked positions=10
+  clickexp-data inspect data/clicks                         counts, click rates, and what the log identifies
+  clickexp-data verify data/clicks                          every file against its checksum
+  clickexp-data prepare --help                              formats and their options
+"""
+OPTIONS = "options with values in YAML: positions=10 train_sessions=[0,5000] columns.clicks=was_clicked"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Adds the formats to its help when asked for it, because they come with the readers."""
+
+    def format_help(self) -> str:
+        from clickexp.cli.log_commands import formats
+
+        self.epilog = formats()
+        return super().format_help()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    with quiet_pipes():
+        chosen = vars(_parser().parse_args(arguments))
+    with ending("clickexp-data", "stopped, nothing half-written is left"):
+        from clickexp.cli import log_commands as commands
+
+        getattr(commands, chosen.pop("run"))(**chosen)
+
+
+def _parser() -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("clickexp-data", description=DESCRIPTION, formatter_class=raw)
+    parser.add_argument("--version", action="version", version=VERSION)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+    text = "read a log of some format into a folder that any run opens at once"
+    prepare = commands.add_parser("prepare", help=text, description=text, formatter_class=raw)
+    prepare.add_argument("format", metavar="FORMAT", help="one of the formats below")
+    prepare.add_argument("source", metavar="SOURCE", help="file or folder of the log")
+    prepare.add_argument("target", metavar="TARGET", help="new folder; one that exists is never touched")
+    prepare.set_defaults(run="prepare_log")
+    text = "tell what is in a prepared folder, or in a source"
+    inspect = commands.add_parser("inspect", help=text, description=text, formatter_class=raw)
+    inspect.add_argument("path", metavar="PATH", help="prepared folder, or file or folder of a log")
+    inspect.set_defaults(run="inspect_log")
+    text = "read every file of a prepared folder, or of all in a cache, against its checksum"
+    verify = commands.add_parser("verify", help=text, description=text, formatter_class=raw)
+    verify.add_argument("path", metavar="PATH", help="prepared folder, packed sessions, or a cache of these")
+    verify.set_defaults(run="verify_logs")
+    for command in (prepare, inspect):
+        command.add_argument("options", metavar="key=value", nargs="*", help=OPTIONS)
+    return parser

@@ -1,0 +1,55 @@
+"""The command `clickexp-export`: what a fitted model knows, as tables. Heavy imports wait until they are needed."""
+
+import argparse
+from collections.abc import Sequence
+
+from clickexp.utils.exits import VERSION, ending, quiet_pipes, stoppable
+
+DESCRIPTION = """\
+Writes what the fitted model of a run knows, as tables for other tools:
+
+  examination.csv       rank, examination, propensity: how likely users look at each rank
+  documents.parquet     attraction, satisfaction and relevance of each document, with its impressions and clicks;
+                        its query and document as the log has them, where it came with other ids than rows
+  predictions.parquet   with --predict: P(click), P(click given the clicks above) and relevance of each document shown
+
+  clickexp-export outputs/2026-11-21/10-00-00-pbm
+  clickexp-export outputs/2026-11-21/10-00-00-pbm --predict            the test sessions, in the order of the log
+  clickexp-export outputs/2026-11-21/10-00-00-pbm --predict my/sessions.parquet columns.query_doc_ids=docs
+  clickexp-export outputs/2026-11-21/10-00-00-pbm --dataset /where/the/log/is/now --output propensities
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    with quiet_pipes():
+        chosen = vars(_parser().parse_intermixed_args(arguments))
+    with stoppable(), ending("clickexp-export", "stopped, nothing half-written is left"):
+        from clickexp.export.tables import export
+
+        export(**chosen)
+
+
+def _parser() -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("clickexp-export", description=DESCRIPTION, formatter_class=raw)
+    parser.add_argument("--version", action="version", version=VERSION)
+    parser.add_argument("run", metavar="RUN", help="folder of a run that kept its model (save_model=true)")
+    parser.add_argument("--output", metavar="FOLDER", help="where to write; by default RUN/export")
+    parser.add_argument("--dataset", metavar="PATH", help="the log, if it is no longer where the run read it")
+    text = (
+        "sessions of the log that examination is averaged over, unless it is the same for all (default: test)"
+    )
+    parser.add_argument("--part", choices=("train", "val", "test"), default="test", help=text)
+    text = (
+        "predict the sessions in a parquet file, or folder of them, with the ids of the log; "
+        "without FILE those of --part, in their order"
+    )
+    parser.add_argument("--predict", metavar="FILE", nargs="?", const="", help=text)
+    text = (
+        "let the configuration in RUN call code outside clickexp, such as a tower of yours; "
+        "only for a folder from someone you trust"
+    )
+    parser.add_argument("--trust", action="store_true", help=text)
+    text = "with --predict: what its columns are called, such as columns.query_doc_ids=docs"
+    parser.add_argument("options", metavar="key=value", nargs="*", help=text)
+    return parser

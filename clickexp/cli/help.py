@@ -1,0 +1,78 @@
+"""What `clickexp --help` prints.
+
+Hydra's own would take twice as long: it copies all that it knows of the configuration for each group.
+"""
+
+import argparse
+import shutil
+import string
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from hydra import compose, initialize_config_dir
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.object_type import ObjectType
+from hydra.plugins.config_source import ConfigSource
+from omegaconf import OmegaConf
+
+from clickexp.experiment.overrides import TOWERS, CommandLine
+from clickexp.utils.exits import VERSION
+
+WIDEST = 100
+INDENT = 14
+GROUPS = {
+    "dataset": "the log to learn from",
+    "model": "the click model",
+    TOWERS: "the tower behind a role, as attraction=OPTION (roles: see below)",
+    "metric": "what is measured; several as metric=[click,ranking]",
+    "optimizer": "how parameters are updated; lazy_...: only rows of the batch",
+    "trainer": "how a model is fitted",
+    "logger": "where results go; several as logger=[jsonl,wandb]",
+    "launcher": "where the jobs of a sweep (-m) run",
+    "search": "how hyperparameters are searched",
+    "debug": "a quick trial",
+    "experiment": "published and example experiments, as +experiment=OPTION",
+    "sweep": "prepared sweeps, as +sweep=OPTION",
+    "variant": "changes to an experiment, as +variant=OPTION",
+}
+"""The groups in the order of the help, each in a few words; others come after them."""
+HIDDEN = ("hydra", "reproduction", "local")
+"""Groups that are not for users to choose from, or that others bring along."""
+
+
+def prints(given: CommandLine, conf: str) -> bool:
+    """Prints the version or the help, if that is what was asked for. conf: the folder of the configuration."""
+    if given.version:
+        print(VERSION)
+    elif given.options.help:
+        print(help_text(conf, given.options, given.overrides))
+    return given.version or given.options.help
+
+
+def help_text(conf: str, options: argparse.Namespace, overrides: Sequence[str]) -> str:
+    """Examples, groups with their options, and keys with the values that the overrides leave them at."""
+    folder = options.config_dir
+    search = [f"hydra.searchpath=['file://{Path(folder).absolute()}']"] if folder else []
+    with initialize_config_dir(conf, version_base="1.3"):
+        config = compose("config", [*search, *overrides], return_hydra_config=True)
+        sources = [*GlobalHydra.instance().config_loader().get_sources()]
+        if folder:
+            sources.append(FileConfigSource("command-line", f"file://{Path(folder).absolute()}"))
+        width = min(shutil.get_terminal_size().columns, WIDEST)
+        groups = "\n".join(_groups(sources, width))
+        template = string.Template(config.hydra.help.template)
+        keys = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])
+        return template.substitute(APP_CONFIG_GROUPS=groups, CONFIG=OmegaConf.to_yaml(keys, resolve=options.resolve))
+
+
+def _groups(sources: Sequence[ConfigSource], width: int) -> Iterator[str]:
+    names = {name for source in sources for name in source.list("", ObjectType.GROUP)}
+    for group in [*GROUPS, *sorted(names - {*GROUPS, *HIDDEN})]:
+        files = {
+            name for source in sources if source.is_group(group) for name in source.list(group, ObjectType.CONFIG)
+        }
+        yield f"  {group:<{INDENT - 2}}{GROUPS.get(group, '')}".rstrip()
+        indent = " " * INDENT
+        yield textwrap.fill(", ".join(sorted(files)), width, initial_indent=indent, subsequent_indent=indent)

@@ -1,0 +1,164 @@
+"""What `clickexp-data` does: prepare, inspect and verify logs."""
+
+import inspect
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from clickexp.cli import log_report as report
+from clickexp.data import Dataset
+from clickexp.data.checksums import Stored
+from clickexp.data.inspect.identifiability import identifiability
+from clickexp.data.inspect.summary import summaries
+from clickexp.data.pack import is_pack, verify_pack
+from clickexp.data.prepared import is_log, open_prepared, prepare, verify_log
+from clickexp.data.schema import DataError
+from clickexp.errors import ConfigError
+from clickexp.experiment.formats import FORMATS
+from clickexp.loggers.progress import Steps
+from clickexp.utils.options import parsed
+from clickexp.utils.signatures import check_arguments
+
+FORMAT_OF_FILES = {
+    "train_per_query_quid.txt": "tiangong_st",
+    "annotations.parquet": "baidu_ultr_uva",
+    "*.parquet": "parquet",
+}
+"""The format that a file's name, or a file in the folder, speaks for; the first that is found."""
+
+
+def prepare_log(format: str, source: str, target: str, options: Sequence[str]) -> None:
+    """Reads a source into a new folder, whole or not at all, and tells what came out."""
+    opener, given = _opener(format), parsed(options)
+    _check(opener, given, [*_names(opener.read), "name"], format)
+    with Steps(f"reading {Path(source).name}") as progress:
+        log = prepare(opener.read, opener.format, source, target, **given, progress=progress)
+    _show(
+        f"{target}: {log.name}, prepared from {log.format}",
+        report.parts(log),
+        report.largest_id(log.parts.values()),
+        report.notes(log.notes),
+    )
+    print("\nnext:", shlex.join(["clickexp", "dataset=prepared", f"dataset.path={target}"]))
+
+
+def inspect_log(path: str, options: Sequence[str]) -> None:
+    """Tells what there is to know of a log before a model sees it."""
+    dataset = _dataset(Path(path).expanduser(), parsed(options))
+    counts = summaries(dataset)
+    train = counts["train"]
+    grades = (report.grades(name, part.labels) for name, part in counts.items() if part.labels)
+    _show(
+        f"{path}: {dataset.name}",
+        report.counts(counts),
+        report.largest_id(dataset.parts.values()),
+        report.click_rates(train),
+        f"documents in a list: {report.quantiles(train.lengths)}",
+        *grades,
+        report.features(dataset),
+        report.notes(dataset.notes),
+        identifiability(dataset.train).describe(),
+    )
+
+
+def verify_logs(path: str) -> None:
+    """Reads the files of a prepared folder, of packed sessions, or of all these in a folder, against their checksums.
+
+    DataError once all have been read, naming each damaged file.
+    """
+    folder, damaged = Path(path).expanduser(), []
+    folders = [folder] if _is_stored(folder) else sorted(filter(_is_stored, folder.glob("[!.]*")))
+    if not folders:
+        raise ConfigError(f"{path}: no prepared log and no packed sessions. Check the path.")
+    for stored in folders:
+        try:
+            with Steps(f"verifying {stored.name}") as progress:
+                files = verify_log(stored, progress) if is_log(stored) else verify_pack(stored, progress)
+        except DataError as error:
+            damaged.append(str(error))
+        else:
+            _show(f"{stored}: {_sound(files)}")
+    if damaged:
+        raise DataError(" ".join(damaged))
+
+
+def formats() -> str:
+    """The formats and their options, for --help."""
+    lines = (f"  {name}: {', '.join(_names(opener.read))}" for name, opener in FORMATS.items())
+    return "\n".join(
+        [
+            "formats and their options:",
+            *lines,
+            "prepare also takes name, which results show; inspect takes format, unless the files tell it, the splits",
+            "train_sessions, val_sessions, test_sessions where the log does not come split, and cache, a folder that",
+            "keeps what was read of a source.",
+        ]
+    )
+
+
+def _show(*blocks: Any) -> None:
+    """Tables and paragraphs with empty lines between; a paragraph is one line where nobody looks at a terminal."""
+    console = Console(highlight=False, markup=False)
+    for number, block in enumerate(filter(None, blocks)):
+        if number:
+            console.print()
+        console.print(block, soft_wrap=isinstance(block, str) and not console.is_terminal)
+
+
+def _is_stored(folder: Path) -> bool:
+    return is_log(folder) or is_pack(folder)
+
+
+def _sound(files: Sequence[Stored]) -> str:
+    """What there is to report of files without damage."""
+    summed = [stored for stored in files if stored.crc32 is not None]
+    others = [stored.file.name for stored in files if stored.crc32 is None and stored.file.suffix != ".json"]
+    megabytes = sum(stored.size for stored in summed) / 1e6
+    unknown = f"; earlier versions wrote none for {', '.join(others)}" if others else ""
+    return f"{len(summed)} files of {megabytes:,.1f} MB agree with their checksums{unknown}"
+
+
+def _opener(format: str) -> Callable[..., Dataset]:
+    if format not in FORMATS:
+        raise ConfigError(f"there is no format {format!r}. The formats are {', '.join(FORMATS)}.")
+    return FORMATS[format]
+
+
+def _names(read: Callable[..., Any]) -> list[str]:
+    parameters = inspect.signature(read).parameters.values()
+    return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "progress"]
+
+
+def _check(
+    opener: Callable[..., Dataset], options: Mapping[str, Any], names: Sequence[str], what: str
+) -> None:
+    """ConfigError for an option that is none of these names, or a value of another type than it takes."""
+    for name in options:
+        if name not in names:
+            raise ConfigError(f"{name}: {what} has no such option. There are {', '.join(names)}.")
+    check_arguments(opener, options, "")
+
+
+def _dataset(path: Path, options: dict[str, Any]) -> Dataset:
+    """The dataset in a prepared folder, or in a source whose format is given or told by the files."""
+    format = options.pop("format", None)
+    if is_log(path):
+        _check(open_prepared, options, _names(open_prepared), "a prepared log")
+        with Steps(f"verifying {path.name}") as progress:
+            return open_prepared(path, progress=progress, **options)
+    if not path.exists():
+        raise ConfigError(f"{path}: no such file or folder. Check the path.")
+    opener = _opener(format or _format_of(path))
+    _check(opener, options, _names(opener), opener.format)
+    with Steps(f"reading {path.name}") as progress:
+        return opener(path, progress=progress, **options)
+
+
+def _format_of(path: Path) -> str:
+    for pattern, format in FORMAT_OF_FILES.items():
+        if any(path.glob(pattern)) if path.is_dir() else path.match(pattern):
+            return format
+    raise ConfigError(f"{path}: the files do not tell the format. Add format=, one of {', '.join(FORMATS)}.")

@@ -1,0 +1,57 @@
+"""The command `clickexp`: composes a configuration and runs it. Heavy imports wait until a run starts."""
+
+import os
+import sys
+from pathlib import Path
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from clickexp.cli.help import prints
+from clickexp.experiment.hydra_errors import MENDABLE, one_line
+from clickexp.experiment.overrides import NO_OPTION, CommandLine
+from clickexp.sweeps.callback import Refused, collected, in_sweep
+from clickexp.sweeps.job import run_job
+from clickexp.utils.exits import STOPPED, insisting, lasting_output, quiet_pipes, stoppable
+
+FULL_ERROR = "HYDRA_FULL_ERROR"
+SHOW_TRACE = os.environ.get(FULL_ERROR) == "1"
+PACKAGE = Path(__file__).resolve().parents[1]
+CONF = next((str(conf) for conf in (PACKAGE / "conf", PACKAGE.parent / "conf") if conf.is_dir()), None)
+
+
+@hydra.main(version_base="1.3", config_path=CONF, config_name="config")
+def run(cfg: DictConfig) -> float:
+    try:
+        return run_job(cfg, HydraConfig.get())
+    except MENDABLE as error:
+        if in_sweep(HydraConfig.get()) or SHOW_TRACE:
+            raise  # an exit would end the sweep
+        fail(error)
+
+
+def main() -> None:
+    """One clear line for what the user can mend; everything else with its trace."""
+    os.environ[FULL_ERROR] = "1"  # lets errors through to here
+    with stoppable(), lasting_output("clickexp"), insisting():
+        try:
+            given = CommandLine(sys.argv[1:])
+            with quiet_pipes() if given.only_prints else collected():
+                sys.argv[1:] = given.arguments
+                if not prints(given, CONF):
+                    run()
+        except Refused as refused:
+            fail(refused.__cause__)
+        except (*MENDABLE, ValueError) as error:
+            if SHOW_TRACE or not (isinstance(error, MENDABLE) or str(error).startswith(NO_OPTION)):
+                raise
+            fail(error)
+        except KeyboardInterrupt:
+            sys.exit(STOPPED)
+
+
+def fail(error: Exception) -> None:
+    """Ends the command with the error in one line."""
+    print(f"clickexp: {one_line(error, CONF, sys.argv[1:])} [{FULL_ERROR}=1 shows the trace]", file=sys.stderr)
+    sys.exit(1)

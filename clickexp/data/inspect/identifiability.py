@@ -1,0 +1,179 @@
+"""Which positions of a log are linked by documents shown at several of them.
+
+A click rate e_p a_d at position p for document d tells examination and attraction apart only as far as documents
+link positions: (c e_p)(a_d / c) is the same for every c, and without a link each group of positions may have a c of
+its own. Positions are the nodes of a graph, linked where a document was shown at both; examination and attraction
+are identified, up to one factor, if and only if the graph is connected.
+
+Chen, Liu, Liu, Li and Sun 2024, "Identifiability matters: revealing the hidden recoverable condition in unbiased
+learning to rank".
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from clickexp.data.ingest.id_table import IdTable
+from clickexp.data.schema import Columns
+from clickexp.data.sessions import Sessions
+
+CELLS = 1 << 22
+SHOWN_GROUPS = 8
+
+
+class Link(NamedTuple):
+    """Two positions and how many documents were shown at both."""
+
+    position: int
+    other: int
+    documents: int
+
+
+@dataclass(frozen=True, eq=False)
+class Identifiability:
+    """What links the positions of a log.
+
+    positions  [nodes]         positions shown, ascending
+    shown      [nodes]         how often something was shown there
+    links      [nodes, nodes]  distinct documents shown at both; on the diagonal, at this position
+    groups     positions that documents link, directly or over others; ordered by their first
+    weakest    smallest link on the best paths within the groups: the smallest edge of a maximum spanning forest;
+               None where there is no link
+    """
+
+    positions: np.ndarray
+    shown: np.ndarray
+    links: np.ndarray
+    groups: tuple[tuple[int, ...], ...]
+    weakest: Link | None
+
+    @property
+    def identified(self) -> bool:
+        """Whether documents link all positions."""
+        return len(self.groups) == 1
+
+    def describe(self) -> str:
+        """A sentence on what the log identifies, or the warning that it does not."""
+        if not self.identified:
+            groups = " | ".join(map(_ranges, self.groups[:SHOWN_GROUPS]))
+            more = len(self.groups) - SHOWN_GROUPS
+            return (
+                f"warning: examination cannot be identified: no document links the groups of positions {groups}"
+                + (f" | {more} more" if more > 0 else "")
+                + ". Each group's examination may be off by a factor of its own, and so may the attraction of its "
+                "documents. Remedies: more noise or swaps in the logged rankings, merged positions, or one of the "
+                "two towers fixed."
+            )
+        if self.weakest is None:
+            return "examination: one position only, so that nothing is to be told apart"
+        position, other, documents = self.weakest
+        plural = "s" if documents > 1 else ""
+        return (
+            f"examination: documents link all {len(self.positions)} positions; weakest link: "
+            f"{documents:,} document{plural} at both {position} and {other}"
+        )
+
+
+def identifiability(sessions: Sessions, enough: int | None = None) -> Identifiability:
+    """The links between the positions of these sessions, exactly.
+
+    With `enough`, only the links of the first so many sessions are counted if those link all positions already.
+    Takes a bit for each document and position, and for each document 12 to 35 bytes more where ids are larger than
+    the number of documents shown.
+    """
+    names = [name for name in ("query_doc_ids", "lengths", "positions") if name in sessions.columns]
+    shown = _shown(sessions)
+    positions = np.flatnonzero(shown)
+    node_of = np.cumsum(shown > 0) - 1
+    number, rows = numbering(sessions.query_doc_pairs, int(shown.sum()))
+    marks = np.zeros((-(-len(positions) // 8), rows), np.uint8)
+    cut = sessions.count if enough is None else min(enough, sessions.count)
+    for part in (sessions.slice(0, cut), sessions.slice(cut, sessions.count)):
+        for chunk in part.chunks(names):
+            for position, ids in _documents_by_position(chunk):
+                byte, bit = divmod(int(node_of[position]), 8)
+                marks[byte][number(ids)] |= np.uint8(1 << bit)
+        links = _shared(marks, len(positions))
+        groups, weakest = _spanning_forest(links)
+        if len(groups) == 1:
+            break
+    return Identifiability(
+        positions,
+        shown[positions],
+        links,
+        tuple(tuple(positions[group].tolist()) for group in groups),
+        weakest and Link(*positions[list(weakest)].tolist(), int(links[weakest])),
+    )
+
+
+def numbering(query_doc_pairs: int, documents: int) -> tuple[Callable[[np.ndarray], np.ndarray], int]:
+    """A function from ids to rows of an array, and how many rows there are: dense ones where ids are sparse."""
+    if query_doc_pairs <= documents:
+        return np.asarray, query_doc_pairs + 1
+    table = IdTable()
+    return lambda ids: table.ids(ids.astype(np.uint64)), documents + 1
+
+
+def _shown(sessions: Sessions) -> np.ndarray:
+    """How often something was shown at each position: [1 + largest position]."""
+    shown = np.zeros(max(sessions.positions, sessions.ranks) + 1, np.int64)
+    names = ["lengths", "positions"] if "positions" in sessions.columns else ["lengths"]
+    for chunk in sessions.chunks(names):
+        if "positions" in chunk:
+            shown += np.bincount(chunk["positions"].ravel(), minlength=len(shown))
+        else:
+            lengths = np.bincount(chunk["lengths"], minlength=len(shown))
+            shown += lengths[::-1].cumsum()[::-1]
+    shown[0] = 0  # padding
+    return shown
+
+
+def _documents_by_position(chunk: Columns) -> Iterator[tuple[int, np.ndarray]]:
+    """Each position and the documents shown there; a bit can be set for all of them at once, in any order."""
+    ids, lengths = chunk["query_doc_ids"], chunk["lengths"]
+    if "positions" not in chunk:
+        for rank in range(lengths.max(initial=0)):
+            yield rank + 1, ids[:, rank] if lengths.min() > rank else ids[lengths > rank, rank]
+        return
+    positions = chunk["positions"].ravel()
+    order = np.argsort(positions, kind="stable")
+    found, starts = np.unique(positions[order], return_index=True)
+    for position, where in zip(found, np.split(order, starts[1:])):
+        if position:
+            yield position, ids.ravel()[where]
+
+
+def _shared(marks: np.ndarray, nodes: int) -> np.ndarray:
+    """[nodes, nodes] documents marked at both; the sums of a block are exact in float32."""
+    links, size = np.zeros((nodes, nodes), np.int64), CELLS // nodes
+    for start in range(0, marks.shape[1], size):
+        block = marks[:, start : start + size]
+        used = np.flatnonzero(np.bitwise_or.reduce(block, axis=0))
+        bits = np.unpackbits(block[:, used], axis=0, count=nodes, bitorder="little").astype(np.float32)
+        links += (bits @ bits.T).astype(np.int64)
+    return links
+
+
+def _spanning_forest(links: np.ndarray) -> tuple[list[list[int]], tuple[int, int] | None]:
+    """The connected groups of nodes, and the smallest edge of a maximum spanning forest (Prim 1957)."""
+    strength, neighbour = np.zeros(len(links), np.int64), np.zeros(len(links), np.intp)
+    left, groups, edges = np.ones(len(links), bool), [], []
+    while left.any():
+        node = int(np.where(left, strength, -1).argmax())
+        if strength[node]:
+            edges.append((int(strength[node]), *sorted((node, int(neighbour[node])))))
+        else:
+            groups.append([])
+        groups[-1].append(node)
+        left[node] = False
+        closer = links[node] > strength
+        strength[closer], neighbour[closer] = links[node][closer], node
+    return [sorted(group) for group in groups], min(edges)[1:] if edges else None
+
+
+def _ranges(positions: tuple[int, ...]) -> str:
+    """1-3, 5 for (1, 2, 3, 5)."""
+    cuts = np.split(np.array(positions), np.flatnonzero(np.diff(positions) > 1) + 1)
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in cuts)

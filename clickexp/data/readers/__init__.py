@@ -1,0 +1,1 @@
+"""One file per log format: each turns its source into packed sessions."""

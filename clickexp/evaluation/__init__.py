@@ -1,0 +1,4 @@
+"""A fitted model on test data: metrics of clicks, rankings and hidden truth, values per query, significance.
+
+Nothing here trains.
+"""

@@ -1,0 +1,119 @@
+"""Values of single sessions and lists, kept beside a result: what intervals and paired tests are made from."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from clickexp.data import Sessions
+from clickexp.errors import UserError
+from clickexp.evaluation.significance import Interval, PairedTest, Samples, bootstrap_interval
+from clickexp.evaluation.significance import paired_test as paired_test_of
+from clickexp.metrics import MultiMetric
+from clickexp.metrics.click import perplexity, pyclick_ranks
+from clickexp.utils.files import whole
+
+SESSIONS = "test_sessions.parquet"
+LISTS = "test_lists.parquet"
+OBSERVED = {
+    "ll": "observed_conditional_log_prob",
+    "cond_ppl": "observed_conditional_log_prob",
+    "ppl": "observed_log_prob",
+}
+CONVENTION = "short_lists"
+
+
+def write_values(
+    folder: Path, test: Sessions, clicks: MultiMetric, ranking: Sessions | None, lists: MultiMetric | None
+) -> None:
+    """Writes what the metrics kept, a row a session or list in the order of the data.
+
+    test_sessions.parquet: query_id, and for each rank the log-probability of what was observed, marginal
+    (`observed_log_prob`) and given the clicks above (`observed_conditional_log_prob`), NaN beyond a list's end.
+    test_lists.parquet: query_id and each ranking metric, null where a list does not count.
+    Without query ids every session is a query of its own.
+    """
+    convention = getattr(clicks.metrics.get("ppl"), CONVENTION, "own")
+    _write(folder / SESSIONS, test, clicks, {CONVENTION: convention})
+    if ranking is not None and lists is not None:
+        _write(folder / LISTS, ranking, lists, {})
+
+
+def _write(file: Path, sessions: Sessions, metrics: MultiMetric, told: dict[str, str]) -> None:
+    queries = sessions.column("query_ids") if "query_ids" in sessions.columns else np.arange(sessions.count)
+    columns = {"query_id": np.asarray(queries, np.int64)}
+    columns |= {name: values[: sessions.count] for name, values in metrics.values().items()}
+    frame = pl.DataFrame(columns).with_columns(pl.col(pl.Float32, pl.Float64).fill_nan(None))
+    with whole(file) as part:
+        frame.write_parquet(part, metadata=told)
+
+
+def interval(run: str | Path, metric: str, **options: float) -> Interval:
+    """Bootstrap interval over queries of a run's test metric, such as ll, ppl, cond_ppl or ndcg@10."""
+    return bootstrap_interval(samples(run, metric), **options)
+
+
+def paired_test(run: str | Path, other: str | Path, metric: str, **options: float) -> PairedTest:
+    """Whether the first run is better or worse than the other in a metric, on the same test set.
+
+    UserError where values were not kept, or the test sets differ.
+    """
+    return paired_test_of(samples(run, metric), samples(other, metric), **options)
+
+
+def samples(run: str | Path, metric: str) -> Samples:
+    """What each query of the test set adds to a metric of the run in this folder."""
+    file = Path(run) / (SESSIONS if metric in OBSERVED else LISTS)
+    if not file.is_file():
+        raise UserError(
+            f"{run}: no values of single {file.stem[5:]} were kept. Run again with keep_values=true."
+        )
+    if metric in OBSERVED:
+        convention = pl.read_parquet_metadata(file)[CONVENTION]
+        return _of_sessions(pl.read_parquet(file, columns=["query_id", OBSERVED[metric]]), metric, convention)
+    names = pl.read_parquet_schema(file).names()
+    if metric not in names:
+        raise UserError(
+            f"{file}: there are no values of {metric}; choose of {', '.join([*OBSERVED, *names[1:]])}"
+        )
+    frame = pl.read_parquet(file, columns=["query_id", metric]).drop_nulls()
+    values = frame[metric].to_numpy()
+    return Samples.of_lists(
+        frame["query_id"].to_numpy(), np.stack([values, np.ones(len(values))], axis=1), _mean
+    )
+
+
+def _of_sessions(frame: pl.DataFrame, metric: str, convention: str) -> Samples:
+    """Sums [query, 2 ranks + 2]: log P of what was observed and documents, by rank; lists, and means over lists."""
+    observed = frame[frame.columns[1]].to_numpy()
+    shown = ~np.isnan(observed)
+    log_prob, lengths = np.where(shown, observed, 0), shown.sum(axis=1, keepdims=True)
+    means = log_prob.sum(axis=1, keepdims=True) / np.maximum(lengths, 1)
+    sums = np.concatenate([log_prob, shown, lengths > 0, means], axis=1)
+    value = partial(_log_likelihood if metric == "ll" else _perplexity, convention == "pyclick")
+    return Samples.of_lists(frame["query_id"].to_numpy(), sums, value)
+
+
+def _log_likelihood(pyclick: bool, sums: np.ndarray) -> np.ndarray:
+    log_prob, documents, lists, means = _parts(sums)
+    return means / lists if pyclick else log_prob.sum(axis=-1) / documents.sum(axis=-1)
+
+
+def _perplexity(pyclick: bool, sums: np.ndarray) -> np.ndarray:
+    log_prob, documents, lists, _ = _parts(sums)
+    if pyclick:
+        return perplexity(pyclick_ranks(log_prob) / lists[..., None]).mean(axis=-1)
+    seen = documents > 0
+    return np.where(seen, perplexity(log_prob / np.where(seen, documents, 1)), 0).sum(axis=-1) / seen.sum(
+        axis=-1
+    )
+
+
+def _parts(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    ranks = sums.shape[-1] // 2 - 1
+    return sums[..., :ranks], sums[..., ranks : 2 * ranks], sums[..., -2], sums[..., -1]
+
+
+def _mean(sums: np.ndarray) -> np.ndarray:
+    return sums[..., 0] / sums[..., 1]

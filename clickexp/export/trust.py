@@ -1,0 +1,92 @@
+"""What the configuration in the folder of a run may call: such a folder may come from anyone."""
+
+import functools
+import inspect
+import sys
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from flax import nnx
+
+from clickexp.data import Dataset
+from clickexp.errors import UserError
+from clickexp.parameters import ParameterConfig, Table
+from clickexp.utils.signatures import located
+
+PACKAGE = __name__.split(".")[0]
+TARGET, POSITIONAL = "_target_", "_args_"
+INTERPOLATION = "${"
+MADE = (Dataset, nnx.Module, ParameterConfig, Table)
+"""What the dataset and the model of a run are made of."""
+REMEDY = "If you trust who made the folder, add --trust."
+
+
+def check_targets(node: Any, where: str) -> None:
+    """UserError unless all that a configuration calls are models, towers and readers of datasets of clickexp.
+
+    A configuration calls what `_target_` names, at any depth, and what is named for an argument that takes a function,
+    such as the user of a simulation. What is refused is not imported. Interpolations and positional arguments are
+    refused also: runs leave neither, and what they come to is not known here.
+
+    Args:
+        node: the configuration as plain dicts and lists.
+        where: its key, for messages.
+    """
+    try:
+        _check(node, where)
+    except RecursionError as error:
+        raise UserError(f"{where}: the configuration refers to itself") from error
+
+
+def is_ours(name: Any) -> bool:
+    """Whether this is the dotted path of a model, a tower, or a function that makes one or a dataset, in clickexp.
+
+    What the package has imported from elsewhere, as in `clickexp.data.pack.os`, is not.
+    """
+    parts = name.split(".") if isinstance(name, str) else []
+    if parts[:1] != [PACKAGE] or any(part.startswith("_") for part in parts):
+        return False
+    try:
+        found = located(name)
+        same = functools.reduce(getattr, parts[1:], sys.modules[PACKAGE]) is found  # as Hydra looks for it
+    except Exception:  # there is nothing of this name, or its import fails
+        return False
+    if not same or not str(getattr(found, "__module__", "")).startswith(f"{PACKAGE}."):
+        return False
+    kind = inspect.signature(found).return_annotation if inspect.isfunction(found) else found
+    return inspect.isclass(kind) and issubclass(kind, MADE)
+
+
+def _check(node: Any, where: str) -> None:
+    if isinstance(node, str) and INTERPOLATION in node:
+        raise UserError(f"{where}={node!r}: runs leave no interpolations. {REMEDY}")
+    if isinstance(node, list):
+        node = dict(enumerate(node))
+    if not isinstance(node, dict):
+        return
+    for key, name in _called(node).items():
+        if not is_ours(name):
+            what = f"no model, tower or dataset of {PACKAGE}: it is not run"
+            raise UserError(f"{where}.{key}={name!r} is {what}. {REMEDY}")
+    if TARGET in node and POSITIONAL in node:
+        raise UserError(f"{where}.{POSITIONAL}: runs leave no positional arguments. {REMEDY}")
+    for key, value in node.items():
+        _check(value, f"{where}.{key}")
+
+
+def _called(node: dict[Any, Any]) -> dict[str, Any]:
+    """The keys of a node under which something to call is named, and the names; the target comes first."""
+    if TARGET not in node:
+        return {}
+    named = {TARGET: node[TARGET]}
+    if is_ours(node[TARGET]):
+        parameters = inspect.signature(located(node[TARGET])).parameters
+        functions = [name for name, parameter in parameters.items() if _is_callable(parameter.annotation)]
+        named |= {name: node[name] for name in functions if isinstance(node.get(name), str)}
+    return named
+
+
+def _is_callable(annotation: Any) -> bool:
+    options = (annotation, *typing.get_args(annotation))
+    return Callable in (typing.get_origin(option) or option for option in options)

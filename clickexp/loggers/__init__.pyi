@@ -1,0 +1,6 @@
+from .base import Logger as Logger
+from .base import RunInfo as RunInfo
+from .console import ConsoleLogger as ConsoleLogger
+from .fanout import FanOut as FanOut
+from .jsonl import JsonlLogger as JsonlLogger
+from .wandb import WandbLogger as WandbLogger

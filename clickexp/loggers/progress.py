@@ -1,0 +1,34 @@
+"""Progress of readers and exports, which have no logger."""
+
+import sys
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+
+class Steps:
+    """A reader's progress on stderr: a bar on a terminal, else a line for each tenth that is done."""
+
+    def __init__(self, what: str):
+        self.what, self.tenths, self.began = what, 0, time.monotonic()
+        columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+        self.bar = Progress(
+            *columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
+        )
+
+    def __enter__(self) -> "Steps":
+        self.bar.start()
+        self.task = self.bar.add_task(self.what, total=None)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, done: int, total: int) -> None:
+        if not self.bar.disable:
+            self.bar.update(self.task, completed=done, total=total)
+        elif total and 10 * done // total > self.tenths:
+            self.tenths = 10 * done // total
+            seconds = time.monotonic() - self.began
+            print(f"{self.what}: {10 * self.tenths}% in {seconds:.0f} s", file=sys.stderr, flush=True)

@@ -1,0 +1,63 @@
+"""The number that a run is judged by, such as val/loss, and which way it is better."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from clickexp.errors import ConfigError
+from clickexp.utils.suggest import did_you_mean
+
+HIGHER_IS_BETTER = {
+    **dict.fromkeys(("loss", "ppl", "cond_ppl", "micro_ppl", "click_ppl", "skip_ppl"), False),
+    **dict.fromkeys(("ece", "click_rate_error", "attraction_rmse", "examination_rmse"), False),
+    **dict.fromkeys(("ll", "auc", "attraction_correlation"), True),
+    **dict.fromkeys(("precision", "recall", "f1", "hits", "hit_rate", "mrr", "arhr", "rbp", "err"), True),
+    **dict.fromkeys(("map", "map_min", "mar", "mar_all", "cg"), True),
+    **dict.fromkeys(("dcg", "dcg_linear", "dcg_original", "ndcg", "ndcg_linear", "ndcg_original"), True),
+    **dict.fromkeys(("concordant_pairs", "fcp", "tau", "weighted_tau"), True),
+    **dict.fromkeys(("examination", "without_relevant"), None),
+}
+"""What the classes behind the names in conf/metric state, for results that do not carry it."""
+
+Stated = Mapping[str, bool | None]
+
+VALIDATION = "val/"
+"""How the names of metrics of the best epoch's validation begin."""
+
+
+def higher_is_better(metric: str, stated: Stated | None = None) -> bool | None:
+    """Which way a metric such as ll, val/loss or ndcg@10 is better; None where neither way is, or it is not known.
+
+    Args:
+        metric: its name, with or without the part of the result.
+        stated: by name what the metrics of the run state. Names that it lacks are looked up among those of conf/metric.
+    """
+    name = metric.rpartition("/")[2]
+    if stated and name in stated:
+        return stated[name]
+    return HIGHER_IS_BETTER.get(name.partition("@")[0])
+
+
+def stated_by(results: Iterable[Mapping[str, Any]]) -> dict[str, bool | None]:
+    """By name which way metrics are better as results (result.json) state it; None where they disagree."""
+    stated: dict[str, bool | None] = {}
+    for result in results:
+        for name, better in (result.get("higher_is_better") or {}).items():
+            stated[name] = better if stated.get(name, better) == better else None
+    return stated
+
+
+def objective(result: Mapping[str, Any], metric: str) -> float:
+    """The value of a metric such as val/loss or test/ndcg@10 in what result.json holds."""
+    part, _, name = metric.partition("/")
+    check_objective(metric, {part: result.get(part, {}) for part in ("val", "test")})
+    return result[part][name]
+
+
+def check_objective(metric: str, reported: Mapping[str, Any]) -> None:
+    """ConfigError for a metric that no part of the result reports. reported: the names of each part."""
+    names = [f"{part}/{name}" for part, inside in reported.items() for name in inside]
+    if metric not in names:
+        meant = did_you_mean(metric, names)
+        raise ConfigError(
+            f"optimized_metric={metric}: choose one that the run reports.{meant} It reports {', '.join(names)}"
+        )

@@ -1,0 +1,206 @@
+"""Simulated logs: Zipf queries, a noisy logging policy, and clicks of any click model as the true user."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from clickexp.data.dataset import Dataset, Split, check_split, split
+from clickexp.data.sessions import Sessions
+from clickexp.errors import ConfigError
+from clickexp.parameters import Parameter
+from clickexp.simulation.towers import DecayingExamination, FixedParameter
+from clickexp.utils.bounds import NonNegativeFloat, PositiveInt, Seed, bounded
+from clickexp.utils.signatures import accepted
+
+CELLS = 1 << 20
+LABEL_QUANTILES = (0.5, 0.75, 0.9, 0.97)
+
+
+@dataclass(frozen=True)
+class World:
+    """The truth behind simulated clicks.
+
+    Query q has the candidates starts[q] <= id < starts[q + 1], with the policy's scores, labels, and the logits of
+    attraction and satisfaction; all but starts are [pairs + 1], id 0 is padding.
+    """
+
+    starts: np.ndarray
+    policy: np.ndarray
+    labels: np.ndarray
+    attraction: np.ndarray
+    satisfaction: np.ndarray
+
+    @property
+    def query_doc_pairs(self) -> int:
+        return len(self.labels) - 1
+
+    @classmethod
+    def draw(
+        cls, queries: int, documents_per_query: int, mean: float, spread: float, rng: np.random.Generator
+    ) -> "World":
+        """Normal attraction logits; labels 0 to 4 cut them at fixed quantiles, so that most are irrelevant."""
+        rows = queries * documents_per_query + 1
+        attraction = rng.normal(mean, spread, rows).astype(np.float32)
+        satisfaction = (0.5 * (attraction - mean) + rng.normal(0, spread / 2, rows)).astype(np.float32)
+        labels = np.searchsorted(np.quantile(attraction, LABEL_QUANTILES), attraction).astype(np.float32)
+        starts = 1 + documents_per_query * np.arange(queries + 1)
+        return cls(starts, attraction, labels, attraction, satisfaction)
+
+    def towers(self, examination: tuple[float, float], continuation: float) -> dict[str, Parameter]:
+        """A known tower for every role a model may have."""
+        attraction = FixedParameter(self.attraction)
+        return dict(
+            attraction=attraction,
+            ctr=attraction,
+            satisfaction=FixedParameter(self.satisfaction),
+            examination=DecayingExamination(*examination),
+            continuation=FixedParameter(continuation),
+            true_positive=DecayingExamination(*examination),
+            false_positive=DecayingExamination(examination[0] - 3.0, examination[1]),
+        )
+
+    def user(
+        self,
+        model: Callable[..., nnx.Module],
+        positions: int,
+        examination: tuple[float, float],
+        continuation: float,
+    ) -> nnx.Module:
+        """The click model as a user with the true towers of the roles that it names."""
+        towers = self.towers(examination, continuation)
+        sizes = dict(positions=positions, query_doc_pairs=self.query_doc_pairs)
+        known = {**towers, **sizes, "shared": towers}  # of the components of a mixture
+        return model(**accepted(model, known), rngs=nnx.Rngs(0))
+
+    def browse(
+        self,
+        user: nnx.Module,
+        queries: np.ndarray,
+        popularity: np.ndarray,
+        noise: float,
+        positions: int,
+        sessions: int,
+        seed: int,
+        rng: np.random.Generator,
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Columns of sessions in chunks: queries by popularity, top candidates by noisy scores, and clicks."""
+        counts = np.diff(self.starts)
+        size, key = max(CELLS // max(counts[queries].max(), positions), 1), jax.random.key(seed)
+        cumulative, clicks_of = np.cumsum(popularity / popularity.sum()), _clicks_of(user)
+        for number, start in enumerate(range(0, sessions, size)):
+            count = min(size, sessions - start)
+            query = queries[np.minimum(np.searchsorted(cumulative, rng.random(count)), len(queries) - 1)]
+            candidates, there = self.candidates(query)
+            scores = self.policy[candidates] + noise * rng.standard_normal(candidates.shape, np.float32)
+            order = np.argsort(np.where(there, -scores, np.inf), axis=1, kind="stable")[:, :positions]
+            shown = np.zeros((size, positions), np.int32)
+            shown[:count, : order.shape[1]] = np.take_along_axis(
+                np.where(there, candidates, 0), order, axis=1
+            )
+            clicks = np.asarray(clicks_of(shown, jax.random.fold_in(key, number)))[:count]
+            yield dict(
+                query_doc_ids=shown[:count],
+                clicks=clicks,
+                lengths=np.minimum(counts[query], positions).astype(np.int32),
+                query_ids=query.astype(np.int64),
+                labels=self.labels[shown[:count]],
+            )
+
+    def candidates(self, query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Ids [n, longest list] of each query's candidates, and where a list has one."""
+        first, end = self.starts[query][:, None], self.starts[query + 1][:, None]
+        ids = first + np.arange((end - first).max())
+        return np.minimum(ids, self.query_doc_pairs).astype(np.int32), ids < end
+
+
+def zipf(queries: int, exponent: float) -> np.ndarray:
+    """Popularity of the i-th query, proportional to i ** -exponent."""
+    return np.arange(1, queries + 1, dtype=np.float64) ** -exponent
+
+
+@bounded
+def simulate(
+    user: Callable[..., nnx.Module],
+    *,
+    sessions: PositiveInt = 300_000,
+    queries: PositiveInt = 5_000,
+    documents_per_query: PositiveInt = 20,
+    positions: PositiveInt = 10,
+    zipf_exponent: float = 1.0,
+    policy_noise: NonNegativeFloat = 1.0,
+    attraction_mean: float = -2.5,
+    attraction_spread: NonNegativeFloat = 1.5,
+    examination_top: float = 2.0,
+    examination_decay: float = 1.5,
+    continuation: float = 2.0,
+    train_sessions: Split = 0.7,
+    val_sessions: Split = 0.15,
+    test_sessions: Split = 0.15,
+    seed: Seed = 0,
+    name: str = "simulated",
+) -> Dataset:
+    """A dataset of sampled sessions, the same for the same arguments.
+
+    user: constructor of the click model that clicks; it is given the true towers of the roles it names.
+    zipf_exponent: query of popularity rank i is asked with probability proportional to i ** -exponent.
+    policy_noise: standard deviation of the noise that the logging policy adds to attraction logits, per session.
+    attraction_mean, attraction_spread: mean and standard deviation of the true attraction logits.
+    examination_top, examination_decay: true examination logit top - decay log(distance to the last click or the top).
+    continuation: true logit of going on, for models with such a parameter.
+
+    The ranking test set has one list a query: random candidates in random order, with labels.
+    ConfigError where a query has fewer documents than there are positions.
+    """
+    if documents_per_query < positions:
+        raise ConfigError(
+            f"simulated lists show {positions} positions but a query has only {documents_per_query} documents. "
+            "Raise documents_per_query or lower positions."
+        )
+    check_split(train_sessions, val_sessions, test_sessions)
+    rng = np.random.default_rng(seed)
+    world = World.draw(queries, documents_per_query, attraction_mean, attraction_spread, rng)
+    true_user = world.user(user, positions, (examination_top, examination_decay), continuation)
+    popularity = zipf(queries, zipf_exponent)
+    everyone = np.arange(queries)
+    chunks = world.browse(true_user, everyone, popularity, policy_noise, positions, sessions, seed, rng)
+    columns = list(chunks)
+    pairs = world.query_doc_pairs
+    log = Sessions.from_arrays(
+        **{name: np.concatenate([chunk[name] for chunk in columns]) for name in columns[0]},
+        query_doc_pairs=pairs,
+    )
+    parts = split(log, train_sessions, val_sessions, test_sessions)
+    return Dataset(name, *parts, pairs, positions, _labelled_lists(world, positions, rng), true_user)
+
+
+simulate.has_features = False
+
+
+def _clicks_of(user: nnx.Module) -> Callable[[np.ndarray, jax.Array], jax.Array]:
+    structure, state = nnx.split(user)
+
+    @jax.jit
+    def clicks_of(state: nnx.State, ids: jax.Array, key: jax.Array) -> jax.Array:
+        positions = jnp.arange(1, ids.shape[1] + 1, dtype=jnp.int32)[None]
+        batch = dict(query_doc_ids=ids, positions=positions, mask=ids > 0)
+        user = nnx.merge(structure, state)
+        return user.sample({**batch, "clicks": jnp.zeros(ids.shape, bool)}, key).clicks
+
+    return partial(clicks_of, state)  # else the true parameters would be constants of the compiled program
+
+
+def _labelled_lists(world: World, positions: int, rng: np.random.Generator) -> Sessions:
+    query_ids = np.arange(len(world.starts) - 1)
+    documents = rng.permuted(world.candidates(query_ids)[0], axis=1)[:, :positions]
+    return Sessions.from_arrays(
+        query_doc_ids=documents,
+        clicks=np.zeros(documents.shape, bool),
+        query_ids=query_ids,
+        labels=world.labels[documents],
+        query_doc_pairs=world.query_doc_pairs,
+    )

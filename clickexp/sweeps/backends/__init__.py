@@ -1,0 +1,1 @@
+"""Where the jobs of a sweep run: processes and devices of this machine, SLURM, Ray. Queues are one folder up."""

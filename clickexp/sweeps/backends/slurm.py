@@ -1,0 +1,85 @@
+"""Jobs of a sweep as an array of SLURM jobs, through submitit."""
+
+import dataclasses
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import submitit
+from submitit.core.utils import DelayedSubmission, FailedJobError, FailedSubmissionError, UncompletedJobError
+
+from clickexp.errors import UserError
+from clickexp.sweeps.backends.remote import Call, Outcome, RemotePool
+
+OWN = ("timeout_min", "mem_gb", "cpus_per_task", "gpus_per_node", "name")
+"""Parameters that submitit has for every scheduler; all others carry a prefix."""
+STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)
+SECONDS_TO_KILL = 60
+"""Longer than the 30 seconds (KillWait) that SLURM leaves by default between asking a job to end and killing it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Requeued:
+    """A call that is repeated when SLURM preempts it or its time is up; the run continues from its checkpoint."""
+
+    call: Call
+
+    def __call__(self) -> Outcome:
+        outcome = self.call()
+        if outcome.returncode in STOPPED:
+            time.sleep(SECONDS_TO_KILL)  # SLURM is about to requeue or end the job, which has no outcome yet
+        return outcome
+
+    def checkpoint(self) -> DelayedSubmission:
+        return DelayedSubmission(self)
+
+
+class SlurmPool(RemotePool):
+    """options: keys of conf/launcher/slurm.yaml. folder: where submitit keeps its files.
+
+    UserError where SLURM is not at hand or refuses the jobs.
+    """
+
+    def __init__(self, options: Mapping[str, Any], folder: Path):
+        options = {name: value for name, value in options.items() if value is not None}
+        super().__init__("slurm", options["array_parallelism"])
+        modules = [f"module load {name}" for name in options.pop("modules")]
+        options["setup"] = [*modules, *options["setup"]]
+        options["additional_parameters"] = {"requeue": True, **options["additional_parameters"]}
+        timeouts = options.pop("max_num_timeout")
+        try:
+            self.executor = submitit.AutoExecutor(
+                folder / "%j", cluster="slurm", slurm_max_num_timeout=timeouts
+            )
+        except RuntimeError as error:
+            raise UserError(
+                "launcher=slurm: srun is not found; start the sweep on a SLURM machine"
+            ) from error
+        self.executor.update_parameters(
+            **{name if name in OWN else f"slurm_{name}": value for name, value in options.items()}
+        )
+
+    def send(self, calls: Sequence[Call]) -> Sequence[submitit.Job]:
+        try:
+            return self.executor.submit_array([Requeued(call) for call in calls])
+        except (FailedJobError, FailedSubmissionError) as error:
+            cause = str(error).strip().rpartition("\n")[2].removeprefix("sbatch: ")
+            raise UserError(
+                f"launcher=slurm: {cause}. Start the sweep where sbatch reaches a cluster, with a partition, account "
+                "and qos that you may use (hydra.launcher.partition=...)"
+            ) from error
+
+    def has_ended(self, handle: submitit.Job) -> bool:
+        return handle.done()
+
+    def outcome(self, handle: submitit.Job) -> Outcome | str:
+        try:
+            return handle.result()
+        except (FailedJobError, UncompletedJobError):
+            return f"SLURM job {handle.job_id} ended as {handle.state}; see {handle.paths.stderr}"
+
+    def cancel(self, handles: Sequence[submitit.Job]) -> None:
+        subprocess.run(["scancel", *(handle.job_id for handle in handles)], check=False)

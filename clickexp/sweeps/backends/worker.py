@@ -1,0 +1,65 @@
+"""What the process of a job does: it takes its place among devices and cores, then makes its call."""
+
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+from clickexp.utils.exits import insisting, lasting_output
+
+GRACE = 5.0
+"""Seconds that a process which is told to stop has for tidying up."""
+
+HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
+"""Signals that are blocked where a job's process comes from, until it has its own ways of ending."""
+
+
+def work(
+    log: str, environment: Mapping[str, str], cores: Sequence[int] | None, path: Sequence[str], call: bytes
+) -> None:
+    """Calls what was pickled, in a session of its own, with what it prints in the log."""
+    os.setsid()
+    for file, mode, numbers in (
+        (os.devnull, os.O_RDONLY, (0,)),
+        (log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, (1, 2)),
+    ):
+        descriptor = os.open(file, mode)
+        for number in numbers:
+            os.dup2(descriptor, number)
+        os.close(descriptor)
+    os.environ.update(environment)
+    sys.path[:] = path
+    if cores and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores)  # before JAX starts its threads
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # SLURM warns; the parent does what is needed
+    alone = threading.Event()
+    threading.Thread(target=_end_with_parent, args=(alone,), daemon=True).start()
+    try:
+        with lasting_output("clickexp"), insisting():
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
+            function, arguments = pickle.loads(call)
+            function(*arguments)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGTERM)
+    finally:
+        if alone.is_set():
+            os.killpg(0, signal.SIGKILL)  # what the job started, which nobody else would end
+
+
+def _interrupt(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough
+    raise KeyboardInterrupt
+
+
+def _end_with_parent(alone: threading.Event) -> None:
+    """Stops this process and all that it started when the parent has died, however it did."""
+    multiprocessing.parent_process().join()
+    alone.set()
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE)
+    os.killpg(0, signal.SIGKILL)

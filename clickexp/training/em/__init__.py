@@ -1,0 +1,1 @@
+"""Estimators that count: one pass for models without hidden events, expectation-maximisation for the others."""

@@ -1,0 +1,1 @@
+"""Helpers without an opinion on click models: signatures of constructors, paths for messages."""

@@ -1,0 +1,336 @@
+"""clickexp-data as a user types it; every number it prints against plain Python."""
+
+import inspect
+import re
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from clickexp.cli import log_commands as commands
+from clickexp.cli.data import main
+from clickexp.data import Log, checksums, open_prepared
+from clickexp.data import prepared as log
+from clickexp.data.inspect.summary import summaries
+from clickexp.data.readers.tiangong_st import FILES
+from clickexp.experiment.formats import FORMATS
+
+SIZES = {"train": 40, "val": 7, "test": 11, "ranking": 6}
+SPLITS = ["train_sessions=[0,40]", "val_sessions=[40,47]", "test_sessions=[47,58]"]
+
+
+def lists(count, seed):
+    """(query, documents, clicks, labels) of 1 to 5 documents."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 6, count)
+    return [
+        (
+            int(rng.integers(0, 9)),
+            *(rng.integers(*ends, size).tolist() for ends in ((1, 60), (0, 2), (-2, 3))),
+        )
+        for size in sizes
+    ]
+
+
+PARTS = {part: lists(count, seed) for seed, (part, count) in enumerate(SIZES.items())}
+
+
+@pytest.fixture
+def tiangong(tmp_path):
+    """Documents are pairs here, so that a pair is known by its document."""
+    folder = tmp_path / "my log"
+    folder.mkdir()
+    for part, rows in PARTS.items():
+        lines = [
+            [7, query, ids, ids, clicks] + [labels] * (part == "ranking")
+            for query, ids, clicks, labels in rows
+        ]
+        (folder / FILES[part]).write_text("\n".join("\t".join(map(str, line)) for line in lines))
+    return folder
+
+
+@pytest.fixture
+def parquet(tmp_path):
+    """The same three parts one after another, with labels everywhere."""
+    rows = [row for part in ("train", "val", "test") for row in PARTS[part]]
+    names = ("query_id", "query_doc_ids", "was_clicked", "labels")
+    file = tmp_path / "log.parquet"
+    pq.write_table(pa.table({name: [row[at] for row in rows] for at, name in enumerate(names)}), file)
+    return file
+
+
+def said(capsys, *words):
+    """The lines that the command prints, as cells."""
+    main(list(map(str, words)))
+    return [re.split(r" {2,}|: ", line.strip()) for line in capsys.readouterr().out.splitlines()]
+
+
+def row(printed, *start):
+    """The cells after those that a line starts with; the only such line, bars left out."""
+    [cells] = [cells[len(start) :] for cells in printed if tuple(cells[: len(start)]) == start]
+    return [cell for cell in cells if not set(cell) <= set("█▉▊▋▌▍▎▏")]
+
+
+def percent(part, whole):
+    return f"{100 * part / whole:.2f}%"
+
+
+def total(rows, at):
+    return sum(sum(row[at]) for row in rows)
+
+
+def documents(rows):
+    return [document for row in rows for document in row[1]]
+
+
+def assert_counts(printed, parts):
+    """The table of counts, the click rates by rank and the lengths."""
+    seen = set(documents(parts["train"]))
+    shown = [documents(rows) for rows in parts.values()]
+    unseen = [[document for document in part if document not in seen] for part in shown]
+    clicks = [total(rows, 2) for rows in parts.values()]
+    assert row(printed, *parts) == []
+    assert row(printed, "sessions") == [str(len(rows)) for rows in parts.values()]
+    assert row(printed, "distinct queries") == [str(len({r[0] for r in rows})) for rows in parts.values()]
+    assert row(printed, "documents shown") == [str(len(part)) for part in shown]
+    assert row(printed, "distinct query-document pairs") == [str(len(set(part))) for part in shown]
+    ratios = [percent(len(set(new)), len(set(part))) for new, part in zip(unseen, shown)]
+    assert row(printed, "pairs unseen in training") == ["-", *ratios[1:]]
+    ratios = [percent(len(new), len(part)) for new, part in zip(unseen, shown)]
+    assert row(printed, "documents shown of such pairs") == ["-", *ratios[1:]]
+    assert row(printed, "clicks") == list(map(str, clicks))
+    assert row(printed, "click rate") == [percent(n, len(part)) for n, part in zip(clicks, shown)]
+    first = [cells[0] for cells in printed].index("rank (train)") + 1
+    for rank in range(1, 6):
+        there = [r[2][rank - 1] for r in parts["train"] if len(r[2]) >= rank]
+        assert printed[first + rank][:4] == [
+            str(rank),
+            str(len(there)),
+            str(sum(there)),
+            percent(sum(there), len(there)),
+        ]
+    lengths = sorted(len(r[1]) for r in parts["train"])
+    assert row(printed, "documents in a list") == [
+        f"min {lengths[0]}, 10% {lengths[3]}, median {lengths[19]}, 90% {lengths[35]}, max {lengths[-1]}, "
+        f"mean {np.mean(lengths):.2f}"
+    ]
+
+
+def assert_labels(printed, part, rows):
+    grades = Counter(label for r in rows for label in r[3])
+    at = [cells[:1] for cells in printed].index([f"label ({part})"]) + 2
+    table = {cells[0]: cells[1:3] for cells in printed[at : at + len(grades)]}
+    everything = sum(grades.values())
+    assert table == {str(grade): [str(n), percent(n, everything)] for grade, n in grades.items()}
+
+
+def test_tiangong_st_is_prepared_and_inspected(tiangong, tmp_path, capsys):
+    target = tmp_path / "data"
+    printed = said(capsys, "prepare", "tiangong_st", tiangong, target, "pair_key=document", "name=mine")
+    shown = {part: documents(rows) for part, rows in PARTS.items()}
+    clicks = {part: total(rows, 2) for part, rows in PARTS.items()}
+    assert printed[0] == [str(target), "mine, prepared from tiangong_st"]
+    assert row(printed, "train") == ["val", "test", "ranking"]
+    assert row(printed, "sessions") == list(map(str, SIZES.values()))
+    assert row(printed, "documents shown") == [str(len(part)) for part in shown.values()]
+    assert row(printed, "clicks") == list(map(str, clicks.values()))
+    assert row(printed, "click rate") == [percent(clicks[part], len(shown[part])) for part in PARTS]
+    pairs = len({document for part in shown.values() for document in part})
+    assert row(printed, f"query-document ids up to {pairs}") == []
+    assert row(printed, "cut lists") == ["0"] and row(printed, "pair key") == ["document"]
+    assert printed[-1] == ["next", f"clickexp dataset=prepared dataset.path={target}"]
+    for words in (
+        [target],
+        [tiangong, "pair_key=document"],
+        [tiangong, "format=tiangong_st", "pair_key=document"],
+    ):
+        printed = said(capsys, "inspect", *words)
+        assert_counts(printed, PARTS)
+        assert_labels(printed, "ranking", PARTS["ranking"])
+        assert row(printed, "examination")[0].startswith("documents link all 5 positions")
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_run_and_both_commands_tell_the_same_largest_id(first, tmp_path, capsys):
+    """Pairs are as many as the largest id only where ids begin at 1, without gaps."""
+    ids = np.arange(first, first + 50).reshape(-1, 5)
+    clicks = (ids % 2).tolist()
+    pq.write_table(pa.table({"query_doc_ids": ids.tolist(), "clicks": clicks}), tmp_path / "log.parquet")
+    told = f"query-document ids up to {first + 49}"
+    assert row(said(capsys, "prepare", "parquet", tmp_path / "log.parquet", tmp_path / "data"), told) == []
+    printed = said(capsys, "inspect", tmp_path / "data")
+    assert row(printed, told) == [] and row(printed, "distinct query-document pairs") == ["40", "5", "5"]
+    assert f", {told}, 5 positions" in open_prepared(tmp_path / "data").describe()
+
+
+def test_parquet_is_prepared_and_inspected(parquet, tmp_path, capsys):
+    target = tmp_path / "data"
+    said(capsys, "prepare", "parquet", parquet, target, "columns.clicks=was_clicked")
+    parts = {part: PARTS[part] for part in ("train", "val", "test")}
+    for words in ([target], [parquet, "columns.clicks=was_clicked", f"cache={tmp_path / 'cache'}"]):
+        printed = said(capsys, "inspect", *words, *SPLITS)
+        assert_counts(printed, parts)
+        for part, rows in parts.items():
+            assert_labels(printed, part, rows)
+
+
+def test_a_position_cut_off_is_noted_and_large_ids_are_counted(parquet, tmp_path, capsys):
+    options = ["columns.clicks=was_clicked", "positions=2", "query_doc_pairs=2000000000"]
+    printed = said(capsys, "inspect", parquet, *options, *SPLITS)
+    long = sum(len(r[1]) > 2 for part in ("train", "val", "test") for r in PARTS[part])
+    assert row(printed, "cut lists") == [str(long)]
+    cut = [document for r in PARTS["train"] for document in r[1][:2]]
+    assert row(printed, "distinct query-document pairs")[0] == str(len(set(cut)))
+
+
+ERRORS = {
+    "format": (["prepare", "nonsense", "SOURCE", "TARGET"], "there is no format 'nonsense'. The formats are"),
+    "option": (
+        ["prepare", "parquet", "SOURCE", "TARGET", "position=3"],
+        "position: parquet has no such option. .*, name",
+    ),
+    "type": (["prepare", "parquet", "SOURCE", "TARGET", "positions=x"], "positions='x' is not int or null"),
+    "split": (
+        ["prepare", "parquet", "SOURCE", "TARGET", "train_sessions=1"],
+        "train_sessions: parquet has no such",
+    ),
+    "value": (["prepare", "parquet", "SOURCE", "TARGET", "positions=["], "positions=.: not a value in YAML"),
+    "word": (["prepare", "parquet", "SOURCE", "TARGET", "positions"], "'positions' is not key=value"),
+    "twice": (
+        ["prepare", "parquet", "SOURCE", "TARGET", "columns=1", "columns.clicks=x"],
+        "columns has a value already",
+    ),
+    "source": (["prepare", "parquet", "none", "TARGET"], "none: no such file or folder"),
+    "column": (["prepare", "parquet", "SOURCE", "TARGET"], "log.parquet: no column 'clicks'"),
+    "path": (["inspect", "none"], "none: no such file or folder"),
+    "guess": (["inspect", "HERE"], "the files do not tell the format. Add format=, one of .*parquet, "),
+    "unknown": (["inspect", "SOURCE", "positionz=3"], "positionz: parquet has no such option. There are"),
+}
+
+
+@pytest.mark.parametrize("words, message", ERRORS.values(), ids=ERRORS)
+def test_mistakes_end_in_one_line(parquet, tmp_path, capsys, words, message):
+    here = tmp_path / "empty"
+    here.mkdir()
+    places = {"SOURCE": str(parquet), "TARGET": str(tmp_path / "target"), "HERE": str(here)}
+    with pytest.raises(SystemExit) as ended:
+        main([places.get(word, word) for word in words])
+    told = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 1 and len(told) == 1
+    assert re.match(rf"clickexp-data: .*{message}", told[0])
+    assert {path.name for path in tmp_path.iterdir()} == {"log.parquet", "empty"}
+
+
+def test_what_exists_is_not_touched(parquet, tmp_path, capsys):
+    target = tmp_path / "kept"
+    target.write_text("mine")
+    with pytest.raises(SystemExit):
+        main(["prepare", "parquet", str(parquet), str(target), "columns.clicks=was_clicked"])
+    assert "kept: exists already" in capsys.readouterr().err and target.read_text() == "mine"
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / log.LOG).write_text("{")
+    with pytest.raises(SystemExit):
+        main(["inspect", str(tmp_path / "odd")])
+    assert "log.json: cannot be read" in capsys.readouterr().err
+
+
+def test_an_interrupt_leaves_nothing(parquet, tmp_path, capsys, monkeypatch):
+    def interrupted(self, done, total):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands.Steps, "__call__", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main(["prepare", "parquet", str(parquet), str(tmp_path / "a" / "b"), "columns.clicks=was_clicked"])
+    assert ended.value.code == 130 and "stopped" in capsys.readouterr().err
+    assert not list((tmp_path / "a").iterdir())
+
+
+def test_progress_is_a_line_a_tenth(capsys):
+    with commands.Steps("reading x") as progress:
+        for done in range(1, 1001):
+            progress(done, 1000)
+        progress(0, 0)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(" in ")[0] for line in lines] == [f"reading x: {tenth}0%" for tenth in range(1, 11)]
+
+
+def test_every_format_and_option_is_in_the_help(capsys):
+    with pytest.raises(SystemExit):
+        main(["prepare", "--help"])
+    told = capsys.readouterr().out
+    for name, opener in FORMATS.items():
+        assert f"  {name}: " in told and opener.format == name
+        assert all(option in told for option in list(inspect.signature(opener.read).parameters)[2:])
+
+
+def test_the_help_loads_nothing_heavy():
+    code = """
+import sys
+from clickexp.cli.data import main
+try:
+    main(["--help"])
+except SystemExit:
+    print(sorted({"jax", "numpy", "polars", "pyarrow", "rich"} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_labelled_test_sessions_are_counted_once(parquet, tmp_path, capsys):
+    said(capsys, "prepare", "parquet", parquet, tmp_path / "data", "columns.clicks=was_clicked")
+    dataset = Log.open(tmp_path / "data").dataset()
+    assert dataset.ranking is dataset.test and list(summaries(dataset)) == ["train", "val", "test"]
+
+
+@pytest.fixture
+def stored(parquet, tmp_path):
+    """A prepared log and packed sessions in one folder, as a cache has logs."""
+    folder = tmp_path / "stored"
+    main(["prepare", "parquet", str(parquet), str(folder / "log"), "columns.clicks=was_clicked"])
+    Log.open(folder / "log").parts["sessions"].save(folder / "pack")
+    (folder / "xla").mkdir()
+    return folder
+
+
+def test_verify_reads_every_file(stored, capsys):
+    capsys.readouterr()
+    count, sessions = 5, sum(SIZES[part] for part in ("train", "val", "test"))
+    size = sessions * (5 * (4 + 1 + 4) + 4 + 8) / 1e6
+    sound = f"{count} files of {size:,.1f} MB agree with their checksums"
+    assert said(capsys, "verify", stored / "log") == [[str(stored / "log"), sound]]
+    assert said(capsys, "verify", stored) == [[str(stored / name), sound] for name in ("log", "pack")]
+
+
+def test_verify_names_all_damage(stored, capsys):
+    """Also such as no time betrays: the stamps are made to fit."""
+    for file in ("log/sessions/labels.npy", "pack/clicks.npy"):
+        data = bytearray((stored / file).read_bytes())
+        data[-1] ^= 4
+        (stored / file).write_bytes(data)
+    checksums.stamp(stored / "log", log._stored_files(stored / "log"))
+    Log.open(stored / "log")
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main(["verify", str(stored)])
+    [line] = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 1
+    assert f"{stored / 'log'}: damaged: sessions/labels.npy (the checksum differs)" in line
+    assert f"{stored / 'pack'}: damaged: clicks.npy (the checksum differs)" in line
+    with pytest.raises(SystemExit):
+        main(["inspect", str(stored / "log")])
+    assert "damaged: sessions/labels.npy" in capsys.readouterr().err
+
+
+def test_verify_lists_files_without_a_checksum(stored, capsys):
+    names = stored / "log" / "names.parquet"
+    pq.write_table(pa.table({"document": [1, 2]}), names)
+    assert said(capsys, "verify", stored / "log")[-1][-1].endswith(
+        "earlier versions wrote none for names.parquet"
+    )
+    with pytest.raises(SystemExit):
+        main(["verify", str(stored / "xla")])
+    assert "xla: no prepared log and no packed sessions" in capsys.readouterr().err

@@ -1,0 +1,465 @@
+"""The command as a user types it: runs, their files, sweeps, and errors in one line."""
+
+import importlib.metadata
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from places import ROOT
+
+from clickexp.utils.paths import shown
+
+CONF = ROOT / "conf"
+SMALL = ["debug=fast", "max_sessions=500", "dataset.sessions=2000", "dataset.queries=50"]
+FAST = [*SMALL, "metric.cutoffs=[10]"]
+EDGE = ["logger=console", "progress=off"]
+
+
+def clickexp(folder, *arguments, **environment):
+    """A process without W&B's key or settings, in a folder that is also its home."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB", "HYDRA"))}
+    env |= {"HOME": str(folder), "JAX_PLATFORMS": "cpu"} | environment
+    return subprocess.run(
+        [sys.executable, "-m", "clickexp", *arguments],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The default loggers, in a fresh folder."""
+    folder = tmp_path_factory.mktemp("run")
+    done = clickexp(folder, *FAST, "seed=3", "hydra.run.dir=out")
+    assert done.returncode == 0, done.stderr
+    return folder / "out", done
+
+
+def test_a_run_leaves_its_result(run):
+    folder, _ = run
+    result = json.loads((folder / "result.json").read_text())
+    assert result["model"] == "UBM" and result["dataset"] == "simulated" and result["seed"] == 3
+    assert {"ll", "ppl", "cond_ppl", "loss", "auc", "ndcg@10", "dcg@10", "mrr@10"} <= set(result["test"])
+    assert result["test"]["loss"] == pytest.approx(-result["test"]["ll"])
+    assert {"ll", "ppl", "cond_ppl", "examination", "sessions"} <= set(result["per_rank"])
+    assert np.mean(result["per_rank"]["ppl"]) == pytest.approx(result["test"]["ppl"])
+    assert result["per_rank"]["sessions"] == [300] * 10
+    assert np.mean(result["per_rank_val"]["ppl"]) == pytest.approx(result["val"]["ppl"])
+    assert 100 < result["train"]["peak_host_mib"] < 1e5
+    train = result["train"]
+    assert train["epochs"] == 2 and train["sessions"] == 1000
+    assert 0 < train["compile_seconds"] < train["seconds"]
+    assert train["training_seconds"] == pytest.approx(train["seconds"] - train["compile_seconds"])
+    stated = result["higher_is_better"]
+    assert stated.keys() == result["test"].keys() >= result["val"].keys()
+    assert [stated[name] for name in ("ll", "loss", "ppl", "ndcg@10", "attraction_rmse", "examination")] == [
+        True, False, False, True, False, None
+    ]  # fmt: skip
+    rate = train["sessions"] / (train["seconds"] - train["compile_seconds"])
+    assert train["sessions_per_second"] == pytest.approx(rate)
+    assert result["environment"]["jax"] and result["environment"]["device"]
+    assert len(result["config_hash"]) == 16
+
+
+def test_a_run_leaves_epochs_configuration_model_and_dashboard(run):
+    folder, _ = run
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == [1, 2]
+    assert "seed: 3" in (folder / "config.yaml").read_text()
+    assert "${" not in (folder / "config.yaml").read_text()
+    assert (folder / "model.npz").stat().st_size > 0
+    assert list(folder.glob("wandb/offline-run-*/run-*.wandb"))
+
+
+def test_a_run_shows_configuration_epochs_and_tables(run):
+    folder, done = run
+    for text in (
+        "clickexp.models.UserBrowsingModel",
+        "val/cond_ppl",
+        "ndcg@10",
+        "wandb sync",
+        "results in out",
+        "click rate",
+    ):
+        assert text in done.stdout
+    assert "libtpu" not in done.stdout + done.stderr
+
+
+def test_the_same_seed_gives_the_same_result(run, tmp_path):
+    done = clickexp(tmp_path, "-m", *FAST, *EDGE, "seed=3,4", "hydra.sweep.dir=sweep")
+    assert done.returncode == 0, done.stderr
+    folders = run[0], tmp_path / "sweep/0", tmp_path / "sweep/1"
+    results = [json.loads((folder / "result.json").read_text()) for folder in folders]
+    assert results[0]["test"] == results[1]["test"] != results[2]["test"]
+    assert results[0]["config_hash"] == results[1]["config_hash"] != results[2]["config_hash"]
+
+
+def test_a_sweep_runs_each_job_in_its_own_folder(tmp_path):
+    done = clickexp(tmp_path, "-m", *SMALL, *EDGE, "metric=click", "model=gctr,rctr", "hydra.sweep.dir=sweep")
+    assert done.returncode == 0, done.stderr
+    models = [json.loads((tmp_path / f"sweep/{n}/result.json").read_text())["model"] for n in (0, 1)]
+    assert models == ["GCTR", "RCTR"]
+
+
+def test_a_sweep_over_mixtures_composes_the_components_of_each_job(tmp_path):
+    """The components come with the overrides of their job, and the files tell of them in full."""
+    mixtures = "model.components=[gctr,rctr],[pbm,ubm]"
+    arguments = ["model=mixture", mixtures, "attraction.prior_precision=2.0", "hydra.sweep.dir=sweep"]
+    done = clickexp(tmp_path, "-m", *SMALL, *EDGE, "metric=click", *arguments)
+    assert done.returncode == 0, done.stderr
+    results = [json.loads((tmp_path / f"sweep/{n}/result.json").read_text()) for n in (0, 1)]
+    assert [result["model"] for result in results] == ["Mixture(GCTR, RCTR)", "Mixture(PBM, UBM)"]
+    assert results[0]["config_hash"] != results[1]["config_hash"]
+    config = (tmp_path / "sweep/1/config.yaml").read_text()
+    for text in ("clickexp.models.UserBrowsingModel", "use_feature: examination_idx", "prior_precision: 2.0"):
+        assert text in config
+    stored = np.load(tmp_path / "sweep/1/model.npz")
+    assert "prior" in stored and len([name for name in stored if name.endswith("table")]) == 1
+
+
+WRONG = {
+    "model=ubmm": "model=ubmm: there is no model ubmm. Did you mean ubm? Options: ccm, cm, ",
+    "modle=pbm": "there is no key modle. Did you mean model?",
+    "trainer.epoch=5": "there is no key trainer.epoch. Did you mean trainer.epochs?",
+    "+trainer.epoch=5": "trainer.epoch: there is no such key. Did you mean trainer.epochs? Trainer takes ",
+    "lr=0.1": "there is no key lr. Did you mean optimizer.learning_rate?",
+    "+lr=0.1": "+lr=0.1: nothing reads it. Did you mean optimizer.learning_rate?",
+    "-m trainer.epoch=1,2": "there is no key trainer.epoch. Did you mean trainer.epochs?",
+    "+sead=3": "+sead=3: nothing reads it. Did you mean seed?",
+    "+expriment=cascade_user": "Did you mean +experiment?",
+    "experiment=cascade_user": "this is a preset, which a plus adds to the configuration: +experiment=cascade_user",
+    "+model=pbm": "the configuration has a model, write it without the plus: model=pbm",
+    "+sweep=seedz": "there is no sweep seedz. Did you mean seeds?",
+    "metric=[click,foo]": "there is no metric foo. Options: all, calibration, click",
+    "parameter=deep": "which role? Give attraction=..., satisfaction=",
+    "attraction=depp": "there is no tower depp. Did you mean deep?",
+    "attraction=deep": "model.attraction reads query_doc_features, which this dataset does not have; choose one "
+    "that has, such as dataset=baidu_ultr_uva or dataset=letor, or another tower",
+    "-m attraction=linear,deep attraction.features=3": "model.attraction reads query_doc_features",
+    "model=pbm examination=browsing dataset.sessions=500": "model.examination.use_feature=examination_idx: batches",
+    "attraction.use_feature=nope dataset.sessions=500": "batches of simulated have clicks, labels, mask, positions",
+    "debug=null": "debug=null: choose one of fast, or leave it out",
+    "parameter@attraction=5": "parameter@attraction=5: choose one of browsing, deep",
+    "attraction=5": "model.attraction=5 is not Parameter or",
+    "++attraction=deep": "a file chooses the tower of a role in its defaults list: override /parameter@",
+    "trainer.early_stopping=5": "trainer.early_stopping=5 is not EarlyStopping or null",
+    "dataset.user=pbm": "dataset.user='pbm' is not a group of keys with _target_",
+    "dataset=csv dataset.path=x dataset.columns=5": "dataset.columns=5 is not a group of keys or null",
+    "metric.click=5": "metric.click=5 is no metric; ~metric.click leaves it out",
+    "+optimizer.momentum=1": "optimizer.momentum: there is no such key",
+    "metric.ranking.dcg.form=foo": "form='foo': give exponential, linear or original",
+    "seed=abc hydra.run.dir=mine/run": "seed='abc' is not int",
+    "-m seed=1,b": "seed='b' is not int",
+    "seed=-1": "seed=-1: give at least 0 and at most 4294967295",
+    "dataset.sessions=0": "dataset.sessions=0: give at least 1",
+    "dataset.train_sessions=0.9": "train_sessions=0.9, val_sessions=0.15, test_sessions=0.15: the fractions sum to 1.2",
+    "trainer.early_stopping.metric=foo": "cannot stop early on 'foo'",
+    "optimized_metric=val/lll": "choose one that the run reports. Did you mean val/ll?",
+    "continue_from=5": "continue_from=5: checkpoint.npz cannot be read",
+    "launcher=accelerators": "launchers start the jobs of a sweep, and this is a single run; add -m, or leave it out",
+    "dataset=parquet": "dataset.path has no value and needs one: add dataset.path=..., such as dataset.path=my/clicks",
+    "dataset=parquet dataset.path=nowhere": "nowhere: no such file or folder",
+    "dataset=parquet dataset.path=nowhere seed=1,2 -m": "nowhere: no such file or folder",
+    "dataset=parquet seed=1,2 -m": "dataset.path has no value",
+    "dataset=tiangong_st dataset.path=mine": "mine/train_per_query_quid.txt: no such file",
+    "trainer=em model=cm dataset=parquet dataset.path=nowhere": "not CM",
+    "trainer=counting model=dbn dataset=parquet dataset.path=nowhere": "not DBN",
+    "dataset.documents_per_query=3": "only 3 documents",
+    "model._target_=clickexp.models.Nope": "model._target_=clickexp.models.Nope: there is nothing of this name",
+    "--config-dir conf model=without_target": "model: the option that was chosen has no _target_",
+    "--config-dir conf model=empty": "model: the option that was chosen has no _target_",
+    "--config-dir conf model=list": "model: the option that was chosen has no _target_",
+    "--config-dir conf model=broken": 'conf/model/broken.yaml", line 2',
+    "model=mixture model.components=[pbm,ubmm]": "there is no model 'ubmm'",
+    "model=mixture model.components=[]": "at least one click model",
+    "model=mixture model.temperature=0": "temperature=0: give a number above 0",
+    "~model": "~model: model cannot be left out; choose one by model=...",
+    "metric=[]": "metric=[]: give at least one, such as metric=click",
+    "model=[pbm,ubm]": "a run has one model; sweep over several with -m model=pbm,ubm; mix them with model=mixture",
+    "--model pbm": "--model: settings are written as key=value, without dashes: model=pbm.",
+    "-m model=pbm ubm": "values of a sweep with commas: -m model=pbm,ubm",
+    "-m search=tpe": "there is nothing to search over",
+    "-m search=tpe seed=1,b": "seed='b' is not int",
+    "-m search=tpe seed=1,2 search.trials=0": "search.trials=0: give at least 1",
+    "-m search=tpe seed=1,2 search.trials=null": "search.trials=null is for search=grid; give at least 1",
+    "-m search=tpe seed=1,2 optimized_metric=val/nope": "optimized_metric=val/nope: choose one that the run reports",
+    "-m search=tpe optimizer.learning_rate=interval(-1,1)": "optimizer.learning_rate=-0.998: give a number above 0",
+    "search=tpe trainer.epoch=1,2": "there is no key trainer.epoch. Did you mean trainer.epochs?",
+}
+"""Words of a command, and what the line says of them."""
+OPTIONS = {"without_target": "epochs: 1", "empty": "", "list": "- 1", "broken": "a: 1\nb: }"}
+"""Options of a user's own group of models, none of which describes one."""
+
+
+SHARED = """
+import pathlib, jax
+from clickexp.experiment.run import share_compilations
+
+share_compilations(pathlib.Path())
+print(jax.jit(lambda x: jax.numpy.sin(x) * 3)(jax.numpy.arange(3.0)))
+"""
+
+
+def test_what_another_process_has_half_written_is_compiled_in_silence(tmp_path):
+    env = {name: value for name, value in os.environ.items() if not name.startswith("JAX")}
+    told = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", SHARED], cwd=tmp_path, env=env, capture_output=True, text=True
+        )
+        told.append((done.stdout, done.stderr))
+        entries = list((tmp_path / "xla").iterdir())
+        for entry in entries:
+            os.truncate(entry, 100)
+    assert entries and told[0] == told[1] == ("[0.        2.5244129 2.7278922]\n", "")
+
+
+SLOW = """
+import atexit, signal, sys
+import jax
+from clickexp.utils.exits import stoppable
+
+def slow(x):
+    for _ in range(2000):
+        x = jax.numpy.sin(x) @ x
+    return x
+
+def stop(*_):
+    sys.exit(143)
+
+program = jax.jit(slow).lower(jax.numpy.ones((4, 4)))
+signal.signal(signal.SIGALRM, stop)
+with stoppable():
+    atexit.register(print, "registered")
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    program.compile()
+    print("compiled")
+"""
+
+
+def test_what_is_stopped_amid_a_compilation_neither_waits_for_it_nor_crashes():
+    """JAX by itself does both: it waits, and then the thread that has compiled finds no client any more."""
+    done = subprocess.run([sys.executable, "-c", SLOW], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (143, "registered\n", "")
+
+
+LOST = """
+import gc, os, signal, sys, time
+import jax
+from clickexp import main as module
+
+class Finalized:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(100):
+            pass
+
+place = sys.argv.pop()
+
+def collecting(phase, details):
+    if phase == "start" and collecting in gc.callbacks and place == "callback":
+        gc.callbacks.remove(collecting)
+        Finalized()
+
+def run():
+    gc.callbacks.append(collecting)
+    place == "finalizer" and Finalized()
+    gc.collect()
+    print("goes on", flush=True)
+    time.sleep(20)
+
+module.run = run
+module.main()
+"""
+
+
+@pytest.mark.parametrize("place", ["callback", "finalizer"])
+def test_ctrl_c_stops_where_python_drops_the_exception(place, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", LOST, place], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "goes on\n", "")
+
+
+@pytest.mark.parametrize(
+    "stdout, told", [("pipe", ""), ("/dev/full", "clickexp: standard output: No space left")]
+)
+def test_a_run_whose_output_nobody_reads_comes_to_its_result(stdout, told, tmp_path):
+    if stdout == "pipe":
+        end, target = os.pipe()
+        os.close(end)
+    else:
+        target = os.open(stdout, os.O_WRONLY)
+    env = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    command = [
+        sys.executable,
+        "-m",
+        "clickexp",
+        *SMALL,
+        "metric=click",
+        "logger=console",
+        "hydra.run.dir=out",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, env=env, stdout=target, stderr=subprocess.PIPE, text=True)
+    os.close(target)
+    assert done.returncode == 0 and done.stderr.startswith(told) and done.stderr.count("\n") == bool(told)
+    assert json.loads((tmp_path / "out/result.json").read_text())["train"]["epochs"] == 2
+
+
+@pytest.mark.parametrize(
+    "stdout, told", [("pipe", b""), ("full", b"x: standard output: No space left on device; ")]
+)
+def test_other_commands_go_on_without_their_output(stdout, told, tmp_path):
+    code = "from clickexp.utils.exits import ending\nwith ending('x'):\n  print('y' * 10**6); open('done', 'w')"
+    shell = {
+        "pipe": '"$0" -c "$1" | head -c 1 > /dev/null; exit ${PIPESTATUS[0]}',
+        "full": '"$0" -c "$1" > /dev/full',
+    }
+    done = subprocess.run(
+        ["bash", "-c", shell[stdout], sys.executable, code], cwd=tmp_path, capture_output=True
+    )
+    assert done.returncode == 0 and done.stderr.startswith(told) and done.stderr.count(b"\n") == bool(told)
+    assert (tmp_path / "done").exists()
+
+
+EACH = """
+import contextlib, io, json, sys
+from clickexp.cli.main import main
+
+for arguments in json.load(sys.stdin):
+    sys.argv, errors, out, code = ["clickexp", *arguments], io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(out):
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code
+    print(json.dumps([code, errors.getvalue(), len(out.getvalue().split())]))
+"""
+
+
+@pytest.fixture(scope="module")
+def complaints(tmp_path_factory):
+    """Exit code, standard error and words on standard output of every mistake, from one process.
+
+    None leaves a run's or a sweep's folder behind, nor takes away what was there.
+    """
+    folder = tmp_path_factory.mktemp("wrong")
+    (folder / "mine").mkdir()
+    (folder / "conf/model").mkdir(parents=True)
+    for name, text in OPTIONS.items():
+        (folder / f"conf/model/{name}.yaml").write_text(text)
+    arguments = json.dumps([[FAST[0], *EDGE, *wrong.split()] for wrong in WRONG])
+    env = {name: value for name, value in os.environ.items() if not name.startswith("HYDRA")}
+    done = subprocess.run(
+        [sys.executable, "-c", EACH],
+        input=arguments,
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert {file.name for file in folder.iterdir()} <= {"conf", "mine", "outputs"}
+    assert {file.name for file in folder.glob("outputs/*")} <= {"cache"}
+    assert not [file for file in folder.glob("outputs/**/*") if file.is_file()]
+    assert not [*(folder / "mine").iterdir()]
+    return dict(zip(WRONG, map(json.loads, done.stdout.splitlines()), strict=True))
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_mistake_is_told_in_one_line(wrong, complaints):
+    code, errors, printed = complaints[wrong]
+    assert code == 1 and printed == 0
+    assert len(errors.splitlines()) == 1 and errors.startswith("clickexp: ")
+    assert WRONG[wrong] in errors
+
+
+def test_the_whole_trace_is_there_for_who_wants_it(tmp_path):
+    done = clickexp(tmp_path, "seed=abc", HYDRA_FULL_ERROR="1")
+    assert done.returncode == 1 and "Traceback" in done.stderr
+
+
+def test_messages_show_paths_below_the_working_directory_as_relative(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert shown(tmp_path / "a/b") == shown("a/b") == "a/b"
+    assert shown(tmp_path.parent / "c") == f"{tmp_path.parent}/c"
+
+
+def test_help_names_groups_and_keys(tmp_path):
+    done = clickexp(tmp_path, "--help")
+    assert done.returncode == 0
+    words = " ".join(done.stdout.split())
+    for text in (
+        "model the click model ccm, cm, cm_marginal, dbn",
+        "prepared, simulated, tiangong_st",
+        "max_sessions",
+        "debug=fast",
+        "attraction=deep",
+    ):
+        assert text in words
+    lines = done.stdout.splitlines()
+    start, end = ("Groups, chosen by group=option:", "Keys, set by key=value, with their defaults:")
+    groups = lines[lines.index(start) + 1 : lines.index(end)]
+    assert max(map(len, groups)) <= 80 and max(map(len, lines)) <= 100
+    explained = {line.split()[0] for line in groups if line[:2] == "  " != line[1:3] and len(line.split()) > 1}
+    assert {file.name for file in CONF.iterdir() if file.is_dir()} - {"hydra", "reproduction"} == explained
+
+
+def test_help_shows_what_overrides_and_a_folder_of_ones_own_change(tmp_path):
+    (tmp_path / "conf/model").mkdir(parents=True)
+    (tmp_path / "conf/model/mine.yaml").write_text("_target_: my.Model\n")
+    done = clickexp(tmp_path, "--help", "--config-dir", "conf", "seed=77")
+    assert done.returncode == 0 and "seed: 77" in done.stdout
+    assert "mine, mixture" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("command", ["main", "data_main", "compare_main", "export_main"])
+def test_every_command_has_our_version(command, tmp_path):
+    code = f"from clickexp.{command} import main; main()"
+    line = [sys.executable, "-c", code, "--version"]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+    ours = f"clickexp {importlib.metadata.version('clickexp')}\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, ours, "")
+
+
+@pytest.mark.parametrize("command, arguments", [
+    ("main", ["--help"]), ("main", ["--info"]), ("main", ["--cfg", "job"]), ("main", ["--hydra-help"]),
+    ("main", ["--version"]), ("data_main", ["--help"]), ("compare_main", ["--help"]), ("export_main", ["--help"]),
+])  # fmt: skip
+def test_what_only_prints_ends_quietly_when_nobody_reads_on(command, arguments, tmp_path):
+    """As in `clickexp --info | head -1`: by SIGPIPE, which shells show as 141."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    code = f"from clickexp.{command} import main; main()"
+    line = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(line, cwd=tmp_path, stdout=writes, stderr=subprocess.PIPE, text=True)
+    os.close(writes)
+    assert (done.returncode, done.stderr) == (-signal.SIGPIPE, "")
+
+
+def test_a_role_is_chosen_from_the_shell_and_recorded_in_one_way(tmp_path):
+    sweep = ["-m", "attraction=hash,robe", "attraction.compression_ratio=5", "hydra.sweep.dir=sweep"]
+    done = clickexp(tmp_path, "model=dctr", *sweep, *SMALL, *EDGE, "metric=click")
+    assert done.returncode == 0, done.stderr
+    for number, tower in enumerate(("hash", "robe")):
+        job = json.loads((tmp_path / f"sweep/{number}/job.json").read_text())
+        assert {f"parameter@attraction={tower}", "attraction.compression_ratio=5"} <= {*job["overrides"]}
+        assert f"- parameter@attraction={tower}" in (tmp_path / f"sweep/{number}/.hydra/overrides.yaml").read_text()
+    table = (tmp_path / "sweep/sweep.csv").read_text().splitlines()
+    assert "parameter@attraction" in table[0].split(",") and len(table) == 3
+    assert "compression_ratio: 5" in (tmp_path / "sweep/1/config.yaml").read_text()
+    assert "HashEmbedding" in (tmp_path / "sweep/0/config.yaml").read_text()
+
+
+def test_a_local_file_sets_paths_of_this_machine(tmp_path):
+    (tmp_path / "local").mkdir()
+    (tmp_path / "local/default.yaml").write_text("# @package _global_\ncache_dir: /my/cache\n")
+    done = clickexp(tmp_path, "--cfg", "job", f"hydra.searchpath=[file://{tmp_path}]")
+    assert "cache_dir: /my/cache" in done.stdout

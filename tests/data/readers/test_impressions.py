@@ -1,0 +1,232 @@
+"""Tables with one row an impression: sessions put together again, and what is refused."""
+
+import csv
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from clickexp.data import DataError, open_impressions, prepare
+from clickexp.data.readers import csv as csv_module
+from clickexp.data.readers import parquet as parquet_module
+
+NAMES = ("session", "query", "document", "rank", "click", "label")
+
+
+def impressions(sessions=40, seed=0, text=True):
+    """Rows of sessions whose ranks have gaps and stand in any order."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for session in rng.permutation(sessions):
+        query = int(rng.integers(5))
+        for rank in rng.permutation(8)[: rng.integers(1, 6)]:
+            document = int(rng.integers(6))
+            values = f"s{session}", f"query {query}", f"http://d/{document}"
+            if not text:
+                values = int(session) - 3, query * 2**40, document - 2**62
+            rows.append((*values, int(rank) + 1, int(rng.integers(2)), float(rng.integers(5))))
+    return rows
+
+
+def expected(rows, pair_key="query_document", positions=8):
+    """Sessions, as lists of (id, rank, click, label), by dictionaries."""
+    sessions, queries, ids = {}, {}, {}
+    for session, query, document, *rest in rows:
+        sessions.setdefault(session, (query, []))[1].append((*rest, document))
+    found = []
+    for query, shown in sessions.values():
+        kept = [row for row in sorted(shown) if row[0] <= positions]
+        if kept:
+            number = queries.setdefault(query, len(queries) + 1)
+            under = number if pair_key == "query_document" else None
+            found.append((number, [(ids.setdefault((under, d), len(ids) + 1), *rest) for *rest, d in kept]))
+    return found
+
+
+def arrived(dataset):
+    found = []
+    for part in (dataset.train, dataset.val, dataset.test):
+        names = ("query_doc_ids", "positions", "clicks", "labels")
+        columns = [part.column(name) for name in names]
+        for row, length in enumerate(part.column("lengths")):
+            assert not any(values[row, length:].any() for values in columns)
+            found.append(list(zip(*(values[row, :length].tolist() for values in columns))))
+    queries = [
+        query for part in (dataset.train, dataset.val, dataset.test) for query in part.column("query_ids")
+    ]
+    return list(zip(queries, found))
+
+
+def write(path, rows, names=NAMES):
+    if path.suffix == ".parquet":
+        pq.write_table(pa.table(dict(zip(names, map(list, zip(*rows))))), path, row_group_size=7)
+    else:
+        with open(path, "w", newline="") as file:
+            writer = csv.writer(file, delimiter="\t" if path.suffix == ".tsv" else ",")
+            writer.writerow(names)
+            writer.writerows(rows)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch):
+    """Sessions straddle batches."""
+    monkeypatch.setattr(csv_module, "BLOCK_BYTES", 120)
+    monkeypatch.setattr(parquet_module, "BATCH_ROWS", 4)
+
+
+@pytest.mark.parametrize("text", [True, False], ids=["text", "integers"])
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet"])
+@pytest.mark.parametrize("pair_key", ["query_document", "document"])
+def test_sessions_are_put_together(tmp_path, suffix, text, pair_key):
+    rows, calls = impressions(text=text), []
+    path = write(tmp_path / f"log.{suffix}", rows)
+    dataset = open_impressions(path, pair_key=pair_key, progress=lambda *call: calls.append(call))
+    found = expected(rows, pair_key)
+    assert arrived(dataset) == found and dataset.positions == 8
+    assert dataset.query_doc_pairs == max(id for _, shown in found for id, *_ in shown)
+    assert dataset.train.ranks == max(len(shown) for _, shown in found)
+    assert calls == sorted(calls) and calls[-1][0] == calls[-1][1]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_session_may_straddle_files(tmp_path, suffix):
+    rows = impressions()
+    for at, name in ((0, "a"), (37, "b"), (38, "c")):
+        part = rows[at : {0: 37, 37: 38, 38: None}[at]]
+        write(tmp_path / f"{name}.{suffix}", part)
+    assert arrived(open_impressions(tmp_path, files=f"*.{suffix}")) == expected(rows)
+
+
+def test_what_is_shown_below_is_dropped_and_counted(tmp_path):
+    rows = impressions()
+    dataset = open_impressions(write(tmp_path / "log.csv", rows), positions=3)
+    found = expected(rows, positions=3)
+    assert arrived(dataset) == found and dataset.train.ranks == dataset.positions == 3
+    below = {row[0] for row in rows if row[3] > 3}
+    assert dataset.notes["cut_lists"] == len(below)
+    assert dataset.notes["dropped_lists_without_documents"] == 40 - len(found) > 0
+
+
+def test_names_and_what_may_be_missing(tmp_path):
+    names = ("page", "q", "url", "pos", "c", "more")
+    path = write(tmp_path / "log.csv", impressions(), names)
+    columns = dict(session="page", document="url", rank="pos", click="c")
+    dataset = open_impressions(path, columns=columns, pair_key="document")
+    assert set(dataset.train.columns) == {"query_doc_ids", "clicks", "lengths", "positions"}
+    with pytest.raises(DataError, match="no column 'query' for query"):
+        open_impressions(path, columns=columns)
+
+
+def changed(row, **changes):
+    rows = [list(values) for values in impressions()]
+    for name, value in changes.items():
+        rows[row][NAMES.index(name)] = value
+    return rows
+
+
+BASE = impressions()
+BAD = {
+    "comes back": (BASE + BASE[:1], f"line {len(BASE) + 2}: a session goes on after .* Sort the table by"),
+    "rank twice": (BASE[:9] + [BASE[8]] + BASE[9:], "line 1[01]: its session has another document at rank"),
+    "two queries": (BASE + [("z", "q", "d", 1, 0, 1), ("z", "r", "d", 2, 0, 1)], "its query differs from"),
+    "rank 0": (changed(11, rank=0), "line 13: rank holds 0. Ranks are integers from 1"),
+    "rank word": (changed(11, rank="top"), "line 13: rank holds 'top'"),
+    "click": (changed(20, click=2), "line 22: click holds 2"),
+    "click word": (changed(20, click="x"), "line 22: click holds 'x'"),
+    "label": (changed(20, label="nan"), "line 22: label holds nan"),
+    "no session": (changed(20, session=" "), "line 22: session holds ''. Ids are integers or text"),
+    "truncated": (BASE[:5] + [BASE[5][:3]], "cannot be read as a table of text .*Row #7"),
+    "no rows": ([], "there are no sessions"),
+}
+
+
+@pytest.mark.parametrize("rows, message", BAD.values(), ids=BAD)
+def test_what_is_refused_is_named_and_nothing_is_left(tmp_path, rows, message):
+    with pytest.raises(DataError, match=message):
+        open_impressions(write(tmp_path / "log.csv", rows), cache=tmp_path / "cache")
+    assert not list((tmp_path / "cache").glob("*"))
+
+
+BAD_PARQUET = {
+    "null": (changed(30, click=None), "row 30: click holds null"),
+    "float ranks": ([(*row[:3], row[3] + 0.5, *row[4:]) for row in BASE], "rank has type double. Ranks are"),
+    "float sessions": ([(1.5, *row[1:]) for row in BASE], "session has type double. Ids are integers or"),
+    "comes back": (BASE + BASE[:1], f"row {len(BASE)}: a session goes on after"),
+}
+
+
+@pytest.mark.parametrize("rows, message", BAD_PARQUET.values(), ids=BAD_PARQUET)
+def test_bad_parquet_is_named(tmp_path, rows, message):
+    with pytest.raises(DataError, match=f"log.parquet.*{message}"):
+        open_impressions(write(tmp_path / "log.parquet", rows))
+
+
+def test_options_that_mean_nothing(tmp_path):
+    path = write(tmp_path / "log.csv", BASE)
+    for options, message in (
+        (dict(positions=0), "positions is 0"),
+        (dict(pair_key=None), "pair_key is None"),
+        (dict(columns={"doc": "d"}), r"columns has keys \['doc'\]"),
+    ):
+        with pytest.raises(DataError, match=message):
+            open_impressions(path, **options)
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.integers(0, 3).map(str) | st.just(""),
+        st.sampled_from("ab"),
+        st.sampled_from("xyz"),
+        st.integers(0, 4) | st.sampled_from(["", "x"]),
+        st.sampled_from([0, 1, "true", "2"]),
+    ),
+    max_size=12,
+)
+
+
+def is_good(rows):
+    """The rules, row by row."""
+    sessions, last = {}, None
+    for session, query, _, rank, click in rows:
+        if session == "" or not isinstance(rank, int) or rank < 1 or click == "2":
+            return False
+        if session != last and session in sessions:
+            return False
+        last, (known, ranks) = session, sessions.setdefault(session, (query, set()))
+        if query != known or rank in ranks:
+            return False
+        ranks.add(rank)
+    return len(sessions) > 0
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=ROWS)
+def test_tables_are_read_or_refused_by_the_rules(tmp_path, rows):
+    path = write(tmp_path / "log.csv", rows, NAMES[:5])
+    folder = tmp_path / "log"
+    try:
+        log = prepare(open_impressions.read, "impressions", path, folder)
+    except DataError:
+        assert not is_good(rows)
+    else:
+        assert is_good(rows) and log.parts["sessions"].documents == len(rows)
+        shutil.rmtree(folder)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["log.csv"]
+
+
+GOOD = ("session,query,document,rank,click\n" + "s1,q,d,1,0\ns1,q,e,2,1\ns2,q,d,1,0\n").encode()
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(at=st.integers(0, len(GOOD)), cut=st.integers(0, 20), put=st.binary(max_size=5))
+def test_broken_bytes_never_end_otherwise(tmp_path, at, cut, put):
+    (tmp_path / "log.csv").write_bytes(GOOD[:at] + put + GOOD[at + cut :])
+    try:
+        open_impressions(tmp_path / "log.csv")
+    except DataError:
+        pass

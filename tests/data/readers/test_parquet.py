@@ -1,0 +1,268 @@
+"""Parquet: what is read, how it is cut, split and cached, and what is refused."""
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from clickexp.data import DataError, open_parquet
+from clickexp.data.ingest import ragged
+from clickexp.data.ingest.lists import REQUIRED
+from clickexp.data.readers import parquet as parquet_module
+
+
+def random_rows(count: int, longest: int = 6, seed: int = 0) -> list[dict]:
+    rng = np.random.default_rng(seed)
+    rows = []
+    for _ in range(count):
+        size = int(rng.integers(1, longest + 1))
+        rows.append(
+            {
+                "query_doc_ids": rng.integers(0, 99, size).tolist(),
+                "clicks": rng.integers(0, 2, size).tolist(),
+                "query_id": int(rng.integers(0, 12)),
+                "positions": (rng.permutation(size) + 1).tolist(),
+                "labels": rng.integers(-2, 5, size).tolist(),
+            }
+        )
+    return rows
+
+
+def write(path, rows, **types):
+    table = pa.Table.from_pylist(rows)
+    for name, kind in types.items():
+        field = table.schema.get_field_index(name)
+        values = table.column(name)
+        if pa.types.is_list_view(kind):  # there is no such cast
+            values = pa.array(values.cast(pa.list_(kind.value_type)).to_pylist(), kind)
+        table = table.set_column(field, name, values.cast(kind))
+    pq.write_table(table, path, row_group_size=7)
+    return path
+
+
+def lists(sessions, name) -> list[list]:
+    """The column as Python lists again, checking that padding is 0."""
+    values, lengths = sessions.column(name), sessions.column("lengths")
+    assert not values[np.arange(sessions.ranks) >= lengths[:, None]].any()
+    return [row[:length].tolist() for row, length in zip(values, lengths)]
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return tmp_path / "cache"
+
+
+def test_every_value_arrives(tmp_path, cache, monkeypatch):
+    monkeypatch.setattr(parquet_module, "BATCH_ROWS", 8)
+    rows = random_rows(50)
+    calls = []
+    path = write(tmp_path / "log.parquet", rows)
+    dataset = open_parquet(path, cache=cache, progress=lambda *call: calls.append(call))
+    parts = (dataset.train, dataset.val, dataset.test)
+    assert [part.count for part in parts] == [40, 5, 5]
+    for name in ("query_doc_ids", "clicks", "positions", "labels"):
+        assert sum((lists(part, name) for part in parts), []) == [row[name] for row in rows]
+    queries = np.concatenate([part.column("query_ids") for part in parts])
+    assert queries.tolist() == [row["query_id"] for row in rows]
+    assert (dataset.name, dataset.positions, dataset.train.ranks) == ("log", 6, 6)
+    assert dataset.query_doc_pairs == max(max(row["query_doc_ids"]) for row in rows)
+    assert dataset.ranking is dataset.test
+    assert calls == sorted(calls) and len(calls) > 1 and calls[-1] == (50, 50)
+
+
+LIST_TYPES = {
+    "uint16": dict(query_doc_ids=pa.list_(pa.uint16()), clicks=pa.list_(pa.bool_())),
+    "large": dict(query_doc_ids=pa.large_list(pa.int64()), clicks=pa.large_list(pa.float32())),
+    "fixed": dict(query_doc_ids=pa.list_(pa.int32(), 3), clicks=pa.list_(pa.uint8(), 3)),
+    "views": dict(query_doc_ids=pa.list_view(pa.int64()), clicks=pa.list_view(pa.bool_())),
+}
+
+
+@pytest.mark.parametrize("types", LIST_TYPES.values(), ids=LIST_TYPES)
+def test_types_of_lists(tmp_path, cache, types, monkeypatch):
+    monkeypatch.setattr(parquet_module, "BATCH_ROWS", 3)  # slices of lists
+    rows = [{"query_doc_ids": [i, 2 * i, 3 * i], "clicks": [i % 2, 0, 1]} for i in range(20)]
+    dataset = open_parquet(write(tmp_path / "log.parquet", rows, **types), cache=cache)
+    assert lists(dataset.train, "query_doc_ids") == [row["query_doc_ids"] for row in rows[:16]]
+    assert lists(dataset.train, "clicks") == [row["clicks"] for row in rows[:16]]
+    assert set(dataset.train.columns) == {"query_doc_ids", "clicks", "lengths"} and dataset.ranking is None
+
+
+@pytest.mark.parametrize("kind", [pl.Categorical, pl.Enum([f"d{i}" for i in range(9)]), pl.String])
+def test_text_in_dictionaries_is_text(tmp_path, cache, kind, monkeypatch):
+    monkeypatch.setattr(parquet_module, "BATCH_ROWS", 3)
+    spelled = [[f"d{(i * j) % 9}" for j in range(1, 4)] for i in range(20)]
+    table = pl.DataFrame(
+        {"query_doc_ids": spelled, "clicks": [[0, 1, 0]] * 20, "query_id": [row[0] for row in spelled]},
+        schema_overrides={"query_doc_ids": pl.List(kind), "query_id": kind},
+    )
+    table.write_parquet(tmp_path / "log.parquet")
+    dataset = open_parquet(tmp_path / "log.parquet", cache=cache, pair_key="query_document")
+    ids, queries = {}, {}
+    expected = [[ids.setdefault((row[0], document), len(ids) + 1) for document in row] for row in spelled]
+    numbers = [queries.setdefault(row[0], len(queries) + 1) for row in spelled]
+    parts = (dataset.train, dataset.val, dataset.test)
+    assert sum((lists(part, "query_doc_ids") for part in parts), []) == expected
+    assert np.concatenate([part.column("query_ids") for part in parts]).tolist() == numbers
+
+
+def test_list_views_with_nulls_and_slices_are_lists():
+    rows = [None if n % 5 == 0 else list(range(n % 7)) for n in range(30)]
+    for values in (pa.array(rows, pa.list_view(pa.int64())), pa.array(rows, pa.large_list_view(pa.int64()))):
+        for part in (values, values[3:20], values[5:6], values[7:7]):
+            found = ragged.plain(part)
+            found.validate(full=True)
+            assert found.to_pylist() == part.to_pylist() and found.type == ragged.plain_type(part.type)
+
+
+def test_a_folder_in_the_order_of_names_as_polars_writes_it(tmp_path, cache):
+    rows = random_rows(30)
+    for name, part in (("b", rows[10:25]), ("a", rows[:10]), ("c", rows[25:])):
+        pl.DataFrame(part).write_parquet(tmp_path / f"{name}.parquet")
+    ranges = dict(train_sessions=[20, 30], val_sessions=[0, 10], test_sessions=[10, 20])
+    dataset = open_parquet(tmp_path, cache=cache, **ranges)
+    assert lists(dataset.train, "query_doc_ids") == [row["query_doc_ids"] for row in rows[20:]]
+    assert lists(dataset.val, "clicks") == [row["clicks"] for row in rows[:10]]
+    assert lists(dataset.test, "labels") == [row["labels"] for row in rows[10:20]]
+
+
+def test_long_lists_are_cut_and_counted(tmp_path, cache):
+    rows = random_rows(40)
+    dataset = open_parquet(write(tmp_path / "log.parquet", rows), cache=cache, positions=4)
+    assert dataset.train.ranks == 4
+    assert lists(dataset.train, "query_doc_ids") == [row["query_doc_ids"][:4] for row in rows[:32]]
+    assert lists(dataset.test, "labels") == [row["labels"][:4] for row in rows[36:]]
+    assert dataset.notes["cut_lists"] == sum(len(row["clicks"]) > 4 for row in rows) > 0
+
+
+def test_positions_must_leave_room(tmp_path, cache):
+    path = write(tmp_path / "log.parquet", random_rows(10))
+    for positions in (0, -1):
+        with pytest.raises(DataError, match=f"positions is {positions}: no rank is left"):
+            open_parquet(path, cache=cache, positions=positions)
+
+
+def test_columns_may_have_other_names_or_be_left_out(tmp_path, cache):
+    theirs = {"ids": "query_doc_ids", "c": "clicks", "labels": "labels"}
+    rows = [{name: row[ours] for name, ours in theirs.items()} for row in random_rows(20)]
+    names = {"query_doc_ids": "ids", "clicks": "c", "labels": None}
+    dataset = open_parquet(write(tmp_path / "log.parquet", rows), cache=cache, columns=names)
+    assert lists(dataset.train, "clicks") == [row["c"] for row in rows[:16]] and not dataset.train.has_labels
+
+
+def test_held_out_queries_are_filtered_by_training_sessions(tmp_path, cache):
+    rows = random_rows(60)
+    path = write(tmp_path / "log.parquet", rows)
+    dataset = open_parquet(path, cache=cache, min_train_sessions_per_query=5)
+    queries = [row["query_id"] for row in rows]
+    frequent = {query for query in queries if queries[:48].count(query) >= 5}
+    expected = [query for query in queries[54:] if query in frequent]
+    assert dataset.test.column("query_ids").tolist() == expected and 0 < len(expected) < 6
+    with pytest.raises(DataError, match="Lower min_train_sessions_per_query"):
+        open_parquet(path, cache=cache, min_train_sessions_per_query=49)
+
+
+def test_a_second_open_reads_the_pack_and_a_changed_file_is_packed_again(tmp_path, cache):
+    path = write(tmp_path / "log.parquet", random_rows(20))
+    calls = []
+    packed = dict(cache=cache, progress=lambda *call: calls.append(call))
+    open_parquet(path, **packed)
+    packings = len(calls)
+    assert packings > 0
+    ranges = dict(train_sessions=[0, 5], val_sessions=[5, 6], test_sessions=[6, 7])
+    assert open_parquet(path, **packed, **ranges).train.count == 5
+    assert len(calls) == packings
+    rows = random_rows(25, seed=1)
+    assert open_parquet(write(path, rows), **packed).train.count == 20
+    assert len(calls) > packings
+    assert open_parquet(path, **packed, positions=2).train.ranks == 2
+    assert len(list(cache.iterdir())) == 3
+
+
+def broken(row: int, **changes) -> list[dict]:
+    rows = [{"query_doc_ids": [1, 2, 3], "clicks": [0, 1, 0], "query_id": 4} for _ in range(30)]
+    rows[row] = rows[row] | changes
+    return rows
+
+
+BAD_ROWS = {
+    "negative id": (broken(17, query_doc_ids=[1, -5, 3]), "row 17: query_doc_ids holds -5. Ids are integers"),
+    "large id": (broken(3, query_doc_ids=[1, 2**40, 3]), "row 3: query_doc_ids holds 1099511627776"),
+    "shorter clicks": (broken(21, clicks=[0]), "row 21: clicks has length 1, query_doc_ids has 3"),
+    "null in list": (broken(9, clicks=[0, None, 1]), "row 9: clicks holds null"),
+    "null list": (broken(11, query_doc_ids=None), "row 11: query_doc_ids holds null"),
+    "null query": (broken(12, query_id=None), "row 12: query_id"),
+    "two clicks": (broken(14, clicks=[0, 2, 1]), "row 14: clicks holds 2"),
+    "empty list": (broken(15, query_doc_ids=[], clicks=[]), "row 15: lengths holds 0. A list holds 1 to 3"),
+}
+
+
+@pytest.mark.parametrize("rows, message", BAD_ROWS.values(), ids=BAD_ROWS)
+def test_bad_rows_are_named_and_nothing_is_left(tmp_path, cache, rows, message, monkeypatch):
+    monkeypatch.setattr(parquet_module, "BATCH_ROWS", 8)
+    write(tmp_path / "a.parquet", broken(0))
+    write(tmp_path / "b.parquet", rows)
+    with pytest.raises(DataError, match=f"b.parquet, {message}"):
+        open_parquet(tmp_path, cache=cache)
+    assert not any(cache.iterdir())
+
+
+BAD_COLUMNS = {
+    "NaN click": (dict(clicks=[0.0, float("nan")]), {}, "row 0: clicks holds nan"),
+    "text clicks": (dict(clicks=["0", "1"]), {}, "clicks has type list<.*string>. Clicks are true or false"),
+    "no list": (dict(query_doc_ids=1), {}, "query_doc_ids has type int64. It must hold one list a row"),
+    "float ids": (dict(query_doc_ids=[1.0, 2.0]), {}, "query_doc_ids has type list<.*double>. Ids are"),
+    "float query": (dict(query_id=1.5), {}, "query_ids has type double. Query ids are 64-bit integers"),
+    "NaN label": (dict(labels=[1.0, float("nan")]), {}, "row 0: labels holds nan"),
+    "long labels": (dict(labels=[1, 2, 3]), {}, "row 0: labels has length 3, query_doc_ids has 2"),
+    "position 0": (dict(positions=[0, 1]), {}, "row 0: positions holds 0. Positions are integers from 1"),
+    "text query": (dict(query_id="shoes"), {}, "query_ids has type string"),
+    "misnamed": (dict(), {"clicks": "click"}, r"no column 'click' for clicks among \['query_doc_ids'"),
+    "nearest": (dict(), {"query_doc_ids": "query_docs_id"}, "doc_ids, perhaps to query_doc_ids"),
+    "asked for": (dict(), {"labels": "grades"}, "no column 'grades' for labels"),
+    "left out": (dict(), {"clicks": None}, "no column None for clicks"),
+    "bad key": (dict(), {"query_ids": "q"}, r"columns has keys \['query_ids'\]"),
+}
+
+
+@pytest.mark.parametrize("changes, columns, message", BAD_COLUMNS.values(), ids=BAD_COLUMNS)
+def test_bad_columns_are_named(tmp_path, cache, changes, columns, message):
+    row = {"query_doc_ids": [1, 2], "clicks": [0, 1]} | changes
+    with pytest.raises(DataError, match=message):
+        open_parquet(write(tmp_path / "log.parquet", [row] * 10), cache=cache, columns=columns)
+
+
+def test_an_id_outside_the_table_names_its_file_and_row(tmp_path, cache):
+    write(tmp_path / "a.parquet", broken(0))
+    write(tmp_path / "b.parquet", broken(4, query_doc_ids=[1, 70, 2]))
+    assert open_parquet(tmp_path, cache=cache, query_doc_pairs=70).query_doc_pairs == 70
+    with pytest.raises(DataError, match="b.parquet, row 4: query_doc_ids holds 70. Ids lie in 0 to .* 69"):
+        open_parquet(tmp_path, cache=cache, query_doc_pairs=69)
+
+
+def test_files_that_cannot_be_read(tmp_path, cache):
+    with pytest.raises(DataError, match="nowhere: no such file"):
+        open_parquet(tmp_path / "nowhere", cache=cache)
+    with pytest.raises(DataError, match=r"no \*.parquet file in this folder"):
+        open_parquet(tmp_path, cache=cache)
+    path = tmp_path / "bad.parquet"
+    path.write_bytes(b"PAR1 and no more")
+    with pytest.raises(DataError, match="bad.parquet: cannot be read as parquet"):
+        open_parquet(path, cache=cache)
+    pq.write_table(pa.Table.from_pylist(random_rows(3)).slice(0, 0), path)
+    with pytest.raises(DataError, match=f"^{path}: there are no sessions to pack. Check the path"):
+        open_parquet(path, cache=cache)
+    path = write(tmp_path / "cut.parquet", random_rows(300), query_doc_ids=pa.list_(pa.int64()))
+    data = bytearray(path.read_bytes())
+    data[4:60] = bytes(56)
+    path.write_bytes(data)
+    with pytest.raises(DataError, match="cut.parquet: cannot be read as parquet"):
+        open_parquet(path, cache=cache)
+
+
+def test_files_of_a_folder_need_the_same_columns(tmp_path, cache):
+    write(tmp_path / "a.parquet", random_rows(10))
+    write(tmp_path / "b.parquet", [{key: row[key] for key in REQUIRED} for row in random_rows(5)])
+    with pytest.raises(DataError, match="b.parquet: there are .* columns.NAME=null"):
+        open_parquet(tmp_path, cache=cache)

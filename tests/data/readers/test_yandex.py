@@ -1,0 +1,218 @@
+"""The Yandex text against a plain reader of lines."""
+
+import gzip
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clickexp.data import DataError, Log, prepare
+from clickexp.data.ingest.tsv import tab_separated
+from clickexp.data.readers import yandex
+from clickexp.data.readers.yandex import open_yandex
+
+
+def prepared(folder, text, **options):
+    """The log made of this text, in a new folder below `folder`, whose other entries stay as they are."""
+    source = folder / "clicks.txt"
+    source.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return prepare(open_yandex.read, open_yandex.format, source, folder / "log", **options)
+
+
+def lists(sessions, name):
+    values, lengths = sessions.column(name), sessions.column("lengths")
+    return [row[:length].tolist() for row, length in zip(values, lengths, strict=True)]
+
+
+def plainly_read(lines, positions):
+    """Pages (query, ids, clicks), counts, and the ids, one line at a time."""
+    numbers, pages, counts, session, above = {}, [], Counter(), None, []
+    for line in lines:
+        if line[0] != session:
+            session, above = line[0], []
+        if line[2] == "Q":
+            query, urls = line[3], line[5:]
+            counts["cut_lists"] += len(urls) > positions
+            ids = [numbers.setdefault((query, url), len(numbers) + 1) for url in urls[:positions]]
+            pages.append((query, ids, [False] * len(ids)))
+            above.append((urls, pages[-1][2]))
+        elif not above:
+            counts["clicks_before_any_page"] += 1
+        else:
+            at = next((page for page in reversed(above) if line[3] in page[0]), None)
+            if at is None:
+                counts["clicks_on_nothing_shown"] += 1
+            elif at[0].index(line[3]) >= positions:
+                counts["clicks_beyond_positions"] += 1
+            else:
+                at[1][at[0].index(line[3])] = True
+    return pages, counts, numbers
+
+
+SMALL = st.integers(0, 7)
+WIDE = st.sampled_from([0, 1, 99_999_999, 100_000_000, 2**32 + 1, 10**16, 10**18 - 1])
+NUMBER = SMALL | WIDE
+PAGE = st.lists(SMALL, min_size=1, max_size=6).map(lambda urls: ["Q", 1, 2, *urls])
+PAGES = st.tuples(st.just("Q"), NUMBER, NUMBER, NUMBER).map(list) | PAGE
+ACTION = PAGES | SMALL.map(lambda url: ["C", url])
+SESSION = st.tuples(NUMBER, st.lists(ACTION, min_size=1, max_size=8))
+LINES = st.lists(SESSION, min_size=1, max_size=12).map(
+    lambda sessions: [[name, 0, *action] for name, actions in sessions for action in actions]
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(lines=LINES, block=st.sampled_from([1, 30, 200, 1 << 20]), positions=st.integers(1, 7), end=st.data())
+def test_every_click_finds_its_page(tmp_path_factory, lines, block, positions, end):
+    folder = tmp_path_factory.mktemp("yandex")
+    newline = end.draw(st.sampled_from(["\n", "\r\n"]))
+    text = newline.join("\t".join(map(str, line)) for line in lines) + end.draw(
+        st.sampled_from(["", newline])
+    )
+    pages, counts, numbers = plainly_read(lines, positions)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(yandex, "BLOCK_BYTES", block)
+        if not pages:
+            with pytest.raises(DataError, match="clicks.txt: holds no result page"):
+                prepared(folder, text, positions=positions)
+            return
+        log = prepared(folder, text, positions=positions)
+    sessions = log.parts["sessions"]
+    assert sessions.column("query_ids").tolist() == [page[0] for page in pages]
+    assert lists(sessions, "query_doc_ids") == [page[1] for page in pages]
+    assert lists(sessions, "clicks") == [page[2] for page in pages]
+    assert sessions.query_doc_pairs == len(numbers)
+    assert Counter(log.notes) == counts
+
+
+TEXT = "1\t0\tQ\t5\t0\t7\t8\t9\n1\t3\tC\t8\n2\t0\tQ\t6\t0\t7\n2\t4\tC\t7\n2\t5\tC\t7\n"
+
+
+def test_labels_become_one_list_a_query(tmp_path):
+    labels = " 6 0\t7 1\r\n5\t0\t9\t2\n\n5 0 8 0\n5 1 9 0\n5\t0\t4\t1"
+    (tmp_path / "labels").write_text(labels)
+    log = prepared(tmp_path, TEXT + "2\t9\tQ\t6\t0\t7\n", relevance=str(tmp_path / "labels"))
+    ranking = log.parts["ranking"]
+    assert ranking.column("query_ids").tolist() == [6, 5]
+    assert lists(ranking, "query_doc_ids") == [[4], [3, 2, 5]]
+    assert lists(ranking, "labels") == [[1], [2, 0, 1]]
+    assert (log.notes["labelled_pairs_never_shown"], log.notes["repeated_labels"]) == (1, 1)
+    whole = open_yandex(tmp_path / "log", train_sessions=[0, 1], val_sessions=[1, 2], test_sessions=[2, 3])
+    assert whole.query_doc_pairs == 5 and whole.ranking.count == 2
+
+
+def test_compressed_logs_and_progress(tmp_path):
+    (tmp_path / "clicks.gz").write_bytes(gzip.compress(TEXT.encode()))
+    seen = []
+    options = dict(progress=lambda *state: seen.append(state))
+    log = prepare(open_yandex.read, "yandex", tmp_path / "clicks.gz", tmp_path / "log", **options)
+    assert lists(log.parts["sessions"], "clicks") == [[False, True, False], [True]]
+    assert seen[-1][0] == seen[-1][1] == (tmp_path / "clicks.gz").stat().st_size
+
+
+WRONG = {
+    "1\t0\tM\t5\t0\t7": "'M' is no known type of action. Expected, separated by tabs: SessionID",
+    "1\t0\tQC\t5\t0\t7": "'QC' is no known type of action",
+    "1\t0\t\t5\t0\t7": "'' is no known type of action",
+    "": "too few fields, 1",
+    "1 0 C 7": "too few fields, 1",
+    "1\t0\tC": "too few fields, 3",
+    "1\t0\tC\t7\t8": "a click of 5 fields",
+    "1\t0\tQ\t5": "a result page of 0 URLs",
+    "1\t0\tQ\t5\t0": "a result page of 0 URLs",
+    "1\t0\tQ\t5\t0" + "\t7" * 101: "a result page of 101 URLs instead of 1 to 100",
+    "1\t0\tQ\t5\t0\t7\t": "'' is not an integer of 1 to 18 digits",
+    "1\t0\tQ\t5\t0\t7.5": "'7.5' is not an integer",
+    "x\t0\tC\t7": "'x' is not an integer",
+    "1\t-1\tC\t7": "'-1' is not an integer",
+    "1\t0\tC\t١": "'١' is not an integer",
+    "1\t0\tC\t123456789x": "'123456789x' is not an integer",
+    "1\t0\tC\t12345678x9": "'12345678x9' is not an integer",
+    "1\t0\tC\t" + "9" * 19: "'9999999999999999999' is not an integer",
+    b"1\t0\tC\t7\xff": r"'7\\\\xff' is not an integer",
+}
+
+
+@pytest.mark.parametrize("block", [10, 1 << 20])
+@pytest.mark.parametrize("bad, message", WRONG.items())
+def test_wrong_lines_are_named(tmp_path, monkeypatch, bad, message, block):
+    monkeypatch.setattr(yandex, "BLOCK_BYTES", block)
+    bad = bad if isinstance(bad, bytes) else bad.encode()
+    with pytest.raises(DataError, match=f"clicks.txt, line 6: {message}"):
+        prepared(tmp_path, TEXT.encode() + bad + b"\n" + TEXT.encode())
+    assert [path.name for path in tmp_path.iterdir()] == ["clicks.txt"]
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_any_bytes_are_read_or_refused(tmp_path_factory, data):
+    """A log with some bytes replaced, cut off or put in."""
+    text = bytearray(TEXT.encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        start = data.draw(st.integers(0, len(text)))
+        stop = data.draw(st.integers(start, min(start + 3, len(text))))
+        text[start:stop] = data.draw(st.binary(max_size=3))
+    folder = tmp_path_factory.mktemp("yandex")
+    try:
+        log = prepared(folder, bytes(text))
+    except DataError:
+        assert [path.name for path in folder.iterdir()] == ["clicks.txt"]
+    else:
+        assert log.parts["sessions"].count == text.count(b"\tQ\t")
+
+
+@pytest.mark.parametrize("text", ["", "3\t0\tC\t7\n"])
+def test_logs_without_a_page(tmp_path, text):
+    with pytest.raises(DataError, match="clicks.txt: holds no result page. Expected"):
+        prepared(tmp_path, text)
+
+
+BAD_LABELS = {
+    "1\t2\t3\n": "line 1: the number of fields is 3. Expected four integers: QueryID RegionID URLID Label",
+    "1 2 3 0\n\n1 2 3 x\n": "line 3: 'x' is not an integer",
+    "1 2 3 0\n1 2 3 0.5\n": "line 2: '0.5' is not an integer",
+    "\n \n": "holds no label",
+    "": "holds no label",
+    b"\xff": r"line 1: the number of fields is 1",
+}
+
+
+@pytest.mark.parametrize("labels, message", BAD_LABELS.items())
+def test_wrong_labels_are_named(tmp_path, labels, message):
+    file = tmp_path / "labels.txt"
+    file.write_bytes(labels if isinstance(labels, bytes) else labels.encode())
+    with pytest.raises(DataError, match=f"labels.txt.*{message}"):
+        prepared(tmp_path, TEXT, relevance=str(file))
+
+
+def test_wrong_files_and_options(tmp_path):
+    for name, content in {"cut.gz": gzip.compress(TEXT.encode())[:-9], "plain.gz": TEXT.encode()}.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(DataError, match=f"{name}: cannot be read .* Name a text file"):
+            open_yandex(tmp_path / name)
+    with pytest.raises(DataError, match="cannot be read"):
+        open_yandex(tmp_path)
+    with pytest.raises(DataError, match="none.txt.*cannot be read .* Set relevance"):
+        prepared(tmp_path, TEXT, relevance=str(tmp_path / "none.txt"))
+    with pytest.raises(DataError, match="positions is 0"):
+        prepared(tmp_path, TEXT, positions=0)
+    assert not (tmp_path / "log").exists()
+
+
+def test_integers_of_every_length():
+    numbers = [int("9876543210123456789"[:size]) for size in range(1, 19)] + [0, 10**17, 10**18 - 1]
+    fields = tab_separated(b"\t".join(b"%d" % number for number in numbers) + b"\n")
+    assert fields.good.all() and fields.values.tolist() == numbers
+
+
+def test_each_byte_other_than_a_digit_is_refused():
+    for byte in set(range(256)) - {9, 10} - set(b"0123456789"):
+        words = [b"12345678901234567"[:at] + bytes([byte]) + b"9" * (17 - at) for at in range(18)]
+        assert not tab_separated(b"\t".join(words) + b"\n").good.any()
+
+
+def test_prepared_logs_open_as_they_are(tmp_path):
+    prepared(tmp_path, TEXT)
+    assert np.array_equal(Log.open(tmp_path / "log").parts["sessions"].column("lengths"), [3, 1])

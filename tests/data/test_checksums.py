@@ -1,0 +1,241 @@
+"""Stored data: damage is found before anything reads it, once per machine and change."""
+
+import json
+import os
+import shutil
+import socket
+
+import numpy as np
+import pytest
+
+from clickexp.data import DataError, Log, LogWriter, Place, checksums, log_format
+from clickexp.data.ingest.names import read_names
+
+SESSIONS, RANKS, PAIRS = 12, 3, 20
+
+
+def columns(seed=0):
+    rng = np.random.default_rng(seed)
+    shape = (SESSIONS, RANKS)
+    return dict(
+        query_doc_ids=rng.integers(1, PAIRS + 1, shape),
+        clicks=rng.random(shape) < 0.5,
+        lengths=np.full(SESSIONS, RANKS),
+        positions=rng.integers(1, 9, shape),
+    )
+
+
+def read(source, log):
+    """A reader of anything: the same sessions, features and names each time."""
+    with log.part("sessions", RANKS, list(columns())) as pack:
+        pack.append(columns(), Place(str(source)))
+    log.add_features(np.random.default_rng(1).random((PAIRS, 2)))
+    log.names.append(document=np.arange(PAIRS) * 7)
+    log.note("cut_lists", 0)
+    log.progress(SESSIONS, SESSIONS)
+
+
+def contents(log):
+    """Everything that a log holds."""
+    part = log.parts["sessions"]
+    arrays = {name: values.tolist() for name, values in part.columns.items()}
+    bounds = part.query_doc_pairs, part.positions, dict(part.info)
+    names = read_names(log.names).rows()
+    return arrays, bounds, part.features.values.tolist(), names, log.name, log.format, dict(log.notes)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    with LogWriter(tmp_path / "log", "small", "none") as log:
+        read("nowhere", log)
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def verifications():
+    """The calls of a progress that is called during verifications only."""
+    return []
+
+
+@pytest.fixture
+def reopen(folder, verifications, monkeypatch):
+    """Opens the log and returns how often a verification called back."""
+    monkeypatch.setattr(checksums, "LONG", 0)
+
+    def reopen(folder=folder, **options):
+        verifications.clear()
+        Log.open(folder, progress=lambda *call: verifications.append(call), **options)
+        return len(verifications)
+
+    return reopen
+
+
+def files_of(folder):
+    return sorted(path for path in folder.rglob("*") if path.is_file() and ".verified" not in path.parts)
+
+
+def flip(file, bit):
+    data = bytearray(file.read_bytes())
+    data[bit // 8] ^= 1 << bit % 8
+    file.write_bytes(data)
+
+
+@pytest.mark.filterwarnings("ignore")  # of numpy, about headers that look old
+def test_damage_is_an_error_or_changes_nothing(folder):
+    """Flipped bits, cut ends and other bytes anywhere: what opens holds what was written."""
+    rng, expected, silent = np.random.default_rng(0), contents(Log.open(folder)), 0
+    for file in files_of(folder):
+        good = file.read_bytes()
+        damaged = [
+            b"",
+            good[:-1],
+            good[: len(good) // 2],
+            b"\0" * len(good),
+            b"\xff" * len(good),
+            b"PK\3\4" + good,
+        ]
+        for bit in rng.integers(0, 8 * len(good), 25):
+            file.write_bytes(good)
+            flip(file, bit)
+            damaged.append(file.read_bytes())
+        for data in damaged:
+            file.write_bytes(data)
+            try:
+                found = contents(Log.open(folder))
+            except DataError as error:
+                assert str(folder) in str(error) and "\n" not in str(error)
+            else:
+                assert found == expected, file
+                silent += 1
+        file.write_bytes(good)
+    assert silent < 60  # blanks in headers, and the name of the checksum itself
+    assert contents(Log.open(folder)) == expected
+
+
+def test_files_are_verified_once(folder, reopen, verifications, monkeypatch, tmp_path):
+    assert reopen() == 0  # as this machine has just written it
+    shutil.copytree(folder, tmp_path / "copy")  # with the times of modification and the stamp
+    assert reopen(tmp_path / "copy") > 0 and reopen(tmp_path / "copy") == 0
+    assert verifications == [] and reopen() == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "gethostname", lambda: "another/../machine")
+        assert reopen() > 0 and reopen() == 0
+    assert reopen() == 0  # its own stamp is still there
+    calls = reopen(shutil.copytree(folder, tmp_path / "again"))
+    assert calls == len(verifications) and verifications[-1][0] == verifications[-1][1] > 0
+    assert [done for done, _ in verifications] == sorted(done for done, _ in verifications)
+
+
+def test_a_change_that_keeps_size_and_time_is_seen(folder, reopen):
+    file = folder / "sessions" / "query_doc_ids.npy"
+    stat = file.stat()
+    flip(file, 8 * stat.st_size - 10)
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    with pytest.raises(DataError, match=r"log: damaged: sessions/query_doc_ids.npy \(the checksum differs\)"):
+        reopen()
+
+
+def test_all_damaged_files_are_named(folder, reopen):
+    flip(folder / "features.npy", 8 * 130)
+    (folder / "sessions" / "clicks.npy").write_bytes(b"")
+    with pytest.raises(
+        DataError, match=r"damaged: features.npy \(the checksum differs\), sessions/clicks.npy \(empty\)"
+    ):
+        reopen()
+
+
+def test_a_folder_that_cannot_be_written_has_its_stamp_in_the_cache(folder, reopen, tmp_path):
+    shutil.rmtree(folder / ".verified")
+    (folder / ".verified").touch()  # in the way: the tests may run as a user who may write everywhere
+    assert reopen() > 0 and reopen() > 0
+    assert reopen(cache=tmp_path / "cache") > 0 and reopen(cache=tmp_path / "cache") == 0
+    flip(folder / "features.npy", 8 * 130)
+    with pytest.raises(DataError, match="features.npy"):
+        reopen(cache=tmp_path / "cache")
+
+
+def test_what_a_disk_forgets_is_found_by_verify_and_no_longer_opened(folder, reopen):
+    """Damage that no time betrays, as if the stamp had been written after it."""
+    flip(folder / "features.npy", 8 * 130)
+    [stamp] = (folder / ".verified").iterdir()
+    stamp.write_text(checksums._state(folder, _stored(folder)))
+    assert reopen() == 0
+    with pytest.raises(DataError, match="features.npy"):
+        checksums.verify(folder, _stored(folder))
+    with pytest.raises(DataError, match="features.npy"):
+        reopen()
+
+
+def _stored(folder):
+    from clickexp.data.prepared import _stored_files
+
+    return _stored_files(folder)
+
+
+def rewrite(folder, **changes):
+    """log.json as earlier versions wrote it, without checksums."""
+    meta = json.loads((folder / "log.json").read_text()) | changes
+    kept = {key: value for key, value in meta.items() if value is not None and key not in ("seal", "crc32")}
+    (folder / "log.json").write_text(json.dumps(kept))
+
+
+def test_logs_of_earlier_versions_open(folder, reopen):
+    expected = contents(Log.open(folder))
+    rewrite(folder)
+    pack = json.loads((folder / "sessions" / "meta.json").read_text())
+    del pack["seal"]
+    (folder / "sessions" / "meta.json").write_text(json.dumps(pack))
+    shutil.rmtree(folder / ".verified")
+    assert contents(Log.open(folder)) == expected and reopen() == 0
+
+
+WRONG = {
+    "name": (dict(name=None), "the key 'name' is missing"),
+    "parts": (dict(parts=7), "parts is 7"),
+    "no parts": (dict(parts=[]), r"parts is \[\]"),
+    "some parts": (dict(parts=["train", "test"]), "parts is"),
+    "outside": (dict(parts=["sessions", "../other"]), "parts is"),
+    "notes": (dict(notes=["x"]), "notes is"),
+    "note": (dict(notes={"x": {}}), "notes is"),
+}
+
+
+@pytest.mark.parametrize("changes, message", WRONG.values(), ids=WRONG)
+def test_a_wrong_description_is_one_line(folder, changes, message):
+    rewrite(folder, **changes)
+    with pytest.raises(DataError, match=f"log.json: cannot be read .{message}.*prepare the data again.$"):
+        Log.open(folder)
+
+
+def test_names_that_are_no_parquet_are_one_line(folder):
+    rewrite(folder)
+    (folder / "names.parquet").write_bytes(b"PAR1 and no more")
+    log = Log.open(folder)
+    with pytest.raises(DataError, match="log/names.parquet: cannot be read as parquet"):
+        read_names(log.names)
+
+
+def test_a_damaged_cache_is_made_again_with_a_line(tmp_path, caplog):
+    calls = []
+    source, opener = (
+        tmp_path / "source.txt",
+        log_format("tests")(lambda path, log: calls.append(read(path, log))),
+    )
+    source.touch()
+    splits = dict(train_sessions=0.5, val_sessions=0.25, test_sessions=0.25)
+
+    def opened():
+        parts = opener(source, cache=tmp_path / "cache", **splits).parts
+        return [part.column("query_doc_ids").tolist() for part in parts.values()]
+
+    expected, [kept] = opened(), (tmp_path / "cache").iterdir()
+    assert opened() == expected and len(calls) == 1 and not caplog.messages
+    for count, file in enumerate(files_of(kept), start=2):
+        file.write_bytes(b"")
+        caplog.clear()
+        assert opened() == expected and len(calls) == count
+        [message] = caplog.messages
+        assert file.name in message and message.endswith(f"Reading {source} again.")
+        assert [path.name for path in (tmp_path / "cache").iterdir()] == [kept.name]
+    (kept / "log.json").unlink()
+    assert opened() == expected and "log.json is missing" in caplog.messages[-1]

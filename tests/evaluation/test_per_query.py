@@ -1,0 +1,101 @@
+"""Kept values of single sessions and lists, from a run to intervals and paired tests."""
+
+import numpy as np
+import polars as pl
+import pytest
+import zoo
+from flax import nnx
+from scipy import stats
+
+from clickexp import Trainer
+from clickexp.errors import UserError
+from clickexp.evaluation.evaluate import evaluate
+from clickexp.evaluation.evaluator import click_metrics
+from clickexp.evaluation.model_evaluator import ModelEvaluator
+from clickexp.evaluation.per_query import interval, paired_test, samples
+from clickexp.metrics import ConditionalPerplexity, LogLikelihood, Perplexity, ranking_metrics
+from clickexp.models import PositionBasedModel, RankCTRModel, UserBrowsingModel
+from clickexp.simulation import simulate
+
+METRICS = {
+    "ranking": ranking_metrics(["ndcg"], [3, 5]),
+    "test": {
+        "click_ppl": Perplexity("clicks"),
+        "skip_ppl": Perplexity("skips"),
+    },  # which keep nothing of their own
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Folder, evaluation and intervals of PBM and of the click rate by rank on one log, with random parameters."""
+    data = simulate(UserBrowsingModel, sessions=3000, queries=60, documents_per_query=6, positions=5)
+    sizes = dict(positions=5, rngs=nnx.Rngs(0))
+    models = {
+        "pbm": PositionBasedModel(query_doc_pairs=data.query_doc_pairs, **sizes),
+        "rctr": RankCTRModel(**sizes),
+    }
+    done, rng = {}, np.random.default_rng(0)
+    for name, model in models.items():
+        zoo.fill(model, lambda shape: rng.normal(0, 1, shape))
+        folder = tmp_path_factory.mktemp(name)
+        evaluation = evaluate(model, data, {"click": click_metrics(), **METRICS}, ModelEvaluator(128), keep_values=True)
+        done[name] = folder, evaluation.result(), evaluation.keep(data, folder)
+    return data, done
+
+
+@pytest.mark.parametrize("metric", ["ll", "ppl", "cond_ppl", "ndcg@3", "ndcg@5"])
+def test_kept_values_come_to_the_same_metric_as_the_sums(runs, metric):
+    for folder, result, intervals in runs[1].values():
+        assert samples(folder, metric).total() == pytest.approx(result["test"][metric], rel=1e-5)
+        low, high = intervals[metric]
+        assert low <= result["test"][metric] <= high
+        assert interval(folder, metric).low == low
+
+
+def test_a_row_a_session_in_the_order_of_the_data(runs):
+    data, done = runs
+    frame = pl.read_parquet(done["pbm"][0] / "test_sessions.parquet")
+    np.testing.assert_array_equal(frame["query_id"], data.test.column("query_ids"))
+    observed = frame["observed_log_prob"].to_numpy()
+    assert observed.shape == (data.test.count, 5)
+    clicked = data.test.column("clicks")[:, 0]
+    first = samples_of_rank_ctr(done["rctr"][0])
+    np.testing.assert_allclose(first[clicked], first[clicked][0], rtol=1e-6)
+    np.testing.assert_allclose(np.exp(first[clicked][0]) + np.exp(first[~clicked]), 1, rtol=1e-6)
+
+
+def samples_of_rank_ctr(folder):
+    """Log-probability of what was observed at the first rank, which all lists share."""
+    return pl.read_parquet(folder / "test_sessions.parquet")["observed_log_prob"].to_numpy()[:, 0]
+
+
+def test_the_paired_test_is_that_of_the_differences_of_queries(runs):
+    (pbm, *_), (rctr, *_) = runs[1].values()
+    result = paired_test(pbm, rctr, "ndcg@5")
+    a, b = (pl.read_parquet(folder / "test_lists.parquet")["ndcg@5"].to_numpy() for folder in (pbm, rctr))
+    assert result.difference == pytest.approx(a.mean() - b.mean(), abs=1e-7)
+    assert result.p_t == pytest.approx(stats.ttest_rel(a, b).pvalue, rel=1e-6)
+    clicks = paired_test(pbm, rctr, "ll")
+    assert clicks.low <= clicks.difference <= clicks.high and clicks.queries <= 60
+
+
+def test_the_convention_of_pyclick_is_kept_with_the_values(runs, tmp_path):
+    data, _ = runs
+    kinds = {"ll": LogLikelihood, "ppl": Perplexity, "cond_ppl": ConditionalPerplexity}
+    trainer = Trainer(metrics={name: kind(short_lists="pyclick") for name, kind in kinds.items()})
+    evaluation = evaluate(RankCTRModel(5, rngs=nnx.Rngs(0)), data, trainer, {}, keep_values=True)
+    evaluation.keep(data, tmp_path)
+    for name in kinds:
+        value = evaluation.result()["test"][name]
+        assert samples(tmp_path, name).total() == pytest.approx(value, rel=1e-5)
+
+
+def test_what_was_not_kept_is_told(runs, tmp_path):
+    with pytest.raises(
+        UserError, match="no values of single sessions were kept. Run again with keep_values=true"
+    ):
+        interval(tmp_path, "ll")
+    folder = runs[1]["pbm"][0]
+    with pytest.raises(UserError, match=r"no values of mrr@3; choose of ll, cond_ppl, ppl, ndcg@3, ndcg@5"):
+        samples(folder, "mrr@3")

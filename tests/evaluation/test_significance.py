@@ -1,0 +1,74 @@
+"""Intervals and paired tests against closed forms, SciPy and repeated sampling."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from clickexp.errors import UserError
+from clickexp.evaluation.significance import Samples, bootstrap_interval, paired_test
+
+
+def mean(sums):
+    return sums[..., 0] / sums[..., 1]
+
+
+def of(values, queries=None):
+    queries = np.arange(len(values)) if queries is None else queries
+    return Samples.of_lists(queries, np.stack([values, np.ones(len(values))], axis=1), mean)
+
+
+def test_the_interval_of_a_mean_is_that_of_the_normal_distribution():
+    values = np.random.default_rng(0).normal(3, 2, 2000)
+    interval = bootstrap_interval(of(values), resamples=4000)
+    half = 1.96 * values.std() / np.sqrt(2000)
+    assert interval.value == pytest.approx(values.mean(), rel=1e-12)
+    # quantiles of 4,000 draws have a standard error of some 3% of the interval's half
+    assert interval.low == pytest.approx(values.mean() - half, abs=0.1 * half)
+    assert interval.high == pytest.approx(values.mean() + half, abs=0.1 * half)
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say():
+    rng = np.random.default_rng(1)
+    intervals = [bootstrap_interval(of(rng.exponential(1, 80)), resamples=300, seed=i) for i in range(300)]
+    held = np.mean([i.low <= 1 <= i.high for i in intervals])
+    assert abs(held - 0.93) < 5 * np.sqrt(0.95 * 0.05 / 300)  # skewed: a little below 95%
+
+
+def test_lists_of_one_query_are_drawn_together():
+    values = np.random.default_rng(2).normal(0, 1, 100)
+    tenfold = of(np.repeat(values, 10), np.repeat(np.arange(100), 10))
+    assert len(tenfold.queries) == 100
+    once, repeated = bootstrap_interval(of(values)), bootstrap_interval(tenfold)
+    np.testing.assert_allclose([repeated.low, repeated.high], [once.low, once.high], rtol=1e-9)
+
+
+def test_the_same_seed_gives_the_same_interval():
+    samples = of(np.random.default_rng(3).normal(0, 1, 50))
+    assert bootstrap_interval(samples, seed=5) == bootstrap_interval(samples, seed=5)
+    assert bootstrap_interval(samples, seed=5) != bootstrap_interval(samples, seed=6)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.1, 0.3])
+def test_both_p_values_agree_with_the_t_test(shift):
+    rng = np.random.default_rng(4)
+    a = rng.normal(0, 1, 400)
+    b = a + rng.normal(shift, 1, 400)
+    result = paired_test(of(b), of(a), resamples=4000)
+    expected = stats.ttest_rel(b, a)
+    assert result.p_t == pytest.approx(expected.pvalue, rel=1e-9)
+    assert result.p_bootstrap == pytest.approx(expected.pvalue, abs=0.03)
+    assert result.difference == pytest.approx((b - a).mean(), rel=1e-9)
+    low, high = expected.confidence_interval()
+    np.testing.assert_allclose([result.low, result.high], [low, high], atol=0.1 * (high - low))
+    assert result.queries == 400
+
+
+def test_equal_runs_do_not_differ():
+    samples = of(np.random.default_rng(5).normal(0, 1, 30))
+    result = paired_test(samples, samples)
+    assert (result.difference, result.low, result.high, result.p_bootstrap, result.p_t) == (0, 0, 0, 1, 1)
+
+
+def test_only_the_same_queries_can_be_paired():
+    with pytest.raises(UserError, match=r"different queries \(2 and 3\)"):
+        paired_test(of(np.ones(2)), of(np.ones(3)))

@@ -1,0 +1,451 @@
+"""Published experiments: their files hold together, each runs on a log in its layout, and verdicts are earned."""
+
+import functools
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf, open_dict
+from places import ROOT
+
+from clickexp.compare.published import as_csv, compare_published, latex, markdown, other_data, reproductions
+from clickexp.data import Sessions, open_parquet, open_yandex
+from clickexp.data.dataset import Dataset
+from clickexp.data.features import Features
+from clickexp.errors import UserError
+from clickexp.experiment.mixtures import with_components
+from clickexp.experiment.run import build, build_model, constructor, run_experiment
+from clickexp.loggers import Logger
+from clickexp.runs.load import Run
+from clickexp.runs.store import config_hash
+from clickexp.utils.signatures import accepted
+
+CONF = ROOT / "conf"
+EXPERIMENTS = sorted(file.stem for file in (CONF / "experiment").glob("clax2025_*.yaml"))
+REFERENCE = "CLAX"
+COMPONENTS = "gctr", "dctr", "pbm"
+TOY = {"yandex": (1_000, 700), "baidu_ultr": (300, 200), "baidu_ultr_uva": (90, 60)}
+"""Sessions in all and in training."""
+
+
+def script(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@functools.cache
+def composed(experiment, *overrides):
+    """The configuration as a run has it, and the values that a sweep takes, by key."""
+    given = [f"+experiment={experiment}", *overrides]
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        whole = compose("config", given, return_hydra_config=True)
+        sweep = {key: str(value).split(",") for key, value in whole.hydra.sweeper.params.items()}
+        with open_dict(whole):
+            del whole["hydra"]
+        config = OmegaConf.to_container(whole, resolve=True, throw_on_missing=True)
+        return with_components(config, given), sweep
+
+
+def tiny_dataset():
+    """Ids up to 50,000, so that all but the largest compression have rows to keep, and features."""
+    ids = np.arange(1, 50_001).reshape(-1, 5)
+    sessions = Sessions.from_arrays(query_doc_ids=ids, clicks=ids % 3 == 0)
+    sessions = sessions.with_features(Features(np.zeros((50_001, 4), np.float16)))
+    return Dataset("tiny", sessions, sessions, sessions, 50_000, 5)
+
+
+@functools.cache
+def name_of(*overrides):
+    """What results call a model."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = OmegaConf.to_container(compose("config", list(overrides)), resolve=True)
+        config = with_components(config, overrides)
+    return build_model(constructor(config["model"], "model"), tiny_dataset(), 0).name
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    """The layouts, written small."""
+    folder = tmp_path_factory.mktemp("miniature") / "logs"
+    sizes = (TOY[kind][0] for kind in ("yandex", "baidu_ultr", "baidu_ultr_uva"))
+    script("make_miniature").write(folder, "dbn", *sizes, features=8, seed=0)
+    return folder
+
+
+def test_there_are_the_five_experiments():
+    kinds = "yandex_baseline", "compression", "baidu_ids", "baidu_uva", "mixture"
+    assert EXPERIMENTS == sorted(f"clax2025_{kind}" for kind in kinds)
+
+
+@pytest.mark.parametrize("size", ["full", "miniature"])
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_an_experiment_composes_and_its_parts_build(experiment, size):
+    config, sweep = composed(experiment, *(["+miniature=true"] if size == "miniature" else []))
+    node = config["reproduction"]
+    assert node["size"] == size and node["name"] == experiment
+    for part in ("dataset", "model"):
+        assert callable(constructor(config[part], part))
+    parts = dict(optimizer=build(config["optimizer"], "optimizer"), metrics=None, logger=Logger())
+    new_trainer = constructor(config["trainer"], "trainer")
+    trainer = new_trainer(**accepted(new_trainer, parts))
+    assert trainer.batch_size == node[size]["batch_size"] and trainer.seed is None
+    assert (size == "miniature" or trainer.epochs == 100) and trainer.epochs == node[size]["epochs"]
+    assert trainer.early_stopping.patience == 0
+    for seed in sweep["seed"]:
+        dataset = composed(experiment, f"seed={seed}", *["+miniature=true"] * (size == "miniature"))[0][
+            "dataset"
+        ]
+        split = node[size]["splits"][f"seed_{seed}"]
+        assert [dataset[f"{part}_sessions"] for part in split] == list(split.values())
+        assert dataset["path"] == node[size]["path"]
+
+
+@pytest.mark.parametrize("size", ["full", "miniature"])
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_splits_are_of_one_size_and_do_not_overlap(experiment, size):
+    splits = composed(experiment)[0]["reproduction"][size]["splits"]
+    sizes = {tuple(stop - start for start, stop in split.values()) for split in splits.values()}
+    assert len(splits) == 3 and len(sizes) == 1
+    for split in splits.values():
+        ranges = sorted(split.values())
+        assert all(ranges[i][1] <= ranges[i + 1][0] for i in range(2))
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_published_models_are_those_that_run(experiment):
+    config, sweep = composed(experiment)
+    node, models = config["reproduction"], list(sweep["model"])
+    for line in (CONF / f"experiment/{experiment}.yaml").read_text().splitlines():
+        if line.startswith("# clickexp -m") and " model=" in line:  # of models that the sweep leaves out
+            models += line.split(" model=")[1].split()[0].split(",")
+    if experiment == "clax2025_mixture":
+        names = {name_of("model=mixture", f"model.components=[{','.join(COMPONENTS)}]")}
+        assert [component["_target_"].split(".")[-1] for component in config["model"]["models"]] == [
+            "GlobalCTRModel", "DocumentCTRModel", "PositionBasedModel"
+        ]  # fmt: skip
+    else:
+        names = {name_of(f"model={model}") for model in models}
+    for reference in node["published"].values():
+        assert set(reference["figures"]) == names
+    for note in node["notes"]:
+        assert set(note.get("models", names)) <= names
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_figure_has_a_source_a_metric_and_a_tolerance(experiment):
+    config, _ = composed(experiment)
+    node = config["reproduction"]
+    known = {"ll", "cond_ppl", "ppl", "seconds", "loss_per_session"}
+    known |= {f"{name}@{k}" for name, metric in config["metric"].get("ranking", {}).items()
+              for k in metric.get("cutoffs", [])}  # fmt: skip
+    open_ended = [note for note in node["notes"] if not note.get("comparable", True)]
+    for reference in node["published"].values():
+        assert "philipphager/" in reference["source"]
+    for model, figures in node["published"][REFERENCE]["figures"].items():
+        assert figures.keys() - {"sd"} <= known
+        for metric in figures.keys() - {"sd", "seconds"}:
+            no_verdict = any(
+                metric in note["metrics"] and model in note.get("models", [model]) for note in open_ended
+            )
+            assert no_verdict or node["tolerance"][metric] > 0
+            if "by" in node:
+                assert set(figures[metric]) <= set(node["full"]["compressions"].split(","))
+
+
+@pytest.mark.parametrize("compression", composed("clax2025_compression")[1]["compression"])
+def test_every_compression_is_what_it_is_called(compression):
+    if compression == "qr_1000":  # takes more ids
+        return
+    store, _, ratio = compression.partition("_")
+    model = composed("clax2025_compression", f"compression={compression}", "model=sdbn")[0]["model"]
+    model = build_model(constructor(model, "model"), tiny_dataset(), 0)
+    for tower in (model.attraction, model.satisfaction):
+        assert (
+            type(tower.table).__name__
+            == {"full": "Table", "hash": "HashEmbedding", "qr": "QREmbedding"}[store]
+        )
+        assert tower.config.compression_ratio == (int(ratio) if ratio else None)
+        assert tower.baseline[...] == 1.0
+
+
+def test_the_fast_variant_has_our_defaults():
+    ours, _ = composed("clax2025_yandex_baseline", "+variant=fast")
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        default = OmegaConf.to_container(compose("config", ["seed=1"]), resolve=True)
+    for part in ("optimizer", "trainer", "attraction", "satisfaction"):
+        assert ours[part] == default[part]
+    assert ours["dataset"]["train_sessions"] == [0, 10_000_000]
+
+
+@pytest.mark.parametrize("trainer", ["counting", "em"])
+def test_estimators_of_pyclick_take_the_place_of_the_published_trainer(trainer):
+    ours, _ = composed("clax2025_yandex_baseline", f"trainer={trainer}", "model=sdbn")
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        assert ours["trainer"] == OmegaConf.to_container(compose("config", [f"trainer={trainer}"]).trainer)
+
+
+def test_figures_do_not_change_the_hash_of_a_configuration():
+    config, _ = composed("clax2025_yandex_baseline")
+    other = json.loads(json.dumps(config))
+    other["reproduction"]["published"][REFERENCE]["figures"]["UBM"]["ppl"] = 1.0
+    assert config_hash(other) == config_hash(config)
+    assert config_hash(config | {"seed": 2}) != config_hash(config)
+
+
+def test_a_seed_without_a_split_is_an_error():
+    with pytest.raises(Exception, match="seed_7"):
+        composed("clax2025_mixture", "seed=7")
+
+
+def test_raw_text_and_parquet_of_yandex_are_the_same_pages(sources):
+    raw = open_yandex(
+        sources / "yandex/YandexClicks.txt", relevance=str(sources / "yandex/YandexRelevance.txt")
+    )
+    table = open_parquet(sources / "yandex_clax", files="part-*.parquet")
+    for part in ("train", "val", "test"):
+        for name in ("query_doc_ids", "clicks", "query_ids", "lengths"):
+            np.testing.assert_array_equal(getattr(raw, part).column(name), getattr(table, part).column(name))
+    assert set(raw.ranking.column("labels").ravel()) == {0.0, 1.0}
+    assert not any(raw.notes.values())
+    assert raw.train.count + raw.val.count + raw.test.count == TOY["yandex"][0]
+
+
+def test_the_miniature_has_the_statistics_of_the_published_log():
+    miniature = script("make_miniature")
+    log, _ = miniature.pages_of_ten(20_000, miniature.USERS["dbn"], np.random.default_rng(1))
+    _, shown = np.unique(log["query_doc_ids"], return_counts=True)
+    assert log["query_doc_ids"].shape[1] == 10 and log["lengths"].min() == 10
+    assert 3.8 < shown.mean() < 4.6 and np.median(shown) == 1 and shown.max() > 500
+    assert (np.diff(log["clicks"].mean(0)) < 0).all()
+
+
+def test_the_miniature_of_baidu_is_ragged_and_hashed(sources):
+    ids = open_parquet(sources / "baidu_ultr", files="part-*.parquet").train
+    lengths = ids.column("lengths")
+    assert {5, 10, 25} <= set(lengths) and np.median(lengths) == 10
+    assert ids.column("query_doc_ids").max() > 2**30
+
+
+CASES = {
+    "clax2025_yandex_baseline": ("yandex", ["model=ubm"]),
+    "clax2025_compression": ("yandex", ["model=pbm", "compression=hash_10"]),
+    "clax2025_baidu_ids": ("baidu_ultr", ["model=cm_marginal"]),
+    "clax2025_baidu_uva": ("baidu_ultr_uva", ["model=sdbn"]),
+    "clax2025_mixture": ("baidu_ultr_uva", []),
+}
+
+
+def run_toy(sources, folder, experiment, *more):
+    key, own = CASES[experiment]
+    total, train = TOY[key]
+    val = (train + total) // 2
+    given = [
+        f"+experiment={experiment}", *more, "+miniature=true", *own, "trainer.epochs=1", "logger=console",
+        "progress=off",
+        f"dataset.path={sources / (key if key != 'yandex' else 'yandex_clax')}", f"cache_dir={folder / 'cache'}",
+        f"dataset.train_sessions=[0,{train}]", f"dataset.val_sessions=[{train},{val}]",
+        f"dataset.test_sessions=[{val},{total}]",
+    ]  # fmt: skip
+    (folder / "run/.hydra").mkdir(parents=True)
+    (folder / "run/.hydra/overrides.yaml").write_text(yaml.safe_dump(given))
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return run_experiment(compose("config", given), folder / "run", overrides=given)
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_an_experiment_runs_and_earns_no_verdict(sources, tmp_path, experiment, capsys):
+    result = run_toy(sources, tmp_path, experiment)
+    node = composed(experiment)[0]["reproduction"]
+    figures = node["published"][REFERENCE]["figures"][result["model"]]
+    assert result["data"]["sessions"]["train"] == TOY[CASES[experiment][0]][1]
+    (found,) = compare_published([tmp_path])
+    assert {row.metric for row in found.rows} == figures.keys() - {"sd"}
+    for row in found.rows:
+        assert np.isfinite(row.mean) and np.isnan(row.difference) and row.verdict == "other data"
+        assert found.notes[row.notes[-1] - 1].startswith("other data: ")
+    assert markdown(found) in capsys.readouterr().out
+    assert {file.suffix for file in (tmp_path / "published").glob(f"{experiment}.*")} == {
+        ".md",
+        ".tex",
+        ".csv",
+    }
+
+
+def test_the_fast_variant_runs(sources, tmp_path):
+    result = run_toy(sources, tmp_path, "clax2025_yandex_baseline", "+variant=fast")
+    assert result["model"] == "UBM" and np.isfinite(result["test"]["ppl"])
+    (found,) = compare_published([tmp_path])
+    assert found.rows[0].model.startswith("UBM, variant=fast")
+
+
+def runs_of(experiment, tests, seconds=74.0, data=None, **changes):
+    """Finished runs, one a seed, as if on the published data."""
+    runs = []
+    for seed, test in enumerate(tests, start=1):
+        config, _ = composed(
+            experiment, f"seed={seed}", "model=ubm" if "mixture" not in experiment else "seed=1"
+        )
+        node = config["reproduction"]
+        split = {part: stop - start for part, (start, stop) in node["full"]["splits"][f"seed_{seed}"].items()}
+        expected = node["data"]
+        split |= {"ranking": expected["ranking"]} if "ranking" in expected else {}
+        told = {"sessions": split | (data or {}), "query_doc_pairs": expected.get("query_doc_pairs", 100)}
+        result = {
+            "model": "UBM", "dataset": expected["dataset"], "seed": seed, "test": test, "train": {"seconds": seconds},
+            "data": told, "per_rank": {"sessions": []},
+        }  # fmt: skip
+        given = {"experiment": experiment, "model": "ubm", "seed": seed, "dataset.path": "somewhere"}
+        runs.append(Run(Path(f"run{seed}"), result | changes, config, given, ()))
+    return runs
+
+
+def rows_of(runs):
+    (found,) = reproductions(runs)
+    return {row.metric: row for row in found.rows}, found
+
+
+def test_mean_deviation_difference_and_verdict():
+    tests = [
+        {"ll": -0.2412 + d, "ppl": 1.3088 + 0.0015 + d, "cond_ppl": 1.2866 + 0.0021}
+        for d in (-0.001, 0, 0.001)
+    ]
+    rows, found = rows_of(runs_of("clax2025_yandex_baseline", tests))
+    ppl = rows["ppl"]
+    assert (ppl.published, ppl.others, len(ppl.ours)) == (1.3088, (1.3104,), 3)
+    np.testing.assert_allclose([ppl.mean, ppl.sd, ppl.difference], [1.3103, 0.001, 0.0015], atol=1e-9)
+    assert [rows[name].verdict for name in ("ll", "ppl", "cond_ppl")] == ["inside 0.002"] * 2 + [
+        "outside 0.002"
+    ]
+    assert rows["seconds"].difference == 74 / 148 and rows["seconds"].verdict == ""
+    assert "| UBM | PPL | 1.3088 | 1.3104 | 1.3103 ± 0.0010 | 3 | +0.0015 | inside 0.002 | 1 |" in markdown(
+        found
+    )
+    assert "UBM & Seconds & 148 & 11,514 & 74 $\\pm$ 0 & 3 & 0.5x &  & 2 " in latex(found)
+    lines = as_csv(found).splitlines()
+    assert lines[0] == "model,metric,clax,pyclick,ours,ours_sd,splits,difference,verdict,notes"
+    assert len(lines) == 1 + 4
+
+
+@pytest.mark.parametrize(
+    "change, why",
+    [
+        (dict(data={"train": 60_000}), "other data: 60,000 sessions in train, not 10,000,000"),
+        (dict(data={"test": 5_000_001}), "other data: 5,000,001 sessions in test"),
+        (dict(dataset="other"), "other data: the dataset is other, not yandex_clax"),
+        (dict(seed=9), "other data: no published split of seed 9"),
+        (dict(data_of={"query_doc_pairs": 571_730}), "other data: 571,730 pairs, not 346,711,929"),
+    ],
+)
+def test_other_data_has_no_verdict(change, why):
+    pairs = change.pop("data_of", {})
+    (run,) = runs_of("clax2025_yandex_baseline", [{"ppl": 1.3088}], **change)
+    run.result["data"].update(pairs)
+    assert other_data(run).startswith(why)
+    rows, found = rows_of([run])
+    assert rows["ppl"].verdict == rows["seconds"].verdict == "other data" and np.isnan(rows["ppl"].difference)
+    assert found.notes[rows["ppl"].notes[-1] - 1].startswith(why)
+
+
+def test_sessions_that_a_filter_leaves_are_the_published_data():
+    (run,) = runs_of(
+        "clax2025_yandex_baseline", [{"ppl": 1.3088}], data={"val": 3_000_000, "test": 3_000_000}
+    )
+    assert other_data(run) is None
+    (run,) = runs_of("clax2025_compression", [{"ppl": 1.3389}], data={"test": 3_000_000})
+    assert other_data(run).startswith("other data: 3,000,000 sessions in test")
+    (run,) = runs_of("clax2025_baidu_uva", [{"ppl": 1.2280}], data={"ranking": 7_007})
+    assert other_data(run) == "other data: 7,007 labelled lists, not 7,008"
+
+
+def test_where_conventions_differ_there_is_no_verdict():
+    model = "Mixture(GCTR, DCTR, PBM)"
+    test = {"ll": -0.1865, "ppl": 1.2287, "dcg@10": 7.7}
+    per_rank = {"sessions": [250_000, 150_000]}
+    rows, _ = rows_of(runs_of("clax2025_mixture", [test], model=model, per_rank=per_rank))
+    assert rows["ll"].verdict == "not comparable" and rows["ppl"].verdict == "inside 0.002"
+    assert rows["dcg@10"].verdict == "outside 0.05"
+    np.testing.assert_allclose(rows["loss_per_session"].mean, 0.1865 * 400_000 / 250_000)
+
+
+def test_twice_the_published_deviation_holds_where_it_is_more():
+    test = {"dcg@10": 7.69 + 0.8}
+    rows, _ = rows_of(runs_of("clax2025_baidu_uva", [test], model="DBN"))
+    assert rows["dcg@10"].verdict == "inside 0.814"
+
+
+def test_runs_of_no_published_experiment_are_an_error(tmp_path):
+    (run,) = runs_of("clax2025_yandex_baseline", [{"ppl": 1.3}])
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/result.json").write_text(json.dumps(run.result))
+    with pytest.raises(UserError, match="no run is of an experiment with published figures"):
+        compare_published([tmp_path])
+    with pytest.raises(UserError, match="leave --baseline out"):
+        compare_published([tmp_path], baseline="UBM")
+
+
+def write_folder(run, folder, node):
+    """The run on disk, with this for its reproduction node."""
+    folder.mkdir()
+    (folder / "result.json").write_text(json.dumps(run.result))
+    (folder / "config.yaml").write_text(yaml.safe_dump({**run.config, "reproduction": node}))
+
+
+DAMAGES = {
+    "no name": lambda node: node.pop("name"),
+    "no paper": lambda node: node.pop("paper"),
+    "no data": lambda node: node.pop("data"),
+    "no tolerance": lambda node: node.pop("tolerance"),
+    "no source": lambda node: node["published"][REFERENCE].pop("source"),
+    "no figures": lambda node: node["published"][REFERENCE].pop("figures"),
+    "published is a list": lambda node: node.update(published=[1]),
+    "figures are text": lambda node: node["published"][REFERENCE]["figures"]["UBM"].update(ppl="1.3"),
+    "notes are numbers": lambda node: node.update(notes=[1]),
+    "no such key": lambda node: node.update(by="nothing"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_reproduction_is_skipped_in_one_line(damage, tmp_path, capsys):
+    good, bad = runs_of("clax2025_yandex_baseline", [{"ppl": 1.3}, {"ppl": 1.3}])
+    node = json.loads(json.dumps(bad.config["reproduction"]))
+    DAMAGES[damage](node)
+    write_folder(good, tmp_path / "good", good.config["reproduction"])
+    write_folder(bad, tmp_path / "bad", node)
+    (found,) = compare_published([tmp_path])
+    assert {len(row.ours) for row in found.rows} == {1}
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("skipped")]
+    assert f"{tmp_path / 'bad'}: the reproduction in its config.yaml is damaged" in line
+
+
+def test_names_of_a_reproduction_are_text(tmp_path, capsys):
+    """They are no paths, commands, formulas or control characters."""
+    (run,) = runs_of("clax2025_yandex_baseline", [{"ppl": 1.3}], model="=1+1|x")
+    node = json.loads(json.dumps(run.config["reproduction"]))
+    node |= {"name": "../../x/y", "paper": r"\input{x}", "notes": [{"text": "a\n\n</td><img src=x>"}]}
+    node["published"] = {"=cmd()": {**node["published"][REFERENCE], "source": "\\write18{id}\x1b"}}
+    write_folder(run, tmp_path / "run", node)
+    before = {*tmp_path.rglob("*")}
+    compare_published([tmp_path / "run"], output=tmp_path / "a/b")
+    written = {file for file in {*tmp_path.rglob("*")} - before if file.is_file()}
+    assert {(file.parent, file.suffix) for file in written} == {
+        (tmp_path / "a/b/published", suffix) for suffix in (".json", ".md", ".tex", ".csv")
+    }
+    text = {file.suffix: file.read_text() for file in written}
+    assert not re.search(r"(?<!\\)<img|(?<!\\)\[", text[".md"]) and r"=1+1\|x" in text[".md"]
+    assert r"\textbackslash{}input\{x\}" in text[".tex"] and "\n\n" not in text[".tex"]
+    label = re.search(r"\\label\{tab:([\w-]+)\}", text[".tex"])[1]
+    assert tmp_path / f"a/b/published/{label}.tex" in written
+    assert "'=1+1|x,PPL" in text[".csv"].replace("ppl", "PPL") and "'=cmd()" in text[".csv"].splitlines()[0]
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_the_section_of_the_readme_is_what_the_files_say():
+    text = (ROOT / "README.md").read_text()
+    assert script("reproductions").replaced(text) == text

@@ -1,0 +1,178 @@
+"""The words of a command line: roles as groups, words that are no overrides, and names that may have been meant."""
+
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from places import ROOT
+
+from clickexp.errors import ConfigError
+from clickexp.experiment.mixtures import with_components
+from clickexp.experiment.overrides import ROLES, CommandLine, canonical, check_launcher
+from clickexp.runs.store import values
+from clickexp.sweeps.callback import SweepCallback
+from clickexp.utils.suggest import did_you_mean, nearest
+
+CONF = ROOT / "conf"
+
+
+def composed(*words):
+    overrides = CommandLine(words).overrides
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = OmegaConf.to_container(compose("config", overrides), resolve=True)
+        return with_components(config, overrides)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_is_chosen_as_every_other_group(role):
+    chosen = composed(f"{role}=deep", f"{role}.layers=3")
+    assert chosen == composed(f"parameter@{role}=deep", f"{role}.layers=3")
+    assert chosen[role]["_target_"].endswith("DeepParameterConfig") and chosen[role]["layers"] == 3
+
+
+def test_components_of_a_mixture_have_the_towers_that_were_chosen():
+    words = ["model=mixture", "model.components=[pbm,dbn]", "attraction=global", "satisfaction=linear"]
+    model = composed(*words)["model"]
+    assert model["shared"]["attraction"]["_target_"].endswith("GlobalParameterConfig")
+    assert model["models"][1]["satisfaction"]["_target_"].endswith("LinearParameterConfig")
+
+
+@pytest.mark.parametrize(
+    "word, meant",
+    [
+        ("attraction=deep", "parameter@attraction=deep"),
+        ("attraction=deep,linear", "parameter@attraction=deep,linear"),
+        ("attraction=choice(deep,linear)", "parameter@attraction=choice(deep,linear)"),
+        ("attraction=glob(*)", "parameter@attraction=glob(*)"),
+        ("attraction='deep'", "parameter@attraction='deep'"),
+        ("parameter@attraction=deep", "parameter@attraction=deep"),
+        ("attraction=null", "attraction=null"),
+        ("attraction=${satisfaction}", "attraction=${satisfaction}"),
+        ("attraction={initial:1}", "attraction={initial:1}"),
+        ("attraction.layers=3", "attraction.layers=3"),
+        ("+attraction.layers=3", "+attraction.layers=3"),
+        ("~attraction", "~attraction"),
+        ("model=pbm", "model=pbm"),
+        ("metric=[click,ranking]", "metric=[click,ranking]"),
+    ],
+)
+def test_only_the_choice_of_a_tower_is_written_anew(word, meant):
+    assert canonical([word]) == canonical(canonical([word])) == [meant]
+
+
+def test_records_and_tables_name_the_choice_in_one_way():
+    short, long = canonical(["attraction=deep", "seed=1"]), canonical(["parameter@attraction=deep", "seed=1"])
+    assert values(short) == values(long) == {"parameter@attraction": "deep", "seed": 1}
+
+
+def test_the_preset_of_a_sweep_may_choose_towers_by_their_role(tmp_path):
+    (tmp_path / "sweep").mkdir()
+    preset = "hydra: {mode: MULTIRUN, sweeper: {params: {attraction: 'hash,robe', seed: '1,2'}}}"
+    (tmp_path / "sweep/mine.yaml").write_text(f"# @package _global_\n{preset}\n")
+    folder = tmp_path / "results"
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        words = [f"hydra.searchpath=['file://{tmp_path}']", "+sweep=mine", f"hydra.sweep.dir='{folder}'"]
+        config = compose("config", words, return_hydra_config=True)
+        try:
+            SweepCallback().on_multirun_start(config)
+            assert dict(config.hydra.sweeper.params) == {"parameter@attraction": "hash,robe", "seed": "1,2"}
+        finally:
+            SweepCallback.lock.close()
+            SweepCallback.lock = SweepCallback.config = None
+            SweepCallback.made = ()
+
+
+def test_options_may_stand_between_overrides():
+    assert CommandLine(["model=pbm", "-m", "seed=1,2"]).arguments == ["-m", "model=pbm", "seed=1,2"]
+    words = ["model=pbm", "--config-dir", "my=conf", "seed=1", "--cfg", "job"]
+    assert CommandLine(words).arguments == ["--config-dir", "my=conf", "--cfg", "job", "model=pbm", "seed=1"]
+
+
+@pytest.mark.parametrize(
+    "words, prints",
+    [(["--help"], True), (["-h", "model=pbm"], True), (["--info"], True), (["--cfg", "job"], True),
+     (["--hydra-help"], True), (["--version"], True), (["-m", "seed=1,2"], False), ([], False)],
+)  # fmt: skip
+def test_what_only_prints_is_known(words, prints):
+    assert CommandLine(words).only_prints is prints
+
+
+@pytest.mark.parametrize(
+    "words, advice",
+    [
+        ("pbm", "pbm: settings are written as key=value, without blanks, such as model=pbm"),
+        ("model = pbm", "model: settings are written as key=value, without blanks, such as model=pbm"),
+        ("-m model=pbm ubm", "ubm: settings are written as key=value, values of a sweep with commas: -m model=pbm,ubm"),
+        ("--model pbm", "--model: settings are written as key=value, without dashes: model=pbm"),
+        ("seed=1 --model pbm", "without dashes: model=pbm"),
+        ("--model=pbm", "--model=pbm: settings are written as key=value, without dashes: model=pbm"),
+        ("--fast", "without dashes: fast=..."),
+        ("-x", "-x: there is no such option; see clickexp --help"),
+        ("--cfg jbo", "invalid choice: 'jbo'"),
+        ("~model", "~model: model cannot be left out; choose one by model=..."),
+        ("~dataset=simulated", "dataset cannot be left out"),
+        ("metric=[]", "metric=[]: give at least one, such as metric=click, or leave it out"),
+        ("model=[pbm,ubm]", "a run has one model; sweep over several with -m model=pbm,ubm; mix them with"),
+        ("-m trainer=[em],default", "a run has one trainer; sweep over several with -m trainer=em"),
+        ("parameter@attraction=[deep,linear]", "sweep over several with -m parameter@attraction=deep,linear"),
+    ],
+)
+def test_words_that_no_run_can_be_made_of(words, advice):
+    with pytest.raises(ConfigError) as error:
+        CommandLine(words.split())
+    assert advice in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("group", ["attraction", "parameter@attraction"])
+def test_options_of_a_group_that_is_swept_are_set_in_each_job(group):
+    """Hydra would look for compression_ratio in the default tower, which has none."""
+    words = ["-m", f"{group}=hash,robe", "attraction.compression_ratio=5", "optimizer.learning_rate=0.1"]
+    overrides = CommandLine(words).overrides
+    assert overrides == [
+        "parameter@attraction=hash,robe", "attraction.compression_ratio=choice(5)", "optimizer.learning_rate=0.1",
+    ]  # fmt: skip
+    assert canonical(overrides) == overrides
+    assert canonical(["attraction=hash", "attraction.compression_ratio=5"])[1] == "attraction.compression_ratio=5"
+
+
+def test_lists_are_for_groups_that_take_several():
+    assert canonical(["logger=[]", "metric=[click]", "tags=[a,b]"]) == ["logger=[]", "metric=[click]", "tags=[a,b]"]
+
+
+@pytest.mark.parametrize("word", ["launcher=slurm", "launcher=accelerators", "hydra/launcher=clickexp_ray"])
+def test_a_single_run_has_no_launcher(word):
+    with pytest.raises(ConfigError, match=f"{word}: launchers start the jobs of a sweep, .* add -m"):
+        check_launcher(["model=pbm", word])
+    check_launcher(["launcher=basic", "hydra/launcher=clickexp_basic", "hydra.launcher.x=1", "model=pbm"])
+
+
+KEYS = [
+    "seed", "model", "dataset", "dataset.seed", "dataset.positions", "dataset.path", "optimizer.learning_rate",
+    "optimizer.dense_learning_rate", "trainer.epochs", "trainer.seed", "trainer.early_stopping.mode",
+    "attraction.prior_precision", "satisfaction.prior_precision", "satisfaction.deep.layers", "+experiment",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name, meant",
+    [
+        ("lr", ["optimizer.learning_rate"]),
+        ("optimizer.lr", ["optimizer.learning_rate"]),
+        ("optimiser.learning_rate", ["optimizer.learning_rate"]),
+        ("trainer.epoch", ["trainer.epochs"]),
+        ("num_epochs", ["trainer.epochs"]),
+        ("modle", ["model"]),
+        ("sead", ["seed"]),
+        ("random_seed", ["seed"]),
+        ("trainr.seed", ["trainer.seed"]),
+        ("model.positons", ["dataset.positions"]),
+        ("prior_precision", ["attraction.prior_precision", "satisfaction.prior_precision"]),
+        ("data", ["dataset"]),
+        ("data_dir", ["dataset.path"]),
+        ("expriment", ["+experiment"]),
+        ("nothing_alike", []),
+    ],
+)
+def test_the_nearest_names_are_those_that_are_meant(name, meant):
+    assert nearest(name, KEYS) == meant
+    assert did_you_mean(name, KEYS) == (f" Did you mean {' or '.join(meant)}?" if meant else "")

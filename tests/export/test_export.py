@@ -1,0 +1,574 @@
+"""Exports of fitted models: every number follows from the parameters and the log, by NumPy alone."""
+
+import contextlib
+import importlib.util
+import os
+import pickle
+import re
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import yaml
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from places import ROOT
+from small_logs import fill_tables, ragged_log, shown, sigmoid
+
+from clickexp.cli.export import main
+from clickexp.data.readers.parquet import ParquetTable
+from clickexp.errors import UserError
+from clickexp.experiment.mixtures import with_components
+from clickexp.experiment.run import build_model, constructor, run_experiment
+from clickexp.export import tables as module
+from clickexp.export.trust import check_targets
+from clickexp.training.checkpoint import save_model
+
+CONF = ROOT / "conf"
+RANKS, PAIRS, SESSIONS = 4, 30, 200
+TRAIN, VAL = slice(0, 160), slice(160, 180)
+TEST = slice(180, 200)
+LOG = ragged_log(SESSIONS, RANKS, PAIRS, seed=5)
+SHOWN = shown(LOG)
+NEW = ragged_log(7, RANKS, PAIRS, seed=6)
+
+
+def write_log(columns, file, **names):
+    """The columns as lists in a parquet file; names: what they are called there, None leaves one out."""
+    names = {"query_doc_ids": "query_doc_ids", "clicks": "clicks"} | names
+    there = shown(columns)
+    lists = {
+        names[key]: [row[mask].tolist() for row, mask in zip(columns[key], there, strict=True)]
+        for key in ("query_doc_ids", "clicks")
+        if names[key]
+    }
+    pl.DataFrame({**lists, "query_id": np.arange(len(there)) + 100}).write_parquet(file)
+    return file
+
+
+@contextlib.contextmanager
+def composed(*overrides):
+    """The configuration, while Hydra can compose the components of a mixture."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        yield compose("config", ["logger=console", "progress=off", *overrides])
+
+
+def new_run(folder, log, *overrides, dataset="parquet"):
+    """The folder of a run that was not trained: random parameters, saved as a run saves them. Returns them as well."""
+    overrides = [
+        f"dataset={dataset}",
+        f"dataset.path={log}",
+        f"cache_dir={folder / 'cache'}",
+        "seed=1",
+        *overrides,
+    ]
+    with composed(*overrides) as config:
+        config = with_components(OmegaConf.to_container(config, resolve=True), overrides)
+    dataset = constructor(config["dataset"], "dataset")()
+    model = fill_tables(build_model(constructor(config["model"], "model"), dataset, 1))
+    run = folder / "run"
+    run.mkdir()
+    (run / "config.yaml").write_text(OmegaConf.to_yaml(config))
+    save_model(model, run / "model.npz")
+    return run, dict(np.load(run / "model.npz"))
+
+
+def probability(parameters, role):
+    """Of each document, from the table [ids, 1] and its baseline."""
+    return sigmoid(parameters[f"{role}/table"][:, 0] + parameters[f"{role}/baseline"])
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    return write_log(LOG, tmp_path_factory.mktemp("log") / "clicks.parquet")
+
+
+@pytest.fixture(scope="module")
+def pbm(log, tmp_path_factory):
+    """A run that was trained, exported with predictions of new sessions."""
+    folder = tmp_path_factory.mktemp("pbm")
+    overrides = [
+        "dataset=parquet",
+        f"dataset.path={log}",
+        f"cache_dir={folder}",
+        "model=pbm",
+        "metric=click",
+        "trainer.epochs=2",
+    ]
+    (folder / "run").mkdir()
+    with composed(*overrides) as config:
+        run_experiment(config, folder / "run", overrides=overrides)
+    new = write_log(NEW, folder / "new.parquet", query_doc_ids="docs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ParquetTable, "rows", 3)  # several batches of a file, the last one short
+        patch.setattr(module, "BATCH", 2)
+        main([str(folder / "run"), "--predict", str(new), "columns.query_doc_ids=docs"])
+    return folder / "run", dict(np.load(folder / "run/model.npz"))
+
+
+def test_examination_of_pbm_is_its_tower(pbm):
+    run, parameters = pbm
+    table = pl.read_csv(run / "export/examination.csv")
+    examination = sigmoid(parameters["examination/weight"][1:])
+    assert table["rank"].to_list() == [1, 2, 3, 4] and np.ptp(examination) > 1e-3
+    np.testing.assert_allclose(table["examination"], examination, rtol=1e-6)
+    np.testing.assert_allclose(table["propensity"], examination / examination[0], rtol=1e-6)
+    assert table["sessions"].to_list() == SHOWN[TEST].sum(axis=0).tolist()
+
+
+def test_documents_have_attraction_and_training_counts(pbm):
+    run, parameters = pbm
+    table = pl.read_parquet(run / "export/documents.parquet")
+    assert table.columns == ["query_doc_id", "attraction", "relevance", "impressions", "clicks"]
+    ids = table["query_doc_id"].to_numpy()
+    np.testing.assert_array_equal(ids, np.unique(LOG["query_doc_ids"][SHOWN]))
+    there, clicked = SHOWN[TRAIN], LOG["clicks"][TRAIN]
+    for name, mask in (("impressions", there), ("clicks", clicked)):
+        expected = np.bincount(LOG["query_doc_ids"][TRAIN][mask], minlength=PAIRS + 1)
+        np.testing.assert_array_equal(table[name], expected[ids])
+    for name in ("attraction", "relevance"):
+        np.testing.assert_allclose(table[name], probability(parameters, "attraction")[ids], rtol=1e-5)
+
+
+def test_predictions_of_new_sessions(pbm):
+    run, parameters = pbm
+    table = pl.read_parquet(run / "export/predictions.parquet")
+    assert table["query_id"].to_list() == [100, 101, 102, 103, 104, 105, 106]
+    examination, attraction = (
+        sigmoid(parameters["examination/weight"][1:]),
+        probability(parameters, "attraction"),
+    )
+    for session, there in enumerate(shown(NEW)):
+        ids = NEW["query_doc_ids"][session][there]
+        assert table["query_doc_ids"][session].to_list() == ids.tolist()
+        click = attraction[ids] * examination[: len(ids)]
+        np.testing.assert_allclose(table["click_probability"][session], click, rtol=1e-5)
+        np.testing.assert_allclose(table["conditional_click_probability"][session], click, rtol=1e-5)
+        np.testing.assert_allclose(table["relevance"][session], attraction[ids], rtol=1e-5)
+
+
+def test_predictions_of_the_log_itself(pbm, tmp_path, monkeypatch):
+    """In its order, so that they stand beside the rows that it was read from."""
+    monkeypatch.setattr(module, "PIECE", 3)
+    main([str(pbm[0]), "--output", str(tmp_path), "--predict"])
+    table = pl.read_parquet(tmp_path / "predictions.parquet")
+    assert table["query_id"].to_list() == [*range(280, 300)]
+    ids = LOG["query_doc_ids"][TEST][SHOWN[TEST]]
+    np.testing.assert_array_equal(table["query_doc_ids"].explode(), ids)
+    examination = np.broadcast_to(sigmoid(pbm[1]["examination/weight"][1:]), (20, RANKS))[SHOWN[TEST]]
+    click = probability(pbm[1], "attraction")[ids] * examination
+    np.testing.assert_allclose(table["click_probability"].explode(), click, rtol=1e-5)
+
+
+def test_a_log_that_has_moved(pbm, log, tmp_path):
+    moved = tmp_path / "elsewhere.parquet"
+    moved.write_bytes(log.read_bytes())
+    main([str(pbm[0]), "--dataset", str(moved), "--output", str(tmp_path / "out"), "--part", "train"])
+    for name, read in (("documents.parquet", pl.read_parquet), ("examination.csv", pl.read_csv)):
+        other = read(pbm[0] / "export" / name)
+        found = read(tmp_path / "out" / name)
+        assert found.drop("sessions", strict=False).equals(other.drop("sessions", strict=False))
+    assert found["sessions"].to_list() == SHOWN[TRAIN].sum(axis=0).tolist()
+
+
+def test_examination_of_a_cascade_model_is_its_mean_over_sessions(log, tmp_path):
+    """DBN: users read on with probability g (1 - a s), whatever they click."""
+    run, parameters = new_run(tmp_path, log, "model=dbn")
+    new = write_log(NEW, tmp_path / "new.parquet")
+    main([str(run), "--predict", str(new)])
+    attraction, satisfaction = (probability(parameters, role) for role in ("attraction", "satisfaction"))
+    onward = sigmoid(parameters["continuation/weight"][0, 0])
+    ids = LOG["query_doc_ids"][TEST]
+    stay = onward * (1 - attraction[ids] * satisfaction[ids])
+    examined = np.cumprod(np.concatenate([np.ones((len(ids), 1)), stay[:, :-1]], axis=1), axis=1)
+    mean = np.average(examined, axis=0, weights=SHOWN[TEST])
+    table = pl.read_csv(run / "export/examination.csv")
+    np.testing.assert_allclose(table["examination"], mean, rtol=1e-5)
+
+    documents = pl.read_parquet(run / "export/documents.parquet")
+    rows = documents["query_doc_id"].to_numpy()
+    np.testing.assert_allclose(documents["satisfaction"], satisfaction[rows], rtol=1e-5)
+    np.testing.assert_allclose(documents["relevance"], (attraction * satisfaction)[rows], rtol=1e-5)
+
+    predicted = pl.read_parquet(run / "export/predictions.parquet")
+    for session, there in enumerate(shown(NEW)):
+        examining, expected = 1.0, []  # P(examining | clicks above)
+        for id, click in zip(
+            NEW["query_doc_ids"][session][there], NEW["clicks"][session][there], strict=True
+        ):
+            a, s = attraction[id], satisfaction[id]
+            expected.append(examining * a)
+            examining = onward * ((1 - s) if click else examining * (1 - a) / (1 - examining * a))
+        np.testing.assert_allclose(predicted["conditional_click_probability"][session], expected, rtol=1e-4)
+
+
+def test_sessions_without_clicks_and_shared_tables(log, tmp_path):
+    """A mixture of PBM and DCTR with one table, both equally likely."""
+    overrides = ["model=mixture", "model.components=[pbm,dctr]"]
+    run, parameters = new_run(tmp_path, log, *overrides)
+    new = write_log(NEW, tmp_path / "new.parquet", clicks=None)
+    main([str(run), "--predict", str(new)])
+    predicted = pl.read_parquet(run / "export/predictions.parquet")
+    assert predicted.columns == ["query_id", "query_doc_ids", "click_probability", "relevance"]
+    assert np.ptp(parameters["prior"]) == 0
+    attraction = probability(parameters, "models/0/attraction")
+    examination = sigmoid(parameters["models/0/examination/weight"][1:])
+    for session, there in enumerate(shown(NEW)):
+        ids = NEW["query_doc_ids"][session][there]
+        click = attraction[ids] * (examination[: len(ids)] + 1) / 2
+        np.testing.assert_allclose(predicted["click_probability"][session], click, rtol=1e-5)
+
+
+def spelled_rows(sessions, seed, documents=9):
+    """(query, documents, clicks) of three documents each, ids as text."""
+    rng = np.random.default_rng(seed)
+    return [
+        (
+            f"q{rng.integers(4)}",
+            [f"http://{d}" for d in rng.permutation(documents)[:3]],
+            rng.integers(0, 2, 3).tolist(),
+        )
+        for _ in range(sessions)
+    ]
+
+
+def write_rows(rows, file, columns=("query_id", "query_doc_ids", "clicks")):
+    pl.DataFrame(dict(zip(columns, zip(*rows)))).write_parquet(file)
+    return file
+
+
+PAIR_KEYS = {
+    "query_document": lambda query, document: (query, document),
+    "document": lambda query, document: (document,),
+}
+
+
+@pytest.fixture(scope="module", params=PAIR_KEYS)
+def spelled(request, tmp_path_factory):
+    """A run on a log whose ids are text, its parameters, rows, and ids by a dictionary in the order of the log."""
+    folder, rows, ids = tmp_path_factory.mktemp("spelled"), spelled_rows(SESSIONS, 1), {}
+    name_of = PAIR_KEYS[request.param]
+    for query, documents, _ in rows:
+        for document in documents:
+            ids.setdefault(name_of(query, document), len(ids) + 1)
+    log = write_rows(rows, folder / "log.parquet")
+    run, parameters = new_run(folder, log, "model=pbm", f"dataset.pair_key={request.param}")
+    return run, parameters, rows, ids, name_of
+
+
+def test_documents_have_the_names_that_the_log_gives_them(spelled):
+    run, parameters, rows, ids, name_of = spelled
+    impressions, clicks = Counter(), Counter()
+    for query, documents, clicked in rows[TRAIN]:
+        for document, click in zip(documents, clicked):
+            impressions[name_of(query, document)] += 1
+            clicks[name_of(query, document)] += click
+    main([str(run)])
+    table = pl.read_parquet(run / "export/documents.parquet")
+    named = ["query", "document"][-len(next(iter(ids))) :]
+    assert table.columns == ["query_doc_id", *named, "attraction", "relevance", "impressions", "clicks"]
+    assert table.select(named).rows() == list(ids) and table["query_doc_id"].to_list() == list(ids.values())
+    assert table["impressions"].to_list() == [impressions[name] for name in ids]
+    assert table["clicks"].to_list() == [clicks[name] for name in ids]
+    np.testing.assert_allclose(table["attraction"], probability(parameters, "attraction")[1:], rtol=1e-5)
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["new sessions", "test sessions"])
+def test_predictions_of_sessions_in_the_ids_of_the_log(own, spelled, tmp_path, monkeypatch, capsys):
+    """New sessions show documents that the log does not have: they have row 0."""
+    run, parameters, rows, ids, name_of = spelled
+    sessions = rows[TEST] if own else spelled_rows(12, 7, documents=12)
+    given = [] if own else [write_rows(sessions, tmp_path / "new.parquet")]
+    for owner, name in ((ParquetTable, "rows"), (module, "PIECE"), (module, "BATCH")):
+        monkeypatch.setattr(owner, name, 5)
+    main([str(run), "--output", str(tmp_path), "--predict", *map(str, given)])
+    table = pl.read_parquet(tmp_path / "predictions.parquet")
+    if not own or len(next(iter(ids))) == 2:
+        assert table["query"].to_list() == [query for query, *_ in sessions]
+    assert table["documents"].to_list() == [documents for _, documents, _ in sessions]
+    found = [[ids.get(name_of(query, d), 0) for d in documents] for query, documents, _ in sessions]
+    assert table["query_doc_ids"].to_list() == found
+    examination = sigmoid(parameters["examination/weight"][1:])[:3]
+    click = probability(parameters, "attraction")[found] * examination
+    np.testing.assert_allclose(np.stack(table["click_probability"].to_list()), click, rtol=1e-5)
+    unknown = sum(id == 0 for ids in found for id in ids)
+    told = f"new.parquet: {unknown} of the 36 documents shown are not in the log of the run"
+    assert (told in capsys.readouterr().err) == (unknown > 0) == (not own)
+
+
+def test_other_ids_than_the_log_has_are_refused(spelled, tmp_path, capsys):
+    numbers = write_rows([(1, [1, 2, 3], [0, 0, 0])], tmp_path / "numbers.parquet")
+    with pytest.raises(SystemExit):
+        main([str(spelled[0]), "--output", str(tmp_path), "--predict", str(numbers)])
+    told = "numbers.parquet: query_doc_ids holds numbers, and the log of the run has text there. Write them as the"
+    assert told in capsys.readouterr().err and not (tmp_path / "predictions.parquet").exists()
+
+
+def test_attraction_of_features(tmp_path):
+    """A tower of features: the vectors come from the dataset, and so does the model's size."""
+    rng = np.random.default_rng(0)
+    for name, queries in (("train", 20), ("test", 6)):
+        lines = [
+            f"{rng.integers(0, 3)} qid:{query} " + " ".join(f"{n}:{rng.normal():.3f}" for n in (1, 2, 3))
+            for query in range(queries)
+            for _ in range(5)
+        ]
+        (tmp_path / f"{name}.txt").write_text("\n".join(lines) + "\n")
+    sizes = [
+        "dataset.sessions=300",
+        "dataset.val_sessions=50",
+        "dataset.test_sessions=50",
+        "dataset.positions=3",
+    ]
+    tower = ["model=pbm", "parameter@attraction=linear", "+attraction.input_norm=null"]
+    run, parameters = new_run(tmp_path, tmp_path, *sizes, *tower, dataset="letor")
+    main([str(run)])
+    documents = pl.read_parquet(run / "export/documents.parquet")
+    dataset = constructor(module._configuration(run)["dataset"], "dataset")()
+    vectors = dataset.train.features.values[documents["query_doc_id"].to_numpy()].astype(np.float64)
+    weights = {name: values for name, values in parameters.items() if name.startswith("attraction")}
+    (kernel,) = (values for values in weights.values() if values.size == vectors.shape[1])
+    bias = sum(values.item() for values in weights.values() if values.size == 1)
+    np.testing.assert_allclose(documents["attraction"], sigmoid(vectors @ kernel.ravel() + bias), rtol=1e-4)
+
+
+def foreign(folder):
+    (folder / "config.yaml").write_text("a: 1\n")
+    return [str(folder)]
+
+
+def without_model(folder):
+    (folder / "config.yaml").write_text("{dataset: {}, model: {}, seed: 1, max_sessions: null}")
+    return [str(folder)]
+
+
+def copy(pbm, folder, **changes):
+    config = OmegaConf.load(pbm / "config.yaml")
+    for key, value in changes.items():
+        OmegaConf.update(config, key.replace("__", "."), value, merge=False)
+    (folder / "config.yaml").write_text(OmegaConf.to_yaml(config))
+    (folder / "model.npz").write_bytes((pbm / "model.npz").read_bytes())
+    return [str(folder)]
+
+
+def half(arguments):
+    model = Path(*arguments, "model.npz")
+    os.truncate(model, model.stat().st_size // 2)
+    return arguments
+
+
+def predict(pbm, columns, folder):
+    return [str(pbm), "--output", str(folder), "--predict", str(write_log(columns, folder / "some.parquet"))]
+
+
+def sweep(folder):
+    for job in (10, 2, 0):
+        (folder / f"{job}").mkdir()
+        (folder / f"{job}/model.npz").touch()
+    return [str(folder)]
+
+
+LONG = {**NEW, "query_doc_ids": np.ones((7, 6), np.int32), "clicks": np.zeros((7, 6), bool)}
+LONG["lengths"] = np.full(7, 6)
+SIMULATED = {"_target_": "clickexp.simulation.simulate"}
+OTHER = ragged_log(100, RANKS, PAIRS + 9)
+HIGH = {**NEW, "query_doc_ids": np.where(shown(NEW), 31, 0)}
+WRONG = {
+    "no folder": (lambda pbm, folder: [str(folder / "nowhere")], "there is no such folder. Give the folder of a run"),
+    "no run": (lambda pbm, folder: [str(folder)], "not the folder of a run, config.yaml cannot be read"),
+    "a sweep": (lambda pbm, folder: sweep(folder), "this is a folder of runs, not of one. Name one of them: "),
+    "another config": (lambda pbm, folder: foreign(folder), "config.yaml tells of no dataset and model"),
+    "no model": (lambda pbm, folder: without_model(folder), "there is no model.npz. Run again with save_model=true"),
+    "half a model": (
+        lambda pbm, folder: half(copy(pbm, folder)),
+        "model.npz is damaged (BadZipFile). Run the experiment again",
+    ),
+    "no log": (
+        lambda pbm, folder: copy(pbm, folder, dataset__path="gone/log"),
+        "gone/log: the log of",
+    ),
+    "another log": (
+        lambda pbm, folder: [str(pbm), "--dataset", str(write_log(OTHER, folder / "other.parquet"))],
+        "was written by another model or data: ",
+    ),
+    "simulated": (
+        lambda pbm, folder: [*copy(pbm, folder, dataset=SIMULATED), "--dataset", str(folder)],
+        "has not read its dataset from a path. Leave it out",
+    ),
+    "unknown option": (lambda pbm, folder: [str(pbm), "--predict", "x", "rows=3"], "options are columns.KEY=NAME"),
+    "option for nothing": (lambda pbm, folder: [str(pbm), "columns.clicks=c"], "options are columns.KEY=NAME"),
+    "no sessions": (
+        lambda pbm, folder: [str(pbm), "--output", str(folder), "--predict", "nowhere.parquet"],
+        "nowhere.parquet: no such file or folder",
+    ),
+    "unknown id": (lambda pbm, folder: predict(pbm, HIGH, folder), "row 0: query_doc_ids holds 31. Ids lie in 0 to"),
+    "unknown rank": (
+        lambda pbm, folder: predict(pbm, LONG, folder),
+        "there are documents at position 6, of which the model knows 4. Cut the lists",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_mistake_is_told_in_one_line(wrong, pbm, tmp_path, capsys):
+    arguments, told = WRONG[wrong]
+    arguments = arguments(pbm[0], tmp_path)
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    lines = [line for line in capsys.readouterr().err.splitlines() if "% in" not in line]
+    assert stopped.value.code == 1 and len(lines) == 1
+    assert lines[0].startswith("clickexp-export: ") and told in lines[0]
+    assert not list(tmp_path.rglob("predictions*"))
+
+
+ATTACKS = ("shutil.copyfile", "through a module", "positional", "numpy.load", "distutils.spawn")
+
+
+class Touch:
+    """Pickled, what creates a file when it is read."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def __reduce__(self):
+        return Path.touch, (self.file,)
+
+
+def attacks(folder, marker):
+    """Calls that create the marker, by what a configuration names."""
+    seed, pickled = folder / "seed", folder / "pickled.npy"
+    seed.touch()
+    pickled.write_bytes(pickle.dumps(Touch(marker)))
+    copy = {"src": str(seed), "dst": str(marker)}
+    return {
+        "shutil.copyfile": {"_target_": "shutil.copyfile", **copy},
+        "through a module": {"_target_": "clickexp.data.folders.shutil.copyfile", **copy},
+        "positional": {"_target_": "shutil.copyfile", "_args_": list(copy.values())},
+        "numpy.load": {"_target_": "numpy.load", "file": str(pickled), "allow_pickle": True},
+        "distutils.spawn": {"_target_": "distutils.spawn.spawn", "cmd": ["/bin/touch", str(marker)]},
+    }
+
+
+def put(config, place, node):
+    *path, last = place.split(".")
+    for key in path:
+        config = config.setdefault(key, {})
+    config[last] = [node] if last == "list" else node
+
+
+@pytest.mark.parametrize(
+    "place", ["dataset", "model.attraction", "model.attraction.embedding_fn", "dataset.columns.list"]
+)
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_folder_of_someone_else_calls_nothing_of_theirs(attack, place, pbm, tmp_path, capsys):
+    if attack == "distutils.spawn" and importlib.util.find_spec("distutils") is None:
+        pytest.skip("this Python has no distutils")
+    marker = tmp_path / "marker"
+    run = shutil.copytree(pbm[0], tmp_path / "run", ignore=shutil.ignore_patterns("export"))
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    node = attacks(tmp_path, marker)[attack]
+    put(config, place, node)
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(SystemExit, match="1"):
+        main([str(run)])
+    error = capsys.readouterr().err
+    assert node["_target_"] in error and "--trust" in error and error.count("\n") == 1
+    assert not marker.exists() and not (run / "export").exists()
+    with contextlib.suppress(BaseException):  # what comes back is no dataset or model
+        main([str(run), "--trust"])
+    assert marker.exists()
+
+
+@pytest.mark.parametrize(
+    "change, told",
+    [
+        ({"user": "shutil.copyfile"}, "dataset.user='shutil.copyfile' is no model"),
+        ({"user": "clickexp.utils.signatures.located"}, "dataset.user='clickexp.utils.signatures.located' is no model"),
+        ({"files": {"train": "${oc.env:HOME}"}}, "dataset.files.train='${oc.env:HOME}': runs leave no interpol"),
+        ({"files": "${oc.decode:'{_target_: os.getcwd}'}"}, "runs leave no interpolations"),
+        ({"_args_": ["somewhere"]}, "dataset._args_: runs leave no positional"),
+        ({"_target_": "clickexp.data.prepare"}, "is no model, tower or dataset of clickexp"),
+        ({"_target_": "clickexp.data.pack.GrowingArray"}, "is no model, tower or dataset of clickexp"),
+        ({"_target_": "clickexp.export.tables.export"}, "is no model, tower or dataset of clickexp"),
+        ({"_target_": "clickexp.__main__.main"}, "is no model, tower or dataset of clickexp"),
+        ({"_target_": "clickexp.nothing"}, "is no model, tower or dataset of clickexp"),
+        ({"_target_": ["clickexp.simulation.open_letor"]}, "is no model, tower or dataset of clickexp"),
+        ({"_target_": None}, "is no model, tower or dataset of clickexp"),
+    ],
+)
+def test_only_what_runs_leave_is_built(change, told, capfd):
+    node = {"_target_": "clickexp.simulation.open_letor", "path": "x", "user": "clickexp.models.CascadeModel"}
+    check_targets(node, "dataset")
+    with pytest.raises(UserError) as error:
+        check_targets(node | change, "dataset")
+    assert told in str(error.value) and capfd.readouterr().err == ""
+
+
+def test_a_refused_module_is_not_imported(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'marker')!r}, 'w')")
+    for node in ({"_target_": "evil.Tower"}, {"_target_": "clickexp.simulation.open_letor", "user": "evil.Tower"}):
+        with pytest.raises(UserError, match="evil.Tower"):
+            check_targets(node, "dataset")
+    assert not (tmp_path / "marker").exists()
+
+
+def test_a_configuration_that_refers_to_itself_is_refused(pbm, tmp_path, capsys):
+    run = shutil.copytree(pbm[0], tmp_path / "run")
+    (run / "config.yaml").write_text("{seed: 1, max_sessions: null, dataset: &d {path: x, of: *d}, model: {}}")
+    with pytest.raises(SystemExit, match="1"):
+        main([str(run)])
+    assert "the configuration refers to itself" in capsys.readouterr().err
+
+
+def test_only_the_dataset_and_the_model_are_built(pbm, tmp_path):
+    """The rest of a configuration may name anything, such as dense optimizers or metrics of one's own."""
+    run = shutil.copytree(pbm[0], tmp_path / "run", ignore=shutil.ignore_patterns("export"))
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    node = attacks(tmp_path, tmp_path / "marker")["shutil.copyfile"]
+    for part in ("optimizer", "trainer", "metric", "logger", "attraction", "search", "reproduction", "hydra"):
+        config[part] = node
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    main([str(run)])
+    assert (run / "export/documents.parquet").exists() and not (tmp_path / "marker").exists()
+
+
+@pytest.mark.parametrize("part", ["dataset", "model", "parameter"])
+def test_all_that_our_own_configurations_build_is_trusted(part):
+    for file in sorted((CONF / part).glob("*.yaml")):
+        for target in re.findall(r"^\s*_target_: (\S+)", file.read_text(), re.MULTILINE):
+            if target != "???":  # a tower of the user's own
+                check_targets({"_target_": target}, file.stem)
+
+
+def test_a_pickle_in_the_place_of_parameters_is_not_read(pbm, tmp_path, capsys):
+    run = shutil.copytree(pbm[0], tmp_path / "run", ignore=shutil.ignore_patterns("export"))
+    names = [*np.load(run / "model.npz")]
+    objects = np.empty(1, object)
+    objects[0] = Touch(tmp_path / "marker")
+    np.savez(run / "model.npz", **dict.fromkeys(names, objects))
+    with pytest.raises(SystemExit, match="1"):
+        main([str(run)])
+    assert capsys.readouterr().err.count("\n") == 1 and not (tmp_path / "marker").exists()
+
+
+def test_links_in_a_folder_do_not_lead_what_is_written_elsewhere(pbm, tmp_path):
+    run = shutil.copytree(pbm[0], tmp_path / "run", ignore=shutil.ignore_patterns("export"))
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    (run / "export").mkdir()
+    for name in ("examination.csv", "documents.parquet", "predictions.parquet"):
+        (run / "export" / name).symlink_to(mine)
+        (run / "export" / f"{name}.part").symlink_to(mine)
+    main([str(run), "--predict"])
+    assert mine.read_text() == "mine" and len(pl.read_csv(run / "export/examination.csv")) == RANKS
+
+
+def test_the_runs_of_a_sweep_are_named_in_order(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(sweep(tmp_path))
+    named = capsys.readouterr().err.split("Name one of them: ")[1].split()
+    assert named == [f"{tmp_path}/0,", f"{tmp_path}/2,", f"{tmp_path}/10"]

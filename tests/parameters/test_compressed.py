@@ -1,0 +1,381 @@
+"""Hashes and compressed tables: uniform, without accidental collisions, as their papers define them, and trainable."""
+
+import dataclasses
+import itertools
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+from small_logs import fill_tables, leaves, ragged_log, superbatch
+from zoo import fill
+
+from clickexp.data.batches import at_step, with_mask
+from clickexp.errors import ConfigError
+from clickexp.models import DocumentCTRModel, PositionBasedModel
+from clickexp.parameters import (
+    EmbeddingParameterConfig,
+    FullEmbedding,
+    HashEmbedding,
+    QREmbedding,
+    RobeDEmbedding,
+    Sizes,
+    Table,
+)
+from clickexp.parameters.hashing import buckets, murmur3, shuffled_cells, signs
+from clickexp.simulation import simulate
+from clickexp.training import LazySGD, Optimizer, Trainer
+from clickexp.training.sparse import rows as tbl
+from clickexp.training.step import TrainStep, split_model
+
+RANKS, PAIRS, BATCH = 4, 40, 16
+COMBINATIONS = "addition", "multiplication", "concatenation"
+STORES = {
+    "hash": HashEmbedding,
+    **{f"QR {name}": partial(QREmbedding, qr_combination=name) for name in COMBINATIONS},
+    "QR unshuffled": partial(QREmbedding, shuffle_indices=False),
+    "ROBE-D": RobeDEmbedding,
+    "ROBE of chunks": partial(RobeDEmbedding, chunk_size=3),
+}
+every_store = pytest.mark.parametrize("store", STORES.values(), ids=STORES)
+
+
+def murmur(*words, seed=0):
+    """MurmurHash3_x86_32 of one tuple of words in Python integers."""
+
+    def rotated(x, bits):
+        return (x << bits | x >> (32 - bits)) & 0xFFFFFFFF
+
+    state = seed
+    for word in words:
+        word = rotated((word & 0xFFFFFFFF) * 0xCC9E2D51 & 0xFFFFFFFF, 15) * 0x1B873593 & 0xFFFFFFFF
+        state = (rotated(state ^ word, 13) * 5 + 0xE6546B64) & 0xFFFFFFFF
+    state ^= 4 * len(words)
+    state = (state ^ state >> 16) * 0x85EBCA6B & 0xFFFFFFFF
+    state = (state ^ state >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
+    return state ^ state >> 16
+
+
+def sign(number, id, seed):
+    return 1 - 2 * (murmur(id, seed=seed + number // 32) >> number % 32 & 1)
+
+
+@pytest.mark.parametrize(
+    ("word", "seed", "expected"),
+    [
+        (0x00000000, 0, 0x2362F9DE),
+        (0x87654321, 0, 0xF55B516B),
+        (0x87654321, 0x5082EDEE, 0x2362F9DE),
+        (0xFFFFFFFF, 0, 0x76293B50),
+    ],
+)
+def test_published_values_of_murmur3(word, seed, expected):
+    assert int(murmur3(np.asarray(word, np.uint32), seed=seed)) == expected == murmur(word, seed=seed)
+
+
+def test_murmur3_of_several_words_of_any_type_and_sign():
+    ids, other = np.array([[0, -1], [2**31 - 1, 7]], np.int32), np.array([3, 40000], np.uint16)
+    expected = [[murmur(int(i), int(j), seed=5) for i, j in zip(row, other, strict=True)] for row in ids]
+    np.testing.assert_array_equal(jax.jit(partial(murmur3, seed=5))(ids, other), expected)
+    assert murmur3(ids).dtype == jnp.uint32
+
+
+IDS = 200_000
+PATTERNS = {
+    "sequential": np.arange(IDS),
+    "strided": np.arange(IDS) * 1024,
+    "of an odd stride": np.arange(IDS) * 9973,
+    "random": np.random.default_rng(0).choice(2**31 - 1, IDS, replace=False),
+}
+every_pattern = pytest.mark.parametrize("ids", PATTERNS.values(), ids=PATTERNS)
+
+
+def assert_uniform(cells, count):
+    """Chi-square within 5 sigma of its mean, both ways: count - 1 degrees of freedom, variance twice as many."""
+    seen = np.bincount(np.asarray(cells, np.int64).ravel(), minlength=count)
+    expected = seen.sum() / count
+    statistic = ((seen - expected) ** 2 / expected).sum()
+    assert abs(statistic - (count - 1)) < 5 * np.sqrt(2 * (count - 1))
+
+
+@every_pattern
+@pytest.mark.parametrize("seed", [0, 1, 12345])
+def test_hashes_spread_ids_as_chance_does(ids, seed):
+    for count in 1000, 1024, 4999:
+        assert_uniform(buckets(ids.astype(np.int32), count=count, seed=seed), count)
+
+
+@every_pattern
+def test_seeds_give_independent_hashes_and_signs_independent_of_buckets(ids):
+    ids = ids.astype(np.int32)
+    one, other = (np.asarray(buckets(ids, count=32, seed=seed), np.int64) for seed in (0, 1))
+    assert_uniform(one * 32 + other, 32 * 32)
+    bits = (np.asarray(signs(ids, 34, seed=1)) > 0)[:, [0, 1, 31, 32, 33]]
+    assert_uniform(one * 32 + bits @ (1 << np.arange(5)), 32 * 32)
+
+
+@pytest.mark.parametrize("grid", [(1, 1), (1, 7), (2, 2), (3, 7), (16, 64), (11, 99), (97, 101), (1, 1000)])
+def test_cells_of_all_ids_are_a_permutation(grid):
+    for seed in 0, 7:
+        row, column = shuffled_cells(np.arange(grid[0] * grid[1], dtype=np.int32), *grid, seed=seed)
+        cell = np.asarray(row) * grid[1] + np.asarray(column)
+        np.testing.assert_array_equal(np.sort(cell), np.arange(cell.size))
+        assert cell.size < 50 or (cell == np.arange(cell.size)).mean() < 0.1
+
+
+@pytest.mark.parametrize("ids", [2, 3, 10, 127, 128, 129, 1000, 4097, 100_003])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_no_two_ids_share_both_rows(ids, shuffle):
+    for ratio in 1.0, 1.5, 4.0, 10.0:
+        try:
+            store = QREmbedding(ids, 1, compression_ratio=ratio, shuffle_indices=shuffle)
+        except ConfigError:
+            continue
+        quotient, remainder = map(np.asarray, store.cells(np.arange(ids, dtype=np.int32)))
+        assert quotient.min() >= 0 and remainder.min() >= 0
+        assert quotient.max() < store.rows[0] and remainder.max() < store.rows[1]
+        assert len(np.unique(quotient.astype(np.int64) * store.rows[1] + remainder)) == ids
+
+
+def test_ids_that_meet_once_do_not_meet_again():
+    """Blocks of ten ids, such as those of a query: two blocks share several rows no more often than by chance."""
+    ids = np.arange(20_000, dtype=np.int32)
+    _, remainder = map(np.asarray, QREmbedding(len(ids), 1, compression_ratio=10).cells(ids))
+    order = np.argsort(remainder)
+    groups = np.split(ids[order] // 10, np.flatnonzero(np.diff(remainder[order])) + 1)
+    meetings = [pair for group in groups for pair in itertools.combinations(sorted(group), 2)]
+    assert len(meetings) / len(set(meetings)) < 1.05
+
+
+def kept(store):
+    return sum(values.size for values in leaves(nnx.state(store, Table)))
+
+
+@every_store
+@pytest.mark.parametrize("features", [4, 9])
+@pytest.mark.parametrize("ratio", [1, 7.5])
+def test_the_ratio_is_met_and_its_budget_used(store, features, ratio):
+    numbers = 10_001 * features
+    built = kept(store(10_001, features, compression_ratio=ratio))
+    assert numbers / ratio - 1 - features < built <= numbers / ratio
+
+
+@every_store
+@pytest.mark.parametrize("ids", [7, 100, 1000, 99_999])
+def test_an_unattainable_ratio_names_the_largest(store, ids):
+    with pytest.raises(ConfigError, match="give at most ") as error:
+        store(ids, 5, compression_ratio=1e7)
+    largest = float(str(error.value).split("give at most ")[1])
+    store(ids, 5, compression_ratio=largest)
+    with pytest.raises(ConfigError, match="give at most "):
+        store(ids, 5, compression_ratio=largest * 1.03)
+
+
+def test_quotients_and_remainders_compress_to_twice_the_square_root():
+    assert QREmbedding(10_000, 1, compression_ratio=50).rows == (100, 100)
+    with pytest.raises(ConfigError, match="at least 200 are needed: give at most 50$"):
+        QREmbedding(10_000, 1, compression_ratio=51)
+
+
+@pytest.mark.parametrize(
+    ("build", "complaint"),
+    [
+        (
+            lambda: HashEmbedding(10, 1, compression_ratio=0.5),
+            "compression_ratio=0.5: give a number of at least 1",
+        ),
+        (lambda: HashEmbedding(10, 1, compression_ratio=float("nan")), "give a number of at least 1"),
+        (lambda: QREmbedding(10, 1, qr_combination="concatenation"), "set embedding_features to 2 or more"),
+        (
+            lambda: QREmbedding(10, 1, qr_combination="max"),
+            "give one of addition, multiplication, concatenation",
+        ),
+        (lambda: RobeDEmbedding(10, 4, chunk_size=5), "chunk_size=5: give 1 to 4"),
+        (lambda: RobeDEmbedding(400_000_000, 8, compression_ratio=1), "at most 2,147,483,647 numbers"),
+        (lambda: EmbeddingParameterConfig(compression_ratio=10), "of a full table: choose embedding_fn="),
+        (
+            lambda: EmbeddingParameterConfig(parameters=8).build(Sizes(9), rngs=nnx.Rngs(0)),
+            "parameters=8 of an embedding is below the largest query-document id, 9",
+        ),
+    ],
+)
+def test_what_cannot_be_built_is_refused(build, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        build()
+
+
+FEATURES, SEED = 7, 3
+
+
+def filled(store, ids=PAIRS + 1, features=FEATURES, **settings):
+    rng = np.random.default_rng(1)
+    settings = dict(compression_ratio=2, seed=SEED) | settings
+    return fill(store(ids, features, **settings), lambda shape: rng.normal(size=shape))
+
+
+def numbers(table):
+    return np.asarray(table.get_value().values, np.float64)
+
+
+def expected_embeddings(store, embed, **settings):
+    """Checks take, for ids of several shapes, against a function of one id."""
+    ids = np.random.default_rng(2).integers(0, PAIRS + 1, (3, 2, 4)).astype(np.int32)
+    expected = np.array([embed(int(id)) for id in ids.ravel()]).reshape(*ids.shape, FEATURES)
+    np.testing.assert_allclose(jax.jit(store.take)(ids), expected, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(store.take(ids[0, 0]), expected[0, 0], rtol=1e-6, atol=1e-7)
+    assert store.take(jnp.int32(1)).shape == (FEATURES,)
+
+
+def test_feature_hashing_by_definition():
+    """Weinberger et al. 2009: the weight of a number of an id is its sign times that of its bucket."""
+    store = filled(HashEmbedding)
+    rows = numbers(store.table)
+    expected_embeddings(
+        store,
+        lambda id: [
+            sign(k, id, SEED + 1) * rows[murmur(id, seed=SEED) % len(rows), k] for k in range(FEATURES)
+        ],
+    )
+
+
+@pytest.mark.parametrize("chunk", [None, 1, 3, 5])
+def test_random_offset_blocks_by_definition(chunk):
+    """Desai et al. 2022: number i lies i mod Z after the place to which (id, i // Z) hashes, on a circle."""
+    store, size = filled(RobeDEmbedding, chunk_size=chunk), chunk or FEATURES
+    array = numbers(store.array)[:, 0]
+    expected_embeddings(
+        store,
+        lambda id: [
+            sign(i, id, SEED + 1) * array[(murmur(id, i // size, seed=SEED) + i % size) % len(array)]
+            for i in range(FEATURES)
+        ],
+    )
+
+
+@pytest.mark.parametrize("name", COMBINATIONS)
+def test_quotient_and_remainder_by_definition(name):
+    """Shi et al. 2020 on ids in their own order: quotient and remainder of the id by the rows of remainders."""
+    store = filled(QREmbedding, qr_combination=name, shuffle_indices=False)
+    quotients, remainders = numbers(store.quotients), numbers(store.remainders)
+
+    def embed(id):
+        q, r = quotients[id // len(remainders)], remainders[id % len(remainders)]
+        return {"addition": r + q, "multiplication": r * (1 + q)}[name] if q.size == r.size else [*r, *q]
+
+    expected_embeddings(store, embed)
+
+
+def test_the_shuffle_is_a_feistel_network():
+    rows, columns = 5, 9
+    for id in range(rows * columns):
+        row, column = divmod(id, columns)
+        for key in range(SEED, SEED + 6, 2):
+            column = (column + murmur(row, seed=key) % columns) % columns
+            row = (row + murmur(column, seed=key + 1) % rows) % rows
+        assert shuffled_cells(np.asarray(id, np.int32), rows, columns, SEED) == (row, column)
+
+
+def tower(store, features=FEATURES, precision=0.0, ratio=3):
+    return EmbeddingParameterConfig(
+        embedding_features=features, prior_precision=precision, embedding_fn=store, compression_ratio=ratio
+    )
+
+
+def document_model(store, **settings):
+    return DocumentCTRModel(PAIRS, tower(store, **settings), rngs=nnx.Rngs(0))
+
+
+@every_store
+def test_a_step_moves_every_number_by_its_gradient(store):
+    """Plain descent at rate 1, on lists of all lengths with padding and ids many times in the batch."""
+    model, columns = fill_tables(document_model(store)), ragged_log(BATCH, RANKS, PAIRS)
+    arrays, optimizer = superbatch(columns, BATCH), Optimizer(optax.sgd(1.0), LazySGD(1.0))
+    graphdef, state = split_model(model, optimizer)
+    state, loss, _ = jax.jit(TrainStep(graphdef, optimizer))(state, arrays, np.int32(1))
+    graphdef, tables, params, other = nnx.split(model, Table, nnx.Param, ...)
+
+    def summed_loss(tables, params):
+        batch = at_step(with_mask(jax.tree.map(jnp.asarray, arrays)), 0)
+        return nnx.merge(graphdef, tables, params, other).compute_loss(batch, aggregate=False).sum()
+
+    expected, (table_grads, grads) = jax.jit(jax.value_and_grad(summed_loss, argnums=(0, 1)))(tables, params)
+    np.testing.assert_allclose(loss, expected, rtol=1e-6)
+    for packed, before, grad in zip(*map(leaves, (state.tables, tables, table_grads)), strict=True):
+        np.testing.assert_allclose(before - packed[:, : before.shape[1]], grad, rtol=1e-4, atol=5e-6)
+        assert np.abs(grad).max() > 0.01
+    for after, before, grad in zip(*map(leaves, (state.params, params, grads)), strict=True):
+        np.testing.assert_allclose(before - after, grad / (BATCH * RANKS), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["hash", "QR multiplication", "ROBE of chunks"])
+def test_an_epoch_pulls_a_number_by_the_precision_of_its_prior(name):
+    """The pull of all steps of an epoch from one place sums to precision times the number, whoever shares it."""
+    columns, steps, moves = ragged_log(4 * BATCH, RANKS, PAIRS), 4, []
+    for precision in 1.7, 0.0:
+        model = fill_tables(document_model(STORES[name], precision=precision))
+        optimizer = Optimizer(optax.set_to_zero(), LazySGD(1.0))
+        graphdef, state = split_model(model, optimizer)
+        step, arrays = TrainStep(graphdef, optimizer), superbatch(columns, BATCH)
+        state = jax.jit(step.count_rows)(state, arrays, np.int32(steps))
+        state = dataclasses.replace(state, tables=tbl.shares(state.tables))
+        before, run, total = leaves(tbl.parameters(state.tables)), jax.jit(step), 0.0
+        for index in range(steps):
+            one = {name: values[index][None] for name, values in arrays.items()}
+            after = leaves(tbl.parameters(run(state, one, np.int32(1))[0].tables))
+            total = total + np.concatenate([(a - b).ravel() for a, b in zip(after, before, strict=True)])
+        moves.append(total)
+    rows = np.concatenate([b.ravel() for b in before])
+    pulled = np.abs(moves[0] - moves[1]) > 1e-4
+    assert pulled.mean() > 0.8
+    np.testing.assert_allclose((moves[0] - moves[1])[pulled], -1.7 * rows[pulled], rtol=1e-3, atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def log():
+    return simulate(PositionBasedModel, sessions=20_000, queries=50, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "features"),
+    [
+        ("hash", 1),
+        ("QR addition", 1),
+        ("QR multiplication", 1),
+        ("QR concatenation", 4),
+        ("ROBE of chunks", 4),
+    ],
+)
+def test_models_learn(log, name, features):
+    """Half the numbers of a full table tell documents apart: PBM beats the click rates of the ranks by 0.01, of the
+    0.02 that a full table gains."""
+    pairs, config = log.query_doc_pairs, tower(STORES[name], features, precision=1.0, ratio=2)
+    model = PositionBasedModel(
+        log.positions, pairs, attraction=config, click_rate=log.click_rate, rngs=nnx.Rngs(0)
+    )
+    trainer = Trainer(epochs=15)
+    trainer.train(model, log.train, log.val)
+    rates, clicks = log.train.column("clicks").mean(axis=0), log.test.column("clicks")
+    by_rank = np.log(np.where(clicks, rates, 1 - rates)).mean()
+    assert trainer.test(model, log.test)["test_ll"] > by_rank + 0.01
+
+
+def test_untrained_stores_predict_the_click_rate():
+    batch = {"query_doc_ids": np.arange(6, dtype=np.int32)[None]}
+    for store in STORES.values():
+        parameter = tower(store, ratio=2).build(Sizes(PAIRS, click_rate=0.2), rngs=nnx.Rngs(0))
+        np.testing.assert_allclose(jax.jit(parameter.prob)(batch), np.full((1, 6), 0.2), rtol=1e-6)
+
+
+def test_names_of_the_field():
+    """Stores given as partials of constructors, whose own ratio then holds."""
+    config = EmbeddingParameterConfig(
+        parameters=99, embedding_fn=partial(HashEmbedding, compression_ratio=20)
+    )
+    assert config.build(Sizes(), rngs=nnx.Rngs(0)).table.table.get_value().values.shape == (5, 1)
+    full = EmbeddingParameterConfig(parameters=99, embedding_fn=FullEmbedding).build(
+        Sizes(), rngs=nnx.Rngs(0)
+    )
+    assert full.table.get_value().values.shape == (100, 1)

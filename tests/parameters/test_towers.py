@@ -1,0 +1,210 @@
+"""Logits of every tower against forward passes in float64 numpy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from zoo import fill, sigmoid
+
+from clickexp.parameters import (
+    Combination,
+    DeepCrossParameterConfig,
+    DeepParameterConfig,
+    EmbeddingParameterConfig,
+    GlobalParameterConfig,
+    LinearParameterConfig,
+    PositionParameterConfig,
+    Sizes,
+    new_table,
+)
+from clickexp.simulation.towers import DecayingExamination, FixedParameter
+
+FEATURES = 4
+SIZES = Sizes(query_doc_pairs=9, positions=6, click_rate=0.2)
+
+
+@pytest.fixture
+def batch():
+    rng = np.random.default_rng(0)
+    return {
+        "query_doc_ids": rng.integers(0, 10, (3, 6)).astype(np.int32),
+        "positions": np.arange(1, 7, dtype=np.int32)[None],
+        "query_doc_features": rng.normal(size=(3, 6, FEATURES)).astype(np.float32),
+    }
+
+
+def built(config):
+    """The config's parameter with normal numbers everywhere."""
+    rng = np.random.default_rng(1)
+    return fill(config.build(SIZES, rngs=nnx.Rngs(0)), lambda shape: rng.normal(size=shape))
+
+
+def f64(variable):
+    return np.asarray(variable[...], np.float64)
+
+
+def close(actual, expected):
+    np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-6)
+
+
+def linear(layer, x):
+    return x @ f64(layer.kernel) + f64(layer.bias)
+
+
+def normed(norm, x):
+    centred = x - x.mean(-1, keepdims=True)
+    scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-6)
+    return scaled * f64(norm.scale) + f64(norm.bias)
+
+
+def elu(x):
+    return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
+
+
+def perceptron(layers, x, activation=elu):
+    """layers is the tower's sequence of linear, norm, activation, dropout, ..."""
+    for step in range(0, len(layers), 4):
+        x = activation(normed(layers[step + 1], linear(layers[step], x)))
+    return x
+
+
+def features(batch):
+    return batch["query_doc_features"].astype(np.float64)
+
+
+def test_global(batch):
+    tower = built(GlobalParameterConfig())
+    assert tower.logit(batch).shape == (1, 1)
+    close(tower.log_prob(batch), np.log(sigmoid(f64(tower.weight))))
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_position(batch, rows):
+    tower = built(PositionParameterConfig())
+    positions = np.tile(batch["positions"], (rows, 1))
+    expected = f64(tower.weight)[positions]
+    close(tower.logit({**batch, "positions": positions}), expected)
+    pair = tower.log_pair({**batch, "positions": positions})
+    close(np.exp(pair.log), sigmoid(expected))
+    close(np.exp(pair.complement), sigmoid(-expected))
+
+
+@pytest.mark.parametrize("dim", [1, 8])
+@pytest.mark.parametrize("add_baseline", [True, False])
+def test_embedding(batch, dim, add_baseline):
+    tower = built(EmbeddingParameterConfig(embedding_features=dim, add_baseline=add_baseline))
+    rows = np.asarray(tower.table.get_value().values, np.float64)[batch["query_doc_ids"]]
+    expected = rows[..., 0] if dim == 1 else rows @ f64(tower.projection)
+    close(tower.logit(batch), expected + (f64(tower.baseline) if add_baseline else 0))
+    close(tower.prob(batch), sigmoid(tower.logit(batch)))
+
+
+def test_linear(batch):
+    tower = built(LinearParameterConfig(features=FEATURES))
+    close(tower.logit(batch), linear(tower.linear, normed(tower.input_norm, features(batch)))[..., 0])
+
+
+@pytest.mark.parametrize("layers", [0, 1, 3])
+def test_deep(batch, layers):
+    tower = built(DeepParameterConfig(features=FEATURES, layers=layers))
+    hidden = perceptron(tower.deep.layers, normed(tower.input_norm, features(batch)))
+    close(tower.logit(batch), linear(tower.output, hidden)[..., 0])
+
+
+def test_deep_without_norms_and_with_another_activation(batch):
+    config = DeepParameterConfig(
+        features=FEATURES, layers=1, norm=None, input_norm=None, activation_fn=jnp.tanh
+    )
+    tower = built(config)
+    hidden = np.tanh(linear(tower.deep.layers[0], features(batch)))
+    close(tower.logit(batch), linear(tower.output, hidden)[..., 0])
+
+
+@pytest.mark.parametrize("combination", [Combination.STACKED, "parallel"])
+@pytest.mark.parametrize(("cross", "deep"), [(2, 2), (0, 1), (1, 0)])
+def test_deep_cross(batch, combination, cross, deep):
+    config = DeepCrossParameterConfig(
+        features=FEATURES, cross_layers=cross, deep_layers=deep, combination=combination, hidden_units=5
+    )
+    tower = built(config)
+    start = crossed = normed(tower.input_norm, features(batch))
+    for layer in tower.cross:
+        crossed = start * linear(layer, crossed) + crossed
+    if combination == "stacked":
+        last = perceptron(tower.deep.layers, crossed)
+    else:
+        last = np.concatenate([perceptron(tower.deep.layers, start), crossed], axis=-1)
+    close(tower.logit(batch), linear(tower.output, last)[..., 0])
+
+
+def test_dropout_acts_in_training_only(batch):
+    tower = built(DeepParameterConfig(features=FEATURES, layers=2, dropout=0.5))
+    tower.train()
+    assert (tower.logit(batch) != tower.logit(batch)).any()
+    tower.eval()
+    hidden = perceptron(tower.deep.layers, normed(tower.input_norm, features(batch)))
+    close(tower.logit(batch), linear(tower.output, hidden)[..., 0])
+
+
+def test_fixed_values_by_id_by_position_or_one_for_all(batch):
+    values = np.random.default_rng(2).normal(size=10)
+    close(FixedParameter(values).logit(batch), values[batch["query_doc_ids"]])
+    close(FixedParameter(values, "positions").logit(batch), values[batch["positions"]])
+    close(FixedParameter(-1.5).logit(batch), [[-1.5]])
+    assert not jax.tree.leaves(nnx.state(FixedParameter(values), nnx.Param))
+
+
+def test_decaying_examination_is_a_power_of_the_distance(batch):
+    """Odds of exp(top) d^-decay: 8, 4, 8/3 for d = 1, 2, 3 with top log 8 and decay 1."""
+    tower = DecayingExamination(np.log(8.0), 1.0)
+    close(jnp.exp(tower.logit(batch)), 8 / batch["positions"])
+    last = np.array([[0, 1, 1, 3, 3, 5]], np.int32)
+    odds = jnp.exp(tower.logit({**batch, "last_click_positions": last}))
+    close(odds, 8 / np.array([[1, 1, 2, 1, 2, 1]]))
+
+
+@pytest.mark.parametrize("dim", [1, 8])
+def test_untrained_embedding_predicts_the_click_rate(batch, dim):
+    tower = EmbeddingParameterConfig(embedding_features=dim).build(SIZES, rngs=nnx.Rngs(0))
+    np.testing.assert_allclose(tower.prob(batch), np.full((3, 6), 0.2), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (EmbeddingParameterConfig(baseline=-1.0), -1.0),
+        (EmbeddingParameterConfig(baseline=0.0), 0.0),
+        (GlobalParameterConfig(None), np.log(0.25)),
+        (GlobalParameterConfig(0.5), 0.5),
+        (PositionParameterConfig(initial=None), np.log(0.25)),
+        (PositionParameterConfig(), 1.0),
+    ],
+)
+def test_starting_logits(batch, config, expected):
+    logit = config.build(SIZES, rngs=nnx.Rngs(0)).logit(batch)
+    np.testing.assert_allclose(logit, np.full(logit.shape, expected), rtol=1e-6)
+
+
+def test_without_a_click_rate_everything_starts_even(batch):
+    sizes = Sizes(query_doc_pairs=9, positions=6)
+    position = PositionParameterConfig(initial=None)
+    for config in EmbeddingParameterConfig(), GlobalParameterConfig(None), position:
+        assert np.all(config.build(sizes, rngs=nnx.Rngs(0)).prob(batch) == 0.5)
+
+
+def test_ids_may_start_from_zero_or_from_one():
+    assert EmbeddingParameterConfig().build(SIZES, rngs=nnx.Rngs(0)).table.get_value().values.shape == (10, 1)
+    config = EmbeddingParameterConfig(parameters=4, has_padding=False)
+    assert config.build(Sizes(), rngs=nnx.Rngs(0)).table.get_value().values.shape == (4, 1)
+    assert PositionParameterConfig(parameters=3).build(SIZES, rngs=nnx.Rngs(0)).weight.shape == (4,)
+
+
+def test_a_table_takes_rows_of_any_shape_and_only_their_parameters():
+    table = new_table(5, 2)
+    rows = table.get_value()
+    rows.values = jnp.arange(20.0).reshape(5, 4)
+    table.set_value(rows)
+    np.testing.assert_array_equal(table.take(jnp.array([[4, 0, 4]])), [[[16, 17], [0, 1], [16, 17]]])
+    assert table.take(jnp.zeros((2, 3, 4), jnp.int32)).shape == (2, 3, 4, 2)
+    assert table.take(jnp.int32(1)).tolist() == [4, 5]

@@ -1,0 +1,114 @@
+"""What runs left, read back; what is broken, partial or foreign is named."""
+
+import json
+
+import numpy as np
+import pytest
+from small_runs import write_json, write_run
+
+from clickexp.compare import find_runs
+from clickexp.errors import UserError
+from clickexp.runs import load
+
+
+def test_the_tidy_frame_holds_every_number_of_a_result(tmp_path):
+    test = {"ll": -0.25, "auc": None}
+    run = write_run(tmp_path / "a/0", "PBM", seed=3, test=test, settings=[("learning_rate", 0.1)])
+    result = json.loads((run / "result.json").read_text())
+    write_json(run / "result.json", {**result, "per_rank_val": {"ll": [-0.5, None]}})
+    frame = load(tmp_path / "a")
+    assert frame.columns == [
+        "run",
+        "model",
+        "dataset",
+        "seed",
+        "overrides",
+        "part",
+        "metric",
+        "rank",
+        "value",
+    ]
+    assert set(frame.select("run", "model", "dataset", "seed", "overrides").rows()) == {
+        (str(run), "PBM", "clicks", 3, "model=pbm, optimizer.learning_rate=0.1")
+    }
+    assert set(frame.select("part", "metric", "rank", "value").rows()) == {
+        ("test", "ll", None, -0.25), ("test", "auc", None, None),
+        ("val", "ll", None, -0.25),
+        ("train", "epochs", None, 3), ("train", "seconds", None, 6), ("train", "parameters", None, 1000),
+        ("val", "ll", 1, -0.5), ("val", "ll", 2, None),
+        ("test", "ll", 1, -0.25 * 1.2), ("test", "ll", 2, -0.25 * 0.8),
+        ("test", "examination", 1, 1), ("test", "examination", 2, 0.5),
+        ("test", "sessions", 1, 50), ("test", "sessions", 2, 40),
+    }  # fmt: skip
+
+
+def test_broken_partial_and_foreign_folders_are_named(tmp_path):
+    good = write_run(tmp_path / "good")
+    kept = tmp_path / "kept"
+    write_json(kept / "job.json", {"status": "kept", "result": str(good)})
+    write_json(tmp_path / "foreign/result.json", {"accuracy": 0.9})
+    write_json(tmp_path / "list/result.json", [1, 2])
+    cut = write_run(tmp_path / "cut")
+    (cut / "result.json").write_text((cut / "result.json").read_text()[:50])
+    write_json(tmp_path / "failed/job.json", {"status": "failed"})
+    write_run(tmp_path / "started")
+    (tmp_path / "started/result.json").unlink()
+    write_run(tmp_path / "text", val={"ll": "high"})
+    write_run(tmp_path / "way", higher_is_better={"brier": "lower"})
+    (tmp_path / "notes").mkdir()
+    runs, skipped = find_runs([tmp_path])
+    assert [run.folder for run in runs] == [good]
+    reasons = {one.folder.name: one.reason for one in skipped}
+    assert reasons == {
+        "foreign": "result.json is not that of a run: it names no model",
+        "list": "result.json holds no JSON object",
+        "cut": "result.json holds no JSON object",
+        "failed": "it has no result.json (failed)",
+        "started": "it has no result.json (did not finish)",
+        "text": "result.json is damaged: val/ll is 'high'",
+        "way": "result.json is damaged: higher_is_better/brier is 'lower'",
+    }
+
+
+def test_a_repeated_run_counts_once(tmp_path):
+    import os
+
+    for number, folder in enumerate(("early", "late")):
+        os.utime(write_run(tmp_path / folder) / "result.json", (number, number))
+    runs, skipped = find_runs([tmp_path / "late", tmp_path / "early", tmp_path])
+    assert [run.folder.name for run in runs] == ["late"]
+    assert [one.folder.name for one in skipped] == ["early"] and "late" in skipped[0].reason
+
+
+def test_without_runs_the_error_names_folder_and_reason(tmp_path):
+    write_json(tmp_path / "foreign/result.json", {"accuracy": 0.9})
+    with pytest.raises(UserError, match="no finished runs below .*it names no model"):
+        load(tmp_path)
+    with pytest.raises(UserError, match="there is no such folder"):
+        load(tmp_path / "nowhere")
+
+
+def test_results_that_lack_newer_keys_are_read(tmp_path):
+    folder = tmp_path / "old"
+    write_json(folder / "result.json", {"model": "CM", "dataset": "clicks", "seed": 0, "test": {"ll": -0.4}})
+    np.savez(folder / "model.npz", table=np.zeros((7, 2)), top=np.zeros(()))
+    (folder / "metrics.jsonl").write_text(
+        '{"epoch": 1, "val/ll": -2}\n{"epoch": 1, "val/ll": -1}\n{"epoch": 2, "va'
+    )
+    run = find_runs([folder])[0][0]
+    assert run.parameters == 15 and run.test_set.startswith("guess-") and run.towers == {}
+    assert run.epochs == ({"epoch": 1, "val/ll": -1},)
+
+
+def test_experiments_are_told_apart_by_all_but_seeds(tmp_path):
+    first = write_run(tmp_path / "0", seed=1)
+    write_run(tmp_path / "1", seed=2)
+    write_run(tmp_path / "2", seed=1, settings=[("learning_rate", 0.1)])
+    given = write_run(tmp_path / "3", seed=1)
+    text = (given / ".hydra/overrides.yaml").read_text()
+    (given / ".hydra/overrides.yaml").write_text(text + "- dataset.seed=5\n")
+    result = json.loads((given / "result.json").read_text())
+    write_json(given / "result.json", result | {"test_set": "set-b"})
+    one, two, rate, fixed = find_runs([tmp_path])[0]
+    assert one.folder == first and one.experiment == two.experiment
+    assert len({one.experiment, rate.experiment, fixed.experiment}) == 3

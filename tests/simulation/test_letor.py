@@ -1,0 +1,273 @@
+"""Learning-to-rank files: every number arrives, clicks follow the labels, and broken files are named."""
+
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from places import ROOT
+
+from clickexp.data import DataError, schema
+from clickexp.simulation import letor, open_letor
+
+REAL = ROOT.parent / "shared/data/lambdarank"
+FEW = dict(sessions=200, val_sessions=50, test_sessions=50, positions=3)
+CERTAIN = dict(click_noise=0.0, examination_top=30.0, examination_decay=0.0)
+WIDTH = 6
+
+
+def documents(rng, queries=12):
+    """(label, query, features) of lists of 1 to 5 documents, the first query's with labels 0 and 3."""
+    rows = []
+    for query in range(queries):
+        for n in range(rng.integers(2, 6)):
+            features = rng.normal(size=WIDTH).round(3) * (rng.random(WIDTH) < 0.6)
+            rows.append(([0, 3][n % 2], 7 + 3 * query, features))
+    return rows
+
+
+def line(label, query, features, qid=True):
+    tokens = [f"{index}:{value}" for index, value in enumerate(features) if value]
+    return " ".join([str(label), *([f"qid:{query}"] if qid else []), *tokens])
+
+
+def write(folder, name, rows, qid=True, end="\n"):
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_bytes((end.join(line(*row, qid) for row in rows) + end).encode())
+    if not qid:
+        queries = [query for _, query, _ in rows]
+        sizes = [str(queries.count(query)) for query in dict.fromkeys(queries)]
+        (folder / f"{name}.query").write_text("\n".join(sizes) + "\n")
+
+
+@pytest.fixture
+def rows():
+    rng = np.random.default_rng(0)
+    return {name: documents(rng, queries) for name, queries in (("train", 12), ("test", 5))}
+
+
+@pytest.fixture
+def folder(tmp_path, rows):
+    for name in rows:
+        write(tmp_path / "log", f"{name}.txt", rows[name])
+    return tmp_path / "log"
+
+
+@pytest.mark.parametrize(
+    "qid, end, block", [(True, "\n", 1 << 24), (False, "\r\n", 64), (True, " # doc 1\n", 200)]
+)
+@pytest.mark.parametrize("transform", ["none", "log1p"])
+def test_every_number_arrives(tmp_path, rows, monkeypatch, qid, end, block, transform):
+    monkeypatch.setattr(letor, "BLOCK", block)
+    for name in rows:
+        write(tmp_path / "log", f"rank.{name}", rows[name], qid, end)
+    dataset = open_letor(tmp_path / "log", features=WIDTH, transform=transform, **FEW)
+    expected = np.array([features for part in rows.values() for _, _, features in part])
+    if transform == "log1p":
+        expected = np.sign(expected) * np.log(1 + np.abs(expected))
+    values = dataset.train.features.values
+    assert not values[0].any() and values.dtype == np.float32
+    np.testing.assert_allclose(values[1:], expected, rtol=1e-6, atol=1e-7)
+    queries = [query for _, query, _ in rows["test"]]
+    lists = {query: [i for i, q in enumerate(queries) if q == query] for query in dict.fromkeys(queries)}
+    first, ranking = 1 + len(rows["train"]), dataset.ranking
+    assert ranking.ranks == max(map(len, lists.values()))
+    for session, members in enumerate(lists.values()):
+        ids = ranking.column("query_doc_ids")[session, : len(members)]
+        assert ids.tolist() == [first + i for i in members]
+        labels = ranking.column("labels")[session, : len(members)]
+        assert labels.tolist() == [rows["test"][i][0] for i in members]
+
+
+def test_a_perfect_user_clicks_the_best_documents_and_no_others(folder):
+    dataset = open_letor(folder, **FEW, **CERTAIN)
+    for part in (dataset.train, dataset.val, dataset.test):
+        shown = part.column("query_doc_ids") > 0
+        assert np.array_equal(part.column("clicks")[shown], part.column("labels")[shown] == 3)
+        assert np.array_equal(shown.sum(axis=1), part.column("lengths"))
+
+
+def test_parts_come_from_queries_of_their_own(folder, rows):
+    dataset = open_letor(folder, val_queries=0.25, **FEW)
+    train, val, test = (set(part.column("query_ids")) for part in (dataset.train, dataset.val, dataset.test))
+    assert (len(train), len(val), len(test)) == (9, 3, 5) and not train & val and not (train | val) & test
+    write(folder, "vali.txt", rows["test"])
+    assert set(open_letor(folder, **FEW).val.column("query_ids")) == set(range(12, 17))
+
+
+@pytest.mark.parametrize("first", [2**53, 2**63 - 9, -(2**63)])
+def test_queries_of_any_number_stay_apart(tmp_path, first):
+    rows = [(document, first + query, np.ones(2)) for query in range(8) for document in range(2 + query % 3)]
+    for name in ("train", "test"):
+        write(tmp_path / "log", name, rows)
+    lengths = open_letor(tmp_path / "log", **FEW).ranking.column("lengths")
+    assert lengths.tolist() == [2 + query % 3 for query in range(8)]
+
+
+def test_a_mistyped_index_does_not_ask_for_all_memory(folder, tmp_path):
+    """119 GiB of zeros, for one digit too many."""
+    lines = (folder / "test.txt").read_text().splitlines()
+    for index in ("2000000000", "9" * 5000):
+        lines[4] = f"1 qid:19 {index}:1"
+        (folder / "test.txt").write_text("\n".join(lines))
+        with pytest.raises(DataError, match="test.txt, line 5: feature index .* or set features to"):
+            open_letor(folder, cache=tmp_path / "cache", **FEW)
+        with pytest.raises(DataError, match=f"test.txt, line 5: .* feature indices lie below {WIDTH}"):
+            open_letor(folder, features=WIDTH, **FEW)
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_wide_documents_are_few_at_a_time(folder, monkeypatch):
+    expected = open_letor(folder, features=WIDTH, **FEW).train.features.values
+    monkeypatch.setattr(letor, "SLICE", 3 * 4 * WIDTH)
+    assert np.array_equal(open_letor(folder, features=WIDTH, **FEW).train.features.values, expected)
+
+
+def test_one_long_list_does_not_set_the_width_of_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(schema, "FLOOR", 1 << 12)
+    rows = [(document % 4, query, np.ones(2)) for query in range(50) for document in range(2)]
+    long = [(document % 4, 77, np.ones(2)) for document in range(200)]
+    write(tmp_path / "log", "train", rows)
+    write(tmp_path / "log", "test", rows[:60] + long + rows[60:])
+    with pytest.raises(DataError, match="test, query 31: the list has 200 documents, .* Leave documents of"):
+        open_letor(tmp_path / "log", **FEW)
+    write(tmp_path / "log", "test", rows)
+    write(tmp_path / "log", "train", rows + long)
+    assert open_letor(tmp_path / "log", **FEW).ranking.ranks == 2
+
+
+def test_given_scores_order_the_lists(folder, rows):
+    for name in rows:
+        (folder / f"{name}.txt.scores").write_text("\n".join(str(-i) for i in range(len(rows[name]))))
+    dataset = open_letor(folder, policy="scores", policy_noise=0.0, **FEW)
+    for ids, length in zip(
+        dataset.train.column("query_doc_ids"), dataset.train.column("lengths"), strict=True
+    ):
+        assert ids[:length].tolist() == list(range(ids[0], ids[0] + length))
+
+
+def test_the_trained_policy_learns_a_linear_relevance(tmp_path):
+    rng = np.random.default_rng(1)
+    train, test = [], []
+    for rows, queries in ((train, 200), (test, 20)):
+        for query in range(queries):
+            x = rng.normal(size=(3, WIDTH))
+            rows += [(rank, query, v) for rank, v in enumerate(x[np.argsort(x[:, 0])])]
+    for name, rows in (("train", train), ("test", test)):
+        write(tmp_path / "log", name, rows)
+    options = dict(policy_queries=1.0, policy_noise=0.0, **FEW)
+    labels = open_letor(tmp_path / "log", **options).test.column("labels")
+    assert (labels[:, 0] == 2).mean() > 0.8  # a third by chance; labels are ranks, so not quite linear
+
+
+def test_the_same_seed_gives_the_same_clicks(folder):
+    one, same, other = (open_letor(folder, seed=seed, **FEW).train for seed in (1, 1, 2))
+    assert np.array_equal(one.column("clicks"), same.column("clicks"))
+    assert not np.array_equal(one.column("clicks"), other.column("clicks"))
+
+
+def test_any_click_model_may_be_the_user(folder):
+    dbn = open_letor(folder, user="clickexp.models.DynamicBayesianNetwork", **FEW)
+    assert dbn.train.clicks_total > 0
+    with pytest.raises(ValueError, match="clickexp.models.Nobody: there is nothing of this name"):
+        open_letor(folder, user="clickexp.models.Nobody", **FEW)
+
+
+BAD_LINES = {
+    "text": ("nonsense here", "line 3: 'nonsense' does not parse"),
+    "empty": ("", "line 3: the line is empty"),
+    "bad qid": ("1 qid:x 1:2", "line 3: qid 'x' is no 64-bit integer"),
+    "fraction of a qid": ("1 qid:1.5 1:2", "line 3: qid '1.5' is no 64-bit integer"),
+    "large qid": (f"1 qid:{2**63} 1:2", f"line 3: qid '{2**63}' is no 64-bit integer"),
+    "two qids": ("1 qid:1 qid:1 1:2", "line 3: there are two qids"),
+    "hidden qid": ("1 -1:3 1:2", "line 3: '-1:3' does not parse"),
+    "no value": ("1 qid:1 3:", "line 3: '3:' does not parse"),
+    "nan": ("1 qid:1 3:nan", "line 3: '3:nan' does not parse"),
+    "beyond": (f"1 qid:1 {WIDTH}:1", f"line 3: '{WIDTH}:1' does not parse.* below {WIDTH}"),
+    "negative": ("1 qid:1 -2:1", "line 3: '-2:1' does not parse"),
+    "fraction": ("1 qid:1 1.5:1", "line 3: '1.5:1' does not parse"),
+    "two labels": ("1 1 qid:1 1:1", "a line without a label, or with two"),
+    "no qid": ("1 1:1", "line 3: there is no qid"),
+}
+
+
+@pytest.mark.parametrize("bad, message", BAD_LINES.values(), ids=BAD_LINES)
+def test_bad_lines_are_named(folder, tmp_path, bad, message):
+    lines = (folder / "train.txt").read_text().splitlines()
+    lines[2] = bad
+    (folder / "train.txt").write_text("\n".join(lines))
+    with pytest.raises(DataError, match=message):
+        open_letor(folder, features=WIDTH, cache=tmp_path / "cache", **FEW)
+    assert not list((tmp_path / "cache").glob("*"))
+
+
+def test_bad_files_and_settings(folder, rows):
+    with pytest.raises(
+        DataError, match=f"^{folder}/train.txt: val_queries=1.0 of 12 training queries leaves a"
+    ):
+        open_letor(folder, val_queries=1.0, **FEW)
+    with pytest.raises(DataError, match="policy is 'oracle'"):
+        open_letor(folder, policy="oracle", **FEW)
+    with pytest.raises(DataError, match="transform is 'exp'"):
+        open_letor(folder, transform="exp", **FEW)
+    with pytest.raises(DataError, match="train.txt.scores: cannot be read"):
+        open_letor(folder, policy="scores", **FEW)
+    with pytest.raises(DataError, match=r"files has keys \['vali'\]"):
+        open_letor(folder, files={"vali": "x"}, **FEW)
+    with pytest.raises(DataError, match="a query comes back after another"):
+        write(folder, "train.txt", [*rows["train"], rows["train"][0]])
+        open_letor(folder, **FEW)
+    write(folder, "train.txt", rows["train"], qid=False)
+    (folder / "train.txt.query").write_text("3 x")
+    with pytest.raises(DataError, match="train.txt.query, line 1: 'x' is no number of documents"):
+        open_letor(folder, **FEW)
+    for word in ("1e20", "1" + 20 * "0", "-1", "0"):
+        (folder / "train.txt.query").write_text(f"3\n{word}\n")
+        with pytest.raises(DataError, match=f"train.txt.query, line 2: '{word}' is no number of documents"):
+            open_letor(folder, **FEW)
+    (folder / "train.txt.query").write_bytes(b"\xff")
+    with pytest.raises(DataError, match="train.txt.query: cannot be read"):
+        open_letor(folder, **FEW)
+    (folder / "train.txt.query").write_text("3 1")
+    with pytest.raises(DataError, match="2 group sizes sum to 4"):
+        open_letor(folder, **FEW)
+    (folder / "train.txt.query").unlink()
+    write(folder, "train.txt", [(0, query, x) for _, query, x in rows["train"]])
+    write(folder, "test.txt", [(0, query, x) for _, query, x in rows["test"]])
+    with pytest.raises(DataError, match="no document has a label above 0"):
+        open_letor(folder, **FEW)
+    (folder / "train.txt").write_text("")
+    with pytest.raises(DataError, match="train.txt: there are no documents"):
+        open_letor(folder, **FEW)
+    (folder / "train.txt").unlink()
+    with pytest.raises(DataError, match="one file for train was looked for, found none"):
+        open_letor(folder, **FEW)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(at=st.integers(0, 10_000), junk=st.binary(min_size=1, max_size=6))
+@example(at=218, junk=b"\x00\x00\x00\x00\x00\x0b")  # a token of two colons with an odd space between
+def test_broken_bytes_are_an_error_or_other_numbers(folder, at, junk):
+    """Whatever stands in the file, it is read or refused with the file's name."""
+    good = (folder / "train.txt").read_bytes()
+    at %= len(good)
+    try:
+        (folder / "train.txt").write_bytes(good[:at] + junk + good[at + len(junk) :])
+        open_letor(folder, **{**FEW, "sessions": 5, "val_sessions": 5, "test_sessions": 5})
+    except DataError as error:
+        assert str(folder) in str(error)
+    finally:
+        (folder / "train.txt").write_bytes(good)
+
+
+@pytest.mark.skipif(not REAL.exists(), reason=f"the real lists are not at {REAL}")
+def test_the_real_lists_have_their_documents():
+    dataset = open_letor(REAL, **FEW)
+    lines = (REAL / "rank.test").read_text().splitlines()
+    assert dataset.query_doc_pairs == 3005 + 768 and dataset.ranking.count == 50
+    lengths = dataset.ranking.column("lengths")
+    assert lengths.tolist() == [int(n) for n in (REAL / "rank.test.query").read_text().split()]
+    shown = np.arange(dataset.ranking.ranks) < lengths[:, None]
+    assert dataset.ranking.column("labels")[shown].tolist() == [float(row.split()[0]) for row in lines]
+    index, value = lines[-1].split()[-1].split(":")
+    assert dataset.train.features.values[-1, int(index)] == np.float32(np.log1p(np.float32(value)))

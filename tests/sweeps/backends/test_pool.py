@@ -1,0 +1,254 @@
+"""The pool of processes: slots, logs, ends of every kind, and nothing left behind."""
+
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from processes import Process, gone, read, wait_until
+
+from clickexp.sweeps.backends import pool as pool_module
+from clickexp.sweeps.backends.pool import Pool, Slot
+from clickexp.sweeps.backends.slots import accelerator_slots, cpu_slots, device_slots
+
+TWO = [Slot("a", {"PLACE": "a"}), Slot("b", {"PLACE": "b"})]
+
+
+def run(slots, *codes, folder):
+    """Runs lines of Python, as many at a time as there are slots; the jobs in the order of their ends."""
+    waiting, ended = list(enumerate(codes)), []
+    with Pool(slots) as pool:
+        while waiting or pool.running:
+            while waiting and pool.free:
+                number, code = waiting.pop(0)
+                submit(pool, number, folder / str(number), code)
+            ended += pool.wait()
+    return ended
+
+
+def submit(pool, key, folder, code):
+    folder.mkdir(exist_ok=True)
+    (folder / "code.py").write_text(code)
+    return pool.submit(key, folder, runpy.run_path, [str(folder / "code.py")])
+
+
+def numbers(file):
+    """A line of numbers that another process writes into a file, once it is there."""
+    return [int(word) for word in wait_until(lambda: read(file).endswith("\n") and read(file)).split()]
+
+
+@pytest.mark.parametrize("forks", [pool_module.FORKS, False])
+def test_a_job_sees_its_slot_and_writes_its_log(forks, tmp_path, monkeypatch):
+    monkeypatch.setattr(pool_module, "FORKS", forks)
+    monkeypatch.setenv("ALL", "1")
+    monkeypatch.setenv("PLACE", "none")
+    code = "import os, sys; print(os.environ['PLACE'], os.environ['ALL']); print('oh', file=sys.stderr)"
+    jobs = run(TWO, code, code, folder=tmp_path)
+    for job in jobs:
+        assert job.returncode == 0 and job.seconds > 0
+        assert sorted(job.log.read_text().splitlines()) == sorted([f"{job.slot.name} 1", "oh"])
+    assert {job.slot.name for job in jobs} == {"a", "b"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="jobs are copies of a process on Linux only")
+def test_jobs_are_copies_of_a_process_that_has_imported_what_runs_need(tmp_path):
+    """One with a single thread that has not started JAX, or they would hang; signals to all do not end it."""
+    code = """
+import os, signal, sys
+from jax._src import xla_bridge
+print("clickexp.experiment.run" in sys.modules, "wandb" in sys.modules, xla_bridge.backends_are_initialized())
+print(os.listdir(f"/proc/{os.getppid()}/task") == [str(os.getppid())])
+os.kill(os.getppid(), signal.SIGTERM)
+os.kill(os.getppid(), signal.SIGUSR2)
+"""
+    (job,) = run(TWO[:1], code, folder=tmp_path)
+    assert job.log.read_text().split() == ["True", "True", "False", "True"] and job.returncode == 0
+
+
+def test_a_slot_has_one_job_at_a_time(tmp_path):
+    """Every job writes down when it began and ended; on one slot they do not overlap, on two they do."""
+    code = "import os, time; a = time.time(); time.sleep(0.3); print(os.environ['PLACE'], a, time.time())"
+    jobs = run(TWO, code, code, code, code, folder=tmp_path)
+    spans = [
+        (words[0], float(words[1]), float(words[2])) for words in (j.log.read_text().split() for j in jobs)
+    ]
+    for place in "ab":
+        first, second = sorted(span[1:] for span in spans if span[0] == place)
+        assert first[1] <= second[0]
+    starts, ends = [span[1] for span in sorted(spans)[::2]], [span[2] for span in sorted(spans)[::2]]
+    assert max(starts) < min(ends)
+
+
+ENDS = {
+    "raise ValueError('wrong')": (1, "exit code 1"),
+    "import os; os._exit(3)": (3, "exit code 3"),
+    "import os; os.kill(os.getpid(), 9)": (-9, "killed by SIGKILL, perhaps by the system for want of memory"),
+    "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28)); bytearray(1 << 30)": (
+        1,
+        "exit code 1",
+    ),
+    "open('/dev/full', 'w').write('x' * 100000)": (1, "exit code 1"),
+    "pass": (0, "exit code 0"),
+}
+
+
+def test_a_job_that_fails_leaves_the_others_alone(tmp_path):
+    jobs = {job.key: job for job in run(TWO, *ENDS, folder=tmp_path)}
+    assert [(jobs[n].returncode, jobs[n].end) for n in range(len(ENDS))] == list(ENDS.values())
+    logs = [jobs[n].log.read_text() for n in range(len(ENDS))]
+    assert "ValueError: wrong" in logs[0] and "MemoryError" in logs[3] and "No space left" in logs[4]
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_leaving_the_pool_ends_jobs_and_what_they_started(stubborn, tmp_path, monkeypatch):
+    monkeypatch.setattr(pool_module, "GRACE", 0.5)
+    ignore = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)" if stubborn else "pass"
+    code = f"""
+import subprocess, os, time
+{ignore}
+child = subprocess.Popen(["sleep", "60"])
+print(os.getpid(), child.pid, flush=True)
+time.sleep(60)
+"""
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), Pool(TWO) as pool:
+        job = submit(pool, "x", tmp_path, code)
+        pids = numbers(job.log)
+        raise KeyboardInterrupt
+    assert time.monotonic() - start < 10 and not pool.running and len(pool.free) == 2
+    assert job.returncode == (-9 if stubborn else 128 + signal.SIGTERM)
+    assert all(map(gone, pids))
+
+
+LOST = """
+import gc, os, signal, threading, time
+
+def collecting(phase, details):
+    if phase == "start" and not lost:
+        lost.append(os.kill(os.getpid(), signal.SIGTERM))
+        for _ in range(100):  # the exception comes here, where Python drops it
+            pass
+
+lost = []
+gc.callbacks.append(collecting)
+gc.collect()
+print("collected", flush=True)
+time.sleep(20)
+"""
+
+
+def test_a_job_ends_though_python_drops_the_interruption(tmp_path):
+    """As in JAX's callback of the garbage collector; the signal that says so is ignored afterwards."""
+    (job,) = run(TWO[:1], LOST, folder=tmp_path)
+    assert job.returncode == 128 + signal.SIGTERM
+    assert job.log.read_text() == "collected\n"
+
+
+PARENT = """
+import runpy, sys, time
+from pathlib import Path
+from clickexp.sweeps.backends.pool import Pool, Slot
+
+folder = Path(sys.argv[1])
+with Pool([Slot("a")]) as pool:
+    pool.submit("x", folder, runpy.run_path, [str(folder / "code.py")])
+    time.sleep(60)
+"""
+TIDY = """
+import os, subprocess, time
+child = subprocess.Popen(["sleep", "60"])
+print(os.getpid(), child.pid, flush=True)
+try:
+    time.sleep(60)
+finally:
+    print("tidy", flush=True)
+"""
+
+
+def test_jobs_end_when_their_parent_is_killed(tmp_path):
+    """They are told to stop, so that they can tidy up; what they started ends with them."""
+    (tmp_path / "code.py").write_text(TIDY)
+    with Process([sys.executable, "-c", PARENT, str(tmp_path)]) as parent:
+        pids = numbers(tmp_path / "job.log")
+        parent.kill()
+    assert gone(pids[0]) and "tidy" in (tmp_path / "job.log").read_text()
+    assert gone(pids[1])
+
+
+def test_waiting_takes_no_longer_than_allowed(tmp_path):
+    with Pool(TWO) as pool:
+        assert pool.wait() == []
+        pool.submit("x", tmp_path, time.sleep, [30])
+        start = time.monotonic()
+        assert pool.wait(0.2) == [] and time.monotonic() - start < 5
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system has no affinity")
+def test_a_cpu_job_keeps_to_its_cores(tmp_path):
+    """XLA's thread pool, too: one thread for each core that the process may use."""
+    core = min(os.sched_getaffinity(0))
+    code = """
+import os, jax
+jax.numpy.ones((300, 300)) @ jax.numpy.ones((300, 300))
+names = [open(f"/proc/self/task/{task}/comm").read().strip() for task in os.listdir("/proc/self/task")]
+print(os.sched_getaffinity(0), names.count("tf_XLAEigen"))
+"""
+    (job,) = run([Slot("cpu:0", cores=(core,))], code, folder=tmp_path)
+    assert job.log.read_text() == f"{{{core}}} 1\n"
+
+
+def test_cores_are_divided_among_workers():
+    assert [slot.cores for slot in cpu_slots([0, 1, 2, 3, 4], 2)] == [(0, 1), (2, 3, 4)]
+    assert [slot.cores for slot in cpu_slots([3, 5])] == [(3, 5)]
+    assert [slot.cores for slot in cpu_slots([3, 5], 3)] == [(3,), (5,), (3,)]
+    assert len({slot.name for slot in cpu_slots([0], 4)}) == 4
+
+
+def test_each_slot_sees_one_accelerator():
+    slots = accelerator_slots("gpu", 2, 1, {})
+    assert [(slot.name, slot.environment) for slot in slots] == [
+        ("gpu:0", {"CUDA_VISIBLE_DEVICES": "0"}),
+        ("gpu:1", {"CUDA_VISIBLE_DEVICES": "1"}),
+    ]
+    narrowed = accelerator_slots("gpu", 2, 1, {"CUDA_VISIBLE_DEVICES": "5,7"})
+    assert [slot.environment["CUDA_VISIBLE_DEVICES"] for slot in narrowed] == ["5", "7"]
+    shared = accelerator_slots("gpu", 1, 2, {})
+    assert [slot.name for slot in shared] == ["gpu:0.0", "gpu:0.1"]
+    assert [slot.environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] for slot in shared] == ["0.450", "0.450"]
+    tpu = accelerator_slots("tpu", 4, 1, {})
+    assert [slot.environment["TPU_VISIBLE_CHIPS"] for slot in tpu] == ["0", "1", "2", "3"]
+
+
+def test_devices_are_those_that_a_process_with_jax_sees(monkeypatch):
+    """Here: JAX is replaced in that process by a stand-in that knows three GPUs."""
+    stand_in = "jax.default_backend = lambda: 'gpu'; jax.local_device_count = lambda: 3; "
+    look = (
+        "import jax, json; "
+        + stand_in
+        + "print(json.dumps([jax.default_backend(), jax.local_device_count()]))"
+    )
+    monkeypatch.setattr("clickexp.sweeps.backends.slots.LOOK", look)
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert [slot.name for slot in device_slots(jobs_per_device=2)][:4] == [
+        "gpu:0.0",
+        "gpu:1.0",
+        "gpu:2.0",
+        "gpu:0.1",
+    ]
+    monkeypatch.setattr("clickexp.sweeps.backends.slots.LOOK", "raise RuntimeError('no driver')")
+    with pytest.raises(Exception, match="JAX does not start on this machine: RuntimeError: no driver"):
+        device_slots()
+    with pytest.raises(Exception, match="hydra.launcher.workers=0: give at least 1"):
+        device_slots(workers=0)
+
+
+def test_the_parent_never_imports_jax():
+    modules = ("launcher", "callback", "job", "table", "view", "pool", "slots", "resume")
+    code = "import sys\n" + "\n".join(f"import clickexp.sweeps.{name}" for name in modules)
+    code += "\nprint(sorted({'jax', 'numpy', 'flax', 'wandb'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,89 @@
+"""launcher=ray on a Ray of this machine, whose two GPUs are pretended."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from processes import gone
+from test_accelerators import SMALL
+from test_faults import Place, statuses
+
+MODELS = ["gctr", "rctr", "dctr", "pbm"]
+RAY = [
+    "launcher=ray",
+    "hydra.launcher.address=local",
+    "+hydra.launcher.init.num_gpus=2",
+    "+hydra.launcher.init.num_cpus=2",
+]
+
+
+@pytest.fixture
+def place(tmp_path):
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'clickexp[ray]'")
+    return Place(tmp_path)
+
+
+@pytest.mark.slow
+def test_each_job_has_a_device_of_its_own_and_is_not_run_again(place):
+    (place.folder / "sitecustomize.py").unlink()
+    models = [f"model={','.join(MODELS)}", "logger=jsonl", *SMALL, "hydra.sweep.dir=s"]
+    code, output = place.sweep(*RAY, *models)
+    assert code == 0, output
+    rows = place.rows("s")
+    assert [(row["model"], row["status"]) for row in rows] == [(model, "finished") for model in MODELS]
+    used = {}
+    for row in rows:
+        folder = place.folder / "s" / row["job"]
+        times = [(folder / file).stat().st_mtime for file in ("config.yaml", "result.json")]
+        used.setdefault(row["slot"].split()[-1], []).append(times)
+        assert json.loads((folder / "result.json").read_text())["config_hash"] == row["config_hash"]
+    assert sorted(used) == ["gpu:0", "gpu:1"]
+    assert not [
+        None for times in used.values() for a in times for b in times if a is not b and a[0] <= b[0] <= a[1]
+    ]
+    code, _ = place.sweep("launcher=basic", *models)
+    assert code == 0 and statuses(place.rows("s")) == ["kept"] * 4
+
+
+@pytest.mark.slow
+def test_jobs_that_fail_are_told_and_the_others_go_on(place):
+    place.does(_1="raise", _2="kill")
+    code, output = place.sweep(*RAY, "seed=1,2,3", "hydra.sweep.dir=s")
+    assert code == 1 and place.ran() == [1, 2, 3] and "Traceback" not in output
+    rows = place.rows("s")
+    assert statuses(rows) == ["failed", "failed", "finished"]
+    assert "ConfigError: wrong in this one" in rows[0]["error"] and "killed by SIGKILL" in rows[1]["error"]
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_stopped_leaves_no_job_behind(place):
+    place.does(_1="hang")
+    with place.start(*RAY, "seed=1,2", "hydra.sweep.dir=s") as process:
+        pid = place.wait_for("s/0/job.log", 60)
+        process.terminate()
+        output, _ = process.communicate(timeout=30)
+    assert process.returncode == 143 and gone(pid) and "Traceback" not in output
+    assert json.loads((place.folder / "s/0/job.json").read_text())["status"] == "interrupted"
+
+
+@pytest.mark.slow
+def test_a_cluster_without_room_for_a_job_is_told_in_one_line(place):
+    code, output = place.sweep(*RAY, "hydra.launcher.num_gpus=3", "seed=1")
+    assert code == 1 and "clickexp: launcher=ray: a job needs" in output and "Traceback" not in output
+
+
+@pytest.mark.parametrize("launcher, package", [("slurm", "submitit"), ("ray", "ray")])
+def test_a_package_that_is_missing_is_told_in_one_line(launcher, package, tmp_path):
+    missing = f"raise ModuleNotFoundError('missing', name={package!r})"
+    (tmp_path / f"{package}.py").write_text(missing)
+    done = subprocess.run(
+        [sys.executable, "-m", "clickexp", "-m", f"launcher={launcher}", "seed=1"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert f"launcher={launcher} needs {package}: pip install 'clickexp[{launcher}]'" in done.stderr

@@ -1,0 +1,89 @@
+"""Real runs through launcher=accelerators: the results of Hydra's own launcher, and programs compiled once."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from clickexp.runs.store import records
+
+SMALL = ["debug=fast", "max_sessions=500", "dataset.sessions=2000", "dataset.queries=50", "metric=click"]
+SPY = """
+import json
+from clickexp.loggers import Logger
+
+class Spy(Logger):
+    def start(self, info):
+        told = dict(group=info.group, job_type=info.job_type, overrides=info.config["overrides"])
+        (info.folder / "spy.json").write_text(json.dumps(told))
+"""
+
+
+@pytest.fixture(scope="module")
+def sweeps(tmp_path_factory):
+    """The folder of a sweep by our launcher and of its first job by Hydra's, and what they printed."""
+    folder = tmp_path_factory.mktemp("sweeps")
+    (folder / "spy.py").write_text(SPY)
+    env = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(folder), "COLUMNS": "100"}
+    env.pop("JAX_COMPILATION_CACHE_DIR", None)  # which the tests share
+    logger = ["logger=jsonl", "+logger.spy._target_=spy.Spy", "resume=false"]
+    printed = {}
+    for name, seeds in dict(accelerators="seed=1,2", basic="seed=1").items():
+        workers = ["hydra.launcher.workers=1"] * (name == "accelerators")
+        arguments = [f"launcher={name}", *workers, f"hydra.sweep.dir={name}", "model=gctr", seeds]
+        command = [sys.executable, "-m", "clickexp", "-m", *SMALL, *logger, *arguments]
+        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        printed[name] = done.stdout
+    return folder, printed
+
+
+def result(folder, *path):
+    return json.loads(folder.joinpath(*path, "result.json").read_text())
+
+
+def test_the_launcher_does_not_change_results(sweeps):
+    folder, _ = sweeps
+    ours, hydras = (result(folder, name, "0") for name in ("accelerators", "basic"))
+    assert ours["config_hash"] == hydras["config_hash"]
+    for part in ("val", "test"):
+        assert ours[part] == pytest.approx(hydras[part], rel=1e-5)
+
+
+def test_the_best_validation_is_that_of_the_epochs(sweeps):
+    folder, _ = sweeps
+    epochs = map(json.loads, (folder / "accelerators/0/metrics.jsonl").read_text().splitlines())
+    losses = [epoch["val/loss"] for epoch in epochs]
+    assert result(folder, "accelerators", "0")["val"]["loss"] == min(losses)
+
+
+def test_jobs_of_one_shape_compile_once(sweeps):
+    """The second job, in its own process, loads what the first left in the cache."""
+    folder, _ = sweeps
+    programs = list((folder / "outputs/cache/xla").glob("*-cache"))
+    began = (folder / "accelerators/1/config.yaml").stat().st_mtime
+    assert len(programs) > 5 and not [file.name for file in programs if file.stat().st_mtime > began]
+
+
+def test_runs_of_a_sweep_share_a_group_and_carry_their_overrides(sweeps):
+    folder, _ = sweeps
+    told = [json.loads((folder / f"accelerators/{job}/spy.json").read_text()) for job in ("0", "1")]
+    assert [(t["group"], t["job_type"]) for t in told] == [("accelerators", "sweep")] * 2
+    assert [t["overrides"]["seed"] for t in told] == [1, 2]
+    assert told[0]["overrides"]["model"] == "gctr" and "hydra.launcher.workers" not in told[0]["overrides"]
+
+
+def test_the_table_shows_mean_and_deviation_over_seeds(sweeps):
+    folder, printed = sweeps
+    losses = [result(folder, "accelerators", job)["val"]["loss"] for job in ("0", "1")]
+    assert f"{np.mean(losses):.4f} ± {np.std(losses, ddof=1):.4f}" in printed["accelerators"]
+    assert "2 finished" in printed["accelerators"] and "1 finished" in printed["basic"]
+
+
+def test_a_job_knows_its_device_and_time(sweeps):
+    folder, _ = sweeps
+    for _, record in records(folder / "accelerators"):
+        assert record.status == "finished" and record.device == "cpu:0" and record.seconds > 0

@@ -1,0 +1,402 @@
+"""Search: what Optuna is asked and told. Most jobs are stand-ins on two imaginary devices."""
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import optuna
+import pytest
+import yaml
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.types import HydraContext
+from omegaconf import OmegaConf
+from places import ROOT
+from processes import Process, wait_until
+
+from clickexp.errors import ConfigError, UserError
+from clickexp.metrics import Metric
+from clickexp.runs.store import PRUNED, Record
+from clickexp.sweeps import search as module
+from clickexp.sweeps.launcher import JobError
+from clickexp.sweeps.search import _one_line as one_line
+
+CONF = ROOT / "conf"
+RATE = "optimizer.learning_rate"
+
+
+class Jobs:
+    """The queue, with jobs that tell an epoch whenever somebody waits. `curve`: values of the epochs of a point."""
+
+    devices = 2
+
+    def __init__(self, curve):
+        self.curve, self.log, self.together, self.pruned = curve, [], 0, []
+
+    def __call__(self, context, task, config, total):
+        self.folder, self.metric, self.total = Path(config.hydra.sweep.dir), config.optimized_metric, total
+        self.jobs, self.ended = {}, []
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    @property
+    def free(self):
+        return self.devices - len(self.jobs)
+
+    @property
+    def running(self):
+        return {number: self.folder / str(number) for number in self.jobs}
+
+    def start(self, number, overrides):
+        assert self.free and not (self.folder / str(number)).exists()
+        (self.folder / str(number)).mkdir(parents=True)
+        point = dict(override.split("=") for override in overrides)
+        self.log.append((number, point))
+        values = self.curve(point)
+        if isinstance(values, BaseException):
+            raise values
+        self.jobs[number] = list(values), []
+        self.together = max(self.together, len(self.jobs))
+
+    def wait(self, timeout):
+        for number, (to_come, told) in list(self.jobs.items()):
+            if to_come:
+                told.append(to_come.pop(0))
+                line = json.dumps({"epoch": len(told), self.metric: told[-1]})
+                with (self.folder / str(number) / "metrics.jsonl").open("a") as file:
+                    file.write(line + "\n")
+            else:
+                self.end(number, min(told) if told else None)
+        ended, self.ended = self.ended, []
+        return ended
+
+    def prune(self, number):
+        self.pruned.append(number)
+        Record(number, [], "", PRUNED, "").write(self.folder / str(number))
+        self.end(number, None)
+
+    def end(self, number, value):
+        del self.jobs[number]
+        state = JobStatus.FAILED if value is None else JobStatus.COMPLETED
+        where = OmegaConf.create({"hydra": {"runtime": {"output_dir": str(self.folder / str(number))}}})
+        error = JobError(f"job {number} failed: of no luck")
+        returned = JobReturn(hydra_cfg=where, status=state, _return_value=error if value is None else value)
+        self.ended.append((number, returned))
+
+
+def trials_in(file):
+    """Of the study s."""
+    storage = optuna.storages.RDBStorage(f"sqlite:///{file}")
+    try:
+        return optuna.load_study(study_name="s", storage=storage).trials
+    finally:
+        storage.engine.dispose()
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """run(curve, *overrides) -> (jobs, study) of a search in one and the same folder."""
+
+    def call(curve, *overrides):
+        jobs = curve if isinstance(curve, Jobs) else Jobs(curve)
+        monkeypatch.setattr(module, "Queue", jobs)
+        common = ["search.study=s", f"hydra.sweep.dir={tmp_path}/s"]
+        fixed = [o for o in overrides if not re.search(r"=.*(\(|,)", o)]
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            config = compose("config", [*common, *fixed], return_hydra_config=True)
+            context = HydraContext(GlobalHydra.instance().config_loader(), None)
+            jobs.best = module.search(context, None, config, overrides)
+        return jobs
+
+    call.folder = tmp_path / "s"
+    call.trials = lambda: trials_in(tmp_path / "s/search.db")
+    return call
+
+
+def rate(point):
+    return float(point[RATE])
+
+
+def parabola(point):
+    return [1.0, (rate(point) - 0.3) ** 2]
+
+
+INTERVAL = f"{RATE}=interval(0,1)"
+
+
+def test_a_search_finds_the_best_point_and_keeps_all_devices_busy(run):
+    jobs = run(
+        parabola,
+        "+sweep=tune",
+        INTERVAL,
+        "search=tpe",
+        "search.trials=16",
+        "search.sampler.n_startup_trials=6",
+        "model=pbm",
+    )
+    assert [number for number, _ in jobs.log] == list(range(16)) and jobs.together == jobs.devices
+    assert all(point["model"] == "pbm" and point["search"] == "tpe" for _, point in jobs.log)
+    best = min(jobs.log, key=lambda entry: parabola(entry[1])[-1])
+    written = yaml.safe_load((run.folder / "best.yaml").read_text())
+    assert written["trial"] == best[0] and written["overrides"] == [f"{RATE}={best[1][RATE]}"]
+    assert written["command"] == f"clickexp model=pbm {RATE}={best[1][RATE]}"
+    assert written["value"] == jobs.best == parabola(best[1])[-1] < 0.01
+    later = [abs(rate(point) - 0.3) for _, point in jobs.log[10:]]
+    assert sum(later) / len(later) < 0.25  # uniform draws are 0.29 away on average
+
+
+def test_metrics_that_grow_with_quality_are_maximised(run):
+    jobs = run(parabola, INTERVAL, "search=random", "search.trials=4", "optimized_metric=test/ndcg@10")
+    values = [min(parabola(point)) for _, point in jobs.log]
+    assert jobs.best == max(values) and jobs.pruned == []
+
+
+class Brier(Metric):
+    """A metric of a user, best at 0."""
+
+    higher_is_better = False
+
+
+class Entropy(Metric):
+    """One that states nothing."""
+
+
+def of_a_user(kind):
+    return f"+metric.test.brier={{_target_: {__name__}.{kind}}}", "optimized_metric=test/brier"
+
+
+def test_a_search_goes_the_way_that_a_metric_states(run):
+    jobs = run(parabola, INTERVAL, "search=random", "search.trials=4", *of_a_user("Brier"))
+    assert jobs.best == min(min(parabola(point)) for _, point in jobs.log)
+    study = optuna.load_study(study_name="s", storage=f"sqlite:///{run.folder}/search.db")
+    assert study.direction.name == "MINIMIZE"
+
+
+def test_a_search_without_a_direction_starts_no_trial(run):
+    for given in (of_a_user("Entropy"), ["optimized_metric=test/examination"]):
+        jobs = Jobs(parabola)
+        with pytest.raises(
+            ConfigError, match="optimized_metric=test/.*: no metric of this name states which way"
+        ):
+            run(jobs, INTERVAL, "search=random", "search.trials=2", *given)
+        assert jobs.log == [] and not run.folder.exists()
+
+
+def test_a_study_that_went_the_other_way_is_not_continued(run):
+    run.folder.mkdir()
+    storage = f"sqlite:///{run.folder}/search.db"
+    optuna.create_study(storage=storage, study_name="s", direction="maximize")
+    given = [INTERVAL, "search=random", "search.trials=2", *of_a_user("Brier")]
+    with pytest.raises(
+        ConfigError, match="search.study=s has another direction; give this search another name"
+    ):
+        run(parabola, *given)
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("interval(0.5,2)", optuna.distributions.FloatDistribution(0.5, 2)),
+        ("tag(log,interval(0.5,2))", optuna.distributions.FloatDistribution(0.5, 2, log=True)),
+        ("int(interval(1,8))", optuna.distributions.IntDistribution(1, 8)),
+        ("tag(log,int(interval(1,8)))", optuna.distributions.IntDistribution(1, 8, log=True)),
+        ("range(1,10,3)", optuna.distributions.IntDistribution(1, 7, step=3)),
+        ("range(0.5,2,0.5)", optuna.distributions.FloatDistribution(0.5, 1.5, step=0.5)),
+        ("choice(a,[1,2])", optuna.distributions.CategoricalDistribution(["a", "[1,2]"])),
+        ("1,2", optuna.distributions.CategoricalDistribution(["1", "2"])),
+    ],
+)
+def test_hydras_overrides_tell_the_space(text, expected):
+    (override,) = module.OverridesParser.create().parse_overrides([f"{RATE}={text}"])
+    settings = module.Settings("s", 1, {"_target_": "x"}, None, None)
+    assert module._distribution(override, settings) == expected
+
+
+def test_a_grid_has_every_point_once_also_when_repeated(run):
+    points = [f"{RATE}=0.1,0.3", "seed=range(1,4)"]
+
+    def failing(point):
+        return [] if point["seed"] == "2" else parabola(point)
+
+    with pytest.raises(JobError, match="2 trials failed; job"):
+        run(failing, "search=grid", *points)
+    jobs = run(parabola, "search=grid", *points)
+    assert [point["seed"] for _, point in jobs.log] == ["2", "2"]
+    assert [number for number, _ in jobs.log] == [6, 7] and jobs.total == 2
+    assert len(run(parabola, "search=grid", *points).log) == 0
+
+
+def test_trials_that_fall_behind_are_pruned(run):
+    jobs = Jobs(lambda point: [5 * rate(point) + 1 / epoch for epoch in range(1, 21)])
+    jobs.devices = 1
+    run(jobs, INTERVAL, "search=random", "search.trials=10", "search.pruner.n_startup_trials=2")
+    states = [trial.state.name for trial in run.trials()]
+    assert states.count("PRUNED") == len(jobs.pruned) > 2 and states.count("COMPLETE") >= 3
+    assert states[:2] == ["COMPLETE", "COMPLETE"]
+    for trial, state in zip(run.trials(), states, strict=True):
+        assert len(trial.intermediate_values) in (range(2, 20) if state == "PRUNED" else (20,))
+    more = run(jobs.curve, INTERVAL, "search=random", "search.trials=11", "search.pruner=null")
+    assert [number for number, _ in more.log] == [10]  # those that were pruned count
+
+
+def test_what_a_killed_launcher_left_runs_again_under_new_numbers(run):
+    def killed(point):
+        return KeyboardInterrupt() if len(jobs.log) == 4 else parabola(point)
+
+    jobs, command = Jobs(killed), [INTERVAL, "search=tpe", "search.trials=6", "search.pruner=null"]
+    with pytest.raises(KeyboardInterrupt):
+        run(jobs, *command)
+    states = [trial.state.name for trial in run.trials()]
+    assert states.count("RUNNING") in (1, 2) and len(states) == 4
+    lost = {trial.params[RATE] for trial in run.trials() if trial.state.name == "RUNNING"}
+    again = run(parabola, *command)
+    numbers = [number for number, _ in again.log]
+    assert numbers == list(range(4, 4 + len(numbers))) and {float(f"{value:.6g}") for value in lost} <= {
+        rate(point) for _, point in again.log
+    }
+    done = [trial.params[RATE] for trial in run.trials() if trial.state.name == "COMPLETE"]
+    assert len(done) == len(set(done)) == 6
+
+
+@pytest.mark.parametrize(
+    "overrides, message",
+    [
+        ([f"{RATE}=interval(0,2)"], "search.study=s has another space; give this search another name"),
+        ([INTERVAL, "model=pbm"], "search.study=s has another configuration;"),
+        ([INTERVAL, "optimized_metric=val/ppl"], "search.study=s has another metric;"),
+    ],
+)
+def test_a_study_is_about_one_thing(overrides, message, run):
+    run(parabola, INTERVAL, "search=random", "search.trials=1")
+    with pytest.raises(ConfigError, match=message):
+        run(parabola, *overrides, "search=random")
+
+
+@pytest.mark.parametrize(
+    "overrides, message",
+    [
+        (["search=tpe"], "there is nothing to search over"),
+        (["search=grid", INTERVAL], "a grid has no intervals"),
+        (["search=tpe", f"{RATE}=tag(log,interval(0,1))"], f"{RATE}: .*low"),
+        (["search=tpe", INTERVAL, "launcher=basic"], "a search runs on launcher=accelerators"),
+        (["search=tpe", INTERVAL, "search.trials=many"], "search.trials='many' is not"),
+        (
+            ["search=tpe", INTERVAL, "dataset=parquet", "dataset.path=nowhere"],
+            "nowhere: no such file or folder",
+        ),
+    ],
+)
+def test_what_cannot_be_searched_is_told(overrides, message, run):
+    with pytest.raises(ConfigError, match=message):
+        run(parabola, *overrides)
+
+
+STAND_IN = """
+import json, sys, time, types
+
+def run_experiment(cfg, folder, sweep=None, overrides=()):
+    from omegaconf import OmegaConf
+    from clickexp.runs.store import RESULT, config_hash, write_json
+
+    rate = cfg.optimizer.learning_rate
+    for epoch in (1, 2, 3):
+        with (folder / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps({"epoch": epoch, "val/loss": rate / epoch}) + chr(10))
+    time.sleep(60 if rate > 2 else 0)
+    config = OmegaConf.to_container(cfg, resolve=True)
+    result = {"val": {"loss": rate / 3}, "test": {"ll": -rate}, "config_hash": config_hash(config)}
+    write_json(result, folder / RESULT)
+    return result
+
+module = types.ModuleType("clickexp.experiment.run")
+module.run_experiment, module.plan = run_experiment, lambda *_: None
+module.stated_directions = lambda config: {}
+sys.modules["clickexp.experiment.run"] = module
+"""
+
+
+def command(folder, *arguments):
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(folder), "COLUMNS": "120"}
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    line = [sys.executable, "-m", "clickexp", "-m", "hydra.launcher.workers=2", *arguments]
+    return Process(line, cwd=folder, env=environment, **pipes)
+
+
+def rows(folder):
+    with (folder / "sweep.csv").open() as file:
+        return {int(row["job"]): row for row in csv.DictReader(file)}
+
+
+def test_a_killed_search_goes_on_and_prunes_what_falls_behind(tmp_path):
+    """Rates above 2 hang after three epochs. The first command is killed amid two of them."""
+    (tmp_path / "sitecustomize.py").write_text(STAND_IN)
+    given = ["search=grid", "search.study=s", "search.pruner.n_startup_trials=1", f"{RATE}=3,4,1,2"]
+    folder = tmp_path / "outputs/sweeps/s"
+    with command(tmp_path, *given) as first:
+        wait_until(lambda: all((folder / number / "metrics.jsonl").exists() for number in "01"))
+        assert first.poll() is None
+        first.kill()
+    with command(tmp_path, *given) as second:
+        output = second.communicate(timeout=60)[0]
+    assert second.returncode == 0, output
+    told = {number: (float(row[RATE]), row["status"]) for number, row in rows(folder).items()}
+    assert told == {
+        0: (3, "interrupted"),
+        1: (4, "interrupted"),
+        2: (1, "finished"),
+        3: (2, "finished"),
+        4: (3, "pruned"),
+        5: (4, "pruned"),
+    }
+    assert f"job 4 ({RATE}=3) pruned after epoch 3 (" in output
+    assert f"val/loss 0.333333 in trial 2: {RATE}=1" in output and "again" not in output
+    with command(tmp_path, *given) as third:
+        assert "best of 6 trials" in third.communicate(timeout=60)[0] and third.returncode == 0
+
+
+def test_a_search_trains(tmp_path):
+    given = [
+        "dataset.sessions=2000",
+        "dataset.queries=50",
+        "trainer.epochs=2",
+        "metric=click",
+        "logger=jsonl",
+    ]
+    wanted = ["search=tpe", "search.study=s", "search.trials=3", f"{RATE}=tag(log,interval(0.1,1))"]
+    with command(tmp_path, *given, *wanted) as process:
+        output = process.communicate(timeout=180)[0]
+    assert process.returncode == 0, output
+    folder = tmp_path / "outputs/sweeps/s"
+    losses = {number: float(row["val/loss"]) for number, row in rows(folder).items()}
+    best = yaml.safe_load((folder / "best.yaml").read_text())
+    assert sorted(losses) == [0, 1, 2] and best["value"] == min(losses.values()) == losses[best["trial"]]
+    assert all(len(trial.intermediate_values) == 2 for trial in trials_in(folder / "search.db"))
+
+
+def test_without_optuna_one_line_tells_what_to_install(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['optuna'] = None")
+    with command(tmp_path, "search=tpe", "seed=1,2") as process:
+        output = process.communicate(timeout=60)[0]
+    assert process.returncode == 1
+    assert output.startswith("clickexp: search=... needs Optuna: pip install 'clickexp[search]'"), output
+
+
+def test_a_study_that_cannot_be_written_is_an_error_in_one_line(tmp_path):
+    """SQLite's reason, without SQLAlchemy's lines around it."""
+    with pytest.raises(UserError) as raised, one_line(tmp_path):
+        optuna.create_study(storage="sqlite:////dev/null/search.db")
+    assert str(raised.value).startswith(
+        f"{tmp_path}/search.db: unable to open database file. Free some space"
+    )
+    with pytest.raises(KeyError), one_line(tmp_path):
+        raise KeyError

@@ -1,0 +1,521 @@
+"""Counting and expectation-maximisation against hidden events enumerated one by one, in float64 loops."""
+
+import dataclasses
+import functools
+import math
+import re
+
+import numpy as np
+import pytest
+from flax import nnx
+from small_logs import packed, ragged_log, shown, sigmoid
+from zoo import CASES, every_click_vector, random_model, repeated, runner
+
+from clickexp import models
+from clickexp.errors import ConfigError
+from clickexp.loggers.base import Logger
+from clickexp.metrics import LogLikelihood
+from clickexp.parameters import (
+    DeepParameterConfig,
+    EmbeddingParameterConfig,
+    GlobalParameter,
+    HashEmbedding,
+)
+from clickexp.training import CountingTrainer, EarlyStopping, EMTrainer, Trainer
+from clickexp.training.em import estimation
+from clickexp.training.optimizers import lazy_sgd
+
+RANKS, PAIRS = 4, 6
+COLUMNS = ragged_log(24, RANKS, PAIRS)
+LOG = packed(COLUMNS, PAIRS)
+VAL = packed(ragged_log(8, RANKS, PAIRS, seed=1), PAIRS)
+
+
+def sessions_of(columns):
+    """Ids and clicks of each session, without padding."""
+    return [
+        (ids[:length].tolist(), clicks[:length].tolist())
+        for ids, clicks, length in zip(*(columns[name] for name in ("query_doc_ids", "clicks", "lengths")))
+    ]
+
+
+SESSIONS = sessions_of(COLUMNS)
+LL = {"ll": LogLikelihood()}
+SIZES = dict(batch_size=8, eval_batch_size=8, steps=2, metrics=LL)
+FITTED = dict(early_stopping=None, eval_batch_size=8, steps=2, metrics=LL)
+PRIOR = (1.0, 2.0)
+PRIORS = dict(prior_successes=PRIOR[0], prior_failures=PRIOR[1])
+PAIR, POSITION = dict(query_doc_pairs=PAIRS), dict(positions=RANKS)
+BUILD = {
+    "GCTR": functools.partial(models.GlobalCTRModel),
+    "RCTR": functools.partial(models.RankCTRModel, **POSITION),
+    "DCTR": functools.partial(models.DocumentCTRModel, **PAIR),
+    "DRCTR": functools.partial(models.DocumentRankCTRModel, **PAIR, **POSITION),
+    "CM": functools.partial(models.CascadeModel, **PAIR),
+    "DCM": functools.partial(models.DependentClickModel, **PAIR, **POSITION),
+    "SDBN": functools.partial(models.DynamicBayesianNetwork, **PAIR, fix_continuation=True),
+    "PBM": functools.partial(models.PositionBasedModel, **PAIR, **POSITION),
+    "UBM": functools.partial(models.UserBrowsingModel, **PAIR, **POSITION),
+    "CCM": functools.partial(models.ClickChainModel, **PAIR),
+    "DBN": functools.partial(models.DynamicBayesianNetwork, **PAIR),
+}
+SKIP, UNSATISFIED, SATISFIED = (
+    f"continuation_{event}" for event in ("exam_no_click", "click_not_satisfied", "click_satisfied")
+)
+
+
+def new_model(name, **options):
+    return BUILD[name](**options, rngs=nnx.Rngs(0))
+
+
+def probabilities(model):
+    """P of every row of every tower, float64."""
+    told = {}
+    for role, tower in vars(model).items():
+        if hasattr(tower, "table"):
+            logit = tower.table.get_value().values[:, 0]
+            baseline = 0.0 if tower.baseline is None else float(tower.baseline[...])
+            told[role] = sigmoid(np.asarray(logit, np.float64) + baseline)
+        elif hasattr(tower, "weight"):
+            told[role] = sigmoid(tower.weight[...]).ravel()
+    return told
+
+
+class Totals(dict):
+    """[successes, failures] of each (role, row), starting from the prior."""
+
+    def __missing__(self, key):
+        self[key] = np.array(PRIOR)
+        return self[key]
+
+    def compare(self, model, atol):
+        """Every row, those that the log does not show included."""
+        for role, values in probabilities(model).items():
+            expected = [self[role, row][0] / self[role, row].sum() for row in range(len(values))]
+            np.testing.assert_allclose(values, expected, rtol=0, atol=atol, err_msg=role)
+
+
+# Counting, by the definitions in Chuklin, Markov and de Rijke 2015, section 4.1
+
+
+def tally(name, ids, clicks, count):
+    """count(role, row, event) for each coin that a session shows."""
+    clicked = [rank for rank, click in enumerate(clicks) if click]
+    first, last = (clicked[0], clicked[-1]) if clicked else (len(ids), len(ids))
+    for rank, (row, click) in enumerate(zip(ids, clicks)):
+        rows = {"GCTR": 0, "RCTR": rank + 1, "DCTR": row, "DRCTR": row * RANKS + rank}
+        if name in rows:
+            count("ctr", rows[name], click)
+        elif rank <= (first if name == "CM" else last):
+            count("attraction", row, click)
+            if click and name == "DCM":
+                count("continuation", rank + 1, rank < last)
+            if click and name == "SDBN":
+                count("satisfaction", row, rank == last)
+
+
+@pytest.mark.parametrize("name", ["GCTR", "RCTR", "DCTR", "DRCTR", "CM", "DCM", "SDBN"])
+def test_counting_is_what_a_loop_counts(name):
+    model, totals = new_model(name), Totals()
+    CountingTrainer(**SIZES, **PRIORS).train(model, LOG, VAL)
+    for ids, clicks in SESSIONS:
+        tally(name, ids, clicks, lambda role, row, event: totals[role, row].__iadd__([event, not event]))
+    totals.compare(model, atol=1e-6)
+
+
+# Expectation-maximisation: every outcome of every coin
+
+
+def pbm(throw, ids):
+    clicks = []
+    for rank, row in enumerate(ids, start=1):
+        events = throw("examination", rank), throw("attraction", row)
+        clicks.append(all(events))
+    return clicks
+
+
+def ubm(throw, ids):
+    clicks, last = [], 0
+    for rank, row in enumerate(ids, start=1):
+        events = throw("examination", rank * (RANKS + 1) + last), throw("attraction", row)
+        clicks.append(all(events))
+        last = rank if clicks[-1] else last
+    return clicks
+
+
+def cascade(throw, ids, goes_on):
+    """goes_on(rank, row, click) says of one who reads whether he reads on."""
+    clicks, reading = [], True
+    for rank, row in enumerate(ids, start=1):
+        attracted = throw("attraction", row)
+        clicks.append(reading and attracted)
+        reading = reading and goes_on(rank, row, attracted)
+    return clicks
+
+
+def dcm(throw, ids):
+    return cascade(throw, ids, lambda rank, row, click: not click or throw("continuation", rank))
+
+
+def sdbn(throw, ids):
+    return cascade(throw, ids, lambda rank, row, click: not (click and throw("satisfaction", row)))
+
+
+def dbn(throw, ids):
+    def goes_on(rank, row, click):
+        return not (click and throw("satisfaction", row)) and throw("continuation", 0)
+
+    return cascade(throw, ids, goes_on)
+
+
+def ccm(throw, ids):
+    def goes_on(rank, row, click):
+        return throw((SATISFIED if throw("attraction", row) else UNSATISFIED) if click else SKIP, 0)
+
+    return cascade(throw, ids, goes_on)
+
+
+STORIES = {"PBM": pbm, "UBM": ubm, "DCM": dcm, "SDBN": sdbn, "CCM": ccm, "DBN": dbn}
+
+
+def outcomes(story, ids, p):
+    """(probability, clicks, coins thrown with what they showed) of each way in which a session can go."""
+    pending = [()]
+    while pending:
+        path, thrown = list(pending.pop()), []
+
+        def throw(role, row):
+            if len(thrown) == len(path):
+                pending.append((*path, False))
+                path.append(True)
+            thrown.append((role, row, path[len(thrown)]))
+            return thrown[-1][2]
+
+        clicks = story(throw, ids)
+        chances = [p(role, row) if event else 1 - p(role, row) for role, row, event in thrown]
+        yield math.prod(chances), clicks, thrown
+
+
+def iterated(told, iterations, sessions=SESSIONS):
+    """Totals after so many iterations of told(ids, clicks, p), which yields (role, row, successes, failures)."""
+    totals = Totals()
+    for _ in range(iterations):
+        old, totals = totals, Totals()
+        for ids, clicks in sessions:
+            for role, row, *both in told(ids, clicks, lambda *key: old[key][0] / old[key].sum()):
+                totals[role, row] += both
+    return totals
+
+
+def enumerated(story):
+    def told(ids, clicks, p):
+        fitting = [(chance, thrown) for chance, c, thrown in outcomes(story, ids, p) if c == clicks]
+        total = sum(chance for chance, _ in fitting)
+        for chance, thrown in fitting:
+            for role, row, event in thrown:
+                yield role, row, chance / total * event, chance / total * (not event)
+
+    return told
+
+
+@dataclasses.dataclass
+class Snapshots(Logger):
+    """The probabilities after each iteration."""
+
+    model: object
+    taken: list = dataclasses.field(default_factory=list)
+    seen: list = dataclasses.field(default_factory=list)
+
+    def epoch(self, record):
+        self.taken.append(probabilities(self.model))
+
+    def progress(self, phase, epoch, done, total, loss=None):
+        self.seen.append((phase, epoch, done, total))
+
+
+@functools.cache
+def fitted(name):
+    """Model, report and snapshots of 10 iterations of exact EM."""
+    model = new_model(name)
+    snapshots = Snapshots(model)
+    report = EMTrainer(10, logger=snapshots, **SIZES, **PRIORS).train(model, LOG, VAL)
+    return model, report, snapshots
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_em_is_what_enumeration_expects(name):
+    totals = iterated(enumerated(STORIES[name]), 3)
+    for role, values in fitted(name)[2].taken[2].items():
+        expected = [totals[role, row][0] / totals[role, row].sum() for row in range(len(values))]
+        np.testing.assert_allclose(values, expected, rtol=0, atol=1e-5, err_msg=role)
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_the_likelihood_with_its_prior_never_falls(name):
+    """An iteration reports the loss of the estimates that it starts from.
+
+    It is a float32 sum over the batch of some 50 terms that are off by 2^-24 each, so that a step down of 1e-6 of its
+    value is rounding.
+    """
+    _, report, snapshots = fitted(name)
+    documents = shown(COLUMNS).sum()
+    objective = [
+        sum((PRIOR * np.log(np.stack([p, 1 - p], -1))).sum() for p in taken.values())
+        - documents * record["train/loss"]
+        for taken, record in zip(snapshots.taken[:-1], report.history[1:], strict=True)
+    ]
+    assert np.diff(objective).min() > -1e-6 * abs(objective[-1])
+    assert objective[-1] - objective[0] > 0.01
+
+
+# The E-step behind PyClick's figures, in the words of its documentation
+
+
+def approximate(name):
+    def told(ids, clicks, p):
+        a = [p("attraction", row) for row in ids]
+        if name == "DBN":
+            s, (skip, unsatisfied, satisfied) = [p("satisfaction", row) for row in ids], [
+                p("continuation", 0), p("continuation", 0), 0.0
+            ]  # fmt: skip
+            roles = "satisfaction", "continuation", "continuation", None
+        else:
+            s, (skip, unsatisfied, satisfied) = a, [p(r, 0) for r in (SKIP, UNSATISFIED, SATISFIED)]
+            roles = "attraction", SKIP, UNSATISFIED, SATISFIED
+        clicked = [(1 - x) * unsatisfied + x * satisfied for x in s]
+        n = len(ids)
+        last = max((rank for rank in range(n) if clicks[rank]), default=n)
+
+        def some_click(documents):
+            """P(a click on one of them | the first is examined)."""
+            return 1 - math.prod(none_by_step(documents))
+
+        def none_by_step(documents):
+            reading = 1.0
+            for r in documents:
+                yield 1 - reading * a[r]
+                reading = reading * (1 - a[r]) * skip / (1 - reading * a[r])
+
+        marginal, reading = 1.0, 1.0
+        for r, row in enumerate(ids):
+            here, below = some_click(range(r, n)), some_click(range(r + 1, n))
+            unseen = (1 - marginal) * a[r] / (1 - marginal * here) if last < r else 0.0
+            attracted = 1.0 if clicks[r] else unseen
+            yield "attraction", row, attracted, 1 - attracted
+            if clicks[r]:
+                satisfies = s[r] / (1 - clicked[r] * below) if r == last else 0.0
+                yield roles[0], row, satisfies, 1 - satisfies
+            top = 1 - some_click(range(n - r - 1)) if last <= r else 1.0
+            may_leave = float(last <= r)
+            ways = (
+                [(roles[2], 1 - s[r], unsatisfied), (roles[3], s[r], satisfied)]
+                if clicks[r]
+                else [(roles[1], reading, skip), (None, 1 - reading, 0.0)]
+            )
+            weights = [(role, w * on * top, w * (1 - on) * may_leave) for role, w, on in ways]
+            total = sum(on + off for _, on, off in weights)
+            for role, on, off in weights:
+                if role:
+                    yield role, 0, on / total, off / total
+            marginal *= (1 - a[r]) * skip + a[r] * clicked[r]
+            after_skip = reading * (1 - a[r]) * skip / (1 - reading * a[r])
+            reading = clicked[r] if clicks[r] else after_skip
+
+    return told
+
+
+@pytest.mark.parametrize("name", ["DBN", "CCM"])
+def test_the_e_step_of_published_figures(name):
+    model = new_model(name)
+    EMTrainer(3, e_step="pyclick", **SIZES, **PRIORS).train(model, LOG, VAL)
+    iterated(approximate(name), 3).compare(model, atol=1e-5)
+
+
+def pyclick_ubm(ids, clicks, p):
+    """PyClick's update of UBM, in which a list of M without a click above has its last click at rank M."""
+    last = len(ids)
+    for rank, (row, click) in enumerate(zip(ids, clicks), start=1):
+        cell = rank * (RANKS + 1) + last
+        attraction, examination = p("attraction", row), p("examination", cell)
+        skip = 1 - attraction * examination
+        attracted = 1.0 if click else attraction * (1 - examination) / skip
+        examined = 1.0 if click else examination * (1 - attraction) / skip
+        yield "attraction", row, attracted, 1 - attracted
+        yield "examination", cell, examined, 1 - examined
+        last = rank if click else last
+
+
+@pytest.mark.parametrize("full", [True, False], ids=["lists of one length", "lists of unequal length"])
+def test_ubm_of_pyclick_has_examination_without_a_click_above_for_each_length_of_list(full):
+    columns = ragged_log(24, RANKS, PAIRS, full=full)
+    model, totals = new_model("UBM"), iterated(pyclick_ubm, 3, sessions_of(columns))
+    EMTrainer(3, **SIZES, **PRIORS).train(model, packed(columns, PAIRS), VAL)
+    fitted = probabilities(model)
+    theirs = {
+        role: np.array([totals[role, row][0] / totals[role, row].sum() for row in range(len(values))])
+        for role, values in fitted.items()
+    }
+    differences = np.abs(fitted["attraction"] - theirs["attraction"])
+    ranks = np.arange(1, RANKS + 1) * (RANKS + 1)
+    longest = np.abs(fitted["examination"][ranks] - theirs["examination"][ranks + RANKS])
+    if full:
+        assert differences.max() < 1e-5 and longest.max() < 1e-5
+    else:
+        assert differences.max() > 1e-3 and longest.max() > 1e-2
+
+
+@pytest.mark.parametrize("name", ["UBM", "DBN"])
+def test_a_simulated_user_is_recovered(name):
+    """19,200 sessions show each list 6,400 times; its click probabilities have standard errors below 0.007."""
+    case = next(case for case in CASES if case.name == name)
+    user = random_model(case)
+    batch = {key: values for key, values in repeated(every_click_vector()).items()}
+    clicks = runner(name).sample(user, batch, np.array([0, 1], np.uint32)).clicks
+    model = case.build(rngs=nnx.Rngs(0))
+    EMTrainer(60, prior_successes=0.01, prior_failures=0.01, metrics=LL).train(
+        model, [{**batch, "clicks": clicks}], [{key: values[:64] for key, values in batch.items()}]
+    )
+    true, fitted = (runner(name).predict(each, every_click_vector()) for each in (user, model))
+    np.testing.assert_allclose(np.exp(fitted["clicks"]), np.exp(true["clicks"]), atol=0.03)
+
+
+def test_rows_on_the_device_and_batches_of_any_kind(monkeypatch):
+    """Large tables add up on the device, and ready-made batches are counted like packed sessions."""
+    few = new_model("DBN")
+    EMTrainer(2, **SIZES).train(few, LOG, VAL)
+    monkeypatch.setattr(estimation, "FEW_ROWS", 1)
+    many = new_model("DBN")
+    mask = shown(COLUMNS)
+    batches = [
+        {"query_doc_ids": COLUMNS["query_doc_ids"][i], "clicks": COLUMNS["clicks"][i], "mask": mask[i]}
+        for i in np.split(np.arange(24), 4)
+    ]
+    EMTrainer(2, **SIZES).train(many, batches, VAL)
+    for role, values in probabilities(few).items():
+        np.testing.assert_allclose(probabilities(many)[role], values, rtol=1e-5)
+
+
+def with_holes(sessions, seed=2):
+    """Batches of lists in which any document may be hidden, clicked or not; and the same without the hidden ones."""
+    rng = np.random.default_rng(seed)
+    shape = sessions, RANKS
+    batch = {
+        "query_doc_ids": rng.integers(1, PAIRS + 1, shape).astype(np.int32),
+        "clicks": rng.random(shape) < 0.4,
+        "mask": rng.random(shape) < 0.7,
+        "positions": np.tile(np.arange(1, RANKS + 1, dtype=np.int32), (sessions, 1)),
+    }
+    order = np.argsort(~batch["mask"], axis=1, kind="stable")
+    moved = {name: np.take_along_axis(values, order, axis=1) for name, values in batch.items()}
+    return [batch], [{name: values * moved["mask"] for name, values in moved.items()}]
+
+
+ESTIMATES = [
+    *((CountingTrainer(**SIZES), name) for name in ("GCTR", "RCTR", "DCTR", "DRCTR", "CM", "DCM", "SDBN")),
+    *((EMTrainer(3, **SIZES), name) for name in ("PBM", "UBM", "DCM", "SDBN", "CCM", "DBN")),
+    *((EMTrainer(3, e_step="pyclick", **SIZES), name) for name in ("CCM", "DBN")),
+    *((Trainer(lazy_sgd(0.1), epochs=2, **FITTED), name) for name in ("PBM", "UBM", "CCM", "DBN", "DCM")),
+]
+
+
+@pytest.mark.parametrize(
+    "trainer, name",
+    ESTIMATES,
+    ids=[f"{type(t).__name__}-{name}-{getattr(t, 'e_step', '')}" for t, name in ESTIMATES],
+)
+def test_hiding_documents_is_leaving_them_out(trainer, name):
+    """Counted, expected and trained: a document that was not shown is neither examined nor read past."""
+    holes, short = (new_model(name) for _ in range(2))
+    batches, compacted = with_holes(24)
+    trainer.train(holes, batches, batches)
+    trainer.train(short, compacted, compacted)
+    for role, expected in probabilities(short).items():
+        np.testing.assert_allclose(probabilities(holes)[role], expected, rtol=1e-4, atol=1e-6, err_msg=role)
+    values = [trainer.evaluate(m, b).compute()["ll"] for m, b in ((holes, batches), (short, compacted))]
+    assert values[0] == pytest.approx(values[1], abs=1e-5)
+
+
+@pytest.mark.parametrize("baseline", [True, False])
+def test_a_pair_never_shown_keeps_the_prior(baseline):
+    tower = EmbeddingParameterConfig(parameters=PAIRS + 3, add_baseline=baseline)
+    model = new_model("DCTR", ctr=tower)
+    CountingTrainer(**SIZES).train(model, LOG, VAL)
+    unseen = probabilities(model)["ctr"][[0, -1]]
+    np.testing.assert_array_equal(unseen, 0.5)
+    CountingTrainer(**SIZES, prior_failures=0.0).train(model, LOG, VAL)
+    np.testing.assert_allclose(1 - probabilities(model)["ctr"][[0, -1]], 1e-6, rtol=1e-3)
+
+
+def test_what_is_reported():
+    _, report, snapshots = fitted("PBM")
+    assert [record["epoch"] for record in report.history] == list(range(1, 11))
+    keys = {"epoch", "train/loss", "val/ll", "val/loss", "seconds", "compile_seconds", "sessions", "improved"}
+    assert set(report.history[0]) == keys and all(record["improved"] for record in report.history)
+    assert (report.epochs, report.best_epoch, report.sessions) == (10, 10, 240)
+    assert 0 < report.history[0]["compile_seconds"] <= report.compile_seconds < report.seconds
+    assert snapshots.seen[:3] == [("train", 1, 16, 24), ("train", 1, 24, 24), ("val", 1, 8, 8)]
+    counted = CountingTrainer(**SIZES).train(new_model("GCTR"), LOG, VAL)
+    assert counted.epochs == 1 and "train/loss" not in counted.history[0]
+
+
+def test_early_stopping_keeps_the_best():
+    """Without early stopping the last is kept; here the clicks have nothing to do with the documents."""
+    model = new_model("PBM")
+    stopping = EarlyStopping(patience=1)
+    report = EMTrainer(40, stopping, **SIZES).train(model, LOG, VAL)
+    losses = [record["val/loss"] for record in report.history]
+    assert report.best_epoch == 1 + int(np.argmin(losses)) == report.epochs - 2 < 38
+    assert -EMTrainer(**SIZES).evaluate(model, VAL).compute()["ll"] == pytest.approx(min(losses), abs=1e-7)
+    mean = np.average(report.per_rank["ll"], weights=report.per_rank["sessions"])
+    assert mean == pytest.approx(-min(losses), abs=1e-7)
+
+
+HASHED = EmbeddingParameterConfig(embedding_fn=HashEmbedding, compression_ratio=2)
+
+
+@pytest.mark.parametrize(
+    "trainer, name, options, message",
+    [
+        (CountingTrainer(), "UBM", {}, "counting estimates GCTR, .*, not UBM; use trainer=em"),
+        (CountingTrainer(), "DBN", {}, "not DBN"),
+        (EMTrainer(), "CM", {}, "em estimates PBM, .*, not CM; use trainer=counting"),
+        (
+            EMTrainer(),
+            "PBM",
+            {"attraction": DeepParameterConfig(features=3)},
+            "attraction: .* this DeepParameter",
+        ),
+        (EMTrainer(), "PBM", {"attraction": HASHED}, "this EmbeddingParameter"),
+        (
+            EMTrainer(),
+            "PBM",
+            {"attraction": EmbeddingParameterConfig(embedding_features=2)},
+            "one number a row",
+        ),
+    ],
+)
+def test_what_cannot_be_estimated_is_told_in_one_line(trainer, name, options, message):
+    with pytest.raises(ConfigError, match=message) as error:
+        trainer.train(new_model(name, **options), LOG, VAL)
+    assert "\n" not in str(error.value)
+
+
+def test_towers_are_not_shared():
+    tower = GlobalParameter(rngs=nnx.Rngs(0))
+    with pytest.raises(ConfigError, match="examination and attraction of PBM share a tower"):
+        EMTrainer().train(new_model("PBM", examination=tower, attraction=tower), LOG, VAL)
+
+
+@pytest.mark.parametrize(
+    "trainer, options, message",
+    [
+        (EMTrainer, {"iterations": 0}, "iterations=0: give at least 1"),
+        (EMTrainer, {"prior_successes": 0.0}, "prior_successes=0.0"),
+        (CountingTrainer, {"prior_failures": -1.0}, "prior_failures=-1.0"),
+        (CountingTrainer, {"batch_size": 0}, "batch_size=0"),
+        (EMTrainer, {"early_stopping": EarlyStopping("auc")}, "'auc'"),
+    ],
+)
+def test_settings_are_checked(trainer, options, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        trainer(**options)

@@ -1,0 +1,227 @@
+"""What XLA makes of a training run: tables updated in place, and one compilation a shape."""
+
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+from omegaconf import OmegaConf
+from places import ROOT
+from small_logs import leaves, packed, ragged_log, superbatch
+
+from clickexp.data import feed as dispatch
+from clickexp.evaluation import evaluator as evaluation
+from clickexp.experiment import run as experiment
+from clickexp.experiment.run import build_optimizer
+from clickexp.metrics import LogLikelihood
+from clickexp.models import DocumentCTRModel, DynamicBayesianNetwork, PositionBasedModel
+from clickexp.training import Optimizer, RowOptimizer, Trainer, lazy_adagrad, lazy_adam, optimizers, trainer
+from clickexp.training.step import TrainStep, split_model
+
+pytestmark = pytest.mark.as_users
+
+CONF = ROOT / "conf/optimizer"
+RANKS, PAIRS, BATCH, STEPS = 4, 50_000, 16, 3
+IN_PLACE = {"parameter", "get-tuple-element", "tuple", "while", "scatter", "bitcast"}
+INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?[\w.-]+ = \w+\[([\d,]*)\][^ ]* ([\w-]+)\(")
+
+
+def table_sized(compiled):
+    """Instructions outside IN_PLACE with an element a row or more; fusions count by what is fused."""
+    found = []
+    for line in compiled.as_text().splitlines():
+        if (match := INSTRUCTION.match(line)) and match[2] not in IN_PLACE | {"fusion"}:
+            elements = math.prod(int(size) for size in match[1].split(",") if size)
+            found += [line.strip()] if elements >= PAIRS else []
+    return found
+
+
+def trip_counts(compiled):
+    """Of each loop of the program: how often it runs, None where the compiler does not know."""
+    loops = [line for line in compiled.as_text().splitlines() if re.search(r" while\(", line)]
+    counts = [re.search(r'"known_trip_count":\{"n":"(\d+)"', loop) for loop in loops]
+    return [int(count[1]) if count else None for count in counts]
+
+
+def check_in_place(compiled, table_bytes):
+    memory = compiled.memory_analysis()
+    assert not table_sized(compiled)
+    assert memory.temp_size_in_bytes < table_bytes / 4
+    assert memory.alias_size_in_bytes >= table_bytes
+    assert "input_output_alias" in compiled.as_text()
+
+
+class Recorded(dispatch.Compiled):
+    """Counts the traces of its function, and keeps every instance that a run makes."""
+
+    made = []
+
+    def __init__(self, function, **options):
+        self.name, self.traces = getattr(function, "__name__", "train"), 0
+
+        def traced(*args):
+            self.traces += 1
+            return function(*args)
+
+        super().__init__(traced, **options)
+        self.made.append(self)
+
+
+@pytest.fixture
+def made(monkeypatch):
+    monkeypatch.setattr(Recorded, "made", [])
+    monkeypatch.setattr(trainer, "Compiled", Recorded)
+    monkeypatch.setattr(evaluation, "Compiled", Recorded)
+    return Recorded.made
+
+
+def log(sessions, seed=0):
+    return packed(ragged_log(sessions, RANKS, PAIRS, seed), PAIRS)
+
+
+RUNS = {
+    "one table, Adagrad": (lambda: PositionBasedModel(RANKS, PAIRS, rngs=nnx.Rngs(0)), lazy_adagrad(), 4),
+    "two tables, Adam": (lambda: DynamicBayesianNetwork(PAIRS, rngs=nnx.Rngs(0)), lazy_adam(), 5 * 2),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_compiles_once_and_updates_tables_in_place(made, name):
+    """Several epochs of several superbatches, the last one short, in training and in validation."""
+    build, optimizer, columns = RUNS[name]
+    metrics = {"ll": LogLikelihood()}
+    options = dict(batch_size=BATCH, eval_batch_size=BATCH, steps=STEPS, metrics=metrics)
+    train, val = log(3 * BATCH * STEPS + 5), log(BATCH * STEPS + 1, 1)
+    Trainer(optimizer, 3, None, **options).train(build(), train, val)
+    assert {(run.name, run.traces, len(run.programs)) for run in made} == {
+        ("train", 1, 1),
+        ("count_rows", 1, 1),
+        ("shares", 1, 1),
+        ("_statistics", 1, 1),
+        ("_snapshot", 2, 2),  # with and without an older one to write into
+    }
+    for run in made:
+        program = next(iter(run.programs.values()))
+        if run.name == "_statistics":
+            assert not table_sized(program)
+            assert program.memory_analysis().temp_size_in_bytes < PAIRS
+        if run.name in ("train", "count_rows"):
+            check_in_place(program, 4 * columns * (PAIRS + 1))
+            counts = trip_counts(program)
+            assert STEPS in counts and None not in counts  # else XLA on GPUs waits for the host after each step
+
+
+def test_evaluation_traces_once_a_shape(made):
+    model = DocumentCTRModel(PAIRS, rngs=nnx.Rngs(0))
+    graphdef, state = nnx.split(model)
+    evaluator = evaluation.Evaluator(graphdef, {"ll": LogLikelihood()}, batch_size=BATCH, steps=STEPS)
+    for sessions in (BATCH * STEPS, 2 * BATCH * STEPS + 1, 2 * BATCH * STEPS - 1):
+        evaluator((state,), log(sessions), "test")
+    assert evaluator.run.traces == 1
+    evaluator((state,), log(BATCH), "test")
+    assert evaluator.run.traces == 2
+
+
+def compiled_step(optimizer, wrap=lambda step: step, donate=0):
+    graphdef, state = split_model(DocumentCTRModel(PAIRS, rngs=nnx.Rngs(0)), optimizer)
+    arrays = superbatch(ragged_log(BATCH * STEPS, RANKS, PAIRS), BATCH)
+    step = jax.jit(wrap(TrainStep(graphdef, optimizer)), donate_argnums=donate)
+    compiled = step.lower(state, arrays, np.int32(STEPS)).compile()
+    return compiled, sum(leaf.nbytes for leaf in leaves(state.tables))
+
+
+def reading_the_old_table(step):
+    """Needs rows of the table as it was before the step, picked by what the step computed."""
+
+    def run(state, arrays, steps):
+        (old,) = jax.tree.leaves(state.tables)
+        after, loss, documents = step(state, arrays, steps)
+        return after, old[documents % PAIRS]
+
+    return run
+
+
+BAD_STEPS = {
+    "dense optimizer": lambda: compiled_step(Optimizer(optax.adam(0.1))),
+    "old table still needed": lambda: compiled_step(lazy_adam(), reading_the_old_table),
+    "state not donated": lambda: compiled_step(lazy_adam(), donate=()),
+}
+
+
+@pytest.mark.parametrize("name", BAD_STEPS)
+def test_the_check_notices_bad_steps(name):
+    with pytest.raises(AssertionError):
+        check_in_place(*BAD_STEPS[name]())
+
+
+@pytest.mark.parametrize("name", ["dense optimizer", "old table still needed"])
+def test_bad_steps_show_in_the_instructions_and_in_memory(name):
+    compiled, _ = BAD_STEPS[name]()
+    assert table_sized(compiled)
+    assert compiled.memory_analysis().temp_size_in_bytes > 4 * PAIRS
+
+
+def test_a_good_step_passes_the_check():
+    check_in_place(*compiled_step(lazy_adam()))
+
+
+def lowered(name, learning_rate):
+    """The steps of `optimizer=NAME optimizer.learning_rate=...`, their state and their superbatch."""
+    config = OmegaConf.to_container(OmegaConf.load(CONF / f"{name}.yaml"))
+    optimizer = build_optimizer({**config, "learning_rate": learning_rate})
+    optimizer = optimizer if isinstance(optimizer, Optimizer) else Optimizer(optimizer)
+    graphdef, state = split_model(DocumentCTRModel(PAIRS, rngs=nnx.Rngs(0)), optimizer)
+    given = state, superbatch(ragged_log(BATCH * STEPS, RANKS, PAIRS), BATCH), np.int32(STEPS)
+    return jax.jit(TrainStep(graphdef, optimizer)).lower(*given), given
+
+
+@pytest.mark.parametrize("name", sorted(file.stem for file in CONF.glob("*.yaml")))
+def test_all_learning_rates_run_one_program(name):
+    one, other = (lowered(name, rate)[0].as_text() for rate in (0.5, 0.02))
+    assert one == other
+
+
+@pytest.mark.parametrize("name", ["lazy_adamw", "adam"])
+def test_a_rate_that_is_data_trains_as_a_constant_does(name, monkeypatch):
+    step, given = lowered(name, 0.02)
+    found, *_ = step.compile()(*given)
+    monkeypatch.setattr(RowOptimizer, "at_rate", lambda rule, rate: rule)
+    monkeypatch.setattr(optimizers, "with_rate", lambda rule, rate: rule(learning_rate=rate))
+    monkeypatch.setattr(experiment, "with_rate", optimizers.with_rate)
+    constant, given = lowered(name, 0.02)
+    assert constant.as_text() != step.as_text()
+    expected, *_ = constant.compile()(*given)
+    for part in ("tables", "params"):
+        for a, b in zip(leaves(getattr(found, part)), leaves(getattr(expected, part)), strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-7, atol=1e-9)
+
+
+TRAINED = """
+import sys
+from flax import nnx
+from omegaconf import OmegaConf
+from small_logs import packed, ragged_log
+from clickexp.models import PositionBasedModel
+from clickexp.training import Trainer, lazy_adam
+
+log = packed(ragged_log(64, 4, 40), 40)
+Trainer(lazy_adam(*map(float, sys.argv[1:])), 1, None, batch_size=16, steps=2).train(
+    PositionBasedModel(4, 40, rngs=nnx.Rngs(0)), log, log
+)
+"""
+
+
+def test_another_process_with_other_rates_compiles_nothing(tmp_path):
+    env = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parent)}
+    entries = []
+    for rates in (("0.03", "0.01"), ("0.1", "0.002")):
+        subprocess.run([sys.executable, "-c", TRAINED, *rates], env=env, check=True)
+        entries.append({file.name for file in tmp_path.glob("*-cache")})
+    assert len(entries[0]) > 5 and entries[0] == entries[1]

@@ -1,0 +1,97 @@
+"""The Gaussian prior of table rows: its share a step, its sum an epoch, and the MAP estimate it leads to."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+from small_logs import fill_tables, leaves, packed, ragged_log, shown, sigmoid, superbatch
+
+from clickexp.metrics import LogLikelihood
+from clickexp.models import DocumentCTRModel, DynamicBayesianNetwork
+from clickexp.parameters import EmbeddingParameter, EmbeddingParameterConfig
+from clickexp.training import EarlyStopping, LazySGD, Optimizer, Trainer
+from clickexp.training.sparse import rows as tbl
+from clickexp.training.step import TrainStep, split_model
+
+RANKS, PAIRS, BATCH, STEPS, PRECISION = 4, 9, 8, 5, 1.7
+
+
+def tower(precision, baseline=False):
+    return EmbeddingParameterConfig(parameters=PAIRS, add_baseline=baseline, prior_precision=precision)
+
+
+def one_role(precision):
+    return DocumentCTRModel(PAIRS, tower(precision), rngs=nnx.Rngs(0))
+
+
+def two_roles(precision):
+    shared = EmbeddingParameter(tower(precision), rngs=nnx.Rngs(0))
+    return DynamicBayesianNetwork(attraction=shared, satisfaction=shared, rngs=nnx.Rngs(0))
+
+
+def moves_of_an_epoch(build, precision, columns):
+    """Rows before any step, and the sum over an epoch's batches of a descent step at rate 1 from there."""
+    model, optimizer = fill_tables(build(precision)), Optimizer(optax.set_to_zero(), LazySGD(1.0))
+    graphdef, state = split_model(model, optimizer)
+    step, arrays = TrainStep(graphdef, optimizer), superbatch(columns, BATCH)
+    state = jax.jit(step.count_rows)(state, arrays, np.int32(STEPS))
+    state = dataclasses.replace(state, tables=tbl.shares(state.tables))
+    run, total = jax.jit(step), 0.0
+    (before,) = leaves(state.tables)
+    for index in range(STEPS):
+        one = {name: values[index][None] for name, values in arrays.items()}
+        (after,) = leaves(run(state, one, np.int32(1))[0].tables)
+        total = total + (after.astype(np.float64) - before)[:, 0]
+    return before, total
+
+
+@pytest.mark.parametrize("build", [one_role, two_roles])
+def test_an_epoch_pulls_a_row_by_precision_times_row(build):
+    """However often its documents are shown and in whatever batches they lie; unseen rows are not pulled."""
+    columns = ragged_log(BATCH * STEPS, RANKS, PAIRS - 2)
+    rows, with_prior = moves_of_an_epoch(build, PRECISION, columns)
+    _, without = moves_of_an_epoch(build, 0.0, columns)
+    seen = np.isin(np.arange(PAIRS + 1), columns["query_doc_ids"][shown(columns)])
+    expected = np.where(seen, -PRECISION * rows[:, 0], 0.0)
+    assert 0 < seen.sum() < PAIRS and np.abs(expected).max() > 1
+    np.testing.assert_allclose(with_prior - without, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_share_of_a_document_is_the_precision_over_the_count_of_its_row():
+    columns = ragged_log(BATCH * STEPS, RANKS, PAIRS - 2)
+    packed_rows, _ = moves_of_an_epoch(one_role, PRECISION, columns)
+    counts = np.bincount(columns["query_doc_ids"][shown(columns)], minlength=PAIRS + 1)
+    np.testing.assert_allclose(packed_rows[:, -1], PRECISION / np.maximum(counts, 1), rtol=1e-6)
+
+
+def newton_map(columns, precision, iterations=30):
+    """Minimiser (baseline, rows) in float64 of the summed loss plus precision / 2 times the squared rows."""
+    mask = shown(columns)
+    ids, clicks = columns["query_doc_ids"][mask], columns["clicks"][mask].astype(np.float64)
+    design = np.column_stack([np.ones(len(ids)), np.eye(PAIRS + 1)[ids]])
+    penalty = precision * np.diag([0.0, *np.ones(PAIRS + 1)])
+    theta = np.zeros(PAIRS + 2)
+    for _ in range(iterations):
+        p = sigmoid(design @ theta)
+        gradient = design.T @ (p - clicks) + penalty @ theta
+        theta -= np.linalg.solve(design.T @ (design * (p * (1 - p))[:, None]) + penalty, gradient)
+    assert np.abs(gradient).max() < 1e-9
+    return theta[0], theta[1:]
+
+
+@pytest.mark.parametrize("precision", [0.5, 4.0])
+def test_training_reaches_the_map_estimate(precision):
+    """Full-batch descent to convergence; log and prior are repeated, so that an epoch has many steps."""
+    columns, repeats = ragged_log(32, RANKS, PAIRS), 800
+    baseline, rows = newton_map(columns, precision)
+    log = packed({name: np.tile(v, (repeats, *[1] * (v.ndim - 1))) for name, v in columns.items()}, PAIRS)
+    model = DocumentCTRModel(PAIRS, tower(precision * repeats, baseline=True), rngs=nnx.Rngs(0))
+    optimizer = Optimizer(optax.sgd(2.0), LazySGD(0.1))
+    options = dict(batch_size=32, steps=100, shuffle=False, metrics={"ll": LogLikelihood()})
+    Trainer(optimizer, 2, EarlyStopping(min_delta=-1.0), **options).train(model, log, log)
+    np.testing.assert_allclose(model.ctr.table.get_value().values[:, 0], rows, atol=1e-3)
+    np.testing.assert_allclose(model.ctr.baseline[...], baseline, atol=1e-3)
+    assert np.abs(rows).max() > 0.1

@@ -1,0 +1,212 @@
+"""Which numbers arguments take, from configurations and from Python."""
+
+import functools
+import inspect
+import math
+from typing import Annotated
+
+import numpy as np
+import optax
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from places import ROOT
+
+from clickexp.errors import ConfigError, UserError
+from clickexp.experiment.run import plan
+from clickexp.models import CascadeModel, MixtureModel, RankCTRModel
+from clickexp.parameters import DeepParameterConfig, EmbeddingParameterConfig, PositionParameterConfig
+from clickexp.simulation import simulate
+from clickexp.training import CountingTrainer, EarlyStopping, EMTrainer, LazyAdam, Trainer, lazy_adamw
+from clickexp.utils.bounds import (
+    Bounds,
+    Fraction,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Probability,
+    Seed,
+    bounded,
+)
+from clickexp.utils.signatures import check_arguments
+
+CONF = ROOT / "conf"
+
+
+@bounded
+def settings(
+    count: PositiveInt = 1,
+    patience: NonNegativeInt = 0,
+    rate: PositiveFloat | None = 1.0,
+    noise: NonNegativeFloat = 0.0,
+    share: Probability = 0.5,
+    part: Fraction = 0.5,
+    seed: Seed = 0,
+    delta: Annotated[float, Bounds(least=0, infinite=True)] = 0.0,
+    any: float = 0.0,
+    names: object = (),
+):
+    return "called"
+
+
+FIT = [
+    dict(count=1), dict(count=np.int64(7)), dict(patience=0), dict(rate=1e-9), dict(rate=None), dict(noise=0),
+    dict(share=0), dict(share=1.0), dict(part=0.999), dict(seed=2**32 - 1), dict(delta=math.inf), dict(any=-1e300),
+    dict(names=[1.0, [2.0]]), dict(names="nan"),
+]  # fmt: skip
+DIFFER = [
+    (dict(count=0), "count=0: give at least 1"),
+    (dict(count=np.int64(-3)), "count=.*-3.*: give at least 1"),
+    (dict(patience=-1), "patience=-1: give at least 0"),
+    (dict(rate=0), "rate=0: give a number above 0, or null"),
+    (dict(rate=math.inf), "rate=inf: give a finite number, or null"),
+    (dict(noise=math.nan), "noise=nan: give a finite number"),
+    (dict(share=1.1), "share=1.1: give at least 0 and at most 1"),
+    (dict(part=0), "part=0: give a number above 0 and below 1"),
+    (dict(part=1), "part=1: give a number above 0 and below 1"),
+    (dict(seed=-1), "seed=-1: give at least 0 and at most 4294967295"),
+    (dict(seed=2**32), "seed=4294967296: give at least 0 and at most 4294967295"),
+    (dict(delta=math.nan), "delta=nan: give a finite number"),
+    (dict(delta=-1), "delta=-1: give at least 0"),
+    (dict(any=math.nan), "any=nan: give a finite number"),
+    (dict(any=-math.inf), "any=-inf: give a finite number"),
+    (dict(names=[1.0, [2.0, math.nan]]), "give a finite number"),
+    (dict(names={"a": {"b": math.inf}}), "give a finite number"),
+]
+
+
+@pytest.mark.parametrize("given", FIT, ids=str)
+def test_numbers_within_the_bounds_pass(given):
+    assert settings(**given) == "called"
+    for value in given.values():
+        if not isinstance(value, np.generic):  # no configuration holds one
+            check_arguments(settings, given, "part")
+
+
+@pytest.mark.parametrize("given, message", DIFFER, ids=lambda each: str(each))
+def test_numbers_beyond_are_errors_from_python_and_from_a_configuration(given, message):
+    with pytest.raises(ConfigError, match=f"^({message}|.*{message}$)"):
+        settings(**given)
+    if not isinstance(next(iter(given.values())), np.generic):
+        with pytest.raises(ConfigError, match=message) as error:
+            check_arguments(settings, given, "part")
+        assert str(error.value).startswith("part.")
+
+
+def test_a_call_that_does_not_fit_the_signature_fails_as_it_would():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'cuont'"):
+        settings(cuont=0)
+    assert list(inspect.signature(settings).parameters)[:2] == ["count", "patience"]
+
+
+def test_what_takes_any_argument_still_takes_no_nan():
+    with pytest.raises(ConfigError, match="part.a=nan: give a finite number"):
+        check_arguments(lambda **anything: None, {"a": math.nan}, "part")
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        (dict(learning_rate=-1), "give a number above 0"),
+        (dict(learning_rate=math.nan), "give a finite number"),
+        (dict(learning_rate="fast"), "learning_rate='fast': give a number above 0"),
+        (dict(learning_rate=0.1, b1=1.0), "b1=1.0: give at least 0 and below 1"),
+        (dict(learning_rate=0.1, weight_decay="x"), "weight_decay='x': give at least 0"),
+        (dict(learning_rate=0.1, weight_decay=-1e-4), "weight_decay=-0.0001: give at least 0"),
+    ],
+)
+def test_optax_has_the_bounds_of_our_optimizers(given, message):
+    with pytest.raises(ConfigError, match=message):
+        check_arguments(optax.adamw, given, "optimizer")
+    check_arguments(optax.adamw, {"learning_rate": optax.linear_schedule(0.1, 0.0, 10)}, "optimizer")
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: simulate(RankCTRModel, sessions=0), "sessions=0: give at least 1"),
+        (lambda: simulate(RankCTRModel, queries=-1), "queries=-1: give at least 1"),
+        (lambda: simulate(RankCTRModel, attraction_spread=-1.0), "attraction_spread=-1.0: give at least 0"),
+        (lambda: simulate(RankCTRModel, train_sessions=0.9), "the fractions sum to 1.2"),
+        (lambda: Trainer(epochs=0), "epochs=0: give at least 1"),
+        (lambda: Trainer(batch_size=-4), "batch_size=-4: give at least 1, or null"),
+        (lambda: Trainer(checkpoint_minutes=math.nan), "checkpoint_minutes=nan: give a finite number, or null"),
+        (lambda: EMTrainer(iterations=0), "iterations=0: give at least 1"),
+        (lambda: CountingTrainer(prior_successes=0.0), "prior_successes=0.0: give a number above 0"),
+        (lambda: CountingTrainer(prior_failures=-1.0), "prior_failures=-1.0: give at least 0"),
+        (lambda: EarlyStopping(patience=-1), "patience=-1: give at least 0"),
+        (lambda: EarlyStopping(min_delta=math.nan), "min_delta=nan: give a finite number"),
+        (lambda: LazyAdam(-1.0), "learning_rate=-1.0: give a number above 0"),
+        (lambda: LazyAdam(0.1, b2=1.0), "b2=1.0: give at least 0 and below 1"),
+        (lambda: lazy_adamw(dense_learning_rate=0.0), "dense_learning_rate=0.0: give a number above 0"),
+        (lambda: EmbeddingParameterConfig(embedding_features=0), "embedding_features=0: give at least 1"),
+        (lambda: EmbeddingParameterConfig(prior_precision=-1.0), "prior_precision=-1.0: give at least 0"),
+        (lambda: PositionParameterConfig(parameters=0), "parameters=0: give at least 1, or null"),
+        (lambda: PositionParameterConfig(initial=math.nan), "initial=nan: give a finite number, or null"),
+        (lambda: DeepParameterConfig(dropout=1.0), "dropout=1.0: give at least 0 and below 1"),
+        (lambda: CascadeModel(min_log_prob=0.0, rngs=None), "min_log_prob=0.0: give below 0"),
+        (lambda: MixtureModel([RankCTRModel], temperature=math.inf), "temperature=inf: give a finite number"),
+    ],
+)
+def test_constructors_state_their_bounds(call, message):
+    with pytest.raises(UserError) as error:
+        call()
+    assert message in str(error.value)
+
+
+@functools.cache
+def composed(*overrides):
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose("config", list(overrides))
+
+
+SIMULATED, CSV, LETOR = (), ("dataset=csv", "dataset.path=x"), ("dataset=letor", "dataset.path=x")
+NOT = [
+    (SIMULATED, "seed", -1, "seed=-1: give at least 0"),
+    (SIMULATED, "seed", 10**23, "give at least 0 and at most 4294967295"),
+    (SIMULATED, "max_sessions", -5, "max_sessions=-5: give at least 1, or null"),
+    (SIMULATED, "dataset.queries", 0, "dataset.queries=0: give at least 1"),
+    (SIMULATED, "dataset.positions", -3, "dataset.positions=-3: give at least 1"),
+    (SIMULATED, "dataset.attraction_spread", math.inf, "dataset.attraction_spread=inf: give a finite number"),
+    (SIMULATED, "dataset.policy_noise", -1, "dataset.policy_noise=-1: give at least 0"),
+    (SIMULATED, "dataset.zipf_exponent", math.nan, "dataset.zipf_exponent=nan: give a finite number"),
+    (SIMULATED, "dataset.train_sessions", math.nan, "dataset.train_sessions=nan: give a fraction"),
+    (SIMULATED, "dataset.train_sessions", [0.1, 0.2], "dataset.train_sessions=[0.1, 0.2]: give a fraction"),
+    (SIMULATED, "dataset.train_sessions", [1, 2, 3], "dataset.train_sessions=[1, 2, 3]: give a fraction"),
+    (SIMULATED, "dataset.train_sessions", None, "dataset.train_sessions=None: give a fraction"),
+    (SIMULATED, "dataset.train_sessions", [0, 9], "mix fractions and ranges"),
+    (SIMULATED, "attraction.embedding_features", -1, "attraction.embedding_features=-1: give at least 1"),
+    (SIMULATED, "attraction.prior_precision", math.nan, "attraction.prior_precision=nan: give a finite number"),
+    (SIMULATED, "attraction.prior_precision", -1, "attraction.prior_precision=-1: give at least 0"),
+    (SIMULATED, "examination.initial", math.inf, "examination.initial=inf: give a finite number, or null"),
+    (SIMULATED, "optimizer.learning_rate", math.nan, "optimizer.learning_rate=nan: give a finite number"),
+    (SIMULATED, "trainer.early_stopping.patience", -1, "trainer.early_stopping.patience=-1: give at least 0"),
+    (SIMULATED, "trainer.early_stopping.min_delta", math.nan, "min_delta=nan: give a finite number"),
+    (SIMULATED, "trainer.checkpoint_minutes", math.nan, "trainer.checkpoint_minutes=nan: give a finite number"),
+    (SIMULATED, "metric.ranking.dcg.cutoffs", [0], "give numbers of documents from 1"),
+    (("optimizer=adamw",), "optimizer.weight_decay", "x", "optimizer.weight_decay='x': give at least 0"),
+    (("optimizer=adam",), "optimizer.learning_rate", -1, "optimizer.learning_rate=-1: give a number above 0"),
+    (("trainer=em",), "trainer.prior_failures", -1, "trainer.prior_failures=-1: give at least 0"),
+    (CSV, "dataset.query_doc_pairs", 10**11, "dataset.query_doc_pairs=100000000000: give at least 1 and at most"),
+    (CSV, "dataset.positions", 0, "dataset.positions=0: give at least 1, or null"),
+    (CSV, "dataset.test_sessions", "abc", "dataset.test_sessions='abc': give a fraction"),
+    (CSV, "dataset.val_sessions", 0.9, "val_sessions=0.9, test_sessions=0.1: the fractions sum to 1.8"),
+    (LETOR, "dataset.val_queries", 1.0, "dataset.val_queries=1.0: give a number above 0 and below 1"),
+    (LETOR, "dataset.click_noise", 2, "dataset.click_noise=2: give at least 0 and at most 1"),
+    (LETOR, "dataset.val_sessions", 0, "dataset.val_sessions=0: give at least 1"),
+]
+
+
+@pytest.mark.parametrize("overrides, key, value, message", NOT)
+def test_a_configuration_beyond_the_bounds_is_refused_before_data_is_read(overrides, key, value, message):
+    from jax._src import xla_bridge
+
+    started = xla_bridge.backends_are_initialized()
+    config = composed(*overrides).copy()
+    plan(config)
+    OmegaConf.update(config, key, value, merge=False)
+    with pytest.raises(UserError) as error:
+        plan(config)
+    assert message in str(error.value) and "\n" not in str(error.value)
+    assert xla_bridge.backends_are_initialized() == started

@@ -1,0 +1,198 @@
+"""Which arguments constructors take, and which plain values fit their annotations."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, Optional
+
+import numpy as np
+import pytest
+from flax import nnx
+
+from clickexp.errors import ConfigError
+from clickexp.models import (
+    DocumentCTRModel,
+    DynamicBayesianNetwork,
+    GlobalCTRModel,
+    PositionBasedModel,
+    RankCTRModel,
+)
+from clickexp.utils.signatures import accepted, check_arguments
+
+
+def function(a, b: int = 1, *, c: str | None = None):
+    """Takes a, b and c."""
+
+
+class Plain:
+    def __init__(self, a: int, b: float = 1.0):
+        pass
+
+
+class Module(nnx.Module):
+    def __init__(self, units: int, *, rngs: nnx.Rngs):
+        pass
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    size: int
+    rate: float = 0.5
+    mode: Literal["min", "max"] | None = None
+    names: list[str] = ()
+    sizes: dict[str, int] = dataclasses.field(default_factory=dict)
+    any: Any = None
+    flag: bool = False
+    old: Optional[str] = None  # noqa: UP045
+    tower: Plain | int | None = None
+    choice: Literal[1, 2, "auto"] = 1
+    path: str | Path = "x"
+    own: GlobalCTRModel | None = None
+    call: Callable[..., int] = len
+
+
+KNOWN = dict(a=1, b=2, c=3, size=4, units=5, d=6)
+
+
+@pytest.mark.parametrize(
+    "constructor, names",
+    [
+        (function, "abc"),
+        (functools.partial(function, b=1), "ac"),
+        (Plain, "ab"),
+        (functools.partial(functools.partial(Plain, a=1), b=2), ""),
+        (Module, ["units"]),
+        (functools.partial(Module, units=1), []),
+        (Data, ["size"]),
+        (lambda d: d, "d"),
+    ],
+)
+def test_accepted_keeps_the_names_that_a_constructor_still_takes(constructor, names):
+    assert accepted(constructor, KNOWN) == {name: KNOWN[name] for name in KNOWN if name in names}
+
+
+@pytest.mark.parametrize(
+    "model, names",
+    [
+        (GlobalCTRModel, {"click_rate"}),
+        (RankCTRModel, {"positions", "click_rate"}),
+        (DocumentCTRModel, {"query_doc_pairs", "click_rate"}),
+        (PositionBasedModel, {"positions", "query_doc_pairs", "click_rate"}),
+        (functools.partial(DynamicBayesianNetwork, fix_continuation=True), {"query_doc_pairs", "click_rate"}),
+    ],
+)
+def test_models_are_told_the_sizes_they_ask_for(model, names):
+    sizes = dict(positions=4, query_doc_pairs=10, click_rate=0.2)
+    told = accepted(model, sizes)
+    assert set(told) == names
+    built = model(**told, rngs=nnx.Rngs(0))
+    assert built.name_with(**getattr(model, "keywords", {})) == built.name
+
+
+FITS = [
+    ("size", 3),
+    ("size", -1),
+    ("rate", 0.1),
+    ("rate", 3),
+    ("mode", "min"),
+    ("mode", None),
+    ("names", ["a"]),
+    ("names", []),
+    ("sizes", {"a": 1}),
+    ("any", "x"),
+    ("any", None),
+    ("any", 2.5),
+    ("flag", True),
+    ("old", None),
+    ("old", "x"),
+    ("tower", Plain(1)),
+    ("tower", 3),
+    ("choice", 2),
+    ("choice", "auto"),
+    ("sizes", {}),
+    ("path", "x"),
+    ("own", None),
+]
+
+DIFFERS = [
+    ("size", 3.0, "int"),
+    ("size", "3", "int"),
+    ("size", True, "int"),
+    ("size", None, "int"),
+    ("size", [3], "int"),
+    ("size", {"a": 3}, "int"),
+    ("rate", "0.1", "float"),
+    ("rate", True, "float"),
+    ("rate", None, "float"),
+    ("rate", [0.1], "float"),
+    ("mode", "mean", "'min' or 'max' or null"),
+    ("mode", 1, "'min' or 'max' or null"),
+    ("names", "a", "list"),
+    ("names", None, "list"),
+    ("flag", 1, "bool"),
+    ("flag", "true", "bool"),
+    ("old", 1, "str or null"),
+    ("choice", 3, "1 or 2 or 'auto'"),
+    ("choice", None, "1 or 2 or 'auto'"),
+    ("sizes", 5, "a group of keys"),
+    ("sizes", "x", "a group of keys"),
+    ("path", 5, "str or Path"),
+    ("own", 5, "GlobalCTRModel or null"),
+    ("own", "gctr", "GlobalCTRModel or null"),
+    ("call", 5, "a group of keys with _target_"),
+    ("call", "len", "a group of keys with _target_"),
+]
+
+
+@pytest.mark.parametrize("name, value", FITS)
+def test_values_that_fit_pass(name, value):
+    check_arguments(Data, {name: value}, "data")
+    check_arguments(functools.partial(Data, size=1), {name: value}, "data")
+
+
+@pytest.mark.parametrize("name, value, wanted", DIFFERS)
+def test_values_of_another_type_are_errors_that_name_key_value_and_type(name, value, wanted):
+    with pytest.raises(ConfigError) as error:
+        check_arguments(Data, {"size": 1, name: value}, "data")
+    assert f"data.{name}={value!r} is not {wanted}" in str(error.value)
+
+
+@pytest.mark.parametrize("constructor", [Data, Plain, Module, function, functools.partial(Plain, a=1)])
+def test_unknown_keys_are_errors_that_list_the_known_ones(constructor):
+    meant = r"( Did you mean model\.size\?)?"
+    with pytest.raises(ConfigError, match=rf"model\.sise: there is no such key\.{meant} \w+ takes \w") as error:
+        check_arguments(constructor, {"sise": 1}, "model")
+    assert not {"self", "rngs"} & set(str(error.value).replace(".", "").replace(",", "").split())
+
+
+def test_a_root_key_has_no_dot_before_it():
+    with pytest.raises(ConfigError, match=r"^size='x' is not int"):
+        check_arguments(Data, {"size": "x"}, "")
+
+
+def test_a_function_that_takes_everything_is_not_judged():
+    check_arguments(lambda **anything: None, {"a": object(), "b": None}, "part")
+
+
+class WithoutArguments:
+    """As a logger of one's own may be."""
+
+
+@pytest.mark.parametrize("constructor", [WithoutArguments, np.sqrt, functools.partial(WithoutArguments)])
+def test_constructors_without_annotations_take_no_arguments(constructor):
+    check_arguments(constructor, {}, "part")
+
+
+def test_annotations_that_cannot_be_resolved_are_not_judged():
+    def constructor(a: "OnlyForTypeCheckers", b=1):  # noqa: F821
+        pass
+
+    check_arguments(constructor, {"a": 1}, "part")
+    with pytest.raises(ConfigError, match="there is no such key"):
+        check_arguments(constructor, {"c": 1}, "part")
+
+
+def test_objects_in_place_of_plain_values_are_errors():
+    with pytest.raises(ConfigError, match="data.size"):
+        check_arguments(Data, {"size": Plain(1)}, "data")
