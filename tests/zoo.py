@@ -259,3 +259,10 @@ def predictions(model: ClickModel, batch: Batch) -> dict:
         "examination": model.predict_examination(batch),
         "loss": model.compute_loss(batch, aggregate=False),
     }
+
+
+def within_5_sigma(events, probability):
+    """Events [n, ...] of independent sessions and their probabilities [...]."""
+    variance = np.maximum(probability * (1 - probability), 0)
+    allowed = 5 * np.sqrt(variance / len(events))
+    assert np.all(np.abs(events.mean(axis=0) - probability) <= allowed + 1e-7)

@@ -31,7 +31,6 @@ from clickexp.data.inspect.identifiability import identifiability
 from clickexp.data.prepared import is_log
 from clickexp.errors import ConfigError, DataError, UserError
 from clickexp.evaluation.evaluate import check_lists, evaluate
-from clickexp.experiment.formats import FORMATS
 from clickexp.experiment.hydra_errors import keys_of
 from clickexp.experiment.mixtures import roles_of, with_components
 from clickexp.experiment.overrides import ROLES, TOWERS, parsed
@@ -425,6 +424,8 @@ def build_model(new_model: Callable[..., ClickModel], dataset: Dataset, seed: in
 
 def check_vectors(config: dict[str, Any], read: Callable[..., Dataset]) -> None:
     """ConfigError for a tower over feature vectors where the format of the dataset is known to have none."""
+    from clickexp.experiment.formats import FORMATS  # here, since it imports every reader
+
     reader, path = getattr(read, "func", read), config["dataset"].get("path")
     if getattr(reader, "has_features", True) or (path is not None and is_log(Path(path).expanduser())):
         return

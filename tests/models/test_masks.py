@@ -10,7 +10,6 @@ import numpy as np
 import oracle
 import zoo
 from flax import nnx
-from test_models_sample import within_5_sigma
 
 from clickexp.models import CascadeModel
 
@@ -131,11 +130,11 @@ def test_samples_are_of_the_documents_shown(case):
         parameters = case.probabilities(model, ids[mask], positions[mask])
         joint, vectors = oracle.enumerate_clicks(case.story, **parameters)
         clicks = sample.clicks[kind :: len(HOLES)]
-        within_5_sigma((clicks[:, None, mask] == vectors).all(axis=-1), joint)
+        zoo.within_5_sigma((clicks[:, None, mask] == vectors).all(axis=-1), joint)
         hidden = oracle.hidden(case.story, **parameters)
         for event, name in ("examination", "examined"), ("satisfaction", "satisfied"):
             if event in case.hidden:
-                within_5_sigma(getattr(sample, event)[kind :: len(HOLES)][:, mask], hidden[name])
+                zoo.within_5_sigma(getattr(sample, event)[kind :: len(HOLES)][:, mask], hidden[name])
         events = (event for event in sample._replace(component=None) if event is not None)
         assert not any(event[kind :: len(HOLES)][:, ~mask].any() for event in events)
 
@@ -154,7 +153,7 @@ def test_a_hidden_first_document_changes_nothing_below():
         np.testing.assert_allclose(np.exp(np.ravel(log_prob)[-1]), 1 / 2, rtol=1e-6)
     clicks = np.asarray(model.sample(batch, nnx.Rngs(0)).clicks)
     assert not clicks[:, 0].any()
-    within_5_sigma(clicks[:, 1], 1 / 2)
+    zoo.within_5_sigma(clicks[:, 1], 1 / 2)
 
 
 @zoo.every_model

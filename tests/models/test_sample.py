@@ -14,13 +14,6 @@ from clickexp.simulation.towers import DecayingExamination
 SHORT = 500
 
 
-def within_5_sigma(events, probability):
-    """Events [n, ...] of independent sessions and their probabilities [...]."""
-    variance = np.maximum(probability * (1 - probability), 0)
-    allowed = 5 * np.sqrt(variance / len(events))
-    assert np.all(np.abs(events.mean(axis=0) - probability) <= allowed + 1e-7)
-
-
 @functools.cache
 def sampled(case):
     """(model, ids [K], positions [K], sample): one list, many sessions, the first ones cut short."""
@@ -38,7 +31,7 @@ def test_click_vectors_are_as_frequent_as_their_probability(case):
     model, ids, positions, sample = sampled(case)
     joint, vectors = oracle.enumerate_clicks(case.story, **case.probabilities(model, ids, positions))
     drawn = (sample.clicks[SHORT:, None] == vectors).all(axis=-1)
-    within_5_sigma(drawn, joint)
+    zoo.within_5_sigma(drawn, joint)
 
 
 @zoo.every_exact_model
@@ -50,7 +43,7 @@ def test_hidden_events_are_as_frequent_as_their_probability(case):
     assert {name for name, event in sample._asdict().items() if event is not None} == {"clicks", *case.hidden}
     for name in case.hidden:
         probability = parameters[name] if name == "attraction" else hidden[expected[name]]
-        within_5_sigma(getattr(sample, name)[SHORT:], probability)
+        zoo.within_5_sigma(getattr(sample, name)[SHORT:], probability)
 
 
 @zoo.every_exact_model
@@ -88,6 +81,6 @@ def test_users_of_the_simulation_are_sampled_as_they_are_predicted():
     shown = np.ones(zoo.RANKS, bool)
     batch = zoo.repeated({"query_doc_ids": ids, "positions": positions, "clicks": ~shown, "mask": shown})
     clicks = np.asarray(model.sample(batch, jax.random.key(1)).clicks)
-    within_5_sigma((clicks[:, None] == vectors).all(axis=-1), joint)
+    zoo.within_5_sigma((clicks[:, None] == vectors).all(axis=-1), joint)
     predicted = np.exp(model.predict_clicks({name: values[:1] for name, values in batch.items()}))
     np.testing.assert_allclose(predicted[0], oracle.marginal(joint, vectors), rtol=1e-5)

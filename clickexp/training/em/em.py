@@ -44,8 +44,8 @@ class EMTrainer(EstimatingTrainer):
 
     e_step: "pyclick" takes the approximate steps of DBN and CCM behind PyClick's published figures, see
     clickexp.training.em.pyclick; PBM and UBM have the same step either way. PyClick's UBM agrees where all lists have
-    one length: it takes the rank of the last click for the list's length where there is none, so that examination without
-    a click above has a parameter per length, and predicts marginal clicks with that of lists of ten.
+    one length: where there is no last click it takes the list's length for its rank, so that examination without a
+    click above has a parameter per length, and predicts marginal clicks with that of lists of ten.
     iterations: passes over the log; 50 is PyClick's. early_stopping: None runs all and keeps the last, as PyClick does;
     otherwise the best is kept. prior_successes, prior_failures: 1 and 1, so that the first iteration starts from 1/2
     and a pair that the log does not show stays there, as in PyClick. `train/loss` of an iteration is that of the
