@@ -424,13 +424,13 @@ def build_model(new_model: Callable[..., ClickModel], dataset: Dataset, seed: in
 
 def check_vectors(config: dict[str, Any], read: Callable[..., Dataset]) -> None:
     """ConfigError for a tower over feature vectors where the format of the dataset is known to have none."""
-    from clickexp.experiment.formats import FORMATS  # here, since it imports every reader
-
     reader, path = getattr(read, "func", read), config["dataset"].get("path")
     if getattr(reader, "has_features", True) or (path is not None and is_log(Path(path).expanduser())):
         return
     for key, value in leaves(config["model"], "model"):
         if key.endswith(".use_feature") and value == "query_doc_features":
+            from clickexp.experiment.formats import FORMATS  # here, since it imports every reader
+
             have = [f"dataset={name}" for name, opener in FORMATS.items() if opener.has_features]
             raise ConfigError(
                 f"{key.removesuffix('.use_feature')} reads {value}, which this dataset does not have; choose one that "
