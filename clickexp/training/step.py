@@ -14,6 +14,7 @@ from clickexp.parameters.table import Table
 from clickexp.training.optimizers import Optimizer
 from clickexp.training.sparse import rows as tbl
 from clickexp.training.sparse.huge_pages import use_huge_pages
+from clickexp.training.sparse.lookups import Traced
 from clickexp.types import Batch, Count, Flag, Leaf, Scalar
 
 
@@ -86,7 +87,7 @@ class TrainStep:
         arrays = with_mask(arrays)
 
         def body(index: Count, tables: nnx.State) -> nnx.State:
-            return tbl.count(tables, self._ids(state, at_step(arrays, index), index < steps))
+            return tbl.count(tables, self._ids(state, at_step(arrays, index), index < steps)[1])
 
         tables = jax.lax.fori_loop(0, len(arrays["mask"]), body, state.tables)
         return dataclasses.replace(state, tables=tables)
@@ -99,18 +100,19 @@ class TrainStep:
         loss = jnp.sum(model.compute_loss(batch, aggregate=False))
         return loss, nnx.split(model, nnx.Param, Table, ...)[3]
 
-    def _ids(self, state: TrainState, batch: Batch, active: Flag) -> tbl.Taken:
-        return tbl.ids_taken(
-            state.tables, batch, lambda t: self._loss(t, state.params, state.other, batch), active
-        )
+    def _ids(self, state: TrainState, batch: Batch, active: Flag) -> tuple[Traced, tbl.Taken]:
+        """The loss as a function of the other parameters and the batch, its lookups open, and their ids."""
+        tables, arguments = tbl.opened(state.tables), (state.params, state.other, batch)
+        traced = Traced(lambda *others: self._loss(tables, *others), *arguments)
+        return traced, tbl.ids_taken(state.tables, traced, batch["mask"], active, *arguments)
 
     def _step(self, state: TrainState, batch: Batch, active: Flag) -> tuple[TrainState, Scalar]:
         """The state after the batch, and its loss; the state as it is, and 0, unless active."""
-        ids = self._ids(state, batch, active)
+        traced, ids = self._ids(state, batch, active)
         rows = tbl.gather(state.tables, ids)
 
         def loss_of(taken: tbl.Taken, params: nnx.State) -> tuple[Scalar, nnx.State]:
-            return self._loss(tbl.serve(state.tables, taken), params, state.other, batch)
+            return traced(tbl.in_order(traced, taken), params, state.other, batch)
 
         taken = tbl.parameters_of(state.tables, ids, rows)
         (loss, other), (row_grads, grads) = jax.value_and_grad(loss_of, argnums=(0, 1), has_aux=True)(

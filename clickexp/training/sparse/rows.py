@@ -17,7 +17,8 @@ from jaxtyping import Float, Integer
 
 from clickexp.parameters.table import Rows, Table
 from clickexp.training.optimizers import RowOptimizer, RowVectors
-from clickexp.types import Array, Batch, Count, Flag, Observed
+from clickexp.training.sparse.lookups import OpenRows, Traced
+from clickexp.types import Array, Count, Flag, Observed
 
 Ids = Integer[Array, "*ids"]
 FlatIds = Integer[Array, " rows"]
@@ -29,57 +30,37 @@ Taken = dict[Path, list[Array]]
 """For each table the ids, or the rows, of each `take` in the order in which the model takes them."""
 
 
-@dataclasses.dataclass
-class _Recorder:
-    """Stands in for a table and writes down the ids that are taken from it."""
-
-    dim: int
-    taken: list[Array] = dataclasses.field(default_factory=list)
-
-    def take(self, ids: Ids) -> Float[Array, "*ids {self.dim}"]:
-        self.taken.append(ids)
-        return jnp.zeros((*ids.shape, self.dim))
-
-
-@dataclasses.dataclass
-class _Served:
-    """Stands in for a table and hands out rows that were gathered before, in order."""
-
-    rows: list[Array]
-
-    def take(self, ids: Ids) -> Float[Array, "*ids dim"]:
-        return self.rows.pop(0)
-
-
 def with_values(tables: nnx.State, values: dict[Path, object]) -> nnx.State:
     """The state of tables with other values in its variables."""
     flat = nnx.to_flat_state(tables)
     return nnx.from_flat_state([(path, table.copy(values[path])) for path, table in flat])
 
 
-def ids_taken(
-    tables: nnx.State, batch: Batch, run: Callable[[nnx.State], object], active: Flag | bool = True
-) -> Taken:
-    """The ids that `run` takes from each table; those of masked documents point past the table's end.
-
-    So do all ids of a batch that is not active.
-
-    The values that `run` computes are not used, so that a compiled step does not compute them.
-    """
+def opened(tables: nnx.State) -> nnx.State:
+    """The tables as a model is traced with: lookups of their rows stay open."""
     flat = nnx.to_flat_state(tables)
-    recorders = {path: _Recorder(table.get_value().dim) for path, table in flat}
-    run(with_values(tables, recorders))
-    rows = {path: table.get_value().values.shape[0] for path, table in flat}
-    ids = {
-        path: [_without_masked(ids, batch["mask"], active, rows[path]) for ids in r.taken]
-        for path, r in recorders.items()
-    }
-    return jax.lax.optimization_barrier(ids)  # else XLA computes them anew wherever they are used
+    return with_values(tables, {path: OpenRows(path, table.get_value().dim) for path, table in flat})
 
 
-def serve(tables: nnx.State, rows: Taken) -> nnx.State:
-    """The tables as a model sees them in a step: gathered rows only."""
-    return with_values(tables, {path: _Served(list(taken)) for path, taken in rows.items()})
+def ids_taken(
+    tables: nnx.State, traced: Traced, mask: Observed, active: Flag | bool, *arguments: object
+) -> Taken:
+    """The ids of the lookups in each table that is read.
+
+    Those of masked documents, and all ids of a batch that is not active, point past the table's end.
+    """
+    rows = {path: table.get_value().values.shape[0] for path, table in nnx.to_flat_state(tables)}
+    ids: Taken = {}
+    for lookup, each in zip(traced.lookups, traced.ids(*arguments), strict=True):
+        shown = mask.T if lookup.loops else mask  # a loop over ranks stacks these first
+        ids.setdefault(lookup.table, []).append(_without_masked(each, shown, active, rows[lookup.table]))
+    return jax.lax.optimization_barrier(ids)  # else XLA computes them once more wherever they are used
+
+
+def in_order(traced: Traced, taken: Taken) -> list[Array]:
+    """The rows of all tables in the order of the trace."""
+    served = {path: iter(rows) for path, rows in taken.items()}
+    return [next(served[lookup.table]) for lookup in traced.lookups]
 
 
 def _without_masked(ids: Ids, mask: Observed, active: Flag | bool, end: int) -> Ids:
@@ -133,7 +114,9 @@ def count(tables: nnx.State, ids: Taken) -> nnx.State:
 
     def counted(path: Path, table: Table) -> WholeTable:
         values = table.get_value().values
-        return values.at[_flat(ids[path]), -1].add(1.0, mode="drop") if has_prior(table) else values
+        if path not in ids or not has_prior(table):
+            return values
+        return values.at[_flat(ids[path]), -1].add(1.0, mode="drop")
 
     return _map_values(counted, tables)
 
@@ -167,6 +150,8 @@ def parameters_of(tables: nnx.State, ids: Taken, rows: dict[Path, Packed]) -> Ta
     """The parameters of gathered rows, in the shapes in which the model takes them."""
     taken = {}
     for path, table in nnx.to_flat_state(tables):
+        if path not in ids:
+            continue
         dim, shapes = table.get_value().dim, [i.shape for i in ids[path]]
         sizes = [i.size for i in ids[path]]
         parts = jnp.split(rows[path][:, :dim], [sum(sizes[: n + 1]) for n in range(len(sizes) - 1)])
@@ -189,6 +174,8 @@ def update(
 
     def updated(path: Path, table: Table) -> WholeTable:
         layout, values = layout_of(table, optimizer), table.get_value().values
+        if path not in ids:  # the loss reads no row of it
+            return values
         grad = jnp.concatenate([g.reshape(-1, layout.dim) for g in grads[path]])
         return _update(values, layout, _flat(ids[path]), rows[path], grad, optimizer, step)
 
