@@ -56,7 +56,9 @@ class ModelEvaluator:
         Raises:
             DataError: Batches lack labels or mask, or do not fit the model.
         """
-        return self._run(model, checked(data, model, model.predict_relevance, "labels"), metrics, ranking_outputs)
+        return self._run(
+            model, checked(data, model, model.predict_relevance, "labels"), metrics, ranking_outputs
+        )
 
     def truth(self, model: ClickModel, truth: ClickModel, data: Data, metrics: Metrics) -> MultiMetric:
         """Metrics of hidden events on data that the true user clicked on."""
@@ -69,7 +71,9 @@ class ModelEvaluator:
         graphdef, state = nnx.split(model)
         return self.program(graphdef, metrics, outputs)((state,), data, "test")
 
-    def program(self, graphdef: nnx.GraphDef, metrics: Metrics, outputs: Outputs = click_outputs) -> Evaluator:
+    def program(
+        self, graphdef: nnx.GraphDef, metrics: Metrics, outputs: Outputs = click_outputs
+    ) -> Evaluator:
         """What evaluates states of this structure, compiled once."""
         sizes = dict(batch_size=self.batch_size, steps=self.steps)
         return Evaluator(graphdef, metrics, outputs, logger=self.logger, **sizes)

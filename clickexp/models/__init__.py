@@ -8,6 +8,7 @@ from clickexp.models.cascade.dcm import DependentClickModel
 from clickexp.models.ctr import DocumentCTRModel, DocumentRankCTRModel, GlobalCTRModel, RankCTRModel
 from clickexp.models.mixture import MixtureModel
 from clickexp.models.pbm import PositionBasedModel
+from clickexp.models.sequential import SequentialClickModel
 from clickexp.models.trust_bias import TrustBiasModel
 from clickexp.models.ubm import UserBrowsingModel
 
@@ -24,6 +25,7 @@ __all__ = [
     "PositionBasedModel",
     "RankCTRModel",
     "Sample",
+    "SequentialClickModel",
     "TrustBiasModel",
     "UserBrowsingModel",
 ]

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Bool
 
+from clickexp.models import derived
 from clickexp.numerics import LogPair
 from clickexp.parameters.base import Parameter
 from clickexp.types import Array, Batch, Logits, Observed, PerDocument, Scalar
@@ -78,8 +79,8 @@ class ClickModel(nnx.Module):
         raise NotImplementedError
 
     def marginal(self, batch: Batch) -> LogPair:
-        """log P(c_r = 1) and log P(c_r = 0), whatever the clicks above."""
-        raise NotImplementedError
+        """log P(c_r = 1) and log P(c_r = 0), whatever the clicks above; by default derived from the conditional."""
+        return derived.marginal(self.conditional, batch)
 
     def relevance(self, batch: Batch) -> Logits:
         """Log of the score that documents are ranked by."""
@@ -98,8 +99,8 @@ class ClickModel(nnx.Module):
         return jnp.minimum(click.T - self.attractive(batch), 0.0)
 
     def draw(self, batch: Batch, key: Array) -> Sample:
-        """Events of sessions drawn from the model; those of documents not shown are still to be erased."""
-        raise NotImplementedError
+        """Events of sessions drawn from the model, by default clicks alone; those not shown are still to be erased."""
+        return Sample(derived.draw(self.conditional, batch, key))
 
     def limits(self) -> list[Limit]:
         """The largest ids and positions that the towers have parameters for; larger ones are an error."""

@@ -1,0 +1,107 @@
+"""Models that are a recurrence over ranks: a state, and a step from one shown document to the next."""
+
+import abc
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Bool
+
+from clickexp.models import derived
+from clickexp.models.base import ClickModel, Sample, shown_by_rank
+from clickexp.numerics import LOG_ZERO, LogPair
+from clickexp.types import Array, Batch
+
+State = Any
+"""A pytree of arrays `[batch, ...]`."""
+
+CHUNK = 256
+"""Lists whose prefix trees are in memory at a time."""
+
+
+class SequentialClickModel(ClickModel):
+    """P(c_r | c_1 .. c_{r-1}) = step(state_{r-1}, inputs_r, c_{r-1}), for any state.
+
+    A subclass defines `inputs`, `start`, `step` and `relevance`. The conditional and draws are scans over ranks. The
+    marginal follows the tree of all click vectors for lists of up to ten ranks, and is a mean over draws beyond.
+    An undisplayed document changes nothing: the next one shown follows the one before.
+    """
+
+    @abc.abstractmethod
+    def inputs(self, batch: Batch) -> Any:
+        """What `step` reads at each rank: a pytree of arrays `[rank, batch, ...]`."""
+
+    @abc.abstractmethod
+    def start(self, batch: Batch) -> State:
+        """The state before the first document."""
+
+    @abc.abstractmethod
+    def step(self, state: State, inputs: Any, previous: Bool[Array, " batch"]) -> tuple[State, LogPair]:
+        """The state at a rank, and P(click) there, `[batch]`.
+
+        Args:
+            state: That of the document shown before.
+            inputs: `inputs(batch)` at this rank.
+            previous: Whether the document shown before was clicked.
+        """
+
+    def conditional(self, batch: Batch) -> LogPair:
+        clicks = batch["clicks"].T.astype(bool)
+        return self._scan(batch, clicks, lambda rank, pair: rank)[1]
+
+    def draw(self, batch: Batch, key: Array) -> Sample:
+        uniform = jax.random.uniform(key, batch["mask"].shape).T
+        clicks, _ = self._scan(batch, uniform, lambda rank, pair: rank < jnp.exp(pair.log))
+        return Sample(clicks.T)
+
+    def _scan(self, batch: Batch, ranks: Array, choose: Any) -> tuple[Array, LogPair]:
+        """Clicks and their pairs, `[rank, batch]`; `choose` makes the click of what the rank holds."""
+
+        def step(carry: tuple[State, Array], rank: tuple[Array, Any, Array]) -> tuple[Any, Any]:
+            (state, previous), (each, inputs, shown) = carry, rank
+            following, pair = self.step(state, inputs, previous)
+            click = choose(each, pair)
+            return (_where(shown, following, state), jnp.where(shown, click, previous)), (click, pair)
+
+        nobody = jnp.zeros(batch["mask"].shape[0], bool)
+        return jax.lax.scan(
+            step, (self.start(batch), nobody), (ranks, self.inputs(batch), shown_by_rank(batch))
+        )[1]
+
+    def marginal(self, batch: Batch) -> LogPair:
+        if batch["mask"].shape[1] > derived.EXACT_RANKS:
+            return derived.marginal(self.conditional, batch)
+        inputs = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), self.inputs(batch))
+        lists = self.start(batch), inputs, shown_by_rank(batch).T
+        pair = jax.lax.map(lambda each: self._prefix_tree(*each), lists, batch_size=CHUNK)
+        return jax.tree.map(jnp.transpose, pair)
+
+    def _prefix_tree(self, start: State, inputs: Any, mask: Bool[Array, " rank"]) -> LogPair:
+        """P(c_r) of one list; the prefixes of a rank take the place of the batch."""
+        states = jax.tree.map(lambda x: x[None], start)
+        weights, previous, pairs = jnp.zeros(1), jnp.zeros(1, bool), []
+        for rank, shown in enumerate(mask):
+            here = jax.tree.map(lambda x: jnp.broadcast_to(x[rank], (len(weights), *x.shape[1:])), inputs)  # noqa: B023
+            following, pair = self.step(states, here, previous)
+            pairs.append(jax.tree.map(lambda x: jax.nn.logsumexp(weights + x), pair))  # noqa: B023
+            states = _twice(_where(shown, following, states))
+            weights = jnp.concatenate(
+                [
+                    jnp.where(shown, weights + pair.log, LOG_ZERO),
+                    weights + jnp.where(shown, pair.complement, 0.0),
+                ]
+            )
+            click = jnp.repeat(jnp.array([True, False]), len(previous))
+            previous = jnp.where(shown, click, _twice(previous))
+        return jax.tree.map(lambda *ranks: jnp.stack(ranks), *pairs)
+
+
+def _where(shown: Array, new: State, old: State) -> State:
+    def chosen(new: Array, old: Array) -> Array:
+        return jnp.where(shown.reshape(shown.shape + (1,) * (new.ndim - shown.ndim)), new, old)
+
+    return jax.tree.map(chosen, new, old)
+
+
+def _twice(tree: Any) -> Any:
+    return jax.tree.map(lambda x: jnp.concatenate([x, x]), tree)
