@@ -7,8 +7,9 @@ import importlib
 import inspect
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
@@ -21,15 +22,14 @@ from clickexp.runs.objective import objective
 from clickexp.runs.store import DONE, PRUNED, RESULT, Record, finished, read_json
 from clickexp.sweeps.backends.pool import LOG, Job, Pool
 from clickexp.sweeps.backends.remote import RemoteJob, RemotePool
-from clickexp.sweeps.backends.slots import device_slots
 from clickexp.sweeps.callback import current
 from clickexp.sweeps.job import all_overrides, new_record, searched
 from clickexp.sweeps.view import View
 from clickexp.utils.paths import shown
+from clickexp.utils.signatures import located
 
 SECONDS_BETWEEN_FRAMES = 0.5
 EXTRAS = {"submitit": "slurm", "ray": "ray"}
-ELSEWHERE = ("clickexp_slurm", "clickexp_ray")
 Numbered = tuple[int, JobReturn]
 
 
@@ -58,7 +58,7 @@ def launch(
 
 def check_data(context: HydraContext, config: DictConfig, job_overrides: Sequence[Sequence[str]]) -> None:
     """ConfigError where no job of the sweep has a result, or data on this machine, if it is there that they run."""
-    if _launcher(config) in ELSEWHERE:
+    if _runs_elsewhere(config):
         return
     for number, overrides in enumerate(job_overrides):
         composed = _composed(context, config, number, overrides)
@@ -233,30 +233,32 @@ class Queue:
 
 
 def new_pool(config: DictConfig) -> Pool | RemotePool:
-    """The places for jobs that hydra.launcher describes. UserError where what they take is not installed."""
+    """The places for jobs: what hydra.launcher.pool names, called with its other keys and the folder of the sweep.
+
+    Raises:
+        UserError: What it needs is not installed.
+    """
     options = OmegaConf.to_container(config.hydra.launcher, resolve=True)
-    options.pop("_target_")
+    options |= options.pop("options", {})
+    del options["_target_"], options["pool"]
+    return _pool_class(config)(options, Path(config.hydra.sweep.dir).absolute())
+
+
+def _pool_class(config: DictConfig) -> Callable[[Mapping[str, Any], Path], Pool | RemotePool]:
     try:
-        match _launcher(config):
-            case "clickexp_slurm":
-                from clickexp.sweeps.backends.slurm import SlurmPool
-
-                return SlurmPool(options, Path(config.hydra.sweep.dir).absolute() / ".submitit")
-            case "clickexp_ray":
-                from clickexp.sweeps.backends.ray import RayPool
-
-                return RayPool(options)
-            case _:
-                return Pool(device_slots(**options))
-    except ModuleNotFoundError as error:
-        if error.name not in EXTRAS:
+        return located(config.hydra.launcher.pool)
+    except ConfigError as error:
+        missing = getattr(error.__cause__, "name", None)
+        if missing not in EXTRAS:
             raise
-        extra = EXTRAS[error.name]
-        raise UserError(f"launcher={extra} needs {error.name}: pip install 'clickexp[{extra}]'") from error
+        extra = EXTRAS[missing]
+        raise UserError(f"launcher={extra} needs {missing}: pip install 'clickexp[{extra}]'") from error
 
 
-def _launcher(config: DictConfig) -> str:
-    return config.hydra.runtime.choices["hydra/launcher"]
+def _runs_elsewhere(config: DictConfig) -> bool:
+    """Whether jobs run on other machines, which may have data that this one lacks."""
+    name = config.hydra.launcher.get("pool")
+    return name is not None and issubclass(_pool_class(config), RemotePool)
 
 
 def execute(hydra: object, context: HydraContext, config: DictConfig, function: str, task_name: str) -> None:

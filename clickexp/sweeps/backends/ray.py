@@ -3,6 +3,7 @@
 import signal
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -18,7 +19,7 @@ class RayPool(RemotePool):
     UserError where no cluster is found, or one without room for a job.
     """
 
-    def __init__(self, options: Mapping[str, Any]):
+    def __init__(self, options: Mapping[str, Any], folder: Path):
         handler = signal.getsignal(signal.SIGTERM)
         try:
             ray.init(address=options["address"], ignore_reinit_error=True, **options["init"])

@@ -6,15 +6,28 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from clickexp.errors import ConfigError, UserError
-from clickexp.sweeps.backends.pool import Slot
+from clickexp.sweeps.backends.pool import Pool, Slot
 
 MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 DEFAULT_MEMORY = 0.9
 LOOK = "import jax, json; print(json.dumps([jax.default_backend(), jax.local_device_count()]))"
 VISIBLE = {"gpu": "CUDA_VISIBLE_DEVICES", "tpu": "TPU_VISIBLE_CHIPS"}  # AMD's GPUs heed the former, too
 ONE_CHIP = {"TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1", "TPU_PROCESS_BOUNDS": "1,1,1"}
+
+
+class DevicePool(Pool):
+    """Processes on the accelerators of this machine, or on shares of its cores.
+
+    Args:
+        options: Keys of conf/launcher/accelerators.yaml, those of `device_slots`.
+    """
+
+    def __init__(self, options: Mapping[str, Any], folder: Path):
+        super().__init__(device_slots(**options))
 
 
 def device_slots(workers: int | None = None, jobs_per_device: int = 1) -> list[Slot]:

@@ -38,7 +38,7 @@ class Requeued:
 
 
 class SlurmPool(RemotePool):
-    """options: keys of conf/launcher/slurm.yaml. folder: where submitit keeps its files.
+    """options: keys of conf/launcher/slurm.yaml. folder: that of the sweep, where submitit keeps its files in .submitit.
 
     UserError where SLURM is not at hand or refuses the jobs.
     """
@@ -52,7 +52,7 @@ class SlurmPool(RemotePool):
         timeouts = options.pop("max_num_timeout")
         try:
             self.executor = submitit.AutoExecutor(
-                folder / "%j", cluster="slurm", slurm_max_num_timeout=timeouts
+                folder / ".submitit" / "%j", cluster="slurm", slurm_max_num_timeout=timeouts
             )
         except RuntimeError as error:
             raise UserError(

@@ -1,7 +1,7 @@
 """The launchers, where Hydra looks for its plugins. What they do is in clickexp.sweeps.launcher."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hydra._internal.core_plugins.basic_launcher import BasicLauncher
@@ -15,6 +15,14 @@ from omegaconf import MISSING, DictConfig
 @dataclass
 class _QueueConf:
     _target_: str = "hydra_plugins.clickexp_launcher.launcher.QueueLauncher"
+    pool: str = MISSING
+
+
+@dataclass
+class QueueConf(_QueueConf):
+    """For a backend outside the package: pool names its class, options are its keys."""
+
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -24,12 +32,14 @@ class BasicConf:
 
 @dataclass
 class AcceleratorsConf(_QueueConf):
+    pool: str = "clickexp.sweeps.backends.slots.DevicePool"
     workers: int | None = None
     jobs_per_device: int = 1
 
 
 @dataclass
 class SlurmConf(_QueueConf):
+    pool: str = "clickexp.sweeps.backends.slurm.SlurmPool"
     partition: str | None = MISSING
     account: str | None = MISSING
     qos: str | None = MISSING
@@ -49,6 +59,7 @@ class SlurmConf(_QueueConf):
 
 @dataclass
 class RayConf(_QueueConf):
+    pool: str = "clickexp.sweeps.backends.ray.RayPool"
     address: str | None = MISSING
     num_gpus: float | None = MISSING
     num_cpus: float = MISSING
@@ -58,7 +69,11 @@ class RayConf(_QueueConf):
 
 
 for _name, _conf in dict(
-    clickexp_basic=BasicConf, accelerators=AcceleratorsConf, clickexp_slurm=SlurmConf, clickexp_ray=RayConf
+    clickexp_basic=BasicConf,
+    clickexp_queue=QueueConf,
+    accelerators=AcceleratorsConf,
+    clickexp_slurm=SlurmConf,
+    clickexp_ray=RayConf,
 ).items():
     ConfigStore.instance().store(group="hydra/launcher", name=_name, node=_conf, provider="clickexp")
 
