@@ -38,9 +38,14 @@ class Requeued:
 
 
 class SlurmPool(RemotePool):
-    """options: keys of conf/launcher/slurm.yaml. folder: that of the sweep, where submitit keeps its files in .submitit.
+    """Jobs as an array of SLURM.
 
-    UserError where SLURM is not at hand or refuses the jobs.
+    Args:
+        options: Keys of conf/launcher/slurm.yaml.
+        folder: That of the sweep; submitit keeps its files in .submitit there.
+
+    Raises:
+        UserError: SLURM is not at hand or refuses the jobs.
     """
 
     def __init__(self, options: Mapping[str, Any], folder: Path):
