@@ -37,6 +37,11 @@ from clickexp.utils.options import parsed
 from clickexp.utils.signatures import accepted
 
 CONFIG, MODEL = "config.yaml", "model.npz"
+MOVED = {
+    "clickexp.data.simulate.simulate": "clickexp.simulation.simulate",
+    "clickexp.data.open_letor": "clickexp.simulation.open_letor",
+}
+"""Targets in the run folders of earlier versions, and where they are now."""
 TOLD = ("attraction", "satisfaction", "relevance")
 SHOWN = 20
 PIECE = 1 << 16
@@ -400,6 +405,9 @@ def _configuration(run: Path) -> dict[str, Any]:
         or not all(isinstance(config[part], dict) for part in ("dataset", "model"))
     ):
         raise UserError(f"{run}: not the folder of a run, {CONFIG} tells of no dataset and model.")
+    target = config["dataset"].get("_target_")
+    if isinstance(target, str):
+        config["dataset"]["_target_"] = MOVED.get(target, target)
     return config
 
 
