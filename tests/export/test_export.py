@@ -414,7 +414,7 @@ WRONG = {
 
 @pytest.mark.parametrize("name", ["simulate.simulate", "open_letor"])
 def test_datasets_of_earlier_versions_are_found_where_they_are_now(name, pbm, tmp_path):
-    run = Path(copy(pbm, tmp_path, dataset={"_target_": f"clickexp.data.{name}"})[0])
+    run = Path(copy(pbm[0], tmp_path, dataset={"_target_": f"clickexp.data.{name}"})[0])
     target = module._configuration(run)["dataset"]["_target_"]
     assert target == f"clickexp.simulation.{name.rpartition('.')[2]}"
     check_targets({"_target_": target}, "dataset")
