@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from clickexp.errors import DataError
-from clickexp.types import Array, Batch
+from clickexp.types import SHOWN_FIRST, Array, Batch
 
 LARGEST_ID = 2**31 - 1
 LEAST = {"query_doc_ids": 0, "positions": 1}
@@ -120,7 +120,8 @@ def missing(error: KeyError, batch: Mapping[str, Any]) -> DataError | KeyError:
     key = error.args[0] if error.args else None
     if not isinstance(key, str) or key in batch:
         return error
-    return DataError(f"the batch has no {key}, which the model reads. It has {', '.join(batch)}.")
+    there = ", ".join(name for name in batch if name != SHOWN_FIRST)
+    return DataError(f"the batch has no {key}, which the model reads. It has {there}.")
 
 
 def _outside(values: Array | None, shown: np.ndarray, least: int, largest: int) -> int | None:
