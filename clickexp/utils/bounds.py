@@ -83,10 +83,14 @@ OF_OPTAX = {
 """Bounds of arguments, by name, of Optax's constructors, which state none."""
 
 
-def check_values(function: Callable, values: Mapping[str, Any], where: str = "") -> None:
+def check_values(
+    function: Callable, values: Mapping[str, Any], where: str = "", *, inside: bool = False
+) -> None:
     """ConfigError for the first of the values, by argument, that does not fit what the function's annotations state.
 
-    where: the dotted key that the arguments stand below, for the message.
+    Args:
+        where: The dotted key that the arguments stand below, for the message.
+        inside: Whether to look into lists and groups, as those of a configuration. From Python they may hold anything.
     """
     hints = annotations(function)
     module = getattr(function, "__module__", None) or ""  # object.__init__ has none
@@ -99,7 +103,7 @@ def check_values(function: Callable, values: Mapping[str, Any], where: str = "")
             stated = constraints or [theirs[name]]
             complaint = next(filter(None, (each.complaint(value) for each in stated)), None)
         else:
-            complaint = _not_finite(value)
+            complaint = _not_finite(value, inside)
         if complaint is not None:
             null = ", or null" if _takes_none(hints.get(name)) else ""
             key = f"{where}.{name}".lstrip(".")
@@ -146,10 +150,12 @@ def _takes_none(hint: Any) -> bool:
     return _is_union(hint) and type(None) in typing.get_args(hint)
 
 
-def _not_finite(value: Any) -> str | None:
-    """Of numbers, and of those in lists and groups of keys that are no object's arguments."""
+def _not_finite(value: Any, into: bool = True) -> str | None:
+    """Of numbers and, going into them, of those in lists and groups of keys that are no object's arguments."""
     if isinstance(value, Real) and not isinstance(value, bool):
         return Bounds().complaint(value)
+    if not into:
+        return None
     inside = value if isinstance(value, list | tuple) else ()
     if isinstance(value, dict) and "_target_" not in value:
         inside = value.values()

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from places import ROOT
 
 from clickexp.errors import ConfigError, UserError
-from clickexp.experiment.run import plan
+from clickexp.experiment.run import plan, run_experiment
 from clickexp.models import CascadeModel, MixtureModel, RankCTRModel
 from clickexp.parameters import DeepParameterConfig, EmbeddingParameterConfig, PositionParameterConfig
 from clickexp.simulation import simulate
@@ -71,9 +71,8 @@ DIFFER = [
     (dict(delta=-1), "delta=-1: give at least 0"),
     (dict(any=math.nan), "any=nan: give a finite number"),
     (dict(any=-math.inf), "any=-inf: give a finite number"),
-    (dict(names=[1.0, [2.0, math.nan]]), "give a finite number"),
-    (dict(names={"a": {"b": math.inf}}), "give a finite number"),
 ]
+INSIDE = [dict(names=[1.0, [2.0, math.nan]]), dict(names={"a": {"b": math.inf}})]
 
 
 @pytest.mark.parametrize("given", FIT, ids=str)
@@ -92,6 +91,20 @@ def test_numbers_beyond_are_errors_from_python_and_from_a_configuration(given, m
         with pytest.raises(ConfigError, match=message) as error:
             check_arguments(settings, given, "part")
         assert str(error.value).startswith("part.")
+
+
+@pytest.mark.parametrize("given", INSIDE, ids=str)
+def test_lists_and_groups_are_looked_into_where_they_are_of_a_configuration(given):
+    """From Python they may be anything, such as the settings of a whole experiment."""
+    with pytest.raises(ConfigError, match="part.names=.*: give a finite number"):
+        check_arguments(settings, given, "part")
+    assert settings(**given) == "called"
+
+
+def test_an_experiment_takes_an_infinite_min_delta(tmp_path):
+    """The trainer is told the whole configuration as its settings."""
+    few = ["dataset.sessions=50", "dataset.queries=5", "trainer.epochs=1", "trainer.early_stopping.min_delta=inf"]
+    assert run_experiment(composed("model=gctr", *few), tmp_path)
 
 
 def test_a_call_that_does_not_fit_the_signature_fails_as_it_would():
