@@ -71,6 +71,9 @@ Fraction = Annotated[float, Bounds(above=0, below=1)]
 Seed = Annotated[int, Bounds(least=0, most=2**32 - 1)]
 Ids = Annotated[int, Bounds(least=1, most=MOST_IDS)]
 """A largest id, which is a 32-bit integer."""
+Pairs = Annotated[int, Bounds(least=0, most=MOST_IDS)]
+"""The largest id of query-document pairs, 0 where there is one pair or none."""
+Ratio = Annotated[int | float, Bounds(least=1)]
 
 OF_OPTAX = {
     "learning_rate": Bounds(above=0),
@@ -79,6 +82,8 @@ OF_OPTAX = {
     "b1": Bounds(least=0, below=1),
     "b2": Bounds(least=0, below=1),
     "eps": Bounds(least=0),
+    "eps_root": Bounds(least=0),
+    "initial_accumulator_value": Bounds(least=0),
 }
 """Bounds of arguments, by name, of Optax's constructors, which state none."""
 
