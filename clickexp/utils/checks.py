@@ -52,9 +52,8 @@ def check_batch(batch: Batch, required: Iterable[str]) -> None:
                             "Give one number per document.")  # fmt: skip
         kind = np.dtype(values.dtype).kind
         if kind not in KINDS.get(key, kind) and kind != "V":
-            raise DataError(
-                f"{key} has type {values.dtype}. Give {'integers' if KINDS[key] == 'iu' else '0 and 1'}."
-            )
+            fit = "integers" if KINDS[key] == "iu" else "0 and 1" if key in EVENTS else "numbers"
+            raise DataError(f"{key} has type {values.dtype}. Give {fit}.")
 
 
 def check_values(batch: Batch, limits: Iterable[Limit], needed: Callable[[str], bool]) -> None:
