@@ -12,7 +12,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from numbers import Real
+from numbers import Integral, Real
 from typing import Annotated, Any, Protocol, TypeVar
 
 from clickexp.errors import ConfigError
@@ -106,7 +106,9 @@ def check_values(
             complaint = f"give {theirs[name]}"
         elif constraints or name in theirs:
             stated = constraints or [theirs[name]]
-            complaint = next(filter(None, (each.complaint(value) for each in stated)), None)
+            complaint = _no_number(value, hints.get(name)) or next(
+                filter(None, (each.complaint(value) for each in stated)), None
+            )
         else:
             complaint = _not_finite(value, inside)
         if complaint is not None:
@@ -153,6 +155,24 @@ def _is_union(hint: Any) -> bool:
 
 def _takes_none(hint: Any) -> bool:
     return _is_union(hint) and type(None) in typing.get_args(hint)
+
+
+def _no_number(value: Any, hint: Any) -> str | None:
+    """Of values of another type, where the annotation is of numbers alone; arrays of JAX pass for numbers."""
+    kinds = _types(hint)
+    if not kinds <= {int, float, type(None)} or (value is None and type(None) in kinds):
+        return None
+    if float not in kinds and isinstance(value, Real) and not isinstance(value, Integral):
+        return "give an integer"
+    wrong = value is None or isinstance(value, bool | str | list | tuple | dict)
+    return f"give {'a number' if float in kinds else 'an integer'}" if wrong else None
+
+
+def _types(hint: Any) -> set[Any]:
+    """Those that the annotation names, without constraints."""
+    if typing.get_origin(hint) is Annotated:
+        return _types(hint.__origin__)
+    return set().union(*map(_types, typing.get_args(hint))) if _is_union(hint) else {hint}
 
 
 def _not_finite(value: Any, into: bool = True) -> str | None:

@@ -174,6 +174,12 @@ def test_optax_has_the_bounds_of_our_optimizers(given, message):
         (lambda: simulate(RankCTRModel, attraction_spread=-1.0), "attraction_spread=-1.0: give at least 0"),
         (lambda: simulate(RankCTRModel, train_sessions=0.9), "the fractions sum to 1.2"),
         (lambda: Trainer(epochs=0), "epochs=0: give at least 1"),
+        (lambda: Trainer(epochs="5"), "epochs='5': give an integer"),
+        (lambda: Trainer(epochs=2.5), "epochs=2.5: give an integer"),
+        (lambda: Trainer(epochs=None), "epochs=None: give an integer"),
+        (lambda: Trainer(batch_size=True), "batch_size=True: give an integer, or null"),
+        (lambda: Trainer(batch_size=[8]), "batch_size=[8]: give an integer, or null"),
+        (lambda: Trainer(checkpoint_minutes="5"), "checkpoint_minutes='5': give a number, or null"),
         (lambda: Trainer(batch_size=-4), "batch_size=-4: give at least 1, or null"),
         (
             lambda: Trainer(checkpoint_minutes=math.nan),
@@ -209,6 +215,14 @@ def test_constructors_state_their_bounds(call, message):
     with pytest.raises(UserError) as error:
         call()
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_an_optimizer_is_one():
+    build = inspect.unwrap(Trainer.__init__)  # what the tests check of annotations would come first
+    with pytest.raises(ConfigError, match="^optimizer='adam': give an Optimizer or a transformation of Optax"):
+        build(object.__new__(Trainer), "adam")
+    for optimizer in None, optax.adam(0.1), lazy_adagrad():
+        build(object.__new__(Trainer), optimizer)
 
 
 @functools.cache
