@@ -12,8 +12,10 @@ import pytest
 import zoo
 from flax import nnx
 
+from clickexp.data.batches import at_step, with_mask
 from clickexp.errors import DataError
 from clickexp.models import CascadeModel
+from clickexp.models.base import shown_by_rank
 from clickexp.types import SHOWN_FIRST
 
 FLOOR = np.log(1e-8)
@@ -180,3 +182,10 @@ def test_lengths_beside_a_mask_with_holes_mislead_no_compiled_program(case):
         model.predict_clicks(beside)
     clicks = nnx.jit(lambda model, batch: model.predict_clicks(batch))(model, beside)
     np.testing.assert_allclose(clicks, said(case)["clicks"], rtol=1e-6, atol=1e-6)
+
+
+def test_only_a_mask_made_from_lengths_spares_the_care_for_holes():
+    arrays = {"clicks": np.zeros((2, 3, 4), bool), "lengths": np.array([[4, 2, 1], [3, 3, 0]], np.int32)}
+    assert shown_by_rank(at_step(with_mask(arrays), 1)) is None
+    given = {**arrays, "mask": np.ones((2, 3, 4), bool)}
+    assert shown_by_rank(at_step(with_mask(given), 1)).all()
