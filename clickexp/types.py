@@ -45,3 +45,6 @@ A document that was not shown is not examined, not clicked, and not read past: t
 before it directly to the next one. It may stand anywhere in a list. Without it, and with the `positions` of the others
 as they were, all predictions, losses and samples are the same. Nothing that the batch holds there is read as evidence.
 """
+
+SHOWN_FIRST = "_shown_first"
+"""Private key of a batch whose mask was made from `lengths`, and so has no holes; no user's batch has it."""

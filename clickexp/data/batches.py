@@ -5,18 +5,22 @@ from collections.abc import Mapping
 import jax.numpy as jnp
 
 from clickexp.data.feed import FEATURE_TABLE
-from clickexp.types import Array, Batch, Count
+from clickexp.types import SHOWN_FIRST, Array, Batch, Count
 
 Arrays = Mapping[str, Array]
 """A superbatch: the batch's arrays with a leading axis of steps."""
 
 
 def with_mask(arrays: Arrays) -> Arrays:
-    """The superbatch with the mask that its `lengths` make, so that it is made once and not in every step."""
+    """The superbatch with the mask that its `lengths` make, so that it is made once and not in every step.
+
+    That mask has no holes, which SHOWN_FIRST says. A mask that comes ready-made may have some, whatever its lengths.
+    """
     if "mask" in arrays:
         return arrays
     listed = arrays["clicks" if "clicks" in arrays else "labels"]
-    return {**arrays, "mask": jnp.arange(listed.shape[-1]) < arrays["lengths"][..., None]}
+    lengths = arrays["lengths"]
+    return {**arrays, "mask": jnp.arange(listed.shape[-1]) < lengths[..., None], SHOWN_FIRST: lengths}
 
 
 def at_step(arrays: Arrays, index: Count | int) -> Batch:

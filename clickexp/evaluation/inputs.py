@@ -17,7 +17,7 @@ Compute = Callable[[Batch], Any]
 
 
 def checked(data: Data, model: ClickModel, compute: Compute, *required: str) -> Data:
-    """The data, of which batches are checked as they are fed; DataError where they do not fit the model.
+    """The data, of which batches are checked in the first pass; DataError where they do not fit the model.
 
     Packed sessions know their largest id and position, so that only those beyond the model are looked through.
 
@@ -39,13 +39,24 @@ def checked(data: Data, model: ClickModel, compute: Compute, *required: str) -> 
     return data
 
 
+def check_ahead(data: Data) -> None:
+    """DataError for a fault of checked batches, where they can be iterated once more than what follows needs."""
+    if isinstance(data, _CheckedBatches) and iter(data.batches) is not data.batches:
+        for _ in data:
+            pass
+
+
 class _CheckedBatches:
-    """Batches as host arrays, each checked whenever it is fed."""
+    """Batches as host arrays, checked as they are fed until a whole pass was found to fit."""
 
     def __init__(self, batches: Data, limits: list[Limit], compute: Compute, required: tuple[str, ...]):
         self.batches, self.limits, self.compute, self.required = batches, limits, compute, required
+        self.fit = False
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
+        if self.fit:  # later epochs are not to pay for looking through each array
+            yield from self.batches
+            return
         for given in self.batches:
             batch = {name: np.asarray(values) for name, values in given.items()}
             mask = () if "lengths" in batch else ("mask",)
@@ -53,6 +64,7 @@ class _CheckedBatches:
             whole = _with_mask(batch)
             check_values(whole, self.limits, needs(self.compute, whole))
             yield batch
+        self.fit = True
 
 
 def _with_mask(batch: Mapping[str, Array]) -> dict[str, Array]:

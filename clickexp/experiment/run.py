@@ -54,7 +54,7 @@ from clickexp.training import FitReport, Optimizer, Trainer, with_rate
 from clickexp.training.checkpoint import KEPT, check_same, save_model
 from clickexp.training.em.estimation import EstimatingTrainer
 from clickexp.training.memory import peak_memory
-from clickexp.types import Array
+from clickexp.types import SHOWN_FIRST, Array
 from clickexp.utils.bounds import PositiveInt, Seed
 from clickexp.utils.files import whole
 from clickexp.utils.paths import shown
@@ -459,7 +459,7 @@ def check_features(model: ClickModel, node: Any, dataset: Dataset) -> None:
         key = error.__cause__.args[0] if isinstance(error.__cause__, KeyError) else None
         if key not in read:
             raise
-        there = ", ".join(sorted({*keys} - {"lengths"}))
+        there = ", ".join(sorted({*keys} - {"lengths", SHOWN_FIRST}))
         raise ConfigError(f"{read[key]}={key}: batches of {dataset.name} have {there}") from error
 
 

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Integer
 
-from clickexp.errors import ConfigError
 from clickexp.metrics.click import CONDITIONAL, MARGINAL, ClickMetric, by_rank
 from clickexp.metrics.exact import FRACTIONS, sum_and_count
 from clickexp.types import Array
+from clickexp.utils.bounds import PositiveInt, bounded
 
 LOGITS_A_BIN = 0.02
 LOGIT_BINS = 1024  # from -10.24 to 10.24
@@ -65,10 +65,9 @@ class ExpectedCalibrationError(_Predicted):
 
     higher_is_better = False
 
-    def __init__(self, bins: int = 20, conditional: bool = False) -> None:
+    @bounded
+    def __init__(self, bins: PositiveInt = 20, conditional: bool = False) -> None:
         super().__init__(conditional)
-        if bins < 1:
-            raise ConfigError(f"bins={bins}: give at least 1")
         self.bins = bins
 
     def statistics(self, **outputs: Any) -> dict[str, Any]:

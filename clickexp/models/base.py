@@ -12,7 +12,7 @@ from jaxtyping import Bool
 from clickexp.models import derived
 from clickexp.numerics import LogPair
 from clickexp.parameters.base import Parameter
-from clickexp.types import Array, Batch, Logits, Observed, PerDocument, Scalar
+from clickexp.types import SHOWN_FIRST, Array, Batch, Logits, Observed, PerDocument, Scalar
 from clickexp.utils.checks import Limit, check_batch, check_values, is_concrete, missing, needs
 
 RankFirst = Bool[Array, "rank batch"]
@@ -163,11 +163,12 @@ class IndependentModel(ClickModel):
 
 
 def shown_by_rank(batch: Batch) -> RankFirst | None:
-    """Where a document was shown; None where `lengths` say that these come first, so that none hides another.
+    """Where a document was shown; None where the mask was made from lengths, so that no hidden one is above another.
 
     Padding behind a list needs no care from top to bottom, and takes up to a fifth of the time if it gets it.
+    A batch's own `lengths` say nothing here: compiled programs cannot compare them with its mask.
     """
-    return None if "lengths" in batch else batch["mask"].T.astype(bool)
+    return None if SHOWN_FIRST in batch else batch["mask"].T.astype(bool)
 
 
 def clicks_by_rank(batch: Batch) -> RankFirst:

@@ -14,6 +14,7 @@ from clickexp.parameters import (
 )
 from clickexp.parameters.base import Features, ParameterConfig, Source
 from clickexp.types import Array, Batch, Logits
+from clickexp.utils.bounds import Pairs, PositiveInt, Probability
 from clickexp.utils.checks import Limit
 
 MAX_ROWS = 2**31 - 1
@@ -44,7 +45,7 @@ class GlobalCTRModel(_ClickThroughRate):
         self,
         ctr: Source = None,
         *,
-        click_rate: float | None = None,
+        click_rate: Probability | None = None,
         features: Features = None,
         rngs: nnx.Rngs,
     ):
@@ -60,10 +61,10 @@ class RankCTRModel(_ClickThroughRate):
 
     def __init__(
         self,
-        positions: int | None = None,
+        positions: PositiveInt | None = None,
         ctr: Source = None,
         *,
-        click_rate: float | None = None,
+        click_rate: Probability | None = None,
         features: Features = None,
         rngs: nnx.Rngs,
     ):
@@ -78,10 +79,10 @@ class DocumentCTRModel(_ClickThroughRate):
 
     def __init__(
         self,
-        query_doc_pairs: int | None = None,
+        query_doc_pairs: Pairs | None = None,
         ctr: Source = None,
         *,
-        click_rate: float | None = None,
+        click_rate: Probability | None = None,
         features: Features = None,
         rngs: nnx.Rngs,
     ):
@@ -103,21 +104,22 @@ class DocumentRankCTRModel(_ClickThroughRate):
 
     def __init__(
         self,
-        positions: int,
-        query_doc_pairs: int,
+        positions: PositiveInt,
+        query_doc_pairs: Pairs,
         ctr: Source = None,
         *,
-        click_rate: float | None = None,
+        click_rate: Probability | None = None,
         features: Features = None,
         rngs: nnx.Rngs,
     ):
+        sizes = Sizes(query_doc_pairs, positions, click_rate, features=features)
         rows = (query_doc_pairs + 1) * positions
         if rows > MAX_ROWS:
             raise ValueError(f"{query_doc_pairs:,} pairs x {positions} positions need {rows:,} rows; "
                              f"a table holds at most {MAX_ROWS:,}")  # fmt: skip
         self.positions = positions
         default = EmbeddingParameterConfig(use_feature="ctr_idx", parameters=rows - 1)
-        super().__init__(ctr, default, Sizes(query_doc_pairs, positions, click_rate, features=features), rngs)
+        super().__init__(ctr, default, sizes, rngs)
 
     def limits(self) -> list[Limit]:
         """Every id needs a row for each of the positions."""

@@ -12,7 +12,7 @@ from clickexp.numerics import LogPair
 from clickexp.parameters import Parameter, Sizes, build_parameter
 from clickexp.parameters.base import Features, Source
 from clickexp.types import Array, Batch
-from clickexp.utils.bounds import PositiveFloat, bounded
+from clickexp.utils.bounds import Pairs, PositiveFloat, PositiveInt, Probability, bounded
 from clickexp.utils.checks import Limit
 from clickexp.utils.signatures import accepted
 
@@ -47,9 +47,9 @@ class MixtureModel(ClickModel):
         temperature: PositiveFloat = 1.0,
         shared: Mapping[str, Source] | None = None,
         *,
-        positions: int | None = None,
-        query_doc_pairs: int | None = None,
-        click_rate: float | None = None,
+        positions: PositiveInt | None = None,
+        query_doc_pairs: Pairs | None = None,
+        click_rate: Probability | None = None,
         features: Features = None,
         rngs: nnx.Rngs | None = None,
     ):

@@ -8,6 +8,7 @@ from clickexp.numerics import LogPair, log_and
 from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig, Sizes, build_parameter
 from clickexp.parameters.base import Features, Source
 from clickexp.types import Array, Batch, Logits
+from clickexp.utils.bounds import Pairs, PositiveInt, Probability
 
 
 class PositionBasedModel(IndependentModel):
@@ -24,12 +25,12 @@ class PositionBasedModel(IndependentModel):
 
     def __init__(
         self,
-        positions: int | None = None,
-        query_doc_pairs: int | None = None,
+        positions: PositiveInt | None = None,
+        query_doc_pairs: Pairs | None = None,
         examination: Source = None,
         attraction: Source = None,
         *,
-        click_rate: float | None = None,
+        click_rate: Probability | None = None,
         features: Features = None,
         rngs: nnx.Rngs,
     ):

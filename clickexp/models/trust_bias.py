@@ -9,6 +9,7 @@ from clickexp.numerics import LogPair, log_mix
 from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig, Sizes, build_parameter
 from clickexp.parameters.base import Features, Source
 from clickexp.types import Array, Batch
+from clickexp.utils.bounds import Pairs, PositiveInt, Probability
 
 
 class TrustBiasModel(IndependentModel):
@@ -31,13 +32,13 @@ class TrustBiasModel(IndependentModel):
 
     def __init__(
         self,
-        positions: int | None = None,
-        query_doc_pairs: int | None = None,
+        positions: PositiveInt | None = None,
+        query_doc_pairs: Pairs | None = None,
         attraction: Source = None,
         true_positive: Source = None,
         false_positive: Source = None,
         *,
-        click_rate: float | None = None,
+        click_rate: Probability | None = None,
         features: Features = None,
         rngs: nnx.Rngs,
     ):

@@ -10,6 +10,7 @@ from clickexp.numerics import NEVER, LogPair, log_and
 from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig, Sizes, build_parameter
 from clickexp.parameters.base import Features, Source
 from clickexp.types import Array, Batch, Logits
+from clickexp.utils.bounds import Pairs, PositiveInt, Probability
 from clickexp.utils.checks import Limit
 
 
@@ -28,12 +29,12 @@ class UserBrowsingModel(ClickModel):
 
     def __init__(
         self,
-        positions: int,
-        query_doc_pairs: int | None = None,
+        positions: PositiveInt,
+        query_doc_pairs: Pairs | None = None,
         examination: Source = None,
         attraction: Source = None,
         *,
-        click_rate: float | None = None,
+        click_rate: Probability | None = None,
         features: Features = None,
         rngs: nnx.Rngs,
     ):

@@ -10,7 +10,7 @@ from flax import nnx
 from clickexp.errors import ConfigError
 from clickexp.numerics import LogPair, log_odds, log_sigmoid_pair
 from clickexp.types import Batch, Logits
-from clickexp.utils.bounds import check_values
+from clickexp.utils.bounds import Pairs, PositiveInt, Probability, check_values
 
 Features = Mapping[str, int] | None
 
@@ -23,10 +23,13 @@ class Sizes:
     features: length of each kind of feature vector, by its key in the batch.
     """
 
-    query_doc_pairs: int | None = None
-    positions: int | None = None
-    click_rate: float | None = None
+    query_doc_pairs: Pairs | None = None
+    positions: PositiveInt | None = None
+    click_rate: Probability | None = None
     features: Features = None
+
+    def __post_init__(self) -> None:
+        check_values(type(self).__init__, vars(self))
 
     def require(self, name: str, role: str) -> int:
         """The size called `name`; ValueError if it was not given."""

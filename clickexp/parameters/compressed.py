@@ -18,14 +18,13 @@ from clickexp.errors import ConfigError
 from clickexp.parameters.hashing import buckets, cells, shuffled_cells, signs
 from clickexp.parameters.table import new_table
 from clickexp.types import Array
+from clickexp.utils.bounds import NonNegativeFloat, PositiveInt, Ratio, Seed, bounded
 
 MAX_ROWS = 2**31 - 1
 
 
 def _budget(numbers: int, compression_ratio: int | float, least: int) -> int:
-    """How many of `numbers` are kept; ConfigError where that is less than `least`, or the ratio below 1."""
-    if not compression_ratio >= 1:
-        raise ConfigError(f"compression_ratio={compression_ratio}: give a number of at least 1")
+    """How many of `numbers` are kept; ConfigError where that is less than `least`."""
     kept = int(numbers / compression_ratio)
     if kept < least:
         largest = math.floor(100 * numbers / least) / 100
@@ -44,14 +43,15 @@ class HashEmbedding(nnx.Module):
     Weinberger, Dasgupta, Langford, Smola and Attenberg 2009, "Feature hashing for large scale multitask learning".
     """
 
+    @bounded
     def __init__(
         self,
-        num_embeddings: int,
-        features: int,
-        prior_precision: float = 0.0,
+        num_embeddings: PositiveInt,
+        features: PositiveInt,
+        prior_precision: NonNegativeFloat = 0.0,
         *,
-        compression_ratio: int | float = 10,
-        seed: int = 0,
+        compression_ratio: Ratio = 10,
+        seed: Seed = 0,
     ):
         self.features, self.seed = features, seed
         self.rows = _budget(num_embeddings, compression_ratio, least=1)
@@ -82,16 +82,17 @@ class QREmbedding(nnx.Module):
     memory-efficient recommendation systems".
     """
 
+    @bounded
     def __init__(
         self,
-        num_embeddings: int,
-        features: int,
-        prior_precision: float = 0.0,
+        num_embeddings: PositiveInt,
+        features: PositiveInt,
+        prior_precision: NonNegativeFloat = 0.0,
         *,
-        compression_ratio: int | float = 10,
+        compression_ratio: Ratio = 10,
         qr_combination: QRCombination | str = QRCombination.MULTIPLICATION,
         shuffle_indices: bool = True,
-        seed: int = 0,
+        seed: Seed = 0,
     ):
         if qr_combination not in list(QRCombination):
             raise ConfigError(f"qr_combination={qr_combination!r}: give one of {', '.join(QRCombination)}")
@@ -148,15 +149,16 @@ class RobeDEmbedding(nnx.Module):
     learning recommendation systems".
     """
 
+    @bounded
     def __init__(
         self,
-        num_embeddings: int,
-        features: int,
-        prior_precision: float = 0.0,
+        num_embeddings: PositiveInt,
+        features: PositiveInt,
+        prior_precision: NonNegativeFloat = 0.0,
         *,
-        compression_ratio: int | float = 10,
+        compression_ratio: Ratio = 10,
         chunk_size: int | None = None,
-        seed: int = 0,
+        seed: Seed = 0,
     ):
         self.chunk_size = features if chunk_size is None else chunk_size
         if not 1 <= self.chunk_size <= features:

@@ -11,7 +11,7 @@ from clickexp.errors import ConfigError
 from clickexp.parameters.base import Parameter, ParameterConfig, Sizes
 from clickexp.parameters.table import new_table
 from clickexp.types import Batch, Logits
-from clickexp.utils.bounds import Ids, NonNegativeFloat, PositiveInt
+from clickexp.utils.bounds import Ids, NonNegativeFloat, PositiveInt, Ratio
 
 FullEmbedding = new_table
 """The store that keeps every number of every id, by the name that it has beside the compressed ones."""
@@ -42,7 +42,7 @@ class EmbeddingParameterConfig(ParameterConfig):
     has_padding: bool = True
     prior_precision: NonNegativeFloat = 1.0
     embedding_fn: Callable = FullEmbedding
-    compression_ratio: int | float | None = None
+    compression_ratio: Ratio | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -9,6 +9,7 @@ from flax import nnx
 from jaxtyping import Float, Integer
 
 from clickexp.types import Array, Leaf
+from clickexp.utils.bounds import NonNegativeFloat, PositiveInt, bounded
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["values"], meta_fields=["dim"])
@@ -41,6 +42,7 @@ class Table(nnx.Variable):
         return self.get_value().take(ids)
 
 
-def new_table(rows: int, dim: int, prior_precision: float = 0.0) -> Table:
+@bounded
+def new_table(rows: PositiveInt, dim: PositiveInt, prior_precision: NonNegativeFloat = 0.0) -> Table:
     """A table of zeros: every row starts at the mean of its prior."""
     return Table(Rows(jnp.zeros((rows, dim), jnp.float32), dim), prior_precision=prior_precision)

@@ -143,12 +143,12 @@ def lazy_adamw(
 
 
 @bounded
-def lazy_adagrad(learning_rate: PositiveFloat = 0.5, dense_learning_rate: float = 0.01) -> Optimizer:
+def lazy_adagrad(learning_rate: PositiveFloat = 0.5, dense_learning_rate: PositiveFloat = 0.01) -> Optimizer:
     """Adagrad for table rows, Adam for everything else."""
     return Optimizer(with_rate(optax.adam, dense_learning_rate), LazyAdagrad(learning_rate))
 
 
 @bounded
-def lazy_sgd(learning_rate: PositiveFloat = 0.3, dense_learning_rate: float = 0.01) -> Optimizer:
+def lazy_sgd(learning_rate: PositiveFloat = 0.3, dense_learning_rate: PositiveFloat = 0.01) -> Optimizer:
     """Plain gradient descent for table rows, Adam for everything else."""
     return Optimizer(with_rate(optax.adam, dense_learning_rate), LazySGD(learning_rate))

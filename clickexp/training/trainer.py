@@ -16,7 +16,7 @@ from flax import nnx
 from clickexp.data.feed import Compiled, Data, feed, fingerprint, session_count
 from clickexp.errors import ConfigError, DivergedError
 from clickexp.evaluation.evaluator import ModelState
-from clickexp.evaluation.inputs import checked
+from clickexp.evaluation.inputs import check_ahead, checked
 from clickexp.evaluation.model_evaluator import Metrics, RankVectors, per_rank
 from clickexp.loggers.base import Logger
 from clickexp.models.base import ClickModel
@@ -80,7 +80,11 @@ class Trainer(BaseTrainer):
             logger=logger,
         )
         optimizer = lazy_adagrad() if optimizer is None else optimizer
-        self.optimizer = optimizer if isinstance(optimizer, Optimizer) else Optimizer(optimizer)
+        if not isinstance(optimizer, Optimizer):
+            transforms = hasattr(optimizer, "init") and hasattr(optimizer, "update")
+            check(transforms, f"optimizer={optimizer!r}: give an Optimizer or a transformation of Optax")
+            optimizer = Optimizer(optimizer)
+        self.optimizer = optimizer
         self.epochs = epochs
         self.batch_size = batch_size
         self.seed = seed if shuffle else None
@@ -97,6 +101,7 @@ class Trainer(BaseTrainer):
         """
         warn_of_faults()
         train, val = (checked(data, model, model.compute_loss, "clicks") for data in (train, val))
+        check_ahead(val)
         fit = _Fit(self, model)
         try:
             fit.run(train, val)

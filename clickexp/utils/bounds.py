@@ -12,7 +12,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from numbers import Real
+from numbers import Integral, Real
 from typing import Annotated, Any, Protocol, TypeVar
 
 from clickexp.errors import ConfigError
@@ -71,6 +71,9 @@ Fraction = Annotated[float, Bounds(above=0, below=1)]
 Seed = Annotated[int, Bounds(least=0, most=2**32 - 1)]
 Ids = Annotated[int, Bounds(least=1, most=MOST_IDS)]
 """A largest id, which is a 32-bit integer."""
+Pairs = Annotated[int, Bounds(least=0, most=MOST_IDS)]
+"""The largest id of query-document pairs, 0 where there is one pair or none."""
+Ratio = Annotated[int | float, Bounds(least=1)]
 
 OF_OPTAX = {
     "learning_rate": Bounds(above=0),
@@ -79,14 +82,20 @@ OF_OPTAX = {
     "b1": Bounds(least=0, below=1),
     "b2": Bounds(least=0, below=1),
     "eps": Bounds(least=0),
+    "eps_root": Bounds(least=0),
+    "initial_accumulator_value": Bounds(least=0),
 }
 """Bounds of arguments, by name, of Optax's constructors, which state none."""
 
 
-def check_values(function: Callable, values: Mapping[str, Any], where: str = "") -> None:
+def check_values(
+    function: Callable, values: Mapping[str, Any], where: str = "", *, inside: bool = False
+) -> None:
     """ConfigError for the first of the values, by argument, that does not fit what the function's annotations state.
 
-    where: the dotted key that the arguments stand below, for the message.
+    Args:
+        where: The dotted key that the arguments stand below, for the message.
+        inside: Whether to look into lists and groups, as those of a configuration. From Python they may hold anything.
     """
     hints = annotations(function)
     module = getattr(function, "__module__", None) or ""  # object.__init__ has none
@@ -97,9 +106,11 @@ def check_values(function: Callable, values: Mapping[str, Any], where: str = "")
             complaint = f"give {theirs[name]}"
         elif constraints or name in theirs:
             stated = constraints or [theirs[name]]
-            complaint = next(filter(None, (each.complaint(value) for each in stated)), None)
+            complaint = _no_number(value, hints.get(name)) or next(
+                filter(None, (each.complaint(value) for each in stated)), None
+            )
         else:
-            complaint = _not_finite(value)
+            complaint = _not_finite(value, inside)
         if complaint is not None:
             null = ", or null" if _takes_none(hints.get(name)) else ""
             key = f"{where}.{name}".lstrip(".")
@@ -146,10 +157,30 @@ def _takes_none(hint: Any) -> bool:
     return _is_union(hint) and type(None) in typing.get_args(hint)
 
 
-def _not_finite(value: Any) -> str | None:
-    """Of numbers, and of those in lists and groups of keys that are no object's arguments."""
+def _no_number(value: Any, hint: Any) -> str | None:
+    """Of values of another type, where the annotation is of numbers alone; arrays of JAX pass for numbers."""
+    kinds = _types(hint)
+    if not kinds <= {int, float, type(None)} or (value is None and type(None) in kinds):
+        return None
+    if float not in kinds and isinstance(value, Real) and not isinstance(value, Integral):
+        return "give an integer"
+    wrong = value is None or isinstance(value, bool | str | list | tuple | dict)
+    return f"give {'a number' if float in kinds else 'an integer'}" if wrong else None
+
+
+def _types(hint: Any) -> set[Any]:
+    """Those that the annotation names, without constraints."""
+    if typing.get_origin(hint) is Annotated:
+        return _types(hint.__origin__)
+    return set().union(*map(_types, typing.get_args(hint))) if _is_union(hint) else {hint}
+
+
+def _not_finite(value: Any, into: bool = True) -> str | None:
+    """Of numbers and, going into them, of those in lists and groups of keys that are no object's arguments."""
     if isinstance(value, Real) and not isinstance(value, bool):
         return Bounds().complaint(value)
+    if not into:
+        return None
     inside = value if isinstance(value, list | tuple) else ()
     if isinstance(value, dict) and "_target_" not in value:
         inside = value.values()

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from clickexp.errors import DataError
-from clickexp.types import Array, Batch
+from clickexp.types import SHOWN_FIRST, Array, Batch
 
 LARGEST_ID = 2**31 - 1
 LEAST = {"query_doc_ids": 0, "positions": 1}
@@ -52,9 +52,8 @@ def check_batch(batch: Batch, required: Iterable[str]) -> None:
                             "Give one number per document.")  # fmt: skip
         kind = np.dtype(values.dtype).kind
         if kind not in KINDS.get(key, kind) and kind != "V":
-            raise DataError(
-                f"{key} has type {values.dtype}. Give {'integers' if KINDS[key] == 'iu' else '0 and 1'}."
-            )
+            fit = "integers" if KINDS[key] == "iu" else "0 and 1" if key in EVENTS else "numbers"
+            raise DataError(f"{key} has type {values.dtype}. Give {fit}.")
 
 
 def check_values(batch: Batch, limits: Iterable[Limit], needed: Callable[[str], bool]) -> None:
@@ -120,7 +119,8 @@ def missing(error: KeyError, batch: Mapping[str, Any]) -> DataError | KeyError:
     key = error.args[0] if error.args else None
     if not isinstance(key, str) or key in batch:
         return error
-    return DataError(f"the batch has no {key}, which the model reads. It has {', '.join(batch)}.")
+    there = ", ".join(name for name in batch if name != SHOWN_FIRST)
+    return DataError(f"the batch has no {key}, which the model reads. It has {there}.")
 
 
 def _outside(values: Array | None, shown: np.ndarray, least: int, largest: int) -> int | None:

@@ -44,7 +44,7 @@ def check_arguments(constructor: Callable, arguments: Mapping[str, Any], where: 
     """
     parameters = _signature(constructor).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return check_values(_function(constructor), arguments, where)
+        return check_values(_function(constructor), arguments, where, inside=True)
     hints = _hints(constructor)
     for name, value in arguments.items():
         key = f"{where}.{name}".lstrip(".")
@@ -55,7 +55,7 @@ def check_arguments(constructor: Callable, arguments: Mapping[str, Any], where: 
             raise ConfigError(f"{key}: there is no such key.{meant} {taker} takes {', '.join(names)}.")
         if not _fits(value, hints.get(name, Any)):
             raise ConfigError(f"{key}={value!r} is not {_name(hints[name])}")
-    check_values(_function(constructor), arguments, where)
+    check_values(_function(constructor), arguments, where, inside=True)
 
 
 def _function(constructor: Callable) -> Callable:

@@ -8,10 +8,15 @@ import functools
 import jax
 import numpy as np
 import oracle
+import pytest
 import zoo
 from flax import nnx
 
+from clickexp.data.batches import at_step, with_mask
+from clickexp.errors import DataError
 from clickexp.models import CascadeModel
+from clickexp.models.base import shown_by_rank
+from clickexp.types import SHOWN_FIRST
 
 FLOOR = np.log(1e-8)
 """What the cascade model gives a second click, which its story never has."""
@@ -157,11 +162,30 @@ def test_a_hidden_first_document_changes_nothing_below():
 
 
 @zoo.every_model
-def test_lengths_beside_the_mask_change_nothing(case):
-    """Packed sessions state where their lists end, which spares models the care for holes."""
+def test_a_mask_made_from_lengths_changes_nothing(case):
+    """It has no holes, which spares models the care for them."""
     lengths = np.tile(np.arange(zoo.RANKS + 1), 16)
     batch, model, run = zoo.every_click_vector(lengths), zoo.random_model(case), zoo.runner(case.name)
-    packed = {**batch, "clicks": batch["clicks"] | ~batch["mask"], "lengths": lengths.astype(np.int32)}
+    packed = {**batch, "clicks": batch["clicks"] | ~batch["mask"], SHOWN_FIRST: lengths.astype(np.int32)}
     actual = run.predict(model, {name: values[1:] for name, values in packed.items()})
     expected = {name: values[1:] for name, values in run.predict(model, batch).items()}
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-6), actual, expected)
+
+
+@pytest.mark.parametrize("case", ["CM", "DBN", "UBM"])
+def test_lengths_beside_a_mask_with_holes_mislead_no_compiled_program(case):
+    """Eagerly they are an error; a compiled program, which knows no values, goes by the mask."""
+    case = next(each for each in zoo.CASES if each.name == case)
+    model, batch = zoo.random_model(case), every_mask()
+    beside = {**batch, "lengths": np.full(len(batch["mask"]), zoo.RANKS, np.int32)}
+    with pytest.raises(DataError, match="lengths and mask differ"):
+        model.predict_clicks(beside)
+    clicks = nnx.jit(lambda model, batch: model.predict_clicks(batch))(model, beside)
+    np.testing.assert_allclose(clicks, said(case)["clicks"], rtol=1e-6, atol=1e-6)
+
+
+def test_only_a_mask_made_from_lengths_spares_the_care_for_holes():
+    arrays = {"clicks": np.zeros((2, 3, 4), bool), "lengths": np.array([[4, 2, 1], [3, 3, 0]], np.int32)}
+    assert shown_by_rank(at_step(with_mask(arrays), 1)) is None
+    given = {**arrays, "mask": np.ones((2, 3, 4), bool)}
+    assert shown_by_rank(at_step(with_mask(given), 1)).all()

@@ -185,9 +185,9 @@ def test_quotients_and_remainders_compress_to_twice_the_square_root():
     [
         (
             lambda: HashEmbedding(10, 1, compression_ratio=0.5),
-            "compression_ratio=0.5: give a number of at least 1",
+            "compression_ratio=0.5: give at least 1",
         ),
-        (lambda: HashEmbedding(10, 1, compression_ratio=float("nan")), "give a number of at least 1"),
+        (lambda: HashEmbedding(10, 1, compression_ratio=float("nan")), "give a finite number"),
         (lambda: QREmbedding(10, 1, qr_combination="concatenation"), "set embedding_features to 2 or more"),
         (
             lambda: QREmbedding(10, 1, qr_combination="max"),

@@ -3,22 +3,48 @@
 import functools
 import inspect
 import math
+import re
+import types
+import typing
 from typing import Annotated
 
 import numpy as np
 import optax
 import pytest
+from flax import nnx
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from places import ROOT
 
 from clickexp.errors import ConfigError, UserError
-from clickexp.experiment.run import plan
-from clickexp.models import CascadeModel, MixtureModel, RankCTRModel
-from clickexp.parameters import DeepParameterConfig, EmbeddingParameterConfig, PositionParameterConfig
+from clickexp.experiment.run import plan, run_experiment
+from clickexp.metrics import ExpectedCalibrationError
+from clickexp.models import (
+    CascadeModel,
+    DocumentRankCTRModel,
+    MixtureModel,
+    PositionBasedModel,
+    RankCTRModel,
+    UserBrowsingModel,
+)
+from clickexp.parameters import (
+    DeepParameterConfig,
+    EmbeddingParameterConfig,
+    FullEmbedding,
+    PositionParameterConfig,
+)
 from clickexp.simulation import simulate
-from clickexp.training import CountingTrainer, EarlyStopping, EMTrainer, LazyAdam, Trainer, lazy_adamw
+from clickexp.training import (
+    CountingTrainer,
+    EarlyStopping,
+    EMTrainer,
+    LazyAdam,
+    Trainer,
+    lazy_adagrad,
+    lazy_adamw,
+)
 from clickexp.utils.bounds import (
+    OF_OPTAX,
     Bounds,
     Fraction,
     NonNegativeFloat,
@@ -29,7 +55,7 @@ from clickexp.utils.bounds import (
     Seed,
     bounded,
 )
-from clickexp.utils.signatures import check_arguments
+from clickexp.utils.signatures import _function, check_arguments, located
 
 CONF = ROOT / "conf"
 
@@ -71,9 +97,8 @@ DIFFER = [
     (dict(delta=-1), "delta=-1: give at least 0"),
     (dict(any=math.nan), "any=nan: give a finite number"),
     (dict(any=-math.inf), "any=-inf: give a finite number"),
-    (dict(names=[1.0, [2.0, math.nan]]), "give a finite number"),
-    (dict(names={"a": {"b": math.inf}}), "give a finite number"),
 ]
+INSIDE = [dict(names=[1.0, [2.0, math.nan]]), dict(names={"a": {"b": math.inf}})]
 
 
 @pytest.mark.parametrize("given", FIT, ids=str)
@@ -92,6 +117,25 @@ def test_numbers_beyond_are_errors_from_python_and_from_a_configuration(given, m
         with pytest.raises(ConfigError, match=message) as error:
             check_arguments(settings, given, "part")
         assert str(error.value).startswith("part.")
+
+
+@pytest.mark.parametrize("given", INSIDE, ids=str)
+def test_lists_and_groups_are_looked_into_where_they_are_of_a_configuration(given):
+    """From Python they may be anything, such as the settings of a whole experiment."""
+    with pytest.raises(ConfigError, match="part.names=.*: give a finite number"):
+        check_arguments(settings, given, "part")
+    assert settings(**given) == "called"
+
+
+def test_an_experiment_takes_an_infinite_min_delta(tmp_path):
+    """The trainer is told the whole configuration as its settings."""
+    few = [
+        "dataset.sessions=50",
+        "dataset.queries=5",
+        "trainer.epochs=1",
+        "trainer.early_stopping.min_delta=inf",
+    ]
+    assert run_experiment(composed("model=gctr", *few), tmp_path)
 
 
 def test_a_call_that_does_not_fit_the_signature_fails_as_it_would():
@@ -130,8 +174,17 @@ def test_optax_has_the_bounds_of_our_optimizers(given, message):
         (lambda: simulate(RankCTRModel, attraction_spread=-1.0), "attraction_spread=-1.0: give at least 0"),
         (lambda: simulate(RankCTRModel, train_sessions=0.9), "the fractions sum to 1.2"),
         (lambda: Trainer(epochs=0), "epochs=0: give at least 1"),
+        (lambda: Trainer(epochs="5"), "epochs='5': give an integer"),
+        (lambda: Trainer(epochs=2.5), "epochs=2.5: give an integer"),
+        (lambda: Trainer(epochs=None), "epochs=None: give an integer"),
+        (lambda: Trainer(batch_size=True), "batch_size=True: give an integer, or null"),
+        (lambda: Trainer(batch_size=[8]), "batch_size=[8]: give an integer, or null"),
+        (lambda: Trainer(checkpoint_minutes="5"), "checkpoint_minutes='5': give a number, or null"),
         (lambda: Trainer(batch_size=-4), "batch_size=-4: give at least 1, or null"),
-        (lambda: Trainer(checkpoint_minutes=math.nan), "checkpoint_minutes=nan: give a finite number, or null"),
+        (
+            lambda: Trainer(checkpoint_minutes=math.nan),
+            "checkpoint_minutes=nan: give a finite number, or null",
+        ),
         (lambda: EMTrainer(iterations=0), "iterations=0: give at least 1"),
         (lambda: CountingTrainer(prior_successes=0.0), "prior_successes=0.0: give a number above 0"),
         (lambda: CountingTrainer(prior_failures=-1.0), "prior_failures=-1.0: give at least 0"),
@@ -139,6 +192,15 @@ def test_optax_has_the_bounds_of_our_optimizers(given, message):
         (lambda: EarlyStopping(min_delta=math.nan), "min_delta=nan: give a finite number"),
         (lambda: LazyAdam(-1.0), "learning_rate=-1.0: give a number above 0"),
         (lambda: LazyAdam(0.1, b2=1.0), "b2=1.0: give at least 0 and below 1"),
+        (lambda: lazy_adagrad(dense_learning_rate=-1.0), "dense_learning_rate=-1.0: give a number above 0"),
+        (
+            lambda: PositionBasedModel(click_rate=-0.5, rngs=nnx.Rngs(0)),
+            "click_rate=-0.5: give at least 0 and at most 1",
+        ),
+        (lambda: DocumentRankCTRModel(0, 5, rngs=nnx.Rngs(0)), "positions=0: give at least 1"),
+        (lambda: UserBrowsingModel(2, -1, rngs=nnx.Rngs(0)), "query_doc_pairs=-1: give at least 0"),
+        (lambda: ExpectedCalibrationError(bins=0), "bins=0: give at least 1"),
+        (lambda: FullEmbedding(0, 1), "rows=0: give at least 1"),
         (lambda: lazy_adamw(dense_learning_rate=0.0), "dense_learning_rate=0.0: give a number above 0"),
         (lambda: EmbeddingParameterConfig(embedding_features=0), "embedding_features=0: give at least 1"),
         (lambda: EmbeddingParameterConfig(prior_precision=-1.0), "prior_precision=-1.0: give at least 0"),
@@ -152,7 +214,15 @@ def test_optax_has_the_bounds_of_our_optimizers(given, message):
 def test_constructors_state_their_bounds(call, message):
     with pytest.raises(UserError) as error:
         call()
-    assert message in str(error.value)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_an_optimizer_is_one():
+    build = inspect.unwrap(Trainer.__init__)  # what the tests check of annotations would come first
+    with pytest.raises(ConfigError, match="^optimizer='adam': give an Optimizer or a transformation of Optax"):
+        build(object.__new__(Trainer), "adam")
+    for optimizer in None, optax.adam(0.1), lazy_adagrad():
+        build(object.__new__(Trainer), optimizer)
 
 
 @functools.cache
@@ -177,18 +247,39 @@ NOT = [
     (SIMULATED, "dataset.train_sessions", None, "dataset.train_sessions=None: give a fraction"),
     (SIMULATED, "dataset.train_sessions", [0, 9], "mix fractions and ranges"),
     (SIMULATED, "attraction.embedding_features", -1, "attraction.embedding_features=-1: give at least 1"),
-    (SIMULATED, "attraction.prior_precision", math.nan, "attraction.prior_precision=nan: give a finite number"),
+    (
+        SIMULATED,
+        "attraction.prior_precision",
+        math.nan,
+        "attraction.prior_precision=nan: give a finite number",
+    ),
     (SIMULATED, "attraction.prior_precision", -1, "attraction.prior_precision=-1: give at least 0"),
     (SIMULATED, "examination.initial", math.inf, "examination.initial=inf: give a finite number, or null"),
     (SIMULATED, "optimizer.learning_rate", math.nan, "optimizer.learning_rate=nan: give a finite number"),
     (SIMULATED, "trainer.early_stopping.patience", -1, "trainer.early_stopping.patience=-1: give at least 0"),
     (SIMULATED, "trainer.early_stopping.min_delta", math.nan, "min_delta=nan: give a finite number"),
-    (SIMULATED, "trainer.checkpoint_minutes", math.nan, "trainer.checkpoint_minutes=nan: give a finite number"),
+    (
+        SIMULATED,
+        "trainer.checkpoint_minutes",
+        math.nan,
+        "trainer.checkpoint_minutes=nan: give a finite number",
+    ),
     (SIMULATED, "metric.ranking.dcg.cutoffs", [0], "give numbers of documents from 1"),
     (("optimizer=adamw",), "optimizer.weight_decay", "x", "optimizer.weight_decay='x': give at least 0"),
+    (
+        SIMULATED,
+        "optimizer.dense_learning_rate",
+        -1,
+        "optimizer.dense_learning_rate=-1: give a number above 0",
+    ),
     (("optimizer=adam",), "optimizer.learning_rate", -1, "optimizer.learning_rate=-1: give a number above 0"),
     (("trainer=em",), "trainer.prior_failures", -1, "trainer.prior_failures=-1: give at least 0"),
-    (CSV, "dataset.query_doc_pairs", 10**11, "dataset.query_doc_pairs=100000000000: give at least 1 and at most"),
+    (
+        CSV,
+        "dataset.query_doc_pairs",
+        10**11,
+        "dataset.query_doc_pairs=100000000000: give at least 1 and at most",
+    ),
     (CSV, "dataset.positions", 0, "dataset.positions=0: give at least 1, or null"),
     (CSV, "dataset.test_sessions", "abc", "dataset.test_sessions='abc': give a fraction"),
     (CSV, "dataset.val_sessions", 0.9, "val_sessions=0.9, test_sessions=0.1: the fractions sum to 1.8"),
@@ -210,3 +301,59 @@ def test_a_configuration_beyond_the_bounds_is_refused_before_data_is_read(overri
         plan(config)
     assert message in str(error.value) and "\n" not in str(error.value)
     assert xla_bridge.backends_are_initialized() == started
+
+
+LOGIT = "a logit, of which any finite number is one"
+SLOPE = "a coefficient of either sign"
+FREE = {
+    "cutoffs": "the metric checks it, as a number and as a list",
+    "chunk_size": "its most is another argument, and the store states both bounds",
+    "initial": LOGIT,
+    "baseline": LOGIT,
+    "attraction_mean": LOGIT,
+    "examination_top": LOGIT,
+    "continuation": LOGIT,
+    "examination_decay": SLOPE,
+    "zipf_exponent": SLOPE,
+}
+"""Arguments of numbers that have no bounds but to be finite, and why."""
+
+UNRESOLVED = {
+    "optax.adamw": "names a type that exists for type checkers only; its arguments have bounds by name",
+    "optuna.samplers.TPESampler": "names types that exist for type checkers only; Optuna checks its arguments",
+}
+
+
+def targets():
+    text = "\n".join(file.read_text() for file in CONF.rglob("*.yaml"))
+    return sorted(set(re.findall(r"_target_: *([\w.]+)", text)) - {"my_package.MyTower"})
+
+
+def plain(hint):
+    """The types of an annotation, of a union of them each, without constraints; and the constraints."""
+    if typing.get_origin(hint) is Annotated:
+        kinds, constraints = plain(hint.__origin__)
+        return kinds, [*constraints, *hint.__metadata__]
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        each = [plain(option) for option in typing.get_args(hint)]
+        return set().union(*(kinds for kinds, _ in each)), sum((found for _, found in each), [])
+    return {hint}, []
+
+
+@pytest.mark.parametrize("target", targets())
+def test_every_number_of_a_configuration_has_bounds_or_a_reason(target):
+    """A hint that cannot be resolved would silently take all bounds of its function away."""
+    function = _function(located(target))
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except (NameError, TypeError):
+        assert target in UNRESOLVED
+        return
+    assert target not in UNRESOLVED
+    library = target.split(".")[0]
+    if library == "optuna":  # it checks its own
+        return
+    bounds = OF_OPTAX if library == "optax" else FREE
+    numbers = {name: plain(hint) for name, hint in hints.items() if name != "return"}
+    free = {name for name, (kinds, found) in numbers.items() if kinds & {int, float} and not found}
+    assert free <= bounds.keys()

@@ -13,6 +13,7 @@ from flax import nnx
 from clickexp import metrics, models
 from clickexp.data import Dataset, Sessions
 from clickexp.errors import DataError
+from clickexp.evaluation import inputs
 from clickexp.evaluation.evaluate import check_lists
 from clickexp.parameters import (
     EmbeddingParameterConfig,
@@ -177,6 +178,8 @@ MALFORMED = {
     "other ranks": (dict(clicks=np.zeros((2, 3), bool)), r"clicks has shape \(2, 3\), and mask \(2, 4\)"),
     "list": (dict(clicks=[[0] * RANKS] * 2), "clicks is a list. Give a NumPy or JAX array"),
     "float ids": (dict(query_doc_ids=np.ones((2, RANKS))), "query_doc_ids has type float64. Give integers"),
+    "labels of text": (dict(labels=np.full((2, RANKS), "good")), "labels has type <U4. Give numbers"),
+    "clicks of text": (dict(clicks=np.full((2, RANKS), "no")), "clicks has type <U2. Give 0 and 1"),
     "half a mask": (dict(mask=np.full((2, RANKS), 0.5)), "mask holds 0.5. Give 0 or 1"),
     "lengths of another mask": (dict(lengths=np.array([1, 2])), "lengths and mask differ"),
 }
@@ -233,6 +236,37 @@ def test_trainers_check_sessions_and_batches(trainer):
     one_line(
         "query_doc_ids holds 500", trainer.evaluation.truth, new(), PBM(), ids, {"ll": metrics.Examination()}
     )
+
+
+class Counted(list):
+    """Batches that know how often they were iterated."""
+
+    passes = 0
+
+    def __iter__(self):
+        self.passes += 1
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("trainer", TRAINERS[:2], ids=lambda trainer: type(trainer).__name__)
+def test_faults_of_validation_batches_show_before_training(trainer):
+    train = Counted([batch()])
+    one_line("query_doc_ids holds 500", trainer.train, PBM(), train, [batch(), at("query_doc_ids", 500)])
+    assert train.passes == 0
+    val = Counted([batch()])
+    trainer.train(PBM(), train, iter(val))  # what comes once is left for the only epoch
+    assert val.passes == 1
+
+
+def test_batches_are_looked_through_in_one_complete_pass(monkeypatch):
+    looked = []
+    monkeypatch.setattr(inputs, "check_values", lambda batch, *_: looked.append(batch))
+    model, given = PBM(), Counted([batch(), batch()])
+    data = inputs.checked(given, model, model.compute_loss, "clicks")
+    next(iter(data))
+    for _ in range(3):
+        assert len(list(data)) == 2
+    assert len(looked) == 1 + 2 and given.passes == 4
 
 
 def test_what_a_view_of_sessions_shows_has_to_fit_and_not_what_it_might():

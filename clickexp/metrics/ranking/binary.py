@@ -1,7 +1,7 @@
 """Ranking metrics of documents that are either relevant or not: precision and recall, first hits, all hits."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,9 @@ from clickexp.errors import ConfigError
 from clickexp.metrics.base import VALUE
 from clickexp.metrics.ranking.base import PerRank, RankedLists, RankingMetric, Values
 from clickexp.types import Array
+from clickexp.utils.bounds import Bounds, bounded
+
+Label = Annotated[int | float, Bounds(above=0)]
 
 
 class RelevanceMetric(RankingMetric):
@@ -21,17 +24,16 @@ class RelevanceMetric(RankingMetric):
     of the list; k is the cutoff, or the list's length without one. Other settings as in `RankingMetric`.
     """
 
+    @bounded
     def __init__(
         self,
         cutoffs: int | Sequence[int] | None = None,
         *,
         no_relevant: str = "zero",
-        relevant_from: int | float = 1.0,
+        relevant_from: Label = 1.0,
     ) -> None:
         super().__init__(cutoffs, no_relevant=no_relevant)
         self.relevant_from = float(relevant_from)
-        if not self.relevant_from > 0:
-            raise ConfigError(f"relevant_from={relevant_from!r}: give a label above 0")
 
     def judged(self, ranked: RankedLists) -> Bool[Array, "list"]:
         """Whether a list has a relevant document."""
@@ -57,7 +59,7 @@ class RelevanceMetric(RankingMetric):
 class ListsWithoutRelevant(RelevanceMetric):
     """Number of lists that have documents but no relevant one, which other metrics count as 0 or skip."""
 
-    def __init__(self, *, relevant_from: int | float = 1.0) -> None:
+    def __init__(self, *, relevant_from: Label = 1.0) -> None:
         super().__init__(relevant_from=relevant_from)
 
     def judged(self, ranked: RankedLists) -> Bool[Array, "list"]:
@@ -155,17 +157,16 @@ class RankBiasedPrecision(RelevanceMetric):
 
     higher_is_better = True
 
+    @bounded
     def __init__(
         self,
         cutoffs: int | Sequence[int] | None = None,
         *,
-        persistence: int | float = 0.8,
+        persistence: Annotated[int | float, Bounds(least=0, below=1)] = 0.8,
         no_relevant: str = "zero",
-        relevant_from: int | float = 1.0,
+        relevant_from: Label = 1.0,
     ) -> None:
         super().__init__(cutoffs, no_relevant=no_relevant, relevant_from=relevant_from)
-        if not 0 <= persistence < 1:
-            raise ConfigError(f"persistence={persistence!r}: give a probability below 1")
         self.persistence = persistence
 
     def per_list(self, ranked: RankedLists) -> Values:
@@ -191,7 +192,7 @@ class AveragePrecision(RelevanceMetric):
         *,
         denominator: str = "all",
         no_relevant: str = "zero",
-        relevant_from: int | float = 1.0,
+        relevant_from: Label = 1.0,
     ) -> None:
         super().__init__(cutoffs, no_relevant=no_relevant, relevant_from=relevant_from)
         if denominator not in ("all", "top"):
@@ -229,7 +230,7 @@ class AverageRecall(RelevanceMetric):
         *,
         denominator: str = "cutoff",
         no_relevant: str = "zero",
-        relevant_from: int | float = 1.0,
+        relevant_from: Label = 1.0,
     ) -> None:
         super().__init__(cutoffs, no_relevant=no_relevant, relevant_from=relevant_from)
         if denominator not in ("cutoff", "all"):

@@ -1,6 +1,7 @@
 """Ranking metrics of graded relevance: cumulative gain, plain, discounted and normalised, and reciprocal rank."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import numpy as np
 from clickexp.errors import ConfigError
 from clickexp.metrics.ranking.base import PerRank, RankedLists, RankingMetric, Values
 from clickexp.types import Count
+from clickexp.utils.bounds import Bounds, bounded
 
 FORMS = ("exponential", "linear", "original")
 
@@ -78,16 +80,15 @@ class ExpectedReciprocalRank(RankingMetric):
 
     higher_is_better = True
 
+    @bounded
     def __init__(
         self,
         cutoffs: int | Sequence[int] | None = None,
         *,
-        max_grade: int | float = 4,
+        max_grade: Annotated[int | float, Bounds(above=0)] = 4,
         no_relevant: str = "zero",
     ) -> None:
         super().__init__(cutoffs, no_relevant=no_relevant)
-        if not max_grade > 0:
-            raise ConfigError(f"max_grade={max_grade!r}: give the highest label there is")
         self.max_grade = max_grade
 
     def per_list(self, ranked: RankedLists) -> Values:

@@ -6,6 +6,7 @@ from clickexp.models.cascade.chain import Browsing, CascadeFamily
 from clickexp.parameters import EmbeddingParameterConfig, GlobalParameterConfig, Sizes, build_parameter
 from clickexp.parameters.base import Features, Source
 from clickexp.types import Batch
+from clickexp.utils.bounds import Pairs, Probability
 
 
 class ClickChainModel(CascadeFamily):
@@ -21,10 +22,10 @@ class ClickChainModel(CascadeFamily):
 
     def __init__(
         self,
-        query_doc_pairs: int | None = None,
+        query_doc_pairs: Pairs | None = None,
         attraction: Source = None,
         *,
-        click_rate: float | None = None,
+        click_rate: Probability | None = None,
         features: Features = None,
         rngs: nnx.Rngs,
     ):

@@ -13,7 +13,7 @@ from clickexp.numerics import ALWAYS, LogPair
 from clickexp.parameters import EmbeddingParameterConfig, Sizes, build_parameter
 from clickexp.parameters.base import Features, Source
 from clickexp.types import Batch
-from clickexp.utils.bounds import Bounds, bounded
+from clickexp.utils.bounds import Bounds, Pairs, Probability, bounded
 
 
 class Conditional(enum.StrEnum):
@@ -40,12 +40,12 @@ class CascadeModel(CascadeFamily):
     @bounded
     def __init__(
         self,
-        query_doc_pairs: int | None = None,
+        query_doc_pairs: Pairs | None = None,
         attraction: Source = None,
         *,
         min_log_prob: Annotated[float, Bounds(below=0)] = math.log(1e-8),
         conditional: Conditional | str = Conditional.CASCADE,
-        click_rate: float | None = None,
+        click_rate: Probability | None = None,
         features: Features = None,
         rngs: nnx.Rngs,
     ):

@@ -7,6 +7,7 @@ from clickexp.numerics import ALWAYS
 from clickexp.parameters import EmbeddingParameterConfig, GlobalParameterConfig, Sizes, build_parameter
 from clickexp.parameters.base import Features, Source
 from clickexp.types import Batch, Logits
+from clickexp.utils.bounds import Pairs, Probability
 
 
 class DynamicBayesianNetwork(CascadeFamily):
@@ -20,13 +21,13 @@ class DynamicBayesianNetwork(CascadeFamily):
 
     def __init__(
         self,
-        query_doc_pairs: int | None = None,
+        query_doc_pairs: Pairs | None = None,
         attraction: Source = None,
         satisfaction: Source = None,
         fix_continuation: bool = False,
         continuation: Source = None,
         *,
-        click_rate: float | None = None,
+        click_rate: Probability | None = None,
         features: Features = None,
         rngs: nnx.Rngs,
     ):

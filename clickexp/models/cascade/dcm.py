@@ -7,6 +7,7 @@ from clickexp.numerics import log_not
 from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig, Sizes, build_parameter
 from clickexp.parameters.base import Features, Source
 from clickexp.types import Batch
+from clickexp.utils.bounds import Pairs, PositiveInt, Probability
 
 
 class DependentClickModel(CascadeFamily):
@@ -21,12 +22,12 @@ class DependentClickModel(CascadeFamily):
 
     def __init__(
         self,
-        positions: int | None = None,
-        query_doc_pairs: int | None = None,
+        positions: PositiveInt | None = None,
+        query_doc_pairs: Pairs | None = None,
         attraction: Source = None,
         continuation: Source = None,
         *,
-        click_rate: float | None = None,
+        click_rate: Probability | None = None,
         features: Features = None,
         rngs: nnx.Rngs,
     ):

@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float, Integer, Shaped
 from clickexp.data.batches import Arrays, at_step, with_mask
 from clickexp.data.feed import Compiled, Data, feed, session_count
 from clickexp.errors import ConfigError
-from clickexp.evaluation.inputs import checked
+from clickexp.evaluation.inputs import check_ahead, checked
 from clickexp.evaluation.model_evaluator import RankVectors, per_rank
 from clickexp.models.base import ClickModel
 from clickexp.numerics import LogPair, log_sigmoid_pair
@@ -178,6 +178,7 @@ class EstimatingTrainer(BaseTrainer):
         warn_of_faults()
         expect = self.expectation(model.name)
         train, val = (checked(data, model, model.compute_loss, "clicks") for data in (train, val))
+        check_ahead(val)
         start = time.perf_counter()
         fit = _Fit(self, model, Coins(model), expect)
         try:

@@ -536,12 +536,12 @@ def test_a_metric_of_ones_own_is_one_method():
         (lambda: metrics.DCG([]), r"cutoffs=\[\]"),
         (lambda: metrics.DCG(form="burges"), "form='burges': give exponential, linear or original"),
         (lambda: metrics.MRR(no_relevant="drop"), "no_relevant='drop': give zero or skip"),
-        (lambda: metrics.MRR(relevant_from=0), "relevant_from=0: give a label above 0"),
+        (lambda: metrics.MRR(relevant_from=0), "relevant_from=0: give a number above 0"),
         (lambda: metrics.AveragePrecision(denominator="k"), "denominator='k': give all or top"),
         (lambda: metrics.AverageRecall(denominator="k"), "denominator='k': give cutoff or all"),
         (lambda: metrics.ConcordantPairs(ties="no"), "ties='no': give half or skip"),
-        (lambda: metrics.RankBiasedPrecision(persistence=1), "persistence=1: give a probability below 1"),
-        (lambda: metrics.ExpectedReciprocalRank(max_grade=0), "max_grade=0: give the highest label"),
+        (lambda: metrics.RankBiasedPrecision(persistence=1), "persistence=1: give at least 0 and below 1"),
+        (lambda: metrics.ExpectedReciprocalRank(max_grade=0), "max_grade=0: give a number above 0"),
     ],
 )
 def test_mistakes_are_told_in_one_line(mistake, message):
