@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from clickexp.errors import ConfigError, UserError
 from clickexp.experiment.overrides import canonical
-from clickexp.runs.store import RESULT, records, remove_parts
+from clickexp.runs.store import CONFIG, is_whole, records, remove_parts
 from clickexp.utils.files import LOCK, locked
 
 REPEAT = "repeat-"
@@ -44,7 +44,8 @@ class SweepCallback(Callback):
     made: the folders that did not exist before, the innermost first.
 
     A run whose folder is not named on the command line gets a new one: FOLDER-2 and so on where another was first.
-    In a named folder an interrupted run goes on; one that runs, or has a result, is not disturbed.
+    In a named folder an interrupted run goes on; one that runs, or has a result whose model can be read, is not
+    disturbed.
 
     The folder of a sweep that still runs is left to it for FOLDER-2 and so on. In a folder that an earlier
     sweep has left, jobs go to repeat-2, repeat-3, ..., so that no result is overwritten; only a search goes on
@@ -191,11 +192,19 @@ def _named(folder: Path) -> Claim:
         raise ConfigError(
             f"{RUN_DIR}={folder}: another run is writing there. Wait for it or choose another folder."
         )
-    if (folder / RESULT).exists():
+    if is_whole(folder, _saved_model(folder)):
         lock.close()
         raise ConfigError(f"{RUN_DIR}={folder}: a finished run is there. Delete it or choose another folder.")
     remove_parts(folder)
     return folder, lock, made
+
+
+def _saved_model(folder: Path) -> bool:
+    """Whether the run that was there was to save its model."""
+    try:
+        return bool(OmegaConf.load(folder / CONFIG).get("save_model"))
+    except Exception:  # there is no configuration, or none that can be read
+        return False
 
 
 def _numbered(wanted: Path) -> Iterator[Path]:

@@ -20,6 +20,7 @@ from clickexp.runs.store import (
     Record,
     config_hash,
     finished,
+    is_whole,
     read_json,
     remove_parts,
     unfinished,
@@ -46,7 +47,7 @@ def run_job(cfg: DictConfig, hydra: HydraConf) -> float:
         )
     record = new_record(cfg, hydra)
     earlier = finished(*searched(cfg, hydra)).get(record.config_hash)
-    if earlier is not None:
+    if earlier is not None and is_whole(earlier, cfg.save_model):
         keep(record, folder, earlier)
         return objective(read_json(earlier / RESULT), cfg.optimized_metric)
     left = unfinished(record.config_hash, *searched(cfg, hydra))
