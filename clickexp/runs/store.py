@@ -17,6 +17,8 @@ RECORD = "job.json"
 CHECKPOINT = "checkpoint.npz"
 MODEL = "model.npz"
 CONFIG = "config.yaml"
+SESSIONS, LISTS = "test_sessions.parquet", "test_lists.parquet"
+"""Values of single sessions and lists."""
 DONE = ("finished", "kept")
 """Of a record: there is a result."""
 PRUNED = "pruned"
@@ -135,7 +137,7 @@ def unfinished(digest: str, *roots: Path) -> list[Path]:
 
 def remove_parts(folder: Path) -> None:
     """Removes what a killed process left half-written of the files of a run; none may be writing there."""
-    for name in (RESULT, RECORD, CHECKPOINT, MODEL, CONFIG):
+    for name in (RESULT, RECORD, CHECKPOINT, MODEL, CONFIG, SESSIONS, LISTS):
         with contextlib.suppress(OSError):
             (folder / f"{name}{PART}").unlink(missing_ok=True)
 
