@@ -108,10 +108,10 @@ def collected() -> Iterator[None]:
             from clickexp.sweeps.table import collect
 
             collect(Path(config.hydra.sweep.dir), jobs_folder(config.hydra), config.optimized_metric)
-        if SweepCallback.lock is not None:
-            SweepCallback.lock.close()
         with contextlib.suppress(OSError):  # there is something in it, or never was a folder
             _remove_unused(SweepCallback.made)
+        if SweepCallback.lock is not None:  # last: who has it next finds the folder as it stays
+            SweepCallback.lock.close()
         SweepCallback.lock = SweepCallback.config = None
         SweepCallback.made = ()
 
@@ -224,10 +224,11 @@ def _lock(folder: Path) -> TextIO | None:
         return (folder / LOCK).open("a")
 
 
-def is_abandoned(folder: Path) -> bool:
-    """Whether no process has locked the folder or one that it is in."""
-    for place in (folder, *folder.absolute().parents):
-        if (place / LOCK).exists():
+def is_abandoned(folder: Path, own: Path | None = None) -> bool:
+    """Whether no process has locked the folder or one that it is in, but for `own`, which the caller's sweep has."""
+    folder, own = folder.resolve(), own and own.resolve()
+    for place in (folder, *folder.parents):
+        if place != own and (place / LOCK).exists():
             try:
                 lock = locked(place / LOCK)
             except OSError:

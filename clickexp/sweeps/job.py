@@ -50,10 +50,10 @@ def run_job(cfg: DictConfig, hydra: HydraConf) -> float:
     if earlier is not None and is_whole(earlier, cfg.save_model):
         keep(record, folder, earlier)
         return objective(read_json(earlier / RESULT), cfg.optimized_metric)
-    left = unfinished(record.config_hash, *searched(cfg, hydra))
+    places, own = searched(cfg, hydra), Path(hydra.sweep.dir)  # which runs no other job of this configuration now
+    left = [each for each in unfinished(record.config_hash, *places) if is_abandoned(each, own)]
     for each in left:
-        if is_abandoned(each):
-            remove_parts(each)
+        remove_parts(each)
     with _recorded(record, folder):
         for each in left:
             with contextlib.suppress(FileNotFoundError):  # none was written, or another job was faster

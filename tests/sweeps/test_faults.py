@@ -325,7 +325,8 @@ def test_a_named_folder_has_one_run_at_a_time_and_keeps_its_result(place):
         )
         assert {file: file.read_bytes() for file in files} == files
         first.kill()
-    (place.folder / "out/checkpoint.npz.part").touch()
+    for name in ("checkpoint.npz", "test_sessions.parquet", "test_lists.parquet"):
+        (place.folder / f"out/{name}.part").touch()
     (place.folder / "out/mine.part").touch()
     place.does()
     assert place.ended("seed=1", "hydra.run.dir=out")[0] == 0
@@ -381,6 +382,7 @@ def test_what_a_killed_job_left_half_written_goes_and_that_of_one_that_runs_stay
         place.does()
         assert place.sweep(*BASIC, "seed=1,2", "hydra.sweep.dir=outputs/sweeps/b")[0] == 0
         assert all(part.exists() for part in parts)
+        assert parts[0].with_suffix("").exists() and not (place.folder / "continued").exists()
         first.terminate()
         first.communicate(timeout=30)
     shutil.rmtree(place.folder / "outputs/sweeps/b")
