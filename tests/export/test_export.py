@@ -371,6 +371,16 @@ def sweep(folder):
     return [str(folder)]
 
 
+def one_long(pbm, folder, **columns):
+    """Sessions one of which, to which all would be padded, is long."""
+    lengths = [1] * 2000 + [20_000]
+    lists = {"query_doc_ids": [[1] * length for length in lengths], **columns}
+    file = folder / "some.parquet"
+    pl.DataFrame(lists).write_parquet(file)
+    return [str(pbm), "--output", str(folder), "--predict", str(file)]
+
+
+FIRST = {"positions": [[1]] * 2000 + [[1] * 20_000]}
 LONG = {**NEW, "query_doc_ids": np.ones((7, 6), np.int32), "clicks": np.zeros((7, 6), bool)}
 LONG["lengths"] = np.full(7, 6)
 SIMULATED = {"_target_": "clickexp.simulation.simulate"}
@@ -405,6 +415,14 @@ WRONG = {
         "nowhere.parquet: no such file or folder",
     ),
     "unknown id": (lambda pbm, folder: predict(pbm, HIGH, folder), "row 0: query_doc_ids holds 31. Ids lie in 0 to"),
+    "a long list": (
+        lambda pbm, folder: one_long(pbm, folder),
+        "there are documents at position 20000, of which the model knows 4. Cut the lists",
+    ),
+    "a long list of known positions": (
+        lambda pbm, folder: one_long(pbm, folder, **FIRST),
+        "row 2000: the list has 20000 documents, lists on average 11.0; to pad all 2001 to it takes",
+    ),
     "unknown rank": (
         lambda pbm, folder: predict(pbm, LONG, folder),
         "there are documents at position 6, of which the model knows 4. Cut the lists",
