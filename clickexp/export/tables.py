@@ -73,10 +73,12 @@ def export(
     UserError where something is missing or does not fit.
     """
     run = Path(run)
+    folder = Path(output) if output is not None else run / "export"
+    if output is None and not folder.resolve().is_relative_to(run.resolve()):  # a link that came with the folder
+        raise UserError(f"{folder} leads out of {run}: choose another --output")
     names = _column_names(options, predict)
     config = _configuration(run)
     model, log = fitted(run, config, dataset, trust)
-    folder = Path(output) if output is not None else run / "export"
     folder.mkdir(parents=True, exist_ok=True)
     with _whole(folder / "examination.csv") as file:
         examination(model, getattr(log, part)).write_csv(file)
@@ -95,7 +97,8 @@ def fitted(
 ) -> tuple[ClickModel, Dataset]:
     """The model of a run and the dataset that it was fitted to, both made as the configuration tells.
 
-    UserError where it calls code outside clickexp, unless trusted: the folder may come from anyone.
+    UserError where it calls code outside clickexp, unless trusted: the folder may come from anyone. Nor is its cache
+    used then: the log is read into a temporary folder.
     """
     if not (run / MODEL).is_file():
         raise UserError(f"{run}: there is no {MODEL}. Run again with save_model=true.")
@@ -103,6 +106,8 @@ def fitted(
     if not trust:
         for part in ("dataset", "model"):  # all that is built of the configuration
             check_targets(config[part], f"{run / CONFIG}: {part}")
+        if "cache" in node:
+            node = {**node, "cache": None}  # where to write, too, is not for the folder to say
     if path is not None:
         if "path" not in node:
             raise UserError(f"--dataset {path}: {run} has not read its dataset from a path. Leave it out.")

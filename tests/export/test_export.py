@@ -585,6 +585,23 @@ def test_links_in_a_folder_do_not_lead_what_is_written_elsewhere(pbm, tmp_path):
     assert mine.read_text() == "mine" and len(pl.read_csv(run / "export/examination.csv")) == RANKS
 
 
+def test_a_folder_does_not_choose_where_export_writes(pbm, tmp_path, capsys):
+    run = shutil.copytree(pbm[0], tmp_path / "run", ignore=shutil.ignore_patterns("export"))
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    config["dataset"]["cache"] = str(tmp_path / "cache")
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (run / "export").symlink_to(mine)
+    with pytest.raises(SystemExit, match="1"):
+        main([str(run)])
+    assert f"{run}/export leads out of {run}: choose another --output" in capsys.readouterr().err
+    main([str(run), "--output", str(tmp_path / "tables")])
+    assert not [*mine.iterdir()] and not (tmp_path / "cache").exists()
+    main([str(run), "--output", str(tmp_path / "tables"), "--trust"])
+    assert (tmp_path / "cache").exists()
+
+
 def test_the_runs_of_a_sweep_are_named_in_order(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(sweep(tmp_path))
