@@ -46,7 +46,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--predict", metavar="FILE", nargs="?", const="", help=text)
     text = (
-        "let the configuration in RUN call code outside clickexp, such as a tower of yours; "
+        "let the configuration in RUN call code outside clickexp, such as a tower of yours, and use its cache, in "
+        "which the log may lie packed; "
         "only for a folder from someone you trust"
     )
     parser.add_argument("--trust", action="store_true", help=text)

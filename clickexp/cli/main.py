@@ -13,10 +13,16 @@ from clickexp.experiment.hydra_errors import MENDABLE, one_line
 from clickexp.experiment.overrides import NO_OPTION, CommandLine
 from clickexp.sweeps.callback import Refused, collected, in_sweep
 from clickexp.sweeps.job import run_job
-from clickexp.utils.exits import STOPPED, insisting, lasting_output, quiet_pipes, stoppable
+from clickexp.utils.exits import (
+    FULL_ERROR,
+    SHOW_TRACE,
+    STOPPED,
+    insisting,
+    lasting_output,
+    quiet_pipes,
+    stoppable,
+)
 
-FULL_ERROR = "HYDRA_FULL_ERROR"
-SHOW_TRACE = os.environ.get(FULL_ERROR) == "1"
 PACKAGE = Path(__file__).resolve().parents[1]
 CONF = next((str(conf) for conf in (PACKAGE / "conf", PACKAGE.parent / "conf") if conf.is_dir()), None)
 

@@ -12,10 +12,9 @@ from clickexp.evaluation.significance import Interval, PairedTest, Samples, boot
 from clickexp.evaluation.significance import paired_test as paired_test_of
 from clickexp.metrics import MultiMetric
 from clickexp.metrics.click import perplexity, pyclick_ranks
+from clickexp.runs.store import LISTS, SESSIONS
 from clickexp.utils.files import whole
 
-SESSIONS = "test_sessions.parquet"
-LISTS = "test_lists.parquet"
 OBSERVED = {
     "ll": "observed_conditional_log_prob",
     "cond_ppl": "observed_conditional_log_prob",

@@ -21,9 +21,10 @@ from clickexp.data.feed import feed
 from clickexp.data.ingest.lists import read_chunk, table_options
 from clickexp.data.ingest.names import OLDEST, read_names
 from clickexp.data.ingest.numbering import PairIds
-from clickexp.data.ingest.ragged import longest
+from clickexp.data.ingest.ragged import list_lengths
 from clickexp.data.ingest.tables import find_files, open_tables
 from clickexp.data.readers.parquet import ParquetTable
+from clickexp.data.schema import Extent, Place
 from clickexp.errors import UserError
 from clickexp.experiment.run import build_model, constructor
 from clickexp.export.trust import check_targets
@@ -77,10 +78,12 @@ def export(
     UserError where something is missing or does not fit.
     """
     run = Path(run)
+    folder = Path(output) if output is not None else run / "export"
+    if output is None and not folder.resolve().is_relative_to(run.resolve()):  # a link that came with the folder
+        raise UserError(f"{folder} leads out of {run}: choose another --output")
     names = _column_names(options, predict)
     config = _configuration(run)
     model, log = fitted(run, config, dataset, trust)
-    folder = Path(output) if output is not None else run / "export"
     folder.mkdir(parents=True, exist_ok=True)
     with _whole(folder / "examination.csv") as file:
         examination(model, getattr(log, part)).write_csv(file)
@@ -99,7 +102,8 @@ def fitted(
 ) -> tuple[ClickModel, Dataset]:
     """The model of a run and the dataset that it was fitted to, both made as the configuration tells.
 
-    UserError where it calls code outside clickexp, unless trusted: the folder may come from anyone.
+    UserError where it calls code outside clickexp, unless trusted: the folder may come from anyone. Nor is its cache
+    used then: the log is read into a temporary folder.
     """
     if not (run / MODEL).is_file():
         raise UserError(f"{run}: there is no {MODEL}. Run again with save_model=true.")
@@ -107,6 +111,8 @@ def fitted(
     if not trust:
         for part in ("dataset", "model"):  # all that is built of the configuration
             check_targets(config[part], f"{run / CONFIG}: {part}")
+        if "cache" in node:
+            node = {**node, "cache": None}  # where to write, too, is not for the folder to say
     if path is not None:
         if "path" not in node:
             raise UserError(f"--dataset {path}: {run} has not read its dataset from a path. Leave it out.")
@@ -212,8 +218,7 @@ def read_sessions(
     tables = open_tables(files, lambda path: ParquetTable(path, **opened))
     if spelled is not None:
         _check_kinds(source, tables[0].layout, spelled)
-    batches = (batch for table in tables for batch in table.batches(["query_doc_ids"]))
-    ranks = max((longest(batch.columns["query_doc_ids"]) for batch in batches), default=1) or 1
+    ranks = _ranks(dataset, tables)
     total = sum(table.size for table in tables)
 
     def pieces() -> Iterator[Piece]:
@@ -231,9 +236,7 @@ def read_sessions(
                     sessions = Sessions.from_arrays(
                         **chunk, query_doc_pairs=dataset.query_doc_pairs, place=place
                     )
-                    if sessions.positions > dataset.positions:
-                        what = f"position {sessions.positions}, of which the model knows {dataset.positions}"
-                        raise place.error(f"there are documents at {what}", "cut the lists")
+                    _check_known(sessions.positions, dataset, place)
                     yield Piece(sessions.with_features(dataset.train.features), named)
                     progress(read + done, total)
                 read += table.size
@@ -242,6 +245,26 @@ def read_sessions(
             print(f"{source}: {what}, and have query_doc_ids 0", file=sys.stderr)
 
     return "clicks" in tables[0].columns, pieces()
+
+
+def _ranks(dataset: Dataset, tables: Sequence[ParquetTable]) -> int:
+    """The width that all lists are padded to; UserError where that takes too much."""
+    extent = Extent()
+    for table in tables:
+        for batch in table.batches(["query_doc_ids"]):
+            lengths = list_lengths(batch.columns["query_doc_ids"])
+            if "positions" not in table.columns:
+                _check_known(int(lengths.max(initial=0)), dataset, batch.place)
+            extent.add(lengths, batch.place)
+    if extent.longest <= dataset.train.ranks:  # as wide as the log itself is
+        return max(extent.longest, 1)
+    return extent.ranks(tables[0].columns, "cut the list")
+
+
+def _check_known(position: int, dataset: Dataset, place: Place) -> None:
+    if position > dataset.positions:
+        what = f"position {position}, of which the model knows {dataset.positions}"
+        raise place.error(f"there are documents at {what}", "cut the lists")
 
 
 def _numbered(spelled: pl.DataFrame) -> PairIds:

@@ -17,6 +17,8 @@ RECORD = "job.json"
 CHECKPOINT = "checkpoint.npz"
 MODEL = "model.npz"
 CONFIG = "config.yaml"
+SESSIONS, LISTS = "test_sessions.parquet", "test_lists.parquet"
+"""Values of single sessions and lists."""
 DONE = ("finished", "kept")
 """Of a record: there is a result."""
 PRUNED = "pruned"
@@ -101,16 +103,27 @@ def _flat(config: Any, name: str = "") -> dict[str, Any]:
 
 
 def finished(*roots: Path) -> dict[str, Path]:
-    """For each configuration with a result below the roots the folder of the latest.
-
-    A result whose model is damaged does not count.
-    """
+    """For each configuration with a result below the roots the folder of the latest, whole or not."""
     found = [(folder, read_json(folder / RESULT)) for folder in _runs(roots, RESULT)]
-    return {
-        result["config_hash"]: folder
-        for folder, result in found
-        if "config_hash" in (result or {}) and not _is_damaged(folder / MODEL)
-    }
+    return {result["config_hash"]: folder for folder, result in found if "config_hash" in (result or {})}
+
+
+def is_whole(folder: Path, model: bool) -> bool:
+    """Whether a run has finished there and its model, where one is, can be read: all of it is.
+
+    Args:
+        folder: That of a run.
+        model: There must be one.
+    """
+    if not (folder / RESULT).exists():
+        return False
+    if not (folder / MODEL).exists():
+        return not model
+    try:
+        with zipfile.ZipFile(folder / MODEL) as archive:
+            return archive.testzip() is None
+    except Exception:  # a flipped byte may come to anything: another compression, a password
+        return False
 
 
 def unfinished(digest: str, *roots: Path) -> list[Path]:
@@ -124,7 +137,7 @@ def unfinished(digest: str, *roots: Path) -> list[Path]:
 
 def remove_parts(folder: Path) -> None:
     """Removes what a killed process left half-written of the files of a run; none may be writing there."""
-    for name in (RESULT, RECORD, CHECKPOINT, MODEL, CONFIG):
+    for name in (RESULT, RECORD, CHECKPOINT, MODEL, CONFIG, SESSIONS, LISTS):
         with contextlib.suppress(OSError):
             (folder / f"{name}{PART}").unlink(missing_ok=True)
 
@@ -184,17 +197,6 @@ def read_json(file: Path) -> Any:
         return json.loads(file.read_text())
     except (OSError, ValueError):
         return None
-
-
-def _is_damaged(archive: Path) -> bool:
-    """Whether an archive is there and cut short, by its table of contents, which is at the end."""
-    try:
-        with zipfile.ZipFile(archive):
-            return False
-    except FileNotFoundError:
-        return False
-    except (OSError, zipfile.BadZipFile):
-        return True
 
 
 def _runs(roots: Iterable[Path], file: str) -> list[Path]:

@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from clickexp.errors import ConfigError, UserError
 from clickexp.experiment.overrides import canonical
-from clickexp.runs.store import RESULT, records, remove_parts
+from clickexp.runs.store import CONFIG, is_whole, records, remove_parts
 from clickexp.utils.files import LOCK, locked
 
 REPEAT = "repeat-"
@@ -44,7 +44,8 @@ class SweepCallback(Callback):
     made: the folders that did not exist before, the innermost first.
 
     A run whose folder is not named on the command line gets a new one: FOLDER-2 and so on where another was first.
-    In a named folder an interrupted run goes on; one that runs, or has a result, is not disturbed.
+    In a named folder an interrupted run goes on; one that runs, or has a result whose model can be read, is not
+    disturbed.
 
     The folder of a sweep that still runs is left to it for FOLDER-2 and so on. In a folder that an earlier
     sweep has left, jobs go to repeat-2, repeat-3, ..., so that no result is overwritten; only a search goes on
@@ -107,10 +108,10 @@ def collected() -> Iterator[None]:
             from clickexp.sweeps.table import collect
 
             collect(Path(config.hydra.sweep.dir), jobs_folder(config.hydra), config.optimized_metric)
-        if SweepCallback.lock is not None:
-            SweepCallback.lock.close()
         with contextlib.suppress(OSError):  # there is something in it, or never was a folder
             _remove_unused(SweepCallback.made)
+        if SweepCallback.lock is not None:  # last: who has it next finds the folder as it stays
+            SweepCallback.lock.close()
         SweepCallback.lock = SweepCallback.config = None
         SweepCallback.made = ()
 
@@ -191,11 +192,19 @@ def _named(folder: Path) -> Claim:
         raise ConfigError(
             f"{RUN_DIR}={folder}: another run is writing there. Wait for it or choose another folder."
         )
-    if (folder / RESULT).exists():
+    if is_whole(folder, _saved_model(folder)):
         lock.close()
         raise ConfigError(f"{RUN_DIR}={folder}: a finished run is there. Delete it or choose another folder.")
     remove_parts(folder)
     return folder, lock, made
+
+
+def _saved_model(folder: Path) -> bool:
+    """Whether the run that was there was to save its model."""
+    try:
+        return bool(OmegaConf.load(folder / CONFIG).get("save_model"))
+    except Exception:  # there is no configuration, or none that can be read
+        return False
 
 
 def _numbered(wanted: Path) -> Iterator[Path]:
@@ -215,10 +224,11 @@ def _lock(folder: Path) -> TextIO | None:
         return (folder / LOCK).open("a")
 
 
-def is_abandoned(folder: Path) -> bool:
-    """Whether no process has locked the folder or one that it is in."""
-    for place in (folder, *folder.absolute().parents):
-        if (place / LOCK).exists():
+def is_abandoned(folder: Path, own: Path | None = None) -> bool:
+    """Whether no process has locked the folder or one that it is in, but for `own`, which the caller's sweep has."""
+    folder, own = folder.resolve(), own and own.resolve()
+    for place in (folder, *folder.parents):
+        if place != own and (place / LOCK).exists():
             try:
                 lock = locked(place / LOCK)
             except OSError:

@@ -20,6 +20,7 @@ from clickexp.runs.store import (
     Record,
     config_hash,
     finished,
+    is_whole,
     read_json,
     remove_parts,
     unfinished,
@@ -38,7 +39,7 @@ def run_job(cfg: DictConfig, hydra: HydraConf) -> float:
     folder = Path(hydra.runtime.output_dir)
     if not in_sweep(hydra):
         check_launcher(hydra.overrides.task)
-        with _interrupted_in(folder), _checkpoint_of(cfg.continue_from, folder):
+        with _interrupted_in(folder), _checkpoint_of(cfg, hydra):
             return _run(cfg, hydra)
     if cfg.continue_from is not None:
         raise ConfigError(
@@ -46,13 +47,14 @@ def run_job(cfg: DictConfig, hydra: HydraConf) -> float:
         )
     record = new_record(cfg, hydra)
     earlier = finished(*searched(cfg, hydra)).get(record.config_hash)
-    if earlier is not None:
+    if earlier is not None and is_whole(earlier, cfg.save_model):
         keep(record, folder, earlier)
         return objective(read_json(earlier / RESULT), cfg.optimized_metric)
-    left = unfinished(record.config_hash, *searched(cfg, hydra))
+    # its own sweep runs no other job of this configuration now
+    places, own = searched(cfg, hydra), Path(hydra.sweep.dir)
+    left = [each for each in unfinished(record.config_hash, *places) if is_abandoned(each, own)]
     for each in left:
-        if is_abandoned(each):
-            remove_parts(each)
+        remove_parts(each)
     with _recorded(record, folder):
         for each in left:
             with contextlib.suppress(FileNotFoundError):  # none was written, or another job was faster
@@ -128,12 +130,13 @@ def _interrupted_in(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _checkpoint_of(earlier: str | None, folder: Path) -> Iterator[None]:
+def _checkpoint_of(cfg: DictConfig, hydra: HydraConf) -> Iterator[None]:
     """Copies the checkpoint of an earlier run, which stays whatever becomes of this one."""
+    earlier, folder = cfg.continue_from, Path(hydra.runtime.output_dir)
     if earlier is None or Path(str(earlier)).resolve() == folder.resolve():
         yield
         return
-    _copy_checkpoint(Path(str(earlier)), folder)
+    _copy_checkpoint(Path(str(earlier)), folder, cfg, hydra)
     try:
         yield
     except ConfigError:  # it is refused: nothing of it is left here
@@ -141,10 +144,12 @@ def _checkpoint_of(earlier: str | None, folder: Path) -> Iterator[None]:
         raise
 
 
-def _copy_checkpoint(earlier: Path, folder: Path) -> None:
+def _copy_checkpoint(earlier: Path, folder: Path, cfg: DictConfig, hydra: HydraConf) -> None:
     if is_abandoned(earlier):
         remove_parts(earlier)
     try:
+        (earlier / CHECKPOINT).open("rb").close()
+        _check_settings(earlier, cfg, hydra)  # before gigabytes are copied
         with whole(folder / CHECKPOINT) as part:
             shutil.copyfile(earlier / CHECKPOINT, part)
     except OSError as error:
@@ -152,6 +157,15 @@ def _copy_checkpoint(earlier: Path, folder: Path) -> None:
         raise ConfigError(
             f"continue_from={earlier}: {CHECKPOINT} cannot be read ({error.strerror}); {hint}"
         ) from error
+
+
+def _check_settings(earlier: Path, cfg: DictConfig, hydra: HydraConf) -> None:
+    """ConfigError where the checkpoint is of other settings."""
+    check_address_space()
+    from clickexp.experiment.run import check_continues
+
+    config = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    check_continues(str(earlier), earlier / CHECKPOINT, with_components(config, all_overrides(hydra)))
 
 
 def _run(cfg: DictConfig, hydra: HydraConf) -> float:

@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
 
 from clickexp.errors import ConfigError, UserError
 from clickexp.runs.objective import objective
-from clickexp.runs.store import DONE, PRUNED, RESULT, Record, finished, read_json
+from clickexp.runs.store import DONE, PRUNED, RESULT, Record, finished, is_whole, read_json
 from clickexp.sweeps.backends.pool import LOG, Job, Pool
 from clickexp.sweeps.backends.remote import RemoteJob, RemotePool
 from clickexp.sweeps.callback import current
@@ -68,7 +68,9 @@ def check_data(context: HydraContext, config: DictConfig, job_overrides: Sequenc
             path = composed.dataset.get("path")
             if path is None or Path(str(path)).expanduser().exists():
                 return
-            if _planned(composed).record.config_hash in finished(*searched(composed, HydraConfig.get())):
+            earlier = finished(*searched(composed, HydraConfig.get()))
+            folder = earlier.get(_planned(composed).record.config_hash)
+            if folder is not None and is_whole(folder, composed.save_model):
                 return
     raise ConfigError(f"{composed.dataset.path}: no such file or folder. Check the path.")
 
@@ -149,6 +151,8 @@ class Queue:
             digest = job.record.config_hash
             if digest not in self.results and digest not in self.twins:  # another sweep may have it by now
                 self.results = finished(*searched(self.config, HydraConfig.get()))
+            if digest in self.results and not is_whole(self.results[digest], composed.save_model):
+                del self.results[digest]  # the job that runs in its place has another folder
             if digest in self.results:
                 self._keep(job, self.results[digest])
             elif digest in self.twins:

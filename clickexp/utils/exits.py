@@ -20,6 +20,10 @@ STOPPED = 130
 """Exit code of what Ctrl-C ends; those of other signals are larger than SIGNAL, too."""
 SIGNAL = 128
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR)
+"""Errors of a place that cannot be written."""
+FULL_ERROR = "HYDRA_FULL_ERROR"
+SHOW_TRACE = os.environ.get(FULL_ERROR) == "1"
 OF_SYSTEM = (OSError, MemoryError)
 """What the system refuses."""
 MOMENT = 0.05
@@ -27,14 +31,21 @@ MOMENT = 0.05
 
 
 def reason(error: OSError | MemoryError) -> str:
-    """What the system refused, in one line with the remedy."""
+    """What the system refused, in one line with the remedy, where one is known."""
     if isinstance(error, MemoryError):
         return f"{str(error) or 'Out of memory'}. Use less data or smaller batches, or allow more memory."
     if error.strerror is None:
         return " ".join(str(error).split()) or type(error).__name__
     place = "" if error.filename is None else f"{error.filename}: "
-    remedy = "Free some space, or choose" if error.errno in FULL else "Choose"
-    return f"{place}{error.strerror}. {remedy} another place."
+    return f"{place}{error.strerror}{_remedy(error)}"
+
+
+def _remedy(error: OSError) -> str:
+    if error.errno in FULL:
+        return ". Free some space, or choose another place."
+    unreadable = isinstance(error.filename, str) and os.path.exists(error.filename)
+    unreadable = unreadable and not os.access(error.filename, os.R_OK)  # so it was read
+    return ". Choose another place." if error.errno in CLOSED and not unreadable else ""
 
 
 @contextlib.contextmanager
@@ -53,15 +64,18 @@ def quiet_pipes() -> Iterator[None]:
 
 @contextlib.contextmanager
 def ending(command: str, stopped: str = "stopped") -> Iterator[None]:
-    """Of the commands besides `clickexp`: one clear line for what the user can mend, the rest with its trace."""
+    """Of the commands besides `clickexp`: one clear line for what the user can mend, the rest with its trace.
+
+    HYDRA_FULL_ERROR=1 shows the trace of all, as it does of `clickexp`.
+    """
     with lasting_output(command), insisting():
         try:
             yield
-        except UserError as error:
-            print(f"{command}: {printable(' '.join(str(error).split()))}", file=sys.stderr)
-            sys.exit(1)
-        except OF_SYSTEM as error:
-            print(f"{command}: {printable(reason(error))}", file=sys.stderr)
+        except (UserError, *OF_SYSTEM) as error:
+            if SHOW_TRACE:
+                raise
+            text = " ".join(str(error).split()) if isinstance(error, UserError) else reason(error)
+            print(f"{command}: {printable(text)}", file=sys.stderr)
             sys.exit(1)
         except KeyboardInterrupt:
             print(f"{command}: {stopped}", file=sys.stderr)

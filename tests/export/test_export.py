@@ -371,6 +371,16 @@ def sweep(folder):
     return [str(folder)]
 
 
+def one_long(pbm, folder, **columns):
+    """Sessions one of which, to which all would be padded, is long."""
+    lengths = [1] * 2000 + [20_000]
+    lists = {"query_doc_ids": [[1] * length for length in lengths], **columns}
+    file = folder / "some.parquet"
+    pl.DataFrame(lists).write_parquet(file)
+    return [str(pbm), "--output", str(folder), "--predict", str(file)]
+
+
+FIRST = {"positions": [[1]] * 2000 + [[1] * 20_000]}
 LONG = {**NEW, "query_doc_ids": np.ones((7, 6), np.int32), "clicks": np.zeros((7, 6), bool)}
 LONG["lengths"] = np.full(7, 6)
 SIMULATED = {"_target_": "clickexp.simulation.simulate"}
@@ -405,6 +415,14 @@ WRONG = {
         "nowhere.parquet: no such file or folder",
     ),
     "unknown id": (lambda pbm, folder: predict(pbm, HIGH, folder), "row 0: query_doc_ids holds 31. Ids lie in 0 to"),
+    "a long list": (
+        lambda pbm, folder: one_long(pbm, folder),
+        "there are documents at position 20000, of which the model knows 4. Cut the lists",
+    ),
+    "a long list of known positions": (
+        lambda pbm, folder: one_long(pbm, folder, **FIRST),
+        "row 2000: the list has 20000 documents, lists on average 11.0; to pad all 2001 to it takes",
+    ),
     "unknown rank": (
         lambda pbm, folder: predict(pbm, LONG, folder),
         "there are documents at position 6, of which the model knows 4. Cut the lists",
@@ -573,6 +591,23 @@ def test_links_in_a_folder_do_not_lead_what_is_written_elsewhere(pbm, tmp_path):
         (run / "export" / f"{name}.part").symlink_to(mine)
     main([str(run), "--predict"])
     assert mine.read_text() == "mine" and len(pl.read_csv(run / "export/examination.csv")) == RANKS
+
+
+def test_a_folder_does_not_choose_where_export_writes(pbm, tmp_path, capsys):
+    run = shutil.copytree(pbm[0], tmp_path / "run", ignore=shutil.ignore_patterns("export"))
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    config["dataset"]["cache"] = str(tmp_path / "cache")
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (run / "export").symlink_to(mine)
+    with pytest.raises(SystemExit, match="1"):
+        main([str(run)])
+    assert f"{run}/export leads out of {run}: choose another --output" in capsys.readouterr().err
+    main([str(run), "--output", str(tmp_path / "tables")])
+    assert not [*mine.iterdir()] and not (tmp_path / "cache").exists()
+    main([str(run), "--output", str(tmp_path / "tables"), "--trust"])
+    assert (tmp_path / "cache").exists()
 
 
 def test_the_runs_of_a_sweep_are_named_in_order(tmp_path, capsys):

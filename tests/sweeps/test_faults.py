@@ -19,13 +19,13 @@ from processes import Process, gone, read, wait_until
 from clickexp.sweeps.job import run_job
 
 STAND_IN = """
-import json, os, resource, sys, time, types
+import json, os, resource, sys, time, types, zipfile
 from pathlib import Path
 
 def run_experiment(cfg, folder, sweep=None, overrides=()):
     from omegaconf import OmegaConf
     from clickexp.errors import ConfigError
-    from clickexp.runs.store import CHECKPOINT, RESULT, config_hash, write_json
+    from clickexp.runs.store import CHECKPOINT, MODEL, RESULT, config_hash, write_json
 
     with open("ran", "a") as file:
         file.write(f"{cfg.seed}\\n")
@@ -54,6 +54,8 @@ def run_experiment(cfg, folder, sweep=None, overrides=()):
     loss = cfg.seed / 10 + (cfg.trainer.epochs == 7)
     parts = {"val": {"loss": loss}, "test": {"ll": -loss}}
     result = {**parts, "environment": {"device": "stand-in"}, "config_hash": config_hash(config)}
+    with zipfile.ZipFile(folder / MODEL, "w") as model:
+        model.writestr("table.npy", bytes(1000))
     write_json(result, folder / RESULT)
     return result
 
@@ -323,7 +325,8 @@ def test_a_named_folder_has_one_run_at_a_time_and_keeps_its_result(place):
         )
         assert {file: file.read_bytes() for file in files} == files
         first.kill()
-    (place.folder / "out/checkpoint.npz.part").touch()
+    for name in ("checkpoint.npz", "test_sessions.parquet", "test_lists.parquet"):
+        (place.folder / f"out/{name}.part").touch()
     (place.folder / "out/mine.part").touch()
     place.does()
     assert place.ended("seed=1", "hydra.run.dir=out")[0] == 0
@@ -379,6 +382,7 @@ def test_what_a_killed_job_left_half_written_goes_and_that_of_one_that_runs_stay
         place.does()
         assert place.sweep(*BASIC, "seed=1,2", "hydra.sweep.dir=outputs/sweeps/b")[0] == 0
         assert all(part.exists() for part in parts)
+        assert parts[0].with_suffix("").exists() and not (place.folder / "continued").exists()
         first.terminate()
         first.communicate(timeout=30)
     shutil.rmtree(place.folder / "outputs/sweeps/b")
@@ -393,10 +397,39 @@ def test_a_sweep_continues_by_itself_only(place):
     assert code == 1 and "clickexp: continue_from is for a single run" in output and place.ran() == []
 
 
-def test_a_job_whose_model_is_damaged_runs_again(place):
-    assert place.sweep(*BASIC, "seed=1,2", "hydra.sweep.dir=s")[0] == 0 and place.ran() == [1, 2]
-    (place.folder / "s/1/model.npz").write_bytes(b"PK")
-    assert place.sweep(*BASIC, "seed=1,2", "hydra.sweep.dir=s")[0] == 0 and place.ran() == [2]
+def flip(model):
+    content = bytearray(model.read_bytes())
+    content[500] ^= 1  # of the values
+    model.write_bytes(content)
+
+
+DAMAGES = {
+    "cut": lambda model: model.write_bytes(b"PK"),
+    "flipped": flip,
+    "gone": lambda model: model.unlink(),
+}
+
+
+@pytest.mark.parametrize(
+    "launcher, damage", [(BASIC, "cut"), (BASIC, "flipped"), (OURS, "flipped"), (BASIC, "gone")]
+)
+def test_a_job_whose_model_is_damaged_runs_again(launcher, damage, place):
+    sweep = [*launcher, "seed=1,2", "hydra.sweep.dir=s"]
+    assert place.sweep(*sweep)[0] == 0 and place.ran() == [1, 2]
+    DAMAGES[damage](place.folder / "s/1/model.npz")
+    assert place.sweep(*sweep)[0] == 0 and place.ran() == [2]
+    assert place.sweep(*sweep)[0] == 0 and place.ran() == []
+
+
+def test_a_single_run_whose_model_is_damaged_runs_again_in_its_folder(place):
+    assert place.ended("seed=1", "hydra.run.dir=out")[0] == 0
+    flip(place.folder / "out/model.npz")
+    assert place.ended("seed=1", "hydra.run.dir=out")[0] == 0 and place.ran() == [1, 1]
+    assert place.ended("seed=1", "hydra.run.dir=out")[0] == 1
+    (place.folder / "out/model.npz").unlink()  # by its user: nothing says that it was to be kept
+    assert place.ended("seed=1", "hydra.run.dir=out")[0] == 1
+    (place.folder / "out/config.yaml").write_text("save_model: true")
+    assert place.ended("seed=1", "hydra.run.dir=out")[0] == 0 and place.ran() == [1]
 
 
 @pytest.mark.parametrize("gigabytes, code", [(1, 1), (64, 0)])

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 
 import numpy as np
 import polars as pl
@@ -11,7 +10,7 @@ from rich.console import Console
 
 from clickexp.errors import ConfigError
 from clickexp.runs.objective import objective
-from clickexp.runs.store import CHECKPOINT, MODEL, Record, config_hash, finished, unfinished, values
+from clickexp.runs.store import CHECKPOINT, MODEL, Record, config_hash, finished, is_whole, unfinished, values
 from clickexp.sweeps.table import collect
 from clickexp.sweeps.view import View, last_epoch
 
@@ -154,17 +153,25 @@ def test_results_are_found_by_configuration(tmp_path):
     assert unfinished("three", tmp_path) == [tmp_path / "b/8"] and unfinished("one", tmp_path) == []
 
 
-def test_a_result_whose_model_is_cut_short_does_not_count(tmp_path):
-    """One without a model does: it was not kept, or deleted since, for the model is written before the result."""
-    for number in (0, 1, 2):
-        job(tmp_path, number, [], 0.1, digest=f"{number}")
-    models = [tmp_path / f"{number}" / MODEL for number in (0, 1)]
-    for model in models:
-        np.savez(model, table=np.arange(1000.0))
-    os.truncate(models[0], models[0].stat().st_size // 2)
-    assert finished(tmp_path) == {"1": tmp_path / "1", "2": tmp_path / "2"}
-    models[1].write_bytes(b"")
-    assert finished(tmp_path) == {"2": tmp_path / "2"}
+def test_a_result_whose_model_is_damaged_is_not_whole(tmp_path):
+    """One without a model is, unless it was to be saved."""
+    job(tmp_path, 0, [], 0.1, digest="0")
+    folder, model = tmp_path / "0", tmp_path / "0" / MODEL
+    assert is_whole(folder, False) and not is_whole(folder, True) and not is_whole(tmp_path, False)
+    np.savez(model, table=np.arange(100.0))
+    content = model.read_bytes()
+    assert is_whole(folder, True)
+    with np.load(model) as stored:
+        table = stored["table"].tobytes()
+    start = content.index(table)
+    for at in (start, start + len(table) - 1):
+        flipped = bytearray(content)
+        flipped[at] ^= 1
+        model.write_bytes(flipped)
+        assert not is_whole(folder, False)
+    for damaged in (content[: len(content) // 2], b""):
+        model.write_bytes(damaged)
+        assert not is_whole(folder, False)
 
 
 def test_the_hash_is_that_of_what_is_computed():

@@ -300,6 +300,7 @@ def test_a_single_run_continues_from_a_copy_of_the_checkpoint(tmp_path, monkeypa
                                   overrides=types.SimpleNamespace(task=[]))  # fmt: skip
     earlier = tmp_path / "earlier"
     config = types.SimpleNamespace(continue_from=str(earlier))
+    monkeypatch.setattr(job, "_check_settings", lambda *_: None)
     monkeypatch.setattr(job, "_run", lambda cfg, hydra: (tmp_path / CHECKPOINT).read_text())
     with pytest.raises(ConfigError, match=f"continue_from={earlier}: {CHECKPOINT} cannot be read"):
         job.run_job(config, hydra)
@@ -320,6 +321,7 @@ def test_continuing_takes_the_checkpoint_of_a_folder_and_nothing_else(tmp_path, 
                                   overrides=types.SimpleNamespace(task=[]))  # fmt: skip
     config = types.SimpleNamespace(continue_from=str(earlier))
     given = []
+    monkeypatch.setattr(job, "_check_settings", lambda *_: None)
     monkeypatch.setattr(job, "_run", lambda *arguments: given.append(arguments))
     job.run_job(config, hydra)
     assert given == [(config, hydra)] and vars(config) == {"continue_from": str(earlier)}
@@ -387,6 +389,26 @@ def test_a_run_of_other_settings_does_not_continue_from_it(setting, killed):
     with pytest.raises(ConfigError, match=re.escape(expected)):
         run_toy(killed, setting, f"continue_from={killed}")
     assert {file: file.read_bytes() for file in killed.iterdir()} == before
+
+
+def test_settings_are_compared_before_a_checkpoint_is_copied(killed, tmp_path, monkeypatch):
+    copied, hydra = [], types.SimpleNamespace(mode=RunMode.RUN)
+    hydra.runtime = types.SimpleNamespace(output_dir=str(tmp_path / "new"))
+    (tmp_path / "new").mkdir()
+    copy = lambda source, target: (copied.append(source), target.touch())  # noqa: E731
+    monkeypatch.setattr(job.shutil, "copyfile", copy)
+    monkeypatch.setattr(job, "_run", lambda *_: 0.0)
+    for setting, fits in (("dataset.seed=5", False), ("trainer.epochs=4", True)):
+        given = [*TOY, setting, f"continue_from={killed}"]
+        hydra.overrides = types.SimpleNamespace(task=given, hydra=[])
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            cfg = compose("config", given)
+        if fits:
+            job.run_job(cfg, hydra)
+        else:
+            with pytest.raises(ConfigError, match="dataset.seed 0, not 5"):
+                job.run_job(cfg, hydra)
+        assert copied == [killed / CHECKPOINT] * fits
 
 
 def test_more_epochs_and_other_places_are_the_same_training(killed, tmp_path, capsys):

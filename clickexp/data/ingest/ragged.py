@@ -86,11 +86,6 @@ def list_lengths(lists: pa.Array) -> np.ndarray:
     return pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
-def longest(lists: pa.Array) -> int:
-    """The length of the longest list, 0 if there is none."""
-    return int(list_lengths(lists).max(initial=0))
-
-
 def flat(
     name: str, lists: pa.Array, rule: str, place: Place, rows: np.ndarray | None = None
 ) -> tuple[pa.Array, np.ndarray]:
