@@ -374,7 +374,7 @@ def test_dropout_acts_in_training_and_not_in_evaluation():
     """At rate 0 the weights stay, so that losses differ by what is dropped alone."""
     model = dropout_model()
     before = dropout_counts(model)
-    still = Trainer(optax.sgd(0.0), 3, EarlyStopping(min_delta=-1.0), metrics=LL)
+    still = Trainer(optax.sgd(0.0), 3, EarlyStopping(patience=3), metrics=LL)
     report = still.train(model, BATCHES, BATCHES)
     train, val = ([record[f"{part}/loss"] for record in report.history] for part in ("train", "val"))
     assert len(set(train)) == 3 and len(set(val)) == 1 and not set(train) & set(val)
