@@ -179,7 +179,9 @@ def _rows(told: str, runs: Sequence[Run], metrics: Sequence[str] | None, texts: 
         if reason:
             numbers.append(texts.index(reason) + 1)
         published = tuple(other.get(metric) for other in others)
-        compiling = tuple(run.compile_seconds for run in runs if run.compile_seconds) if metric == SECONDS else ()
+        compiling = (
+            tuple(run.compile_seconds for run in runs if run.compile_seconds) if metric == SECONDS else ()
+        )
         row = Row(told, metric, first.get(metric), published, ours, "", tuple(numbers), compiling)
         if reason:
             yield replace(row, verdict=OTHER_DATA)

@@ -329,7 +329,9 @@ def test_mean_deviation_difference_and_verdict():
     )
     assert "UBM & Seconds & 148 & 11,514 & 74 $\\pm$ 0 & 3 & 0.5x &  & 2 " in latex(found)
     lines = as_csv(found).splitlines()
-    assert lines[0] == "model,metric,clax,pyclick,ours,ours_sd,splits,difference,verdict,notes,compile_seconds"
+    assert (
+        lines[0] == "model,metric,clax,pyclick,ours,ours_sd,splits,difference,verdict,notes,compile_seconds"
+    )
     assert len(lines) == 1 + 4
 
 

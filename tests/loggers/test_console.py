@@ -133,7 +133,11 @@ def test_pipe_gets_plain_lines():
 
 @pytest.mark.parametrize(
     "times, shown",
-    [({"seconds": 2.34, "compile_seconds": 1.5}, "0.8"), ({"seconds": 2.34, "compile_seconds": None}, "2.3"), ({}, "-")],
+    [
+        ({"seconds": 2.34, "compile_seconds": 1.5}, "0.8"),
+        ({"seconds": 2.34, "compile_seconds": None}, "2.3"),
+        ({}, "-"),
+    ],
 )
 def test_seconds_of_an_epoch_are_without_compilation(times, shown):
     """Records of earlier versions do not tell what compilation took."""
