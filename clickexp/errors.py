@@ -15,3 +15,8 @@ class DataError(UserError, ValueError):
 
 class DivergedError(UserError, FloatingPointError):
     """Training whose loss is no longer a number."""
+
+
+def install(extra: str) -> str:
+    """The command that installs an extra; clickexp is on no index, so it names the folder of the source."""
+    return f"pip install -e '.[{extra}]'"

@@ -163,6 +163,28 @@ print("heavy:", sorted(heavy))
     assert "clickexp.models.UserBrowsingModel" in done.stdout
 
 
+def test_the_help_imports_nothing_heavy(tmp_path):
+    """Nor does Hydra copy its repository of configurations once for each group: it is made once, to compose."""
+    code = """
+import sys
+from hydra._internal.config_repository import CachingConfigRepository
+from clickexp.cli.main import main
+made, make = [], CachingConfigRepository.__init__
+CachingConfigRepository.__init__ = lambda *given: (made.append(1), make(*given))[1]
+sys.argv = ["clickexp", "--help"]
+try:
+    main()
+except SystemExit as ended:
+    assert not ended.code
+heavy = {"jax", "flax", "optax", "wandb", "numpy", "polars", "pyarrow"} & set(sys.modules)
+print("heavy:", sorted(heavy), len(made))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "dataset" in done.stdout and done.stdout.splitlines()[-1] == "heavy: [] 1"
+
+
 def test_a_run_imports_no_package_that_only_some_runs_need():
     """Each job of a sweep pays for them, before it trains."""
     code = """

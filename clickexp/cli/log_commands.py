@@ -10,7 +10,7 @@ from rich.console import Console
 
 from clickexp.cli import log_report as report
 from clickexp.data import Dataset
-from clickexp.data.checksums import Stored
+from clickexp.data.checksums import REMEDY, Stored
 from clickexp.data.inspect.identifiability import identifiability
 from clickexp.data.inspect.summary import summaries
 from clickexp.data.pack import is_pack, verify_pack
@@ -69,9 +69,15 @@ def verify_logs(path: str) -> None:
 
     DataError once all have been read, naming each damaged file.
     """
-    folder, damaged = Path(path).expanduser(), []
-    folders = [folder] if _is_stored(folder) else sorted(filter(_is_stored, folder.glob("[!.]*")))
-    if not folders:
+    folder = Path(path).expanduser()
+    found = [folder] if _is_stored(folder) else sorted(folder.glob("[!.]*"))
+    folders = [*filter(_is_stored, found)]
+    damaged = [
+        f"{other}: not whole: there are arrays, but no log.json or meta.json with their checksums. {REMEDY}"
+        for other in found
+        if _has_arrays_alone(other)
+    ]
+    if not folders and not damaged:
         raise ConfigError(f"{path}: no prepared log and no packed sessions. Check the path.")
     for stored in folders:
         try:
@@ -110,6 +116,11 @@ def _show(*blocks: Any) -> None:
 
 def _is_stored(folder: Path) -> bool:
     return is_log(folder) or is_pack(folder)
+
+
+def _has_arrays_alone(folder: Path) -> bool:
+    """Whether arrays lie there without the file that comes last and has their checksums."""
+    return not _is_stored(folder) and next(folder.rglob("*.npy"), None) is not None
 
 
 def _sound(files: Sequence[Stored]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clickexp.compare import names
-from clickexp.errors import UserError
+from clickexp.errors import UserError, install
 from clickexp.runs.load import Run, find_runs
 
 try:
@@ -18,7 +18,7 @@ try:
     import wandb_workspaces.workspaces as ws
     from wandb_workspaces import expr
 except ImportError as error:
-    raise UserError(f"{error.name} is missing: pip install 'clickexp[dashboard]'") from error
+    raise UserError(f"{error.name} is missing: {install('dashboard')}") from error
 
 EXPERIMENT = "experiment"
 MODEL = "model.value.name"

@@ -512,7 +512,7 @@ function diff() {
   const rows = D.settings.map((key, at) => [key, a.settings[at], b.settings[at]]).filter(([, x, y]) => x !== y);
   const environment = [...new Set([...Object.keys(a.environment), ...Object.keys(b.environment)])]
     .map((key) => [`environment.${key}`, a.environment[key], b.environment[key]]).filter(([, x, y]) => x !== y);
-  const cell = (value) => (known(value) ? escaped(value) : '<span class="muted">not there</span>');
+  const cell = (value) => (known(value) ? escaped(value) : '<span class="muted">not set</span>');
   const head = (run) => `<th scope="col"><a href="${escaped(link(run))}">${escaped(run.folder)}</a></th>`;
   $("diff").tHead.innerHTML = `<tr><th scope="col">Key</th>${head(a)}${head(b)}</tr>`;
   $("diff").tBodies[0].innerHTML = [...rows, ...environment].map(([key, x, y]) => `<tr><td>${escaped(key)}</td><td>${cell(x)}</td><td>${cell(y)}</td></tr>`).join("")

@@ -13,6 +13,7 @@ from clickexp.compare.names import short
 from clickexp.compare.output import Output
 from clickexp.errors import UserError
 from clickexp.runs.load import Run, Skipped, find_runs
+from clickexp.runs.store import training_seconds
 from clickexp.utils import escape
 
 FOLDER = "published"
@@ -34,6 +35,7 @@ class Row:
     """A metric of a model: published by the first reference and by others, and ours over splits.
 
     verdict: inside or outside the tolerance, or that there is none. notes: numbers of the notes that bear on it.
+    compiling: of seconds those of compilation, as far as runs record them, which are not in `ours`.
     """
 
     model: str
@@ -43,6 +45,7 @@ class Row:
     ours: tuple[float, ...]
     verdict: str
     notes: tuple[int, ...]
+    compiling: tuple[float, ...] = ()
 
     @property
     def mean(self) -> float:
@@ -176,7 +179,10 @@ def _rows(told: str, runs: Sequence[Run], metrics: Sequence[str] | None, texts: 
         if reason:
             numbers.append(texts.index(reason) + 1)
         published = tuple(other.get(metric) for other in others)
-        row = Row(told, metric, first.get(metric), published, ours, "", tuple(numbers))
+        compiling = (
+            tuple(run.compile_seconds for run in runs if run.compile_seconds) if metric == SECONDS else ()
+        )
+        row = Row(told, metric, first.get(metric), published, ours, "", tuple(numbers), compiling)
         if reason:
             yield replace(row, verdict=OTHER_DATA)
         elif not all(note.get("comparable", True) for _, note in notes):
@@ -239,9 +245,9 @@ def _figures(reference: Mapping[str, Any], run: Run) -> dict[str, Any]:
 
 
 def _measured(run: Run, metric: str) -> float | None:
-    """Of the test, or of the training."""
+    """Of the test, or of the training, whose seconds are those without compilation."""
     if metric == SECONDS:
-        return run.result["train"].get(SECONDS)
+        return training_seconds(run.result["train"])
     if metric == LOSS_PER_SESSION:
         sessions, lists = run.result["per_rank"]["sessions"], run.result.get("data", {}).get("sessions", {})
         return -run.result["test"]["ll"] * sum(sessions) / lists["test"] if "test" in lists else None
@@ -259,7 +265,8 @@ def _cells(reproduction: Reproduction, row: Row) -> list[str]:
     published = ["" if value is None else f"{value:,.{digits}f}" for value in (row.published, *row.others)]
     numbers = ", ".join(map(str, row.notes))
     name = "Seconds" if row.metric == SECONDS else short(row.metric)
-    ours = f"{row.mean:,.{digits}f}{deviation}"
+    compiling = f" (+ {np.mean(row.compiling):,.0f} compiling)" if row.compiling else ""
+    ours = f"{row.mean:,.{digits}f}{deviation}{compiling}"
     return [row.model, name, *published, ours, str(len(row.ours)), difference, row.verdict, numbers]
 
 
@@ -274,7 +281,7 @@ def _caption(reproduction: Reproduction) -> str:
     )
     return (
         f"{reproduction.caption}. Published figures: {sources}. Ours: mean ± standard deviation over splits; the "
-        f"difference is to {reproduction.references[0]}, of seconds it is the ratio."
+        f"difference is to {reproduction.references[0]}, of seconds, ours without compilation, it is the ratio."
     )
 
 
@@ -318,14 +325,14 @@ def latex(reproduction: Reproduction) -> str:
 def as_csv(reproduction: Reproduction) -> str:
     """All numbers, unrounded."""
     references = [reference.lower() for reference in reproduction.references]
-    columns = ["ours", "ours_sd", "splits", "difference", "verdict", "notes"]
+    columns = ["ours", "ours_sd", "splits", "difference", "verdict", "notes", "compile_seconds"]
     rows: list[list[Any]] = [["model", "metric", *references, *columns]]
     for row in reproduction.rows:
         published = ["" if value is None else value for value in (row.published, *row.others)]
         numbers = [value if math.isfinite(value) else "" for value in (row.mean, row.sd)]
         difference = row.difference if math.isfinite(row.difference) else ""
         notes = " ".join(map(str, row.notes))
-        rows.append(
-            [row.model, row.metric, *published, *numbers, len(row.ours), difference, row.verdict, notes]
-        )
+        ours = [*numbers, len(row.ours), difference, row.verdict, notes]
+        compiling = float(np.mean(row.compiling)) if row.compiling else ""
+        rows.append([row.model, row.metric, *published, *ours, compiling])
     return escape.csv_text(rows)

@@ -266,7 +266,7 @@ def comparisons(
     """
     reported = _reported(runs)
     if unknown := [metric for metric in metrics or () if metric not in reported]:
-        raise UserError(f"no run has the metric {unknown[0]}: choose of {', '.join(reported)}")
+        raise UserError(f"no run has the metric {unknown[0]}: choose from {', '.join(reported)}")
     experiments = defaultdict(list)
     for run in runs:
         experiments[run.experiment].append(run)
@@ -281,7 +281,7 @@ def comparisons(
     made = [_comparison(name, part, metrics, baseline) for name, part in zip(names, parts, strict=True)]
     if not any(comparison.find(baseline) for comparison in made):
         choice = dict.fromkeys(group.name for comparison in made for group in comparison.groups)
-        raise UserError(f"there is no baseline {baseline!r}: choose of {_few(list(choice))}")
+        raise UserError(f"there is no baseline {baseline!r}: choose from {_few(list(choice))}")
     return made
 
 

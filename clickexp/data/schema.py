@@ -112,7 +112,7 @@ def checked(columns: Columns, place: Place, max_id: int | None = None) -> dict[s
 
 def check_ids(ids: np.ndarray, query_doc_pairs: int, place: Place) -> None:
     """DataError for the first id that a table of query_doc_pairs pairs has no row for."""
-    remedy = f"ids lie in 0 to query_doc_pairs, {query_doc_pairs}: raise it or number the pairs anew"
+    remedy = f"ids lie in 0 to query_doc_pairs, {query_doc_pairs}: raise it or number the pairs again"
     place.reject(ids > query_doc_pairs, ids, "query_doc_ids", remedy)
 
 

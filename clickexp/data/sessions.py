@@ -11,7 +11,7 @@ import numpy as np
 
 from clickexp.data.checksums import verify_once
 from clickexp.data.features import Features
-from clickexp.data.pack import PackWriter, bounds, read_pack, stored_files, verify_pack
+from clickexp.data.pack import PackWriter, bounds, read_pack, stored_files
 from clickexp.data.schema import Columns, DataError, Place, check_ids, checked
 
 CHUNK = 1 << 18
@@ -94,11 +94,6 @@ class Sessions:
             for chunk in self.chunks():
                 pack.append(chunk, Place(str(folder), pack.written))
         return Sessions.open(folder)
-
-    def verify(self) -> None:
-        """Reads the packed folder behind these sessions; DataError names a file whose checksum differs."""
-        if self.folder is not None:
-            verify_pack(self.folder)
 
     @property
     def count(self) -> int:

@@ -74,7 +74,7 @@ def samples(run: str | Path, metric: str) -> Samples:
     names = pl.read_parquet_schema(file).names()
     if metric not in names:
         raise UserError(
-            f"{file}: there are no values of {metric}; choose of {', '.join([*OBSERVED, *names[1:]])}"
+            f"{file}: there are no values of {metric}; choose from {', '.join([*OBSERVED, *names[1:]])}"
         )
     frame = pl.read_parquet(file, columns=["query_id", metric]).drop_nulls()
     values = frame[metric].to_numpy()

@@ -17,7 +17,7 @@ FEWEST = 3
 
 
 class ConsoleLogger(Logger):
-    """Prints one line an epoch, and the test metrics, overall and per rank, at the end.
+    """Prints one line per epoch, and the test metrics, overall and per rank, at the end.
 
     `progress`: `bar` adds a live line below them, `plain` does not, `off` leaves only messages and results,
     `auto` is `bar` on a terminal and `plain` elsewhere. `metric` is the number whose best value the live line

@@ -42,9 +42,10 @@ class EpochTable:
         return self._line({name: name for name in ("epoch", *self.metrics, "seconds", "best")})
 
     def row(self, record: Mapping[str, Any]) -> str:
-        """The numbers of one epoch."""
+        """The numbers of one epoch; its seconds without compilation."""
         metrics = {name: number(record.get(name)) for name in self.metrics}
-        seconds = f"{record['seconds']:.1f}" if "seconds" in record else "-"
+        compiling = record.get("compile_seconds") or 0.0
+        seconds = f"{record['seconds'] - compiling:.1f}" if "seconds" in record else "-"
         best = "*" if record.get("improved") else ""
         return self._line({"epoch": str(record["epoch"]), **metrics, "seconds": seconds, "best": best})
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool
 
 from clickexp.models import derived
-from clickexp.models.base import ClickModel, Sample, shown_by_rank
+from clickexp.models.base import ClickModel, Sample
 from clickexp.numerics import LOG_ZERO, LogPair
 from clickexp.types import Array, Batch
 
@@ -65,14 +65,14 @@ class SequentialClickModel(ClickModel):
 
         nobody = jnp.zeros(batch["mask"].shape[0], bool)
         return jax.lax.scan(
-            step, (self.start(batch), nobody), (ranks, self.inputs(batch), shown_by_rank(batch))
+            step, (self.start(batch), nobody), (ranks, self.inputs(batch), batch["mask"].T.astype(bool))
         )[1]
 
     def marginal(self, batch: Batch) -> LogPair:
         if batch["mask"].shape[1] > derived.EXACT_RANKS:
             return derived.marginal(self.conditional, batch)
         inputs = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), self.inputs(batch))
-        lists = self.start(batch), inputs, shown_by_rank(batch).T
+        lists = self.start(batch), inputs, batch["mask"].astype(bool)
         pair = jax.lax.map(lambda each: self._prefix_tree(*each), lists, batch_size=CHUNK)
         return jax.tree.map(jnp.transpose, pair)
 

@@ -17,7 +17,7 @@ from hydra.core.utils import JobReturn, JobRuntime, JobStatus, configure_log, ru
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
 
-from clickexp.errors import ConfigError, UserError
+from clickexp.errors import ConfigError, UserError, install
 from clickexp.runs.objective import objective
 from clickexp.runs.store import DONE, PRUNED, RESULT, Record, finished, is_whole, read_json
 from clickexp.sweeps.backends.pool import LOG, Job, Pool
@@ -256,7 +256,7 @@ def _pool_class(config: DictConfig) -> Callable[[Mapping[str, Any], Path], Pool 
         if missing not in EXTRAS:
             raise
         extra = EXTRAS[missing]
-        raise UserError(f"launcher={extra} needs {missing}: pip install 'clickexp[{extra}]'") from error
+        raise UserError(f"launcher={extra} needs {missing}: {install(extra)}") from error
 
 
 def _runs_elsewhere(config: DictConfig) -> bool:

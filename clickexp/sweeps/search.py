@@ -144,7 +144,7 @@ class _Trials:
             self.to_come = len(self.study.get_trials(states=(TrialState.WAITING,)))
         else:
             done = len(self.study.get_trials(states=COUNTED))
-            self.to_come = max((settings.trials or 0) - done, 0)
+            self.to_come = max(settings.trials - done, 0)
         return self.to_come
 
     def run(self, queue: Queue) -> None:

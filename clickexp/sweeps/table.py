@@ -74,7 +74,7 @@ def _say(console: Console, text: str) -> None:
 
 
 def _row(record: Record, result: Mapping[str, Any]) -> Row:
-    """One job; whoever still runs when the sweep ends was interrupted. `seconds`: wall time of its process."""
+    """One job; whoever still runs when the sweep ends was interrupted. `process_seconds`: wall time of its process."""
     status = "interrupted" if record.status == "running" else record.status
     row = {"job": record.number, "status": status, **values(record.overrides)}
     earlier = Record.read(Path(record.result)) if status == "kept" else None
@@ -84,7 +84,7 @@ def _row(record: Record, result: Mapping[str, Any]) -> Row:
     train = result.get("train", {})
     device = result.get("environment", {}).get("device")
     return row | {
-        "seconds": timed.seconds,
+        "process_seconds": timed.seconds,
         "training_seconds": training_seconds(train),
         "compile_seconds": train.get("compile_seconds"),
         "device": device,

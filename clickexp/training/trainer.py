@@ -44,7 +44,7 @@ class Trainer(BaseTrainer):
     largest power of 2 that makes 128 steps an epoch of a smaller log.
     shuffle, seed: a new order of the training sessions every epoch, told by (seed, epoch).
     metrics: names and metrics of the validation, besides loss and ll, by default log-likelihood and both perplexities.
-    logger: hears of progress and of every epoch.
+    logger: takes progress and the record of every epoch.
     checkpoint: a file that keeps the whole state of the training. Where it exists, training continues from it, to the
     same numbers as without the interruption. It is written after an epoch when checkpoint_minutes have passed since
     the last time, never if they are None, and is the caller's to delete. Only the same training continues: one with the
@@ -191,7 +191,7 @@ class _Fit:
             losses.append((loss, documents))
             done += batch.sessions
             self.trainer.logger.progress("train", epoch, done, total, _mean(losses[-2:-1]))
-        check(done > 0, "there are no training sessions; batches must come anew each time they are iterated")
+        check(done > 0, "there are no training sessions; batches must come again each time they are iterated")
         return _mean(losses), done
 
     def _count_rows(self, data: Data) -> None:

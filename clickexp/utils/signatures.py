@@ -1,5 +1,6 @@
 """Constructors and their arguments: which ones they take, and whether values from a config fit them."""
 
+import importlib
 import inspect
 import pkgutil
 import types
@@ -34,7 +35,20 @@ def located(path: str) -> Callable:
     try:
         return pkgutil.resolve_name(path)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"{path}: there is nothing of this name ({error})") from error
+        cause = _import_error(path) or error
+        raise ConfigError(f"{path}: there is nothing of this name ({cause})") from cause
+
+
+def _import_error(path: str) -> ImportError | None:
+    """Why the module that holds a name cannot be imported, where it is there: resolve_name swallows that error."""
+    module = path.replace(":", ".").rpartition(".")[0]
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        return None if f"{module}.".startswith(f"{error.name}.") else error
+    except (ValueError, TypeError):  # no name of a module
+        pass
+    return None
 
 
 def check_arguments(constructor: Callable, arguments: Mapping[str, Any], where: str) -> None:

@@ -325,6 +325,18 @@ def test_verify_names_all_damage(stored, capsys):
     assert "damaged: sessions/labels.npy" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("file", ["log/log.json", "pack/meta.json"])
+def test_verify_names_a_folder_whose_description_is_gone(file, stored, capsys):
+    (stored / file).unlink()
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main(["verify", str(stored)])
+    shown = capsys.readouterr()
+    assert ended.value.code == 1 and f"{(stored / file).parent}: not whole" in shown.err
+    sound = "pack" if file.startswith("log") else "log"
+    assert f"{stored / sound}: " in shown.out and "xla" not in shown.out + shown.err
+
+
 def test_verify_lists_files_without_a_checksum(stored, capsys):
     names = stored / "log" / "names.parquet"
     pq.write_table(pa.table({"document": [1, 2]}), names)

@@ -97,5 +97,5 @@ def test_what_was_not_kept_is_told(runs, tmp_path):
     ):
         interval(tmp_path, "ll")
     folder = runs[1]["pbm"][0]
-    with pytest.raises(UserError, match=r"no values of mrr@3; choose of ll, cond_ppl, ppl, ndcg@3, ndcg@5"):
+    with pytest.raises(UserError, match=r"no values of mrr@3; choose from ll, cond_ppl, ppl, ndcg@3, ndcg@5"):
         samples(folder, "mrr@3")

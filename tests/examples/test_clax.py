@@ -56,13 +56,17 @@ def test_compressed_embeddings(run):
 
 
 def test_two_towers(run):
-    lines = run("two_towers", "--sessions", "2000", "--epochs", "4")
+    lines = run("two_towers", "--sessions", "6000", "--epochs", "25")
     after, before = numbers(lines["test_ndcg@10"])
     assert after > before + 0.1
-    assert numbers(lines["examination"])[0] == 1
-    logits = 2 - 1.5 * np.log(np.arange(1, 11))
-    truth = (1 + np.exp(-logits[0])) / (1 + np.exp(-logits))
-    np.testing.assert_allclose(numbers(lines["the"]), truth, atol=0.0051)
+    fitted, truth = np.array(numbers(lines["examination"])), np.array(numbers(lines["the"]))
+    assert len(truth) == 10 and (np.diff(truth) < 0).all()
+    assert (np.diff(fitted) <= 0.03).all() and fitted[-1] < fitted[
+        0
+    ] / 2  # noise of 6,000 sessions may lift a rank
+    np.testing.assert_allclose(
+        fitted, truth, atol=0.15
+    )  # without training it is flat, 0.78 off at the last rank
 
 
 def test_custom_tower(run):
@@ -73,7 +77,13 @@ def test_custom_tower(run):
 
 def test_mixture(run):
     lines = run("mixture", "--sessions", "1000", "--queries", "20", "--epochs", "1")
+    fits = {}
     for name in "PBM", "DBN", "Mixture(PBM,":
-        ll, perplexity, conditional = numbers(lines[name].replace("DBN)", ""))
-        assert -np.log(2) < ll < 0 and 1 < conditional < 2 and 1 < perplexity < 2
-    assert sum(numbers(lines["shares"])) == pytest.approx(1, abs=0.011)
+        fits[name], perplexity, conditional = numbers(lines[name].replace("DBN)", ""))
+        assert -np.log(2) < fits[name] < 0 and 1 < conditional < 2 and 1 < perplexity < 2
+    # a mixture fits no worse than the better of its parts, up to the noise of 150 test sessions
+    assert fits["Mixture(PBM,"] > max(fits["PBM"], fits["DBN"]) - 0.005
+    shares = dict(zip(("PBM", "DBN"), numbers(lines["shares"]), strict=True))
+    assert max(shares, key=shares.get) == max(
+        ("PBM", "DBN"), key=fits.get
+    )  # the one that fits better has more users

@@ -329,8 +329,19 @@ def test_mean_deviation_difference_and_verdict():
     )
     assert "UBM & Seconds & 148 & 11,514 & 74 $\\pm$ 0 & 3 & 0.5x &  & 2 " in latex(found)
     lines = as_csv(found).splitlines()
-    assert lines[0] == "model,metric,clax,pyclick,ours,ours_sd,splits,difference,verdict,notes"
+    assert (
+        lines[0] == "model,metric,clax,pyclick,ours,ours_sd,splits,difference,verdict,notes,compile_seconds"
+    )
     assert len(lines) == 1 + 4
+
+
+def test_seconds_leave_compilation_out_and_state_it_apart():
+    train = {"seconds": 174.0, "compile_seconds": 100.0}
+    rows, found = rows_of(runs_of("clax2025_yandex_baseline", [{"ll": -0.25}] * 2, train=train))
+    assert rows["seconds"].mean == 74 and rows["seconds"].difference == 74 / 148
+    assert "| 74 ± 0 (+ 100 compiling) |" in markdown(found)
+    assert "ours without compilation" in markdown(found)
+    assert as_csv(found).splitlines()[-1].endswith(",100.0")
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,20 @@ def test_pipe_gets_plain_lines():
     ]
 
 
+@pytest.mark.parametrize(
+    "times, shown",
+    [
+        ({"seconds": 2.34, "compile_seconds": 1.5}, "0.8"),
+        ({"seconds": 2.34, "compile_seconds": None}, "2.3"),
+        ({}, "-"),
+    ],
+)
+def test_seconds_of_an_epoch_are_without_compilation(times, shown):
+    """Records of earlier versions do not tell what compilation took."""
+    table = EpochTable({"epoch": 1, "val/ll": -0.4}, 80)
+    assert table.row({"epoch": 1, "val/ll": -0.4, **times}).split()[-1] == shown
+
+
 def test_narrow_console_stacks_the_result_tables(monkeypatch):
     monkeypatch.setenv("COLUMNS", "45")
     stream = io.StringIO()

@@ -74,6 +74,15 @@ def batch():
     }
 
 
+def test_lists_of_a_log_come_with_their_lengths(batch):
+    """As the loader gives them, with padding behind a list."""
+    mask = np.arange(RANKS) < np.arange(LISTS)[:, None] % RANKS + 1
+    plain = {**batch, "mask": mask, "clicks": batch["clicks"] & mask}
+    for predict in (Habit().conditional, Habit().marginal):
+        expected, found = predict(plain), predict({**plain, "lengths": mask.sum(axis=1)})
+        np.testing.assert_array_equal(found.log, expected.log)
+
+
 def test_the_conditional_skips_documents_that_are_not_shown(batch):
     log_probs = np.asarray(Habit().predict_conditional_clicks(batch))
     for ids, mask, clicks, log_prob in zip(

@@ -84,6 +84,7 @@ def test_times_without_compilation_have_a_column(tmp_path):
         job(tmp_path, number, [f"seed={number}"], 0.1, train=train)
     printed(tmp_path)
     table = pl.read_csv(tmp_path / "sweep.csv")
+    assert table["process_seconds"].to_list() == [1.0] * 3 and "seconds" not in table.columns
     assert table["training_seconds"].to_list() == [3.5, 0.5, 5.0]
     assert table["compile_seconds"].to_list() == [1.5, 4.5, None]
 

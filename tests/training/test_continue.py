@@ -214,6 +214,8 @@ def test_nothing_to_continue_from_is_an_error(tmp_path):
         fit("dense", tmp_path / "c.npz", must_continue=True)
     with pytest.raises(ConfigError, match="checkpoint_minutes=null: give a number to continue from"):
         fit("dense", tmp_path / "c.npz", must_continue=True, checkpoint_minutes=None)
+
+
 def test_a_checkpoint_of_another_learning_rate_is_named_and_left(tmp_path, monkeypatch):
     """Rates lie in the checkpoint: they would replace those that were asked for."""
     file = tmp_path / "c.npz"

@@ -18,7 +18,7 @@ from clickexp.models import (
     PositionBasedModel,
     RankCTRModel,
 )
-from clickexp.utils.signatures import accepted, check_arguments
+from clickexp.utils.signatures import accepted, check_arguments, located
 
 
 def function(a, b: int = 1, *, c: str | None = None):
@@ -196,3 +196,20 @@ def test_annotations_that_cannot_be_resolved_are_not_judged():
 def test_objects_in_place_of_plain_values_are_errors():
     with pytest.raises(ConfigError, match="data.size"):
         check_arguments(Data, {"size": Plain(1)}, "data")
+
+
+@pytest.mark.parametrize(
+    "path, why",
+    [
+        ("needing.Tower", r"Tower: there is nothing of this name \(No module named 'absent'\)"),
+        ("needing.sub.Tower", "there is nothing of this name"),
+        ("nowhere.Tower", "there is nothing of this name"),
+        (".Tower", "there is nothing of this name"),
+        ("Tower", "there is nothing of this name"),
+    ],
+)
+def test_what_a_module_lacks_is_named(path, why, tmp_path, monkeypatch):
+    (tmp_path / "needing.py").write_text("import absent")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=why):
+        located(path)

@@ -40,7 +40,7 @@ class Table(ABC):
 
     kind: str
     suffixes: tuple[str, ...]
-    remedy = "write the file anew"
+    remedy = "write the file again"
 
     def __init__(
         self,

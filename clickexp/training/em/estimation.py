@@ -260,7 +260,7 @@ class _Fit:
                 documents += int(np.asarray(batch_documents).sum())
                 told = {"train/loss": loss / max(documents, 1)}
             self.trainer.logger.progress("train", epoch, done, total, told.get("train/loss"))
-        check(done > 0, "there are no training sessions; batches must come anew each time they are iterated")
+        check(done > 0, "there are no training sessions; batches must come again each time they are iterated")
         return {**many, **few}, told, done
 
     def _estimates(self, totals: Mapping[str, Array]) -> dict[str, jax.Array]:

@@ -21,7 +21,7 @@ RAY = [
 
 @pytest.fixture
 def place(tmp_path):
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'clickexp[ray]'")
+    pytest.importorskip("ray", reason="Ray is not installed: pip install -e '.[ray]'")
     return Place(tmp_path)
 
 
@@ -86,4 +86,4 @@ def test_a_package_that_is_missing_is_told_in_one_line(launcher, package, tmp_pa
         text=True,
     )
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert f"launcher={launcher} needs {package}: pip install 'clickexp[{launcher}]'" in done.stderr
+    assert f"launcher={launcher} needs {package}: pip install -e '.[{launcher}]'" in done.stderr

@@ -8,7 +8,7 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from clickexp.errors import UserError
+from clickexp.errors import UserError, install
 
 
 @dataclass
@@ -38,6 +38,6 @@ class SearchSweeper(Sweeper):
         except ModuleNotFoundError as error:
             if error.name != "optuna":
                 raise
-            raise UserError("search=... needs Optuna: pip install 'clickexp[search]'") from error
+            raise UserError(f"search=... needs Optuna: {install('search')}") from error
         given = [*(f"{key}={value}" for key, value in self.params.items()), *arguments]
         return search(self.hydra_context, self.task_function, self.config, given)
