@@ -116,7 +116,7 @@ class UserBrowsingModel(ClickModel):
 
         A last click at or below the rank itself cannot be; a tower is asked for no click instead.
         """
-        positions = batch["positions"]
+        positions = batch["positions"].astype(jnp.int32)
         ranks = jnp.arange(positions.shape[1])
         last = jnp.concatenate([jnp.zeros((1, positions.shape[0]), positions.dtype), positions.T])
 
