@@ -72,6 +72,6 @@ def draw(conditional: Conditional, batch: Batch, key: Array) -> Bool[Array, "bat
         probability = jnp.exp(jnp.broadcast_to(pair.log, shape[::-1])[rank])
         return clicks.at[:, rank].set(shown[:, rank] & (uniform[:, rank] < probability))
 
-    shown = batch["mask"].astype(bool)
+    shown = jnp.asarray(batch["mask"], bool)
     uniform = jax.random.uniform(key, shape)
     return jax.lax.fori_loop(0, shape[1], add, jnp.zeros(shape, bool))

@@ -13,6 +13,8 @@ ROOM = 512 << 20
 """Bytes of address space that a small run takes beyond a first compiled program."""
 NO_ROOM = ("MemoryError", "annot allocate memory", "failed to map segment")
 """What a process without room says that is not aborted."""
+CRASHES = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS)
+"""How XLA ends without room."""
 ERROR = re.compile(r"[\w.]+(Error|Exception)\b")
 TRY = """
 import resource
@@ -37,7 +39,7 @@ def check_address_space() -> None:
     )
     if not tried.returncode:
         return
-    if tried.returncode == -signal.SIGABRT or any(sign in tried.stderr for sign in NO_ROOM):
+    if -tried.returncode in CRASHES or any(sign in tried.stderr for sign in NO_ROOM):
         size = f"{limit / 1e9:.3g} GB"
         raise UserError(
             f"XLA cannot start within {size} of address space. Raise the limit (ulimit -v unlimited)."

@@ -253,7 +253,7 @@ def test_what_is_stopped_amid_a_compilation_neither_waits_for_it_nor_crashes():
 LOST = """
 import gc, os, signal, sys, time
 import jax
-from clickexp import main as module
+import clickexp.cli.main as module
 
 class Finalized:
     def __del__(self):
@@ -420,9 +420,9 @@ def test_help_shows_what_overrides_and_a_folder_of_ones_own_change(tmp_path):
     assert "mine, mixture" in " ".join(done.stdout.split())
 
 
-@pytest.mark.parametrize("command", ["main", "data_main", "compare_main", "export_main"])
+@pytest.mark.parametrize("command", ["main", "data", "compare", "export"])
 def test_every_command_has_our_version(command, tmp_path):
-    code = f"from clickexp.{command} import main; main()"
+    code = f"from clickexp.cli.{command} import main; main()"
     line = [sys.executable, "-c", code, "--version"]
     done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
     ours = f"clickexp {importlib.metadata.version('clickexp')}\n"
@@ -431,13 +431,13 @@ def test_every_command_has_our_version(command, tmp_path):
 
 @pytest.mark.parametrize("command, arguments", [
     ("main", ["--help"]), ("main", ["--info"]), ("main", ["--cfg", "job"]), ("main", ["--hydra-help"]),
-    ("main", ["--version"]), ("data_main", ["--help"]), ("compare_main", ["--help"]), ("export_main", ["--help"]),
+    ("main", ["--version"]), ("data", ["--help"]), ("compare", ["--help"]), ("export", ["--help"]),
 ])  # fmt: skip
 def test_what_only_prints_ends_quietly_when_nobody_reads_on(command, arguments, tmp_path):
     """As in `clickexp --info | head -1`: by SIGPIPE, which shells show as 141."""
     reads, writes = os.pipe()
     os.close(reads)
-    code = f"from clickexp.{command} import main; main()"
+    code = f"from clickexp.cli.{command} import main; main()"
     line = [sys.executable, "-c", code, *arguments]
     done = subprocess.run(line, cwd=tmp_path, stdout=writes, stderr=subprocess.PIPE, text=True)
     os.close(writes)

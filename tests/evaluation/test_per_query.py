@@ -7,7 +7,6 @@ import zoo
 from flax import nnx
 from scipy import stats
 
-from clickexp import Trainer
 from clickexp.errors import UserError
 from clickexp.evaluation.evaluate import evaluate
 from clickexp.evaluation.evaluator import click_metrics
@@ -83,8 +82,8 @@ def test_the_paired_test_is_that_of_the_differences_of_queries(runs):
 def test_the_convention_of_pyclick_is_kept_with_the_values(runs, tmp_path):
     data, _ = runs
     kinds = {"ll": LogLikelihood, "ppl": Perplexity, "cond_ppl": ConditionalPerplexity}
-    trainer = Trainer(metrics={name: kind(short_lists="pyclick") for name, kind in kinds.items()})
-    evaluation = evaluate(RankCTRModel(5, rngs=nnx.Rngs(0)), data, trainer, {}, keep_values=True)
+    groups = {"click": {name: kind(short_lists="pyclick") for name, kind in kinds.items()}}
+    evaluation = evaluate(RankCTRModel(5, rngs=nnx.Rngs(0)), data, groups, keep_values=True)
     evaluation.keep(data, tmp_path)
     for name in kinds:
         value = evaluation.result()["test"][name]

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from small_runs import write_json, write_run
 
-from clickexp.compare import find_runs
+from clickexp.compare import find_runs, load
 from clickexp.errors import UserError
-from clickexp.runs import load
 
 
 def test_the_tidy_frame_holds_every_number_of_a_result(tmp_path):

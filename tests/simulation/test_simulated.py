@@ -18,6 +18,7 @@ from clickexp.models import (
     DocumentCTRModel,
     DynamicBayesianNetwork,
     PositionBasedModel,
+    SequentialClickModel,
     UserBrowsingModel,
 )
 from clickexp.simulation.simulated import World, simulate
@@ -176,7 +177,7 @@ def test_chunks_of_sessions_do_not_repeat():
 USERS = {
     name: value
     for name, value in vars(models).items()
-    if inspect.isclass(value) and issubclass(value, ClickModel) and value is not ClickModel
+    if inspect.isclass(value) and issubclass(value, ClickModel) and value not in (ClickModel, SequentialClickModel)
 } | {
     "SDBN": functools.partial(DynamicBayesianNetwork, fix_continuation=True),
     "MixtureModel": functools.partial(models.MixtureModel, [PositionBasedModel, UserBrowsingModel]),

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -219,7 +218,7 @@ Trainer(lazy_adam(*map(float, sys.argv[1:])), 1, None, batch_size=16, steps=2).t
 
 
 def test_another_process_with_other_rates_compiles_nothing(tmp_path):
-    env = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parent)}
+    env = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT / "tests")}
     entries = []
     for rates in (("0.03", "0.01"), ("0.1", "0.002")):
         subprocess.run([sys.executable, "-c", TRAINED, *rates], env=env, check=True)

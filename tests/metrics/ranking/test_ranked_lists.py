@@ -18,6 +18,7 @@ from clickexp import metrics
 from clickexp.errors import ConfigError
 from clickexp.experiment.run import build
 from clickexp.metrics import MultiMetric, RankingMetric, ranking_metrics
+from clickexp.metrics.ranking import registry
 
 CONF = ROOT / "conf"
 CUTOFFS = (1, 2, 4, 9)
@@ -189,7 +190,7 @@ def test_a_constant_score_has_the_value_of_a_random_ranking(every):
 def test_without_a_cutoff_all_documents_count():
     outputs = tied_lists(1)
     lists = [rankings(s[w], y[w]) for s, y, w in zip(*outputs.values(), strict=True) if w.any()]
-    makers = metrics.ranking_names.AT_CUTOFFS
+    makers = registry.AT_CUTOFFS
     values = measuring({name: make(None) for name, make in makers.items()})(outputs).compute()
     for name, definition in DEFINITIONS.items():
         expected = np.mean([np.mean([definition(y, len(y)) for y in orders]) for orders in lists])
@@ -462,7 +463,7 @@ def test_lists_without_a_relevant_document_are_zero_or_skipped_and_counted():
     outputs = dict(scores=[[2.0, 1], [2, 1], [2, 1], [2, 1]], labels=[[0, 3.0], [0, 0], [-1, 0], [1, 0]])
     outputs = {name: np.array(x) for name, x in outputs.items()} | {"where": np.ones((4, 2), bool)}
     outputs["where"][3] = False
-    makers = metrics.ranking_names.AT_CUTOFFS
+    makers = registry.AT_CUTOFFS
     zero, skip = (
         measuring({name: make(2, no_relevant=switch) for name, make in makers.items()})(outputs).compute()
         for switch in ("zero", "skip")
