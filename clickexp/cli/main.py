@@ -13,15 +13,7 @@ from clickexp.experiment.hydra_errors import MENDABLE, one_line
 from clickexp.experiment.overrides import NO_OPTION, CommandLine
 from clickexp.sweeps.callback import Refused, collected, in_sweep
 from clickexp.sweeps.job import run_job
-from clickexp.utils.exits import (
-    FULL_ERROR,
-    SHOW_TRACE,
-    STOPPED,
-    insisting,
-    lasting_output,
-    quiet_pipes,
-    stoppable,
-)
+from clickexp.utils import exits
 
 PACKAGE = Path(__file__).resolve().parents[1]
 CONF = next((str(conf) for conf in (PACKAGE / "conf", PACKAGE.parent / "conf") if conf.is_dir()), None)
@@ -32,32 +24,33 @@ def run(cfg: DictConfig) -> float:
     try:
         return run_job(cfg, HydraConfig.get())
     except MENDABLE as error:
-        if in_sweep(HydraConfig.get()) or SHOW_TRACE:
+        if in_sweep(HydraConfig.get()) or exits.SHOW_TRACE:
             raise  # an exit would end the sweep
         fail(error)
 
 
 def main() -> None:
     """One clear line for what the user can mend; everything else with its trace."""
-    os.environ[FULL_ERROR] = "1"  # lets errors through to here
-    with stoppable(), lasting_output("clickexp"), insisting():
+    os.environ[exits.FULL_ERROR] = "1"  # lets errors through to here
+    with exits.stoppable(), exits.lasting_output("clickexp"), exits.insisting():
         try:
             given = CommandLine(sys.argv[1:])
-            with quiet_pipes() if given.only_prints else collected():
+            with exits.quiet_pipes() if given.only_prints else collected():
                 sys.argv[1:] = given.arguments
                 if not prints(given, CONF):
                     run()
         except Refused as refused:
             fail(refused.__cause__)
         except (*MENDABLE, ValueError) as error:
-            if SHOW_TRACE or not (isinstance(error, MENDABLE) or str(error).startswith(NO_OPTION)):
+            if exits.SHOW_TRACE or not (isinstance(error, MENDABLE) or str(error).startswith(NO_OPTION)):
                 raise
             fail(error)
         except KeyboardInterrupt:
-            sys.exit(STOPPED)
+            sys.exit(exits.STOPPED)
 
 
 def fail(error: Exception) -> None:
     """Ends the command with the error in one line."""
-    print(f"clickexp: {one_line(error, CONF, sys.argv[1:])} [{FULL_ERROR}=1 shows the trace]", file=sys.stderr)
+    line = one_line(error, CONF, sys.argv[1:])
+    print(f"clickexp: {line} [{exits.FULL_ERROR}=1 shows the trace]", file=sys.stderr)
     sys.exit(1)
