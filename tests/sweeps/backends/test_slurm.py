@@ -108,8 +108,8 @@ def test_jobs_that_slurm_stops_go_on_and_those_that_die_are_told(place):
     with place.start(*SLURM, "seed=1,2,3,4,5,6", "hydra.sweep.dir=s") as process:
         preempted = hanging(place, 3)
         place.does(_3="kill", _5="hang", _6="hang")
-        # once the job has requeued itself, scancel would go on trying for a minute
-        place.slurm("timeout", "2", "scancel", "--signal=USR2", f"{preempted}.0")
+        # once the job has requeued itself, scancel would go on trying for a minute; sending takes seconds on busy cores
+        place.slurm("timeout", "10", "scancel", "--signal=USR2", f"{preempted}.0")
         requeued = hanging(place, 4)
         place.does(_3="kill", _6="hang")
         place.slurm("scontrol", "requeue", requeued)
