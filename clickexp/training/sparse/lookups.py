@@ -87,9 +87,13 @@ def _lookups(jaxpr: Jaxpr, loops: int = 0) -> Iterator[Lookup]:
     for equation in jaxpr.eqns:
         if equation.primitive is _lookup:
             yield Lookup(equation.params["table"], loops)
-        for inner in jax.tree.leaves(equation.params, is_leaf=_is_program):
-            if _is_program(inner):
-                yield from _lookups(_program(inner)[0], loops + (equation.primitive.name == "scan"))
+        yield from _lookups_inside(equation, loops)
+
+
+def _lookups_inside(equation: JaxprEqn, loops: int = 0) -> Iterator[Lookup]:
+    """Those in the programs that an equation runs, such as the body of a loop."""
+    for inner in filter(_is_program, jax.tree.leaves(equation.params, is_leaf=_is_program)):
+        yield from _lookups(_program(inner)[0], loops + (equation.primitive.name == "scan"))
 
 
 def _is_program(value: object) -> bool:
@@ -125,8 +129,7 @@ def _evaluated(
     if primitive is _lookup:
         (ids,) = inputs
         return [jnp.zeros((*ids.shape, parameters["dim"])) if rows is None else next(rows)], [ids]
-    inside = sum(1 for body in jax.tree.leaves(parameters, is_leaf=_is_program) if _is_program(body)
-                 for _ in _lookups(_program(body)[0]))  # fmt: skip
+    inside = len(list(_lookups_inside(equation)))
     if not inside:
         outputs = primitive.bind(*inputs, **primitive.get_bind_params(parameters))
         return outputs if primitive.multiple_results else [outputs], []
