@@ -1,6 +1,6 @@
 """The click models. Each is a short definition; loss, predictions and sampling live in base and chain."""
 
-from clickexp.models.base import ClickModel, Sample
+from clickexp.models.base import ClickModel, Model, Sample
 from clickexp.models.cascade.ccm import ClickChainModel
 from clickexp.models.cascade.cm import CascadeModel
 from clickexp.models.cascade.dbn import DynamicBayesianNetwork
@@ -22,6 +22,7 @@ __all__ = [
     "DynamicBayesianNetwork",
     "GlobalCTRModel",
     "MixtureModel",
+    "Model",
     "PositionBasedModel",
     "RankCTRModel",
     "Sample",

@@ -37,7 +37,7 @@ def checks_batch(*required: str) -> Callable[[Callable], Callable]:
 
     def decorate(method: Callable) -> Callable:
         @wraps(method)
-        def checked(model: "ClickModel", batch: Any, *args: Any, **options: Any) -> Any:
+        def checked(model: "Model", batch: Any, *args: Any, **options: Any) -> Any:
             def compute(batch: Any) -> Any:
                 return method(model, batch, *args, **options)
 
@@ -54,16 +54,13 @@ def checks_batch(*required: str) -> Callable[[Callable], Callable]:
     return decorate
 
 
-class ClickModel(nnx.Module):
-    """A distribution over the clicks on a list of documents.
+class Model(nnx.Module):
+    """A model that can be trained and ranks documents; a subclass defines `compute_loss` and `relevance`.
 
-    A model defines `conditional`, `marginal`, `relevance` and `draw`, and `attractive` where documents are not ranked
-    by attraction; the rest follows. The pairs of the first two
-    have ranks first, [rank, batch], or are broadcastable to it; everything else is [batch, rank].
-    Predictions are natural logarithms, -inf where the batch's mask is False.
-
-    separates_examination  whether it tells a tower of positions apart from one of documents, which takes a log that
-                           shows documents at several positions
+    Attributes:
+        name: Name in results and tables.
+        separates_examination: Whether the model separates a tower of positions from one of documents, which takes a
+            log that shows documents at several positions.
     """
 
     name: str
@@ -74,6 +71,46 @@ class ClickModel(nnx.Module):
         """The name of a model that is built with these arguments."""
         return getattr(cls, "name", cls.__name__)
 
+    def compute_loss(self, batch: Batch, aggregate: bool = True) -> Scalar | PerDocument:
+        """The loss that training minimises.
+
+        Args:
+            batch: Sessions with a mask and whatever the loss reads.
+            aggregate: Whether to return the mean over documents instead of one number per document.
+
+        Returns:
+            The mean, or `[batch, rank]` with 0 where no document is shown.
+        """
+        raise NotImplementedError
+
+    def relevance(self, batch: Batch) -> Logits:
+        """Log of the score that documents are ranked by."""
+        raise NotImplementedError
+
+    @checks_batch("mask")
+    def predict_relevance(self, batch: Batch) -> PerDocument:
+        """Ranking score of each document, as a logarithm; -inf where no document is shown."""
+        return _masked(self.relevance(batch), batch["mask"])
+
+    def limits(self) -> list[Limit]:
+        """The largest ids and positions that the towers have parameters for; larger ones are an error."""
+        return [
+            Limit(key, largest, role)
+            for role, tower in vars(self).items()
+            if isinstance(tower, Parameter)
+            for key, largest in tower.limits().items()
+        ]
+
+
+class ClickModel(Model):
+    """A distribution over the clicks on a list of documents.
+
+    A model defines `conditional` and `relevance`, `marginal` and `draw` where there is a closed form, and `attractive`
+    where documents are not ranked by attraction; the rest follows. The pairs of `conditional` and `marginal`
+    have ranks first, [rank, batch], or are broadcastable to it; everything else is [batch, rank].
+    Predictions are natural logarithms, -inf where the batch's mask is False.
+    """
+
     def conditional(self, batch: Batch) -> LogPair:
         """log P(c_r = 1 | c_1 .. c_{r-1}) and log P(c_r = 0 | c_1 .. c_{r-1}), of the batch's own clicks."""
         raise NotImplementedError
@@ -81,10 +118,6 @@ class ClickModel(nnx.Module):
     def marginal(self, batch: Batch) -> LogPair:
         """log P(c_r = 1) and log P(c_r = 0), whatever the clicks above; by default derived from the conditional."""
         return derived.marginal(self.conditional, batch)
-
-    def relevance(self, batch: Batch) -> Logits:
-        """Log of the score that documents are ranked by."""
-        raise NotImplementedError
 
     def attractive(self, batch: Batch) -> Logits:
         """log P(click | examined), of users who do not know the document."""
@@ -101,15 +134,6 @@ class ClickModel(nnx.Module):
     def draw(self, batch: Batch, key: Array) -> Sample:
         """Events of sessions drawn from the model, by default clicks alone; those not shown are still to be erased."""
         return Sample(derived.draw(self.conditional, batch, key))
-
-    def limits(self) -> list[Limit]:
-        """The largest ids and positions that the towers have parameters for; larger ones are an error."""
-        return [
-            Limit(key, largest, role)
-            for role, tower in vars(self).items()
-            if isinstance(tower, Parameter)
-            for key, largest in tower.limits().items()
-        ]
 
     @checks_batch("mask", "clicks")
     def compute_loss(self, batch: Batch, aggregate: bool = True) -> Scalar | PerDocument:
@@ -129,11 +153,6 @@ class ClickModel(nnx.Module):
     def predict_clicks(self, batch: Batch) -> PerDocument:
         """log P(c_r = 1)."""
         return _masked(self.marginal(batch).log.T, batch["mask"])
-
-    @checks_batch("mask")
-    def predict_relevance(self, batch: Batch) -> PerDocument:
-        """Ranking score of each document, as a logarithm."""
-        return _masked(self.relevance(batch), batch["mask"])
 
     @checks_batch("mask")
     def predict_attraction(self, batch: Batch) -> PerDocument:

@@ -1,0 +1,43 @@
+"""A model that ranks and trains, without a distribution over clicks."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from clickexp.errors import DataError
+from clickexp.models import ClickModel, Model
+from clickexp.parameters import EmbeddingParameterConfig, Sizes, build_parameter
+
+
+class Pointwise(Model):
+    """Squared error of a tower's logit to the clicks."""
+
+    name = "Pointwise"
+
+    def __init__(self, query_doc_pairs, *, rngs):
+        sizes = Sizes(query_doc_pairs)
+        self.score = build_parameter("score", None, EmbeddingParameterConfig(), sizes, rngs=rngs)
+
+    def compute_loss(self, batch, aggregate=True):
+        loss = jnp.where(batch["mask"], (self.score.logit(batch) - batch["clicks"]) ** 2, 0.0)
+        return jnp.mean(loss) if aggregate else loss
+
+    def relevance(self, batch):
+        return self.score.logit(batch)
+
+
+def test_a_ranker_needs_a_loss_and_a_relevance():
+    model = Pointwise(4, rngs=nnx.Rngs(0))
+    values = model.score.table.get_value()
+    model.score.table.set_value(type(values)(jnp.arange(5.0)[:, None], 1))
+    mask = np.array([[True, True, False]])
+    scores = model.predict_relevance({"query_doc_ids": np.array([[4, 2, 9]]), "mask": mask})
+    np.testing.assert_allclose(scores, [[4, 2, -np.inf]])
+    assert not isinstance(model, ClickModel) and not hasattr(model, "predict_clicks")
+
+
+def test_ids_beyond_its_towers_are_an_error():
+    model = Pointwise(4, rngs=nnx.Rngs(0))
+    with pytest.raises(DataError, match="query_doc_ids holds 5, and score has parameters up to 4"):
+        model.predict_relevance({"query_doc_ids": np.array([[5]]), "mask": np.ones((1, 1), bool)})
