@@ -9,7 +9,7 @@ from rich.table import Table
 
 from clickexp.loggers.base import Logger, Phase, RunInfo
 from clickexp.loggers.live import LiveLine
-from clickexp.loggers.tables import EpochTable, count, metric_table, number, rank_table, side_by_side
+from clickexp.loggers.tables import EpochTable, count, fits, metric_table, number, rank_table, side_by_side
 from clickexp.utils.paths import shown
 
 FEWEST = 3
@@ -81,17 +81,14 @@ class ConsoleLogger(Logger):
         if not per_rank:
             return [metrics]
         sessions = {name: per_rank.pop(name) for name in ("sessions",) if name in per_rank}
-        shown = [dict(list(per_rank.items())[:count]) | sessions for count in range(len(per_rank), 0, -1)]
-        enough = [columns for columns in shown if len(columns) >= min(FEWEST + len(sessions), len(shown[0]))]
-        for columns in enough:
-            if self._fits(row := side_by_side(metrics, rank_table(columns))):
+        columns = [dict(list(per_rank.items())[:count]) | sessions for count in range(len(per_rank), 0, -1)]
+        below = [rank_table(some) for some in columns]
+        fewest = min(FEWEST + len(sessions), len(columns[0]))
+        beside = [side_by_side(metrics, rank_table(some)) for some in columns if len(some) >= fewest]
+        for row in beside:
+            if fits(row, self.console):
                 return [row]
-        below = [rank_table(columns) for columns in shown]
-        return [metrics, next(filter(self._fits, below), below[-1])]
-
-    def _fits(self, table: Table) -> bool:
-        wanted = self.console.measure(table, options=self.console.options.update(max_width=1000)).maximum
-        return wanted <= self.console.width
+        return [metrics, next((table for table in below if fits(table, self.console)), below[-1])]
 
     def _print(self, what: RenderableType, style: str | None = None) -> None:
         """Text as it is: no markup, and long paths are not broken into lines."""

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
+from rich.console import Console, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 WIDTHS = {"epoch": 5, "best": 4}
 NUMBER_WIDTH = len("-0.1234")
@@ -55,29 +57,64 @@ class EpochTable:
         return "  ".join(f"{text:>{widths[name]}}" for name, text in cells.items()).rstrip()
 
 
+def console_table(
+    header: Iterable[str], rows: Iterable[Iterable[RenderableType]] = (), *, text_columns: int = 1
+) -> Table:
+    """The one style of all tables on a terminal; `fits` says whether a console is wide enough.
+
+    Args:
+        header: Names of the columns.
+        rows: Cells of each row; more can follow by `add_row` of the result. Strings are shown as they are, without
+            rich's markup.
+        text_columns: How many columns, from the left, hold text; those after them hold numbers and align right.
+    """
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    for place, name in enumerate(header):
+        table.add_column(Text(name), justify="left" if place < text_columns else "right", no_wrap=True)
+    for cells in rows:
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
+    return table
+
+
+def fits(table: Table, console: Console) -> bool:
+    """Whether no column of the table would be cut off."""
+    wanted = console.measure(table, options=console.options.update(max_width=1000)).maximum
+    return wanted <= console.width
+
+
 def metric_table(
     title: str,
     metrics: Mapping[str, float | None],
     intervals: Mapping[str, tuple[float | None, float | None]] | None = None,
 ) -> Table:
-    """A line a metric, with its interval where there is one."""
-    table = _table([title, "", "95% interval"] if intervals else [title, ""])
-    table.columns[0].justify = "left"
-    for name, value in metrics.items():
-        bounds = intervals.get(name) if intervals else None
-        table.add_row(
-            name, number(value), *([f"{number(bounds[0])} to {number(bounds[1])}"] if bounds else [])
-        )
-    return table
+    """One line per metric, with its interval where there is one.
+
+    Args:
+        title: Header of the first column.
+        metrics: Values by name.
+        intervals: Bounds of the 95% interval by name.
+    """
+    intervals = intervals or {}
+    bounds = {name: " to ".join(map(number, intervals[name])) for name in metrics if name in intervals}
+    rows = [
+        [name, number(value), bounds.get(name, "")][: 3 if intervals else 2]
+        for name, value in metrics.items()
+    ]
+    return console_table([title, "", "95% interval"][: 3 if intervals else 2], rows)
 
 
 def rank_table(per_rank: Mapping[str, Iterable[float | None]]) -> Table:
-    """A line a rank, from 1; `sessions` are whole numbers."""
-    table = _table(["rank", *per_rank])
-    formats = [_sessions if name == "sessions" else number for name in per_rank]
-    for rank, values in enumerate(zip(*per_rank.values(), strict=True), start=1):
-        table.add_row(str(rank), *(text(value) for text, value in zip(formats, values, strict=True)))
-    return table
+    """One line per rank, from 1.
+
+    Args:
+        per_rank: For each metric a value per rank. `sessions` are whole numbers.
+    """
+    columns = [
+        [number(round(value) if name == "sessions" and value is not None else value) for value in values]
+        for name, values in per_rank.items()
+    ]
+    rows = ([str(rank), *cells] for rank, cells in enumerate(zip(*columns, strict=True), start=1))
+    return console_table(["rank", *per_rank], rows, text_columns=0)
 
 
 def side_by_side(*tables: Table) -> Table:
@@ -85,14 +122,3 @@ def side_by_side(*tables: Table) -> Table:
     row = Table.grid(padding=(0, 4))
     row.add_row(*tables)
     return row
-
-
-def _sessions(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.0f}"
-
-
-def _table(names: Iterable[str]) -> Table:
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
