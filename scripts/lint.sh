@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The static checks: sets up the environment of the tests, then reads all Python files.
+# The static checks: sets up the environment of the tests, then checks style, types and docstrings.
 #   bash scripts/lint.sh
 set -euo pipefail
-EXTRAS="test ${EXTRAS:-}"
+EXTRAS="test lint ${EXTRAS:-}"
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 cd "$root"
 ruff check .

@@ -8,7 +8,7 @@ EXTRAS="test ${EXTRAS:-}"
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 bash "$root/scripts/install_browser.sh"
 cd "$root"
-# what only some tests need; they skip, and tell why, where it cannot be installed
+# what only some tests need; they skip with the reason where it cannot be installed
 if ! python -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("ray") is None)'; then
     python -m pip install --quiet --disable-pip-version-check --constraint "$constraints" ray ||
         echo "test.sh: Ray cannot be installed; the tests of launcher=ray skip" >&2
@@ -16,15 +16,5 @@ fi
 bash scripts/slurm.sh install || echo "test.sh: the tests of launcher=slurm skip" >&2
 # some tests wait for others' work, hence one more
 processes=$(($(getconf _NPROCESSORS_ONLN) + 1))
-tests() {
-    CLICKEXP_TESTS=$1 python -m pytest --numprocesses="$processes" --maxprocesses=8 --max-worker-restart=0 \
-        --dist=loadfile --no-loadscope-reorder "${@:2}"
-}
-# most tests compile quickly; those whose subject is what users get do not
-quick=0 as_users=0
-tests quick "$@" || quick=$?
-tests as_users "$@" || as_users=$?
-case "$quick $as_users" in
-"0 0" | "0 5" | "5 0") ;; # 5: none of this sort was asked for
-*) exit 1 ;;
-esac
+exec python -m pytest --numprocesses="$processes" --maxprocesses=8 --max-worker-restart=0 \
+    --dist=loadfile --no-loadscope-reorder "$@"

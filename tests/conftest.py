@@ -1,16 +1,13 @@
 """Strictness for all tests: no silent dtype promotion, warnings are errors (see pyproject.toml).
 
-XLA takes most of their time to compile programs that run once. Hence, for scripts/test.sh, two sorts of tests:
-CLICKEXP_TESTS=quick are those that compile without optimization; CLICKEXP_TESTS=as_users are the others, which are
-marked: they tell of last digits, extremes, or the compiled programs themselves, or compute for long. Without the
-variable all tests compile as for users.
+XLA takes most of their time to compile programs that run once. Hence tests compile with little optimization, but for
+those marked `as_users`: they check last digits, extremes or the compiled programs themselves, or compute for long.
 """
 
 import gc
 import os
 import shutil
 import tempfile
-from importlib.metadata import version
 from pathlib import Path
 
 # before JAX starts: the processes of one test run, and the commands that tests run, share what they compile
@@ -20,14 +17,8 @@ if OWN:
     os.environ[CACHE] = OWN
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
-SORT = os.environ.get("CLICKEXP_TESTS")
 # the files of tests are what runs side by side: XLA need not cut each program in parts for that
-FLAGS = ["--xla_cpu_parallel_codegen_split_count=1"]
-if SORT == "quick":
-    if version("jaxlib").split(".")[:2] == ["0", "10"]:  # later ones end at the flag, which they do not know
-        FLAGS.append("--xla_cpu_use_fusion_emitters=false")
-    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
-os.environ.setdefault("XLA_FLAGS", " ".join(FLAGS))
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_parallel_codegen_split_count=1")
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
@@ -35,28 +26,33 @@ import pytest  # noqa: E402
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 
-def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Files without a marked test need not be imported for these."""
-    if SORT == "as_users" and collection_path.suffix == ".py":
-        return "mark.as_users" not in collection_path.read_text() or None
+def as_users(item: pytest.Item) -> bool:
+    return item.get_closest_marker("as_users") is not None
 
 
-def sort_of(item: pytest.Item) -> str:
-    return "as_users" if item.get_closest_marker("as_users") else "quick"
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Files that wait for processes of their own come first, not when the other cores have nothing left to do."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that wait for their own processes come first, not when the other cores have nothing left to do."""
     items.sort(key=lambda item: item.path.parent.name not in ("sweeps", "backends"))
-    if SORT:
-        config.hook.pytest_deselected(items=[item for item in items if sort_of(item) != SORT])
-        items[:] = [item for item in items if sort_of(item) == SORT]
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    items[:] = [item for tests in files.values() for item in sorted(tests, key=as_users)]
 
 
 def pytest_collection_finish() -> None:
-    """What is imported by now stays; to look through it again and again takes 7% of the time."""
+    """What is imported by now stays; to look through it repeatedly takes 7% of the time."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Chooses how this test, its fixtures and the commands that it runs compile."""
+    quickly = not as_users(item)
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(quickly))
+    if jax.config.read("jax_disable_most_optimizations") != quickly:
+        jax.config.update("jax_disable_most_optimizations", quickly)
+        jax.clear_caches()
 
 
 def pytest_unconfigure() -> None:

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import optuna
@@ -94,13 +95,20 @@ class Jobs:
         self.ended.append((number, returned))
 
 
-def trials_in(file):
-    """Of the study s."""
+@contextmanager
+def stored_in(file):
+    """The storage of a study, whose connections are closed in the end."""
     storage = optuna.storages.RDBStorage(f"sqlite:///{file}")
     try:
-        return optuna.load_study(study_name="s", storage=storage).trials
+        yield storage
     finally:
         storage.engine.dispose()
+
+
+def trials_in(file):
+    """Of the study s."""
+    with stored_in(file) as storage:
+        return optuna.load_study(study_name="s", storage=storage).trials
 
 
 @pytest.fixture
@@ -178,8 +186,8 @@ def of_a_user(kind):
 def test_a_search_goes_the_way_that_a_metric_states(run):
     jobs = run(parabola, INTERVAL, "search=random", "search.trials=4", *of_a_user("Brier"))
     assert jobs.best == min(min(parabola(point)) for _, point in jobs.log)
-    study = optuna.load_study(study_name="s", storage=f"sqlite:///{run.folder}/search.db")
-    assert study.direction.name == "MINIMIZE"
+    with stored_in(f"{run.folder}/search.db") as storage:
+        assert optuna.load_study(study_name="s", storage=storage).direction.name == "MINIMIZE"
 
 
 def test_a_search_without_a_direction_starts_no_trial(run):
@@ -194,8 +202,8 @@ def test_a_search_without_a_direction_starts_no_trial(run):
 
 def test_a_study_that_went_the_other_way_is_not_continued(run):
     run.folder.mkdir()
-    storage = f"sqlite:///{run.folder}/search.db"
-    optuna.create_study(storage=storage, study_name="s", direction="maximize")
+    with stored_in(f"{run.folder}/search.db") as storage:
+        optuna.create_study(storage=storage, study_name="s", direction="maximize")
     given = [INTERVAL, "search=random", "search.trials=2", *of_a_user("Brier")]
     with pytest.raises(
         ConfigError, match="search.study=s has another direction; give this search another name"
