@@ -20,7 +20,7 @@ OBSERVED = {
     "cond_ppl": "observed_conditional_log_prob",
     "ppl": "observed_log_prob",
 }
-CONVENTION = "short_lists"
+CONVENTION = "rank_normalization"
 
 
 def write_values(
@@ -69,7 +69,8 @@ def samples(run: str | Path, metric: str) -> Samples:
             f"{run}: no values of single {file.stem[5:]} were kept. Run again with keep_values=true."
         )
     if metric in OBSERVED:
-        convention = pl.read_parquet_metadata(file)[CONVENTION]
+        metadata = pl.read_parquet_metadata(file)
+        convention = metadata.get(CONVENTION) or metadata["short_lists"]  # its name in files of earlier versions
         return _of_sessions(pl.read_parquet(file, columns=["query_id", OBSERVED[metric]]), metric, convention)
     names = pl.read_parquet_schema(file).names()
     if metric not in names:

@@ -1,4 +1,4 @@
-"""What a run tells its loggers."""
+"""The interface of all loggers: what a run reports, and when."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,14 +6,24 @@ from pathlib import Path
 from typing import Any, Literal
 
 Phase = Literal["train", "val", "test"]
+Split = Literal["val", "test"]
+Vectors = Mapping[str, Sequence[float | None]]
+"""By metric a value per rank, None where unknown."""
 
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What is known of a run before it starts.
+    """Facts about a run that are known before it starts.
 
-    `folder` is where the run keeps its files; `config` is the resolved configuration as plain dicts and
-    lists.
+    Attributes:
+        folder: Where the run keeps its files.
+        config: The resolved configuration as plain dicts and lists.
+        name: Name of the run.
+        project: Project on a dashboard.
+        group: Group of runs on a dashboard, such as a sweep.
+        job_type: Kind of run on a dashboard.
+        tags: Tags on a dashboard.
+        notes: Text on a dashboard.
     """
 
     folder: Path
@@ -42,21 +52,29 @@ class Logger:
         """Opens the run; may return a line for the reader, which `FanOut` passes on as a message."""
 
     def progress(self, phase: Phase, epoch: int, done: int, total: int, loss: float | None = None) -> None:
-        """Sessions done of total in a phase of an epoch, from 1; called often, so it must be cheap."""
+        """Reports sessions done of total in a phase of an epoch, from 1; called often, so it must be cheap."""
 
     def epoch(self, record: Mapping[str, Any]) -> None:
-        """Numbers of an epoch: `epoch`, `train/loss`, `val/...`, `seconds` and the `compile_seconds` among them,
-        `sessions`, `improved`, ...
+        """Reports the numbers of an epoch.
+
+        Args:
+            record: `epoch`, `train/loss`, `val/...`, `seconds` and the `compile_seconds` among them, `sessions`,
+                `improved`, ...
         """
 
-    def per_rank(self, split: Literal["val", "test"], values: Mapping[str, Sequence[float | None]]) -> None:
-        """A value per rank for each metric, None where unknown; index 0 is rank 1. Comes once a split."""
+    def per_rank(self, split: Split, values: Vectors) -> None:
+        """Reports a value per rank for each metric, once for each split.
+
+        Args:
+            split: The sessions that the values are of.
+            values: By metric; index 0 is rank 1, None where unknown.
+        """
 
     def message(self, text: str) -> None:
-        """One line for the reader."""
+        """Reports one line for the reader."""
 
     def result(self, result: Mapping[str, Any]) -> None:
-        """The run's result, as written to `result.json`."""
+        """Reports the run's result, as written to `result.json`."""
 
     def finish(self, ok: bool) -> None:
         """Closes the run; `ok` is False if it failed. May come without a start."""

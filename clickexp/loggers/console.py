@@ -19,10 +19,15 @@ FEWEST = 3
 class ConsoleLogger(Logger):
     """Prints one line per epoch, and the test metrics, overall and per rank, at the end.
 
-    `progress`: `bar` adds a live line below them, `plain` does not, `off` leaves only messages and results,
-    `auto` is `bar` on a terminal and `plain` elsewhere. `metric` is the number whose best value the live line
-    shows. `stream` defaults to rich's own console, which a `rich.logging.RichHandler` shares, so that log
-    lines and the live line do not collide; a handler that writes to a terminal by itself would.
+    Args:
+        progress: `bar` adds a live line below them, `plain` does not, `off` leaves only messages and results, `auto` is
+            `bar` on a terminal and `plain` elsewhere.
+        metric: The number whose best value the live line shows.
+        stream: Defaults to rich's own console, which a `rich.logging.RichHandler` shares, so that log lines and the
+            live line do not collide; a handler that writes to a terminal directly would.
+
+    Raises:
+        ValueError: For another kind of progress.
     """
 
     def __init__(
@@ -42,16 +47,20 @@ class ConsoleLogger(Logger):
 
     @property
     def destination(self) -> str:
+        """The console."""
         return "the console"
 
     def start(self, info: RunInfo) -> None:
+        """Prints the name and the folder."""
         self.message(f"run {info.name} in {shown(info.folder)}")
 
     def progress(self, phase: Phase, epoch: int, done: int, total: int, loss: float | None = None) -> None:
+        """Draws the live line."""
         if self.mode == "bar":
             self.line.update(phase, epoch, done, total, loss, self.best)
 
     def epoch(self, record: Mapping[str, Any]) -> None:
+        """Prints a line of the table of epochs."""
         if record.get("improved") and self.metric in record:
             self.best = f"best {self.metric.removeprefix('val/')} {number(record[self.metric])}"
         if self.mode == "off":
@@ -62,9 +71,11 @@ class ConsoleLogger(Logger):
         self._print(self.table.row(record))
 
     def message(self, text: str) -> None:
+        """Prints the line."""
         self._print(text)
 
     def result(self, result: Mapping[str, Any]) -> None:
+        """Prints the test metrics and the cost of training."""
         self.line.stop()
         for block in self._blocks(result):
             self._print("")
@@ -72,6 +83,7 @@ class ConsoleLogger(Logger):
         self._print("\n" + _training(result["train"]))
 
     def finish(self, ok: bool) -> None:
+        """Removes the live line."""
         self.line.stop()
 
     def _blocks(self, result: Mapping[str, Any]) -> list[Table]:
@@ -91,13 +103,13 @@ class ConsoleLogger(Logger):
         return [metrics, next((table for table in below if fits(table, self.console)), below[-1])]
 
     def _print(self, what: RenderableType, style: str | None = None) -> None:
-        """Text as it is: no markup, and long paths are not broken into lines."""
+        """Prints without markup, and long paths without line breaks."""
         text = isinstance(what, str)
         self.console.print(what, style=style, markup=False, highlight=False, soft_wrap=text)
 
 
 def is_terminal(console: Console) -> bool:
-    """Whether a console can be drawn on. Not rich's answer alone, which FORCE_COLOR turns into yes in a pipe."""
+    """Whether a console can be drawn on; rich alone would say so of a pipe where FORCE_COLOR is set."""
     return console.is_interactive and console.file.isatty()
 
 

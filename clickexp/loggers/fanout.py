@@ -1,14 +1,25 @@
 """One logger that passes every call on to several."""
 
+import functools
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from clickexp.loggers.base import Logger, Phase, RunInfo
+from clickexp.loggers.base import Logger, RunInfo
 from clickexp.utils.paths import shown
 
 log = logging.getLogger(__name__)
+
+
+def _to_each(method: Callable[..., None]) -> Callable[..., None]:
+    """A method of `FanOut` that calls this one of each active logger."""
+
+    @functools.wraps(method)
+    def call(self: "FanOut", *args: Any, **named: Any) -> None:
+        self._each(method.__name__, *args, **named)
+
+    return call
 
 
 class FanOut(Logger):
@@ -25,53 +36,45 @@ class FanOut(Logger):
 
     @property
     def destination(self) -> str:
+        """Those of the active loggers, and the result file."""
         places = [logger.destination for logger in self.active]
         return ", ".join(places + ([shown(self.folder / "result.json")] if self.folder else []))
 
     def start(self, info: RunInfo) -> None:
+        """Opens the run in each logger; lines that they return become messages."""
         self.folder = info.folder
         for line in self._each("start", info):
             if line:
                 self.message(line)
 
-    def progress(self, phase: Phase, epoch: int, done: int, total: int, loss: float | None = None) -> None:
-        self._each("progress", phase, epoch, done, total, loss)
-
-    def epoch(self, record: Mapping[str, Any]) -> None:
-        self._each("epoch", record)
-
-    def per_rank(self, split: Literal["val", "test"], values: Mapping[str, Sequence[float | None]]) -> None:
-        self._each("per_rank", split, values)
-
-    def message(self, text: str) -> None:
-        self._each("message", text)
-
-    def result(self, result: Mapping[str, Any]) -> None:
-        self._each("result", result)
+    progress = _to_each(Logger.progress)
+    epoch = _to_each(Logger.epoch)
+    per_rank = _to_each(Logger.per_rank)
+    message = _to_each(Logger.message)
+    result = _to_each(Logger.result)
 
     def finish(self, ok: bool) -> None:
+        """Closes the run in every logger, also in those that failed."""
         for logger in self.loggers:
             self._call(logger, "finish", ok)
 
-    def _each(self, method: str, *args: Any) -> list[Any]:
-        return [self._call(logger, method, *args) for logger in list(self.active)]
+    def _each(self, method: str, *args: Any, **named: Any) -> list[Any]:
+        return [self._call(logger, method, *args, **named) for logger in list(self.active)]
 
-    def _call(self, logger: Logger, method: str, *args: Any) -> Any:
+    def _call(self, logger: Logger, method: str, *args: Any, **named: Any) -> Any:
         try:
-            return getattr(logger, method)(*args)
+            return getattr(logger, method)(*args, **named)
         except Exception as error:
             self._drop(logger, method, error)
 
     def _drop(self, logger: Logger, method: str, error: Exception) -> None:
-        """Warns once a logger: the error of its `finish` after an earlier one adds nothing."""
+        """Warns once for each logger: the error of its `finish` after an earlier one adds nothing."""
         if logger not in self.active:
             return
         self.active.remove(logger)
         reason = " ".join(f"{type(error).__name__}: {error}".split())
+        name, places = type(logger).__name__, self.destination or "nowhere"
         log.warning(
             "%s failed in %s and is left out from here (%s). Results still go to: %s.",
-            type(logger).__name__,
-            method,
-            reason,
-            self.destination or "nowhere",
+            *(name, method, reason, places),
         )

@@ -1,4 +1,4 @@
-"""One JSON line an epoch, in a file beside the run."""
+"""One JSON line per epoch, in a file beside the run."""
 
 import json
 import math
@@ -13,9 +13,12 @@ from clickexp.utils.paths import shown
 class JsonlLogger(Logger):
     """Appends each epoch's record to `filename` in the run's folder.
 
-    A line is on its way to disk before the call returns, so a killed run keeps what it had. The lines of an
-    earlier process in the same folder stay, and one that it left half-written is closed first, until this one comes
-    with its first epoch: a training that continues repeats all lines, and another one has nothing to do with them.
+    A line is on its way to disk before the call returns, so a killed run keeps its lines. Those of an earlier process
+    in the same folder stay, the last one ended if it was half-written, until this process reports epoch 1: a training
+    that continues repeats all lines, and another one has nothing to do with them.
+
+    Args:
+        filename: Name of the file in the run's folder.
     """
 
     def __init__(self, filename: str = "metrics.jsonl") -> None:
@@ -25,9 +28,11 @@ class JsonlLogger(Logger):
 
     @property
     def destination(self) -> str:
+        """The file."""
         return shown(self.path)
 
     def start(self, info: RunInfo) -> None:
+        """Ends a half-written last line."""
         self.path = info.folder / self.filename
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.first = True
@@ -35,6 +40,7 @@ class JsonlLogger(Logger):
             self._append("\n")
 
     def epoch(self, record: Mapping[str, Any]) -> None:
+        """Appends a line; at epoch 1, after the file is emptied."""
         if self.first and record["epoch"] == 1:
             self.path.write_text("")
         self.first = False

@@ -1,4 +1,4 @@
-"""The one line at the foot of a terminal that says how far a run is."""
+"""The line at the foot of a terminal that shows the progress of a run."""
 
 import time
 
@@ -11,12 +11,12 @@ from clickexp.loggers.base import Phase
 from clickexp.loggers.tables import count, number
 
 SECONDS_BETWEEN_FRAMES = 0.1
-USUAL_PARTS = ("epoch 1 train", None, "1.20M/2.00M", "1.23M/s", "loss 0.1234", "best ll -0.1234")
-"""Their widths are kept when a part is empty, so that the line does not jump. None is the bar."""
+_USUAL_PARTS = ("epoch 1 train", None, "1.20M/2.00M", "1.23M/s", "loss 0.1234", "best ll -0.1234")
+"""Each part keeps this width when it is empty, so that the line does not jump. None is the bar."""
 
 
 class LiveLine:
-    """Epoch, phase, sessions done of total, sessions a second, loss, and the best value so far.
+    """Epoch, phase, sessions done of total, sessions per second, loss, and the best value so far.
 
     Whatever else goes through the console, or through sys.stdout and sys.stderr, appears above it. Frames are
     drawn by `update` itself, so no thread competes with training.
@@ -24,12 +24,21 @@ class LiveLine:
 
     def __init__(self, console: Console) -> None:
         self.live = Live(console=console, auto_refresh=False, transient=True)
-        self.phase: tuple[Phase, int] | None = None
+        self.phase: tuple[str, int] = "", 0
         self.first = (0.0, 0)
         self.shown, self.done = 0.0, 0
 
     def update(self, phase: Phase, epoch: int, done: int, total: int, loss: float | None, best: str) -> None:
-        """Draws a frame, unless the last one is younger than SECONDS_BETWEEN_FRAMES and the phase goes on."""
+        """Draws a frame, unless the last one is younger than SECONDS_BETWEEN_FRAMES and the phase goes on.
+
+        Args:
+            phase: Phase of the run.
+            epoch: Number of the epoch, from 1; 0 outside of training.
+            done: Sessions done in this phase.
+            total: Sessions of this phase.
+            loss: Mean loss so far.
+            best: Text on the best value so far.
+        """
         now = time.monotonic()
         begun, self.done = done < self.done, done
         if begun or (phase, epoch) != self.phase:
@@ -41,7 +50,7 @@ class LiveLine:
         self.live.update(self._frame(now, done, total, loss, best), refresh=True)
 
     def stop(self) -> None:
-        """Takes the line off the terminal."""
+        """Removes the line."""
         self.live.stop()
 
     def _frame(self, now: float, done: int, total: int, loss: float | None, best: str) -> Table:
@@ -49,7 +58,7 @@ class LiveLine:
         began, done_before = self.first
         speed = f"{count((done - done_before) / (now - began))}/s" if now > began else ""
         line = Table.grid(padding=(0, 2), expand=True)
-        for part in USUAL_PARTS:
+        for part in _USUAL_PARTS:
             line.add_column(min_width=part and len(part), ratio=None if part else 1, no_wrap=True)
         line.add_row(
             f"epoch {epoch} {phase}" if epoch else phase,

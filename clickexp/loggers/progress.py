@@ -8,7 +8,11 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 
 class Steps:
-    """A reader's progress on stderr: a bar on a terminal, else a line for each tenth that is done."""
+    """Progress on stderr: a bar on a terminal, else a line for each tenth that is done.
+
+    Args:
+        what: Name of the work.
+    """
 
     def __init__(self, what: str):
         self.what, self.tenths, self.began = what, 0, time.monotonic()
@@ -26,9 +30,11 @@ class Steps:
         self.bar.stop()
 
     def __call__(self, done: int, total: int) -> None:
+        """Reports progress: done of total."""
         if not self.bar.disable:
             self.bar.update(self.task, completed=done, total=total)
         elif total and 10 * done // total > self.tenths:
             self.tenths = 10 * done // total
             seconds = time.monotonic() - self.began
-            print(f"{self.what}: {10 * self.tenths}% in {seconds:.0f} s", file=sys.stderr, flush=True)
+            sys.stderr.write(f"{self.what}: {10 * self.tenths}% in {seconds:.0f} s\n")
+            sys.stderr.flush()

@@ -2,25 +2,30 @@
 
 import copy
 import dataclasses
-import functools
 from collections.abc import Callable, Iterable, Mapping
 from types import MethodType
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
-from clickexp.metrics.exact import ExactSum, Total, add_aligned
+from clickexp.errors import ConfigError
+from clickexp.metrics.exact import ExactSum, add_aligned
 from clickexp.types import Array
 
 NAN = "nan"
 """Name of the statistic that counts lists with a NaN which a metric can make nothing of."""
 
 VALUE = "value"
-"""Name of the sum, or of the kept values, that are the metric's own, one for each of its suffixes."""
+"""Name of the sum, or of the values per list, that are the metric's own, one for each of its suffixes."""
 
 
 class PerList(NamedTuple):
-    """One value a list, [lists] or [lists, n], NaN where a list does not count: kept as it is, not added up."""
+    """One value per list that a metric keeps as it is instead of adding it up.
+
+    Attributes:
+        values: [lists] or [lists, n], NaN where a list does not count.
+    """
 
     values: Array
 
@@ -32,27 +37,18 @@ class Scalar:
     value: float | int | np.ndarray
 
 
-class on_class_or_instance:
-    """A method that makes a metric: from an instance with its settings, from the class with default settings.
+class InstanceOrClassMethod:
+    """Decorator of a method that makes a metric: from an instance with its settings, from the class with the defaults.
 
     The function receives the instance or the class.
     """
 
     def __init__(self, make: Callable[..., "Metric"]) -> None:
         self.make = make
-        functools.update_wrapper(self, make)
+        self.__doc__ = make.__doc__
 
     def __get__(self, metric: "Metric | None", kind: type) -> MethodType:
         return MethodType(self.make, kind if metric is None else metric)
-
-
-def pick(metric: object, outputs: Mapping[str, Any], *names: str) -> Any:
-    """The first of `names` that was passed; TypeError naming the metric and the argument if none was."""
-    for name in names:
-        if outputs.get(name) is not None:
-            return outputs[name]
-    passed = ", ".join(outputs) or "nothing"
-    raise TypeError(f"{metric!r} needs {' or '.join(names)}, and was passed {passed}")
 
 
 class Metric:
@@ -61,20 +57,24 @@ class Metric:
     A subclass defines `statistics` and `compute`. Settings are attributes set in `__init__`. Sums made by
     `exact_sum`, and those of integers, are the same to the last bit in whatever order and portions data comes.
 
-    Metrics also answer in the form of metrax and clu: `from_model_output` and `empty` on the class, `merge`, `reduce`,
+    Metrics also have the interface of metrax and clu: `from_model_output` and `empty` on the class, `merge`, `reduce`,
     `compute`, `compute_value`, `replace`.
 
     Attributes:
         higher_is_better: True where higher values are better, False where lower ones are, None where neither is or
-            nothing is known. Early stopping, search, tables and pages read it, so a metric that they shall order states
-            it. A metric whose `suffixes` differ in it states a mapping from suffixes.
-        keep_values: whether values of single lists are kept as well, for confidence intervals and paired tests.
+            nothing is known. Early stopping, search, tables and pages read it. A metric whose `suffixes` differ in it
+            states a mapping from suffixes.
+        keep_values: Whether values per list are kept too, for confidence intervals and paired tests.
+        unset: Whether `empty` of the class made it and nothing was added: its settings are those of the metric that it
+            is merged with.
+        sums: What was added so far, by name.
+        kept: Values per list of each batch, by name.
+        batches: Number of batches added.
     """
 
-    higher_is_better: bool | None | Mapping[str, bool | None] = None
+    higher_is_better: bool | Mapping[str, bool | None] | None = None
     keep_values = False
     unset = False
-    """Whether `empty` of the class made it and nothing was added: the settings are those of what it is merged with."""
 
     def __init__(self) -> None:
         self.reset()
@@ -84,14 +84,21 @@ class Metric:
 
     @property
     def suffixes(self) -> tuple[str, ...]:
-        """What follows the metric's name in the name of each number that `compute` returns."""
+        """Endings of the names of the numbers that `compute` returns, after the metric's own name."""
         return ("",)
 
     def statistics(self, **outputs: Any) -> dict[str, Any]:
-        """Masked sums of one batch; pure, so it can be part of a jitted step.
+        """Masked sums of one batch; pure, so that it can be part of a jitted step.
 
-        Scalars or arrays [..., rank]: an `ExactSum`, integers, or floats. `PerList` values are kept instead.
-        Arguments that the metric does not know are ignored; a missing one raises TypeError.
+        Args:
+            **outputs: What a model returned for the batch, and what was observed. Unknown arguments are ignored.
+
+        Returns:
+            By name a scalar or an array [..., rank]: an `ExactSum`, integers or floats. `PerList` values are kept
+            instead of added.
+
+        Raises:
+            TypeError: Where an argument that the metric needs is missing.
         """
         raise NotImplementedError
 
@@ -99,31 +106,42 @@ class Metric:
         """The value over everything added so far, or one for each of `suffixes`; nan before the first document."""
         raise NotImplementedError
 
-    def add(self, statistics: Mapping[str, Any], *, stacked: bool = False) -> None:
-        """Adds the sums of one batch, or of several stacked along a leading axis.
+    def compute_per_rank(self) -> np.ndarray | None:
+        """The value for each rank, [ranks]; None for a metric that has none."""
+        return None
 
-        ValueError naming the batch where it held NaN that the metric can make nothing of.
+    def curve(self) -> dict[str, np.ndarray] | None:
+        """Arrays to draw, by name; None for a metric that has none."""
+        return None
+
+    def add(self, statistics: Mapping[str, Any], *, stacked: bool = False) -> None:
+        """Adds the sums of one batch.
+
+        Args:
+            statistics: What `statistics` returned.
+            stacked: Whether it is for several batches, stacked along a leading axis.
+
+        Raises:
+            ValueError: Naming the batch, where it holds NaN that the metric can make nothing of.
         """
         counts = np.atleast_1d(statistics.get(NAN, 0))
         bad = np.flatnonzero(counts)
         if bad.size:
             batch, lists = self.batches + bad[0] + 1, counts[bad[0]]
-            raise ValueError(f"{self!r}: {lists} lists of batch {batch} hold a NaN score or label; "
-                             "check what the model predicts and the labels")  # fmt: skip
+            raise ValueError(
+                f"{self!r}: {lists} lists of batch {batch} hold a NaN score or label; "
+                "check the predictions of the model and the labels"
+            )
         self.batches += counts.size
         self.unset = False
-        self._accumulate(statistics, stacked)
-
-    def _accumulate(self, statistics: Mapping[str, Any], stacked: bool = False) -> None:
         for name, value in statistics.items():
             if isinstance(value, PerList):
                 values = np.asarray(value.values)
-                values = values.reshape(-1, *values.shape[2:]) if stacked else values
-                self.kept.setdefault(name, []).append(values)
-            elif isinstance(value, ExactSum | Total):
-                self.sums.setdefault(name, Total()).add(value, stacked=stacked)
+                self.kept.setdefault(name, []).append(
+                    values.reshape(-1, *values.shape[2:]) if stacked else values
+                )
             else:
-                self._add_plain(name, np.asarray(value), stacked)
+                self._add_sum(name, _on_host(value, stacked))
 
     def update(self, **outputs: Any) -> None:
         """Adds one batch of model outputs; see `statistics` for what is read."""
@@ -132,21 +150,21 @@ class Metric:
     def total(self, name: str) -> np.ndarray:
         """The sum so far, [..., n], float64 or int64; empty before the first batch."""
         total = self.sums.get(name, np.zeros(0))
-        return total.value() if isinstance(total, Total) else total
+        return total.value() if isinstance(total, ExactSum) else total
 
     def values(self) -> dict[str, np.ndarray]:
-        """What was kept of single lists, in the order in which they came."""
+        """Values per list by name, in the order of the lists."""
         return {name: np.concatenate(parts) for name, parts in self.kept.items()}
 
     def reset(self) -> None:
-        """Forgets everything added so far."""
-        self.sums: dict[str, Total | np.ndarray] = {}
+        """Removes everything added so far."""
+        self.sums: dict[str, ExactSum | np.ndarray] = {}
         self.kept: dict[str, list[np.ndarray]] = {}
         self.batches = 0
 
-    @on_class_or_instance
+    @InstanceOrClassMethod
     def empty(self) -> "Metric":
-        """A fresh metric with the same settings.
+        """A new metric with the same settings.
 
         From the class, one that takes the settings of the first metric that it is merged with.
         """
@@ -158,75 +176,103 @@ class Metric:
         fresh.reset()
         return fresh
 
-    @on_class_or_instance
+    @InstanceOrClassMethod
     def from_model_output(self, **outputs: Any) -> "Metric":
-        """A fresh metric that has seen one batch, with the same settings; from the class, with the default ones."""
+        """A new metric that has received one batch, with the same settings; from the class, with the defaults."""
         fresh = self.empty()
         fresh.update(**outputs)
         return fresh
 
     def compute_value(self) -> Scalar:
-        """What `compute` returns, in the field `value`, as metrics of clu and metrax have it."""
+        """The result of `compute` in the field `value`, as metrics of clu and metrax return it."""
         return Scalar(self.compute())
 
     def replace(self, **sums: Any) -> "Metric":
         """A copy with other sums.
 
         Args:
-            **sums: new sums by their names in `statistics`, each in the shape of `total`.
+            **sums: New sums by their names in `statistics`, each in the shape of `total`.
 
         Raises:
-            TypeError: for a name that the metric has no sum of.
+            TypeError: For a name that the metric has no sum of.
+            ValueError: For a count that is no whole number.
         """
         changed = self.reduce()
         for name, value in sums.items():
             if name not in changed.sums:
                 known = ", ".join(changed.sums) or "none before the first batch"
                 raise TypeError(f"{self!r} has no sum {name!r}; it has {known}")
-            old = changed.sums[name]
-            changed.sums[name] = Total.of(value) if isinstance(old, Total) else _as_sum(value, old.dtype)
+            old, new = changed.sums[name], np.atleast_1d(np.asarray(value))
+            if isinstance(old, ExactSum):
+                changed.sums[name] = ExactSum.of(new)
+            elif old.dtype.kind == "i" and np.any(new != np.round(new)):
+                raise ValueError(f"a count is a whole number, not {new.tolist()}")
+            else:
+                changed.sums[name] = new.astype(old.dtype)
         return changed
 
     def merge(self, other: "Metric") -> "Metric":
-        """A new metric that has seen what both have; TypeError unless both have the same settings."""
+        """A new metric over the batches of both; TypeError unless both have the same settings."""
         return self.reduce([other])
 
     def reduce(self, others: Iterable["Metric"] = ()) -> "Metric":
-        """A new metric that has seen what this and all the others have.
+        """A new metric over the batches of this one and all the others.
 
         Without others a copy: sums that are stacked over devices are added up when they are added, so that nothing is
         left of the axis that clu's `reduce` sums over.
 
         Raises:
-            TypeError: unless types and settings agree.
+            TypeError: Unless types and settings agree.
         """
         metrics = (self, *others)
         first = next((metric for metric in metrics if not metric.unset), self)
         merged = first.empty()
         for metric in metrics:
-            if type(first) is not type(metric) or not (
-                metric.unset or first._settings() == metric._settings()
-            ):
+            alike = metric.unset or first._settings() == metric._settings()
+            if type(first) is not type(metric) or not alike:
                 raise TypeError(f"cannot merge {self!r} with {metric!r}: type or settings differ")
-            merged._accumulate(metric.sums)
-            merged.batches += metric.batches
+            for name, total in metric.sums.items():
+                merged._add_sum(name, total)
             for name, parts in metric.kept.items():
                 merged.kept.setdefault(name, []).extend(parts)
+            merged.batches += metric.batches
         return merged
+
+    def _add_sum(self, name: str, value: ExactSum | np.ndarray) -> None:
+        """Copies the value, which others may hold."""
+        old = jax.tree.map(np.zeros_like, value) if name not in self.sums else self.sums[name]
+        self.sums[name] = jax.tree.map(add_aligned, old, value)
 
     def _settings(self) -> dict[str, Any]:
         state = ("sums", "kept", "batches", "keep_values", "unset", "higher_is_better")
         return {name: value for name, value in vars(self).items() if name not in state}
 
-    def _add_plain(self, name: str, value: np.ndarray, stacked: bool) -> None:
-        kind = np.float64 if value.dtype.kind == "f" else np.int64
-        value = np.atleast_1d(value.sum(axis=0, dtype=kind) if stacked else value.astype(kind))
-        self.sums[name] = add_aligned(self.sums[name], value) if name in self.sums else value
+
+def _on_host(value: Any, stacked: bool) -> ExactSum | np.ndarray:
+    """A statistic in int64 or float64, over the leading axis where several are stacked."""
+    if isinstance(value, ExactSum):
+        return value.on_host(stacked=stacked)
+    value = np.asarray(value)
+    value = value.astype(np.float64 if value.dtype.kind == "f" else np.int64)
+    return np.atleast_1d(value.sum(axis=0) if stacked else value)
 
 
-def _as_sum(value: Any, kind: np.dtype) -> np.ndarray:
-    """ValueError for a count that is no whole number."""
-    value = np.atleast_1d(np.asarray(value))
-    if kind.kind == "i" and np.any(value != np.round(value)):
-        raise ValueError(f"a count is a whole number, not {value.tolist()}")
-    return value.astype(kind)
+def pick(metric: object, outputs: Mapping[str, Any], *names: str) -> Any:
+    """The first of `names` that was passed; TypeError naming the metric and the argument if none was."""
+    for name in names:
+        if outputs.get(name) is not None:
+            return outputs[name]
+    passed = ", ".join(outputs) or "nothing"
+    raise TypeError(f"{metric!r} needs {' or '.join(names)}, and was passed {passed}")
+
+
+def check_choice(name: str, value: object, *choices: str) -> None:
+    """ConfigError for a setting that is none of the choices."""
+    if value not in choices:
+        *others, last = choices
+        raise ConfigError(f"{name}={value!r}: give {', '.join(others)} or {last}")
+
+
+def or_nan(counts: np.ndarray | np.number) -> np.ndarray:
+    """Counts to divide by, nan in place of 0."""
+    return np.where(counts > 0, counts, np.nan)

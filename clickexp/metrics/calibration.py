@@ -8,22 +8,27 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Integer
 
+from clickexp.metrics.base import or_nan
 from clickexp.metrics.click import CONDITIONAL, MARGINAL, ClickMetric, by_rank
-from clickexp.metrics.exact import FRACTIONS, sum_and_count
+from clickexp.metrics.exact import sum_and_count
 from clickexp.types import Array
 from clickexp.utils.bounds import PositiveInt, bounded
 
-LOGITS_A_BIN = 0.02
-LOGIT_BINS = 1024  # from -10.24 to 10.24
-PARTS = 1024
-"""Parts at most that all bins of a calibration error are counted in."""
+_BIN_WIDTH = 0.02  # in log-odds
+_LOGIT_BINS = 1024  # from -10.24 to 10.24
+_PARTS = 1024
+"""Parts that all bins of a calibration error together are divided into, at most."""
 
-FRACTION = 2**12
-"""What P(click) is above its part's lower end is counted in this; an int32 holds that of half a million lists."""
+_FRACTION = 2**12
+"""Units per part, which P(click) above the part's lower end is counted in; an int32 holds half a million lists."""
 
 
 class _Predicted(ClickMetric):
-    """conditional: whether predictions are those that know the clicks above, rather than the marginal ones."""
+    """Base of metrics of P(click).
+
+    Args:
+        conditional: Whether predictions are those that know the clicks above, rather than the marginal ones.
+    """
 
     def __init__(self, conditional: bool = False) -> None:
         super().__init__()
@@ -41,10 +46,11 @@ class ClickRateError(_Predicted):
     higher_is_better = False
 
     def statistics(self, **outputs: Any) -> dict[str, Any]:
-        """predicted, clicks, documents [rank]: sum of P(click), number of clicks and of documents."""
+        """Predicted, clicks, documents [rank]: sum of P(click), number of clicks and of documents."""
         return _rates(*self.read(outputs))
 
     def compute(self) -> float:
+        """The mean over ranks; nan before the first document."""
         errors = np.abs(self.compute_per_rank())[self.counts > 0]
         return float(errors.mean()) if errors.size else float("nan")
 
@@ -58,9 +64,13 @@ class ExpectedCalibrationError(_Predicted):
 
         ece = sum over bins b of (n_b / n) |mean P(c) in b - mean c in b|
 
-    over `bins` bins of equal width in P(click). `compute_per_rank` takes each rank by itself; `curve` gives what to
-    draw. Reads `log_probs` (or, conditional, `conditional_log_probs`), `clicks`, `where`.
+    over bins of equal width in P(click). `compute_per_rank` takes each rank separately.
+    Reads `log_probs` (or, conditional, `conditional_log_probs`), `clicks`, `where`.
     (Naeini, Cooper and Hauskrecht 2015; Guo, Pleiss, Sun and Weinberger 2017.)
+
+    Args:
+        bins: Number of bins.
+        conditional: Whether to read the conditional predictions.
     """
 
     higher_is_better = False
@@ -71,33 +81,35 @@ class ExpectedCalibrationError(_Predicted):
         self.bins = bins
 
     def statistics(self, **outputs: Any) -> dict[str, Any]:
-        """bins [documents, clicks, and what P(click) is above the bin, in parts and their fractions; bin; rank];
-        documents [rank].
+        """The counts behind the error.
+
+        Returns:
+            bins [4, bin, rank]: documents, clicks, and the sum of P(click) above the bin's lower end, in parts and in
+            units of them. documents [rank].
         """
         return _reliability(self.bins, *self.read(outputs))
 
     def compute(self) -> float:
+        """The error over all ranks; nan before the first document."""
         documents, clicks, predicted = self._bins()
-        if not documents.size:
-            return float("nan")
-        return float(np.abs((predicted - clicks).sum(axis=1)).sum() / documents.sum())
+        return float(np.abs((predicted - clicks).sum(axis=1)).sum() / or_nan(documents.sum()))
 
     def compute_per_rank(self) -> np.ndarray:
         """[ranks]; nan where no document was seen."""
         documents, clicks, predicted = self._bins()
-        return np.abs(predicted - clicks).sum(axis=0) / _or_nan(documents.sum(axis=0))
+        return np.abs(predicted - clicks).sum(axis=0) / or_nan(documents.sum(axis=0))
 
     def curve(self) -> dict[str, np.ndarray]:
-        """What to draw of each rank: mean P(click), click rate and documents, [bin, rank]; nan in empty bins."""
+        """Mean P(click), click rate and documents of each rank, [bin, rank]; nan in empty bins."""
         documents, clicks, predicted = self._bins()
-        filled = _or_nan(documents)
+        filled = or_nan(documents)
         return {"predicted": predicted / filled, "observed": clicks / filled, "documents": documents}
 
     def _bins(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Documents, clicks and the sum of P(click), each [bin, rank]."""
         bins = self.total("bins") if self.counts.size else np.zeros((4, self.bins, 0), np.int64)
         documents, clicks, lower, above = bins[..., : self.counts.size]
-        inside = (lower + above / FRACTION) / _parts(self.bins)
+        inside = (lower + above / _FRACTION) / _parts(self.bins)
         return documents, clicks, (np.arange(self.bins)[:, None] * documents + inside) / self.bins
 
 
@@ -114,19 +126,21 @@ class AUC(_Predicted):
     higher_is_better = True
 
     def statistics(self, **outputs: Any) -> dict[str, Any]:
-        """histogram [click, bin, rank]; documents [rank]."""
+        """Histogram [click, bin, rank]; documents [rank]."""
         return _order(*self.read(outputs))
 
     def compute(self) -> float:
-        if not self.counts.size:
-            return float("nan")
-        return float(_auc(self.total("histogram").sum(axis=2, keepdims=True))[0])
+        """The area over all ranks together; nan without clicks or without skips."""
+        return float(_auc(self._histogram().sum(axis=2, keepdims=True))[0])
 
     def compute_per_rank(self) -> np.ndarray:
         """[ranks]; nan where a rank had no clicks or no skips."""
-        if not self.counts.size:
-            return np.zeros(0)
-        return _auc(self.total("histogram"))[: self.counts.size]
+        return _auc(self._histogram())
+
+    def _histogram(self) -> np.ndarray:
+        """Skips and clicks, [2, bin, rank]."""
+        counts = self.counts
+        return self.total("histogram")[..., : counts.size] if counts.size else np.zeros((2, 1, 0), np.int64)
 
 
 def _auc(histogram: np.ndarray) -> np.ndarray:
@@ -135,19 +149,14 @@ def _auc(histogram: np.ndarray) -> np.ndarray:
     below = np.cumsum(skips, axis=0) - skips
     won = (clicks.astype(np.float64) * (below + skips / 2)).sum(axis=0)
     pairs = skips.sum(axis=0).astype(np.float64) * clicks.sum(axis=0)
-    return won / _or_nan(pairs)
-
-
-def _or_nan(counts: np.ndarray) -> np.ndarray:
-    """Counts to divide by, nan in place of 0."""
-    return np.where(counts > 0, counts, np.nan)
+    return won / or_nan(pairs)
 
 
 @jax.jit
 def _rates(*read: Any) -> dict[str, Any]:
     pair, clicks, where = by_rank(*read)
     probability = jnp.where(where, jnp.exp(pair.log), 0)
-    predicted, documents, clicks = sum_and_count(probability, where, where & clicks, units=FRACTIONS)
+    predicted, documents, clicks = sum_and_count(probability, where, where & clicks)
     return {"predicted": predicted, "clicks": clicks, "documents": documents}
 
 
@@ -158,7 +167,7 @@ def _reliability(bins: int, *read: Any) -> dict[str, Integer[Array, "..."]]:
     parts = _parts(bins)
     scaled = jnp.exp(pair.log) * bins * parts
     part = jnp.clip(jnp.floor(scaled), 0, bins * parts - 1)
-    above = jnp.round((scaled - part) * FRACTION).astype(jnp.int32)
+    above = jnp.round((scaled - part) * _FRACTION).astype(jnp.int32)
     counts = _histogram(bins * parts, part, clicks, where).reshape(2, bins, parts, -1)
     above = _histogram(bins * parts, part, clicks, where, above).reshape(2, bins, parts, -1)
     lower = counts * jnp.arange(parts, dtype=jnp.int32)[:, None]
@@ -170,8 +179,8 @@ def _reliability(bins: int, *read: Any) -> dict[str, Integer[Array, "..."]]:
 @jax.jit
 def _order(*read: Any) -> dict[str, Integer[Array, "..."]]:
     pair, clicks, where = by_rank(*read)
-    index = jnp.floor((pair.log - pair.complement) / LOGITS_A_BIN) + LOGIT_BINS // 2
-    histogram = _histogram(LOGIT_BINS, jnp.clip(index, 0, LOGIT_BINS - 1), clicks, where)
+    index = jnp.floor((pair.log - pair.complement) / _BIN_WIDTH) + _LOGIT_BINS // 2
+    histogram = _histogram(_LOGIT_BINS, jnp.clip(index, 0, _LOGIT_BINS - 1), clicks, where)
     return {"histogram": histogram, "documents": jnp.sum(histogram, axis=(0, 1))}
 
 
@@ -195,4 +204,4 @@ def _histogram(
 
 def _parts(bins: int) -> int:
     """A power of two, so that no rounding puts P(click) into a part that is not of its bin."""
-    return 1 << max((PARTS // bins).bit_length() - 1, 0)
+    return 1 << max((_PARTS // bins).bit_length() - 1, 0)

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
-from clickexp.errors import ConfigError
-from clickexp.metrics.base import Metric, PerList, pick
+from clickexp.metrics.base import Metric, PerList, check_choice, or_nan, pick
 from clickexp.metrics.exact import exact_sum, ranks_first, sum_and_count
 from clickexp.numerics import LogPair, as_pair
 from clickexp.types import Array
@@ -17,12 +16,11 @@ from clickexp.utils.checks import check_events
 
 CONDITIONAL = ("conditional_log_probs", "cond_log_probs")
 MARGINAL = ("log_probs",)
-PYCLICK_RANKS = 10
-LOG_2 = np.log(2)
+_PYCLICK_RANKS = 10
 
-Predictions = Float[Array, "*lists rank"] | LogPair
-Observations = Shaped[Array, "*lists rank"]
-Mask = Bool[Array, "*lists rank"]
+_Predictions = Float[Array, "*lists rank"] | LogPair
+_Observations = Shaped[Array, "*lists rank"]
+_Mask = Bool[Array, "*lists rank"]
 
 
 class ClickMetric(Metric):
@@ -33,8 +31,12 @@ class ClickMetric(Metric):
                            its complement computed, which loses digits where P(click) is next to 1
         clicks             0 or 1
         where              True where a document was shown; without it every document counts
-    What stands where no document was shown never counts, be it -inf or NaN.
-    Raises ValueError where the shapes differ, or clicks are neither 0 nor 1.
+
+    Values where no document was shown never count, be they -inf or NaN. ValueError where the shapes differ, or clicks
+    are neither 0 nor 1.
+
+    Attributes:
+        reads: Names of the argument with the log-probabilities; the first that is passed is read.
     """
 
     reads: tuple[str, ...] = MARGINAL
@@ -53,50 +55,47 @@ class ClickMetric(Metric):
 
     @property
     def counts(self) -> np.ndarray:
-        """Documents per rank, [ranks] int64, up to the last rank at which any was seen."""
+        """Documents per rank, [ranks] int64, up to the last rank with any."""
         return np.trim_zeros(self.total("documents"), "b").astype(np.int64)
 
     def per_document(self, name: str) -> np.ndarray:
         """A sum per rank over the number of documents there, [ranks]; nan where there were none."""
         counts = self.counts
-        return self.total(name)[: counts.size] / np.where(counts > 0, counts, np.nan)
+        return self.total(name)[: counts.size] / or_nan(counts)
 
 
 class _Likelihood(ClickMetric):
     """Per rank, the sum of log P(observed) and the number of documents.
 
-    of: "all" documents, or of "clicks" or "skips" only.
-    short_lists: "own" divides what happened at a rank by the number of lists that reach it; "pyclick" does as
-        that library does: every rank is divided by the number of all lists, and ranks 1 to 10 always count.
+    Args:
+        of: "all" documents, or of "clicks" or "skips" only.
+        rank_normalization: "own" divides the sum of a rank by the number of lists that reach it; "pyclick" does as
+            that library does: every rank is divided by the number of all lists, and ranks 1 to 10 always count.
     """
 
-    def __init__(self, of: str = "all", short_lists: str = "own") -> None:
+    def __init__(self, of: str = "all", rank_normalization: str = "own") -> None:
         super().__init__()
-        if of not in ("all", "clicks", "skips"):
-            raise ConfigError(f"of={of!r}: give all, clicks or skips")
-        if short_lists not in ("own", "pyclick"):
-            raise ConfigError(f"short_lists={short_lists!r}: give own or pyclick")
+        check_choice("of", of, "all", "clicks", "skips")
+        check_choice("rank_normalization", rank_normalization, "own", "pyclick")
         self.of = of
-        self.short_lists = short_lists
+        self.rank_normalization = rank_normalization
 
     def statistics(self, **outputs: Any) -> dict[str, Any]:
         """log_prob [rank]: sum of log P(observed); documents [rank]; lists; list_mean: sum of means over lists."""
         read = self.read(outputs)
         statistics = _sums(self.of, *read)
-        if self.short_lists == "pyclick":
+        if self.rank_normalization == "pyclick":
             statistics |= _list_sums(self.of, *read)
         if self.keep_values and self.of == "all":
-            statistics["observed_" + self.reads[0].removesuffix("s")] = PerList(_kept(*read))
+            statistics["observed_" + self.reads[0].removesuffix("s")] = PerList(_per_document(*read))
         return statistics
 
     def _mean_log_prob(self) -> np.ndarray:
-        """Per rank, as `short_lists` says."""
-        if self.short_lists == "own":
+        """Per rank, normalized as `rank_normalization` says."""
+        if self.rank_normalization == "own":
             return self.per_document("log_prob")
-        sums, lists = self.total("log_prob"), self.total("lists").sum()
-        if not lists:
-            return np.zeros(0)
-        return pyclick_ranks(sums) / lists
+        lists = self.total("lists").sum()
+        return pyclick_ranks(self.total("log_prob")) / lists if lists else np.zeros(0)
 
 
 class LogLikelihood(_Likelihood):
@@ -104,7 +103,7 @@ class LogLikelihood(_Likelihood):
 
         ll = sum over lists and ranks of log P(c_r | c_1, ..., c_{r-1}) / number of documents
 
-    With short_lists="pyclick", the mean over lists of the mean over their documents.
+    With rank_normalization="pyclick", the mean over lists of the mean over their documents.
     Reads `conditional_log_probs` (or `cond_log_probs`), `clicks`, `where`. (Chuklin et al. 2015.)
     """
 
@@ -112,13 +111,13 @@ class LogLikelihood(_Likelihood):
     reads = CONDITIONAL
 
     def compute(self) -> float:
-        own = self.short_lists == "own"
+        """The mean in nats per document; nan before the first document."""
+        own = self.rank_normalization == "own"
         total, count = ("log_prob", "documents") if own else ("list_mean", "lists")
-        count = self.total(count).sum()
-        return float(self.total(total).sum() / count) if count else float("nan")
+        return float(self.total(total).sum() / or_nan(self.total(count).sum()))
 
     def compute_per_rank(self) -> np.ndarray:
-        """[ranks], as long as `counts`; nan where no document was seen."""
+        """[ranks], as long as `counts`; nan where no document was shown."""
         return self._mean_log_prob()
 
 
@@ -133,12 +132,13 @@ class Perplexity(_Likelihood):
     higher_is_better = False
 
     def compute(self) -> float:
+        """The mean over ranks; nan before the first document."""
         per_rank = self.compute_per_rank()
-        seen = per_rank[self.counts > 0] if self.short_lists == "own" else per_rank
+        seen = per_rank[self.counts > 0] if self.rank_normalization == "own" else per_rank
         return float(seen.mean()) if seen.size else float("nan")
 
     def compute_per_rank(self) -> np.ndarray:
-        """[ranks], as long as `counts`; nan where no document was seen."""
+        """[ranks], as long as `counts`; nan where no document was shown."""
         return perplexity(self._mean_log_prob())
 
 
@@ -165,33 +165,36 @@ class MicroPerplexity(_Likelihood):
         super().__init__(of)
 
     def compute(self) -> float:
-        documents = self.total("documents").sum()
-        return float(perplexity(self.total("log_prob").sum() / documents)) if documents else float("nan")
+        """The perplexity; nan before the first document."""
+        return float(perplexity(self.total("log_prob").sum() / or_nan(self.total("documents").sum())))
 
 
-def perplexity(mean_log_prob: np.ndarray | np.floating) -> np.ndarray | np.floating:
-    """2 ^ -x for x the mean of base-2 logarithms, told by that of natural ones."""
+def perplexity(mean_log_prob: Any) -> Any:
+    """2 ^ -(mean of base-2 logarithms), from the mean of natural ones.
+
+    Args:
+        mean_log_prob: Number or array of NumPy.
+    """
     with np.errstate(over="ignore"):  # an observation deemed impossible has perplexity inf
-        return np.exp2(-mean_log_prob / LOG_2)
+        return np.exp2(-mean_log_prob / np.log(2))
 
 
 def pyclick_ranks(sums: np.ndarray) -> np.ndarray:
     """Sums [..., ranks] as PyClick has them, with at least ten ranks."""
-    missing = max(PYCLICK_RANKS - sums.shape[-1], 0)
+    missing = max(_PYCLICK_RANKS - sums.shape[-1], 0)
     return np.pad(sums, [(0, 0)] * (sums.ndim - 1) + [(0, missing)])
 
 
 def by_rank(
-    log_probs: Predictions, clicks: Observations, where: Mask
+    log_probs: _Predictions, clicks: _Observations, where: _Mask
 ) -> tuple[LogPair, Bool[Array, "rank list"], Bool[Array, "rank list"]]:
-    """What `ClickMetric.read` gives, as a pair and as truth values, ranks first."""
+    """The result of `ClickMetric.read` as a pair of log-probabilities and as truth values, [rank, list]."""
     return jax.tree.map(ranks_first, (as_pair(log_probs), clicks.astype(bool), where))
 
 
 @partial(jax.jit, static_argnums=0)
 def _sums(of: str, *read: Any) -> dict[str, Any]:
-    log_prob, documents = sum_and_count(*_observed(of, *read))
-    return {"log_prob": log_prob, "documents": documents}
+    return dict(zip(("log_prob", "documents"), sum_and_count(*_observed(of, *read)), strict=True))
 
 
 @partial(jax.jit, static_argnums=0)
@@ -203,16 +206,16 @@ def _list_sums(of: str, *read: Any) -> dict[str, Any]:
 
 
 @jax.jit
-def _kept(*read: Any) -> Float[Array, "list rank"]:
-    """log P(what was observed), NaN where nothing was."""
+def _per_document(*read: Any) -> Float[Array, "list rank"]:
+    """Log P(observed), NaN where no document was shown."""
     log_probs, counted = _observed("all", *read)
     return jnp.where(counted, log_probs, jnp.nan).T
 
 
 def _observed(
-    of: str, log_probs: Predictions, clicks: Observations, where: Mask
+    of: str, log_probs: _Predictions, clicks: _Observations, where: _Mask
 ) -> tuple[Float[Array, "rank list"], Bool[Array, "rank list"]]:
-    """log P(what was observed), 0 where it does not count; and where it does."""
+    """Log P(observed), 0 where it does not count; and where it does."""
     pair, clicks, where = by_rank(log_probs, clicks, where)
     log_prob, counted = {
         "all": (jnp.where(clicks, pair.log, pair.complement), where),

@@ -1,5 +1,6 @@
-"""Metrics of the events behind clicks: examination by rank, and how near a fitted model is to the truth."""
+"""Metrics of the events behind clicks: examination by rank, and the distance of a fitted model to the truth."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -7,52 +8,62 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from clickexp.metrics.base import Metric, pick
-from clickexp.metrics.exact import FRACTIONS, ranks_first, sum_and_count
+from clickexp.metrics.base import Metric, or_nan, pick
+from clickexp.metrics.exact import ranks_first, sum_and_count
 from clickexp.types import Array
 
-LogProbs = Float[Array, "*lists rank"]
-Mask = Bool[Array, "*lists rank"]
+_RESOLUTION = 1e-7
+"""Variances below this are rounding: squares are float32, and off by up to 6e-8."""
+
+_LogProbs = Float[Array, "*lists rank"]
+_Mask = Bool[Array, "*lists rank"]
 
 
-class Examination(Metric):
+class _OfDocuments(Metric):
+    """Base of means over the documents shown."""
+
+    def _mean(self, name: str) -> np.floating:
+        return self.total(name).sum() / or_nan(self.total("documents").sum())
+
+
+class Examination(_OfDocuments):
     """How likely a user examines each rank, whatever the clicks above: mean of P(e_r = 1) over lists.
 
     `compute` is the mean over all documents. Reads `examination_log_probs` and `where`, [..., rank].
     """
 
     def statistics(self, **outputs: Any) -> dict[str, Any]:
-        """fitted [rank]: sum of P(e_r = 1); documents [rank]."""
+        """Fitted [rank]: sum of P(e_r = 1); documents [rank]."""
         log_probs, where = pick(self, outputs, "examination_log_probs"), pick(self, outputs, "where")
-        sums = _sums(log_probs, log_probs, where)
-        return {name: sums[name] for name in ("fitted", "documents")}
+        return _sums(("fitted",), log_probs, log_probs, where)
 
     def compute(self) -> float:
-        documents = self.total("documents").sum()
-        return float(self.total("fitted").sum() / documents) if documents else float("nan")
+        """The mean over all documents; nan before the first one."""
+        return float(self._mean("fitted"))
 
     def compute_per_rank(self) -> np.ndarray:
-        """[ranks]; nan where no document was seen."""
+        """[ranks]; nan where no document was shown."""
         documents = np.trim_zeros(self.total("documents"), "b")
-        return self.total("fitted")[: documents.size] / np.where(documents > 0, documents, np.nan)
+        return self.total("fitted")[: documents.size] / or_nan(documents)
 
 
-class _AgainstTruth(Metric):
-    """event: "attraction" or "examination", of which `EVENT_log_probs` and `true_EVENT_log_probs` are read."""
+class _AgainstTruth(_OfDocuments):
+    """Base of metrics that compare the probability of a hidden event with the true one.
+
+    Args:
+        event: "attraction" or "examination", of which `EVENT_log_probs` and `true_EVENT_log_probs` are read.
+    """
+
+    _names: tuple[str, ...]
 
     def __init__(self, event: str) -> None:
         super().__init__()
         self.event = event
 
     def statistics(self, **outputs: Any) -> dict[str, Any]:
-        """Sums over documents of the fitted and the true probability, their squares, product, and squared error."""
+        """Sums per rank over documents of functions of the fitted and the true probability; documents [rank]."""
         names = f"{self.event}_log_probs", f"true_{self.event}_log_probs"
-        return _sums(*(pick(self, outputs, name) for name in (*names, "where")))
-
-    def _mean(self, name: str) -> float:
-        """Over all documents shown."""
-        documents = self.total("documents").sum()
-        return self.total(name).sum() / documents if documents else float("nan")
+        return _sums(self._names, *(pick(self, outputs, name) for name in (*names, "where")))
 
 
 class RootMeanSquaredError(_AgainstTruth):
@@ -64,44 +75,44 @@ class RootMeanSquaredError(_AgainstTruth):
     """
 
     higher_is_better = False
+    _names = ("squared_error",)
 
     def compute(self) -> float:
+        """The error; nan before the first document."""
         return float(np.sqrt(self._mean("squared_error")))
 
 
 class Correlation(_AgainstTruth):
     """Pearson correlation of the probability of a hidden event with the true one, over documents shown; 1 is best.
 
-    It does not see the scale, which clicks leave open between examination and attraction. nan where one is constant.
-    Reads as `RootMeanSquaredError` does.
+    It does not depend on the scale, which clicks leave open between examination and attraction. nan where one is
+    constant. Reads as `RootMeanSquaredError` does.
     """
 
     higher_is_better = True
+    _names = ("fitted", "true", "fitted_squared", "true_squared", "product")
 
     def compute(self) -> float:
+        """The correlation, from -1 to 1; nan where a probability is constant."""
         fitted, true = self._mean("fitted"), self._mean("true")
         covariance = self._mean("product") - fitted * true
         variances = self._mean("fitted_squared") - fitted**2, self._mean("true_squared") - true**2
-        if not min(variances) > RESOLUTION:
+        if not min(variances) > _RESOLUTION:
             return float("nan")
         return float(covariance / np.sqrt(np.prod(variances)))
 
 
-RESOLUTION = 1e-7
-"""Variances below this are rounding: squares are float32, and off by up to 6e-8."""
-
-
-@jax.jit
-def _sums(fitted: LogProbs, true: LogProbs, where: Mask) -> dict[str, Any]:
+@partial(jax.jit, static_argnums=0)
+def _sums(names: tuple[str, ...], fitted: _LogProbs, true: _LogProbs, where: _Mask) -> dict[str, Any]:
     fitted, true, where = map(ranks_first, (fitted, true, where))
     fitted, true = (jnp.where(where, jnp.exp(x), 0) for x in (fitted, true))
-    total, documents = sum_and_count(fitted, where, units=FRACTIONS)
-    others = {
+    of = {
+        "fitted": fitted,
         "true": true,
         "fitted_squared": fitted**2,
         "true_squared": true**2,
         "product": fitted * true,
         "squared_error": (fitted - true) ** 2,
     }
-    sums = {name: sum_and_count(x, units=FRACTIONS)[0] for name, x in others.items()}
-    return {"fitted": total, "documents": documents, **sums}
+    sums = {name: sum_and_count(of[name])[0] for name in names}
+    return {**sums, "documents": jnp.sum(where, axis=1, dtype=jnp.int32)}

@@ -12,13 +12,17 @@ from clickexp.metrics.base import VALUE, Metric
 class MultiMetric:
     """Named metrics that share one `update`; each takes what it needs from the outputs.
 
-    MultiMetric({"ll": LogLikelihood()}), or MultiMetric(**{"ll": LogLikelihood(), "ppl": Perplexity()}).
-    The metrics are copied; results keep their order. `metrics` maps the names to them.
+        MultiMetric({"ll": LogLikelihood()})
+        MultiMetric(**{"ll": LogLikelihood(), "ppl": Perplexity()})
+
+    Args:
+        metrics: Metrics by name; they are copied, and results keep their order.
+        **named: More of them.
     """
 
     def __init__(self, metrics: Mapping[str, Metric] | None = None, /, **named: Metric) -> None:
         given = {**(metrics or {}), **named}
-        self.metrics = {name: metric.reduce([]) for name, metric in given.items()}
+        self.metrics = {name: metric.reduce() for name, metric in given.items()}
 
     @property
     def names(self) -> list[str]:
@@ -27,10 +31,10 @@ class MultiMetric:
 
     @property
     def higher_is_better(self) -> dict[str, bool | None]:
-        """Of each of `names` which way is better, as its metric states it.
+        """By name whether higher values are better, as each metric states it.
 
         Raises:
-            ConfigError: for a statement that is none.
+            ConfigError: For a statement that is neither True, False nor None.
         """
         return {
             name + suffix: _stated(name, metric, suffix)
@@ -39,7 +43,7 @@ class MultiMetric:
         }
 
     def keep_values(self) -> "MultiMetric":
-        """Fresh metrics with the same names and settings that keep the values of single lists."""
+        """New metrics with the same names and settings that keep values per list."""
         fresh = self.empty()
         for metric in fresh.metrics.values():
             metric.keep_values = True
@@ -59,24 +63,22 @@ class MultiMetric:
         self.add(self.statistics(**outputs))
 
     def compute(self, prefix: str = "") -> dict[str, float | int]:
-        """Every value of each metric under its prefixed name, such as ppl or ndcg@10."""
-        values = [value for metric in self.metrics.values() for value in _numbers(metric.compute())]
+        """Every value of each metric under its prefixed name, such as ppl or ndcg@10; counts are integers."""
+        values = [value for metric in self.metrics.values() for value in np.ravel(metric.compute()).tolist()]
         return dict(zip((prefix + name for name in self.names), values, strict=True))
 
     def compute_per_rank(self, prefix: str = "") -> dict[str, np.ndarray]:
         """The vector [ranks] of each metric that has one, under its prefixed name."""
-        return {
-            prefix + name: metric.compute_per_rank()
-            for name, metric in self.metrics.items()
-            if hasattr(metric, "compute_per_rank")
-        }
+        found = {prefix + name: metric.compute_per_rank() for name, metric in self.metrics.items()}
+        return {name: values for name, values in found.items() if values is not None}
 
     def compute_curves(self) -> dict[str, dict[str, np.ndarray]]:
-        """What each metric that has a curve gives to draw."""
-        return {name: metric.curve() for name, metric in self.metrics.items() if hasattr(metric, "curve")}
+        """Arrays to draw of each metric that has a curve."""
+        found = {name: metric.curve() for name, metric in self.metrics.items()}
+        return {name: curve for name, curve in found.items() if curve is not None}
 
     def values(self) -> dict[str, np.ndarray]:
-        """What was kept of single lists, [lists] or [lists, rank], in their order."""
+        """Values per list, [lists] or [lists, rank], in the order of the lists."""
         kept: dict[str, np.ndarray] = {}
         for name, metric in self.metrics.items():
             for what, values in metric.values().items():
@@ -85,16 +87,16 @@ class MultiMetric:
         return kept
 
     def reset(self) -> None:
-        """Forgets everything added so far."""
+        """Removes everything added so far."""
         for metric in self.metrics.values():
             metric.reset()
 
     def empty(self) -> "MultiMetric":
-        """Fresh metrics with the same names and settings."""
+        """New metrics with the same names and settings."""
         return type(self)({name: metric.empty() for name, metric in self.metrics.items()})
 
     def merge(self, other: "MultiMetric") -> "MultiMetric":
-        """New metrics that have seen what both have; TypeError unless names and settings agree."""
+        """New metrics over the batches of both; TypeError unless names and settings agree."""
         if self.metrics.keys() != other.metrics.keys():
             raise TypeError(f"cannot merge metrics {list(self.metrics)} with {list(other.metrics)}")
         both = {name: metric.merge(other.metrics[name]) for name, metric in self.metrics.items()}
@@ -108,8 +110,3 @@ def _stated(name: str, metric: Metric, suffix: str) -> bool | None:
         kind = type(metric).__name__
         raise ConfigError(f"{name}: {kind}.higher_is_better is {stated!r}; give True, False or None")
     return None if stated is None else bool(stated)
-
-
-def _numbers(value: float | int | np.ndarray) -> list[float | int]:
-    """One or several; counts stay whole."""
-    return [value] if np.ndim(value) == 0 else value.tolist()

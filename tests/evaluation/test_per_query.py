@@ -82,7 +82,7 @@ def test_the_paired_test_is_that_of_the_differences_of_queries(runs):
 def test_the_convention_of_pyclick_is_kept_with_the_values(runs, tmp_path):
     data, _ = runs
     kinds = {"ll": LogLikelihood, "ppl": Perplexity, "cond_ppl": ConditionalPerplexity}
-    groups = {"click": {name: kind(short_lists="pyclick") for name, kind in kinds.items()}}
+    groups = {"click": {name: kind(rank_normalization="pyclick") for name, kind in kinds.items()}}
     evaluation = evaluate(RankCTRModel(5, rngs=nnx.Rngs(0)), data, groups, keep_values=True)
     evaluation.keep(data, tmp_path)
     for name in kinds:
@@ -90,7 +90,15 @@ def test_the_convention_of_pyclick_is_kept_with_the_values(runs, tmp_path):
         assert samples(tmp_path, name).total() == pytest.approx(value, rel=1e-5)
 
 
-def test_what_was_not_kept_is_told(runs, tmp_path):
+def test_values_of_earlier_versions_are_read(runs, tmp_path):
+    """They name the normalization of ranks `short_lists`."""
+    folder = runs[1]["pbm"][0]
+    frame = pl.read_parquet(folder / "test_sessions.parquet")
+    frame.write_parquet(tmp_path / "test_sessions.parquet", metadata={"short_lists": "own"})
+    assert samples(tmp_path, "ppl").total() == samples(folder, "ppl").total()
+
+
+def test_missing_values_are_an_error(runs, tmp_path):
     with pytest.raises(
         UserError, match="no values of single sessions were kept. Run again with keep_values=true"
     ):

@@ -18,7 +18,7 @@ from clickexp.metrics import (
     MicroPerplexity,
     Perplexity,
 )
-from clickexp.metrics.exact import FRACTIONS, Total, exact_sum, sum_and_count
+from clickexp.metrics.exact import exact_sum, sum_and_count
 from clickexp.numerics import LogPair, log_sigmoid_pair
 
 RANKS = 4
@@ -157,19 +157,19 @@ def test_the_convention_of_pyclick(outputs):
     by_rank = [2 ** (-log_prob[:, r].sum() / math.log(2) / 300) if r < RANKS else 1 for r in range(10)]
     both = outputs | {"conditional_log_probs": outputs["log_probs"]}
     for metric in (Perplexity, ConditionalPerplexity):
-        result = measured(metric(short_lists="pyclick"), both)
+        result = measured(metric(rank_normalization="pyclick"), both)
         np.testing.assert_allclose(result.compute_per_rank(), by_rank, rtol=1e-5)
         assert result.compute() == pytest.approx(np.mean(by_rank), rel=1e-5)
     means = log_prob.sum(axis=1) / where.sum(axis=1)
-    ll = measured(LogLikelihood(short_lists="pyclick"), both)
+    ll = measured(LogLikelihood(rank_normalization="pyclick"), both)
     assert ll.compute() == pytest.approx(means.mean(), rel=1e-5)
 
 
-def test_settings_that_do_not_exist_are_told():
+def test_settings_that_do_not_exist_are_refused():
     with pytest.raises(ConfigError, match="of='click': give all, clicks or skips"):
         Perplexity("click")
-    with pytest.raises(ConfigError, match="short_lists='clax': give own or pyclick"):
-        LogLikelihood(short_lists="clax")
+    with pytest.raises(ConfigError, match="rank_normalization='clax': give own or pyclick"):
+        LogLikelihood(rank_normalization="clax")
 
 
 @pytest.mark.as_users
@@ -177,8 +177,7 @@ def test_settings_that_do_not_exist_are_told():
 def test_exact_sums_are_those_of_fractions(count):
     values = np.random.default_rng(2).normal(0, 10, (count, 2)).astype(np.float32)
     values[0] = 2.0**22 + 1, -(2.0**21) + 1  # the first is too large for integers
-    total = Total()
-    total.add(exact_sum(values))
+    total = exact_sum(values).on_host()
     exact = [float(sum(map(Fraction, column.tolist()))) for column in values.T]
     np.testing.assert_allclose(total.value(), exact, rtol=0, atol=count * 2.0**-42)
 
@@ -188,9 +187,8 @@ def test_fractions_are_summed_and_events_counted_in_one_pass():
     values = np.random.default_rng(3).random((3, 9000)).astype(np.float32)
     values[:, :2] = 1, np.nextafter(np.float32(1), np.float32(2))  # rounding may lead above 1
     small, even = values < 0.1, np.arange(9000) % 2 == np.zeros((3, 1))
-    total = Total()
-    fractions, *counts = sum_and_count(values, small, even, units=FRACTIONS)
-    total.add(fractions)
+    fractions, *counts = sum_and_count(values, small, even)
+    total = fractions.on_host()
     assert not total.beyond.any()
     np.testing.assert_allclose(total.value(), values.astype(np.float64).sum(axis=1), rtol=1e-12)
     np.testing.assert_array_equal(counts, [small.sum(axis=1), even.sum(axis=1)])
@@ -198,8 +196,7 @@ def test_fractions_are_summed_and_events_counted_in_one_pass():
 
 @pytest.mark.as_users
 def test_infinite_and_undefined_values_show_in_the_sum():
-    total = Total()
-    total.add(exact_sum(np.float32([[1, 1, 1], [-np.inf, np.nan, 2]])))
+    total = exact_sum(np.float32([[1, 1, 1], [-np.inf, np.nan, 2]])).on_host()
     np.testing.assert_array_equal(total.value(), [-np.inf, np.nan, 3])
 
 

@@ -1,107 +1,23 @@
-"""Ranking metrics: lists ranked once with their ties, and what all metrics of rankings have in common.
-
-Rax takes one cutoff a call and breaks ties by one order, so the metrics beside this file are our own; where scores
-differ they agree with Rax, whose other functions `RaxMetric` wraps.
-"""
+"""Base of the metrics of ranked lists."""
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Integer, Shaped
+from jaxtyping import Bool, Float
 
 from clickexp.errors import ConfigError
-from clickexp.metrics.base import NAN, VALUE, Metric, PerList, on_class_or_instance, pick
-from clickexp.metrics.exact import Total, exact_sum
-from clickexp.types import Array, Count
+from clickexp.metrics.base import NAN, VALUE, InstanceOrClassMethod, Metric, PerList, check_choice, pick
+from clickexp.metrics.exact import ExactSum, exact_sum
+from clickexp.metrics.ranking.lists import PerRank, RankedLists, Values, rank_lists
+from clickexp.types import Array
 
-Values = Float[Array, "list n"]
-"""One value for each list and cutoff."""
-
-PerRank = Float[Array, "list rank"]
-
-
-class RankedLists(NamedTuple):
-    """Lists by decreasing score; tied documents by decreasing label, so that nothing is left of the input's order.
-
-    scores, labels: scores and labels in that order; labels below 0 are 0, as they are beyond a list's end.
-    where:  True up to the list's end.
-    start:  the first position, from 0, of the documents tied with this one. size: how many they are, itself included.
-    ideal:  labels in decreasing order.
-    """
-
-    scores: PerRank
-    labels: PerRank
-    where: Bool[Array, "list rank"]
-    start: Integer[Array, "list rank"]
-    size: Integer[Array, "list rank"]
-    ideal: PerRank
-
-    @property
-    def lengths(self) -> Integer[Array, "list"]:
-        return jnp.sum(self.where, axis=-1, dtype=jnp.int32)
-
-    def over_ties(self, values: PerRank) -> tuple[PerRank, PerRank]:
-        """Sum of the values of documents ranked above all that are tied with this one; mean value of those tied."""
-        through = jax.lax.cumsum(values, axis=1)
-        above = _take(through - values, self.start)
-        mean = (_take(through, self.start + self.size - 1) - above) / self.size.astype(values.dtype)
-        return above, jnp.where(self.size == 1, values, mean)
-
-
-@jax.jit
-def rank_lists(
-    scores: Float[Array, "list rank"], labels: Float[Array, "list rank"], where: Bool[Array, "list rank"]
-) -> RankedLists:
-    """Ranks lists by score; -inf comes last, and no NaN may stand where a document is."""
-    # Integers in the order of the floats: XLA sorts them faster. What is not shown sorts after -inf.
-    keys = jnp.where(where, -1 - _ordered(scores), np.iinfo(np.int32).max)
-    labels = jnp.where(where, jnp.maximum(labels, 0), 0)
-    falling = -1 - _ordered(labels)
-    keys, ranked = jax.lax.sort((keys, falling), num_keys=2, is_stable=False)
-    shown = jnp.arange(where.shape[1]) < jnp.sum(where, axis=1, keepdims=True)
-    start, size = tie_groups((keys[:, 1:] != keys[:, :-1]) | ~shown[:, 1:])
-    return RankedLists(
-        scores=_float(-1 - keys),
-        labels=_float(-1 - ranked),
-        where=shown,
-        start=start,
-        size=size,
-        ideal=_float(-1 - jnp.sort(falling, stable=False)),
-    )
-
-
-def tie_groups(
-    differs: Bool[Array, "list pairs"],
-) -> tuple[Integer[Array, "list rank"], Integer[Array, "list rank"]]:
-    """Start and size of runs of equal entries in sorted rows, from where one differs from the one before."""
-    lists, ranks = len(differs), differs.shape[1] + 1
-    edge = jnp.ones((lists, 1), bool)
-    position = jnp.arange(ranks, dtype=jnp.int32)
-    start = jax.lax.cummax(jnp.where(jnp.concatenate([edge, differs], axis=1), position, 0), axis=1)
-    last = jnp.where(jnp.concatenate([differs, edge], axis=1), position, ranks)
-    return start, jax.lax.cummin(last, axis=1, reverse=True) - start + 1
-
-
-def _ordered(x: PerRank) -> Integer[Array, "list rank"]:
-    """int32 that compare as the floats do; both zeros are one."""
-    bits = jax.lax.bitcast_convert_type(jnp.where(x == 0, 0, x), jnp.int32)
-    return jnp.where(bits < 0, bits ^ np.iinfo(np.int32).max, bits)
-
-
-def _float(ordered: Integer[Array, "list rank"]) -> PerRank:
-    bits = jnp.where(ordered < 0, ordered ^ np.iinfo(np.int32).max, ordered)
-    return jax.lax.bitcast_convert_type(bits, jnp.float32)
-
-
-def _take(
-    values: Shaped[Array, "list rank"], index: Integer[Array, "list rank"]
-) -> Shaped[Array, "list rank"]:
-    return jnp.take_along_axis(values, index, axis=1)
+Cutoffs = int | Sequence[int] | None
+"""Documents at the top of a list that count: a number, several, or None for all."""
 
 
 class RankingMetric(Metric):
@@ -113,10 +29,12 @@ class RankingMetric(Metric):
         scores  any order-preserving score; -inf ranks a document last. metrax's name, `predictions`, is read too
         labels  graded relevance; below 0 (spam) counts as 0
         where   True where a document was shown; without it every document counts
+
     Lists without a document do not count. A list with ties has the mean value over all orders of tied documents.
     NaN where a document was shown is an error that names the batch.
 
-    Rax 0.4, and CLAX 0.1.1, which calls it, differ in four cases. DCG as an example:
+    Rax 0.4, and CLAX 0.1.1, which calls it, differ in four cases, so that their functions serve only where `RaxMetric`
+    wraps them. DCG as an example:
 
     case              scores     labels    here                       there
     ties              1, 1       0, 1      (1 + 0.631) / 2 = 0.815    0.631, in the order of the input
@@ -129,29 +47,33 @@ class RankingMetric(Metric):
     RecallAtK, DCGAtK and NDCGAtK for cutoffs up to the length of the lists and scores without ties; beyond it
     PrecisionAtK divides by the length, `Precision` by k. Before the first list `compute` is nan here, 0 there.
 
-    cutoffs      how many documents of the top count: a number, several (`compute` returns a vector), or all
-    no_relevant  lists in which nothing is relevant (`judged`): "zero" counts them with the value 0, "skip" does not
+    Args:
+        cutoffs: How many documents of the top count: a number, several (`compute` returns a vector), or all.
+        no_relevant: For lists in which nothing is relevant (`judged`): "zero" counts them with the value 0, "skip" does
+            not count them.
+
+    Raises:
+        ConfigError: For a cutoff below 1, or another choice.
     """
 
-    def __init__(self, cutoffs: int | Sequence[int] | None = None, *, no_relevant: str = "zero") -> None:
+    def __init__(self, cutoffs: Cutoffs = None, *, no_relevant: str = "zero") -> None:
         super().__init__()
         self.cutoffs = tuple(cutoffs) if isinstance(cutoffs, Sequence) else cutoffs
         if not all(cutoff is None or cutoff >= 1 for cutoff in self._cutoffs) or not self._cutoffs:
             raise ConfigError(f"cutoffs={cutoffs!r}: give numbers of documents from 1, such as [1, 3, 10]")
-        if no_relevant not in ("zero", "skip"):
-            raise ConfigError(f"no_relevant={no_relevant!r}: give zero or skip")
+        check_choice("no_relevant", no_relevant, "zero", "skip")
         self.no_relevant = no_relevant
 
-    @on_class_or_instance
+    @InstanceOrClassMethod
     def from_model_output(self, *, ks: Any = None, **outputs: Any) -> "RankingMetric":
-        """A fresh metric that has seen one batch, with the same settings; from the class, with the default ones.
+        """A new metric that has received one batch, with the same settings; from the class, with the defaults.
 
         Args:
-            ks: the cutoffs, in metrax's form: [n] integers. On a metric that has cutoffs they must be these.
-            **outputs: what `statistics` reads.
+            ks: The cutoffs, in metrax's form: [n] integers. On a metric that has cutoffs they must be these.
+            **outputs: What `statistics` reads.
 
         Raises:
-            TypeError: for other cutoffs than the metric's, or a metric without cutoffs.
+            TypeError: For other cutoffs than the metric's, or a metric without cutoffs.
         """
         cutoffs = None if ks is None else tuple(map(operator.index, np.atleast_1d(ks).tolist()))
         unset = isinstance(self, type) or self.unset
@@ -163,20 +85,23 @@ class RankingMetric(Metric):
         return fresh
 
     def replace(self, **sums: Any) -> "RankingMetric":
-        """A copy with other sums: `total` [n], over lists for each cutoff, and `count` (or `lists`), how many lists.
+        """A copy with other sums.
+
+        Args:
+            **sums: `total` [n], over lists for each cutoff, and `count` (or `lists`), the number of lists.
 
         Raises:
-            TypeError: for any other name.
-            ValueError: for a total that has not one value for each cutoff.
+            TypeError: For any other name.
+            ValueError: For a total that has not one value for each cutoff.
         """
         needed = (len(self.suffixes),)
         if "total" in sums and np.shape(np.atleast_1d(sums["total"])) != needed:
             raise ValueError(f"{self!r}: total has the shape {np.shape(sums['total'])}, not {needed}")
         ready = self.reduce()
         ready.unset = False
-        ready.sums = {"total": Total(), "lists": np.zeros(1, np.int64), **ready.sums}
+        ready.sums = {"total": ExactSum.of(np.zeros(needed)), "lists": np.zeros(1, np.int64), **ready.sums}
         named = {"lists" if name == "count" else name: value for name, value in sums.items()}
-        return super(RankingMetric, ready).replace(**named)
+        return Metric.replace(ready, **named)  # pyright: ignore[reportReturnType]  # a copy of ready
 
     @property
     def _cutoffs(self) -> tuple[int | None, ...]:
@@ -184,10 +109,11 @@ class RankingMetric(Metric):
 
     @property
     def suffixes(self) -> tuple[str, ...]:
+        """Such as @10, one for each cutoff."""
         return tuple("" if cutoff is None else f"@{cutoff}" for cutoff in self._cutoffs)
 
     def per_list(self, ranked: RankedLists) -> Values:
-        """The value of each list at each of `suffixes`; what lists that are not `judged` get does not matter."""
+        """The value of each list at each of `suffixes`, [list, n]; ignored for lists that are not `judged`."""
         raise NotImplementedError
 
     def judged(self, ranked: RankedLists) -> Bool[Array, "list"]:
@@ -195,20 +121,28 @@ class RankingMetric(Metric):
         return ranked.ideal[:, 0] > 0
 
     def top(self, values: PerRank) -> Values:
-        """Sums over the documents above each cutoff."""
+        """Sums over the documents above each cutoff, from [list, rank] to [list, n]."""
         ranks = values.shape[1]
         depths = np.array([min(cutoff or ranks, ranks) for cutoff in self._cutoffs])
         within = np.arange(depths.max())[:, None] < depths
         return jnp.matmul(values[:, : len(within)], within.astype(np.float32), precision="highest")
 
     def depths(self, ranked: RankedLists) -> Values:
-        """The cutoffs as numbers; without one, the length of each list."""
+        """The cutoffs as numbers, [list, n]; without one, the length of each list."""
         lengths = ranked.lengths.astype(jnp.float32)
         columns = [jnp.full_like(lengths, cutoff) if cutoff else lengths for cutoff in self._cutoffs]
         return jnp.stack(columns, axis=-1)
 
     def statistics(self, **outputs: Any) -> dict[str, Any]:
-        """total: sums over lists [n]; lists: how many count; nan: how many hold NaN; value: values of lists."""
+        """The sums over the lists of one batch; pure.
+
+        Returns:
+            total: sums over lists [n]. lists: how many count. nan: how many hold NaN. value: values per list, if kept.
+
+        Raises:
+            TypeError: Where scores or labels are missing.
+            ValueError: Where the shapes differ.
+        """
         scores = jnp.asarray(pick(self, outputs, "scores", "predictions"), jnp.float32)
         labels = jnp.asarray(pick(self, outputs, "labels"), jnp.float32)
         where = outputs.get("where")
@@ -235,81 +169,21 @@ def _statistics(
     labels: Float[Array, "*lists rank"],
     where: Bool[Array, "*lists rank"],
 ) -> dict[str, Any]:
-    """Compiled once for all metrics with the same settings, whatever they have seen."""
+    """Compiled once for all metrics with the same settings, whatever was added to them."""
     metric = object.__new__(kind)
     vars(metric).update(settings)
     scores, labels, where = (x.reshape(-1, x.shape[-1]) for x in (scores, labels, where))
-    poisoned = where & (jnp.isnan(scores) | jnp.isnan(labels))
-    ranked = rank_lists(*(jnp.where(poisoned, 0, x) for x in (scores, labels)), where)
-    poisoned = jnp.any(poisoned, axis=1)
+    undefined = where & (jnp.isnan(scores) | jnp.isnan(labels))
+    ranked = rank_lists(*(jnp.where(undefined, 0, x) for x in (scores, labels)), where)
+    undefined = jnp.any(undefined, axis=1)
     judged = metric.judged(ranked)
-    counted = jnp.any(where, axis=1) & ~poisoned & (judged | (metric.no_relevant == "zero"))
+    counted = jnp.any(where, axis=1) & ~undefined & (judged | (metric.no_relevant == "zero"))
     values = jnp.where(judged[:, None], metric.per_list(ranked), 0)
     statistics = {
         "total": exact_sum(jnp.where(counted[:, None], values, 0)),
         "lists": jnp.sum(counted, dtype=jnp.int32),
-        NAN: jnp.sum(poisoned, dtype=jnp.int32),
+        NAN: jnp.sum(undefined, dtype=jnp.int32),
     }
     if keep_values:
         statistics[VALUE] = PerList(jnp.where(counted[:, None], values, jnp.nan))
     return statistics
-
-
-class RaxMetric(RankingMetric):
-    """Mean over lists of a Rax ranking metric, cut off at `top_n`.
-
-        RaxMetric(rax.ndcg_metric, top_n=10).update(scores=scores, labels=labels, where=mask)
-
-    Reads what every `RankingMetric` does, and so differs from a call of Rax, and from CLAX's metric of this name,
-    for ties, scores of -inf, labels below 0 and lists that are all masked: `RankingMetric` has examples. Where none
-    of these occur, values are Rax's. Lists without a relevant document count with Rax's value.
-
-    Tied documents are ranked in `orders` different orders and the values averaged: the rotations of one
-    random order of each list. With at least as many orders as ranks, a constant score has exactly the DCG
-    expected of a random ranking. (Ties: McSherry & Najork 2008; Rax: Jagerman et al. 2022.)
-
-    higher_is_better: True, as for every metric of Rax; to be stated for a function that is none.
-    """
-
-    def __init__(
-        self,
-        metric_fn: Callable[..., Array],
-        top_n: int | None = None,
-        *,
-        orders: int = 10,
-        seed: int = 0,
-        higher_is_better: bool | None = True,
-    ) -> None:
-        super().__init__(top_n)
-        self.metric_fn = metric_fn
-        self.orders = orders
-        self.seed = seed
-        self.higher_is_better = higher_is_better
-
-    def __repr__(self) -> str:
-        name = getattr(self.metric_fn, "__name__", repr(self.metric_fn))
-        return f"RaxMetric({name}, top_n={self.cutoffs})"
-
-    @property
-    def suffixes(self) -> tuple[str, ...]:
-        return ("",)
-
-    def judged(self, ranked: RankedLists) -> Bool[Array, "list"]:
-        return jnp.any(ranked.where, axis=1)
-
-    def per_list(self, ranked: RankedLists) -> Values:
-        cutoff = {} if self.cutoffs is None else {"topn": self.cutoffs}
-        # Rax takes -inf for "not retrieved"; the lowest finite score means "ranked last".
-        scores = jnp.maximum(jnp.where(ranked.where, ranked.scores, 0), jnp.finfo(jnp.float32).min)
-        shuffled = jnp.argsort(jax.random.uniform(jax.random.key(self.seed), scores.shape), axis=1)
-
-        def values(shift: Count) -> Float[Array, "list"]:
-            # Rax sorts stably, so the order in which it receives tied documents decides between them.
-            order = jnp.roll(shuffled, shift, axis=1)
-            s, y, mask = (_take(array, order) for array in (scores, ranked.labels, ranked.where))
-            return self.metric_fn(s, y, where=mask, reduce_fn=None, **cutoff)
-
-        orders = min(self.orders, scores.shape[1])
-        shifts = jnp.arange(orders) * scores.shape[1] // orders  # evenly spaced, each at most once
-        with jax.numpy_dtype_promotion("standard"):  # Rax multiplies float masks by integer ranks
-            return jax.vmap(values)(shifts).mean(axis=0)[:, None]

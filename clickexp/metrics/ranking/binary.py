@@ -1,6 +1,5 @@
 """Ranking metrics of documents that are either relevant or not: precision and recall, first hits, all hits."""
 
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 import jax
@@ -8,29 +7,30 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from clickexp.errors import ConfigError
-from clickexp.metrics.base import VALUE
-from clickexp.metrics.ranking.base import PerRank, RankedLists, RankingMetric, Values
+from clickexp.metrics.base import VALUE, check_choice
+from clickexp.metrics.ranking.base import Cutoffs, RankingMetric
+from clickexp.metrics.ranking.lists import PerRank, RankedLists, Values
 from clickexp.types import Array
 from clickexp.utils.bounds import Bounds, bounded
 
-Label = Annotated[int | float, Bounds(above=0)]
+_Label = Annotated[int | float, Bounds(above=0)]
 
 
 class RelevanceMetric(RankingMetric):
     """Base of metrics of relevant documents: those with a label of at least `relevant_from`.
 
     In the formulas y_i is 1 if the document at rank i is relevant, else 0; R is the number of relevant documents
-    of the list; k is the cutoff, or the list's length without one. Other settings as in `RankingMetric`.
+    of the list; k is the cutoff, or the list's length without one.
+
+    Args:
+        cutoffs: See `RankingMetric`.
+        no_relevant: See `RankingMetric`.
+        relevant_from: Smallest label of a relevant document.
     """
 
     @bounded
     def __init__(
-        self,
-        cutoffs: int | Sequence[int] | None = None,
-        *,
-        no_relevant: str = "zero",
-        relevant_from: Label = 1.0,
+        self, cutoffs: Cutoffs = None, *, no_relevant: str = "zero", relevant_from: _Label = 1.0
     ) -> None:
         super().__init__(cutoffs, no_relevant=no_relevant)
         self.relevant_from = float(relevant_from)
@@ -40,39 +40,42 @@ class RelevanceMetric(RankingMetric):
         return ranked.ideal[:, 0] >= self.relevant_from
 
     def relevant(self, ranked: RankedLists) -> PerRank:
-        """1 for relevant documents, else 0."""
+        """1 for relevant documents, else 0, [list, rank]."""
         return (ranked.labels >= self.relevant_from).astype(jnp.float32)
 
     def number(self, ranked: RankedLists) -> Float[Array, "list 1"]:
-        """Relevant documents of a list, at least 1."""
+        """Relevant documents of a list, at least 1, [list, 1]."""
         return jnp.maximum(jnp.sum(self.relevant(ranked), axis=1, keepdims=True), 1)
 
     def chance(self, ranked: RankedLists) -> PerRank:
-        """Probability, over the orders of ties, that the document at a rank is relevant."""
+        """Probability, over the orders of ties, that the document at a rank is relevant, [list, rank]."""
         return ranked.over_ties(self.relevant(ranked))[1]
 
     def hits(self, ranked: RankedLists) -> Values:
-        """Expected number of relevant documents in the top k."""
+        """Expected number of relevant documents in the top k, [list, n]."""
         return self.top(self.chance(ranked))
 
 
 class ListsWithoutRelevant(RelevanceMetric):
     """Number of lists that have documents but no relevant one, which other metrics count as 0 or skip."""
 
-    def __init__(self, *, relevant_from: Label = 1.0) -> None:
+    def __init__(self, *, relevant_from: _Label = 1.0) -> None:
         super().__init__(relevant_from=relevant_from)
 
     def judged(self, ranked: RankedLists) -> Bool[Array, "list"]:
+        """Whether a list has a document."""
         return jnp.any(ranked.where, axis=1)
 
     def per_list(self, ranked: RankedLists) -> Values:
+        """1 for a list without a relevant document, [list, 1]."""
         return 1 - super().judged(ranked).astype(jnp.float32)[:, None]
 
     def statistics(self, **outputs: Any) -> dict[str, Any]:
-        """As others, but without values of lists, whose mean it is not."""
+        """As of other metrics, but without values per list, whose mean it is not."""
         return {name: value for name, value in super().statistics(**outputs).items() if name != VALUE}
 
     def compute(self) -> int:
+        """The number of lists."""
         return int(self.total("total").sum())
 
 
@@ -82,6 +85,7 @@ class Hits(RelevanceMetric):
     higher_is_better = True
 
     def per_list(self, ranked: RankedLists) -> Values:
+        """Hits@k of each list, [list, n]."""
         return self.hits(ranked)
 
 
@@ -91,6 +95,7 @@ class Precision(RelevanceMetric):
     higher_is_better = True
 
     def per_list(self, ranked: RankedLists) -> Values:
+        """Hits@k / k of each list, [list, n]."""
         return self.hits(ranked) / jnp.maximum(self.depths(ranked), 1)
 
 
@@ -100,15 +105,20 @@ class Recall(RelevanceMetric):
     higher_is_better = True
 
     def per_list(self, ranked: RankedLists) -> Values:
+        """Hits@k / R of each list, [list, n]."""
         return self.hits(ranked) / self.number(ranked)
 
 
 class F1(RelevanceMetric):
-    """Harmonic mean of precision and recall: 2 hits@k / (k + R). (van Rijsbergen 1979.)"""
+    """Harmonic mean of precision and recall: 2 hits@k / (k + R).
+
+    (van Rijsbergen 1979.)
+    """
 
     higher_is_better = True
 
     def per_list(self, ranked: RankedLists) -> Values:
+        """2 hits@k / (k + R) of each list, [list, n]."""
         return 2 * self.hits(ranked) / (self.depths(ranked) + self.number(ranked))
 
 
@@ -121,6 +131,7 @@ class HitRate(RelevanceMetric):
     higher_is_better = True
 
     def per_list(self, ranked: RankedLists) -> Values:
+        """P(hits@k > 0) of each list, [list, n]."""
         return self.top(_first(ranked, self.relevant(ranked)))
 
 
@@ -135,15 +146,20 @@ class MRR(RelevanceMetric):
     higher_is_better = True
 
     def per_list(self, ranked: RankedLists) -> Values:
+        """Reciprocal rank within the top k of each list, [list, n]."""
         return self.top(_first(ranked, self.relevant(ranked)) / _ranks(ranked))
 
 
 class AverageReciprocalHitRate(RelevanceMetric):
-    """Sum over all hits of their reciprocal ranks: sum over i <= k of y_i / i. (Deshpande & Karypis 2004.)"""
+    """Reciprocal ranks of all hits: sum over i <= k of y_i / i.
+
+    (Deshpande & Karypis 2004.)
+    """
 
     higher_is_better = True
 
     def per_list(self, ranked: RankedLists) -> Values:
+        """Sum of y_i / i of each list, [list, n]."""
         return self.top(self.chance(ranked) / _ranks(ranked))
 
 
@@ -153,6 +169,12 @@ class RankBiasedPrecision(RelevanceMetric):
         rbp@k = (1 - p) sum over i <= k of y_i p^(i-1)
 
     (Moffat & Zobel 2008.)
+
+    Args:
+        cutoffs: See `RankingMetric`.
+        persistence: The probability p.
+        no_relevant: See `RankingMetric`.
+        relevant_from: Smallest label of a relevant document.
     """
 
     higher_is_better = True
@@ -160,16 +182,17 @@ class RankBiasedPrecision(RelevanceMetric):
     @bounded
     def __init__(
         self,
-        cutoffs: int | Sequence[int] | None = None,
+        cutoffs: Cutoffs = None,
         *,
         persistence: Annotated[int | float, Bounds(least=0, below=1)] = 0.8,
         no_relevant: str = "zero",
-        relevant_from: Label = 1.0,
+        relevant_from: _Label = 1.0,
     ) -> None:
         super().__init__(cutoffs, no_relevant=no_relevant, relevant_from=relevant_from)
         self.persistence = persistence
 
     def per_list(self, ranked: RankedLists) -> Values:
+        """Discounted share of relevant documents of each list, [list, n]."""
         seen = (1 - self.persistence) * self.persistence ** np.arange(ranked.labels.shape[1])
         return self.top(self.chance(ranked) * seen.astype(np.float32))
 
@@ -179,27 +202,32 @@ class AveragePrecision(RelevanceMetric):
 
         ap@k = sum over i <= k of y_i precision@i / d,   d = R, or min(R, k)
 
-    denominator: "all" divides by R, as trec_eval does; "top" by min(R, k), so that 1 can be reached at every k.
     Tied documents i and j are relevant together with probability r (r - 1) / (m (m - 1)), r of m being relevant.
     (Buckley & Voorhees 2000; ties: McSherry & Najork 2008.)
+
+    Args:
+        cutoffs: See `RankingMetric`.
+        denominator: "all" divides by R, as trec_eval does; "top" by min(R, k), so that 1 can be reached at every k.
+        no_relevant: See `RankingMetric`.
+        relevant_from: Smallest label of a relevant document.
     """
 
     higher_is_better = True
 
     def __init__(
         self,
-        cutoffs: int | Sequence[int] | None = None,
+        cutoffs: Cutoffs = None,
         *,
         denominator: str = "all",
         no_relevant: str = "zero",
-        relevant_from: Label = 1.0,
+        relevant_from: _Label = 1.0,
     ) -> None:
         super().__init__(cutoffs, no_relevant=no_relevant, relevant_from=relevant_from)
-        if denominator not in ("all", "top"):
-            raise ConfigError(f"denominator={denominator!r}: give all or top")
+        check_choice("denominator", denominator, "all", "top")
         self.denominator = denominator
 
     def per_list(self, ranked: RankedLists) -> Values:
+        """Average precision at k of each list, [list, n]."""
         above, chance = ranked.over_ties(self.relevant(ranked))
         tied = ranked.size.astype(jnp.float32)
         another = _drawn(ranked) * (chance * tied - 1) / jnp.maximum(tied - 1, 1)
@@ -215,29 +243,33 @@ class AverageRecall(RelevanceMetric):
 
         ar@k = 1/d sum over i <= k of recall@i = sum over i <= k of y_i (k - i + 1) / (d R)
 
-    denominator: "cutoff", d = k, the mean, at most 1; or "all", d = R, all relevant documents, as some texts define it:
-        above 1 where k is much larger than R. For relevant documents at ranks 2 and 4, a third one below, and k = 4,
-        the recalls 0, 1/3, 1/3, 2/3 make 0.333 with the first, 0.444 with the second.
+    (Some libraries give this name to `AveragePrecision`, with one or the other denominator.)
 
-    (Some libraries give this name to what is here `AveragePrecision`, with one or the other denominator.)
+    Args:
+        cutoffs: See `RankingMetric`.
+        denominator: "cutoff", d = k, the mean, at most 1; or "all", d = R, all relevant documents, as some texts define
+            it: above 1 where k is much larger than R. For relevant documents at ranks 2 and 4, a third one below, and
+            k = 4, the recalls 0, 1/3, 1/3, 2/3 make 0.333 with the first, 0.444 with the second.
+        no_relevant: See `RankingMetric`.
+        relevant_from: Smallest label of a relevant document.
     """
 
     higher_is_better = True
 
     def __init__(
         self,
-        cutoffs: int | Sequence[int] | None = None,
+        cutoffs: Cutoffs = None,
         *,
         denominator: str = "cutoff",
         no_relevant: str = "zero",
-        relevant_from: Label = 1.0,
+        relevant_from: _Label = 1.0,
     ) -> None:
         super().__init__(cutoffs, no_relevant=no_relevant, relevant_from=relevant_from)
-        if denominator not in ("cutoff", "all"):
-            raise ConfigError(f"denominator={denominator!r}: give cutoff or all")
+        check_choice("denominator", denominator, "cutoff", "all")
         self.denominator = denominator
 
     def per_list(self, ranked: RankedLists) -> Values:
+        """Average recall at k of each list, [list, n]."""
         chance = self.chance(ranked)
         depths = jnp.maximum(self.depths(ranked), 1)
         late = self.top(chance * (_ranks(ranked) - 1)) / depths

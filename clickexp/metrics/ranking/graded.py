@@ -1,26 +1,28 @@
 """Ranking metrics of graded relevance: cumulative gain, plain, discounted and normalised, and reciprocal rank."""
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from clickexp.errors import ConfigError
-from clickexp.metrics.ranking.base import PerRank, RankedLists, RankingMetric, Values
+from clickexp.metrics.base import check_choice
+from clickexp.metrics.ranking.base import Cutoffs, RankingMetric
+from clickexp.metrics.ranking.lists import PerRank, RankedLists, Values
 from clickexp.types import Count
 from clickexp.utils.bounds import Bounds, bounded
 
-FORMS = ("exponential", "linear", "original")
-
 
 class CumulativeGain(RankingMetric):
-    """Sum of the labels of the top k: sum over i <= k of y_i. (Järvelin & Kekäläinen 2002.)"""
+    """Sum of the labels of the top k: sum over i <= k of y_i.
+
+    (Järvelin & Kekäläinen 2002.)
+    """
 
     higher_is_better = True
 
     def per_list(self, ranked: RankedLists) -> Values:
+        """Sum of the labels of the top k of each list, [list, n]."""
         return self.top(ranked.over_ties(ranked.labels)[1])
 
 
@@ -33,32 +35,34 @@ class DCG(RankingMetric):
     "original"    y         max(1, log2(i))  rank 1, and with it rank 2, undiscounted (Järvelin & Kekäläinen 2002)
 
     With ties, each of them has the mean gain of all. (McSherry & Najork 2008.)
+
+    Args:
+        cutoffs: See `RankingMetric`.
+        form: As above.
+        no_relevant: See `RankingMetric`.
     """
 
     higher_is_better = True
 
     def __init__(
-        self,
-        cutoffs: int | Sequence[int] | None = None,
-        *,
-        form: str = "exponential",
-        no_relevant: str = "zero",
+        self, cutoffs: Cutoffs = None, *, form: str = "exponential", no_relevant: str = "zero"
     ) -> None:
         super().__init__(cutoffs, no_relevant=no_relevant)
-        if form not in FORMS:
-            raise ConfigError(f"form={form!r}: give {', '.join(FORMS[:-1])} or {FORMS[-1]}")
+        check_choice("form", form, "exponential", "linear", "original")
         self.form = form
 
     def gain(self, labels: PerRank) -> PerRank:
+        """The gain of each label, [list, rank]."""
         return jnp.expm1(labels * np.float32(np.log(2))) if self.form == "exponential" else labels
 
     def discounted(self, gains: PerRank) -> Values:
-        """Sums over each top k of gains in the order of ranks."""
+        """Sums over each top k of gains [list, rank] in the order of ranks, [list, n]."""
         ranks = np.arange(1, gains.shape[1] + 1)
         discounts = np.maximum(1, np.log2(ranks)) if self.form == "original" else np.log2(1 + ranks)
         return self.top(gains * (1 / discounts).astype(np.float32))
 
     def per_list(self, ranked: RankedLists) -> Values:
+        """DCG@k of each list, [list, n]."""
         return self.discounted(ranked.over_ties(self.gain(ranked.labels))[1])
 
 
@@ -66,6 +70,7 @@ class NDCG(DCG):
     """Normalised discounted cumulative gain: DCG@k over that of the ideal order of the list. Settings as in `DCG`."""
 
     def per_list(self, ranked: RankedLists) -> Values:
+        """nDCG@k of each list, [list, n]."""
         ideal = self.discounted(self.gain(ranked.ideal))
         return super().per_list(ranked) / jnp.where(ideal > 0, ideal, 1)
 
@@ -75,7 +80,12 @@ class ExpectedReciprocalRank(RankingMetric):
 
         err@k = sum over i <= k of 1/i R_i product over j < i of (1 - R_j),   R_i = (2^y_i - 1) / 2^max_grade
 
-    Labels above `max_grade` count as it. (Chapelle, Metzler, Zhang & Grinspan 2009.)
+    (Chapelle, Metzler, Zhang & Grinspan 2009.)
+
+    Args:
+        cutoffs: See `RankingMetric`.
+        max_grade: Largest label; those above count as it.
+        no_relevant: See `RankingMetric`.
     """
 
     higher_is_better = True
@@ -83,7 +93,7 @@ class ExpectedReciprocalRank(RankingMetric):
     @bounded
     def __init__(
         self,
-        cutoffs: int | Sequence[int] | None = None,
+        cutoffs: Cutoffs = None,
         *,
         max_grade: Annotated[int | float, Bounds(above=0)] = 4,
         no_relevant: str = "zero",
@@ -92,6 +102,7 @@ class ExpectedReciprocalRank(RankingMetric):
         self.max_grade = max_grade
 
     def per_list(self, ranked: RankedLists) -> Values:
+        """ERR@k of each list, [list, n]."""
         labels = jnp.minimum(ranked.labels, self.max_grade)
         stop = jnp.expm1(labels * np.float32(np.log(2))) * np.float32(0.5**self.max_grade)
         searching = _still_searching(1 - stop, ranked)
@@ -115,7 +126,8 @@ def _still_searching(go_on: PerRank, ranked: RankedLists) -> PerRank:
         chosen, tied = position - start, i + 1 - start
         share = jnp.clip(chosen.astype(jnp.float32) / tied.astype(jnp.float32), 0, 1)
         new = (1 - share) * means[:, 1:] + share * factor * means[:, :-1]
-        return means.at[:, 1:].set(jnp.where((chosen > 0) & (position <= i + 1), new, means[:, 1:]))
+        changed = jnp.where((chosen > 0) & (position <= i + 1), new, means[:, 1:])
+        return jnp.concatenate([means[:, :1], changed], axis=1)
 
     means = jnp.pad(jnp.zeros_like(go_on), ((0, 0), (1, 0)), constant_values=1)
     return jax.lax.fori_loop(0, ranks, add, means)[:, 1:]

@@ -7,58 +7,50 @@ import rax
 
 from clickexp.errors import ConfigError
 from clickexp.metrics.base import Metric
-from clickexp.metrics.ranking.base import RaxMetric
-from clickexp.metrics.ranking.binary import (
-    F1,
-    MRR,
-    AveragePrecision,
-    AverageRecall,
-    AverageReciprocalHitRate,
-    HitRate,
-    Hits,
-    Precision,
-    RankBiasedPrecision,
-    Recall,
-)
-from clickexp.metrics.ranking.graded import DCG, NDCG, CumulativeGain, ExpectedReciprocalRank
-from clickexp.metrics.ranking.pairs import ConcordantPairs, KendallTau, WeightedKendallTau
+from clickexp.metrics.ranking import binary, graded, pairs
+from clickexp.metrics.ranking.rax import RaxMetric
 
 AT_CUTOFFS: dict[str, Callable[[Sequence[int]], Metric]] = {
-    "precision": Precision,
-    "recall": Recall,
-    "f1": F1,
-    "hits": Hits,
-    "hit_rate": HitRate,
-    "map": AveragePrecision,
-    "map_min": partial(AveragePrecision, denominator="top"),
-    "mar": AverageRecall,
-    "mar_all": partial(AverageRecall, denominator="all"),
-    "mrr": MRR,
-    "arhr": AverageReciprocalHitRate,
-    "cg": CumulativeGain,
-    "dcg": DCG,
-    "dcg_linear": partial(DCG, form="linear"),
-    "dcg_original": partial(DCG, form="original"),
-    "ndcg": NDCG,
-    "ndcg_linear": partial(NDCG, form="linear"),
-    "ndcg_original": partial(NDCG, form="original"),
-    "err": ExpectedReciprocalRank,
-    "rbp": RankBiasedPrecision,
+    "precision": binary.Precision,
+    "recall": binary.Recall,
+    "f1": binary.F1,
+    "hits": binary.Hits,
+    "hit_rate": binary.HitRate,
+    "map": binary.AveragePrecision,
+    "map_min": partial(binary.AveragePrecision, denominator="top"),
+    "mar": binary.AverageRecall,
+    "mar_all": partial(binary.AverageRecall, denominator="all"),
+    "mrr": binary.MRR,
+    "arhr": binary.AverageReciprocalHitRate,
+    "cg": graded.CumulativeGain,
+    "dcg": graded.DCG,
+    "dcg_linear": partial(graded.DCG, form="linear"),
+    "dcg_original": partial(graded.DCG, form="original"),
+    "ndcg": graded.NDCG,
+    "ndcg_linear": partial(graded.NDCG, form="linear"),
+    "ndcg_original": partial(graded.NDCG, form="original"),
+    "err": graded.ExpectedReciprocalRank,
+    "rbp": binary.RankBiasedPrecision,
 }
 OF_PAIRS: dict[str, Callable[[], Metric]] = {
-    "concordant_pairs": ConcordantPairs,
-    "fcp": partial(ConcordantPairs, ties="skip"),
-    "tau": KendallTau,
-    "weighted_tau": WeightedKendallTau,
+    "concordant_pairs": pairs.ConcordantPairs,
+    "fcp": partial(pairs.ConcordantPairs, ties="skip"),
+    "tau": pairs.KendallTau,
+    "weighted_tau": pairs.WeightedKendallTau,
 }
 
 
 def ranking_metrics(
     names: Iterable[str] = ("dcg", "ndcg", "mrr"), cutoffs: Iterable[int] = (1, 3, 5, 10)
 ) -> dict[str, Metric]:
-    """Metrics by name at each cutoff, such as ndcg, for values named ndcg@10; those of pairs have no cutoff.
+    """Metrics by name, such as ndcg, whose values are named ndcg@10.
 
-    A name not of this module may be one of Rax, for its function NAME_metric. ConfigError for any other.
+    Args:
+        names: Those of this module; any other may be one of Rax, for its function NAME_metric.
+        cutoffs: Cutoffs of each metric; those of pairs have none.
+
+    Raises:
+        ConfigError: For a name that is neither.
     """
     cutoffs = tuple(cutoffs)
     metrics: dict[str, Metric] = {}
