@@ -1,40 +1,90 @@
-"""What a fitted model is worth on the test set: clicks, rankings, and the truth where it is known."""
+"""What a model is worth on held-out data: clicks, rankings, and the truth where it is known."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clickexp.data import Dataset
-from clickexp.errors import DataError
-from clickexp.evaluation.inputs import checked
-from clickexp.evaluation.model_evaluator import ModelEvaluator, per_rank
-from clickexp.metrics import Metric, MultiMetric
-from clickexp.models import ClickModel
+import numpy as np
+from flax import nnx
 
-Groups = Mapping[str, Mapping[str, Metric]]
+from clickexp.data import Dataset
+from clickexp.data.feed import Compiled, Data
+from clickexp.errors import DataError
+from clickexp.evaluation.evaluator import Metrics, ModelState
+from clickexp.evaluation.inputs import checked
+from clickexp.evaluation.model_evaluator import ModelEvaluator
+from clickexp.evaluation.outputs import MeanLoss
+from clickexp.loggers.base import Phase
+from clickexp.metrics import MultiMetric
+from clickexp.models import ClickModel
+from clickexp.models.base import Model
+
+Groups = Mapping[str, Metrics]
+"""Metrics by group: `click` and `test` read sessions, `ranking` labelled lists, `truth` the true user."""
+
+RankVectors = dict[str, list[float] | list[int]]
+"""Vectors of one length, rank 1 first: each metric that has one, NaN where unknown, and the number of `sessions`."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Data that a model is evaluated on.
+
+    Attributes:
+        sessions: What users saw and clicked.
+        lists: Lists with relevance labels, if there are any.
+        truth: The click model that clicked, where it is known.
+    """
+
+    sessions: Data
+    lists: Data | None = None
+    truth: ClickModel | None = None
+
+    @classmethod
+    def test(cls, dataset: Dataset) -> "HeldOut":
+        """The test part of a dataset."""
+        return cls(dataset.test, dataset.ranking, dataset.truth)
+
+    @classmethod
+    def validation(cls, dataset: Dataset) -> "HeldOut":
+        """The validation part; its lists are the sessions where these have labels."""
+        return cls(dataset.val, dataset.val if dataset.val.has_labels else None, dataset.truth)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Metrics of the test set. clicks, lists: the metrics themselves, of sessions and of labelled lists."""
+    """Metrics on held-out data by kind: `click`, `loss`, `ranking`, `truth`, as far as they were computed."""
 
-    clicks: MultiMetric
-    lists: MultiMetric | None
-    truth: MultiMetric | None
+    parts: Mapping[str, MultiMetric]
+
+    def values(self) -> dict[str, float | int]:
+        """Every value by name, such as ppl or ndcg@10, and `loss`: the model's own, -ll of a click model."""
+        values = {name: value for part in self.parts.values() for name, value in part.compute().items()}
+        return {**values, "loss": values.pop("loss") if "loss" in values else -values["ll"]}
+
+    def per_rank(self) -> RankVectors:
+        """The vectors of click metrics; none where there are no click metrics."""
+        if "click" not in self.parts:
+            return {}
+        clicks = self.parts["click"]
+        counts = clicks.metrics["ll"].counts
+        vectors = clicks.compute_per_rank()
+        return {**{name: _padded(v, counts.size) for name, v in vectors.items()}, "sessions": counts.tolist()}
 
     def result(self) -> dict[str, Any]:
-        """`test`: numbers by name; `per_rank`: vectors of one length, rank 1 first; `curves`: what else to draw;
-        `higher_is_better`: by name what each metric states.
+        """What result.json holds of it.
+
+        Returns:
+            `test`: values by name. `higher_is_better`: by name what each metric states. `per_rank`: vectors of one
+            length, rank 1 first. `curves`: what else to draw.
         """
-        parts = [part for part in (self.clicks, self.lists, self.truth) if part is not None]
-        test = {name: value for part in parts for name, value in part.compute().items()}
-        stated = {name: better for part in parts for name, better in part.higher_is_better.items()}
+        stated = {name: better for part in self.parts.values() for name, better in part.higher_is_better.items()}
         return {
-            "test": {**test, "loss": -test["ll"]},
+            "test": self.values(),
             "higher_is_better": {**stated, "loss": False},
-            "per_rank": per_rank(self.clicks),
-            "curves": self.clicks.compute_curves(),
+            "per_rank": self.per_rank(),
+            "curves": self.parts["click"].compute_curves() if "click" in self.parts else {},
         }
 
     def keep(self, dataset: Dataset, folder: Path) -> dict[str, list[float]]:
@@ -43,24 +93,65 @@ class Evaluation:
         from clickexp.evaluation.per_query import OBSERVED, samples, write_values
         from clickexp.evaluation.significance import bootstrap_interval
 
-        write_values(folder, dataset.test, self.clicks, dataset.ranking, self.lists)
-        names = [name for name in self.clicks.compute() if name in OBSERVED]
-        names += [name for name in self.lists.values()] if self.lists else []
+        clicks, lists = self.parts.get("click"), self.parts.get("ranking")
+        write_values(folder, dataset.test, clicks, dataset.ranking, lists)
+        names = [name for name in (clicks.compute() if clicks else ()) if name in OBSERVED]
+        names += list(lists.values()) if lists else []
         intervals = {name: bootstrap_interval(samples(folder, name)) for name in names}
         return {name: [interval.low, interval.high] for name, interval in intervals.items()}
 
 
-def check_lists(model: ClickModel, dataset: Dataset, metrics: Groups) -> None:
-    """DataError where the labelled lists do not fit the model, which is better known before training."""
-    if dataset.ranking is not None and metrics.get("ranking"):
-        try:
-            checked(dataset.ranking, model, model.predict_relevance, "labels")
-        except DataError as error:
-            raise DataError(f"labelled lists: {error} metric=click leaves them out.") from error
+def _padded(values: np.ndarray, length: int) -> list[float]:
+    return np.pad(values[:length], (0, max(length - values.size, 0)), constant_values=np.nan).tolist()
+
+
+class HeldOutEvaluator:
+    """Groups of metrics on held-out data, for any state of one model, each compiled once.
+
+    A model that is no click model has no metrics of clicks and truth.
+
+    Args:
+        evaluator: How many sessions at a time, and the logger.
+        model: The model, of which only the structure and the sizes count.
+        data: What to evaluate on.
+        groups: Metrics by group; those without data are left out.
+
+    Raises:
+        DataError: Ids, positions or clicks do not fit the model.
+    """
+
+    def __init__(self, evaluator: ModelEvaluator, model: Model, data: HeldOut, groups: Groups):
+        self._tasks = {}
+        clicks = isinstance(model, ClickModel)
+        if clicks:
+            metrics = {**groups["click"], **groups.get("test", {})}
+            self._tasks["click"] = evaluator.task("click", model, data.sessions, metrics)
+        if not clicks or type(model).compute_loss is not ClickModel.compute_loss:
+            self._tasks["loss"] = evaluator.task("loss", model, data.sessions, {"loss": MeanLoss()})
+        if data.lists is not None and groups.get("ranking"):
+            self._tasks["ranking"] = evaluator.task("ranking", model, data.lists, groups["ranking"])
+        if clicks and data.truth is not None and groups.get("truth"):
+            self._tasks["truth"] = evaluator.task("truth", model, data.sessions, groups["truth"], data.truth)
+
+    def __call__(self, state: ModelState, phase: Phase, epoch: int = 0) -> Evaluation:
+        """Evaluates the model in a state, in the order in which `nnx.merge` takes it."""
+        return Evaluation(
+            {kind: task.evaluator(state, task.data, phase, epoch) for kind, task in self._tasks.items()}
+        )
+
+    @property
+    def data(self) -> list[Data]:
+        """What is evaluated on, as it is iterated."""
+        return [task.data for task in self._tasks.values()]
+
+    @property
+    def programs(self) -> list[Compiled]:
+        """What is compiled."""
+        return [task.evaluator.run for task in self._tasks.values()]
 
 
 def evaluate(
-    model: ClickModel,
+    model: Model,
     dataset: Dataset,
     metrics: Groups,
     evaluator: ModelEvaluator | None = None,
@@ -70,20 +161,30 @@ def evaluate(
     """Evaluates on the test sessions and, as far as the dataset has them, labelled lists and the true user.
 
     Args:
-        metrics: By group: `click` and `test` for the sessions, `ranking` for the lists, `truth` for fitted against
-            true probabilities.
+        model: A fitted model.
+        dataset: Its test part is used.
+        metrics: Metrics by group.
         evaluator: How many sessions at a time, and the logger.
         keep_values: Whether metrics keep the values of single sessions and lists.
     """
+    if keep_values:
+        kept = ("click", "test", "ranking")
+        metrics = {
+            name: MultiMetric(group).keep_values().metrics if name in kept else group
+            for name, group in metrics.items()
+        }
+    run = HeldOutEvaluator(evaluator or ModelEvaluator(), model, HeldOut.test(dataset), metrics)
+    return run((nnx.state(model),), "test")
 
-    def kept(group: Mapping[str, Metric]) -> Mapping[str, Metric]:
-        return MultiMetric(group).keep_values().metrics if keep_values else group
 
-    evaluator = evaluator or ModelEvaluator()
-    clicks = evaluator.clicks(model, dataset.test, kept({**metrics["click"], **metrics.get("test", {})}))
-    lists = truth = None
+def check_lists(model: Model, dataset: Dataset, metrics: Groups) -> None:
+    """Checks before training that the labelled lists fit the model.
+
+    Raises:
+        DataError: They do not.
+    """
     if dataset.ranking is not None and metrics.get("ranking"):
-        lists = evaluator.ranking(model, dataset.ranking, kept(metrics["ranking"]))
-    if dataset.truth is not None and metrics.get("truth"):
-        truth = evaluator.truth(model, dataset.truth, dataset.test, metrics["truth"])
-    return Evaluation(clicks, lists, truth)
+        try:
+            checked(dataset.ranking, model, model.predict_relevance, "labels")
+        except DataError as error:
+            raise DataError(f"labelled lists: {error} metric=click leaves them out.") from error

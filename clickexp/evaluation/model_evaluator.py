@@ -1,28 +1,45 @@
-"""Evaluates models on click logs and labelled lists."""
+"""Evaluates models on click logs and labelled lists, one kind of metrics at a time."""
 
 import dataclasses
-from collections.abc import Mapping
+from typing import Literal, NamedTuple
 
-import numpy as np
 from flax import nnx
 
 from clickexp.data.feed import Data
-from clickexp.evaluation.evaluator import (
-    Evaluator,
-    Outputs,
-    WithTruth,
-    click_outputs,
-    ranking_outputs,
-    truth_outputs,
-)
+from clickexp.evaluation import outputs
+from clickexp.evaluation.evaluator import Evaluator, Metrics
 from clickexp.evaluation.inputs import checked
 from clickexp.loggers.base import Logger
-from clickexp.metrics import Metric, MultiMetric
-from clickexp.models.base import ClickModel
+from clickexp.metrics import ConditionalPerplexity, LogLikelihood, Metric, MultiMetric, Perplexity
+from clickexp.models.base import ClickModel, Model
 
-Metrics = Mapping[str, Metric]
-RankVectors = dict[str, list[float] | list[int]]
-"""Vectors of one length, rank 1 first: each metric that has one, NaN where unknown, and the number of `sessions`."""
+
+def click_metrics() -> dict[str, Metric]:
+    """Log-likelihood, perplexity and conditional perplexity under their usual names."""
+    return {"ll": LogLikelihood(), "ppl": Perplexity(), "cond_ppl": ConditionalPerplexity()}
+
+
+class _Kind(NamedTuple):
+    """What metrics of a kind read, the method whose inputs have to fit the model, and keys that batches need."""
+
+    outputs: outputs.Outputs
+    method: str
+    required: tuple[str, ...] = ()
+
+
+_KINDS = {
+    "click": _Kind(outputs.click_outputs, "compute_loss", ("clicks",)),
+    "loss": _Kind(outputs.loss_outputs, "compute_loss"),
+    "ranking": _Kind(outputs.ranking_outputs, "predict_relevance", ("labels",)),
+    "truth": _Kind(outputs.truth_outputs, "predict_examination"),
+}
+
+
+class Task(NamedTuple):
+    """Metrics of one kind, and the data that they are computed on."""
+
+    evaluator: Evaluator
+    data: Data
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,62 +48,70 @@ class ModelEvaluator:
 
     Args:
         batch_size: Sessions, or lists, per step.
-        steps: Batches per dispatch.
+        steps_per_execution: Batches per dispatch.
         logger: Receives progress.
     """
 
     batch_size: int = 8192
-    steps: int = 16
+    steps_per_execution: int = 16
     logger: Logger = dataclasses.field(default_factory=Logger)
 
     def clicks(self, model: ClickModel, data: Data, metrics: Metrics) -> MultiMetric:
         """Metrics of click predictions.
 
+        Args:
+            model: A click model.
+            data: Packed sessions or batches, with clicks.
+            metrics: Metrics by name.
+
         Raises:
             DataError: Clicks are missing, or ids, positions or clicks do not fit the model.
         """
-        return self._run(model, checked(data, model, model.compute_loss, "clicks"), metrics, click_outputs)
+        return _run(model, self.task("click", model, data, metrics))
 
-    def ranking(self, model: ClickModel, data: Data, metrics: Metrics) -> MultiMetric:
+    def ranking(self, model: Model, data: Data, metrics: Metrics) -> MultiMetric:
         """Metrics of rankings.
 
         Args:
+            model: A ranker or click model.
             data: Packed sessions, or batches of `labels`, `mask` and what the model ranks by; clicks are not needed.
+            metrics: Metrics by name.
 
         Raises:
             DataError: Batches lack labels or mask, or do not fit the model.
         """
-        return self._run(
-            model, checked(data, model, model.predict_relevance, "labels"), metrics, ranking_outputs
-        )
+        return _run(model, self.task("ranking", model, data, metrics))
 
     def truth(self, model: ClickModel, truth: ClickModel, data: Data, metrics: Metrics) -> MultiMetric:
         """Metrics of hidden events on data that the true user clicked on."""
-        for each in model, truth:
-            data = checked(data, each, each.predict_examination)
-        return self._run(WithTruth(model, truth), data, metrics, truth_outputs)
+        return _run(model, self.task("truth", model, data, metrics, truth))
 
-    def _run(self, model: nnx.Module, data: Data, metrics: Metrics, outputs: Outputs) -> MultiMetric:
-        model.eval()
-        graphdef, state = nnx.split(model)
-        return self.program(graphdef, metrics, outputs)((state,), data, "test")
+    def task(
+        self,
+        kind: Literal["click", "loss", "ranking", "truth"],
+        model: Model,
+        data: Data,
+        metrics: Metrics,
+        truth: Model | None = None,
+    ) -> Task:
+        """Metrics of a kind for states of this model, on data that is found to fit it and the true user."""
+        outputs, method, required = _KINDS[kind]
+        for each in filter(None, (model, truth)):
+            data = checked(data, each, getattr(each, method), *required)
+        return Task(self.program(model, metrics, outputs, truth), data)
 
     def program(
-        self, graphdef: nnx.GraphDef, metrics: Metrics, outputs: Outputs = click_outputs
+        self,
+        model: Model,
+        metrics: Metrics,
+        read: outputs.Outputs = outputs.click_outputs,
+        truth: Model | None = None,
     ) -> Evaluator:
-        """What evaluates states of this structure, compiled once."""
-        sizes = dict(batch_size=self.batch_size, steps=self.steps)
-        return Evaluator(graphdef, metrics, outputs, logger=self.logger, **sizes)
+        """What evaluates states of this model, compiled once; see `Evaluator`."""
+        model.eval()
+        sizes = {"batch_size": self.batch_size, "steps_per_execution": self.steps_per_execution}
+        return Evaluator(nnx.graphdef(model), metrics, read, truth=truth, logger=self.logger, **sizes)
 
 
-def per_rank(metrics: MultiMetric) -> RankVectors:
-    """The vectors of click metrics, of which `ll` is one."""
-    counts = metrics.metrics["ll"].counts
-    vectors = {
-        name: _padded(values, counts.size).tolist() for name, values in metrics.compute_per_rank().items()
-    }
-    return {**vectors, "sessions": counts.tolist()}
-
-
-def _padded(values: np.ndarray, length: int) -> np.ndarray:
-    return np.pad(values[:length], (0, max(length - values.size, 0)), constant_values=np.nan)
+def _run(model: Model, task: Task) -> MultiMetric:
+    return task.evaluator((nnx.state(model),), task.data, "test")

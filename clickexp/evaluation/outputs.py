@@ -1,0 +1,72 @@
+"""What a model predicts for a batch, by the names that metrics read; compilers drop what no metric does."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+
+from clickexp.metrics import Metric
+from clickexp.models.base import ClickModel, IndependentModel, Model
+from clickexp.numerics import LogPair
+from clickexp.types import Array, Batch
+
+Outputs = Callable[..., dict[str, Any]]
+"""From one or several models and a batch to the arguments of `MultiMetric.statistics`."""
+
+
+def click_outputs(model: ClickModel, batch: Batch) -> dict[str, Array | LogPair]:
+    """Predictions that click metrics read, as pairs of complements `[batch, rank]`."""
+
+    def per_document(log_prob: Array) -> Array:
+        return jnp.broadcast_to(log_prob, batch["mask"].shape)
+
+    def by_list(pair: LogPair) -> LogPair:
+        return LogPair(*(per_document(log_prob.T) for log_prob in pair))
+
+    pair = model.marginal(batch)
+    marginal = by_list(pair)
+    independent = isinstance(model, IndependentModel)
+    return {
+        "conditional_log_probs": marginal if independent else by_list(model.conditional(batch)),
+        "log_probs": marginal,
+        # given the marginal: the compiler would run the loop of a recursion a second time
+        "examination_log_probs": per_document(model.examined(batch, pair)),
+        "clicks": batch["clicks"],
+        "where": batch["mask"],
+    }
+
+
+def ranking_outputs(model: ClickModel, batch: Batch) -> dict[str, Array]:
+    """Scores and labels `[batch, rank]`, which ranking metrics read."""
+    return {"scores": model.predict_relevance(batch), "labels": batch["labels"], "where": batch["mask"]}
+
+
+def truth_outputs(model: ClickModel, truth: ClickModel, batch: Batch) -> dict[str, Array]:
+    """Log-probabilities `[batch, rank]` of hidden events, of the fitted model and of the true user."""
+    return {
+        "examination_log_probs": model.predict_examination(batch),
+        "attraction_log_probs": model.predict_attraction(batch),
+        "true_examination_log_probs": truth.predict_examination(batch),
+        "true_attraction_log_probs": truth.predict_attraction(batch),
+        "where": batch["mask"],
+    }
+
+
+def loss_outputs(model: Model, batch: Batch) -> dict[str, Array]:
+    """The model's own loss, summed over each list or per document."""
+    return {"losses": model.compute_loss(batch, aggregate=False), "where": batch["mask"]}
+
+
+class MeanLoss(Metric):
+    """Sum of a model's own loss per document shown."""
+
+    higher_is_better = False
+
+    def statistics(self, *, losses: Array, where: Array, **_: Any) -> dict[str, Array]:
+        """The summed loss of one batch, and its documents."""
+        return {"loss": jnp.sum(losses), "documents": jnp.sum(where, dtype=jnp.int32)}
+
+    def compute(self) -> float:
+        """Mean so far; nan before the first document."""
+        documents = self.total("documents").sum()
+        return float(self.total("loss").sum() / documents) if documents else float("nan")
