@@ -140,6 +140,12 @@ class HeldOutEvaluator:
         )
 
     @property
+    def names(self) -> list[str]:
+        """Names of the values that evaluations have."""
+        names = [name for task in self._tasks.values() for name in task.evaluator.metrics.names]
+        return ["loss", *(name for name in names if name != "loss")]
+
+    @property
     def data(self) -> list[Data]:
         """What is evaluated on, as it is iterated."""
         return [task.data for task in self._tasks.values()]

@@ -273,7 +273,7 @@ def check_estimates(trainer: Trainer, new_model: Callable[..., ClickModel]) -> N
     """ConfigError for a trainer that estimates by counting, but not this model."""
     model = getattr(new_model, "func", new_model)
     if isinstance(trainer, EstimatingTrainer) and inspect.isclass(model) and issubclass(model, ClickModel):
-        trainer.expectation(model.name_with(**getattr(new_model, "keywords", {})))
+        trainer.expectation(model, **getattr(new_model, "keywords", {}))
 
 
 def check_continues(earlier: str, checkpoint: Path, config: dict[str, Any]) -> None:

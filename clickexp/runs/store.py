@@ -40,7 +40,9 @@ NOT_HASHED = (
 )
 HOW = ("hydra", "launcher", "search")
 NOT_HASHED_OF = {"dataset": "cache", "trainer": "checkpoint_minutes"}
-MAY_CHANGE = ("trainer.epochs", "keep_values", "dataset.path")
+HASHED_AS = {"trainer": {"steps_per_execution": "steps"}}
+"""Earlier names of settings: configurations of earlier runs keep their hashes."""
+MAY_CHANGE = ("trainer.epochs", "trainer.iterations", "keep_values", "dataset.path")
 """Settings that may differ where a training continues: its numbers do not depend on them."""
 
 
@@ -89,7 +91,8 @@ def _hashed(config: dict[str, Any]) -> dict[str, Any]:
     told = {name: value for name, value in config.items() if name not in NOT_HASHED}
     for part, left in NOT_HASHED_OF.items():
         if isinstance(told.get(part), dict):
-            told[part] = {name: value for name, value in told[part].items() if name != left}
+            earlier = HASHED_AS.get(part, {})
+            told[part] = {earlier.get(name, name): value for name, value in told[part].items() if name != left}
     return told
 
 

@@ -1,9 +1,10 @@
 """Fitting and evaluating click models."""
 
-from clickexp.evaluation.evaluator import Evaluator, click_metrics
-from clickexp.training.base import FitReport
+from clickexp.evaluation.evaluator import Evaluator
+from clickexp.evaluation.model_evaluator import click_metrics
 from clickexp.training.em.counting import CountingTrainer
 from clickexp.training.em.em import EMTrainer
+from clickexp.training.loop import FitReport
 from clickexp.training.optimizers import (
     LazyAdagrad,
     LazyAdam,

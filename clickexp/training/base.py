@@ -1,102 +1,156 @@
-"""What trainers share: settings of the validation, and the report of a fit."""
+"""What trainers share: their settings, one training from start to report, and evaluation."""
 
 import dataclasses
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
 
 from clickexp.data.feed import Data
 from clickexp.errors import ConfigError
-from clickexp.evaluation.evaluator import click_metrics
-from clickexp.evaluation.model_evaluator import Metrics, ModelEvaluator, RankVectors
+from clickexp.evaluation.evaluate import HeldOut, HeldOutEvaluator
+from clickexp.evaluation.evaluator import Metrics
+from clickexp.evaluation.inputs import check_ahead, checked
+from clickexp.evaluation.model_evaluator import ModelEvaluator, click_metrics
 from clickexp.loggers.base import Logger
 from clickexp.metrics import LogLikelihood, MultiMetric, ranking_metrics
-from clickexp.models.base import ClickModel
-from clickexp.training.stopping import Stopping, early_stopping_of
-from clickexp.utils.bounds import PositiveInt, bounded
+from clickexp.models.base import ClickModel, Model
+from clickexp.training.accelerators import warn_of_faults
+from clickexp.training.loop import Checkpoint, FitReport, Learner, Loop
+from clickexp.training.stopping import EarlyStopping, early_stopping_of
+from clickexp.utils.bounds import Bounds, PositiveInt, check_values
 
 
-@dataclasses.dataclass(frozen=True)
-class FitReport:
-    """Report of a training.
-
-    seconds: wall time with data loading and validation; compile_seconds, the compilation inside it, depends on what was
-    compiled before and is left out of training_seconds. per_rank: validation metrics of the best epoch by rank.
-    """
-
-    epochs: int
-    best_epoch: int
-    sessions: int
-    seconds: float
-    compile_seconds: float
-    history: list[dict[str, int | float]]
-    per_rank: RankVectors
-
-    @property
-    def training_seconds(self) -> float:
-        return self.seconds - self.compile_seconds
-
-    @property
-    def sessions_per_second(self) -> float:
-        return self.sessions / max(self.training_seconds, 1e-9)
-
-    def summary(self) -> dict[str, int | float]:
-        fields = ("epochs", "best_epoch", "sessions")
-        times = ("seconds", "compile_seconds", "training_seconds", "sessions_per_second")
-        return {name: getattr(self, name) for name in (*fields, *times)}
-
-
+@dataclasses.dataclass(eq=False, kw_only=True)
 class BaseTrainer:
-    """Evaluates models; a subclass fits them in `train`.
+    """Fits models by passes over a log, each followed by a validation, and evaluates them.
 
-    early_stopping: its metric must be one of the validation, which are `metrics`, loss and ll. Flax's EarlyStopping
-    watches the loss, with its min_delta and patience.
+    A subclass states how many passes there are at most (`passes`) and what one does (`learner`); one that has a field
+    `early_stopping` may stop earlier.
+
+    Attributes:
+        eval_batch_size: Sessions, or lists, per evaluation step.
+        steps_per_execution: Batches per dispatch to the device.
+        metrics: Click metrics of the validation by name, by default log-likelihood and both perplexities; `loss` and
+            `ll` are always among the reported values.
+        ranking_metrics: Ranking metrics of the validation by name.
+        truth_metrics: Metrics of the validation against the true user, by name.
+        logger: Receives progress and the record of every epoch.
+        checkpoint: File that keeps the whole state of a training, for the caller to delete. Where it exists, the same
+            training continues from it, to the same numbers as without the interruption.
+        checkpoint_minutes: Least time between checkpoints, which are written after an epoch; None writes none.
+        must_continue: Whether it is an error, and not a message, where training cannot continue from `checkpoint`.
+        settings: Names and values of what else makes a training what it is, such as its learning rate.
     """
 
-    @bounded
-    def __init__(
-        self,
-        *,
-        early_stopping: Stopping = None,
-        eval_batch_size: PositiveInt = 8192,
-        steps: PositiveInt = 16,
-        metrics: Metrics | None = None,
-        logger: Logger | None = None,
-    ):
-        early_stopping = early_stopping_of(early_stopping)
-        self.metrics = {"ll": LogLikelihood(), **(metrics or click_metrics())}
-        watched = early_stopping.metric if early_stopping else "loss"
-        reported = ("loss", *self.metrics)
-        check(
-            watched in reported, f"cannot stop early on {watched!r}; validation reports {', '.join(reported)}"
-        )
-        stated = {**MultiMetric(self.metrics).higher_is_better, "loss": False}
-        self.early_stopping = early_stopping and early_stopping.directed(stated)
-        self.steps = steps
-        self.logger = logger or Logger()
-        self.evaluation = ModelEvaluator(eval_batch_size, steps, self.logger)
+    eval_batch_size: PositiveInt = 8192
+    steps_per_execution: PositiveInt = 16
+    metrics: Metrics | None = None
+    ranking_metrics: Metrics = dataclasses.field(default_factory=dict)
+    truth_metrics: Metrics = dataclasses.field(default_factory=dict)
+    logger: Logger = dataclasses.field(default_factory=Logger)
+    checkpoint: str | Path | None = None
+    checkpoint_minutes: Annotated[int | float, Bounds(least=0)] | None = 5
+    must_continue: bool = False
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    def train(self, model: ClickModel, train: Data, val: Data) -> FitReport:
-        """Fits the model in place."""
+    def __post_init__(self) -> None:
+        check_values(type(self).__init__, vars(self))
+        self.metrics = {"ll": LogLikelihood(), **(self.metrics or click_metrics())}
+        self.groups = {"click": self.metrics, "ranking": self.ranking_metrics, "truth": self.truth_metrics}
+        self.evaluation = ModelEvaluator(self.eval_batch_size, self.steps_per_execution, self.logger)
+        if self.checkpoint_minutes is None:
+            self.checkpoint = None
+        if hasattr(self, "early_stopping"):
+            self.early_stopping = self._directed(early_stopping_of(self.early_stopping))
+
+    def _directed(self, rule: EarlyStopping | None) -> EarlyStopping | None:
+        if rule is None:
+            return None
+        stated = {"loss": False}
+        for group in self.groups.values():
+            stated |= MultiMetric(group).higher_is_better
+        if rule.metric not in stated:
+            raise ConfigError(_no_metric(rule.metric, stated))
+        return rule.directed(stated)
+
+    @property
+    def passes(self) -> int:
+        """Passes over the training data at most."""
         raise NotImplementedError
+
+    @property
+    def stopping(self) -> EarlyStopping | None:
+        """Which epoch is the best and when to stop; None keeps the last of all."""
+        return getattr(self, "early_stopping", None)
+
+    def learner(self, model: Model) -> Learner:
+        """What one pass does to the model.
+
+        Raises:
+            ConfigError: The model cannot be fitted in this way.
+        """
+        raise NotImplementedError
+
+    def train(
+        self,
+        model: Model,
+        train: Data,
+        val: Data,
+        *,
+        val_lists: Data | None = None,
+        truth: ClickModel | None = None,
+    ) -> FitReport:
+        """Fits the model in place and leaves it in its best state.
+
+        Args:
+            model: A click model or ranker.
+            train: Training sessions.
+            val: Validation sessions.
+            val_lists: Labelled lists that `ranking_metrics` are computed on; by default the validation sessions.
+            truth: The user that `truth_metrics` compare with.
+
+        Raises:
+            DataError: Ids, positions or clicks do not fit the model.
+            DivergedError: The loss stopped being a number; the model is in its best state so far.
+            ConfigError: The model cannot be fitted in this way.
+        """
+        warn_of_faults()
+        learner = self.learner(model)
+        required = ("clicks",) if isinstance(model, ClickModel) else ()
+        train = checked(train, model, model.compute_loss, *required)
+        lists = val if val_lists is None and self.ranking_metrics else val_lists
+        validation = HeldOutEvaluator(self.evaluation, model, HeldOut(val, lists, truth), self.groups)
+        if self.stopping and self.stopping.metric not in validation.names:
+            raise ConfigError(_no_metric(self.stopping.metric, validation.names))
+        for data in validation.data:
+            check_ahead(data)
+        file, seconds = self.checkpoint and Path(self.checkpoint), 60.0 * (self.checkpoint_minutes or 0)
+        checkpoint = Checkpoint(file or None, seconds, self.must_continue, self.settings)
+        loop = Loop(learner, validation, self.stopping, self.logger, checkpoint)
+        try:
+            loop.run(train, val, self.passes)
+        finally:
+            learner.restore(model, loop.best)
+        return loop.report()
 
     def evaluate(self, model: ClickModel, data: Data, metrics: Metrics | None = None) -> MultiMetric:
         """Click metrics of a model, by default those of the validation; see `ModelEvaluator.clicks`."""
-        return self.evaluation.clicks(model, data, metrics or self.metrics)
+        return self.evaluation.clicks(model, data, metrics or self.groups["click"])
 
-    def evaluate_ranking(self, model: ClickModel, data: Data, metrics: Metrics | None = None) -> MultiMetric:
+    def evaluate_ranking(self, model: Model, data: Data, metrics: Metrics | None = None) -> MultiMetric:
         """Ranking metrics of a model, by default `ranking_metrics()`; see `ModelEvaluator.ranking`."""
-        return self.evaluation.ranking(model, data, metrics or ranking_metrics())
+        return self.evaluation.ranking(model, data, metrics or self.ranking_metrics or ranking_metrics())
 
     def test_clicks(self, model: ClickModel, data: Data, metrics: Metrics | None = None) -> dict[str, float]:
         """The values of `evaluate`, named test_..."""
         return self.evaluate(model, data, metrics).compute("test_")
 
-    def test_ranking(self, model: ClickModel, data: Data, metrics: Metrics | None = None) -> dict[str, float]:
+    def test_ranking(self, model: Model, data: Data, metrics: Metrics | None = None) -> dict[str, float]:
         """The values of `evaluate_ranking`, named test_..."""
         return self.evaluate_ranking(model, data, metrics).compute("test_")
 
     test = test_clicks
 
 
-def check(condition: bool, complaint: str) -> None:
-    """ConfigError with the complaint unless the condition holds."""
-    if not condition:
-        raise ConfigError(complaint)
+def _no_metric(name: str, reported: Iterable[str]) -> str:
+    return f"cannot stop early on {name!r}; validation reports {', '.join(reported)}"

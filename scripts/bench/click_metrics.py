@@ -61,7 +61,7 @@ def main() -> None:
         graphdef, state = nnx.split(model)
         rng = np.random.default_rng(0)
         state = jax.tree.map(lambda x: x + rng.normal(size=x.shape).astype(x.dtype), state)
-        passes = {name: Trainer().evaluation.program(graphdef, group) for name, group in GROUPS.items()}
+        passes = {name: Trainer().evaluation.program(model, group) for name, group in GROUPS.items()}
         times = {name: [] for name in GROUPS}
         for _ in range(arguments.repeats + 1):  # the first compiles
             for name, run in passes.items():

@@ -108,14 +108,14 @@ class Case:
 
     def warm_up(self) -> None:
         """Compiles what the trainer does outside its compiled steps, and reads the log into memory."""
-        self.epoch_seconds(min(self.train.count, self.batch_size * self.trainer.steps))
+        self.epoch_seconds(min(self.train.count, self.batch_size * self.trainer.steps_per_execution))
         for split in (self.train, self.val):
             all(map(len, superbatch.arrays) for superbatch in superbatches(split, self.batch_size, 16))
 
     @functools.cached_property
     def _step(self) -> tuple[Compiled, list]:
         graphdef, self._state = split_model(build(self.name, self.log), self.trainer.optimizer)
-        batches = superbatches(self.train, self.batch_size, self.trainer.steps)
+        batches = superbatches(self.train, self.batch_size, self.trainer.steps_per_execution)
         step = Compiled(TrainStep(graphdef, self.trainer.optimizer), donate_argnums=0)
         return step, list(itertools.islice(batches, SUPERBATCHES))
 
@@ -124,7 +124,7 @@ class Case:
         model = build(self.name, self.log)
         model.eval()
         graphdef, state = nnx.split(model)
-        return self.trainer.evaluation.program(graphdef, click_metrics()), (state,)
+        return self.trainer.evaluation.program(model, click_metrics()), (state,)
 
 
 def throughput(log: Log, model: str, batch_size: int = 4096) -> dict[str, float]:

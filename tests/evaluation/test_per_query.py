@@ -9,8 +9,7 @@ from scipy import stats
 
 from clickexp.errors import UserError
 from clickexp.evaluation.evaluate import evaluate
-from clickexp.evaluation.evaluator import click_metrics
-from clickexp.evaluation.model_evaluator import ModelEvaluator
+from clickexp.evaluation.model_evaluator import ModelEvaluator, click_metrics
 from clickexp.evaluation.per_query import interval, paired_test, samples
 from clickexp.metrics import ConditionalPerplexity, LogLikelihood, Perplexity, ranking_metrics
 from clickexp.models import PositionBasedModel, RankCTRModel, UserBrowsingModel

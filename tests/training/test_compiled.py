@@ -21,7 +21,7 @@ from clickexp.experiment import run as experiment
 from clickexp.experiment.run import build_optimizer
 from clickexp.metrics import LogLikelihood
 from clickexp.models import DocumentCTRModel, DynamicBayesianNetwork, PositionBasedModel
-from clickexp.training import Optimizer, RowOptimizer, Trainer, lazy_adagrad, lazy_adam, optimizers, trainer
+from clickexp.training import Optimizer, RowOptimizer, Trainer, lazy_adagrad, lazy_adam, loop, optimizers, trainer
 from clickexp.training.step import TrainStep, split_model
 
 pytestmark = pytest.mark.as_users
@@ -77,6 +77,7 @@ class Recorded(dispatch.Compiled):
 def made(monkeypatch):
     monkeypatch.setattr(Recorded, "made", [])
     monkeypatch.setattr(trainer, "Compiled", Recorded)
+    monkeypatch.setattr(loop, "Compiled", Recorded)
     monkeypatch.setattr(evaluation, "Compiled", Recorded)
     return Recorded.made
 
@@ -96,7 +97,7 @@ def test_a_run_compiles_once_and_updates_tables_in_place(made, name):
     """Several epochs of several superbatches, the last one short, in training and in validation."""
     build, optimizer, columns = RUNS[name]
     metrics = {"ll": LogLikelihood()}
-    options = dict(batch_size=BATCH, eval_batch_size=BATCH, steps=STEPS, metrics=metrics)
+    options = dict(batch_size=BATCH, eval_batch_size=BATCH, steps_per_execution=STEPS, metrics=metrics)
     train, val = log(3 * BATCH * STEPS + 5), log(BATCH * STEPS + 1, 1)
     Trainer(optimizer, 3, None, **options).train(build(), train, val)
     assert {(run.name, run.traces, len(run.programs)) for run in made} == {
@@ -104,7 +105,7 @@ def test_a_run_compiles_once_and_updates_tables_in_place(made, name):
         ("count_rows", 1, 1),
         ("shares", 1, 1),
         ("_statistics", 1, 1),
-        ("_snapshot", 2, 2),  # with and without an older one to write into
+        ("snapshot", 2, 2),  # with and without an older one to write into
     }
     for run in made:
         program = next(iter(run.programs.values()))
@@ -120,7 +121,7 @@ def test_a_run_compiles_once_and_updates_tables_in_place(made, name):
 def test_evaluation_traces_once_a_shape(made):
     model = DocumentCTRModel(PAIRS, rngs=nnx.Rngs(0))
     graphdef, state = nnx.split(model)
-    evaluator = evaluation.Evaluator(graphdef, {"ll": LogLikelihood()}, batch_size=BATCH, steps=STEPS)
+    evaluator = evaluation.Evaluator(graphdef, {"ll": LogLikelihood()}, batch_size=BATCH, steps_per_execution=STEPS)
     for sessions in (BATCH * STEPS, 2 * BATCH * STEPS + 1, 2 * BATCH * STEPS - 1):
         evaluator((state,), log(sessions), "test")
     assert evaluator.run.traces == 1
@@ -211,7 +212,7 @@ from clickexp.models import PositionBasedModel
 from clickexp.training import Trainer, lazy_adam
 
 log = packed(ragged_log(64, 4, 40), 40)
-Trainer(lazy_adam(*map(float, sys.argv[1:])), 1, None, batch_size=16, steps=2).train(
+Trainer(lazy_adam(*map(float, sys.argv[1:])), 1, None, batch_size=16, steps_per_execution=2).train(
     PositionBasedModel(4, 40, rngs=nnx.Rngs(0)), log, log
 )
 """

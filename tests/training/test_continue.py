@@ -73,7 +73,7 @@ def fit(case, file=None, last=None, **changes):
     """A model trained with a checkpoint after every epoch, its logger, and the report if it gets that far."""
     build, optimizer, train, val = CASES[case]
     model, logger = build(), Interrupting(last)
-    sizes = dict(batch_size=16, eval_batch_size=32, steps=2, epochs=EPOCHS) | changes
+    sizes = dict(batch_size=16, eval_batch_size=32, steps_per_execution=2, epochs=EPOCHS) | changes
     settings = dict(early_stopping=EarlyStopping(patience=3), checkpoint_minutes=0) | sizes
     trainer = Trainer(optimizer, checkpoint=file, logger=logger, **settings)
     try:
@@ -164,7 +164,7 @@ def test_only_the_same_training_continues(change, named, tmp_path):
     file = tmp_path / "c.npz"
 
     def train(logger, file=None, must_continue=False, *, train, val, settings):
-        sizes = dict(batch_size=16, eval_batch_size=32, steps=2, epochs=3, checkpoint_minutes=0)
+        sizes = dict(batch_size=16, eval_batch_size=32, steps_per_execution=2, epochs=3, checkpoint_minutes=0)
         trainer = Trainer(
             optax.sgd(0.1),
             logger=logger,

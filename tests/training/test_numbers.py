@@ -21,7 +21,7 @@ EPOCH = trainer_module.MIN_STEPS
 
 
 def trained(model, optimizer, columns=LOG, val=VAL, epochs=2, **options):
-    options = dict(metrics=LL, early_stopping=None, batch_size=16, eval_batch_size=16, steps=2) | options
+    options = dict(metrics=LL, early_stopping=None, batch_size=16, eval_batch_size=16, steps_per_execution=2) | options
     return Trainer(optimizer, epochs, **options).train(model, packed(columns, PAIRS), packed(val, PAIRS))
 
 
@@ -54,7 +54,7 @@ def test_reported_losses_are_means_over_documents():
 
 def test_evaluated_metrics_are_means_over_documents():
     model = position_based()
-    metrics = Trainer(batch_size=16, eval_batch_size=16, steps=2).evaluate(model, packed(VAL, PAIRS))
+    metrics = Trainer(batch_size=16, eval_batch_size=16, steps_per_execution=2).evaluate(model, packed(VAL, PAIRS))
     values, mask = log_likelihoods(click_probabilities(model, VAL), VAL), shown(VAL)
     per_rank = [values[mask[:, rank], rank].mean() for rank in range(RANKS)]
     perplexities = np.exp(-np.array(per_rank))
@@ -67,7 +67,7 @@ def test_evaluated_metrics_are_means_over_documents():
 def test_evaluation_does_not_depend_on_batches():
     model, values = position_based(), []
     for batch_size, steps in ((1, 3), (16, 2), (64, 16)):
-        trainer = Trainer(eval_batch_size=batch_size, steps=steps)
+        trainer = Trainer(eval_batch_size=batch_size, steps_per_execution=steps)
         values.append(trainer.test_clicks(model, packed(VAL, PAIRS), LL)["test_ll"])
     assert values == pytest.approx([values[0]] * 3, rel=1e-6)
 
@@ -131,7 +131,7 @@ def run_of(**options):
 
 
 def test_a_seed_fixes_every_bit_however_many_steps_a_dispatch():
-    one, same, other, four = (run_of(**o) for o in (dict(), dict(), dict(seed=2), dict(steps=4)))
+    one, same, other, four = (run_of(**o) for o in (dict(), dict(), dict(seed=2), dict(steps_per_execution=4)))
     assert one[0] == same[0] != other[0]
     for a, b in zip(one[1], same[1], strict=True):
         np.testing.assert_array_equal(a, b)

@@ -34,7 +34,7 @@ TRAIN = packed(LOG, PAIRS)
 VAL = packed(ragged_log(64, RANKS, PAIRS, seed=1), PAIRS)
 LL = {"ll": LogLikelihood()}
 OVERFIT = Optimizer(optax.sgd(0.5), LazySGD(0.2))
-SIZES = dict(batch_size=16, eval_batch_size=32, steps=2)
+SIZES = dict(batch_size=16, eval_batch_size=32, steps_per_execution=2)
 
 
 def documents(start=0.0):
@@ -217,7 +217,7 @@ def test_an_unknown_metric_is_an_error_that_lists_those_there_are():
         Trainer(early_stopping=EarlyStopping("ppl"), metrics=LL)
 
 
-@pytest.mark.parametrize("name", ["epochs", "steps", "batch_size", "eval_batch_size"])
+@pytest.mark.parametrize("name", ["epochs", "steps_per_execution", "batch_size", "eval_batch_size"])
 def test_counts_are_at_least_one(name):
     with pytest.raises(ConfigError, match=f"{name}=0"):
         Trainer(**{name: 0})
@@ -351,7 +351,7 @@ def test_long_lists_are_evaluated_fewer_at_a_time_to_the_same_values(monkeypatch
     metrics = {"ppl": Perplexity(), "auc": AUC(), "ece": ExpectedCalibrationError(), "e": Examination()}
     value = trainer.evaluate(model, VAL, metrics).compute()
     batches = []
-    monkeypatch.setattr(evaluation, "MOST_NUMBERS", 5 * RANKS)
+    monkeypatch.setattr(evaluation, "_MOST_NUMBERS", 5 * RANKS)
     monkeypatch.setattr(evaluation, "feed", lambda data, *sizes: batches.append(sizes) or feed(data, *sizes))
     assert trainer.evaluate(model, VAL, metrics).compute() == value
     assert batches == [(5, 1)]

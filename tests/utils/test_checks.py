@@ -28,7 +28,7 @@ from clickexp.training import CountingTrainer, EMTrainer, Trainer
 
 PAIRS, RANKS = 20, 4
 PBM = functools.partial(models.PositionBasedModel, RANKS, PAIRS, rngs=nnx.Rngs(0))
-SMALL = dict(batch_size=8, eval_batch_size=8, steps=2)
+SMALL = dict(batch_size=8, eval_batch_size=8, steps_per_execution=2)
 TRAINERS = [Trainer(epochs=1, **SMALL), EMTrainer(1, **SMALL), CountingTrainer(**SMALL)]
 
 

@@ -1,26 +1,27 @@
 """Counting: maximum-likelihood estimates of models whose hidden events the clicks are taken to show."""
 
+import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 
-from clickexp.errors import ConfigError
-from clickexp.evaluation.model_evaluator import Metrics
-from clickexp.loggers.base import Logger
-from clickexp.training.em.estimation import (
-    Coins,
-    Counts,
-    EstimatingTrainer,
-    Event,
-    Expect,
-    Expected,
-    Logit,
-    counts,
+from clickexp.models import (
+    CascadeModel,
+    DependentClickModel,
+    DocumentCTRModel,
+    DocumentRankCTRModel,
+    DynamicBayesianNetwork,
+    GlobalCTRModel,
+    RankCTRModel,
 )
+from clickexp.models.base import Model
+from clickexp.training.em.bernoulli import BernoulliTowers, Counts, Event, Logit, counts
+from clickexp.training.em.estimation import EstimatingTrainer, Expect, Expected, entry_for, unsupported
 from clickexp.types import Batch
-from clickexp.utils.bounds import NonNegativeFloat, PositiveFloat, PositiveInt
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class CountingTrainer(EstimatingTrainer):
     """Estimates from one pass over the log, of GCTR, RCTR, DCTR, DRCTR, CM, DCM and SDBN.
 
@@ -30,42 +31,24 @@ class CountingTrainer(EstimatingTrainer):
                   continuation of DCM: a click that is not the last; satisfaction of SDBN: the last click
 
     The examination of DCM and SDBN is thereby assumed to end with the last click; it is not maximum likelihood of
-    the clicks, which `trainer=em` gives. Every coin starts from 1 success and 1 failure, so that a pair that the log
-    does not show has probability 1/2, as in PyClick.
+    the clicks, which `trainer=em` gives. Every estimate starts from 1 success and 1 failure, so that a pair that the
+    log does not show has probability 1/2, as in PyClick. Settings are those of `EstimatingTrainer` and `BaseTrainer`.
 
     Guo, Liu and Wang 2009, "Efficient multiple-click models in web search"; Chapelle and Zhang 2009, "A dynamic
     Bayesian network click model for web search ranking"; Chuklin, Markov and de Rijke 2015, section 4.1.
     """
 
-    def __init__(
-        self,
-        *,
-        prior_successes: PositiveFloat = 1.0,
-        prior_failures: NonNegativeFloat = 1.0,
-        batch_size: PositiveInt = 8192,
-        eval_batch_size: PositiveInt = 8192,
-        steps: PositiveInt = 16,
-        metrics: Metrics | None = None,
-        logger: Logger | None = None,
-    ):
-        super().__init__(
-            prior_successes=prior_successes,
-            prior_failures=prior_failures,
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            steps=steps,
-            metrics=metrics,
-            logger=logger,
-        )
+    passes = 1
 
-    def expectation(self, name: str) -> Expect:
-        if name not in COUNTED:
-            raise ConfigError(
-                f"counting estimates {', '.join(COUNTED)}, not {name}; use trainer=em or trainer=default"
-            )
+    def expectation(self, model: type[Model], **settings: Any) -> Expect:
+        """What is counted for a class of models; see `EstimatingTrainer`."""
+        count = entry_for(model, _COUNTED)
+        if count is None or (count is _sdbn and not settings.get("fix_continuation")):
+            names = ", ".join(kind.name_with(fix_continuation=True) for kind in _COUNTED)
+            raise unsupported("counting", names, model, settings, "trainer=em or trainer=default")
 
-        def observed(coins: Coins, logits: dict[str, Logit], batch: Batch) -> Expected:
-            return None, COUNTED[name](batch["clicks"].T)
+        def observed(towers: BernoulliTowers, logits: dict[str, Logit], batch: Batch) -> Expected:
+            return None, count(batch["clicks"].T)
 
         return observed
 
@@ -86,11 +69,11 @@ def _sdbn(click: Event) -> dict[str, Counts]:
     return {"attraction": _down_to_last(click), "satisfaction": counts(~_below(click), click)}
 
 
-COUNTED: dict[str, Callable[[Event], dict[str, Counts]]] = {
-    **dict.fromkeys(("GCTR", "RCTR", "DCTR", "DRCTR"), _ctr),
-    "CM": _cm,
-    "DCM": _dcm,
-    "SDBN": _sdbn,
+_COUNTED: dict[type[Model], Callable[[Event], dict[str, Counts]]] = {
+    **dict.fromkeys((GlobalCTRModel, RankCTRModel, DocumentCTRModel, DocumentRankCTRModel), _ctr),
+    CascadeModel: _cm,
+    DependentClickModel: _dcm,
+    DynamicBayesianNetwork: _sdbn,
 }
 
 

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from clickexp.training.em.estimation import Counts, Event, PerRank
+from clickexp.training.em.bernoulli import Counts, Event, PerRank
 from clickexp.types import Array
 
 Values = dict[str, PerRank]
@@ -37,8 +37,8 @@ class _Scan(NamedTuple):
         return (1 - self.satisfaction) * self.unsatisfied + self.satisfaction * self.satisfied
 
 
-class _Told(NamedTuple):
-    """What a session tells of each coin of the cascade."""
+class _CascadeCounts(NamedTuple):
+    """Expected counts of each Bernoulli variable of the cascade."""
 
     attraction: Counts
     satisfaction: Counts
@@ -50,11 +50,11 @@ class _Told(NamedTuple):
 def dbn(p: Values, click: Event, shown: Event) -> dict[str, Counts]:
     """Counts of the dynamic Bayesian network."""
     goes_on = p["continuation"]
-    told = _told(
+    counted = _counted(
         _Scan(p["attraction"], p["satisfaction"], goes_on, goes_on, jnp.zeros_like(goes_on)), click, shown
     )
-    both = jax.tree.map(jnp.add, told.skipped, told.unsatisfied)
-    return {"attraction": told.attraction, "satisfaction": told.satisfaction, "continuation": both}
+    both = jax.tree.map(jnp.add, counted.skipped, counted.unsatisfied)
+    return {"attraction": counted.attraction, "satisfaction": counted.satisfaction, "continuation": both}
 
 
 def ccm(p: Values, click: Event, shown: Event) -> dict[str, Counts]:
@@ -64,12 +64,12 @@ def ccm(p: Values, click: Event, shown: Event) -> dict[str, Counts]:
         "continuation_click_not_satisfied",
         "continuation_click_satisfied",
     )
-    told = _told(_Scan(p["attraction"], p["attraction"], *(p[role] for role in roles)), click, shown)
-    attraction = jax.tree.map(jnp.add, told.attraction, told.satisfaction)
-    return {"attraction": attraction, **dict(zip(roles, told[2:], strict=True))}
+    counted = _counted(_Scan(p["attraction"], p["attraction"], *(p[role] for role in roles)), click, shown)
+    attraction = jax.tree.map(jnp.add, counted.attraction, counted.satisfaction)
+    return {"attraction": attraction, **dict(zip(roles, counted[2:], strict=True))}
 
 
-def _told(scan: _Scan, click: Event, shown: Event) -> _Told:
+def _counted(scan: _Scan, click: Event, shown: Event) -> _CascadeCounts:
     # a document that was not shown never attracts and is always read past
     scan = scan._replace(
         attraction=jnp.where(shown, scan.attraction, 0.0), skipped=jnp.where(shown, scan.skipped, 1.0)
@@ -102,7 +102,7 @@ def _told(scan: _Scan, click: Event, shown: Event) -> _Told:
         [jnp.where(click == clicked, weight, 0.0) for weight in weights]
         for clicked, weights in ((False, [reading]), (True, [1 - s, s]))
     )
-    return _Told(
+    return _CascadeCounts(
         attraction=Counts(attracted, 1 - attracted),
         satisfaction=Counts(satisfied, jnp.where(click, 1 - satisfied, 0.0)),
         skipped=split(at_skip[0], scan.skipped, skip_total),

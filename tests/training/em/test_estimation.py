@@ -41,8 +41,8 @@ def sessions_of(columns):
 
 SESSIONS = sessions_of(COLUMNS)
 LL = {"ll": LogLikelihood()}
-SIZES = dict(batch_size=8, eval_batch_size=8, steps=2, metrics=LL)
-FITTED = dict(early_stopping=None, eval_batch_size=8, steps=2, metrics=LL)
+SIZES = dict(batch_size=8, eval_batch_size=8, steps_per_execution=2, metrics=LL)
+FITTED = dict(early_stopping=None, eval_batch_size=8, steps_per_execution=2, metrics=LL)
 PRIOR = (1.0, 2.0)
 PRIORS = dict(prior_successes=PRIOR[0], prior_failures=PRIOR[1])
 PAIR, POSITION = dict(query_doc_pairs=PAIRS), dict(positions=RANKS)
@@ -490,7 +490,7 @@ HASHED = EmbeddingParameterConfig(embedding_fn=HashEmbedding, compression_ratio=
             EMTrainer(),
             "PBM",
             {"attraction": EmbeddingParameterConfig(embedding_features=2)},
-            "one number a row",
+            "one number per row",
         ),
     ],
 )

@@ -1,0 +1,257 @@
+"""The epochs of a training, whatever one pass over the data does: validation, stopping, best state, checkpoint."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypedDict
+
+import jax
+import jax.numpy as jnp
+
+from clickexp.data.feed import Compiled, Data, fingerprint
+from clickexp.errors import ConfigError, DivergedError
+from clickexp.evaluation.evaluate import HeldOutEvaluator, RankVectors
+from clickexp.evaluation.evaluator import ModelState
+from clickexp.loggers.base import Logger
+from clickexp.models.base import Model
+from clickexp.training.checkpoint import check_same, load_training, save_training
+from clickexp.training.stopping import EarlyStopping
+
+
+@dataclasses.dataclass(frozen=True)
+class FitReport:
+    """Report of a training.
+
+    Attributes:
+        epochs: Passes over the training data.
+        best_epoch: The epoch whose state the model is left in, from 1; 0 if none improved it.
+        sessions: Training sessions, each as often as it was passed.
+        seconds: Wall time with data loading and validation.
+        compile_seconds: The compilation inside it, which depends on what was compiled before.
+        history: One record per epoch, as loggers receive it.
+        per_rank: Validation metrics of the best epoch by rank.
+    """
+
+    epochs: int
+    best_epoch: int
+    sessions: int
+    seconds: float
+    compile_seconds: float
+    history: list[dict[str, Any]]
+    per_rank: RankVectors
+
+    @property
+    def training_seconds(self) -> float:
+        """Wall time without compilation."""
+        return self.seconds - self.compile_seconds
+
+    @property
+    def sessions_per_second(self) -> float:
+        """Training sessions per second of `training_seconds`."""
+        return self.sessions / max(self.training_seconds, 1e-9)
+
+    def summary(self) -> dict[str, int | float]:
+        """The numbers that result.json holds."""
+        fields = ("epochs", "best_epoch", "sessions")
+        times = ("seconds", "compile_seconds", "training_seconds", "sessions_per_second")
+        return {name: getattr(self, name) for name in (*fields, *times)}
+
+
+class Learner:
+    """What a trainer does to a model in one pass over the training data.
+
+    Attributes:
+        state: Everything that passes change, a pytree of arrays: what a checkpoint holds.
+        programs: What is compiled, for the report.
+        settings: What else has to be the same where a training continues, by name.
+    """
+
+    state: Any
+    programs: Sequence[Compiled] = ()
+    settings: Mapping[str, Any] = {}
+
+    def start(self, data: Data) -> None:
+        """Prepares for the first pass; not called where a training continues."""
+
+    def run_pass(self, data: Data, epoch: int) -> tuple[float | None, int]:
+        """One pass.
+
+        Returns:
+            The mean training loss per document, if it is known, and the number of sessions.
+        """
+        raise NotImplementedError
+
+    def model_state(self) -> ModelState:
+        """The model's state, as evaluators take it."""
+        raise NotImplementedError
+
+    def snapshot(self, state: Any, old: Any) -> Any:
+        """What `restore` needs of the state, in arrays of its own; pure, so that it is compiled.
+
+        Args:
+            state: That of the learner.
+            old: An earlier snapshot, whose memory is used, or None.
+        """
+        return jax.tree.map(jnp.copy, state)  # else jit returns its arguments
+
+    def restore(self, model: Model, best: Any) -> None:
+        """Puts a snapshot into the model; None where no epoch was an improvement."""
+        raise NotImplementedError
+
+    def resume(self, state: Any) -> None:
+        """Takes up the state from a checkpoint."""
+        self.state = state
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """A file that keeps the whole state of a training, so that an interrupted one continues to the same numbers.
+
+    Attributes:
+        file: Its path; None for no checkpoints.
+        seconds: Least time between two.
+        must_continue: Whether it is an error where training cannot continue from the file.
+        settings: Names and values of what makes a training what it is, such as its learning rate.
+    """
+
+    file: Path | None = None
+    seconds: float = 0.0
+    must_continue: bool = False
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class _Progress(TypedDict):
+    """What a checkpoint keeps in the state of a loop besides arrays."""
+
+    best_epoch: int
+    per_rank: RankVectors
+    history: list[dict[str, Any]]
+
+
+class Loop:
+    """One training.
+
+    Args:
+        learner: What one pass does.
+        validation: What is computed on held-out data after each.
+        stopping: Which epochs are improvements, and when to stop; None for all epochs, of which the last is kept.
+        logger: Receives records, progress and messages.
+        checkpoint: Where to continue from, and what to write.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        validation: HeldOutEvaluator,
+        stopping: EarlyStopping | None,
+        logger: Logger,
+        checkpoint: Checkpoint,
+    ):
+        self.learner, self.validation, self.logger, self.checkpoint = learner, validation, logger, checkpoint
+        self.stopping = stopping and dataclasses.replace(stopping)
+        self.snapshot = Compiled(learner.snapshot, donate_argnums=1, keep_unused=True)
+        self.best: Any = None
+        self.progress = _Progress(best_epoch=0, per_rank={}, history=[])
+        self.start = self.saved = time.perf_counter()
+        self.earlier = {"seconds": 0.0, "compile_seconds": 0.0}
+
+    def times(self) -> dict[str, float]:
+        """Wall time so far and the compilation inside it, before an interruption included."""
+        programs = self.snapshot, *self.learner.programs, *self.validation.programs
+        compiled = sum(program.seconds for program in programs)
+        return {
+            "seconds": self.earlier["seconds"] + time.perf_counter() - self.start,
+            "compile_seconds": self.earlier["compile_seconds"] + compiled,
+        }
+
+    def run(self, train: Data, val: Data, epochs: int) -> None:
+        """Trains until early stopping ends it, or to that epoch.
+
+        Raises:
+            DivergedError: The training loss is not finite.
+            ConfigError: The checkpoint must be continued from and cannot be, or there are no training sessions.
+        """
+        same = self._same(train, val)
+        if not self._continues(same):
+            self.learner.start(train)
+        for epoch in range(len(self.progress["history"]) + 1, epochs + 1):
+            if self._epoch(train, epoch):
+                return
+            self._save(same)
+
+    def _epoch(self, train: Data, epoch: int) -> bool:
+        """One pass and its validation; whether training should stop."""
+        before = self.times()
+        loss, sessions = self.learner.run_pass(train, epoch)
+        if not sessions:
+            raise ConfigError("there are no training sessions; batches must come again each time they are iterated")
+        evaluation = self.validation(self.learner.model_state(), "val", epoch)
+        values = evaluation.values()
+        improved = self.stopping is None or self.stopping.update(values)
+        spent = {name: seconds - before[name] for name, seconds in self.times().items()}
+        losses = {} if loss is None else {"train/loss": loss}
+        validated = {f"val/{name}": value for name, value in values.items()}
+        record = {"epoch": epoch, **losses, **validated, **spent, "sessions": sessions, "improved": improved}
+        self.progress["history"].append(record)
+        self.logger.epoch(record)
+        if loss is not None and not math.isfinite(loss):
+            raise DivergedError(f"the training loss is {loss} in epoch {epoch}. Lower the learning rate.")
+        if improved:
+            self.best = self.snapshot(self.learner.state, self.best)
+            self.progress |= {"best_epoch": epoch, "per_rank": evaluation.per_rank()}
+        return self.stopping is not None and self.stopping.should_stop
+
+    def report(self) -> FitReport:
+        """Report of what was run."""
+        history = self.progress["history"]
+        sessions = sum(record["sessions"] for record in history)
+        return FitReport(epochs=len(history), sessions=sessions, **self.times(), **self.progress)
+
+    def _same(self, train: Data, val: Data) -> dict[str, Mapping[str, Any]]:
+        """What has to be the same where training continues, besides the structure of its arrays."""
+        data = {"training data": fingerprint(train), "validation data": fingerprint(val)}
+        return {"settings": self.checkpoint.settings, "of": {**self.learner.settings, **data}}
+
+    def _save(self, same: Mapping[str, Any]) -> None:
+        """Writes the checkpoint if it is time to; a full disk is no reason to stop."""
+        file = self.checkpoint.file
+        if file is None or time.perf_counter() - self.saved < self.checkpoint.seconds:
+            return
+        best = self.snapshot(self.learner.state, None) if self.best is None else self.best
+        rule = self.stopping and {"best": self.stopping.best, "failures": self.stopping.failures}
+        facts = {**same, **self.progress, "stopping": rule or {}, "earlier": self.times()}
+        try:
+            save_training(file, (self.learner.state, best), facts)
+        except OSError as error:
+            self.logger.message(f"cannot write {file}: {error}")
+        self.saved = time.perf_counter()
+
+    def _continues(self, same: Mapping[str, Any]) -> bool:
+        """Takes up the training that left the checkpoint; False where there is none that fits."""
+        file, must_continue = self.checkpoint.file, self.checkpoint.must_continue
+        if file is None or not file.exists():
+            if must_continue:
+                none = f"{file}: there is no checkpoint" if file else "checkpoint_minutes=null: give a number"
+                raise ConfigError(f"{none} to continue from")
+            return False
+        like = self.learner.state, jax.eval_shape(self.learner.snapshot, self.learner.state, None)
+        try:
+            check_same(file, same)
+            (state, best), facts = load_training(file, like)
+        except ValueError as error:
+            if must_continue:
+                raise ConfigError(f"the checkpoint to continue from cannot be used: {error}") from error
+            self.logger.message(f"training starts from scratch, since {file} cannot be used: {error}")
+            return False
+        self.learner.resume(state)
+        self.progress = _Progress(**{name: facts[name] for name in self.progress})
+        self.best = best if self.progress["best_epoch"] else None
+        self.earlier = facts["earlier"]
+        if self.stopping:
+            vars(self.stopping).update(facts["stopping"])
+        for record in self.progress["history"]:
+            self.logger.epoch(record)
+        self.logger.message(f"training continues after epoch {len(self.progress['history'])}")
+        return True
