@@ -95,7 +95,7 @@ def test_an_experiment_composes_and_its_parts_build(experiment, size):
     parts = dict(optimizer=build(config["optimizer"], "optimizer"), metrics=None, logger=Logger())
     new_trainer = constructor(config["trainer"], "trainer")
     trainer = new_trainer(**accepted(new_trainer, parts))
-    assert trainer.batch_size == node[size]["batch_size"] and trainer.seed is None
+    assert trainer.batch_size == node[size]["batch_size"] and not trainer.shuffle
     assert (size == "miniature" or trainer.epochs == 100) and trainer.epochs == node[size]["epochs"]
     assert trainer.early_stopping.patience == 0
     for seed in sweep["seed"]:
