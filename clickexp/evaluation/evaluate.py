@@ -1,6 +1,6 @@
 """What a model is worth on held-out data: clicks, rankings, and the truth where it is known."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from clickexp.data.feed import Compiled, Data
 from clickexp.errors import DataError
 from clickexp.evaluation.evaluator import Metrics, ModelState
 from clickexp.evaluation.inputs import checked
-from clickexp.evaluation.model_evaluator import ModelEvaluator
+from clickexp.evaluation.model_evaluator import ModelEvaluator, click_metrics
 from clickexp.evaluation.outputs import MeanLoss
 from clickexp.loggers.base import Phase
 from clickexp.metrics import MultiMetric
@@ -181,6 +181,29 @@ def evaluate(
         }
     run = HeldOutEvaluator(evaluator or ModelEvaluator(), model, HeldOut.test(dataset), metrics)
     return run((nnx.state(model),), "test")
+
+
+def validation_metrics(groups: Groups, watched: Collection[str]) -> dict[str, Metrics]:
+    """The metrics of a validation, as trainers take them.
+
+    Args:
+        groups: Metrics by group.
+        watched: Values that the validation has to report, such as ppl or ndcg@10.
+
+    Returns:
+        Click metrics, the watched ones of the group `test`, and `ranking` and `truth` where one of theirs is watched.
+    """
+
+    def reports(metrics: Metrics) -> bool:
+        return not set(watched).isdisjoint(MultiMetric(metrics).names)
+
+    extra = {name: metric for name, metric in groups.get("test", {}).items() if reports({name: metric})}
+    click = groups.get("click")
+    chosen = {"metrics": {**(click or click_metrics()), **extra}} if click or extra else {}
+    for group in ("ranking", "truth"):
+        if reports(groups.get(group) or {}):
+            chosen[f"{group}_metrics"] = groups[group]
+    return chosen
 
 
 def check_lists(model: Model, dataset: Dataset, metrics: Groups) -> None:

@@ -30,7 +30,7 @@ from clickexp.data.feed import feed
 from clickexp.data.inspect.identifiability import identifiability
 from clickexp.data.prepared import is_log
 from clickexp.errors import ConfigError, DataError, UserError
-from clickexp.evaluation.evaluate import check_lists, evaluate
+from clickexp.evaluation.evaluate import HeldOut, check_lists, evaluate, validation_metrics
 from clickexp.experiment.hydra_errors import keys_of
 from clickexp.experiment.mixtures import roles_of, with_components
 from clickexp.experiment.overrides import ROLES, TOWERS, parsed
@@ -118,7 +118,7 @@ def plan(cfg: DictConfig, overrides: Sequence[str] = ()) -> Plan:
     check_metrics(metrics)
     _check(config.get("logger"), "logger")
     new_trainer = constructor(config["trainer"], "trainer")
-    trainer = new_trainer(**accepted(new_trainer, dict(optimizer=optimizer, metrics=metrics.get("click"))))
+    trainer = new_trainer(**accepted(new_trainer, dict(optimizer=optimizer, **validated(config, metrics))))
     check_objective(settings.optimized_metric, reported(trainer, metrics))
     read, new_model = constructor(config["dataset"], "dataset"), constructor(config["model"], "model")
     check_estimates(trainer, new_model)
@@ -150,7 +150,7 @@ def run_experiment(
     loggers = build(config.get("logger") or {}, "logger")
     logger = FanOut([ConsoleLogger(settings.progress), *loggers.values()])
     checkpoint = folder / CHECKPOINT
-    parts = dict(optimizer=planned.optimizer, metrics=metrics.get("click"), logger=logger, checkpoint=checkpoint,
+    parts = dict(optimizer=planned.optimizer, **validated(config, metrics), logger=logger, checkpoint=checkpoint,
                  must_continue=settings.continue_from is not None, settings=identity(config))  # fmt: skip
     trainer = planned.new_trainer(**accepted(planned.new_trainer, parts))
     if settings.continue_from is not None:
@@ -174,8 +174,10 @@ def run_experiment(
             links = identifiability(dataset.train, ENOUGH_SESSIONS)
             if not links.identified:
                 logger.message(links.describe())
-        report = trainer.train(model, dataset.train, dataset.val)
-        groups = {**metrics, "click": trainer.metrics}
+        held_out = HeldOut.validation(dataset)
+        lists = held_out.lists if trainer.groups["ranking"] else None
+        report = trainer.train(model, dataset.train, dataset.val, val_lists=lists, truth=dataset.truth)
+        groups = {**metrics, "click": trainer.groups["click"]}
         evaluation = evaluate(model, dataset, groups, trainer.evaluation, keep_values=settings.keep_values)
         result = {
             "model": model.name,
@@ -343,9 +345,15 @@ def stated_directions(config: Mapping[str, Any]) -> dict[str, bool | None]:
 
 def reported(trainer: Trainer, metrics: Mapping[str, Any]) -> dict[str, list[str]]:
     """Names of the metrics that a run may report for each part of its result."""
-    clicks = [*MultiMetric(trainer.metrics).names, "loss"]
+    val = [*(name for group in trainer.groups.values() for name in MultiMetric(group).names), "loss"]
     others = [name for part in TEST_PARTS for name in MultiMetric(metrics.get(part, {})).names]
-    return {"val": clicks, "test": [*clicks, *others]}
+    return {"val": val, "test": list(dict.fromkeys([*val, *others]))}
+
+
+def validated(config: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of the trainer: metrics of the validation, with those that early stopping and search watch."""
+    watched = (config["trainer"].get("early_stopping") or {}).get("metric"), config["optimized_metric"]
+    return validation_metrics(metrics, [name.removeprefix("val/") for name in watched if name])
 
 
 def best_validation(report: FitReport) -> dict[str, float]:
