@@ -9,14 +9,14 @@ from clickexp.data import Sessions
 from clickexp.data.batches import at_step, with_mask
 from clickexp.data.feed import Data, feed
 from clickexp.errors import DataError
-from clickexp.models.base import ClickModel
+from clickexp.models.base import Model
 from clickexp.types import Array, Batch
 from clickexp.utils.checks import Limit, check_batch, check_values, from_lengths, needs
 
 Compute = Callable[[Batch], Any]
 
 
-def checked(data: Data, model: ClickModel, compute: Compute, *required: str) -> Data:
+def checked(data: Data, model: Model, compute: Compute, *required: str) -> Data:
     """The data, of which batches are checked in the first pass; DataError where they do not fit the model.
 
     Packed sessions know their largest id and position, so that only those beyond the model are looked through.

@@ -36,7 +36,7 @@ def click_outputs(model: ClickModel, batch: Batch) -> dict[str, Array | LogPair]
     }
 
 
-def ranking_outputs(model: ClickModel, batch: Batch) -> dict[str, Array]:
+def ranking_outputs(model: Model, batch: Batch) -> dict[str, Array]:
     """Scores and labels `[batch, rank]`, which ranking metrics read."""
     return {"scores": model.predict_relevance(batch), "labels": batch["labels"], "where": batch["mask"]}
 

@@ -37,7 +37,7 @@ from clickexp.experiment.overrides import ROLES, TOWERS, parsed
 from clickexp.loggers import ConsoleLogger, FanOut, RunInfo
 from clickexp.loggers.jsonl import plain
 from clickexp.metrics import Metric, MultiMetric
-from clickexp.models import ClickModel
+from clickexp.models import ClickModel, Model
 from clickexp.runs.objective import check_objective
 from clickexp.runs.store import (
     CHECKPOINT,
@@ -103,7 +103,7 @@ class Plan:
     optimizer: Any
     new_trainer: Callable[..., Trainer]
     read: Callable[..., Dataset]
-    new_model: Callable[..., ClickModel]
+    new_model: Callable[..., Model]
 
 
 def plan(cfg: DictConfig, overrides: Sequence[str] = ()) -> Plan:
@@ -271,7 +271,7 @@ def check_metrics(metrics: Mapping[str, Any]) -> None:
                 raise ConfigError(f"{key}={metric!r} is no metric; ~{key} leaves it out")
 
 
-def check_estimates(trainer: Trainer, new_model: Callable[..., ClickModel]) -> None:
+def check_estimates(trainer: Trainer, new_model: Callable[..., Model]) -> None:
     """ConfigError for a trainer that estimates by counting, but not this model."""
     model = getattr(new_model, "func", new_model)
     if isinstance(trainer, EstimatingTrainer) and inspect.isclass(model) and issubclass(model, ClickModel):
@@ -300,7 +300,7 @@ def unused_towers(cfg: DictConfig, overrides: Sequence[str], model: str) -> list
 
 
 def told_config(
-    config: dict[str, Any], model: ClickModel, dataset: Dataset, given: dict[str, Any]
+    config: dict[str, Any], model: Model, dataset: Dataset, given: dict[str, Any]
 ) -> dict[str, Any]:
     """The configuration for a reader of many: each tower once, where the model takes it, and three things more.
 
@@ -419,7 +419,7 @@ def _own_arguments(node: Mapping[str, Any], shared: Container[str] = ()) -> dict
     }
 
 
-def build_model(new_model: Callable[..., ClickModel], dataset: Dataset, seed: int) -> ClickModel:
+def build_model(new_model: Callable[..., Model], dataset: Dataset, seed: int) -> Model:
     """The model, told the sizes of the data as far as it asks for them."""
     sizes = dict(
         positions=dataset.positions,
@@ -446,7 +446,7 @@ def check_vectors(config: dict[str, Any], read: Callable[..., Dataset]) -> None:
             )
 
 
-def check_features(model: ClickModel, node: Any, dataset: Dataset) -> None:
+def check_features(model: Model, node: Any, dataset: Dataset) -> None:
     """ConfigError for a tower that reads what batches of the dataset do not have. node: the model's."""
     read = {value: key for key, value in leaves(node, "model") if key.endswith(".use_feature")}
     present = {"query_doc_ids", "positions", *dataset.train.feature_lengths}
@@ -480,7 +480,7 @@ def leaves(node: Any, where: str) -> Iterator[tuple[str, Any]]:
         yield where, node
 
 
-def count_parameters(model: ClickModel) -> int:
+def count_parameters(model: Model) -> int:
     """Numbers that were fitted, tables included."""
     return sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model, KEPT)))
 

@@ -13,7 +13,7 @@ import numpy as np
 from flax import nnx
 
 from clickexp.errors import UserError
-from clickexp.models.base import ClickModel
+from clickexp.models.base import Model
 from clickexp.parameters.table import Table
 from clickexp.utils.files import whole
 
@@ -24,7 +24,7 @@ MOST_NAMED, LONGEST = 4, 60
 UNREADABLE = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile)
 
 
-def save_model(model: ClickModel, file: str | Path) -> None:
+def save_model(model: Model, file: str | Path) -> None:
     """Writes the parameters of a model, whole or not at all."""
     with (
         whole(Path(file)) as part,
@@ -33,7 +33,7 @@ def save_model(model: ClickModel, file: str | Path) -> None:
         np.savez(stream, **{name: np.asarray(values) for name, values in _named(model).items()})
 
 
-def load_model(model: ClickModel, file: str | Path) -> ClickModel:
+def load_model(model: Model, file: str | Path) -> Model:
     """Reads parameters into a model of the same structure.
 
     Raises:
@@ -57,7 +57,7 @@ def load_model(model: ClickModel, file: str | Path) -> ClickModel:
     return model
 
 
-def _named(model: ClickModel) -> dict[str, jax.Array]:
+def _named(model: Model) -> dict[str, jax.Array]:
     return {_name(path): leaf for path, leaf in jax.tree.leaves_with_path(nnx.state(model, KEPT))}
 
 

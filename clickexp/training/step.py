@@ -9,7 +9,7 @@ import optax
 from flax import nnx
 
 from clickexp.data.batches import Arrays, at_step, with_mask
-from clickexp.models.base import ClickModel
+from clickexp.models.base import Model
 from clickexp.parameters.table import Table
 from clickexp.training.optimizers import Optimizer
 from clickexp.training.sparse import rows as tbl
@@ -38,7 +38,7 @@ class TrainState:
     row_rate: Leaf
 
 
-def split_model(model: ClickModel, optimizer: Optimizer) -> tuple[nnx.GraphDef, TrainState]:
+def split_model(model: Model, optimizer: Optimizer) -> tuple[nnx.GraphDef, TrainState]:
     """A model as its structure and the state that trains; the state shares no buffer with the model."""
     dense = nnx.Param if optimizer.rows else (nnx.Param, Table)
     graphdef, params, tables, other = nnx.split(model, dense, Table, ...)

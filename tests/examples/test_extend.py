@@ -5,9 +5,14 @@ import os
 import subprocess
 import sys
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from places import ROOT
+from scipy import stats
+
+from clickexp.models import UserBrowsingModel
+from clickexp.simulation import simulate
 
 EXAMPLES = ROOT / "examples/extend"
 TINY = "dataset.sessions=400 dataset.queries=10 trainer.epochs=2 logger=[] progress=off".split()
@@ -25,7 +30,16 @@ def clickexp(folder, example, *arguments):
     )
 
 
-@pytest.mark.parametrize("file, most", [("gru/gru_click_model.py", 60), ("launcher/ssh_launcher.py", 80)])
+SHORT = {
+    "gru/gru_click_model.py": 60,
+    "launcher/ssh_launcher.py": 80,
+    "listwise/listwise_ranker.py": 25,
+    "metric/best_first.py": 15,
+    "optimizer/lazy_lion.py": 20,
+}
+
+
+@pytest.mark.parametrize("file, most", SHORT.items())
 def test_an_example_is_short(file, most):
     assert len((EXAMPLES / file).read_text().splitlines()) <= most
 
@@ -43,6 +57,74 @@ def test_a_recurrence_trains_and_is_tested_like_any_model(tmp_path):
     # nothing is above the first rank; below it the clicks above matter
     np.testing.assert_allclose(ranks["ppl"][0], ranks["cond_ppl"][0], rtol=1e-5)
     assert not np.allclose(ranks["ppl"][1:], ranks["cond_ppl"][1:], rtol=1e-5)
+
+
+def result_of(done, folder):
+    assert done.returncode == 0, done.stderr
+    return json.loads((folder / "run/result.json").read_text())
+
+
+def test_a_listwise_loss_recovers_the_order_of_a_simulated_log(tmp_path):
+    """Lists come in random order, so that clicks order documents as attraction does; ranks correlate by Spearman."""
+    log = "dataset.sessions=6000 dataset.queries=5 dataset.policy_noise=1000 trainer.epochs=12 seed=3".split()
+    done = clickexp(tmp_path, "listwise", "model=listwise", *TINY, *log, "hydra.run.dir=run")
+    result = result_of(done, tmp_path)
+    assert result["model"] == "Listwise" and result["per_rank"] == {} and "ppl" not in result["test"]
+    assert result["val"]["loss"] < result["test"]["loss"] + 1 and result["test"]["ndcg@10"] > 0.9
+    with np.load(tmp_path / "run/model.npz") as stored:
+        (scores,) = (stored[name][1:, 0] for name in stored if stored[name].ndim == 2)
+    data = simulate(UserBrowsingModel, sessions=6000, queries=5, policy_noise=1000, seed=3)
+    ids = np.arange(1, data.query_doc_pairs + 1, dtype=np.int32)[None]
+    truth = data.truth.predict_attraction(dict(query_doc_ids=ids, mask=ids > 0))[0]
+    lists = np.split(np.arange(ids.size), 5)  # scores of a listwise loss compare within a query only
+    correlations = [stats.spearmanr(scores[each], truth[each]).statistic for each in lists]
+    assert np.mean(correlations) > 0.9
+
+
+def test_early_stopping_and_search_on_a_metric_of_the_user(tmp_path):
+    options = ["model=pbm", "metric=[click,best_first]", "trainer.early_stopping.metric=best_first@1"]
+    options.append("optimized_metric=val/best_first@1")
+    done = clickexp(tmp_path, "metric", *options, *TINY[:3], "logger=[jsonl]", "hydra.run.dir=run")
+    result = result_of(done, tmp_path)
+    assert set(result["test"]) >= {"best_first@1", "best_first@3", "loss"}
+    assert result["higher_is_better"]["best_first@1"] is True
+    records = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    values = [record["val/best_first@1"] for record in records if "val/best_first@1" in record]
+    assert result["val"]["best_first@1"] == max(values) == values[result["train"]["best_epoch"] - 1]
+
+
+def test_the_metric_of_the_user_against_a_loop(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES / "metric"))
+    from best_first import BestFirst
+
+    rng = np.random.default_rng(0)
+    scores, labels = rng.normal(size=(50, 6)).astype(np.float32), rng.integers(0, 3, (50, 6)).astype(np.float32)
+    where = np.arange(6) < rng.integers(1, 7, 50)[:, None]
+    metric = BestFirst([1, 3])
+    metric.update(scores=scores, labels=labels, where=where)
+    for cutoff, value in zip((1, 3), metric.compute(), strict=True):
+        hits = [
+            l[w].max() > 0 and l[w][np.argsort(-s[w])][:cutoff].max() == l[w].max()
+            for s, l, w in zip(scores, labels, where, strict=True)
+        ]
+        assert value == pytest.approx(np.mean(hits))
+
+
+def test_a_row_optimizer_of_the_user_against_dense_float64(tmp_path, monkeypatch):
+    """All rows are in every batch, so that the rows' rule is the dense one; then the command takes it."""
+    monkeypatch.syspath_prepend(str(EXAMPLES / "optimizer"))
+    from lazy_lion import LazyLion
+
+    rng = np.random.default_rng(0)
+    row, m = rng.normal(size=(7, 2)), np.zeros((7, 2))
+    found, state = row.astype(np.float32), [np.zeros((7, 2), np.float32)]
+    for step in range(1, 20):
+        grad = rng.normal(size=(7, 2))
+        row, m = row - 0.1 * np.sign(0.9 * m + 0.1 * grad), 0.99 * m + 0.01 * grad
+        found, state = LazyLion(0.1).update(found, state, grad.astype(np.float32), jnp.int32(step))
+        np.testing.assert_allclose(found, row, atol=1e-5)
+    done = clickexp(tmp_path, "optimizer", "optimizer=lazy_lion", "model=dctr", "metric=click", *TINY, "hydra.run.dir=run")
+    assert result_of(done, tmp_path)["train"]["epochs"] == 2
 
 
 @pytest.mark.slow

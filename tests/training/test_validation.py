@@ -1,0 +1,169 @@
+"""What a validation computes: the model's own loss, and any metric of clicks, rankings and the truth."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+from small_logs import packed, ragged_log, shown, sigmoid
+
+from clickexp.errors import ConfigError
+from clickexp.evaluation.evaluate import evaluate, validation_metrics
+from clickexp.evaluation.model_evaluator import click_metrics
+from clickexp.metrics import AUC, Correlation, LogLikelihood, Perplexity, ranking_metrics
+from clickexp.models import DocumentCTRModel, PositionBasedModel
+from clickexp.models.base import Model
+from clickexp.parameters import EmbeddingParameterConfig, Sizes, build_parameter
+from clickexp.simulation import simulate
+from clickexp.training import EarlyStopping, LazySGD, Optimizer, Trainer
+
+RANKS, PAIRS = 4, 40
+LOG, OTHER = ragged_log(64, RANKS, PAIRS), ragged_log(64, RANKS, PAIRS, seed=1)
+LABELS = np.random.default_rng(3).integers(0, 3, PAIRS + 1).astype(np.float32)
+OVERFIT = Optimizer(optax.sgd(0.5), LazySGD(0.2))
+SIZES = dict(batch_size=16, eval_batch_size=32, steps_per_execution=2)
+FREE = EmbeddingParameterConfig(prior_precision=0.0, baseline=0.0)
+
+
+def labelled(columns):
+    return packed({**columns, "labels": np.where(shown(columns), LABELS[columns["query_doc_ids"]], 0)}, PAIRS)
+
+
+TRAIN, VAL = packed(LOG, PAIRS), labelled(OTHER)
+
+
+def ndcg(scores, labels, mask, cutoff=3):
+    """Mean over lists in float64 numpy; scores without ties."""
+    values = []
+    for score, label, where in zip(scores, labels, mask, strict=True):
+        gains, discounts = 2.0 ** label[where] - 1, 1 / np.log2(np.arange(2, 2 + where.sum()))
+        found = gains[np.argsort(-score[where])][:cutoff] @ discounts[:cutoff]
+        ideal = np.sort(gains)[::-1][:cutoff] @ discounts[:cutoff]
+        values.append(found / ideal if ideal else 0.0)
+    return np.mean(values)
+
+
+def scores_of(model):
+    return np.asarray(model.ctr.table.get_value().values, np.float64)[:, 0]
+
+
+@pytest.mark.parametrize("lists", [None, labelled(ragged_log(20, RANKS, PAIRS, seed=5, full=True))])
+def test_early_stopping_on_a_ranking_metric(lists):
+    """Of labelled lists, or of the validation sessions; the model is left in the epoch of its best value."""
+    model = DocumentCTRModel(PAIRS, FREE, rngs=nnx.Rngs(0))
+    stopping = EarlyStopping("ndcg@3", patience=2)
+    trainer = Trainer(OVERFIT, 20, stopping, ranking_metrics=ranking_metrics(["ndcg"], [3]), **SIZES)
+    report = trainer.train(model, TRAIN, VAL, val_lists=lists)
+    values = [record["val/ndcg@3"] for record in report.history]
+    assert report.best_epoch == 1 + int(np.argmax(values)) and report.epochs == report.best_epoch + 3
+    data = VAL if lists is None else lists
+    ids, labels, lengths = (data.column(name) for name in ("query_doc_ids", "labels", "lengths"))
+    expected = ndcg(scores_of(model)[ids], labels.astype(np.float64), np.arange(RANKS) < lengths[:, None])
+    assert values[report.best_epoch - 1] == pytest.approx(expected, rel=1e-5)
+    assert {"val/ll", "val/ppl", "val/cond_ppl", "val/loss"} < set(report.history[0])
+
+
+def test_ranking_metrics_need_labels_and_click_metrics_a_click_model():
+    stopping = EarlyStopping("ndcg@3")
+    with pytest.raises(ConfigError, match=r"cannot stop early on 'ndcg@3'; validation reports loss, ll, ppl, cond_ppl$"):
+        Trainer(early_stopping=stopping)
+    trainer = Trainer(OVERFIT, 2, EarlyStopping("ll"), **SIZES)
+    with pytest.raises(ConfigError, match="cannot stop early on 'll'; validation reports loss$"):
+        trainer.train(Ranker(PAIRS, rngs=nnx.Rngs(0)), TRAIN, VAL)
+    truth = Trainer(OVERFIT, 2, EarlyStopping("r"), truth_metrics={"r": Correlation("attraction")}, **SIZES)
+    with pytest.raises(ConfigError, match="cannot stop early on 'r'; validation reports loss, ll, ppl, cond_ppl$"):
+        truth.train(DocumentCTRModel(PAIRS, FREE, rngs=nnx.Rngs(0)), TRAIN, VAL)
+
+
+def test_early_stopping_on_the_truth():
+    data = simulate(PositionBasedModel, sessions=400, queries=8, documents_per_query=5, positions=4)
+    model = PositionBasedModel(4, data.query_doc_pairs, rngs=nnx.Rngs(0))
+    stopping = EarlyStopping("r", patience=20)
+    trainer = Trainer(OVERFIT, 6, stopping, truth_metrics={"r": Correlation("attraction")}, **SIZES)
+    report = trainer.train(model, data.train, data.val, truth=data.truth)
+    values = [record["val/r"] for record in report.history]
+    assert report.best_epoch == 1 + int(np.argmax(values))
+    ids, lengths = (np.asarray(data.val.column(name)) for name in ("query_doc_ids", "lengths"))
+    ids = ids[np.arange(ids.shape[1]) < lengths[:, None]]
+    batch = dict(query_doc_ids=ids[None], mask=np.ones((1, ids.size), bool))
+    fitted, true = (np.exp(each.predict_attraction(batch))[0] for each in (model, data.truth))
+    assert max(values) == pytest.approx(np.corrcoef(fitted, true)[0, 1], abs=1e-4)
+
+
+class Ranker(Model):
+    """Squared error of the score against the click."""
+
+    name = "ranker"
+
+    def __init__(self, pairs, *, rngs):
+        self.tower = build_parameter("tower", None, FREE, Sizes(pairs), rngs=rngs)
+
+    def relevance(self, batch):
+        return self.tower.logit(batch)
+
+    def compute_loss(self, batch, aggregate=True):
+        errors = jnp.where(batch["mask"], (self.relevance(batch) - batch["clicks"].astype("float32")) ** 2, 0.0)
+        return errors.mean() if aggregate else errors
+
+
+def squared_error(scores, columns):
+    return ((scores[columns["query_doc_ids"]] - columns["clicks"]) ** 2)[shown(columns)].mean()
+
+
+def test_a_ranker_is_validated_by_its_own_loss():
+    """Fitted rows are the means of clicks; its loss is that of numpy, its test has ranking metrics and no clicks."""
+    model = Ranker(PAIRS, rngs=nnx.Rngs(0))
+    trainer = Trainer(Optimizer(optax.set_to_zero(), LazySGD(0.05)), 60, None, **SIZES)
+    report = trainer.train(model, TRAIN, TRAIN)
+    scores = np.asarray(model.tower.table.get_value().values, np.float64)[:, 0] + float(model.tower.baseline[...])
+    assert report.per_rank == {} and set(report.history[0]) >= {"train/loss", "val/loss"}
+    best = report.history[report.best_epoch - 1]
+    assert best["val/loss"] == pytest.approx(squared_error(scores, LOG), rel=1e-5)
+    seen = shown(LOG)
+    counts = np.bincount(LOG["query_doc_ids"][seen], minlength=PAIRS + 1)
+    means = np.bincount(LOG["query_doc_ids"][seen], LOG["clicks"][seen], PAIRS + 1) / np.maximum(counts, 1)
+    np.testing.assert_allclose(scores[counts > 2], means[counts > 2], atol=0.12)
+
+    @dataclasses.dataclass
+    class Parts:
+        test: object
+        ranking: object
+        truth: object = None
+
+    groups = {"click": click_metrics(), "ranking": ranking_metrics(["ndcg"], [3]), "test": {"auc": AUC()}}
+    result = evaluate(model, Parts(VAL, VAL), groups).result()
+    assert set(result["test"]) == {"ndcg@3", "loss"} and result["per_rank"] == result["curves"] == {}
+    assert result["higher_is_better"] == {"ndcg@3": True, "loss": False}
+    assert result["test"]["loss"] == pytest.approx(squared_error(scores, OTHER), rel=1e-5)
+
+
+class Penalised(DocumentCTRModel):
+    """A click model whose loss is not its likelihood."""
+
+    def compute_loss(self, batch, aggregate=True):
+        penalty = jnp.where(batch["mask"], 0.5 * self.ctr.logit(batch) ** 2, 0.0)
+        return super().compute_loss(batch, aggregate) + (penalty.mean() if aggregate else penalty)
+
+
+def test_a_click_model_may_have_a_loss_of_its_own():
+    model = Penalised(PAIRS, FREE, rngs=nnx.Rngs(0))
+    report = Trainer(OVERFIT, 5, None, metrics={"ll": LogLikelihood()}, **SIZES).train(model, TRAIN, VAL)
+    record = report.history[report.best_epoch - 1]
+    logits = (scores_of(model) + float(model.ctr.baseline[...]))[OTHER["query_doc_ids"]]
+    documents, clicks = shown(OTHER), OTHER["clicks"]
+    likelihoods = np.log(np.where(clicks, sigmoid(logits), sigmoid(-logits)))[documents]
+    assert record["val/ll"] == pytest.approx(likelihoods.mean(), rel=1e-5)
+    assert record["val/loss"] == pytest.approx((0.5 * logits[documents] ** 2 - likelihoods).mean(), rel=1e-5)
+    assert report.best_epoch == 1 + int(np.argmin([r["val/loss"] for r in report.history]))
+
+
+def test_a_validation_has_the_metrics_that_are_watched():
+    groups = {"click": click_metrics(), "test": {"auc": AUC(), "skip_ppl": Perplexity("skips")}}
+    groups |= {"ranking": ranking_metrics(["ndcg", "mrr"], [3]), "truth": {"r": Correlation("attraction")}}
+    assert set(validation_metrics(groups, ["loss"])) == {"metrics"}
+    assert list(validation_metrics(groups, ["auc"])["metrics"]) == ["ll", "ppl", "cond_ppl", "auc"]
+    assert set(validation_metrics(groups, ["ndcg@3"])["ranking_metrics"]) == {"ndcg", "mrr"}
+    assert set(validation_metrics(groups, ["r", "mrr@3"])) == {"metrics", "ranking_metrics", "truth_metrics"}
+    assert validation_metrics({"ranking": groups["ranking"]}, ["loss"]) == {}
