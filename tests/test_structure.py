@@ -61,7 +61,7 @@ def test_rooms_import_downwards_only():
             other = name.split(".")[1]
             if other.startswith("__"):
                 continue  # of the package itself
-            lower = FLOOR[other] < FLOOR[room] or FLOOR[room] == 0 and FLOOR[other] == 0
+            lower = FLOOR[other] < FLOOR[room] or (FLOOR[room] == 0 and FLOOR[other] == 0)
             if other != room and not lower:
                 wrong.append(f"{file.relative_to(ROOT)} imports {name}")
     assert not wrong

@@ -109,7 +109,8 @@ class _Handler(BaseHTTPRequestHandler):
             name = name and name[1]
             if name and not hasattr(self.server, name):
                 self.server.unknown.append((name, query["query"], query.get("variables")))
-            return self.reply({"data": self.server.answer(name, query.get("variables") or {})})
+            self.reply({"data": self.server.answer(name, query.get("variables") or {})})
+            return
         if self.path.endswith("/file_stream"):
             self.server.stream(self.path.split("/")[-2], json.loads(body))
         self.reply({})

@@ -36,7 +36,7 @@ class Choice:
 
     name: str
     optimizer: Optimizer = dataclasses.field(default_factory=lazy_adagrad)
-    tower: EmbeddingParameterConfig = EmbeddingParameterConfig()
+    tower: EmbeddingParameterConfig = dataclasses.field(default_factory=EmbeddingParameterConfig)
 
 
 CHOICES = [

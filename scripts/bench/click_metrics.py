@@ -68,7 +68,7 @@ def main() -> None:
                 wall, cpu = time.perf_counter(), time.process_time()
                 run((state,), data.test, "test")
                 times[name].append((time.perf_counter() - wall, time.process_time() - cpu))
-        least = {name: [1000 * min(column) for column in zip(*taken[1:])] for name, taken in times.items()}
+        least = {name: [1000 * min(column) for column in zip(*taken[1:], strict=True)] for name, taken in times.items()}
         for name, (wall, cpu) in least.items():
             each = 1e6 * cpu / (10 * data.test.count)
             ratios = " | ".join(f"{cpu / least[base][1]:.2f}" for base in ("one", "three"))

@@ -1,9 +1,9 @@
-"""clickexp beside CLAX, one machine, one run, as ratios: throughput, and with --fit the fit of every model.
+r"""clickexp beside CLAX, one machine, one run, as ratios: throughput, and with --fit the fit of every model.
 
-    python scripts/bench/compare.py --peer PEER/bin/python          # throughput
-    python scripts/bench/compare.py --peer PEER/bin/python --fit    # throughput and fit
-    python scripts/bench/compare.py --peer PEER/bin/python --fit --no-throughput
-    python scripts/bench/compare.py --peer PEER/bin/python --sessions 100000 --rows 100000 --repeats 1 \\
+python scripts/bench/compare.py --peer PEER/bin/python          # throughput
+python scripts/bench/compare.py --peer PEER/bin/python --fit    # throughput and fit
+python scripts/bench/compare.py --peer PEER/bin/python --fit --no-throughput
+python scripts/bench/compare.py --peer PEER/bin/python --sessions 100000 --rows 100000 --repeats 1 \\
         --fit --fit-sessions 60000 --fit-queries 1000
 """
 

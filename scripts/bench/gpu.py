@@ -78,7 +78,7 @@ def ids_of(kind: str, rows: int, size: int | tuple[int, ...]) -> np.ndarray:
 
 
 def rows_of_a_table(rows: int, count: int) -> Iterator[tuple[str, float, float, float]]:
-    """ns per row, and GB/s of rows, of gathers and of scatter-adds into one table."""
+    """Ns per row, and GB/s of rows, of gathers and of scatter-adds into one table."""
     table, found = jnp.zeros((rows + 1, WIDTH)), {}
     gather = jax.jit(lambda table, ids: table.at[ids].get(mode="clip"))
     add = jax.jit(lambda table, ids, rows: table.at[ids].add(rows, mode="drop"), donate_argnums=0)
@@ -122,7 +122,7 @@ class Case:
         return self.state
 
     def row(self, log: Sessions, batch_size: int) -> tuple[float, float, int, int, int]:
-        """us per step, M sessions/s, kernels per step, loops of unknown length, table-sized copies."""
+        """Us per step, M sessions/s, kernels per step, loops of unknown length, table-sized copies."""
         batches = on_device(superbatches(log, batch_size, STEPS))
         steps = sum(batch.steps for batch in batches)
         each = median_seconds(lambda: self.epoch(batches)) / steps

@@ -165,7 +165,7 @@ def throughput(
     trainer = clax.Trainer(optax.adamw(LEARNING_RATE), epochs=1 + epochs, early_stopping=patient)
     trainer.train(build(model, log, 0), *loaders)
     ends = [*loaders[0].starts[1:], time.perf_counter()]
-    for epoch, (start, end) in enumerate(zip(loaders[0].starts, ends)):
+    for epoch, (start, end) in enumerate(zip(loaders[0].starts, ends, strict=True)):
         trained = loaders[1].starts[epoch]
         half = loaders[0].halves[epoch]
         yield dict(epoch=epoch, sessions=count if epoch else 0, seconds=end - start, training=trained - start,

@@ -39,13 +39,13 @@ def measured(model, sessions):
     ranks = max(len(session.web_results) for session in sessions)
     shown, conditional, independent = ([0.0] * ranks for _ in range(3))
     for session in sessions:
-        told = zip(session.web_results, model.get_conditional_click_probs(session), marginal(session))
+        told = zip(session.web_results, model.get_conditional_click_probs(session), marginal(session), strict=True)
         for rank, (result, observed, click) in enumerate(told):
             shown[rank] += 1
             conditional[rank] += math.log(observed)
             independent[rank] += math.log(click if result.click else 1 - click)
     perplexities = [
-        sum(math.exp(-total / count) for total, count in zip(totals, shown)) / ranks
+        sum(math.exp(-total / count) for total, count in zip(totals, shown, strict=True)) / ranks
         for totals in (independent, conditional)
     ]
     return {"ll": sum(conditional) / sum(shown), "ppl": perplexities[0], "cond_ppl": perplexities[1]}

@@ -34,7 +34,8 @@ def write_yandex(file: Path, pages: int, seed: int = 0) -> None:
             urls = queries[:, None] * 20 % 90_000_000 + rng.random((count, 20)).argsort(axis=1)[:, :POSITIONS]
             clicks, begins = rng.random((count, POSITIONS)) < 0.05, rng.random(count) < 0.5
             lines = []
-            for query, shown, clicked, begin in zip(queries.tolist(), urls.tolist(), clicks, begins.tolist()):
+            lists = zip(queries.tolist(), urls.tolist(), clicks, begins.tolist(), strict=True)
+            for query, shown, clicked, begin in lists:
                 session += begin
                 lines.append(f"{session}\t0\tQ\t{query}\t{query % 200}\t" + "\t".join(map(str, shown)))
                 lines += [f"{session}\t9\tC\t{shown[rank]}" for rank in np.flatnonzero(clicked)]
@@ -97,7 +98,7 @@ def main() -> None:
         print(f"{options.pages:,} pages, {file.stat().st_size / 1e6:.0f} MB; median of {options.repeats}")
         rounds = [[measured(task, file) for task in (read, read_in_python)] for _ in range(options.repeats)]
         print(f"{'':12} {'pages/s':>11} {'pages/CPU s':>11} {'peak MB':>7}")
-        for name, (rate, cpu, memory) in zip(("clickexp", "plain Python"), np.median(rounds, axis=0)):
+        for name, (rate, cpu, memory) in zip(("clickexp", "plain Python"), np.median(rounds, axis=0), strict=True):
             print(f"{name:12} {rate:11,.0f} {cpu:11,.0f} {memory:7.0f}")
         rate, cpu, _ = np.median([np.divide(*pair) for pair in rounds], axis=0)
         print(f"{'ratio':12} {rate:11.1f} {cpu:11.1f}")

@@ -79,7 +79,7 @@ def test_a_run_leaves_epochs_configuration_model_and_dashboard(run):
 
 
 def test_a_run_shows_configuration_epochs_and_tables(run):
-    folder, done = run
+    _, done = run
     for text in (
         "clickexp.models.UserBrowsingModel",
         "val/cond_ppl",

@@ -106,8 +106,7 @@ def test_an_error_in_the_thread_reaches_the_consumer(monkeypatch):
     monkeypatch.setattr(Sessions, "read_into", fail_later)
     received = []
     with pytest.raises(OSError, match="disk gone"):
-        for part in superbatches(sessions, 4, 3):
-            received.append(part)
+        received.extend(superbatches(sessions, 4, 3))
     assert len(received) == 2 and loader_threads() == 0
 
 

@@ -7,7 +7,7 @@ import pytest
 from places import ROOT
 
 sys.path.insert(0, str(ROOT / "scripts"))
-from embed_examples import embedded  # noqa: E402
+from embed_examples import embedded
 
 PAGE = (ROOT / "docs/extend.md").read_text()
 FILES = sorted(

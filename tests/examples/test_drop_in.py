@@ -67,7 +67,7 @@ def test_towers_from_configs_as_documented(batch):
 def test_click_metrics_as_documented(batch, spelling):
     model = UserBrowsingModel(positions=RANKS, query_doc_pairs=PAIRS, rngs=nnx.Rngs(42))
     lp, clp = model.predict_clicks(batch), model.predict_conditional_clicks(batch)
-    metrics = MultiMetric(**{"ll": LogLikelihood(), "ppl": Perplexity(), "cond_ppl": ConditionalPerplexity()})
+    metrics = MultiMetric(ll=LogLikelihood(), ppl=Perplexity(), cond_ppl=ConditionalPerplexity())
     metrics.update(log_probs=lp, **{spelling: clp}, clicks=batch["clicks"], where=batch["mask"])
     values = metrics.compute()
     assert values["ll"] == pytest.approx(-float(model.compute_loss(batch)), rel=1e-5)

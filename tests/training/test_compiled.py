@@ -142,7 +142,7 @@ def reading_the_old_table(step):
 
     def run(state, arrays, steps):
         (old,) = jax.tree.leaves(state.tables)
-        after, loss, documents = step(state, arrays, steps)
+        after, _, documents = step(state, arrays, steps)
         return after, old[documents % PAIRS]
 
     return run

@@ -369,7 +369,7 @@ def test_a_simulated_user_is_recovered(name):
     """19,200 sessions show each list 6,400 times; its click probabilities have standard errors below 0.007."""
     case = next(case for case in CASES if case.name == name)
     user = random_model(case)
-    batch = {key: values for key, values in repeated(every_click_vector()).items()}
+    batch = dict(repeated(every_click_vector()))
     clicks = runner(name).sample(user, batch, np.array([0, 1], np.uint32)).clicks
     model = case.build(rngs=nnx.Rngs(0))
     EMTrainer(60, prior_successes=0.01, prior_failures=0.01, metrics=LL).train(
