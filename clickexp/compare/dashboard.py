@@ -1,5 +1,6 @@
-"""A workspace and a report on Weights & Biases that show runs beside each other, and the upload of offline runs."""
+"""A workspace and a report on Weights & Biases that compare runs, and the upload of offline runs."""
 
+import functools
 import json
 import os
 import subprocess
@@ -17,26 +18,27 @@ try:
     import wandb_workspaces.reports.v2 as wr
     import wandb_workspaces.workspaces as ws
     from wandb_workspaces import expr
+    from wandb_workspaces.reports.v2.interface import Layout, Report, Runset
 except ImportError as error:
     raise UserError(f"{error.name} is missing: {install('dashboard')}") from error
 
-EXPERIMENT = "experiment"
-MODEL = "model.value.name"
+_EXPERIMENT = "experiment"
+_MODEL = "model.value.name"
 """Keys of a run's configuration: the same for all seeds, and the model's name, as W&B nests it."""
-OFFLINE = "offline-run-"
-MOST_LINES = 50
-TESTED = ("ppl", "cond_ppl", "ll", "ndcg@10", "mrr@10", "auc", "ece")
-RANKED = ("ppl", "cond_ppl", "ll", "examination", "click_rate_error", "auc")
-VALIDATED = ("ppl", "cond_ppl", "ll")
-CUT = ("ndcg", "dcg", "mrr")
-COST = {
-    "train/sessions_per_second": "Training sessions a second",
+_OFFLINE = "offline-run-"
+_MOST_LINES = 50
+_TESTED = ("ppl", "cond_ppl", "ll", "ndcg@10", "mrr@10", "auc", "ece")
+_RANKED = ("ppl", "cond_ppl", "ll", "examination", "click_rate_error", "auc")
+_VALIDATED = ("ppl", "cond_ppl", "ll")
+_CUT = ("ndcg", "dcg", "mrr")
+_COST = {
+    "train/sessions_per_second": "Training sessions per second",
     "train/training_seconds": "Training time without compilation (s)",
     "train/compile_seconds": "Compilation (s)",
     "train/peak_host_mib": "Peak memory of the host (MiB)",
     "train/peak_device_mib": "Peak memory of the accelerator (MiB)",
 }
-AXES = {
+_AXES = {
     "rank": "rank",
     "cutoff": "cutoff",
     "epoch": "epoch",
@@ -44,7 +46,7 @@ AXES = {
     "predicted": "predicted P(click)",
 }
 
-Panels = dict[str, list[Any]]
+_Panels = dict[str, list[Any]]
 """Panels by section."""
 
 
@@ -59,35 +61,48 @@ def dashboard(
     sync: bool = False,
     dry_run: bool = False,
 ) -> None:
-    """Uploads the offline runs below the folders, if told to sync, and creates a workspace and a report.
+    """Uploads the offline runs below the folders, if asked to, and creates a workspace and a report.
 
-    folders: of runs; panels are those of what these logged, else those of a run with the default metrics. group:
-    shows the runs of this group only, such as a sweep's. baseline: name of the model that the others are shown against.
-    dry_run: writes the specification as JSON to standard output, and what would be uploaded to standard error,
-    without an account and without a network.
+    Args:
+        folders: Folders of runs, whose metrics decide on the panels; without any they are those of the default metrics.
+        project: Project on Weights & Biases.
+        entity: User or team; by default yours.
+        group: Shows the runs of this group only, such as a sweep's.
+        baseline: Name of the model that the others are shown against.
+        title: Title of workspace and report.
+        sync: Whether to upload.
+        dry_run: Writes the specification as JSON to standard output, and the upload as a command to standard error,
+            without an account and without a network.
+
+    Raises:
+        UserError: Where there is no run to upload or of the baseline, and for errors of Weights & Biases.
     """
     offline, runs = offline_runs(folders), find_runs(folders)[0] if folders else []
-    command = [*sync_command(project, entity), *map(str, offline)]
+    owner = ["--entity", entity] if entity else []
+    command = [sys.executable, "-m", "wandb", "sync", "--project", project, *owner, *map(str, offline)]
     if sync and not offline:
         raise UserError(f"no offline runs below {_listed(folders)}: name folders of runs with logger=wandb")
-    options = dict(
+    specified = functools.partial(
+        specification,
+        project,
         title=title or f"{group or project}: click models compared",
         group=group,
         baseline=baseline,
-        reference=id_of(baseline, runs) if baseline and runs else None,
-        logged=keys(runs) if runs else None,
+        reference=_wandb_id(baseline, runs) if baseline and runs else None,
+        logged=_logged_keys(runs) if runs else None,
     )
     if dry_run:
         if sync:
-            print(f"would upload {len(offline)} runs: {' '.join(command)}", file=sys.stderr)
-        views = specification(project, entity or "", **options)
-        print(json.dumps({name: _plain(view) for name, view in views.items()}, indent=2))
+            print(f"would upload {len(offline)} runs: {' '.join(command)}", file=sys.stderr)  # noqa: T201  output
+        views = {name: _plain(view) for name, view in specified(entity or "").items()}
+        print(json.dumps(views, indent=2))  # noqa: T201  output
         return
-    if sync and (code := subprocess.run(command, stdin=subprocess.DEVNULL).returncode):
-        raise UserError(f"wandb sync ended with code {code}; what it told is above")
+    # the command is ours, its arguments are passed as they are
+    if sync and (code := subprocess.run(command, stdin=subprocess.DEVNULL).returncode):  # noqa: S603
+        raise UserError(f"wandb sync ended with code {code}; its output is above")
     try:
-        for view in specification(project, entity or wandb.Api().default_entity, **options).values():
-            print(view.save().url)
+        for view in specified(entity or wandb.Api().default_entity or "").values():
+            print(view.save().url)  # noqa: T201  output
     except (wandb.Error, ValueError, OSError) as error:
         raise UserError(f"Weights & Biases: {error}") from error
 
@@ -97,7 +112,7 @@ def offline_runs(folders: Iterable[str | Path]) -> list[Path]:
     found = set()
     for root in map(Path, folders):
         for folder, inner, _ in os.walk(root):
-            runs = [name for name in inner if name.startswith(OFFLINE)]
+            runs = [name for name in inner if name.startswith(_OFFLINE)]
             inner[:] = [name for name in inner if name not in runs]
             found |= {
                 (Path(folder) / name).resolve() for name in runs if any((Path(folder) / name).glob("*.wandb"))
@@ -105,14 +120,8 @@ def offline_runs(folders: Iterable[str | Path]) -> list[Path]:
     return sorted(found, key=lambda run: run.name)
 
 
-def sync_command(project: str, entity: str | None) -> list[str]:
-    """The command that uploads runs, whose folders follow; those that were uploaded before it passes over."""
-    owner = ["--entity", entity] if entity else []
-    return [sys.executable, "-m", "wandb", "sync", "--project", project, *owner]
-
-
-def id_of(model: str, runs: Iterable[Run]) -> str | None:
-    """The id on the dashboard of the first run of this model. UserError where there is no such run."""
+def _wandb_id(model: str, runs: Iterable[Run]) -> str | None:
+    """Id on the dashboard of the first run of this model; UserError where there is no such run."""
     runs = [run for run in runs if run.model == model]
     if not runs:
         raise UserError(f"baseline {model}: there is no run of this model")
@@ -120,8 +129,8 @@ def id_of(model: str, runs: Iterable[Run]) -> str | None:
     return next((file.stem.removeprefix("run-") for file in files), None)
 
 
-def keys(runs: Iterable[Run]) -> set[str]:
-    """The keys under which WandbLogger logs what these runs came to."""
+def _logged_keys(runs: Iterable[Run]) -> set[str]:
+    """The keys under which WandbLogger logs these runs."""
     found = set()
     for run in runs:
         result = run.result
@@ -147,20 +156,27 @@ def specification(
 ) -> dict[str, Any]:
     """The workspace and the report, not saved yet.
 
-    reference: id of the run that the workspace marks as the baseline. logged: keys that runs have; None: any.
+    Args:
+        project: Project on Weights & Biases.
+        entity: User or team.
+        title: Title of both.
+        group: Shows the runs of this group only.
+        baseline: Name of the model that the others are shown against.
+        reference: Id of the run that the workspace marks as the baseline.
+        logged: Keys that runs have; None for any.
     """
-    shown = ["run:displayName", f"config:{EXPERIMENT}.value", f"config:{MODEL}", "config:seed.value"]
-    shown += [f"summary:{key}" for key in _known((f"test/{name}" for name in TESTED), logged)]
+    shown = ["run:displayName", f"config:{_EXPERIMENT}.value", f"config:{_MODEL}", "config:seed.value"]
+    shown += [f"summary:{key}" for key in _known((f"test/{name}" for name in _TESTED), logged)]
     filters = [expr.Metric("Group").isin([group])] if group else []
     workspace = ws.Workspace(
         entity=entity,
         project=project,
         name=title,
         sections=[ws.Section(name, panels=panels, is_open=True) for name, panels in _panels(logged).items()],
-        settings=ws.WorkspaceSettings(max_runs=MOST_LINES),
+        settings=ws.WorkspaceSettings(max_runs=_MOST_LINES),
         runset_settings=ws.RunsetSettings(
             filters=_all(filters),
-            groupby=[expr.Config(EXPERIMENT)],
+            groupby=[expr.Config(_EXPERIMENT)],
             pinned_columns=shown,
             baseline_run=reference,
         ),
@@ -175,24 +191,24 @@ def specification(
         blocks += [wr.H1(name), wr.PanelGrid(runsets=runsets, panels=panels, hide_run_sets=name != "Test")]
     settings = wr.PanelGrid(
         runsets=_runsets(filters, baseline, shown, grouped=False),
-        panels=[_wide(wr.RunComparer(diff_only="split"))],
+        panels=[wr.RunComparer(diff_only="split", layout=Layout(w=24, h=12))],
     )
     blocks += [wr.H1("Runs and how they differ"), settings]
-    report = wr.Report(project=project, entity=entity, title=title, blocks=blocks, width="fluid")
+    report = Report(project=project, entity=entity, title=title, blocks=blocks, width="fluid")
     return {"workspace": workspace, "report": report}
 
 
 def _runsets(filters: list, baseline: str | None, shown: list[str], grouped: bool = True) -> list:
-    """All runs, or the baseline and the others, which panels then show together."""
-    model = expr.Config(MODEL)
+    """One set of all runs, or two, of the baseline and the others, which panels then show together."""
+    model = expr.Config(_MODEL)
     parts = {"Runs": []}
     if baseline is not None:
         parts = {f"Baseline: {baseline}": [model.isin([baseline])], "Others": [model.notin([baseline])]}
     return [
-        wr.Runset(
+        Runset(
             name=name,
             filters=_all([*filters, *own]),
-            groupby=[f"config.{EXPERIMENT}"] if grouped else [],
+            groupby=[f"config.{_EXPERIMENT}"] if grouped else [],
             pinned_columns=shown,
         )
         for name, own in parts.items()
@@ -203,22 +219,22 @@ def _all(filters: Sequence[Any]) -> Any:
     return expr.And(*filters) if filters else ""
 
 
-def _panels(logged: set[str] | None) -> Panels:
-    """New panels of each section, those left out that would show nothing."""
+def _panels(logged: set[str] | None) -> _Panels:
+    """New panels of each section, without those that would show nothing."""
 
     def each(panel: Callable[..., Any], keys: Iterable[str], *axis: str) -> list:
         return [panel(key, *axis) for key in _known(keys, logged)]
 
-    losses = ["train/loss", *(f"val/{name}" for name in VALIDATED)]
+    losses = ["train/loss", *(f"val/{name}" for name in _VALIDATED)]
     sections = {
-        "Test": each(_bars, (f"test/{name}" for name in TESTED)),
-        "Test, by rank": each(_curve, (f"rank/test/{name}" for name in RANKED), "rank"),
-        "Validation, by rank": each(_curve, (f"rank/val/{name}" for name in VALIDATED), "rank"),
-        "Ranking, by cutoff": each(_curve, (f"cutoff/test/{name}" for name in CUT), "cutoff"),
+        "Test": each(_bars, (f"test/{name}" for name in _TESTED)),
+        "Test, by rank": each(_curve, (f"rank/test/{name}" for name in _RANKED), "rank"),
+        "Validation, by rank": each(_curve, (f"rank/val/{name}" for name in _VALIDATED), "rank"),
+        "Ranking, by cutoff": each(_curve, (f"cutoff/test/{name}" for name in _CUT), "cutoff"),
         "Calibration": each(_curve, ["calibration/ece"], "predicted"),
         "Training, over epochs": each(_curve, losses, "epoch"),
         "Training, over sessions": each(_curve, (f"sessions/{key}" for key in losses), "sessions"),
-        "Speed and memory": each(_bars, COST) + _scatter(logged),
+        "Speed and memory": each(_bars, _COST) + _scatter(logged),
     }
     return {name: panels for name, panels in sections.items() if panels}
 
@@ -233,18 +249,29 @@ def _curve(key: str, axis: str) -> Any:
     title, y = f"{names.name(metric)} by {axis}", names.axis(metric)
     if axis == "predicted":
         title, y = "Calibration", "click rate"
-    labels = dict(title=title, title_x=AXES[axis], title_y=y)
-    return wr.LinePlot(x=axis, y=[key], max_runs_to_show=MOST_LINES, **labels, **_over_seeds())
+    return wr.LinePlot(
+        title=title,
+        title_x=_AXES[axis],
+        title_y=y,
+        x=axis,
+        y=[key],
+        max_runs_to_show=_MOST_LINES,
+        **_over_seeds(),
+    )
 
 
 def _bars(key: str) -> Any:
-    labels = dict(title=COST.get(key) or names.name(_metric(key)))
-    limits = dict(max_runs_to_show=MOST_LINES, max_bars_to_show=MOST_LINES)
-    return wr.BarPlot(metrics=[wr.SummaryMetric(key)], **labels, **limits, **_over_seeds())
+    return wr.BarPlot(
+        title=_COST.get(key) or names.name(_metric(key)),
+        metrics=[wr.SummaryMetric(key)],
+        max_runs_to_show=_MOST_LINES,
+        max_bars_to_show=_MOST_LINES,
+        **_over_seeds(),
+    )
 
 
 def _scatter(logged: set[str] | None) -> list:
-    """What a fit is worth over what it costs, a point a run."""
+    """Quality over cost of the fits, one point per run."""
     worth = wr.SummaryMetric("test/ll")
     return [
         wr.ScatterPlot(title=f"{names.axis('ll')} by {cost}", x=wr.SummaryMetric(key), y=worth, log_x=True)
@@ -257,18 +284,13 @@ def _scatter(logged: set[str] | None) -> list:
 
 
 def _over_seeds() -> dict[str, Any]:
-    return dict(groupby=wr.Config(EXPERIMENT), groupby_aggfunc="mean", groupby_rangefunc="stddev")
+    return {"groupby": wr.Config(_EXPERIMENT), "groupby_aggfunc": "mean", "groupby_rangefunc": "stddev"}
 
 
 def _metric(key: str) -> str:
-    """Such as val/ll for sessions/val/ll, and ndcg for cutoff/test/ndcg."""
+    """The metric of a key: val/ll for sessions/val/ll, ndcg for cutoff/test/ndcg."""
     *_, part, metric = key.split("/")
     return metric if part == "test" else f"{part}/{metric}"
-
-
-def _wide(panel: Any) -> Any:
-    panel.layout = wr.Layout(w=24, h=12)
-    return panel
 
 
 def _plain(view: Any) -> Any:

@@ -1,7 +1,8 @@
-"""Figures for a paper: vector PDF and PNG, one set a test set."""
+"""Figures for a paper: vector PDF and PNG, one set per test set."""
 
 import io
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
@@ -10,27 +11,26 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
+from clickexp.compare.groups import Group, or_nan
 from clickexp.compare.names import axis
-from clickexp.compare.summary import Comparison, Group
+from clickexp.compare.summary import Comparison
 from clickexp.runs.objective import VALIDATION
 from clickexp.utils.escape import figure_text
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D1F")
-"""Told apart by colour-blind readers (Okabe and Ito 2008); yellow, too light on paper, is darker here."""
-MARKERS = "osD^vP*X"
-DASHES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (4, 1.5, 1, 1.5)))
-CURVES = len(COLORS)
-PER_RANK = ("ll", "ppl", "cond_ppl")
-COLUMN, ROW = 3.3, 2.5  # inches: the width of a column of a paper, the height of a panel
-PAGE, LETTER, HANDLE, LONGEST = (
-    7.0,
-    0.062,
-    0.5,
-    100,
-)  # inches: a page, a letter and a line of a legend; letters
-FAR, FARTHER = 4, 10  # extents of a curve, and distances between curves, from the middle one
-FEW = 10  # documents, of which a click rate tells little
-STYLE = {
+"""Distinct for colour-blind readers (Okabe and Ito 2008); yellow, too light on paper, is darker here."""
+_MARKERS = "osD^vP*X"
+_DASHES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (4, 1.5, 1, 1.5)))
+_PER_RANK = ("ll", "ppl", "cond_ppl")
+_COLUMN, _ROW, _PAGE = 3.3, 2.5, 7.0
+"""Inches: the width of a column of a paper, the height of a panel, the width of a page."""
+_LETTER, _HANDLE, _LONGEST = 0.062, 0.5, 100
+"""Of a legend: inches of a letter and of a line, letters of the longest label."""
+_FAR, _FARTHER = 4, 10
+"""How far a curve may lie from the middle one: in extents of a curve, and in distances between curves."""
+_FEW = 10
+"""Documents from which a click rate means little."""
+_STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.labelsize": 9,
     "legend.fontsize": 8,
@@ -50,13 +50,21 @@ STYLE = {
     "text.usetex": False,  # labels are no commands
 }
 
-Panel = Callable[[Axes], None]
+_Panel = Callable[[Axes], None]
 
 
 def figures(comparison: Comparison, label: str = "") -> dict[str, bytes]:
-    """Content of each file by its name. label: a slug for the names. The best groups are drawn, as many as colours."""
+    """Draws the best groups, as many as there are colours.
+
+    Args:
+        comparison: The groups.
+        label: A slug for the names.
+
+    Returns:
+        Content of each file by its name.
+    """
     files = {}
-    with rc_context(STYLE):
+    with rc_context(_STYLE):
         for name, panels in _panels(comparison):
             figure = _figure(panels)
             for suffix, metadata in (("pdf", {"CreationDate": None}), ("png", {"Software": None})):
@@ -66,27 +74,26 @@ def figures(comparison: Comparison, label: str = "") -> dict[str, bytes]:
     return files
 
 
-def _panels(comparison: Comparison) -> Iterator[tuple[str, list[Panel]]]:
+def _panels(comparison: Comparison) -> Iterator[tuple[str, list[_Panel]]]:
     """Name and panels of each figure that the results have numbers for."""
-    groups = comparison.groups[:CURVES]
+    groups = comparison.groups[: len(COLORS)]
 
     def has(metric: str) -> bool:
         return any(group.per_rank(metric) is not None for group in groups)
 
-    if ranked := [metric for metric in PER_RANK if has(metric)]:
+    if ranked := [metric for metric in _PER_RANK if has(metric)]:
         yield "per_rank", [_per_rank(groups, metric) for metric in ranked]
     if has("examination"):
         yield "examination", [_per_rank(groups, "examination")]
     first = next((m for m in comparison.metrics if not m.startswith(VALIDATION)), comparison.leading[0])
-    learned = (
-        f"val/{first}" if any(f"val/{first}" in e for r in comparison.runs for e in r.epochs) else "val/loss"
-    )
-    if any(learned in epoch for run in comparison.runs for epoch in run.epochs):
+    recorded = {name for run in comparison.runs for epoch in run.epochs for name in epoch}
+    learned = f"val/{first}" if f"val/{first}" in recorded else "val/loss"
+    if learned in recorded:
         yield "learning", [_learning(groups, learned, "epoch"), _learning(groups, learned, "seconds")]
     costs = {
         "seconds": [group.seconds for group in groups],
         "compile_seconds": [group.compile_seconds for group in groups],
-        "parameters": [_nan(group.runs[0].parameters) for group in groups],
+        "parameters": [or_nan(group.runs[0].parameters) for group in groups],
     }
     known = {cost: values for cost, values in costs.items() if np.isfinite(values).any()}
     if known:
@@ -95,9 +102,9 @@ def _panels(comparison: Comparison) -> Iterator[tuple[str, list[Panel]]]:
         yield "calibration", [_calibration(groups)]
 
 
-def _figure(panels: Sequence[Panel]) -> Figure:
+def _figure(panels: Sequence[_Panel]) -> Figure:
     """Panels side by side, one legend below them."""
-    figure = Figure(figsize=(COLUMN if len(panels) == 1 else 2.5 * len(panels), ROW), layout="constrained")
+    figure = Figure(figsize=(_COLUMN if len(panels) == 1 else 2.5 * len(panels), _ROW), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     beyond: set[str] = set()
     for panel, place in zip(panels, axes, strict=True):
@@ -107,31 +114,35 @@ def _figure(panels: Sequence[Panel]) -> Figure:
         label: line for place in axes for line, label in zip(*place.get_legend_handles_labels(), strict=True)
     }
     labels = [_shortened(label + (" (beyond the axis)" if label in beyond else "")) for label in lines]
-    width = max(figure.get_figwidth(), min(max(map(len, labels)) * LETTER + HANDLE, PAGE))
-    columns = max(1, min(len(lines), int(width / (max(map(len, labels)) * LETTER + HANDLE))))
-    figure.set_size_inches(width, ROW + 0.17 * -(-len(lines) // columns))
-    legend = dict(loc="outside lower center", ncols=columns, columnspacing=1.2, handlelength=2.4)
-    figure.legend(_by_row(list(lines.values()), columns), _by_row(labels, columns), **legend)
+    width = max(figure.get_figwidth(), min(max(map(len, labels)) * _LETTER + _HANDLE, _PAGE))
+    columns = max(1, min(len(lines), int(width / (max(map(len, labels)) * _LETTER + _HANDLE))))
+    figure.set_size_inches(width, _ROW + 0.17 * -(-len(lines) // columns))
+    handles, labels = (_by_row(items, columns) for items in (list(lines.values()), labels))
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=columns, columnspacing=1.2, handlelength=2.4
+    )
     return figure
 
 
-def _by_row(items: Sequence, columns: int) -> list:
+def _by_row(items: Sequence[Any], columns: int) -> list[Any]:
     """The order that reads row by row in a legend, which Matplotlib fills column by column."""
     return [item for column in range(columns) for item in items[column::columns]]
 
 
 def _without_outliers(axes: Axes) -> set[str]:
     """Fits the axis to most of the curves where a few lie far off, and returns the names of these."""
-    curves: dict[str, list[float]] = {}
-    for line, label in zip(*axes.get_legend_handles_labels(), strict=True):
+    ends: dict[str, tuple[float, float]] = {}
+    handles: tuple[list[Any], list[str]] = axes.get_legend_handles_labels()
+    for line, label in zip(*handles, strict=True):
         data = line.lines[0] if isinstance(line, ErrorbarContainer) else line
-        curves[label] = [value for value in data.get_ydata() if np.isfinite(value)]
-    ends = {label: (min(values), max(values)) for label, values in curves.items() if values}
+        values = np.asarray(data.get_ydata(), np.float64)
+        if len(values := values[np.isfinite(values)]):
+            ends[label] = values.min(), values.max()
     if len(ends) < 3:
         return set()
     low, high = np.array(list(ends.values())).T
     middle = np.median((low + high) / 2)
-    reach = FAR * np.median(high - low) + FARTHER * np.median(np.abs((low + high) / 2 - middle))
+    reach = _FAR * np.median(high - low) + _FARTHER * np.median(np.abs((low + high) / 2 - middle))
     far = {label for label, (a, b) in ends.items() if a < middle - reach or b > middle + reach}
     near = [bounds for label, bounds in ends.items() if label not in far]
     if far and near:
@@ -141,19 +152,19 @@ def _without_outliers(axes: Axes) -> set[str]:
 
 
 def _shortened(label: str) -> str:
-    return label if len(label) <= LONGEST else label[: LONGEST - 1] + "…"
+    return label if len(label) <= _LONGEST else label[: _LONGEST - 1] + "…"
 
 
 def _look(i: int) -> dict:
-    return {"color": COLORS[i], "linestyle": DASHES[i % len(DASHES)]}
+    return {"color": COLORS[i], "linestyle": _DASHES[i % len(_DASHES)]}
 
 
-def _per_rank(groups: Sequence[Group], metric: str) -> Panel:
+def _per_rank(groups: Sequence[Group], metric: str) -> _Panel:
     def draw(axes: Axes) -> None:
         for i, group in enumerate(groups):
             if spread := group.per_rank(metric):
                 ranks = np.arange(1, len(spread.mean) + 1)
-                axes.plot(ranks, spread.mean, label=figure_text(group.name), marker=MARKERS[i], **_look(i))
+                axes.plot(ranks, spread.mean, label=figure_text(group.name), marker=_MARKERS[i], **_look(i))
                 axes.fill_between(ranks, spread.low, spread.high, color=COLORS[i], alpha=0.15, linewidth=0)
         axes.set(xlabel="Rank", ylabel=_lines(figure_text(axis(metric))))
         if metric == "examination":
@@ -163,15 +174,15 @@ def _per_rank(groups: Sequence[Group], metric: str) -> Panel:
     return draw
 
 
-def _learning(groups: Sequence[Group], metric: str, over: str) -> Panel:
+def _learning(groups: Sequence[Group], metric: str, over: str) -> _Panel:
     """One line per run: over epochs, or the seconds since the start without compilation."""
 
     def draw(axes: Axes) -> None:
         for i, group in enumerate(groups):
             for n, run in enumerate(group.runs):
-                x = [_nan(epoch.get(over)) for epoch in run.epochs]
+                x = [or_nan(epoch.get(over)) for epoch in run.epochs]
                 x = np.cumsum(run.epoch_seconds) if over == "seconds" else x
-                y = [_nan(epoch.get(metric)) for epoch in run.epochs]
+                y = [or_nan(epoch.get(metric)) for epoch in run.epochs]
                 axes.plot(x, y, label=None if n else figure_text(group.name), alpha=0.9, **_look(i))
         xlabel = "Epoch" if over == "epoch" else _broken(axis(over))
         axes.set(xlabel=xlabel, ylabel=_lines(figure_text(axis(metric))))
@@ -182,20 +193,13 @@ def _learning(groups: Sequence[Group], metric: str, over: str) -> Panel:
     return draw
 
 
-def _cost(groups: Sequence[Group], metric: str, cost: str, values: Sequence[float]) -> Panel:
+def _cost(groups: Sequence[Group], metric: str, cost: str, values: Sequence[float]) -> _Panel:
     def draw(axes: Axes) -> None:
         for i, (group, value) in enumerate(zip(groups, values, strict=True)):
             spread = group.spread(metric)
             deviation = spread.sd if spread.count > 1 else 0
-            axes.errorbar(
-                value,
-                spread.mean,
-                deviation,
-                label=figure_text(group.name),
-                marker=MARKERS[i],
-                color=COLORS[i],
-                linestyle="none",
-            )
+            look: dict[str, Any] = {"marker": _MARKERS[i], "color": COLORS[i], "linestyle": "none"}
+            axes.errorbar(value, spread.mean, deviation, label=figure_text(group.name), **look)
         known = [value for value in values if np.isfinite(value) and value > 0]
         if known and max(known) > 10 * min(known):
             axes.set_xscale("log")
@@ -206,7 +210,7 @@ def _cost(groups: Sequence[Group], metric: str, cost: str, values: Sequence[floa
     return draw
 
 
-def _calibration(groups: Sequence[Group]) -> Panel:
+def _calibration(groups: Sequence[Group]) -> _Panel:
     """Click rate over P(click), bins of all ranks together."""
 
     def draw(axes: Axes) -> None:
@@ -214,12 +218,12 @@ def _calibration(groups: Sequence[Group]) -> Panel:
         for i, group in enumerate(groups):
             if curve := group.reliability():
                 documents = curve["documents"].sum(axis=1)
-                filled = documents >= FEW
+                filled = documents >= _FEW
                 x, y = (
                     np.nansum(curve[key] * curve["documents"], axis=1)[filled] / documents[filled]
                     for key in ("predicted", "observed")
                 )
-                axes.plot(x, y, label=figure_text(group.name), marker=MARKERS[i], markersize=3, **_look(i))
+                axes.plot(x, y, label=figure_text(group.name), marker=_MARKERS[i], markersize=3, **_look(i))
                 largest = max(largest, *x, *y)
         axes.plot([0, largest], [0, largest], color="#888888", linewidth=0.8, zorder=0)
         axes.set(xlabel="Predicted P(click)", ylabel="Observed click rate")
@@ -228,14 +232,10 @@ def _calibration(groups: Sequence[Group]) -> Panel:
 
 
 def _lines(text: str) -> str:
-    """The unit on a line of its own."""
-    return text.replace(" (", "\n(") if text.endswith(")") and " (" in text else text
+    """The unit on a separate line."""
+    return text.replace(" (", "\n(") if text.endswith(")") else text
 
 
 def _broken(text: str) -> str:
-    """What is long for the width of a panel, on two lines."""
+    """Text that is long for the width of a panel, on two lines."""
     return text.replace(" compilation", "\ncompilation")
-
-
-def _nan(value: float | None) -> float:
-    return np.nan if value is None else value

@@ -1,10 +1,10 @@
-"""What metrics are called in tables and figures, and which of them are shown first."""
+"""Names of metrics in tables and figures, and which of them come first."""
 
 from collections.abc import Iterable
 
 from clickexp.runs.objective import VALIDATION, Stated, higher_is_better
 
-NAMES = {
+_NAMES = {
     "ll": "Log-likelihood",
     "ppl": "Perplexity",
     "cond_ppl": "Conditional perplexity",
@@ -31,36 +31,36 @@ NAMES = {
     "parameters": "Fitted parameters",
     "sessions": "Sessions",
 }
-SHORT = {"ll": "LL", "ppl": "PPL", "cond_ppl": "cPPL", "ece": "ECE"}
-UNITS = {
+_SHORT = {"ll": "LL", "ppl": "PPL", "cond_ppl": "cPPL", "ece": "ECE"}
+_UNITS = {
     "ll": "nats per document",
     "loss": "nats per document",
     "train/loss": "nats per document",
     "seconds": "s",
     "compile_seconds": "s",
 }
-LEADING = ("ll", "ppl", "cond_ppl")
-RANKING = ("ndcg", "dcg", "mrr")
+_LEADING = ("ll", "ppl", "cond_ppl")
+_RANKING = ("ndcg", "dcg", "mrr")
 
 
 def name(metric: str) -> str:
-    """Such as "nDCG@10" for ndcg@10."""
+    """Name of a metric for a reader, such as "nDCG@10" for ndcg@10."""
     if metric.startswith(VALIDATION):
         return "Validation " + uncapitalised(name(metric.removeprefix(VALIDATION)))
     base, at, cutoff = metric.partition("@")
-    return NAMES.get(base, base.replace("_", " ").capitalize()) + at + cutoff
+    return _NAMES.get(base, base.replace("_", " ").capitalize()) + at + cutoff
 
 
 def short(metric: str) -> str:
-    """As narrow tables have it, such as "cPPL" for cond_ppl."""
+    """Name for narrow tables, such as "cPPL" for cond_ppl."""
     if metric.startswith(VALIDATION):
         return "Val. " + uncapitalised(short(metric.removeprefix(VALIDATION)))
-    return SHORT.get(metric) or name(metric)
+    return _SHORT.get(metric) or name(metric)
 
 
 def axis(metric: str) -> str:
-    """With its unit, for an axis."""
-    unit = UNITS.get(metric.removeprefix(VALIDATION))
+    """Name with its unit, for an axis."""
+    unit = _UNITS.get(metric.removeprefix(VALIDATION))
     return f"{name(metric)} ({unit})" if unit else name(metric)
 
 
@@ -68,23 +68,23 @@ def direction(metric: str, stated: Stated) -> int:
     """1 where more is better, -1 where less is, 0 where neither is or nothing is known.
 
     Args:
-        metric: its name, such as ll or val/loss.
-        stated: by name what the metrics of the runs state; results without it are read as `higher_is_better` says.
+        metric: Its name, such as ll or val/loss.
+        stated: By name what the metrics of the runs state; a name that it lacks is looked up by `higher_is_better`.
     """
     better = False if metric == "seconds" else higher_is_better(metric, stated)
     return 0 if better is None else 1 if better else -1
 
 
 def leading(metrics: Iterable[str]) -> list[str]:
-    """Those that a paper's table shows: of clicks, and of rankings at the largest cutoff."""
+    """Metrics that a paper's table shows: of clicks, and of rankings at the largest cutoff."""
     metrics = list(metrics)
-    chosen = [metric for metric in LEADING if metric in metrics]
-    for base in RANKING:
+    chosen = [metric for metric in _LEADING if metric in metrics]
+    for base in _RANKING:
         at = [metric for metric in metrics if metric.partition("@")[0] == base]
         chosen += sorted(at, key=lambda metric: float(metric.partition("@")[2] or "inf"))[-1:]
     return chosen or metrics[:6]
 
 
 def uncapitalised(text: str) -> str:
-    """But for abbreviations."""
+    """The text with its first letter in lower case, but for abbreviations."""
     return text if text[:2].isupper() else text[:1].lower() + text[1:]

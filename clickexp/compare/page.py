@@ -5,6 +5,7 @@ import gzip
 import html
 import json
 import os
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from importlib.metadata import version
@@ -16,17 +17,25 @@ import numpy as np
 from plotly.offline import get_plotlyjs
 
 from clickexp.compare import names
+from clickexp.compare.differences import SIGNIFICANT
 from clickexp.compare.figures import COLORS
-from clickexp.compare.summary import SIGNIFICANT, Comparison, Group, Spread, varying
+from clickexp.compare.groups import Group, Spread, varying
+from clickexp.compare.summary import Comparison
 from clickexp.runs.load import Run, Skipped
 from clickexp.runs.objective import stated_by
 
-FIGURES = 6
-"""Significant figures of the numbers in the page."""
+_DIGITS = 6
+"""Significant digits of the numbers in the page."""
 
 
 def page(comparisons: Sequence[Comparison], skipped: Sequence[Skipped], folder: Path) -> str:
-    """The page, to be written into the folder, from where it links to the runs' folders."""
+    """The page, as HTML.
+
+    Args:
+        comparisons: The groups on each test set.
+        skipped: Folders without a run, to be listed.
+        folder: Where the page will be, from where it links to the runs' folders.
+    """
     texts = {name: (files("clickexp.compare") / f"page.{name}").read_text() for name in ("html", "css", "js")}
     content = data(comparisons, skipped, folder)
     inserted = {
@@ -36,13 +45,11 @@ def page(comparisons: Sequence[Comparison], skipped: Sequence[Skipped], folder: 
         "plotly": _packed(get_plotlyjs()),
         "data": _packed(json.dumps(content, separators=(",", ":"), allow_nan=False)),
     }
-    first, *rest = texts["html"].split("{{")
-    parts = (part.split("}}", 1) for part in rest)
-    return first + "".join(inserted[name.strip()] + after for name, after in parts)
+    return re.sub(r"\{\{ *(\w+) *\}\}", lambda place: inserted[place[1]], texts["html"])
 
 
 def data(comparisons: Sequence[Comparison], skipped: Sequence[Skipped], folder: Path) -> dict[str, Any]:
-    """What the page shows, in the types of JSON; groups and runs are referred to by their places in the lists."""
+    """The content of the page in the types of JSON; groups and runs are referred to by their places in the lists."""
     groups = [group for comparison in comparisons for group in comparison.groups]
     runs = [run for group in groups for run in group.runs]
     group_at = {id(group): i for i, group in enumerate(groups)}
@@ -107,7 +114,7 @@ def _group(group: Group, run_at: dict[int, int]) -> dict[str, Any]:
         "rest": group.rest,
         "model": group.model,
         "tower": group.tower,
-        "overrides": {key: _told(value) for key, value in group.overrides.items()},
+        "overrides": {key: _finite(value) for key, value in group.overrides.items()},
         "runs": [run_at[id(run)] for run in group.runs],
         "values": {metric: _value(group, metric) for metric in metrics},
         "chosen": group.chosen,
@@ -120,7 +127,7 @@ def _group(group: Group, run_at: dict[int, int]) -> dict[str, Any]:
 
 
 def _value(group: Group, metric: str) -> list[Any]:
-    """Mean, standard deviation, bounds of the interval, and over what it is."""
+    """Mean, standard deviation, bounds of the interval, and what it is over."""
     spread, (low, high, over) = group.spread(metric), group.interval(metric)
     return [*_plain([spread.mean, spread.sd, low, high]), over]
 
@@ -133,8 +140,8 @@ def _run(run: Run, settings: Sequence[str], folder: Path) -> dict[str, Any]:
     columns = dict.fromkeys(name for epoch in run.epochs for name in epoch if "/" in name)
     curves = {name: [_number(epoch.get(name)) for epoch in run.epochs] for name in ("epoch", *columns)}
     each = [_number(epoch.get("sessions")) for epoch in run.epochs]
-    curves["sessions"] = [] if None in each else np.cumsum(each)
-    curves["seconds"] = np.cumsum(run.epoch_seconds)
+    sessions = [] if None in each else np.cumsum(np.array(each, np.float64))
+    curves |= {"sessions": list(sessions), "seconds": list(np.cumsum(run.epoch_seconds))}
     return {
         "folder": Path(os.path.relpath(run.folder.resolve(), folder.resolve())).as_posix(),
         "seed": run.seed,
@@ -162,15 +169,15 @@ def _plain(values: Any) -> Any:
     """Numbers rounded, nan as None."""
     if isinstance(values, (list, tuple, np.ndarray)) and np.ndim(values):
         return [_plain(value) for value in values]
-    return None if values is None or not np.isfinite(values) else float(f"{values:.{FIGURES}g}")
+    return None if values is None or not np.isfinite(values) else float(f"{values:.{_DIGITS}g}")
 
 
 def _number(value: Any) -> float | None:
     return value if isinstance(value, (int, float)) else None
 
 
-def _told(value: Any) -> Any:
-    """JSON has no infinity."""
+def _finite(value: Any) -> Any:
+    """The value, as text where JSON has no number for it."""
     return str(value) if isinstance(value, float) and not np.isfinite(value) else value
 
 

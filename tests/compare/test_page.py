@@ -316,7 +316,9 @@ def test_hostile_names_are_text_and_links_stay_in_the_folder(browser, tmp_path):
     page.on("dialog", lambda dialog: wrong.append(dialog.message))
     page.goto(file.as_uri())
     page.wait_for_selector("html[data-ready]")
-    page.evaluate("Object.keys(charts).forEach(refresh); document.querySelectorAll('button[data-open]')[0].click()")
+    page.evaluate(
+        "Object.keys(charts).forEach(refresh); document.querySelectorAll('button[data-open]')[0].click()"
+    )
     assert page.locator("img, #leaderboard script").count() == 0
     names = page.locator("#leaderboard tbody .name label > span:last-child").all_inner_texts()
     assert all(name.startswith(attack) for name in names)

@@ -19,10 +19,11 @@ from small_runs import write_json, write_run
 from clickexp.cli.compare import main
 from clickexp.compare import find_runs
 from clickexp.compare.figures import figures
+from clickexp.compare.leaderboard import tables
 from clickexp.compare.output import Output
 from clickexp.compare.report import compare
 from clickexp.compare.summary import comparisons
-from clickexp.compare.tables import standing, tables
+from clickexp.compare.tables import standing
 from clickexp.errors import UserError
 from clickexp.utils.escape import slug
 
@@ -357,7 +358,7 @@ def hostile(tmp_path_factory):
     before = {*folder.rglob("*")}
     with pytest.MonkeyPatch.context() as patch:
         told = []
-        patch.setattr("clickexp.compare.report.print", lambda text, **_: told.append(text), raising=False)
+        patch.setattr("clickexp.compare.output.print", lambda text, **_: told.append(text), raising=False)
         compare([runs], output=folder / "out/x")
     return folder, {*folder.rglob("*")} - before, told
 
@@ -379,7 +380,9 @@ def test_hostile_names_write_nothing_outside(hostile):
 def test_hostile_names_in_tables_are_text(hostile):
     folder = hostile[0] / "out/x/tables"
     label = slug("../../../..")
-    shown = ["".join({"\x1b": "�", "\x07": "�", "\n": " "}.get(sign, sign) for sign in name) for name in NAMES]
+    shown = [
+        "".join({"\x1b": "�", "\x07": "�", "\n": " "}.get(sign, sign) for sign in name) for name in NAMES
+    ]
     text = (folder / f"leaderboard-{label}.csv").read_text()
     rows = list(csv.reader(io.StringIO(text)))
     models = [row[rows[0].index("model")] for row in rows[1:]]
@@ -387,7 +390,9 @@ def test_hostile_names_in_tables_are_text(hostile):
     assert not any(cell.lstrip().startswith(("=", "+", "@")) for row in rows for cell in row)
     assert {cell for row in rows for cell in row if cell.startswith("-")} >= {"-0.3", "-0.31"}
     lines = (folder / f"leaderboard-{label}.md").read_text().splitlines()[: 2 + len(NAMES)]
-    assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {3} and not re.search(r"(?<!\\)<img", str(lines))
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {3} and not re.search(
+        r"(?<!\\)<img", str(lines)
+    )
     tex = (folder / f"leaderboard-{label}.tex").read_text()
     assert set(re.findall(r"\\([A-Za-z]+)", tex)) <= {
         "usepackage", "begin", "end", "centering", "caption", "label", "toprule", "midrule", "bottomrule",

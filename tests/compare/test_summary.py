@@ -1,6 +1,5 @@
 """Means, intervals and tests against scipy and textbook values; test sets are kept apart."""
 
-
 import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
@@ -10,9 +9,11 @@ from scipy import stats
 from small_runs import write_run
 
 from clickexp.compare import find_runs
+from clickexp.compare.differences import holm, paired_p
+from clickexp.compare.groups import Spread
+from clickexp.compare.leaderboard import leaderboard
 from clickexp.compare.page import data
-from clickexp.compare.summary import Spread, comparisons, holm, paired_p
-from clickexp.compare.tables import leaderboard
+from clickexp.compare.summary import comparisons
 from clickexp.errors import UserError
 from clickexp.evaluation.per_query import paired_test, samples
 from clickexp.experiment.run import stated_directions
@@ -96,7 +97,7 @@ def test_a_metric_goes_the_way_that_results_state(tmp_path, stated, first, arrow
     assert one.groups[0].model == first and one.baseline.model == first
     table = leaderboard(one)
     assert table.header == ["Model", f"Brier{arrow}"]
-    places = {name: cells[0].place for name, cells in table.rows}
+    places = {name: cell.place for name, cell in table.rows}
     assert places == ({"DBN": 2, "PBM": 0, "UBM": 0} | {first: 1} if arrow else dict.fromkeys(places, 0))
     assert bool(one.warnings) == (not arrow)
     shown = data([one], [], tmp_path)["metrics"]
@@ -129,7 +130,7 @@ def test_groups_share_the_test_sets_of_their_seeds_and_gaps_are_told(tmp_path):
     for model, seed in (("PBM", 1), ("PBM", 2), ("UBM", 1), ("UBM", 2), ("DBN", 2)):
         write_run(tmp_path / f"{model}{seed}", model, seed, test_set=f"set-{seed}")
     (one,) = compared(tmp_path)
-    assert one.describe() == "2 test sets of 50 sessions each, one a seed"
+    assert one.describe() == "2 test sets of 50 sessions each, one per seed"
     assert (
         len(one.warnings) == 1 and "1 of 3 rows average over some of the 2 test sets only" in one.warnings[0]
     )

@@ -13,7 +13,9 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf, open_dict
 from places import ROOT
 
-from clickexp.compare.published import as_csv, compare_published, latex, markdown, other_data, reproductions
+from clickexp.compare.published import as_csv, compare_published, table
+from clickexp.compare.reproductions import other_data, reproductions
+from clickexp.compare.tables import latex, markdown
 from clickexp.data import Sessions, open_parquet, open_yandex
 from clickexp.data.dataset import Dataset
 from clickexp.data.features import Features
@@ -270,7 +272,7 @@ def test_an_experiment_runs_and_earns_no_verdict(sources, tmp_path, experiment, 
     for row in found.rows:
         assert np.isfinite(row.mean) and np.isnan(row.difference) and row.verdict == "other data"
         assert found.notes[row.notes[-1] - 1].startswith("other data: ")
-    assert markdown(found) in capsys.readouterr().out
+    assert markdown(table(found)) in capsys.readouterr().out
     assert {file.suffix for file in (tmp_path / "published").glob(f"{experiment}.*")} == {
         ".md",
         ".tex",
@@ -325,9 +327,9 @@ def test_mean_deviation_difference_and_verdict():
     ]
     assert rows["seconds"].difference == 74 / 148 and rows["seconds"].verdict == ""
     assert "| UBM | PPL | 1.3088 | 1.3104 | 1.3103 ± 0.0010 | 3 | +0.0015 | inside 0.002 | 1 |" in markdown(
-        found
+        table(found)
     )
-    assert "UBM & Seconds & 148 & 11,514 & 74 $\\pm$ 0 & 3 & 0.5x &  & 2 " in latex(found)
+    assert "UBM & Seconds & 148 & 11,514 & 74 $\\pm$ 0 & 3 & 0.5x &  & 2 " in latex(table(found), "tab:x")
     lines = as_csv(found).splitlines()
     assert (
         lines[0] == "model,metric,clax,pyclick,ours,ours_sd,splits,difference,verdict,notes,compile_seconds"
@@ -339,8 +341,8 @@ def test_seconds_leave_compilation_out_and_state_it_apart():
     train = {"seconds": 174.0, "compile_seconds": 100.0}
     rows, found = rows_of(runs_of("clax2025_yandex_baseline", [{"ll": -0.25}] * 2, train=train))
     assert rows["seconds"].mean == 74 and rows["seconds"].difference == 74 / 148
-    assert "| 74 ± 0 (+ 100 compiling) |" in markdown(found)
-    assert "ours without compilation" in markdown(found)
+    assert "| 74 ± 0 (+ 100 compiling) |" in markdown(table(found))
+    assert "ours without compilation" in markdown(table(found))
     assert as_csv(found).splitlines()[-1].endswith(",100.0")
 
 

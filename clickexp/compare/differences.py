@@ -1,0 +1,126 @@
+"""Tests of the differences between groups of runs."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from clickexp.compare.groups import Group, or_nan
+from clickexp.errors import UserError
+from clickexp.runs.load import Run
+
+SIGNIFICANT = 0.05
+
+
+@dataclass(frozen=True)
+class Tests:
+    """Differences of a metric between groups, tested in pairs.
+
+    Attributes:
+        unit: What is paired: "queries" of the test set where runs kept their values, else "seeds".
+        p: P-values [baseline, group], corrected by Holm for all groups compared with a baseline; nan where there is no
+            test.
+    """
+
+    unit: str
+    p: np.ndarray
+
+
+def run_tests(groups: Sequence[Group], baselines: Sequence[int], metric: str) -> Tests:
+    """Tests each group against each of the baselines.
+
+    Queries: the pseudo-value of each, from the sums of all seeds that met it on the same test set; test sets follow
+    one another. With one seed this is the t-test of `clickexp.evaluation.per_query.paired_test`.
+
+    Args:
+        groups: The groups.
+        baselines: Places of the baselines among them.
+        metric: The metric that is compared.
+    """
+    values, unit = _per_query(groups, metric), "queries"
+    if values is None:
+        values, unit = _per_seed(groups, metric), "seeds"
+    return Tests(unit, np.array([holm(paired_p(values, baseline)) for baseline in baselines]))
+
+
+def paired_p(values: np.ndarray, baseline: int) -> np.ndarray:
+    """Two-sided p-values of Student's paired t-test of each group against the baseline.
+
+    Args:
+        values: [group, unit], nan where there is none; units (queries or seeds) that either group lacks are left out.
+        baseline: The baseline's row.
+
+    Returns:
+        [group]: nan from fewer than two units and for the baseline itself, 1 without a difference.
+    """
+    differences = values - values[baseline]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scipy warns of few units and of differences that are all the same
+        _, p = stats.ttest_1samp(differences, 0, axis=1, nan_policy="omit")
+    p = np.array(p, np.float64)
+    count = np.isfinite(differences).sum(axis=1)
+    p[np.nan_to_num(differences).sum(axis=1) == 0] = 1
+    p[(count < 2) | (np.arange(len(values)) == baseline)] = np.nan
+    return p
+
+
+def holm(p: np.ndarray) -> np.ndarray:
+    """P-values corrected for their number: the i-th smallest of n times n - i + 1, never below a smaller one's.
+
+    nan stays nan and does not count. (Holm 1979, "A simple sequentially rejective multiple test procedure".)
+    """
+    adjusted = np.full(p.shape, np.nan)
+    order = np.argsort(p)[: np.isfinite(p).sum()]
+    scaled = p[order] * np.arange(len(order), 0, -1)
+    adjusted[order] = np.minimum(np.maximum.accumulate(scaled), 1)
+    return adjusted
+
+
+def _per_seed(groups: Sequence[Group], metric: str) -> np.ndarray:
+    """[group, seed on some test set], nan where a group has none."""
+    units = sorted({(run.test_set, run.seed or 0) for group in groups for run in group.runs})
+    values = np.full((len(groups), len(units)), np.nan)
+    for row, group in zip(values, groups, strict=True):
+        for run in group.runs:
+            row[units.index((run.test_set, run.seed or 0))] = or_nan(run.value(metric))
+    return values
+
+
+def _per_query(groups: Sequence[Group], metric: str) -> np.ndarray | None:
+    """[group, query of some test set], nan where a group has no values; None unless two groups kept theirs."""
+    if sum(any(_has_values(run, metric) for run in group.runs) for group in groups) < 2:
+        return None
+    columns: list[np.ndarray] = []
+    for test_set in sorted({run.test_set for group in groups for run in group.runs}):
+        runs = [[run for run in group.runs if run.test_set == test_set] for group in groups]
+        columns += _pseudo_values(runs, metric)
+    return np.concatenate(columns, axis=1) if columns else None
+
+
+def _pseudo_values(groups: Sequence[Sequence[Run]], metric: str) -> list[np.ndarray]:
+    """One array [group, query] for the groups' runs on one test set; none where no run has values."""
+    from clickexp.evaluation.per_query import samples  # here, since only such runs need what it imports
+
+    values, queries = None, None
+    for place, runs in enumerate(groups):
+        pooled = None
+        for run in runs:
+            try:
+                own = samples(run.folder, metric) if _has_values(run, metric) else None
+            except (UserError, OSError, ValueError, KeyError):
+                continue
+            if own is None or (queries is not None and not np.array_equal(queries, own.queries)):
+                continue
+            queries = own.queries
+            pooled = own if pooled is None else type(own)(own.queries, pooled.sums + own.sums, own.value)
+        if pooled is not None:
+            values = np.full((len(groups), len(pooled.queries)), np.nan) if values is None else values
+            values[place] = pooled.pseudo_values()
+    return [] if values is None else [values]
+
+
+def _has_values(run: Run, metric: str) -> bool:
+    """Whether values per query were kept, which the intervals in the result show."""
+    return metric in (run.result.get("intervals") or {})

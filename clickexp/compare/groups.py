@@ -1,0 +1,201 @@
+"""Runs that differ in their seed only, summed up, and their names."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from clickexp.runs.load import SEED, UNTOLD, Run
+
+_CONFIDENCE = 0.95
+_MOST_KEYS = 3
+"""Keys of the configuration in a name, at most, where overrides do not distinguish groups."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean, standard deviation and 95% interval of a number over runs; arrays where the runs have vectors.
+
+    Missing values are left out.
+
+    Attributes:
+        mean: Mean over the runs that have a value; nan without one.
+        sd: Standard deviation; nan from fewer than two values.
+        low: Lower end of Student's t-interval: mean - t sd / sqrt(count), t being the quantile with count - 1 degrees
+            of freedom.
+        high: Upper end of it.
+        count: Number of runs that have a value.
+    """
+
+    mean: np.ndarray
+    sd: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    count: np.ndarray
+
+    @classmethod
+    def of(cls, values: Sequence[Any] | np.ndarray) -> "Spread":
+        """Sums up values [run, ...], nan or None where there is none."""
+        array = np.array(values, np.float64)
+        known = np.isfinite(array)
+        count = np.asarray(known.sum(axis=0))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # nan from no values is what is wanted
+            mean = np.nanmean(array, axis=0, where=known)
+            sd = np.nanstd(array, axis=0, ddof=1, where=known)
+        quantile = special.stdtrit(np.maximum(count - 1, 1), (1 + _CONFIDENCE) / 2)
+        half = quantile * sd / np.sqrt(np.maximum(count, 1))
+        return cls(mean, sd, mean - half, mean + half, count)
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Runs that differ in their seed only.
+
+    Attributes:
+        runs: The runs, at least one.
+        name: Distinguishes the group from others on its test set.
+        rest: The name without overrides.
+    """
+
+    runs: tuple[Run, ...]
+    name: str
+    rest: str
+
+    @property
+    def model(self) -> str:
+        """Name of the model."""
+        return self.runs[0].model
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        """Overrides of all runs, without the seed."""
+        return self.runs[0].overrides
+
+    @property
+    def tower(self) -> str:
+        """Tower of the attraction, or those of all roles of a model without it."""
+        towers = self.runs[0].towers
+        return towers.get("attraction") or ", ".join(dict.fromkeys(towers.values()))
+
+    @property
+    def title(self) -> str:
+        """The name, and whether a search chose one of the runs."""
+        return f"{self.name} (chosen)" if self.chosen else self.name
+
+    @property
+    def chosen(self) -> bool:
+        """Whether a search chose one of the runs."""
+        return any(run.chosen for run in self.runs)
+
+    @cached_property
+    def test_sets(self) -> frozenset[str]:
+        """Fingerprints of the test sets of the runs."""
+        return frozenset(run.test_set for run in self.runs)
+
+    def spread(self, metric: str) -> Spread:
+        """Spread over the runs of a metric of the test, or, as val/..., of the validation."""
+        return Spread.of([or_nan(run.value(metric)) for run in self.runs])
+
+    @property
+    def seconds(self) -> float:
+        """Mean over the runs of the seconds of training without compilation; nan where unknown."""
+        return float(Spread.of([or_nan(run.seconds) for run in self.runs]).mean)
+
+    @property
+    def compile_seconds(self) -> float:
+        """Mean over the runs; nan where unknown."""
+        return float(Spread.of([or_nan(run.compile_seconds) for run in self.runs]).mean)
+
+    def interval(self, metric: str) -> tuple[float, float, str]:
+        """Low, high, and over what: seeds, or queries of the test set where a single run kept their values."""
+        spread = self.spread(metric)
+        if spread.count > 1:
+            return float(spread.low), float(spread.high), "seeds"
+        for run in self.runs:
+            bounds = (run.result.get("intervals") or {}).get(metric)
+            if isinstance(bounds, list) and len(bounds) == 2 and None not in bounds:
+                return bounds[0], bounds[1], "queries"
+        return np.nan, np.nan, ""
+
+    def per_rank(self, metric: str) -> Spread | None:
+        """Spread of a vector of result.json, rank 1 first; None where no run has it."""
+        vectors = [run.result.get("per_rank", {}).get(metric) or [] for run in self.runs]
+        ranks = max(map(len, vectors))
+        padded = [[*vector, *[None] * (ranks - len(vector))] for vector in vectors if vector]
+        return Spread.of(padded) if padded else None
+
+    def reliability(self) -> dict[str, np.ndarray] | None:
+        """Mean P(click), click rate and documents of all runs together, [bin, rank]; None where no run has them."""
+        found = [curve for run in self.runs if (curve := (run.result.get("curves") or {}).get("ece"))]
+        curves = [{key: np.array(part, np.float64) for key, part in curve.items()} for curve in found]
+        if not curves or len({curve["documents"].shape for curve in curves}) > 1:
+            return None
+        documents = np.sum([np.nan_to_num(curve["documents"]) for curve in curves], axis=0)
+        pooled = {"documents": documents}
+        for key in ("predicted", "observed"):
+            sums = np.sum([np.nan_to_num(curve[key] * curve["documents"]) for curve in curves], axis=0)
+            pooled[key] = sums / np.where(documents > 0, documents, np.nan)
+        return pooled
+
+
+def or_nan(value: float | None) -> float:
+    """The value, nan for None."""
+    return np.nan if value is None else value
+
+
+def group_names(experiments: Sequence[Sequence[Run]]) -> list[tuple[str, str]]:
+    """The name of each group of runs, and the same without its overrides.
+
+    A name is the model and the overrides that differ between groups. Where these are alike, keys of the configuration
+    that differ follow, or a number.
+    """
+    given = [runs[0].overrides for runs in experiments]
+    keys = [key for key in varying(given) if key not in ("model", "dataset")]
+    overrides = [_key_values(keys, own) for own in given]
+    names = [", ".join([runs[0].model, *own]) for runs, own in zip(experiments, overrides, strict=True)]
+    more: dict[int, list[str]] = {place: [] for place in range(len(names))}
+    for name in {name for name in names if names.count(name) > 1}:
+        same = [place for place, other in enumerate(names) if other == name]
+        settings = [
+            {key: value for key, value in experiments[place][0].settings.items() if _is_setting(key)}
+            for place in same
+        ]
+        differ = varying(settings)[:_MOST_KEYS]
+        for number, (place, own) in enumerate(zip(same, settings, strict=True), start=1):
+            texts = _key_values(differ, own)
+            taken = any(more[other] == texts for other in same if other != place)
+            more[place] = [*texts, f"no. {number}"] if taken or not texts else texts
+    return [
+        (", ".join([names[place], *more[place]]), ", ".join([runs[0].model, *more[place]]))
+        for place, runs in enumerate(experiments)
+    ]
+
+
+def varying(mappings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Keys that some of the mappings have another value for, or not at all."""
+    keys = dict.fromkeys(key for mapping in mappings for key in mapping)
+    return [key for key in keys if len({repr(mapping.get(key)) for mapping in mappings}) > 1]
+
+
+def _key_values(keys: Sequence[str], own: Mapping[str, Any]) -> list[str]:
+    """Such as lr=0.1 for each key that has a value; keys are cut to their last part where that is unique."""
+
+    def last(key: str) -> str:
+        return key.split("@")[-1].split(".")[-1]
+
+    lasts = [last(key) for key in keys]
+    return [
+        f"{last(key) if lasts.count(last(key)) == 1 else key}={own[key]}"
+        for key in keys
+        if own.get(key) is not None
+    ]
+
+
+def _is_setting(key: str) -> bool:
+    parts = key.split(".")
+    return parts[0] not in UNTOLD and parts[-1] != SEED

@@ -1,0 +1,212 @@
+"""Reproductions: figures of runs beside those published, which the `reproduction` node of each config.yaml holds."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from clickexp.runs.load import Run
+from clickexp.runs.store import training_seconds
+
+SECONDS = "seconds"
+_LOSS_PER_SESSION = "loss_per_session"
+_DEVIATIONS = 2
+"""Published standard deviations that a difference may have, where they are more than the tolerance."""
+_ID_SLACK = 1
+"""Ids may be counted from 0 or from 1."""
+_OTHER_DATA, _NOT_COMPARABLE = "other data", "not comparable"
+_KNOWN_KEYS = ("experiment", "model", "dataset", "dataset.path", "dataset.name", "miniature")
+"""Overrides that a table shows elsewhere."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A metric of a model: published by the first reference and by others, and ours over splits.
+
+    Attributes:
+        model: The model, and what distinguishes its runs from others.
+        metric: Name of the metric.
+        published: The figure of the first reference.
+        others: Those of the other references.
+        ours: One figure for each split.
+        verdict: Whether the difference is inside the tolerance, or why there is no verdict.
+        notes: Numbers of the notes that concern it.
+        compiling: For seconds, those of compilation, which are not in `ours`, as far as runs record them.
+    """
+
+    model: str
+    metric: str
+    published: float | None
+    others: tuple[float | None, ...]
+    ours: tuple[float, ...]
+    verdict: str
+    notes: tuple[int, ...]
+    compiling: tuple[float, ...] = ()
+
+    @property
+    def mean(self) -> float:
+        """Mean over splits."""
+        return float(np.mean(self.ours))
+
+    @property
+    def sd(self) -> float:
+        """Standard deviation over splits; nan for one."""
+        return float(np.std(self.ours, ddof=1)) if len(self.ours) > 1 else math.nan
+
+    @property
+    def difference(self) -> float:
+        """Ours minus published; of the training time ours over published; nan where that would mean nothing."""
+        if self.published is None or self.verdict == _OTHER_DATA:
+            return math.nan
+        return self.mean / self.published if self.metric == SECONDS else self.mean - self.published
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """An experiment and its result.
+
+    Attributes:
+        name: Name of the experiment's file.
+        caption: The paper and its experiment.
+        sources: By reference, who published figures, where; the first is compared.
+        rows: The figures.
+        notes: Texts that rows refer to by number, from 1.
+    """
+
+    name: str
+    caption: str
+    sources: Mapping[str, str]
+    rows: Sequence[Row]
+    notes: Sequence[str]
+
+
+def reproductions(runs: Sequence[Run], metrics: Sequence[str] | None = None) -> list[Reproduction]:
+    """Compares runs with published figures.
+
+    Args:
+        runs: The runs; those without published figures are ignored.
+        metrics: Metrics to show; by default all published.
+
+    Returns:
+        One for each experiment that any of the runs is of.
+    """
+    by_name: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        node = run.config.get("reproduction")
+        if isinstance(node, Mapping) and node.get("published"):
+            by_name[str(node["name"])].append(run)
+    return [_reproduction(name, of_name, metrics) for name, of_name in by_name.items()]
+
+
+def _reproduction(name: str, runs: Sequence[Run], metrics: Sequence[str] | None) -> Reproduction:
+    node = runs[-1].config["reproduction"]
+    groups: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        groups[_variant(run)].append(run)
+    notes = [note["text"] for note in node.get("notes", ())]
+    rows = [row for variant, group in groups.items() for row in _rows(variant, group, metrics, notes)]
+    sources = {str(name): reference["source"] for name, reference in node["published"].items()}
+    return Reproduction(name, f"{node['paper']}, experiment {node['experiment']}", sources, rows, notes)
+
+
+def _variant(run: Run) -> str:
+    """The model, the value of `by` that its figures depend on, and overrides that make it another experiment."""
+    by = run.config["reproduction"].get("by")
+    own = [f"{key}={value}" for key, value in run.overrides.items() if key not in (*_KNOWN_KEYS, by)]
+    return ", ".join([run.model, *([str(run.config[by])] if by else []), *own])
+
+
+def _rows(
+    variant: str, runs: Sequence[Run], metrics: Sequence[str] | None, texts: list[str]
+) -> Iterator[Row]:
+    """Rows of a group of runs; the reason why they have no verdict is added to the texts of the notes."""
+    node = runs[0].config["reproduction"]
+    first, *others = [_figures(reference, runs[0]) for reference in node["published"].values()]
+    reason = next((why for run in runs if (why := other_data(run))), None)
+    if reason and reason not in texts:
+        texts.append(reason)
+    for metric in metrics or _published_metrics(node):
+        ours = tuple(value for run in runs if (value := _measured(run, metric)) is not None)
+        if not ours:
+            continue
+        notes = {
+            number: note
+            for number, note in enumerate(node.get("notes", ()), start=1)
+            if runs[0].model in note.get("models", [runs[0].model])
+            and metric in note.get("metrics", [metric])
+        }
+        numbers = (*notes, *([texts.index(reason) + 1] if reason else []))
+        published = tuple(other.get(metric) for other in others)
+        compiling = [run.compile_seconds for run in runs if run.compile_seconds and metric == SECONDS]
+        row = Row(variant, metric, first.get(metric), published, ours, _OTHER_DATA, numbers, tuple(compiling))
+        if not reason:
+            comparable = all(note.get("comparable", True) for note in notes.values())
+            row = replace(row, verdict=_NOT_COMPARABLE)
+            if comparable:
+                row = replace(row, verdict=_verdict(row, node["tolerance"], first.get("sd", {})))
+        yield row
+
+
+def _published_metrics(node: Mapping[str, Any]) -> list[str]:
+    """Metrics of the first reference, of whatever model."""
+    first = next(iter(node["published"].values()))
+    return list(dict.fromkeys(key for of in first["figures"].values() for key in of if key != "sd"))
+
+
+def _verdict(row: Row, tolerance: Mapping[str, float], sd: Mapping[str, float]) -> str:
+    """Whether the difference is inside the tolerance; nothing where nothing was published, and for times."""
+    if row.published is None or row.metric == SECONDS:
+        return ""
+    limit = max(tolerance.get(row.metric, 0.0), _DEVIATIONS * sd.get(row.metric, 0.0))
+    return f"{'inside' if abs(row.difference) <= limit else 'outside'} {limit:g}"
+
+
+def other_data(run: Run) -> str | None:
+    """Why a run has not read the data of the published figures; None where it has.
+
+    It must have the name of the dataset, the sessions of each part of its split, and, where they are known, the
+    query-document pairs and labelled lists. Sessions that a filter leaves are fewer than those of the range.
+    """
+    node = run.config["reproduction"]
+    expected, read = node["data"], run.result.get("data")
+    if not isinstance(read, Mapping):
+        return "other data, as far as is known: the run records no sizes"
+    if run.dataset != expected["dataset"]:
+        return f"other data: the dataset is {run.dataset}, not {expected['dataset']}"
+    split = node["full"]["splits"].get(f"seed_{run.seed}")
+    if split is None:
+        return f"other data: no published split of seed {run.seed}"
+    for part, (start, stop) in split.items():
+        count, published = read["sessions"].get(part, 0), stop - start
+        short_of = expected.get("filtered", False) and part != "train" and 0 < count <= published
+        if count != published and not short_of:
+            return f"other data: {count:,} sessions in {part}, not {published:,}"
+    pairs = expected.get("query_doc_pairs")
+    if pairs is not None and abs(read["query_doc_pairs"] - pairs) > _ID_SLACK:
+        return f"other data: {read['query_doc_pairs']:,} pairs, not {pairs:,}"
+    lists = expected.get("ranking")
+    if lists is not None and read["sessions"].get("ranking", 0) != lists:
+        return f"other data: {read['sessions'].get('ranking', 0):,} labelled lists, not {lists:,}"
+    return None
+
+
+def _figures(reference: Mapping[str, Any], run: Run) -> dict[str, Any]:
+    """Published figures by metric, those for the run's value of `by` where figures depend on it."""
+    by = run.config["reproduction"].get("by")
+    figures = reference["figures"].get(run.model, {})
+    if by is None:
+        return dict(figures)
+    return {metric: of[run.config[by]] for metric, of in figures.items() if run.config[by] in of}
+
+
+def _measured(run: Run, metric: str) -> float | None:
+    """The figure of the test, or of the training, whose seconds are those without compilation."""
+    if metric == SECONDS:
+        return training_seconds(run.result["train"])
+    if metric == _LOSS_PER_SESSION:
+        sessions, lists = run.result["per_rank"]["sessions"], run.result.get("data", {}).get("sessions", {})
+        return -run.result["test"]["ll"] * sum(sessions) / lists["test"] if "test" in lists else None
+    return run.result["test"].get(metric)
