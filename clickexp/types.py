@@ -1,10 +1,10 @@
 """The batch that every model, tower and metric reads, and names for the shapes in signatures.
 
 Shapes are written for jaxtyping: "#batch" is the batch's size or 1, "*ids" and "..." are any axes, "" is none.
-The tests execute annotations, as pyproject.toml tells pytest; elsewhere they are only to be read.
+The tests execute annotations, as pyproject.toml configures pytest; elsewhere they are only read.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -22,13 +22,16 @@ Count = Integer[Array, ""]
 Flag = Bool[Array, ""]
 
 Logits = Float[Array, "#batch #rank"]
-"""One number a document, with 1 for an axis along which all are equal; likewise log-probabilities and scores."""
+"""One number per document, with 1 for an axis along which all are equal; likewise log-probabilities and scores."""
 
 PerDocument = Float[Array, "batch rank"]
-"""One number a document, none left out."""
+"""One number per document, none left out."""
+
+LogitsByRank = Float[Array, "#rank #batch"]
+"""The same with ranks first, as click models compute with them."""
 
 Observed = Shaped[Array, "batch rank"]
-"""One observation a document, such as a click or whether there is a document: bool, or 0 and 1 of any type."""
+"""One observation per document, such as a click or whether there is a document: bool, or 0 and 1 of any type."""
 
 Batch = Mapping[str, Array]
 """One minibatch of search sessions, padded to a fixed number of ranks.
@@ -48,3 +51,56 @@ as they were, all predictions, losses and samples are the same. Nothing that the
 
 SHOWN_FIRST = "_shown_first"
 """Private key of a batch whose mask was made from `lengths`, and so has no holes; no user's batch has it."""
+
+
+class ByRank(Mapping[str, Array]):
+    """A batch with ranks first, `[rank, batch, ...]`, as click models compute with it.
+
+    XLA vectorises over sessions better than over ranks, by a fifth of PBM's step on a CPU, and recurrences run over
+    ranks. `clickexp.models.base.ClickModel` turns a batch by this class where it comes in, and turns the results where
+    they go out. An array is turned where it is read; those of sessions, `[batch]`, stay as they are.
+
+    Attributes:
+        lists: The batch as its user knows it, `[batch, rank, ...]`.
+    """
+
+    def __init__(self, lists: Batch):
+        self.lists = lists
+
+    def __getitem__(self, key: str) -> Array:
+        return _turned(self.lists[key])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.lists)
+
+    def __len__(self) -> int:
+        return len(self.lists)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of ranks and of sessions."""
+        sessions, ranks = self.lists["mask"].shape
+        return ranks, sessions
+
+    @property
+    def shown(self) -> Bool[Array, "rank batch"] | None:
+        """Where a document was shown; None if the mask was made from lengths, so that no hidden one is above another.
+
+        Padding behind a list needs no care from top to bottom, and takes up to a fifth of the time if it gets it.
+        A batch's own `lengths` do not count: compiled programs cannot compare them with its mask.
+        """
+        return None if SHOWN_FIRST in self else self["mask"].astype(bool)
+
+    @property
+    def clicks(self) -> Bool[Array, "rank batch"]:
+        """The clicks on documents that were shown or behind the last of them."""
+        clicks, shown = self["clicks"].astype(bool), self.shown
+        return clicks if shown is None else clicks & shown
+
+    def replace(self, **arrays: Array) -> "ByRank":
+        """The batch with other or further arrays, `[rank, batch, ...]`."""
+        return ByRank({**self.lists, **{key: _turned(array) for key, array in arrays.items()}})
+
+
+def _turned(array: Array) -> Array:
+    return array.swapaxes(0, 1) if array.ndim > 1 else array

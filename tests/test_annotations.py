@@ -26,9 +26,9 @@ class OneScoreARank(ClickModel):
         return jnp.zeros(3)  # would broadcast
 
 
-class RanksFirst(ClickModel):
+class ListsFirst(ClickModel):
     def relevance(self, batch):
-        return jnp.zeros((3, 4))
+        return jnp.zeros((4, 3))
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ class RanksFirst(ClickModel):
         lambda: OneLogitASession().prob(BATCH),
         lambda: new_table(5, 2).take(jnp.zeros(3)),
         lambda: OneScoreARank().predict_relevance(BATCH),
-        lambda: RanksFirst().predict_relevance(BATCH),
+        lambda: ListsFirst().predict_relevance(BATCH),
         lambda: RaxMetric("ndcg"),
         lambda: LazySGD(1.0).update(jnp.zeros((4, 2)), [], jnp.zeros((4, 1)), jnp.int32(1)),
     ],
@@ -47,7 +47,7 @@ class RanksFirst(ClickModel):
         "tower",
         "table",
         "model without batch",
-        "model with ranks first",
+        "model with lists first",
         "metric",
         "optimizer",
     ],

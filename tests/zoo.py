@@ -20,7 +20,7 @@ from flax import nnx
 from clickexp import models
 from clickexp.models import ClickModel
 from clickexp.parameters import EmbeddingParameterConfig, Table
-from clickexp.types import Batch
+from clickexp.types import Batch, ByRank
 
 PAIRS = 12
 POSITIONS = 8
@@ -253,7 +253,7 @@ def predictions(model: ClickModel, batch: Batch) -> dict:
     return {
         "conditional_clicks": model.predict_conditional_clicks(batch),
         "clicks": model.predict_clicks(batch),
-        "no_clicks": jnp.where(batch["mask"], model.marginal(batch).complement.T, 0.0),
+        "no_clicks": jnp.where(batch["mask"], model.marginal(ByRank(batch)).complement.T, 0.0),
         "relevance": model.predict_relevance(batch),
         "attraction": model.predict_attraction(batch),
         "examination": model.predict_examination(batch),

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from clickexp.metrics import Metric
 from clickexp.models.base import ClickModel, IndependentModel, Model
 from clickexp.numerics import LogPair
-from clickexp.types import Array, Batch
+from clickexp.types import Array, Batch, ByRank
 
 Outputs = Callable[..., dict[str, Any]]
 """From one or several models and a batch to the arguments of `MultiMetric.statistics`."""
@@ -23,14 +23,15 @@ def click_outputs(model: ClickModel, batch: Batch) -> dict[str, Array | LogPair]
     def by_list(pair: LogPair) -> LogPair:
         return LogPair(*(per_document(log_prob.T) for log_prob in pair))
 
-    pair = model.marginal(batch)
+    by_rank = ByRank(batch)
+    pair = model.marginal(by_rank)
     marginal = by_list(pair)
     independent = isinstance(model, IndependentModel)
     return {
-        "conditional_log_probs": marginal if independent else by_list(model.conditional(batch)),
+        "conditional_log_probs": marginal if independent else by_list(model.conditional(by_rank)),
         "log_probs": marginal,
         # given the marginal: the compiler would run the loop of a recursion a second time
-        "examination_log_probs": per_document(model.examined(batch, pair)),
+        "examination_log_probs": per_document(model.log_examination(by_rank, pair).T),
         "clicks": batch["clicks"],
         "where": batch["mask"],
     }

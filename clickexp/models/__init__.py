@@ -1,4 +1,4 @@
-"""The click models. Each is a short definition; loss, predictions and sampling live in base and chain."""
+"""The click models. Each is a short definition; loss, predictions and sampling live in base and cascade.chain."""
 
 from clickexp.models.base import ClickModel, Model, Sample
 from clickexp.models.cascade.ccm import ClickChainModel
@@ -8,6 +8,7 @@ from clickexp.models.cascade.dcm import DependentClickModel
 from clickexp.models.ctr import DocumentCTRModel, DocumentRankCTRModel, GlobalCTRModel, RankCTRModel
 from clickexp.models.mixture import MixtureModel
 from clickexp.models.pbm import PositionBasedModel
+from clickexp.models.roles import Role
 from clickexp.models.sequential import SequentialClickModel
 from clickexp.models.trust_bias import TrustBiasModel
 from clickexp.models.ubm import UserBrowsingModel
@@ -25,6 +26,7 @@ __all__ = [
     "Model",
     "PositionBasedModel",
     "RankCTRModel",
+    "Role",
     "Sample",
     "SequentialClickModel",
     "TrustBiasModel",

@@ -1,4 +1,4 @@
-"""What every click model shares: loss, predictions and sampling, written once."""
+"""What every model shares: loss, predictions and sampling, written once."""
 
 from collections.abc import Callable
 from functools import partial, wraps
@@ -7,22 +7,25 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 
 from clickexp.models import derived
+from clickexp.models.roles import HasRoles
 from clickexp.numerics import LogPair
 from clickexp.parameters.base import Parameter
-from clickexp.types import SHOWN_FIRST, Array, Batch, Logits, Observed, PerDocument, Scalar
+from clickexp.types import Array, Batch, ByRank, Logits, LogitsByRank, Observed, PerDocument, Scalar
 from clickexp.utils.checks import Limit, check_batch, check_values, is_concrete, missing, needs
-
-RankFirst = Bool[Array, "rank batch"]
-"""An event per document with ranks first, as models compute with it."""
 
 
 class Sample(NamedTuple):
-    """Sampled clicks [batch, rank] and the hidden events behind them; None for events a model does not have.
+    """Sampled clicks `[batch, rank]` and the hidden events behind them; None for events that a model does not have.
 
-    component: [batch] int32, which component of a mixture each session was drawn from.
+    Attributes:
+        clicks: Whether each document was clicked.
+        examination: Whether it was examined.
+        attraction: Whether it attracts.
+        satisfaction: Whether it was clicked and satisfied.
+        component: `[batch]` int32, the component of a mixture that each session was drawn from.
     """
 
     clicks: Observed
@@ -33,7 +36,11 @@ class Sample(NamedTuple):
 
 
 def checks_batch(*required: str) -> Callable[[Callable], Callable]:
-    """Makes of a method (model, batch, ...) one that raises DataError where the batch does not fit the model."""
+    """Returns a decorator of methods (model, batch, ...) that raise DataError where the batch does not fit the model.
+
+    Args:
+        required: Keys that the batch must have.
+    """
 
     def decorate(method: Callable) -> Callable:
         @wraps(method)
@@ -54,7 +61,7 @@ def checks_batch(*required: str) -> Callable[[Callable], Callable]:
     return decorate
 
 
-class Model(nnx.Module):
+class Model(HasRoles):
     """A model that can be trained and ranks documents; a subclass defines `compute_loss` and `relevance`.
 
     Attributes:
@@ -63,16 +70,16 @@ class Model(nnx.Module):
             log that shows documents at several positions.
     """
 
-    name: str
+    name = ""
     separates_examination = False
 
     @classmethod
     def name_with(cls, **settings: object) -> str:
-        """The name of a model that is built with these arguments."""
-        return getattr(cls, "name", cls.__name__)
+        """Returns the name of a model that is built with these arguments."""
+        return cls.name or cls.__name__
 
     def compute_loss(self, batch: Batch, aggregate: bool = True) -> Scalar | PerDocument:
-        """The loss that training minimises.
+        """Returns the loss that training minimises.
 
         Args:
             batch: Sessions with a mask and whatever the loss reads.
@@ -84,16 +91,16 @@ class Model(nnx.Module):
         raise NotImplementedError
 
     def relevance(self, batch: Batch) -> Logits:
-        """Log of the score that documents are ranked by."""
+        """Returns the log of the score that documents are ranked by."""
         raise NotImplementedError
 
     @checks_batch("mask")
     def predict_relevance(self, batch: Batch) -> PerDocument:
-        """Ranking score of each document, as a logarithm; -inf where no document is shown."""
-        return _masked(self.relevance(batch), batch["mask"])
+        """Returns the ranking score of each document, as a logarithm; -inf where no document is shown."""
+        return self._predicted(self.relevance, batch)
 
     def limits(self) -> list[Limit]:
-        """The largest ids and positions that the towers have parameters for; larger ones are an error."""
+        """Returns the largest ids and positions that the towers have parameters for; larger ones are an error."""
         return [
             Limit(key, largest, role)
             for role, tower in vars(self).items()
@@ -101,111 +108,132 @@ class Model(nnx.Module):
             for key, largest in tower.limits().items()
         ]
 
+    def _predicted(self, method: Callable[[Batch], Logits], batch: Batch) -> PerDocument:
+        return _masked(method(batch), batch["mask"])
+
 
 class ClickModel(Model):
     """A distribution over the clicks on a list of documents.
 
-    A model defines `conditional` and `relevance`, `marginal` and `draw` where there is a closed form, and `attractive`
-    where documents are not ranked by attraction; the rest follows. The pairs of `conditional` and `marginal`
-    have ranks first, [rank, batch], or are broadcastable to it; everything else is [batch, rank].
+    A subclass defines `conditional` and `relevance`; `marginal` and `draw` where there is a closed form; and
+    `log_attraction` where documents are not ranked by attraction. The rest follows. These methods work with ranks
+    first: they take a batch of type `ByRank` and return `[rank, batch]`, or what broadcasts to it. The public methods
+    `compute_loss`, `predict_...` and `sample` take and return `[batch, rank]`, and turn both.
+
     Predictions are natural logarithms, -inf where the batch's mask is False.
     """
 
-    def conditional(self, batch: Batch) -> LogPair:
-        """log P(c_r = 1 | c_1 .. c_{r-1}) and log P(c_r = 0 | c_1 .. c_{r-1}), of the batch's own clicks."""
+    def conditional(self, batch: ByRank) -> LogPair:
+        """Returns log P(c_r = 1 | c_1 .. c_{r-1}) and log P(c_r = 0 | c_1 .. c_{r-1}) for the clicks of the batch."""
         raise NotImplementedError
 
-    def marginal(self, batch: Batch) -> LogPair:
-        """log P(c_r = 1) and log P(c_r = 0), whatever the clicks above; by default derived from the conditional."""
+    def marginal(self, batch: ByRank) -> LogPair:
+        """Returns log P(c_r = 1) and log P(c_r = 0), by default derived from the conditional."""
         return derived.marginal(self.conditional, batch)
 
-    def attractive(self, batch: Batch) -> Logits:
-        """log P(click | examined), of users who do not know the document."""
+    def relevance(self, batch: ByRank) -> LogitsByRank:  # pyright: ignore[reportIncompatibleMethodOverride]  # turned
+        """Returns the log of the score that documents are ranked by."""
+        raise NotImplementedError
+
+    def log_attraction(self, batch: ByRank) -> LogitsByRank:
+        """Returns log P(click | examined), of users who do not know the document."""
         return self.relevance(batch)
 
-    def examined(self, batch: Batch, marginal: LogPair | None = None) -> Logits:
-        """log P(examination), whatever the clicks above: a click is one of an examined, attractive document.
+    def log_examination(self, batch: ByRank, marginal: LogPair | None = None) -> LogitsByRank:
+        """Returns log P(examination) by the rule that a click is one of an examined, attractive document.
 
-        marginal: that of the batch, if it is known.
+        Args:
+            batch: Sessions; their clicks are not read.
+            marginal: That of the batch, if it is known.
         """
         click = (self.marginal(batch) if marginal is None else marginal).log
-        return jnp.minimum(click.T - self.attractive(batch), 0.0)
+        return jnp.minimum(click - self.log_attraction(batch), 0.0)
 
-    def draw(self, batch: Batch, key: Array) -> Sample:
-        """Events of sessions drawn from the model, by default clicks alone; those not shown are still to be erased."""
+    def draw(self, batch: ByRank, key: Array) -> Sample:
+        """Returns events of sessions drawn from the model, by default clicks alone; `sample` erases those not shown."""
         return Sample(derived.draw(self.conditional, batch, key))
 
     @checks_batch("mask", "clicks")
     def compute_loss(self, batch: Batch, aggregate: bool = True) -> Scalar | PerDocument:
-        """-log P(observed click or skip | clicks above): the mean over documents, or [batch, rank], 0 where masked."""
-        pair, mask = self.conditional(batch), batch["mask"].T
-        loss = jnp.where(mask, -jnp.where(batch["clicks"].T, pair.log, pair.complement), 0.0)
+        """Returns -log P(observed click or skip | clicks above).
+
+        Args:
+            batch: Sessions with clicks.
+            aggregate: Whether to return the mean over documents instead of one number per document.
+
+        Returns:
+            The mean, or `[batch, rank]` with 0 where no document is shown.
+        """
+        turned = ByRank(batch)
+        pair, mask = self.conditional(turned), turned["mask"]
+        loss = jnp.where(mask, -jnp.where(turned["clicks"], pair.log, pair.complement), 0.0)
         if aggregate:
             return jnp.sum(loss) / jnp.maximum(jnp.sum(mask, dtype=jnp.float32), 1.0)
         return loss.T
 
     @checks_batch("mask", "clicks")
     def predict_conditional_clicks(self, batch: Batch) -> PerDocument:
-        """log P(c_r = 1 | c_1 .. c_{r-1})."""
-        return _masked(self.conditional(batch).log.T, batch["mask"])
+        """Returns log P(c_r = 1 | c_1 .. c_{r-1})."""
+        return self._predicted(lambda turned: self.conditional(turned).log, batch)
 
     @checks_batch("mask")
     def predict_clicks(self, batch: Batch) -> PerDocument:
-        """log P(c_r = 1)."""
-        return _masked(self.marginal(batch).log.T, batch["mask"])
+        """Returns log P(c_r = 1)."""
+        return self._predicted(lambda turned: self.marginal(turned).log, batch)
 
     @checks_batch("mask")
     def predict_attraction(self, batch: Batch) -> PerDocument:
-        """log P(attraction) of each document; of a click-through-rate model, its click rate."""
-        return _masked(self.attractive(batch), batch["mask"])
+        """Returns log P(attraction) of each document; for a click-through-rate model, its click rate."""
+        return self._predicted(self.log_attraction, batch)
 
     @checks_batch("mask")
     def predict_examination(self, batch: Batch) -> PerDocument:
-        """log P(examination) of each rank, whatever the clicks above; 0 of a click-through-rate model."""
-        return _masked(self.examined(batch), batch["mask"])
+        """Returns log P(examination) of each rank, whatever the clicks above; 0 for a click-through-rate model."""
+        return self._predicted(self.log_examination, batch)
 
     @checks_batch("mask")
     def sample(self, batch: Batch, rngs: nnx.Rngs | Array) -> Sample:
-        """Clicks and hidden events of one session a list; `rngs` is an nnx.Rngs or a JAX key."""
-        key = rngs() if isinstance(rngs, nnx.Rngs) else rngs
-        drawn = self.draw(batch, key)
+        """Draws clicks and hidden events of one session per list.
+
+        Args:
+            batch: Lists of documents.
+            rngs: An `nnx.Rngs` or a JAX key.
+        """
+        drawn = self.draw(ByRank(batch), rngs() if isinstance(rngs, nnx.Rngs) else rngs)
         shown = batch["mask"].astype(bool)
-        events = jax.tree.map(lambda event: event & shown, drawn._replace(component=None))
+        events = jax.tree.map(lambda event: event.T & shown, drawn._replace(component=None))
         return events._replace(component=drawn.component)
+
+    def _predicted(self, method: Callable[[ByRank], LogitsByRank], batch: Batch) -> PerDocument:
+        return _lists_first(method(ByRank(batch)), batch["mask"])
 
 
 class IndependentModel(ClickModel):
     """A model in which clicks do not depend on each other, so that conditional and marginal agree."""
 
-    def conditional(self, batch: Batch) -> LogPair:
+    def conditional(self, batch: ByRank) -> LogPair:
+        """Returns the marginal."""
         return self.marginal(batch)
 
 
-def shown_by_rank(batch: Batch) -> RankFirst | None:
-    """Where a document was shown; None where the mask was made from lengths, so that no hidden one is above another.
-
-    Padding behind a list needs no care from top to bottom, and takes up to a fifth of the time if it gets it.
-    A batch's own `lengths` say nothing here: compiled programs cannot compare them with its mask.
-    """
-    return None if SHOWN_FIRST in batch else batch["mask"].T.astype(bool)
-
-
-def clicks_by_rank(batch: Batch) -> RankFirst:
-    """The clicks, on documents that were shown or behind the last of them."""
-    clicks, shown = batch["clicks"].T.astype(bool), shown_by_rank(batch)
-    return clicks if shown is None else clicks & shown
-
-
 def past_hidden(shown: Bool[Array, "#batch"] | None, after: Any, before: Any) -> Any:
-    """The state after a rank, or that before it where no document was shown."""
+    """Returns the state after a rank, or that before it where no document was shown."""
     return after if shown is None else jax.tree.map(partial(jnp.where, shown), after, before)
 
 
-def bernoulli(key: Array, log_prob: Logits, batch: Batch) -> Bool[Array, "batch rank"]:
-    """One event a document, of probability exp(log_prob)."""
-    shape = batch["mask"].shape
-    return jax.random.uniform(key, shape) < jnp.broadcast_to(jnp.exp(log_prob), shape)
+def uniform(key: Array, batch: ByRank) -> Float[Array, "rank batch"]:
+    """Draws one number per document, list by list."""
+    return jax.random.uniform(key, batch.shape[::-1]).T
+
+
+def bernoulli(key: Array, log_prob: LogitsByRank, batch: ByRank) -> Bool[Array, "rank batch"]:
+    """Draws one event per document, of probability exp(log_prob)."""
+    return uniform(key, batch) < jnp.exp(log_prob)
 
 
 def _masked(values: Logits, mask: Observed) -> PerDocument:
     return jnp.where(mask, values, -jnp.inf)
+
+
+def _lists_first(values: LogitsByRank, mask: Observed) -> PerDocument:
+    return _masked(values.T, mask)

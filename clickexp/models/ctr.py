@@ -1,20 +1,13 @@
 """Click-through-rate baselines (Chuklin, Markov and de Rijke 2015, chapter 3)."""
 
 import jax.numpy as jnp
-from flax import nnx
 
 from clickexp.models.base import IndependentModel, Sample, bernoulli
+from clickexp.models.roles import Role
 from clickexp.numerics import LogPair
-from clickexp.parameters import (
-    EmbeddingParameterConfig,
-    GlobalParameterConfig,
-    PositionParameterConfig,
-    Sizes,
-    build_parameter,
-)
-from clickexp.parameters.base import Features, ParameterConfig, Source
-from clickexp.types import Array, Batch, Logits
-from clickexp.utils.bounds import Pairs, PositiveInt, Probability
+from clickexp.parameters import EmbeddingParameterConfig, GlobalParameterConfig, PositionParameterConfig
+from clickexp.types import Array, ByRank, LogitsByRank
+from clickexp.utils.bounds import Pairs, PositiveInt
 from clickexp.utils.checks import Limit
 
 MAX_ROWS = 2**31 - 1
@@ -23,16 +16,15 @@ MAX_ROWS = 2**31 - 1
 class _ClickThroughRate(IndependentModel):
     """P(c_r = 1) = s(z) for the logit z of a single tower."""
 
-    def __init__(self, ctr: Source, default: ParameterConfig, sizes: Sizes, rngs: nnx.Rngs):
-        self.ctr = build_parameter("ctr", ctr, default, sizes, rngs=rngs)
+    ctr = Role(GlobalParameterConfig(None))
 
-    def marginal(self, batch: Batch) -> LogPair:
-        return self.ctr.ranked(batch)
+    def marginal(self, batch: ByRank) -> LogPair:
+        return self.ctr.log_pair(batch)
 
-    def relevance(self, batch: Batch) -> Logits:
-        return self.marginal(batch).log.T
+    def relevance(self, batch: ByRank) -> LogitsByRank:
+        return self.marginal(batch).log
 
-    def draw(self, batch: Batch, key: Array) -> Sample:
+    def draw(self, batch: ByRank, key: Array) -> Sample:
         return Sample(bernoulli(key, self.relevance(batch), batch))
 
 
@@ -41,100 +33,65 @@ class GlobalCTRModel(_ClickThroughRate):
 
     name = "GCTR"
 
-    def __init__(
-        self,
-        ctr: Source = None,
-        *,
-        click_rate: Probability | None = None,
-        features: Features = None,
-        rngs: nnx.Rngs,
-    ):
-        super().__init__(
-            ctr, GlobalParameterConfig(None), Sizes(click_rate=click_rate, features=features), rngs
-        )
+    ctr: Role = Role(GlobalParameterConfig(None))
 
 
 class RankCTRModel(_ClickThroughRate):
-    """RCTR: one click rate a position."""
+    """RCTR: one click rate per position."""
 
     name = "RCTR"
 
-    def __init__(
-        self,
-        positions: PositiveInt | None = None,
-        ctr: Source = None,
-        *,
-        click_rate: Probability | None = None,
-        features: Features = None,
-        rngs: nnx.Rngs,
-    ):
-        sizes = Sizes(positions=positions, click_rate=click_rate, features=features)
-        super().__init__(ctr, PositionParameterConfig(initial=None), sizes, rngs)
+    positions: PositiveInt | None = None
+    ctr: Role = Role(PositionParameterConfig(initial=None))
 
 
 class DocumentCTRModel(_ClickThroughRate):
-    """DCTR: one click rate a query-document pair."""
+    """DCTR: one click rate per query-document pair."""
 
     name = "DCTR"
 
-    def __init__(
-        self,
-        query_doc_pairs: Pairs | None = None,
-        ctr: Source = None,
-        *,
-        click_rate: Probability | None = None,
-        features: Features = None,
-        rngs: nnx.Rngs,
-    ):
-        super().__init__(
-            ctr,
-            EmbeddingParameterConfig(),
-            Sizes(query_doc_pairs, click_rate=click_rate, features=features),
-            rngs,
-        )
+    query_doc_pairs: Pairs | None = None
+    ctr: Role = Role(EmbeddingParameterConfig())
 
 
 class DocumentRankCTRModel(_ClickThroughRate):
-    """DRCTR: one click rate a query-document pair and position; a tower finds it in the batch as `ctr_idx`.
+    """DRCTR: one click rate per query-document pair and position; a tower finds it in the batch as `ctr_idx`.
+
+    ctr_idx = query_doc_id * positions + position - 1.
 
     Deffayet et al. 2023, "Evaluating the robustness of click models to policy distributional shift".
     """
 
     name = "DRCTR"
 
-    def __init__(
-        self,
-        positions: PositiveInt,
-        query_doc_pairs: Pairs,
-        ctr: Source = None,
-        *,
-        click_rate: Probability | None = None,
-        features: Features = None,
-        rngs: nnx.Rngs,
-    ):
-        sizes = Sizes(query_doc_pairs, positions, click_rate, features=features)
-        rows = (query_doc_pairs + 1) * positions
+    positions: PositiveInt
+    query_doc_pairs: Pairs
+    ctr: Role = Role(EmbeddingParameterConfig(use_feature="ctr_idx"))
+
+    def indices(self) -> dict[str, int]:
+        """Returns the largest `ctr_idx`; ValueError where it would not fit into 32 bits."""
+        rows = (self.query_doc_pairs + 1) * self.positions
         if rows > MAX_ROWS:
-            raise ValueError(f"{query_doc_pairs:,} pairs x {positions} positions need {rows:,} rows; "
-                             f"a table holds at most {MAX_ROWS:,}")  # fmt: skip
-        self.positions = positions
-        default = EmbeddingParameterConfig(use_feature="ctr_idx", parameters=rows - 1)
-        super().__init__(ctr, default, sizes, rngs)
+            raise ValueError(
+                f"{self.query_doc_pairs:,} pairs x {self.positions} positions need {rows:,} rows; "
+                f"a table holds at most {MAX_ROWS:,}"
+            )
+        return {"ctr_idx": rows - 1}
 
     def limits(self) -> list[Limit]:
-        """Every id needs a row for each of the positions."""
-        limits = [Limit("positions", self.positions, "ctr")]
-        for key, largest, role in super().limits():
-            if key == "ctr_idx":
-                limits.append(Limit("query_doc_ids", (largest + 1) // self.positions - 1, role))
-            else:
-                limits.append(Limit(key, largest, role))
-        return limits
+        """Returns the largest positions and ids: every id needs a row for each of the positions."""
+        return [
+            Limit("positions", self.positions, "ctr"),
+            *(
+                Limit("query_doc_ids", (largest + 1) // self.positions - 1, role)
+                if key == "ctr_idx"
+                else limit
+                for limit in super().limits()
+                for key, largest, role in [limit]
+            ),
+        ]
 
-    def marginal(self, batch: Batch) -> LogPair:
-        index = (
-            batch["query_doc_ids"].astype(jnp.int32) * self.positions
-            + batch["positions"].astype(jnp.int32)
-            - 1
-        )
-        return self.ctr.ranked({**batch, "ctr_idx": index})
+    def marginal(self, batch: ByRank) -> LogPair:
+        """Returns s(z) for the row of each pair at each position."""
+        ids, positions = (batch[key].astype(jnp.int32) for key in ("query_doc_ids", "positions"))
+        return self.ctr.log_pair(batch.replace(ctr_idx=ids * self.positions + positions - 1))

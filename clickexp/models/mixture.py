@@ -1,20 +1,25 @@
 """Mixture of click models."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jaxtyping import Float
 
 from clickexp.errors import ConfigError
 from clickexp.models.base import ClickModel, Sample
 from clickexp.numerics import LogPair
 from clickexp.parameters import Parameter, Sizes, build_parameter
 from clickexp.parameters.base import Features, Source
-from clickexp.types import Array, Batch
+from clickexp.types import Array, ByRank, LogitsByRank
 from clickexp.utils.bounds import Pairs, PositiveFloat, PositiveInt, Probability, bounded
 from clickexp.utils.checks import Limit
 from clickexp.utils.signatures import accepted
+
+Tree = TypeVar("Tree")
+"""One array, or a pair."""
 
 APART = 0.1
 """Standard deviation, in logits, of the noise that tells components of one kind apart."""
@@ -87,62 +92,64 @@ class MixtureModel(ClickModel):
             _disturb(model, towers, rngs)
         return model
 
-    def log_prior(self) -> Array:
-        """log pi_k, [component]."""
+    def log_prior(self) -> Float[Array, " component"]:
+        """Returns log pi_k."""
         return jax.nn.log_softmax(self.prior[...] / self.temperature)
 
-    def conditional(self, batch: Batch) -> LogPair:
-        clicks, shown = batch["clicks"].T.astype(bool), batch["mask"].T.astype(bool)
-        pairs = self._stacked([model.conditional(batch) for model in self.models], batch)
-        observed = jnp.where(shown, jnp.where(clicks, pairs.log, pairs.complement), 0.0)
+    def conditional(self, batch: ByRank) -> LogPair:
+        """Returns the mean of the components' conditionals, weighted by the clicks above."""
+        pairs = _stacked([model.conditional(batch) for model in self.models], batch)
+        observed = jnp.where(batch["clicks"].astype(bool), pairs.log, pairs.complement)
+        observed = jnp.where(batch["mask"].astype(bool), observed, 0.0)
         # shifted, not subtracted: the clicks at and below a rank must not leave even rounding errors
         above = jnp.pad(jnp.cumsum(observed[:, :-1], axis=1), ((0, 0), (1, 0), (0, 0)))
-        weights = jax.nn.log_softmax(self.log_prior()[:, None, None] + above, axis=0)
-        return _mean(weights, pairs)
+        return _mean(jax.nn.log_softmax(self.log_prior()[:, None, None] + above, axis=0), pairs)
 
-    def marginal(self, batch: Batch) -> LogPair:
-        pairs = self._stacked([model.marginal(batch) for model in self.models], batch)
-        return _mean(self.log_prior()[:, None, None], pairs)
+    def marginal(self, batch: ByRank) -> LogPair:
+        """Returns the mean of the components' marginals under pi."""
+        return self._expected([model.marginal(batch) for model in self.models], batch)
 
-    def limits(self) -> list[Limit]:
-        return [limit for model in self.models for limit in model.limits()]
-
-    def relevance(self, batch: Batch) -> Array:
+    def relevance(self, batch: ByRank) -> LogitsByRank:
+        """Returns the log of the mean relevance under pi."""
         return self._expected([model.relevance(batch) for model in self.models], batch)
 
-    def attractive(self, batch: Batch) -> Array:
-        return self._expected([model.attractive(batch) for model in self.models], batch)
+    def log_attraction(self, batch: ByRank) -> LogitsByRank:
+        """Returns the log of the mean attraction under pi."""
+        return self._expected([model.log_attraction(batch) for model in self.models], batch)
 
-    def examined(self, batch: Batch, marginal: LogPair | None = None) -> Array:
-        return self._expected([model.examined(batch) for model in self.models], batch)
+    def log_examination(self, batch: ByRank, marginal: LogPair | None = None) -> LogitsByRank:
+        """Returns the log of the mean examination under pi."""
+        return self._expected([model.log_examination(batch) for model in self.models], batch)
 
-    def draw(self, batch: Batch, key: Array) -> Sample:
-        """`component` says whose session it is; hidden events are known where every component has them."""
+    def limits(self) -> list[Limit]:
+        """Returns the limits of all components."""
+        return [limit for model in self.models for limit in model.limits()]
+
+    def draw(self, batch: ByRank, key: Array) -> Sample:
+        """Draws a component per session, then its events; hidden ones where every component has them."""
         key, *keys = jax.random.split(key, 1 + len(self.models))
-        component = jax.random.categorical(key, self.log_prior(), shape=batch["mask"].shape[:1])
+        component = jax.random.categorical(key, self.log_prior(), shape=batch.shape[1:])
         samples = [model.draw(batch, key) for model, key in zip(self.models, keys, strict=True)]
 
         def drawn(*events: Array | None) -> Array | None:
             if any(event is None for event in events):
                 return None
-            return jnp.take_along_axis(jnp.stack(events), component[None, :, None], axis=0)[0]
+            return jnp.take_along_axis(jnp.stack(events), component[None, None], axis=0)[0]
 
         return Sample(*map(drawn, *samples))._replace(component=component)
 
-    def _expected(self, log_values: list[Array], batch: Batch) -> Array:
-        """Log of the mean over components under pi, [batch, rank]."""
-        stacked = jnp.stack([jnp.broadcast_to(x, batch["mask"].shape) for x in log_values])
-        return jax.nn.logsumexp(self.log_prior()[:, None, None] + stacked, axis=0)
-
-    def _stacked(self, pairs: list[LogPair], batch: Batch) -> LogPair:
-        """[component, rank, batch]."""
-        shape = batch["mask"].T.shape
-        return jax.tree.map(lambda *each: jnp.stack([jnp.broadcast_to(x, shape) for x in each]), *pairs)
+    def _expected(self, each: list[Tree], batch: ByRank) -> Tree:
+        return _mean(self.log_prior()[:, None, None], _stacked(each, batch))
 
 
-def _mean(log_weights: Array, pairs: LogPair) -> LogPair:
-    """Over components, with weights that sum to 1."""
-    return jax.tree.map(lambda x: jax.nn.logsumexp(log_weights + x, axis=0), pairs)
+def _stacked(each: list[Tree], batch: ByRank) -> Tree:
+    """Log-probabilities of each component, [component, rank, batch]."""
+    return jax.tree.map(lambda *xs: jnp.stack([jnp.broadcast_to(x, batch.shape) for x in xs]), *each)
+
+
+def _mean(log_weights: Array, stacked: Tree) -> Tree:
+    """Log of the mean over components, with weights that sum to 1."""
+    return jax.tree.map(lambda x: jax.nn.logsumexp(log_weights + x, axis=0), stacked)
 
 
 def _disturb(model: ClickModel, towers: Mapping[str, Parameter], rngs: nnx.Rngs) -> None:

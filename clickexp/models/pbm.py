@@ -1,14 +1,13 @@
 """Position-based model."""
 
 import jax
-from flax import nnx
 
 from clickexp.models.base import IndependentModel, Sample, bernoulli
+from clickexp.models.roles import Role
 from clickexp.numerics import LogPair, log_and
-from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig, Sizes, build_parameter
-from clickexp.parameters.base import Features, Source
-from clickexp.types import Array, Batch, Logits
-from clickexp.utils.bounds import Pairs, PositiveInt, Probability
+from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig
+from clickexp.types import Array, ByRank, LogitsByRank
+from clickexp.utils.bounds import Pairs, PositiveInt
 
 
 class PositionBasedModel(IndependentModel):
@@ -23,33 +22,23 @@ class PositionBasedModel(IndependentModel):
     name = "PBM"
     separates_examination = True
 
-    def __init__(
-        self,
-        positions: PositiveInt | None = None,
-        query_doc_pairs: Pairs | None = None,
-        examination: Source = None,
-        attraction: Source = None,
-        *,
-        click_rate: Probability | None = None,
-        features: Features = None,
-        rngs: nnx.Rngs,
-    ):
-        sizes = Sizes(query_doc_pairs, positions, click_rate, features=features)
-        self.examination = build_parameter(
-            "examination", examination, PositionParameterConfig(), sizes, rngs=rngs
-        )
-        self.attraction = build_parameter(
-            "attraction", attraction, EmbeddingParameterConfig(), sizes, rngs=rngs
-        )
+    positions: PositiveInt | None = None
+    query_doc_pairs: Pairs | None = None
+    examination: Role = Role(PositionParameterConfig())
+    attraction: Role = Role(EmbeddingParameterConfig())
 
-    def marginal(self, batch: Batch) -> LogPair:
-        return log_and(self.examination.ranked(batch), self.attraction.ranked(batch))
+    def marginal(self, batch: ByRank) -> LogPair:
+        """Returns e_r a_r."""
+        return log_and(self.examination.log_pair(batch), self.attraction.log_pair(batch))
 
-    def relevance(self, batch: Batch) -> Logits:
+    def relevance(self, batch: ByRank) -> LogitsByRank:
+        """Returns log a."""
         return self.attraction.log_prob(batch)
 
-    def draw(self, batch: Batch, key: Array) -> Sample:
-        examination_key, attraction_key = jax.random.split(key)
-        examination = bernoulli(examination_key, self.examination.log_prob(batch), batch)
-        attraction = bernoulli(attraction_key, self.attraction.log_prob(batch), batch)
+    def draw(self, batch: ByRank, key: Array) -> Sample:
+        """Draws examination and attraction."""
+        examination, attraction = (
+            bernoulli(key, tower.log_prob(batch), batch)
+            for key, tower in zip(jax.random.split(key), (self.examination, self.attraction), strict=True)
+        )
         return Sample(examination & attraction, examination, attraction)

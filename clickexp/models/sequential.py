@@ -1,6 +1,7 @@
 """Models that are a recurrence over ranks: a state, and a step from one shown document to the next."""
 
 import abc
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -8,9 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Bool
 
 from clickexp.models import derived
-from clickexp.models.base import ClickModel, Sample
+from clickexp.models.base import ClickModel, Sample, uniform
 from clickexp.numerics import LOG_ZERO, LogPair
-from clickexp.types import Array, Batch
+from clickexp.types import Array, ByRank
 
 State = Any
 """A pytree of arrays `[batch, ...]`."""
@@ -28,11 +29,11 @@ class SequentialClickModel(ClickModel):
     """
 
     @abc.abstractmethod
-    def inputs(self, batch: Batch) -> Any:
+    def inputs(self, batch: ByRank) -> Any:
         """What `step` reads at each rank: a pytree of arrays `[rank, batch, ...]`."""
 
     @abc.abstractmethod
-    def start(self, batch: Batch) -> State:
+    def start(self, batch: ByRank) -> State:
         """The state before the first document."""
 
     @abc.abstractmethod
@@ -45,16 +46,16 @@ class SequentialClickModel(ClickModel):
             previous: Whether the document shown before was clicked.
         """
 
-    def conditional(self, batch: Batch) -> LogPair:
-        clicks = batch["clicks"].T.astype(bool)
-        return self._scan(batch, clicks, lambda rank, pair: rank)[1]
+    def conditional(self, batch: ByRank) -> LogPair:
+        """Returns P(click) along the batch's own clicks."""
+        return self._scan(batch, batch["clicks"].astype(bool), lambda click, pair: click)[1]
 
-    def draw(self, batch: Batch, key: Array) -> Sample:
-        uniform = jax.random.uniform(key, batch["mask"].shape).T
-        clicks, _ = self._scan(batch, uniform, lambda rank, pair: rank < jnp.exp(pair.log))
-        return Sample(clicks.T)
+    def draw(self, batch: ByRank, key: Array) -> Sample:
+        """Draws clicks from the top down."""
+        clicks, _ = self._scan(batch, uniform(key, batch), lambda number, pair: number < jnp.exp(pair.log))
+        return Sample(clicks)
 
-    def _scan(self, batch: Batch, ranks: Array, choose: Any) -> tuple[Array, LogPair]:
+    def _scan(self, batch: ByRank, ranks: Array, choose: Callable) -> tuple[Array, LogPair]:
         """Clicks and their pairs, `[rank, batch]`; `choose` makes the click of what the rank holds."""
 
         def step(carry: tuple[State, Array], rank: tuple[Array, Any, Array]) -> tuple[Any, Any]:
@@ -63,16 +64,15 @@ class SequentialClickModel(ClickModel):
             click = choose(each, pair)
             return (_where(shown, following, state), jnp.where(shown, click, previous)), (click, pair)
 
-        nobody = jnp.zeros(batch["mask"].shape[0], bool)
-        return jax.lax.scan(
-            step, (self.start(batch), nobody), (ranks, self.inputs(batch), batch["mask"].T.astype(bool))
-        )[1]
+        start = self.start(batch), jnp.zeros(batch.shape[1], bool)
+        return jax.lax.scan(step, start, (ranks, self.inputs(batch), batch["mask"].astype(bool)))[1]
 
-    def marginal(self, batch: Batch) -> LogPair:
-        if batch["mask"].shape[1] > derived.EXACT_RANKS:
+    def marginal(self, batch: ByRank) -> LogPair:
+        """Returns the mean of P(click) over the clicks above, exact up to `derived.EXACT_RANKS`."""
+        if batch.shape[0] > derived.EXACT_RANKS:
             return derived.marginal(self.conditional, batch)
         inputs = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), self.inputs(batch))
-        lists = self.start(batch), inputs, batch["mask"].astype(bool)
+        lists = self.start(batch), inputs, batch["mask"].T.astype(bool)
         pair = jax.lax.map(lambda each: self._prefix_tree(*each), lists, batch_size=CHUNK)
         return jax.tree.map(jnp.transpose, pair)
 

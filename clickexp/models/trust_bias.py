@@ -2,14 +2,13 @@
 
 import jax
 import jax.numpy as jnp
-from flax import nnx
 
 from clickexp.models.base import IndependentModel, Sample, bernoulli
+from clickexp.models.roles import Role
 from clickexp.numerics import LogPair, log_mix
-from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig, Sizes, build_parameter
-from clickexp.parameters.base import Features, Source
-from clickexp.types import Array, Batch
-from clickexp.utils.bounds import Pairs, PositiveInt, Probability
+from clickexp.parameters import EmbeddingParameterConfig, Parameter, PositionParameterConfig
+from clickexp.types import Array, ByRank, LogitsByRank
+from clickexp.utils.bounds import Pairs, PositiveInt
 
 
 class TrustBiasModel(IndependentModel):
@@ -30,43 +29,31 @@ class TrustBiasModel(IndependentModel):
     name = "TrustBias"
     separates_examination = True
 
-    def __init__(
-        self,
-        positions: PositiveInt | None = None,
-        query_doc_pairs: Pairs | None = None,
-        attraction: Source = None,
-        true_positive: Source = None,
-        false_positive: Source = None,
-        *,
-        click_rate: Probability | None = None,
-        features: Features = None,
-        rngs: nnx.Rngs,
-    ):
-        sizes = Sizes(query_doc_pairs, positions, click_rate, features)
-        self.attraction = build_parameter(
-            "attraction", attraction, EmbeddingParameterConfig(), sizes, rngs=rngs
-        )
-        self.true_positive = build_parameter(
-            "true_positive", true_positive, PositionParameterConfig(), sizes, rngs=rngs
-        )
-        low = PositionParameterConfig(initial=-4.0)
-        self.false_positive = build_parameter("false_positive", false_positive, low, sizes, rngs=rngs)
+    positions: PositiveInt | None = None
+    query_doc_pairs: Pairs | None = None
+    attraction: Role = Role(EmbeddingParameterConfig())
+    true_positive: Role = Role(PositionParameterConfig())
+    false_positive: Role = Role(PositionParameterConfig(initial=-4.0))
 
-    def marginal(self, batch: Batch) -> LogPair:
-        towers = self.attraction, self.true_positive, self.false_positive
-        return log_mix(*(tower.ranked(batch) for tower in towers))
+    def marginal(self, batch: ByRank) -> LogPair:
+        """Returns a t + (1 - a) f."""
+        return log_mix(*(tower.log_pair(batch) for tower in self._towers()))
 
-    def relevance(self, batch: Batch) -> Array:
+    def relevance(self, batch: ByRank) -> LogitsByRank:
+        """Returns log a."""
         return self.attraction.log_prob(batch)
 
-    def examined(self, batch: Batch, marginal: LogPair | None = None) -> Array:
-        """log t_r, which is examination as far as the clicks tell: they do not tell it from trust."""
+    def log_examination(self, batch: ByRank, marginal: LogPair | None = None) -> LogitsByRank:
+        """Returns log t_r, which is examination as far as clicks show: they do not separate it from trust."""
         return self.true_positive.log_prob(batch)
 
-    def draw(self, batch: Batch, key: Array) -> Sample:
-        towers = self.attraction, self.true_positive, self.false_positive
+    def draw(self, batch: ByRank, key: Array) -> Sample:
+        """Draws attraction, and a click of its rate."""
         attraction, true_positive, false_positive = (
             bernoulli(key, tower.log_prob(batch), batch)
-            for key, tower in zip(jax.random.split(key, 3), towers, strict=True)
+            for key, tower in zip(jax.random.split(key, 3), self._towers(), strict=True)
         )
         return Sample(jnp.where(attraction, true_positive, false_positive), attraction=attraction)
+
+    def _towers(self) -> tuple[Parameter, ...]:
+        return self.attraction, self.true_positive, self.false_positive

@@ -2,16 +2,17 @@
 
 import jax
 import jax.numpy as jnp
-from flax import nnx
 from jaxtyping import Integer
 
-from clickexp.models.base import ClickModel, Sample, clicks_by_rank, past_hidden, shown_by_rank
+from clickexp.models.base import ClickModel, Sample, past_hidden, uniform
+from clickexp.models.roles import Role
 from clickexp.numerics import NEVER, LogPair, log_and
-from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig, Sizes, build_parameter
-from clickexp.parameters.base import Features, Source
-from clickexp.types import Array, Batch, Logits
-from clickexp.utils.bounds import Pairs, PositiveInt, Probability
+from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig
+from clickexp.types import Array, ByRank, LogitsByRank
+from clickexp.utils.bounds import Pairs, PositiveInt
 from clickexp.utils.checks import Limit
+
+IndexByRank = Integer[Array, "rank #batch"]
 
 
 class UserBrowsingModel(ClickModel):
@@ -27,78 +28,64 @@ class UserBrowsingModel(ClickModel):
     name = "UBM"
     separates_examination = True
 
-    def __init__(
-        self,
-        positions: PositiveInt,
-        query_doc_pairs: Pairs | None = None,
-        examination: Source = None,
-        attraction: Source = None,
-        *,
-        click_rate: Probability | None = None,
-        features: Features = None,
-        rngs: nnx.Rngs,
-    ):
-        self.positions = positions
-        sizes = Sizes(query_doc_pairs, positions, click_rate, features=features)
-        default = PositionParameterConfig(use_feature="examination_idx")
-        self.examination = build_parameter("examination", examination, default, sizes, rngs=rngs)
-        self.attraction = build_parameter(
-            "attraction", attraction, EmbeddingParameterConfig(), sizes, rngs=rngs
-        )
+    positions: PositiveInt
+    query_doc_pairs: Pairs | None = None
+    examination: Role = Role(PositionParameterConfig(use_feature="examination_idx"))
+    attraction: Role = Role(EmbeddingParameterConfig())
 
-    def conditional(self, batch: Batch) -> LogPair:
+    def indices(self) -> dict[str, int]:
+        """Returns the largest `examination_idx` and `last_click_positions`."""
+        return {"examination_idx": (self.positions + 1) ** 2 - 1, "last_click_positions": self.positions}
+
+    def conditional(self, batch: ByRank) -> LogPair:
+        """Returns e_{r r'} a_r for the last click r' of the batch above each rank."""
         # the rank as leading digit makes the maximum that of the last click, in whatever order positions come
-        clicks, positions, base = (
-            clicks_by_rank(batch),
-            batch["positions"].T.astype(jnp.int32),
-            self.positions + 1,
-        )
+        clicks, positions, base = batch.clicks, batch["positions"].astype(jnp.int32), self.positions + 1
         ranks = jnp.arange(1, len(clicks) + 1, dtype=jnp.int32)[:, None]
         clicked = jax.lax.cummax(jnp.where(clicks, ranks * base + positions, 0), axis=0)
         last = jnp.pad(clicked[:-1] % base, ((1, 0), (0, 0)))
-        return log_and(self._examination(batch, last.T), self.attraction.ranked(batch))
+        return log_and(self._examination(batch, last), self.attraction.log_pair(batch))
 
-    def marginal(self, batch: Batch) -> LogPair:
+    def marginal(self, batch: ByRank) -> LogPair:
+        """Returns P(click at r) by a forward pass over the position of the last click."""
+
         def step(last: Array, rank: tuple) -> tuple[Array, LogPair]:
             examination, attraction, shown, index = rank
             click = log_and(examination, attraction)
-            pair = LogPair(
-                jax.nn.logsumexp(last + click.log, axis=0), jax.nn.logsumexp(last + click.complement, axis=0)
-            )
+            pair = jax.tree.map(lambda x: jax.nn.logsumexp(last + x, axis=0), click)
             return past_hidden(shown, (last + click.complement).at[index + 1].set(pair.log), last), pair
 
-        sessions, ranks = batch["mask"].shape
-        attraction = jax.tree.map(
-            lambda x: jnp.broadcast_to(x, (ranks, sessions)), self.attraction.ranked(batch)
-        )
-        examination = self._examination_by_last_click(batch)
+        ranks, sessions = batch.shape
+        attraction = jax.tree.map(lambda x: jnp.broadcast_to(x, batch.shape), self.attraction.log_pair(batch))
         start = jnp.full((ranks + 1, sessions), NEVER.log, jnp.float32).at[0].set(0.0)
-        each = examination, attraction, shown_by_rank(batch), jnp.arange(ranks)
+        each = self._examination_by_last_click(batch), attraction, batch.shown, jnp.arange(ranks)
         return jax.lax.scan(step, start, each)[1]
 
-    def relevance(self, batch: Batch) -> Logits:
+    def relevance(self, batch: ByRank) -> LogitsByRank:
+        """Returns log a."""
         return self.attraction.log_prob(batch)
 
-    def draw(self, batch: Batch, key: Array) -> Sample:
-        shape = batch["mask"].shape
+    def draw(self, batch: ByRank, key: Array) -> Sample:
+        """Walks down the list: examined, after the last click? attracted?"""
+        ranks, sessions = batch.shape
         examination_key, attraction_key = jax.random.split(key)
-        attracted = jax.random.uniform(attraction_key, shape) < jnp.exp(self.attraction.log_prob(batch))
+        attracted = uniform(attraction_key, batch) < jnp.exp(self.attraction.log_prob(batch))
         would_examine = jnp.exp(self._examination_by_last_click(batch).log)
-        draws = jax.random.uniform(examination_key, shape)
 
-        def step(last: Array, rank: tuple[Array | None, ...]) -> tuple[Array, tuple[Array, Array]]:
+        def step(last: Array, rank: tuple) -> tuple[Array, tuple[Array, Array]]:
             would_examine, draw, attracted, shown, index = rank
-            probability = jnp.broadcast_to(would_examine, (would_examine.shape[0], shape[0]))
+            probability = jnp.broadcast_to(would_examine, (would_examine.shape[0], sessions))
             examined = draw < jnp.take_along_axis(probability, last[None], axis=0)[0]
             click = examined & attracted
             return past_hidden(shown, jnp.where(click, index + 1, last), last), (click, examined)
 
-        ranks = (would_examine, draws.T, attracted.T, shown_by_rank(batch), jnp.arange(shape[1]))
-        clicks, examined = jax.lax.scan(step, jnp.zeros(shape[0], jnp.int32), ranks)[1]
-        return Sample(clicks.T, examined.T, attracted)
+        draws = uniform(examination_key, batch)
+        each = would_examine, draws, attracted, batch.shown, jnp.arange(ranks)
+        clicks, examined = jax.lax.scan(step, jnp.zeros(sessions, jnp.int32), each)[1]
+        return Sample(clicks, examined, attracted)
 
     def limits(self) -> list[Limit]:
-        """Positions are also those of the last click: position p needs up to p (positions + 1) + positions."""
+        """Returns limits in terms of positions: position p needs an index up to p (positions + 1) + positions."""
         limits = [Limit("positions", self.positions, "examination")]
         for key, largest, role in super().limits():
             if key == "examination_idx":
@@ -107,21 +94,21 @@ class UserBrowsingModel(ClickModel):
                 limits.append(Limit("positions" if key == "last_click_positions" else key, largest, role))
         return limits
 
-    def _examination(self, batch: Batch, last: Integer[Array, "#batch rank"]) -> LogPair:
+    def _examination(self, batch: ByRank, last: IndexByRank) -> LogPair:
         index = batch["positions"].astype(jnp.int32) * (self.positions + 1) + last.astype(jnp.int32)
-        return self.examination.ranked({**batch, "last_click_positions": last, "examination_idx": index})
+        return self.examination.log_pair(batch.replace(last_click_positions=last, examination_idx=index))
 
-    def _examination_by_last_click(self, batch: Batch) -> LogPair:
+    def _examination_by_last_click(self, batch: ByRank) -> LogPair:
         """Examination for each rank that the last click may have had, none first: [rank, 1 + rank, batch or 1].
 
         A last click at or below the rank itself cannot be; a tower is asked for no click instead.
         """
         positions = batch["positions"].astype(jnp.int32)
-        ranks = jnp.arange(positions.shape[1])
-        last = jnp.concatenate([jnp.zeros((1, positions.shape[0]), positions.dtype), positions.T])
+        ranks = jnp.arange(len(positions))
+        last = jnp.concatenate([jnp.zeros((1, positions.shape[1]), positions.dtype), positions])
 
         def examination(last: Array, rank: Array) -> LogPair:
-            return self._examination(batch, jnp.where(rank <= ranks, last[:, None], 0))
+            return self._examination(batch, jnp.where(rank <= ranks[:, None], last, 0))
 
         pair = jax.vmap(examination, out_axes=1)(last, jnp.arange(len(last)))
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (len(ranks), *x.shape[1:])), pair)

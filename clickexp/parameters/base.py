@@ -1,4 +1,4 @@
-"""What a tower is: anything that turns a batch into one logit a document."""
+"""Towers: what turns a batch into one logit per document."""
 
 import abc
 import dataclasses
@@ -6,102 +6,138 @@ from collections.abc import Callable, Mapping
 
 import jax
 from flax import nnx
+from jaxtyping import Float
 
 from clickexp.errors import ConfigError
 from clickexp.numerics import LogPair, log_odds, log_sigmoid_pair
-from clickexp.types import Batch, Logits
+from clickexp.types import Array, Batch, ByRank, Logits
 from clickexp.utils.bounds import Pairs, PositiveInt, Probability, check_values
 
 Features = Mapping[str, int] | None
+"""Length of each kind of feature vector, by its key in the batch."""
+
+Oriented = Float[Array, "#list_or_rank #rank_or_list"]
+"""One number per document, oriented as the batch is."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """What a tower may need to know of the data before it can be built.
+    """Sizes of the data, which towers are built for.
 
-    query_doc_pairs: largest query-document id; positions: ranks shown; click_rate: clicks a document;
-    features: length of each kind of feature vector, by its key in the batch.
+    Attributes:
+        query_doc_pairs: Largest query-document id.
+        positions: Largest position.
+        click_rate: Clicks per document.
+        features: Length of each kind of feature vector, by its key in the batch.
+        indices: Largest value of each key that the model itself adds to the batch.
     """
 
     query_doc_pairs: Pairs | None = None
     positions: PositiveInt | None = None
     click_rate: Probability | None = None
     features: Features = None
+    indices: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_values(type(self).__init__, vars(self))
 
-    def require(self, name: str, role: str) -> int:
-        """The size called `name`; ValueError if it was not given."""
-        value = getattr(self, name)
+    def largest(self, feature: str, size: str, role: str) -> int:
+        """Returns the largest value of a key of the batch.
+
+        Args:
+            feature: The key.
+            size: The size that it is unless the model states another.
+            role: The tower that needs it, for the message.
+
+        Raises:
+            ValueError: The size is unknown.
+        """
+        value = self.indices.get(feature, getattr(self, size))
         if value is None:
-            raise ValueError(f"the default {role} needs {name}=...; give it, or give {role}=... itself")
+            raise ValueError(f"the default {role} needs {size}=...; give it, or give {role}=... itself")
         return value
 
     def width(self, feature: str, given: int | None) -> int:
-        """The length of a feature vector, as given or else as the data has it; ConfigError if neither is known."""
-        known = (self.features or {}).get(feature)
-        if given is None and known is None:
+        """Returns the length of a feature vector, as given or else as the data has it.
+
+        Raises:
+            ConfigError: Neither is known.
+        """
+        known = (self.features or {}).get(feature) if given is None else given
+        if known is None:
             raise ConfigError(
                 f"the data has no {feature}, which a tower reads; choose a dataset that has them, or another tower"
             )
-        return known if given is None else given
+        return known
 
     def starting_logit(self, logit: float | None) -> float:
-        """The logit itself; for None the log-odds of the click rate, or 0 where that is unknown."""
+        """Returns the logit itself; for None the log-odds of the click rate, or 0 where that is unknown."""
         if logit is not None:
             return logit
         return 0.0 if self.click_rate is None else log_odds(self.click_rate)
 
 
 class Parameter(nnx.Module):
-    """The probability s(z) of one hidden event, for logits z of shape [batch, rank] or broadcastable."""
+    """The probability s(z) of one hidden event, for a logit z per document.
+
+    A subclass defines `logit`. The other methods take a batch of lists or, inside a click model, one by rank, and
+    return arrays oriented as the batch is.
+    """
 
     def logit(self, batch: Batch) -> Logits:
+        """Returns logits `[batch, rank]`, or of a shape that broadcasts to it, for a batch of lists."""
         raise NotImplementedError
 
     def limits(self) -> dict[str, int]:
-        """Keys of the batch that are looked up in a table, and the largest value that it has a row for."""
+        """Returns the largest value that the tower has a row for, by the key of the batch that it looks up."""
         return {}
 
-    def log_pair(self, batch: Batch) -> LogPair:
-        """(log s(z), log s(-z))."""
-        return LogPair(*(log_prob.T for log_prob in self.ranked(batch)))
+    def __call__(self, batch: Batch | ByRank) -> Oriented:
+        """Returns the logits."""
+        return self.logit(batch.lists).T if isinstance(batch, ByRank) else self.logit(batch)
 
-    def ranked(self, batch: Batch) -> LogPair:
-        """The pair as models compute with it, [rank, batch]: XLA vectorises over sessions better than over ranks."""
-        return log_sigmoid_pair(self.logit(batch).T)
+    def log_pair(self, batch: Batch | ByRank) -> LogPair:
+        """Returns (log s(z), log s(-z))."""
+        return log_sigmoid_pair(self(batch))
 
-    def log_prob(self, batch: Batch) -> Logits:
+    def log_prob(self, batch: Batch | ByRank) -> Oriented:
+        """Returns log s(z)."""
         return self.log_pair(batch).log
 
-    def prob(self, batch: Batch) -> Logits:
-        return jax.nn.sigmoid(self.logit(batch))
+    def prob(self, batch: Batch | ByRank) -> Oriented:
+        """Returns s(z)."""
+        return jax.nn.sigmoid(self(batch))
 
 
 class ParameterConfig(abc.ABC):
-    """Builds a Parameter once the sizes of the data are known."""
+    """Settings of a tower, which is built once the sizes of the data are known."""
 
     def __post_init__(self) -> None:
-        """ConfigError for numbers of a dataclass's fields that are out of bounds."""
         check_values(type(self).__init__, vars(self))
 
     @abc.abstractmethod
-    def build(self, sizes: Sizes, *, rngs: nnx.Rngs) -> Parameter: ...
+    def build(self, sizes: Sizes, *, rngs: nnx.Rngs | None) -> Parameter:
+        """Builds the tower.
+
+        Args:
+            sizes: Sizes of the data.
+            rngs: Streams of random numbers for initial values.
+        """
 
 
 class ModuleParameter(Parameter):
-    """Any Flax NNX module that maps a batch to logits [batch, rank]."""
+    """Any Flax NNX module that maps a batch of lists to logits `[batch, rank]`."""
 
-    def __init__(self, module: nnx.Module):
+    def __init__(self, module: Callable[[Batch], Logits]):
         self.module = module
 
     def logit(self, batch: Batch) -> Logits:
+        """Returns what the module returns; ValueError where it is not one logit per document."""
         logit = self.module(batch)
         if logit.ndim != 2:
             raise ValueError(
                 f"{type(self.module).__name__} returned logits of shape {logit.shape}; "
-                "a tower returns one logit a document, [batch, rank] (drop the last axis with x[..., 0])"
+                "a tower returns one logit per document, [batch, rank] (drop the last axis with x[..., 0])"
             )
         return logit
 
@@ -110,11 +146,20 @@ Source = Parameter | ParameterConfig | nnx.Module | Callable[..., nnx.Module] | 
 
 
 def build_parameter(
-    role: str, source: object, default: ParameterConfig | None, sizes: Sizes, *, rngs: nnx.Rngs
+    role: str, source: object, default: ParameterConfig | None, sizes: Sizes, *, rngs: nnx.Rngs | None
 ) -> Parameter:
-    """The parameter of a role, from a config, a built parameter, a module, a constructor or None.
+    """Builds the tower of a role.
 
-    A constructor is called with `rngs=rngs`. ConfigError for a module without __call__, TypeError for anything else.
+    Args:
+        role: Its name, for messages.
+        source: A config, a built parameter, a module, a constructor, which is called with `rngs=rngs`, or None.
+        default: Config that is used for None.
+        sizes: Sizes of the data.
+        rngs: Streams of random numbers for initial values.
+
+    Raises:
+        ConfigError: The source is a module without `__call__`.
+        TypeError: The source is something else.
     """
     match source:
         case None if default is not None:

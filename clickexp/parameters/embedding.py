@@ -53,10 +53,9 @@ class EmbeddingParameterConfig(ParameterConfig):
             )
 
     def build(self, sizes: Sizes, *, rngs: nnx.Rngs) -> "EmbeddingParameter":
-        parameters = self.parameters
+        parameters, largest = self.parameters, sizes.query_doc_pairs or 0
         if parameters is None:
-            parameters = sizes.require("query_doc_pairs", "embedding")
-        largest = sizes.query_doc_pairs or 0
+            parameters = sizes.largest(self.use_feature, "query_doc_pairs", "embedding")
         if self.use_feature == "query_doc_ids" and parameters < largest:
             raise ConfigError(
                 f"parameters={parameters} of an embedding is below the largest query-document id, {largest}: "

@@ -1,4 +1,4 @@
-"""Towers of few numbers: one for everything, or one a position."""
+"""Towers of few numbers: one for everything, or one per position."""
 
 import dataclasses
 
@@ -7,17 +7,22 @@ from flax import nnx
 
 from clickexp.numerics import LogPair, log_sigmoid_pair
 from clickexp.parameters.base import Parameter, ParameterConfig, Sizes
-from clickexp.types import Batch, Logits
+from clickexp.types import Batch, ByRank, Logits
 from clickexp.utils.bounds import PositiveInt
 
 
 @dataclasses.dataclass(frozen=True)
 class GlobalParameterConfig(ParameterConfig):
-    """Settings of a GlobalParameter. initial: starting logit; None takes the log-odds of the click rate."""
+    """Settings of a GlobalParameter.
+
+    Attributes:
+        initial: Starting logit; None takes the log-odds of the click rate.
+    """
 
     initial: float | None = 0.0
 
-    def build(self, sizes: Sizes, *, rngs: nnx.Rngs) -> "GlobalParameter":
+    def build(self, sizes: Sizes, *, rngs: nnx.Rngs | None) -> "GlobalParameter":
+        """Builds the tower."""
         return GlobalParameter(
             dataclasses.replace(self, initial=sizes.starting_logit(self.initial)), rngs=rngs
         )
@@ -26,11 +31,14 @@ class GlobalParameterConfig(ParameterConfig):
 class GlobalParameter(Parameter):
     """One logit for every document, of shape [1, 1]."""
 
-    def __init__(self, config: GlobalParameterConfig = GlobalParameterConfig(), *, rngs: nnx.Rngs):
+    def __init__(
+        self, config: GlobalParameterConfig = GlobalParameterConfig(), *, rngs: nnx.Rngs | None = None
+    ):
         self.config = config
         self.weight = nnx.Param(jnp.full((1, 1), config.initial or 0.0, jnp.float32))
 
     def logit(self, batch: Batch | None = None) -> Logits:
+        """Returns the logit, [1, 1]."""
         return self.weight[...]
 
 
@@ -38,43 +46,46 @@ class GlobalParameter(Parameter):
 class PositionParameterConfig(ParameterConfig):
     """Settings of a PositionParameter.
 
-    use_feature: key of the batch that holds small integers, such as positions.
-    parameters: largest of them; None takes the number of positions of the data.
-    initial: starting logit; None takes the log-odds of the training click rate.
+    Attributes:
+        use_feature: Key of the batch that holds small integers, such as positions.
+        parameters: Largest of them; None takes that of the data.
+        initial: Starting logit; None takes the log-odds of the training click rate.
     """
 
     use_feature: str = "positions"
     parameters: PositiveInt | None = None
     initial: float | None = 1.0
 
-    def build(self, sizes: Sizes, *, rngs: nnx.Rngs) -> "PositionParameter":
-        parameters = self.parameters
-        if parameters is None:
-            positions = sizes.require("positions", "position parameter")
-            parameters = (positions + 1) ** 2 - 1 if self.use_feature == "examination_idx" else positions
-        initial = sizes.starting_logit(self.initial)
-        return PositionParameter(dataclasses.replace(self, parameters=parameters, initial=initial), rngs=rngs)
+    def build(self, sizes: Sizes, *, rngs: nnx.Rngs | None) -> "PositionParameter":
+        """Builds the tower."""
+        known = dict(initial=sizes.starting_logit(self.initial))
+        if self.parameters is None:
+            known["parameters"] = sizes.largest(self.use_feature, "positions", "position parameter")
+        return PositionParameter(dataclasses.replace(self, **known), rngs=rngs)
 
 
 class PositionParameter(Parameter):
-    """z = weight[position]: one logit a position, or any other small integer of the batch.
+    """z = weight[position]: one logit per position, or per any other small integer of the batch.
 
-    The pair of log-probabilities is taken of the few weights, before they are looked up for the many documents.
+    The pair of log-probabilities is computed for the few weights, before they are looked up for the many documents.
     """
 
-    def __init__(self, config: PositionParameterConfig, *, rngs: nnx.Rngs):
+    def __init__(self, config: PositionParameterConfig, *, rngs: nnx.Rngs | None = None):
         if config.parameters is None:
             raise ValueError("PositionParameterConfig needs parameters=..., the largest position in the data")
         self.config = config
         self.weight = nnx.Param(jnp.full((config.parameters + 1,), config.initial or 0.0, jnp.float32))
 
     def logit(self, batch: Batch) -> Logits:
+        """Returns the logit of each document's position."""
         return self.weight[...][batch[self.config.use_feature]]
 
     def limits(self) -> dict[str, int]:
+        """Returns the largest position."""
         return {self.config.use_feature: self.weight.shape[0] - 1}
 
-    def ranked(self, batch: Batch) -> LogPair:
-        index = batch[self.config.use_feature].T
+    def log_pair(self, batch: Batch | ByRank) -> LogPair:
+        """Returns (log s(z), log s(-z))."""
+        index = batch[self.config.use_feature]
         pair = log_sigmoid_pair(self.weight[...])
         return LogPair(pair.log[index], pair.complement[index])

@@ -15,8 +15,7 @@ from flax import nnx
 from clickexp.data.batches import at_step, with_mask
 from clickexp.errors import DataError
 from clickexp.models import CascadeModel
-from clickexp.models.base import shown_by_rank
-from clickexp.types import SHOWN_FIRST
+from clickexp.types import SHOWN_FIRST, ByRank
 
 FLOOR = np.log(1e-8)
 """What the cascade model gives a second click, which its story never has."""
@@ -186,6 +185,6 @@ def test_lengths_beside_a_mask_with_holes_mislead_no_compiled_program(case):
 
 def test_only_a_mask_made_from_lengths_spares_the_care_for_holes():
     arrays = {"clicks": np.zeros((2, 3, 4), bool), "lengths": np.array([[4, 2, 1], [3, 3, 0]], np.int32)}
-    assert shown_by_rank(at_step(with_mask(arrays), 1)) is None
+    assert ByRank(at_step(with_mask(arrays), 1)).shown is None
     given = {**arrays, "mask": np.ones((2, 3, 4), bool)}
-    assert shown_by_rank(at_step(with_mask(given), 1)).all()
+    assert ByRank(at_step(with_mask(given), 1)).shown.all()

@@ -6,8 +6,8 @@ import pytest
 from flax import nnx
 
 from clickexp.errors import DataError
-from clickexp.models import ClickModel, Model
-from clickexp.parameters import EmbeddingParameterConfig, Sizes, build_parameter
+from clickexp.models import ClickModel, Model, Role
+from clickexp.parameters import EmbeddingParameterConfig
 
 
 class Pointwise(Model):
@@ -15,9 +15,8 @@ class Pointwise(Model):
 
     name = "Pointwise"
 
-    def __init__(self, query_doc_pairs, *, rngs):
-        sizes = Sizes(query_doc_pairs)
-        self.score = build_parameter("score", None, EmbeddingParameterConfig(), sizes, rngs=rngs)
+    query_doc_pairs: int
+    score: Role = Role(EmbeddingParameterConfig())
 
     def compute_loss(self, batch, aggregate=True):
         loss = jnp.where(batch["mask"], (self.score.logit(batch) - batch["clicks"]) ** 2, 0.0)

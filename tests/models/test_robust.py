@@ -8,6 +8,8 @@ import zoo
 from flax import nnx
 from jax.extend.core import jaxprs_in_params
 
+from clickexp.types import ByRank
+
 
 def same(actual, expected):
     np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-6)
@@ -74,7 +76,7 @@ def program_size(case, method, ranks):
     shape = jax.ShapeDtypeStruct((4, ranks), jnp.int32)
     flags = jax.ShapeDtypeStruct((4, ranks), bool)
     batch = {"query_doc_ids": shape, "positions": shape, "clicks": flags, "mask": flags}
-    return operations(jax.make_jaxpr(getattr(model, method))(batch).jaxpr)
+    return operations(jax.make_jaxpr(lambda lists: getattr(model, method)(ByRank(lists)))(batch).jaxpr)
 
 
 def operations(jaxpr):

@@ -11,6 +11,7 @@ from flax import nnx
 
 from clickexp.models import ClickModel, SequentialClickModel, derived
 from clickexp.numerics import log_sigmoid_pair
+from clickexp.types import ByRank
 
 RANKS, LISTS = 5, 6
 VECTORS = np.array(list(itertools.product([False, True], repeat=RANKS)))
@@ -22,10 +23,10 @@ class Habit(SequentialClickModel):
     name = "Habit"
 
     def inputs(self, batch):
-        return jnp.sin(batch["query_doc_ids"].T.astype(jnp.float32))
+        return jnp.sin(batch["query_doc_ids"].astype(jnp.float32))
 
     def start(self, batch):
-        return jnp.zeros(batch["mask"].shape[0])
+        return jnp.zeros(batch["mask"].shape[1])
 
     def step(self, state, inputs, previous):
         state = state / 2 + previous.astype(jnp.float32)
@@ -79,7 +80,7 @@ def test_lists_of_a_log_come_with_their_lengths(batch):
     mask = np.arange(RANKS) < np.arange(LISTS)[:, None] % RANKS + 1
     plain = {**batch, "mask": mask, "clicks": batch["clicks"] & mask}
     for predict in (Habit().conditional, Habit().marginal):
-        expected, found = predict(plain), predict({**plain, "lengths": mask.sum(axis=1)})
+        expected, found = (predict(ByRank(each)) for each in (plain, {**plain, "lengths": mask.sum(axis=1)}))
         np.testing.assert_array_equal(found.log, expected.log)
 
 
@@ -96,7 +97,7 @@ def test_the_conditional_skips_documents_that_are_not_shown(batch):
 @pytest.mark.parametrize("model", [Habit(), ConditionalOnly()], ids=["prefix tree", "conditional alone"])
 def test_marginals_are_those_of_the_enumeration(model, batch):
     log_probs = np.asarray(jax.jit(model.predict_clicks)(batch))
-    no_clicks = np.asarray(model.marginal(batch).complement.T)
+    no_clicks = np.asarray(model.marginal(ByRank(batch)).complement.T)
     for ids, mask, log_prob, no_click in zip(
         batch["query_doc_ids"], batch["mask"], log_probs, no_clicks, strict=True
     ):
@@ -133,6 +134,6 @@ def test_long_lists_average_over_draws(batch, monkeypatch):
 
 @pytest.mark.parametrize("case", [zoo.UBM, zoo.DBN, zoo.CCM, zoo.MIXTURE], ids=repr)
 def test_what_is_derived_equals_a_model_s_own_marginal(case):
-    model, batch = zoo.random_model(case), zoo.every_click_vector()
+    model, batch = zoo.random_model(case), ByRank(zoo.every_click_vector())
     own, enumerated = model.marginal(batch), derived.marginal(model.conditional, batch)
-    np.testing.assert_allclose(enumerated.log.T, np.broadcast_to(own.log.T, batch["mask"].shape), atol=2e-5)
+    np.testing.assert_allclose(enumerated.log, np.broadcast_to(own.log, batch.shape), atol=2e-5)

@@ -1,12 +1,10 @@
 """Click chain model."""
 
-from flax import nnx
-
-from clickexp.models.cascade.chain import Browsing, CascadeFamily
-from clickexp.parameters import EmbeddingParameterConfig, GlobalParameterConfig, Sizes, build_parameter
-from clickexp.parameters.base import Features, Source
-from clickexp.types import Batch
-from clickexp.utils.bounds import Pairs, Probability
+from clickexp.models.cascade.chain import CascadeFamily, CascadeProbs
+from clickexp.models.roles import Role
+from clickexp.parameters import EmbeddingParameterConfig, GlobalParameterConfig
+from clickexp.types import ByRank
+from clickexp.utils.bounds import Pairs
 
 
 class ClickChainModel(CascadeFamily):
@@ -20,29 +18,19 @@ class ClickChainModel(CascadeFamily):
 
     name = "CCM"
 
-    def __init__(
-        self,
-        query_doc_pairs: Pairs | None = None,
-        attraction: Source = None,
-        *,
-        click_rate: Probability | None = None,
-        features: Features = None,
-        rngs: nnx.Rngs,
-    ):
-        sizes = Sizes(query_doc_pairs, click_rate=click_rate, features=features)
-        self.attraction = build_parameter(
-            "attraction", attraction, EmbeddingParameterConfig(), sizes, rngs=rngs
-        )
-        self.continuation_exam_no_click = GlobalParameterConfig(1.0).build(sizes, rngs=rngs)
-        self.continuation_click_not_satisfied = GlobalParameterConfig(1.0).build(sizes, rngs=rngs)
-        self.continuation_click_satisfied = GlobalParameterConfig(0.0).build(sizes, rngs=rngs)
+    query_doc_pairs: Pairs | None = None
+    attraction: Role = Role(EmbeddingParameterConfig())
+    continuation_exam_no_click: Role = Role(GlobalParameterConfig(1.0))
+    continuation_click_not_satisfied: Role = Role(GlobalParameterConfig(1.0))
+    continuation_click_satisfied: Role = Role(GlobalParameterConfig(0.0))
 
-    def browsing(self, batch: Batch) -> Browsing:
-        attraction = self.attraction.ranked(batch)
-        return Browsing(
+    def probs(self, batch: ByRank) -> CascadeProbs:
+        """Returns a, satisfaction a, and t3, t2, t1."""
+        attraction = self.attraction.log_pair(batch)
+        return CascadeProbs(
             attraction=attraction,
             satisfaction=attraction,
-            satisfied=self.continuation_click_satisfied.ranked(batch),
-            unsatisfied=self.continuation_click_not_satisfied.ranked(batch),
-            skipped=self.continuation_exam_no_click.ranked(batch),
+            satisfied=self.continuation_click_satisfied.log_pair(batch),
+            unsatisfied=self.continuation_click_not_satisfied.log_pair(batch),
+            skipped=self.continuation_exam_no_click.log_pair(batch),
         )

@@ -4,16 +4,17 @@ import enum
 import math
 from typing import Annotated
 
+import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from clickexp.models.base import clicks_by_rank
-from clickexp.models.cascade.chain import Browsing, CascadeFamily
+from clickexp.models.cascade.chain import CascadeFamily, CascadeProbs
+from clickexp.models.roles import Role
 from clickexp.numerics import ALWAYS, LogPair
-from clickexp.parameters import EmbeddingParameterConfig, Sizes, build_parameter
+from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.parameters.base import Features, Source
-from clickexp.types import Batch
-from clickexp.utils.bounds import Bounds, Pairs, Probability, bounded
+from clickexp.types import ByRank
+from clickexp.utils.bounds import Bounds, Pairs, Probability
 
 
 class Conditional(enum.StrEnum):
@@ -29,15 +30,18 @@ class CascadeModel(CascadeFamily):
     P(c_r = 1 | no click above) = a_r, and 0 after a click; a second click is impossible, so that its
     log-probability is set to `min_log_prob`. P(c_r = 1) = a_r prod_{i<r} (1 - a_i).
 
-    conditional: "cascade", or "marginal" to use P(c_r = 1) before the first click, as some published
-    tables do. Those numbers are not conditional probabilities.
+    Args:
+        min_log_prob: Log-probability of a second click.
+        conditional: "cascade", or "marginal" to use P(c_r = 1) before the first click, as some published
+            tables do. Those numbers are not conditional probabilities.
 
     Craswell, Zoeter, Taylor and Ramsey 2008, "An experimental comparison of click position-bias models".
     """
 
     name = "CM"
 
-    @bounded
+    attraction: Role = Role(EmbeddingParameterConfig())
+
     def __init__(
         self,
         query_doc_pairs: Pairs | None = None,
@@ -47,26 +51,22 @@ class CascadeModel(CascadeFamily):
         conditional: Conditional | str = Conditional.CASCADE,
         click_rate: Probability | None = None,
         features: Features = None,
-        rngs: nnx.Rngs,
+        rngs: nnx.Rngs | None = None,
     ):
-        sizes = Sizes(query_doc_pairs, click_rate=click_rate, features=features)
-        self.attraction = build_parameter(
-            "attraction", attraction, EmbeddingParameterConfig(), sizes, rngs=rngs
-        )
-        self.min_log_prob = min_log_prob
-        self.before_click = Conditional(conditional)
+        # of its own, since the argument `conditional` has the name of a method
+        self.query_doc_pairs, self.attraction = query_doc_pairs, attraction
+        self.min_log_prob, self.before_click = min_log_prob, Conditional(conditional)
+        self.__post_init__(click_rate, features, rngs)
 
-    def browsing(self, batch: Batch) -> Browsing:
-        return Browsing(self.attraction.ranked(batch), satisfaction=ALWAYS)
+    def probs(self, batch: ByRank) -> CascadeProbs:
+        """Returns a, and satisfaction with the first click."""
+        return CascadeProbs(self.attraction.log_pair(batch), satisfaction=ALWAYS)
 
-    def conditional(self, batch: Batch) -> LogPair:
-        if self.before_click is Conditional.MARGINAL:
-            pair = self.marginal(batch)
-        else:
-            pair = self.attraction.ranked(batch)
-        clicks = clicks_by_rank(batch).astype(jnp.int32)
+    def conditional(self, batch: ByRank) -> LogPair:
+        """Returns a down to the first click, and `min_log_prob` below it."""
+        marginal = self.before_click is Conditional.MARGINAL
+        pair = self.marginal(batch) if marginal else self.attraction.log_pair(batch)
+        clicks = batch.clicks.astype(jnp.int32)
         gone = jnp.cumsum(clicks, axis=0) > clicks
         floor = LogPair(self.min_log_prob, math.log1p(-math.exp(self.min_log_prob)))
-        return LogPair(
-            jnp.where(gone, floor.log, pair.log), jnp.where(gone, floor.complement, pair.complement)
-        )
+        return jax.tree.map(lambda after, before: jnp.where(gone, after, before), floor, pair)

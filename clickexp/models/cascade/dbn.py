@@ -2,12 +2,12 @@
 
 from flax import nnx
 
-from clickexp.models.cascade.chain import Browsing, CascadeFamily
+from clickexp.models.cascade.chain import CascadeFamily, CascadeProbs
+from clickexp.models.roles import Role
 from clickexp.numerics import ALWAYS
-from clickexp.parameters import EmbeddingParameterConfig, GlobalParameterConfig, Sizes, build_parameter
-from clickexp.parameters.base import Features, Source
-from clickexp.types import Batch, Logits
-from clickexp.utils.bounds import Pairs, Probability
+from clickexp.parameters import EmbeddingParameterConfig, GlobalParameterConfig
+from clickexp.types import ByRank, LogitsByRank
+from clickexp.utils.bounds import Pairs
 
 
 class DynamicBayesianNetwork(CascadeFamily):
@@ -19,47 +19,37 @@ class DynamicBayesianNetwork(CascadeFamily):
     Chapelle and Zhang 2009, "A dynamic Bayesian network click model for web search ranking".
     """
 
-    def __init__(
-        self,
-        query_doc_pairs: Pairs | None = None,
-        attraction: Source = None,
-        satisfaction: Source = None,
-        fix_continuation: bool = False,
-        continuation: Source = None,
-        *,
-        click_rate: Probability | None = None,
-        features: Features = None,
-        rngs: nnx.Rngs,
-    ):
-        sizes = Sizes(query_doc_pairs, click_rate=click_rate, features=features)
-        self.name = self.name_with(fix_continuation=fix_continuation)
-        self.attraction = build_parameter(
-            "attraction", attraction, EmbeddingParameterConfig(), sizes, rngs=rngs
-        )
-        default = EmbeddingParameterConfig(baseline=0.0)
-        self.satisfaction = build_parameter("satisfaction", satisfaction, default, sizes, rngs=rngs)
-        learned = None
-        if not fix_continuation:
-            learned = build_parameter(
-                "continuation", continuation, GlobalParameterConfig(1.0), sizes, rngs=rngs
-            )
-        self.continuation = learned
+    query_doc_pairs: Pairs | None = None
+    attraction: Role = Role(EmbeddingParameterConfig())
+    satisfaction: Role = Role(EmbeddingParameterConfig(baseline=0.0))
+    fix_continuation: bool = False
+    continuation: Role = Role(GlobalParameterConfig(1.0))
 
     @classmethod
     def name_with(cls, *, fix_continuation: bool = False, **settings: object) -> str:
+        """Returns DBN or SDBN."""
         return "SDBN" if fix_continuation else "DBN"
 
-    def browsing(self, batch: Batch) -> Browsing:
-        goes_on = ALWAYS if self.continuation is None else self.continuation.ranked(batch)
-        return Browsing(
-            attraction=self.attraction.ranked(batch),
-            satisfaction=self.satisfaction.ranked(batch),
+    def setup(self, rngs: nnx.Rngs | None) -> None:
+        """Leaves the tower out that g = 1 does without."""
+        self.name = self.name_with(fix_continuation=self.fix_continuation)
+        if self.fix_continuation:
+            self.continuation = None
+
+    def probs(self, batch: ByRank) -> CascadeProbs:
+        """Returns a, s, and g after a click that does not satisfy and after a skip."""
+        goes_on = ALWAYS if self.fix_continuation else self.continuation.log_pair(batch)
+        return CascadeProbs(
+            attraction=self.attraction.log_pair(batch),
+            satisfaction=self.satisfaction.log_pair(batch),
             unsatisfied=goes_on,
             skipped=goes_on,
         )
 
-    def attractive(self, batch: Batch) -> Logits:
+    def log_attraction(self, batch: ByRank) -> LogitsByRank:
+        """Returns log a."""
         return self.attraction.log_prob(batch)
 
-    def relevance(self, batch: Batch) -> Logits:
+    def relevance(self, batch: ByRank) -> LogitsByRank:
+        """Returns log a s."""
         return self.attraction.log_prob(batch) + self.satisfaction.log_prob(batch)

@@ -1,13 +1,11 @@
 """Dependent click model."""
 
-from flax import nnx
-
-from clickexp.models.cascade.chain import Browsing, CascadeFamily
+from clickexp.models.cascade.chain import CascadeFamily, CascadeProbs
+from clickexp.models.roles import Role
 from clickexp.numerics import log_not
-from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig, Sizes, build_parameter
-from clickexp.parameters.base import Features, Source
-from clickexp.types import Batch
-from clickexp.utils.bounds import Pairs, PositiveInt, Probability
+from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig
+from clickexp.types import ByRank
+from clickexp.utils.bounds import Pairs, PositiveInt
 
 
 class DependentClickModel(CascadeFamily):
@@ -20,24 +18,12 @@ class DependentClickModel(CascadeFamily):
 
     name = "DCM"
 
-    def __init__(
-        self,
-        positions: PositiveInt | None = None,
-        query_doc_pairs: Pairs | None = None,
-        attraction: Source = None,
-        continuation: Source = None,
-        *,
-        click_rate: Probability | None = None,
-        features: Features = None,
-        rngs: nnx.Rngs,
-    ):
-        sizes = Sizes(query_doc_pairs, positions, click_rate, features=features)
-        self.attraction = build_parameter(
-            "attraction", attraction, EmbeddingParameterConfig(), sizes, rngs=rngs
-        )
-        self.continuation = build_parameter(
-            "continuation", continuation, PositionParameterConfig(), sizes, rngs=rngs
-        )
+    positions: PositiveInt | None = None
+    query_doc_pairs: Pairs | None = None
+    attraction: Role = Role(EmbeddingParameterConfig())
+    continuation: Role = Role(PositionParameterConfig())
 
-    def browsing(self, batch: Batch) -> Browsing:
-        return Browsing(self.attraction.ranked(batch), satisfaction=log_not(self.continuation.ranked(batch)))
+    def probs(self, batch: ByRank) -> CascadeProbs:
+        """Returns a, and satisfaction with 1 - l."""
+        satisfaction = log_not(self.continuation.log_pair(batch))
+        return CascadeProbs(self.attraction.log_pair(batch), satisfaction)

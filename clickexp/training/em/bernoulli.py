@@ -21,7 +21,7 @@ from clickexp.models.base import ClickModel
 from clickexp.numerics import LogPair, log_sigmoid_pair
 from clickexp.parameters import EmbeddingParameter, GlobalParameter, PositionParameter, Rows, Table
 from clickexp.parameters.base import Parameter
-from clickexp.types import Array, Batch, Scalar
+from clickexp.types import Array, Batch, ByRank, Scalar
 
 _LARGEST_LOGIT = math.log((1 - 1e-6) / 1e-6)
 """Of an estimate, that of probability 1 - 1e-6: certain events leave no likelihood for others."""
@@ -75,9 +75,9 @@ class _StandIn:
         self.logit: Logit = jnp.zeros((1, 1))
         self.rows: RowIds = jnp.zeros((1, 1), jnp.int32)
 
-    def ranked(self, batch: Batch) -> LogPair:
+    def log_pair(self, batch: ByRank) -> LogPair:
         if not isinstance(self.tower, GlobalParameter):
-            self.rows = batch[self.tower.config.use_feature].T
+            self.rows = batch[self.tower.config.use_feature]
         return log_sigmoid_pair(self.logit)
 
 
@@ -103,14 +103,14 @@ class BernoulliTowers:
 
     def rows(self, batch: Batch) -> dict[str, RowIds]:
         """The row of each tower at each document."""
-        self._model.conditional(batch)
+        self._model.conditional(ByRank(batch))
         return {role: stand_in.rows for role, stand_in in self._stand_ins.items()}
 
     def log_likelihood(self, logits: Mapping[str, Logit], batch: Batch) -> Scalar:
         """Sum over documents of log P(observed click or skip | clicks above)."""
         for role, logit in logits.items():
             self._stand_ins[role].logit = logit
-        pair = self._model.conditional(batch)
+        pair = self._model.conditional(ByRank(batch))
         observed = jnp.where(batch["clicks"].T, pair.log, pair.complement)
         return jnp.sum(jnp.where(batch["mask"].T, observed, 0.0))
 

@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from clickexp.models import SequentialClickModel
+from clickexp.models import Role, SequentialClickModel
 from clickexp.numerics import log_sigmoid_pair
-from clickexp.parameters import EmbeddingParameterConfig, Sizes, build_parameter
+from clickexp.parameters import EmbeddingParameterConfig
 
 
 class GRUClickModel(SequentialClickModel):
@@ -14,20 +14,21 @@ class GRUClickModel(SequentialClickModel):
 
     name = "GRU"
 
-    def __init__(self, positions, query_doc_pairs, attraction=None, hidden=8, click_rate=None, features=None, *, rngs):
-        sizes = Sizes(query_doc_pairs, positions, click_rate, features)
-        self.attraction = build_parameter("attraction", attraction, EmbeddingParameterConfig(), sizes, rngs=rngs)
-        self.cell = nnx.GRUCell(2 + positions + 1, hidden, rngs=rngs)
-        self.output = nnx.Linear(hidden, 1, rngs=rngs)
-        self.positions, self.hidden = positions, hidden
+    positions: int
+    query_doc_pairs: int
+    attraction: Role = Role(EmbeddingParameterConfig())
+    hidden: int = 8
+
+    def setup(self, rngs):
+        self.cell = nnx.GRUCell(2 + self.positions + 1, self.hidden, rngs=rngs)
+        self.output = nnx.Linear(self.hidden, 1, rngs=rngs)
 
     def inputs(self, batch):
-        logit = self.attraction.logit(batch).T
-        position = jax.nn.one_hot(jnp.broadcast_to(batch["positions"].T, logit.shape), self.positions + 1)
-        return logit, position
+        logit = self.attraction(batch)
+        return logit, jax.nn.one_hot(jnp.broadcast_to(batch["positions"], logit.shape), self.positions + 1)
 
     def start(self, batch):
-        return jnp.zeros((len(batch["mask"]), self.hidden))
+        return jnp.zeros((batch.shape[1], self.hidden))
 
     def step(self, state, inputs, previous):
         logit, position = inputs

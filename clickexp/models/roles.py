@@ -1,0 +1,104 @@
+"""Roles as data: a model class states which towers it has and what each is by default; the base class builds them."""
+
+import dataclasses
+import inspect
+import typing
+from collections.abc import Mapping
+from dataclasses import InitVar
+from typing import ClassVar
+
+from flax import nnx
+
+from clickexp.parameters.base import Features, Parameter, ParameterConfig, Sizes, Source, build_parameter
+from clickexp.utils.bounds import Probability, check_values
+
+
+class Role:
+    """A tower of a model: an argument of its constructor, and the built tower as its attribute.
+
+        attraction: Role = Role(EmbeddingParameterConfig())
+
+    The argument is a config, a built parameter, a module, its constructor, or None for the default.
+
+    Args:
+        default: Config of the tower that is built for None.
+    """
+
+    def __init__(self, default: ParameterConfig):
+        self.default = default
+
+    @typing.overload
+    def __get__(self, model: None, owner: type) -> None: ...
+
+    @typing.overload
+    def __get__(self, model: object, owner: type) -> Parameter: ...
+
+    def __get__(self, model: object, owner: type) -> Parameter | None:
+        """The default of the constructor's argument; the attribute of a model stands in the model itself."""
+        if model is None:
+            return None
+        raise AttributeError("this tower is not built yet; Model.__post_init__ builds it")
+
+    if typing.TYPE_CHECKING:  # what the argument may be; at run time a setter would come before the attribute
+
+        def __set__(self, model: object, source: Source) -> None: ...
+
+
+@typing.dataclass_transform(field_specifiers=(dataclasses.field,))
+class DeclaresRoles(nnx.Module):
+    """Makes a dataclass of each subclass: annotated attributes are the arguments of its constructor, in their order.
+
+    A class with an `__init__` of its own keeps it.
+
+    Attributes:
+        roles: Default towers by role, of the class and those that it derives from.
+    """
+
+    roles: ClassVar[Mapping[str, ParameterConfig]] = {}
+
+    def __init_subclass__(cls, **options: bool) -> None:
+        super().__init_subclass__(**options)
+        declared = {name: role.default for name, role in vars(cls).items() if isinstance(role, Role)}
+        cls.roles = {**cls.roles, **declared}
+        if not inspect.get_annotations(cls):
+            return  # and so inherits the constructor
+        dataclasses.dataclass(eq=False, repr=False)(cls)
+        hints = cls.__init__.__annotations__
+        for name, hint in hints.items():  # what the arguments may be, for those who check them
+            hints[name] = Source if name in cls.roles else hint.type if isinstance(hint, InitVar) else hint
+
+
+class HasRoles(DeclaresRoles):
+    """A module whose roles are built from the arguments of its constructor.
+
+    Args:
+        click_rate: Clicks per document of the training sessions, where the logits of some towers start.
+        features: Length of each kind of feature vector, by its key in the batch.
+        rngs: Streams of random numbers for initial values.
+    """
+
+    click_rate: InitVar[Probability | None] = dataclasses.field(default=None, kw_only=True)
+    features: InitVar[Features] = dataclasses.field(default=None, kw_only=True)
+    rngs: InitVar[nnx.Rngs | None] = dataclasses.field(default=None, kw_only=True)
+
+    def __post_init__(
+        self, click_rate: Probability | None, features: Features, rngs: nnx.Rngs | None
+    ) -> None:
+        if rngs is None and self.roles:
+            raise TypeError(f"{type(self).__name__} needs rngs=nnx.Rngs(SEED)")
+        given = vars(self)
+        check_values(type(self).__init__, given)
+        known = {name: given.get(name) for name in ("query_doc_pairs", "positions")}
+        sizes = Sizes(**known, click_rate=click_rate, features=features)
+        sizes = dataclasses.replace(sizes, indices=self.indices())
+        for role, default in self.roles.items():
+            tower = build_parameter(role, given.get(role), default, sizes, rngs=rngs)
+            setattr(self, role, nnx.data(tower))  # data, though the argument was none
+        self.setup(rngs)
+
+    def setup(self, rngs: nnx.Rngs | None) -> None:
+        """Builds what a model has besides its roles; called once these are built."""
+
+    def indices(self) -> dict[str, int]:
+        """The largest value of each key that the model itself adds to the batch for its towers to look up."""
+        return {}
