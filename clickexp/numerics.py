@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from clickexp.types import Array
+from clickexp.types import Array, Leaf
 
 Numbers = Float[Array, "*#shape"] | float
 """Arrays that broadcast with the others of a signature."""
@@ -20,10 +20,15 @@ ATANH = (0.28174657, 0.27961418, 0.40024853, 0.66666317, 2.0)
 
 
 class LogPair(NamedTuple):
-    """Log-probabilities of an event and of its complement: (log p, log(1 - p))."""
+    """Log-probabilities of an event and of its complement: (log p, log(1 - p)).
 
-    log: Numbers
-    complement: Numbers
+    Attributes:
+        log: Array, or number for an event that is the same everywhere.
+        complement: Of the same shape.
+    """
+
+    log: Leaf
+    complement: Leaf
 
 
 ALWAYS = LogPair(0.0, LOG_ZERO)

@@ -74,7 +74,7 @@ class Model(HasRoles):
     separates_examination = False
 
     @classmethod
-    def name_with(cls, **settings: object) -> str:
+    def name_with(cls, **settings: Any) -> str:
         """Returns the name of a model that is built with these arguments."""
         return cls.name or cls.__name__
 

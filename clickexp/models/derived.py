@@ -64,7 +64,7 @@ def _nothing(batch: ByRank) -> LogPair:
 def draw(conditional: Conditional, batch: ByRank, key: Array) -> Bool[Array, "rank batch"]:
     """Draws clicks from the top down, each given those above; none where no document is shown."""
 
-    def add(rank: Array, clicks: Array) -> Array:
+    def add(rank: Array, clicks: jax.Array) -> jax.Array:
         pair = conditional(batch.replace(clicks=clicks))
         probability = jnp.exp(jnp.broadcast_to(pair.log, batch.shape)[rank])
         return clicks.at[rank].set(shown[rank] & (uniform[rank] < probability))

@@ -1,7 +1,7 @@
 """Mixture of click models."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -22,25 +22,35 @@ Tree = TypeVar("Tree")
 """One array, or a pair."""
 
 APART = 0.1
-"""Standard deviation, in logits, of the noise that tells components of one kind apart."""
+"""Standard deviation, in logits, of the noise that sets components of one kind apart."""
 
 
 class MixtureModel(ClickModel):
     """A population of users: each session is one of a user who follows component k, with probability pi_k.
 
-    P(clicks) = sum_k pi_k P_k(clicks), so that the clicks above a rank tell which component is at work:
-    P(c_r | c_<r) = sum_k w_k P_k(c_r | c_<r) with w_k proportional to pi_k P_k(c_<r); masked documents tell nothing.
+    P(clicks) = sum_k pi_k P_k(clicks), so that the clicks above a rank show which component is at work:
+    P(c_r | c_<r) = sum_k w_k P_k(c_r | c_<r) with w_k proportional to pi_k P_k(c_<r); masked documents do not count.
     P(c_r) = sum_k pi_k P_k(c_r), and relevance is the mean of the components' relevance under pi.
 
-    models: click models, or their constructors, which are then called with the sizes that they ask for and `rngs`.
-    shared: towers by role (name of a constructor's argument) that all components built here have in common; models
-        that are given built share what was built into several of them. Else each component has its own towers.
-        A partial may name a role for an argument of another name: partial(DocumentCTRModel, ctr="attraction").
-    temperature: pi = softmax(prior / temperature) for learned logits `prior`, which start even. What can be
-        learned does not depend on it; a step on the logits moves pi by 1 / temperature as much.
-
     Components of one kind that start equal would stay equal: the second and further ones built here start from
-    logits with a little noise. ValueError without components or for a temperature that is not positive.
+    logits with a little noise.
+
+    Args:
+        models: Click models, or their constructors, which are then called with the sizes that they take and `rngs`.
+        temperature: pi = softmax(prior / temperature) for learned logits `prior`, which start even. What can be
+            learned does not depend on it; a step on the logits moves pi by 1 / temperature as much.
+        shared: Towers by role (name of a constructor's argument) that all components built here have in common;
+            models that are given built share what was built into several of them. Otherwise each component has separate
+            towers. A partial may name a role for an argument of another name:
+            partial(DocumentCTRModel, ctr="attraction").
+        positions: Largest position.
+        query_doc_pairs: Largest query-document id.
+        click_rate: Clicks per document of the training sessions.
+        features: Length of each kind of feature vector, by its key in the batch.
+        rngs: Streams of random numbers for initial values; None where all components are built.
+
+    Raises:
+        ConfigError: There are no components, or the temperature is not positive.
 
     McLachlan and Peel 2000, "Finite mixture models".
     """
@@ -60,14 +70,19 @@ class MixtureModel(ClickModel):
     ):
         if not models:
             raise ConfigError("a mixture needs at least one click model")
-        sizes = Sizes(query_doc_pairs, positions, click_rate, features)
-        towers = {
-            role: build_parameter(role, source, None, sizes, rngs=rngs)
-            for role, source in (shared or {}).items()
-        }
         self.models = nnx.List([])
-        for model in models:
-            self.models.append(self._component(model, towers, sizes, rngs))
+        sizes = Sizes(query_doc_pairs, positions, click_rate, features)
+        if rngs is not None:
+            towers = {
+                role: build_parameter(role, source, None, sizes, rngs=rngs)
+                for role, source in (shared or {}).items()
+            }
+            for model in models:
+                self.models.append(self._component(model, towers, sizes, rngs))
+        elif shared or not all(isinstance(model, ClickModel) for model in models):
+            raise ValueError("a mixture that builds its components needs rngs=nnx.Rngs(...)")
+        else:
+            self.models.extend(models)
         self.prior = nnx.Param(jnp.zeros(len(models)))
         self.temperature = temperature
         self.name = f"Mixture({', '.join(model.name for model in self.models)})"
@@ -77,12 +92,10 @@ class MixtureModel(ClickModel):
         source: ClickModel | Callable[..., ClickModel],
         towers: Mapping[str, Parameter],
         sizes: Sizes,
-        rngs: nnx.Rngs | None,
+        rngs: nnx.Rngs,
     ) -> ClickModel:
         if isinstance(source, ClickModel):
             return source
-        if rngs is None:
-            raise ValueError("a mixture that builds its components needs rngs=nnx.Rngs(...)")
         constructor = getattr(source, "func", source)  # a shared tower replaces that of a partial
         given = getattr(source, "keywords", {}).items()
         named = {name: towers[role] for name, role in given if isinstance(role, str) and role in towers}
@@ -131,7 +144,7 @@ class MixtureModel(ClickModel):
         component = jax.random.categorical(key, self.log_prior(), shape=batch.shape[1:])
         samples = [model.draw(batch, key) for model, key in zip(self.models, keys, strict=True)]
 
-        def drawn(*events: Array | None) -> Array | None:
+        def drawn(*events: Any) -> Any:
             if any(event is None for event in events):
                 return None
             return jnp.take_along_axis(jnp.stack(events), component[None, None], axis=0)[0]

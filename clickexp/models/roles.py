@@ -84,19 +84,21 @@ class HasRoles(DeclaresRoles):
     def __post_init__(
         self, click_rate: Probability | None, features: Features, rngs: nnx.Rngs | None
     ) -> None:
-        if rngs is None and self.roles:
-            raise TypeError(f"{type(self).__name__} needs rngs=nnx.Rngs(SEED)")
         given = vars(self)
         check_values(type(self).__init__, given)
-        known = {name: given.get(name) for name in ("query_doc_pairs", "positions")}
-        sizes = Sizes(**known, click_rate=click_rate, features=features)
+        pairs, positions = given.get("query_doc_pairs"), given.get("positions")
+        sizes = Sizes(pairs, positions, click_rate, features)
+        if rngs is None:
+            if self.roles or type(self).setup is not HasRoles.setup:
+                raise TypeError(f"{type(self).__name__} needs rngs=nnx.Rngs(SEED)")
+            return
         sizes = dataclasses.replace(sizes, indices=self.indices())
         for role, default in self.roles.items():
             tower = build_parameter(role, given.get(role), default, sizes, rngs=rngs)
             setattr(self, role, nnx.data(tower))  # data, though the argument was none
         self.setup(rngs)
 
-    def setup(self, rngs: nnx.Rngs | None) -> None:
+    def setup(self, rngs: nnx.Rngs) -> None:
         """Builds what a model has besides its roles; called once these are built."""
 
     def indices(self) -> dict[str, int]:

@@ -116,7 +116,7 @@ class ParameterConfig(abc.ABC):
         check_values(type(self).__init__, vars(self))
 
     @abc.abstractmethod
-    def build(self, sizes: Sizes, *, rngs: nnx.Rngs | None) -> Parameter:
+    def build(self, sizes: Sizes, *, rngs: nnx.Rngs) -> Parameter:
         """Builds the tower.
 
         Args:
@@ -146,7 +146,7 @@ Source = Parameter | ParameterConfig | nnx.Module | Callable[..., nnx.Module] | 
 
 
 def build_parameter(
-    role: str, source: object, default: ParameterConfig | None, sizes: Sizes, *, rngs: nnx.Rngs | None
+    role: str, source: object, default: ParameterConfig | None, sizes: Sizes, *, rngs: nnx.Rngs
 ) -> Parameter:
     """Builds the tower of a role.
 

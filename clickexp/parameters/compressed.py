@@ -1,4 +1,4 @@
-"""Stores of embeddings that keep fewer numbers than a full table, and are read as it is: `take(ids)` are embeddings.
+"""Stores of embeddings that keep fewer numbers than a full table, and are read as it is: by `take(ids)`.
 
 Each is built as `Store(num_embeddings, features, prior_precision, compression_ratio=...)`. The compression ratio is
 the numbers of the full table, num_embeddings * features, over the numbers kept. Everything starts at zero, the mean
@@ -24,7 +24,7 @@ MAX_ROWS = 2**31 - 1
 
 
 def _budget(numbers: int, compression_ratio: int | float, least: int) -> int:
-    """How many of `numbers` are kept; ConfigError where that is less than `least`."""
+    """The share of `numbers` that is kept; ConfigError where that is less than `least`."""
     kept = int(numbers / compression_ratio)
     if kept < least:
         largest = math.floor(100 * numbers / least) / 100
@@ -58,6 +58,7 @@ class HashEmbedding(nnx.Module):
         self.table = new_table(self.rows, features, prior_precision)
 
     def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.features}"]:
+        """Returns the embeddings of the ids."""
         rows = buckets(ids, count=self.rows, seed=self.seed).astype(jnp.int32)
         return signs(ids, self.features, seed=self.seed + 1) * self.table.take(rows)
 
@@ -112,7 +113,7 @@ class QREmbedding(nnx.Module):
         )
 
     def cells(self, ids: Integer[Array, "*ids"]) -> tuple[Integer[Array, "*ids"], Integer[Array, "*ids"]]:
-        """The rows of the ids in the tables of quotients and of remainders."""
+        """Returns the rows of the ids in the tables of quotients and of remainders."""
         if self.shuffle_indices:
             quotients, remainders = shuffled_cells(ids, *self.rows, seed=self.seed)
         else:
@@ -120,6 +121,7 @@ class QREmbedding(nnx.Module):
         return quotients.astype(jnp.int32), remainders.astype(jnp.int32)
 
     def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.features}"]:
+        """Returns the embeddings of the ids."""
         quotients, remainders = self.cells(ids)
         quotient, remainder = self.quotients.take(quotients), self.remainders.take(remainders)
         match self.combination:
@@ -131,7 +133,7 @@ class QREmbedding(nnx.Module):
 
 
 def _grid(ids: int, numbers: int, compression_ratio: int | float, widths: tuple[int, int]) -> tuple[int, int]:
-    """Fewest quotients, and as many remainders as the ratio then allows, for a cell an id; ConfigError if none do."""
+    """Fewest quotients, and as many remainders as the ratio then allows, for one cell per id, or ConfigError."""
     quotients = np.arange(1, 2 * math.isqrt(ids * widths[1] // widths[0]) + 3)
     least = widths[0] * quotients + widths[1] * -(-ids // quotients)
     kept = _budget(numbers, compression_ratio, least=int(least.min()))
@@ -174,6 +176,7 @@ class RobeDEmbedding(nnx.Module):
         self.array = new_table(self.size, 1, prior_precision)
 
     def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.features}"]:
+        """Returns the embeddings of the ids."""
         chunks = jnp.arange(-(-self.features // self.chunk_size))
         starts = buckets(ids[..., None], chunks, count=self.size, seed=self.seed)[..., None]
         places = (starts + jnp.arange(self.chunk_size, dtype=jnp.uint32)) % np.uint32(self.size)

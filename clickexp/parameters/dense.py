@@ -3,7 +3,7 @@
 import dataclasses
 import enum
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,49 +13,51 @@ from clickexp.parameters.base import Parameter, ParameterConfig, Sizes
 from clickexp.types import Array, Batch, Logits
 from clickexp.utils.bounds import Bounds, NonNegativeInt, PositiveInt
 
-Norm = Callable[..., nnx.Module] | None
+Config = TypeVar("Config", bound="FeatureConfig")
+Norm = Callable[..., Any] | None
 Dropout = Annotated[float, Bounds(least=0, below=1)]
-
-
-def _identity(x: Array) -> Array:
-    return x
-
-
-def _norm(norm: Norm, features: int, rngs: nnx.Rngs) -> Callable[[Array], Array]:
-    return _identity if norm is None else norm(features, rngs=rngs)
-
-
-def _perceptron(
-    config: "DeepParameterConfig | DeepCrossParameterConfig", layers: int, rngs: nnx.Rngs
-) -> nnx.Sequential:
-    """`layers` times linear, norm, activation, dropout."""
-    modules, features = [], config.features
-    for _ in range(layers):
-        modules += [
-            nnx.Linear(features, config.hidden_units, rngs=rngs),
-            _norm(config.norm, config.hidden_units, rngs),
-            config.activation_fn,
-            nnx.Dropout(config.dropout, rngs=rngs),
-        ]
-        features = config.hidden_units
-    return nnx.Sequential(*modules)
 
 
 @dataclasses.dataclass(frozen=True)
 class FeatureConfig(ParameterConfig):
-    """What all towers over feature vectors need to know.
+    """Settings of all towers over feature vectors.
 
-    use_feature: the batch's key of the vectors; features: their length, None takes that of the data;
-    input_norm: constructor of the normalisation of the input, None for none.
+    Attributes:
+        use_feature: Key of the batch that holds the vectors.
+        features: Their length; None takes that of the data.
+        input_norm: Constructor of the normalisation of the input, None for none.
     """
 
     use_feature: str = "query_doc_features"
     features: PositiveInt | None = None
     input_norm: Norm = nnx.LayerNorm
 
-    def sized(self, sizes: Sizes) -> "FeatureConfig":
-        """With the number of features known; ConfigError if it is not."""
+    def sized(self: Config, sizes: Sizes) -> Config:
+        """Returns the settings with the number of features; ConfigError if it is not known."""
         return dataclasses.replace(self, features=sizes.width(self.use_feature, self.features))
+
+
+class _FeatureParameter(Parameter):
+    def __init__(self, config: FeatureConfig, *, rngs: nnx.Rngs):
+        self.config = config.sized(Sizes())
+        self.width = self.config.features or 0
+        self.input_norm = _norm(config.input_norm, self.width, rngs)
+
+    def logit(self, batch: Batch) -> Logits:
+        """Returns the logit of each document's features."""
+        return self.score(jnp.asarray(self.input_norm(batch[self.config.use_feature])))[..., 0]
+
+    def score(self, features: jax.Array) -> jax.Array:
+        """Returns scores `[..., 1]` of normalised features `[..., feature]`."""
+        raise NotImplementedError
+
+
+def _norm(norm: Norm, features: int, rngs: nnx.Rngs) -> Callable[..., Any]:
+    return _identity if norm is None else norm(features, rngs=rngs)
+
+
+def _identity(x: Any) -> Any:
+    return x
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,24 +65,33 @@ class LinearParameterConfig(FeatureConfig):
     """Settings of a LinearParameter."""
 
     def build(self, sizes: Sizes, *, rngs: nnx.Rngs) -> "LinearParameter":
+        """Builds the tower."""
         return LinearParameter(self.sized(sizes), rngs=rngs)
 
 
-class LinearParameter(Parameter):
+class LinearParameter(_FeatureParameter):
     """z = w . norm(x) + b."""
 
     def __init__(self, config: LinearParameterConfig, *, rngs: nnx.Rngs):
-        self.config = config = config.sized(Sizes())
-        self.input_norm = _norm(config.input_norm, config.features, rngs)
-        self.linear = nnx.Linear(config.features, 1, rngs=rngs)
+        super().__init__(config, rngs=rngs)
+        self.linear = nnx.Linear(self.width, 1, rngs=rngs)
 
-    def logit(self, batch: Batch) -> Logits:
-        return self.linear(self.input_norm(batch[self.config.use_feature]))[..., 0]
+    def score(self, features: jax.Array) -> jax.Array:
+        """Returns w . x + b."""
+        return self.linear(features)
 
 
 @dataclasses.dataclass(frozen=True)
 class DeepParameterConfig(FeatureConfig):
-    """Settings of a DeepParameter."""
+    """Settings of a DeepParameter.
+
+    Attributes:
+        hidden_units: Units of each hidden layer.
+        layers: Hidden layers.
+        dropout: Share of the hidden units that a training step leaves out.
+        activation_fn: Nonlinearity of hidden layers.
+        norm: Constructor of the normalisation of hidden layers, None for none.
+    """
 
     hidden_units: PositiveInt = 16
     layers: NonNegativeInt = 2
@@ -89,20 +100,21 @@ class DeepParameterConfig(FeatureConfig):
     norm: Norm = nnx.LayerNorm
 
     def build(self, sizes: Sizes, *, rngs: nnx.Rngs) -> "DeepParameter":
+        """Builds the tower."""
         return DeepParameter(self.sized(sizes), rngs=rngs)
 
 
-class DeepParameter(Parameter):
+class DeepParameter(_FeatureParameter):
     """z = MLP(norm(x))."""
 
     def __init__(self, config: DeepParameterConfig, *, rngs: nnx.Rngs):
-        self.config = config = config.sized(Sizes())
-        self.input_norm = _norm(config.input_norm, config.features, rngs)
-        self.deep = _perceptron(config, config.layers, rngs)
-        self.output = nnx.Linear(config.hidden_units if config.layers else config.features, 1, rngs=rngs)
+        super().__init__(config, rngs=rngs)
+        self.deep, units = _perceptron(config, config.layers, self.width, rngs)
+        self.output = nnx.Linear(units, 1, rngs=rngs)
 
-    def logit(self, batch: Batch) -> Logits:
-        return self.output(self.deep(self.input_norm(batch[self.config.use_feature])))[..., 0]
+    def score(self, features: jax.Array) -> jax.Array:
+        """Returns w . MLP(x) + b."""
+        return self.output(self.deep(features))
 
 
 class Combination(enum.StrEnum):
@@ -114,7 +126,17 @@ class Combination(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class DeepCrossParameterConfig(FeatureConfig):
-    """Settings of a DeepCrossParameter."""
+    """Settings of a DeepCrossParameter.
+
+    Attributes:
+        hidden_units: Units of each deep layer.
+        cross_layers: Cross layers.
+        deep_layers: Deep layers.
+        dropout: Share of the hidden units that a training step leaves out.
+        activation_fn: Nonlinearity of deep layers.
+        norm: Constructor of the normalisation of deep layers, None for none.
+        combination: "stacked", or "parallel".
+    """
 
     hidden_units: PositiveInt = 32
     cross_layers: NonNegativeInt = 2
@@ -125,10 +147,11 @@ class DeepCrossParameterConfig(FeatureConfig):
     combination: Combination | str = Combination.STACKED
 
     def build(self, sizes: Sizes, *, rngs: nnx.Rngs) -> "DeepCrossParameter":
+        """Builds the tower."""
         return DeepCrossParameter(self.sized(sizes), rngs=rngs)
 
 
-class DeepCrossParameter(Parameter):
+class DeepCrossParameter(_FeatureParameter):
     """Deep & cross network v2: cross layers x' = x0 * (W x + b) + x, and an MLP after or beside them.
 
     Wang et al. 2021, "DCN V2: Improved deep & cross network and practical lessons for web-scale
@@ -136,22 +159,34 @@ class DeepCrossParameter(Parameter):
     """
 
     def __init__(self, config: DeepCrossParameterConfig, *, rngs: nnx.Rngs):
-        self.config = config = config.sized(Sizes())
+        super().__init__(config, rngs=rngs)
         self.stacked = Combination(config.combination) is Combination.STACKED
-        self.input_norm = _norm(config.input_norm, config.features, rngs)
-        linears = [
-            nnx.Linear(config.features, config.features, rngs=rngs) for _ in range(config.cross_layers)
-        ]
-        self.cross = nnx.List(linears)
-        self.deep = _perceptron(config, config.deep_layers, rngs)
-        deep_units = config.hidden_units if config.deep_layers else config.features
-        self.output = nnx.Linear(deep_units + (0 if self.stacked else config.features), 1, rngs=rngs)
+        width = self.width
+        self.cross = nnx.List([nnx.Linear(width, width, rngs=rngs) for _ in range(config.cross_layers)])
+        self.deep, units = _perceptron(config, config.deep_layers, width, rngs)
+        self.output = nnx.Linear(units if self.stacked else units + width, 1, rngs=rngs)
 
-    def logit(self, batch: Batch) -> Logits:
-        start = self.input_norm(batch[self.config.use_feature])
-        crossed = start
+    def score(self, features: jax.Array) -> jax.Array:
+        """Returns the last layer of MLP(cross(x)), or of MLP(x) beside cross(x)."""
+        crossed = features
         for linear in self.cross:
-            crossed = start * linear(crossed) + crossed
+            crossed = features * linear(crossed) + crossed
         if self.stacked:
-            return self.output(self.deep(crossed))[..., 0]
-        return self.output(jnp.concatenate([self.deep(start), crossed], axis=-1))[..., 0]
+            return self.output(self.deep(crossed))
+        return self.output(jnp.concatenate([self.deep(features), crossed], axis=-1))
+
+
+def _perceptron(
+    config: DeepParameterConfig | DeepCrossParameterConfig, layers: int, features: int, rngs: nnx.Rngs
+) -> tuple[nnx.Sequential, int]:
+    """`layers` times linear, norm, activation, dropout, and the number of units that come out."""
+    modules = []
+    for _ in range(layers):
+        modules += [
+            nnx.Linear(features, config.hidden_units, rngs=rngs),
+            _norm(config.norm, config.hidden_units, rngs),
+            config.activation_fn,
+            nnx.Dropout(config.dropout, rngs=rngs),
+        ]
+        features = config.hidden_units
+    return nnx.Sequential(*modules), features

@@ -1,4 +1,4 @@
-"""One embedding a query-document pair, by default a free number: the tower of the classic click models."""
+"""One embedding per query-document pair, by default a free number: the tower of the classic click models."""
 
 import dataclasses
 from collections.abc import Callable
@@ -14,24 +14,25 @@ from clickexp.types import Batch, Logits
 from clickexp.utils.bounds import Ids, NonNegativeFloat, PositiveInt, Ratio
 
 FullEmbedding = new_table
-"""The store that keeps every number of every id, by the name that it has beside the compressed ones."""
+"""The uncompressed store, by the name that it has beside the compressed ones."""
 
 
 @dataclasses.dataclass(frozen=True)
 class EmbeddingParameterConfig(ParameterConfig):
     """Settings of an EmbeddingParameter.
 
-    use_feature: key of the batch that holds the row ids [batch, rank].
-    parameters: largest id; None takes the number of query-document pairs of the data.
-    embedding_features: numbers a row; above 1 they meet a learned projection.
-    add_baseline: share one learned logit among all rows, so that a row is an offset from it.
-    baseline: where that logit starts; None takes the log-odds of the training click rate.
-    has_padding: one row more than `parameters`, so that ids may start from 0 or from 1.
-    prior_precision: precision of the Gaussian prior of every number of a row (1 / variance, in logits).
-    embedding_fn: constructor of the store of the embeddings, such as HashEmbedding or a partial of it; called with
-        the number of ids, the numbers a row and the prior's precision it returns what can `take(ids)`, and states
-        the `largest_id` that it takes if there is one.
-    compression_ratio: numbers of the full table over numbers kept; None leaves it to embedding_fn.
+    Attributes:
+        use_feature: Key of the batch that holds the row ids `[batch, rank]`.
+        parameters: Largest id; None takes the number of query-document pairs of the data.
+        embedding_features: Numbers per row; above 1 they meet a learned projection.
+        add_baseline: Whether all rows share one learned logit, so that a row is an offset from it.
+        baseline: Where that logit starts; None takes the log-odds of the training click rate.
+        has_padding: Whether there is one row more than `parameters`, so that ids may start from 0 or from 1.
+        prior_precision: Precision of the Gaussian prior of every number of a row (1 / variance, in logits).
+        embedding_fn: Constructor of the store of the embeddings, such as HashEmbedding or a partial of it. It takes
+            the number of ids, the numbers per row and the prior's precision, and returns an object with `take(ids)`
+            and, where ids are limited, `largest_id`.
+        compression_ratio: Numbers of the full table over numbers stored; None leaves it to embedding_fn.
     """
 
     use_feature: str = "query_doc_ids"
@@ -53,6 +54,7 @@ class EmbeddingParameterConfig(ParameterConfig):
             )
 
     def build(self, sizes: Sizes, *, rngs: nnx.Rngs) -> "EmbeddingParameter":
+        """Builds the tower; ConfigError where it has fewer rows than the data has ids."""
         parameters, largest = self.parameters, sizes.query_doc_pairs or 0
         if parameters is None:
             parameters = sizes.largest(self.use_feature, "query_doc_pairs", "embedding")
@@ -87,10 +89,12 @@ class EmbeddingParameter(Parameter):
         self.projection = nnx.Param(jax.random.normal(rngs.params(), (dim,)) / dim**0.5) if dim > 1 else None
 
     def logit(self, batch: Batch) -> Logits:
+        """Returns the logit of each id."""
         rows = self.table.take(batch[self.config.use_feature])
         logit = rows[..., 0] if self.projection is None else rows @ self.projection[...]
         return logit if self.baseline is None else logit + self.baseline[...]
 
     def limits(self) -> dict[str, int]:
+        """Returns the largest id, where the store has one."""
         largest = getattr(self.table, "largest_id", None)
         return {} if largest is None else {self.config.use_feature: largest}

@@ -1,5 +1,7 @@
 """Hashes of 32-bit integers in 32-bit arithmetic, for tables that hold fewer rows than there are ids."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Integer, UInt32
@@ -11,11 +13,11 @@ ROUNDS = 3
 
 
 def murmur3(*words: Integer[Array, "..."], seed: int = 0) -> UInt32[Array, "..."]:
-    """MurmurHash3_x86_32 of the words, each 4 little-endian bytes, broadcast. Every seed makes another hash.
+    """Returns MurmurHash3_x86_32 of the words, each 4 little-endian bytes, broadcast. Every seed makes another hash.
 
     Appleby 2011, "MurmurHash3".
     """
-    state = np.uint32(seed % 2**32)
+    state: Any = np.uint32(seed % 2**32)
     for word in words:
         word = _rotated(jnp.asarray(word).astype(jnp.uint32) * np.uint32(0xCC9E2D51), 15)
         word = word * np.uint32(0x1B873593)
@@ -31,12 +33,12 @@ def _rotated(x: UInt32[Array, "*words"], bits: int) -> UInt32[Array, "*words"]:
 
 
 def buckets(*words: Integer[Array, "..."], count: int, seed: int = 0) -> UInt32[Array, "..."]:
-    """A bucket from 0 to count - 1 for the words, broadcast."""
+    """Returns a bucket from 0 to count - 1 for the words, broadcast."""
     return murmur3(*words, seed=seed) % np.uint32(count)
 
 
 def signs(ids: Integer[Array, "*ids"], count: int, seed: int = 0) -> Float[Array, "*ids {count}"]:
-    """1.0 or -1.0 for each id and each of `count` numbers: the bits of one hash after the other."""
+    """Returns 1.0 or -1.0 for each id and each of `count` numbers: the bits of one hash after the other."""
     words = jnp.stack([murmur3(ids, seed=seed + word) for word in range(-(-count // BITS))], axis=-1)
     bits = (words[..., None] >> jnp.arange(BITS, dtype=jnp.uint32)) & np.uint32(1)
     bits = bits.reshape(*words.shape[:-1], -1)[..., :count]
@@ -47,7 +49,7 @@ Cells = tuple[UInt32[Array, "*ids"], UInt32[Array, "*ids"]]
 
 
 def shuffled_cells(ids: Integer[Array, "*ids"], rows: int, columns: int, seed: int = 0) -> Cells:
-    """Row and column of each id in a grid: a permutation of the rows * columns ids from 0 to its cells.
+    """Returns the row and column of each id in a grid: a permutation of the rows * columns ids from 0 to its cells.
 
     An alternating Feistel network: a round shifts one coordinate by a hash of the other, which can be undone, so that
     no two ids ever meet (Black and Rogaway 2002, "Ciphers with arbitrary finite domains").
@@ -60,6 +62,6 @@ def shuffled_cells(ids: Integer[Array, "*ids"], rows: int, columns: int, seed: i
 
 
 def cells(ids: Integer[Array, "*ids"], columns: int) -> Cells:
-    """Row and column of each id in a grid that ids fill row by row."""
+    """Returns the row and column of each id in a grid that ids fill row by row."""
     ids = jnp.asarray(ids).astype(jnp.uint32)
     return ids // np.uint32(columns), ids % np.uint32(columns)

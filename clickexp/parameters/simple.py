@@ -21,7 +21,7 @@ class GlobalParameterConfig(ParameterConfig):
 
     initial: float | None = 0.0
 
-    def build(self, sizes: Sizes, *, rngs: nnx.Rngs | None) -> "GlobalParameter":
+    def build(self, sizes: Sizes, *, rngs: nnx.Rngs) -> "GlobalParameter":
         """Builds the tower."""
         return GlobalParameter(
             dataclasses.replace(self, initial=sizes.starting_logit(self.initial)), rngs=rngs
@@ -56,12 +56,13 @@ class PositionParameterConfig(ParameterConfig):
     parameters: PositiveInt | None = None
     initial: float | None = 1.0
 
-    def build(self, sizes: Sizes, *, rngs: nnx.Rngs | None) -> "PositionParameter":
+    def build(self, sizes: Sizes, *, rngs: nnx.Rngs) -> "PositionParameter":
         """Builds the tower."""
-        known = dict(initial=sizes.starting_logit(self.initial))
-        if self.parameters is None:
-            known["parameters"] = sizes.largest(self.use_feature, "positions", "position parameter")
-        return PositionParameter(dataclasses.replace(self, **known), rngs=rngs)
+        parameters = self.parameters
+        if parameters is None:
+            parameters = sizes.largest(self.use_feature, "positions", "position parameter")
+        initial = sizes.starting_logit(self.initial)
+        return PositionParameter(dataclasses.replace(self, parameters=parameters, initial=initial), rngs=rngs)
 
 
 class PositionParameter(Parameter):

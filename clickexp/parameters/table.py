@@ -15,22 +15,27 @@ from clickexp.utils.bounds import NonNegativeFloat, PositiveInt, bounded
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["values"], meta_fields=["dim"])
 @dataclasses.dataclass
 class Rows:
-    """A whole table [rows, width]; the first `dim` columns are parameters, the rest belongs to the optimizer."""
+    """A whole table.
+
+    Attributes:
+        values: [rows, width]; the first `dim` columns are parameters, the rest belongs to the optimizer.
+        dim: Parameters per row.
+    """
 
     values: Leaf
     dim: int
 
     def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.dim}"]:
-        """Parameters of the rows `ids`."""
+        """Returns the parameters of the rows `ids`."""
         return self.values[ids][..., : self.dim]
 
 
 class Table(nnx.Variable):
-    """Variable that holds `Rows`. A tower reads it by `table.take(ids)` and by nothing else.
+    """Variable that holds `Rows`; a tower reads it by `table.take(ids)` only.
 
-    While a model trains, the whole table is out of its sight: the training step first runs the model
-    to learn which ids it takes, then hands it those rows only (see clickexp.training.sparse.rows).
-    `prior_precision` is the precision of the Gaussian prior on every parameter of a row.
+    While a model trains, it has no access to the whole table: the training step first runs the model
+    to learn which ids it takes, then gives it those rows only (see clickexp.training.sparse.rows).
+    The metadata `prior_precision` is the precision of the Gaussian prior on every parameter of a row.
     """
 
     @property
@@ -39,10 +44,17 @@ class Table(nnx.Variable):
         return self.get_value().values.shape[0] - 1
 
     def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids dim"]:
+        """Returns the parameters of the rows `ids`."""
         return self.get_value().take(ids)
 
 
 @bounded
 def new_table(rows: PositiveInt, dim: PositiveInt, prior_precision: NonNegativeFloat = 0.0) -> Table:
-    """A table of zeros: every row starts at the mean of its prior."""
+    """Returns a table of zeros: every row starts at the mean of its prior.
+
+    Args:
+        rows: Rows of the table.
+        dim: Parameters per row.
+        prior_precision: Precision of the Gaussian prior on every parameter.
+    """
     return Table(Rows(jnp.zeros((rows, dim), jnp.float32), dim), prior_precision=prior_precision)

@@ -1,5 +1,7 @@
 """Dynamic Bayesian network click model, and its simplified form."""
 
+from typing import Any
+
 from flax import nnx
 
 from clickexp.models.cascade.chain import CascadeFamily, CascadeProbs
@@ -26,11 +28,11 @@ class DynamicBayesianNetwork(CascadeFamily):
     continuation: Role = Role(GlobalParameterConfig(1.0))
 
     @classmethod
-    def name_with(cls, *, fix_continuation: bool = False, **settings: object) -> str:
+    def name_with(cls, *, fix_continuation: bool = False, **settings: Any) -> str:
         """Returns DBN or SDBN."""
         return "SDBN" if fix_continuation else "DBN"
 
-    def setup(self, rngs: nnx.Rngs | None) -> None:
+    def setup(self, rngs: nnx.Rngs) -> None:
         """Leaves the tower out that g = 1 does without."""
         self.name = self.name_with(fix_continuation=self.fix_continuation)
         if self.fix_continuation:
