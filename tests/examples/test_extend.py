@@ -12,6 +12,7 @@ from places import ROOT
 from scipy import stats
 
 from clickexp.models import UserBrowsingModel
+from clickexp.parameters import Rows
 from clickexp.simulation import simulate
 
 EXAMPLES = ROOT / "examples/extend"
@@ -36,6 +37,7 @@ SHORT = {
     "listwise/listwise_ranker.py": 25,
     "metric/best_first.py": 15,
     "optimizer/lazy_lion.py": 20,
+    "scan/context_tower.py": 30,
 }
 
 
@@ -98,7 +100,10 @@ def test_the_metric_of_the_user_against_a_loop(monkeypatch):
     from best_first import BestFirst
 
     rng = np.random.default_rng(0)
-    scores, labels = rng.normal(size=(50, 6)).astype(np.float32), rng.integers(0, 3, (50, 6)).astype(np.float32)
+    scores, labels = (
+        rng.normal(size=(50, 6)).astype(np.float32),
+        rng.integers(0, 3, (50, 6)).astype(np.float32),
+    )
     where = np.arange(6) < rng.integers(1, 7, 50)[:, None]
     metric = BestFirst([1, 3])
     metric.update(scores=scores, labels=labels, where=where)
@@ -123,7 +128,9 @@ def test_a_row_optimizer_of_the_user_against_dense_float64(tmp_path, monkeypatch
         row, m = row - 0.1 * np.sign(0.9 * m + 0.1 * grad), 0.99 * m + 0.01 * grad
         found, state = LazyLion(0.1).update(found, state, grad.astype(np.float32), jnp.int32(step))
         np.testing.assert_allclose(found, row, atol=1e-5)
-    done = clickexp(tmp_path, "optimizer", "optimizer=lazy_lion", "model=dctr", "metric=click", *TINY, "hydra.run.dir=run")
+    done = clickexp(
+        tmp_path, "optimizer", "optimizer=lazy_lion", "model=dctr", "metric=click", *TINY, "hydra.run.dir=run"
+    )
     assert result_of(done, tmp_path)["train"]["epochs"] == 2
 
 
@@ -140,3 +147,29 @@ def test_another_launcher_runs_every_job(tmp_path):
     for number in range(2):
         result = json.loads((tmp_path / f"sweep/{number}/result.json").read_text())
         assert result["model"] == "GCTR" and result["seed"] == number + 1
+
+
+def test_a_tower_that_looks_rows_up_in_a_scan(tmp_path, monkeypatch):
+    """It trains through the command, and its logits are those of a loop in float64, hidden documents left out."""
+    done = clickexp(
+        tmp_path, "scan", "model=pbm", "attraction=context", *TINY, "metric=click", "hydra.run.dir=run"
+    )
+    result = result_of(done, tmp_path)
+    assert result["train"]["epochs"] == 2 and np.isfinite(result["test"]["ll"])
+    with np.load(tmp_path / "run/model.npz") as stored:
+        assert sum(stored[name].ndim == 2 and np.abs(stored[name]).max() > 0.01 for name in stored) == 1
+    monkeypatch.syspath_prepend(str(EXAMPLES / "scan"))
+    from context_tower import ContextTower
+
+    rng = np.random.default_rng(0)
+    tower = ContextTower(9)
+    rows = rng.normal(size=(10, 1))
+    tower.table.set_value(Rows(jnp.asarray(rows, jnp.float32), 1))
+    tower.baseline[...], tower.contrast[...] = 0.3, 0.7
+    ids, mask = rng.integers(0, 10, (20, 5)), rng.random((20, 5)) < 0.7
+    logits = np.asarray(tower.logit({"query_doc_ids": ids, "mask": mask}))
+    for row, (each, shown) in enumerate(zip(ids, mask, strict=True)):
+        above = 0.0
+        for rank in np.flatnonzero(shown):
+            assert logits[row, rank] == pytest.approx(0.3 + rows[each[rank], 0] - 0.7 * above, abs=1e-5)
+            above = above / 2 + rows[each[rank], 0]

@@ -2,8 +2,8 @@
 
 import rax
 
-from clickexp.models import Model
-from clickexp.parameters import EmbeddingParameterConfig, Sizes, build_parameter
+from clickexp.models import Model, Role
+from clickexp.parameters import EmbeddingParameterConfig
 
 
 class ListwiseRanker(Model):
@@ -11,9 +11,8 @@ class ListwiseRanker(Model):
 
     name = "Listwise"
 
-    def __init__(self, query_doc_pairs, attraction=None, click_rate=None, features=None, *, rngs):
-        sizes = Sizes(query_doc_pairs, None, click_rate, features)
-        self.attraction = build_parameter("attraction", attraction, EmbeddingParameterConfig(), sizes, rngs=rngs)
+    query_doc_pairs: int
+    attraction: Role = Role(EmbeddingParameterConfig())
 
     def relevance(self, batch):
         return self.attraction.logit(batch)
