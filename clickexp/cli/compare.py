@@ -5,7 +5,7 @@ import importlib
 import sys
 from collections.abc import Callable, Sequence
 
-from clickexp.utils.exits import VERSION, ending, quiet_pipes
+from clickexp.utils.exits import VERSION, ending, printing
 
 DESCRIPTION = """\
 Compares runs: reads the results below folders and writes, beside them, comparison.html (one page that needs no
@@ -29,10 +29,10 @@ Creates a workspace and a report on Weights & Biases: means over seeds, curves b
 def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     command = COMMANDS[given.pop(0)] if given and given[0] in COMMANDS else _folders
-    with quiet_pipes():
+    with printing("clickexp-compare"):
         chosen = vars(command().parse_args(given))
     module, _, function = chosen.pop("run").partition(":")
-    with ending("clickexp-compare"):
+    with ending("clickexp-compare", prints=True):
         getattr(importlib.import_module(module), function)(**chosen)
 
 

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-from clickexp.utils.exits import VERSION, ending, quiet_pipes
+from clickexp.utils.exits import VERSION, ending, printing
 
 DESCRIPTION = """\
 Prepares search logs for clickexp, reports what is in them, and verifies their files.
@@ -28,12 +28,13 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    with quiet_pipes():
+    with printing("clickexp-data"):
         chosen = vars(_parser().parse_args(arguments))
-    with ending("clickexp-data", "stopped, nothing half-written is left"):
+    run = chosen.pop("run")
+    with ending("clickexp-data", "stopped, nothing half-written is left", prints=run != "prepare_log"):
         from clickexp.cli import log_commands as commands
 
-        getattr(commands, chosen.pop("run"))(**chosen)
+        getattr(commands, run)(**chosen)
 
 
 def _parser() -> argparse.ArgumentParser:

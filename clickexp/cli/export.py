@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-from clickexp.utils.exits import VERSION, ending, quiet_pipes, stoppable
+from clickexp.utils.exits import VERSION, ending, printing, stoppable
 
 DESCRIPTION = """\
 Writes what the fitted model of a run knows, as tables for other tools:
@@ -21,7 +21,7 @@ Writes what the fitted model of a run knows, as tables for other tools:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    with quiet_pipes():
+    with printing("clickexp-export"):
         chosen = vars(_parser().parse_intermixed_args(arguments))
     with stoppable(), ending("clickexp-export", "stopped, nothing half-written is left"):
         from clickexp.export.tables import export

@@ -78,7 +78,10 @@ def verify_logs(path: str) -> None:
         if _has_arrays_alone(other)
     ]
     if not folders and not damaged:
-        raise ConfigError(f"{path}: no prepared log and no packed sessions. Check the path.")
+        raise ConfigError(
+            f"{path}: no prepared log and no packed sessions. Give a folder that clickexp-data prepare wrote, or one of "
+            "such folders, such as outputs/cache."
+        )
     for stored in folders:
         try:
             with Steps(f"verifying {stored.name}") as progress:

@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from clickexp.cli.help import prints
 from clickexp.experiment.hydra_errors import MENDABLE, one_line
 from clickexp.experiment.overrides import NO_OPTION, CommandLine
-from clickexp.sweeps.callback import Refused, collected, in_sweep
+from clickexp.sweeps.callback import RefusedError, collected, in_sweep
 from clickexp.sweeps.job import run_job
 from clickexp.utils import exits
 
@@ -35,11 +35,11 @@ def main() -> None:
     with exits.stoppable(), exits.lasting_output("clickexp"), exits.insisting():
         try:
             given = CommandLine(sys.argv[1:])
-            with exits.quiet_pipes() if given.only_prints else collected():
+            with exits.printing("clickexp") if given.only_prints else collected():
                 sys.argv[1:] = given.arguments
                 if not prints(given, CONF):
                     run()
-        except Refused as refused:
+        except RefusedError as refused:
             fail(refused.__cause__)
         except (*MENDABLE, ValueError) as error:
             if exits.SHOW_TRACE or not (isinstance(error, MENDABLE) or str(error).startswith(NO_OPTION)):
@@ -52,5 +52,5 @@ def main() -> None:
 def fail(error: Exception) -> None:
     """Ends the command with the error in one line."""
     line = one_line(error, CONF, sys.argv[1:])
-    print(f"clickexp: {line} [{exits.FULL_ERROR}=1 shows the trace]", file=sys.stderr)
+    exits.complain("clickexp", f"{line} [{exits.FULL_ERROR}=1 shows the trace]")
     sys.exit(1)

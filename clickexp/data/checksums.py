@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from clickexp.data.schema import DataError
+from clickexp.utils.exits import reason
 
 STAMPS = ".verified"
 SEAL = "seal"
@@ -122,13 +123,6 @@ def unsealed(text: str) -> dict[str, Any]:
     return meta
 
 
-def reason(error: Exception) -> str:
-    """Why a file could not be read, without the file's name."""
-    if isinstance(error, KeyError):
-        return f"the key {error} is missing"
-    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
-
-
 def _seal(meta: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(json.loads(json.dumps(meta)), sort_keys=True).encode())
 
@@ -152,7 +146,7 @@ def _problem(stored: Stored, progress: Callable[[int], Any]) -> str | None:
                     largest = max(largest, int(np.frombuffer(block, np.int32).max()))
                 progress(read)
     except OSError as error:
-        return f"cannot be read: {reason(error)}"
+        return f"cannot be read: {reason(error, context=False)}"
     if crc != stored.crc32:
         return "the checksum differs"
     if largest > (stored.largest or 0):

@@ -1,8 +1,6 @@
 """New folders: whole or not at all, safe on disk before they get their name, and no remains of killed processes."""
 
 import contextlib
-import errno
-import fcntl
 import os
 import re
 import shutil
@@ -12,14 +10,15 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TextIO
 
 from clickexp.data.schema import DataError
+from clickexp.utils.files import claimed, locked
 
 LOCK = ".writing"
 """In a folder that is being written: locked while its process lives, with the name of its machine."""
 PART = re.compile(r"\..+\.[0-9a-f]{8}\.clickexp")
 DAY = 24 * 3600
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class NewFolder:
@@ -63,9 +62,7 @@ class NewFolder:
     def discard(self) -> None:
         """Removes what was written, unless the folder has its name by now."""
         shutil.rmtree(self.part, ignore_errors=True)
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._lock.close()
 
 
 @contextlib.contextmanager
@@ -101,51 +98,43 @@ def remove(folder: Path) -> None:
         new.discard()
 
 
-def no_room(error: OSError) -> bool:
-    """Whether the disk, or what the user may write to it, is full."""
-    return error.errno in NO_ROOM
-
-
-def _locked_part(folder: Path) -> tuple[Path, int | None]:
+def _locked_part(folder: Path) -> tuple[Path, TextIO]:
     while True:
         part = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.clickexp")
         part.mkdir()
         try:
-            lock = os.open(part / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+            lock = claimed(part / LOCK)
         except FileNotFoundError:
             continue  # another process took the empty folder for stale
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.write(lock, socket.gethostname().encode())
-        except BlockingIOError:
-            os.close(lock)
-            continue
-        except OSError:  # a file system without locks
-            os.close(lock)
-            return part, None
-        if (part / LOCK).exists():
-            return part, lock
-        os.close(lock)
+        if lock is not None:
+            lock.write(socket.gethostname())
+            lock.flush()
+            if (part / LOCK).exists():
+                return part, lock
+            lock.close()
 
 
 def _remove_if_stale(part: Path) -> None:
-    """OSError unless the folder is empty, or its lock is free and from this machine or a day old.
+    """Removes a folder that is empty, or whose lock is free and from this machine or a day old.
 
     Some network file systems lock for one machine only: there, the lock of another machine's process looks free.
+
+    Raises:
+        OSError: It is in use, or was removed meanwhile.
     """
     try:
         part.rmdir()
         return
     except OSError:
-        lock = os.open(part / LOCK, os.O_RDWR | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        host = os.read(lock, 1 << 10).decode("utf-8", "replace")
+        (part / LOCK).lstat()
+        lock = locked(part / LOCK)
+    if lock is None:
+        return
+    with lock:
+        host = lock.read(1 << 10)
         newest = max(path.lstat().st_mtime for path in part.rglob("*"))
         if host in ("", socket.gethostname()) or newest < time.time() - DAY:
             shutil.rmtree(part, ignore_errors=True)
-    finally:
-        os.close(lock)
 
 
 def _flush(folder: Path) -> None:

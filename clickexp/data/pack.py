@@ -16,7 +16,6 @@ from clickexp.data.checksums import (
     DamagedError,
     Progress,
     Stored,
-    reason,
     sealed,
     stamp,
     unsealed,
@@ -24,6 +23,7 @@ from clickexp.data.checksums import (
 )
 from clickexp.data.folders import NewFolder
 from clickexp.data.schema import COLUMNS, Columns, DataError, Place, checked
+from clickexp.utils.exits import reason
 
 FORMAT = 1
 META = "meta.json"
@@ -208,7 +208,7 @@ def _meta(folder: Path) -> dict[str, Any]:
             raise ValueError(f"it lists, or lacks, the columns {sorted(unknown)}")
         return meta
     except UNREADABLE as error:
-        raise DamagedError(f"{folder / META}: cannot be read ({reason(error)})", REMEDY) from error
+        raise DamagedError(f"{folder / META}: cannot be read ({reason(error, context=False)})", REMEDY) from error
 
 
 def _shape(name: str, meta: Mapping[str, Any]) -> tuple[int, ...]:
@@ -232,4 +232,4 @@ def map_array(file: Path) -> np.ndarray:
             raise ValueError(f"it has {size} bytes, its header asks for {expected}")
         return mapped.view(np.ndarray)
     except UNREADABLE as error:
-        raise ValueError(f"{file.name}: {reason(error)}") from error
+        raise ValueError(f"{file.name}: {reason(error, context=False)}") from error

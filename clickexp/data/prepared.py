@@ -17,7 +17,6 @@ from clickexp.data.checksums import (
     Progress,
     Stored,
     checksum,
-    reason,
     sealed,
     stamp,
     unsealed,
@@ -26,11 +25,12 @@ from clickexp.data.checksums import (
 )
 from clickexp.data.dataset import Dataset, Split, keep_queries_seen, split
 from clickexp.data.features import Features
-from clickexp.data.folders import NewFolder, no_room, remove, remove_stale, temporary
+from clickexp.data.folders import NewFolder, remove, remove_stale, temporary
 from clickexp.data.pack import UNREADABLE, GrowingArray, PackWriter, fingerprint, stored_files
 from clickexp.data.schema import DataError
 from clickexp.data.sessions import Sessions
 from clickexp.utils.bounds import NonNegativeInt
+from clickexp.utils.exits import no_room, reason
 
 messages = logging.getLogger(__name__)
 
@@ -355,7 +355,7 @@ def _meta(folder: Path) -> dict[str, Any]:
         meta["crc32"] = {name: (int(size), int(crc)) for name, (size, crc) in meta.get("crc32", {}).items()}
         return meta
     except UNREADABLE as error:
-        raise DamagedError(f"{file}: cannot be read ({reason(error)})", REMEDY) from error
+        raise DamagedError(f"{file}: cannot be read ({reason(error, context=False)})", REMEDY) from error
 
 
 def _stored_files(folder: Path) -> list[Stored]:

@@ -57,7 +57,7 @@ from clickexp.training.memory import peak_memory
 from clickexp.types import SHOWN_FIRST, Array
 from clickexp.utils.bounds import PositiveInt, Seed
 from clickexp.utils.files import whole
-from clickexp.utils.paths import shown
+from clickexp.utils.paths import display_path
 from clickexp.utils.signatures import accepted, check_arguments, located
 from clickexp.utils.suggest import did_you_mean
 
@@ -202,7 +202,7 @@ def run_experiment(
         logger.per_rank("val", result["per_rank_val"])
         logger.per_rank("test", result["per_rank"])
         logger.result(result)
-        logger.message(f"results in {shown(folder)}")
+        logger.message(f"results in {display_path(folder)}")
         finished = True
     finally:
         logger.finish(finished)

@@ -33,6 +33,7 @@ from clickexp.models import ClickModel
 from clickexp.parameters import PositionParameter
 from clickexp.training.checkpoint import load_model
 from clickexp.types import Array, Batch
+from clickexp.utils.exits import OF_SYSTEM
 from clickexp.utils.files import whole
 from clickexp.utils.options import parsed
 from clickexp.utils.signatures import accepted
@@ -43,6 +44,8 @@ MOVED = {
     "clickexp.data.open_letor": "clickexp.simulation.open_letor",
 }
 """Targets in the run folders of earlier versions, and where they are now."""
+PARQUET = b"PAR1"
+"""How every parquet file starts."""
 TOLD = ("attraction", "satisfaction", "relevance")
 SHOWN = 20
 PIECE = 1 << 16
@@ -123,14 +126,30 @@ def fitted(
         )
     read, new_model = constructor(node, "dataset"), constructor(config["model"], "model")
     with Steps("reading the log") as progress:
-        dataset = read(**accepted(read, {"progress": progress})).first(config["max_sessions"])
-    model = build_model(new_model, dataset, config["seed"])
+        dataset = _made(Dataset, lambda: read(**accepted(read, {"progress": progress})), config["dataset"])
+    dataset = dataset.first(config["max_sessions"])
+    model = _made(ClickModel, lambda: build_model(new_model, dataset, config["seed"]), config["model"])
     try:
         load_model(model, run / MODEL)
     except ValueError as error:
         raise UserError(f"{error}; is this the log that the run read?") from error
     model.eval()
     return model, dataset
+
+
+def _made(kind: type, make: Callable[[], Any], node: Mapping[str, Any]) -> Any:
+    """What a part of the configuration makes; UserError where it is of another kind, or code of others fails."""
+    target, error = node.get("_target_"), None
+    try:
+        made = make()
+    except (UserError, *OF_SYSTEM):
+        raise
+    except Exception as failure:
+        made, error = f"{type(failure).__name__}: {failure}", failure
+    if error is not None or not isinstance(made, kind):
+        what = f"makes {type(made).__name__}" if error is None else f"fails: {made}"
+        raise UserError(f"{target} {what}; a {kind.__name__} is needed. Was the folder written by clickexp?") from error
+    return made
 
 
 def examination(model: ClickModel, sessions: Sessions) -> pl.DataFrame:
@@ -211,6 +230,10 @@ def read_sessions(
     """
     if not source.exists():
         raise UserError(f"{source}: no such file or folder. Check the path.")
+    if source.is_file():
+        with source.open("rb") as file:
+            if file.read(len(PARQUET)) != PARQUET:
+                raise UserError(f"{source}: --predict reads parquet files, or a folder of them, and this is none")
     ids = None if spelled is None else _numbered(spelled)
     opened = table_options(names, ids and ids.pair_key)
     opened["required"] = [name for name in opened["required"] if name != "clicks"]

@@ -10,7 +10,7 @@ from rich.table import Table
 from clickexp.loggers.base import Logger, Phase, RunInfo
 from clickexp.loggers.live import LiveLine
 from clickexp.loggers.tables import EpochTable, count, fits, metric_table, number, rank_table, side_by_side
-from clickexp.utils.paths import shown
+from clickexp.utils.paths import display_path
 
 FEWEST = 3
 """Columns per rank without which a table goes below rather than beside another."""
@@ -52,7 +52,7 @@ class ConsoleLogger(Logger):
 
     def start(self, info: RunInfo) -> None:
         """Prints the name and the folder."""
-        self.message(f"run {info.name} in {shown(info.folder)}")
+        self.message(f"run {info.name} in {display_path(info.folder)}")
 
     def progress(self, phase: Phase, epoch: int, done: int, total: int, loss: float | None = None) -> None:
         """Draws the live line."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from clickexp.loggers.base import Logger, RunInfo
-from clickexp.utils.paths import shown
+from clickexp.utils.paths import display_path
 
 
 class JsonlLogger(Logger):
@@ -29,7 +29,7 @@ class JsonlLogger(Logger):
     @property
     def destination(self) -> str:
         """The file."""
-        return shown(self.path)
+        return display_path(self.path)
 
     def start(self, info: RunInfo) -> None:
         """Ends a half-written last line."""

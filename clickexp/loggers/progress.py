@@ -6,9 +6,12 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+_SHORTEST = 1.0
+"""Seconds of work without lines of progress."""
+
 
 class Steps:
-    """Progress on stderr: a bar on a terminal, else a line for each tenth that is done.
+    """Progress on stderr: a bar on a terminal, else a line for each tenth that is done after the first second.
 
     Args:
         what: Name of the work.
@@ -35,6 +38,6 @@ class Steps:
             self.bar.update(self.task, completed=done, total=total)
         elif total and 10 * done // total > self.tenths:
             self.tenths = 10 * done // total
-            seconds = time.monotonic() - self.began
-            sys.stderr.write(f"{self.what}: {10 * self.tenths}% in {seconds:.0f} s\n")
-            sys.stderr.flush()
+            if (seconds := time.monotonic() - self.began) >= _SHORTEST:
+                sys.stderr.write(f"{self.what}: {10 * self.tenths}% in {seconds:.0f} s\n")
+                sys.stderr.flush()

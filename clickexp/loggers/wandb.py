@@ -15,7 +15,7 @@ os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # before W&B sets it
 import wandb
 
 from clickexp.loggers.base import Logger, RunInfo, Split, Vectors
-from clickexp.utils.paths import shown
+from clickexp.utils.paths import display_path
 
 Mode = Literal["auto", "online", "offline", "disabled"]
 
@@ -103,7 +103,7 @@ class WandbLogger(Logger):
                 over = axis if name != axis else None
                 run.define_metric(name, summary=summary, step_metric=over, hidden=name == axis)
         if run.offline:
-            path = shlex.quote(shown(Path(run.dir).parent.resolve()))
+            path = shlex.quote(display_path(Path(run.dir).parent.resolve()))
             return f"Weights & Biases is offline{reason}; to sync later: wandb sync {path}"
         return f"Weights & Biases: {run.url}" if run.url else None
 

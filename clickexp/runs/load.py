@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import yaml
 
 from clickexp.errors import UserError
 from clickexp.runs.objective import VALIDATION
-from clickexp.runs.store import NOT_HASHED, RECORD, RESULT, read_json, training_seconds, values
+from clickexp.runs.store import NOT_HASHED, RECORD, RESULT, read_json, read_yaml, training_seconds, values
 from clickexp.utils.escape import cleaned
 
 EPOCHS = "metrics.jsonl"
@@ -30,7 +29,6 @@ BEST = "best.yaml"
 SEED = "seed"
 UNTOLD = (*NOT_HASHED, SEED, "keep_values")
 """Keys in which runs of one experiment may differ."""
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 SCHEMA = {
     "run": pl.String,
     "model": pl.String,
@@ -251,7 +249,7 @@ def _marked(run: Run, trials: Sequence[tuple[str, bool]]) -> Run:
 
 def _trial(folder: Path) -> tuple[str, bool] | None:
     """Of a trial of a search the metric that was optimised, and whether the search chose the trial; else None."""
-    best, record = _yaml(folder.parent / BEST), read_json(folder / RECORD)
+    best, record = cleaned(read_yaml(folder.parent / BEST)), read_json(folder / RECORD)
     if not isinstance(best, dict) or not isinstance(best.get("metric"), str) or not isinstance(record, dict):
         return None
     return best["metric"].removeprefix("test/"), record.get("number") == best.get("trial")
@@ -291,9 +289,9 @@ def _read_files(folder: Path) -> Run:
     result = cleaned(read_json(folder / RESULT))
     if problem := _problem(result):
         raise UserError(f"{RESULT} {problem}")
-    given = _yaml(folder / OVERRIDES)
+    given = cleaned(read_yaml(folder / OVERRIDES))
     texts = [text for text in given if isinstance(text, str)] if isinstance(given, list) else []
-    config = _yaml(folder / CONFIG)
+    config = cleaned(read_yaml(folder / CONFIG))
     config = config if isinstance(config, dict) else {}
     metric = config.get("optimized_metric")
     return Run(
@@ -344,14 +342,6 @@ def _is_number(value: Any) -> bool:
 
 def _number(value: Any) -> float | None:
     return None if value is None else float(value)
-
-
-def _yaml(file: Path) -> Any:
-    """None for a file that does not exist or does not hold YAML."""
-    try:
-        return cleaned(yaml.load(file.read_bytes(), LOADER))
-    except (OSError, ValueError, yaml.YAMLError):
-        return None
 
 
 def _epochs(file: Path) -> list[dict[str, Any]]:

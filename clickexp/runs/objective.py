@@ -1,6 +1,7 @@
 """The number that a run is judged by, such as val/loss, and which way it is better."""
 
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from clickexp.errors import ConfigError
@@ -57,7 +58,8 @@ def check_objective(metric: str, reported: Mapping[str, Any]) -> None:
     """ConfigError for a metric that no part of the result reports. reported: the names of each part."""
     names = [f"{part}/{name}" for part, inside in reported.items() for name in inside]
     if metric not in names:
-        meant = did_you_mean(metric, names)
+        nearest = get_close_matches(metric, names, 1, cutoff=0)
+        meant = did_you_mean(metric, names) or f" The nearest is {nearest[0]}." * bool(nearest)
         raise ConfigError(
             f"optimized_metric={metric}: choose one that the run reports.{meant} It reports {', '.join(names)}"
         )

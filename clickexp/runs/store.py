@@ -1,6 +1,5 @@
 """What there is of earlier runs, found by their configuration: results, and runs that were interrupted."""
 
-import contextlib
 import dataclasses
 import hashlib
 import json
@@ -10,8 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clickexp.utils.files import PART, whole
+import yaml
 
+from clickexp.utils.files import whole
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 RESULT = "result.json"
 RECORD = "job.json"
 CHECKPOINT = "checkpoint.npz"
@@ -19,9 +21,9 @@ MODEL = "model.npz"
 CONFIG = "config.yaml"
 SESSIONS, LISTS = "test_sessions.parquet", "test_lists.parquet"
 """Values of single sessions and lists."""
-DONE = ("finished", "kept")
-"""Of a record: there is a result."""
-PRUNED = "pruned"
+KEPT, PRUNED = "kept", "pruned"
+DONE = ("finished", KEPT)
+"""States of a job that has a result."""
 NOT_HASHED = (
     "logger",
     "progress",
@@ -138,13 +140,6 @@ def unfinished(digest: str, *roots: Path) -> list[Path]:
     ]
 
 
-def remove_parts(folder: Path) -> None:
-    """Removes what a killed process left half-written of the files of a run; none may be writing there."""
-    for name in (RESULT, RECORD, CHECKPOINT, MODEL, CONFIG, SESSIONS, LISTS):
-        with contextlib.suppress(OSError):
-            (folder / f"{name}{PART}").unlink(missing_ok=True)
-
-
 def records(root: Path) -> list[tuple[Path, Record]]:
     """The jobs below a folder in the order of their numbers."""
     found = [(folder, Record.read(folder)) for folder in _runs([root], RECORD)]
@@ -199,6 +194,14 @@ def read_json(file: Path) -> Any:
     try:
         return json.loads(file.read_text())
     except (OSError, ValueError):
+        return None
+
+
+def read_yaml(file: Path) -> Any:
+    """Returns what a YAML file holds; None where it does not exist or is no YAML."""
+    try:
+        return yaml.load(file.read_bytes(), _LOADER)  # noqa: S506  # both are safe
+    except (OSError, ValueError, yaml.YAMLError, RecursionError):
         return None
 
 

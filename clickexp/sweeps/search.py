@@ -27,14 +27,14 @@ from optuna.distributions import (
     IntDistribution,
 )
 from optuna.trial import Trial, TrialState
-from rich import get_console
 from sqlalchemy.pool import NullPool
 
 from clickexp.errors import ConfigError, UserError
 from clickexp.runs.objective import higher_is_better
 from clickexp.runs.store import CHECKPOINT, HOW, PRUNED, Record, config_hash
-from clickexp.sweeps.launcher import JobError, Queue, check_data, check_jobs
-from clickexp.sweeps.view import METRICS
+from clickexp.sweeps.checks import check_jobs
+from clickexp.sweeps.launcher import JobError, Queue
+from clickexp.sweeps.view import METRICS, say
 from clickexp.utils.bounds import PositiveInt
 from clickexp.utils.files import whole
 from clickexp.utils.signatures import check_arguments
@@ -84,10 +84,9 @@ def _search(
     if config.hydra.launcher._target_ != OURS:
         raise ConfigError("a search runs on launcher=accelerators (its default), slurm or ray")
     fixed, swept = _split(given, context)
-    if not any(name.startswith("dataset") for name in swept):
-        check_data(context, config, [fixed])
     space = {name: _distribution(override, settings) for name, override in swept.items()}
-    check_jobs(context, config, [[*fixed, *_overrides(point)] for point in _ends(space)])
+    jobs = [[*fixed, *_overrides(point)] for point in _ends(space)]
+    check_jobs(context, config, jobs, data=not any(name.startswith("dataset") for name in swept))
     common = _composed(context, config, fixed)
     study = _study(settings, config, space, config_hash(common), _direction(common))
     _take_up(study, Path(config.hydra.sweep.dir))
@@ -204,7 +203,10 @@ def _split(given: Sequence[str], context: HydraContext) -> tuple[list[str], dict
     fixed = [override.input_line for override in last.values() if not override.is_sweep_override()]
     swept = {o.get_key_element(): o for o in last.values() if o.is_sweep_override()}
     if not swept:
-        raise ConfigError("there is nothing to search over: give key='interval(0.1,1)' or key=a,b,c")
+        raise ConfigError(
+            "there is nothing to search over: give key='interval(0.1,1)' or key=a,b,c, as in "
+            "clickexp -m search=tpe 'optimizer.learning_rate=interval(0.1,1)'"
+        )
     return fixed, swept
 
 
@@ -367,4 +369,4 @@ def _tell_best(study: optuna.Study, fixed: Sequence[str], config: DictConfig) ->
     with whole(folder / BEST) as part:
         part.write_text(yaml.safe_dump(best, sort_keys=False))
     line = f"best of {len(study.trials)} trials: {config.optimized_metric} {trial.value:.6g} in trial {trial.number}"
-    get_console().print(f"{line}: {' '.join(overrides)}", markup=False, highlight=False, soft_wrap=True)
+    say(f"{line}: {' '.join(overrides)}")

@@ -25,9 +25,10 @@ from clickexp.runs.store import (
     values,
 )
 from clickexp.sweeps.backends.pool import LOG
+from clickexp.sweeps.view import say
 from clickexp.utils.escape import csv_cell
 from clickexp.utils.files import whole
-from clickexp.utils.paths import shown
+from clickexp.utils.paths import display_path
 
 Row = dict[str, Any]
 SEED = "seed"
@@ -50,7 +51,7 @@ def collect(folder: Path, jobs: Path, metric: str, console: Console | None = Non
     try:
         _write(rows, folder)
     except OSError as error:
-        _say(console, f"cannot write {shown(folder / 'sweep.csv')}: {error}")
+        say(f"cannot write {display_path(folder / 'sweep.csv')}: {error}", console)
     if any(row["status"] in DONE for row in rows):
         overrides = [values(record.overrides) for _, record in found]
         better = higher_is_better(metric, stated_by(results))
@@ -60,17 +61,13 @@ def collect(folder: Path, jobs: Path, metric: str, console: Console | None = Non
     missing = [(job, row) for (job, _), row in pairs if row["config_hash"] not in settled]
     for job, row in missing:
         reason = f": {row['error']}" if row["error"] else ""
-        log = f". Its log: {shown(job / LOG)}" if (job / LOG).exists() else ""
-        _say(console, f"job {row['job']} {row['status']}{reason}{log}")
+        log = f". Its log: {display_path(job / LOG)}" if (job / LOG).exists() else ""
+        say(f"job {row['job']} {row['status']}{reason}{log}", console)
     states = [row["status"] for row in rows]
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    _say(console, f"{counts}; all in {shown(folder / 'sweep.csv')}")
+    say(f"{counts}; all in {display_path(folder / 'sweep.csv')}", console)
     if missing:
-        _say(console, "the same command again runs what has no result")
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+        say("the same command again runs what has no result", console)
 
 
 def _row(record: Record, result: Mapping[str, Any]) -> Row:

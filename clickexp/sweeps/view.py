@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from rich import get_console
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -16,7 +17,7 @@ from clickexp.loggers.console import is_terminal
 from clickexp.loggers.tables import number
 from clickexp.runs.store import PRUNED, Record, told
 from clickexp.sweeps.backends.pool import LOG
-from clickexp.utils.paths import shown
+from clickexp.utils.paths import display_path
 
 METRICS = "metrics.jsonl"
 TAIL_BYTES = 8192
@@ -47,7 +48,7 @@ class View:
 
     def start(self) -> None:
         jobs = f"{self.total} jobs" if self.total is not None else "jobs"
-        self._line(f"{jobs} on {', '.join(self.slots)}")
+        self.line(f"{jobs} on {', '.join(self.slots)}")
         if self.mode == "bar":
             self.live.start()
 
@@ -56,7 +57,7 @@ class View:
 
     def started(self, job: int, overrides: Sequence[str], slot: str, folder: Path) -> None:
         self.running[job] = slot, told(overrides, self.common), folder
-        self._line(f"{self._name(job, overrides)} on {slot}")
+        self.line(f"{self._name(job, overrides)} on {slot}")
         self.update()
 
     def ended(self, job: int, record: Record, folder: Path) -> None:
@@ -64,14 +65,14 @@ class View:
         self.counts[record.status] += 1
         name = self._name(job, record.overrides)
         if record.status == "finished":
-            self._line(f"{name} finished in {record.seconds:.0f} s{self._progress()}")
+            self.line(f"{name} finished in {record.seconds:.0f} s{self._progress()}")
         elif record.status == "kept":
-            self._line(f"{name} kept, its result is in {shown(record.result)}{self._progress()}")
+            self.line(f"{name} kept, its result is in {display_path(record.result)}{self._progress()}")
         elif record.status == PRUNED:
             epoch = last_epoch(folder).get("epoch")
-            self._line(f"{name} pruned after epoch {epoch}{self._progress()}")
+            self.line(f"{name} pruned after epoch {epoch}{self._progress()}")
         else:
-            self._line(f"{name} {record.status}: {record.error}. Its log: {shown(folder / LOG)}", always=True)
+            self.line(f"{name} {record.status}: {record.error}. Its log: {display_path(folder / LOG)}", always=True)
         self.update()
 
     def update(self) -> None:
@@ -99,9 +100,20 @@ class View:
     def _progress(self) -> str:
         return f" ({sum(self.counts.values())} of {self.total})" if self.total is not None else ""
 
-    def _line(self, text: str, always: bool = False) -> None:
+    def line(self, text: str, always: bool = False) -> None:
+        """Prints a line above the table; `off` leaves those that are always printed."""
         if always or self.mode != "off":
-            self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            say(text, self.console)
+
+
+def say(text: str, console: Console | None = None) -> None:
+    """Prints text as it is: no markup, and long paths are not broken into lines."""
+    (console or get_console()).print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def damaged(record: Record, earlier: Path) -> str:
+    """Returns a line about a job that runs again because its earlier model cannot be read."""
+    return f"job {record.number}: the model in {display_path(earlier)} is damaged or missing; it is run again"
 
 
 def last_epoch(folder: Path) -> dict:

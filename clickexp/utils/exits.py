@@ -1,4 +1,4 @@
-"""What the commands have in common: how they end, and their version."""
+"""How commands end: exit codes, errors in one line, lost output, signals."""
 
 import atexit
 import contextlib
@@ -17,76 +17,107 @@ from clickexp.utils.escape import printable
 VERSION = f"clickexp {__version__}"
 
 STOPPED = 130
-"""Exit code of what Ctrl-C ends; those of other signals are larger than SIGNAL, too."""
-SIGNAL = 128
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR)
-"""Errors of a place that cannot be written."""
+"""Exit code after Ctrl-C; those of other signals are larger than _SIGNAL, too."""
 FULL_ERROR = "HYDRA_FULL_ERROR"
+"""Environment variable of Hydra: 1 shows the trace of every error."""
 SHOW_TRACE = os.environ.get(FULL_ERROR) == "1"
 OF_SYSTEM = (OSError, MemoryError)
-"""What the system refuses."""
-MOMENT = 0.05
-"""Seconds after which a signal that was lost is raised again."""
+"""Errors of the operating system."""
+_SIGNAL = 128
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR)
+"""Errors of a place that cannot be written."""
+_MOMENT = 0.05
+"""Seconds after which a lost signal is raised again."""
 
 
-def reason(error: OSError | MemoryError) -> str:
-    """What the system refused, in one line with the remedy, where one is known."""
+def complain(command: str, text: str) -> None:
+    """Writes a message of a command to standard error."""
+    if sys.stderr is not None:
+        sys.stderr.write(f"{command}: {text}\n")
+
+
+def no_room(error: OSError) -> bool:
+    """Returns whether the disk, or the user's share of it, is full."""
+    return error.errno in _FULL
+
+
+def reason(error: Exception, *, context: bool = True) -> str:
+    """Describes an error in one line.
+
+    Args:
+        error: Of the system, or of reading a file.
+        context: Name the file before, and the remedy after it where one is known.
+    """
+    text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, KeyError):
+        return f"the key {error} is missing"
     if isinstance(error, MemoryError):
         return f"{str(error) or 'Out of memory'}. Use less data or smaller batches, or allow more memory."
-    if error.strerror is None:
-        return " ".join(str(error).split()) or type(error).__name__
+    if not isinstance(error, OSError) or error.strerror is None:
+        return text
+    if not context:
+        return error.strerror
     place = "" if error.filename is None else f"{error.filename}: "
     return f"{place}{error.strerror}{_remedy(error)}"
 
 
 def _remedy(error: OSError) -> str:
-    if error.errno in FULL:
+    if no_room(error):
         return ". Free some space, or choose another place."
     unreadable = isinstance(error.filename, str) and os.path.exists(error.filename)
     unreadable = unreadable and not os.access(error.filename, os.R_OK)  # so it was read
-    return ". Choose another place." if error.errno in CLOSED and not unreadable else ""
+    return ". Choose another place." if error.errno in _CLOSED and not unreadable else ""
 
 
 @contextlib.contextmanager
-def quiet_pipes() -> Iterator[None]:
-    """What prints inside ends without a trace when nobody reads on, as in `--help | head`: by SIGPIPE, like others."""
-    if not hasattr(signal, "SIGPIPE") or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    try:
-        yield
-        sys.stdout.flush()
-    finally:
-        signal.signal(signal.SIGPIPE, before)
+def printing(command: str) -> Iterator[None]:
+    """Runs code that only prints, such as --help.
+
+    It ends without a trace when nobody reads on, as in `--help | head`: by SIGPIPE, like other programs; and with an
+    error where its output is lost.
+    """
+    with lasting_output(command, prints=True):
+        if not hasattr(signal, "SIGPIPE") or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+            signal.signal(signal.SIGPIPE, before)
 
 
 @contextlib.contextmanager
-def ending(command: str, stopped: str = "stopped") -> Iterator[None]:
-    """Of the commands besides `clickexp`: one clear line for what the user can mend, the rest with its trace.
+def ending(command: str, stopped: str = "stopped", *, prints: bool = False) -> Iterator[None]:
+    """Ends a command other than `clickexp`: one line for what the user can mend, the rest with its trace.
 
     HYDRA_FULL_ERROR=1 shows the trace of all, as it does of `clickexp`.
+
+    Args:
+        command: Its name, at the head of messages.
+        stopped: The message after Ctrl-C.
+        prints: As in `lasting_output`.
     """
-    with lasting_output(command), insisting():
+    with lasting_output(command, prints=prints), insisting():
         try:
             yield
         except (UserError, *OF_SYSTEM) as error:
             if SHOW_TRACE:
                 raise
-            text = " ".join(str(error).split()) if isinstance(error, UserError) else reason(error)
-            print(f"{command}: {printable(text)}", file=sys.stderr)
+            complain(command, printable(reason(error)))
             sys.exit(1)
         except KeyboardInterrupt:
-            print(f"{command}: {stopped}", file=sys.stderr)
+            complain(command, stopped)
             sys.exit(STOPPED)
 
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
-    """What a signal stops inside ends with what is registered for the end, but does not take Python apart.
+    """Ends a process that a signal stops after its exit handlers, without the interpreter's own shutdown.
 
-    XLA may still be compiling, in a thread of its own, which would crash the process.
+    XLA may still be compiling, in another thread, which would crash the process.
     """
     codes = []
 
@@ -95,21 +126,20 @@ def stoppable() -> Iterator[None]:
             sys.stdout.flush()
             os._exit(codes[0])
 
-    atexit.register(leave)  # what is registered later is done before
+    atexit.register(leave)  # handlers that are registered later run before
     try:
         yield
     except SystemExit as end:
-        if isinstance(end.code, int) and end.code > SIGNAL:
+        if isinstance(end.code, int) and end.code > _SIGNAL:
             codes.append(end.code)
         raise
 
 
 @contextlib.contextmanager
 def insisting() -> Iterator[None]:
-    """Lets no signal be lost inside that ends a command by an exception.
+    """Raises again, a moment later, the exception of a signal that Python drops.
 
-    Python drops what is raised in a finalizer or in a callback of the garbage collector, of which JAX has one. Here
-    it is raised again a moment later, outside of it.
+    It drops what is raised in a finalizer or in a callback of the garbage collector, of which JAX has one.
     """
     before, lost = sys.unraisablehook, []
 
@@ -119,10 +149,11 @@ def insisting() -> Iterator[None]:
     def dropped(what: Any) -> None:
         of_signal = issubclass(what.exc_type, KeyboardInterrupt | SystemExit)
         if not of_signal or threading.current_thread() is not threading.main_thread():
-            return before(what)
+            before(what)
+            return
         lost[:] = [what.exc_type(*what.exc_value.args)]
         signal.signal(signal.SIGALRM, again)
-        signal.setitimer(signal.ITIMER_REAL, MOMENT)
+        signal.setitimer(signal.ITIMER_REAL, _MOMENT)
 
     sys.unraisablehook = dropped
     try:
@@ -134,29 +165,38 @@ def insisting() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def lasting_output(command: str) -> Iterator[None]:
-    """Lets what runs inside go on when nobody reads its output any more, as in `| head -1`, or the disk is full.
+def lasting_output(command: str, *, prints: bool = False) -> Iterator[None]:
+    """Lets a command go on when nobody reads its output any more, as in `| head -1`, or the disk is full.
 
     A closed pipe is no reason for a message; anything else is, in one line on stderr.
+
+    Args:
+        command: Its name, at the head of the message.
+        prints: Its output is its purpose: losing it ends the command, once it is through, with exit code 1.
     """
+    if isinstance(sys.stdout, _Lasting):  # inside another
+        sys.stdout.prints |= prints
+        yield
+        return
     before = sys.stdout, sys.stderr
-    lasting = [
-        stream and _Lasting(stream, command) for stream in before
-    ]  # None: it was closed from the start
-    sys.stdout, sys.stderr = lasting
+    # a stream is None that was closed from the start
+    out, err = (stream and _Lasting(stream, command, prints) for stream in before)
+    sys.stdout, sys.stderr = out, err  # pyright: ignore[reportAttributeAccessIssue]  # it answers as a stream does
     try:
         yield
     finally:
-        for stream in filter(None, lasting):
+        for stream in filter(None, (out, err)):
             stream.flush()
         sys.stdout, sys.stderr = before
+        if out and out.prints and out.lost:
+            sys.exit(1)
 
 
 class _Lasting:
     """A stream that writes as long as there is where to."""
 
-    def __init__(self, stream: TextIO, command: str) -> None:
-        self._stream, self._command = stream, command
+    def __init__(self, stream: TextIO, command: str, prints: bool) -> None:
+        self._stream, self._command, self.prints, self.lost = stream, command, prints, False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -179,9 +219,12 @@ class _Lasting:
             self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
-        """Sends what is and will be written nowhere."""
+        """Discards the output of the past, if buffered, and of the future."""
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self._stream.fileno())
         os.close(nowhere)
-        if not isinstance(error, BrokenPipeError) and self is sys.stdout:
-            print(f"{self._command}: standard output: {error.strerror}; it goes on without", file=sys.stderr)
+        if isinstance(error, BrokenPipeError) or self is not sys.stdout:
+            return
+        self.lost = True
+        goes_on = "" if self.prints else "; it goes on without"
+        complain(self._command, f"standard output: {error.strerror}{goes_on}")

@@ -1,6 +1,7 @@
-"""Files that are whole or not there, and locks on places that one process has to itself."""
+"""Files that are whole or absent, and locks that one process holds at a time."""
 
 import contextlib
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -10,13 +11,19 @@ from typing import TextIO
 PART = ".part"
 """Suffix of a file that is being written."""
 LOCK = ".lock"
+"""Name of the file in a folder that the process writing there has locked."""
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
+"""Errors of file systems without locks."""
 
 
 @contextlib.contextmanager
 def whole(file: Path) -> Iterator[Path]:
-    """Yields where to write a file, which takes its name and place once it is complete and on the disk.
+    """Yields the path to write a file to, which gets its name once it is complete and on the disk.
 
     After any other end of the block the file is what it was before.
+
+    Args:
+        file: The file, which may exist.
 
     Raises:
         OSError: It cannot be written. The error names the file.
@@ -37,20 +44,35 @@ def whole(file: Path) -> Iterator[Path]:
 
 
 def locked(file: Path) -> TextIO | None:
-    """Opens a file that only one process can hold open in this way; None if another process holds it.
+    """Opens a file that only one process can hold open in this way.
 
     The lock ends when the file is closed or the process ends, however it ends.
 
+    Args:
+        file: The file, which is created if necessary. A symbolic link is not followed.
+
+    Returns:
+        The open file; None if another process holds it.
+
     Raises:
-        OSError: The file cannot be made, or its file system has no locks.
+        OSError: The file cannot be opened, or its file system has no locks.
     """
-    lock = file.open("a")
+    lock = os.fdopen(os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "r+", errors="replace")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError as error:
         lock.close()
-        return None
-    except OSError:
-        lock.close()
+        if isinstance(error, BlockingIOError):
+            return None
         raise
     return lock
+
+
+def claimed(file: Path) -> TextIO | None:
+    """Does the same as `locked`, except that on a file system without locks everyone gets the file."""
+    try:
+        return locked(file)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return file.open("a+")

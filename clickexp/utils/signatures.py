@@ -15,6 +15,11 @@ from clickexp.utils.suggest import did_you_mean
 
 SCALARS = (bool, int, float, str)
 NAMES = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "Path": "a path",
     "NoneType": "null",
     "Mapping": "a group of keys",
     "dict": "a group of keys",

@@ -193,7 +193,7 @@ ERRORS = {
         ["prepare", "parquet", "SOURCE", "TARGET", "position=3"],
         "position: parquet has no such option. .*, name",
     ),
-    "type": (["prepare", "parquet", "SOURCE", "TARGET", "positions=x"], "positions='x' is not int or null"),
+    "type": (["prepare", "parquet", "SOURCE", "TARGET", "positions=x"], "positions='x' is not a whole number or null"),
     "split": (
         ["prepare", "parquet", "SOURCE", "TARGET", "train_sessions=1"],
         "train_sessions: parquet has no such",
@@ -207,6 +207,7 @@ ERRORS = {
     "source": (["prepare", "parquet", "none", "TARGET"], "none: no such file or folder"),
     "column": (["prepare", "parquet", "SOURCE", "TARGET"], "log.parquet: no column 'clicks'"),
     "path": (["inspect", "none"], "none: no such file or folder"),
+    "verify": (["verify", "HERE"], "no packed sessions. Give a folder that clickexp-data prepare wrote, or one of such"),
     "guess": (["inspect", "HERE"], "the files do not tell the format. Add format=, one of .*parquet, "),
     "unknown": (["inspect", "SOURCE", "positionz=3"], "positionz: parquet has no such option. There are"),
 }
@@ -249,13 +250,15 @@ def test_an_interrupt_leaves_nothing(parquet, tmp_path, capsys, monkeypatch):
     assert not list((tmp_path / "a").iterdir())
 
 
-def test_progress_is_a_line_a_tenth(capsys):
+@pytest.mark.parametrize("seconds, tenths", [(0, []), (1.5, range(1, 11))])
+def test_progress_is_a_line_a_tenth_after_the_first_second(seconds, tenths, capsys):
     with commands.Steps("reading x") as progress:
+        progress.began -= seconds
         for done in range(1, 1001):
             progress(done, 1000)
         progress(0, 0)
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split(" in ")[0] for line in lines] == [f"reading x: {tenth}0%" for tenth in range(1, 11)]
+    assert [line.split(" in ")[0] for line in lines] == [f"reading x: {tenth}0%" for tenth in tenths]
 
 
 def test_every_format_and_option_is_in_the_help(capsys):

@@ -8,10 +8,12 @@ import subprocess
 import sys
 
 import numpy as np
+import polars as pl
 import pytest
 from places import ROOT
+from small_runs import write_run
 
-from clickexp.utils.paths import shown
+from clickexp.utils.paths import display_path
 
 CONF = ROOT / "conf"
 SMALL = ["debug=fast", "max_sessions=500", "dataset.sessions=2000", "dataset.queries=50"]
@@ -155,14 +157,26 @@ WRONG = {
     "metric.click=5": "metric.click=5 is no metric; ~metric.click leaves it out",
     "+optimizer.momentum=1": "optimizer.momentum: there is no such key",
     "metric.ranking.dcg.form=foo": "form='foo': give exponential, linear or original",
-    "seed=abc hydra.run.dir=mine/run": "seed='abc' is not int",
-    "-m seed=1,b": "seed='b' is not int",
+    "seed=abc hydra.run.dir=mine/run": "seed='abc' is not a whole number",
+    "-m seed=1,b": "seed='b' is not a whole number",
+    "-m seed=1,2,-3": "seed=-3: give at least 0 and at most 4294967295",
+    "-m max_sessions=5,6,0 seed=1,2": "max_sessions=0: give at least 1",
+    "-m optimizer.learning_rate=0.1,0.2,-1": "optimizer.learning_rate=-1: give a number above 0",
+    "-m dataset.train_sessions=0.5,0.9": "the fractions sum to 1.2",
+    "-m model=pbm,5 seed=1,2": "model=pbm,5: choose one of ccm, cm",
+    "hydra.run.dir=": "hydra.run.dir= is empty: give a folder, or leave it out",
+    "-m seed=1,2 hydra.sweep.dir=": "hydra.sweep.dir= is empty: give a folder, or leave it out",
+    "-m seed=1,2 sweeps_dir=": "sweeps_dir= is empty: give a folder, or leave it out",
+    "cache_dir=": "cache_dir= is empty: give a folder, or leave it out",
+    "-m seed=1,2 cache_dir=": "cache_dir= is empty: give a folder, or leave it out",
     "seed=-1": "seed=-1: give at least 0 and at most 4294967295",
     "dataset.sessions=0": "dataset.sessions=0: give at least 1",
     "dataset.train_sessions=0.9": "train_sessions=0.9, val_sessions=0.15, test_sessions=0.15: the fractions sum to 1.2",
     "trainer.early_stopping.metric=foo": "cannot stop early on 'foo'",
     "optimized_metric=val/lll": "choose one that the run reports. Did you mean val/ll?",
-    "continue_from=5": "continue_from=5: checkpoint.npz cannot be read",
+    "optimized_metric=val/nope": "choose one that the run reports. The nearest is val/ppl.",
+    "continue_from=5": "continue_from=5: there is no such folder. Give the folder of an interrupted run.",
+    "continue_from=conf": "continue_from=conf: checkpoint.npz cannot be read",
     "launcher=accelerators": "launchers start the jobs of a sweep, and this is a single run; add -m, or leave it out",
     "dataset=parquet": "dataset.path has no value and needs one: add dataset.path=..., such as dataset.path=my/clicks",
     "dataset=parquet dataset.path=nowhere": "nowhere: no such file or folder",
@@ -186,7 +200,8 @@ WRONG = {
     "--model pbm": "--model: settings are written as key=value, without dashes: model=pbm.",
     "-m model=pbm ubm": "values of a sweep with commas: -m model=pbm,ubm",
     "-m search=tpe": "there is nothing to search over",
-    "-m search=tpe seed=1,b": "seed='b' is not int",
+    "search=tpe": "there is nothing to search over: give key='interval(0.1,1)' or key=a,b,c, as in clickexp -m search",
+    "-m search=tpe seed=1,b": "seed='b' is not a whole number",
     "-m search=tpe seed=1,2 search.trials=0": "search.trials=0: give at least 1",
     "-m search=tpe seed=1,2 search.trials=null": "search.trials=null is for search=grid; give at least 1",
     "-m search=tpe seed=1,2 optimized_metric=val/nope": "optimized_metric=val/nope: choose one that the run reports",
@@ -388,8 +403,8 @@ def test_the_whole_trace_is_there_for_who_wants_it(tmp_path):
 
 def test_messages_show_paths_below_the_working_directory_as_relative(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert shown(tmp_path / "a/b") == shown("a/b") == "a/b"
-    assert shown(tmp_path.parent / "c") == f"{tmp_path.parent}/c"
+    assert display_path(tmp_path / "a/b") == display_path("a/b") == "a/b"
+    assert display_path(tmp_path.parent / "c") == f"{tmp_path.parent}/c"
 
 
 def test_help_names_groups_and_keys(tmp_path):
@@ -442,6 +457,23 @@ def test_what_only_prints_ends_quietly_when_nobody_reads_on(command, arguments, 
     done = subprocess.run(line, cwd=tmp_path, stdout=writes, stderr=subprocess.PIPE, text=True)
     os.close(writes)
     assert (done.returncode, done.stderr) == (-signal.SIGPIPE, "")
+
+
+@pytest.mark.parametrize("command, arguments", [
+    ("main", ["--help"]), ("main", ["--info"]), ("main", ["--cfg", "job"]), ("main", ["--version"]),
+    ("data", ["--help"]), ("data", ["inspect", "log.parquet"]), ("compare", ["--help"]), ("compare", ["runs"]),
+    ("export", ["--help"]),
+])  # fmt: skip
+def test_what_only_prints_fails_where_its_output_is_lost(command, arguments, tmp_path):
+    lists = {"query_doc_ids": [[1, 2]] * 30, "clicks": [[True, False]] * 30}
+    pl.DataFrame(lists).write_parquet(tmp_path / "log.parquet")
+    write_run(tmp_path / "runs/0")
+    code = f"from clickexp.cli.{command} import main; main()"
+    line = [sys.executable, "-c", code, *arguments]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(line, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True)
+    name = "clickexp" if command == "main" else f"clickexp-{command}"
+    assert (done.returncode, done.stderr) == (1, f"{name}: standard output: No space left on device\n")
 
 
 def test_a_role_is_chosen_from_the_shell_and_recorded_in_one_way(tmp_path):

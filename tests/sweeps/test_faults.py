@@ -19,7 +19,7 @@ from processes import Process, gone, read, wait_until
 from clickexp.sweeps.job import run_job
 
 STAND_IN = """
-import json, os, resource, sys, time, types, zipfile
+import dataclasses, json, os, resource, sys, time, types, zipfile
 from pathlib import Path
 
 def run_experiment(cfg, folder, sweep=None, overrides=()):
@@ -29,6 +29,7 @@ def run_experiment(cfg, folder, sweep=None, overrides=()):
 
     with open("ran", "a") as file:
         file.write(f"{cfg.seed}\\n")
+    (folder / "config.yaml").write_text(OmegaConf.to_yaml(cfg, resolve=True))
     checkpoint = folder / CHECKPOINT
     if checkpoint.exists():
         Path("continued").write_text(checkpoint.read_text())
@@ -69,6 +70,7 @@ for name in ("clickexp.experiment.run", "clickexp.loggers.wandb", "wandb", "wand
     sys.modules[name] = types.ModuleType(name)
 sys.modules["clickexp.experiment.run"].run_experiment = run_experiment
 sys.modules["clickexp.experiment.run"].plan = lambda *_: None
+sys.modules["clickexp.experiment.run"].Settings = dataclasses.make_dataclass("Settings", [("seed", int)])
 """
 OURS = ["launcher=accelerators", "hydra.launcher.workers=2"]
 BASIC = ["launcher=basic"]
@@ -345,6 +347,55 @@ def test_a_named_folder_has_one_run_at_a_time_and_keeps_its_result(place):
     assert place.ran() == [] and (place.folder / "out/result.json").read_text() == result
 
 
+def test_an_interrupted_run_of_another_configuration_is_kept(place):
+    """The same configuration continues it; what the numbers do not depend on may differ."""
+    place.does(_1="hang")
+    with place.run("seed=1", "hydra.run.dir=out", "trainer.epochs=5") as first:
+        wait_until((place.folder / "out/checkpoint.npz").exists)
+        first.kill()
+    place.does()
+    files = {file: file.read_bytes() for file in (place.folder / "out").rglob("*") if file.is_file()}
+    for wrong, named in (("seed=2", "seed was 1, not 2"), ("model=pbm", "model._target_ was clickexp.models.User")):
+        code, output = place.ended("hydra.run.dir=out", "seed=1", wrong)
+        line = "clickexp: hydra.run.dir=out: an interrupted run of another configuration is there ("
+        assert code == 1 and output.startswith(line) and named in output and output.count("\n") == 1
+        assert "Choose another folder, or repeat its configuration" in output
+        assert {file: file.read_bytes() for file in (place.folder / "out").rglob("*") if file.is_file()} == files
+    code, output = place.ended("seed=1", "hydra.run.dir=out", "trainer.epochs=6", "logger=console")
+    assert code == 0 and (place.folder / "continued").exists(), output
+
+
+def test_what_killed_runs_left_half_written_goes_with_the_next_run(place):
+    """Of the same outputs, not of a run that lives, and nothing but the files of runs."""
+    (place.folder / "local").mkdir()
+    out = "outputs/${oc.env:DAY}/run-${seed}"
+    (place.folder / "local/default.yaml").write_text(f"# @package _global_\nhydra: {{run: {{dir: '{out}'}}}}\n")
+    place.does(_1="hang", _2="hang")
+
+    def on(day, seed):
+        place.env["DAY"] = day
+        return place.run(f"seed={seed}")
+
+    folders = place.folder / "outputs/2026-11-20/run-1", place.folder / "outputs/2026-11-21/run-2"
+    with on("2026-11-20", 1) as killed, on("2026-11-21", 2) as lives:
+        wait_until(lambda: all((folder / "checkpoint.npz").exists() for folder in folders))
+        killed.kill()
+        killed.wait()
+        other = place.folder / "outputs/2026-11-20/other"
+        other.mkdir()
+        parts = [folder / "checkpoint.npz.part" for folder in (*folders, other)] + [folders[0] / "mine.part"]
+        for part in parts:
+            part.touch()
+        place.does()
+        with on("2026-11-22", 3) as later:
+            assert later.wait(60) == 0
+        assert [part.exists() for part in parts] == [False, True, True, True]
+        lives.kill()
+    with on("2026-11-21", 4) as later:
+        assert later.wait(60) == 0
+    assert [part.exists() for part in parts] == [False, False, True, True]
+
+
 @pytest.mark.parametrize(
     "arguments", [["hydra.run.dir=file/out"], ["-m", "hydra.sweep.dir=file/out", "seed=1,2"]]
 )
@@ -382,7 +433,7 @@ def test_what_a_killed_job_left_half_written_goes_and_that_of_one_that_runs_stay
     parts = [place.folder / f"outputs/sweeps/a/{number}/checkpoint.npz.part" for number in (0, 1)]
     with place.start(*OURS, "seed=1,2", "hydra.sweep.dir=outputs/sweeps/a") as first:
         place.wait_for("outputs/sweeps/a/0/job.log")
-        wait_until(lambda: "killed" in read(place.folder / "outputs/sweeps/a/1/job.json"))
+        wait_until(lambda: "killed by SIGKILL" in read(place.folder / "outputs/sweeps/a/1/job.json"))
         for part in parts:
             part.touch()
         place.does()
@@ -423,8 +474,15 @@ def test_a_job_whose_model_is_damaged_runs_again(launcher, damage, place):
     sweep = [*launcher, "seed=1,2", "hydra.sweep.dir=s"]
     assert place.sweep(*sweep)[0] == 0 and place.ran() == [1, 2]
     DAMAGES[damage](place.folder / "s/1/model.npz")
-    assert place.sweep(*sweep)[0] == 0 and place.ran() == [2]
-    assert place.sweep(*sweep)[0] == 0 and place.ran() == []
+    code, output = place.sweep(*sweep)
+    assert code == 0 and place.ran() == [2]
+    assert "job 1: the model in s/1 is damaged or missing; it is run again" in output
+    for _ in range(2):
+        code, output = place.sweep(*sweep)
+        assert code == 0 and place.ran() == [] and "damaged" not in output
+    assert statuses(place.rows("s")) == ["kept", "kept"]
+    assert [row["folder"] for row in place.rows("s")] == [f"{place.folder}/s/{n}" for n in ("0", "repeat-2/1")]
+    assert [folder.name for folder in place.folder.glob("s/repeat-*")] == ["repeat-2"]
 
 
 def test_a_single_run_whose_model_is_damaged_runs_again_in_its_folder(place):
@@ -432,6 +490,7 @@ def test_a_single_run_whose_model_is_damaged_runs_again_in_its_folder(place):
     flip(place.folder / "out/model.npz")
     assert place.ended("seed=1", "hydra.run.dir=out")[0] == 0 and place.ran() == [1, 1]
     assert place.ended("seed=1", "hydra.run.dir=out")[0] == 1
+    (place.folder / "out/config.yaml").unlink()
     (place.folder / "out/model.npz").unlink()  # by its user: nothing says that it was to be kept
     assert place.ended("seed=1", "hydra.run.dir=out")[0] == 1
     (place.folder / "out/config.yaml").write_text("save_model: true")
@@ -465,5 +524,5 @@ def test_an_interrupted_run_tells_how_to_go_on(checkpoint, tmp_path, capsys, mon
     runtime = OmegaConf.create(told)
     with pytest.raises(KeyboardInterrupt):
         run_job(OmegaConf.create({"continue_from": None}), runtime)
-    hint = f"; continue_from={tmp_path} goes on from its checkpoint" if checkpoint else ""
+    hint = f"; continue_from={tmp_path} continues from its checkpoint" if checkpoint else ""
     assert capsys.readouterr().err == f"clickexp: interrupted{hint}\n"

@@ -116,28 +116,28 @@ FITS = [
 ]
 
 DIFFERS = [
-    ("size", 3.0, "int"),
-    ("size", "3", "int"),
-    ("size", True, "int"),
-    ("size", None, "int"),
-    ("size", [3], "int"),
-    ("size", {"a": 3}, "int"),
-    ("rate", "0.1", "float"),
-    ("rate", True, "float"),
-    ("rate", None, "float"),
-    ("rate", [0.1], "float"),
+    ("size", 3.0, "a whole number"),
+    ("size", "3", "a whole number"),
+    ("size", True, "a whole number"),
+    ("size", None, "a whole number"),
+    ("size", [3], "a whole number"),
+    ("size", {"a": 3}, "a whole number"),
+    ("rate", "0.1", "a number"),
+    ("rate", True, "a number"),
+    ("rate", None, "a number"),
+    ("rate", [0.1], "a number"),
     ("mode", "mean", "'min' or 'max' or null"),
     ("mode", 1, "'min' or 'max' or null"),
     ("names", "a", "list"),
     ("names", None, "list"),
-    ("flag", 1, "bool"),
-    ("flag", "true", "bool"),
-    ("old", 1, "str or null"),
+    ("flag", 1, "true or false"),
+    ("flag", "true", "true or false"),
+    ("old", 1, "text or null"),
     ("choice", 3, "1 or 2 or 'auto'"),
     ("choice", None, "1 or 2 or 'auto'"),
     ("sizes", 5, "a group of keys"),
     ("sizes", "x", "a group of keys"),
-    ("path", 5, "str or Path"),
+    ("path", 5, "text or a path"),
     ("own", 5, "GlobalCTRModel or null"),
     ("own", "gctr", "GlobalCTRModel or null"),
     ("call", 5, "a group of keys with _target_"),
@@ -167,7 +167,7 @@ def test_unknown_keys_are_errors_that_list_the_known_ones(constructor):
 
 
 def test_a_root_key_has_no_dot_before_it():
-    with pytest.raises(ConfigError, match=r"^size='x' is not int"):
+    with pytest.raises(ConfigError, match=r"^size='x' is not a whole number"):
         check_arguments(Data, {"size": "x"}, "")
 
 

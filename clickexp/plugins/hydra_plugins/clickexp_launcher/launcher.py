@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
@@ -23,11 +22,6 @@ class QueueConf(_QueueConf):
     """For a backend outside the package: pool names its class, options are its keys."""
 
     options: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass
-class BasicConf:
-    _target_: str = "hydra_plugins.clickexp_launcher.launcher.CheckedLauncher"
 
 
 @dataclass
@@ -69,24 +63,12 @@ class RayConf(_QueueConf):
 
 
 for _name, _conf in dict(
-    clickexp_basic=BasicConf,
     clickexp_queue=QueueConf,
     accelerators=AcceleratorsConf,
     clickexp_slurm=SlurmConf,
     clickexp_ray=RayConf,
 ).items():
     ConfigStore.instance().store(group="hydra/launcher", name=_name, node=_conf, provider="clickexp")
-
-
-class CheckedLauncher(BasicLauncher):
-    """Hydra's own, unless there is nothing to read for any job, or a mistake in one."""
-
-    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        from clickexp.sweeps.launcher import check_data, check_jobs
-
-        check_data(self.hydra_context, self.config, job_overrides)
-        check_jobs(self.hydra_context, self.config, job_overrides)
-        return super().launch(job_overrides, initial_job_idx)
 
 
 class QueueLauncher(Launcher):

@@ -1,8 +1,10 @@
-"""hydra/sweeper=search, where Hydra looks for its plugins. What it does is in clickexp.sweeps.search."""
+"""The sweepers, where Hydra looks for its plugins. What they do is in clickexp.sweeps."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
@@ -12,27 +14,53 @@ from clickexp.errors import UserError, install
 
 
 @dataclass
+class GridSweeperConf:
+    """Keys of hydra/sweeper=grid, those of Hydra's own."""
+
+    _target_: str = "hydra_plugins.clickexp_sweeper.sweeper.GridSweeper"
+    max_batch_size: int | None = None
+    params: dict[str, str] | None = None
+
+
+@dataclass
 class SearchSweeperConf:
+    """Keys of hydra/sweeper=search."""
+
     _target_: str = "hydra_plugins.clickexp_sweeper.sweeper.SearchSweeper"
     params: dict[str, str] = field(default_factory=dict)
 
 
-ConfigStore.instance().store(
-    group="hydra/sweeper", name="search", node=SearchSweeperConf, provider="clickexp"
-)
+for _name, _conf in {"grid": GridSweeperConf, "search": SearchSweeperConf}.items():
+    ConfigStore.instance().store(group="hydra/sweeper", name=_name, node=_conf, provider="clickexp")
+
+
+class GridSweeper(BasicSweeper):
+    """Hydra's own, with checks that find more than its own, in less time, before the first job starts."""
+
+    def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
+        """Raises a ConfigError where a job has a mistake, or none has data to read."""
+        from clickexp.sweeps.checks import check_jobs
+
+        check_jobs(self.hydra_context, self.config, batch)
 
 
 class SearchSweeper(Sweeper):
-    """Trials that Optuna asks for, one at a time on each free device. params: overrides, those of presets."""
+    """Trials that Optuna proposes, one at a time on each free device.
+
+    Args:
+        params: Overrides, those of presets.
+    """
 
     def __init__(self, params: dict[str, str]) -> None:
         super().__init__()
         self.params = params
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Takes what Hydra hands to each sweeper."""
         self.hydra_context, self.task_function, self.config = hydra_context, task_function, config
 
     def sweep(self, arguments: list[str]) -> Any:
+        """Runs the trials and returns the best value."""
         try:
             from clickexp.sweeps.search import search
         except ModuleNotFoundError as error:

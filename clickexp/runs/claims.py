@@ -1,0 +1,175 @@
+"""Folders that one process claims for its run or sweep, and what killed processes left in others."""
+
+import contextlib
+import itertools
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+from clickexp.errors import ConfigError
+from clickexp.runs.store import (
+    CHECKPOINT,
+    CONFIG,
+    LISTS,
+    MODEL,
+    RECORD,
+    RESULT,
+    SESSIONS,
+    identity,
+    is_whole,
+    read_yaml,
+)
+from clickexp.utils.files import LOCK, PART, claimed, locked
+
+RUN_DIR = "hydra.run.dir"
+_UNUSED = (".hydra", "multirun.yaml", "main.log", LOCK)
+"""What a folder holds before its run or sweep starts; the lines of the log were on the terminal, too."""
+_FILES = (RESULT, RECORD, CHECKPOINT, MODEL, CONFIG, SESSIONS, LISTS)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_RECENT_DATES = 3
+_MOST_NAMED = 3
+
+
+class Claim(NamedTuple):
+    """A folder that belongs to this process.
+
+    Attributes:
+        folder: The folder.
+        lock: Its lock, until it is closed or the process ends.
+        made: The folders that did not exist before, the innermost first.
+    """
+
+    folder: Path
+    lock: TextIO
+    made: Sequence[Path]
+
+    def release(self) -> None:
+        """Removes the new folders if nothing has been written to them, then gives up the lock."""
+        with contextlib.suppress(OSError):  # there is something in it
+            if self.made and {file.name for file in self.made[0].iterdir()} <= {*_UNUSED}:
+                shutil.rmtree(self.made[0] / _UNUSED[0], ignore_errors=True)
+                for name in _UNUSED[1:]:
+                    (self.made[0] / name).unlink(missing_ok=True)
+                for folder in self.made:
+                    folder.rmdir()
+        self.lock.close()  # last: who has it next finds the folder as it stays
+
+
+def claim_sweep(wanted: Path) -> Claim:
+    """Claims the folder of a sweep, or the next of FOLDER-2, FOLDER-3, ... that no other process has."""
+    return next(claim for folder in _numbered(wanted) if (claim := _claim(folder)))
+
+
+def claim_new(wanted: Path) -> Claim:
+    """Claims a new folder for a run: the first of FOLDER, FOLDER-2, ... that does not exist.
+
+    It removes what killed runs have left half-written in the folders beside it.
+    """
+    _clean_beside(wanted)
+    for folder in _numbered(wanted):
+        with contextlib.suppress(FileExistsError):
+            if claim := _claim(folder, exist_ok=False):
+                return claim
+    raise AssertionError  # there is always another number
+
+
+def claim_named(folder: Path, config: Callable[[], dict[str, Any] | None]) -> Claim:
+    """Claims the folder that a user has named for a run, which may have been interrupted there.
+
+    Args:
+        folder: The folder.
+        config: Returns the resolved configuration of the run; None where it cannot be resolved.
+
+    Raises:
+        ConfigError: A run is active or finished there, or one of another configuration was interrupted.
+    """
+    claim = _claim(folder)
+    if claim is None:
+        raise ConfigError(
+            f"{RUN_DIR}={folder}: another run is writing there. Wait for it or choose another folder."
+        )
+    try:
+        earlier = read_yaml(folder / CONFIG)
+        earlier = earlier if isinstance(earlier, dict) else {}
+        if is_whole(folder, bool(earlier.get("save_model"))):
+            raise ConfigError(
+                f"{RUN_DIR}={folder}: a finished run is there. Delete it or choose another folder."
+            )
+        if earlier and (folder / CHECKPOINT).exists() and not (folder / RESULT).exists():
+            _check_continues(folder, earlier, config())
+    except ConfigError:
+        claim.release()
+        raise
+    remove_parts(folder)
+    return claim
+
+
+def is_abandoned(folder: Path, own: Path | None = None) -> bool:
+    """Returns whether no process has locked a folder or one above it.
+
+    Args:
+        folder: That of a run.
+        own: A folder that the caller has locked itself.
+    """
+    folder, own = folder.resolve(), own and own.resolve()
+    for place in (folder, *folder.parents):
+        if place != own and (place / LOCK).exists():
+            try:
+                lock = locked(place / LOCK)
+            except OSError:
+                return False
+            if lock is None:
+                return False
+            lock.close()
+    return True
+
+
+def remove_parts(folder: Path) -> None:
+    """Removes the half-written files of a run that was killed; none may be writing there."""
+    for name in _FILES:
+        with contextlib.suppress(OSError):
+            (folder / f"{name}{PART}").unlink(missing_ok=True)
+
+
+def _clean_beside(wanted: Path) -> None:
+    """Removes half-written files of abandoned runs beside a folder, and below the folders of the latest dates."""
+    dates = [wanted.parent]
+    with contextlib.suppress(OSError):
+        if _DATE.fullmatch(wanted.parent.name):
+            named = [each for each in wanted.parent.parent.iterdir() if _DATE.fullmatch(each.name)]
+            dates = sorted(named)[-_RECENT_DATES:]
+    for part in (part for date in dates for part in date.glob(f"*/*{PART}")):
+        run = part.parent
+        if part.name.removesuffix(PART) in _FILES and (run / LOCK).exists() and is_abandoned(run):
+            with contextlib.suppress(OSError):
+                part.unlink()
+
+
+def _check_continues(folder: Path, earlier: dict[str, Any], config: dict[str, Any] | None) -> None:
+    """Raises a ConfigError where the interrupted run in a folder had another configuration."""
+    before, now = identity(earlier), identity(config or earlier)
+    differ = [name for name in {**now, **before} if before.get(name) != now.get(name)]
+    if differ:
+        named = [f"{name} was {before.get(name)}, not {now.get(name)}" for name in differ[:_MOST_NAMED]]
+        more = f" and {len(differ) - _MOST_NAMED} more" if len(differ) > _MOST_NAMED else ""
+        raise ConfigError(
+            f"{RUN_DIR}={folder}: an interrupted run of another configuration is there ({', '.join(named)}{more}). "
+            "Choose another folder, or repeat its configuration to continue it."
+        )
+
+
+def _claim(folder: Path, exist_ok: bool = True) -> Claim | None:
+    """Creates and locks a folder; None if another process has it."""
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=exist_ok)
+    lock = claimed(folder / LOCK)
+    return lock and Claim(folder, lock, made)
+
+
+def _numbered(wanted: Path) -> Iterator[Path]:
+    """Yields FOLDER, FOLDER-2, FOLDER-3, ..."""
+    yield wanted
+    for number in itertools.count(2):
+        yield wanted.with_name(f"{wanted.name}-{number}")

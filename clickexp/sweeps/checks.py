@@ -1,0 +1,91 @@
+"""Mistakes in the jobs of a sweep, found before the first job starts."""
+
+import functools
+from collections.abc import Callable, Container, Sequence
+from pathlib import Path
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.types import Override, OverrideType
+from hydra.types import HydraContext
+from omegaconf import DictConfig, OmegaConf
+
+from clickexp.errors import ConfigError
+from clickexp.experiment.overrides import parsed
+from clickexp.runs.store import finished, is_whole
+from clickexp.sweeps.callback import current, without_hydra
+from clickexp.sweeps.job import compose_job, new_record, searched
+from clickexp.sweeps.launcher import runs_elsewhere
+
+Compose = Callable[[int], DictConfig]
+
+
+def check_jobs(
+    context: HydraContext, config: DictConfig, jobs: Sequence[Sequence[str]], data: bool = True
+) -> None:
+    """Raises a ConfigError for what is known to be wrong with jobs before one starts.
+
+    Args:
+        context: Hydra's.
+        config: The configuration of the sweep.
+        jobs: The overrides of each job.
+        data: Whether to look for the data of the jobs, too.
+    """
+    compose = functools.cache(lambda number: compose_job(context, config, number, jobs[number]))
+    if data and not runs_elsewhere(config):
+        _check_data(compose, len(jobs))
+    _check_values(compose, jobs)
+
+
+def _check_data(compose: Compose, count: int) -> None:
+    """Raises a ConfigError where no job of the sweep has a result, or its data on this machine."""
+    path = None
+    for number in range(count):
+        composed = compose(number)
+        if OmegaConf.is_missing(composed.dataset, "path"):
+            continue
+        with current(composed):
+            path, hydra = composed.dataset.get("path"), HydraConfig.get()
+            if path is None or Path(str(path)).expanduser().exists():
+                return
+            record = new_record(without_hydra(composed), hydra)
+            folder = finished(*searched(composed, hydra)).get(record.config_hash)
+            if folder is not None and is_whole(folder, composed.save_model):
+                return
+    if path is not None:
+        raise ConfigError(f"{path}: no such file or folder. Check the path.")
+
+
+def _check_values(compose: Compose, jobs: Sequence[Sequence[str]]) -> None:
+    """Checks each override that any job has in one job, not in all their combinations.
+
+    A job is composed unless a composed one differs in numbers only, which then replace its own: composing takes longer
+    than all checks. A number at the root, such as a seed, depends on nothing else, so its type and bounds are enough.
+    """
+    from clickexp.experiment.run import Settings, plan
+    from clickexp.utils.signatures import check_arguments
+
+    settings, seen, composed = Settings.__dataclass_fields__, set(), {}
+    for number, overrides in enumerate(jobs):
+        new = set(overrides) - seen
+        seen |= new
+        numbers = {each.input_line: each for each in parsed(overrides) if _is_number(each, settings)}
+        others = frozenset(line for line in overrides if line not in numbers)
+        if others in composed:
+            for line in [line for line in new if numbers[line].key_or_group in settings]:
+                check_arguments(Settings, {numbers[line].key_or_group: numbers[line].value()}, "")
+                new.remove(line)
+        if not new:
+            continue
+        config = compose(composed.setdefault(others, number))
+        with current(config):
+            cfg = without_hydra(config)
+            for each in numbers.values():
+                OmegaConf.update(cfg, each.key_or_group, each.value())
+            plan(cfg, [*config.hydra.overrides.hydra, *overrides])
+
+
+def _is_number(override: Override, settings: Container[str]) -> bool:
+    """Returns whether an override gives an existing key a number, which chooses no option of a group."""
+    key, value = override.key_or_group, override.value()
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and override.type is OverrideType.CHANGE and ("." in key or key in settings)
