@@ -77,9 +77,8 @@ def test_the_preset_of_a_sweep_may_choose_towers_by_their_role(tmp_path):
             SweepCallback().on_multirun_start(config)
             assert dict(config.hydra.sweeper.params) == {"parameter@attraction": "hash,robe", "seed": "1,2"}
         finally:
-            SweepCallback.lock.close()
-            SweepCallback.lock = SweepCallback.config = None
-            SweepCallback.made = ()
+            SweepCallback.claim.release()
+            SweepCallback.claim = SweepCallback.config = None
 
 
 def test_options_may_stand_between_overrides():

@@ -310,7 +310,7 @@ def test_what_cannot_be_searched_is_told(overrides, message, run):
 
 
 STAND_IN = """
-import json, sys, time, types, zipfile
+import dataclasses, json, sys, time, types, zipfile
 
 def run_experiment(cfg, folder, sweep=None, overrides=()):
     from omegaconf import OmegaConf
@@ -330,6 +330,7 @@ def run_experiment(cfg, folder, sweep=None, overrides=()):
 module = types.ModuleType("clickexp.experiment.run")
 module.run_experiment, module.plan = run_experiment, lambda *_: None
 module.stated_directions = lambda config: {}
+module.Settings = dataclasses.make_dataclass("Settings", ["seed"])
 sys.modules["clickexp.experiment.run"] = module
 """
 

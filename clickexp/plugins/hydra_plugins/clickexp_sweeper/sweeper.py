@@ -15,7 +15,7 @@ from clickexp.errors import UserError, install
 
 @dataclass
 class GridSweeperConf:
-    """Keys of hydra/sweeper=grid, those of Hydra's own."""
+    """Keys of hydra/sweeper=basic, those of Hydra's own, in whose place it is."""
 
     _target_: str = "hydra_plugins.clickexp_sweeper.sweeper.GridSweeper"
     max_batch_size: int | None = None
@@ -30,7 +30,7 @@ class SearchSweeperConf:
     params: dict[str, str] = field(default_factory=dict)
 
 
-for _name, _conf in {"grid": GridSweeperConf, "search": SearchSweeperConf}.items():
+for _name, _conf in {"basic": GridSweeperConf, "search": SearchSweeperConf}.items():
     ConfigStore.instance().store(group="hydra/sweeper", name=_name, node=_conf, provider="clickexp")
 
 
