@@ -2,7 +2,6 @@
 
 import functools
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -81,7 +80,8 @@ def dashboard(
     owner = ["--entity", entity] if entity else []
     command = [sys.executable, "-m", "wandb", "sync", "--project", project, *owner, *map(str, offline)]
     if sync and not offline:
-        raise UserError(f"no offline runs below {_listed(folders)}: name folders of runs with logger=wandb")
+        places = ", ".join(map(str, folders)) or "no folder"
+        raise UserError(f"no offline runs below {places}: name folders of runs with logger=wandb")
     specified = functools.partial(
         specification,
         project,
@@ -94,8 +94,12 @@ def dashboard(
     if dry_run:
         if sync:
             print(f"would upload {len(offline)} runs: {' '.join(command)}", file=sys.stderr)  # noqa: T201  output
-        views = {name: _plain(view) for name, view in specified(entity or "").items()}
-        print(json.dumps(views, indent=2))  # noqa: T201  output
+        models = {name: view._to_model() for name, view in specified(entity or "").items()}
+        plain = {
+            name: model.model_dump(mode="json", by_alias=True, exclude_none=True)
+            for name, model in models.items()
+        }
+        print(json.dumps(plain, indent=2))  # noqa: T201  output
         return
     # the command is ours, its arguments are passed as they are
     if sync and (code := subprocess.run(command, stdin=subprocess.DEVNULL).returncode):  # noqa: S603
@@ -109,15 +113,8 @@ def dashboard(
 
 def offline_runs(folders: Iterable[str | Path]) -> list[Path]:
     """Folders of offline runs below these folders, the oldest first."""
-    found = set()
-    for root in map(Path, folders):
-        for folder, inner, _ in os.walk(root):
-            runs = [name for name in inner if name.startswith(_OFFLINE)]
-            inner[:] = [name for name in inner if name not in runs]
-            found |= {
-                (Path(folder) / name).resolve() for name in runs if any((Path(folder) / name).glob("*.wandb"))
-            }
-    return sorted(found, key=lambda run: run.name)
+    files = (file for root in folders for file in Path(root).rglob(f"{_OFFLINE}*/*.wandb"))
+    return sorted({file.parent.resolve() for file in files}, key=lambda run: run.name)
 
 
 def _wandb_id(model: str, runs: Iterable[Run]) -> str | None:
@@ -272,14 +269,13 @@ def _bars(key: str) -> Any:
 
 def _scatter(logged: set[str] | None) -> list:
     """Quality over cost of the fits, one point per run."""
-    worth = wr.SummaryMetric("test/ll")
+    x = {"train/training_seconds": "training time without compilation (s)", "parameters": "fitted parameters"}
     return [
-        wr.ScatterPlot(title=f"{names.axis('ll')} by {cost}", x=wr.SummaryMetric(key), y=worth, log_x=True)
-        for key, cost in {
-            "train/training_seconds": "training time without compilation (s)",
-            "parameters": "fitted parameters",
-        }.items()
-        if logged is None or worth.name in logged
+        wr.ScatterPlot(
+            title=f"{names.axis('ll')} by {cost}", x=wr.SummaryMetric(key), y=wr.SummaryMetric(y), log_x=True
+        )
+        for y in _known(["test/ll"], logged)
+        for key, cost in x.items()
     ]
 
 
@@ -291,11 +287,3 @@ def _metric(key: str) -> str:
     """The metric of a key: val/ll for sessions/val/ll, ndcg for cutoff/test/ndcg."""
     *_, part, metric = key.split("/")
     return metric if part == "test" else f"{part}/{metric}"
-
-
-def _plain(view: Any) -> Any:
-    return json.loads(view._to_model().model_dump_json(by_alias=True, exclude_none=True))
-
-
-def _listed(folders: Iterable[str | Path]) -> str:
-    return ", ".join(map(str, folders)) or "no folder"

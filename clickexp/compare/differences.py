@@ -1,14 +1,13 @@
 """Tests of the differences between groups of runs."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from clickexp.compare.groups import Group, or_nan
 from clickexp.errors import UserError
+from clickexp.evaluation.significance import paired_t
 from clickexp.runs.load import Run
 
 SIGNIFICANT = 0.05
@@ -55,14 +54,8 @@ def paired_p(values: np.ndarray, baseline: int) -> np.ndarray:
     Returns:
         [group]: nan from fewer than two units and for the baseline itself, 1 without a difference.
     """
-    differences = values - values[baseline]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # scipy warns of few units and of differences that are all the same
-        _, p = stats.ttest_1samp(differences, 0, axis=1, nan_policy="omit")
-    p = np.array(p, np.float64)
-    count = np.isfinite(differences).sum(axis=1)
-    p[np.nan_to_num(differences).sum(axis=1) == 0] = 1
-    p[(count < 2) | (np.arange(len(values)) == baseline)] = np.nan
+    p = paired_t(values - values[baseline])
+    p[baseline] = np.nan
     return p
 
 

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable, Iterator, Sequence
+from importlib.resources import as_file, files
 from typing import Any
 
 import numpy as np
@@ -30,26 +31,6 @@ _FAR, _FARTHER = 4, 10
 """How far a curve may lie from the middle one: in extents of a curve, and in distances between curves."""
 _FEW = 10
 """Documents from which a click rate means little."""
-_STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.labelsize": 9,
-    "legend.fontsize": 8,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#dddddd",
-    "grid.linewidth": 0.5,
-    "axes.axisbelow": True,
-    "lines.linewidth": 1.3,
-    "lines.markersize": 4,
-    "legend.frameon": False,
-    "pdf.fonttype": 42,  # text stays text, as publishers ask
-    "savefig.dpi": 250,
-    "text.usetex": False,  # labels are no commands
-}
-
 _Panel = Callable[[Axes], None]
 
 
@@ -63,15 +44,15 @@ def figures(comparison: Comparison, label: str = "") -> dict[str, bytes]:
     Returns:
         Content of each file by its name.
     """
-    files = {}
-    with rc_context(_STYLE):
+    made = {}
+    with as_file(files("clickexp.compare") / "static" / "paper.mplstyle") as style, rc_context(fname=style):
         for name, panels in _panels(comparison):
             figure = _figure(panels)
             for suffix, metadata in (("pdf", {"CreationDate": None}), ("png", {"Software": None})):
                 content = io.BytesIO()
                 figure.savefig(content, format=suffix, metadata=metadata)
-                files[f"{name}{label}.{suffix}"] = content.getvalue()
-    return files
+                made[f"{name}{label}.{suffix}"] = content.getvalue()
+    return made
 
 
 def _panels(comparison: Comparison) -> Iterator[tuple[str, list[_Panel]]]:

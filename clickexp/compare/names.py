@@ -11,33 +11,22 @@ _NAMES = {
     "micro_ppl": "Micro perplexity",
     "click_ppl": "Click perplexity",
     "skip_ppl": "Skip perplexity",
-    "auc": "AUC",
     "ece": "Calibration error",
     "click_rate_error": "Click-rate error",
     "examination": "P(examination)",
-    "loss": "Loss",
     "train/loss": "Training loss",
     "ndcg": "nDCG",
-    "dcg": "DCG",
-    "mrr": "MRR",
-    "map": "MAP",
-    "err": "ERR",
-    "rbp": "RBP",
     "attraction_rmse": "Attraction RMSE",
     "examination_rmse": "Examination RMSE",
-    "attraction_correlation": "Attraction correlation",
     "seconds": "Time without compilation",
     "compile_seconds": "Compilation",
     "parameters": "Fitted parameters",
-    "sessions": "Sessions",
 }
+_ACRONYMS = ("auc", "dcg", "mrr", "map", "err", "rbp")
 _SHORT = {"ll": "LL", "ppl": "PPL", "cond_ppl": "cPPL", "ece": "ECE"}
 _UNITS = {
-    "ll": "nats per document",
-    "loss": "nats per document",
-    "train/loss": "nats per document",
-    "seconds": "s",
-    "compile_seconds": "s",
+    **dict.fromkeys(("ll", "loss", "train/loss"), "nats per document"),
+    **dict.fromkeys(("seconds", "compile_seconds"), "s"),
 }
 _LEADING = ("ll", "ppl", "cond_ppl")
 _RANKING = ("ndcg", "dcg", "mrr")
@@ -48,7 +37,8 @@ def name(metric: str) -> str:
     if metric.startswith(VALIDATION):
         return "Validation " + uncapitalised(name(metric.removeprefix(VALIDATION)))
     base, at, cutoff = metric.partition("@")
-    return _NAMES.get(base, base.replace("_", " ").capitalize()) + at + cutoff
+    spelled = base.upper() if base in _ACRONYMS else base.replace("_", " ").capitalize()
+    return _NAMES.get(base, spelled) + at + cutoff
 
 
 def short(metric: str) -> str:

@@ -24,6 +24,7 @@ from clickexp.compare.summary import Comparison
 from clickexp.runs.load import Run, Skipped
 from clickexp.runs.objective import stated_by
 
+_SCRIPTS = ("state", "leaderboard", "plot", "charts", "controls")
 _DIGITS = 6
 """Significant digits of the numbers in the page."""
 
@@ -36,16 +37,16 @@ def page(comparisons: Sequence[Comparison], skipped: Sequence[Skipped], folder: 
         skipped: Folders without a run, to be listed.
         folder: Where the page will be, from where it links to the runs' folders.
     """
-    texts = {name: (files("clickexp.compare") / f"page.{name}").read_text() for name in ("html", "css", "js")}
+    static = files("clickexp.compare") / "static"
     content = data(comparisons, skipped, folder)
     inserted = {
         "title": html.escape(content["title"]),
-        "css": texts["css"],
-        "js": texts["js"],
+        "css": (static / "page.css").read_text(),
+        "js": "\n".join((static / f"{name}.js").read_text() for name in _SCRIPTS),
         "plotly": _packed(get_plotlyjs()),
         "data": _packed(json.dumps(content, separators=(",", ":"), allow_nan=False)),
     }
-    return re.sub(r"\{\{ *(\w+) *\}\}", lambda place: inserted[place[1]], texts["html"])
+    return re.sub(r"\{\{ *(\w+) *\}\}", lambda place: inserted[place[1]], (static / "page.html").read_text())
 
 
 def data(comparisons: Sequence[Comparison], skipped: Sequence[Skipped], folder: Path) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def compare(
         for name, content in figures(comparison, label).items():
             files.add(f"figures/{name}", content)
     if len(found) > 1:
-        say(f"{len(found)} test sets, a table each: numbers of different test sets cannot be ranked")
+        say(f"{len(found)} test sets, one table each: numbers of different test sets cannot be ranked")
     files.add(PAGE, page(found, skipped, folder))
     files.write()
     return found

@@ -1,7 +1,9 @@
-"""How sure a metric is: bootstrap intervals over queries, and paired tests of two runs on the same test set."""
+"""Uncertainty of a metric: bootstrap intervals over queries, and paired tests of two runs on the same test set."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Integer
@@ -10,12 +12,19 @@ from scipy import stats
 from clickexp.errors import UserError
 from clickexp.types import Array
 
-CELLS = 1 << 22
+_CELLS = 1 << 22
+"""Queries times resamples that are drawn at once."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A value and the bounds that hold it with the given confidence."""
+    """A value and its confidence interval.
+
+    Attributes:
+        value: The value.
+        low: Lower bound.
+        high: Upper bound.
+    """
 
     value: float
     low: float
@@ -24,12 +33,15 @@ class Interval:
 
 @dataclass(frozen=True)
 class PairedTest:
-    """How much the first of two runs is above the second, and how likely chance alone explains as much.
+    """The difference of a metric between two runs, and the probability of one at least as large by chance.
 
-    difference         value of the first run minus that of the second
-    low, high          bootstrap interval of the difference
-    p_bootstrap, p_t   two-sided p-values of the paired bootstrap and of the paired t-test
-    queries            how many queries were paired
+    Attributes:
+        difference: Value of the first run minus that of the second.
+        low: Lower bound of the bootstrap interval of the difference.
+        high: Upper bound of it.
+        p_bootstrap: Two-sided p-value of the paired bootstrap.
+        p_t: Two-sided p-value of the paired t-test.
+        queries: Number of queries that were paired.
     """
 
     difference: float
@@ -42,21 +54,32 @@ class PairedTest:
 
 @dataclass(frozen=True)
 class Samples:
-    """A metric as a function of sums over queries, which can be drawn anew.
+    """A metric as a function of sums over queries, which can be resampled.
 
-    sums: [query, n], what each query adds to n sums. value: maps sums [..., n] to the metric [...].
-    queries: [query], which query each row is.
+    Attributes:
+        queries: Id of each query, [query].
+        sums: Summands of each query, [query, n].
+        value: Maps sums [..., n] to the metric [...].
     """
 
-    queries: Integer[Array, " query"]
-    sums: Float[Array, "query n"]
+    queries: Integer[np.ndarray, " query"]
+    sums: Float[np.ndarray, "query n"]
     value: Callable[[np.ndarray], np.ndarray]
 
     @classmethod
     def of_lists(
-        cls, queries: Integer[Array, " list"], sums: Float[Array, "list n"], value: Callable
+        cls,
+        queries: Integer[Array, " list"],
+        sums: Float[Array, "list n"],
+        value: Callable[[np.ndarray], np.ndarray],
     ) -> "Samples":
-        """Adds up the lists of each query, which are not independent of each other."""
+        """Adds up the lists of each query, which are not independent of each other.
+
+        Args:
+            queries: Query of each list.
+            sums: Summands of each list.
+            value: See `Samples`.
+        """
         distinct, row = np.unique(queries, return_inverse=True)
         order = np.argsort(row, kind="stable")
         starts = np.flatnonzero(np.diff(row[order], prepend=-1))
@@ -67,7 +90,7 @@ class Samples:
         return float(self.value(self.sums.sum(axis=0)))
 
     def pseudo_values(self) -> Float[np.ndarray, " query"]:
-        """What each query adds to the metric, which may be no mean over queries, such as a perplexity.
+        """Contribution of each query to the metric, which may be no mean over queries, such as a perplexity.
 
             n metric(all queries) - (n - 1) metric(all but this one)
 
@@ -81,13 +104,18 @@ class Samples:
 def bootstrap_interval(
     samples: Samples, *, confidence: float = 0.95, resamples: int = 1000, seed: int = 0
 ) -> Interval:
-    """Percentile bootstrap: the metric over as many queries drawn with replacement, `resamples` times.
+    """Percentile bootstrap: the metric over as many queries drawn with replacement.
 
     (Efron and Tibshirani 1993; for retrieval: Sakai 2006, "Evaluating evaluation metrics based on the bootstrap".)
+
+    Args:
+        samples: The metric.
+        confidence: Probability that the interval holds the metric of the population.
+        resamples: Number of resamples.
+        seed: Seed of the resamples.
     """
-    drawn = np.concatenate(
-        [samples.value(w @ samples.sums) for w in _weights(len(samples.queries), resamples, seed)]
-    )
+    weights = _weights(len(samples.queries), resamples, seed)
+    drawn = np.concatenate([samples.value(some @ samples.sums) for some in weights])
     return Interval(samples.total(), *_bounds(drawn, confidence))
 
 
@@ -96,9 +124,19 @@ def paired_test(
 ) -> PairedTest:
     """Compares a metric of two runs on the same queries.
 
-    Bootstrap: both metrics over the same queries drawn with replacement; the p-value is twice the share of draws on
+    Bootstrap: both metrics over the same queries drawn with replacement; the p-value is twice the share of resamples on
     the far side of 0, counting one more (Davison and Hinkley 1997). t: Student's paired t-test over queries (Smucker,
-    Allan and Carterette 2007), of their pseudo-values. UserError where the queries differ.
+    Allan and Carterette 2007), of their pseudo-values.
+
+    Args:
+        first: The metric of a run.
+        second: The same metric of another run.
+        confidence: Probability that the interval holds the difference of the population.
+        resamples: Number of resamples.
+        seed: Seed of the resamples.
+
+    Raises:
+        UserError: Where the queries differ.
     """
     if not np.array_equal(first.queries, second.queries):
         raise UserError(
@@ -112,21 +150,41 @@ def paired_test(
         ]
     )
     tail = int(min(np.count_nonzero(drawn <= 0), np.count_nonzero(drawn >= 0)))
-    singles = first.pseudo_values() - second.pseudo_values()
-    singles = singles[np.isfinite(singles)]
+    differences = first.pseudo_values() - second.pseudo_values()
     return PairedTest(
         first.total() - second.total(),
         *_bounds(drawn, confidence),
         p_bootstrap=min(2 * (tail + 1) / (resamples + 1), 1.0),
-        p_t=_paired_t(singles),
+        p_t=float(np.nan_to_num(paired_t(differences), nan=1.0)),
         queries=len(first.queries),
     )
 
 
+def paired_t(differences: Float[np.ndarray, "*tests unit"]) -> Float[np.ndarray, "*tests"]:
+    """Two-sided p-values of Student's paired t-test.
+
+    Args:
+        differences: Differences of pairs; pairs with nan or inf are left out.
+
+    Returns:
+        One for each test: nan from fewer than two pairs, 1 where all differences are 0.
+    """
+    differences = np.where(np.isfinite(differences), differences, np.nan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scipy warns of few pairs and of differences that are all alike
+        result: Any = stats.ttest_1samp(differences, 0.0, axis=-1, nan_policy="omit")
+    p = np.where(np.nan_to_num(differences).any(axis=-1), result.pvalue, 1.0)
+    return np.where(np.isfinite(differences).sum(axis=-1) < 2, np.nan, p)
+
+
 def _weights(queries: int, resamples: int, seed: int) -> Iterator[Float[np.ndarray, "resample query"]]:
-    """How often each query is drawn, a few resamples at a time."""
+    """How often each query is drawn, a few resamples at a time.
+
+    Products with these take a third of the time of `scipy.stats.bootstrap` for the 22 sums of a perplexity, for the
+    same interval.
+    """
     rng = np.random.default_rng(seed)
-    at_once = max(CELLS // queries, 1)
+    at_once = max(_CELLS // queries, 1)
     for start in range(0, resamples, at_once):
         count = min(at_once, resamples - start)
         drawn = rng.integers(0, queries, (count, queries)) + queries * np.arange(count)[:, None]
@@ -136,12 +194,3 @@ def _weights(queries: int, resamples: int, seed: int) -> Iterator[Float[np.ndarr
 def _bounds(drawn: np.ndarray, confidence: float) -> tuple[float, float]:
     low, high = np.nanquantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(low), float(high)
-
-
-def _paired_t(differences: np.ndarray) -> float:
-    """1 where all differences are 0, which the test itself leaves undefined."""
-    if differences.size < 2 or not differences.any():
-        return 1.0
-    if np.ptp(differences) == 0:
-        return 0.0
-    return float(stats.ttest_1samp(differences, 0.0).pvalue)

@@ -1,4 +1,4 @@
-"""The tables that the console prints."""
+"""Tables and numbers on a terminal: `console_table` prints those of the whole package."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -9,17 +9,17 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-WIDTHS = {"epoch": 5, "best": 4}
-NUMBER_WIDTH = len("-0.1234")
+_WIDTHS = {"epoch": 5, "best": 4}
+_NUMBER_WIDTH = len("-0.1234")
 
 
 def number(value: float | None) -> str:
-    """Four decimals; counts whole; a dash for None."""
+    """A number with four decimals; counts whole; a dash for None."""
     return "-" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
 
 
 def count(value: float) -> str:
-    """Three figures: 950, 12.3k, 2.00M; a dash for NaN and inf."""
+    """A count in three digits: 950, 12.3k, 2.00M; a dash for NaN and inf."""
     if not math.isfinite(value):
         return "-"
     mantissa, exponent = f"{value:.2e}".split("e")
@@ -30,7 +30,12 @@ def count(value: float) -> str:
 
 
 class EpochTable:
-    """One line an epoch: the first record's metrics that the width holds, and a star if best so far."""
+    """One line per epoch: the first record's metrics that the width holds, and a star if best so far.
+
+    Args:
+        record: The first epoch's record.
+        width: Characters per line.
+    """
 
     def __init__(self, record: Mapping[str, Any], width: int) -> None:
         self.metrics: list[str] = []
@@ -53,7 +58,7 @@ class EpochTable:
 
     @staticmethod
     def _line(cells: Mapping[str, str]) -> str:
-        widths = {name: WIDTHS.get(name, max(len(name), NUMBER_WIDTH)) for name in cells}
+        widths = {name: _WIDTHS.get(name, max(len(name), _NUMBER_WIDTH)) for name in cells}
         return "  ".join(f"{text:>{widths[name]}}" for name, text in cells.items()).rstrip()
 
 

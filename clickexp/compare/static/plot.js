@@ -1,0 +1,107 @@
+// ---- what charts have in common ----
+
+const narrow = () => window.innerWidth < 700;
+const dark = () => document.documentElement.dataset.theme === "dark";
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+function look(group) {
+  const slot = state.slots.get(group);
+  const colors = dark() ? DARK_COLORS : D.colors;
+  return {
+    color: colors[slot % colors.length],
+    dash: DASHES[(slot + Math.floor(slot / colors.length)) % DASHES.length],
+    symbol: SYMBOLS[slot % SYMBOLS.length],
+  };
+}
+
+// short names for legends: the settings that distinguish rows, without the keys
+const label = (group) => [group.rest, ...keys().map((key) => group.overrides[key]).filter(known)].join(" · ");
+const translucent = (color) => `rgba(${[1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16)).join()},0.16)`;
+
+const [LINE, GAP, LETTER, MARK] = [16, 13, 6.3, 50]; // of a legend: height of a line, space between rows, width of a letter and of a mark
+const TOOLBAR = 32; // its height, above the axes
+
+function layout(x, y, more = {}) {
+  const axis = (title, own = {}) => ({
+    title: { text: escaped(title).replace("\n", "<br>"), standoff: 8 }, gridcolor: css("--grid"), linecolor: css("--line"),
+    zeroline: false, automargin: true, tickcolor: css("--line"), ticks: "outside", ticklen: 4, ...own,
+  });
+  return {
+    margin: { l: 10, r: 12, t: TOOLBAR, b: 10 },
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: css("--muted"), activecolor: css("--accent") },
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    font: { color: css("--text"), family: getComputedStyle(document.body).fontFamily, size: 13 },
+    hoverlabel: { bgcolor: css("--card"), bordercolor: css("--line"), font: { color: css("--text") }, namelength: -1 },
+    legend: { orientation: "h", xref: "container", x: 0, xanchor: "left", yref: "container", y: 0, yanchor: "bottom", font: { size: 12 }, maxheight: 1 },
+    xaxis: axis(x, more.xaxis), yaxis: axis(y.replace(/ (?=\([^)]* [^)]*\)$)/, "\n"), more.yaxis), showlegend: true, shapes: more.shapes ?? [],
+    uirevision: more.uirevision ?? "stay",
+  };
+}
+
+// room for the legend below the axes, which keep their height; long names are broken into lines
+function fit(place, traces, format) {
+  const room = place.clientWidth - 20;
+  const most = Math.floor((room - MARK) / LETTER);
+  let [above, row, left] = [0, 0, 0];
+  for (const trace of traces) {
+    trace.name = trace.name.split(" · ").reduce((name, part) => {
+      const last = name.split("<br>").pop();
+      return last.length + part.length + 3 > most ? `${name}<br>${part}` : `${name} · ${part}`;
+    });
+    if (trace.showlegend === false) continue;
+    const parts = trace.name.split("<br>");
+    const width = Math.max(...parts.map((part) => part.length)) * LETTER + MARK;
+    if (width > left) {
+      above += row;
+      [row, left] = [0, room];
+    }
+    left -= width;
+    row = Math.max(row, parts.length * LINE + GAP);
+  }
+  const legend = above + row;
+  format.height = 320 + TOOLBAR + legend;
+  format.margin.b = 60 + legend;
+}
+
+// fits the axis to most of the curves where a few lie far off, as the figures do, and marks their names
+function withoutOutliers(traces, format) {
+  const curves = traces.filter((trace) => !trace.fill);
+  const names = [...new Set(curves.map((trace) => trace.legendgroup))].filter(known);
+  const ends = new Map(names.map((name) => {
+    const values = curves.filter((trace) => trace.legendgroup === name).flatMap((trace) => trace.y).filter(known);
+    return [name, [Math.min(...values), Math.max(...values)]];
+  }));
+  if (ends.size < 3) return;
+  const median = (values) => values.sort((a, b) => a - b)[Math.floor(values.length / 2)];
+  const bounds = [...ends.values()];
+  const middle = median(bounds.map(([low, high]) => (low + high) / 2));
+  const reach = 4 * median(bounds.map(([low, high]) => high - low)) + 10 * median(bounds.map(([low, high]) => Math.abs((low + high) / 2 - middle)));
+  const far = new Set(names.filter((name) => ends.get(name)[0] < middle - reach || ends.get(name)[1] > middle + reach));
+  const near = names.filter((name) => !far.has(name)).map((name) => ends.get(name));
+  if (!far.size || !near.length) return;
+  const [low, high] = [Math.min(...near.map(([value]) => value)), Math.max(...near.map(([, value]) => value))];
+  format.yaxis.range = [low - 0.06 * (high - low), high + 0.06 * (high - low)];
+  for (const trace of traces) if (far.has(trace.legendgroup)) trace.name += " (beyond the axis)";
+}
+
+function chart(id, traces, format, why = "Nothing to draw: choose rows in the leaderboard.") {
+  const place = $(id);
+  if (!traces.length) {
+    Plotly.purge(place);
+    place.classList.add("empty");
+    place.textContent = why;
+    return;
+  }
+  if (place.classList.contains("empty")) {
+    place.classList.remove("empty");
+    place.textContent = "";
+  }
+  if (format.showlegend) {
+    if (!format.yaxis.range) withoutOutliers(traces, format);
+    fit(place, traces, format);
+  }
+  Plotly.react(place, traces, format, {
+    responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+    toImageButtonOptions: { format: "svg", filename: `clickexp-${id}` },
+  });
+}
