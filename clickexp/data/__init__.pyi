@@ -16,6 +16,7 @@ from .readers.impressions import open_impressions as open_impressions
 from .readers.parquet import open_parquet as open_parquet
 from .readers.tiangong_st import open_tiangong_st as open_tiangong_st
 from .readers.yandex import open_yandex as open_yandex
+from .schema import Column as Column
 from .schema import DataError as DataError
-from .schema import Place as Place
+from .schema import SourceLocation as SourceLocation
 from .sessions import Sessions as Sessions

@@ -1,10 +1,14 @@
 """The batches of a superbatch, as compiled programs take them out."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from clickexp.data.feed import FEATURE_TABLE
+from clickexp.data.sessions import Sessions
 from clickexp.types import SHOWN_FIRST, Array, Batch, Count
 
 Arrays = Mapping[str, Array]
@@ -28,11 +32,40 @@ def at_step(arrays: Arrays, index: Count | int) -> Batch:
 
     Positions follow from the rank where they are not given.
     """
-    batch = {name: values[index] for name, values in arrays.items() if name != FEATURE_TABLE}
+    batch = {
+        name: _single_precision(values[index]) for name, values in arrays.items() if name != FEATURE_TABLE
+    }
     if "clicks" in batch:  # lists to rank may have labels alone
         batch["clicks"] = batch["clicks"].astype(bool)
     if FEATURE_TABLE in arrays:
-        batch["query_doc_features"] = arrays[FEATURE_TABLE][batch["query_doc_ids"]].astype(jnp.float32)
+        batch["query_doc_features"] = _single_precision(arrays[FEATURE_TABLE][batch["query_doc_ids"]])
     ranks = batch["mask"].shape[-1]
     batch.setdefault("positions", jnp.arange(1, ranks + 1, dtype=jnp.int32)[None])
     return batch
+
+
+def _single_precision(values: Array) -> Array:
+    """Half precision is for storage alone."""
+    return values.astype(jnp.float32) if values.dtype == jnp.float16 else values
+
+
+def batch_like(sessions: Sessions) -> dict[str, jax.ShapeDtypeStruct]:
+    """Shapes and types of a batch of one session that carries all columns."""
+    arrays = {}
+    for name in sessions.columns:
+        column = sessions.schema[name]
+        values = column.in_batch(np.empty(column.shape_of(1, sessions.ranks), column.dtype))
+        arrays[name] = jax.ShapeDtypeStruct((1, *values.shape), values.dtype)
+    if sessions.features is not None:
+        values = sessions.features.values
+        arrays[FEATURE_TABLE] = jax.ShapeDtypeStruct(values.shape, values.dtype)
+    return jax.eval_shape(lambda arrays: at_step(with_mask(arrays), 0), arrays)
+
+
+def keys_read(compute: Callable[[Batch], Any], batch: Batch) -> set[str]:
+    """The keys of a batch that a computation depends on, found by tracing it once."""
+    names = [path[0].key for path, _ in jax.tree_util.tree_leaves_with_path(batch)]
+    program = jax.make_jaxpr(compute)(batch).jaxpr
+    used = {id(value) for equation in program.eqns for value in equation.invars}
+    used |= {id(value) for value in program.outvars}
+    return {name for name, value in zip(names, program.invars, strict=True) if id(value) in used}

@@ -84,10 +84,10 @@ def verify(
             wrong.append(f"{stored.file.relative_to(folder)} ({problem})")
         done += stored.size
     if wrong:
-        for place in stamps:
-            _forget(place)
+        for location in stamps:
+            _forget(location)
         raise DamagedError(f"{folder}: damaged: {', '.join(wrong)}", REMEDY)
-    any(_write(place, state) for place in stamps)
+    any(_write(location, state) for location in stamps)
     return files
 
 

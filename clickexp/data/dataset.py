@@ -18,7 +18,9 @@ class OnePart:
     def complaint(self, value: Any) -> str | None:
         """What to give instead of the value; None for one that fits."""
         if isinstance(value, Real) and not isinstance(value, bool):
-            return None if 0 < value <= 1 else "give a fraction above 0 and at most 1, or a range [start, stop]"
+            return (
+                None if 0 < value <= 1 else "give a fraction above 0 and at most 1, or a range [start, stop]"
+            )
         if isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 2:
             if _is_whole(value[0]) and (value[1] is None or _is_whole(value[1])):
                 return None

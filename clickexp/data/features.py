@@ -8,7 +8,7 @@ import numpy as np
 
 from clickexp.data.checksums import REMEDY, DamagedError
 from clickexp.data.pack import map_array
-from clickexp.data.schema import Place
+from clickexp.data.schema import SourceLocation
 
 
 class Features:
@@ -17,11 +17,11 @@ class Features:
     values  [rows, features] float16 or float32, in memory or mapped from a file
     """
 
-    def __init__(self, values: np.ndarray, place: Place = Place("features")):
+    def __init__(self, values: np.ndarray, location: SourceLocation = SourceLocation("features")):
         if values.ndim != 2 or values.dtype not in (np.float16, np.float32):
             what = f"the array is {values.dtype}{list(values.shape)}"
-            raise place.error(what, "features are float16 or float32, one row a document")
-        self.values, self.place = values, place
+            raise location.error(what, "features are float16 or float32, one row a document")
+        self.values, self.location = values, location
 
     @classmethod
     def open(cls, file: str | Path) -> "Features":
@@ -30,13 +30,13 @@ class Features:
             values = map_array(Path(file))
         except ValueError as error:
             raise DamagedError(f"{file}: not a readable .npy file ({error})", REMEDY) from error
-        return cls(values, Place(str(file)))
+        return cls(values, SourceLocation(str(file)))
 
     def check_rows(self, rows: int) -> None:
         """DataError unless there are that many rows."""
         if len(self.values) < rows:
             remedy = "give one row for each id from 0 to the largest"
-            raise self.place.error(f"{len(self.values)} feature vectors for {rows} ids", remedy)
+            raise self.location.error(f"{len(self.values)} feature vectors for {rows} ids", remedy)
 
     @cached_property
     def on_device(self) -> jax.Array:

@@ -10,8 +10,6 @@ import numpy as np
 
 from clickexp.data.sessions import Rows, Sessions
 
-BATCH_COLUMNS = ("query_doc_ids", "clicks", "lengths", "positions", "labels")
-
 Item = TypeVar("Item")
 
 
@@ -19,7 +17,8 @@ Item = TypeVar("Item")
 class Superbatch:
     """Several batches for one dispatch; sessions of length 0 fill up the last one.
 
-    arrays    column name -> [steps, batch, rank], or [steps, batch] for lengths; types as in Sessions
+    arrays    column name -> [steps, batch, rank], [steps, batch, 1] where it is per session, [steps, batch] for
+              lengths; types as in Sessions, but int32 for int64
     steps     batches that hold a session
     sessions  real sessions
     """
@@ -62,13 +61,17 @@ def _filled(
 
 
 def _read(sessions: Sessions, rows: Rows, size: int, count: int) -> dict[str, np.ndarray]:
-    """The rows' columns with `size` rows each, those from `count` on zero."""
-    columns = {name: sessions.columns[name] for name in BATCH_COLUMNS if name in sessions.columns}
-    flat = {name: np.empty((size, *values.shape[1:]), values.dtype) for name, values in columns.items()}
+    """The rows' columns with `size` rows each, those from `count` on padding."""
+    columns = sessions.batch_columns
+    flat = {
+        name: np.empty(column.shape_of(size, sessions.ranks), column.dtype)
+        for name, column in columns.items()
+    }
     sessions.read_into({name: values[:count] for name, values in flat.items()}, rows)
-    for values in flat.values():
-        values[count:] = 0
-    return flat
+    for name, values in flat.items():
+        values[count:] = columns[name].padding
+    # Sessions.carrying has checked that 64-bit integers fit into 32
+    return {name: columns[name].in_batch(values) for name, values in flat.items()}
 
 
 def ahead(items: Iterator[Item], depth: int, thread: str) -> Iterator[Item]:

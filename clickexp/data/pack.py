@@ -22,12 +22,12 @@ from clickexp.data.checksums import (
     verify,
 )
 from clickexp.data.folders import NewFolder
-from clickexp.data.schema import COLUMNS, Columns, DataError, Place, checked
+from clickexp.data.schema import COLUMNS, REQUIRED, Column, Columns, SourceLocation, checked, declared
+from clickexp.errors import DataError
 from clickexp.utils.exits import reason
 
 FORMAT = 1
 META = "meta.json"
-ALWAYS = ("query_doc_ids", "clicks", "lengths")
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, OverflowError, TokenError)
 """What reading a damaged .npy or JSON file raises."""
 
@@ -72,8 +72,8 @@ class GrowingArray:
 class PackWriter:
     """Writes sessions of up to `ranks` documents chunk by chunk, whole or not at all.
 
-        with PackWriter(folder, ranks, ["query_doc_ids", "clicks", "lengths"]) as pack:
-            pack.append(chunk, place)
+        with PackWriter(folder, ranks, ["query_doc_ids", "clicks", "lengths", Column("dwell", "float32")]) as pack:
+            pack.append(chunk, location)
 
     The files grow in a hidden folder beside `folder`, which becomes `folder` when the block ends without
     an error; a pack that another process has completed there meanwhile stays. `info` is kept in
@@ -86,7 +86,7 @@ class PackWriter:
         self,
         folder: str | Path,
         ranks: int,
-        names: Iterable[str],
+        columns: Iterable[str | Column],
         *,
         query_doc_pairs: int = 0,
         positions: int = 0,
@@ -99,8 +99,9 @@ class PackWriter:
         self.query_doc_pairs, self.positions, self.info = query_doc_pairs, positions, info or {}
         self.source, self.nested = source or folder, nested
         self.written = 0
+        self.schema = declared(columns)
         self._new = NewFolder(self.folder)
-        self._columns = {name: self._create(name) for name in names}
+        self._columns = {name: self._create(column) for name, column in self.schema.items()}
 
     def __enter__(self) -> "PackWriter":
         return self
@@ -114,9 +115,9 @@ class PackWriter:
         finally:
             self._new.discard()
 
-    def append(self, columns: Columns, place: Place) -> None:
-        """Adds the next rows, checked and converted; DataError names the place of the first bad one."""
-        chunk = checked(columns, place, self.max_id)
+    def append(self, columns: Columns, location: SourceLocation) -> None:
+        """Adds the next rows, checked and converted; DataError names the location of the first bad one."""
+        chunk = checked(columns, location, self.max_id, COLUMNS | self.schema)
         for name, column in self._columns.items():
             column.append(chunk[name])
         pairs, positions = bounds(chunk)
@@ -124,9 +125,9 @@ class PackWriter:
         self.positions = max(self.positions, positions)
         self.written += len(chunk["lengths"])
 
-    def _create(self, name: str) -> GrowingArray:
-        shape = (self.ranks,) if COLUMNS[name].per_document else ()
-        return GrowingArray(self._new.part / f"{name}.npy", COLUMNS[name].dtype, shape)
+    def _create(self, column: Column) -> GrowingArray:
+        file = self._new.part / f"{column.name}.npy"
+        return GrowingArray(file, column.dtype, column.shape_of(0, self.ranks)[1:])
 
     def _finish(self) -> None:
         if not self.written:
@@ -136,6 +137,8 @@ class PackWriter:
         keys = ("ranks", "query_doc_pairs", "positions", "info")
         meta = {"format": FORMAT, "count": self.written} | {key: getattr(self, key) for key in keys}
         meta["crc32"] = {name: column.crc for name, column in self._columns.items()}
+        if extra := [_stated(column) for name, column in self.schema.items() if name not in COLUMNS]:
+            meta["columns"] = extra
         (part / META).write_text(sealed(meta))
         if not self.nested:
             self._new.flush()
@@ -156,10 +159,13 @@ def is_pack(folder: Path) -> bool:
 
 
 def read_pack(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """meta.json and the memory-mapped columns, unverified; DamagedError where the folder is not a whole pack."""
+    """meta.json and the memory-mapped columns, unverified; DamagedError where the folder is not a whole pack.
+
+    meta["schema"]: the declaration of each column by its name.
+    """
     meta = _meta(folder)
     try:
-        return meta, {name: _map(folder, name, meta) for name in meta["crc32"]}
+        return meta, {column.name: _map(folder, column, meta) for column in meta["schema"].values()}
     except ValueError as error:
         raise DamagedError(f"{folder}: not a readable pack ({error})", REMEDY) from error
 
@@ -171,11 +177,12 @@ def stored_files(folder: Path) -> list[Stored]:
     columns = [
         Stored(
             folder / f"{name}.npy",
-            np.dtype(COLUMNS[name].dtype).itemsize * int(np.prod(_shape(name, meta), dtype=object)),
-            crc,
+            np.dtype(column.dtype).itemsize
+            * int(np.prod(column.shape_of(meta["count"], meta["ranks"]), dtype=object)),
+            meta["crc32"][name],
             largest.get(name),
         )
-        for name, crc in meta["crc32"].items()
+        for name, column in meta["schema"].items()
     ]
     return [Stored(folder / META), *columns]
 
@@ -204,22 +211,31 @@ def _meta(folder: Path) -> dict[str, Any]:
                 raise ValueError(f"{key} is {meta[key]!r}")
         if not isinstance(meta["info"], dict) or not isinstance(meta["crc32"], dict):
             raise ValueError("info and crc32 are no mappings")
-        if unknown := meta["crc32"].keys() ^ (meta["crc32"].keys() & COLUMNS.keys() | {*ALWAYS}):
+        extra = {
+            column["name"]: Column(**{**column, "shape": tuple(column["shape"])})
+            for column in meta.get("columns", ())
+        }
+        known = COLUMNS | extra
+        if unknown := meta["crc32"].keys() ^ (meta["crc32"].keys() & known.keys() | {*REQUIRED}):
             raise ValueError(f"it lists, or lacks, the columns {sorted(unknown)}")
-        return meta
+        return {**meta, "schema": {name: known[name] for name in meta["crc32"]}}
     except UNREADABLE as error:
         raise DamagedError(f"{folder / META}: cannot be read ({reason(error, context=False)})", REMEDY) from error
 
 
-def _shape(name: str, meta: Mapping[str, Any]) -> tuple[int, ...]:
-    return (meta["count"], meta["ranks"]) if COLUMNS[name].per_document else (meta["count"],)
+def _stated(column: Column) -> dict[str, Any]:
+    """A declaration as meta.json keeps it."""
+    stated = {key: getattr(column, key) for key in ("name", "per", "fill", "least", "rule")}
+    return {**stated, "dtype": np.dtype(column.dtype).name, "shape": list(column.shape)}
 
 
-def _map(folder: Path, name: str, meta: Mapping[str, Any]) -> np.ndarray:
-    values = map_array(folder / f"{name}.npy")
-    shape = _shape(name, meta)
-    if values.shape != shape or values.dtype != COLUMNS[name].dtype:
-        raise ValueError(f"{name}.npy is {values.dtype}{list(values.shape)}, not of shape {list(shape)}")
+def _map(folder: Path, column: Column, meta: Mapping[str, Any]) -> np.ndarray:
+    values = map_array(folder / f"{column.name}.npy")
+    shape = column.shape_of(meta["count"], meta["ranks"])
+    if values.shape != shape or values.dtype != column.dtype:
+        raise ValueError(
+            f"{column.name}.npy is {values.dtype}{list(values.shape)}, not of shape {list(shape)}"
+        )
     return values
 
 

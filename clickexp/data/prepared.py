@@ -3,7 +3,7 @@
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,9 @@ from clickexp.data.dataset import Dataset, Split, keep_queries_seen, split
 from clickexp.data.features import Features
 from clickexp.data.folders import NewFolder, remove, remove_stale, temporary
 from clickexp.data.pack import UNREADABLE, GrowingArray, PackWriter, fingerprint, stored_files
-from clickexp.data.schema import DataError
+from clickexp.data.schema import Column
 from clickexp.data.sessions import Sessions
+from clickexp.errors import DataError
 from clickexp.utils.bounds import NonNegativeInt
 from clickexp.utils.exits import no_room, reason
 
@@ -118,7 +119,7 @@ class LogWriter:
 
         with LogWriter(folder, "my log", "parquet") as log:
             with log.part("sessions", ranks, ["query_doc_ids", "clicks", "lengths"]) as pack:
-                pack.append(chunk, place)
+                pack.append(chunk, location)
             log.note("cut lists", 3)
 
     `progress` is for the reader to call, and `names` to name the ids that it numbers. Errors about missing sessions
@@ -160,8 +161,13 @@ class LogWriter:
         finally:
             self._new.discard()
 
-    def part(self, name: str, ranks: int, columns: list[str], max_id: int | None = None) -> PackWriter:
-        """A pack to append sessions to; ids above `max_id` are an error."""
+    def part(
+        self, name: str, ranks: int, columns: Iterable[str | Column], max_id: int | None = None
+    ) -> PackWriter:
+        """A pack to append sessions to, with these columns, where names suffice for those of COLUMNS.
+
+        Ids above `max_id` are an error.
+        """
         self._parts.append(name)
         source = self.source if name == "sessions" else f"{self.source}, {name}"
         return PackWriter(self._new.part / name, ranks, columns, max_id=max_id, source=source, nested=True)

@@ -3,37 +3,154 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, Protocol
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from clickexp.errors import DataError
 
 Columns = Mapping[str, np.ndarray]
 
+TYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "float16", "float32")
+KINDS = {"b": "biuf", "i": "iu", "u": "iu", "f": "biuf"}
+"""Kinds of numpy type that a column of each kind is read from."""
 
-class Column(NamedTuple):
-    """A packed column: its type, the kinds of numpy type it is read from, and what it may hold."""
-
-    dtype: type[np.generic]
-    kinds: str
-    rule: str
-    per_document: bool = True
-
-
-COLUMNS = {
-    "query_doc_ids": Column(np.int32, "iu", "ids are integers from 0 to 2147483647"),
-    "clicks": Column(np.bool_, "biuf", "clicks are true or false, 1 or 0"),
-    "lengths": Column(np.int32, "iu", "a list holds at least one document", per_document=False),
-    "query_ids": Column(np.int64, "iu", "query ids are 64-bit integers", per_document=False),
-    "positions": Column(np.int32, "iu", "positions are integers from 1"),
-    "labels": Column(np.float32, "biuf", "labels are finite numbers"),
-}
-"""[rows, ranks] where per document, else [rows]. The first three are always there; padding is 0."""
+MADE = ("mask", "query_doc_features", "feature_table")
+"""Keys of a batch that are made from columns, and so name none."""
 
 
 @dataclass(frozen=True)
-class Place:
+class Column:
+    """A column of packed sessions, as a reader declares it.
+
+        Column("dwell", "float32")                      seconds on each document, [sessions, ranks]
+        Column("device", "int8", per="session")         [sessions]
+
+    Args:
+        name: Key of the column in a batch, and name of its packed file.
+        dtype: NumPy type that it is packed in, one of TYPES. Batches hold int64 as int32.
+        per: Whether there is a value per document or per session.
+        fill: Value of padding, by default 0. If it is given, it also replaces values that a source lacks.
+        shape: Of each value, such as (8,) for vectors of eight numbers.
+        least: Smallest value of a session, or of a document shown.
+        rule: What the column holds, for errors; by default derived from the type.
+
+    Raises:
+        DataError: The column cannot be packed so.
+    """
+
+    name: str
+    dtype: DTypeLike
+    per: Literal["document", "session"] = "document"
+    fill: float | None = None
+    shape: tuple[int, ...] = ()
+    least: int | None = None
+    rule: str = ""
+
+    def __post_init__(self) -> None:
+        try:
+            dtype = np.dtype(self.dtype)
+        except TypeError as error:
+            raise DataError(f"column {self.name}: {error}. Choose one of {', '.join(TYPES)}.") from error
+        if not self.name.isidentifier() or self.name.startswith("_") or self.name in MADE:
+            raise DataError(
+                f"{self.name!r} cannot name a column. Choose another name, of letters and digits."
+            )
+        if dtype.name not in TYPES:
+            raise DataError(f"column {self.name} has type {dtype}. Choose one of {', '.join(TYPES)}.")
+        if self.per not in ("document", "session"):
+            raise DataError(f"column {self.name} is per {self.per!r}. Choose document or session.")
+        if not np.array_equal(np.array(self.padding).astype(dtype), self.padding):
+            raise DataError(f"column {self.name}: fill={self.fill!r} is no {dtype}. Change one of the two.")
+        rules = {"b": "it holds true or false, 1 or 0", "f": "it holds finite numbers"}
+        rule = self.rule or rules.get(dtype.kind, f"it holds integers that fit {dtype}")
+        object.__setattr__(self, "dtype", dtype)
+        object.__setattr__(self, "rule", rule)
+
+    @property
+    def per_document(self) -> bool:
+        """Whether there is a value per document."""
+        return self.per == "document"
+
+    @property
+    def padding(self) -> float:
+        """Value where there is no document."""
+        return 0 if self.fill is None else self.fill
+
+    @property
+    def kinds(self) -> str:
+        """Kinds of numpy type that it is read from."""
+        return KINDS[np.dtype(self.dtype).kind]
+
+    def shape_of(self, sessions: int, ranks: int) -> tuple[int, ...]:
+        """The shape of the packed column."""
+        return (sessions, *((ranks,) if self.per_document else ()), *self.shape)
+
+    @property
+    def batch_type(self) -> np.dtype:
+        """Type in a batch, of at most 32 bits, as JAX computes."""
+        return np.dtype(np.int32 if self.dtype == np.int64 else self.dtype)
+
+    def in_batch(self, values: np.ndarray) -> np.ndarray:
+        """Packed values as a batch holds them: one per session as [sessions, 1], which broadcasts over ranks."""
+        values = values.astype(self.batch_type, copy=False)
+        return values if self.per_document or self.name == "lengths" else values[:, None]
+
+    def convert(self, values: np.ndarray, location: "SourceLocation") -> np.ndarray:
+        """The values in the packed type; DataError for the first that does not fit it."""
+        if values.dtype.kind not in self.kinds:
+            raise location.error(f"{self.name} has type {values.dtype}", self.rule)
+        with np.errstate(over="ignore"):
+            packed = values.astype(self.dtype, copy=False)
+        bad = ~np.isfinite(packed) if packed.dtype.kind == "f" else packed != values
+        location.reject(bad, values, self.name, self.rule)
+        return packed
+
+
+COLUMNS = {
+    column.name: column
+    for column in (
+        Column("query_doc_ids", np.int32, least=0, rule="ids are integers from 0 to 2147483647"),
+        Column("clicks", np.bool_, rule="clicks are true or false, 1 or 0"),
+        Column("lengths", np.int32, "session", least=1, rule="a list holds at least one document"),
+        Column("query_ids", np.int64, "session", rule="query ids are 64-bit integers"),
+        Column("positions", np.int32, least=1, rule="positions are integers from 1"),
+        Column("labels", np.float32, rule="labels are finite numbers"),
+    )
+}
+"""The columns that the package reads itself. The first three are always there."""
+
+REQUIRED = ("query_doc_ids", "clicks", "lengths")
+
+
+def declared(columns: Iterable[str | Column]) -> dict[str, Column]:
+    """Columns by name, of which the package knows those that are given by name alone.
+
+    Raises:
+        DataError: A name that is unknown, given twice, or declared otherwise than the package does.
+    """
+    found: dict[str, Column] = {}
+    for column in columns:
+        name = column if isinstance(column, str) else column.name
+        if isinstance(column, str) and name not in COLUMNS:
+            raise DataError(f"there is no column {name!r}. Declare it: Column({name!r}, ...).")
+        if name in found or column not in (name, COLUMNS.get(name, column)):
+            raise DataError(f"column {name} is declared twice. Give one of the two another name.")
+        found[name] = COLUMNS.get(name, column) if isinstance(column, str) else column
+    return found
+
+
+class Location(Protocol):
+    """Whatever can name a row in an error."""
+
+    def error(self, what: str, remedy: str, row: int) -> DataError:
+        """The error to raise."""
+        ...
+
+
+@dataclass(frozen=True)
+class SourceLocation:
     """Where rows came from: row i of a chunk is `unit` `first + i` of `source`."""
 
     source: str
@@ -46,7 +163,7 @@ class Place:
         return DataError(f"{where}: {what}. {remedy[0].upper()}{remedy[1:]}.")
 
     def reject(self, bad: np.ndarray, values: np.ndarray, name: str, remedy: str) -> None:
-        """Raises for the first True of bad, [rows] or [rows, ranks], naming the value there."""
+        """Raises for the first True of bad, [rows, ...], naming the value there."""
         if bad.any():
             at = np.unravel_index(bad.argmax(), bad.shape)
             raise self.error(f"{name} holds {values[at]}", remedy, int(at[0]))
@@ -54,9 +171,9 @@ class Place:
 
 POSITIONS = "set positions to the ranks to keep; longer lists are cut, and counted"
 PADDING = 10
-"""Padding that takes more than so many times the data is refused,"""
+"""Padding that takes more than this many times the data is refused,"""
 FLOOR = 1 << 26
-"""unless it takes less than so many bytes."""
+"""unless it takes less than this many bytes."""
 
 
 def outweighs(padding: int, data: int, size: int) -> bool:
@@ -75,20 +192,21 @@ class Extent:
 
     def __init__(self):
         self.lists = self.documents = self.longest = 0
-        self._error = Place("lists").error
+        self._error = SourceLocation("lists").error
 
-    def add(self, lengths: np.ndarray, place: Any, rows: np.ndarray | None = None) -> None:
-        """Lists of these lengths; `rows`, by default 0, 1, ..., are what the errors of the place name them by."""
+    def add(self, lengths: np.ndarray, location: Any, rows: np.ndarray | None = None) -> None:
+        """Lists of these lengths; `rows`, by default 0, 1, ..., are what the errors of the location name them by."""
         if len(lengths) and lengths.max() > self.longest:
             first = int(lengths.argmax())
             row = first if rows is None else int(rows[first])
-            self.longest, self._error = int(lengths[first]), partial(place.error, row=row)
+            self.longest, self._error = int(lengths[first]), partial(location.error, row=row)
         self.lists += len(lengths)
         self.documents += int(lengths.sum())
 
-    def ranks(self, columns: Iterable[str], remedy: str) -> int:
+    def ranks(self, columns: Iterable[str | Column], remedy: str) -> int:
         """The length of the longest list, at least 1; DataError where padding to it outweighs the documents."""
-        size = sum(np.dtype(COLUMNS[name].dtype).itemsize for name in columns if COLUMNS[name].per_document)
+        per_document = [column for column in declared(columns).values() if column.per_document]
+        size = sum(np.dtype((column.dtype, column.shape)).itemsize for column in per_document)
         padded = self.lists * self.longest
         if outweighs(padded - self.documents, self.documents, size):
             what = (
@@ -100,57 +218,39 @@ class Extent:
         return max(self.longest, 1)
 
 
-def checked(columns: Columns, place: Place, max_id: int | None = None) -> dict[str, np.ndarray]:
+def checked(
+    columns: Columns,
+    location: SourceLocation,
+    max_id: int | None = None,
+    schema: Mapping[str, Column] = COLUMNS,
+) -> dict[str, np.ndarray]:
     """The columns in their packed types; DataError names the first row that breaks a rule."""
-    _check_shapes(columns, place)
-    packed = {name: _converted(name, np.asarray(values), place) for name, values in columns.items()}
-    _check_padding(packed, place)
+    ids = np.shape(columns["query_doc_ids"])
+    if len(ids) != 2:
+        raise location.error(f"query_doc_ids has shape {ids}", "it must be [sessions, ranks]")
+    for name, values in columns.items():
+        expected = schema[name].shape_of(*ids)
+        if np.shape(values) != expected:
+            raise location.error(f"{name} has shape {np.shape(values)}", f"query_doc_ids asks for {expected}")
+    packed = {name: schema[name].convert(np.asarray(values), location) for name, values in columns.items()}
+    lengths, ranks = packed["lengths"], ids[1]
+    bad = (lengths < 1) | (lengths > ranks)
+    location.reject(bad, lengths, "lengths", f"a list holds 1 to {ranks} documents")
+    shown = np.arange(ranks) < lengths[:, None]
+    for name, values in packed.items():
+        column = schema[name]
+        there = shown.reshape(*shown.shape, *[1] * len(column.shape)) if column.per_document else np.True_
+        if column.per_document:
+            remedy = f"beyond the length of a list everything is {column.padding}"
+            location.reject(~there & (values != column.padding), values, name, remedy)
+        if column.least is not None:
+            location.reject(there & (values < column.least), values, name, column.rule)
     if max_id is not None:
-        check_ids(packed["query_doc_ids"], max_id, place)
+        check_ids(packed["query_doc_ids"], max_id, location)
     return packed
 
 
-def check_ids(ids: np.ndarray, query_doc_pairs: int, place: Place) -> None:
+def check_ids(ids: np.ndarray, query_doc_pairs: int, location: SourceLocation) -> None:
     """DataError for the first id that a table of query_doc_pairs pairs has no row for."""
     remedy = f"ids lie in 0 to query_doc_pairs, {query_doc_pairs}: raise it or number the pairs again"
-    place.reject(ids > query_doc_pairs, ids, "query_doc_ids", remedy)
-
-
-def _check_shapes(columns: Columns, place: Place) -> None:
-    shape = np.shape(columns["query_doc_ids"])
-    if len(shape) != 2:
-        raise place.error(f"query_doc_ids has shape {shape}", "it must be [sessions, ranks]")
-    for name, values in columns.items():
-        expected = shape if COLUMNS[name].per_document else shape[:1]
-        if np.shape(values) != expected:
-            raise place.error(f"{name} has shape {np.shape(values)}", f"query_doc_ids asks for {expected}")
-
-
-def _converted(name: str, values: np.ndarray, place: Place) -> np.ndarray:
-    dtype, kinds, rule, _ = COLUMNS[name]
-    if values.dtype.kind not in kinds:
-        raise place.error(f"{name} has type {values.dtype}", rule)
-    with np.errstate(over="ignore"):
-        packed = values.astype(dtype, copy=False)
-    if name == "labels":
-        bad = ~np.isfinite(packed)
-    else:
-        bad = packed != values
-        if name != "query_ids":
-            bad |= packed < 0
-    place.reject(bad, values, name, rule)
-    return packed
-
-
-def _check_padding(columns: Columns, place: Place) -> None:
-    lengths, ranks = columns["lengths"], columns["query_doc_ids"].shape[1]
-    bad = (lengths < 1) | (lengths > ranks)
-    place.reject(bad, lengths, "lengths", f"a list holds 1 to {ranks} documents")
-    padding = np.arange(ranks) >= lengths[:, None]
-    for name, values in columns.items():
-        if COLUMNS[name].per_document:
-            remedy = "beyond the length of a list everything is 0"
-            place.reject(padding & (values != 0), values, name, remedy)
-    if "positions" in columns:
-        positions = columns["positions"]
-        place.reject(~padding & (positions < 1), positions, "positions", COLUMNS["positions"].rule)
+    location.reject(ids > query_doc_pairs, ids, "query_doc_ids", remedy)

@@ -12,7 +12,17 @@ import numpy as np
 from clickexp.data.checksums import verify_once
 from clickexp.data.features import Features
 from clickexp.data.pack import PackWriter, bounds, read_pack, stored_files
-from clickexp.data.schema import Columns, DataError, Place, check_ids, checked
+from clickexp.data.schema import (
+    COLUMNS,
+    REQUIRED,
+    Column,
+    Columns,
+    SourceLocation,
+    check_ids,
+    checked,
+    declared,
+)
+from clickexp.errors import DataError
 
 CHUNK = 1 << 18
 SAMPLE = 50_000
@@ -32,6 +42,7 @@ class Sessions:
         positions      [count, ranks] int32    optional, from 1; without it the rank is the position
         labels         [count, ranks] float32  optional, graded relevance
 
+    and any other column that was declared, [count, ranks] or [count]; `schema` holds the declarations by name.
     `index`, if there, holds the rows of the columns that this view shows. `features` holds a feature vector for each
     id from 0 to query_doc_pairs, shared by all views.
     """
@@ -43,6 +54,8 @@ class Sessions:
     folder: Path | None = None
     features: Features | None = None
     info: Mapping[str, Any] = field(default_factory=dict)
+    schema: Mapping[str, Column] = field(default_factory=lambda: COLUMNS)
+    carried: frozenset[str] | None = None
 
     @classmethod
     def from_arrays(
@@ -56,17 +69,32 @@ class Sessions:
         labels: np.ndarray | None = None,
         query_doc_pairs: int | None = None,
         info: Mapping[str, Any] | None = None,
-        place: Place = Place("arrays"),
+        location: SourceLocation = SourceLocation("arrays"),
+        extra: Mapping[Column, np.ndarray] | None = None,
     ) -> "Sessions":
-        """Checks and converts the columns. Without lengths every list is full; query_doc_pairs is the
-        largest id allowed, by default the largest found. DataError names the first bad row."""
+        """Checks and converts the columns.
+
+        Args:
+            query_doc_ids, clicks, lengths, query_ids, positions, labels: See the class. Without lengths every list is
+                full.
+            query_doc_pairs: Largest id allowed, by default the largest found.
+            info: Facts to keep with the sessions.
+            location: Source of the arrays, for errors.
+            extra: Further columns and their values.
+
+        Raises:
+            DataError: A column breaks a rule; it names the first bad row.
+        """
         if lengths is None:
             lengths = np.full(np.shape(query_doc_ids)[:1], np.shape(query_doc_ids)[-1], np.int32)
         given = dict(query_doc_ids=query_doc_ids, clicks=clicks, lengths=lengths)
         given |= dict(query_ids=query_ids, positions=positions, labels=labels)
-        columns = checked({name: values for name, values in given.items() if values is not None}, place)
-        sessions = cls(columns, *bounds(columns), info=dict(info or {}))
-        return sessions if query_doc_pairs is None else sessions.with_pairs(query_doc_pairs, place)
+        given = {name: values for name, values in given.items() if values is not None}
+        schema = declared([*given, *(extra or {})])
+        given |= {column.name: values for column, values in (extra or {}).items()}
+        columns = checked(given, location, schema=schema)
+        sessions = cls(columns, *bounds(columns), info=dict(info or {}), schema=schema)
+        return sessions if query_doc_pairs is None else sessions.with_pairs(query_doc_pairs, location)
 
     @classmethod
     def open(cls, folder: str | Path, *, verified: bool = False) -> "Sessions":
@@ -83,16 +111,17 @@ class Sessions:
             verify_once(Path(folder), stored_files(Path(folder)))
         meta, columns = read_pack(Path(folder))
         bound = meta["query_doc_pairs"], meta["positions"]
-        return cls(columns, *bound, folder=Path(folder), info=meta["info"])
+        return cls(columns, *bound, folder=Path(folder), info=meta["info"], schema=meta["schema"])
 
     def save(self, folder: str | Path, *, keep: bool = False) -> "Sessions":
         """Packs these sessions into a new folder, atomically, and opens it; with keep, a pack there stays."""
         if Path(folder).exists() and not keep:
             raise DataError(f"{folder}: exists already. Delete it or choose another folder.")
         bound = dict(query_doc_pairs=self.query_doc_pairs, positions=self.positions)
-        with PackWriter(folder, self.ranks, self.columns, info=dict(self.info), **bound) as pack:
+        columns = [self.schema[name] for name in self.columns]
+        with PackWriter(folder, self.ranks, columns, info=dict(self.info), **bound) as pack:
             for chunk in self.chunks():
-                pack.append(chunk, Place(str(folder), pack.written))
+                pack.append(chunk, SourceLocation(str(folder), pack.written))
         return Sessions.open(folder)
 
     @property
@@ -106,6 +135,44 @@ class Sessions:
         return self.columns["query_doc_ids"].shape[1]
 
     @property
+    def batch_columns(self) -> dict[str, Column]:
+        """What batches carry: the columns always there, and those chosen by `carrying`, or all of at most 32 bits."""
+        return {
+            name: column
+            for name, column in self.schema.items()
+            if name in self.columns
+            and (
+                name in REQUIRED
+                or (column.dtype != np.int64 if self.carried is None else name in self.carried)
+            )
+        }
+
+    def carrying(self, names: Iterable[str]) -> "Sessions":
+        """The same sessions, of which batches carry no optional columns but these.
+
+        Raises:
+            DataError: A value of 64 bits does not fit the 32 bits of a batch; it names the first one.
+        """
+        sessions = replace(self, carried=frozenset(names))
+        for name in (name for name, column in sessions.batch_columns.items() if column.dtype == np.int64):
+            location = SourceLocation(str(self.folder or "sessions"))
+            for chunk in self.chunks([name]):
+                bad = chunk[name] != chunk[name].astype(np.int32)
+                location.reject(
+                    bad, chunk[name], name, "batches hold 32-bit integers: number the values from 0"
+                )
+                location = replace(location, first=location.first + len(bad))
+        return sessions
+
+    def bounds(self, name: str) -> tuple[int, int]:
+        """No value of a key of batches lies outside; (0, 0) of one that these sessions do not have."""
+        known = {"query_doc_ids": (0, self.query_doc_pairs), "positions": (1, self.positions)}
+        if name in known or name not in self.columns:
+            return known.get(name, (0, 0))
+        chunks = [chunk[name] for chunk in self.chunks([name])]
+        return min(int(chunk.min()) for chunk in chunks), max(int(chunk.max()) for chunk in chunks)
+
+    @property
     def has_labels(self) -> bool:
         """Whether there are relevance labels."""
         return "labels" in self.columns
@@ -113,7 +180,11 @@ class Sessions:
     @property
     def feature_lengths(self) -> dict[str, int]:
         """Length of each kind of feature vector, by its key in a batch."""
-        return {} if self.features is None else {"query_doc_features": self.features.values.shape[1]}
+        vectors = {
+            name: c.shape[0] for name, c in self.schema.items() if c.per_document and len(c.shape) == 1
+        }
+        shared = {} if self.features is None else {"query_doc_features": self.features.values.shape[1]}
+        return {**shared, **vectors}
 
     def with_features(self, features: Features | None) -> "Sessions":
         """The same sessions with a feature vector for each id; DataError where there are fewer vectors than ids."""
@@ -184,10 +255,12 @@ class Sessions:
             raise IndexError(f"select takes numbers from 0 to {self.count - 1}")
         return replace(self, index=indices if self.index is None else self.index[indices])
 
-    def with_pairs(self, query_doc_pairs: int, place: Place = Place("sessions")) -> "Sessions":
+    def with_pairs(
+        self, query_doc_pairs: int, location: SourceLocation = SourceLocation("sessions")
+    ) -> "Sessions":
         """The same sessions for a table whose largest id is query_doc_pairs; DataError at an id above."""
         if self.query_doc_pairs > query_doc_pairs:
-            check_ids(self.column("query_doc_ids"), query_doc_pairs, place)
+            check_ids(self.column("query_doc_ids"), query_doc_pairs, location)
         return replace(self, query_doc_pairs=query_doc_pairs)
 
     def rows(self, rows: Rows, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:

@@ -10,15 +10,20 @@ from flax import nnx
 from clickexp.data import Sessions
 from clickexp.data.batches import at_step, with_mask
 from clickexp.data.feed import Compiled, Data, feed, session_count
+from clickexp.data.schema import COLUMNS, MADE
+from clickexp.evaluation.inputs import Carrying
 from clickexp.evaluation.outputs import Outputs, click_outputs
 from clickexp.loggers.base import Logger, Phase
 from clickexp.metrics import Metric, MultiMetric
 from clickexp.models.base import Model
-from clickexp.types import Array, Count
+from clickexp.types import SHOWN_FIRST, Array, Count
 from clickexp.utils.checks import missing
 
 _MOST_NUMBERS = 1 << 25
 """Features, or documents, that an evaluation step looks up at most; documents per dispatch."""
+
+_KNOWN = {*COLUMNS, *MADE, SHOWN_FIRST}
+"""Keys of batches that the package fills; readers declare all others."""
 
 Metrics = Mapping[str, Metric]
 ModelState = tuple[nnx.State, ...]
@@ -56,6 +61,7 @@ class Evaluator:
             self._graphdefs.append(structure)
             self._truth.append((state,))
         self._outputs = outputs
+        self._carrying = Carrying(lambda *given: self.metrics.statistics(**self._arguments(*given)), *self._graphdefs)
         self._sizes = batch_size, steps_per_execution
         self._logger = logger or Logger()
 
@@ -70,11 +76,18 @@ class Evaluator:
         """
         metrics = self.metrics.empty()
         done, total = 0, session_count(data)
+        states = state, *self._truth
+        data = self._carrying(data, *states)
         for batch in feed(data, *self._sizes_for(data)):
-            metrics.add(self.run((state, *self._truth), batch.arrays), stacked=True)
+            metrics.add(self.run(states, batch.arrays), stacked=True)
             done += batch.sessions
             self._logger.progress(phase, epoch, done, total)
         return metrics
+
+    def _arguments(self, *given: Any) -> dict[str, Any]:
+        """What metrics receive: the outputs, and the columns of the batch, which comes last, that readers declare."""
+        extra = {name: values for name, values in given[-1].items() if name not in _KNOWN}
+        return {**extra, **self._outputs(*given)}
 
     def _sizes_for(self, data: Data) -> tuple[int, int]:
         """Lists per step and steps per dispatch: fewer where lists are long or have many features, for memory."""
@@ -100,7 +113,7 @@ class Evaluator:
             models = [nnx.merge(g, *s, copy=True) for g, s in zip(self._graphdefs, states, strict=True)]
             batch = at_step(arrays, index)
             try:
-                leaves, structure = jax.tree.flatten(self._outputs(*models, batch))
+                leaves, structure = jax.tree.flatten(self._arguments(*models, batch))
             except KeyError as error:
                 raise missing(error, batch) from error
             distinct = {id(leaf): leaf for leaf in leaves}

@@ -1,17 +1,18 @@
 """Checks that data fits a model, once per training or evaluation, before a program that would clamp it runs."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from flax import nnx
 
 from clickexp.data import Sessions
-from clickexp.data.batches import at_step, with_mask
+from clickexp.data.batches import at_step, batch_like, keys_read, with_mask
 from clickexp.data.feed import Data, feed
 from clickexp.errors import DataError
 from clickexp.models.base import Model
 from clickexp.types import Array, Batch
-from clickexp.utils.checks import Limit, check_batch, check_values, from_lengths, needs
+from clickexp.utils.checks import Limit, check_batch, check_values, from_lengths, missing, needs
 
 Compute = Callable[[Batch], Any]
 
@@ -31,12 +32,46 @@ def checked(data: Data, model: Model, compute: Compute, *required: str) -> Data:
     for key in required:
         if key not in data.columns:
             raise DataError(f"the sessions have no {key}. Add them to the source.")
-    known = {"query_doc_ids": data.query_doc_pairs, "positions": data.positions}
-    if data.count and any(known.get(key, 0) > largest for key, largest, _ in limits):
-        first = at_step(with_mask(next(feed(data.slice(0, 1), 1, 1)).arrays), 0)
+    if data.count and not all(_fits(data.bounds(key), largest) for key, largest, _ in limits):
+        one = data.slice(0, 1).carrying({*data.batch_columns, *(key for key, *_ in limits)})
+        first = at_step(with_mask(next(feed(one, 1, 1)).arrays), 0)
         for chunk in data.chunks():
-            check_values(_with_mask(chunk), limits, needs(compute, first))
+            batch = {name: data.schema[name].in_batch(values) for name, values in chunk.items()}
+            check_values(_with_mask(batch), limits, needs(compute, first))
     return data
+
+
+def _fits(bounds: tuple[int, int], largest: int) -> bool:
+    return bounds[0] >= 0 and bounds[1] <= largest
+
+
+class Carrying:
+    """Packed sessions of which batches carry the columns that a computation reads, found by tracing it once per data.
+
+    Args:
+        compute: Computation from models and a batch.
+        graphdefs: Structures of the models.
+    """
+
+    def __init__(self, compute: Callable[..., Any], *graphdefs: nnx.GraphDef):
+        self._compute, self._graphdefs = compute, graphdefs
+        self._latest: tuple[Data, Data] | None = None
+
+    def __call__(self, data: Data, *states: Iterable[nnx.State]) -> Data:
+        """The sessions, for models in these states; batches that come ready-made are as they are."""
+        if not isinstance(data, Sessions):
+            return data
+        if self._latest is None or self._latest[0] is not data:
+            batch = batch_like(data)
+            try:
+                read = keys_read(lambda batch: self._compute(*self._models(states), batch), batch)
+            except KeyError as error:
+                raise missing(error, batch) from error
+            self._latest = data, data.carrying(read)
+        return self._latest[1]
+
+    def _models(self, states: Iterable[Iterable[nnx.State]]) -> list[Any]:
+        return [nnx.merge(g, *s, copy=True) for g, s in zip(self._graphdefs, states, strict=True)]
 
 
 def check_ahead(data: Data) -> None:

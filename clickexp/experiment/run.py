@@ -24,9 +24,8 @@ from rich.markup import escape
 from rich.tree import Tree
 
 from clickexp.data import Dataset
-from clickexp.data.batches import Arrays, at_step, with_mask
+from clickexp.data.batches import batch_like
 from clickexp.data.dataset import check_split
-from clickexp.data.feed import feed
 from clickexp.data.inspect.identifiability import identifiability
 from clickexp.data.prepared import is_log
 from clickexp.errors import ConfigError, DataError, UserError
@@ -54,7 +53,7 @@ from clickexp.training import FitReport, Optimizer, Trainer, with_rate
 from clickexp.training.checkpoint import KEPT, check_same, save_model
 from clickexp.training.em.estimation import EstimatingTrainer
 from clickexp.training.memory import peak_memory
-from clickexp.types import SHOWN_FIRST, Array
+from clickexp.types import SHOWN_FIRST
 from clickexp.utils.bounds import PositiveInt, Seed
 from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
@@ -452,22 +451,15 @@ def check_features(model: Model, node: Any, dataset: Dataset) -> None:
     present = {"query_doc_ids", "positions", *dataset.train.feature_lengths}
     if not read.keys() - present:
         return
-    arrays = next(feed(dataset.train.slice(0, 1), 1, 1)).arrays
-    keys = []
-
-    def loss(arrays: Arrays) -> Array:
-        batch = at_step(with_mask(arrays), 0)
-        keys.extend(batch)
-        return model.compute_loss(batch)
-
+    batch = batch_like(dataset.train)
     model.eval()
     try:  # models may add keys, such as UBM's examination_idx
-        jax.eval_shape(loss, arrays)
+        jax.eval_shape(model.compute_loss, batch)
     except DataError as error:
         key = error.__cause__.args[0] if isinstance(error.__cause__, KeyError) else None
         if key not in read:
             raise
-        there = ", ".join(sorted({*keys} - {"lengths", SHOWN_FIRST}))
+        there = ", ".join(sorted({*batch} - {"lengths", SHOWN_FIRST}))
         raise ConfigError(f"{read[key]}={key}: batches of {dataset.name} have {there}") from error
 
 

@@ -24,8 +24,9 @@ from clickexp.data.ingest.numbering import PairIds
 from clickexp.data.ingest.ragged import list_lengths
 from clickexp.data.ingest.tables import find_files, open_tables
 from clickexp.data.readers.parquet import ParquetTable
-from clickexp.data.schema import Extent, Place
+from clickexp.data.schema import Extent, SourceLocation
 from clickexp.errors import UserError
+from clickexp.evaluation.inputs import Carrying
 from clickexp.experiment.run import build_model, constructor
 from clickexp.export.trust import check_targets
 from clickexp.loggers.progress import Steps
@@ -82,7 +83,9 @@ def export(
     """
     run = Path(run)
     folder = Path(output) if output is not None else run / "export"
-    if output is None and not folder.resolve().is_relative_to(run.resolve()):  # a link that came with the folder
+    if output is None and not folder.resolve().is_relative_to(
+        run.resolve()
+    ):  # a link that came with the folder
         raise UserError(f"{folder} leads out of {run}: choose another --output")
     names = _column_names(options, predict)
     config = _configuration(run)
@@ -284,7 +287,7 @@ def _ranks(dataset: Dataset, tables: Sequence[ParquetTable]) -> int:
     return extent.ranks(tables[0].columns, "cut the list")
 
 
-def _check_known(position: int, dataset: Dataset, place: Place) -> None:
+def _check_known(position: int, dataset: Dataset, place: SourceLocation) -> None:
     if position > dataset.positions:
         what = f"position {position}, of which the model knows {dataset.positions}"
         raise place.error(f"there are documents at {what}", "cut the lists")
@@ -364,7 +367,8 @@ def _predicted(
     model: ClickModel, sessions: Sessions, outputs: Outputs, what: str
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
     """Lengths [sessions] and probabilities [sessions, rank] of each batch, with a bar on the terminal."""
-    done = 0
+    graphdef, *state = nnx.split(model)
+    done, sessions = 0, Carrying(outputs, graphdef)(sessions, state)
     with Steps(what) as progress:
         for lengths, values in _batches(sessions, _compiled(model, outputs)):
             yield lengths, values
@@ -460,7 +464,9 @@ def _configuration(run: Path) -> dict[str, Any]:
 def _runs_below(folder: Path) -> list[str]:
     """Runs in the folder that kept their model, such as the jobs of a sweep, in the order of their numbers."""
     runs = [str(file.parent) for pattern in ("*/", "*/*/") for file in folder.glob(f"{pattern}{MODEL}")]
-    return sorted(runs, key=lambda run: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", run)])
+    return sorted(
+        runs, key=lambda run: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", run)]
+    )
 
 
 def _column_names(options: Sequence[str], predict: str | Path | None) -> dict[str, str]:

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from clickexp.data.prepared import LogWriter, log_format
-from clickexp.data.schema import DataError, Extent, Place, outweighs, shown_bytes
+from clickexp.data.schema import DataError, Extent, SourceLocation, outweighs, shown_bytes
 from clickexp.simulation.simulated import World, zipf
 from clickexp.utils.bounds import Fraction, NonNegativeFloat, PositiveInt, Probability, Seed
 from clickexp.utils.signatures import located
@@ -83,12 +83,12 @@ def open_letor(
     found = _found(source, files or {})
     width = features or _width(found)
     lists = {part: _read(file, width, transform, log) for part, file in found.items()}
-    split = Place(str(found["train"]))
+    split = SourceLocation(str(found["train"]))
     starts, queries = _numbered(lists, val_queries, np.random.default_rng(seed), split)
     ranks = _longest(found["test"], np.diff(starts)[queries["test"]])
     labels = np.concatenate([[0.0], *(part.labels for part in lists.values())])
     if labels.max() <= 0:
-        raise Place(str(source)).error(
+        raise SourceLocation(str(source)).error(
             "no document has a label above 0", "clicks are simulated from graded labels"
         )
     gain = (2 ** np.maximum(labels, 0) - 1) / (2 ** labels.max() - 1)
@@ -117,10 +117,10 @@ def open_letor(
             for chunk in world.browse(
                 clicker, queries[part], popularity, policy_noise, positions, count, seed + number, rng
             ):
-                pack.append(chunk, Place(str(source)))
+                pack.append(chunk, SourceLocation(str(source)))
                 log.progress(done + pack.written, sum(counts.values()))
         done += count
-    _write_ranking(world, queries["test"], ranks, log, Place(str(source)))
+    _write_ranking(world, queries["test"], ranks, log, SourceLocation(str(source)))
 
 
 def _check(policy: str, transform: str) -> None:
@@ -168,7 +168,7 @@ def _blocks(file: Path) -> Iterator[bytes]:
 def _width(files: Mapping[str, Path]) -> int:
     """One more than the largest feature index at the end of a line; DataError where it makes documents too wide."""
     last = re.compile(rb"(\d+):[^ :\n]*(?=\n|\Z)")
-    largest, at, documents, values = -1, Place(""), 0, 0
+    largest, at, documents, values = -1, SourceLocation(""), 0, 0
     for file in files.values():
         line = 1
         for block in _blocks(file):
@@ -176,7 +176,7 @@ def _width(files: Mapping[str, Path]) -> int:
             if found and int(found[1][:18]) > largest:
                 largest, at = (
                     int(found[1][:18]),
-                    Place(str(file), line + block.count(b"\n", 0, found.start()), "line"),
+                    SourceLocation(str(file), line + block.count(b"\n", 0, found.start()), "line"),
                 )
             lines = block.count(b"\n") + (not block.endswith(b"\n"))
             line, documents, values = (
@@ -198,7 +198,7 @@ def _read(file: Path, width: int, transform: str, log: LogWriter) -> Lists:
     labels, queries, named, line = [np.zeros(0)], [np.zeros(0, np.int64)], [np.zeros(0, bool)], 0
     rows = max(SLICE // (np.dtype(np.float32).itemsize * width), 1)
     for block in _blocks(file):
-        parsed = _parsed(block, width, Place(str(file), line + 1, "line"))
+        parsed = _parsed(block, width, SourceLocation(str(file), line + 1, "line"))
         for start in range(0, len(parsed.labels), rows):
             log.add_features(TRANSFORMS[transform](parsed.dense(start, start + rows, width)), np.float32)
         labels.append(parsed.labels)
@@ -207,16 +207,16 @@ def _read(file: Path, width: int, transform: str, log: LogWriter) -> Lists:
         line += block.count(b"\n") + (not block.endswith(b"\n"))
     labels, queries, named = map(np.concatenate, (labels, queries, named))
     if not len(labels):
-        raise Place(str(file)).error("there are no documents", LAYOUT)
+        raise SourceLocation(str(file)).error("there are no documents", LAYOUT)
     sizes = file.with_name(file.name + ".query")
     if sizes.is_file():
         return Lists(labels, np.append(0, np.cumsum(_sizes(sizes, len(labels)))))
     if not named.all():
         row = int(named.argmin())
-        raise Place(str(file), 1, "line").error("there is no qid", f"{LAYOUT}; {sizes.name} is missing", row)
+        raise SourceLocation(str(file), 1, "line").error("there is no qid", f"{LAYOUT}; {sizes.name} is missing", row)
     starts = np.flatnonzero(np.append(True, queries[1:] != queries[:-1]))
     if len(np.unique(queries)) < len(starts):
-        raise Place(str(file)).error("a query comes back after another", "put the lines of a query together")
+        raise SourceLocation(str(file)).error("a query comes back after another", "put the lines of a query together")
     return Lists(labels, np.append(starts, len(labels)))
 
 
@@ -242,7 +242,7 @@ class Parsed(NamedTuple):
         return values
 
 
-def _parsed(block: bytes, width: int, place: Place) -> Parsed:
+def _parsed(block: bytes, width: int, location: SourceLocation) -> Parsed:
     """The numbers of whole lines.
 
     The parser gets one token per line, qid left out; a label has no value. A first line that is no token makes it
@@ -251,11 +251,11 @@ def _parsed(block: bytes, width: int, place: Place) -> Parsed:
     block = block.removesuffix(b"\n")
     if double := re.search(rb":[^ \t\n:]*:", block):
         row = block.count(b"\n", 0, double.start())
-        raise place.error("a token has two colons", LAYOUT, row)
+        raise location.error("a token has two colons", LAYOUT, row)
     if empty := re.search(rb"^[ \t]*$", block, re.MULTILINE):
-        raise place.error("the line is empty", LAYOUT, block.count(b"\n", 0, empty.start()))
+        raise location.error("the line is empty", LAYOUT, block.count(b"\n", 0, empty.start()))
     lines = block.count(b"\n") + 1
-    queries, has_query = _queries(block, lines, place)
+    queries, has_query = _queries(block, lines, location)
     tokens = b"0:0\n" + re.sub(rb"[ \t]*(\n|[ \t])[ \t]*", b"\n", QID.sub(b"", block).strip(b" \t"))
     schema = {"key": pl.Float64, "value": pl.Float64}
     table = pl.read_csv(
@@ -276,16 +276,16 @@ def _parsed(block: bytes, width: int, place: Place) -> Parsed:
         at = int(bad.argmax())
         token = tokens.split(b"\n", at + 1)[at].decode("utf-8", "replace")
         remedy = f"{LAYOUT}; feature indices lie below {width}"
-        raise place.error(f"{token!r} does not parse", remedy, max(int(line[at]), 0))
+        raise location.error(f"{token!r} does not parse", remedy, max(int(line[at]), 0))
     if is_label.sum() != lines:
-        raise place.error("there is a line without a label, or with two", LAYOUT)
+        raise location.error("there is a line without a label, or with two", LAYOUT)
     features = ~is_label
     return Parsed(
         key[is_label], queries, has_query, line[features], key[features].astype(np.int64), value[features]
     )
 
 
-def _queries(block: bytes, lines: int, place: Place) -> tuple[np.ndarray, np.ndarray]:
+def _queries(block: bytes, lines: int, location: SourceLocation) -> tuple[np.ndarray, np.ndarray]:
     """The query id of each line, exactly, and whether there is one."""
     queries, has_query = np.zeros(lines, np.int64), np.zeros(lines, bool)
     found = [(match.start(), match[1]) for match in QID.finditer(block)]
@@ -296,11 +296,11 @@ def _queries(block: bytes, lines: int, place: Place) -> tuple[np.ndarray, np.nda
     at = np.searchsorted(ends, starts)
     twice = np.flatnonzero(np.diff(at) == 0)
     if twice.size:
-        raise place.error("there are two qids", LAYOUT, int(at[twice[0]]))
+        raise location.error("there are two qids", LAYOUT, int(at[twice[0]]))
     for row, word in zip(at, words):
         if not INTEGER.fullmatch(word) or not -(2**63) <= int(word) < 2**63:
             text = word.decode("utf-8", "replace")[:40]
-            raise place.error(f"qid {text!r} is no 64-bit integer", "renumber the queries", int(row))
+            raise location.error(f"qid {text!r} is no 64-bit integer", "renumber the queries", int(row))
     queries[at], has_query[at] = np.fromiter(map(int, words), np.int64, len(words)), True
     return queries, has_query
 
@@ -314,25 +314,25 @@ def _bare(tokens: bytes) -> np.ndarray:
 
 
 def _sizes(file: Path, documents: int) -> np.ndarray:
-    place, remedy = Place(str(file), 1, "line"), "write one number of documents per line, from 1"
+    location, remedy = SourceLocation(str(file), 1, "line"), "write one number of documents per line, from 1"
     try:
         lines = file.read_text().splitlines()
     except (OSError, ValueError) as error:
-        raise Place(str(file)).error(f"cannot be read ({error})", remedy) from error
+        raise SourceLocation(str(file)).error(f"cannot be read ({error})", remedy) from error
     words = [(row, word) for row, line in enumerate(lines) for word in line.split()]
     for row, word in words:
         if not re.fullmatch("[0-9]{1,18}", word) or not 1 <= int(word) <= documents:
             what = f"{word[:40]!r} is no number of documents from 1 to all {documents}"
-            raise place.error(what, remedy, row)
+            raise location.error(what, remedy, row)
     sizes = np.array([int(word) for _, word in words], np.int64)
     if sizes.sum() != documents:
         what = f"{len(sizes)} group sizes sum to {sizes.sum()}, and there are {documents} documents"
-        raise Place(str(file)).error(what, remedy)
+        raise SourceLocation(str(file)).error(what, remedy)
     return sizes
 
 
 def _numbered(
-    lists: Mapping[str, Lists], val_queries: float, rng: np.random.Generator, place: Place
+    lists: Mapping[str, Lists], val_queries: float, rng: np.random.Generator, location: SourceLocation
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Where each query's ids start, over all files, and the numbers of the queries of each part."""
     sizes = np.concatenate([np.diff(part.starts) for part in lists.values()])
@@ -344,7 +344,7 @@ def _numbered(
         kept = round(len(shuffled) * (1 - val_queries))
         if not 0 < kept < len(shuffled):
             what = f"val_queries={val_queries} of {len(shuffled)} training queries leaves a part empty"
-            raise place.error(what, "change it, or add a file for val")
+            raise location.error(what, "change it, or add a file for val")
         queries["train"], queries["val"] = shuffled[:kept], shuffled[kept:]
     return 1 + np.append(0, np.cumsum(sizes)), queries
 
@@ -378,7 +378,7 @@ def _scores(file: Path) -> np.ndarray:
     try:
         return np.array(file.read_text().split(), np.float64)
     except (OSError, ValueError) as error:
-        raise Place(str(file)).error(
+        raise SourceLocation(str(file)).error(
             f"cannot be read ({error})", "write one score a document and line"
         ) from error
 
@@ -398,11 +398,11 @@ def _ridge(features: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> np.nda
 def _longest(file: Path, lengths: np.ndarray) -> int:
     """The length of the longest list of a file."""
     extent = Extent()
-    extent.add(lengths, Place(str(file), 1, "query"))
+    extent.add(lengths, SourceLocation(str(file), 1, "query"))
     return extent.ranks(COLUMNS, "leave documents of that query out of the file")
 
 
-def _write_ranking(world: World, queries: np.ndarray, ranks: int, log: LogWriter, place: Place) -> None:
+def _write_ranking(world: World, queries: np.ndarray, ranks: int, log: LogWriter, location: SourceLocation) -> None:
     """Whole lists of the test queries in the order of their file."""
     with log.part("ranking", ranks, COLUMNS) as pack:
         for some in np.array_split(queries, -(-len(queries) // 4096)):
@@ -416,5 +416,5 @@ def _write_ranking(world: World, queries: np.ndarray, ranks: int, log: LogWriter
                     query_ids=some,
                     labels=world.labels[ids],
                 ),
-                place,
+                location,
             )

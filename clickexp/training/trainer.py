@@ -13,6 +13,7 @@ from clickexp.data import Superbatch
 from clickexp.data.feed import Compiled, Data, feed, session_count
 from clickexp.errors import ConfigError
 from clickexp.evaluation.evaluator import ModelState
+from clickexp.evaluation.inputs import Carrying
 from clickexp.models.base import Model
 from clickexp.training.base import BaseTrainer
 from clickexp.training.loop import Learner
@@ -87,6 +88,8 @@ class _GradientDescent(Learner):
         model.train()
         graphdef, self.state = split_model(model, trainer.optimizer)
         model.eval()
+        structure, *self._first_state = nnx.split(model)
+        self._carrying = Carrying(lambda model, batch: model.compute_loss(batch, aggregate=False), structure)
         step = TrainStep(graphdef, trainer.optimizer)
         self._train = Compiled(step, donate_argnums=0)
         self._count = Compiled(step.count_rows, donate_argnums=0)
@@ -131,6 +134,7 @@ class _GradientDescent(Learner):
 
     def _feed(self, data: Data, seed: int | None = None, epoch: int = 0) -> Iterator[Superbatch]:
         size = self._trainer.batch_size or _fitting_batch_size(session_count(data))
+        data = self._carrying(data, self._first_state)
         return feed(data, size, self._trainer.steps_per_execution, seed, epoch)
 
 

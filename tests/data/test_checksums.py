@@ -8,7 +8,7 @@ import socket
 import numpy as np
 import pytest
 
-from clickexp.data import DataError, Log, LogWriter, Place, checksums, log_format
+from clickexp.data import DataError, Log, LogWriter, SourceLocation, checksums, log_format
 from clickexp.data.ingest.names import read_names
 
 SESSIONS, RANKS, PAIRS = 12, 3, 20
@@ -28,7 +28,7 @@ def columns(seed=0):
 def read(source, log):
     """A reader of anything: the same sessions, features and names each time."""
     with log.part("sessions", RANKS, list(columns())) as pack:
-        pack.append(columns(), Place(str(source)))
+        pack.append(columns(), SourceLocation(str(source)))
     log.add_features(np.random.default_rng(1).random((PAIRS, 2)))
     log.names.append(document=np.arange(PAIRS) * 7)
     log.note("cut_lists", 0)

@@ -39,7 +39,10 @@ BAD = {
     "beyond": (([0, 5], [5, 8], [8, 11]), r"test_sessions \[8, 11\] goes beyond the 10 sessions"),
     "negative": (([-5, 5], [5, 8], [8, 9]), r"train_sessions \[-5, 5\] goes beyond"),
     "mixed": ((0.5, [5, 8], [8, 9]), "mix fractions and ranges"),
-    "sum": ((0.5, 0.4, 0.2), "train_sessions=0.5, val_sessions=0.4, test_sessions=0.2: the fractions sum to 1.1"),
+    "sum": (
+        (0.5, 0.4, 0.2),
+        "train_sessions=0.5, val_sessions=0.4, test_sessions=0.2: the fractions sum to 1.1",
+    ),
     "no number": ((math.nan, 0.1, 0.1), "train_sessions=nan: give a fraction above 0"),
     "text": ((0.5, "abc", 0.1), "val_sessions='abc': give a fraction, such as 0.8, or a range"),
     "nothing": ((0.5, 0.1, None), "test_sessions=None: give a fraction, such as 0.8, or a range"),

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clickexp.data import DataError, LogWriter, Place, folders, log_format, open_parquet
+from clickexp.data import DataError, LogWriter, SourceLocation, folders, log_format, open_parquet
 from clickexp.data.folders import LOCK, NewFolder
 
 KILLED = """
@@ -61,7 +61,7 @@ def test_what_a_living_process_writes_stays(source, cache):
         open_parquet(source, cache=cache)
         with log.part("sessions", 1, ["query_doc_ids", "clicks", "lengths"]) as pack:
             one = np.ones((1, 1), int)
-            pack.append(dict(query_doc_ids=one, clicks=one, lengths=one[0]), Place("here"))
+            pack.append(dict(query_doc_ids=one, clicks=one, lengths=one[0]), SourceLocation("here"))
     assert (cache / "other" / "log.json").exists() and len(list(cache.iterdir())) == 2
 
 

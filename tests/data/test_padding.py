@@ -147,9 +147,9 @@ def test_a_kibibyte_does_not_become_half_a_gibibyte(tmp_path):
 def test_padding_that_the_data_outweighs_is_no_matter(monkeypatch):
     monkeypatch.setattr(schema, "FLOOR", 0)
     extent = schema.Extent()
-    extent.add(np.array([11] + [1] * 99), schema.Place("here"))
+    extent.add(np.array([11] + [1] * 99), schema.SourceLocation("here"))
     assert extent.ranks(["clicks"], "") == 11  # 990 of padding, 110 of documents
-    extent.add(np.array([1] * 900 + [12]), schema.Place("there"))
+    extent.add(np.array([1] * 900 + [12]), schema.SourceLocation("there"))
     with pytest.raises(
         DataError, match="^there, row 900: the list has 12 documents, .* 1.0; to pad all 1001"
     ):

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from clickexp.data import DataError, PackWriter, Place, Sessions
+from clickexp.data import DataError, PackWriter, Sessions, SourceLocation
 from clickexp.data import sessions as sessions_module
 from clickexp.data.pack import verify_pack
 
@@ -85,12 +85,14 @@ BAD = {
 def test_bad_values_name_place_and_value(changes, message):
     arrays = dict(query_doc_ids=[[1, 2], [3, 2]], clicks=[[0, 1], [0, 0]]) | changes
     with pytest.raises(DataError, match=message):
-        Sessions.from_arrays(**arrays, place=Place("log.x"))
+        Sessions.from_arrays(**arrays, location=SourceLocation("log.x"))
 
 
 def test_click_on_padding_alone():
     with pytest.raises(DataError, match="row 6: clicks holds True. Beyond the length of a list"):
-        Sessions.from_arrays(query_doc_ids=[[4, 0]], clicks=[[0, 1]], lengths=[1], place=Place("x", 6))
+        Sessions.from_arrays(
+            query_doc_ids=[[4, 0]], clicks=[[0, 1]], lengths=[1], location=SourceLocation("x", 6)
+        )
 
 
 def test_views_compose():
@@ -222,11 +224,11 @@ def test_a_pack_is_written_whole_or_not_at_all(tmp_path):
     bad = dict(good, lengths=np.array([1, 1, 9, 1, 1]))
     with pytest.raises(DataError, match="part.x, line 12: lengths holds 9"):
         with PackWriter(tmp_path / "pack", 3, good) as pack:
-            pack.append(good, Place("part.x", 5, "line"))
-            pack.append(bad, Place("part.x", 10, "line"))
+            pack.append(good, SourceLocation("part.x", 5, "line"))
+            pack.append(bad, SourceLocation("part.x", 10, "line"))
     with pytest.raises(DataError, match="part.y, row 0: query_doc_ids holds"):
         with PackWriter(tmp_path / "pack", 3, good, max_id=0) as pack:
-            pack.append(good, Place("part.y"))
+            pack.append(good, SourceLocation("part.y"))
     with pytest.raises(DataError, match="no sessions"):
         with PackWriter(tmp_path / "pack", 3, good):
             pass
@@ -236,9 +238,9 @@ def test_a_pack_is_written_whole_or_not_at_all(tmp_path):
 def test_the_first_of_two_writers_wins(tmp_path):
     one, two = (Sessions.from_arrays(**ragged(5, 3, seed)).columns for seed in (1, 2))
     with PackWriter(tmp_path / "pack", 3, one) as late:
-        late.append(one, Place("one"))
+        late.append(one, SourceLocation("one"))
         with PackWriter(tmp_path / "pack", 3, two) as early:
-            early.append(two, Place("two"))
+            early.append(two, SourceLocation("two"))
     assert same(Sessions.open(tmp_path / "pack"), two)
     assert len(list(tmp_path.iterdir())) == 1
 

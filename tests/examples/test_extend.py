@@ -173,3 +173,33 @@ def test_a_tower_that_looks_rows_up_in_a_scan(tmp_path, monkeypatch):
         for rank in np.flatnonzero(shown):
             assert logits[row, rank] == pytest.approx(0.3 + rows[each[rank], 0] - 0.7 * above, abs=1e-5)
             above = above / 2 + rows[each[rank], 0]
+
+
+def test_columns_of_a_reader_reach_the_model(tmp_path):
+    """The simulated effects of the session's device and the document's height are recovered."""
+    files = [file for file in (EXAMPLES / "columns").rglob("*") if file.suffix in (".py", ".yaml")]
+    assert sum(len(file.read_text().splitlines()) for file in files) <= 60
+    rng = np.random.default_rng(0)
+    sessions, documents, ranks = 8000, 12, 4
+    shown = np.argsort(rng.random((sessions, documents)), axis=1)[:, :ranks]
+    device, height = rng.integers(0, 2, sessions), rng.normal(size=(sessions, ranks)).round(2)
+    logit = np.array([2.0, 1.0, 0.5, 0.0]) - 1.5 * device[:, None] + 0.8 * height
+    attraction = np.linspace(0.2, 0.9, documents)[shown]
+    clicks = rng.random((sessions, ranks)) < attraction / (1 + np.exp(-logit))
+    with open(tmp_path / "pages.jsonl", "w") as file:
+        for row in zip((shown + 1).tolist(), clicks.tolist(), height.tolist(), device.tolist(), strict=True):
+            file.write(
+                json.dumps(dict(zip(("query_doc_ids", "clicks", "height", "device"), row, strict=True)))
+                + "\n"
+            )
+    settings = (
+        "trainer.epochs=30 optimizer.learning_rate=0.05 logger=[] progress=off hydra.run.dir=run".split()
+    )
+    done = clickexp(tmp_path, "columns", "dataset=pages", "dataset.path=pages.jsonl", "model=page", *settings)
+    assert done.returncode == 0, done.stderr
+    with np.load(tmp_path / "run/model.npz") as fitted:
+        positions, device, slope = (fitted[name] for name in ("position/weight", "device", "slope"))
+    # log-odds of 32,000 documents: a standard error of about 0.05
+    np.testing.assert_allclose(device[1] - device[0], -1.5, atol=0.2)
+    np.testing.assert_allclose(slope, 0.8, atol=0.15)
+    np.testing.assert_allclose(np.diff(positions[1:]), [-1.0, -0.5, -0.5], atol=0.3)

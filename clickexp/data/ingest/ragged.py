@@ -6,7 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clickexp.data.schema import COLUMNS, Column, DataError, Place
+from clickexp.data.ingest.columns import Field
+from clickexp.data.schema import COLUMNS, Column, SourceLocation
+from clickexp.errors import DataError
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -17,34 +19,47 @@ def is_text(kind: pa.DataType) -> bool:
 KINDS = {"i": pa.types.is_integer, "f": pa.types.is_floating, "b": pa.types.is_boolean, "U": is_text}
 
 
-def padded(columns: Mapping[str, pa.Array], ranks: int, place: Place) -> tuple[dict[str, np.ndarray], int]:
+def padded(
+    columns: Mapping[str, pa.Array],
+    ranks: int,
+    location: SourceLocation,
+    schema: Mapping[str, Column] = COLUMNS,
+) -> tuple[dict[str, np.ndarray], int]:
     """[rows, ranks] arrays of the lists and their lengths, and how many lists were cut at `ranks`.
 
     Values keep their types. DataError for nulls and for lists of one row that differ in length.
     """
     if ranks < 1:
         raise DataError(f"positions is {ranks}: no rank is left. Set it to at least 1.")
-    lists = {name: _flat(name, lists, place) for name, lists in columns.items() if COLUMNS[name].per_document}
+    lists = {
+        name: _flat(schema[name], lists, location)
+        for name, lists in columns.items()
+        if schema[name].per_document
+    }
     lengths = lists["query_doc_ids"][1]
     for name, (_, others) in lists.items():
-        check_lengths(name, others, "query_doc_ids", lengths, place)
+        check_lengths(name, others, "query_doc_ids", lengths, location)
     cut = lengths > ranks
     starts = np.cumsum(lengths) - lengths
     kept = np.arange(lengths.sum()) - np.repeat(starts, lengths) < ranks if cut.any() else slice(None)
     left = np.minimum(lengths, ranks)
-    arrays = {name: scatter(values[kept], left, ranks) for name, (values, _) in lists.items()}
+    arrays = {
+        name: scatter(values[kept], left, ranks, schema[name].padding) for name, (values, _) in lists.items()
+    }
     arrays["lengths"] = left
-    arrays |= {name: _numbers(name, columns[name], place) for name in columns.keys() - lists.keys()}
+    arrays |= {
+        name: _numbers(schema[name], columns[name], location) for name in columns.keys() - lists.keys()
+    }
     return arrays, int(cut.sum())
 
 
-def check_type(name: str, column: Column, kind: pa.DataType, place: Place) -> None:
+def check_type(name: str, column: Column | Field, kind: pa.DataType, location: SourceLocation) -> None:
     """DataError unless values of this type, or lists of them, are what the column is read from."""
     if column.per_document and not is_list(kind):
-        raise place.error(f"{name} has type {kind}", f"it must hold one list a row; {column.rule}")
+        raise location.error(f"{name} has type {kind}", f"it must hold one list a row; {column.rule}")
     values = kind.value_type if column.per_document else kind
     if not any(is_kind(values) for letter, is_kind in KINDS.items() if letter in column.kinds):
-        raise place.error(f"{name} has type {kind}", column.rule)
+        raise location.error(f"{name} has type {kind}", column.rule)
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -87,48 +102,63 @@ def list_lengths(lists: pa.Array) -> np.ndarray:
 
 
 def flat(
-    name: str, lists: pa.Array, rule: str, place: Place, rows: np.ndarray | None = None
+    name: str,
+    lists: pa.Array,
+    rule: str,
+    location: SourceLocation,
+    rows: np.ndarray | None = None,
+    fill: float | None = None,
 ) -> tuple[pa.Array, np.ndarray]:
     """The values of all lists one after another, and the length of each list; DataError for nulls.
 
     `rows` holds the row of each list, by default its own number.
     """
     rows = np.arange(len(lists)) if rows is None else rows
-    check_nulls(name, lists, rule, place, rows)
+    check_nulls(name, lists, rule, location, rows)
     lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64)
-    values = pc.list_flatten(lists)
-    check_nulls(name, values, rule, place, np.repeat(rows, lengths))
+    values = filled(pc.list_flatten(lists), fill)
+    check_nulls(name, values, rule, location, np.repeat(rows, lengths))
     return values, lengths
 
 
-def check_nulls(name: str, values: pa.Array, rule: str, place: Place, rows: np.ndarray | None = None) -> None:
+def filled(values: pa.Array, fill: float | None) -> pa.Array:
+    """The values with `fill`, unless it is None, where there are none."""
+    return values if fill is None or not values.null_count else pc.fill_null(values, fill)
+
+
+def check_nulls(
+    name: str, values: pa.Array, rule: str, location: SourceLocation, rows: np.ndarray | None = None
+) -> None:
     """DataError for the first null; `rows` holds the row of each value, by default the value's own number."""
     if values.null_count:
         first = int(values.is_null().to_numpy(zero_copy_only=False).argmax())
         row = first if rows is None else int(rows[first])
-        raise place.error(f"{name} holds null", f"fill it or drop the row; {rule}", row)
+        raise location.error(f"{name} holds null", f"fill it or drop the row; {rule}", row)
 
 
-def check_lengths(name: str, found: np.ndarray, other: str, lengths: np.ndarray, place: Place) -> None:
+def check_lengths(
+    name: str, found: np.ndarray, other: str, lengths: np.ndarray, location: SourceLocation
+) -> None:
     """DataError for the first row whose list differs in length from that of the other column."""
     if (found != lengths).any():
         row = int((found != lengths).argmax())
         what = f"{name} has length {found[row]}, {other} has {lengths[row]}"
-        raise place.error(what, "the lists of a row have one length: mend or drop the row", row)
+        raise location.error(what, "the lists of a row have one length: mend or drop the row", row)
 
 
-def scatter(values: np.ndarray, lengths: np.ndarray, ranks: int) -> np.ndarray:
-    """[rows, ranks] of the values of lists that have these lengths, at most `ranks`; 0 beyond them."""
-    array = np.zeros((len(lengths), ranks), values.dtype)
+def scatter(values: np.ndarray, lengths: np.ndarray, ranks: int, padding: float = 0) -> np.ndarray:
+    """[rows, ranks] of the values of lists that have these lengths, at most `ranks`, and beyond them padding."""
+    array = np.full((len(lengths), ranks), padding, values.dtype)
     array[np.arange(ranks) < lengths[:, None]] = values
     return array
 
 
-def _flat(name: str, lists: pa.Array, place: Place) -> tuple[np.ndarray, np.ndarray]:
-    values, lengths = flat(name, lists, COLUMNS[name].rule, place)
+def _flat(column: Column, lists: pa.Array, location: SourceLocation) -> tuple[np.ndarray, np.ndarray]:
+    values, lengths = flat(column.name, lists, column.rule, location, fill=column.fill)
     return values.to_numpy(zero_copy_only=False), lengths
 
 
-def _numbers(name: str, values: pa.Array, place: Place) -> np.ndarray:
-    check_nulls(name, values, COLUMNS[name].rule, place)
+def _numbers(column: Column, values: pa.Array, location: SourceLocation) -> np.ndarray:
+    values = filled(values, column.fill)
+    check_nulls(column.name, values, column.rule, location)
     return values.to_numpy(zero_copy_only=False)

@@ -6,23 +6,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
+from clickexp.data.ingest.columns import ANY_ID, Field
 from clickexp.data.ingest.ragged import check_type, is_list, is_text
-from clickexp.data.schema import Column, DataError, Place
+from clickexp.data.schema import Column, SourceLocation
+from clickexp.errors import DataError
 
 PACKED_NAMES = {"query_id": "query_ids"}
 """Keys of `columns` whose packed column has another name."""
-
-ANY_ID = Column(np.uint64, "iuU", "ids are integers or text")
 
 
 class Batch(NamedTuple):
     """The next rows of a table, where they stand, and how much of the table's size has been read."""
 
     columns: dict[str, pa.Array]
-    place: Place
+    location: SourceLocation
     done: int
 
 
@@ -45,7 +44,7 @@ class Table(ABC):
     def __init__(
         self,
         file: Path,
-        fields: Mapping[str, Column],
+        fields: Mapping[str, Column | Field],
         names: Mapping[str, str | None],
         required: Iterable[str],
     ):
@@ -76,10 +75,10 @@ class Table(ABC):
     def _batches(self, columns: Mapping[str, str]) -> Iterator[Batch]: ...
 
     def _check(self, key: str, kind: pa.DataType) -> None:
-        check_type(key, self.fields[key], kind, Place(str(self.file)))
+        check_type(key, self.fields[key], kind, SourceLocation(str(self.file)))
 
     def _unreadable(self, error: Exception) -> DataError:
-        return Place(str(self.file)).error(f"cannot be read as {self.kind} ({error})", self.remedy)
+        return SourceLocation(str(self.file)).error(f"cannot be read as {self.kind} ({error})", self.remedy)
 
 
 def find_files(source: Path, files: str | None, suffixes: Iterable[str]) -> list[Path]:
@@ -102,11 +101,11 @@ def open_tables(files: Iterable[Path], table: Callable[[Path], Table]) -> list[T
         if other.layout != first.layout:
             what = f"there are {other.layout}, in {first.file} there are {first.layout}"
             remedy = "give all files the same columns, or leave one out with columns.NAME=null"
-            raise Place(str(other.file)).error(what, remedy)
+            raise SourceLocation(str(other.file)).error(what, remedy)
     return tables
 
 
-def _layout(column: Column, kind: pa.DataType) -> str:
+def _layout(column: Column | Field, kind: pa.DataType) -> str:
     values = kind.value_type if is_list(kind) else kind
     if is_text(values):
         return "text"
@@ -114,27 +113,23 @@ def _layout(column: Column, kind: pa.DataType) -> str:
     return "unsigned numbers" if column.kinds == ANY_ID.kinds and pa.types.is_uint64(values) else "numbers"
 
 
-def check_keys(name: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """DataError for a key of a mapping in the options that means nothing."""
-    if unknown := set(given) - set(known):
-        raise DataError(f"{name} has keys {sorted(unknown)}. The keys are {list(known)}.")
-
-
 def _columns(
     file: Path,
     found: list[str],
     names: Mapping[str, str | None],
-    fields: Mapping[str, Column],
+    fields: Mapping[str, Column | Field],
     required: Iterable[str],
 ) -> dict[str, str]:
     columns = {}
     for key, name in names.items():
         if name in found:
             if found.count(name) > 1:
-                raise Place(str(file)).error(f"two columns are called {name!r}", "rename one of them")
+                raise SourceLocation(str(file)).error(
+                    f"two columns are called {name!r}", "rename one of them"
+                )
             columns[PACKED_NAMES.get(key, key)] = name
         elif key in required or name not in (None, key):
             near = difflib.get_close_matches(str(name), found, 1, cutoff=0.5)
             hint = f"set columns.{key}" + (f", perhaps to {near[0]}" if near else " to one of them")
-            raise Place(str(file)).error(f"no column {name!r} for {key} among {found}", hint)
+            raise SourceLocation(str(file)).error(f"no column {name!r} for {key} among {found}", hint)
     return columns

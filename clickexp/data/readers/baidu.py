@@ -11,19 +11,21 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from clickexp.data.ingest.columns import Field, check_keys
 from clickexp.data.ingest.id_table import IdTable
 from clickexp.data.ingest.numbering import keys_of
 from clickexp.data.ingest.ragged import check_lengths, flat, is_list, list_lengths, numbered, padded, scatter
-from clickexp.data.ingest.tables import Table, check_keys, find_files, open_tables
+from clickexp.data.ingest.tables import Table, find_files, open_tables
 from clickexp.data.prepared import LogWriter, log_format
 from clickexp.data.readers.parquet import ParquetTable
-from clickexp.data.schema import COLUMNS, POSITIONS, Column, DataError, Extent, Place, checked
+from clickexp.data.schema import COLUMNS, POSITIONS, Extent, SourceLocation, checked
+from clickexp.errors import DataError
 from clickexp.utils.bounds import PositiveInt
 
 VECTORS = "query_doc_features"
 ANNOTATIONS = "annotations.parquet"
 RULE = "features are finite numbers within half precision, as many for every document"
-FIELDS = {VECTORS: Column(np.float16, "f", RULE), **COLUMNS}
+FIELDS = {VECTORS: Field("f", RULE), **COLUMNS}
 COLUMN_NAMES = {name: name for name in (VECTORS, "positions", "clicks", "labels")}
 REQUIRED = {"sessions": (VECTORS, "positions", "clicks"), "ranking": (VECTORS, "labels")}
 
@@ -39,9 +41,11 @@ class VectorTable(ParquetTable):
         if key != VECTORS:
             super()._check(key, kind)
         elif not (is_list(kind) and is_list(kind.value_type)):
-            raise Place(str(self.file)).error(f"{VECTORS} has type {kind}", "it must hold lists of vectors")
+            raise SourceLocation(str(self.file)).error(
+                f"{VECTORS} has type {kind}", "it must hold lists of vectors"
+            )
         elif not pa.types.is_floating(kind.value_type.value_type):
-            raise Place(str(self.file)).error(f"{VECTORS} has type {kind}", RULE)
+            raise SourceLocation(str(self.file)).error(f"{VECTORS} has type {kind}", RULE)
 
 
 class Documents:
@@ -53,23 +57,23 @@ class Documents:
     def __len__(self) -> int:
         return len(self._table)
 
-    def vectors(self, lists: pa.Array, rows: np.ndarray, place: Place) -> np.ndarray:
+    def vectors(self, lists: pa.Array, rows: np.ndarray, location: SourceLocation) -> np.ndarray:
         """[documents, features] in half precision of lists of numbers; `rows` holds the row of each list."""
-        values, sizes = flat(VECTORS, lists, RULE, place, rows)
+        values, sizes = flat(VECTORS, lists, RULE, location, rows)
         if self._width is None:
             self._width = int(sizes[0]) if len(sizes) else None
         wrong = (sizes != self._width) | (sizes == 0)
         if wrong.any():
             first = int(wrong.argmax())
             what = f"{VECTORS} has a vector of {sizes[first]} numbers, the first one has {self._width}"
-            raise place.error(what, RULE, int(rows[first]))
+            raise location.error(what, RULE, int(rows[first]))
         numbers = values.to_numpy(zero_copy_only=False)
         with np.errstate(over="ignore"):
             halves = numbers.astype(np.float16).reshape(len(sizes), -1)
         bad = ~np.isfinite(halves)
         if bad.any():
             first = int(bad.argmax())
-            raise place.error(f"{VECTORS} holds {numbers[first]}", RULE, int(rows[first // self._width]))
+            raise location.error(f"{VECTORS} holds {numbers[first]}", RULE, int(rows[first // self._width]))
         return halves
 
     def ids(self, vectors: np.ndarray) -> np.ndarray:
@@ -118,11 +122,11 @@ def open_baidu_ultr_uva(
         with log.part(part, ranks, sorted(packed)) as pack:
             for table in tables[part]:
                 for batch in table.batches():
-                    chunk, vectors = _checked(batch.columns, documents, batch.place)
-                    chunk = _shown(chunk, lowest, pack.ranks, batch.place, log)
+                    chunk, vectors = _checked(batch.columns, documents, batch.location)
+                    chunk = _shown(chunk, lowest, pack.ranks, batch.location, log)
                     if len(chunk["lengths"]):
                         _number(chunk, vectors, documents)
-                        pack.append(chunk, batch.place)
+                        pack.append(chunk, batch.location)
                     log.progress(read + batch.done, total)
                 read += table.size
     log.note("distinct_documents", len(documents))
@@ -147,28 +151,28 @@ def _longest(tables: Sequence[Table], key: str, columns: Iterable[str], remedy: 
     extent = Extent()
     for table in tables:
         for batch in table.batches([key]):
-            extent.add(list_lengths(batch.columns[key]), batch.place)
+            extent.add(list_lengths(batch.columns[key]), batch.location)
     return extent.ranks(columns, remedy)
 
 
 def _checked(
-    columns: Mapping[str, pa.Array], documents: Documents, place: Place
+    columns: Mapping[str, pa.Array], documents: Documents, location: SourceLocation
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Padded lists with numbers of documents, counted from 0, and the documents' vectors [documents, features]."""
-    lists, lengths = flat(VECTORS, columns[VECTORS], RULE, place)
+    lists, lengths = flat(VECTORS, columns[VECTORS], RULE, location)
     others = {name: column for name, column in columns.items() if name != VECTORS}
     for name, column in others.items():
-        found = flat(name, column, FIELDS[name].rule, place)[1]
-        check_lengths(name, found, VECTORS, lengths, place)
+        found = flat(name, column, FIELDS[name].rule, location)[1]
+        check_lengths(name, found, VECTORS, lengths, location)
     others["query_doc_ids"] = numbered(lengths)
-    chunk, _ = padded(others, int(lengths.max(initial=1)), place)
+    chunk, _ = padded(others, int(lengths.max(initial=1)), location)
     chunk.setdefault("clicks", np.zeros(chunk["query_doc_ids"].shape, bool))
     rows = np.repeat(np.arange(len(lengths)), lengths)
-    return checked(chunk, place), documents.vectors(lists, rows, place)
+    return checked(chunk, location), documents.vectors(lists, rows, location)
 
 
 def _shown(
-    chunk: Mapping[str, np.ndarray], lowest: int | None, ranks: int, place: Place, log: LogWriter
+    chunk: Mapping[str, np.ndarray], lowest: int | None, ranks: int, location: SourceLocation, log: LogWriter
 ) -> dict[str, np.ndarray]:
     """The lists down to a position, [rows, ranks]; those without a document left are dropped."""
     lengths = chunk["lengths"]
@@ -179,7 +183,7 @@ def _shown(
         log.note("dropped_lists_without_documents", (~kept.any(axis=1)).sum())
     left = kept.sum(axis=1)
     remedy = f"positions from 1 to {lowest} show one document each: mend or drop the row"
-    place.reject(left > ranks, left, "the number of documents", remedy)
+    location.reject(left > ranks, left, "the number of documents", remedy)
     lists = {name: scatter(values[kept], left, ranks) for name, values in chunk.items() if name != "lengths"}
     return {name: values[left > 0] for name, values in (lists | {"lengths": left}).items()}
 

@@ -3,16 +3,19 @@
 import functools
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
+from clickexp.data.ingest.columns import Field
 from clickexp.data.ingest.lists import read_lists, table_options
 from clickexp.data.ingest.tables import Batch, Table, find_files, open_tables
 from clickexp.data.prepared import LogWriter, log_format
-from clickexp.data.schema import Column, DataError, Place
+from clickexp.data.schema import Column, SourceLocation
+from clickexp.errors import DataError
 from clickexp.utils.bounds import Ids, PositiveInt
 
 BLOCK_BYTES = 1 << 23
@@ -37,7 +40,7 @@ class TextTable(Table):
     def __init__(
         self,
         file: Path,
-        fields: Mapping[str, Column],
+        fields: Mapping[str, Column | Field],
         names: Mapping[str, str | None],
         required: Iterable[str],
         separator: str | None = None,
@@ -62,19 +65,19 @@ class TextTable(Table):
         first = 2  # the line below the names
         with pa.OSFile(str(self.file)) as file, pa.input_stream(file, self._compression()) as stream:
             for batch in self._reader(stream, columns.values()):
-                place, first = Place(str(self.file), first, "line"), first + batch.num_rows
+                location, first = SourceLocation(str(self.file), first, "line"), first + batch.num_rows
                 parsed = {
-                    key: parsed_cells(batch.column(name), self.fields[key], key, place)
+                    key: parsed_cells(batch.column(name), self.fields[key], key, location)
                     for key, name in columns.items()
                 }
-                yield Batch(parsed, place, file.tell())
+                yield Batch(parsed, location, file.tell())
 
     def _compression(self) -> str | None:
         return "gzip" if self.file.suffix == ".gz" else None
 
     def _reader(self, stream: pa.NativeFile, wanted: Iterable[str] | None) -> pa_csv.CSVStreamingReader:
         """Batches of the wanted columns as text; None only looks at the names."""
-        wanted = None if wanted is None else list(wanted)
+        wanted = None if wanted is None else list(dict.fromkeys(wanted))  # two keys may name one column
         types = {name: pa.string() for name in wanted or ()}
         return pa_csv.open_csv(
             stream,
@@ -90,7 +93,7 @@ def open_csv(
     log: LogWriter,
     *,
     files: str | None = None,
-    columns: Mapping[str, str | None] | None = None,
+    columns: Mapping[str, Any] | None = None,
     separator: str | None = None,
     pair_key: str | None = None,
     positions: PositiveInt | None = None,
@@ -113,24 +116,26 @@ def open_csv(
     read_lists(tables, log, pair_key, positions, query_doc_pairs)
 
 
-def parsed_cells(cells: pa.Array, column: Column, name: str, place: Place) -> pa.Array:
+def parsed_cells(cells: pa.Array, column: Column | Field, name: str, location: SourceLocation) -> pa.Array:
     """The values of cells of text, or their lists, as the column is read; DataError for the first that is neither."""
     text = pl.from_arrow(cells)
     _reject(
-        text.str.contains("\n", literal=True), text, name, "it goes over two lines: close its quote", place
+        text.str.contains("\n", literal=True), text, name, "it goes over two lines: close its quote", location
     )
     if not column.per_document:
         words = text.str.strip_chars()
-        return _values(words, column, name, place, np.arange(len(words))).to_arrow(compat_level=OLDEST)
-    _reject(~text.str.contains(CELL), text, name, "close its bracket", place)
+        return _values(words, column, name, location, np.arange(len(words))).to_arrow(compat_level=OLDEST)
+    _reject(~text.str.contains(CELL), text, name, "close its bracket", location)
     lists = text.str.extract_all(WORD).to_arrow(compat_level=OLDEST)
     offsets = lists.offsets.to_numpy()
     rows = np.repeat(np.arange(len(lists)), np.diff(offsets))
-    values = _values(pl.Series(lists.flatten(), dtype=pl.String), column, name, place, rows)
+    values = _values(pl.Series(lists.flatten(), dtype=pl.String), column, name, location, rows)
     return pa.LargeListArray.from_arrays(pa.array(offsets - offsets[0]), values.to_arrow(compat_level=OLDEST))
 
 
-def _values(words: pl.Series, column: Column, name: str, place: Place, rows: np.ndarray) -> pl.Series:
+def _values(
+    words: pl.Series, column: Column | Field, name: str, location: SourceLocation, rows: np.ndarray
+) -> pl.Series:
     if "U" in column.kinds:
         bad, values = words == "", words
     else:
@@ -138,16 +143,23 @@ def _values(words: pl.Series, column: Column, name: str, place: Place, rows: np.
         if "f" in column.kinds:
             numbers, words = pl.Float64, words.str.to_lowercase().replace(TRUTH)
         values = words.cast(numbers, strict=False)
+        if column.fill is not None:
+            values = values.set(words == "", column.fill)
         bad = values.is_null()
-    _reject(bad, words, name, column.rule, place, rows)
+    _reject(bad, words, name, column.rule, location, rows)
     return values
 
 
 def _reject(
-    bad: pl.Series, text: pl.Series, name: str, remedy: str, place: Place, rows: np.ndarray | None = None
+    bad: pl.Series,
+    text: pl.Series,
+    name: str,
+    remedy: str,
+    location: SourceLocation,
+    rows: np.ndarray | None = None,
 ) -> None:
     """DataError for the first bad text; `rows` holds the row of each."""
     if bad.any():
         first = bad.arg_max()
         row = first if rows is None else int(rows[first])
-        raise place.error(f"{name} holds {text[first][:80]!r}", remedy, row)
+        raise location.error(f"{name} holds {text[first][:80]!r}", remedy, row)

@@ -3,26 +3,29 @@
 from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from clickexp.data.ingest.columns import ANY_ID, Field, named_columns
 from clickexp.data.ingest.id_table import IdTable
 from clickexp.data.ingest.numbering import PairIds, as_ids, keys_of
-from clickexp.data.ingest.ragged import check_nulls, scatter
-from clickexp.data.ingest.tables import ANY_ID, Table, check_keys, find_files, open_tables
+from clickexp.data.ingest.ragged import check_nulls, filled, scatter
+from clickexp.data.ingest.tables import Table, find_files, open_tables
 from clickexp.data.prepared import LogWriter, Progress, log_format
 from clickexp.data.readers.csv import TextTable
 from clickexp.data.readers.parquet import ParquetTable
-from clickexp.data.schema import COLUMNS, Column, DataError, Extent, Place
+from clickexp.data.schema import COLUMNS, Column, Extent, SourceLocation
+from clickexp.errors import DataError
 from clickexp.utils.bounds import PositiveInt
 
 FIELDS = {name: ANY_ID._replace(per_document=False) for name in ("session", "query", "document")}
 FIELDS |= {
-    "rank": Column(np.int32, "iu", "ranks are integers from 1", per_document=False),
-    "click": COLUMNS["clicks"]._replace(per_document=False),
-    "label": COLUMNS["labels"]._replace(per_document=False),
+    "rank": Field("iu", "ranks are integers from 1", per_document=False),
+    "click": Field("biuf", COLUMNS["clicks"].rule, per_document=False),
+    "label": Field("biuf", COLUMNS["labels"].rule, per_document=False),
 }
 REQUIRED = ("session", "document", "rank", "click")
 
@@ -38,7 +41,7 @@ def open_impressions(
     log: LogWriter,
     *,
     files: str | None = None,
-    columns: Mapping[str, str | None] | None = None,
+    columns: Mapping[str, Any] | None = None,
     separator: str | None = None,
     pair_key: str = "query_document",
     positions: PositiveInt | None = None,
@@ -52,7 +55,8 @@ def open_impressions(
 
     files      pattern of the files in a folder, default all of these kinds
     columns    file's name for session, query, document, rank, click, label; the label is optional, and so is the
-               query where pair_key is "document"
+               query where pair_key is "document". Any other key declares a column that models may read:
+               {dtype: float32, per: document, fill: null, name: KEY}; one per session has one value in all its rows
     separator  of text columns, default a tab if the first line has one, else a comma
     pair_key   what has a row in the tables: "query_document", a document under a query, or "document"
     positions  lowest rank to keep, default all; what is shown below is dropped and counted
@@ -61,28 +65,34 @@ def open_impressions(
     documents at a rank.
     """
     ids = PairIds(pair_key, log.names)
-    tables = _tables(source, files, columns, separator, pair_key)
+    tables, extra = _tables(source, files, columns, separator, pair_key)
     if positions is not None and positions < 1:
         raise DataError(f"positions is {positions}: no rank is left. Set it to at least 1.")
-    names = ["query_doc_ids", "clicks", "lengths", "positions"]
+    names: list[str | Column] = ["query_doc_ids", "clicks", "lengths", "positions"]
     names += ["query_ids"] * ("query" in tables[0].columns) + ["labels"] * ("label" in tables[0].columns)
+    names += extra.values()
     ranks = _longest(tables, names) if positions is None else positions
-    reading, sessions = Reading(tables, log.progress), IdTable()
+    reading, sessions = Reading(tables, extra, log.progress), IdTable()
     with log.part("sessions", ranks, names) as pack:
         for rows in _whole_sessions(reading.rows()):
             _check_sessions(rows, sessions, reading)
             rows = _kept(_by_rank(rows, reading), positions, log)
             if len(rows):
-                pack.append(_lists(rows, ids, ranks), Place(str(source)))
+                pack.append(_lists(rows, ids, ranks, extra), SourceLocation(str(source)))
 
 
 class Reading:
     """Reads the rows of tables, one after the other, and knows where each of them stands."""
 
-    def __init__(self, tables: Sequence[Table], progress: Progress = lambda done, total: None):
-        self.tables, self.progress = tables, progress
+    def __init__(
+        self,
+        tables: Sequence[Table],
+        extra: Mapping[str, Column],
+        progress: Progress = lambda done, total: None,
+    ):
+        self.tables, self.extra, self.progress = tables, extra, progress
         self._starts: list[int] = []
-        self._places: list[Place] = []
+        self._places: list[SourceLocation] = []
 
     def rows(self, keys: Sequence[str] | None = None) -> Iterator[Rows]:
         """The rows batch by batch."""
@@ -90,8 +100,10 @@ class Reading:
         for table in self.tables:
             for batch in table.batches(keys):
                 self._starts.append(count)
-                self._places.append(batch.place)
-                columns = {name: _checked(name, batch.columns[name], batch.place) for name in batch.columns}
+                self._places.append(batch.location)
+                columns = {
+                    name: self._checked(name, batch.columns[name], batch.location) for name in batch.columns
+                }
                 size = len(columns["session"])
                 rows = pl.DataFrame({**columns, "row": np.arange(count, count + size)})
                 if size:
@@ -99,6 +111,15 @@ class Reading:
                 count += size
                 self.progress(read + batch.done, total)
             read += table.size
+
+    def _checked(self, name: str, values: pa.Array, location: SourceLocation) -> pl.Series:
+        if name not in self.extra:
+            return _checked(name, values, location)
+        column = self.extra[name]
+        values = filled(values, column.fill)
+        check_nulls(name, values, column.rule, location)
+        numbers = column.convert(values.to_numpy(zero_copy_only=False), location)
+        return pl.Series(numbers.astype(np.float32) if column.dtype == np.float16 else numbers)
 
     def error(self, what: str, remedy: str, row: int) -> DataError:
         """The error to raise about the row with this number."""
@@ -109,26 +130,28 @@ class Reading:
 def _tables(
     source: Path,
     files: str | None,
-    columns: Mapping[str, str | None] | None,
+    columns: Mapping[str, Any] | None,
     separator: str | None,
     pair_key: str,
-) -> list[Table]:
-    check_keys("columns", columns or {}, FIELDS)
-    names = {**dict(zip(FIELDS, FIELDS)), **(columns or {})}
-    required = (*REQUIRED, "query") if pair_key == "query_document" else REQUIRED
+) -> tuple[list[Table], dict[str, Column]]:
+    names, extra = named_columns(columns, FIELDS)
+    fields = FIELDS | {
+        name: Field(c.kinds, c.rule, per_document=False, fill=c.fill) for name, c in extra.items()
+    }
+    required = (*REQUIRED, *extra) + ("query",) * (pair_key == "query_document")
 
     def opened(file: Path) -> Table:
         if file.suffix in ParquetTable.suffixes:
-            return ParquetTable(file, FIELDS, names, required)
-        return TextTable(file, FIELDS, names, required, separator)
+            return ParquetTable(file, fields, names, required)
+        return TextTable(file, fields, names, required, separator)
 
-    return open_tables(find_files(source, files, TextTable.suffixes + ParquetTable.suffixes), opened)
+    return open_tables(find_files(source, files, TextTable.suffixes + ParquetTable.suffixes), opened), extra
 
 
-def _checked(name: str, values: pa.Array, place: Place) -> pl.Series:
+def _checked(name: str, values: pa.Array, location: SourceLocation) -> pl.Series:
     """The column as ids or numbers; DataError names the first row that breaks its rule."""
     rule = FIELDS[name].rule
-    check_nulls(name, values, rule, place)
+    check_nulls(name, values, rule, location)
     if "U" in FIELDS[name].kinds:
         return as_ids(values)
     numbers = values.to_numpy(zero_copy_only=False)
@@ -138,13 +161,13 @@ def _checked(name: str, values: pa.Array, place: Place) -> pl.Series:
         bad = (numbers != 0) & (numbers != 1)
     else:
         bad = (numbers < 1) | (numbers > np.iinfo(np.int32).max)
-    place.reject(bad, numbers, name, rule)
+    location.reject(bad, numbers, name, rule)
     return pl.Series(numbers).cast(KINDS[name])
 
 
-def _longest(tables: Sequence[Table], columns: Iterable[str]) -> int:
+def _longest(tables: Sequence[Table], columns: Iterable[str | Column]) -> int:
     """Rows of the longest session."""
-    extent, reading = Extent(), Reading(tables)
+    extent, reading = Extent(), Reading(tables, {})
     for rows in _whole_sessions(reading.rows(["session"])):
         extent.add(_sizes(rows), reading, rows["row"].to_numpy()[_starts(rows)])
     return extent.ranks(columns, "set positions to the lowest rank to keep")
@@ -187,11 +210,12 @@ def _check_sessions(rows: Rows, sessions: IdTable, reading: Reading) -> None:
     if back.any():
         what = "a session goes on after another one has begun"
         raise reading.error(what, "sort the table by session", rows["row"][starts.item(back.argmax())])
-    if "query" in rows.columns:
-        other = _changes(rows["query"])
+    per_session = [name for name, column in reading.extra.items() if not column.per_document]
+    for name in ["query"] * ("query" in rows.columns) + per_session:
+        other = _changes(rows[name])
         other[starts] = False
         if other.any():
-            what = "its query differs from the one above in its session"
+            what = f"its {name} differs from the one above in its session"
             remedy = "a session is one result page: give every page a session of its own"
             raise reading.error(what, remedy, rows["row"][int(other.argmax())])
 
@@ -222,7 +246,7 @@ def _kept(rows: Rows, positions: int | None, log: LogWriter) -> Rows:
     return left
 
 
-def _lists(rows: Rows, ids: PairIds, ranks: int) -> dict[str, np.ndarray]:
+def _lists(rows: Rows, ids: PairIds, ranks: int, extra: Mapping[str, Column]) -> dict[str, np.ndarray]:
     """One row a session."""
     _, first, lengths = np.unique(rows["page"], return_index=True, return_counts=True)
     asked = rows["query"][first] if "query" in rows.columns else None
@@ -230,4 +254,9 @@ def _lists(rows: Rows, ids: PairIds, ranks: int) -> dict[str, np.ndarray]:
     flat = {"query_doc_ids": documents, "clicks": rows["click"], "positions": rows["rank"]}
     flat |= {"labels": rows["label"]} if "label" in rows.columns else {}
     lists = {name: scatter(np.asarray(values), lengths, ranks) for name, values in flat.items()}
+    for name, column in extra.items():
+        values = rows[name].to_numpy()
+        lists[name] = (
+            scatter(values, lengths, ranks, column.padding) if column.per_document else values[first]
+        )
     return lists | {"lengths": lengths} | ({"query_ids": queries} if queries is not None else {})

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,7 +12,7 @@ from clickexp.data.ingest.lists import read_lists, table_options
 from clickexp.data.ingest.ragged import plain, plain_type
 from clickexp.data.ingest.tables import Batch, Table, find_files, open_tables
 from clickexp.data.prepared import LogWriter, log_format
-from clickexp.data.schema import Place
+from clickexp.data.schema import SourceLocation
 from clickexp.utils.bounds import Ids, PositiveInt
 
 BATCH_ROWS = 1 << 16
@@ -34,8 +35,8 @@ class ParquetTable(Table):
         done = 0
         with pq.ParquetFile(self.file) as parquet:
             for batch in parquet.iter_batches(self.rows or BATCH_ROWS, columns=list(columns.values())):
-                place, done = Place(str(self.file), done), done + batch.num_rows
-                yield Batch({key: plain(batch.column(name)) for key, name in columns.items()}, place, done)
+                location, done = SourceLocation(str(self.file), done), done + batch.num_rows
+                yield Batch({key: plain(batch.column(name)) for key, name in columns.items()}, location, done)
 
 
 @log_format("parquet")
@@ -44,7 +45,7 @@ def open_parquet(
     log: LogWriter,
     *,
     files: str | None = None,
-    columns: Mapping[str, str | None] | None = None,
+    columns: Mapping[str, Any] | None = None,
     pair_key: str | None = None,
     positions: PositiveInt | None = None,
     query_doc_pairs: Ids | None = None,
@@ -52,7 +53,8 @@ def open_parquet(
     """The dataset in a parquet file, or in those of a folder in the order of their names.
 
     files            pattern of the files in a folder, default *.parquet
-    columns          file's name for query_doc_ids, clicks, query_id, positions, labels; None leaves one out
+    columns          file's name for query_doc_ids, clicks, query_id, positions, labels; None leaves one out. Any other
+                     key declares a column that models may read: {dtype: float32, per: document, fill: null, name: KEY}
     pair_key         None: the ids are rows of the tables, from 0. "document" or "query_document": they are integers
                      or text of any kind, numbered from 1 in the order of appearance, the latter under their query
     positions        ranks to keep, default the longest list; longer lists are cut and counted

@@ -13,7 +13,7 @@ import pyarrow as pa
 from clickexp.data.ingest.numbering import PairIds
 from clickexp.data.ingest.ragged import list_lengths, padded, scatter
 from clickexp.data.prepared import LogWriter, log_format
-from clickexp.data.schema import POSITIONS, DataError, Extent, Place
+from clickexp.data.schema import POSITIONS, DataError, Extent, SourceLocation
 from clickexp.utils.bounds import PositiveInt
 
 FILES = {
@@ -52,7 +52,7 @@ def open_tiangong_st(
     """
     ids = PairIds(pair_key, log.names)
     found = _found(source, {**FILES, **(files or {})})
-    places = {part: Place(str(file), 1, "line") for part, file in found.items()}
+    places = {part: SourceLocation(str(file), 1, "line") for part, file in found.items()}
     columns = {part: _parsed(file, part == "ranking", places[part]) for part, file in found.items()}
     ranks = positions
     if ranks is None:
@@ -76,22 +76,22 @@ def _found(folder: Path, names: Mapping[str, str | None]) -> dict[str, Path]:
     return found
 
 
-def _longest(columns: Mapping[str, Mapping[str, pa.Array]], places: Mapping[str, Place]) -> int:
+def _longest(columns: Mapping[str, Mapping[str, pa.Array]], places: Mapping[str, SourceLocation]) -> int:
     extent = Extent()
     for part, lists in columns.items():
         extent.add(list_lengths(lists["query_doc_ids"]), places[part])
     return extent.ranks(columns["train"], POSITIONS)
 
 
-def _parsed(file: Path, labelled: bool, place: Place) -> dict[str, pa.Array]:
+def _parsed(file: Path, labelled: bool, location: SourceLocation) -> dict[str, pa.Array]:
     """One entry a line: query_ids, and lists query_doc_ids (of documents), clicks and, if there, labels."""
     try:
         text = file.read_text("utf-8").removesuffix("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise place.error(f"cannot be read ({error})", "save it as UTF-8 text") from error
+        raise location.error(f"cannot be read ({error})", "save it as UTF-8 text") from error
     labelled = labelled or text.partition("\n")[0].count("\t") == FIELDS["labels"]
     lines = pl.DataFrame({"line": [text]}).select(pl.col("line").str.split("\n").explode())
-    _check_lines(lines["line"], labelled, place)
+    _check_lines(lines["line"], labelled, location)
     fields = lines["line"].str.replace_all(r"[\[\] \r]", "").str.split("\t").list
     wanted = {name: fields.get(at) for name, at in FIELDS.items() if labelled or name != "labels"}
     queries = wanted.pop("query_ids").cast(pl.Int64, strict=False)
@@ -100,12 +100,12 @@ def _parsed(file: Path, labelled: bool, place: Place) -> dict[str, pa.Array]:
     return {name: values.to_arrow() for name, values in {"query_ids": queries, **lists}.items()}
 
 
-def _check_lines(lines: pl.Series, labelled: bool, place: Place) -> None:
+def _check_lines(lines: pl.Series, labelled: bool, location: SourceLocation) -> None:
     good = lines.str.contains(LINE.replace("LISTS", "4" if labelled else "3"))
     if not good.all():
         row = good.arg_min()
         remedy = f"expected, separated by tabs: {LAYOUT}" + ", [relevance]" * labelled
-        raise place.error(f"{lines[row][:80]!r} does not parse", remedy, row)
+        raise location.error(f"{lines[row][:80]!r} does not parse", remedy, row)
 
 
 def _number(chunk: dict[str, np.ndarray], ids: PairIds) -> None:

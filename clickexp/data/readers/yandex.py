@@ -16,7 +16,7 @@ from clickexp.data.ingest.id_table import IdTable, pair_keys
 from clickexp.data.ingest.tsv import Fields, not_integer, tab_separated
 from clickexp.data.loader import ahead
 from clickexp.data.prepared import LogWriter, log_format
-from clickexp.data.schema import DataError, Extent, Place
+from clickexp.data.schema import DataError, Extent, SourceLocation
 from clickexp.utils.bounds import PositiveInt
 
 BLOCK_BYTES = 1 << 20
@@ -77,18 +77,18 @@ def open_yandex(
     table, size = IdTable(), source.stat().st_size
     with log.part("sessions", positions, ["query_doc_ids", "clicks", "lengths", "query_ids"]) as pack:
         for pages, bytes_read in ahead(_blocks(source), 2, "yandex"):
-            place = Place(str(source), pack.written + 1, "result page")
-            pack.append(_sessions(pages, positions, table, log), place)
+            location = SourceLocation(str(source), pack.written + 1, "result page")
+            pack.append(_sessions(pages, positions, table, log), location)
             log.progress(bytes_read, size)
         if not pack.written:
-            raise Place(str(source)).error("holds no result page", LOG_REMEDY)
+            raise SourceLocation(str(source)).error("holds no result page", LOG_REMEDY)
     if labels is not None:
         shown = len(table)
-        place = Place(str(relevance), 1, "query")
-        lists = _lists(labels, table, place, log)
+        location = SourceLocation(str(relevance), 1, "query")
+        lists = _lists(labels, table, location, log)
         log.note("labelled_pairs_never_shown", len(table) - shown)
         with log.part("ranking", lists["clicks"].shape[1], list(lists)) as pack:
-            pack.append(lists, place)
+            pack.append(lists, location)
 
 
 def _blocks(source: Path) -> Iterator[tuple[Pages, int]]:
@@ -101,7 +101,7 @@ def _blocks(source: Path) -> Iterator[tuple[Pages, int]]:
                 end = b"\n" if rest and not read and not rest.endswith(b"\n") else b""
                 text = (rest + read + end).replace(b"\r\n", b"\n")
                 fields = tab_separated(text[: text.rfind(b"\n") + 1])
-                is_page = _checked(fields, text, Place(str(source), 1 + lines, "line"))
+                is_page = _checked(fields, text, SourceLocation(str(source), 1 + lines, "line"))
                 changes = np.flatnonzero(np.diff(fields.values[fields.first])) + 1
                 whole = changes.max(initial=0) if read else len(is_page)
                 if whole:
@@ -113,10 +113,10 @@ def _blocks(source: Path) -> Iterator[tuple[Pages, int]]:
                     return
     except (OSError, EOFError, zlib.error) as error:
         what, remedy = f"cannot be read ({error})", "name a text file, or one compressed as .gz"
-        raise Place(str(source)).error(what, remedy) from error
+        raise SourceLocation(str(source)).error(what, remedy) from error
 
 
-def _checked(fields: Fields, text: bytes, place: Place) -> np.ndarray:
+def _checked(fields: Fields, text: bytes, location: SourceLocation) -> np.ndarray:
     """[lines] which lines are pages, the others being clicks; DataError names the first that is neither."""
     third = np.minimum(fields.first + 2, fields.last)
     action = np.frombuffer(text, np.uint8)[fields.starts[third]]
@@ -129,7 +129,7 @@ def _checked(fields: Fields, text: bytes, place: Place) -> np.ndarray:
     good[fields.lines_of(np.flatnonzero(~integers))] = False
     if not good.all():
         row = int(good.argmin())
-        raise place.error(_wrong(fields.words(text, row)), LOG_REMEDY, row)
+        raise location.error(_wrong(fields.words(text, row)), LOG_REMEDY, row)
     return is_page
 
 
@@ -206,11 +206,11 @@ def _clicked(pages: Pages) -> tuple[np.ndarray, np.ndarray]:
 
 def _read_labels(file: Path) -> np.ndarray:
     """[labels, 4] the columns of LABEL_LAYOUT."""
-    place = Place(str(file), 1, "line")
+    location = SourceLocation(str(file), 1, "line")
     try:
         text = re.sub(rb"[^\S\n]+", b"\t", file.read_bytes())
     except OSError as error:
-        raise place.error(
+        raise location.error(
             f"cannot be read ({error})", "set relevance to the file of labels, or null"
         ) from error
     text = re.sub(rb"\t?\n\t?", b"\n", text + b"\n").lstrip(b"\t")
@@ -223,13 +223,15 @@ def _read_labels(file: Path) -> np.ndarray:
         row = int(good.argmin())
         words = fields.words(text, row)
         what = not_integer(words) if len(words) == 4 else f"the number of fields is {len(words)}"
-        raise place.error(what, LABEL_REMEDY, row)
+        raise location.error(what, LABEL_REMEDY, row)
     if empty.all():
-        raise Place(str(file)).error("holds no label", LABEL_REMEDY)
+        raise SourceLocation(str(file)).error("holds no label", LABEL_REMEDY)
     return fields.values[fields.first[~empty][:, None] + np.arange(4)]
 
 
-def _lists(labels: np.ndarray, table: IdTable, place: Place, log: LogWriter) -> dict[str, np.ndarray]:
+def _lists(
+    labels: np.ndarray, table: IdTable, location: SourceLocation, log: LogWriter
+) -> dict[str, np.ndarray]:
     """The columns of the labelled lists, queries and documents in order of first appearance."""
     ids = _numbered(labels[:, 0], labels[:, 2], table, log)
     kept = np.sort(np.unique(ids, return_index=True)[1])
@@ -238,7 +240,7 @@ def _lists(labels: np.ndarray, table: IdTable, place: Place, log: LogWriter) -> 
     kept = kept[np.argsort(queries, stable=True)]
     lengths = np.bincount(queries)[1:]
     extent = Extent()
-    extent.add(lengths, place)
+    extent.add(lengths, location)
     longest = extent.ranks(
         ("query_doc_ids", "clicks", "labels"), "leave labels of that query out of the file"
     )

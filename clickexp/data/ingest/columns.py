@@ -1,0 +1,54 @@
+"""What readers of tables take columns for, and the option `columns`, which names and declares them."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from clickexp.data.schema import COLUMNS, Column
+from clickexp.errors import DataError
+
+KEYS = ("dtype", "per", "fill", "name")
+
+
+class Field(NamedTuple):
+    """What a reader takes a column of a file for, where it is not packed as it is."""
+
+    kinds: str
+    rule: str
+    per_document: bool = True
+    fill: float | None = None
+
+
+ANY_ID = Field("iuU", "ids are integers or text")
+
+
+def named_columns(
+    columns: Mapping[str, Any] | None, known: Iterable[str]
+) -> tuple[dict[str, str | None], dict[str, Column]]:
+    """The file's name of each column, and the extra columns by name.
+
+    Args:
+        columns: Option of a reader: {KEY: name in the file, or None to leave it out}. A key that is not known declares
+            an extra column, with these defaults: {KEY: {dtype: float32, per: document, fill: None, name: KEY}}.
+        known: Keys of the reader itself; they name the columns of the file too unless the option names others.
+
+    Raises:
+        DataError: A key is unknown, or no column can be declared so.
+    """
+    names: dict[str, str | None] = {key: key for key in known}
+    stated = {key: value for key, value in (columns or {}).items() if isinstance(value, Mapping)}
+    check_keys("columns", [key for key in columns or {} if key not in stated], names)
+    names |= {key: value for key, value in (columns or {}).items() if key not in stated}
+    extra = {}
+    for key, options in stated.items():
+        if key in names or key in COLUMNS:
+            raise DataError(f"columns.{key} is {dict(options)}. Give its name in the file, or another key.")
+        check_keys(f"columns.{key}", options, KEYS)
+        names[key] = options.get("name", key)
+        extra[key] = Column(key, **{"dtype": "float32", **{k: v for k, v in options.items() if k != "name"}})
+    return names, extra
+
+
+def check_keys(name: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """DataError for a key of a mapping in the options that means nothing."""
+    if unknown := set(given) - set(known):
+        raise DataError(f"{name} has keys {sorted(unknown)}. The keys are {list(known)}.")

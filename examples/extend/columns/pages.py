@@ -1,0 +1,43 @@
+"""Pages with the user's device and the height of each result: a reader of both, and a model that reads them."""
+
+import jax.numpy as jnp
+import polars as pl
+from flax import nnx
+
+from clickexp.data import Column, SourceLocation, log_format
+from clickexp.data.ingest.ragged import padded
+from clickexp.models.base import IndependentModel
+from clickexp.numerics import log_and, log_sigmoid_pair
+from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig, Sizes, build_parameter
+
+COLUMNS = ["query_doc_ids", "clicks", "lengths", Column("height", "float32"), Column("device", "int32", per="session")]
+
+
+@log_format("pages")
+def open_pages(source, log):
+    """The dataset in JSON lines, one per page: {"query_doc_ids": [3, 5], "clicks": [0, 1], "height": [1.5, 2], ...}."""
+    pages = pl.read_ndjson(source)
+    location = SourceLocation(str(source), first=1, unit="line")
+    with log.part("sessions", pages["clicks"].list.len().max(), COLUMNS) as pack:
+        arrays, _ = padded({name: pages[name].to_arrow() for name in pages.columns}, pack.ranks, location, pack.schema)
+        pack.append(arrays, location)
+
+
+class PageModel(IndependentModel):
+    """P(c_r = 1) = s(position_r + device + slope height_r) a_r: examination depends on device and height."""
+
+    name = "page"
+
+    def __init__(self, positions, query_doc_pairs, attraction=None, devices=2, click_rate=None, features=None, *, rngs):
+        sizes = Sizes(query_doc_pairs, positions, click_rate, features)
+        self.attraction = build_parameter("attraction", attraction, EmbeddingParameterConfig(), sizes, rngs=rngs)
+        self.position = build_parameter("position", None, PositionParameterConfig(), sizes, rngs=rngs)
+        self.device = nnx.Param(jnp.zeros(devices))
+        self.slope = nnx.Param(jnp.zeros(()))
+
+    def marginal(self, batch):
+        logit = self.position.logit(batch) + self.device[...][batch["device"]]
+        return log_and(log_sigmoid_pair((logit + self.slope[...] * batch["height"]).T), self.attraction.ranked(batch))
+
+    def relevance(self, batch):
+        return self.attraction.log_prob(batch)

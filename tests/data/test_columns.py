@@ -1,0 +1,350 @@
+"""Columns that a reader declares: packed, checked, viewed and fed like those of the package."""
+
+import json
+import re
+
+import jax.numpy as jnp
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from flax import nnx
+
+from clickexp.data import (
+    Column,
+    DataError,
+    LogWriter,
+    PackWriter,
+    Sessions,
+    SourceLocation,
+    open_csv,
+    open_impressions,
+    open_parquet,
+    open_prepared,
+    superbatches,
+)
+from clickexp.data.batches import batch_like, keys_read
+from clickexp.evaluation.model_evaluator import ModelEvaluator
+from clickexp.metrics import LogLikelihood, Metric
+from clickexp.models import GlobalCTRModel, PositionBasedModel
+from clickexp.parameters import EmbeddingParameterConfig, LinearParameterConfig
+from clickexp.training import Trainer
+
+DWELL = Column("dwell", "float32", fill=-1)
+DEVICE = Column("device", "int8", per="session")
+BIAS = Column("bias", "float16", shape=(2,))
+VISIT = Column("visit", "int64", per="session")
+EXTRA = (DWELL, DEVICE, BIAS, VISIT)
+N, RANKS = 30, 3
+
+
+def arrays(seed=0):
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, RANKS + 1, N)
+    shown = np.arange(RANKS) < lengths[:, None]
+    return {
+        "query_doc_ids": rng.integers(1, 9, (N, RANKS)) * shown,
+        "clicks": (rng.random((N, RANKS)) < 0.4) & shown,
+        "lengths": lengths,
+        "query_ids": rng.integers(0, 5, N),
+        "dwell": np.where(shown, rng.random((N, RANKS)).astype(np.float32), -1),
+        "device": rng.integers(0, 3, N),
+        "bias": (rng.random((N, RANKS, 2)) * shown[..., None]).astype(np.float16),
+        "visit": rng.integers(0, 2**31, N),
+    }
+
+
+def sessions_of(given):
+    own = {name: values for name, values in given.items() if name not in {column.name for column in EXTRA}}
+    return Sessions.from_arrays(**own, extra={column: given[column.name] for column in EXTRA})
+
+
+def test_extra_columns_are_packed_and_opened(tmp_path):
+    given = arrays()
+    sessions = sessions_of(given).save(tmp_path / "pack")
+    assert {name: column for name, column in sessions.schema.items() if column in EXTRA} == {
+        column.name: column for column in EXTRA
+    }
+    for name, values in given.items():
+        assert np.array_equal(sessions.column(name), values), name
+    assert [str(sessions.columns[column.name].dtype) for column in EXTRA] == [
+        "float32",
+        "int8",
+        "float16",
+        "int64",
+    ]
+    order = np.random.default_rng(1).permutation(N)[:7]
+    view = sessions.select(order).slice(1, 6)
+    for name, values in given.items():
+        assert np.array_equal(view.column(name), values[order[1:6]])
+    assert sessions.feature_lengths == {"bias": 2}
+    assert sessions.fingerprint != sessions_of({**given, "device": 2 - given["device"]}).fingerprint
+
+
+def test_packs_without_extra_columns_are_as_they_were(tmp_path):
+    """What earlier versions wrote, and read: the keys of meta.json name no declarations."""
+    given = {
+        name: values for name, values in arrays().items() if name in ("query_doc_ids", "clicks", "lengths")
+    }
+    Sessions.from_arrays(**given).save(tmp_path / "pack")
+    meta = json.loads((tmp_path / "pack/meta.json").read_text())
+    assert meta.keys() == {
+        *("format", "count", "ranks", "query_doc_pairs", "positions", "info", "crc32", "seal")
+    }
+
+
+def test_batches_carry_what_was_chosen_with_its_padding():
+    given = arrays()
+    sessions = sessions_of(given)
+    default = next(superbatches(sessions, 16, 2)).arrays
+    assert default.keys() == {
+        "query_doc_ids",
+        "clicks",
+        "lengths",
+        "dwell",
+        "device",
+        "bias",
+    }  # 32 bits at most
+    chosen = next(superbatches(sessions.carrying(["visit", "dwell"]), 16, 2, seed=1)).arrays
+    assert chosen.keys() == {"query_doc_ids", "clicks", "lengths", "dwell", "visit"}
+    assert chosen["visit"].shape == (2, 16, 1) and chosen["visit"].dtype == np.int32
+    order = np.random.default_rng((1, 0)).permutation(N)
+    assert np.array_equal(chosen["visit"].ravel()[:N], given["visit"][order])
+    assert np.array_equal(chosen["dwell"].reshape(32, RANKS)[:N], given["dwell"][order])
+    assert (chosen["dwell"].reshape(32, RANKS)[N:] == -1).all()
+
+
+def test_integers_beyond_32_bits_are_refused_where_batches_carry_them():
+    given = arrays()
+    given["visit"][4] = 2**31
+    sessions = sessions_of(given)
+    assert list(superbatches(sessions, 8, 1))
+    with pytest.raises(
+        DataError, match="sessions, row 4: visit holds 2147483648. Batches hold 32-bit integers"
+    ):
+        sessions.carrying(["visit"])
+
+
+BAD = {
+    "padding": (
+        {"dwell": (0, 2, 5.0)},
+        "row 0: dwell holds 5.0. Beyond the length of a list everything is -1",
+    ),
+    "nan": ({"dwell": (3, 0, np.nan)}, "row 3: dwell holds nan. It holds finite numbers"),
+    "half": ({"bias": (3, 0, 0, 1e6)}, "row 3: bias holds 1000000.0. It holds finite numbers"),
+    "range": ({"device": (2, 128)}, "row 2: device holds 128. It holds integers that fit int8"),
+}
+
+
+@pytest.mark.parametrize("changes, message", BAD.values(), ids=BAD)
+def test_a_bad_value_is_named(changes, message):
+    given = arrays()
+    given["lengths"][0] = 1
+    for name in ("query_doc_ids", "clicks", "bias"):
+        given[name][0, 1:] = 0
+    given["dwell"][0, 1:] = -1
+    given["bias"] = given["bias"].astype(np.float32)
+    for name, (*at, value) in changes.items():
+        given[name][tuple(at)] = value
+    with pytest.raises(DataError, match=re.escape(message)):
+        sessions_of(given)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (dict(name="dwell", dtype="float64"), "column dwell has type float64. Choose one of bool, int8"),
+        (dict(name="dwell", dtype="seconds"), "column dwell: .*seconds.* Choose one of"),
+        (dict(name="../x", dtype="int8"), "cannot name a column"),
+        (dict(name="mask", dtype="bool"), "cannot name a column"),
+        (dict(name="d", dtype="int8", per="query"), "per 'query'. Choose document or session"),
+        (dict(name="d", dtype="int8", fill=0.5), "fill=0.5 is no int8"),
+    ],
+)
+def test_a_column_that_cannot_be_is_refused(options, message):
+    with pytest.raises(DataError, match=message):
+        Column(**options)
+
+
+def test_names_are_declared_once(tmp_path):
+    for columns, message in (
+        (["query_doc_ids", "clicks", "dwell"], "there is no column 'dwell'. Declare it"),
+        ([DWELL, Column("dwell", "int8")], "declared twice"),
+        ([Column("labels", "int8")], "declared twice"),
+    ):
+        with pytest.raises(DataError, match=message):
+            PackWriter(tmp_path / "pack", 3, columns)
+
+
+def test_a_reader_writes_them_into_a_prepared_log(tmp_path):
+    given = arrays()
+    with LogWriter(tmp_path / "log", "log", "own") as log:
+        with log.part(
+            "sessions", RANKS, [*("query_doc_ids", "clicks", "lengths", "query_ids"), *EXTRA]
+        ) as pack:
+            pack.append(given, SourceLocation("own"))
+    dataset = open_prepared(tmp_path / "log")
+    assert np.array_equal(dataset.train.column("dwell"), given["dwell"][: dataset.train.count])
+
+
+def test_the_keys_read_are_those_the_result_depends_on():
+    batch = batch_like(sessions_of(arrays()))
+    assert (
+        batch["device"].shape == (1, 1)
+        and batch["visit"].dtype == np.int32
+        and batch["bias"].shape == (1, 3, 2)
+    )
+
+    def compute(batch):
+        copied = {**batch, "own": batch["device"]}
+        _ = copied["dwell"].sum()
+        return jnp.where(copied["mask"], copied["own"], 0)
+
+    # dwell is read by an equation of the program, which nothing uses: a trace may keep it
+    assert keys_read(compute, batch) - {"dwell"} == {"mask", "device"}
+
+
+def fed(monkeypatch, module):
+    seen = []
+    true = module.feed
+    monkeypatch.setattr(
+        module, "feed", lambda data, *rest: seen.append(set(data.batch_columns)) or true(data, *rest)
+    )
+    return seen
+
+
+def test_nothing_travels_that_nobody_reads(monkeypatch):
+    import clickexp.evaluation.evaluator as evaluation
+    import clickexp.training.trainer as training
+
+    trained, evaluated = fed(monkeypatch, training), fed(monkeypatch, evaluation)
+    sessions = sessions_of(arrays())
+    always = {"query_doc_ids", "clicks", "lengths"}
+    for attraction, read in (
+        (None, set()),
+        (EmbeddingParameterConfig(use_feature="device", parameters=2), {"device"}),
+        (EmbeddingParameterConfig(use_feature="query_ids", parameters=4), {"query_ids"}),
+        (LinearParameterConfig(use_feature="bias", features=2), {"bias"}),
+    ):
+        model = PositionBasedModel(RANKS, 8, attraction=attraction, rngs=nnx.Rngs(0))
+        Trainer(epochs=1).train(model, sessions, sessions)
+        assert trained[-1] == evaluated[-1] == always | read
+
+
+def test_ids_of_extra_columns_beyond_a_tower_are_an_error():
+    sessions = sessions_of(arrays())
+    for use, largest in (("query_ids", 3), ("device", 1)):
+        attraction = EmbeddingParameterConfig(use_feature=use, parameters=largest)
+        model = PositionBasedModel(RANKS, 8, attraction=attraction, rngs=nnx.Rngs(0))
+        with pytest.raises(
+            DataError, match=f"{use} holds {largest + 1}, and attraction has parameters up to {largest}"
+        ):
+            Trainer(epochs=1).train(model, sessions, sessions)
+
+
+class MeanDwell(Metric):
+    """A metric of a column, which no model reads."""
+
+    def statistics(self, *, dwell, where, **_):
+        return {"sum": jnp.sum(jnp.where(where, dwell, 0.0)), "documents": jnp.sum(where, dtype=jnp.int32)}
+
+    def compute(self):
+        return (self.total("sum") / self.total("documents")).item()
+
+
+def test_a_metric_reads_a_column():
+    given = arrays()
+    model = GlobalCTRModel(rngs=nnx.Rngs(0))
+    metrics = ModelEvaluator().clicks(
+        model, sessions_of(given), {"ll": LogLikelihood(), "dwell": MeanDwell()}
+    )
+    shown = np.arange(RANKS) < given["lengths"][:, None]
+    np.testing.assert_allclose(
+        metrics.compute()["dwell"], given["dwell"][shown].astype(np.float64).mean(), rtol=1e-6
+    )
+
+
+def parquet(folder):
+    table = {
+        "query_doc_ids": [[1, 2], [3]],
+        "clicks": [[0, 1], [1]],
+        "seconds": [[None, 2.5], [4.0]],
+        "device": [1, 0],
+    }
+    pq.write_table(pa.table(table), folder / "log.parquet")
+    return folder / "log.parquet"
+
+
+def csv(folder):
+    rows = ["query_doc_ids,clicks,seconds,device", "1 2,0 1,-1 2.5,1", "3,1,4.0,0"]
+    (folder / "log.csv").write_text("\n".join(rows))
+    return folder / "log.csv"
+
+
+def impressions(folder):
+    rows = ["s,document,rank,click,seconds,device", "a,1,2,1,2.5,1", "a,5,1,0,,1", "b,3,1,1,4.0,0"]
+    (folder / "log.csv").write_text("\n".join(rows))
+    return folder / "log.csv"
+
+
+OPENERS = {
+    "parquet": (open_parquet, parquet),
+    "csv": (open_csv, csv),
+    "impressions": (open_impressions, impressions),
+}
+
+
+@pytest.mark.parametrize("name", OPENERS)
+def test_readers_take_columns_by_option(name, tmp_path):
+    opener, write = OPENERS[name]
+    columns = {
+        "dwell": {"name": "seconds", "fill": -1},
+        "device": {"dtype": "int8", "per": "session"},
+    }
+    options = dict(pair_key="document") if name == "impressions" else {}
+    columns |= {"session": "s"} if name == "impressions" else {}
+    source = write(tmp_path)
+    with LogWriter(tmp_path / "log", "log", name) as log:
+        opener.read(source, log, columns=columns, **options)
+    sessions = Sessions.open(tmp_path / "log/sessions")
+    assert sessions.column("dwell").tolist() == [[-1.0, 2.5], [4.0, -1.0]]
+    assert sessions.column("device").tolist() == [1, 0] and sessions.column("device").dtype == np.int8
+    assert sessions.schema["dwell"] == Column("dwell", "float32", fill=-1)
+
+
+@pytest.mark.parametrize(
+    "name, columns, message",
+    [
+        (
+            "parquet",
+            {"dwell": {"name": "seconds"}},
+            "log.parquet, row 0: dwell holds null. Fill it or drop the row; it holds",
+        ),
+        (
+            "impressions",
+            {"dwell": {"name": "seconds"}},
+            "log.csv, line 3: dwell holds ''. It holds finite numbers",
+        ),
+        ("csv", {"dwell": {}}, "log.csv: no column 'dwell' for dwell among .*. Set columns.dwell"),
+        ("csv", {"dwell": "seconds"}, r"columns has keys \['dwell'\]"),
+        (
+            "csv",
+            {"dwell": {"type": "int8"}},
+            r"columns.dwell has keys \['type'\]. The keys are \['dtype', 'per'",
+        ),
+        ("csv", {"clicks": {"dtype": "int8"}}, "columns.clicks is .*. Give its name in the file"),
+        ("csv", {"device": {"dtype": "int32"}}, "log.csv, line 2: device has length 1, query_doc_ids has 2"),
+        (
+            "impressions",
+            {"dwell": {"name": "rank", "per": "session"}},
+            "line 3: its dwell differs from the one above",
+        ),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(name, columns, message, tmp_path):
+    opener, write = OPENERS[name]
+    options = dict(pair_key="document") if name == "impressions" else {}
+    columns = columns | ({"session": "s"} if name == "impressions" else {})
+    source = write(tmp_path)
+    with pytest.raises(DataError, match=message), LogWriter(tmp_path / "log", "log", name) as log:
+        opener.read(source, log, columns=columns, **options)
