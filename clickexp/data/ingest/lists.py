@@ -43,10 +43,10 @@ def read_lists(
 
     With a pair_key, ids are of any kind and numbered; query_doc_pairs is the largest id allowed.
     """
-    ranks = _longest(tables, _schema(tables[0]).values()) if positions is None else positions
+    ranks = _longest(tables, packed_columns(tables[0]).values()) if positions is None else positions
     total, read = sum(table.size for table in tables), 0
     ids = PairIds(pair_key, log.names) if pair_key else None
-    schema = _schema(tables[0])
+    schema = packed_columns(tables[0])
     with log.part("sessions", ranks, ["lengths", *schema.values()], query_doc_pairs) as pack:
         for table in tables:
             for columns, location, done in table.batches():
@@ -58,7 +58,7 @@ def read_lists(
         pack.query_doc_pairs = query_doc_pairs or pack.query_doc_pairs
 
 
-def _schema(table: Table) -> dict[str, Column]:
+def packed_columns(table: Table) -> dict[str, Column]:
     """The packed columns of a table."""
     return {name: COLUMNS.get(name) or table.fields[name] for name in table.columns}
 
