@@ -6,9 +6,10 @@ from flax import nnx
 
 from clickexp.data import Column, SourceLocation, log_format
 from clickexp.data.ingest.ragged import padded
+from clickexp.models import Role
 from clickexp.models.base import IndependentModel
 from clickexp.numerics import log_and, log_sigmoid_pair
-from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig, Sizes, build_parameter
+from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig
 
 COLUMNS = ["query_doc_ids", "clicks", "lengths", Column("height", "float32"), Column("device", "int32", per="session")]
 
@@ -28,16 +29,19 @@ class PageModel(IndependentModel):
 
     name = "page"
 
-    def __init__(self, positions, query_doc_pairs, attraction=None, devices=2, click_rate=None, features=None, *, rngs):
-        sizes = Sizes(query_doc_pairs, positions, click_rate, features)
-        self.attraction = build_parameter("attraction", attraction, EmbeddingParameterConfig(), sizes, rngs=rngs)
-        self.position = build_parameter("position", None, PositionParameterConfig(), sizes, rngs=rngs)
-        self.device = nnx.Param(jnp.zeros(devices))
+    positions: int
+    query_doc_pairs: int
+    position: Role = Role(PositionParameterConfig())
+    attraction: Role = Role(EmbeddingParameterConfig())
+    devices: int = 2
+
+    def setup(self, rngs):
+        self.device = nnx.Param(jnp.zeros(self.devices))
         self.slope = nnx.Param(jnp.zeros(()))
 
     def marginal(self, batch):
-        logit = self.position.logit(batch) + self.device[...][batch["device"]]
-        return log_and(log_sigmoid_pair((logit + self.slope[...] * batch["height"]).T), self.attraction.ranked(batch))
+        logit = self.position(batch) + self.device[...][batch["device"]] + self.slope[...] * batch["height"]
+        return log_and(log_sigmoid_pair(logit), self.attraction.log_pair(batch))
 
     def relevance(self, batch):
         return self.attraction.log_prob(batch)
