@@ -25,7 +25,7 @@ def write_run(
     of these queries."""
     folder.mkdir(parents=True)
     test = dict(test)
-    told = {
+    content = {
         "model": model,
         "dataset": "clicks",
         "seed": seed,
@@ -50,8 +50,8 @@ def write_run(
             "observed_conditional_log_prob": np.asarray(log_probs),
         }
         pl.DataFrame(frame).write_parquet(folder / "test_sessions.parquet", metadata={"short_lists": "own"})
-        told["intervals"] = {"ll": [test["ll"] - 0.01, test["ll"] + 0.01]}
-    write_json(folder / "result.json", told | result)
+        content["intervals"] = {"ll": [test["ll"] - 0.01, test["ll"] + 0.01]}
+    write_json(folder / "result.json", content | result)
     tower = {"_target_": "clickexp.parameters.EmbeddingParameterConfig", "seed": 0}
     config = {
         "seed": seed,

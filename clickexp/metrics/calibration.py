@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Integer
 
 from clickexp.metrics.base import or_nan
 from clickexp.metrics.click import CONDITIONAL, MARGINAL, ClickMetric, by_rank
-from clickexp.metrics.exact import sum_and_count
+from clickexp.metrics.exact import FRACTIONS, sum_and_count
 from clickexp.types import Array
 from clickexp.utils.bounds import PositiveInt, bounded
 
@@ -156,7 +156,7 @@ def _auc(histogram: np.ndarray) -> np.ndarray:
 def _rates(*read: Any) -> dict[str, Any]:
     pair, clicks, where = by_rank(*read)
     probability = jnp.where(where, jnp.exp(pair.log), 0)
-    predicted, documents, clicks = sum_and_count(probability, where, where & clicks)
+    predicted, documents, clicks = sum_and_count(probability, where, where & clicks, units=FRACTIONS)
     return {"predicted": predicted, "clicks": clicks, "documents": documents}
 
 

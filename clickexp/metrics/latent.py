@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from clickexp.metrics.base import Metric, or_nan, pick
-from clickexp.metrics.exact import ranks_first, sum_and_count
+from clickexp.metrics.exact import FRACTIONS, ranks_first, sum_and_count
 from clickexp.types import Array
 
 _RESOLUTION = 1e-7
@@ -114,5 +114,5 @@ def _sums(names: tuple[str, ...], fitted: _LogProbs, true: _LogProbs, where: _Ma
         "product": fitted * true,
         "squared_error": (fitted - true) ** 2,
     }
-    sums = {name: sum_and_count(of[name])[0] for name in names}
+    sums = {name: sum_and_count(of[name], units=FRACTIONS)[0] for name in names}
     return {**sums, "documents": jnp.sum(where, axis=1, dtype=jnp.int32)}

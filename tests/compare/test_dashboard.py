@@ -174,7 +174,7 @@ def test_runs_are_grouped_by_what_all_their_seeds_have_in_common(specified, reco
         assert section != "summary" or name in records[0][0]["summary"]
 
 
-def test_a_configuration_tells_names_and_each_tower_once(records):
+def test_a_configuration_holds_names_and_each_tower_once(records):
     config = records[0][0]["config"]
     assert config["model"]["name"] == "RCTR" and config["model"]["class"] == "RankCTRModel"
     assert config["dataset"]["name"] == "simulated" and "attraction" not in config
@@ -196,7 +196,7 @@ def test_baseline_and_others(specified, records):
     assert records[0][0]["run_id"] in base64.b64decode(runset["baselineRunId"]).decode()
 
 
-def test_what_would_be_uploaded_is_told(specified, sweep):
+def test_what_would_be_uploaded_is_reported(specified, sweep):
     assert specified[1].startswith("would upload 2 runs: ")
     assert all(str(run) in specified[1] for run in sweep.glob("*/wandb/offline-run-*"))
 
@@ -241,10 +241,10 @@ def test_runs_are_uploaded_whole_and_once_and_views_are_saved(sweep, records, sp
     assert any("per_rank" in name for name in server.files)
     assert f"{server.url}/{ENTITY}/clicks?nw=" in done.stdout and "/reports/" in done.stdout
     for view, kind in (("workspace", "project-view"), ("report", "runs")):
-        saved, told = panels(server.views[kind]), panels(specified[0][view])
+        saved, expected = panels(server.views[kind]), panels(specified[0][view])
         assert server.views[kind]["entityName"] == ENTITY
         assert {name: [panel["config"] for panel in section] for name, section in saved.items()} == {
-            name: [panel["config"] for panel in section] for name, section in told.items()
+            name: [panel["config"] for panel in section] for name, section in expected.items()
         }
     assert again.returncode == 0 and "Skipped 2 synced run(s)" in again.stderr
 
@@ -257,7 +257,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=" ".join)
-def test_a_mistake_is_told_in_one_line(wrong, sweep, monkeypatch, capsys):
+def test_a_mistake_is_reported_in_one_line(wrong, sweep, monkeypatch, capsys):
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(sweep.parent))

@@ -257,7 +257,7 @@ def test_a_metric_of_a_user_is_best_where_it_states(searched):
     searched.evaluate("chooseComparison(0)")
 
 
-def test_times_are_without_compilation_which_stands_below_them(searched):
+def test_times_are_without_compilation_which_is_below_them(searched):
     searched.click("th button[data-sort=seconds]")
     cells = [text.split() for text in column(searched, "Time (s)")]
     assert cells == [[time, "+", more, "compiling"] for time, more in

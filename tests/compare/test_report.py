@@ -176,7 +176,7 @@ def test_a_choice_is_found_from_any_folder_and_survives_a_repetition(searched):
     assert chosen.folder == again and chosen.optimized == "val/loss"
 
 
-def test_columns_that_are_asked_for_order_a_search_as_well(searched):
+def test_columns_that_are_asked_for_also_order_a_search(searched):
     (one,) = comparisons(find_runs([searched / "s"])[0], ["ll", "val/loss"])
     assert [group.overrides["optimizer.rate"] for group in one.groups] == [0, 3, 2, 1]
     assert one.leading == ("ll", "val/loss") and one.choice.startswith(
@@ -240,7 +240,7 @@ def test_figures_are_vectors_with_text_that_stays_text(folder, monkeypatch):
     ]
 
 
-def test_a_curve_far_off_leaves_room_to_the_others_and_is_told(tmp_path, monkeypatch):
+def test_a_curve_far_off_leaves_room_to_the_others_and_is_reported(tmp_path, monkeypatch):
     for i, model in enumerate(("PBM", "UBM", "DBN", "CM")):
         write_run(tmp_path / model, model, test={"ll": -9 if model == "CM" else -0.3 - 0.01 * i})
     drawn = []
@@ -281,8 +281,8 @@ def test_files_of_others_are_never_overwritten(tmp_path, capsys, monkeypatch):
     compare([tmp_path / "runs"])
     written = {file.name for file in (tmp_path / "runs").rglob("*.*") if file.is_file()}
     assert {"comparison.html", "leaderboard.tex", "per_rank.pdf"} <= written
-    told = capsys.readouterr().out
-    assert "comparison.html" in told and "leaderboard.csv" in told
+    printed = capsys.readouterr().out
+    assert "comparison.html" in printed and "leaderboard.csv" in printed
 
     write_run(tmp_path / "runs/1", "PBM", test_set="other")
     compare([tmp_path / "runs"])
@@ -321,7 +321,7 @@ def test_an_interrupted_comparison_is_made_again(tmp_path):
     assert [(tmp_path / name).read_text() for name in "ab"] == ["3", "3"] and not (tmp_path / "c").exists()
 
 
-def test_the_command_tells_in_one_line_what_is_wrong(tmp_path, capsys):
+def test_the_command_reports_an_error_in_one_line(tmp_path, capsys):
     write_json(tmp_path / "0/result.json", {})
     with pytest.raises(SystemExit, match="1"):
         main([str(tmp_path)])
@@ -357,14 +357,14 @@ def hostile(tmp_path_factory):
     write_run(runs / "other", "UBM", 1, {"ll": -0.5}, dataset="/a/b$c$", test_set="other")
     before = {*folder.rglob("*")}
     with pytest.MonkeyPatch.context() as patch:
-        told = []
-        patch.setattr("clickexp.compare.output.print", lambda text, **_: told.append(text), raising=False)
+        printed = []
+        patch.setattr("clickexp.compare.output.print", lambda text, **_: printed.append(text), raising=False)
         compare([runs], output=folder / "out/x")
-    return folder, {*folder.rglob("*")} - before, told
+    return folder, {*folder.rglob("*")} - before, printed
 
 
 def test_hostile_names_write_nothing_outside(hostile):
-    folder, written, told = hostile
+    folder, written, printed = hostile
     out = folder / "out/x"
     labels = [slug("../../../.."), slug("/a/b$c$")]
     assert {file for file in written if not file.is_relative_to(out)} == {folder / "out"}
@@ -374,7 +374,7 @@ def test_hostile_names_write_nothing_outside(hostile):
           for label in labels for suffix in ("csv", "md", "tex")),
     }  # fmt: skip
     assert {file.suffix for file in written if file.parent == out / "figures"} == {".pdf", ".png"}
-    assert not re.search(r"[\x00-\x1f\x7f]", "".join(told))
+    assert not re.search(r"[\x00-\x1f\x7f]", "".join(printed))
 
 
 def test_hostile_names_in_tables_are_text(hostile):

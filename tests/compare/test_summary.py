@@ -126,7 +126,7 @@ def test_different_test_sets_are_compared_apart(tmp_path):
     ]  # fmt: skip
 
 
-def test_groups_share_the_test_sets_of_their_seeds_and_gaps_are_told(tmp_path):
+def test_groups_share_the_test_sets_of_their_seeds_and_gaps_are_reported(tmp_path):
     for model, seed in (("PBM", 1), ("PBM", 2), ("UBM", 1), ("UBM", 2), ("DBN", 2)):
         write_run(tmp_path / f"{model}{seed}", model, seed, test_set=f"set-{seed}")
     (one,) = compared(tmp_path)
@@ -204,7 +204,7 @@ def test_reliability_weighs_runs_by_documents(tmp_path):
     assert pooled["observed"] == pytest.approx(0.6 * 10 / 40)
 
 
-def test_what_overrides_do_not_tell_apart_is_named_by_the_configuration(tmp_path):
+def test_groups_that_overrides_do_not_distinguish_are_named_by_the_configuration(tmp_path):
     for name, patience in (("a", 1), ("b", 5)):
         file = write_run(tmp_path / name, "PBM") / "config.yaml"
         file.write_text(file.read_text() + f"patience: {patience}\n")

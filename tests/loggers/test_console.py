@@ -140,7 +140,7 @@ def test_pipe_gets_plain_lines():
     ],
 )
 def test_seconds_of_an_epoch_are_without_compilation(times, shown):
-    """Records of earlier versions do not tell what compilation took."""
+    """Records of earlier versions lack the time of compilation."""
     table = EpochTable({"epoch": 1, "val/ll": -0.4}, 80)
     assert table.row({"epoch": 1, "val/ll": -0.4, **times}).split()[-1] == shown
 

@@ -1,4 +1,4 @@
-"""The file of one line an epoch."""
+"""The file of one line per epoch."""
 
 import json
 

@@ -15,7 +15,7 @@ from clickexp.loggers import wandb as module
 
 PER_RANK = {"ll": [-0.5, -0.25, -0.125], "ppl": [1.5, None, 1.25], "sessions": [30, 20, 10]}
 PER_RANK_VAL = {"ll": [-0.6, -0.3], "sessions": [8, 4]}
-CURVE = {  # [bin, rank]: the second bin is empty, and at the second rank the third as well
+CURVE = {  # [bin, rank]: the second bin is empty, and at the second rank also the third
     "predicted": [[0.1, 0.2], [None, None], [0.8, None]],
     "observed": [[0.5, 0.0], [None, None], [1.0, None]],
     "documents": [[1, 3], [0, 0], [2, 0]],

@@ -18,7 +18,7 @@ from clickexp.metrics import (
     MicroPerplexity,
     Perplexity,
 )
-from clickexp.metrics.exact import exact_sum, sum_and_count
+from clickexp.metrics.exact import FRACTIONS, exact_sum, sum_and_count
 from clickexp.numerics import LogPair, log_sigmoid_pair
 
 RANKS = 4
@@ -187,7 +187,7 @@ def test_fractions_are_summed_and_events_counted_in_one_pass():
     values = np.random.default_rng(3).random((3, 9000)).astype(np.float32)
     values[:, :2] = 1, np.nextafter(np.float32(1), np.float32(2))  # rounding may lead above 1
     small, even = values < 0.1, np.arange(9000) % 2 == np.zeros((3, 1))
-    fractions, *counts = sum_and_count(values, small, even)
+    fractions, *counts = sum_and_count(values, small, even, units=FRACTIONS)
     total = fractions.on_host()
     assert not total.beyond.any()
     np.testing.assert_allclose(total.value(), values.astype(np.float64).sum(axis=1), rtol=1e-12)
