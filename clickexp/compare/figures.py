@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib.resources import as_file, files
 from typing import Any
 
@@ -63,14 +64,17 @@ def _panels(comparison: Comparison) -> Iterator[tuple[str, list[_Panel]]]:
         return any(group.per_rank(metric) is not None for group in groups)
 
     if ranked := [metric for metric in _PER_RANK if has(metric)]:
-        yield "per_rank", [_per_rank(groups, metric) for metric in ranked]
+        yield "per_rank", [partial(_per_rank, groups, metric) for metric in ranked]
     if has("examination"):
-        yield "examination", [_per_rank(groups, "examination")]
+        yield "examination", [partial(_per_rank, groups, "examination")]
     first = next((m for m in comparison.metrics if not m.startswith(VALIDATION)), comparison.leading[0])
     recorded = {name for run in comparison.runs for epoch in run.epochs for name in epoch}
     learned = f"val/{first}" if f"val/{first}" in recorded else "val/loss"
     if learned in recorded:
-        yield "learning", [_learning(groups, learned, "epoch"), _learning(groups, learned, "seconds")]
+        yield (
+            "learning",
+            [partial(_learning, groups, learned, "epoch"), partial(_learning, groups, learned, "seconds")],
+        )
     costs = {
         "seconds": [group.seconds for group in groups],
         "compile_seconds": [group.compile_seconds for group in groups],
@@ -78,9 +82,9 @@ def _panels(comparison: Comparison) -> Iterator[tuple[str, list[_Panel]]]:
     }
     known = {cost: values for cost, values in costs.items() if np.isfinite(values).any()}
     if known:
-        yield "cost", [_cost(groups, first, cost, values) for cost, values in known.items()]
+        yield "cost", [partial(_cost, groups, first, cost, values) for cost, values in known.items()]
     if any(group.reliability() for group in groups):
-        yield "calibration", [_calibration(groups)]
+        yield "calibration", [partial(_calibration, groups)]
 
 
 def _figure(panels: Sequence[_Panel]) -> Figure:
@@ -140,76 +144,62 @@ def _look(i: int) -> dict:
     return {"color": COLORS[i], "linestyle": _DASHES[i % len(_DASHES)]}
 
 
-def _per_rank(groups: Sequence[Group], metric: str) -> _Panel:
-    def draw(axes: Axes) -> None:
-        for i, group in enumerate(groups):
-            if spread := group.per_rank(metric):
-                ranks = np.arange(1, len(spread.mean) + 1)
-                axes.plot(ranks, spread.mean, label=figure_text(group.name), marker=_MARKERS[i], **_look(i))
-                axes.fill_between(ranks, spread.low, spread.high, color=COLORS[i], alpha=0.15, linewidth=0)
-        axes.set(xlabel="Rank", ylabel=_lines(figure_text(axis(metric))))
-        if metric == "examination":
-            axes.set_ylim(0, 1.03)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-
-    return draw
+def _per_rank(groups: Sequence[Group], metric: str, axes: Axes) -> None:
+    for i, group in enumerate(groups):
+        if spread := group.per_rank(metric):
+            ranks = np.arange(1, len(spread.mean) + 1)
+            axes.plot(ranks, spread.mean, label=figure_text(group.name), marker=_MARKERS[i], **_look(i))
+            axes.fill_between(ranks, spread.low, spread.high, color=COLORS[i], alpha=0.15, linewidth=0)
+    axes.set(xlabel="Rank", ylabel=_lines(figure_text(axis(metric))))
+    if metric == "examination":
+        axes.set_ylim(0, 1.03)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
-def _learning(groups: Sequence[Group], metric: str, over: str) -> _Panel:
+def _learning(groups: Sequence[Group], metric: str, over: str, axes: Axes) -> None:
     """One line per run: over epochs, or the seconds since the start without compilation."""
-
-    def draw(axes: Axes) -> None:
-        for i, group in enumerate(groups):
-            for n, run in enumerate(group.runs):
-                x = [or_nan(epoch.get(over)) for epoch in run.epochs]
-                x = np.cumsum(run.epoch_seconds) if over == "seconds" else x
-                y = [or_nan(epoch.get(metric)) for epoch in run.epochs]
-                axes.plot(x, y, label=None if n else figure_text(group.name), alpha=0.9, **_look(i))
-        xlabel = "Epoch" if over == "epoch" else _broken(axis(over))
-        axes.set(xlabel=xlabel, ylabel=_lines(figure_text(axis(metric))))
-        axes.xaxis.set_major_locator(
-            MaxNLocator(10 if over == "epoch" else 4, integer=over == "epoch", min_n_ticks=1)
-        )
-
-    return draw
+    for i, group in enumerate(groups):
+        for n, run in enumerate(group.runs):
+            x = [or_nan(epoch.get(over)) for epoch in run.epochs]
+            x = np.cumsum(run.epoch_seconds) if over == "seconds" else x
+            y = [or_nan(epoch.get(metric)) for epoch in run.epochs]
+            axes.plot(x, y, label=None if n else figure_text(group.name), alpha=0.9, **_look(i))
+    xlabel = "Epoch" if over == "epoch" else _broken(axis(over))
+    axes.set(xlabel=xlabel, ylabel=_lines(figure_text(axis(metric))))
+    axes.xaxis.set_major_locator(
+        MaxNLocator(10 if over == "epoch" else 4, integer=over == "epoch", min_n_ticks=1)
+    )
 
 
-def _cost(groups: Sequence[Group], metric: str, cost: str, values: Sequence[float]) -> _Panel:
-    def draw(axes: Axes) -> None:
-        for i, (group, value) in enumerate(zip(groups, values, strict=True)):
-            spread = group.spread(metric)
-            deviation = spread.sd if spread.count > 1 else 0
-            look: dict[str, Any] = {"marker": _MARKERS[i], "color": COLORS[i], "linestyle": "none"}
-            axes.errorbar(value, spread.mean, deviation, label=figure_text(group.name), **look)
-        known = [value for value in values if np.isfinite(value) and value > 0]
-        if known and max(known) > 10 * min(known):
-            axes.set_xscale("log")
-        elif cost == "parameters":
-            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axes.set(xlabel=_broken(axis(cost)), ylabel=_lines(figure_text(axis(metric))))
-
-    return draw
+def _cost(groups: Sequence[Group], metric: str, cost: str, values: Sequence[float], axes: Axes) -> None:
+    for i, (group, value) in enumerate(zip(groups, values, strict=True)):
+        spread = group.spread(metric)
+        deviation = spread.sd if spread.count > 1 else 0
+        look: dict[str, Any] = {"marker": _MARKERS[i], "color": COLORS[i], "linestyle": "none"}
+        axes.errorbar(value, spread.mean, deviation, label=figure_text(group.name), **look)
+    known = [value for value in values if np.isfinite(value) and value > 0]
+    if known and max(known) > 10 * min(known):
+        axes.set_xscale("log")
+    elif cost == "parameters":
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.set(xlabel=_broken(axis(cost)), ylabel=_lines(figure_text(axis(metric))))
 
 
-def _calibration(groups: Sequence[Group]) -> _Panel:
+def _calibration(groups: Sequence[Group], axes: Axes) -> None:
     """Click rate over P(click), bins of all ranks together."""
-
-    def draw(axes: Axes) -> None:
-        largest = 0.0
-        for i, group in enumerate(groups):
-            if curve := group.reliability():
-                documents = curve["documents"].sum(axis=1)
-                filled = documents >= _FEW
-                x, y = (
-                    np.nansum(curve[key] * curve["documents"], axis=1)[filled] / documents[filled]
-                    for key in ("predicted", "observed")
-                )
-                axes.plot(x, y, label=figure_text(group.name), marker=_MARKERS[i], markersize=3, **_look(i))
-                largest = max(largest, *x, *y)
-        axes.plot([0, largest], [0, largest], color="#888888", linewidth=0.8, zorder=0)
-        axes.set(xlabel="Predicted P(click)", ylabel="Observed click rate")
-
-    return draw
+    largest = 0.0
+    for i, group in enumerate(groups):
+        if curve := group.reliability():
+            documents = curve["documents"].sum(axis=1)
+            filled = documents >= _FEW
+            x, y = (
+                np.nansum(curve[key] * curve["documents"], axis=1)[filled] / documents[filled]
+                for key in ("predicted", "observed")
+            )
+            axes.plot(x, y, label=figure_text(group.name), marker=_MARKERS[i], markersize=3, **_look(i))
+            largest = max(largest, *x, *y)
+    axes.plot([0, largest], [0, largest], color="#888888", linewidth=0.8, zorder=0)
+    axes.set(xlabel="Predicted P(click)", ylabel="Observed click rate")
 
 
 def _lines(text: str) -> str:

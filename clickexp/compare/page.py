@@ -53,11 +53,11 @@ def data(comparisons: Sequence[Comparison], skipped: Sequence[Skipped], folder: 
     """The content of the page in the types of JSON; groups and runs are referred to by their places in the lists."""
     groups = [group for comparison in comparisons for group in comparison.groups]
     runs = [run for group in groups for run in group.runs]
-    group_at = {id(group): i for i, group in enumerate(groups)}
+    group_at = {group: i for i, group in enumerate(groups)}
     run_at = {id(run): i for i, run in enumerate(runs)}
     settings = varying([run.settings for run in runs])
     metrics = dict.fromkeys(metric for comparison in comparisons for metric in comparison.metrics)
-    metrics |= dict.fromkeys(metric for group in groups for metric in _per_rank_names(group))
+    metrics |= dict.fromkeys(metric for group in groups for metric in _per_rank(group))
     metrics |= dict.fromkeys(name for run in runs for epoch in run.epochs for name in epoch if "/" in name)
     stated = stated_by(run.result for run in runs)
     return {
@@ -88,42 +88,37 @@ def data(comparisons: Sequence[Comparison], skipped: Sequence[Skipped], folder: 
     }
 
 
-def _comparison(comparison: Comparison, group_at: dict[int, int]) -> dict[str, Any]:
+def _comparison(comparison: Comparison, group_at: dict[Group, int]) -> dict[str, Any]:
+    tests = comparison.tests.items()
     return {
-        "name": comparison.name,
+        **{name: getattr(comparison, name) for name in ("name", "choice", "warnings", "metrics", "leading")},
         "about": comparison.describe(),
-        "choice": comparison.choice,
-        "warnings": comparison.warnings,
-        "groups": [group_at[id(group)] for group in comparison.groups],
-        "metrics": comparison.metrics,
-        "leading": comparison.leading,
-        "baselines": [group_at[id(comparison.groups[at])] for at in comparison.baselines],
-        "baseline": group_at[id(comparison.baseline)],
+        "groups": [group_at[group] for group in comparison.groups],
+        "baselines": [group_at[comparison.groups[at]] for at in comparison.baselines],
+        "baseline": group_at[comparison.baseline],
         "tests": {
-            metric: {"unit": tests.unit, "p": _plain(tests.p)}
-            for metric, tests in comparison.tests.items()
-            if np.isfinite(tests.p).any()
+            metric: {"unit": test.unit, "p": _plain(test.p)}
+            for metric, test in tests
+            if np.isfinite(test.p).any()
         },
     }
 
 
 def _group(group: Group, run_at: dict[int, int]) -> dict[str, Any]:
-    metrics = dict.fromkeys(metric for run in group.runs for metric in run.metrics)
-    reliability = group.reliability()
+    ranks, metrics = (
+        _per_rank(group).items(),
+        dict.fromkeys(name for run in group.runs for name in run.metrics),
+    )
     return {
-        "name": group.name,
-        "rest": group.rest,
-        "model": group.model,
-        "tower": group.tower,
+        **{name: getattr(group, name) for name in ("name", "rest", "model", "tower", "chosen")},
         "overrides": {key: _finite(value) for key, value in group.overrides.items()},
         "runs": [run_at[id(run)] for run in group.runs],
         "values": {metric: _value(group, metric) for metric in metrics},
-        "chosen": group.chosen,
         "seconds": _plain(group.seconds),
         "compiling": _plain(group.compile_seconds),
         "parameters": group.runs[0].parameters,
-        "perRank": {metric: _vectors(group.per_rank(metric)) for metric in _per_rank_names(group)},
-        "reliability": reliability and {key: _plain(curve) for key, curve in reliability.items()},
+        "perRank": {metric: _plain([spread.mean, spread.low, spread.high]) for metric, spread in ranks},
+        "reliability": _plain(group.reliability()),
     }
 
 
@@ -133,11 +128,15 @@ def _value(group: Group, metric: str) -> list[Any]:
     return [*_plain([spread.mean, spread.sd, low, high]), over]
 
 
-def _vectors(spread: Spread | None) -> list[list[float | None]]:
-    return [_plain(vector) for vector in (spread.mean, spread.low, spread.high)] if spread else []
+def _per_rank(group: Group) -> dict[str, Spread]:
+    """By metric, but for the numbers of sessions."""
+    metrics = dict.fromkeys(metric for run in group.runs for metric in run.result.get("per_rank", {}))
+    spreads = {metric: group.per_rank(metric) for metric in metrics if metric != "sessions"}
+    return {metric: spread for metric, spread in spreads.items() if spread}
 
 
 def _run(run: Run, settings: Sequence[str], folder: Path) -> dict[str, Any]:
+    own = run.settings
     columns = dict.fromkeys(name for epoch in run.epochs for name in epoch if "/" in name)
     curves = {name: [_number(epoch.get(name)) for epoch in run.epochs] for name in ("epoch", *columns)}
     each = [_number(epoch.get("sessions")) for epoch in run.epochs]
@@ -147,28 +146,20 @@ def _run(run: Run, settings: Sequence[str], folder: Path) -> dict[str, Any]:
         "folder": Path(os.path.relpath(run.folder.resolve(), folder.resolve())).as_posix(),
         "seed": run.seed,
         "chosen": run.chosen,
-        "values": {metric: _plain(run.value(metric)) for metric in run.metrics},
+        "values": _plain({metric: run.value(metric) for metric in run.metrics}),
         "seconds": _plain(run.seconds),
         "compiling": _plain(run.compile_seconds),
         "environment": run.result.get("environment") or {},
-        "curves": {name: _plain(values) for name, values in curves.items()},
-        "settings": [_setting(run, key) for key in settings],
+        "curves": _plain(curves),
+        "settings": [json.dumps(own[key], default=str) if key in own else None for key in settings],
     }
-
-
-def _setting(run: Run, key: str) -> str | None:
-    """None where the configuration has no such key."""
-    return json.dumps(run.settings[key], default=str) if key in run.settings else None
-
-
-def _per_rank_names(group: Group) -> list[str]:
-    found = (metric for run in group.runs for metric in run.result.get("per_rank", {}))
-    return [metric for metric in dict.fromkeys(found) if metric != "sessions" and group.per_rank(metric)]
 
 
 def _plain(values: Any) -> Any:
     """Numbers rounded, nan as None."""
-    if isinstance(values, (list, tuple, np.ndarray)) and np.ndim(values):
+    if isinstance(values, dict):
+        return {key: _plain(value) for key, value in values.items()}
+    if np.ndim(values):
         return [_plain(value) for value in values]
     return None if values is None or not np.isfinite(values) else float(f"{values:.{_DIGITS}g}")
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from clickexp.loggers import ConsoleLogger, RunInfo
 from clickexp.loggers import live as live_module
-from clickexp.loggers.tables import EpochTable, count, number, rank_table
+from clickexp.loggers.tables import EpochTable, console_table, count, fits, number, rank_table
 
 RECORD = {
     "epoch": 1,
@@ -102,6 +102,16 @@ def test_epoch_table_is_aligned_and_fits(width):
 def test_epoch_table_keeps_its_columns_when_a_later_record_lacks_some():
     table = EpochTable(RECORD, 80)
     assert table.row({"epoch": 2, "train/loss": 0.25}).split() == ["2", "0.2500", "-", "-", "-", "-", "-"]
+
+
+def test_tables_show_text_as_it_is_and_align_numbers():
+    table = console_table(["name", "[red]"], [["a[bold]", "1"], ["b", "100"]])
+    stream = io.StringIO()
+    console = Console(file=stream, width=40)
+    console.print(table)
+    lines = [line.rstrip() for line in stream.getvalue().splitlines()]
+    assert [lines[0], *lines[2:4]] == ["name      [red]", "a[bold]       1", "b           100"]
+    assert fits(table, console) and not fits(table, Console(file=stream, width=14))
 
 
 def test_rank_table_refuses_columns_of_different_length():
