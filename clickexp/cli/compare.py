@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from clickexp.utils.exits import VERSION, ending, printing
 
-DESCRIPTION = """\
+_DESCRIPTION = """\
 Compares runs: reads the results below folders and writes, beside them, comparison.html (one page that needs no
 network), tables/ (CSV, Markdown, LaTeX) and figures/ (PDF, PNG).
 
@@ -17,7 +17,7 @@ network), tables/ (CSV, Markdown, LaTeX) and figures/ (PDF, PNG).
   clickexp-compare outputs/sweeps --published                      ours beside the published figures of +experiment=...
   clickexp-compare wandb --help                                    a workspace and a report on Weights & Biases
 """
-WANDB = """\
+_WANDB = """\
 Creates a workspace and a report on Weights & Biases: means over seeds, curves by rank, cutoff, epoch and sessions.
 
   clickexp-compare wandb --project clickexp
@@ -27,8 +27,9 @@ Creates a workspace and a report on Weights & Biases: means over seeds, curves b
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command with the arguments, by default those of the process."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    command = COMMANDS[given.pop(0)] if given and given[0] in COMMANDS else _folders
+    command = _COMMANDS[given.pop(0)] if given and given[0] in _COMMANDS else _folders
     with printing("clickexp-compare"):
         chosen = vars(command().parse_args(given))
     module, _, function = chosen.pop("run").partition(":")
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _folders() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("clickexp-compare", description=DESCRIPTION, formatter_class=raw)
+    parser = argparse.ArgumentParser("clickexp-compare", description=_DESCRIPTION, formatter_class=raw)
     parser.add_argument("--version", action="version", version=VERSION)
     parser.add_argument(
         "folders", metavar="FOLDER", nargs="+", help="folder of a run, a sweep, or many of them"
@@ -66,7 +67,7 @@ def _names(text: str) -> list[str]:
 
 def _wandb() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("clickexp-compare wandb", description=WANDB, formatter_class=raw)
+    parser = argparse.ArgumentParser("clickexp-compare wandb", description=_WANDB, formatter_class=raw)
     text = "folder of runs: panels are those of what these logged, and offline runs are found there"
     parser.add_argument("folders", metavar="FOLDER", nargs="*", help=text)
     parser.add_argument("--project", required=True, help="project on Weights & Biases")
@@ -85,5 +86,5 @@ def _wandb() -> argparse.ArgumentParser:
     return parser
 
 
-COMMANDS: dict[str, Callable[[], argparse.ArgumentParser]] = {"wandb": _wandb}
+_COMMANDS: dict[str, Callable[[], argparse.ArgumentParser]] = {"wandb": _wandb}
 """Besides folders: by the word that comes first, a parser whose default `run` is module:function."""

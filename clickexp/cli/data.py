@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from clickexp.utils.exits import VERSION, ending, printing
 
-DESCRIPTION = """\
+_DESCRIPTION = """\
 Prepares search logs for clickexp, reports what is in them, and verifies their files.
 
   clickexp-data prepare parquet my/clicks data/clicks       reads a log once, into a folder that opens at once
@@ -14,7 +14,7 @@ Prepares search logs for clickexp, reports what is in them, and verifies their f
   clickexp-data verify data/clicks                          every file against its checksum
   clickexp-data prepare --help                              formats and their options
 """
-OPTIONS = "options with values in YAML: positions=10 train_sessions=[0,5000] columns.clicks=was_clicked"
+_OPTIONS = "options with values in YAML: positions=10 train_sessions=[0,5000] columns.clicks=was_clicked"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -28,6 +28,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command with the arguments, by default those of the process."""
     with printing("clickexp-data"):
         chosen = vars(_parser().parse_args(arguments))
     run = chosen.pop("run")
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("clickexp-data", description=DESCRIPTION, formatter_class=raw)
+    parser = argparse.ArgumentParser("clickexp-data", description=_DESCRIPTION, formatter_class=raw)
     parser.add_argument("--version", action="version", version=VERSION)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
     text = "read a log of some format into a folder that any run opens at once"
@@ -48,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     prepare.add_argument("source", metavar="SOURCE", help="file or folder of the log")
     prepare.add_argument("target", metavar="TARGET", help="new folder; one that exists is never touched")
     prepare.set_defaults(run="prepare_log")
-    text = "tell what is in a prepared folder, or in a source"
+    text = "report what is in a prepared folder, or in a source"
     inspect = commands.add_parser("inspect", help=text, description=text, formatter_class=raw)
     inspect.add_argument("path", metavar="PATH", help="prepared folder, or file or folder of a log")
     inspect.set_defaults(run="inspect_log")
@@ -57,5 +58,5 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("path", metavar="PATH", help="prepared folder, packed sessions, or a cache of these")
     verify.set_defaults(run="verify_logs")
     for command in (prepare, inspect):
-        command.add_argument("options", metavar="key=value", nargs="*", help=OPTIONS)
+        command.add_argument("options", metavar="key=value", nargs="*", help=_OPTIONS)
     return parser

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from clickexp.utils.exits import VERSION, ending, printing, stoppable
 
-DESCRIPTION = """\
+_DESCRIPTION = """\
 Writes what the fitted model of a run knows, as tables for other tools:
 
   examination.csv       rank, examination, propensity: how likely users look at each rank
@@ -21,6 +21,7 @@ Writes what the fitted model of a run knows, as tables for other tools:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command with the arguments, by default those of the process."""
     with printing("clickexp-export"):
         chosen = vars(_parser().parse_intermixed_args(arguments))
     with stoppable(), ending("clickexp-export", "stopped, nothing half-written is left"):
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("clickexp-export", description=DESCRIPTION, formatter_class=raw)
+    parser = argparse.ArgumentParser("clickexp-export", description=_DESCRIPTION, formatter_class=raw)
     parser.add_argument("--version", action="version", version=VERSION)
     parser.add_argument("run", metavar="RUN", help="folder of a run that kept its model (save_model=true)")
     parser.add_argument("--output", metavar="FOLDER", help="where to write; by default RUN/export")

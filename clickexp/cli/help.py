@@ -1,4 +1,4 @@
-"""What `clickexp --help` prints.
+"""The text of `clickexp --help`.
 
 Hydra's own would take twice as long: it copies all that it knows of the configuration for each group.
 """
@@ -6,6 +6,7 @@ Hydra's own would take twice as long: it copies all that it knows of the configu
 import argparse
 import shutil
 import string
+import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,9 +21,9 @@ from omegaconf import OmegaConf
 from clickexp.experiment.overrides import TOWERS, CommandLine
 from clickexp.utils.exits import VERSION
 
-WIDEST = 100
-INDENT = 14
-GROUPS = {
+_WIDEST = 100
+_INDENT = 14
+_GROUPS = {
     "dataset": "the log to learn from",
     "model": "the click model",
     TOWERS: "the tower behind a role, as attraction=OPTION (roles: see below)",
@@ -38,21 +39,35 @@ GROUPS = {
     "variant": "changes to an experiment, as +variant=OPTION",
 }
 """The groups in the order of the help, each in a few words; others come after them."""
-HIDDEN = ("hydra", "reproduction", "local")
-"""Groups that are not for users to choose from, or that others bring along."""
+_HIDDEN = ("hydra", "reproduction", "local")
+"""Groups that users do not choose from, or that other groups choose."""
 
 
 def prints(given: CommandLine, conf: str) -> bool:
-    """Prints the version or the help, if that is what was asked for. conf: the folder of the configuration."""
+    """Prints the version or the help on request.
+
+    Args:
+        given: The words of the command.
+        conf: The folder of the configuration.
+
+    Returns:
+        Whether it was one of them.
+    """
     if given.version:
-        print(VERSION)
+        sys.stdout.write(f"{VERSION}\n")
     elif given.options.help:
-        print(help_text(conf, given.options, given.overrides))
+        sys.stdout.write(f"{help_text(conf, given.options, given.overrides)}\n")
     return given.version or given.options.help
 
 
 def help_text(conf: str, options: argparse.Namespace, overrides: Sequence[str]) -> str:
-    """Examples, groups with their options, and keys with the values that the overrides leave them at."""
+    """Returns examples, groups with their options, and keys with their values.
+
+    Args:
+        conf: The folder of the configuration.
+        options: Those of Hydra's parser.
+        overrides: Whose values the keys have.
+    """
     folder = options.config_dir
     search = [f"hydra.searchpath=['file://{Path(folder).absolute()}']"] if folder else []
     with initialize_config_dir(conf, version_base="1.3"):
@@ -60,19 +75,19 @@ def help_text(conf: str, options: argparse.Namespace, overrides: Sequence[str]) 
         sources = [*GlobalHydra.instance().config_loader().get_sources()]
         if folder:
             sources.append(FileConfigSource("command-line", f"file://{Path(folder).absolute()}"))
-        width = min(shutil.get_terminal_size().columns, WIDEST)
+        width = min(shutil.get_terminal_size().columns, _WIDEST)
         groups = "\n".join(_groups(sources, width))
         template = string.Template(config.hydra.help.template)
-        keys = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])
+        keys = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
         return template.substitute(APP_CONFIG_GROUPS=groups, CONFIG=OmegaConf.to_yaml(keys, resolve=options.resolve))
 
 
 def _groups(sources: Sequence[ConfigSource], width: int) -> Iterator[str]:
     names = {name for source in sources for name in source.list("", ObjectType.GROUP)}
-    for group in [*GROUPS, *sorted(names - {*GROUPS, *HIDDEN})]:
+    for group in [*_GROUPS, *sorted(names - {*_GROUPS, *_HIDDEN})]:
         files = {
             name for source in sources if source.is_group(group) for name in source.list(group, ObjectType.CONFIG)
         }
-        yield f"  {group:<{INDENT - 2}}{GROUPS.get(group, '')}".rstrip()
-        indent = " " * INDENT
+        yield f"  {group:<{_INDENT - 2}}{_GROUPS.get(group, '')}".rstrip()
+        indent = " " * _INDENT
         yield textwrap.fill(", ".join(sorted(files)), width, initial_indent=indent, subsequent_indent=indent)

@@ -1,4 +1,4 @@
-"""What `clickexp-data` does: prepare, inspect and verify logs."""
+"""The work of `clickexp-data`: prepare, inspect and verify logs."""
 
 import inspect
 import shlex
@@ -22,16 +22,23 @@ from clickexp.loggers.progress import Steps
 from clickexp.utils.options import parsed
 from clickexp.utils.signatures import check_arguments
 
-FORMAT_OF_FILES = {
+_FORMAT_OF_FILES = {
     "train_per_query_quid.txt": "tiangong_st",
     "annotations.parquet": "baidu_ultr_uva",
     "*.parquet": "parquet",
 }
-"""The format that a file's name, or a file in the folder, speaks for; the first that is found."""
+"""The format that a file's name, or a file in the folder, indicates; the first that is found."""
 
 
 def prepare_log(format: str, source: str, target: str, options: Sequence[str]) -> None:
-    """Reads a source into a new folder, whole or not at all, and tells what came out."""
+    """Reads a source into a new folder, whole or not at all, and reports its content.
+
+    Args:
+        format: One of FORMATS.
+        source: File or folder of the log.
+        target: The new folder.
+        options: KEY=VALUE, as the reader of the format takes them.
+    """
     opener, given = _opener(format), parsed(options)
     _check(opener, given, [*_names(opener.read), "name"], format)
     with Steps(f"reading {Path(source).name}") as progress:
@@ -41,12 +48,17 @@ def prepare_log(format: str, source: str, target: str, options: Sequence[str]) -
         report.parts(log),
         report.largest_id(log.parts.values()),
         report.notes(log.notes),
+        f"next: {shlex.join(['clickexp', 'dataset=prepared', f'dataset.path={target}'])}",
     )
-    print("\nnext:", shlex.join(["clickexp", "dataset=prepared", f"dataset.path={target}"]))
 
 
 def inspect_log(path: str, options: Sequence[str]) -> None:
-    """Tells what there is to know of a log before a model sees it."""
+    """Reports what there is to know of a log before a model is fitted to it.
+
+    Args:
+        path: Prepared folder, or file or folder of a log.
+        options: KEY=VALUE, as the opener of the format takes them, and format.
+    """
     dataset = _dataset(Path(path).expanduser(), parsed(options))
     counts = summaries(dataset)
     train = counts["train"]
@@ -65,9 +77,14 @@ def inspect_log(path: str, options: Sequence[str]) -> None:
 
 
 def verify_logs(path: str) -> None:
-    """Reads the files of a prepared folder, of packed sessions, or of all these in a folder, against their checksums.
+    """Reads the files of a prepared folder, of packed sessions, or of a folder of these, against their checksums.
 
-    DataError once all have been read, naming each damaged file.
+    Args:
+        path: The folder.
+
+    Raises:
+        ConfigError: There is no such folder.
+        DataError: Files are damaged. It names each, once all have been read.
     """
     folder = Path(path).expanduser()
     found = [folder] if _is_stored(folder) else sorted(folder.glob("[!.]*"))
@@ -79,8 +96,8 @@ def verify_logs(path: str) -> None:
     ]
     if not folders and not damaged:
         raise ConfigError(
-            f"{path}: no prepared log and no packed sessions. Give a folder that clickexp-data prepare wrote, or one of "
-            "such folders, such as outputs/cache."
+            f"{path}: no prepared log and no packed sessions. Give a folder that clickexp-data prepare wrote, or one "
+            "of such folders, such as outputs/cache."
         )
     for stored in folders:
         try:
@@ -95,13 +112,13 @@ def verify_logs(path: str) -> None:
 
 
 def formats() -> str:
-    """The formats and their options, for --help."""
-    lines = (f"  {name}: {', '.join(_names(opener.read))}" for name, opener in FORMATS.items())
+    """Returns the formats and their options, for --help."""
+    lines = (f"  {name}: {', '.join(_names(opener.read))}" for name in FORMATS if (opener := _opener(name)))
     return "\n".join(
         [
             "formats and their options:",
             *lines,
-            "prepare also takes name, which results show; inspect takes format, unless the files tell it, the splits",
+            "prepare also takes name, which results show; inspect takes format, unless the files show it, the splits",
             "train_sessions, val_sessions, test_sessions where the log does not come split, and cache, a folder that",
             "keeps what was read of a source.",
         ]
@@ -109,7 +126,7 @@ def formats() -> str:
 
 
 def _show(*blocks: Any) -> None:
-    """Tables and paragraphs with empty lines between; a paragraph is one line where nobody looks at a terminal."""
+    """Prints tables and paragraphs with empty lines between; off a terminal a paragraph is one line."""
     console = Console(highlight=False, markup=False)
     for number, block in enumerate(filter(None, blocks)):
         if number:
@@ -122,12 +139,12 @@ def _is_stored(folder: Path) -> bool:
 
 
 def _has_arrays_alone(folder: Path) -> bool:
-    """Whether arrays lie there without the file that comes last and has their checksums."""
+    """Returns whether there are arrays without the file that is written last and has their checksums."""
     return not _is_stored(folder) and next(folder.rglob("*.npy"), None) is not None
 
 
 def _sound(files: Sequence[Stored]) -> str:
-    """What there is to report of files without damage."""
+    """Describes files without damage."""
     summed = [stored for stored in files if stored.crc32 is not None]
     others = [stored.file.name for stored in files if stored.crc32 is None and stored.file.suffix != ".json"]
     megabytes = sum(stored.size for stored in summed) / 1e6
@@ -135,7 +152,8 @@ def _sound(files: Sequence[Stored]) -> str:
     return f"{len(summed)} files of {megabytes:,.1f} MB agree with their checksums{unknown}"
 
 
-def _opener(format: str) -> Callable[..., Dataset]:
+def _opener(format: str) -> Any:
+    """Returns the function that opens a format, with its attributes `read` and `format`."""
     if format not in FORMATS:
         raise ConfigError(f"there is no format {format!r}. The formats are {', '.join(FORMATS)}.")
     return FORMATS[format]
@@ -146,10 +164,8 @@ def _names(read: Callable[..., Any]) -> list[str]:
     return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "progress"]
 
 
-def _check(
-    opener: Callable[..., Dataset], options: Mapping[str, Any], names: Sequence[str], what: str
-) -> None:
-    """ConfigError for an option that is none of these names, or a value of another type than it takes."""
+def _check(opener: Callable[..., Any], options: Mapping[str, Any], names: Sequence[str], what: str) -> None:
+    """Raises a ConfigError for an option that is none of these names, or a value of another type than it takes."""
     for name in options:
         if name not in names:
             raise ConfigError(f"{name}: {what} has no such option. There are {', '.join(names)}.")
@@ -157,7 +173,7 @@ def _check(
 
 
 def _dataset(path: Path, options: dict[str, Any]) -> Dataset:
-    """The dataset in a prepared folder, or in a source whose format is given or told by the files."""
+    """Returns the dataset in a prepared folder, or in a source whose format is given or shown by the files."""
     format = options.pop("format", None)
     if is_log(path):
         _check(open_prepared, options, _names(open_prepared), "a prepared log")
@@ -172,7 +188,7 @@ def _dataset(path: Path, options: dict[str, Any]) -> Dataset:
 
 
 def _format_of(path: Path) -> str:
-    for pattern, format in FORMAT_OF_FILES.items():
+    for pattern, format in _FORMAT_OF_FILES.items():
         if any(path.glob(pattern)) if path.is_dir() else path.match(pattern):
             return format
-    raise ConfigError(f"{path}: the files do not tell the format. Add format=, one of {', '.join(FORMATS)}.")
+    raise ConfigError(f"{path}: the files do not show the format. Add format=, one of {', '.join(FORMATS)}.")

@@ -3,6 +3,7 @@
 import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -16,11 +17,12 @@ from clickexp.sweeps.job import run_job
 from clickexp.utils import exits
 
 PACKAGE = Path(__file__).resolve().parents[1]
-CONF = next((str(conf) for conf in (PACKAGE / "conf", PACKAGE.parent / "conf") if conf.is_dir()), None)
+CONF = str(next(conf for conf in (PACKAGE / "conf", PACKAGE.parent / "conf") if conf.is_dir()))
 
 
 @hydra.main(version_base="1.3", config_path=CONF, config_name="config")
 def run(cfg: DictConfig) -> float:
+    """Runs one configuration and returns the value of optimized_metric; Hydra calls it once per run."""
     try:
         return run_job(cfg, HydraConfig.get())
     except MENDABLE as error:
@@ -49,8 +51,9 @@ def main() -> None:
             sys.exit(exits.STOPPED)
 
 
-def fail(error: Exception) -> None:
+def fail(error: BaseException | None) -> NoReturn:
     """Ends the command with the error in one line."""
+    assert isinstance(error, Exception)  # noqa: S101
     line = one_line(error, CONF, sys.argv[1:])
     exits.complain("clickexp", f"{line} [{exits.FULL_ERROR}=1 shows the trace]")
     sys.exit(1)

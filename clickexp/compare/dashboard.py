@@ -10,7 +10,8 @@ from typing import Any
 
 from clickexp.compare import names
 from clickexp.errors import UserError, install
-from clickexp.runs.load import Run, find_runs
+from clickexp.runs.load import find_runs
+from clickexp.runs.run import Run
 
 try:
     import wandb

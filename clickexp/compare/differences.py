@@ -8,7 +8,7 @@ import numpy as np
 from clickexp.compare.groups import Group, or_nan
 from clickexp.errors import UserError
 from clickexp.evaluation.significance import paired_t
-from clickexp.runs.load import Run
+from clickexp.runs.run import Run
 
 SIGNIFICANT = 0.05
 

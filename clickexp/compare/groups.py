@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from clickexp.runs.load import SEED, UNTOLD, Run
+from clickexp.runs.run import SEED, VARYING, Run
 
 _CONFIDENCE = 0.95
 _MOST_KEYS = 3
@@ -198,4 +198,4 @@ def _key_values(keys: Sequence[str], own: Mapping[str, Any]) -> list[str]:
 
 def _is_setting(key: str) -> bool:
     parts = key.split(".")
-    return parts[0] not in UNTOLD and parts[-1] != SEED
+    return parts[0] not in VARYING and parts[-1] != SEED

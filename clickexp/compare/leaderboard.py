@@ -97,7 +97,7 @@ def leaderboard_csv(comparison: Comparison) -> str:
     ]
     for i, group in enumerate(comparison.groups):
         run = group.runs[0]
-        row = [group.name, group.model, run.dataset, group.tower, run.told(), len(group.runs)]
+        row = [group.name, group.model, run.dataset, group.tower, run.description, len(group.runs)]
         row += [str(group.chosen).lower(), run.parameters, *_known([group.seconds, group.compile_seconds])]
         row.append(comparison.baseline.name)
         for metric in comparison.metrics:

@@ -21,8 +21,9 @@ from clickexp.compare.differences import SIGNIFICANT
 from clickexp.compare.figures import COLORS
 from clickexp.compare.groups import Group, Spread, varying
 from clickexp.compare.summary import Comparison
-from clickexp.runs.load import Run, Skipped
+from clickexp.runs.load import Skipped
 from clickexp.runs.objective import stated_by
+from clickexp.runs.run import Run
 
 _SCRIPTS = ("state", "leaderboard", "plot", "charts", "controls")
 _DIGITS = 6

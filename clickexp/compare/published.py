@@ -12,7 +12,8 @@ from clickexp.compare.output import Output, say
 from clickexp.compare.reproductions import SECONDS, Reproduction, Row, reproductions
 from clickexp.compare.tables import Table, latex, markdown
 from clickexp.errors import UserError
-from clickexp.runs.load import Run, Skipped, find_runs
+from clickexp.runs.load import Skipped, find_runs
+from clickexp.runs.run import Run
 from clickexp.utils import escape
 
 FOLDER = "published"

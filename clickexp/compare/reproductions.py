@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from clickexp.runs.load import Run
+from clickexp.runs.run import Run
 from clickexp.runs.store import training_seconds
 
 SECONDS = "seconds"

@@ -12,8 +12,8 @@ from clickexp.compare.differences import Tests, run_tests
 from clickexp.compare.groups import Group, group_names
 from clickexp.compare.names import direction, leading, name, uncapitalised
 from clickexp.errors import UserError
-from clickexp.runs.load import Run
 from clickexp.runs.objective import VALIDATION, stated_by
+from clickexp.runs.run import Run
 
 _MOST_BASELINES = 30
 """Groups of a test set, best first, that others are tested against."""

@@ -1,9 +1,10 @@
-"""What there is of earlier runs, found by their configuration: results, and runs that were interrupted."""
+"""The files of a run folder, and earlier runs by their configuration: results, and runs that were interrupted."""
 
 import dataclasses
 import hashlib
 import json
 import os
+import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,14 +14,17 @@ import yaml
 
 from clickexp.utils.files import whole
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 RESULT = "result.json"
 RECORD = "job.json"
+METRICS = "metrics.jsonl"
 CHECKPOINT = "checkpoint.npz"
 MODEL = "model.npz"
 CONFIG = "config.yaml"
 SESSIONS, LISTS = "test_sessions.parquet", "test_lists.parquet"
 """Values of single sessions and lists."""
+HYDRA = ".hydra"
+BEST = "best.yaml"
+"""The best trial of a search, in its folder."""
 KEPT, PRUNED = "kept", "pruned"
 DONE = ("finished", KEPT)
 """States of a job that has a result."""
@@ -40,21 +44,32 @@ NOT_HASHED = (
     "optimized_metric",
     "reproduction",
 )
+"""Keys that the numbers of a run do not depend on."""
 HOW = ("hydra", "launcher", "search")
-NOT_HASHED_OF = {"dataset": "cache", "trainer": "checkpoint_minutes"}
-HASHED_AS = {"trainer": {"steps_per_execution": "steps"}}
+"""How overrides of the way in which jobs are launched begin."""
+_NOT_HASHED_OF = {"dataset": "cache", "trainer": "checkpoint_minutes"}
+_HASHED_AS = {"trainer": {"steps_per_execution": "steps"}}
 """Earlier names of settings: configurations of earlier runs keep their hashes."""
-MAY_CHANGE = ("trainer.epochs", "trainer.iterations", "keep_values", "dataset.path")
+_MAY_CHANGE = ("trainer.epochs", "trainer.iterations", "keep_values", "dataset.path")
 """Settings that may differ where a training continues: its numbers do not depend on them."""
+_WORDS = {"true": True, "false": False, "null": None}
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclasses.dataclass
 class Record:
     """A job of a sweep, as job.json in its folder holds it.
 
-    status: running, finished, failed, interrupted, pruned by a search, or kept, where an earlier run had the same
-    configuration.
-    result: the folder with result.json, that of the earlier run if kept. seconds: wall time of the process.
+    Attributes:
+        number: Of the job.
+        overrides: Of the job.
+        config_hash: Hash of its configuration.
+        status: running, finished, failed, interrupted, pruned by a search, or kept, where an earlier run had the same
+            configuration.
+        result: The folder with result.json, that of the earlier run if kept.
+        device: Where it ran.
+        seconds: Wall time of the process.
+        error: Why it failed.
     """
 
     number: int
@@ -67,58 +82,69 @@ class Record:
     error: str | None = None
 
     def write(self, folder: Path) -> None:
-        """Whole or not at all."""
+        """Writes the record whole or not at all."""
         folder.mkdir(parents=True, exist_ok=True)
         write_json(dataclasses.asdict(self), folder / RECORD)
 
     @classmethod
     def read(cls, folder: Path) -> "Record | None":
-        """None where there is none, or one of another version."""
+        """Returns the record in a folder; None where there is none, or one of another version."""
         content = read_json(folder / RECORD)
         known = {field.name for field in dataclasses.fields(cls)}
         return cls(**content) if isinstance(content, dict) and content.keys() == known else None
 
 
-def config_hash(config: dict[str, Any]) -> str:
-    """The same for resolved configurations that differ at most in where runs report to and keep their files."""
+def config_hash(config: Mapping[str, Any]) -> str:
+    """Returns the same for resolved configurations that differ at most in where runs report to and keep files."""
     return hashlib.sha256(json.dumps(_hashed(config), sort_keys=True).encode()).hexdigest()[:16]
 
 
-def identity(config: dict[str, Any]) -> dict[str, Any]:
-    """Settings by name, such as optimizer.learning_rate, that are the same in the runs that one training is made of."""
-    return {name: value for name, value in _flat(_hashed(config)).items() if name not in MAY_CHANGE}
+def identity(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings by name that are the same in the runs that one training consists of."""
+    return {name: value for name, value in flat(_hashed(config)).items() if name not in _MAY_CHANGE}
 
 
-def _hashed(config: dict[str, Any]) -> dict[str, Any]:
-    told = {name: value for name, value in config.items() if name not in NOT_HASHED}
-    for part, left in NOT_HASHED_OF.items():
-        if isinstance(told.get(part), dict):
-            earlier = HASHED_AS.get(part, {})
-            told[part] = {earlier.get(name, name): value for name, value in told[part].items() if name != left}
-    return told
+def _hashed(config: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in config.items() if name not in NOT_HASHED}
+    for part, left in _NOT_HASHED_OF.items():
+        if isinstance(kept.get(part), dict):
+            earlier = _HASHED_AS.get(part, {})
+            kept[part] = {earlier.get(name, name): value for name, value in kept[part].items() if name != left}
+    return kept
 
 
-def _flat(config: Any, name: str = "") -> dict[str, Any]:
-    """The values of nested dictionaries and lists by the keys that lead to them."""
-    inner = dict(enumerate(config)) if isinstance(config, list) else config
-    if not isinstance(inner, dict):
-        return {name: config}
-    parts = (_flat(part, f"{name}.{key}" if name else str(key)) for key, part in inner.items())
+def flat(node: Any, *, whole_lists: bool = False, name: str = "") -> dict[str, Any]:
+    """Returns the values of nested mappings and lists by dotted keys.
+
+    Args:
+        node: The configuration.
+        whole_lists: Take a list of plain values for one value.
+        name: The key of the node.
+    """
+    inner: Any = node
+    if isinstance(node, list) and not (whole_lists and not any(isinstance(each, dict | list) for each in node)):
+        inner = dict(enumerate(node))
+    if not isinstance(inner, Mapping) or (whole_lists and not inner):
+        return {name: node}
+    parts = (
+        flat(part, whole_lists=whole_lists, name=f"{name}.{key}" if name else str(key))
+        for key, part in inner.items()
+    )
     return {path: value for part in parts for path, value in part.items()}
 
 
 def finished(*roots: Path) -> dict[str, Path]:
-    """For each configuration with a result below the roots the folder of the latest, whole or not."""
+    """Returns, for each configuration with a result below the roots, the folder of the latest, whole or not."""
     found = [(folder, read_json(folder / RESULT)) for folder in _runs(roots, RESULT)]
     return {result["config_hash"]: folder for folder, result in found if "config_hash" in (result or {})}
 
 
 def is_whole(folder: Path, model: bool) -> bool:
-    """Whether a run has finished there and its model, where one is, can be read: all of it is.
+    """Returns whether a run has finished in a folder and its model, where there is one, can be read.
 
     Args:
         folder: That of a run.
-        model: There must be one.
+        model: There must be a model.
     """
     if not (folder / RESULT).exists():
         return False
@@ -127,12 +153,12 @@ def is_whole(folder: Path, model: bool) -> bool:
     try:
         with zipfile.ZipFile(folder / MODEL) as archive:
             return archive.testzip() is None
-    except Exception:  # a flipped byte may come to anything: another compression, a password
+    except Exception:  # a flipped byte may result in anything: another compression, a password
         return False
 
 
 def unfinished(digest: str, *roots: Path) -> list[Path]:
-    """Folders below the roots that runs of this configuration left without a result, the latest first."""
+    """Returns folders below the roots that runs of a configuration left without a result, the latest first."""
     return [
         folder
         for folder in reversed(_runs(roots, RECORD))
@@ -141,16 +167,16 @@ def unfinished(digest: str, *roots: Path) -> list[Path]:
 
 
 def records(root: Path) -> list[tuple[Path, Record]]:
-    """The jobs below a folder in the order of their numbers."""
-    found = [(folder, Record.read(folder)) for folder in _runs([root], RECORD)]
-    return sorted(((folder, record) for folder, record in found if record), key=lambda pair: pair[1].number)
+    """Returns the jobs below a folder in the order of their numbers."""
+    found = [(folder, record) for folder in _runs([root], RECORD) if (record := Record.read(folder))]
+    return sorted(found, key=lambda pair: pair[1].number)
 
 
 def training_seconds(train: Mapping[str, Any]) -> float | None:
-    """Seconds of training without compilation, which depends on what ran before.
+    """Returns the seconds of training without compilation, which depends on what ran before.
 
     Args:
-        train: that part of a result. Where it lacks `training_seconds`, they are `seconds` less `compile_seconds`.
+        train: That part of a result. Where it lacks `training_seconds`, they are `seconds` less `compile_seconds`.
     """
     seconds = train.get("training_seconds")
     if seconds is None and train.get("seconds") is not None:
@@ -159,22 +185,21 @@ def training_seconds(train: Mapping[str, Any]) -> float | None:
 
 
 def values(overrides: Sequence[str]) -> dict[str, Any]:
-    """The keys and values that overrides such as +experiment=yandex or seed=3 give, but for how jobs are launched."""
+    """Returns keys and values of overrides such as +experiment=yandex or seed=3, but for how jobs are launched."""
     pairs = (override.lstrip("+~").partition("=") for override in overrides)
     return {key: _value(text) for key, _, text in pairs if not key.startswith(HOW)}
 
 
-def told(overrides: Sequence[str], common: Sequence[str] = ()) -> str:
-    """The overrides of a job for a reader, but for those that all jobs of its sweep have in common."""
+def describe_overrides(overrides: Sequence[str], common: Sequence[str] = ()) -> str:
+    """Returns the overrides of a job for a reader, but for those that all jobs of its sweep have in common."""
     shared = values(common).items()
     own = dict(pair for pair in values(overrides).items() if pair not in shared)
     return ", ".join(f"{key}={value}" for key, value in own.items())
 
 
 def _value(text: str) -> Any:
-    named = {"true": True, "false": False, "null": None}
-    if text.lower() in named:
-        return named[text.lower()]
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
     for kind in (int, float):
         try:
             return kind(text)
@@ -190,7 +215,7 @@ def write_json(content: Any, file: Path) -> None:
 
 
 def read_json(file: Path) -> Any:
-    """None for a file that does not exist or does not hold JSON."""
+    """Returns what a JSON file holds; None where it does not exist or is no JSON."""
     try:
         return json.loads(file.read_text())
     except (OSError, ValueError):
@@ -200,13 +225,19 @@ def read_json(file: Path) -> Any:
 def read_yaml(file: Path) -> Any:
     """Returns what a YAML file holds; None where it does not exist or is no YAML."""
     try:
-        return yaml.load(file.read_bytes(), _LOADER)  # noqa: S506  # both are safe
-    except (OSError, ValueError, yaml.YAMLError, RecursionError):
+        return yaml.load(file.read_bytes(), _LOADER)  # noqa: S506  # both loaders are safe
+    except (OSError, ValueError, yaml.YAMLError):
         return None
 
 
+def natural(path: str | Path) -> list[tuple[int, int, str]]:
+    """Returns a key that sorts 2 before 10."""
+    parts = [part for part in re.split(r"(\d+)", str(path)) if part]
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]
+
+
 def _runs(roots: Iterable[Path], file: str) -> list[Path]:
-    """Folders of runs with this file, the latest last."""
+    """Returns the folders of runs with a file, the latest last."""
     dated = []
     for folder in {folder.resolve() for root in roots for folder in _folders(Path(root))}:
         try:
@@ -217,7 +248,7 @@ def _runs(roots: Iterable[Path], file: str) -> list[Path]:
 
 
 def _folders(root: Path) -> Iterator[Path]:
-    """Folders of runs; what is inside them is not searched."""
+    """Yields folders of runs; what is inside them is not searched."""
     for folder, inner, files in os.walk(root):
         if RESULT in files or RECORD in files:
             inner.clear()

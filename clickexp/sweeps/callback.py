@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from hydra.conf import HydraConf
 from hydra.core.hydra_config import HydraConfig
@@ -63,7 +63,7 @@ class SweepCallback(Callback):
         """Claims the folder of a sweep, and folders of its jobs in it; see Hydra's Callback."""
         with _refusing(config, SWEEP_DIR):
             claim = claim_sweep(Path(config.hydra.sweep.dir))
-        subdir = OmegaConf.to_container(config.hydra.sweep, resolve=False)["subdir"]
+        subdir = _subdir(config.hydra)
         earlier = records(claim.folder)
         for job, _record in earlier:
             remove_parts(job)
@@ -110,7 +110,7 @@ def collected() -> Iterator[None]:
 
 def jobs_folder(hydra: HydraConf) -> Path:
     """Returns the folder below which a sweep has its jobs, and only its own."""
-    first = str(OmegaConf.to_container(hydra.sweep, resolve=False)["subdir"]).split("/")[0]
+    first = _subdir(hydra).split("/")[0]
     folder = Path(hydra.sweep.dir)
     return folder / first if first.startswith(REPEAT) else folder
 
@@ -138,16 +138,32 @@ def all_overrides(hydra: HydraConf) -> list[str]:
 
 def without_hydra(config: DictConfig) -> DictConfig:
     """Returns a configuration as the task function receives it."""
-    return OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])
+    return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+
+
+def plain(config: DictConfig, *, throw_on_missing: bool = False) -> dict[str, Any]:
+    """Returns a resolved configuration as plain values."""
+    return cast(
+        dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=throw_on_missing)
+    )
+
+
+def composed_config(cfg: DictConfig, hydra: HydraConf) -> dict[str, Any]:
+    """Returns the configuration of a run as plain values, with the components of a mixture."""
+    return with_components(plain(cfg, throw_on_missing=True), all_overrides(hydra))
+
+
+def _subdir(hydra: HydraConf) -> str:
+    """Returns the folder of a job below that of its sweep, as a pattern."""
+    return str(OmegaConf.to_container(hydra.sweep, resolve=False)["subdir"])  # pyright: ignore[reportCallIssue, reportArgumentType, reportOptionalSubscript]  # a mapping
 
 
 def _resolved(config: DictConfig) -> dict[str, Any] | None:
     """Returns the configuration as plain values; None where a value is missing, which ends the run later."""
     try:
-        plain = OmegaConf.to_container(without_hydra(config), resolve=True, throw_on_missing=True)
+        return composed_config(without_hydra(config), config.hydra)
     except OmegaConfBaseException:
         return None
-    return with_components(plain, all_overrides(config.hydra))
 
 
 def _name_roles(config: DictConfig) -> None:

@@ -30,7 +30,11 @@ def check_jobs(
         jobs: The overrides of each job.
         data: Whether to look for the data of the jobs, too.
     """
-    compose = functools.cache(lambda number: compose_job(context, config, number, jobs[number]))
+
+    @functools.cache
+    def compose(number: int) -> DictConfig:
+        return compose_job(context, config, number, jobs[number])
+
     if data and not runs_elsewhere(config):
         _check_data(compose, len(jobs))
     _check_values(compose, jobs)

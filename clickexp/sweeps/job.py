@@ -8,10 +8,9 @@ from pathlib import Path
 
 from hydra.conf import HydraConf
 from hydra.types import HydraContext
-from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
+from omegaconf import DictConfig, flag_override, open_dict
 
 from clickexp.errors import ConfigError
-from clickexp.experiment.mixtures import with_components
 from clickexp.experiment.overrides import check_launcher
 from clickexp.runs.claims import is_abandoned, remove_parts
 from clickexp.runs.objective import objective
@@ -26,7 +25,7 @@ from clickexp.runs.store import (
     read_json,
     unfinished,
 )
-from clickexp.sweeps.callback import all_overrides, current, in_sweep, jobs_folder
+from clickexp.sweeps.callback import all_overrides, composed_config, current, in_sweep, jobs_folder
 from clickexp.sweeps.view import damaged, say
 from clickexp.utils.exits import complain
 from clickexp.utils.files import whole
@@ -68,9 +67,7 @@ def compose_job(context: HydraContext, config: DictConfig, number: int, override
 
 def new_record(cfg: DictConfig, hydra: HydraConf) -> Record:
     """Returns the record of a job that is about to run."""
-    config = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
-    digest = config_hash(with_components(config, all_overrides(hydra)))
-    folder = str(hydra.runtime.output_dir)
+    digest, folder = config_hash(composed_config(cfg, hydra)), str(hydra.runtime.output_dir)
     return Record(int(hydra.job.num), list(hydra.overrides.task), digest, "running", folder)
 
 
@@ -165,9 +162,8 @@ def _copy_checkpoint(earlier: Path, folder: Path, cfg: DictConfig, hydra: HydraC
         check_address_space()
         from clickexp.experiment.run import check_continues
 
-        config = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
         # before gigabytes are copied
-        check_continues(str(earlier), earlier / CHECKPOINT, with_components(config, all_overrides(hydra)))
+        check_continues(str(earlier), earlier / CHECKPOINT, composed_config(cfg, hydra))
         with whole(folder / CHECKPOINT) as part:
             shutil.copyfile(earlier / CHECKPOINT, part)
     except OSError as error:

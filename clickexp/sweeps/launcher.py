@@ -6,7 +6,7 @@ import importlib
 import inspect
 import os
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,9 @@ from omegaconf import DictConfig, OmegaConf
 from clickexp.errors import ConfigError, UserError, install
 from clickexp.runs.objective import objective
 from clickexp.runs.store import DONE, KEPT, PRUNED, RESULT, Record, finished, is_whole, read_json
-from clickexp.sweeps.backends.pool import LOG, Job, Pool
+from clickexp.sweeps.backends.base import LOG, BasePool, Job
 from clickexp.sweeps.backends.remote import RemotePool
-from clickexp.sweeps.callback import current, without_hydra
+from clickexp.sweeps.callback import current, plain, without_hydra
 from clickexp.sweeps.job import compose_job, new_record, searched
 from clickexp.sweeps.view import View, damaged
 from clickexp.utils.paths import display_path
@@ -223,8 +223,8 @@ class Queue:
 
 def runs_elsewhere(config: DictConfig) -> bool:
     """Returns whether jobs run on other machines, which may have data that this one lacks."""
-    name = config.hydra.launcher.get("pool")
-    return name is not None and issubclass(_pool_class(config), RemotePool)
+    pool = config.hydra.launcher.get("pool") and _pool_class(config)
+    return inspect.isclass(pool) and issubclass(pool, RemotePool)
 
 
 def execute(hydra: Any, context: HydraContext, config: DictConfig, function: str, task_name: str) -> None:
@@ -251,16 +251,16 @@ def execute(hydra: Any, context: HydraContext, config: DictConfig, function: str
     _ = returned.return_value  # raises what the job raised
 
 
-def _new_pool(config: DictConfig) -> Pool | RemotePool:
+def _new_pool(config: DictConfig) -> BasePool:
     """Calls what hydra.launcher.pool names with the launcher's other keys and the folder of the sweep."""
-    options = OmegaConf.to_container(config.hydra.launcher, resolve=True)
+    options = plain(config.hydra.launcher)
     options |= options.pop("options", {})
     del options["_target_"], options["pool"]
     return _pool_class(config)(options, Path(config.hydra.sweep.dir).absolute())
 
 
-def _pool_class(config: DictConfig) -> Callable[[Mapping[str, Any], Path], Pool | RemotePool]:
-    """Returns the class that hydra.launcher.pool names; a UserError where an extra is not installed."""
+def _pool_class(config: DictConfig) -> Any:
+    """Returns the class or function that hydra.launcher.pool names; a UserError where its extra is not installed."""
     try:
         return located(config.hydra.launcher.pool)
     except ConfigError as error:

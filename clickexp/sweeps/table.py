@@ -1,4 +1,4 @@
-"""What a sweep came to: sweep.parquet and sweep.csv, one row a job, and a table of means over seeds."""
+"""The results of a sweep: sweep.parquet and sweep.csv, one row per job, and a table of means over seeds."""
 
 import math
 import statistics
@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from rich import get_console
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
-from clickexp.loggers.tables import number
+from clickexp.loggers.tables import console_table, fits, number
 from clickexp.runs.objective import higher_is_better, stated_by
 from clickexp.runs.store import (
     DONE,
+    KEPT,
     PRUNED,
     RESULT,
     Record,
@@ -24,28 +23,32 @@ from clickexp.runs.store import (
     training_seconds,
     values,
 )
-from clickexp.sweeps.backends.pool import LOG
+from clickexp.sweeps.backends.base import LOG
 from clickexp.sweeps.view import say
 from clickexp.utils.escape import csv_cell
 from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
 
+_SEED = "seed"
+
 Row = dict[str, Any]
-SEED = "seed"
 
 
 def collect(folder: Path, jobs: Path, metric: str, console: Console | None = None) -> None:
-    """Writes and prints the results of the jobs below `jobs`; the files go into the sweep's folder.
+    """Writes and prints the results of jobs.
 
-    metric: the configurations are ordered by it, best first, where its results state which way it is better.
+    Args:
+        folder: The sweep's, where the files are written.
+        jobs: The folder below which the jobs are.
+        metric: Orders the configurations, best first, where their results state which way it is better.
+        console: By default that of rich.
     """
     console = console or get_console()
     found = records(jobs)
     if not found:
         return
     results = [
-        (read_json(Path(record.result) / RESULT) if record.status in DONE else None) or {}
-        for _, record in found
+        (read_json(Path(record.result) / RESULT) if record.status in DONE else None) or {} for _, record in found
     ]
     rows = [_row(record, result) for (_, record), result in zip(found, results, strict=True)]
     try:
@@ -55,7 +58,7 @@ def collect(folder: Path, jobs: Path, metric: str, console: Console | None = Non
     if any(row["status"] in DONE for row in rows):
         overrides = [values(record.overrides) for _, record in found]
         better = higher_is_better(metric, stated_by(results))
-        console.print(means(rows, overrides, metric, better, console))
+        console.print(_means(rows, overrides, metric, better, console))
     settled = {row["config_hash"] for row in rows if row["status"] in (*DONE, PRUNED)}
     pairs = zip(found, rows, strict=True)
     missing = [(job, row) for (job, _), row in pairs if row["config_hash"] not in settled]
@@ -71,20 +74,19 @@ def collect(folder: Path, jobs: Path, metric: str, console: Console | None = Non
 
 
 def _row(record: Record, result: Mapping[str, Any]) -> Row:
-    """One job; whoever still runs when the sweep ends was interrupted. `process_seconds`: wall time of its process."""
+    """Returns one job; whoever still runs when the sweep ends was interrupted."""
     status = "interrupted" if record.status == "running" else record.status
-    row = {"job": record.number, "status": status, **values(record.overrides)}
-    earlier = Record.read(Path(record.result)) if status == "kept" else None
-    timed = earlier or record
-    for part in ("test", "val"):
-        row |= {f"{part}/{name}": value for name, value in result.get(part, {}).items()}
-    train = result.get("train", {})
-    device = result.get("environment", {}).get("device")
-    return row | {
-        "process_seconds": timed.seconds,
+    earlier = Record.read(Path(record.result)) if status == KEPT else None
+    timed, train = earlier or record, result.get("train", {})
+    return {
+        "job": record.number,
+        "status": status,
+        **values(record.overrides),
+        **{f"{part}/{name}": value for part in ("test", "val") for name, value in result.get(part, {}).items()},
+        "process_seconds": timed.seconds,  # wall time
         "training_seconds": training_seconds(train),
         "compile_seconds": train.get("compile_seconds"),
-        "device": device,
+        "device": result.get("environment", {}).get("device"),
         "slot": timed.device,
         "config_hash": record.config_hash,
         "error": record.error,
@@ -93,7 +95,7 @@ def _row(record: Record, result: Mapping[str, Any]) -> Row:
 
 
 def _write(rows: Sequence[Row], folder: Path) -> None:
-    """Both files, each whole or not at all. Columns of mixed types hold text."""
+    """Writes both files, each whole or not at all. Columns of mixed types hold text."""
     import polars as pl
 
     columns = {}
@@ -110,64 +112,49 @@ def _write(rows: Sequence[Row], folder: Path) -> None:
             write(part)
 
 
-def means(
+def _means(
     rows: Sequence[Row],
     overrides: Sequence[Mapping[str, Any]],
     metric: str,
     better: bool | None,
     console: Console,
 ) -> Table:
-    """Mean and standard deviation over seeds of each configuration, best first by the metric.
+    """Returns mean and standard deviation over seeds of each configuration, best first by the metric.
 
-    overrides: those of each row. better: whether higher values of the metric are; None leaves the order as it is.
-    Shown are the overrides that differ, and the metrics that the console has room for; a configuration that came twice
-    counts once.
+    It shows the overrides that differ, and the metrics that the console has room for. A configuration that came twice
+    counts once. Where it is not known which way is better, the order stays.
     """
     names = list(dict.fromkeys(name for given in overrides for name in given))
     differ = [name for name in names if len({repr(given.get(name)) for given in overrides}) > 1]
-    shown = [name for name in differ if name.split(".")[-1] != SEED]
-    done: dict[tuple, dict[str, Row]] = {}
+    shown = [name for name in differ if name.split(".")[-1] != _SEED]
+    done: dict[tuple[str, ...], dict[str, Row]] = {}
     for row, given in zip(rows, overrides, strict=True):
         if row["status"] in DONE:
-            key = tuple(_text(given.get(name)) for name in shown)
+            key = tuple("-" if given.get(name) is None else str(given[name]) for name in shown)
             done.setdefault(key, {})[row["config_hash"]] = row
     reported = dict.fromkeys(name for row in rows for name in row if name.startswith("test/"))
     columns = list(dict.fromkeys([metric, *reported]))
-    lines = [
-        (key, [_spread([row.get(name) for row in group.values()]) for name in columns], len(group))
-        for key, group in done.items()
-    ]
+    groups = [(key, list(group.values())) for key, group in done.items()]
     if better is not None:
-        sign = -1 if better else 1
-        lines.sort(key=lambda line: math.inf if line[1][0][0] is None else sign * line[1][0][0])
-    for count in range(len(columns), 0, -1):
-        table = _table(shown, columns[:count], lines)
-        if console.measure(table, options=console.options.update(max_width=1000)).maximum <= console.width:
-            break
-    return table
+        groups.sort(key=lambda group: _sort_key(group[1], metric, better))
+    lines = [[*key, str(len(group)), *(_spread(group, name) for name in columns)] for key, group in groups]
+    widths = range(len(shown) + 1 + len(columns), len(shown) + 1, -1)
+    header = [*shown, "runs", *columns]
+    tables = [console_table(header[:n], (line[:n] for line in lines), text_columns=len(shown)) for n in widths]
+    return next((table for table in tables if fits(table, console)), tables[-1])
 
 
-def _table(names: Sequence[str], metrics: Sequence[str], lines: Sequence[tuple]) -> Table:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1))
-    for name in names:
-        table.add_column(escape(name))
-    for name in ("runs", *metrics):
-        table.add_column(escape(name), justify="right", no_wrap=True)
-    for key, spreads, runs in lines:
-        table.add_row(*map(escape, key), str(runs), *(_shown(*spread) for spread in spreads[: len(metrics)]))
-    return table
+def _known(group: Sequence[Row], metric: str) -> list[float]:
+    return [row[metric] for row in group if row.get(metric) is not None]
 
 
-def _spread(sample: Sequence[float | None]) -> tuple[float | None, float | None]:
-    """Mean and standard deviation, as far as there are enough values."""
-    known = [value for value in sample if value is not None]
-    mean = statistics.fmean(known) if known else None
-    return mean, statistics.stdev(known) if len(known) > 1 else None
+def _sort_key(group: Sequence[Row], metric: str, better: bool) -> float:
+    known = _known(group, metric)
+    return (-1 if better else 1) * statistics.fmean(known) if known else math.inf
 
 
-def _shown(mean: float | None, deviation: float | None) -> str:
-    return number(mean) + ("" if deviation is None else f" ± {deviation:.4f}")
-
-
-def _text(value: Any) -> str:
-    return "-" if value is None else str(value)
+def _spread(group: Sequence[Row], metric: str) -> str:
+    """Returns mean and standard deviation, as far as there are enough values."""
+    known = _known(group, metric)
+    deviation = f" ± {statistics.stdev(known):.4f}" if len(known) > 1 else ""
+    return number(statistics.fmean(known) if known else None) + deviation

@@ -23,7 +23,7 @@ from clickexp.errors import UserError
 from clickexp.experiment.mixtures import with_components
 from clickexp.experiment.run import build, build_model, constructor, run_experiment
 from clickexp.loggers import Logger
-from clickexp.runs.load import Run
+from clickexp.runs.run import Run
 from clickexp.runs.store import config_hash
 from clickexp.utils.signatures import accepted
 

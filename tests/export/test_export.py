@@ -23,7 +23,8 @@ from clickexp.data.readers.parquet import ParquetTable
 from clickexp.errors import UserError
 from clickexp.experiment.mixtures import with_components
 from clickexp.experiment.run import build_model, constructor, run_experiment
-from clickexp.export import tables as module
+from clickexp.export import fitted as module
+from clickexp.export import predict as predict_module
 from clickexp.export.trust import check_targets
 from clickexp.training.checkpoint import save_model
 
@@ -104,7 +105,7 @@ def pbm(log, tmp_path_factory):
     new = write_log(NEW, folder / "new.parquet", query_doc_ids="docs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ParquetTable, "rows", 3)  # several batches of a file, the last one short
-        patch.setattr(module, "BATCH", 2)
+        patch.setattr(predict_module, "BATCH", 2)
         main([str(folder / "run"), "--predict", str(new), "columns.query_doc_ids=docs"])
     return folder / "run", dict(np.load(folder / "run/model.npz"))
 

@@ -24,8 +24,9 @@ from clickexp.errors import ConfigError, UserError
 from clickexp.metrics import Metric
 from clickexp.runs.store import PRUNED, Record
 from clickexp.sweeps import search as module
+from clickexp.sweeps import space as space_module
 from clickexp.sweeps.launcher import JobError
-from clickexp.sweeps.search import _one_line as one_line
+from clickexp.sweeps.study import writing_study
 
 CONF = ROOT / "conf"
 RATE = "optimizer.learning_rate"
@@ -225,9 +226,8 @@ def test_a_study_that_went_the_other_way_is_not_continued(run):
     ],
 )
 def test_hydras_overrides_tell_the_space(text, expected):
-    (override,) = module.OverridesParser.create().parse_overrides([f"{RATE}={text}"])
-    settings = module.Settings("s", 1, {"_target_": "x"}, None, None)
-    assert module._distribution(override, settings) == expected
+    (override,) = space_module.OverridesParser.create().parse_overrides([f"{RATE}={text}"])
+    assert space_module._distribution(override, grid=False) == expected
 
 
 def test_a_grid_has_every_point_once_also_when_repeated(run):
@@ -401,12 +401,12 @@ def test_without_optuna_one_line_tells_what_to_install(tmp_path):
     assert output.startswith("clickexp: search=... needs Optuna: pip install -e '.[search]'"), output
 
 
-def test_a_study_that_cannot_be_written_is_an_error_in_one_line(tmp_path):
+def test_a_study_that_cannot_be_written_is_an_error_in_writing_study(tmp_path):
     """SQLite's reason, without SQLAlchemy's lines around it."""
-    with pytest.raises(UserError) as raised, one_line(tmp_path):
+    with pytest.raises(UserError) as raised, writing_study(tmp_path):
         optuna.create_study(storage="sqlite:////dev/null/search.db")
     assert str(raised.value).startswith(
         f"{tmp_path}/search.db: unable to open database file. Free some space"
     )
-    with pytest.raises(KeyError), one_line(tmp_path):
+    with pytest.raises(KeyError), writing_study(tmp_path):
         raise KeyError

@@ -125,7 +125,7 @@ def test_cells_for_spreadsheets_are_no_formulas(tmp_path):
 
 def test_a_narrow_console_gets_the_metrics_that_fit(sweep):
     lines = printed(sweep, width=45).splitlines()
-    assert "val/loss" in lines[1] and "test/ll" not in lines[1]
+    assert "val/loss" in lines[0] and "test/ll" not in lines[0]
 
 
 def test_overrides_are_read_as_values():

@@ -1,25 +1,22 @@
-"""Jobs as fresh processes, at most one a slot."""
+"""Jobs as fresh processes of this machine, at most one per slot."""
 
 import contextlib
-import dataclasses
 import multiprocessing
 import os
 import pickle
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any
 
+from clickexp.sweeps.backends.base import LOG, BasePool, Job, Outcome, Slot
 from clickexp.sweeps.backends.worker import GRACE, HELD, work
 
-LOG = "job.log"
-SECONDS_BETWEEN_LOOKS = 0.05
-FORKS = sys.platform == "linux"  # elsewhere the libraries of the system do not stand it
-IMPORTED = (
+FORKS = sys.platform == "linux"  # elsewhere the libraries of the system do not survive a fork
+_IMPORTED = (
     "clickexp.cli.main",
     "clickexp.sweeps.launcher",
     "clickexp.experiment.run",
@@ -29,150 +26,98 @@ IMPORTED = (
 """Imported once, by the process whose copies the jobs are, which starts neither JAX nor any thread."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Slot:
-    """A place for one job at a time: variables that its process starts with, and the CPU cores it may use."""
-
-    name: str
-    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    cores: tuple[int, ...] | None = None
-
-
-@dataclasses.dataclass
-class Job:
-    """A call in a process of its own. `returncode` is None until it has ended, and negative for a signal."""
-
-    key: Any
-    folder: Path
-    slot: Slot
-    process: BaseProcess
-    started: float
-    returncode: int | None = None
-    seconds: float = 0.0
-
-    @property
-    def log(self) -> Path:
-        return self.folder / LOG
-
-    @property
-    def end(self) -> str:
-        """How it ended, for a reader."""
-        if self.returncode >= 0:
-            return f"exit code {self.returncode}"
-        name = signal.Signals(-self.returncode).name
-        hint = ", perhaps by the system for want of memory" if name == "SIGKILL" else ""
-        return f"killed by {name}{hint}"
-
-
-class Pool:
-    """Starts jobs on free slots and tells which have ended.
-
-    A context manager: leaving it stops what still runs. Should the parent be killed, its jobs end by
-    themselves. path: folders where jobs look for modules, by default those of this process.
+class Pool(BasePool):
+    """Starts each job in a fresh process. Should the parent be killed, its jobs end by themselves.
 
         with Pool(slots) as pool:
             pool.submit("a", folder, function, arguments)
             for job in pool.wait():
                 print(job.key, job.returncode)
+
+    Args:
+        slots: The places for jobs.
+        path: Folders where jobs look for modules, by default those of this process.
     """
 
-    def __init__(self, slots: Sequence[Slot], path: Sequence[str] | None = None):
-        self.free = list(slots)
-        self.path = module_path() if path is None else path
-        self.running: list[Job] = []
-        self.processes = multiprocessing.get_context("forkserver" if FORKS else "spawn")
+    seconds_between_looks = 0.05
+
+    def __init__(self, slots: Sequence[Slot], path: Sequence[str] | None = None) -> None:
+        super().__init__(slots)
+        self._path = module_path() if path is None else path
+        # each context has its class of processes, which typeshed states for no union of them
+        self._processes: Any = multiprocessing.get_context("forkserver" if FORKS else "spawn")
         if FORKS:
-            self.processes.set_forkserver_preload(list(IMPORTED))
+            self._processes.set_forkserver_preload(list(_IMPORTED))
             with _blocked(HELD):
                 resource_tracker.ensure_running()  # which the other would start, and then let signals through
             with _blocked(HELD):
                 forkserver.ensure_running()  # imports while jobs are prepared
 
-    def __enter__(self) -> "Pool":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def submit(self, key: Any, folder: Path, function: Callable, arguments: Sequence[Any] = ()) -> Job:
-        """Calls a function of a module in a new process on the first free slot; IndexError if there is none.
-
-        What the process prints is appended to job.log in the folder.
-        """
-        call = pickle.dumps((function, tuple(arguments)))
-        slot = self.free[0]
-        folder.mkdir(parents=True, exist_ok=True)
-        log = folder.absolute() / LOG
+    def _start(self, job: Job, function: Callable, arguments: tuple[Any, ...]) -> BaseProcess:
+        call = pickle.dumps((function, arguments))
+        log = job.folder.absolute() / LOG
         log.touch()
-        environment = {**os.environ, **slot.environment}
-        process = self.processes.Process(
-            target=work, args=(str(log), environment, slot.cores, self.path, call)
-        )
+        environment = {**os.environ, **job.slot.environment}
+        arguments = str(log), environment, job.slot.cores, self._path, call
+        process = self._processes.Process(target=work, args=arguments)
         with _blocked(HELD):
             process.start()
-        job = Job(key, folder, self.free.pop(0), process, time.monotonic())
-        self.running.append(job)
-        return job
+        return process
 
-    def wait(self, timeout: float | None = None) -> list[Job]:
-        """The jobs that have ended since, at least one unless none runs or the time, in seconds, is up."""
-        until = None if timeout is None else time.monotonic() + timeout
-        while True:
-            ended = [job for job in self.running if _has_ended(job)]
-            if ended or not self.running or (until is not None and time.monotonic() >= until):
-                break
-            time.sleep(SECONDS_BETWEEN_LOOKS)
-        for job in ended:
-            self._reap(job)
-        return ended
+    def has_ended(self, handle: BaseProcess) -> bool:
+        """Returns whether the process is over."""
+        return handle.exitcode is not None
 
-    def stop(self, jobs: Sequence[Job] | None = None) -> list[Job]:
-        """Ends these jobs, or all: a request, then, after GRACE seconds or if interrupted, by force. Returns them."""
-        stopped = list(self.running if jobs is None else jobs)
-        try:
-            for job in stopped:
-                _signal(job, signal.SIGTERM)
-            until = time.monotonic() + GRACE
-            while time.monotonic() < until and not all(map(_has_ended, stopped)):
-                time.sleep(SECONDS_BETWEEN_LOOKS)
-        finally:
-            for job in stopped:
-                self._reap(job)
-        return stopped
+    def outcome(self, handle: BaseProcess) -> Outcome | str:
+        """Returns nothing: `_leave` notes how the process ended."""
+        return ""
 
-    def _reap(self, job: Job) -> None:
+    def cancel(self, handles: Sequence[BaseProcess]) -> None:
+        """Asks processes to end, and waits up to GRACE seconds; then, or if interrupted, they are killed."""
+        for process in handles:
+            _signal(process, signal.SIGTERM)
+        until = time.monotonic() + GRACE
+        while time.monotonic() < until and not all(map(self.has_ended, handles)):
+            time.sleep(self.seconds_between_looks)
+
+    def _leave(self, job: Job, outcome: Outcome | str) -> None:
         """Ends what is left of the job's process group."""
-        _signal(job, signal.SIGKILL)
-        job.process.join()
-        job.returncode = job.process.exitcode
-        job.seconds = time.monotonic() - job.started
-        job.process.close()
-        self.running.remove(job)
-        self.free.append(job.slot)
+        _signal(job.handle, signal.SIGKILL)
+        job.handle.join()
+        job.returncode = job.handle.exitcode
+        super()._leave(job, _end(job.handle.exitcode))
+        job.handle.close()
 
 
 def module_path() -> list[str]:
-    """Where this process looks for modules, wherever another may be that shall find them, too."""
+    """Returns where this process looks for modules, as any other process can use it."""
     return [folder or os.getcwd() for folder in sys.path]
 
 
-def _has_ended(job: Job) -> bool:
-    return job.process.exitcode is not None
+def _end(returncode: int) -> str:
+    """Describes the end of a process."""
+    if returncode >= 0:
+        return f"exit code {returncode}"
+    name = signal.Signals(-returncode).name
+    hint = ", perhaps by the system for want of memory" if name == "SIGKILL" else ""
+    return f"killed by {name}{hint}"
 
 
-def _signal(job: Job, number: int) -> None:
-    """Sends a signal to the job and to all that it started."""
+def _signal(process: BaseProcess, number: int) -> None:
+    """Sends a signal to a job and to all that it started."""
+    pid = process.pid
+    assert pid is not None  # noqa: S101  # it has been started
     with contextlib.suppress(ProcessLookupError):
         try:
-            os.killpg(job.process.pid, number)
+            os.killpg(pid, number)
         except ProcessLookupError:  # it has ended, or has only just started
-            if not _has_ended(job):
-                os.kill(job.process.pid, number)
+            if process.exitcode is None:
+                os.kill(pid, number)
 
 
 @contextlib.contextmanager
 def _blocked(signals: Sequence[signal.Signals]) -> Iterator[None]:
-    """For processes that start here, which inherit it."""
+    """Blocks signals for processes that start here, which inherit it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield

@@ -1,5 +1,8 @@
 """Jobs of a sweep as tasks of a Ray cluster, or of a Ray that is started on this machine."""
 
+# pyright takes this file for the package ray
+# pyright: reportAttributeAccessIssue=false
+
 import signal
 import threading
 from collections.abc import Mapping, Sequence
@@ -14,9 +17,14 @@ from clickexp.sweeps.backends.worker import GRACE
 
 
 class RayPool(RemotePool):
-    """options: keys of conf/launcher/ray.yaml.
+    """Jobs as tasks of Ray.
 
-    UserError where no cluster is found, or one without room for a job.
+    Args:
+        options: Keys of conf/launcher/ray.yaml.
+        folder: That of the sweep; unused.
+
+    Raises:
+        UserError: No cluster is found, or one without room for a job.
     """
 
     def __init__(self, options: Mapping[str, Any], folder: Path):
@@ -49,18 +57,22 @@ class RayPool(RemotePool):
         )(_run)
 
     def send(self, calls: Sequence[Call]) -> Sequence[ray.ObjectRef]:
+        """Starts a task for each call."""
         return [self.task.remote(call) for call in calls]
 
     def has_ended(self, handle: ray.ObjectRef) -> bool:
+        """Returns whether a task is over."""
         return bool(ray.wait([handle], timeout=0)[0])
 
     def outcome(self, handle: ray.ObjectRef) -> Outcome | str:
+        """Returns how a task ended; Ray's error where its worker died."""
         try:
             return ray.get(handle)
         except ray.exceptions.RayError as error:
             return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
     def cancel(self, handles: Sequence[ray.ObjectRef]) -> None:
+        """Cancels tasks and waits for their ends."""
         for handle in handles:
             ray.cancel(handle)
         ray.wait(list(handles), num_returns=len(handles), timeout=GRACE)

@@ -14,26 +14,32 @@ from submitit.core.utils import DelayedSubmission, FailedJobError, FailedSubmiss
 from clickexp.errors import UserError
 from clickexp.sweeps.backends.remote import Call, Outcome, RemotePool
 
-OWN = ("timeout_min", "mem_gb", "cpus_per_task", "gpus_per_node", "name")
+_OWN = ("timeout_min", "mem_gb", "cpus_per_task", "gpus_per_node", "name")
 """Parameters that submitit has for every scheduler; all others carry a prefix."""
-STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)
-SECONDS_TO_KILL = 60
+_STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)
+_SECONDS_TO_KILL = 60
 """Longer than the 30 seconds (KillWait) that SLURM leaves by default between asking a job to end and killing it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Requeued:
-    """A call that is repeated when SLURM preempts it or its time is up; the run continues from its checkpoint."""
+    """A call that is repeated when SLURM preempts it or its time is up; the run continues from its checkpoint.
+
+    Attributes:
+        call: The call.
+    """
 
     call: Call
 
     def __call__(self) -> Outcome:
+        """Makes the call and returns how its process ended."""
         outcome = self.call()
-        if outcome.returncode in STOPPED:
-            time.sleep(SECONDS_TO_KILL)  # SLURM is about to requeue or end the job, which has no outcome yet
+        if outcome.returncode in _STOPPED:
+            time.sleep(_SECONDS_TO_KILL)  # SLURM is about to requeue or end the job, which has no outcome yet
         return outcome
 
     def checkpoint(self) -> DelayedSubmission:
+        """Returns what submitit submits again."""
         return DelayedSubmission(self)
 
 
@@ -64,10 +70,11 @@ class SlurmPool(RemotePool):
                 "launcher=slurm: srun is not found; start the sweep on a SLURM machine"
             ) from error
         self.executor.update_parameters(
-            **{name if name in OWN else f"slurm_{name}": value for name, value in options.items()}
+            **{name if name in _OWN else f"slurm_{name}": value for name, value in options.items()}
         )
 
     def send(self, calls: Sequence[Call]) -> Sequence[submitit.Job]:
+        """Submits the calls as one array; a UserError where SLURM refuses them."""
         try:
             return self.executor.submit_array([Requeued(call) for call in calls])
         except (FailedJobError, FailedSubmissionError) as error:
@@ -78,13 +85,16 @@ class SlurmPool(RemotePool):
             ) from error
 
     def has_ended(self, handle: submitit.Job) -> bool:
+        """Returns whether SLURM is done with a job."""
         return handle.done()
 
     def outcome(self, handle: submitit.Job) -> Outcome | str:
+        """Returns how a job ended; SLURM's word for it where its process could not report."""
         try:
             return handle.result()
         except (FailedJobError, UncompletedJobError):
             return f"SLURM job {handle.job_id} ended as {handle.state}; see {handle.paths.stderr}"
 
     def cancel(self, handles: Sequence[submitit.Job]) -> None:
-        subprocess.run(["scancel", *(handle.job_id for handle in handles)], check=False)
+        """Cancels jobs, running or not."""
+        subprocess.run(["scancel", *(handle.job_id for handle in handles)], check=False)  # noqa: S603, S607

@@ -1,4 +1,4 @@
-"""What the process of a job does: it takes its place among devices and cores, then makes its call."""
+"""The process of a job: it takes its place among devices and cores, then makes its call."""
 
 import multiprocessing
 import os
@@ -12,16 +12,24 @@ from collections.abc import Mapping, Sequence
 from clickexp.utils.exits import insisting, lasting_output
 
 GRACE = 5.0
-"""Seconds that a process which is told to stop has for tidying up."""
+"""Seconds that a process has to tidy up after a request to stop."""
 
 HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
-"""Signals that are blocked where a job's process comes from, until it has its own ways of ending."""
+"""Signals that are blocked where a job's process comes from, until it has its own handlers."""
 
 
 def work(
     log: str, environment: Mapping[str, str], cores: Sequence[int] | None, path: Sequence[str], call: bytes
 ) -> None:
-    """Calls what was pickled, in a session of its own, with what it prints in the log."""
+    """Makes a call in a separate session of processes.
+
+    Args:
+        log: The file to which its output is appended.
+        environment: Variables to add.
+        cores: The CPU cores that it may use; None for all.
+        path: Folders where it looks for modules.
+        call: A function and its arguments, pickled.
+    """
     os.setsid()
     for file, mode, numbers in (
         (os.devnull, os.O_RDONLY, (0,)),
@@ -42,7 +50,7 @@ def work(
     try:
         with lasting_output("clickexp"), insisting():
             signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
-            function, arguments = pickle.loads(call)
+            function, arguments = pickle.loads(call)  # noqa: S301  # from the parent
             function(*arguments)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGTERM)
@@ -58,7 +66,9 @@ def _interrupt(*_: object) -> None:
 
 def _end_with_parent(alone: threading.Event) -> None:
     """Stops this process and all that it started when the parent has died, however it did."""
-    multiprocessing.parent_process().join()
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # noqa: S101  # this is a child
+    parent.join()
     alone.set()
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(GRACE)

@@ -19,13 +19,15 @@ class _QueueConf:
 
 @dataclass
 class QueueConf(_QueueConf):
-    """For a backend outside the package: pool names its class, options are its keys."""
+    """Keys of a backend outside the package: pool names its class, options are its arguments."""
 
     options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
 class AcceleratorsConf(_QueueConf):
+    """Keys of conf/launcher/accelerators.yaml."""
+
     pool: str = "clickexp.sweeps.backends.slots.DevicePool"
     workers: int | None = None
     jobs_per_device: int = 1
@@ -33,6 +35,8 @@ class AcceleratorsConf(_QueueConf):
 
 @dataclass
 class SlurmConf(_QueueConf):
+    """Keys of conf/launcher/slurm.yaml."""
+
     pool: str = "clickexp.sweeps.backends.slurm.SlurmPool"
     partition: str | None = MISSING
     account: str | None = MISSING
@@ -53,6 +57,8 @@ class SlurmConf(_QueueConf):
 
 @dataclass
 class RayConf(_QueueConf):
+    """Keys of conf/launcher/ray.yaml."""
+
     pool: str = "clickexp.sweeps.backends.ray.RayPool"
     address: str | None = MISSING
     num_gpus: float | None = MISSING
@@ -62,25 +68,30 @@ class RayConf(_QueueConf):
     init: dict[str, Any] = MISSING
 
 
-for _name, _conf in dict(
-    clickexp_queue=QueueConf,
-    accelerators=AcceleratorsConf,
-    clickexp_slurm=SlurmConf,
-    clickexp_ray=RayConf,
-).items():
+for _name, _conf in {
+    "clickexp_queue": QueueConf,
+    "accelerators": AcceleratorsConf,
+    "clickexp_slurm": SlurmConf,
+    "clickexp_ray": RayConf,
+}.items():
     ConfigStore.instance().store(group="hydra/launcher", name=_name, node=_conf, provider="clickexp")
 
 
 class QueueLauncher(Launcher):
-    """Each job in a fresh process, as soon as there is a device for it: here, in SLURM, or in Ray."""
+    """Each job in a fresh process, as soon as there is a device for it: here, in SLURM, or in Ray.
 
-    def __init__(self, **options: Any) -> None:
-        """The queue reads its options from the configuration."""
+    Args:
+        options: Keys of hydra.launcher, which the queue reads from the configuration.
+    """
+
+    def __init__(self, **options: Any) -> None: ...
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Takes what Hydra hands to each launcher."""
         self.hydra_context, self.task_function, self.config = hydra_context, task_function, config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        """Runs the jobs; see `clickexp.sweeps.launcher.launch`."""
         from clickexp.sweeps.launcher import launch
 
         return launch(self.hydra_context, self.task_function, self.config, job_overrides, initial_job_idx)

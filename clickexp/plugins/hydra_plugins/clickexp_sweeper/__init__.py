@@ -1,0 +1,1 @@
+"""The sweepers of clickexp."""

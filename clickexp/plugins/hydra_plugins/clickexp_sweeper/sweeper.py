@@ -41,6 +41,7 @@ class GridSweeper(BasicSweeper):
         """Raises a ConfigError where a job has a mistake, or none has data to read."""
         from clickexp.sweeps.checks import check_jobs
 
+        assert self.hydra_context is not None and self.config is not None  # noqa: S101  # after setup
         check_jobs(self.hydra_context, self.config, batch)
 
 
@@ -68,4 +69,5 @@ class SearchSweeper(Sweeper):
                 raise
             raise UserError(f"search=... needs Optuna: {install('search')}") from error
         given = [*(f"{key}={value}" for key, value in self.params.items()), *arguments]
+        assert self.hydra_context is not None and self.config is not None  # noqa: S101  # after setup
         return search(self.hydra_context, self.task_function, self.config, given)

@@ -1,0 +1,105 @@
+"""The fitted model of a run, and the dataset that it was fitted to, from the run's folder."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from clickexp.data import Dataset
+from clickexp.errors import UserError
+from clickexp.experiment.run import build_model, constructor
+from clickexp.export.trust import check_targets
+from clickexp.loggers.progress import Steps
+from clickexp.models import ClickModel
+from clickexp.runs.store import CONFIG, MODEL, natural, read_yaml
+from clickexp.training.checkpoint import load_model
+from clickexp.utils.exits import OF_SYSTEM
+from clickexp.utils.signatures import accepted
+
+_MOVED = {
+    "clickexp.data.simulate.simulate": "clickexp.simulation.simulate",
+    "clickexp.data.open_letor": "clickexp.simulation.open_letor",
+}
+"""Targets in the run folders of earlier versions, and where they are now."""
+_MOST_NAMED = 20
+_Made = TypeVar("_Made")
+
+
+def fitted(run: Path, path: str | Path | None = None, trust: bool = False) -> tuple[ClickModel, Dataset]:
+    """Builds the model of a run and opens its dataset, both as its configuration describes them.
+
+    Args:
+        run: The folder of the run, which may come from anyone.
+        path: Of the log, if not that in the configuration.
+        trust: The configuration may call code outside clickexp, and name a cache; else the log is read into a
+            temporary folder.
+
+    Raises:
+        UserError: Something is missing, does not fit, or calls code outside clickexp without trust.
+    """
+    config = _configuration(run)
+    if not (run / MODEL).is_file():
+        raise UserError(f"{run}: there is no {MODEL}. Run again with save_model=true.")
+    node = config["dataset"]
+    if not trust:
+        for part in ("dataset", "model"):  # all that is built of the configuration
+            check_targets(config[part], f"{run / CONFIG}: {part}")
+        if "cache" in node:
+            node = {**node, "cache": None}  # a folder of someone else does not choose where to write
+    if path is not None:
+        if "path" not in node:
+            raise UserError(f"--dataset {path}: {run} has not read its dataset from a path. Leave it out.")
+        node = {**node, "path": str(path)}
+    if "path" in node and not Path(node["path"]).expanduser().exists():
+        raise UserError(f"{node['path']}: the log of {run} is not there. Say where it is with --dataset PATH.")
+    read, new_model = constructor(node, "dataset"), constructor(config["model"], "model")
+    with Steps("reading the log") as progress:
+        dataset = _made(Dataset, lambda: read(**accepted(read, {"progress": progress})), node)
+    dataset = dataset.first(config["max_sessions"])
+    model = _made(ClickModel, lambda: build_model(new_model, dataset, config["seed"]), config["model"])
+    try:
+        load_model(model, run / MODEL)
+    except ValueError as error:
+        raise UserError(f"{error}; is this the log that the run read?") from error
+    model.eval()
+    return model, dataset
+
+
+def _made(kind: type[_Made], make: Callable[[], Any], node: Mapping[str, Any]) -> _Made:
+    """Returns what a part of the configuration makes; a UserError where that is of another kind, or fails."""
+    needs = f"a {kind.__name__} is needed. Was the folder written by clickexp?"
+    try:
+        made = make()
+    except (UserError, *OF_SYSTEM):
+        raise
+    except Exception as error:
+        raise UserError(f"{node.get('_target_')} fails: {type(error).__name__}: {error}; {needs}") from error
+    if not isinstance(made, kind):
+        raise UserError(f"{node.get('_target_')} makes {type(made).__name__}; {needs}")
+    return made
+
+
+def _configuration(run: Path) -> dict[str, Any]:
+    """Returns the configuration that a run resolved to."""
+    if not run.is_dir():
+        raise UserError(f"{run}: there is no such folder. Give the folder of a run.")
+    inside = [] if (run / CONFIG).exists() else _runs_below(run)
+    if inside:
+        more = f", ... ({len(inside)} in all)" if len(inside) > _MOST_NAMED else ""
+        named = ", ".join(inside[:_MOST_NAMED])
+        raise UserError(f"{run}: this is a folder of runs, not of one. Name one of them: {named}{more}")
+    config = read_yaml(run / CONFIG)
+    if not isinstance(config, dict):
+        raise UserError(f"{run}: not the folder of a run, {CONFIG} cannot be read.")
+    parts = config.get("dataset"), config.get("model")
+    if not {"seed", "max_sessions"} <= config.keys() or not all(isinstance(part, dict) for part in parts):
+        raise UserError(f"{run}: not the folder of a run, {CONFIG} describes no dataset and model.")
+    target = config["dataset"].get("_target_")
+    if isinstance(target, str):
+        config["dataset"]["_target_"] = _MOVED.get(target, target)
+    return config
+
+
+def _runs_below(folder: Path) -> list[str]:
+    """Returns runs in a folder that kept their model, such as the jobs of a sweep, in the order of their numbers."""
+    files = [file for pattern in ("*/", "*/*/") for file in folder.glob(f"{pattern}{MODEL}")]
+    return sorted((str(file.parent) for file in files), key=natural)

@@ -1,0 +1,69 @@
+"""What a model predicts for sessions, in compiled batches."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+
+from clickexp.data import Sessions
+from clickexp.data.batches import at_step, with_mask
+from clickexp.data.feed import feed
+from clickexp.models import ClickModel
+from clickexp.types import Array, Batch
+
+BATCH = 8192
+"""Sessions, or documents, that are predicted at a time."""
+
+Outputs = Callable[[ClickModel, Batch], Mapping[str, Array]]
+"""Log-probabilities of a batch by name, each [sessions, rank]."""
+Compiled = Callable[[Any], Mapping[str, np.ndarray]]
+Batches = Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]
+"""Lengths [sessions] and probabilities [sessions, rank] of each batch."""
+
+
+def examination_outputs(model: ClickModel, batch: Batch) -> dict[str, Array]:
+    """Returns P(examination)."""
+    return {"examination": model.predict_examination(batch)}
+
+
+def document_outputs(model: ClickModel, batch: Batch) -> dict[str, Array]:
+    """Returns what the model knows of a document: attraction, satisfaction if it has one, relevance."""
+    outputs = {"attraction": model.predict_attraction(batch)}
+    if (satisfaction := getattr(model, "satisfaction", None)) is not None:
+        outputs["satisfaction"] = satisfaction.log_prob(batch)
+    return {**outputs, "relevance": model.predict_relevance(batch)}
+
+
+def marginal_outputs(model: ClickModel, batch: Batch) -> dict[str, Array]:
+    """Returns P(click) and relevance."""
+    return {"click_probability": model.predict_clicks(batch), "relevance": model.predict_relevance(batch)}
+
+
+def click_outputs(model: ClickModel, batch: Batch) -> dict[str, Array]:
+    """Returns P(click), relevance, and P(click) given the clicks above."""
+    conditional = model.predict_conditional_clicks(batch)
+    return {**marginal_outputs(model, batch), "conditional_click_probability": conditional}
+
+
+def compiled(model: ClickModel, outputs: Outputs) -> Compiled:
+    """Compiles outputs: probabilities of the arrays of a superbatch of one batch, each [sessions, rank]."""
+    graphdef, state = nnx.split(model)
+
+    @jax.jit
+    def run(state: nnx.State, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        batch = at_step(with_mask(arrays), 0)
+        logs = outputs(nnx.merge(graphdef, state), batch)
+        shape = batch["mask"].shape
+        return {name: jax.numpy.broadcast_to(jax.numpy.exp(log), shape) for name, log in logs.items()}
+
+    return lambda arrays: run(state, arrays)
+
+
+def batches(sessions: Sessions, run: Compiled) -> Batches:
+    """Yields predictions in batches of one size, the last one cut to its sessions."""
+    for batch in feed(sessions, min(BATCH, sessions.count), 1):
+        count = batch.sessions
+        values = {name: np.asarray(array)[:count] for name, array in run(batch.arrays).items()}
+        yield np.asarray(batch.arrays["lengths"][0, :count]), values

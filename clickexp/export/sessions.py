@@ -1,0 +1,160 @@
+"""The sessions to predict: those of the run's log, or of parquet files with the ids of that log."""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import polars as pl
+
+from clickexp.data import Dataset, Sessions
+from clickexp.data.ingest.lists import read_chunk, table_options
+from clickexp.data.ingest.numbering import PairIds
+from clickexp.data.ingest.ragged import list_lengths
+from clickexp.data.ingest.tables import find_files, open_tables
+from clickexp.data.readers.parquet import ParquetTable
+from clickexp.data.schema import Extent, Place
+from clickexp.errors import UserError
+from clickexp.loggers.progress import Steps
+
+_PIECE = 1 << 16
+_PARQUET = b"PAR1"
+"""How every parquet file starts."""
+
+
+class Piece(NamedTuple):
+    """Some sessions.
+
+    Attributes:
+        sessions: The sessions.
+        names: Where a reader numbered the ids of the log, these as they came: `document`, of what is shown, one list
+            after another, and `query`, of each session, where it is known.
+    """
+
+    sessions: Sessions
+    names: Mapping[str, pl.Series]
+
+
+def own_sessions(sessions: Sessions, id_names: pl.DataFrame | None) -> Iterator[Piece]:
+    """Yields the sessions of a log in pieces of bounded size.
+
+    Args:
+        sessions: A part of the log.
+        id_names: Names of the ids from 1; None where the log came with these ids.
+    """
+    with Steps("predicting") as progress:
+        for start in range(0, sessions.count, _PIECE):
+            piece = sessions.slice(start, start + _PIECE)
+            ids, lengths = piece.column("query_doc_ids"), piece.column("lengths")
+            names = {}
+            if id_names is not None:
+                names["document"] = id_names["document"][ids[np.arange(piece.ranks) < lengths[:, None]] - 1]
+            if id_names is not None and "query" in id_names.columns:
+                names["query"] = id_names["query"][ids[:, 0] - 1]
+            yield Piece(piece, names)
+            progress(start + piece.count, sessions.count)
+
+
+def read_sessions(
+    dataset: Dataset, id_names: pl.DataFrame | None, source: Path, columns: Mapping[str, str | None]
+) -> tuple[bool, Iterator[Piece]]:
+    """Reads sessions from parquet files.
+
+    They have lists of query_doc_ids, as the log of the run has them, and optionally clicks, positions and query_id,
+    which is required where ids are of pairs. Where a reader numbered the log's ids, those that are not in it have
+    the row 0, that of no document, and are counted on stderr.
+
+    Args:
+        dataset: That of the run.
+        id_names: As in `own_sessions`.
+        source: A file, or a folder of them.
+        columns: What columns are called.
+
+    Returns:
+        Whether there are clicks, and the sessions in pieces of one width.
+
+    Raises:
+        UserError: Ids or positions are beyond those that the model knows, or the files are no such sessions.
+    """
+    if not source.exists():
+        raise UserError(f"{source}: no such file or folder. Check the path.")
+    if source.is_file():
+        with source.open("rb") as file:
+            if file.read(len(_PARQUET)) != _PARQUET:
+                raise UserError(f"{source}: --predict reads parquet files, or a folder of them, and this is none")
+    ids = None if id_names is None else _numbered(id_names)
+    options: dict[str, Any] = table_options(columns, ids and ids.pair_key)
+    options["required"] = [name for name in options["required"] if name != "clicks"]
+    files = find_files(source, None, ParquetTable.suffixes)
+    tables = cast(list[ParquetTable], open_tables(files, lambda path: ParquetTable(path, **options)))
+    if id_names is not None:
+        _check_kinds(source, tables[0].layout, id_names)
+    return "clicks" in tables[0].columns, _read(dataset, source, tables, ids, id_names)
+
+
+def _read(
+    dataset: Dataset,
+    source: Path,
+    tables: Sequence[ParquetTable],
+    ids: PairIds | None,
+    id_names: pl.DataFrame | None,
+) -> Iterator[Piece]:
+    ranks, total = _ranks(dataset, tables), sum(table.size for table in tables)
+    read = shown = unknown = 0
+    with Steps("predicting") as progress:
+        for table in tables:
+            for columns, place, done in table.batches():
+                read_columns, _, names = read_chunk(columns, ranks, place, ids)
+                chunk: dict[str, Any] = read_columns
+                if id_names is not None:
+                    chunk.pop("query_ids", None)  # numbers of this command
+                    new = chunk["query_doc_ids"] > len(id_names)
+                    chunk["query_doc_ids"][new] = 0
+                    shown, unknown = shown + chunk["lengths"].sum(), unknown + new.sum()
+                chunk.setdefault("clicks", np.zeros(chunk["query_doc_ids"].shape, bool))
+                sessions = Sessions.from_arrays(**chunk, query_doc_pairs=dataset.query_doc_pairs, place=place)
+                _check_known(sessions.positions, dataset, place)
+                yield Piece(sessions.with_features(dataset.train.features), names)
+                progress(read + done, total)
+            read += table.size
+    if unknown:
+        what = f"{unknown:,} of the {shown:,} documents shown are not in the log of the run"
+        sys.stderr.write(f"{source}: {what}, and have query_doc_ids 0\n")
+
+
+def _ranks(dataset: Dataset, tables: Sequence[ParquetTable]) -> int:
+    """Returns the width that all lists are padded to; a UserError where that takes too much."""
+    extent = Extent()
+    for table in tables:
+        for batch in table.batches(["query_doc_ids"]):
+            lengths = list_lengths(batch.columns["query_doc_ids"])
+            if "positions" not in table.columns:
+                _check_known(int(lengths.max(initial=0)), dataset, batch.place)
+            extent.add(lengths, batch.place)
+    if extent.longest <= dataset.train.ranks:  # as wide as the log itself is
+        return max(extent.longest, 1)
+    return extent.ranks(tables[0].columns, "cut the list")
+
+
+def _check_known(position: int, dataset: Dataset, place: Place) -> None:
+    if position > dataset.positions:
+        what = f"position {position}, of which the model knows {dataset.positions}"
+        raise place.error(f"there are documents at {what}", "cut the lists")
+
+
+def _numbered(id_names: pl.DataFrame) -> PairIds:
+    """Gives names the ids that they have in the log."""
+    queries = id_names["query"] if "query" in id_names.columns else None
+    ids = PairIds("document" if queries is None else "query_document")
+    ids.number(id_names["document"], np.ones(len(id_names), np.int64), queries)
+    return ids
+
+
+def _check_kinds(source: Path, layout: Mapping[str, str], id_names: pl.DataFrame) -> None:
+    """Raises a UserError where ids are text and the log of the run has numbers, or the other way round."""
+    for key, name in (("query_doc_ids", "document"), ("query_ids", "query")):
+        kind = "text" if name in id_names.columns and id_names[name].dtype == pl.String else "numbers"
+        if name in id_names.columns and (layout[key] == "text") != (kind == "text"):
+            what = f"{key} holds {layout[key]}, and the log of the run has {kind} there"
+            raise UserError(f"{source}: {what}. Write them as the log does.")

@@ -1,0 +1,172 @@
+"""What every pool of jobs has in common: slots, jobs, and waiting for their ends."""
+
+import abc
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+LOG = "job.log"
+
+
+@dataclasses.dataclass(frozen=True)
+class Slot:
+    """A place for one job at a time.
+
+    Attributes:
+        name: Of the device, for a reader.
+        environment: Variables that its process starts with.
+        cores: The CPU cores that it may use; None for all.
+    """
+
+    name: str
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    cores: tuple[int, ...] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How the process of a job ended.
+
+    Attributes:
+        slot: The machine and device that it ran on.
+        returncode: Its exit code, negative for a signal.
+        end: How it ended, for a reader.
+        seconds: Wall time.
+    """
+
+    slot: str
+    returncode: int
+    end: str
+    seconds: float
+
+
+@dataclasses.dataclass
+class Job:
+    """A call in another process.
+
+    Attributes:
+        key: The caller's name for it.
+        folder: Its folder, with what the process prints in job.log.
+        slot: Where it runs.
+        started: Time of its start, by time.monotonic.
+        handle: The pool's name for it; None until it has been sent.
+        returncode: Exit code, negative for a signal; None until it has ended, or if none is known.
+        end: How it ended, for a reader.
+        seconds: Wall time.
+    """
+
+    key: Any
+    folder: Path
+    slot: Slot
+    started: float
+    handle: Any = None
+    returncode: int | None = None
+    end: str = ""
+    seconds: float = 0.0
+
+    @property
+    def log(self) -> Path:
+        """File with what the process prints."""
+        return self.folder / LOG
+
+
+class BasePool(contextlib.AbstractContextManager, abc.ABC):
+    """Starts jobs on free slots and reports which have ended.
+
+    A context manager: leaving it stops what still runs.
+
+    Args:
+        slots: The places for jobs.
+
+    Attributes:
+        free: Slots without a job.
+        running: Jobs that have not ended.
+    """
+
+    seconds_between_looks = 0.5
+
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self.free = list(slots)
+        self.running: list[Job] = []
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def submit(self, key: Any, folder: Path, function: Callable, arguments: Sequence[Any] = ()) -> Job:
+        """Calls a function of a module in a new process on the first free slot.
+
+        Args:
+            key: The caller's name for the job.
+            folder: Its folder, which is created; what the process prints is appended to job.log there.
+            function: Any that pickle finds by its name.
+            arguments: Of the function.
+
+        Raises:
+            IndexError: No slot is free.
+        """
+        job = Job(key, folder, self.free[0], time.monotonic())
+        folder.mkdir(parents=True, exist_ok=True)
+        job.handle = self._start(job, function, tuple(arguments))
+        self.running.append(job)
+        del self.free[0]
+        return job
+
+    def wait(self, timeout: float | None = None) -> list[Job]:
+        """Waits for jobs to end.
+
+        Args:
+            timeout: Seconds.
+
+        Returns:
+            Those that have ended since: at least one, unless none runs or the time is up.
+        """
+        until = float("inf") if timeout is None else time.monotonic() + timeout
+        while True:
+            ended = [job for job in self.running if self.has_ended(job.handle)]
+            left = until - time.monotonic()
+            if ended or not self.running or left <= 0:
+                break
+            time.sleep(min(self.seconds_between_looks, left))
+        for job in ended:
+            self._leave(job, self.outcome(job.handle))
+        return ended
+
+    def stop(self, jobs: Sequence[Job] | None = None) -> list[Job]:
+        """Ends these jobs, or all, and returns them."""
+        stopped = list(self.running if jobs is None else jobs)
+        try:
+            if handles := [job.handle for job in stopped if job.handle is not None]:
+                self.cancel(handles)
+        finally:
+            for job in stopped:
+                self._leave(job, "cancelled")
+        return stopped
+
+    def _leave(self, job: Job, outcome: Outcome | str) -> None:
+        """Frees the slot of a job that has ended, and notes how."""
+        self.running.remove(job)
+        self.free.append(job.slot)
+        if isinstance(outcome, str):
+            job.end, job.seconds = outcome, time.monotonic() - job.started
+        else:
+            job.slot, job.returncode = Slot(outcome.slot), outcome.returncode
+            job.end, job.seconds = outcome.end, outcome.seconds
+
+    @abc.abstractmethod
+    def _start(self, job: Job, function: Callable, arguments: tuple[Any, ...]) -> Any:
+        """Starts a job, and returns a handle of it."""
+
+    @abc.abstractmethod
+    def has_ended(self, handle: Any) -> bool:
+        """Returns whether a job is over, well or badly."""
+
+    @abc.abstractmethod
+    def outcome(self, handle: Any) -> Outcome | str:
+        """Returns how a job ended; text where no process lived to report it."""
+
+    @abc.abstractmethod
+    def cancel(self, handles: Sequence[Any]) -> None:
+        """Ends jobs, and takes them out of the queue of a scheduler."""
