@@ -1,5 +1,6 @@
 """Checksums of stored files: verified once per machine and whenever a file has changed."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -15,19 +16,24 @@ import numpy as np
 from clickexp.data.schema import DataError
 from clickexp.utils.exits import reason
 
-STAMPS = ".verified"
-SEAL = "seal"
-CHUNK = 1 << 22
-LONG = 1 << 26
+_STAMPS = ".verified"
+_SEAL = "seal"
+_CHUNK = 1 << 22
+_LONG = 1 << 26
 """Bytes from which on a verification reports its progress."""
 REMEDY = "Delete the folder and prepare the data again."
 
 Progress = Callable[[int, int], None]
-"""Called with what is done so far and the total, in sessions, bytes or whatever the reader counts."""
+"""Called with what is done so far and the total, in sessions, bytes or another unit of the reader."""
 
 
 class DamagedError(DataError):
-    """Stored files that are not as they were written: `what` names them, the message adds the remedy."""
+    """Stored files that are not as they were written.
+
+    Args:
+        what: Names them.
+        remedy: Ends the message.
+    """
 
     def __init__(self, what: str, remedy: str | None = None):
         self.what = what
@@ -35,9 +41,13 @@ class DamagedError(DataError):
 
 
 class Stored(NamedTuple):
-    """A file of `size` bytes, in a .npy file after the header, with this CRC-32; None where there is no checksum.
+    """A file with its checksum.
 
-    largest: of the int32 numbers that these bytes hold.
+    Attributes:
+        file: The file.
+        size: Bytes, in a .npy file those after the header.
+        crc32: Their CRC-32; None where there is none.
+        largest: The largest of the int32 numbers that they hold, if it is known.
     """
 
     file: Path
@@ -49,7 +59,7 @@ class Stored(NamedTuple):
 def verify_once(
     folder: Path, files: Sequence[Stored], cache: Path | None = None, progress: Progress | None = None
 ) -> None:
-    """As verify, unless a stamp shows that this machine has found these very files sound.
+    """Verifies files, unless a stamp shows that this machine has found these very files sound.
 
     A stamp holds a hash of names, sizes, times of change and inodes; copies have others.
 
@@ -70,14 +80,20 @@ def verify_once(
 def verify(
     folder: Path, files: Sequence[Stored], cache: Path | None = None, progress: Progress | None = None
 ) -> Sequence[Stored]:
-    """Reads all files and returns them; see verify_once.
+    """Reads all files and returns them.
+
+    Args:
+        folder: As in `verify_once`, like the others.
+        files: What to verify.
+        cache: Where the stamp lies if the folder cannot be written.
+        progress: Called with the bytes read so far and in all.
 
     Raises:
         DamagedError: Some files differ from their checksums. It names all of them, and their stamps are removed.
     """
     state, stamps = _state(folder, files), _stamps(folder, cache)
     total, done, wrong = sum(file.size for file in files), 0, []
-    if progress is None or total < LONG:
+    if progress is None or total < _LONG:
         progress = _silent
     for stored in files:
         if (problem := _problem(stored, lambda read, done=done: progress(done + read, total))) is not None:
@@ -95,30 +111,34 @@ def _silent(done: int, total: int) -> None: ...
 
 
 def stamp(folder: Path, files: Sequence[Stored]) -> None:
-    """Notes that this machine has just written these files."""
+    """Records that this machine has just written these files."""
     _write(_stamps(folder, None)[0], _state(folder, files))
 
 
 def checksum(file: Path) -> int:
-    """The CRC-32 of a file."""
+    """Returns the CRC-32 of a file."""
     crc = 0
     with open(file, "rb") as blocks:
-        while block := blocks.read(CHUNK):
+        while block := blocks.read(_CHUNK):
             crc = zlib.crc32(block, crc)
     return crc
 
 
 def sealed(meta: Mapping[str, Any]) -> str:
-    """JSON text with a checksum of its content."""
-    return json.dumps({**meta, SEAL: _seal(meta)}, indent=1)
+    """Returns JSON text with a checksum of its content."""
+    return json.dumps({**meta, _SEAL: _seal(meta)}, indent=1)
 
 
 def unsealed(text: str) -> dict[str, Any]:
-    """The content of such a text, or of one without a checksum; ValueError where they do not agree."""
+    """Returns the content of such a text, or of one without a checksum.
+
+    Raises:
+        ValueError: The checksum differs, or it is no such text.
+    """
     meta = json.loads(text)
     if not isinstance(meta, dict):
         raise ValueError("it holds no keys")
-    if SEAL in meta and meta.pop(SEAL) != _seal(meta):
+    if _SEAL in meta and meta.pop(_SEAL) != _seal(meta):
         raise ValueError("the checksum differs")
     return meta
 
@@ -136,11 +156,11 @@ def _problem(stored: Stored, progress: Callable[[int], Any]) -> str | None:
             return "empty"
         if stored.crc32 is None:
             return None
-        if size < stored.size or size > stored.size and stored.file.suffix != ".npy":
+        if size < stored.size or (size > stored.size and stored.file.suffix != ".npy"):
             return f"it has {size} bytes, {stored.size} were written"
         with open(stored.file, "rb") as file:
             file.seek(size - stored.size)
-            while block := file.read(CHUNK):
+            while block := file.read(_CHUNK):
                 crc, read = zlib.crc32(block, crc), read + len(block)
                 if stored.largest is not None:
                     largest = max(largest, int(np.frombuffer(block, np.int32).max()))
@@ -171,7 +191,7 @@ def _state(folder: Path, files: Iterable[Stored]) -> str:
 def _stamps(folder: Path, cache: Path | None) -> list[Path]:
     """Where this machine's stamp of a folder lies, the best place first."""
     host = re.sub(r"[^\w.-]", "_", socket.gethostname()) or "_"
-    places = [folder / STAMPS / host]
+    places = [folder / _STAMPS / host]
     if cache is not None:
         path = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:20]
         places.append(cache / "verified" / f"{path}.{host}")
@@ -196,7 +216,5 @@ def _write(stamp: Path, state: str) -> bool:
 
 
 def _forget(stamp: Path) -> None:
-    try:
+    with contextlib.suppress(OSError):
         stamp.unlink(missing_ok=True)
-    except OSError:
-        pass

@@ -1,4 +1,4 @@
-"""New folders: whole or not at all, safe on disk before they get their name, and no remains of killed processes."""
+"""New folders: whole or absent, safe on disk before they get their name, without remains of killed processes."""
 
 import contextlib
 import os
@@ -17,12 +17,12 @@ from clickexp.utils.files import claimed, locked
 
 LOCK = ".writing"
 """In a folder that is being written: locked while its process lives, with the name of its machine."""
-PART = re.compile(r"\..+\.[0-9a-f]{8}\.clickexp")
-DAY = 24 * 3600
+_PART = re.compile(r"\..+\.[0-9a-f]{8}\.clickexp")
+_DAY = 24 * 3600
 
 
 class NewFolder:
-    """A hidden folder beside `folder`, to write in until everything is there.
+    """A hidden folder beside another, to write in until everything is there.
 
         new = NewFolder(folder)
         (new.part / "data").write_bytes(data)
@@ -30,6 +30,15 @@ class NewFolder:
         new.discard()
 
     What killed processes left beside it is removed first.
+
+    Args:
+        folder: The folder, which gets its name last.
+
+    Attributes:
+        part: The hidden folder.
+
+    Raises:
+        DataError: It cannot be written.
     """
 
     def __init__(self, folder: Path):
@@ -43,12 +52,16 @@ class NewFolder:
             raise DataError(f"{where}. Choose another folder, or change its permissions.") from error
 
     def flush(self) -> None:
-        """Waits until all files are on disk, so that after a power failure the name stands for all or nothing."""
+        """Waits until all files are on disk, so that after a power failure all of them are there or no folder."""
         _flush(self.part)
         self._flushed = True
 
     def complete(self, is_whole: Callable[[Path], bool]) -> None:
-        """Gives the folder its name; a whole one that another process completed meanwhile stays."""
+        """Gives the folder its name.
+
+        Args:
+            is_whole: Tells a whole folder, which stays where another process has completed it meanwhile.
+        """
         try:
             os.replace(self.part, self.folder)
         except OSError:
@@ -67,7 +80,7 @@ class NewFolder:
 
 @contextlib.contextmanager
 def temporary() -> Iterator[Path]:
-    """A folder for a moment that nobody else can read; a later run removes it if this process is killed."""
+    """Yields a folder for a moment that nobody else can read; a later run removes it if this process is killed."""
     new = NewFolder(Path(tempfile.gettempdir()) / "temporary")
     try:
         new.part.chmod(0o700)
@@ -79,7 +92,7 @@ def temporary() -> Iterator[Path]:
 def remove_stale(parent: Path) -> None:
     """Removes the hidden folders that killed processes left half-written."""
     with os.scandir(parent) as entries:
-        parts = [Path(e.path) for e in entries if PART.fullmatch(e.name) and e.is_dir(follow_symlinks=False)]
+        parts = [Path(e.path) for e in entries if _PART.fullmatch(e.name) and e.is_dir(follow_symlinks=False)]
     for part in parts:
         try:
             _remove_if_stale(part)
@@ -88,7 +101,7 @@ def remove_stale(parent: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Removes a folder at once, though deleting its files takes a while; nothing where another process did so."""
+    """Removes a folder at once, although deleting its files takes a while; another process may have done so."""
     new = NewFolder(folder)
     try:
         os.replace(folder, new.part / folder.name)
@@ -133,7 +146,7 @@ def _remove_if_stale(part: Path) -> None:
     with lock:
         host = lock.read(1 << 10)
         newest = max(path.lstat().st_mtime for path in part.rglob("*"))
-        if host in ("", socket.gethostname()) or newest < time.time() - DAY:
+        if host in ("", socket.gethostname()) or newest < time.time() - _DAY:
             shutil.rmtree(part, ignore_errors=True)
 
 

@@ -18,7 +18,8 @@ from clickexp.data.schema import Extent, Place
 from clickexp.errors import UserError
 from clickexp.loggers.progress import Steps
 
-_PIECE = 1 << 16
+PIECE = 1 << 16
+"""Sessions that are read at a time."""
 _PARQUET = b"PAR1"
 """How every parquet file starts."""
 
@@ -44,8 +45,8 @@ def own_sessions(sessions: Sessions, id_names: pl.DataFrame | None) -> Iterator[
         id_names: Names of the ids from 1; None where the log came with these ids.
     """
     with Steps("predicting") as progress:
-        for start in range(0, sessions.count, _PIECE):
-            piece = sessions.slice(start, start + _PIECE)
+        for start in range(0, sessions.count, PIECE):
+            piece = sessions.slice(start, start + PIECE)
             ids, lengths = piece.column("query_doc_ids"), piece.column("lengths")
             names = {}
             if id_names is not None:

@@ -189,9 +189,8 @@ def _count_parameters(file: Path) -> int | None:
 
 def _size(archive: zipfile.ZipFile, name: str) -> int:
     with archive.open(name) as stream:
-        version = np.lib.format.read_magic(stream)
-        read = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}[version[0]]
-        return math.prod(read(stream)[0])
+        np.lib.format.read_magic(stream)  # version 1.0, as of all arrays without long headers
+        return math.prod(np.lib.format.read_array_header_1_0(stream)[0])
 
 
 def _target(tower: Any) -> str | None:

@@ -12,14 +12,14 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-LONGEST = 80
+_LONGEST = 80
 """Characters of a slug, before its hash."""
-FORMULAS = tuple("=+-@＝＋－＠")
-"""What starts a formula in a spreadsheet, in either width."""
-REPLACED = "\N{REPLACEMENT CHARACTER}"
-UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_FORMULAS = tuple("=+-@＝＋－＠")
+"""Starts of a formula in a spreadsheet, in either width."""
+_REPLACED = "\N{REPLACEMENT CHARACTER}"
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, which steer terminals, those that reverse the order of text, and halves of characters."""
-LATEX = {
+_LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
@@ -32,17 +32,17 @@ LATEX = {
     "[": "{[}",  # after the end of a row it would open an option
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
 }
-MARKDOWN = re.compile(r"[\\`*\[\]|~$]|<(?=\S)|&(?=[#\w])|(?<![^\W_])_|_(?![^\W_])")
-"""What GitHub-flavoured Markdown reads as more than text; an underscore inside a word is only text."""
+_MARKDOWN = re.compile(r"[\\`*\[\]|~$]|<(?=\S)|&(?=[#\w])|(?<![^\W_])_|_(?![^\W_])")
+"""Signs that GitHub-flavoured Markdown interprets; an underscore inside a word is only text."""
 
 
 def printable(text: str) -> str:
-    """The text in one line, without characters that a terminal obeys or UTF-8 does not have."""
-    return UNPRINTABLE.sub(lambda sign: " " if sign[0].isspace() else REPLACED, text)
+    """Returns text in one line, without characters that steer a terminal or that UTF-8 does not have."""
+    return _UNPRINTABLE.sub(lambda sign: " " if sign[0].isspace() else _REPLACED, text)
 
 
 def cleaned(node: Any) -> Any:
-    """What JSON or YAML holds, all of its text printable, keys included."""
+    """Returns what JSON or YAML holds, all of its text printable, keys included."""
     if isinstance(node, str):
         return printable(node)
     if isinstance(node, Mapping):
@@ -51,13 +51,13 @@ def cleaned(node: Any) -> Any:
 
 
 def slug(name: str) -> str:
-    """The name as a part of a file name or a LaTeX label: ASCII letters, digits and inner "-", "_", ".".
+    """Returns a name as a part of a file name or a LaTeX label: ASCII letters, digits and inner "-", "_", ".".
 
     A name of nothing else, up to 80 characters, stays as it is. Any other is cut to that and ends in a hash of the
     name, so that two names never share a slug; so does a name that itself ends as if in a hash.
     """
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
-    plain = re.sub(r"[^A-Za-z0-9_.-]+|\.{2,}", "-", plain)[:LONGEST].strip("-_.")
+    plain = re.sub(r"[^A-Za-z0-9_.-]+|\.{2,}", "-", plain)[:_LONGEST].strip("-_.")
     if plain == name and name and not re.search(r"-[0-9a-f]{8}$", name):
         return name
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
@@ -65,25 +65,25 @@ def slug(name: str) -> str:
 
 
 def latex(text: str) -> str:
-    """Text for LaTeX: no command, no mathematics, no end of a paragraph, and no start of an option or star."""
+    """Returns text for LaTeX: no command, no mathematics, no end of a paragraph, and no start of an option or star."""
     text = printable(" ".join(text.split()))
-    escaped = "".join(LATEX.get(sign, sign) for sign in text)
+    escaped = "".join(_LATEX.get(sign, sign) for sign in text)
     return "{*}" + escaped[1:] if escaped.startswith("*") else escaped
 
 
 def markdown(text: str) -> str:
-    """Text for a cell or a paragraph of GitHub-flavoured Markdown: no new cell, mark-up, HTML, entity or formula."""
-    return MARKDOWN.sub(lambda sign: f"\\{sign[0]}", printable(" ".join(text.split())))
+    """Returns text for a cell or paragraph of GitHub-flavoured Markdown: no mark-up, HTML, entity or formula."""
+    return _MARKDOWN.sub(lambda sign: f"\\{sign[0]}", printable(" ".join(text.split())))
 
 
 def figure_text(text: str) -> str:
-    """A label for Matplotlib: no mathematics between dollar signs, and no underscore first, which hides a label."""
+    """Returns a label for Matplotlib: no mathematics between dollar signs, and no underscore first, which hides a label."""
     text = printable(text).replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text
 
 
 def csv_cell(value: Any) -> Any:
-    """A cell that no spreadsheet takes for a formula: an apostrophe goes before text that starts as one does.
+    """Returns a cell that no spreadsheet takes for a formula: an apostrophe goes before text that starts as one does.
 
     Numbers stay as they are, also negative ones, and also as text. Other text is in one line, since readers differ in
     what ends a row.
@@ -91,11 +91,11 @@ def csv_cell(value: Any) -> Any:
     if not isinstance(value, str) or _is_number(value):
         return value
     text = printable(value)
-    return f"'{text}" if text.lstrip().startswith(FORMULAS) else text
+    return f"'{text}" if text.lstrip().startswith(_FORMULAS) else text
 
 
 def csv_text(rows: Iterable[Sequence[Any]]) -> str:
-    """Rows as comma-separated values."""
+    """Returns rows as comma-separated values."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([csv_cell(value) for value in row] for row in rows)
     return text.getvalue()

@@ -3,61 +3,53 @@
 from collections.abc import Iterable
 from difflib import SequenceMatcher, get_close_matches
 
-SYNONYMS = {
-    "lr": "learning_rate",
-    "epoch": "epochs",
-    "max_epochs": "epochs",
-    "n_epochs": "epochs",
-    "num_epochs": "epochs",
-    "bs": "batch_size",
-    "batch": "batch_size",
-    "wd": "weight_decay",
-    "l2": "prior_precision",
-    "dim": "embedding_features",
-    "embedding_dim": "embedding_features",
-    "embedding_size": "embedding_features",
-    "hidden_size": "hidden_units",
-    "units": "hidden_units",
-    "n_layers": "layers",
-    "num_layers": "layers",
-    "random_seed": "seed",
-    "random_state": "seed",
-    "n_sessions": "sessions",
-    "num_sessions": "sessions",
-    "data": "dataset",
-    "data_dir": "path",
-    "data_path": "path",
-    "metrics": "metric",
-    "opt": "optimizer",
-    "k": "cutoffs",
-    "top_n": "cutoffs",
-    "topk": "cutoffs",
+_OTHER_NAMES = {
+    "learning_rate": "lr",
+    "epochs": "epoch max_epochs n_epochs num_epochs",
+    "batch_size": "bs batch",
+    "weight_decay": "wd",
+    "prior_precision": "l2",
+    "embedding_features": "dim embedding_dim embedding_size",
+    "hidden_units": "hidden_size units",
+    "layers": "n_layers num_layers",
+    "seed": "random_seed random_state",
+    "sessions": "n_sessions num_sessions",
+    "dataset": "data",
+    "path": "data_dir data_path",
+    "metric": "metrics",
+    "optimizer": "opt",
+    "cutoffs": "k top_n topk",
 }
-"""What users of other tools call a key, and our name for it."""
-MOST = 2
-ALIKE = 0.7
+"""Our name of a key, and what users of other tools call it."""
+_SYNONYMS = {other: name for name, others in _OTHER_NAMES.items() for other in others.split()}
+_MOST = 2
+_ALIKE = 0.7
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Those of the known names, dotted or not, that are likely meant, at most two, the likeliest first.
+    """Returns the known names that a user probably meant, at most two, the likeliest first.
 
     The last part decides: `lr` and `optimizer.lr` mean `optimizer.learning_rate`, `traner.epochs` `trainer.epochs`.
+
+    Args:
+        name: Of a key, dotted or not.
+        known: All names that there are.
     """
     known = list(dict.fromkeys(known))
     group, dot, last = name.rpartition(".")
-    last = SYNONYMS.get(last, last)
+    last = _SYNONYMS.get(last, last)
     by_last: dict[str, list[str]] = {}
     for each in known:
         by_last.setdefault(each.rpartition(".")[2], []).append(each)
-    roots = [] if group else get_close_matches(last, [each for each in known if "." not in each], 1, ALIKE)
-    close = [last] if last in by_last else roots or get_close_matches(last, by_last, 1, ALIKE)
+    roots = [] if group else get_close_matches(last, [each for each in known if "." not in each], 1, _ALIKE)
+    close = [last] if last in by_last else roots or get_close_matches(last, by_last, 1, _ALIKE)
     found = by_last[close[0]] if close else []
     likeness = {each: SequenceMatcher(None, f"{group}{dot}{last}", each).ratio() for each in found}
     found = sorted(found, key=lambda each: -likeness[each])
-    return [each for each in found if each.count(".") == found[0].count(".") and not group][:MOST] or found[:1]
+    return [each for each in found if each.count(".") == found[0].count(".") and not group][:_MOST] or found[:1]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A question to end a message with, or nothing."""
+    """Returns a question to end a message with; empty where no name is near."""
     found = nearest(name, known)
     return f" Did you mean {' or '.join(found)}?" if found else ""

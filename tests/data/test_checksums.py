@@ -60,7 +60,7 @@ def verifications():
 @pytest.fixture
 def reopen(folder, verifications, monkeypatch):
     """Opens the log and returns how often a verification called back."""
-    monkeypatch.setattr(checksums, "LONG", 0)
+    monkeypatch.setattr(checksums, "_LONG", 0)
 
     def reopen(folder=folder, **options):
         verifications.clear()

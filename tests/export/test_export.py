@@ -25,6 +25,7 @@ from clickexp.experiment.mixtures import with_components
 from clickexp.experiment.run import build_model, constructor, run_experiment
 from clickexp.export import fitted as module
 from clickexp.export import predict as predict_module
+from clickexp.export import sessions as sessions_module
 from clickexp.export.trust import check_targets
 from clickexp.training.checkpoint import save_model
 
@@ -153,7 +154,7 @@ def test_predictions_of_new_sessions(pbm):
 
 def test_predictions_of_the_log_itself(pbm, tmp_path, monkeypatch):
     """In its order, so that they stand beside the rows that it was read from."""
-    monkeypatch.setattr(module, "PIECE", 3)
+    monkeypatch.setattr(sessions_module, "PIECE", 3)
     main([str(pbm[0]), "--output", str(tmp_path), "--predict"])
     table = pl.read_parquet(tmp_path / "predictions.parquet")
     assert table["query_id"].to_list() == [*range(280, 300)]
@@ -283,7 +284,7 @@ def test_predictions_of_sessions_in_the_ids_of_the_log(own, spelled, tmp_path, m
     run, parameters, rows, ids, name_of = spelled
     sessions = rows[TEST] if own else spelled_rows(12, 7, documents=12)
     given = [] if own else [write_rows(sessions, tmp_path / "new.parquet")]
-    for owner, name in ((ParquetTable, "rows"), (module, "PIECE"), (module, "BATCH")):
+    for owner, name in ((ParquetTable, "rows"), (sessions_module, "PIECE"), (predict_module, "BATCH")):
         monkeypatch.setattr(owner, name, 5)
     main([str(run), "--output", str(tmp_path), "--predict", *map(str, given)])
     table = pl.read_parquet(tmp_path / "predictions.parquet")
@@ -391,7 +392,7 @@ WRONG = {
     "no folder": (lambda pbm, folder: [str(folder / "nowhere")], "there is no such folder. Give the folder of a run"),
     "no run": (lambda pbm, folder: [str(folder)], "not the folder of a run, config.yaml cannot be read"),
     "a sweep": (lambda pbm, folder: sweep(folder), "this is a folder of runs, not of one. Name one of them: "),
-    "another config": (lambda pbm, folder: foreign(folder), "config.yaml tells of no dataset and model"),
+    "another config": (lambda pbm, folder: foreign(folder), "config.yaml describes no dataset and model"),
     "no model": (lambda pbm, folder: without_model(folder), "there is no model.npz. Run again with save_model=true"),
     "half a model": (
         lambda pbm, folder: half(copy(pbm, folder)),

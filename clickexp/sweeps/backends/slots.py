@@ -10,9 +10,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from clickexp.errors import ConfigError, UserError
+from clickexp.errors import UserError
 from clickexp.sweeps.backends.base import Slot
 from clickexp.sweeps.backends.pool import Pool
+from clickexp.utils.bounds import PositiveInt
+from clickexp.utils.signatures import check_arguments
 
 _MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _DEFAULT_MEMORY = 0.9
@@ -32,7 +34,7 @@ class DevicePool(Pool):
         super().__init__(device_slots(**options))
 
 
-def device_slots(workers: int | None = None, jobs_per_device: int = 1) -> list[Slot]:
+def device_slots(workers: PositiveInt | None = None, jobs_per_device: PositiveInt = 1) -> list[Slot]:
     """Returns the places for jobs on this machine. This process never starts JAX; another one looks.
 
     Args:
@@ -40,11 +42,10 @@ def device_slots(workers: int | None = None, jobs_per_device: int = 1) -> list[S
         jobs_per_device: Jobs that share an accelerator and its memory.
 
     Raises:
-        ConfigError: A number is below 1.
+        ConfigError: A value is no number, or below 1.
     """
-    for name, value in {"workers": workers, "jobs_per_device": jobs_per_device}.items():
-        if value is not None and value < 1:
-            raise ConfigError(f"hydra.launcher.{name}={value}: give at least 1")
+    given = {"workers": workers, "jobs_per_device": jobs_per_device}
+    check_arguments(device_slots, given, "hydra.launcher")
     platform, count = _devices()
     if platform == "cpu":
         return cpu_slots(_cores(), workers)
