@@ -30,7 +30,7 @@ SWEEP_DIR = "hydra.sweep.dir"
 class RefusedError(BaseException):
     """A run or sweep that must not start, by its cause.
 
-    It is no Exception, because Hydra only warns of an Exception in a callback, and goes on.
+    It is no Exception, because Hydra only warns of an Exception in a callback, and continues.
     """
 
 
