@@ -1,7 +1,6 @@
 """What a model predicts for sessions, in compiled batches."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import jax
 import numpy as np
@@ -10,6 +9,7 @@ from flax import nnx
 from clickexp.data import Sessions
 from clickexp.data.batches import at_step, with_mask
 from clickexp.data.feed import feed
+from clickexp.evaluation.inputs import Carrying
 from clickexp.models import ClickModel
 from clickexp.types import Array, Batch
 
@@ -18,9 +18,9 @@ BATCH = 8192
 
 Outputs = Callable[[ClickModel, Batch], Mapping[str, Array]]
 """Log-probabilities of a batch by name, each [sessions, rank]."""
-Compiled = Callable[[Any], Mapping[str, np.ndarray]]
 Batches = Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]
 """Lengths [sessions] and probabilities [sessions, rank] of each batch."""
+Predict = Callable[[Sessions], Batches]
 
 
 def examination_outputs(model: ClickModel, batch: Batch) -> dict[str, Array]:
@@ -47,23 +47,29 @@ def click_outputs(model: ClickModel, batch: Batch) -> dict[str, Array]:
     return {**marginal_outputs(model, batch), "conditional_click_probability": conditional}
 
 
-def compiled(model: ClickModel, outputs: Outputs) -> Compiled:
-    """Compiles outputs: probabilities of the arrays of a superbatch of one batch, each [sessions, rank]."""
-    graphdef, state = nnx.split(model)
+def predictor(model: ClickModel, outputs: Outputs) -> Predict:
+    """Compiles what a model predicts.
+
+    Args:
+        model: The model.
+        outputs: Log-probabilities of a batch.
+
+    Returns:
+        A function of sessions that yields probabilities in batches of one size, the last one cut to its sessions.
+    """
+    graphdef, *state = nnx.split(model)
+    carrying = Carrying(outputs, graphdef)
 
     @jax.jit
-    def run(state: nnx.State, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    def run(state: list[nnx.State], arrays: Mapping[str, Array]) -> dict[str, Array]:
         batch = at_step(with_mask(arrays), 0)
-        logs = outputs(nnx.merge(graphdef, state), batch)
-        shape = batch["mask"].shape
+        logs, shape = outputs(nnx.merge(graphdef, *state), batch), batch["mask"].shape
         return {name: jax.numpy.broadcast_to(jax.numpy.exp(log), shape) for name, log in logs.items()}
 
-    return lambda arrays: run(state, arrays)
+    def predict(sessions: Sessions) -> Batches:
+        for batch in feed(carrying(sessions, state), min(BATCH, sessions.count), 1):
+            count = batch.sessions
+            values = {name: np.asarray(array)[:count] for name, array in run(state, batch.arrays).items()}
+            yield np.asarray(batch.arrays["lengths"][0, :count]), values
 
-
-def batches(sessions: Sessions, run: Compiled) -> Batches:
-    """Yields predictions in batches of one size, the last one cut to its sessions."""
-    for batch in feed(sessions, min(BATCH, sessions.count), 1):
-        count = batch.sessions
-        values = {name: np.asarray(array)[:count] for name, array in run(batch.arrays).items()}
-        yield np.asarray(batch.arrays["lengths"][0, :count]), values
+    return predict

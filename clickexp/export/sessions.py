@@ -9,12 +9,12 @@ import numpy as np
 import polars as pl
 
 from clickexp.data import Dataset, Sessions
-from clickexp.data.ingest.lists import read_chunk, table_options
+from clickexp.data.ingest.lists import packed_columns, read_chunk, table_options
 from clickexp.data.ingest.numbering import PairIds
 from clickexp.data.ingest.ragged import list_lengths
 from clickexp.data.ingest.tables import find_files, open_tables
 from clickexp.data.readers.parquet import ParquetTable
-from clickexp.data.schema import Extent, Place
+from clickexp.data.schema import COLUMNS, Extent, SourceLocation
 from clickexp.errors import UserError
 from clickexp.loggers.progress import Steps
 
@@ -102,20 +102,22 @@ def _read(
     id_names: pl.DataFrame | None,
 ) -> Iterator[Piece]:
     ranks, total = _ranks(dataset, tables), sum(table.size for table in tables)
+    schema = packed_columns(tables[0])
     read = shown = unknown = 0
     with Steps("predicting") as progress:
         for table in tables:
-            for columns, place, done in table.batches():
-                read_columns, _, names = read_chunk(columns, ranks, place, ids)
-                chunk: dict[str, Any] = read_columns
+            for columns, location, done in table.batches():
+                chunk, _, names = read_chunk(columns, ranks, location, ids, schema)
                 if id_names is not None:
                     chunk.pop("query_ids", None)  # numbers of this command
                     new = chunk["query_doc_ids"] > len(id_names)
                     chunk["query_doc_ids"][new] = 0
                     shown, unknown = shown + chunk["lengths"].sum(), unknown + new.sum()
                 chunk.setdefault("clicks", np.zeros(chunk["query_doc_ids"].shape, bool))
-                sessions = Sessions.from_arrays(**chunk, query_doc_pairs=dataset.query_doc_pairs, place=place)
-                _check_known(sessions.positions, dataset, place)
+                extra = {schema[name]: chunk.pop(name) for name in schema.keys() - COLUMNS.keys()}
+                own: dict[str, Any] = {"extra": extra, "query_doc_pairs": dataset.query_doc_pairs}
+                sessions = Sessions.from_arrays(**chunk, **own, location=location)
+                _check_known(sessions.positions, dataset, location)
                 yield Piece(sessions.with_features(dataset.train.features), names)
                 progress(read + done, total)
             read += table.size
@@ -131,17 +133,17 @@ def _ranks(dataset: Dataset, tables: Sequence[ParquetTable]) -> int:
         for batch in table.batches(["query_doc_ids"]):
             lengths = list_lengths(batch.columns["query_doc_ids"])
             if "positions" not in table.columns:
-                _check_known(int(lengths.max(initial=0)), dataset, batch.place)
-            extent.add(lengths, batch.place)
+                _check_known(int(lengths.max(initial=0)), dataset, batch.location)
+            extent.add(lengths, batch.location)
     if extent.longest <= dataset.train.ranks:  # as wide as the log itself is
         return max(extent.longest, 1)
     return extent.ranks(tables[0].columns, "cut the list")
 
 
-def _check_known(position: int, dataset: Dataset, place: Place) -> None:
+def _check_known(position: int, dataset: Dataset, location: SourceLocation) -> None:
     if position > dataset.positions:
         what = f"position {position}, of which the model knows {dataset.positions}"
-        raise place.error(f"there are documents at {what}", "cut the lists")
+        raise location.error(f"there are documents at {what}", "cut the lists")
 
 
 def _numbered(id_names: pl.DataFrame) -> PairIds:

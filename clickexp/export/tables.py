@@ -16,14 +16,13 @@ from clickexp.errors import UserError
 from clickexp.export.fitted import fitted
 from clickexp.export.predict import (
     Batches,
-    Compiled,
     Outputs,
-    batches,
+    Predict,
     click_outputs,
-    compiled,
     document_outputs,
     examination_outputs,
     marginal_outputs,
+    predictor,
 )
 from clickexp.export.sessions import Piece, own_sessions, read_sessions
 from clickexp.loggers.progress import Steps
@@ -75,8 +74,8 @@ def export(
     if predict:
         clicked, pieces = read_sessions(log, id_names, Path(predict), columns)
     with _whole(folder / "predictions.parquet") as file:
-        run_model = compiled(model, click_outputs if clicked else marginal_outputs)
-        _write((_predictions(piece, run_model) for piece in pieces), file)
+        predict_piece = predictor(model, click_outputs if clicked else marginal_outputs)
+        _write((_predictions(piece, predict_piece) for piece in pieces), file)
 
 
 def examination(model: ClickModel, sessions: Sessions) -> pl.DataFrame:
@@ -150,14 +149,14 @@ def _write(tables: Iterable[pa.Table], file: Path) -> None:
             writer.write_table(table)
 
 
-def _predictions(piece: Piece, run: Compiled) -> pa.Table:
+def _predictions(piece: Piece, predict: Predict) -> pa.Table:
     """Returns a row for each session, in their order: lists of predictions, rank 1 first, with ids and names."""
     sessions = piece.sessions
     names = {name: values.to_arrow(compat_level=OLDEST) for name, values in piece.names.items()}
     lengths = sessions.column("lengths")
     shown = np.arange(sessions.ranks) < lengths[:, None]
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    parts = [outputs for _, outputs in batches(sessions, run)]
+    parts = [outputs for _, outputs in predict(sessions)]
     lists = {"query_doc_ids": sessions.column("query_doc_ids")[shown]}
     lists |= {"documents": names["document"]} if "document" in names else {}
     lists |= {name: np.concatenate([part[name] for part in parts])[shown] for name in parts[0]}
@@ -171,7 +170,7 @@ def _predicted(model: ClickModel, sessions: Sessions, outputs: Outputs, what: st
     """Yields lengths and probabilities of each batch, and shows the progress."""
     done = 0
     with Steps(what) as progress:
-        for lengths, values in batches(sessions, compiled(model, outputs)):
+        for lengths, values in predictor(model, outputs)(sessions):
             yield lengths, values
             done += len(lengths)
             progress(done, sessions.count)
