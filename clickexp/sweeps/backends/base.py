@@ -109,7 +109,7 @@ class BasePool(contextlib.AbstractContextManager, abc.ABC):
         """
         job = Job(key, folder, self.free[0], time.monotonic())
         folder.mkdir(parents=True, exist_ok=True)
-        job.handle = self._start(job, function, tuple(arguments))
+        job.handle = self._submit(job, function, tuple(arguments))
         self.running.append(job)
         del self.free[0]
         return job
@@ -156,7 +156,7 @@ class BasePool(contextlib.AbstractContextManager, abc.ABC):
             job.end, job.seconds = outcome.end, outcome.seconds
 
     @abc.abstractmethod
-    def _start(self, job: Job, function: Callable, arguments: tuple[Any, ...]) -> Any:
+    def _submit(self, job: Job, function: Callable, arguments: tuple[Any, ...]) -> Any:
         """Starts a job, and returns a handle of it."""
 
     @abc.abstractmethod

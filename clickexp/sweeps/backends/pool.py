@@ -53,7 +53,7 @@ class Pool(BasePool):
             with _blocked(HELD):
                 forkserver.ensure_running()  # imports while jobs are prepared
 
-    def _start(self, job: Job, function: Callable, arguments: tuple[Any, ...]) -> BaseProcess:
+    def _submit(self, job: Job, function: Callable, arguments: tuple[Any, ...]) -> BaseProcess:
         call = pickle.dumps((function, arguments))
         log = job.folder.absolute() / LOG
         log.touch()

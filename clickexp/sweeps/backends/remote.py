@@ -70,7 +70,7 @@ class RemotePool(BasePool):
         self._calls = [(job, call) for job, call in self._calls if job not in stopped]
         return super().stop(jobs)
 
-    def _start(self, job: Job, function: Callable, arguments: tuple[Any, ...]) -> None:
+    def _submit(self, job: Job, function: Callable, arguments: tuple[Any, ...]) -> None:
         call = Call(os.getcwd(), job.folder.absolute(), function, arguments, module_path())
         self._calls.append((job, call))
 
