@@ -1,5 +1,6 @@
 """Folders being written: whole or not at all, whatever ends the process or the power."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -70,7 +71,7 @@ def test_another_machine_has_a_day(source, cache, killed):
     open_parquet(source, cache=cache)
     assert killed.exists()
     for path in killed.rglob("*"):
-        os.utime(path, (time.time() - folders.DAY - 9,) * 2)
+        os.utime(path, (time.time() - folders._DAY - 9,) * 2)
     open_parquet(source, cache=cache)
     assert not killed.exists()
 
@@ -146,7 +147,7 @@ def test_a_place_that_cannot_be_written_is_one_line(source, tmp_path):
 
 def test_a_full_disk_is_one_line_and_nothing_stays(source, cache, monkeypatch):
     def full(file):
-        raise OSError(folders.NO_ROOM[0], os.strerror(folders.NO_ROOM[0]))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(
