@@ -73,11 +73,12 @@ def holm(p: np.ndarray) -> np.ndarray:
 
 def _per_seed(groups: Sequence[Group], metric: str) -> np.ndarray:
     """[group, seed on some test set], nan where a group has none."""
-    units = sorted({(run.test_set, run.seed or 0) for group in groups for run in group.runs})
+    units = {(run.test_set, run.seed or 0) for group in groups for run in group.runs}
+    column = {unit: place for place, unit in enumerate(sorted(units))}
     values = np.full((len(groups), len(units)), np.nan)
     for row, group in zip(values, groups, strict=True):
         for run in group.runs:
-            row[units.index((run.test_set, run.seed or 0))] = or_nan(run.value(metric))
+            row[column[run.test_set, run.seed or 0]] = or_nan(run.value(metric))
     return values
 
 
