@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from hydra.conf import HydraConf
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
@@ -77,8 +78,9 @@ class SweepCallback(Callback):
         with read_write(config), open_dict(config):
             config.hydra.sweep.dir, config.hydra.sweep.subdir = str(claim.folder), subdir
             # each job is composed again, from the overrides
-            places = {"dir": str(claim.folder), "subdir": subdir}
-            config.hydra.overrides.hydra += [f"hydra.sweep.{k}={_quoted(v)}" for k, v in places.items()]
+            for key, place in (("dir", str(claim.folder)), ("subdir", subdir)):
+                quoted = QuotedString(place, Quote.single).with_quotes()
+                config.hydra.overrides.hydra.append(f"hydra.sweep.{key}={quoted}")
         SweepCallback.config = config
         _name_roles(config)
         if threading.current_thread() is threading.main_thread():
@@ -172,11 +174,6 @@ def _name_roles(config: DictConfig) -> None:
     with contextlib.suppress(HydraException, ConfigError), read_write(config):  # the sweeper reads them next
         words = canonical([f"{key}={value}" for key, value in given.items()])
         config.hydra.sweeper.params = dict(word.split("=", 1) for word in words)
-
-
-def _quoted(text: str) -> str:
-    """Returns any text as Hydra's grammar takes it."""
-    return "'" + text.replace("'", "\\'") + "'"
 
 
 @contextlib.contextmanager

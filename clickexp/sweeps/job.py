@@ -49,8 +49,15 @@ def run_job(cfg: DictConfig, hydra: HydraConf) -> float:
     if in_sweep(hydra):
         return _run_in_sweep(cfg, hydra)
     check_launcher(hydra.overrides.task)
-    with _interrupted_in(Path(hydra.runtime.output_dir)), _checkpoint_of(cfg, hydra):
-        return _run(cfg, hydra)
+    folder = Path(hydra.runtime.output_dir)
+    try:
+        with _checkpoint_of(cfg, folder, hydra):
+            return _run(cfg, hydra)
+    except KeyboardInterrupt:
+        there = (folder / CHECKPOINT).exists()
+        hint = f"; continue_from={display_path(folder)} continues from its checkpoint" if there else ""
+        complain("clickexp", f"interrupted{hint}")
+        raise
 
 
 def compose_job(context: HydraContext, config: DictConfig, number: int, overrides: Sequence[str]) -> DictConfig:
@@ -124,21 +131,9 @@ def _recorded(record: Record, folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _interrupted_in(folder: Path) -> Iterator[None]:
-    """Reports an interruption, and how to continue from there."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        there = (folder / CHECKPOINT).exists()
-        hint = f"; continue_from={display_path(folder)} continues from its checkpoint" if there else ""
-        complain("clickexp", f"interrupted{hint}")
-        raise
-
-
-@contextlib.contextmanager
-def _checkpoint_of(cfg: DictConfig, hydra: HydraConf) -> Iterator[None]:
+def _checkpoint_of(cfg: DictConfig, folder: Path, hydra: HydraConf) -> Iterator[None]:
     """Copies the checkpoint of an earlier run, which stays whatever becomes of this one."""
-    earlier, folder = Path(str(cfg.continue_from)), Path(hydra.runtime.output_dir)
+    earlier = Path(str(cfg.continue_from))
     if cfg.continue_from is None or earlier.resolve() == folder.resolve():
         yield
         return

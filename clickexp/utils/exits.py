@@ -208,10 +208,6 @@ class _Lasting:
             self._give_up(error)
         return len(text)
 
-    def writelines(self, lines: Any) -> None:
-        for line in lines:
-            self.write(line)
-
     def flush(self) -> None:
         try:
             self._stream.flush()

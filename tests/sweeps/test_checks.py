@@ -1,0 +1,67 @@
+"""Checks before a sweep starts: every value is checked, and as few jobs as possible are composed for it."""
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.types import HydraContext
+from places import ROOT
+
+from clickexp.errors import UserError
+from clickexp.experiment import run as experiment
+from clickexp.sweeps import checks
+
+
+@pytest.fixture
+def check(monkeypatch, tmp_path):
+    """check(jobs) -> how many jobs are composed, and how many configurations are checked in full."""
+    composed, planned = [], []
+
+    def count(calls, function):
+        return lambda *given: (calls.append(given), function(*given))[1]
+
+    monkeypatch.setattr(checks, "compose_job", count(composed, checks.compose_job))
+    monkeypatch.setattr(experiment, "plan", count(planned, experiment.plan))
+
+    def call(jobs):
+        with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+            places = [f"hydra.sweep.dir='{tmp_path}'", "hydra.mode=MULTIRUN", "logger=console"]
+            config = compose("config", places, return_hydra_config=True)
+            context = HydraContext(GlobalHydra.instance().config_loader(), None)
+            checks.check_jobs(context, config, jobs)
+        return len(composed), len(planned)
+
+    return call
+
+
+def test_a_hundred_seeds_are_composed_and_checked_once(check):
+    assert check([[f"seed={seed}", "model=pbm"] for seed in range(100)]) == (1, 1)
+
+
+def test_numbers_are_checked_without_composing_them(check):
+    jobs = [[f"model={m}", f"optimizer.learning_rate={r}"] for m in ("pbm", "ubm") for r in (0.1, 0.2, 0.3)]
+    assert check(jobs) == (2, 4)
+
+
+def test_of_combinations_each_option_is_composed_once(check):
+    jobs = [[f"model={m}", f"optimizer={o}"] for m in ("pbm", "ubm", "cm") for o in ("lazy_adam", "adamw")]
+    assert check(jobs) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    "good, bad, message",
+    [
+        ("seed=1", "seed=-1", "seed=-1: give at least 0"),
+        ("seed=1", "seed=1.5", "seed=1.5 is not a whole number"),
+        ("max_sessions=5", "max_sessions=0", "max_sessions=0: give at least 1"),
+        ("optimizer.learning_rate=0.1", "optimizer.learning_rate=-1", "optimizer.learning_rate=-1: give a number"),
+        ("trainer.epochs=1", "trainer.epochs=1.5", "trainer.epochs=1.5 is not a whole number"),
+        ("dataset.train_sessions=0.5", "dataset.train_sessions=0.9", "the fractions sum to 1.2"),
+        ("optimized_metric=val/loss", "optimized_metric=val/x", "choose one that the run reports"),
+        ("trainer=default", "trainer=em", "estimat|EM|model"),
+    ],
+)
+def test_a_bad_value_is_found_wherever_it_is(good, bad, message, check):
+    model = ["model=cm"] if "trainer=" in bad else []
+    jobs = [[f"notes=n{n}", good, *model] for n in range(3)]
+    with pytest.raises(UserError, match=message):
+        check([*jobs, ["notes=n1", bad, *model]])
