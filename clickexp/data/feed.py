@@ -3,6 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import jax
 import numpy as np
@@ -66,10 +67,10 @@ class Compiled:
 
     def __init__(self, function: Callable, **options: object):
         self.jitted = jax.jit(function, **options)
-        self.programs: dict[object, Callable] = {}
+        self.programs: dict[object, Callable[..., Any]] = {}
         self.seconds = 0.0
 
-    def __call__(self, *args: object) -> object:
+    def __call__(self, *args: Any) -> Any:
         leaves, structure = jax.tree.flatten(args)
         shapes = (structure, *((leaf.shape, leaf.dtype) for leaf in leaves))
         if shapes not in self.programs:

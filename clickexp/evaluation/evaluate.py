@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from flax import nnx
@@ -16,7 +16,7 @@ from clickexp.evaluation.inputs import checked
 from clickexp.evaluation.model_evaluator import ModelEvaluator, click_metrics
 from clickexp.evaluation.outputs import MeanLoss
 from clickexp.loggers.base import Phase
-from clickexp.metrics import MultiMetric
+from clickexp.metrics import LogLikelihood, MultiMetric
 from clickexp.models import ClickModel
 from clickexp.models.base import Model
 
@@ -68,9 +68,9 @@ class Evaluation:
         if "click" not in self.parts:
             return {}
         clicks = self.parts["click"]
-        counts = clicks.metrics["ll"].counts
-        vectors = clicks.compute_per_rank()
-        return {**{name: _padded(v, counts.size) for name, v in vectors.items()}, "sessions": counts.tolist()}
+        counts = cast(LogLikelihood, clicks.metrics["ll"]).counts
+        vectors = {name: _padded(v, counts.size) for name, v in clicks.compute_per_rank().items()}
+        return {**vectors, "sessions": counts.tolist()}
 
     def result(self) -> dict[str, Any]:
         """What result.json holds of it.
@@ -93,10 +93,10 @@ class Evaluation:
         from clickexp.evaluation.per_query import OBSERVED, samples, write_values
         from clickexp.evaluation.significance import bootstrap_interval
 
-        clicks, lists = self.parts.get("click"), self.parts.get("ranking")
+        nothing = MultiMetric()
+        clicks, lists = self.parts.get("click", nothing), self.parts.get("ranking", nothing)
         write_values(folder, dataset.test, clicks, dataset.ranking, lists)
-        names = [name for name in (clicks.compute() if clicks else ()) if name in OBSERVED]
-        names += list(lists.values()) if lists else []
+        names = [*(name for name in clicks.names if name in OBSERVED), *lists.values()]
         intervals = {name: bootstrap_interval(samples(folder, name)) for name in names}
         return {name: [interval.low, interval.high] for name, interval in intervals.items()}
 
@@ -199,7 +199,9 @@ def validation_metrics(groups: Groups, watched: Collection[str]) -> dict[str, Me
 
     extra = {name: metric for name, metric in groups.get("test", {}).items() if reports({name: metric})}
     click = groups.get("click")
-    chosen = {"metrics": {**(click or click_metrics()), **extra}} if click or extra else {}
+    chosen: dict[str, Metrics] = {}
+    if click or extra:
+        chosen["metrics"] = {**(click or click_metrics()), **extra}
     for group in ("ranking", "truth"):
         if reports(groups.get(group) or {}):
             chosen[f"{group}_metrics"] = groups[group]

@@ -18,13 +18,18 @@ Compute = Callable[[Batch], Any]
 
 
 def checked(data: Data, model: Model, compute: Compute, *required: str) -> Data:
-    """The data, of which batches are checked in the first pass; DataError where they do not fit the model.
+    """The data, of which batches are checked in the first pass.
 
-    Packed sessions know their largest id and position, so that only those beyond the model are looked through.
+    Packed sessions know their largest id and position, so that only those beyond the model are searched.
 
     Args:
-        compute: what is computed of a batch; only what it depends on has to fit.
-        required: keys that each batch needs besides a mask or lengths.
+        data: Packed sessions or batches.
+        model: What they have to fit.
+        compute: What is computed of a batch; only what it depends on has to fit.
+        *required: Keys that each batch needs besides a mask or lengths.
+
+    Raises:
+        DataError: Ids, positions or clicks do not fit the model, or a key is missing.
     """
     limits = model.limits()
     if not isinstance(data, Sessions):
@@ -75,7 +80,11 @@ class Carrying:
 
 
 def check_ahead(data: Data) -> None:
-    """DataError for a fault of checked batches, where they can be iterated once more than what follows needs."""
+    """Iterates checked batches where they can be iterated once more than what follows needs.
+
+    Raises:
+        DataError: One does not fit the model.
+    """
     if isinstance(data, _CheckedBatches) and iter(data.batches) is not data.batches:
         for _ in data:
             pass
@@ -84,12 +93,18 @@ def check_ahead(data: Data) -> None:
 class _CheckedBatches:
     """Batches as host arrays, checked as they are fed until a whole pass was found to fit."""
 
-    def __init__(self, batches: Data, limits: list[Limit], compute: Compute, required: tuple[str, ...]):
+    def __init__(
+        self,
+        batches: Iterable[Mapping[str, Array]],
+        limits: list[Limit],
+        compute: Compute,
+        required: tuple[str, ...],
+    ):
         self.batches, self.limits, self.compute, self.required = batches, limits, compute, required
         self.fit = False
 
-    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
-        if self.fit:  # later epochs are not to pay for looking through each array
+    def __iter__(self) -> Iterator[Mapping[str, Array]]:
+        if self.fit:  # later epochs do not pay for the search
             yield from self.batches
             return
         for given in self.batches:
@@ -108,5 +123,5 @@ def _with_mask(batch: Mapping[str, Array]) -> dict[str, Array]:
     ranks = documents.shape[1]
     added: dict[str, Array] = {"positions": np.arange(1, ranks + 1, dtype=np.int32)[None]}
     if "mask" not in batch:
-        added["mask"] = from_lengths(batch["lengths"], ranks)
+        added["mask"] = from_lengths(np.asarray(batch["lengths"]), ranks)
     return {**added, **batch}

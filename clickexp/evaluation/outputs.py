@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from clickexp.metrics import Metric
@@ -21,7 +22,7 @@ def click_outputs(model: ClickModel, batch: Batch) -> dict[str, Array | LogPair]
         return jnp.broadcast_to(log_prob, batch["mask"].shape)
 
     def by_list(pair: LogPair) -> LogPair:
-        return LogPair(*(per_document(log_prob.T) for log_prob in pair))
+        return jax.tree.map(lambda log_prob: per_document(log_prob.T), pair)
 
     by_rank = ByRank(batch)
     pair = model.marginal(by_rank)

@@ -2,6 +2,7 @@
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -24,45 +25,73 @@ CONVENTION = "rank_normalization"
 
 
 def write_values(
-    folder: Path, test: Sessions, clicks: MultiMetric, ranking: Sessions | None, lists: MultiMetric | None
+    folder: Path, test: Sessions, clicks: MultiMetric, ranking: Sessions | None, lists: MultiMetric
 ) -> None:
-    """Writes what the metrics kept, a row a session or list in the order of the data.
+    """Writes what the metrics kept, one row per session or list in the order of the data.
 
-    test_sessions.parquet: query_id, and for each rank the log-probability of what was observed, marginal
-    (`observed_log_prob`) and given the clicks above (`observed_conditional_log_prob`), NaN beyond a list's end.
-    test_lists.parquet: query_id and each ranking metric, null where a list does not count.
-    Without query ids every session is a query of its own.
+    test_sessions.parquet holds query_id and, for each rank, the log-probability of what was observed, marginal
+    (`observed_log_prob`) and given the clicks above (`observed_conditional_log_prob`), NaN beyond a list's end;
+    test_lists.parquet query_id and each ranking metric, null where a list does not count. Without query ids every
+    session is a query of its own.
+
+    Args:
+        folder: That of the run.
+        test: The test sessions.
+        clicks: Their metrics, which kept values.
+        ranking: The labelled lists, if there are any.
+        lists: Their metrics.
     """
-    convention = getattr(clicks.metrics.get("ppl"), CONVENTION, "own")
-    _write(folder / SESSIONS, test, clicks, {CONVENTION: convention})
-    if ranking is not None and lists is not None:
+    if clicks.metrics:
+        convention = getattr(clicks.metrics.get("ppl"), CONVENTION, "own")
+        _write(folder / SESSIONS, test, clicks, {CONVENTION: convention})
+    if ranking is not None and lists.metrics:
         _write(folder / LISTS, ranking, lists, {})
 
 
-def _write(file: Path, sessions: Sessions, metrics: MultiMetric, told: dict[str, str]) -> None:
+def _write(file: Path, sessions: Sessions, metrics: MultiMetric, metadata: dict[str, str]) -> None:
     queries = sessions.column("query_ids") if "query_ids" in sessions.columns else np.arange(sessions.count)
     columns = {"query_id": np.asarray(queries, np.int64)}
     columns |= {name: values[: sessions.count] for name, values in metrics.values().items()}
     frame = pl.DataFrame(columns).with_columns(pl.col(pl.Float32, pl.Float64).fill_nan(None))
     with whole(file) as part:
-        frame.write_parquet(part, metadata=told)
+        frame.write_parquet(part, metadata=metadata)
 
 
-def interval(run: str | Path, metric: str, **options: float) -> Interval:
-    """Bootstrap interval over queries of a run's test metric, such as ll, ppl, cond_ppl or ndcg@10."""
+def interval(run: str | Path, metric: str, **options: Any) -> Interval:
+    """Bootstrap interval over queries of a run's test metric.
+
+    Args:
+        run: Folder of a run with keep_values=true.
+        metric: Its name, such as ll, ppl, cond_ppl or ndcg@10.
+        **options: Those of `bootstrap_interval`.
+
+    Raises:
+        UserError: Values were not kept.
+    """
     return bootstrap_interval(samples(run, metric), **options)
 
 
-def paired_test(run: str | Path, other: str | Path, metric: str, **options: float) -> PairedTest:
+def paired_test(run: str | Path, other: str | Path, metric: str, **options: Any) -> PairedTest:
     """Whether the first run is better or worse than the other in a metric, on the same test set.
 
-    UserError where values were not kept, or the test sets differ.
+    Args:
+        run: Folder of the first run.
+        other: Folder of the other.
+        metric: Its name, such as ll, ppl, cond_ppl or ndcg@10.
+        **options: Those of `significance.paired_test`.
+
+    Raises:
+        UserError: Values were not kept, or the test sets differ.
     """
     return paired_test_of(samples(run, metric), samples(other, metric), **options)
 
 
 def samples(run: str | Path, metric: str) -> Samples:
-    """What each query of the test set adds to a metric of the run in this folder."""
+    """What each query of the test set adds to a metric of the run in this folder.
+
+    Raises:
+        UserError: No such values were kept.
+    """
     file = Path(run) / (SESSIONS if metric in OBSERVED else LISTS)
     if not file.is_file():
         raise UserError(
@@ -72,7 +101,7 @@ def samples(run: str | Path, metric: str) -> Samples:
         metadata = pl.read_parquet_metadata(file)
         convention = metadata.get(CONVENTION) or metadata["short_lists"]  # its name in files of earlier versions
         return _of_sessions(pl.read_parquet(file, columns=["query_id", OBSERVED[metric]]), metric, convention)
-    names = pl.read_parquet_schema(file).names()
+    names = list(pl.read_parquet_schema(file))
     if metric not in names:
         raise UserError(
             f"{file}: there are no values of {metric}; choose from {', '.join([*OBSERVED, *names[1:]])}"

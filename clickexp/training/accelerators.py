@@ -6,7 +6,7 @@ from importlib.metadata import version
 
 import jax
 
-SLOW_SCATTER = ("0.10.2", "0.11.0")
+_SLOW_SCATTER = ("0.10.2", "0.11.0")
 """First and last jaxlib that compiles float32 scatter-add for NVIDIA GPUs to a compare-and-swap loop (jax 38806)."""
 
 
@@ -18,7 +18,7 @@ def is_cuda() -> bool:
 def slow_scatter() -> str | None:
     """What is wrong and the remedy, where adding gradients to table rows is hundreds of times slower than it can be."""
     jaxlib = version("jaxlib")
-    first, last = map(_numbers, SLOW_SCATTER)
+    first, last = map(_numbers, _SLOW_SCATTER)
     if not (first <= _numbers(jaxlib) <= last and is_cuda()):
         return None
     return (

@@ -24,8 +24,7 @@ from clickexp.utils.bounds import Bounds, PositiveInt, check_values
 class BaseTrainer:
     """Fits models by passes over a log, each followed by a validation, and evaluates them.
 
-    A subclass states how many passes there are at most (`passes`) and what one does (`learner`); one that has a field
-    `early_stopping` may stop earlier.
+    A subclass states what a pass does (`learner`); one that has a field `early_stopping` may stop earlier.
 
     Attributes:
         eval_batch_size: Sessions, or lists, per evaluation step.
@@ -74,17 +73,12 @@ class BaseTrainer:
         return rule.directed(stated)
 
     @property
-    def passes(self) -> int:
-        """Passes over the training data at most."""
-        raise NotImplementedError
-
-    @property
     def stopping(self) -> EarlyStopping | None:
         """Which epoch is the best and when to stop; None keeps the last of all."""
         return getattr(self, "early_stopping", None)
 
     def learner(self, model: Model) -> Learner:
-        """What one pass does to the model.
+        """What passes do to the model.
 
         Raises:
             ConfigError: The model cannot be fitted in this way.
@@ -128,7 +122,7 @@ class BaseTrainer:
         checkpoint = Checkpoint(file or None, seconds, self.must_continue, self.settings)
         loop = Loop(learner, validation, self.stopping, self.logger, checkpoint)
         try:
-            loop.run(train, val, self.passes)
+            loop.run(train, val)
         finally:
             learner.restore(model, loop.best)
         return loop.report()

@@ -18,19 +18,17 @@ from clickexp.parameters.table import Table
 from clickexp.utils.files import whole
 
 KEPT = (nnx.Param, Table)
-FACTS = "facts"
-MOST_NAMED, LONGEST = 4, 60
-"""Settings that a message names, and characters of a value that it shows."""
-UNREADABLE = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile)
+_FACTS = "facts"
+_MOST_NAMED, _LONGEST = 4, 60
+"""Settings that a message names at most, and characters of a value."""
+_UNREADABLE = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile)
 
 
 def save_model(model: Model, file: str | Path) -> None:
     """Writes the parameters of a model, whole or not at all."""
-    with (
-        whole(Path(file)) as part,
-        part.open("wb") as stream,
-    ):  # by its name alone, NumPy would append a suffix
-        np.savez(stream, **{name: np.asarray(values) for name, values in _named(model).items()})
+    with whole(Path(file)) as part, zipfile.ZipFile(part, "w") as archive:
+        for name, values in _named(model).items():
+            _write(archive, name, np.asarray(values))
 
 
 def load_model(model: Model, file: str | Path) -> Model:
@@ -49,7 +47,7 @@ def load_model(model: Model, file: str | Path) -> Model:
             values = [] if differ else [jnp.asarray(stored[_name(path)]) for path, _ in leaves]
     except FileNotFoundError:
         raise
-    except UNREADABLE as error:
+    except _UNREADABLE as error:
         raise UserError(f"{file} is damaged ({type(error).__name__}). Run the experiment again.") from error
     if differ:
         raise ValueError(f"{file} was written by another model or data: {', '.join(differ)} differ")
@@ -66,28 +64,46 @@ def _name(path: tuple) -> str:
 
 
 def save_training(file: Path, state: Any, facts: Mapping[str, Any]) -> None:
-    """Writes the arrays of a training and what JSON holds of it, whole or not at all.
+    """Writes a training, whole or not at all: one array after the other, so that none is held twice on the host.
 
-    One array after the other, so that none is held twice on the host.
+    Args:
+        file: Where to.
+        state: Its arrays.
+        facts: What JSON holds of it.
     """
     with whole(file) as part, zipfile.ZipFile(part, "w") as archive:
-        _write(archive, FACTS, np.array(json.dumps(facts, default=float)))
+        _write(archive, _FACTS, np.array(json.dumps(facts, default=float)))
         for path, leaf in jax.tree.leaves_with_path(state):
             _write(archive, _path_name(path), _on_host(leaf))
 
 
 def load_training(file: Path, like: Any) -> tuple[Any, dict[str, Any]]:
-    """The arrays, in the structure of `like`, and the facts. ValueError for a file that is damaged or does not fit."""
+    """Reads a training.
+
+    Args:
+        file: What `save_training` wrote.
+        like: The structure, shapes and types of its arrays.
+
+    Returns:
+        The arrays, in the structure of `like`, and the facts.
+
+    Raises:
+        ValueError: The file is damaged or does not fit.
+    """
     leaves, structure = jax.tree.flatten_with_path(like)
     with _opened(file) as (stored, facts):
-        if set(stored) != {FACTS, *(_path_name(path) for path, _ in leaves)}:
+        if set(stored) != {_FACTS, *(_path_name(path) for path, _ in leaves)}:
             raise ValueError("it is of another model or optimizer")
         arrays = [_on_device(stored[_path_name(path)], leaf) for path, leaf in leaves]
     return jax.tree.unflatten(structure, arrays), facts
 
 
 def check_same(file: Path, facts: Mapping[str, Mapping[str, Any]]) -> None:
-    """Compares some of the facts of a training, each of them values by name, with those in its file.
+    """Compares facts of a training with those in its file.
+
+    Args:
+        file: What `save_training` wrote.
+        facts: Some facts, each of them values by name.
 
     Raises:
         ValueError: Values differ, which the message names, or the file is damaged.
@@ -101,8 +117,8 @@ def check_same(file: Path, facts: Mapping[str, Mapping[str, Any]]) -> None:
         if earlier.get(name) != values.get(name)
     ]
     if differ:
-        more = f" and {len(differ) - MOST_NAMED} more" if len(differ) > MOST_NAMED else ""
-        raise ValueError(f"it is of a training with {', '.join(differ[:MOST_NAMED])}{more}")
+        more = f" and {len(differ) - _MOST_NAMED} more" if len(differ) > _MOST_NAMED else ""
+        raise ValueError(f"it is of a training with {', '.join(differ[:_MOST_NAMED])}{more}")
 
 
 @contextlib.contextmanager
@@ -110,8 +126,8 @@ def _opened(file: Path) -> Iterator[tuple[Mapping[str, np.ndarray], dict[str, An
     """The arrays of a training, each read when it is asked for, and the facts. ValueError for a damaged file."""
     try:
         with file.open("rb") as stream, np.load(stream) as stored:
-            yield stored, json.loads(str(stored[FACTS]))
-    except UNREADABLE as error:
+            yield stored, json.loads(str(stored[_FACTS]))
+    except _UNREADABLE as error:
         raise ValueError(
             f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         ) from error
@@ -125,7 +141,7 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
 def _short(value: Any) -> str:
     """A value that one line has room for."""
     text = str(value)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def _write(archive: zipfile.ZipFile, name: str, values: np.ndarray) -> None:
@@ -138,13 +154,14 @@ def _path_name(path: tuple) -> str:
 
 
 def _is_key(leaf: jax.Array | jax.ShapeDtypeStruct) -> bool:
-    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _on_host(leaf: jax.Array) -> np.ndarray:
     leaf = jax.random.key_data(leaf) if _is_key(leaf) else leaf
     if all(device.platform == "cpu" for device in leaf.devices()):
-        return np.from_dlpack(leaf)  # np.asarray leaves a view behind, for which a donated array is copied
+        # np.asarray leaves a view behind, for which a donated array is copied
+        return np.from_dlpack(leaf)  # pyright: ignore[reportArgumentType]  # JAX types its keywords otherwise
     return np.asarray(leaf)
 
 

@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -63,11 +63,13 @@ class Learner:
     """What a trainer does to a model in one pass over the training data.
 
     Attributes:
+        passes: Passes at most.
         state: Everything that passes change, a pytree of arrays: what a checkpoint holds.
         programs: What is compiled, for the report.
         settings: What else has to be the same where a training continues, by name.
     """
 
+    passes: int
     state: Any
     programs: Sequence[Compiled] = ()
     settings: Mapping[str, Any] = {}
@@ -122,12 +124,8 @@ class Checkpoint:
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
-class _Progress(TypedDict):
-    """What a checkpoint keeps in the state of a loop besides arrays."""
-
-    best_epoch: int
-    per_rank: RankVectors
-    history: list[dict[str, Any]]
+_COURSE = ("best_epoch", "per_rank", "history")
+"""What checkpoints keep of a loop besides arrays and times."""
 
 
 class Loop:
@@ -153,7 +151,9 @@ class Loop:
         self.stopping = stopping and dataclasses.replace(stopping)
         self.snapshot = Compiled(learner.snapshot, donate_argnums=1, keep_unused=True)
         self.best: Any = None
-        self.progress = _Progress(best_epoch=0, per_rank={}, history=[])
+        self.best_epoch = 0
+        self.per_rank: RankVectors = {}
+        self.history: list[dict[str, Any]] = []
         self.start = self.saved = time.perf_counter()
         self.earlier = {"seconds": 0.0, "compile_seconds": 0.0}
 
@@ -166,8 +166,8 @@ class Loop:
             "compile_seconds": self.earlier["compile_seconds"] + compiled,
         }
 
-    def run(self, train: Data, val: Data, epochs: int) -> None:
-        """Trains until early stopping ends it, or to that epoch.
+    def run(self, train: Data, val: Data) -> None:
+        """Trains until early stopping ends it, or as long as the learner does.
 
         Raises:
             DivergedError: The training loss is not finite.
@@ -176,7 +176,7 @@ class Loop:
         same = self._same(train, val)
         if not self._continues(same):
             self.learner.start(train)
-        for epoch in range(len(self.progress["history"]) + 1, epochs + 1):
+        for epoch in range(len(self.history) + 1, self.learner.passes + 1):
             if self._epoch(train, epoch):
                 return
             self._save(same)
@@ -194,20 +194,21 @@ class Loop:
         losses = {} if loss is None else {"train/loss": loss}
         validated = {f"val/{name}": value for name, value in values.items()}
         record = {"epoch": epoch, **losses, **validated, **spent, "sessions": sessions, "improved": improved}
-        self.progress["history"].append(record)
+        self.history.append(record)
         self.logger.epoch(record)
         if loss is not None and not math.isfinite(loss):
             raise DivergedError(f"the training loss is {loss} in epoch {epoch}. Lower the learning rate.")
         if improved:
             self.best = self.snapshot(self.learner.state, self.best)
-            self.progress |= {"best_epoch": epoch, "per_rank": evaluation.per_rank()}
+            self.best_epoch, self.per_rank = epoch, evaluation.per_rank()
         return self.stopping is not None and self.stopping.should_stop
 
     def report(self) -> FitReport:
         """Report of what was run."""
-        history = self.progress["history"]
-        sessions = sum(record["sessions"] for record in history)
-        return FitReport(epochs=len(history), sessions=sessions, **self.times(), **self.progress)
+        sessions = sum(record["sessions"] for record in self.history)
+        seconds, compiling = self.times().values()
+        epochs = len(self.history)
+        return FitReport(epochs, self.best_epoch, sessions, seconds, compiling, self.history, self.per_rank)
 
     def _same(self, train: Data, val: Data) -> dict[str, Mapping[str, Any]]:
         """What has to be the same where training continues, besides the structure of its arrays."""
@@ -221,7 +222,8 @@ class Loop:
             return
         best = self.snapshot(self.learner.state, None) if self.best is None else self.best
         rule = self.stopping and {"best": self.stopping.best, "failures": self.stopping.failures}
-        facts = {**same, **self.progress, "stopping": rule or {}, "earlier": self.times()}
+        course = {name: getattr(self, name) for name in _COURSE}
+        facts = {**same, **course, "stopping": rule or {}, "earlier": self.times()}
         try:
             save_training(file, (self.learner.state, best), facts)
         except OSError as error:
@@ -246,12 +248,11 @@ class Loop:
             self.logger.message(f"training starts from scratch, since {file} cannot be used: {error}")
             return False
         self.learner.resume(state)
-        self.progress = _Progress(**{name: facts[name] for name in self.progress})
-        self.best = best if self.progress["best_epoch"] else None
-        self.earlier = facts["earlier"]
+        vars(self).update({name: facts[name] for name in (*_COURSE, "earlier")})
+        self.best = best if self.best_epoch else None
         if self.stopping:
             vars(self.stopping).update(facts["stopping"])
-        for record in self.progress["history"]:
+        for record in self.history:
             self.logger.epoch(record)
-        self.logger.message(f"training continues after epoch {len(self.progress['history'])}")
+        self.logger.message(f"training continues after epoch {len(self.history)}")
         return True

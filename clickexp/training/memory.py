@@ -10,12 +10,12 @@ MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 def peak_memory() -> dict[str, float]:
-    """Most memory so far of the process and, where JAX tells, of the accelerator, in MiB.
+    """Most memory that the process and, where JAX reports it, the device have taken so far, in MiB.
 
     Runs that share a process share its peaks.
     """
     peaks = {"peak_host_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_UNIT / MIB}
-    told = jax.devices()[0].memory_stats() or {}
-    if "peak_bytes_in_use" in told:
-        peaks["peak_device_mib"] = told["peak_bytes_in_use"] / MIB
+    reported = jax.devices()[0].memory_stats() or {}
+    if "peak_bytes_in_use" in reported:
+        peaks["peak_device_mib"] = reported["peak_bytes_in_use"] / MIB
     return peaks

@@ -4,16 +4,19 @@ import copy
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, cast
 
 import jax.numpy as jnp
 import optax
 from jaxtyping import Float
 
+from clickexp.errors import ConfigError
 from clickexp.types import Array, Count, Scalar
 from clickexp.utils.bounds import Bounds, NonNegativeFloat, PositiveFloat, bounded, check_values
 
 RowVectors = Float[Array, "rows dim"]
+Slots = list[RowVectors]
+Updated = tuple[RowVectors, Slots]
 Decay = Annotated[float, Bounds(least=0, below=1)]
 """Of a moving average."""
 
@@ -22,7 +25,11 @@ Decay = Annotated[float, Bounds(least=0, below=1)]
 class RowOptimizer:
     """Update rule of table rows. It sees the rows of one batch, each with the summed gradient of its documents.
 
-    `slots` state vectors travel with each row. Rows that are not in the batch stay as they are.
+    Rows that are not in the batch stay as they are.
+
+    Attributes:
+        learning_rate: Of rows; an array inside `update`, so that all rates share one compiled program.
+        slots: Number of state vectors that each row has.
     """
 
     learning_rate: PositiveFloat
@@ -31,10 +38,15 @@ class RowOptimizer:
     def __post_init__(self) -> None:
         check_values(type(self).__init__, vars(self))
 
-    def update(
-        self, row: RowVectors, state: list[RowVectors], grad: RowVectors, step: Count
-    ) -> tuple[RowVectors, list[RowVectors]]:
-        """New rows and state; `step` counts from 1. `self.learning_rate` is an array here."""
+    def update(self, row: RowVectors, state: Slots, grad: RowVectors, step: Count) -> Updated:
+        """New rows and state.
+
+        Args:
+            row: Parameters of the rows.
+            state: Their `slots` state vectors, zero before the first step.
+            grad: Gradient of the loss, summed over the documents of each row.
+            step: Number of the step in the whole training, from 1.
+        """
         raise NotImplementedError
 
     def at_rate(self, learning_rate: Scalar) -> "RowOptimizer":
@@ -48,9 +60,8 @@ class RowOptimizer:
 class LazySGD(RowOptimizer):
     """row - lr * grad."""
 
-    def update(
-        self, row: RowVectors, state: list[RowVectors], grad: RowVectors, step: Count
-    ) -> tuple[RowVectors, list[RowVectors]]:
+    def update(self, row: RowVectors, state: Slots, grad: RowVectors, step: Count) -> Updated:
+        """New rows, without a state."""
         return row - self.learning_rate * grad, []
 
 
@@ -61,9 +72,8 @@ class LazyAdagrad(RowOptimizer):
     eps: NonNegativeFloat = 1e-7
     slots: ClassVar[int] = 1
 
-    def update(
-        self, row: RowVectors, state: list[RowVectors], grad: RowVectors, step: Count
-    ) -> tuple[RowVectors, list[RowVectors]]:
+    def update(self, row: RowVectors, state: Slots, grad: RowVectors, step: Count) -> Updated:
+        """New rows and sums of squared gradients."""
         total = state[0] + grad * grad
         return row - self.learning_rate * grad / (jnp.sqrt(total) + self.eps), [total]
 
@@ -82,9 +92,8 @@ class LazyAdam(RowOptimizer):
     weight_decay: NonNegativeFloat = 0.0
     slots: ClassVar[int] = 2
 
-    def update(
-        self, row: RowVectors, state: list[RowVectors], grad: RowVectors, step: Count
-    ) -> tuple[RowVectors, list[RowVectors]]:
+    def update(self, row: RowVectors, state: Slots, grad: RowVectors, step: Count) -> Updated:
+        """New rows and moments."""
         first = self.b1 * state[0] + (1 - self.b1) * grad
         second = self.b2 * state[1] + (1 - self.b2) * grad * grad
         time = step.astype(jnp.float32)
@@ -95,10 +104,33 @@ class LazyAdam(RowOptimizer):
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
-    """What trains a model: `dense` for every parameter, or for all but the tables if `rows` takes these."""
+    """What trains a model.
+
+    Attributes:
+        dense: Optax's rule for every parameter, or for all but table rows if `rows` is given.
+        rows: Rule for table rows.
+    """
 
     dense: optax.GradientTransformation
     rows: RowOptimizer | None = None
+
+
+def optimizer_of(given: object) -> Optimizer:
+    """An optimizer from what a trainer takes.
+
+    Args:
+        given: An `Optimizer`, a transformation of Optax for every parameter, or None for `lazy_adagrad()`.
+
+    Raises:
+        ConfigError: It is something else.
+    """
+    if given is None:
+        return lazy_adagrad()
+    if isinstance(given, Optimizer):
+        return given
+    if hasattr(given, "init") and hasattr(given, "update"):
+        return Optimizer(cast(optax.GradientTransformation, given))
+    raise ConfigError(f"optimizer={given!r}: give an Optimizer or a transformation of Optax")
 
 
 def with_rate(

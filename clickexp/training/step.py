@@ -25,9 +25,15 @@ from clickexp.types import Batch, Count, Flag, Leaf, Scalar
 )
 @dataclasses.dataclass
 class TrainState:
-    """Everything a step changes: tables, other parameters, dropout keys and the like, Optax's state, steps done.
+    """Everything a step changes.
 
-    row_rate: learning rate of table rows. As data, not a constant of the program, every rate runs the same program.
+    Attributes:
+        tables: Tables, with the optimizer's state in their rows.
+        params: All other parameters.
+        other: Dropout keys and the like.
+        optimizer: Optax's state.
+        step: Steps done.
+        row_rate: Learning rate of table rows: as data, not a constant, every rate runs the same program.
     """
 
     tables: nnx.State
@@ -53,16 +59,20 @@ def split_model(model: Model, optimizer: Optimizer) -> tuple[nnx.GraphDef, Train
 
 
 def learning_rates(state: TrainState) -> list[float]:
-    """Those that are data: of table rows, then of the rest."""
+    """Learning rates that are data: of table rows, then of the rest."""
     dense = optax.tree_utils.tree_get_all_with_path(state.optimizer, "learning_rate")
     return [float(rate) for rate in (state.row_rate, *(rate for _, rate in dense))]
 
 
 class TrainStep:
-    """Runs the steps of one superbatch: (state, arrays, steps) -> (state, summed loss, documents).
+    """Runs the steps of one superbatch.
 
     The loop runs over all batches of the superbatch, since XLA on GPUs waits for the host after every step of a loop
     whose trip count it does not know. Those from `steps` on change nothing.
+
+    Args:
+        graphdef: Structure of the model.
+        optimizer: What updates it.
     """
 
     def __init__(self, graphdef: nnx.GraphDef, optimizer: Optimizer):
@@ -70,6 +80,7 @@ class TrainStep:
         self.optimizer = optimizer
 
     def __call__(self, state: TrainState, arrays: Arrays, steps: Count) -> tuple[TrainState, Scalar, Count]:
+        """The state after the superbatch, the summed loss, and the number of documents."""
         arrays = with_mask(arrays)
 
         def body(index: Count, carry: tuple[TrainState, Scalar, Count]) -> tuple[TrainState, Scalar, Count]:
@@ -98,7 +109,8 @@ class TrainStep:
         """Summed over documents, so that every document weighs the same in every batch."""
         model = nnx.merge(self.graphdef, params, taken, other, copy=True)
         loss = jnp.sum(model.compute_loss(batch, aggregate=False))
-        return loss, nnx.split(model, nnx.Param, Table, ...)[3]
+        _, _, _, other = nnx.split(model, nnx.Param, Table, ...)
+        return loss, other
 
     def _ids(self, state: TrainState, batch: Batch, active: Flag) -> tuple[Traced, tbl.Taken]:
         """The loss as a function of the other parameters and the batch, its lookups open, and their ids."""
@@ -120,12 +132,13 @@ class TrainStep:
         )
         step = state.step + 1
         rule = self.optimizer.rows and self.optimizer.rows.at_rate(state.row_rate)
-        tables = tbl.update(state.tables, ids, rows, row_grads, rule, step)
+        tables = tbl.update(state.tables, ids, rows, row_grads, rule, step) if rule else state.tables
         mean_grads = jax.tree.map(lambda g: g / batch["mask"].size, grads)
         with jax.numpy_dtype_promotion("standard"):  # Optax relies on it, whatever the caller chose
             changes, optimizer = self.optimizer.dense.update(mean_grads, state.optimizer, state.params)
         params = optax.apply_updates(state.params, changes)
         new, old = (params, other, optimizer, step), (state.params, state.other, state.optimizer, state.step)
         # the tables are not among them, which would be read whole: ids of an inactive batch point past their ends
-        new = jax.tree.map(lambda new, old: jnp.where(active, new, old), new, old)
-        return TrainState(tables, *new, state.row_rate), jnp.where(active, loss, 0.0)
+        params, other, optimizer, step = jax.tree.map(lambda new, old: jnp.where(active, new, old), new, old)
+        changed = TrainState(tables, params, other, optimizer, step, state.row_rate)
+        return changed, jnp.where(active, loss, 0.0)

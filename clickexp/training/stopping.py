@@ -15,7 +15,13 @@ from clickexp.utils.bounds import Bounds, NonNegativeInt, check_values
 class EarlyStopping:
     """Stops after more than `patience` epochs in a row that do not improve `metric` by more than `min_delta`.
 
-    metric: name of a validation metric. mode: "min", "max", or "auto", the way that is better as the metric states it.
+    The rule of Flax's EarlyStopping, except that values that are not finite never improve.
+
+    Attributes:
+        metric: Name of a validation metric.
+        patience: Epochs without improvement after which training continues.
+        min_delta: Smaller changes are no improvement.
+        mode: "min", "max", or "auto", the way that the metric states (`higher_is_better`).
     """
 
     metric: str = "loss"
@@ -33,10 +39,10 @@ class EarlyStopping:
         """A fresh copy with the mode that "auto" stands for.
 
         Args:
-            stated: which way metrics are better, by name; see `clickexp.runs.objective.higher_is_better`.
+            stated: Which way metrics are better, by name; see `clickexp.runs.objective.higher_is_better`.
 
         Raises:
-            ConfigError: where it is not known.
+            ConfigError: It is not known.
         """
         better = higher_is_better(self.metric, stated)
         if self.mode == "auto" and better is None:
@@ -49,6 +55,7 @@ class EarlyStopping:
         )
 
     def reset(self) -> None:
+        """Forgets all epochs."""
         self.best = math.inf
         self.failures = 0
 
@@ -64,6 +71,7 @@ class EarlyStopping:
 
     @property
     def should_stop(self) -> bool:
+        """Whether there were too many epochs without improvement."""
         return self.failures > self.patience
 
 
@@ -76,10 +84,10 @@ def early_stopping_of(given: object) -> EarlyStopping | None:
 
     Args:
         given: `flax.training.early_stopping.EarlyStopping` means the same min_delta and patience on the validation
-            loss. Training starts from a fresh count, whatever the instance has seen.
+            loss. The count starts from zero, whatever the instance has seen.
 
     Raises:
-        ConfigError: for anything else.
+        ConfigError: It is anything else.
     """
     match given:
         case None | EarlyStopping():

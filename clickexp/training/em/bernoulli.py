@@ -70,7 +70,7 @@ def add_counts(totals: Totals, rows: RowIds, counted: Counts, batch: Batch) -> T
 class _StandIn:
     """Takes a tower's place in a model: returns given logits, and records the rows that they are for."""
 
-    def __init__(self, tower: Parameter):
+    def __init__(self, tower: Any):
         self.tower = tower
         self.logit: Logit = jnp.zeros((1, 1))
         self.rows: RowIds = jnp.zeros((1, 1), jnp.int32)
@@ -92,13 +92,14 @@ class BernoulliTowers:
     """
 
     def __init__(self, model: ClickModel):
-        self._towers = {name: tower for name, tower in vars(model).items() if isinstance(tower, Parameter)}
+        towers = {name: tower for name, tower in vars(model).items() if isinstance(tower, Parameter)}
+        self._towers: dict[str, Any] = towers
         self.sizes = {role: _row_count(role, tower) for role, tower in self._towers.items()}
         if len(set(map(id, self._towers.values()))) < len(self._towers):
             raise ConfigError(f"{' and '.join(self._towers)} of {model.name} share a tower; give each its own")
         self._stand_ins = {role: _StandIn(tower) for role, tower in self._towers.items()}
         # not by Flax: the copy holds no variable, so that steps do not take the model's tables as arguments
-        self._model = object.__new__(type(model))
+        self._model: Any = object.__new__(type(model))
         self._model.__dict__.update({**vars(model), **self._stand_ins})
 
     def rows(self, batch: Batch) -> dict[str, RowIds]:
@@ -127,7 +128,7 @@ class BernoulliTowers:
             tower.table.set_value(Rows(logit[:, None], 1))
 
 
-def _row_count(role: str, tower: Parameter) -> int:
+def _row_count(role: str, tower: Any) -> int:
     match tower:
         case GlobalParameter():
             return 1

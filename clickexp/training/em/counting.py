@@ -1,7 +1,7 @@
 """Counting: maximum-likelihood estimates of models whose hidden events the clicks are taken to show."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -38,8 +38,6 @@ class CountingTrainer(EstimatingTrainer):
     Bayesian network click model for web search ranking"; Chuklin, Markov and de Rijke 2015, section 4.1.
     """
 
-    passes = 1
-
     def expectation(self, model: type[Model], **settings: Any) -> Expect:
         """What is counted for a class of models; see `EstimatingTrainer`."""
         count = entry_for(model, _COUNTED)
@@ -47,7 +45,7 @@ class CountingTrainer(EstimatingTrainer):
             names = ", ".join(kind.name_with(fix_continuation=True) for kind in _COUNTED)
             raise unsupported("counting", names, model, settings, "trainer=em or trainer=default")
 
-        def observed(towers: BernoulliTowers, logits: dict[str, Logit], batch: Batch) -> Expected:
+        def observed(towers: BernoulliTowers, logits: Mapping[str, Logit], batch: Batch) -> Expected:
             return None, count(batch["clicks"].T)
 
         return observed

@@ -1,7 +1,7 @@
 """Expectation-maximisation: maximum likelihood of the clicks, the hidden events summed out."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import jax
@@ -68,11 +68,6 @@ class EMTrainer(EstimatingTrainer):
         if self.e_step not in ("exact", "pyclick"):
             raise ConfigError(f"e_step={self.e_step!r}: choose exact or pyclick")
 
-    @property
-    def passes(self) -> int:
-        """At most `iterations`."""
-        return self.iterations
-
     def expectation(self, model: type[Model], **settings: Any) -> Expect:
         """The expected counts of a class of models; see `EstimatingTrainer`."""
         exact = entry_for(model, _EXACT)
@@ -83,7 +78,7 @@ class EMTrainer(EstimatingTrainer):
             names = ", ".join(kind.name_with() for kind in _EXACT)
             raise unsupported("em", names, model, settings, "trainer=counting or default")
 
-        def expected(towers: BernoulliTowers, logits: dict[str, Logit], batch: Batch) -> Expected:
+        def expected(towers: BernoulliTowers, logits: Mapping[str, Logit], batch: Batch) -> Expected:
             likelihood, slopes = jax.value_and_grad(towers.log_likelihood)(logits, batch)
             probabilities, click = jax.tree.map(jax.nn.sigmoid, logits), batch["clicks"].T
             if approximate is not None:

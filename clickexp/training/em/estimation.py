@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from clickexp.data.batches import Arrays, at_step, with_mask
 from clickexp.data.feed import Compiled, Data, feed, session_count
 from clickexp.errors import ConfigError
 from clickexp.evaluation.evaluator import ModelState
-from clickexp.models.base import Model
+from clickexp.models.base import ClickModel, Model
 from clickexp.training.base import BaseTrainer
 from clickexp.training.em.bernoulli import BernoulliTowers, Counts, Logit, add_counts, estimates
 from clickexp.training.loop import Learner
@@ -27,7 +27,7 @@ FEW_ROWS = 4096
 Expected = tuple[Scalar | None, dict[str, Counts]]
 """Summed loss of a batch, unless counts do not depend on the logits, and counts for each role."""
 
-Expect = Callable[[BernoulliTowers, dict[str, Logit], Batch], Expected]
+Expect = Callable[[BernoulliTowers, Mapping[str, Logit], Batch], Expected]
 """What a batch counts, given the logits of each role at each document."""
 
 Entry = TypeVar("Entry")
@@ -46,6 +46,7 @@ class EstimatingTrainer(BaseTrainer):
     prior_successes: PositiveFloat = 1.0
     prior_failures: NonNegativeFloat = 1.0
     batch_size: PositiveInt = 8192
+    iterations = 1  # passes over the log
 
     def expectation(self, model: type[Model], **settings: Any) -> Expect:
         """What is counted for a class of models.
@@ -62,7 +63,8 @@ class EstimatingTrainer(BaseTrainer):
     def learner(self, model: Model) -> Learner:
         """Counting; see `Learner`."""
         simplified = getattr(model, "continuation", None) is None
-        return _Counting(self, model, self.expectation(type(model), fix_continuation=simplified))
+        expect = self.expectation(type(model), fix_continuation=simplified)
+        return _Counting(self, cast(ClickModel, model), expect)  # there are entries for click models only
 
 
 def entry_for(model: type[Model], entries: Mapping[type[Model], Entry]) -> Entry | None:
@@ -83,8 +85,9 @@ class _Counting(Learner):
 
     state: dict[str, jax.Array]
 
-    def __init__(self, trainer: EstimatingTrainer, model: Model, expect: Expect):
+    def __init__(self, trainer: EstimatingTrainer, model: ClickModel, expect: Expect):
         self._trainer, self._model, self._expect = trainer, model, expect
+        self.passes = trainer.iterations
         self._towers = BernoulliTowers(model)
         self._many = [role for role, rows in self._towers.sizes.items() if rows > FEW_ROWS]
         self._step = Compiled(self._superbatch, donate_argnums=1)

@@ -5,11 +5,12 @@ loss. So the loss is traced once with every lookup left open. Running the trace 
 answers the lookups with rows. Inside `jax.lax.scan` both travel with the iterations, stacked along a leading axis.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive
 from jax.interpreters import batching
 from jaxtyping import Float, Integer
@@ -17,11 +18,11 @@ from jaxtyping import Float, Integer
 from clickexp.errors import ConfigError
 from clickexp.types import Array
 
-INLINED = ("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2")
+_INLINED = ("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2")
 """Calls whose body may hold lookups. Other control flow would hide how many there are, or its own derivative."""
 
 _lookup = Primitive("table_lookup")
-_lookup.def_abstract_eval(lambda ids, *, table, dim: jax.core.ShapedArray((*ids.shape, dim), jnp.float32))
+_lookup.def_abstract_eval(lambda ids, *, table, dim: ShapedArray((*ids.shape, dim), jnp.float32))
 
 
 def _batched(arguments: Sequence[Array], axes: Sequence[int], **parameters: Any) -> tuple[Array, int]:
@@ -39,7 +40,7 @@ class OpenRows:
         dim: Numbers per row.
     """
 
-    def __init__(self, table: Hashable, dim: int):
+    def __init__(self, table: tuple, dim: int):
         self.table, self.dim = table, dim
 
     def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.dim}"]:
@@ -50,7 +51,7 @@ class OpenRows:
 class Lookup(NamedTuple):
     """A lookup in the order of the trace: its table, and the number of loops around it."""
 
-    table: Hashable
+    table: tuple
     loops: int
 
 
@@ -62,7 +63,7 @@ class Traced:
         arguments: Its arguments, of which only shapes and types count.
 
     Raises:
-        ConfigError: A lookup stands where it cannot be answered, such as in `jax.lax.cond`.
+        ConfigError: A lookup is where it cannot be answered, such as in `jax.lax.cond`.
     """
 
     def __init__(self, function: Callable[..., Any], *arguments: Any):
@@ -135,8 +136,8 @@ def _evaluated(
         return outputs if primitive.multiple_results else [outputs], []
     if primitive.name == "scan":
         return _scan(parameters, inputs, None if rows is None else [next(rows) for _ in range(inside)])
-    if primitive.name in INLINED:
-        body = parameters.get("jaxpr", parameters.get("call_jaxpr"))
+    if primitive.name in _INLINED:
+        body = parameters["jaxpr"] if "jaxpr" in parameters else parameters["call_jaxpr"]
         return _run(*_program(body), inputs, rows)
     raise ConfigError(
         f"a table is read inside {primitive.name}; read it before, or in a jax.lax.scan or a loop of fixed length"
@@ -151,7 +152,7 @@ def _scan(
 
     def step(carry: list[Any], each: tuple[list[Any], list[Array] | None]) -> tuple[list[Any], Any]:
         inner, rows = each
-        outputs, ids = _run(*_program(body), [*inputs[:fixed], *carry, *inner], rows and iter(rows))
+        outputs, ids = _run(*_program(body), [*inputs[:fixed], *carry, *inner], None if rows is None else iter(rows))
         return outputs[:carried], (outputs[carried:], ids)
 
     start, each = inputs[fixed : fixed + carried], inputs[fixed + carried :]

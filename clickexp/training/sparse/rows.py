@@ -23,7 +23,7 @@ from clickexp.types import Array, Count, Flag, Observed
 Ids = Integer[Array, "*ids"]
 FlatIds = Integer[Array, " rows"]
 Packed = Float[Array, "rows width"]
-WholeTable = Float[Array, "table width"]
+WholeTable = Float[jax.Array, "table width"]
 
 Path = tuple
 Taken = dict[Path, list[Array]]
@@ -70,8 +70,14 @@ def _without_masked(ids: Ids, mask: Observed, active: Flag | bool, end: int) -> 
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
-    """Where things stand in the packed rows of one table; columns [parameters | state | accumulator | share]."""
+class _Layout:
+    """Columns of the packed rows of one table: [parameters | state | accumulator | share].
+
+    Attributes:
+        dim: Numbers per row.
+        slots: State vectors of the optimizer.
+        prior_precision: Of the Gaussian prior; 0 for no prior, and no share.
+    """
 
     dim: int
     slots: int
@@ -79,15 +85,17 @@ class Layout:
 
     @property
     def accumulator(self) -> slice:
+        """Columns that gradients are added up in."""
         return slice((1 + self.slots) * self.dim, (2 + self.slots) * self.dim)
 
     @property
     def width(self) -> int:
+        """Number of columns."""
         return self.accumulator.stop + (self.prior_precision > 0)
 
 
-def layout_of(table: Table, optimizer: RowOptimizer) -> Layout:
-    return Layout(table.get_value().dim, optimizer.slots, table.get_metadata().get("prior_precision", 0.0))
+def _layout_of(table: Table, optimizer: RowOptimizer) -> _Layout:
+    return _Layout(table.get_value().dim, optimizer.slots, table.get_metadata().get("prior_precision", 0.0))
 
 
 def pack(tables: nnx.State, optimizer: RowOptimizer) -> nnx.State:
@@ -95,7 +103,7 @@ def pack(tables: nnx.State, optimizer: RowOptimizer) -> nnx.State:
 
     def widened(path: Path, table: Table) -> WholeTable:
         rows = table.get_value()
-        return jnp.pad(rows.values, ((0, 0), (0, layout_of(table, optimizer).width - rows.dim)))
+        return jnp.pad(rows.values, ((0, 0), (0, _layout_of(table, optimizer).width - rows.dim)))
 
     return _map_values(widened, tables)
 
@@ -106,6 +114,7 @@ def parameters(tables: nnx.State) -> nnx.State:
 
 
 def has_prior(table: Table) -> bool:
+    """Whether the rows have a prior."""
     return table.get_metadata().get("prior_precision", 0.0) > 0
 
 
@@ -164,16 +173,13 @@ def update(
     ids: Taken,
     rows: dict[Path, Packed],
     grads: Taken,
-    optimizer: RowOptimizer | None,
+    optimizer: RowOptimizer,
     step: Count,
 ) -> nnx.State:
-    """The tables after one step on the batch's rows, whose gradients are those of the summed loss.
-
-    The optimizer may be None where there are no tables.
-    """
+    """The tables after one step on the batch's rows, whose gradients are those of the summed loss."""
 
     def updated(path: Path, table: Table) -> WholeTable:
-        layout, values = layout_of(table, optimizer), table.get_value().values
+        layout, values = _layout_of(table, optimizer), table.get_value().values
         if path not in ids:  # the loss reads no row of it
             return values
         grad = jnp.concatenate([g.reshape(-1, layout.dim) for g in grads[path]])
@@ -184,7 +190,7 @@ def update(
 
 def _update(
     packed: WholeTable,
-    layout: Layout,
+    layout: _Layout,
     ids: FlatIds,
     rows: Packed,
     grad: RowVectors,
