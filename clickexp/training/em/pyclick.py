@@ -10,7 +10,7 @@ Published tables of PyClick rest on these approximations (`trainer.e_step=pyclic
 Chuklin, Markov and de Rijke 2015, section 4.2 and the software that goes with it, github.com/markovi/PyClick.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,14 +22,14 @@ from clickexp.types import Array
 Values = dict[str, PerRank]
 
 
-class _Scan(NamedTuple):
-    """Probabilities of one cascade: P(attracted), P(satisfied | click), and of going on after each event."""
+class _Cascade(NamedTuple):
+    """Probabilities, or `Counts`, of attraction, of satisfaction at a click, and of continuing after each event."""
 
-    attraction: PerRank
-    satisfaction: PerRank
-    skipped: PerRank
-    unsatisfied: PerRank
-    satisfied: PerRank
+    attraction: Any
+    satisfaction: Any
+    skipped: Any
+    unsatisfied: Any
+    satisfied: Any
 
     @property
     def clicked(self) -> PerRank:
@@ -37,39 +37,25 @@ class _Scan(NamedTuple):
         return (1 - self.satisfaction) * self.unsatisfied + self.satisfaction * self.satisfied
 
 
-class _CascadeCounts(NamedTuple):
-    """Expected counts of each Bernoulli variable of the cascade."""
-
-    attraction: Counts
-    satisfaction: Counts
-    skipped: Counts
-    unsatisfied: Counts
-    satisfied: Counts
-
-
 def dbn(p: Values, click: Event, shown: Event) -> dict[str, Counts]:
     """Counts of the dynamic Bayesian network."""
     goes_on = p["continuation"]
-    counted = _counted(
-        _Scan(p["attraction"], p["satisfaction"], goes_on, goes_on, jnp.zeros_like(goes_on)), click, shown
-    )
+    scan = _Cascade(p["attraction"], p["satisfaction"], goes_on, goes_on, jnp.zeros_like(goes_on))
+    counted = _counted(scan, click, shown)
     both = jax.tree.map(jnp.add, counted.skipped, counted.unsatisfied)
     return {"attraction": counted.attraction, "satisfaction": counted.satisfaction, "continuation": both}
 
 
 def ccm(p: Values, click: Event, shown: Event) -> dict[str, Counts]:
     """Counts of the click chain model; attraction is also satisfaction."""
-    roles = (
-        "continuation_exam_no_click",
-        "continuation_click_not_satisfied",
-        "continuation_click_satisfied",
-    )
-    counted = _counted(_Scan(p["attraction"], p["attraction"], *(p[role] for role in roles)), click, shown)
+    events = ("exam_no_click", "click_not_satisfied", "click_satisfied")
+    roles = [f"continuation_{event}" for event in events]
+    counted = _counted(_Cascade(p["attraction"], p["attraction"], *(p[role] for role in roles)), click, shown)
     attraction = jax.tree.map(jnp.add, counted.attraction, counted.satisfaction)
     return {"attraction": attraction, **dict(zip(roles, counted[2:], strict=True))}
 
 
-def _counted(scan: _Scan, click: Event, shown: Event) -> _CascadeCounts:
+def _counted(scan: _Cascade, click: Event, shown: Event) -> _Cascade:
     # a document that was not shown never attracts and is always read past
     scan = scan._replace(
         attraction=jnp.where(shown, scan.attraction, 0.0), skipped=jnp.where(shown, scan.skipped, 1.0)
@@ -102,7 +88,7 @@ def _counted(scan: _Scan, click: Event, shown: Event) -> _CascadeCounts:
         [jnp.where(click == clicked, weight, 0.0) for weight in weights]
         for clicked, weights in ((False, [reading]), (True, [1 - s, s]))
     )
-    return _CascadeCounts(
+    return _Cascade(
         attraction=Counts(attracted, 1 - attracted),
         satisfaction=Counts(satisfied, jnp.where(click, 1 - satisfied, 0.0)),
         skipped=split(at_skip[0], scan.skipped, skip_total),
@@ -111,7 +97,7 @@ def _counted(scan: _Scan, click: Event, shown: Event) -> _CascadeCounts:
     )
 
 
-def _reading(scan: _Scan, click: Event) -> PerRank:
+def _reading(scan: _Cascade, click: Event) -> PerRank:
     """P(examined | clicks above)."""
 
     def step(reading: Float[Array, " batch"], rank: tuple) -> tuple[Array, Array]:

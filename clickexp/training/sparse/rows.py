@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jaxtyping import Float, Integer
 
@@ -30,16 +31,9 @@ Taken = dict[Path, list[Array]]
 """For each table the ids, or the rows, of each `take` in the order in which the model takes them."""
 
 
-def with_values(tables: nnx.State, values: dict[Path, object]) -> nnx.State:
-    """The state of tables with other values in its variables."""
-    flat = nnx.to_flat_state(tables)
-    return nnx.from_flat_state([(path, table.copy(values[path])) for path, table in flat])
-
-
 def opened(tables: nnx.State) -> nnx.State:
     """The tables as a model is traced with: lookups of their rows stay open."""
-    flat = nnx.to_flat_state(tables)
-    return with_values(tables, {path: OpenRows(path, table.get_value().dim) for path, table in flat})
+    return nnx.map_state(lambda path, table: table.copy(OpenRows(path, table.get_value().dim)), tables)
 
 
 def ids_taken(
@@ -95,7 +89,7 @@ class _Layout:
 
 
 def _layout_of(table: Table, optimizer: RowOptimizer) -> _Layout:
-    return _Layout(table.get_value().dim, optimizer.slots, table.get_metadata().get("prior_precision", 0.0))
+    return _Layout(table.get_value().dim, optimizer.slots, _prior_precision(table))
 
 
 def pack(tables: nnx.State, optimizer: RowOptimizer) -> nnx.State:
@@ -115,7 +109,11 @@ def parameters(tables: nnx.State) -> nnx.State:
 
 def has_prior(table: Table) -> bool:
     """Whether the rows have a prior."""
-    return table.get_metadata().get("prior_precision", 0.0) > 0
+    return _prior_precision(table) > 0
+
+
+def _prior_precision(table: Table) -> float:
+    return table.get_metadata().get("prior_precision", 0.0)
 
 
 def count(tables: nnx.State, ids: Taken) -> nnx.State:
@@ -137,16 +135,16 @@ def shares(tables: nnx.State) -> nnx.State:
         values = table.get_value().values
         if not has_prior(table):
             return values
-        return values.at[:, -1].set(table.get_metadata()["prior_precision"] / jnp.maximum(values[:, -1], 1.0))
+        return values.at[:, -1].set(_prior_precision(table) / jnp.maximum(values[:, -1], 1.0))
 
     return _map_values(shared, tables)
 
 
 def _map_values(change: Callable[[Path, Table], WholeTable], tables: nnx.State) -> nnx.State:
-    flat = nnx.to_flat_state(tables)
-    return with_values(
-        tables, {path: Rows(change(path, table), table.get_value().dim) for path, table in flat}
-    )
+    def changed(path: Path, table: Table) -> nnx.Variable[Rows]:
+        return table.copy(Rows(change(path, table), table.get_value().dim))
+
+    return nnx.map_state(changed, tables)
 
 
 def gather(tables: nnx.State, ids: Taken) -> dict[Path, Packed]:
@@ -157,15 +155,13 @@ def gather(tables: nnx.State, ids: Taken) -> dict[Path, Packed]:
 
 def parameters_of(tables: nnx.State, ids: Taken, rows: dict[Path, Packed]) -> Taken:
     """The parameters of gathered rows, in the shapes in which the model takes them."""
-    taken = {}
-    for path, table in nnx.to_flat_state(tables):
-        if path not in ids:
-            continue
-        dim, shapes = table.get_value().dim, [i.shape for i in ids[path]]
-        sizes = [i.size for i in ids[path]]
-        parts = jnp.split(rows[path][:, :dim], [sum(sizes[: n + 1]) for n in range(len(sizes) - 1)])
-        taken[path] = [part.reshape(*shape, dim) for part, shape in zip(parts, shapes, strict=True)]
-    return taken
+    dims = {path: table.get_value().dim for path, table in nnx.to_flat_state(tables)}
+    found = {}
+    for path, taken in ids.items():
+        ends = np.cumsum([each.size for each in taken])
+        parts = jnp.split(rows[path][:, : dims[path]], ends[:-1])
+        found[path] = [part.reshape(*i.shape, dims[path]) for part, i in zip(parts, taken, strict=True)]
+    return found
 
 
 def update(
