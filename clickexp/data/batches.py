@@ -62,7 +62,7 @@ def batch_like(sessions: Sessions) -> dict[str, jax.ShapeDtypeStruct]:
     return jax.eval_shape(lambda arrays: at_step(with_mask(arrays), 0), arrays)
 
 
-def keys_read(compute: Callable[[Batch], Any], batch: Batch) -> set[str]:
+def keys_read(compute: Callable[[Batch], Any], batch: Mapping[str, Any]) -> set[str]:
     """The keys of a batch that a computation depends on, found by tracing it once."""
     names = [path[0].key for path, _ in jax.tree_util.tree_leaves_with_path(batch)]
     program = jax.make_jaxpr(compute)(batch).jaxpr

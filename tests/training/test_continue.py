@@ -15,6 +15,7 @@ import pytest
 from flax import nnx
 from hydra import compose, initialize_config_dir
 from hydra.types import RunMode
+from omegaconf import OmegaConf
 from places import ROOT
 from small_logs import packed, ragged_log, shown, state_of
 
@@ -26,7 +27,16 @@ from clickexp.models import DocumentCTRModel, PositionBasedModel, RankCTRModel
 from clickexp.parameters import DeepParameterConfig, EmbeddingParameterConfig
 from clickexp.runs.store import CHECKPOINT
 from clickexp.sweeps import job
-from clickexp.training import EarlyStopping, EMTrainer, LazyAdam, LazySGD, Optimizer, Trainer, lazy_adam
+from clickexp.training import (
+    EarlyStopping,
+    EMTrainer,
+    LazyAdam,
+    LazySGD,
+    Optimizer,
+    Trainer,
+    checkpoint,
+    lazy_adam,
+)
 from clickexp.training.checkpoint import load_training, save_training
 
 RANKS, PAIRS, EPOCHS = 4, 40, 6
@@ -320,14 +330,17 @@ def test_arrays_of_another_training_are_refused(like, reason, tmp_path):
 
 def test_a_single_run_continues_from_a_copy_of_the_checkpoint(tmp_path, monkeypatch):
     hydra = types.SimpleNamespace(mode=RunMode.RUN, runtime=types.SimpleNamespace(output_dir=str(tmp_path)),
-                                  overrides=types.SimpleNamespace(task=[]))  # fmt: skip
+                                  overrides=types.SimpleNamespace(task=[], hydra=[]))  # fmt: skip
     earlier = tmp_path / "earlier"
-    config = types.SimpleNamespace(continue_from=str(earlier))
-    monkeypatch.setattr(job, "_check_settings", lambda *_: None)
+    config = OmegaConf.create({"continue_from": str(earlier)})
+    monkeypatch.setattr(experiment, "check_continues", lambda *_: None)
+    monkeypatch.setattr(job, "with_components", lambda config, overrides: config)
     monkeypatch.setattr(job, "_run", lambda cfg, hydra: (tmp_path / CHECKPOINT).read_text())
-    with pytest.raises(ConfigError, match=f"continue_from={earlier}: {CHECKPOINT} cannot be read"):
+    with pytest.raises(ConfigError, match=f"continue_from={earlier}: there is no such folder"):
         job.run_job(config, hydra)
     earlier.mkdir()
+    with pytest.raises(ConfigError, match=f"continue_from={earlier}: {CHECKPOINT} cannot be read"):
+        job.run_job(config, hydra)
     (earlier / CHECKPOINT).write_text("state")
     assert job.run_job(config, hydra) == (earlier / CHECKPOINT).read_text() == "state"
 
@@ -341,13 +354,14 @@ def test_continuing_takes_the_checkpoint_of_a_folder_and_nothing_else(tmp_path, 
     for name in ("config.yaml", ".hydra/config.yaml", "result.json", "job.json", "model.npz"):
         (earlier / name).mkdir()  # whoever opens it fails
     hydra = types.SimpleNamespace(mode=RunMode.RUN, runtime=types.SimpleNamespace(output_dir=str(folder)),
-                                  overrides=types.SimpleNamespace(task=[]))  # fmt: skip
-    config = types.SimpleNamespace(continue_from=str(earlier))
+                                  overrides=types.SimpleNamespace(task=[], hydra=[]))  # fmt: skip
+    config = OmegaConf.create({"continue_from": str(earlier)})
     given = []
-    monkeypatch.setattr(job, "_check_settings", lambda *_: None)
+    monkeypatch.setattr(experiment, "check_continues", lambda *_: None)
+    monkeypatch.setattr(job, "with_components", lambda config, overrides: config)
     monkeypatch.setattr(job, "_run", lambda *arguments: given.append(arguments))
     job.run_job(config, hydra)
-    assert given == [(config, hydra)] and vars(config) == {"continue_from": str(earlier)}
+    assert given == [(config, hydra)] and config == {"continue_from": str(earlier)}
     assert [file.name for file in folder.iterdir()] == [CHECKPOINT]
 CONF = ROOT / "conf"
 TOY = [
@@ -442,11 +456,15 @@ def test_more_epochs_and_other_places_are_the_same_training(killed, tmp_path, ca
 
 
 def test_a_run_whose_model_cannot_be_written_has_no_result_and_keeps_its_checkpoint(tmp_path, monkeypatch):
-    def full(*_, **__):
-        raise OSError(errno.ENOSPC, "No space left on device")
+    write = checkpoint._write
+
+    def full(archive, *array):
+        if "model" in Path(archive.filename).name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(archive, *array)
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
-        patch.setattr(np, "savez", full)
+        patch.setattr(checkpoint, "_write", full)
         run_toy(tmp_path / "run")
     assert {file.name for file in (tmp_path / "run").iterdir()} == {
         "config.yaml",
