@@ -21,7 +21,7 @@ from clickexp.models.base import ClickModel
 from clickexp.numerics import LogPair, log_sigmoid_pair
 from clickexp.parameters import EmbeddingParameter, GlobalParameter, PositionParameter, Rows, Table
 from clickexp.parameters.base import Parameter
-from clickexp.types import Array, Batch, ByRank, Scalar
+from clickexp.types import Array, ByRank, Scalar
 
 _LARGEST_LOGIT = math.log((1 - 1e-6) / 1e-6)
 """Of an estimate, that of probability 1 - 1e-6: certain events leave no likelihood for others."""
@@ -59,11 +59,11 @@ def estimates(totals: Totals, prior: Float[Array, "2"]) -> Float[Array, " rows"]
     return jnp.minimum(successes - failures, _LARGEST_LOGIT)
 
 
-def add_counts(totals: Totals, rows: RowIds, counted: Counts, batch: Batch) -> Totals:
+def add_counts(totals: Totals, rows: RowIds, counted: Counts, batch: ByRank) -> Totals:
     """The totals with the counts of the documents that were shown."""
     # summed before they are scattered where documents share a row: in parallel, and more exactly
     shared = tuple(axis for axis in (0, 1) if rows.shape[axis] == 1)
-    sums = [jnp.sum(jnp.where(batch["mask"].T, each, 0.0), axis=shared, keepdims=True) for each in counted]
+    sums = [jnp.sum(jnp.where(batch["mask"], each, 0.0), axis=shared, keepdims=True) for each in counted]
     return jnp.asarray(totals).at[rows.ravel()].add(jnp.stack(sums, axis=-1).reshape(-1, 2))
 
 
@@ -102,18 +102,18 @@ class BernoulliTowers:
         self._model: Any = object.__new__(type(model))
         self._model.__dict__.update({**vars(model), **self._stand_ins})
 
-    def rows(self, batch: Batch) -> dict[str, RowIds]:
+    def rows(self, batch: ByRank) -> dict[str, RowIds]:
         """The row of each tower at each document."""
-        self._model.conditional(ByRank(batch))
+        self._model.conditional(batch)
         return {role: stand_in.rows for role, stand_in in self._stand_ins.items()}
 
-    def log_likelihood(self, logits: Mapping[str, Logit], batch: Batch) -> Scalar:
+    def log_likelihood(self, logits: Mapping[str, Logit], batch: ByRank) -> Scalar:
         """Sum over documents of log P(observed click or skip | clicks above)."""
         for role, logit in logits.items():
             self._stand_ins[role].logit = logit
-        pair = self._model.conditional(ByRank(batch))
-        observed = jnp.where(batch["clicks"].T, pair.log, pair.complement)
-        return jnp.sum(jnp.where(batch["mask"].T, observed, 0.0))
+        pair = self._model.conditional(batch)
+        observed = jnp.where(batch["clicks"], pair.log, pair.complement)
+        return jnp.sum(jnp.where(batch["mask"], observed, 0.0))
 
     def store(self, logits: Mapping[str, Array], unseen: float) -> None:
         """Gives the model's towers these logits `[rows]`; `unseen` is that of rows the log does not show."""

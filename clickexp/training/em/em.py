@@ -20,7 +20,7 @@ from clickexp.training.em import pyclick
 from clickexp.training.em.bernoulli import BernoulliTowers, Counts, Event, Logit, PerRank
 from clickexp.training.em.estimation import EstimatingTrainer, Expect, Expected, entry_for, unsupported
 from clickexp.training.stopping import Stopping
-from clickexp.types import Batch
+from clickexp.types import ByRank
 from clickexp.utils.bounds import PositiveInt
 
 Values = dict[str, PerRank]
@@ -78,11 +78,11 @@ class EMTrainer(EstimatingTrainer):
             names = ", ".join(kind.name_with() for kind in _EXACT)
             raise unsupported("em", names, model, settings, "trainer=counting or default")
 
-        def expected(towers: BernoulliTowers, logits: Mapping[str, Logit], batch: Batch) -> Expected:
+        def expected(towers: BernoulliTowers, logits: Mapping[str, Logit], batch: ByRank) -> Expected:
             likelihood, slopes = jax.value_and_grad(towers.log_likelihood)(logits, batch)
-            probabilities, click = jax.tree.map(jax.nn.sigmoid, logits), batch["clicks"].T
+            probabilities, click = jax.tree.map(jax.nn.sigmoid, logits), batch["clicks"]
             if approximate is not None:
-                return -likelihood, approximate(probabilities, click, batch["mask"].T)
+                return -likelihood, approximate(probabilities, click, batch["mask"])
             return -likelihood, exact(probabilities, slopes, click)
 
         return expected

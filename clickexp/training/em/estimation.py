@@ -18,7 +18,7 @@ from clickexp.models.base import ClickModel, Model
 from clickexp.training.base import BaseTrainer
 from clickexp.training.em.bernoulli import BernoulliTowers, Counts, Logit, add_counts, estimates
 from clickexp.training.loop import Learner
-from clickexp.types import Array, Batch, Count, Scalar
+from clickexp.types import Array, ByRank, Count, Scalar
 from clickexp.utils.bounds import NonNegativeFloat, PositiveFloat, PositiveInt
 
 FEW_ROWS = 4096
@@ -27,7 +27,7 @@ FEW_ROWS = 4096
 Expected = tuple[Scalar | None, dict[str, Counts]]
 """Summed loss of a batch, unless counts do not depend on the logits, and counts for each role."""
 
-Expect = Callable[[BernoulliTowers, Mapping[str, Logit], Batch], Expected]
+Expect = Callable[[BernoulliTowers, Mapping[str, Logit], ByRank], Expected]
 """What a batch counts, given the logits of each role at each document."""
 
 Entry = TypeVar("Entry")
@@ -139,12 +139,11 @@ class _Counting(Learner):
         arrays = with_mask(arrays)
 
         def body(many: dict[str, Array], index: Integer[Array, ""]) -> tuple[dict[str, Array], _Sums]:
-            batch = dict(at_step(arrays, index))
-            batch["mask"] = batch["mask"].astype(bool)
-            batch["clicks"] = batch["clicks"] & batch["mask"]
+            given = at_step(arrays, index)
+            shown = given["mask"].astype(bool)
+            batch = ByRank({**given, "mask": shown, "clicks": given["clicks"] & shown})
             rows = self._towers.rows(batch)
-            shape = batch["clicks"].T.shape
-            taken = {role: jnp.broadcast_to(logits[role][r], shape) for role, r in rows.items()}
+            taken = {role: jnp.broadcast_to(logits[role][r], batch.shape) for role, r in rows.items()}
             loss, counted = self._expect(self._towers, taken, batch)
             few = {role: jnp.zeros((size, 2)) for role, size in self._towers.sizes.items() if role not in many}
             many, few = (
