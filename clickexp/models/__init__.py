@@ -1,34 +1,19 @@
 """The click models. Each is a short definition; loss, predictions and sampling live in base and cascade.chain."""
 
-from clickexp.models.base import ClickModel, Model, Sample
-from clickexp.models.cascade.ccm import ClickChainModel
-from clickexp.models.cascade.cm import CascadeModel
-from clickexp.models.cascade.dbn import DynamicBayesianNetwork
-from clickexp.models.cascade.dcm import DependentClickModel
-from clickexp.models.ctr import DocumentCTRModel, DocumentRankCTRModel, GlobalCTRModel, RankCTRModel
-from clickexp.models.mixture import MixtureModel
-from clickexp.models.pbm import PositionBasedModel
-from clickexp.models.roles import Role
-from clickexp.models.sequential import SequentialClickModel
-from clickexp.models.trust_bias import TrustBiasModel
-from clickexp.models.ubm import UserBrowsingModel
-
-__all__ = [
-    "CascadeModel",
-    "ClickChainModel",
-    "ClickModel",
-    "DependentClickModel",
-    "DocumentCTRModel",
-    "DocumentRankCTRModel",
-    "DynamicBayesianNetwork",
-    "GlobalCTRModel",
-    "MixtureModel",
-    "Model",
-    "PositionBasedModel",
-    "RankCTRModel",
-    "Role",
-    "Sample",
-    "SequentialClickModel",
-    "TrustBiasModel",
-    "UserBrowsingModel",
-]
+from clickexp.models.base import ClickModel as ClickModel
+from clickexp.models.base import Model as Model
+from clickexp.models.base import Sample as Sample
+from clickexp.models.cascade.ccm import ClickChainModel as ClickChainModel
+from clickexp.models.cascade.cm import CascadeModel as CascadeModel
+from clickexp.models.cascade.dbn import DynamicBayesianNetwork as DynamicBayesianNetwork
+from clickexp.models.cascade.dcm import DependentClickModel as DependentClickModel
+from clickexp.models.ctr import DocumentCTRModel as DocumentCTRModel
+from clickexp.models.ctr import DocumentRankCTRModel as DocumentRankCTRModel
+from clickexp.models.ctr import GlobalCTRModel as GlobalCTRModel
+from clickexp.models.ctr import RankCTRModel as RankCTRModel
+from clickexp.models.mixture import MixtureModel as MixtureModel
+from clickexp.models.pbm import PositionBasedModel as PositionBasedModel
+from clickexp.models.roles import Role as Role
+from clickexp.models.sequential import SequentialClickModel as SequentialClickModel
+from clickexp.models.trust_bias import TrustBiasModel as TrustBiasModel
+from clickexp.models.ubm import UserBrowsingModel as UserBrowsingModel

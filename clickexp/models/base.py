@@ -12,9 +12,8 @@ from jaxtyping import Bool, Float
 from clickexp.models import derived
 from clickexp.models.roles import HasRoles
 from clickexp.numerics import LogPair
-from clickexp.parameters.base import Parameter
 from clickexp.types import Array, Batch, ByRank, Logits, LogitsByRank, Observed, PerDocument, Scalar
-from clickexp.utils.checks import Limit, check_batch, check_values, is_concrete, missing, needs
+from clickexp.utils.checks import check_batch, check_values, is_concrete, missing, needs
 
 
 class Sample(NamedTuple):
@@ -99,15 +98,6 @@ class Model(HasRoles):
         """Returns the ranking score of each document, as a logarithm; -inf where no document is shown."""
         return self._predicted(self.relevance, batch)
 
-    def limits(self) -> list[Limit]:
-        """Returns the largest ids and positions that the towers have parameters for; larger ones are an error."""
-        return [
-            Limit(key, largest, role)
-            for role, tower in vars(self).items()
-            if isinstance(tower, Parameter)
-            for key, largest in tower.limits().items()
-        ]
-
     def _predicted(self, method: Callable[[Batch], Logits], batch: Batch) -> PerDocument:
         return _masked(method(batch), batch["mask"])
 
@@ -115,10 +105,11 @@ class Model(HasRoles):
 class ClickModel(Model):
     """A distribution over the clicks on a list of documents.
 
-    A subclass defines `conditional` and `relevance`; `marginal` and `draw` where there is a closed form; and
-    `log_attraction` where documents are not ranked by attraction. The rest follows. These methods work with ranks
-    first: they take a batch of type `ByRank` and return `[rank, batch]`, or what broadcasts to it. The public methods
-    `compute_loss`, `predict_...` and `sample` take and return `[batch, rank]`, and turn both.
+    A subclass defines `conditional`; `marginal` and `draw` where there is a closed form; `relevance` where documents
+    are not ranked by a role `attraction`, and `log_attraction` where that is not what they are ranked by. The rest
+    follows. These methods work with ranks first: they take a batch of type `ByRank` and return `[rank, batch]`, or what
+    broadcasts to it. The public methods `compute_loss`, `predict_...` and `sample` take and return `[batch, rank]`, and
+    turn both.
 
     Predictions are natural logarithms, -inf where the batch's mask is False.
     """
@@ -131,9 +122,11 @@ class ClickModel(Model):
         """Returns log P(c_r = 1) and log P(c_r = 0), by default derived from the conditional."""
         return derived.marginal(self.conditional, batch)
 
-    def relevance(self, batch: ByRank) -> LogitsByRank:  # pyright: ignore[reportIncompatibleMethodOverride]  # turned
-        """Returns the log of the score that documents are ranked by."""
-        raise NotImplementedError
+    def relevance(  # pyright: ignore[reportIncompatibleMethodOverride]  # with ranks first
+        self, batch: ByRank
+    ) -> LogitsByRank:
+        """Returns the log of the score that documents are ranked by, by default log P(attraction)."""
+        return self.attraction.log_prob(batch)  # pyright: ignore[reportAttributeAccessIssue]  # a role
 
     def log_attraction(self, batch: ByRank) -> LogitsByRank:
         """Returns log P(click | examined), of users who do not know the document."""

@@ -1,16 +1,15 @@
 """Click-through-rate baselines (Chuklin, Markov and de Rijke 2015, chapter 3)."""
 
+from dataclasses import field
+
 import jax.numpy as jnp
 
 from clickexp.models.base import IndependentModel, Sample, bernoulli
-from clickexp.models.roles import Role
+from clickexp.models.roles import Index, Role
 from clickexp.numerics import LogPair
 from clickexp.parameters import EmbeddingParameterConfig, GlobalParameterConfig, PositionParameterConfig
 from clickexp.types import Array, ByRank, LogitsByRank
 from clickexp.utils.bounds import Pairs, PositiveInt
-from clickexp.utils.checks import Limit
-
-MAX_ROWS = 2**31 - 1
 
 
 class _ClickThroughRate(IndependentModel):
@@ -64,32 +63,13 @@ class DocumentRankCTRModel(_ClickThroughRate):
 
     name = "DRCTR"
 
-    positions: PositiveInt
-    query_doc_pairs: Pairs
+    positions: PositiveInt = field()  # pyright: ignore[reportIncompatibleVariableOverride]  # required here
+    query_doc_pairs: Pairs = field()  # pyright: ignore[reportIncompatibleVariableOverride]  # required here
     ctr: Role = Role(EmbeddingParameterConfig(use_feature="ctr_idx"))
 
-    def indices(self) -> dict[str, int]:
-        """Returns the largest `ctr_idx`; ValueError where it would not fit into 32 bits."""
-        rows = (self.query_doc_pairs + 1) * self.positions
-        if rows > MAX_ROWS:
-            raise ValueError(
-                f"{self.query_doc_pairs:,} pairs x {self.positions} positions need {rows:,} rows; "
-                f"a table holds at most {MAX_ROWS:,}"
-            )
-        return {"ctr_idx": rows - 1}
-
-    def limits(self) -> list[Limit]:
-        """Returns the largest positions and ids: every id needs a row for each of the positions."""
-        return [
-            Limit("positions", self.positions, "ctr"),
-            *(
-                Limit("query_doc_ids", (largest + 1) // self.positions - 1, role)
-                if key == "ctr_idx"
-                else limit
-                for limit in super().limits()
-                for key, largest, role in [limit]
-            ),
-        ]
+    def indices(self) -> dict[str, Index]:
+        """Returns `ctr_idx`."""
+        return {"ctr_idx": Index("query_doc_ids", self.query_doc_pairs, self.positions)}
 
     def marginal(self, batch: ByRank) -> LogPair:
         """Returns s(z) for the row of each pair at each position."""

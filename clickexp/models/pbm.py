@@ -6,7 +6,7 @@ from clickexp.models.base import IndependentModel, Sample, bernoulli
 from clickexp.models.roles import Role
 from clickexp.numerics import LogPair, log_and
 from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig
-from clickexp.types import Array, ByRank, LogitsByRank
+from clickexp.types import Array, ByRank
 from clickexp.utils.bounds import Pairs, PositiveInt
 
 
@@ -30,10 +30,6 @@ class PositionBasedModel(IndependentModel):
     def marginal(self, batch: ByRank) -> LogPair:
         """Returns e_r a_r."""
         return log_and(self.examination.log_pair(batch), self.attraction.log_pair(batch))
-
-    def relevance(self, batch: ByRank) -> LogitsByRank:
-        """Returns log a."""
-        return self.attraction.log_prob(batch)
 
     def draw(self, batch: ByRank, key: Array) -> Sample:
         """Draws examination and attraction."""

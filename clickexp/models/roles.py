@@ -5,12 +5,13 @@ import inspect
 import typing
 from collections.abc import Mapping
 from dataclasses import InitVar
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from flax import nnx
 
 from clickexp.parameters.base import Features, Parameter, ParameterConfig, Sizes, Source, build_parameter
-from clickexp.utils.bounds import Probability, check_values
+from clickexp.utils.bounds import MOST_IDS, Pairs, PositiveInt, Probability, check_values
+from clickexp.utils.checks import Limit
 
 
 class Role:
@@ -68,15 +69,37 @@ class DeclaresRoles(nnx.Module):
             hints[name] = Source if name in cls.roles else hint.type if isinstance(hint, InitVar) else hint
 
 
+class Index(NamedTuple):
+    """A key that a model adds to the batch for its towers to look up: leading * radix + trailing, trailing < radix.
+
+    Attributes:
+        leading: Key of the batch that is the leading digit.
+        largest: Largest value of that key.
+        radix: Number of values of the trailing digit.
+    """
+
+    leading: str
+    largest: int
+    radix: int
+
+    def limit(self, largest: int, role: str) -> Limit:
+        """Returns the largest leading digit of a tower that has parameters up to an index."""
+        return Limit(self.leading, (largest - self.radix + 1) // self.radix, role)
+
+
 class HasRoles(DeclaresRoles):
-    """A module whose roles are built from the arguments of its constructor.
+    """A module whose roles are built from the arguments of its constructor, by keyword unless a class repeats them.
 
     Args:
+        positions: Largest position.
+        query_doc_pairs: Largest query-document id.
         click_rate: Clicks per document of the training sessions, where the logits of some towers start.
         features: Length of each kind of feature vector, by its key in the batch.
         rngs: Streams of random numbers for initial values.
     """
 
+    positions: PositiveInt | None = dataclasses.field(default=None, kw_only=True)
+    query_doc_pairs: Pairs | None = dataclasses.field(default=None, kw_only=True)
     click_rate: InitVar[Probability | None] = dataclasses.field(default=None, kw_only=True)
     features: InitVar[Features] = dataclasses.field(default=None, kw_only=True)
     rngs: InitVar[nnx.Rngs | None] = dataclasses.field(default=None, kw_only=True)
@@ -86,13 +109,17 @@ class HasRoles(DeclaresRoles):
     ) -> None:
         given = vars(self)
         check_values(type(self).__init__, given)
-        pairs, positions = given.get("query_doc_pairs"), given.get("positions")
-        sizes = Sizes(pairs, positions, click_rate, features)
         if rngs is None:
             if self.roles or type(self).setup is not HasRoles.setup:
                 raise TypeError(f"{type(self).__name__} needs rngs=nnx.Rngs(SEED)")
             return
-        sizes = dataclasses.replace(sizes, indices=self.indices())
+        most = {key: (index.largest + 1) * index.radix - 1 for key, index in self.indices().items()}
+        for key, largest in most.items():
+            if largest > MOST_IDS:
+                raise ValueError(
+                    f"{key} goes up to {largest:,}, and at most {MOST_IDS:,} fits: build a smaller model"
+                )
+        sizes = Sizes(self.query_doc_pairs, self.positions, click_rate, features, most)
         for role, default in self.roles.items():
             tower = build_parameter(role, given.get(role), default, sizes, rngs=rngs)
             setattr(self, role, nnx.data(tower))  # data, though the argument was none
@@ -101,6 +128,19 @@ class HasRoles(DeclaresRoles):
     def setup(self, rngs: nnx.Rngs) -> None:
         """Builds what a model has besides its roles; called once these are built."""
 
-    def indices(self) -> dict[str, int]:
-        """The largest value of each key that the model itself adds to the batch for its towers to look up."""
+    def indices(self) -> dict[str, Index]:
+        """Returns the keys that the model itself adds to the batch."""
         return {}
+
+    def limits(self) -> list[Limit]:
+        """Returns the largest ids and positions that the towers have parameters for; larger ones are an error."""
+        indices = self.indices()
+        limits = [
+            indices[key].limit(largest, role) if key in indices else Limit(key, largest, role)
+            for role, tower in vars(self).items()
+            if isinstance(tower, Parameter)
+            for key, largest in tower.limits().items()
+        ]
+        if indices and self.positions is not None:  # of which indices are made
+            limits.append(Limit("positions", self.positions, next(iter(self.roles))))
+        return limits

@@ -23,22 +23,22 @@ CHUNK = 256
 class SequentialClickModel(ClickModel):
     """P(c_r | c_1 .. c_{r-1}) = step(state_{r-1}, inputs_r, c_{r-1}), for any state.
 
-    A subclass defines `inputs`, `start`, `step` and `relevance`. The conditional and draws are scans over ranks. The
-    marginal follows the tree of all click vectors for lists of up to ten ranks, and is a mean over draws beyond.
+    A subclass defines `inputs`, `start` and `step`. The conditional and draws are scans over ranks. The marginal
+    follows the tree of all click vectors for lists of up to ten ranks, and is a mean over draws beyond.
     An undisplayed document changes nothing: the next one shown follows the one before.
     """
 
     @abc.abstractmethod
     def inputs(self, batch: ByRank) -> Any:
-        """What `step` reads at each rank: a pytree of arrays `[rank, batch, ...]`."""
+        """Returns what `step` reads at each rank: a pytree of arrays `[rank, batch, ...]`."""
 
     @abc.abstractmethod
     def start(self, batch: ByRank) -> State:
-        """The state before the first document."""
+        """Returns the state before the first document."""
 
     @abc.abstractmethod
     def step(self, state: State, inputs: Any, previous: Bool[Array, " batch"]) -> tuple[State, LogPair]:
-        """The state at a rank, and P(click) there, `[batch]`.
+        """Returns the state at a rank, and P(click) there, `[batch]`.
 
         Args:
             state: That of the document shown before.

@@ -39,10 +39,6 @@ class TrustBiasModel(IndependentModel):
         """Returns a t + (1 - a) f."""
         return log_mix(*(tower.log_pair(batch) for tower in self._towers()))
 
-    def relevance(self, batch: ByRank) -> LogitsByRank:
-        """Returns log a."""
-        return self.attraction.log_prob(batch)
-
     def log_examination(self, batch: ByRank, marginal: LogPair | None = None) -> LogitsByRank:
         """Returns log t_r, which is examination as far as clicks show: they do not separate it from trust."""
         return self.true_positive.log_prob(batch)

@@ -1,16 +1,17 @@
 """User browsing model."""
 
+from dataclasses import field
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Integer
 
 from clickexp.models.base import ClickModel, Sample, past_hidden, uniform
-from clickexp.models.roles import Role
+from clickexp.models.roles import Index, Role
 from clickexp.numerics import NEVER, LogPair, log_and
 from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig
-from clickexp.types import Array, ByRank, LogitsByRank
+from clickexp.types import Array, ByRank
 from clickexp.utils.bounds import Pairs, PositiveInt
-from clickexp.utils.checks import Limit
 
 IndexByRank = Integer[Array, "rank #batch"]
 
@@ -28,14 +29,15 @@ class UserBrowsingModel(ClickModel):
     name = "UBM"
     separates_examination = True
 
-    positions: PositiveInt
+    positions: PositiveInt = field()  # pyright: ignore[reportIncompatibleVariableOverride]  # required here
     query_doc_pairs: Pairs | None = None
     examination: Role = Role(PositionParameterConfig(use_feature="examination_idx"))
     attraction: Role = Role(EmbeddingParameterConfig())
 
-    def indices(self) -> dict[str, int]:
-        """Returns the largest `examination_idx` and `last_click_positions`."""
-        return {"examination_idx": (self.positions + 1) ** 2 - 1, "last_click_positions": self.positions}
+    def indices(self) -> dict[str, Index]:
+        """Returns `examination_idx` and `last_click_positions`."""
+        last = Index("positions", self.positions, 1)
+        return {"examination_idx": last._replace(radix=self.positions + 1), "last_click_positions": last}
 
     def conditional(self, batch: ByRank) -> LogPair:
         """Returns e_{r r'} a_r for the last click r' of the batch above each rank."""
@@ -61,10 +63,6 @@ class UserBrowsingModel(ClickModel):
         each = self._examination_by_last_click(batch), attraction, batch.shown, jnp.arange(ranks)
         return jax.lax.scan(step, start, each)[1]
 
-    def relevance(self, batch: ByRank) -> LogitsByRank:
-        """Returns log a."""
-        return self.attraction.log_prob(batch)
-
     def draw(self, batch: ByRank, key: Array) -> Sample:
         """Walks down the list: examined, after the last click? attracted?"""
         ranks, sessions = batch.shape
@@ -83,16 +81,6 @@ class UserBrowsingModel(ClickModel):
         each = would_examine, draws, attracted, batch.shown, jnp.arange(ranks)
         clicks, examined = jax.lax.scan(step, jnp.zeros(sessions, jnp.int32), each)[1]
         return Sample(clicks, examined, attracted)
-
-    def limits(self) -> list[Limit]:
-        """Returns limits in terms of positions: position p needs an index up to p (positions + 1) + positions."""
-        limits = [Limit("positions", self.positions, "examination")]
-        for key, largest, role in super().limits():
-            if key == "examination_idx":
-                limits.append(Limit("positions", (largest - self.positions) // (self.positions + 1), role))
-            else:
-                limits.append(Limit("positions" if key == "last_click_positions" else key, largest, role))
-        return limits
 
     def _examination(self, batch: ByRank, last: IndexByRank) -> LogPair:
         index = batch["positions"].astype(jnp.int32) * (self.positions + 1) + last.astype(jnp.int32)

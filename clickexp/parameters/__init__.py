@@ -1,50 +1,28 @@
 """The towers behind the parameters of a click model. One config class builds each; any role takes any of them."""
 
-from clickexp.parameters.base import ModuleParameter, Parameter, ParameterConfig, Sizes, build_parameter
-from clickexp.parameters.compressed import HashEmbedding, QRCombination, QREmbedding, RobeDEmbedding
-from clickexp.parameters.dense import (
-    Combination,
-    DeepCrossParameter,
-    DeepCrossParameterConfig,
-    DeepParameter,
-    DeepParameterConfig,
-    LinearParameter,
-    LinearParameterConfig,
-)
-from clickexp.parameters.embedding import EmbeddingParameter, EmbeddingParameterConfig, FullEmbedding
-from clickexp.parameters.simple import (
-    GlobalParameter,
-    GlobalParameterConfig,
-    PositionParameter,
-    PositionParameterConfig,
-)
-from clickexp.parameters.table import Rows, Table, new_table
-
-__all__ = [
-    "Combination",
-    "DeepCrossParameter",
-    "DeepCrossParameterConfig",
-    "DeepParameter",
-    "DeepParameterConfig",
-    "EmbeddingParameter",
-    "EmbeddingParameterConfig",
-    "FullEmbedding",
-    "GlobalParameter",
-    "GlobalParameterConfig",
-    "HashEmbedding",
-    "LinearParameter",
-    "LinearParameterConfig",
-    "ModuleParameter",
-    "Parameter",
-    "ParameterConfig",
-    "PositionParameter",
-    "PositionParameterConfig",
-    "QRCombination",
-    "QREmbedding",
-    "RobeDEmbedding",
-    "Rows",
-    "Sizes",
-    "Table",
-    "build_parameter",
-    "new_table",
-]
+from clickexp.parameters.base import ModuleParameter as ModuleParameter
+from clickexp.parameters.base import Parameter as Parameter
+from clickexp.parameters.base import ParameterConfig as ParameterConfig
+from clickexp.parameters.base import Sizes as Sizes
+from clickexp.parameters.base import build_parameter as build_parameter
+from clickexp.parameters.compressed import HashEmbedding as HashEmbedding
+from clickexp.parameters.compressed import QRCombination as QRCombination
+from clickexp.parameters.compressed import QREmbedding as QREmbedding
+from clickexp.parameters.compressed import RobeDEmbedding as RobeDEmbedding
+from clickexp.parameters.dense import Combination as Combination
+from clickexp.parameters.dense import DeepCrossParameter as DeepCrossParameter
+from clickexp.parameters.dense import DeepCrossParameterConfig as DeepCrossParameterConfig
+from clickexp.parameters.dense import DeepParameter as DeepParameter
+from clickexp.parameters.dense import DeepParameterConfig as DeepParameterConfig
+from clickexp.parameters.dense import LinearParameter as LinearParameter
+from clickexp.parameters.dense import LinearParameterConfig as LinearParameterConfig
+from clickexp.parameters.embedding import EmbeddingParameter as EmbeddingParameter
+from clickexp.parameters.embedding import EmbeddingParameterConfig as EmbeddingParameterConfig
+from clickexp.parameters.embedding import FullEmbedding as FullEmbedding
+from clickexp.parameters.simple import GlobalParameter as GlobalParameter
+from clickexp.parameters.simple import GlobalParameterConfig as GlobalParameterConfig
+from clickexp.parameters.simple import PositionParameter as PositionParameter
+from clickexp.parameters.simple import PositionParameterConfig as PositionParameterConfig
+from clickexp.parameters.table import Rows as Rows
+from clickexp.parameters.table import Table as Table
+from clickexp.parameters.table import new_table as new_table

@@ -6,6 +6,7 @@ of its prior, whose precision holds for every number kept. A seed chooses the ha
 of use only with the seed that it was fitted with. Hashes take any id; a grid takes those up to its `largest_id`.
 """
 
+import dataclasses
 import enum
 import math
 
@@ -18,9 +19,7 @@ from clickexp.errors import ConfigError
 from clickexp.parameters.hashing import buckets, cells, shuffled_cells, signs
 from clickexp.parameters.table import new_table
 from clickexp.types import Array
-from clickexp.utils.bounds import NonNegativeFloat, PositiveInt, Ratio, Seed, bounded
-
-MAX_ROWS = 2**31 - 1
+from clickexp.utils.bounds import MOST_IDS, NonNegativeFloat, PositiveInt, Ratio, Seed, check_values
 
 
 def _budget(numbers: int, compression_ratio: int | float, least: int) -> int:
@@ -35,7 +34,39 @@ def _budget(numbers: int, compression_ratio: int | float, least: int) -> int:
     return kept
 
 
-class HashEmbedding(nnx.Module):
+@dataclasses.dataclass(eq=False, repr=False)
+class CompressedEmbedding(nnx.Module):
+    """A store of fewer numbers than a full table; `build` makes its tables.
+
+    Attributes:
+        num_embeddings: Number of ids.
+        features: Numbers per embedding.
+        prior_precision: Precision of the Gaussian prior of every number that is stored.
+        compression_ratio: Numbers of the full table over numbers stored.
+        seed: Seed of the hashes.
+    """
+
+    num_embeddings: PositiveInt
+    features: PositiveInt
+    prior_precision: NonNegativeFloat = 0.0
+    compression_ratio: Ratio = dataclasses.field(default=10, kw_only=True)
+    seed: Seed = dataclasses.field(default=0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_values(type(self).__init__, vars(self))
+        self.build()
+
+    def build(self) -> None:
+        """Makes the tables."""
+        raise NotImplementedError
+
+    def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.features}"]:
+        """Returns the embeddings of the ids."""
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class HashEmbedding(CompressedEmbedding):
     """Feature hashing: e(id) = s(id) * rows[h(id)], with a sign s of -1 or 1 for each number of the row.
 
     Signs make what ids in one row do to each other cancel on average.
@@ -43,19 +74,10 @@ class HashEmbedding(nnx.Module):
     Weinberger, Dasgupta, Langford, Smola and Attenberg 2009, "Feature hashing for large scale multitask learning".
     """
 
-    @bounded
-    def __init__(
-        self,
-        num_embeddings: PositiveInt,
-        features: PositiveInt,
-        prior_precision: NonNegativeFloat = 0.0,
-        *,
-        compression_ratio: Ratio = 10,
-        seed: Seed = 0,
-    ):
-        self.features, self.seed = features, seed
-        self.rows = _budget(num_embeddings, compression_ratio, least=1)
-        self.table = new_table(self.rows, features, prior_precision)
+    def build(self) -> None:
+        """Makes one table."""
+        self.rows = _budget(self.num_embeddings, self.compression_ratio, least=1)
+        self.table = new_table(self.rows, self.features, self.prior_precision)
 
     def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.features}"]:
         """Returns the embeddings of the ids."""
@@ -71,7 +93,8 @@ class QRCombination(enum.StrEnum):
     CONCATENATION = "concatenation"
 
 
-class QREmbedding(nnx.Module):
+@dataclasses.dataclass(eq=False, repr=False)
+class QREmbedding(CompressedEmbedding):
     """Quotient-remainder trick: an id's row in each of two tables, which no other id has both of.
 
     e(id) = R[r] + Q[q], R[r] * (1 + Q[q]), or R[r] beside Q[q], each with half of the numbers, where (q, r) is a cell
@@ -83,34 +106,30 @@ class QREmbedding(nnx.Module):
     memory-efficient recommendation systems".
     """
 
-    @bounded
-    def __init__(
-        self,
-        num_embeddings: PositiveInt,
-        features: PositiveInt,
-        prior_precision: NonNegativeFloat = 0.0,
-        *,
-        compression_ratio: Ratio = 10,
-        qr_combination: QRCombination | str = QRCombination.MULTIPLICATION,
-        shuffle_indices: bool = True,
-        seed: Seed = 0,
-    ):
-        if qr_combination not in list(QRCombination):
-            raise ConfigError(f"qr_combination={qr_combination!r}: give one of {', '.join(QRCombination)}")
-        self.combination = QRCombination(qr_combination)
-        concatenate = self.combination is QRCombination.CONCATENATION
-        if concatenate and features < 2:
+    qr_combination: QRCombination | str = dataclasses.field(
+        default=QRCombination.MULTIPLICATION, kw_only=True
+    )
+    shuffle_indices: bool = dataclasses.field(default=True, kw_only=True)
+
+    def build(self) -> None:
+        """Makes a table of quotients and one of remainders; ConfigError where the budget does not allow them."""
+        if self.qr_combination not in list(QRCombination):
+            raise ConfigError(
+                f"qr_combination={self.qr_combination!r}: give one of {', '.join(QRCombination)}"
+            )
+        self.largest_id = self.num_embeddings - 1
+        first = second = self.features
+        if self.qr_combination == QRCombination.CONCATENATION:
+            first, second = self.features // 2, self.features - self.features // 2
+        if not first:
             raise ConfigError(
                 "qr_combination=concatenation shares the numbers of an embedding between two tables: "
                 "set embedding_features to 2 or more"
             )
-        self.features, self.shuffle_indices, self.seed = features, shuffle_indices, seed
-        self.largest_id = num_embeddings - 1
-        widths = (features // 2, features - features // 2) if concatenate else (features, features)
-        self.rows = _grid(num_embeddings, num_embeddings * features, compression_ratio, widths)
-        self.quotients, self.remainders = (
-            new_table(rows, width, prior_precision) for rows, width in zip(self.rows, widths, strict=True)
-        )
+        numbers = self.num_embeddings * self.features
+        self.rows = _grid(self.num_embeddings, numbers, self.compression_ratio, (first, second))
+        self.quotients = new_table(self.rows[0], first, self.prior_precision)
+        self.remainders = new_table(self.rows[1], second, self.prior_precision)
 
     def cells(self, ids: Integer[Array, "*ids"]) -> tuple[Integer[Array, "*ids"], Integer[Array, "*ids"]]:
         """Returns the rows of the ids in the tables of quotients and of remainders."""
@@ -124,7 +143,7 @@ class QREmbedding(nnx.Module):
         """Returns the embeddings of the ids."""
         quotients, remainders = self.cells(ids)
         quotient, remainder = self.quotients.take(quotients), self.remainders.take(remainders)
-        match self.combination:
+        match self.qr_combination:
             case QRCombination.ADDITION:
                 return remainder + quotient
             case QRCombination.MULTIPLICATION:
@@ -141,7 +160,8 @@ def _grid(ids: int, numbers: int, compression_ratio: int | float, widths: tuple[
     return fewest, (kept - widths[0] * fewest) // widths[1]
 
 
-class RobeDEmbedding(nnx.Module):
+@dataclasses.dataclass(eq=False, repr=False)
+class RobeDEmbedding(CompressedEmbedding):
     """Random offset block embedding: chunks of consecutive numbers of one circular array, which ids overlap in.
 
     e(id)_i = s(id, i) * array[(h(id, i // Z) + i mod Z) mod size], with a sign s of -1 or 1. The size Z of a chunk is
@@ -151,34 +171,26 @@ class RobeDEmbedding(nnx.Module):
     learning recommendation systems".
     """
 
-    @bounded
-    def __init__(
-        self,
-        num_embeddings: PositiveInt,
-        features: PositiveInt,
-        prior_precision: NonNegativeFloat = 0.0,
-        *,
-        compression_ratio: Ratio = 10,
-        chunk_size: int | None = None,
-        seed: Seed = 0,
-    ):
-        self.chunk_size = features if chunk_size is None else chunk_size
-        if not 1 <= self.chunk_size <= features:
+    chunk_size: int | None = dataclasses.field(default=None, kw_only=True)
+
+    def build(self) -> None:
+        """Makes the array; ConfigError where a chunk is longer than an embedding, or the array than an index."""
+        self.chunk = self.features if self.chunk_size is None else self.chunk_size
+        if not 1 <= self.chunk <= self.features:
             raise ConfigError(
-                f"chunk_size={chunk_size}: give 1 to {features}, the embedding_features, or null for all of them"
+                f"chunk_size={self.chunk}: give 1 to {self.features}, the embedding_features, or null for all of them"
             )
-        self.features, self.seed = features, seed
-        self.size = _budget(num_embeddings * features, compression_ratio, least=self.chunk_size)
-        if self.size > MAX_ROWS:
+        self.size = _budget(self.num_embeddings * self.features, self.compression_ratio, least=self.chunk)
+        if self.size > MOST_IDS:
             raise ConfigError(
-                f"an array holds at most {MAX_ROWS:,} numbers, not {self.size:,}: raise compression_ratio"
+                f"an array holds at most {MOST_IDS:,} numbers, not {self.size:,}: raise compression_ratio"
             )
-        self.array = new_table(self.size, 1, prior_precision)
+        self.array = new_table(self.size, 1, self.prior_precision)
 
     def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.features}"]:
         """Returns the embeddings of the ids."""
-        chunks = jnp.arange(-(-self.features // self.chunk_size))
+        chunks = jnp.arange(-(-self.features // self.chunk))
         starts = buckets(ids[..., None], chunks, count=self.size, seed=self.seed)[..., None]
-        places = (starts + jnp.arange(self.chunk_size, dtype=jnp.uint32)) % np.uint32(self.size)
+        places = (starts + jnp.arange(self.chunk, dtype=jnp.uint32)) % np.uint32(self.size)
         places = places.reshape(*ids.shape, -1)[..., : self.features].astype(jnp.int32)
         return signs(ids, self.features, seed=self.seed + 1) * self.array.take(places)[..., 0]

@@ -15,7 +15,6 @@ class Pointwise(Model):
 
     name = "Pointwise"
 
-    query_doc_pairs: int
     score: Role = Role(EmbeddingParameterConfig())
 
     def compute_loss(self, batch, aggregate=True):
@@ -27,7 +26,7 @@ class Pointwise(Model):
 
 
 def test_a_ranker_needs_a_loss_and_a_relevance():
-    model = Pointwise(4, rngs=nnx.Rngs(0))
+    model = Pointwise(query_doc_pairs=4, rngs=nnx.Rngs(0))
     values = model.score.table.get_value()
     model.score.table.set_value(type(values)(jnp.arange(5.0)[:, None], 1))
     mask = np.array([[True, True, False]])
@@ -37,6 +36,6 @@ def test_a_ranker_needs_a_loss_and_a_relevance():
 
 
 def test_ids_beyond_its_towers_are_an_error():
-    model = Pointwise(4, rngs=nnx.Rngs(0))
+    model = Pointwise(query_doc_pairs=4, rngs=nnx.Rngs(0))
     with pytest.raises(DataError, match="query_doc_ids holds 5, and score has parameters up to 4"):
         model.predict_relevance({"query_doc_ids": np.array([[5]]), "mask": np.ones((1, 1), bool)})

@@ -202,7 +202,7 @@ def test_click_rates_of_0_and_1_have_no_logit():
 
 
 def test_document_rank_tables_larger_than_an_index_are_refused():
-    with pytest.raises(ValueError, match="347,000,000 pairs x 10 positions need 3,470,000,010 rows"):
+    with pytest.raises(ValueError, match=r"ctr_idx goes up to 3,470,000,009, and at most 2,147,483,647 fits"):
         models.DocumentRankCTRModel(10, 347_000_000, rngs=nnx.Rngs(0))
 
 

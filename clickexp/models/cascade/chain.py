@@ -12,10 +12,8 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
 from clickexp.models.base import ClickModel, Sample, past_hidden
-from clickexp.models.roles import Role
 from clickexp.numerics import ALWAYS, NEVER, LogPair, log_add, log_mix, log_sigmoid_pair
-from clickexp.parameters import EmbeddingParameterConfig
-from clickexp.types import Array, ByRank, LogitsByRank
+from clickexp.types import Array, ByRank
 
 State = Float[Array, " batch"]
 Event = Bool[Array, "#batch"]
@@ -45,9 +43,7 @@ class CascadeProbs(NamedTuple):
 
 
 class CascadeFamily(ClickModel):
-    """A click model that is fully described by its `probs`; documents are ranked by attraction."""
-
-    attraction = Role(EmbeddingParameterConfig())
+    """A click model that is fully described by its `probs`."""
 
     def probs(self, batch: ByRank) -> CascadeProbs:
         """Returns the probabilities of each event at each document."""
@@ -95,10 +91,6 @@ class CascadeFamily(ClickModel):
         stay = log_mix(probs.attraction, probs.clicked, probs.skipped)
         start = LogPair(jnp.zeros(sessions), jnp.full(sessions, NEVER.log, jnp.float32))
         return jax.lax.scan(step, start, _every_rank((probs.attraction, stay, batch.shown), ranks))[1]
-
-    def relevance(self, batch: ByRank) -> LogitsByRank:
-        """Returns log P(attraction)."""
-        return self.attraction.log_prob(batch)
 
     def draw(self, batch: ByRank, key: Array) -> Sample:
         """Walks down the list of the documents that are shown: attracted? satisfied? go on?"""

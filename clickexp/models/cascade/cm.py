@@ -14,7 +14,7 @@ from clickexp.numerics import ALWAYS, LogPair
 from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.parameters.base import Features, Source
 from clickexp.types import ByRank
-from clickexp.utils.bounds import Bounds, Pairs, Probability
+from clickexp.utils.bounds import Bounds, Pairs, PositiveInt, Probability
 
 
 class Conditional(enum.StrEnum):
@@ -49,12 +49,13 @@ class CascadeModel(CascadeFamily):
         *,
         min_log_prob: Annotated[float, Bounds(below=0)] = math.log(1e-8),
         conditional: Conditional | str = Conditional.CASCADE,
+        positions: PositiveInt | None = None,
         click_rate: Probability | None = None,
         features: Features = None,
         rngs: nnx.Rngs | None = None,
     ):
         # of its own, since the argument `conditional` has the name of a method
-        self.query_doc_pairs, self.attraction = query_doc_pairs, attraction
+        self.query_doc_pairs, self.attraction, self.positions = query_doc_pairs, attraction, positions
         self.min_log_prob, self.before_click = min_log_prob, Conditional(conditional)
         self.__post_init__(click_rate, features, rngs)
 

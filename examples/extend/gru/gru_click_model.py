@@ -14,8 +14,6 @@ class GRUClickModel(SequentialClickModel):
 
     name = "GRU"
 
-    positions: int
-    query_doc_pairs: int
     attraction: Role = Role(EmbeddingParameterConfig())
     hidden: int = 8
 
@@ -35,6 +33,3 @@ class GRUClickModel(SequentialClickModel):
         read = jnp.concatenate([logit[:, None], previous[:, None].astype(jnp.float32), position], axis=1)
         state, _ = self.cell(state, read)
         return state, log_sigmoid_pair(self.output(state)[:, 0] + logit)
-
-    def relevance(self, batch):
-        return self.attraction.log_prob(batch)

@@ -11,7 +11,6 @@ class ListwiseRanker(Model):
 
     name = "Listwise"
 
-    query_doc_pairs: int
     attraction: Role = Role(EmbeddingParameterConfig())
 
     def relevance(self, batch):

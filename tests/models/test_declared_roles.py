@@ -1,0 +1,145 @@
+"""Roles as data: constructors, defaults and limits follow from what a class declares."""
+
+import inspect
+import json
+import subprocess
+import sys
+
+import numpy as np
+import oracle
+import pytest
+import zoo
+from flax import nnx
+from places import ROOT
+
+from clickexp import models
+from clickexp.models import CascadeModel, Role
+from clickexp.models.base import IndependentModel
+from clickexp.numerics import log_and
+from clickexp.parameters import EmbeddingParameterConfig, GlobalParameterConfig, PositionParameterConfig
+from clickexp.simulation.towers import FixedParameter
+
+OUTSIDER = '''
+from clickexp.models import Role
+from clickexp.models.base import IndependentModel
+from clickexp.numerics import log_and
+from clickexp.parameters import EmbeddingParameterConfig, GlobalParameterConfig
+
+
+class Patient(IndependentModel):
+    """P(click) = a p, with a role `patience` that the package does not know."""
+
+    name = "Patient"
+
+    attraction: Role = Role(EmbeddingParameterConfig())
+    patience: Role = Role(GlobalParameterConfig())
+    scale: int = 1
+
+    def marginal(self, batch):
+        return log_and(self.attraction.log_pair(batch), self.patience.log_pair(batch))
+'''
+OPTION = """
+defaults:
+  - /parameter@_global_.patience: global
+_target_: patient.Patient
+_partial_: true
+attraction: ${attraction}
+patience: ${patience}
+"""
+
+
+class Patient(IndependentModel):
+    """P(click) = a p."""
+
+    attraction: Role = Role(EmbeddingParameterConfig())
+    patience: Role = Role(GlobalParameterConfig(2.0))
+    scale: int = 1
+
+    def marginal(self, batch):
+        return log_and(self.attraction.log_pair(batch), self.patience.log_pair(batch))
+
+
+def arguments(model):
+    return list(inspect.signature(model.__init__).parameters)[1:]
+
+
+def test_declared_attributes_are_the_arguments_of_the_constructor():
+    common = ["positions", "query_doc_pairs", "click_rate", "features", "rngs"]
+    assert arguments(Patient) == ["attraction", "patience", "scale", *common]
+    assert arguments(models.PositionBasedModel)[:4] == [
+        "positions",
+        "query_doc_pairs",
+        "examination",
+        "attraction",
+    ]
+    assert arguments(models.DynamicBayesianNetwork)[:5] == [
+        "query_doc_pairs", "attraction", "satisfaction", "fix_continuation", "continuation",
+    ]  # fmt: skip
+    assert list(Patient.roles) == ["attraction", "patience"] and Patient.roles["patience"].initial == 2.0
+    assert list(models.DocumentCTRModel.roles) == ["ctr"] and not models.MixtureModel.roles
+
+
+def test_a_role_takes_none_a_config_a_parameter_and_a_constructor():
+    fixed, batch = FixedParameter(1.0), zoo.every_click_vector()
+    for patience, expected in (
+        (None, 2.0),
+        (GlobalParameterConfig(-1.0), -1.0),
+        (fixed, 1.0),
+        (lambda rngs: FixedParameter(3.0), 3.0),
+    ):
+        model = Patient(FixedParameter(0.5), patience, rngs=nnx.Rngs(0))
+        assert model.scale == 1 and (patience is not fixed or model.patience is fixed)
+        clicks = np.exp(model.predict_clicks(batch))
+        np.testing.assert_allclose(clicks, zoo.sigmoid(0.5) * zoo.sigmoid(expected), rtol=1e-5)
+        joint, vectors = oracle.enumerate_clicks(
+            oracle.independent_clicks, click_rate=clicks[0].astype(np.float64)
+        )
+        losses = np.asarray(
+            model.compute_loss({**batch, "clicks": np.tile(zoo.VECTORS, (zoo.LISTS, 1))}, False)
+        )
+        np.testing.assert_allclose(np.exp(-losses.sum(axis=1))[: len(vectors)], joint, rtol=1e-5)
+
+
+def test_sizes_reach_every_tower_of_every_model():
+    model = CascadeModel(attraction=PositionParameterConfig(), positions=7, rngs=nnx.Rngs(0))
+    assert model.attraction.weight.shape == (8,)
+    index = EmbeddingParameterConfig(use_feature="examination_idx")
+    model = models.UserBrowsingModel(4, 9, examination=index, rngs=nnx.Rngs(0))
+    assert model.examination.table.largest_id == (4 + 1) ** 2 - 1
+
+
+def test_a_model_with_roles_needs_a_stream():
+    with pytest.raises(TypeError, match=r"CascadeModel needs rngs=nnx\.Rngs"):
+        CascadeModel(5)
+
+
+def test_a_subclass_inherits_the_constructor_of_its_own():
+    class Renamed(CascadeModel):
+        name = "Renamed"
+
+    class Longer(Patient):
+        doubt: Role = Role(GlobalParameterConfig())
+
+    assert arguments(Renamed) == arguments(CascadeModel)
+    assert Renamed(3, conditional="marginal", rngs=nnx.Rngs(0)).before_click == "marginal"
+    assert arguments(Longer)[:4] == ["attraction", "patience", "scale", "doubt"]
+    assert list(Longer.roles) == ["attraction", "patience", "doubt"]
+
+
+def test_the_role_of_an_outsider_is_chosen_by_configuration(tmp_path):
+    (tmp_path / "patient.py").write_text(OUTSIDER)
+    (tmp_path / "conf/model").mkdir(parents=True)
+    (tmp_path / "conf/model/patient.yaml").write_text(OPTION)
+    tiny = (
+        "dataset.sessions=400 dataset.queries=10 trainer.epochs=1 logger=[] progress=off metric=click".split()
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "clickexp", "--config-dir", "conf", "model=patient", "parameter@patience=position",
+         "hydra.run.dir=run", *tiny],
+        cwd=tmp_path, env={"PYTHONPATH": f"{ROOT}:{tmp_path}", "PATH": "", "JAX_PLATFORMS": "cpu"},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "run/result.json").read_text())["model"] == "Patient"
+    with np.load(tmp_path / "run/model.npz") as stored:
+        assert any("patience" in name and stored[name].size == 11 for name in stored)
