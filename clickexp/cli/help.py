@@ -3,13 +3,11 @@
 Hydra's own would take twice as long: it copies all that it knows of the configuration for each group.
 """
 
-import argparse
 import shutil
 import string
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
@@ -18,7 +16,8 @@ from hydra.core.object_type import ObjectType
 from hydra.plugins.config_source import ConfigSource
 from omegaconf import OmegaConf
 
-from clickexp.experiment.overrides import TOWERS, CommandLine
+from clickexp.experiment.conf import CONF, TOWERS
+from clickexp.experiment.overrides import CommandLine
 from clickexp.utils.exits import VERSION
 
 _WIDEST = 100
@@ -43,12 +42,11 @@ _HIDDEN = ("hydra", "reproduction", "local")
 """Groups that users do not choose from, or that other groups choose."""
 
 
-def prints(given: CommandLine, conf: str) -> bool:
+def prints(given: CommandLine) -> bool:
     """Prints the version or the help on request.
 
     Args:
         given: The words of the command.
-        conf: The folder of the configuration.
 
     Returns:
         Whether it was one of them.
@@ -56,30 +54,26 @@ def prints(given: CommandLine, conf: str) -> bool:
     if given.version:
         sys.stdout.write(f"{VERSION}\n")
     elif given.options.help:
-        sys.stdout.write(f"{help_text(conf, given.options, given.overrides)}\n")
+        sys.stdout.write(f"{help_text(given)}\n")
     return given.version or given.options.help
 
 
-def help_text(conf: str, options: argparse.Namespace, overrides: Sequence[str]) -> str:
+def help_text(given: CommandLine) -> str:
     """Returns examples, groups with their options, and keys with their values.
 
     Args:
-        conf: The folder of the configuration.
-        options: Those of Hydra's parser.
-        overrides: Whose values the keys have.
+        given: The words of the command, whose overrides the keys follow.
     """
-    folder = options.config_dir
-    search = [f"hydra.searchpath=['file://{Path(folder).absolute()}']"] if folder else []
-    with initialize_config_dir(conf, version_base="1.3"):
-        config = compose("config", [*search, *overrides], return_hydra_config=True)
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose("config", [*given.searchpath, *given.overrides], return_hydra_config=True)
         sources = [*GlobalHydra.instance().config_loader().get_sources()]
-        if folder:
-            sources.append(FileConfigSource("command-line", f"file://{Path(folder).absolute()}"))
+        sources += [FileConfigSource("command-line", f"file://{folder}") for folder in given.folders]
         width = min(shutil.get_terminal_size().columns, _WIDEST)
         groups = "\n".join(_groups(sources, width))
         template = string.Template(config.hydra.help.template)
         keys = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-        return template.substitute(APP_CONFIG_GROUPS=groups, CONFIG=OmegaConf.to_yaml(keys, resolve=options.resolve))
+        text = OmegaConf.to_yaml(keys, resolve=given.options.resolve)
+        return template.substitute(APP_CONFIG_GROUPS=groups, CONFIG=text)
 
 
 def _groups(sources: Sequence[ConfigSource], width: int) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from pathlib import Path
 from typing import NoReturn
 
 import hydra
@@ -10,17 +9,15 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from clickexp.cli.help import prints
-from clickexp.experiment.hydra_errors import MENDABLE, one_line
-from clickexp.experiment.overrides import NO_OPTION, CommandLine
+from clickexp.experiment.conf import CONF
+from clickexp.experiment.hydra_errors import MENDABLE, format_hydra_error
+from clickexp.experiment.overrides import CommandLine
 from clickexp.sweeps.callback import RefusedError, collected, in_sweep
 from clickexp.sweeps.job import run_job
 from clickexp.utils import exits
 
-PACKAGE = Path(__file__).resolve().parents[1]
-CONF = str(next(conf for conf in (PACKAGE / "conf", PACKAGE.parent / "conf") if conf.is_dir()))
 
-
-@hydra.main(version_base="1.3", config_path=CONF, config_name="config")
+@hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
 def run(cfg: DictConfig) -> float:
     """Runs one configuration and returns the value of optimized_metric; Hydra calls it once per run."""
     try:
@@ -39,12 +36,12 @@ def main() -> None:
             given = CommandLine(sys.argv[1:])
             with exits.printing("clickexp") if given.only_prints else collected():
                 sys.argv[1:] = given.arguments
-                if not prints(given, CONF):
+                if not prints(given):
                     run()
         except RefusedError as refused:
             fail(refused.__cause__)
-        except (*MENDABLE, ValueError) as error:
-            if exits.SHOW_TRACE or not (isinstance(error, MENDABLE) or str(error).startswith(NO_OPTION)):
+        except MENDABLE as error:
+            if exits.SHOW_TRACE:
                 raise
             fail(error)
         except KeyboardInterrupt:
@@ -54,6 +51,6 @@ def main() -> None:
 def fail(error: BaseException | None) -> NoReturn:
     """Ends the command with the error in one line."""
     assert isinstance(error, Exception)  # noqa: S101
-    line = one_line(error, CONF, sys.argv[1:])
+    line = format_hydra_error(error, sys.argv[1:])
     exits.complain("clickexp", f"{line} [{exits.FULL_ERROR}=1 shows the trace]")
     sys.exit(1)

@@ -7,27 +7,25 @@ from numbers import Integral, Real
 from typing import Annotated, Any
 
 import numpy as np
+from pydantic import PlainValidator
 
 from clickexp.data.schema import DataError
 from clickexp.data.sessions import Sessions
 
 
-class OnePart:
-    """A constraint: a fraction of the sessions, or a range of them."""
-
-    def complaint(self, value: Any) -> str | None:
-        """What to give instead of the value; None for one that fits."""
-        if isinstance(value, Real) and not isinstance(value, bool):
-            return (
-                None if 0 < value <= 1 else "give a fraction above 0 and at most 1, or a range [start, stop]"
-            )
-        if isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 2:
-            if _is_whole(value[0]) and (value[1] is None or _is_whole(value[1])):
-                return None
-        return "give a fraction, such as 0.8, or a range [start, stop] of sessions, which count from 0"
+def _check_part(value: Any) -> Any:
+    """ValueError for what is neither a fraction of the sessions nor a range of them, with what to give instead."""
+    if isinstance(value, Real) and not isinstance(value, bool):
+        if 0 < float(value) <= 1:
+            return value
+        raise ValueError("a fraction above 0 and at most 1, or a range [start, stop]")
+    pair = isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 2
+    if pair and _is_whole(value[0]) and (value[1] is None or _is_whole(value[1])):
+        return value
+    raise ValueError("a fraction, such as 0.8, or a range [start, stop] of sessions, which count from 0")
 
 
-Split = Annotated[float | Sequence[int | None], OnePart()]
+Split = Annotated[float | Sequence[int | None], PlainValidator(_check_part)]
 """A fraction of the sessions, or [start, stop] with start <= i < stop; stop None is the end."""
 
 
@@ -114,8 +112,10 @@ def check_split(train: Split, val: Split, test: Split) -> None:
     """DataError for parts that no log can be split into."""
     parts = {"train_sessions": train, "val_sessions": val, "test_sessions": test}
     for name, part in parts.items():
-        if complaint := OnePart().complaint(part):
-            raise DataError(f"{name}={part!r}: {complaint}")
+        try:
+            _check_part(part)
+        except ValueError as error:
+            raise DataError(f"{name}={part!r}: give {error}") from error
     given = ", ".join(f"{name}={part}" for name, part in parts.items())
     fractions = [isinstance(part, Real) for part in parts.values()]
     if any(fractions) and not all(fractions):

@@ -1,1 +1,1 @@
-"""One run: its configuration, the parts built from it, and the run itself. Sweeps and comparisons are elsewhere."""
+"""One run in three functions: resolve its configuration, build its parts, run them. Sweeps are elsewhere."""

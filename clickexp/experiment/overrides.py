@@ -1,9 +1,11 @@
 """The words of a command line: options, and overrides in the form that Hydra takes."""
 
 import argparse
+import importlib.util
 from collections import Counter
 from collections.abc import Iterator, Sequence, Set
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Any, NoReturn, cast
 
 from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -11,37 +13,34 @@ from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, Overri
 from hydra.errors import OverrideParseException
 
 from clickexp.errors import ConfigError
+from clickexp.experiment.conf import TOWERS, default_groups, options, roles
+from clickexp.utils.suggest import did_you_mean
 
-ROLES = (
-    "attraction",
-    "satisfaction",
-    "examination",
-    "continuation",
-    "true_positive",
-    "false_positive",
-)
-TOWERS = "parameter"
-"""The group of towers, of which each role has its own choice: parameter@attraction."""
+DESCRIBED = ("dataset", "model", "optimizer", "trainer")
+"""Groups of which each run has one option, with a _target_."""
 SEVERAL = ("metric", "logger")
 """Groups that take a list of options."""
-SINGLE = ("dataset", "model", TOWERS, "optimizer", "trainer", "launcher", "search", "debug")
-NEEDED = ("dataset", "model", "metric", "optimizer", "trainer")
-LAUNCHERS = ("launcher", "hydra/launcher")
-HERE = ("basic", "clickexp_basic")
+REQUIRED = (*DESCRIBED, "metric")
+SINGLE = (*DESCRIBED, TOWERS, "launcher", "search", "debug")
+SEARCHPATH = "hydra.searchpath"
+IN_PROCESS = ("basic", "clickexp_basic")
 """Launchers that run jobs one after the other in this process."""
 
 
-NO_OPTION = "Config group override must be a string or a list"
-"""How the ValueError begins that Hydra raises for debug=null or model=5."""
-
-
 class CommandLine:
-    """What was typed: `options` as Hydra's parser reads them, `overrides` with roles as groups, `arguments` in order.
+    """The words of a command, parsed.
 
-    ConfigError for what is neither.
+    Attributes:
+        options: As Hydra's parser reads them.
+        overrides: With roles as groups.
+        arguments: All words in the order that Hydra takes.
+        version: Whether the version was asked for.
+
+    Raises:
+        ConfigError: A word is neither an option nor an override.
     """
 
-    def __init__(self, words: Sequence[str]):
+    def __init__(self, words: Sequence[str]) -> None:
         parser = get_args_parser()
         parser.error = _refuse
         self.version = "--version" in words
@@ -56,20 +55,45 @@ class CommandLine:
                 given[word] -= 1
             else:
                 flags.insert(0, word)
-        self.overrides = list(known.overrides) if known.shell_completion else canonical(known.overrides)
-        # Hydra would take no override behind an option that stands between two
+        self.overrides: list[str] = list(known.overrides)
+        if not known.shell_completion:
+            self.overrides = canonical(known.overrides, *self.folders)
+        # Hydra would take no override behind an option that is between two
         self.arguments = [*flags, *self.overrides]
+
+    @property
+    def folders(self) -> list[Path]:
+        """The user's own configurations."""
+        found = [each.value() for each in parsed(self.options.overrides) if each.key_or_group == SEARCHPATH]
+        paths = [str(path) for value in found if isinstance(value, list) for path in value]
+        paths += [self.options.config_dir] if self.options.config_dir else []
+        return [*map(_folder, paths)]
+
+    @property
+    def searchpath(self) -> list[str]:
+        """The override that lets Hydra find them; none if there are none."""
+        paths = ",".join(f"'file://{folder}'" for folder in self.folders)
+        return [f"{SEARCHPATH}=[{paths}]"] if paths else []
 
     @property
     def only_prints(self) -> bool:
         """Whether the command ends after printing, without a run."""
         options = self.options
-        asked = (self.version, options.help, options.hydra_help, options.cfg, options.info)
-        return any(asked)
+        return any((self.version, options.help, options.hydra_help, options.cfg, options.info))
+
+
+def _folder(path: str) -> Path:
+    scheme, _, place = path.rpartition("://")
+    spec = importlib.util.find_spec(place) if scheme == "pkg" else None
+    return Path(spec.submodule_search_locations[0] if spec and spec.submodule_search_locations else place).absolute()
 
 
 def parsed(overrides: Sequence[str]) -> list[Override]:
-    """ConfigError for the first that is not key=value."""
+    """Parses overrides.
+
+    Raises:
+        ConfigError: One is not key=value.
+    """
     try:
         return OverridesParser.create().parse_overrides(list(overrides))
     except OverrideParseException as error:
@@ -79,18 +103,29 @@ def parsed(overrides: Sequence[str]) -> list[Override]:
         raise ConfigError(_advice(error.override, before)) from error
 
 
-def canonical(overrides: Sequence[str]) -> list[str]:
-    """The overrides with the choice of a role's tower, attraction=deep, as Hydra knows it, parameter@attraction=deep.
+def line_of(override: Override) -> str:
+    """An override as it was typed."""
+    return cast(str, override.input_line)  # only what was made by hand has none
 
-    What is set of a group that a sweep varies becomes part of the sweep, so that it may be a key of these options only.
 
-    ConfigError for what no run can be made of: ~model, model=[pbm,ubm].
+def canonical(overrides: Sequence[str], *folders: Path) -> list[str]:
+    """Overrides with the choice of a role's tower as Hydra knows it: attraction=deep as parameter@attraction=deep.
+
+    A key inside a group that a sweep varies becomes part of the sweep, so that only some of the options need have it.
+
+    Args:
+        overrides: As they were typed.
+        folders: The user's own configurations, which may have more roles.
+
+    Raises:
+        ConfigError: No run can be made of one, such as ~model or model=[pbm,ubm].
     """
     given = parsed(overrides)
-    for override in given:
-        _check(override)
     swept = {o.package or o.key_or_group for o in given if o.is_sweep_override()}
-    return [_canonical(override, swept) for override in given]
+    lines = [_canonical(override, swept, roles(*folders)) for override in given]
+    for override in parsed(lines):
+        _check(override, folders)
+    return lines
 
 
 def option_names(override: Override) -> list[str] | None:
@@ -102,50 +137,71 @@ def option_names(override: Override) -> list[str] | None:
 
 
 def check_launcher(overrides: Sequence[str]) -> None:
-    """ConfigError for overrides of a single run that choose how the jobs of a sweep are launched."""
+    """Checks the overrides of a single run.
+
+    Raises:
+        ConfigError: One chooses how the jobs of a sweep are launched.
+    """
     for override in parsed(overrides):
-        if override.key_or_group in LAUNCHERS and override.value() not in HERE:
+        if override.key_or_group in ("launcher", "hydra/launcher") and override.value() not in IN_PROCESS:
             raise ConfigError(
                 f"{override.input_line}: launchers start the jobs of a sweep, and this is a single run; add -m, "
                 "or leave it out"
             )
 
 
-def _check(override: Override) -> None:
-    group = override.key_or_group
-    if override.is_delete() and group in NEEDED and override.package is None:
-        raise ConfigError(
-            f"{override.input_line}: {group} cannot be left out; choose one by {group}=..., see clickexp --help"
-        )
+def _check(override: Override, folders: Sequence[Path]) -> None:
+    group, line = override.key_or_group, line_of(override)
+    if override.is_delete():
+        if group in REQUIRED and override.package is None:
+            raise ConfigError(f"{line}: {group} cannot be left out; choose one by {group}=..., see clickexp --help")
+        return
     lists = [value for value in _values(override) if isinstance(value, list)]
     if lists and group in SINGLE:
         each = ",".join(map(str, lists[0]))
         key = override.get_key_element()
         mixed = f"; mix them with model=mixture 'model.components=[{each}]'" if group == "model" else ""
-        raise ConfigError(
-            f"{override.input_line}: a run has one {group}; sweep over several with -m {key}={each}{mixed}"
-        )
-    if group in SEVERAL and override.package is None and [] in lists and group in NEEDED:
-        raise ConfigError(f"{override.input_line}: give at least one, such as {group}=click, or leave it out")
+        raise ConfigError(f"{line}: a run has one {group}; sweep over several with -m {key}={each}{mixed}")
+    if [] in lists and group in SEVERAL and group in REQUIRED and override.package is None:
+        raise ConfigError(f"{line}: give at least one, such as {group}=click, or leave it out")
+    if (known := options(group, *folders)) and (wrong := _wrong_choice(override, known, roles(*folders))):
+        raise ConfigError(f"{line}: {wrong}")
 
 
-def _canonical(override: Override, swept: Set[str]) -> str:
-    line, key = override.input_line, override.key_or_group
-    if _chooses_tower(override):
+def _wrong_choice(override: Override, known: Sequence[str], known_roles: Sequence[str]) -> str | None:
+    """What is wrong with the choice of a group's option."""
+    group, names, line = override.key_or_group, option_names(override), line_of(override)
+    if group == TOWERS and override.package is None:
+        return f"which role? Give {', '.join(f'{role}=...' for role in known_roles)}"
+    if names is None:
+        return f"choose one of {', '.join(known)}, or leave it out"
+    for name in names:
+        if name not in known and "${" not in name:
+            kind = "tower" if group == TOWERS else group
+            return f"there is no {kind} {name}.{did_you_mean(name, known)} Options: {', '.join(known)}"
+    if group != TOWERS and group in default_groups() and override.is_add():
+        return f"the configuration has a {group}, write it without the plus: {line[1:]}"
+    if group != TOWERS and group not in default_groups() and override.type is OverrideType.CHANGE:
+        return f"this is a preset, which a plus adds to the configuration: +{line}"
+    return None
+
+
+def _canonical(override: Override, swept: Set[str], known_roles: Sequence[str]) -> str:
+    line, key = line_of(override), override.key_or_group
+    if key in known_roles and _names_towers(override):
         return f"{TOWERS}@{line}"
-    if override.type is OverrideType.CHANGE and "." in key and key.split(".")[0] in swept:
+    of_swept = override.type is OverrideType.CHANGE and "." in key and key.partition(".")[0] in swept
+    if of_swept and not override.is_sweep_override():
         # else Hydra would look for the key in the default option, before it takes up those of the sweep
-        return line if override.is_sweep_override() else f"{key}=choice({line.partition('=')[2]})"
+        return f"{key}=choice({override.get_value_element_as_str()})"
     return line
 
 
-def _chooses_tower(override: Override) -> bool:
-    """Whether it names options of a role; a value, such as null or an interpolation, is none."""
-    if override.type is not OverrideType.CHANGE or override.key_or_group not in ROLES:
-        return False
+def _names_towers(override: Override) -> bool:
+    """Whether it names options; a value, such as null or an interpolation, is none."""
     values = list(_values(override))
     names = [value for value in values if isinstance(value, str | Glob) and not str(value).startswith("${")]
-    return override.package is None and bool(values) and len(names) == len(values)
+    return override.type is OverrideType.CHANGE and override.package is None and 0 < len(values) == len(names)
 
 
 def _values(override: Override) -> Iterator[Any]:

@@ -6,7 +6,8 @@ from typing import Any, TypeVar
 
 from clickexp.data import Dataset
 from clickexp.errors import UserError
-from clickexp.experiment.run import build_model, constructor
+from clickexp.experiment.build import build_model
+from clickexp.experiment.instantiate import constructor
 from clickexp.export.trust import check_targets
 from clickexp.loggers.progress import Steps
 from clickexp.models import ClickModel

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-Phase = Literal["train", "val", "test"]
+Phase = Literal["read", "train", "val", "test"]
 Split = Literal["val", "test"]
 Vectors = Mapping[str, Sequence[float | None]]
 """By metric a value per rank, None where unknown."""

@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 from flax import nnx
 
 from clickexp.parameters.base import Features, Parameter, ParameterConfig, Sizes, Source, build_parameter
-from clickexp.utils.bounds import MOST_IDS, Pairs, PositiveInt, Probability, check_values
+from clickexp.utils.bounds import MOST_IDS, Pairs, PositiveInt, Probability, check_numbers
 from clickexp.utils.checks import Limit
 
 
@@ -108,7 +108,7 @@ class HasRoles(DeclaresRoles):
         self, click_rate: Probability | None, features: Features, rngs: nnx.Rngs | None
     ) -> None:
         given = vars(self)
-        check_values(type(self).__init__, given)
+        check_numbers(type(self).__init__, given)
         if rngs is None:
             if self.roles or type(self).setup is not HasRoles.setup:
                 raise TypeError(f"{type(self).__name__} needs rngs=nnx.Rngs(SEED)")

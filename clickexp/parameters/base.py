@@ -11,7 +11,7 @@ from jaxtyping import Float
 from clickexp.errors import ConfigError
 from clickexp.numerics import LogPair, log_odds, log_sigmoid_pair
 from clickexp.types import Array, Batch, ByRank, Logits
-from clickexp.utils.bounds import Pairs, PositiveInt, Probability, check_values
+from clickexp.utils.bounds import Pairs, PositiveInt, Probability, check_numbers
 
 Features = Mapping[str, int] | None
 """Length of each kind of feature vector, by its key in the batch."""
@@ -39,7 +39,7 @@ class Sizes:
     indices: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_values(type(self).__init__, vars(self))
+        check_numbers(type(self).__init__, vars(self))
 
     def largest(self, feature: str, size: str, role: str) -> int:
         """Returns the largest value of a key of the batch.
@@ -113,7 +113,7 @@ class ParameterConfig(abc.ABC):
     """Settings of a tower, which is built once the sizes of the data are known."""
 
     def __post_init__(self) -> None:
-        check_values(type(self).__init__, vars(self))
+        check_numbers(type(self).__init__, vars(self))
 
     @abc.abstractmethod
     def build(self, sizes: Sizes, *, rngs: nnx.Rngs) -> Parameter:

@@ -19,7 +19,7 @@ from clickexp.errors import ConfigError
 from clickexp.parameters.hashing import buckets, cells, shuffled_cells, signs
 from clickexp.parameters.table import new_table
 from clickexp.types import Array
-from clickexp.utils.bounds import MOST_IDS, NonNegativeFloat, PositiveInt, Ratio, Seed, check_values
+from clickexp.utils.bounds import MOST_IDS, NonNegativeFloat, PositiveInt, Ratio, Seed, check_numbers
 
 
 def _budget(numbers: int, compression_ratio: int | float, least: int) -> int:
@@ -53,7 +53,7 @@ class CompressedEmbedding(nnx.Module):
     seed: Seed = dataclasses.field(default=0, kw_only=True)
 
     def __post_init__(self) -> None:
-        check_values(type(self).__init__, vars(self))
+        check_numbers(type(self).__init__, vars(self))
         self.build()
 
     def build(self) -> None:

@@ -3,7 +3,7 @@
 import dataclasses
 import enum
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +11,10 @@ from flax import nnx
 
 from clickexp.parameters.base import Parameter, ParameterConfig, Sizes
 from clickexp.types import Array, Batch, Logits
-from clickexp.utils.bounds import Bounds, NonNegativeInt, PositiveInt
+from clickexp.utils.bounds import Decay, NonNegativeInt, PositiveInt
 
 Config = TypeVar("Config", bound="FeatureConfig")
 Norm = Callable[..., Any] | None
-Dropout = Annotated[float, Bounds(least=0, below=1)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +94,7 @@ class DeepParameterConfig(FeatureConfig):
 
     hidden_units: PositiveInt = 16
     layers: NonNegativeInt = 2
-    dropout: Dropout = 0.0
+    dropout: Decay = 0.0
     activation_fn: Callable[[Array], Array] = jax.nn.elu
     norm: Norm = nnx.LayerNorm
 
@@ -141,7 +140,7 @@ class DeepCrossParameterConfig(FeatureConfig):
     hidden_units: PositiveInt = 32
     cross_layers: NonNegativeInt = 2
     deep_layers: NonNegativeInt = 2
-    dropout: Dropout = 0.0
+    dropout: Decay = 0.0
     activation_fn: Callable[[Array], Array] = jax.nn.elu
     norm: Norm = nnx.LayerNorm
     combination: Combination | str = Combination.STACKED

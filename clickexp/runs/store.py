@@ -48,8 +48,13 @@ NOT_HASHED = (
 HOW = ("hydra", "launcher", "search")
 """How overrides of the way in which jobs are launched begin."""
 _NOT_HASHED_OF = {"dataset": "cache", "trainer": "checkpoint_minutes"}
-_HASHED_AS = {"trainer": {"steps_per_execution": "steps"}}
-"""Earlier names of settings: configurations of earlier runs keep their hashes."""
+_FIRST_NAMES = {
+    "rank_normalization": "short_lists",
+    "steps_per_execution": "steps",
+    "clickexp.simulation.simulate": "clickexp.data.simulate.simulate",
+    "clickexp.simulation.open_letor": "clickexp.data.open_letor",
+}
+"""Earlier names of keys and targets, which the hashes of configurations are made of."""
 _MAY_CHANGE = ("trainer.epochs", "trainer.iterations", "keep_values", "dataset.path")
 """Settings that may differ where a training continues: its numbers do not depend on them."""
 _WORDS = {"true": True, "false": False, "null": None}
@@ -108,9 +113,17 @@ def _hashed(config: Mapping[str, Any]) -> dict[str, Any]:
     kept = {name: value for name, value in config.items() if name not in NOT_HASHED}
     for part, left in _NOT_HASHED_OF.items():
         if isinstance(kept.get(part), dict):
-            earlier = _HASHED_AS.get(part, {})
-            kept[part] = {earlier.get(name, name): value for name, value in kept[part].items() if name != left}
-    return kept
+            kept[part] = {name: value for name, value in kept[part].items() if name != left}
+    return _first_named(kept)
+
+
+def _first_named(node: Any) -> Any:
+    """Keys and targets by the names that they had when results with a hash were first written."""
+    if isinstance(node, dict):
+        return {_FIRST_NAMES.get(key, key): _first_named(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [*map(_first_named, node)]
+    return _FIRST_NAMES.get(node, node) if isinstance(node, str) else node
 
 
 def flat(node: Any, *, whole_lists: bool = False, name: str = "") -> dict[str, Any]:

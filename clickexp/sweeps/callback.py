@@ -19,8 +19,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from clickexp.errors import ConfigError, UserError
-from clickexp.experiment.mixtures import with_components
 from clickexp.experiment.overrides import canonical
+from clickexp.experiment.values import resolved_values
 from clickexp.runs.claims import RUN_DIR, Claim, claim_named, claim_new, claim_sweep, remove_parts
 from clickexp.runs.store import KEPT, records
 
@@ -152,7 +152,7 @@ def plain(config: DictConfig, *, throw_on_missing: bool = False) -> dict[str, An
 
 def composed_config(cfg: DictConfig, hydra: HydraConf) -> dict[str, Any]:
     """Returns the configuration of a run as plain values, with the components of a mixture."""
-    return with_components(plain(cfg, throw_on_missing=True), all_overrides(hydra))
+    return resolved_values(cfg, all_overrides(hydra))
 
 
 def _subdir(hydra: HydraConf) -> str:
@@ -172,7 +172,8 @@ def _name_roles(config: DictConfig) -> None:
     """Lets the preset of a sweep choose towers as the command line does: attraction: deep,linear."""
     given = config.hydra.sweeper.get("params") or {}
     with contextlib.suppress(HydraException, ConfigError), read_write(config):  # the sweeper reads them next
-        words = canonical([f"{key}={value}" for key, value in given.items()])
+        folders = [Path(each.path) for each in config.hydra.runtime.config_sources if each.schema == "file"]
+        words = canonical([f"{key}={value}" for key, value in given.items()], *folders)
         config.hydra.sweeper.params = dict(word.split("=", 1) for word in words)
 
 

@@ -65,7 +65,7 @@ def _check_values(compose: Compose, jobs: Sequence[Sequence[str]]) -> None:
     A job is composed unless a composed one differs in numbers only, which then replace its own: composing takes longer
     than all checks. A number at the root, such as a seed, depends on nothing else, so its type and bounds are enough.
     """
-    from clickexp.experiment.run import Settings, plan
+    from clickexp.experiment.resolve import Settings, resolve
     from clickexp.utils.signatures import check_arguments
 
     settings, seen, composed = Settings.__dataclass_fields__, set(), {}
@@ -85,7 +85,7 @@ def _check_values(compose: Compose, jobs: Sequence[Sequence[str]]) -> None:
             cfg = without_hydra(config)
             for each in numbers.values():
                 OmegaConf.update(cfg, each.key_or_group, each.value())
-            plan(cfg, [*config.hydra.overrides.hydra, *overrides])
+            resolve(cfg, [*config.hydra.overrides.hydra, *overrides])
 
 
 def _is_number(override: Override, settings: Container[str]) -> bool:

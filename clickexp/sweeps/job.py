@@ -155,7 +155,7 @@ def _copy_checkpoint(earlier: Path, folder: Path, cfg: DictConfig, hydra: HydraC
     try:
         (earlier / CHECKPOINT).open("rb").close()
         check_address_space()
-        from clickexp.experiment.run import check_continues
+        from clickexp.experiment.build import check_continues
 
         # before gigabytes are copied
         check_continues(str(earlier), earlier / CHECKPOINT, composed_config(cfg, hydra))

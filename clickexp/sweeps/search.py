@@ -146,10 +146,10 @@ class _Trials:
 
 def _direction(config: dict[str, Any]) -> Direction:
     """Returns Optuna's word for the way that is better; a ConfigError where the metric states none."""
-    from clickexp.experiment.run import stated_directions  # here, since it imports JAX
+    from clickexp.experiment.instantiate import directions  # here, since it imports JAX
 
     metric = config["optimized_metric"]
-    better = higher_is_better(metric, stated_directions(config["metric"]))
+    better = higher_is_better(metric, directions(config["metric"]))
     if better is None:
         raise ConfigError(
             f"optimized_metric={metric}: no metric of this name states which way it is better. Choose another, or set "

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+from annotated_types import Ge
+
 from clickexp.data.feed import Data
 from clickexp.errors import ConfigError
 from clickexp.evaluation.evaluate import HeldOut, HeldOutEvaluator
@@ -17,7 +19,7 @@ from clickexp.models.base import ClickModel, Model
 from clickexp.training.accelerators import warn_of_faults
 from clickexp.training.loop import Checkpoint, FitReport, Learner, Loop
 from clickexp.training.stopping import EarlyStopping, early_stopping_of
-from clickexp.utils.bounds import Bounds, PositiveInt, check_values
+from clickexp.utils.bounds import PositiveInt, check_numbers
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -48,12 +50,12 @@ class BaseTrainer:
     truth_metrics: Metrics = dataclasses.field(default_factory=dict)
     logger: Logger = dataclasses.field(default_factory=Logger)
     checkpoint: str | Path | None = None
-    checkpoint_minutes: Annotated[int | float, Bounds(least=0)] | None = 5
+    checkpoint_minutes: Annotated[int | float, Ge(0)] | None = 5
     must_continue: bool = False
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_values(type(self).__init__, vars(self))
+        check_numbers(type(self).__init__, vars(self))
         self.metrics = {"ll": LogLikelihood(), **(self.metrics or click_metrics())}
         self.groups = {"click": self.metrics, "ranking": self.ranking_metrics, "truth": self.truth_metrics}
         self.evaluation = ModelEvaluator(self.eval_batch_size, self.steps_per_execution, self.logger)

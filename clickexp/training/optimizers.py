@@ -4,7 +4,7 @@ import copy
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, ClassVar, cast
+from typing import ClassVar, cast
 
 import jax.numpy as jnp
 import optax
@@ -12,12 +12,11 @@ from jaxtyping import Float
 
 from clickexp.errors import ConfigError
 from clickexp.types import Array, Count, Scalar
-from clickexp.utils.bounds import Bounds, NonNegativeFloat, PositiveFloat, bounded, check_values
+from clickexp.utils.bounds import Decay, NonNegativeFloat, PositiveFloat, bounded, check_numbers
 
 RowVectors = Float[Array, "rows dim"]
 Slots = list[RowVectors]
 Updated = tuple[RowVectors, Slots]
-Decay = Annotated[float, Bounds(least=0, below=1)]
 """Of a moving average."""
 
 
@@ -36,7 +35,7 @@ class RowOptimizer:
     slots: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
-        check_values(type(self).__init__, vars(self))
+        check_numbers(type(self).__init__, vars(self))
 
     def update(self, row: RowVectors, state: Slots, grad: RowVectors, step: Count) -> Updated:
         """New rows and state.

@@ -4,11 +4,13 @@ import dataclasses
 import math
 from typing import Annotated
 
+from annotated_types import Ge
 from flax.training import early_stopping as flax_stopping
+from pydantic import AllowInfNan
 
 from clickexp.errors import ConfigError
 from clickexp.runs.objective import Stated, higher_is_better
-from clickexp.utils.bounds import Bounds, NonNegativeInt, check_values
+from clickexp.utils.bounds import NonNegativeInt, check_numbers
 
 
 @dataclasses.dataclass
@@ -26,11 +28,11 @@ class EarlyStopping:
 
     metric: str = "loss"
     patience: NonNegativeInt = 1
-    min_delta: Annotated[float, Bounds(least=0, infinite=True)] = 1e-5
+    min_delta: Annotated[float, Ge(0), AllowInfNan()] = 1e-5
     mode: str = "auto"
 
     def __post_init__(self) -> None:
-        check_values(type(self).__init__, {"patience": self.patience, "min_delta": self.min_delta})
+        check_numbers(type(self).__init__, {"patience": self.patience, "min_delta": self.min_delta})
         if self.mode not in ("auto", "min", "max"):
             raise ConfigError(f"early_stopping.mode is auto, min or max, not {self.mode!r}")
         self.reset()

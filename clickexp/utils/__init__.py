@@ -1,1 +1,1 @@
-"""Helpers without an opinion on click models: signatures of constructors, paths for messages."""
+"""Helpers that know nothing of click models: checks of arguments and batches, messages, files, how commands end."""

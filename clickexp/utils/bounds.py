@@ -1,124 +1,123 @@
-"""Which numbers an argument takes, stated once, in its annotation, and checked wherever a value comes from.
+"""Which values an argument takes, stated once, in its annotation, and checked wherever a value comes from.
 
     def simulate(*, sessions: PositiveInt = 300_000, policy_noise: NonNegativeFloat = 1.0): ...
 
-Numbers without bounds are finite all the same: nan and inf are refused unless the bounds allow them.
+Pydantic checks: without conversion, and numbers are finite unless an annotation allows infinity.
 """
 
+import dataclasses
 import functools
 import inspect
-import math
+import operator
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from numbers import Integral, Real
-from typing import Annotated, Any, Protocol, TypeVar
+from numbers import Number
+from typing import Annotated, Any, TypeVar
+
+from annotated_types import Ge, Gt, Interval
+from pydantic import ConfigDict, InstanceOf, JsonValue, PydanticUserError, TypeAdapter, ValidationError
 
 from clickexp.errors import ConfigError
 
-Function = TypeVar("Function", bound=Callable)
+Function = TypeVar("Function", bound=Callable[..., Any])
 MOST_IDS = 2**31 - 1
 
-
-class Constraint(Protocol):
-    """What an annotation may hold besides a type: Annotated[TYPE, CONSTRAINT]."""
-
-    def complaint(self, value: Any) -> str | None:
-        """What to give instead of the value, for a reader; None for a value that fits."""
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """The numbers from `least` to `most`, above `above` and below `below`; `infinite`: inf is one of them."""
-
-    least: float | None = None
-    most: float | None = None
-    above: float | None = None
-    below: float | None = None
-    infinite: bool = False
-
-    def complaint(self, value: Any) -> str | None:
-        if not isinstance(value, Real) or isinstance(value, bool):
-            return None
-        if not math.isfinite(value) and (math.isnan(value) or not self.infinite):
-            return "give a finite number"
-        fits = (
-            (self.least is None or value >= self.least)
-            and (self.most is None or value <= self.most)
-            and (self.above is None or value > self.above)
-            and (self.below is None or value < self.below)
-        )
-        return None if fits else f"give {self}"
-
-    def __str__(self) -> str:
-        words = {
-            "a number above": self.above,
-            "at least": self.least,
-            "below": self.below,
-            "at most": self.most,
-        }
-        given = [f"{word} {bound}" for word, bound in words.items() if bound is not None]
-        return " and ".join(given)
-
-
-PositiveInt = Annotated[int, Bounds(least=1)]
-NonNegativeInt = Annotated[int, Bounds(least=0)]
-PositiveFloat = Annotated[float, Bounds(above=0)]
-NonNegativeFloat = Annotated[float, Bounds(least=0)]
-Probability = Annotated[float, Bounds(least=0, most=1)]
-Fraction = Annotated[float, Bounds(above=0, below=1)]
-Seed = Annotated[int, Bounds(least=0, most=2**32 - 1)]
-Ids = Annotated[int, Bounds(least=1, most=MOST_IDS)]
+PositiveInt = Annotated[int, Ge(1)]
+NonNegativeInt = Annotated[int, Ge(0)]
+PositiveFloat = Annotated[float, Gt(0)]
+NonNegativeFloat = Annotated[float, Ge(0)]
+Probability = Annotated[float, Interval(ge=0, le=1)]
+Fraction = Annotated[float, Interval(gt=0, lt=1)]
+Decay = Annotated[float, Interval(ge=0, lt=1)]
+"""A rate of exponential decay, or of dropout."""
+Seed = Annotated[int, Interval(ge=0, le=2**32 - 1)]
+Ids = Annotated[int, Interval(ge=1, le=MOST_IDS)]
 """A largest id, which is a 32-bit integer."""
-Pairs = Annotated[int, Bounds(least=0, most=MOST_IDS)]
+Pairs = Annotated[int, Interval(ge=0, le=MOST_IDS)]
 """The largest id of query-document pairs, 0 where there is one pair or none."""
-Ratio = Annotated[int | float, Bounds(least=1)]
+Ratio = Annotated[int | float, Ge(1)]
 
-OF_OPTAX = {
-    "learning_rate": Bounds(above=0),
-    "weight_decay": Bounds(least=0),
-    "momentum": Bounds(least=0, most=1),
-    "b1": Bounds(least=0, below=1),
-    "b2": Bounds(least=0, below=1),
-    "eps": Bounds(least=0),
-    "eps_root": Bounds(least=0),
-    "initial_accumulator_value": Bounds(least=0),
+
+
+class _OfOptax(typing.TypedDict):
+    """Annotations of arguments, by name, of Optax's constructors, which state no bounds. Schedules are callable."""
+
+    learning_rate: PositiveFloat | Callable
+    weight_decay: NonNegativeFloat | Callable
+    momentum: Probability | None
+    b1: Decay | Callable
+    b2: Decay | Callable
+    eps: NonNegativeFloat | Callable
+    eps_root: NonNegativeFloat | Callable
+    initial_accumulator_value: NonNegativeFloat
+
+
+OF_OPTAX = typing.get_type_hints(_OfOptax, include_extras=True)
+STRICT = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
+JSON = TypeAdapter(JsonValue, config=STRICT)
+BOUNDS = {"gt": "a number above", "ge": "at least", "lt": "below", "le": "at most"}
+EXPECTED = {
+    "int_type": "an integer",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "list_type": "a list",
+    "dict_type": "a group of keys",
+    "callable_type": "a group of keys with _target_",
+    "is_instance_of": "{class}",
+    "value_error": "{error}",
 }
-"""Bounds of arguments, by name, of Optax's constructors, which state none."""
+"""What to give instead of a value, by the type of Pydantic's error; its own words serve for others."""
 
 
-def check_values(
-    function: Callable, values: Mapping[str, Any], where: str = "", *, inside: bool = False
-) -> None:
-    """ConfigError for the first of the values, by argument, that does not fit what the function's annotations state.
+def check_value(function: Callable[..., Any], name: str, value: Any, where: str = "") -> None:
+    """Checks a value against the annotation of an argument.
 
     Args:
-        where: The dotted key that the arguments stand below, for the message.
-        inside: Whether to look into lists and groups, as those of a configuration. From Python they may hold anything.
+        function: A function, or the __init__ of a class.
+        name: The argument.
+        value: A plain value, or an object.
+        where: The dotted key that the argument is below, for the message.
+
+    Raises:
+        ConfigError: The value does not fit. The message names the key, the value and what is allowed.
     """
-    hints = annotations(function)
-    module = getattr(function, "__module__", None) or ""  # object.__init__ has none
-    theirs = OF_OPTAX if module.split(".")[0] == "optax" else {}
+    hint = annotations(function).get(name, Any)
+    try:
+        adapter = _adapter(function, name)
+        if adapter is not None:
+            adapter.validate_python(value)
+        if isinstance(value, list | dict) or (adapter is None and isinstance(value, float)):
+            JSON.validate_python(value)  # annotations such as Mapping[str, Any] do not look at numbers inside
+    except ValidationError as error:
+        expected = dict.fromkeys(_expected(hint, each) for each in error.errors(include_url=False))
+        if expected.keys() & {"a number", "a finite number"}:
+            expected.pop("an integer", None)  # which goes without saying
+        null = ", or null" if type(None) in _members(hint) else ""
+        key = f"{where}.{name}".lstrip(".")
+        raise ConfigError(f"{key}={value!r}: give {' or '.join(expected)}{null}") from error
+
+
+def check_numbers(function: Callable[..., Any], values: Mapping[str, Any]) -> None:
+    """Checks the values of arguments that are annotated as numbers, as they come from Python.
+
+    Arrays may stand for numbers; a program that is being compiled does not know their values.
+
+    Raises:
+        ConfigError: A value is no number, or out of its bounds.
+    """
     for name, value in values.items():
-        constraints = _constraints(hints.get(name))
-        if name in theirs and isinstance(value, str | bool):
-            complaint = f"give {theirs[name]}"
-        elif constraints or name in theirs:
-            stated = constraints or [theirs[name]]
-            complaint = _no_number(value, hints.get(name)) or next(
-                filter(None, (each.complaint(value) for each in stated)), None
-            )
-        else:
-            complaint = _not_finite(value, inside)
-        if complaint is not None:
-            null = ", or null" if _takes_none(hints.get(name)) else ""
-            key = f"{where}.{name}".lstrip(".")
-            raise ConfigError(f"{key}={value!r}: {complaint}{null}")
+        kinds = {getattr(member, "__origin__", member) for member in _members(annotations(function).get(name))}
+        if kinds <= {int, float, int | float, type(None)}:
+            if not hasattr(value, "dtype"):
+                check_value(function, name, value)
+            elif isinstance(value, Number):  # NumPy's; its integers are no int
+                check_value(function, name, value.item())  # pyright: ignore[reportAttributeAccessIssue]  # has a dtype
 
 
 def bounded(function: Function) -> Function:
-    """Checks the values that the function is called with, from Python, against its annotations."""
+    """Lets a function check its numbers, as `check_numbers` does, before it is called."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -127,61 +126,50 @@ def bounded(function: Function) -> Function:
             given = signature.bind(*args, **kwargs).arguments
         except TypeError:
             given = {}  # the call itself complains better
-        check_values(function, given)
+        check_numbers(function, given)
         return function(*args, **kwargs)
 
-    return checked
+    return typing.cast(Function, checked)
 
 
 @functools.cache
-def annotations(function: Callable) -> dict[str, Any]:
+def annotations(function: Callable[..., Any]) -> dict[str, Any]:
     """Annotations by argument, with their constraints; none where one cannot be resolved."""
+    module = getattr(function, "__module__", None) or ""  # object.__init__ has none
+    theirs = OF_OPTAX if module.partition(".")[0] == "optax" else {}
     try:
-        return typing.get_type_hints(function, include_extras=True)
+        return typing.get_type_hints(function, include_extras=True) | theirs
     except (NameError, TypeError):  # names that exist for type checkers only; callables that are no functions
-        return {}
+        return theirs
 
 
-def _constraints(hint: Any) -> list[Constraint]:
-    """Those of the annotation and, of a union, of its members."""
-    own = [each for each in getattr(hint, "__metadata__", ()) if hasattr(each, "complaint")]
-    inner = typing.get_args(hint) if not hasattr(hint, "__metadata__") and _is_union(hint) else ()
-    return own + [constraint for each in inner for constraint in _constraints(each)]
-
-
-def _is_union(hint: Any) -> bool:
-    return typing.get_origin(hint) in (typing.Union, types.UnionType)
-
-
-def _takes_none(hint: Any) -> bool:
-    return _is_union(hint) and type(None) in typing.get_args(hint)
-
-
-def _no_number(value: Any, hint: Any) -> str | None:
-    """Of values of another type, where the annotation is of numbers alone; arrays of JAX pass for numbers."""
-    kinds = _types(hint)
-    if not kinds <= {int, float, type(None)} or (value is None and type(None) in kinds):
+@functools.cache
+def _adapter(function: Callable[..., Any], name: str) -> TypeAdapter[Any] | None:
+    """What checks values of an argument; None where its annotation allows anything, or is beyond Pydantic."""
+    hint = annotations(function).get(name, Any)
+    if hint in (Any, object):
         return None
-    if float not in kinds and isinstance(value, Real) and not isinstance(value, Integral):
-        return "give an integer"
-    wrong = value is None or isinstance(value, bool | str | list | tuple | dict)
-    return f"give {'a number' if float in kinds else 'an integer'}" if wrong else None
-
-
-def _types(hint: Any) -> set[Any]:
-    """Those that the annotation names, without constraints."""
-    if typing.get_origin(hint) is Annotated:
-        return _types(hint.__origin__)
-    return set().union(*map(_types, typing.get_args(hint))) if _is_union(hint) else {hint}
-
-
-def _not_finite(value: Any, into: bool = True) -> str | None:
-    """Of numbers and, going into them, of those in lists and groups of keys that are no object's arguments."""
-    if isinstance(value, Real) and not isinstance(value, bool):
-        return Bounds().complaint(value)
-    if not into:
+    # Pydantic would look inside dataclasses, whose objects have been checked when they were made
+    members = [InstanceOf[each] if dataclasses.is_dataclass(each) else each for each in _members(hint)]
+    try:
+        return TypeAdapter(functools.reduce(operator.or_, members), config=STRICT)
+    except PydanticUserError:
         return None
-    inside = value if isinstance(value, list | tuple) else ()
-    if isinstance(value, dict) and "_target_" not in value:
-        inside = value.values()
-    return next(filter(None, map(_not_finite, inside)), None)
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    """Those of a union, or the annotation itself."""
+    return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+
+
+def _expected(hint: Any, error: Mapping[str, Any]) -> str:
+    """What to give instead of a value."""
+    context = error.get("ctx") or {}
+    if context.keys() & {"gt", "ge", "lt", "le"}:
+        stated = [each for member in _members(hint) for each in getattr(member, "__metadata__", ())]
+        limits = [limit for each in stated for limit in (each if isinstance(each, Interval) else [each])]
+        return " and ".join(f"{words} {getattr(limit, name)}" for limit in limits for name, words in BOUNDS.items()
+                            if hasattr(limit, name))  # fmt: skip
+    if error["type"] in EXPECTED:
+        return EXPECTED[error["type"]].format_map(context)
+    return error["msg"].removeprefix("Input should be ")

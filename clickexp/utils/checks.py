@@ -1,10 +1,10 @@
-"""Checks of batches where they come in: shapes always; values unless a program is being compiled, which knows none."""
+"""Checks of batches at the boundary: shapes always, values unless a program is being compiled, which has none."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
+from jax.core import Tracer
 
 from clickexp.errors import DataError
 from clickexp.types import SHOWN_FIRST, Array, Batch
@@ -20,7 +20,13 @@ KINDS = {"mask": "biuf", "clicks": "biuf", "query_doc_ids": "iu", "positions": "
 
 
 class Limit(NamedTuple):
-    """The largest value of a key of the batch that the tower of a role has a parameter for."""
+    """The largest value of a key that a tower has a parameter for.
+
+    Attributes:
+        key: A key of the batch.
+        largest: The largest value.
+        role: The role of the tower, for messages.
+    """
 
     key: str
     largest: int
@@ -28,12 +34,18 @@ class Limit(NamedTuple):
 
 
 def check_batch(batch: Batch, required: Iterable[str]) -> None:
-    """DataError where keys are missing, or are no arrays of the shape [batch, rank] of the first one required."""
+    """Checks keys, shapes and types of a batch.
+
+    Args:
+        batch: Arrays [batch, rank] by key.
+        required: Keys that must be there; the first one sets the shape.
+
+    Raises:
+        DataError: A key is missing, or its values have another shape or type.
+    """
     for key in required:
         if key not in batch:
-            raise DataError(
-                f"the batch has no {key}. Add it: {key} [batch, rank]; it has {', '.join(batch)}."
-            )
+            raise DataError(f"the batch has no {key}. Add it: {key} [batch, rank]; it has {', '.join(batch)}.")
     shape = None
     for key in (*required, *KINDS):
         if key not in batch:
@@ -42,9 +54,7 @@ def check_batch(batch: Batch, required: Iterable[str]) -> None:
         if not hasattr(values, "shape"):
             raise DataError(f"{key} is a {type(values).__name__}. Give a NumPy or JAX array [batch, rank].")
         if len(values.shape) != 2:
-            raise DataError(
-                f"{key} has shape {tuple(values.shape)}. Give [batch, rank], one list in each row."
-            )
+            raise DataError(f"{key} has shape {tuple(values.shape)}. Give [batch, rank], one list in each row.")
         shape = shape or values.shape
         broadcast = key == "positions" and values.shape == (1, shape[1])
         if values.shape != shape and not broadcast:
@@ -57,14 +67,15 @@ def check_batch(batch: Batch, required: Iterable[str]) -> None:
 
 
 def check_values(batch: Batch, limits: Iterable[Limit], needed: Callable[[str], bool]) -> None:
-    """DataError for clicks or masks other than 0 and 1, and for ids and positions that have no parameter.
-
-    Documents that were not shown may hold anything.
+    """Checks the values of displayed documents; others may hold anything.
 
     Args:
-        batch: concrete, with a mask; keys that it lacks are not looked for.
-        limits: those of the model.
-        needed: whether what is computed depends on a key; asked only where its values are out of bounds.
+        batch: Concrete arrays, among them a mask. Keys that it lacks are not checked.
+        limits: Those of the model.
+        needed: Whether the result depends on a key. Called only where its values are out of bounds.
+
+    Raises:
+        DataError: Clicks or masks are neither 0 nor 1, or an id or position has no parameter.
     """
     check_events(batch["mask"], None, "mask")
     shown = np.asarray(batch["mask"]).astype(bool)
@@ -80,7 +91,16 @@ def check_values(batch: Batch, limits: Iterable[Limit], needed: Callable[[str], 
 
 
 def check_events(values: Array, shown: Array | None, name: str = "clicks") -> None:
-    """DataError unless events are 0 or 1 wherever a document was shown; without effect on a compiled program's."""
+    """Checks that events are 0 or 1. Values of a program that is being compiled are not checked.
+
+    Args:
+        values: Events [batch, rank].
+        shown: Which documents were displayed, as a mask [batch, rank]; None for all.
+        name: Of the events, for the message.
+
+    Raises:
+        DataError: A value is neither 0 nor 1.
+    """
     if not is_concrete({"values": values, "shown": shown}) or np.dtype(values.dtype).kind == "b":
         return
     values = np.asarray(values)
@@ -92,17 +112,22 @@ def check_events(values: Array, shown: Array | None, name: str = "clicks") -> No
 
 
 def is_concrete(batch: Mapping[str, Any]) -> bool:
-    """Whether all values are known, as they are outside of compiled programs."""
-    return not any(isinstance(values, jax.core.Tracer) for values in batch.values())
+    """Whether all values are known, as they are outside compiled programs."""
+    return not any(isinstance(values, Tracer) for values in batch.values())
 
 
 def from_lengths(lengths: np.ndarray, ranks: int) -> np.ndarray:
-    """The mask [batch, rank] of lists whose first documents are shown."""
+    """The mask [batch, rank] of lists of these lengths."""
     return np.arange(ranks) < lengths[:, None]
 
 
 def needs(compute: Callable[[Batch], Any], batch: Batch) -> Callable[[str], bool]:
-    """Tells of a key whether something cannot be computed from a batch without it."""
+    """A function that tests whether a result depends on a key of the batch.
+
+    Args:
+        compute: What computes the result.
+        batch: What it is computed from.
+    """
 
     def needed(key: str) -> bool:
         try:
@@ -115,7 +140,15 @@ def needs(compute: Callable[[Batch], Any], batch: Batch) -> Callable[[str], bool
 
 
 def missing(error: KeyError, batch: Mapping[str, Any]) -> DataError | KeyError:
-    """The error to raise where a tower did not find what it reads in the batch."""
+    """The error to raise where a model did not find a key that it reads.
+
+    Args:
+        error: As the batch raised it.
+        batch: The batch.
+
+    Returns:
+        A DataError with the name of the key; `error` itself if it is about another mapping.
+    """
     key = error.args[0] if error.args else None
     if not isinstance(key, str) or key in batch:
         return error

@@ -1,4 +1,4 @@
-"""Options of the form key=value, as the commands besides `clickexp` take them."""
+"""Options of the form key=value, which the commands other than `clickexp` take."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,7 +9,17 @@ from clickexp.errors import ConfigError
 
 
 def parsed(words: Iterable[str]) -> dict[str, Any]:
-    """The values, in YAML, by their keys: a.b=1 is {a: {b: 1}}. ConfigError for anything else."""
+    """Parses options: a.b=1 is {a: {b: 1}}.
+
+    Args:
+        words: As they were typed.
+
+    Returns:
+        Values, read as YAML, by key.
+
+    Raises:
+        ConfigError: A word is not key=value, or a key comes twice.
+    """
     options: dict[str, Any] = {}
     for word in words:
         key, equals, text = word.partition("=")

@@ -193,7 +193,7 @@ ERRORS = {
         ["prepare", "parquet", "SOURCE", "TARGET", "position=3"],
         "position: parquet has no such option. .*, name",
     ),
-    "type": (["prepare", "parquet", "SOURCE", "TARGET", "positions=x"], "positions='x' is not a whole number or null"),
+    "type": (["prepare", "parquet", "SOURCE", "TARGET", "positions=x"], "positions='x': give an integer, or null"),
     "split": (
         ["prepare", "parquet", "SOURCE", "TARGET", "train_sessions=1"],
         "train_sessions: parquet has no such",

@@ -145,20 +145,20 @@ WRONG = {
     "attraction=deep": "model.attraction reads query_doc_features, which this dataset does not have; choose one "
     "that has, such as dataset=baidu_ultr_uva or dataset=letor, or another tower",
     "-m attraction=linear,deep attraction.features=3": "model.attraction reads query_doc_features",
-    "model=pbm examination=browsing dataset.sessions=500": "model.examination.use_feature=examination_idx: batches",
-    "attraction.use_feature=nope dataset.sessions=500": "batches of simulated have clicks, labels, mask, positions",
+    "model=pbm examination=browsing dataset.sessions=500": "model.examination.use_feature=examination_idx: the batch",
+    "attraction.use_feature=nope dataset.sessions=500": "model.attraction.use_feature=nope: the batch has no nope, which the model reads. It has ",
     "debug=null": "debug=null: choose one of fast, or leave it out",
     "parameter@attraction=5": "parameter@attraction=5: choose one of browsing, deep",
-    "attraction=5": "model.attraction=5 is not Parameter or",
+    "attraction=5": "model.attraction=5: give Parameter or",
     "++attraction=deep": "a file chooses the tower of a role in its defaults list: override /parameter@",
-    "trainer.early_stopping=5": "trainer.early_stopping=5 is not EarlyStopping or null",
-    "dataset.user=pbm": "dataset.user='pbm' is not a group of keys with _target_",
-    "dataset=csv dataset.path=x dataset.columns=5": "dataset.columns=5 is not a group of keys or null",
+    "trainer.early_stopping=5": "trainer.early_stopping=5: give EarlyStopping",
+    "dataset.user=pbm": "dataset.user='pbm': give a group of keys with _target_",
+    "dataset=csv dataset.path=x dataset.columns=5": "dataset.columns=5: give a group of keys, or null",
     "metric.click=5": "metric.click=5 is no metric; ~metric.click leaves it out",
     "+optimizer.momentum=1": "optimizer.momentum: there is no such key",
     "metric.ranking.dcg.form=foo": "form='foo': give exponential, linear or original",
-    "seed=abc hydra.run.dir=mine/run": "seed='abc' is not a whole number",
-    "-m seed=1,b": "seed='b' is not a whole number",
+    "seed=abc hydra.run.dir=mine/run": "seed='abc': give an integer",
+    "-m seed=1,b": "seed='b': give an integer",
     "-m seed=1,2,-3": "seed=-3: give at least 0 and at most 4294967295",
     "-m max_sessions=5,6,0 seed=1,2": "max_sessions=0: give at least 1",
     "-m optimizer.learning_rate=0.1,0.2,-1": "optimizer.learning_rate=-1: give a number above 0",
@@ -201,7 +201,7 @@ WRONG = {
     "-m model=pbm ubm": "values of a sweep with commas: -m model=pbm,ubm",
     "-m search=tpe": "there is nothing to search over",
     "search=tpe": "there is nothing to search over: give key='interval(0.1,1)' or key=a,b,c, as in clickexp -m search",
-    "-m search=tpe seed=1,b": "seed='b' is not a whole number",
+    "-m search=tpe seed=1,b": "seed='b': give an integer",
     "-m search=tpe seed=1,2 search.trials=0": "search.trials=0: give at least 1",
     "-m search=tpe seed=1,2 search.trials=null": "search.trials=null is for search=grid; give at least 1",
     "-m search=tpe seed=1,2 optimized_metric=val/nope": "optimized_metric=val/nope: choose one that the run reports",
@@ -215,7 +215,7 @@ OPTIONS = {"without_target": "epochs: 1", "empty": "", "list": "- 1", "broken": 
 
 SHARED = """
 import pathlib, jax
-from clickexp.experiment.run import share_compilations
+from clickexp.experiment.build import share_compilations
 
 share_compilations(pathlib.Path())
 print(jax.jit(lambda x: jax.numpy.sin(x) * 3)(jax.numpy.arange(3.0)))

@@ -16,7 +16,7 @@ from clickexp.compare.page import data
 from clickexp.compare.summary import comparisons
 from clickexp.errors import UserError
 from clickexp.evaluation.per_query import paired_test, samples
-from clickexp.experiment.run import stated_directions
+from clickexp.experiment.instantiate import directions
 from clickexp.runs.objective import HIGHER_IS_BETTER
 
 CONF = ROOT / "conf"
@@ -108,7 +108,7 @@ def test_results_without_a_statement_are_read_by_the_names_of_the_package(tmp_pa
     """What each class behind a name of conf/metric states, which the table of names repeats."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose("config", ["metric=[click,calibration,ranking_all,pairs,truth]"])
-    stated = stated_directions(OmegaConf.to_container(config.metric, resolve=True))
+    stated = directions(OmegaConf.to_container(config.metric, resolve=True))
     named = {name.partition("@")[0]: better for name, better in stated.items()}
     assert HIGHER_IS_BETTER == {**named, "loss": False}
     test = {"ppl": 1.5, "ndcg@10": 0.5, "examination": 0.5, "entropy": 0.5}

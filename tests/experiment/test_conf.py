@@ -6,12 +6,12 @@ import re
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import OmegaConf
 from places import ROOT
 
 from clickexp.errors import ConfigError
-from clickexp.experiment.mixtures import with_components
-from clickexp.experiment.run import build, build_optimizer, constructor, plan, unused_towers
+from clickexp.experiment.instantiate import build_optimizer, constructor, instantiate
+from clickexp.experiment.resolve import resolve
+from clickexp.experiment.values import resolved_values
 from clickexp.loggers import Logger
 from clickexp.utils.signatures import accepted
 
@@ -46,10 +46,7 @@ def options(group):
 @functools.cache
 def composed(*overrides):
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = OmegaConf.to_container(
-            compose("config", list(overrides)), resolve=True, throw_on_missing=True
-        )
-        return with_components(config, overrides)
+        return resolved_values(compose("config", list(overrides)), overrides)
 
 
 @pytest.mark.parametrize("choice", [f"{group}={option}" for group in GROUPS for option in options(group)])
@@ -59,7 +56,7 @@ def test_every_option_builds(choice):
     config = composed(override, *NEEDED.get(choice, []))
     for part in ("dataset", "model"):
         assert callable(constructor(config[part], part))
-    built = {part: build(config[part], part) for part in ("metric", "logger")}
+    built = {part: instantiate(config[part], part) for part in ("metric", "logger")}
     built["optimizer"] = build_optimizer(config["optimizer"])
     new_trainer = constructor(config["trainer"], "trainer")
     parts = dict(optimizer=built["optimizer"], metrics=built["metric"].get("click"), logger=Logger())
@@ -80,7 +77,7 @@ def test_every_preset_composes(preset):
 def test_every_experiment_passes_the_checks_before_data_is_read(experiment):
     with initialize_config_dir(str(CONF), version_base="1.3"):
         overrides = [f"+experiment={experiment}"]
-        assert plan(compose("config", overrides), overrides).settings.seed in (0, 1)
+        assert resolve(compose("config", overrides), overrides).settings.seed in (0, 1)
 
 
 @functools.cache
@@ -140,21 +137,22 @@ def test_a_role_is_overridden_for_every_model_alike(model):
 
 
 @pytest.mark.parametrize(
-    "overrides, told",
+    "overrides, lines",
     [
         (["model=dctr", "parameter@attraction=hash", "attraction.compression_ratio=10"], []),
         (["model=pbm", "parameter@continuation=embedding"],
-         ["parameter@continuation=embedding has no effect: M takes no tower of continuation (it takes attraction, "
-          "examination)"]),
+         ["parameter@continuation=embedding has no effect: this model takes no tower of continuation (it takes "
+          "attraction, examination)"]),
         (["model=rctr", "attraction.prior_precision=2"],
-         ["attraction.prior_precision=2 has no effect: M takes no tower of attraction (it takes none)"]),
+         ["attraction.prior_precision=2 has no effect: this model takes no tower of attraction (it takes none)"]),
         (["model=mixture", "model.components=[gctr,dctr]", "parameter@attraction=hash", "parameter@examination=global"],
-         ["parameter@examination=global has no effect: M takes no tower of examination (it takes attraction)"]),
+         ["parameter@examination=global has no effect: this model takes no tower of examination (it takes "
+          "attraction)"]),
     ],
 )  # fmt: skip
-def test_a_tower_that_the_model_does_not_take_is_told(overrides, told):
+def test_a_tower_that_the_model_does_not_take_is_reported(overrides, lines):
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        assert unused_towers(compose("config", overrides), overrides, "M") == told
+        assert list(resolve(compose("config", overrides), overrides).without_effect) == lines
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,10 @@ from clickexp.data import Sessions, open_parquet, open_yandex
 from clickexp.data.dataset import Dataset
 from clickexp.data.features import Features
 from clickexp.errors import UserError
-from clickexp.experiment.mixtures import with_components
-from clickexp.experiment.run import build, build_model, constructor, run_experiment
+from clickexp.experiment.build import build_model
+from clickexp.experiment.instantiate import build_optimizer, constructor
+from clickexp.experiment.run import run_experiment
+from clickexp.experiment.values import resolved_values
 from clickexp.loggers import Logger
 from clickexp.runs.run import Run
 from clickexp.runs.store import config_hash
@@ -51,8 +53,7 @@ def composed(experiment, *overrides):
         sweep = {key: str(value).split(",") for key, value in whole.hydra.sweeper.params.items()}
         with open_dict(whole):
             del whole["hydra"]
-        config = OmegaConf.to_container(whole, resolve=True, throw_on_missing=True)
-        return with_components(config, given), sweep
+        return resolved_values(whole, given), sweep
 
 
 def tiny_dataset():
@@ -67,8 +68,7 @@ def tiny_dataset():
 def name_of(*overrides):
     """What results call a model."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = OmegaConf.to_container(compose("config", list(overrides)), resolve=True)
-        config = with_components(config, overrides)
+        config = resolved_values(compose("config", list(overrides)), overrides)
     return build_model(constructor(config["model"], "model"), tiny_dataset(), 0).name
 
 
@@ -94,7 +94,7 @@ def test_an_experiment_composes_and_its_parts_build(experiment, size):
     assert node["size"] == size and node["name"] == experiment
     for part in ("dataset", "model"):
         assert callable(constructor(config[part], part))
-    parts = dict(optimizer=build(config["optimizer"], "optimizer"), metrics=None, logger=Logger())
+    parts = dict(optimizer=build_optimizer(config["optimizer"]), metrics=None, logger=Logger())
     new_trainer = constructor(config["trainer"], "trainer")
     trainer = new_trainer(**accepted(new_trainer, parts))
     assert trainer.batch_size == node[size]["batch_size"] and not trainer.shuffle

@@ -3,12 +3,13 @@
 
 import pytest
 from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
 from places import ROOT
 
 from clickexp.errors import ConfigError
-from clickexp.experiment.mixtures import with_components
-from clickexp.experiment.overrides import ROLES, CommandLine, canonical, check_launcher
+from clickexp.experiment.conf import roles
+from clickexp.experiment.overrides import CommandLine, canonical, check_launcher
+from clickexp.experiment.resolve import is_tower, resolve
+from clickexp.experiment.values import resolved_values
 from clickexp.runs.store import values
 from clickexp.sweeps.callback import SweepCallback
 from clickexp.utils.suggest import did_you_mean, nearest
@@ -19,11 +20,10 @@ CONF = ROOT / "conf"
 def composed(*words):
     overrides = CommandLine(words).overrides
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = OmegaConf.to_container(compose("config", overrides), resolve=True)
-        return with_components(config, overrides)
+        return resolved_values(compose("config", overrides), overrides)
 
 
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("role", roles())
 def test_a_role_is_chosen_as_every_other_group(role):
     chosen = composed(f"{role}=deep", f"{role}.layers=3")
     assert chosen == composed(f"parameter@{role}=deep", f"{role}.layers=3")
@@ -175,3 +175,62 @@ KEYS = [
 def test_the_nearest_names_are_those_that_are_meant(name, meant):
     assert nearest(name, KEYS) == meant
     assert did_you_mean(name, KEYS) == (f" Did you mean {' or '.join(meant)}?" if meant else "")
+
+
+def test_roles_are_those_of_the_defaults_lists(tmp_path):
+    assert set(roles()) >= {"attraction", "satisfaction", "examination", "continuation"}
+    (tmp_path / "model").mkdir()
+    defaults = "[{/parameter@_global_.propensity: position}, {override /parameter@_global_.attraction: hash}, _self_]"
+    (tmp_path / "model/mine.yaml").write_text(f"defaults: {defaults}\n")
+    (tmp_path / "model/broken.yaml").write_text("a: }")
+    assert set(roles(tmp_path)) - set(roles()) == {"propensity"}
+    assert canonical(["propensity=deep"], tmp_path) == ["parameter@propensity=deep"]
+    assert canonical(["propensity=deep"]) == ["propensity=deep"]
+
+
+PROPENSITY = """
+defaults: [{/parameter@_global_.propensity: position}, _self_]
+_target_: propensity_model.Propensity
+_partial_: true
+attraction: ${attraction}
+propensity: ${propensity}
+"""
+MODEL = """
+from clickexp.models import PositionBasedModel
+
+class Propensity(PositionBasedModel):
+    def __init__(self, attraction=None, propensity=None, **sizes):
+        super().__init__(attraction=attraction, examination=propensity, **sizes)
+"""
+
+
+def test_a_model_from_outside_has_a_role_of_its_own(tmp_path, monkeypatch):
+    """It is chosen, checked and shown as ours are, with nothing of it in the package."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/mine.yaml").write_text(PROPENSITY)
+    (tmp_path / "propensity_model.py").write_text(MODEL)
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ["--config-dir", str(tmp_path), "model=mine", "propensity=global", "propensity.initial=0.5"]
+    overrides = CommandLine([*words, "satisfaction=global"]).overrides
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        search = f"hydra.searchpath=['file://{tmp_path}']"
+        config = resolve(compose("config", [search, *overrides]), overrides)
+    assert config.values["model"]["propensity"]["initial"] == 0.5
+    assert config.without_effect == (
+        "parameter@satisfaction=global has no effect: this model takes no tower of satisfaction (it takes attraction, "
+        "propensity)",
+    )
+    assert is_tower("propensity", config.values["propensity"]) and not is_tower("model", config.values["model"])
+
+
+def test_options_in_folders_and_packages_of_a_user_are_known(tmp_path, monkeypatch):
+    (tmp_path / "mine/model").mkdir(parents=True)
+    (tmp_path / "mine/model/own.yaml").write_text("_target_: my.Model\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    folder = tmp_path / "mine"
+    for words in (["-cd", str(folder)], [f"hydra.searchpath=[file://{folder}]"], ["hydra.searchpath=[pkg://mine]"]):
+        given = CommandLine([*words, "model=own"])
+        assert given.folders == [folder] and given.searchpath == [f"hydra.searchpath=['file://{folder}']"]
+    with pytest.raises(ConfigError, match="there is no model own"):
+        CommandLine(["model=own"])
+    assert CommandLine(["model=glob(*)", "model=${other}"]).overrides == ["model=glob(*)", "model=${other}"]

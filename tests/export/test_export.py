@@ -21,8 +21,10 @@ from small_logs import fill_tables, ragged_log, shown, sigmoid
 from clickexp.cli.export import main
 from clickexp.data.readers.parquet import ParquetTable
 from clickexp.errors import UserError
-from clickexp.experiment.mixtures import with_components
-from clickexp.experiment.run import build_model, constructor, run_experiment
+from clickexp.experiment.build import build_model
+from clickexp.experiment.instantiate import constructor
+from clickexp.experiment.run import run_experiment
+from clickexp.experiment.values import resolved_values
 from clickexp.export import fitted as module
 from clickexp.export import predict as predict_module
 from clickexp.export import sessions as sessions_module
@@ -68,7 +70,7 @@ def new_run(folder, log, *overrides, dataset="parquet"):
         *overrides,
     ]
     with composed(*overrides) as config:
-        config = with_components(OmegaConf.to_container(config, resolve=True), overrides)
+        config = resolved_values(config, overrides)
     dataset = constructor(config["dataset"], "dataset")()
     model = fill_tables(build_model(constructor(config["model"], "model"), dataset, 1))
     run = folder / "run"

@@ -66,11 +66,12 @@ def run_experiment(cfg, folder, sweep=None, overrides=()):
     write_json(result, folder / RESULT)
     return result
 
-for name in ("clickexp.experiment.run", "clickexp.loggers.wandb", "wandb", "wandb.sdk", "wandb.sdk.launch"):
+MODULES = "clickexp.loggers.wandb", "wandb", "wandb.sdk", "wandb.sdk.launch"
+for name in ("clickexp.experiment.run", "clickexp.experiment.resolve", *MODULES):
     sys.modules[name] = types.ModuleType(name)
 sys.modules["clickexp.experiment.run"].run_experiment = run_experiment
-sys.modules["clickexp.experiment.run"].plan = lambda *_: None
-sys.modules["clickexp.experiment.run"].Settings = dataclasses.make_dataclass("Settings", [("seed", int)])
+sys.modules["clickexp.experiment.resolve"].resolve = lambda *_: None
+sys.modules["clickexp.experiment.resolve"].Settings = dataclasses.make_dataclass("Settings", [("seed", int)])
 """
 OURS = ["launcher=accelerators", "hydra.launcher.workers=2"]
 BASIC = ["launcher=basic"]

@@ -297,7 +297,7 @@ def test_a_study_is_about_one_thing(overrides, message, run):
         (["search=grid", INTERVAL], "a grid has no intervals"),
         (["search=tpe", f"{RATE}=tag(log,interval(0,1))"], f"{RATE}: .*low"),
         (["search=tpe", INTERVAL, "launcher=basic"], "a search runs on launcher=accelerators"),
-        (["search=tpe", INTERVAL, "search.trials=many"], "search.trials='many' is not"),
+        (["search=tpe", INTERVAL, "search.trials=many"], "search.trials='many': give an integer"),
         (
             ["search=tpe", INTERVAL, "dataset=parquet", "dataset.path=nowhere"],
             "nowhere: no such file or folder",
@@ -327,11 +327,12 @@ def run_experiment(cfg, folder, sweep=None, overrides=()):
     write_json(result, folder / RESULT)
     return result
 
-module = types.ModuleType("clickexp.experiment.run")
-module.run_experiment, module.plan = run_experiment, lambda *_: None
-module.stated_directions = lambda config: {}
-module.Settings = dataclasses.make_dataclass("Settings", ["seed"])
-sys.modules["clickexp.experiment.run"] = module
+def stand_in(module, **content):
+    sys.modules[f"clickexp.experiment.{module}"] = types.SimpleNamespace(**content)
+
+stand_in("run", run_experiment=run_experiment)
+stand_in("resolve", resolve=lambda *_: None, Settings=dataclasses.make_dataclass("Settings", ["seed"]))
+stand_in("instantiate", directions=lambda config: {})
 """
 
 

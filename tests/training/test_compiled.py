@@ -18,7 +18,7 @@ from small_logs import leaves, packed, ragged_log, superbatch
 from clickexp.data import feed as dispatch
 from clickexp.evaluation import evaluator as evaluation
 from clickexp.experiment import run as experiment
-from clickexp.experiment.run import build_optimizer
+from clickexp.experiment.instantiate import build_optimizer
 from clickexp.metrics import LogLikelihood
 from clickexp.models import DocumentCTRModel, DynamicBayesianNetwork, PositionBasedModel
 from clickexp.training import (

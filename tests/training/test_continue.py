@@ -21,6 +21,7 @@ from small_logs import packed, ragged_log, shown, state_of
 
 from clickexp.data import Features
 from clickexp.errors import ConfigError
+from clickexp.experiment import build
 from clickexp.experiment import run as experiment
 from clickexp.loggers.base import Logger
 from clickexp.models import DocumentCTRModel, PositionBasedModel, RankCTRModel
@@ -333,8 +334,7 @@ def test_a_single_run_continues_from_a_copy_of_the_checkpoint(tmp_path, monkeypa
                                   overrides=types.SimpleNamespace(task=[], hydra=[]))  # fmt: skip
     earlier = tmp_path / "earlier"
     config = OmegaConf.create({"continue_from": str(earlier)})
-    monkeypatch.setattr(experiment, "check_continues", lambda *_: None)
-    monkeypatch.setattr(job, "with_components", lambda config, overrides: config)
+    monkeypatch.setattr(build, "check_continues", lambda *_: None)
     monkeypatch.setattr(job, "_run", lambda cfg, hydra: (tmp_path / CHECKPOINT).read_text())
     with pytest.raises(ConfigError, match=f"continue_from={earlier}: there is no such folder"):
         job.run_job(config, hydra)
@@ -357,8 +357,7 @@ def test_continuing_takes_the_checkpoint_of_a_folder_and_nothing_else(tmp_path, 
                                   overrides=types.SimpleNamespace(task=[], hydra=[]))  # fmt: skip
     config = OmegaConf.create({"continue_from": str(earlier)})
     given = []
-    monkeypatch.setattr(experiment, "check_continues", lambda *_: None)
-    monkeypatch.setattr(job, "with_components", lambda config, overrides: config)
+    monkeypatch.setattr(build, "check_continues", lambda *_: None)
     monkeypatch.setattr(job, "_run", lambda *arguments: given.append(arguments))
     job.run_job(config, hydra)
     assert given == [(config, hydra)] and config == {"continue_from": str(earlier)}

@@ -116,30 +116,30 @@ FITS = [
 ]
 
 DIFFERS = [
-    ("size", 3.0, "a whole number"),
-    ("size", "3", "a whole number"),
-    ("size", True, "a whole number"),
-    ("size", None, "a whole number"),
-    ("size", [3], "a whole number"),
-    ("size", {"a": 3}, "a whole number"),
+    ("size", 3.0, "an integer"),
+    ("size", "3", "an integer"),
+    ("size", True, "an integer"),
+    ("size", None, "an integer"),
+    ("size", [3], "an integer"),
+    ("size", {"a": 3}, "an integer"),
     ("rate", "0.1", "a number"),
     ("rate", True, "a number"),
     ("rate", None, "a number"),
     ("rate", [0.1], "a number"),
-    ("mode", "mean", "'min' or 'max' or null"),
-    ("mode", 1, "'min' or 'max' or null"),
-    ("names", "a", "list"),
-    ("names", None, "list"),
+    ("mode", "mean", "'min' or 'max', or null"),
+    ("mode", 1, "'min' or 'max', or null"),
+    ("names", "a", "a list"),
+    ("names", None, "a list"),
     ("flag", 1, "true or false"),
     ("flag", "true", "true or false"),
-    ("old", 1, "text or null"),
-    ("choice", 3, "1 or 2 or 'auto'"),
-    ("choice", None, "1 or 2 or 'auto'"),
+    ("old", 1, "text, or null"),
+    ("choice", 3, "1, 2 or 'auto'"),
+    ("choice", None, "1, 2 or 'auto'"),
     ("sizes", 5, "a group of keys"),
     ("sizes", "x", "a group of keys"),
-    ("path", 5, "text or a path"),
-    ("own", 5, "GlobalCTRModel or null"),
-    ("own", "gctr", "GlobalCTRModel or null"),
+    ("path", 5, "text or Path"),
+    ("own", 5, "GlobalCTRModel, or null"),
+    ("own", "gctr", "GlobalCTRModel, or null"),
     ("call", 5, "a group of keys with _target_"),
     ("call", "len", "a group of keys with _target_"),
 ]
@@ -155,7 +155,7 @@ def test_values_that_fit_pass(name, value):
 def test_values_of_another_type_are_errors_that_name_key_value_and_type(name, value, wanted):
     with pytest.raises(ConfigError) as error:
         check_arguments(Data, {"size": 1, name: value}, "data")
-    assert f"data.{name}={value!r} is not {wanted}" in str(error.value)
+    assert f"data.{name}={value!r}: give {wanted}" in str(error.value)
 
 
 @pytest.mark.parametrize("constructor", [Data, Plain, Module, function, functools.partial(Plain, a=1)])
@@ -167,7 +167,7 @@ def test_unknown_keys_are_errors_that_list_the_known_ones(constructor):
 
 
 def test_a_root_key_has_no_dot_before_it():
-    with pytest.raises(ConfigError, match=r"^size='x' is not a whole number"):
+    with pytest.raises(ConfigError, match=r"^size='x': give an integer"):
         check_arguments(Data, {"size": "x"}, "")
 
 

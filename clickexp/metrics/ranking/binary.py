@@ -5,15 +5,16 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from annotated_types import Gt, Interval
 from jaxtyping import Bool, Float
 
 from clickexp.metrics.base import VALUE, check_choice
 from clickexp.metrics.ranking.base import Cutoffs, RankingMetric
 from clickexp.metrics.ranking.lists import PerRank, RankedLists, Values
 from clickexp.types import Array
-from clickexp.utils.bounds import Bounds, bounded
+from clickexp.utils.bounds import bounded
 
-_Label = Annotated[int | float, Bounds(above=0)]
+_Label = Annotated[int | float, Gt(0)]
 
 
 class RelevanceMetric(RankingMetric):
@@ -184,7 +185,7 @@ class RankBiasedPrecision(RelevanceMetric):
         self,
         cutoffs: Cutoffs = None,
         *,
-        persistence: Annotated[int | float, Bounds(least=0, below=1)] = 0.8,
+        persistence: Annotated[int | float, Interval(ge=0, lt=1)] = 0.8,
         no_relevant: str = "zero",
         relevant_from: _Label = 1.0,
     ) -> None:

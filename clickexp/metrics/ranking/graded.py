@@ -5,12 +5,13 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 import numpy as np
+from annotated_types import Gt
 
 from clickexp.metrics.base import check_choice
 from clickexp.metrics.ranking.base import Cutoffs, RankingMetric
 from clickexp.metrics.ranking.lists import PerRank, RankedLists, Values
 from clickexp.types import Count
-from clickexp.utils.bounds import Bounds, bounded
+from clickexp.utils.bounds import bounded
 
 
 class CumulativeGain(RankingMetric):
@@ -95,7 +96,7 @@ class ExpectedReciprocalRank(RankingMetric):
         self,
         cutoffs: Cutoffs = None,
         *,
-        max_grade: Annotated[int | float, Bounds(above=0)] = 4,
+        max_grade: Annotated[int | float, Gt(0)] = 4,
         no_relevant: str = "zero",
     ) -> None:
         super().__init__(cutoffs, no_relevant=no_relevant)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import jax
 import jax.numpy as jnp
+from annotated_types import Lt
 from flax import nnx
 
 from clickexp.models.cascade.chain import CascadeFamily, CascadeProbs
@@ -14,7 +15,7 @@ from clickexp.numerics import ALWAYS, LogPair
 from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.parameters.base import Features, Source
 from clickexp.types import ByRank
-from clickexp.utils.bounds import Bounds, Pairs, PositiveInt, Probability
+from clickexp.utils.bounds import Pairs, PositiveInt, Probability
 
 
 class Conditional(enum.StrEnum):
@@ -47,7 +48,7 @@ class CascadeModel(CascadeFamily):
         query_doc_pairs: Pairs | None = None,
         attraction: Source = None,
         *,
-        min_log_prob: Annotated[float, Bounds(below=0)] = math.log(1e-8),
+        min_log_prob: Annotated[float, Lt(0)] = math.log(1e-8),
         conditional: Conditional | str = Conditional.CASCADE,
         positions: PositiveInt | None = None,
         click_rate: Probability | None = None,

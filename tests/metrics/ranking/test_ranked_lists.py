@@ -16,7 +16,7 @@ from places import ROOT
 
 from clickexp import metrics
 from clickexp.errors import ConfigError
-from clickexp.experiment.run import build
+from clickexp.experiment.instantiate import instantiate
 from clickexp.metrics import MultiMetric, RankingMetric, ranking_metrics
 from clickexp.metrics.ranking import registry
 
@@ -504,7 +504,7 @@ def test_long_lists_keep_their_digits():
 def test_names_stand_for_the_same_metrics_as_in_the_configuration():
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose("config", ["metric=[ranking_all,pairs]"])
-    built = build(OmegaConf.to_container(config.metric, resolve=True), "metric")["ranking"]
+    built = instantiate(OmegaConf.to_container(config.metric, resolve=True), "metric")["ranking"]
     assert built.pop("without_relevant").compute() == 0
     named = ranking_metrics([*DEFINITIONS, "fcp", *PAIRS], (1, 3, 5, 10))
     assert {name: (type(m), m._settings()) for name, m in built.items()} == {

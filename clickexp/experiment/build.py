@@ -1,0 +1,147 @@
+"""From a checked configuration to the parts of a run, all data read and nothing trained."""
+
+import dataclasses
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+from flax import nnx
+
+from clickexp.data import Dataset
+from clickexp.data.batches import batch_like
+from clickexp.errors import ConfigError, DataError
+from clickexp.evaluation.evaluate import check_lists
+from clickexp.experiment.instantiate import build_metrics, constructor, instantiate
+from clickexp.experiment.resolve import Config, build_trainer
+from clickexp.experiment.values import walk
+from clickexp.loggers import ConsoleLogger, FanOut, Logger
+from clickexp.metrics import Metric
+from clickexp.models import Model
+from clickexp.runs.store import CHECKPOINT, identity
+from clickexp.training import Trainer
+from clickexp.training.checkpoint import check_same
+from clickexp.utils.signatures import accepted
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """What a run is made of.
+
+    Attributes:
+        config: The configuration that they were built from.
+        folder: Where the run writes its files.
+        dataset: Sessions for training, validation and test.
+        model: As it is before training.
+        trainer: Holds the optimizer, the metrics of the validation and the logger.
+        metrics: By group (click, test, ranking, truth), metrics by name.
+        logger: Receives what the run reports.
+    """
+
+    config: Config
+    folder: Path
+    dataset: Dataset
+    model: Model
+    trainer: Trainer
+    metrics: Mapping[str, Mapping[str, Metric]]
+    logger: Logger
+
+
+def build(config: Config, folder: Path, logger: Logger) -> Parts:
+    """Reads the dataset and builds the model and the trainer.
+
+    Args:
+        config: From `resolve`.
+        folder: Of the run. Training continues from a checkpoint that lies there.
+        logger: Receives the progress of reading, and what the trainer reports.
+
+    Raises:
+        ConfigError: The checkpoint is of another configuration, or a tower reads what the dataset does not have.
+        DataError: The data cannot be used, or does not fit the model.
+    """
+    values, settings, checkpoint = config.values, config.settings, folder / CHECKPOINT
+    metrics = build_metrics(values["metric"])
+    trainer = build_trainer(
+        values,
+        metrics,
+        logger=logger,
+        checkpoint=checkpoint,
+        must_continue=settings.continue_from is not None,
+        settings=identity(values),
+    )
+    if settings.continue_from is not None:
+        check_continues(settings.continue_from, checkpoint, values)
+    open_dataset = constructor(values["dataset"], "dataset")
+    progress = {"progress": partial(logger.progress, "read", 0)}
+    dataset = open_dataset(**accepted(open_dataset, progress)).first(settings.max_sessions)
+    model = build_model(constructor(values["model"], "model"), dataset, settings.seed)
+    _check_features(model, values["model"], dataset)
+    check_lists(model, dataset, metrics)
+    return Parts(config, folder, dataset, model, trainer, metrics, logger)
+
+
+def build_model(new_model: Callable[..., Model], dataset: Dataset, seed: int) -> Model:
+    """Builds a model for a dataset, whose sizes it receives as far as it asks for them.
+
+    Args:
+        new_model: A class, or a partial of one.
+        dataset: The training data.
+        seed: Of the initial values.
+    """
+    sizes = {
+        "positions": dataset.positions,
+        "query_doc_pairs": dataset.query_doc_pairs,
+        "click_rate": dataset.click_rate,
+        "features": dataset.train.feature_lengths,
+    }
+    return new_model(**accepted(new_model, sizes), rngs=nnx.Rngs(seed))
+
+
+@contextmanager
+def open_loggers(config: Config) -> Iterator[Logger]:
+    """The loggers of a configuration and the console, as one; on leaving, they learn whether the run succeeded."""
+    loggers = instantiate(config.values.get("logger") or {}, "logger")
+    logger, succeeded = FanOut([ConsoleLogger(config.settings.progress), *loggers.values()]), False
+    try:
+        yield logger
+        succeeded = True
+    finally:
+        logger.finish(succeeded)
+
+
+def check_continues(earlier: str, checkpoint: Path, values: dict[str, Any]) -> None:
+    """ConfigError where the checkpoint of an earlier run has other settings, with the names of those that differ."""
+    try:
+        check_same(checkpoint, {"settings": identity(values)})
+    except ValueError as error:
+        raise ConfigError(f"continue_from={earlier}: the checkpoint cannot be used: {error}") from error
+
+
+def share_compilations(folder: Path) -> None:
+    """Lets processes share what XLA compiles, in a folder of the cache, unless JAX was given another one."""
+    # another process may be writing what this one reads, which then compiles
+    warnings.filterwarnings("ignore", "Error reading persistent compilation cache entry")
+    logging.getLogger("jax._src.xla_bridge").setLevel(logging.WARNING)  # it lists each backend that it did not find
+    if jax.config.values["jax_compilation_cache_dir"] is None:
+        jax.config.update("jax_compilation_cache_dir", str(folder.absolute() / "xla"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def _check_features(model: Model, node: Mapping[str, Any], dataset: Dataset) -> None:
+    """ConfigError for a tower that reads what batches of the dataset do not have. node: the model's."""
+    read = {value: key for key, value in walk(node, "model") if key.endswith(".use_feature")}
+    if read.keys() <= {"query_doc_ids", "positions", *dataset.train.feature_lengths}:
+        return
+    model.eval()
+    try:  # models may add keys, such as UBM's examination_idx
+        jax.eval_shape(model.compute_loss, batch_like(dataset.train))
+    except DataError as error:
+        key = error.__cause__.args[0] if isinstance(error.__cause__, KeyError) else None
+        if key not in read:
+            raise
+        raise ConfigError(f"{read[key]}={key}: {error}") from error

@@ -1,0 +1,55 @@
+"""Where configurations are, and which groups, options and roles they have, without composing them."""
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+PACKAGE = Path(__file__).resolve().parents[1]
+CONF = next((folder for folder in (PACKAGE / "conf", PACKAGE.parent / "conf") if folder.is_dir()), PACKAGE)
+"""Our configurations: inside an installed package, or beside it in a checkout."""
+TOWERS = "parameter"
+"""The group of towers, of which each role has its own choice: parameter@attraction."""
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def options(group: str, *folders: Path) -> list[str]:
+    """The options of a group in our configurations and in folders of a user."""
+    return sorted({file.stem for folder in (CONF, *folders) for file in (folder / group).glob("*.yaml")})
+
+
+def presets() -> list[str]:
+    """The groups that a plus adds to the configuration, such as +experiment."""
+    groups = {folder.name for folder in CONF.iterdir() if folder.is_dir()}
+    return [f"+{group}" for group in sorted(groups - {"hydra", TOWERS} - {*default_groups()})]
+
+
+@functools.cache
+def default_groups() -> tuple[str, ...]:
+    """The groups of which every configuration has an option, with the role of a tower: parameter@attraction."""
+    return tuple(_chosen(CONF / "config.yaml"))
+
+
+@functools.cache
+def roles(*folders: Path) -> tuple[str, ...]:
+    """The roles that towers play: those for which a defaults list chooses one, as `parameter@ROLE: TOWER`.
+
+    Args:
+        folders: Configurations of a user, besides ours.
+    """
+    files = [file for folder in folders for file in sorted(folder.rglob("*.yaml"))]
+    chosen = [*default_groups(), *(choice for file in files for choice in _chosen(file))]
+    names = (choice.removeprefix(f"{TOWERS}@") for choice in chosen if choice.startswith(f"{TOWERS}@"))
+    return tuple(dict.fromkeys(name.removeprefix("_global_.") for name in names))
+
+
+def _chosen(file: Path) -> Iterator[str]:
+    """The groups in the defaults list of a file."""
+    try:
+        content: Any = yaml.load(file.read_bytes(), LOADER)  # noqa: S506  # both loaders are safe
+    except (OSError, yaml.YAMLError):
+        return  # Hydra reports it where it is needed
+    for entry in (content.get("defaults") or ()) if isinstance(content, dict) else ():
+        yield from (key.split()[-1].lstrip("/") for key in entry) if isinstance(entry, dict) else ()

@@ -1,0 +1,71 @@
+"""A configuration as readers see it: a tree on the terminal, and the record that loggers receive."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import rich
+from rich.markup import escape
+from rich.tree import Tree
+
+from clickexp.experiment.build import Parts
+from clickexp.experiment.resolve import is_tower
+from clickexp.loggers import RunInfo
+from clickexp.runs.store import NOT_HASHED, values
+
+NOT_NAMED = {*NOT_HASHED, "seed", "keep_values"}
+"""Keys at the root that the name of an experiment leaves out: they repeat it, or say where it reports to."""
+NAMED_BY_DATA = ("model", "dataset", "dataset.path", "dataset.name")
+"""Overrides that the names of model and dataset stand for."""
+
+
+def print_config(config: Mapping[str, Any]) -> None:
+    """Prints a configuration as a tree, each tower where the model takes it."""
+    tree = Tree("[bold]configuration", guide_style="dim")
+    _grow(tree, _without_duplicates(config))
+    rich.print(tree)
+
+
+def run_info(parts: Parts, sweep: str | None) -> RunInfo:
+    """The record of a run for its loggers.
+
+    Besides the configuration, it has `model.name` and `dataset.name` as results have them, the `overrides` by key, and
+    `experiment`: a name in words, the same for runs that differ in their seed only.
+    """
+    config, model, dataset = parts.config.values, parts.model.name, parts.dataset.name
+    settings, overrides = parts.config.settings, values(parts.config.overrides)
+    named = {
+        key: value
+        for key, value in overrides.items()
+        if key.partition(".")[0] not in NOT_NAMED and key not in NAMED_BY_DATA
+    }
+    return RunInfo(
+        folder=parts.folder,
+        config={
+            "experiment": ", ".join([model, dataset, *(f"{key}={value}" for key, value in named.items())]),
+            **_without_duplicates(config),
+            "model": {**config["model"], "name": model},
+            "dataset": {**config["dataset"], "name": dataset},
+            "overrides": overrides,
+        },
+        name=f"{model}-{dataset}-{settings.seed}",
+        project=settings.project,
+        group=settings.group or sweep,
+        job_type="sweep" if sweep else "run",
+        tags=tuple(settings.tags),
+        notes=settings.notes,
+    )
+
+
+def _without_duplicates(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration without towers at the root, which it has where the model takes them, and published figures."""
+    return {key: node for key, node in config.items() if not is_tower(key, node) and key != "reproduction"}
+
+
+def _grow(tree: Tree, node: Mapping[Any, Any]) -> None:
+    for name, value in node.items():
+        if isinstance(value, dict):
+            _grow(tree.add(f"[bold]{escape(str(name))}[/] {escape(value.get('_target_', ''))}"), value)
+        elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
+            _grow(tree.add(f"[bold]{escape(str(name))}[/] "), dict(enumerate(value)))
+        elif name not in ("_target_", "_partial_"):
+            tree.add(escape(f"{name}: {value}"))

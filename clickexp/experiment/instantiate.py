@@ -1,0 +1,107 @@
+"""Objects described by nodes of a configuration, their plain values checked first."""
+
+from collections.abc import Callable, Container, Mapping
+from typing import Any
+
+import hydra
+import optax
+from hydra.errors import InstantiationException
+
+from clickexp.errors import ConfigError, UserError
+from clickexp.metrics import Metric, MultiMetric
+from clickexp.training import Optimizer, with_rate
+from clickexp.utils.signatures import check_arguments, located
+
+TEST_PARTS = ("test", "ranking", "truth")
+"""Groups of metrics that only the test set is measured by."""
+
+
+def instantiate(node: Any, where: str) -> Any:
+    """Builds what a node describes by _target_, or the dicts and lists with such nodes inside.
+
+    Args:
+        node: Plain values.
+        where: The dotted key of the node, for messages.
+
+    Raises:
+        ConfigError: A key is unknown, or a value does not fit.
+    """
+    check_node(node, where)
+    try:
+        return hydra.utils.instantiate(node, _convert_="all")
+    except InstantiationException as error:
+        cause = error.__cause__ or error
+        raise cause if isinstance(cause, UserError) else ConfigError(f"{where}: {cause}") from error
+
+
+def constructor(node: Mapping[str, Any], where: str) -> Callable[..., Any]:
+    """As `instantiate`, but the result still waits for arguments that no configuration can hold."""
+    return instantiate({**node, "_partial_": True}, where)
+
+
+def build_optimizer(node: Mapping[str, Any]) -> Optimizer | optax.GradientTransformation:
+    """Builds the optimizer.
+
+    The learning rate of a rule of Optax is data, so that a sweep over rates compiles one program. A function from
+    elsewhere may need its rate as a number.
+    """
+    optimizer = instantiate(node, "optimizer")
+    if not (isinstance(optimizer, optax.GradientTransformation) and node["_target_"].startswith("optax.")):
+        return optimizer
+    rate = node.get("learning_rate")
+    rest = {name: value for name, value in node.items() if name != "learning_rate"}
+    return with_rate(constructor(rest, "optimizer"), rate) if isinstance(rate, (int, float)) else optimizer
+
+
+def build_metrics(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Builds the metrics: by group (click, test, ranking, truth), metrics by name; and values that they share.
+
+    Raises:
+        ConfigError: Something in a group is no metric.
+    """
+    metrics = instantiate(node, "metric")
+    for part in ("click", *TEST_PARTS):
+        group = metrics.get(part) or {}
+        for name, metric in group.items() if isinstance(group, dict) else [("", group)]:
+            if not isinstance(metric, Metric):
+                key = f"metric.{part}.{name}".rstrip(".")
+                raise ConfigError(f"{key}={metric!r} is no metric; ~{key} leaves it out")
+    return metrics
+
+
+def directions(node: Mapping[str, Any]) -> dict[str, bool | None]:
+    """Whether higher is better, by metric, as the metrics that `metric` of a configuration describes state it."""
+    metrics = build_metrics(node)
+    parts = [MultiMetric(metrics.get(part) or {}).higher_is_better for part in ("click", *TEST_PARTS)]
+    return {name: better for part in parts for name, better in part.items()}
+
+
+def check_node(node: Any, where: str, shared: Container[str] = ()) -> None:
+    """ConfigError for keys and values that do not fit the signatures of what a node describes.
+
+    Args:
+        node: Plain values.
+        where: The dotted key of the node.
+        shared: Roles of towers that components of a mixture share, and hold in place of a tower.
+    """
+    if isinstance(node, list):
+        node = dict(enumerate(node))
+    if not isinstance(node, dict):
+        return
+    if "_target_" in node:
+        own = {key: value for key, value in node.items() if key[0] != "_" and not _is_role(value, shared)}
+        check_arguments(_target(node["_target_"], where), own, where)
+        shared = node.get("shared") or ()
+    for name, value in node.items():
+        check_node(value, f"{where}.{name}", shared)
+
+
+def _is_role(value: Any, shared: Container[str]) -> bool:
+    return isinstance(value, str) and value in shared
+
+
+def _target(path: Any, where: str) -> Callable[..., Any]:
+    try:
+        return located(str(path))
+    except ConfigError as error:
+        raise ConfigError(f"{where}._target_={error}") from error

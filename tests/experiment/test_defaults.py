@@ -1,0 +1,117 @@
+"""Defaults that configurations and signatures state are the same, but for those that differ for a reason."""
+
+import inspect
+
+import pytest
+import yaml
+from hydra import compose, initialize_config_dir
+from places import ROOT
+
+from clickexp.experiment.values import resolved_values
+from clickexp.runs.store import config_hash
+from clickexp.utils.signatures import function_of, located
+
+CONF = ROOT / "conf"
+FORMAT = "the layout of this log, which is one of many that the reader takes"
+VARIANT = "one of several metrics that the class computes, each under another name"
+DIFFERENT = {
+    "dataset/baidu_ultr files": FORMAT,
+    "dataset/baidu_ultr name": FORMAT,
+    "dataset/baidu_ultr pair_key": FORMAT,
+    "dataset/baidu_ultr positions": FORMAT,
+    "dataset/baidu_ultr_uva name": FORMAT,
+    "dataset/yandex_clax files": FORMAT,
+    "dataset/yandex_clax name": FORMAT,
+    "dataset/yandex_clax positions": FORMAT,
+    "metric/calibration test.click_ppl.of": VARIANT,
+    "metric/calibration test.skip_ppl.of": VARIANT,
+    "metric/pairs ranking.fcp.ties": VARIANT,
+    "metric/ranking_all ranking.map_min.denominator": VARIANT,
+    "metric/ranking_all ranking.mar_all.denominator": VARIANT,
+    "metric/ranking_all ranking.dcg_linear.form": VARIANT,
+    "metric/ranking_all ranking.dcg_original.form": VARIANT,
+    "metric/ranking_all ranking.ndcg_linear.form": VARIANT,
+    "metric/ranking_all ranking.ndcg_original.form": VARIANT,
+    "metric/ranking cutoffs": "from Python a metric has one value, of the whole list; a run reports several cutoffs",
+    "model/mixture shared": "from Python towers are shared that are given; a run names their roles",
+    "model/sdbn fix_continuation": "the option is the special case of DBN",
+    "parameter/global initial": "as other towers of P(continue), where the tower is used; from Python at even odds",
+    "search/grid search.pruner.n_warmup_steps": "Optuna's would stop trials after their first epoch",
+    "search/tpe search.sampler.multivariate": "Optuna's treats parameters as independent",
+}
+"""Keys whose value in conf/ is not the default of the signature, and why."""
+
+
+def load(file):
+    return yaml.safe_load(file.read_text()) or {}
+
+
+def nodes(node, key=""):
+    """Dotted keys of nodes with a target that exists, and the nodes."""
+    if isinstance(node, dict) and "???" not in (target := node.get("_target_", "???")):
+        yield key, located(target), node
+    for name, value in node.items() if isinstance(node, dict) else ():
+        yield from nodes(value, f"{key}.{name}".lstrip("."))
+
+
+def stated(value, heads):
+    """The value that a file gives an argument, and the key at the file's head that it is from, if it is."""
+    if isinstance(value, str) and value.startswith("${metric."):
+        name = value[len("${metric.") : -1]
+        return heads[name], name
+    if isinstance(value, str) and value.startswith("${oc.select:"):
+        return yaml.safe_load(value.rpartition(",")[2][:-1]), None
+    return value, None
+
+
+def same(value, default):
+    if isinstance(default, float) and isinstance(value, str):  # YAML reads 1e-5 as text, OmegaConf as a number
+        value = float(value)
+    return value == default and isinstance(value, bool) == isinstance(default, bool)
+
+
+def compared():
+    """For every default that is stated twice: file and key, the value in conf/, and the signature's."""
+    heads = {name: (file, value) for file in (CONF / "metric").glob("*.yaml") for name, value in load(file).items()}
+    values = {name: value for name, (_, value) in heads.items()}
+    for file in sorted(CONF.rglob("*.yaml")):
+        for key, target, node in nodes(load(file)):
+            parameters = inspect.signature(function_of(target)).parameters
+            for name in node.keys() & parameters.keys():
+                default = parameters[name].default
+                value, head = stated(node[name], values)
+                if default is inspect.Parameter.empty or isinstance(value, dict) or "${" in str(value):
+                    continue
+                place = f"{(heads[head][0] if head else file).relative_to(CONF).with_suffix('')} "
+                yield place + (head or f"{key}.{name}".lstrip(".")), value, default
+
+
+def test_a_default_of_a_configuration_is_that_of_the_signature():
+    pairs = list(compared())
+    assert len(pairs) > 200
+    assert {place for place, value, default in pairs if not same(value, default)} == DIFFERENT.keys()
+
+
+@pytest.mark.parametrize("value, default, alike", [("1e-5", 1e-5, True), (1, 1.0, True), (1, True, False)])
+def test_values_are_compared_as_they_are_read(value, default, alike):
+    assert same(value, default) == alike
+
+
+HASHES = {
+    "model=ubm": "073055d019a8427e",
+    "model=mixture": "de999d4664c05fbb",
+    "dataset=letor dataset.path=x": "ff9a1f1113276c1e",
+    "trainer=em": "f12b1f17250054e8",
+    "metric=click": "6f432e510d6fdd30",
+    "+experiment=clax2025_mixture": "1b9abe9bed34c8ea",
+    "parameter@attraction=hash model=dbn": "c6849cdaa17b3bbe",
+}
+"""By overrides, the hashes that the first results of these configurations have."""
+
+
+@pytest.mark.parametrize("overrides", HASHES)
+def test_results_of_earlier_versions_are_found_by_their_hash(overrides):
+    """Keys and targets that were renamed since then do not change it."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = resolved_values(compose("config", overrides.split()), overrides.split())
+    assert config_hash(config) == HASHES[overrides]
