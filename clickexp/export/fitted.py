@@ -10,7 +10,7 @@ from clickexp.experiment.build import build_model
 from clickexp.experiment.instantiate import constructor
 from clickexp.export.trust import check_targets
 from clickexp.loggers.progress import Steps
-from clickexp.models import ClickModel
+from clickexp.models import Model
 from clickexp.runs.store import CONFIG, MODEL, natural, read_yaml
 from clickexp.training.checkpoint import load_model
 from clickexp.utils.exits import OF_SYSTEM
@@ -25,7 +25,7 @@ _MOST_NAMED = 20
 _Made = TypeVar("_Made")
 
 
-def fitted(run: Path, path: str | Path | None = None, trust: bool = False) -> tuple[ClickModel, Dataset]:
+def fitted(run: Path, path: str | Path | None = None, trust: bool = False) -> tuple[Model, Dataset]:
     """Builds the model of a run and opens its dataset, both as its configuration describes them.
 
     Args:
@@ -56,7 +56,7 @@ def fitted(run: Path, path: str | Path | None = None, trust: bool = False) -> tu
     with Steps("reading the log") as progress:
         dataset = _made(Dataset, lambda: read(**accepted(read, {"progress": progress})), node)
     dataset = dataset.first(config["max_sessions"])
-    model = _made(ClickModel, lambda: build_model(new_model, dataset, config["seed"]), config["model"])
+    model = _made(Model, lambda: build_model(new_model, dataset, config["seed"]), config["model"])
     try:
         load_model(model, run / MODEL)
     except ValueError as error:

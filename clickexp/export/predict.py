@@ -1,6 +1,7 @@
 """What a model predicts for sessions, in compiled batches."""
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import jax
 import numpy as np
@@ -10,13 +11,13 @@ from clickexp.data import Sessions
 from clickexp.data.batches import at_step, with_mask
 from clickexp.data.feed import feed
 from clickexp.evaluation.inputs import Carrying
-from clickexp.models import ClickModel
+from clickexp.models import ClickModel, Model
 from clickexp.types import Array, Batch
 
 BATCH = 8192
 """Sessions, or documents, that are predicted at a time."""
 
-Outputs = Callable[[ClickModel, Batch], Mapping[str, Array]]
+Outputs = Callable[[Any, Batch], Mapping[str, Array]]
 """Log-probabilities of a batch by name, each [sessions, rank]."""
 Batches = Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]
 """Lengths [sessions] and probabilities [sessions, rank] of each batch."""
@@ -28,17 +29,22 @@ def examination_outputs(model: ClickModel, batch: Batch) -> dict[str, Array]:
     return {"examination": model.predict_examination(batch)}
 
 
-def document_outputs(model: ClickModel, batch: Batch) -> dict[str, Array]:
-    """Returns what the model knows of a document: attraction, satisfaction if it has one, relevance."""
-    outputs = {"attraction": model.predict_attraction(batch)}
+def document_outputs(model: Model, batch: Batch) -> dict[str, Array]:
+    """Returns what the model knows of a document: attraction and satisfaction if it has them, relevance."""
+    outputs = {"attraction": model.predict_attraction(batch)} if isinstance(model, ClickModel) else {}
     if (satisfaction := getattr(model, "satisfaction", None)) is not None:
         outputs["satisfaction"] = satisfaction.log_prob(batch)
-    return {**outputs, "relevance": model.predict_relevance(batch)}
+    return {**outputs, **relevance_outputs(model, batch)}
+
+
+def relevance_outputs(model: Model, batch: Batch) -> dict[str, Array]:
+    """Returns relevance alone."""
+    return {"relevance": model.predict_relevance(batch)}
 
 
 def marginal_outputs(model: ClickModel, batch: Batch) -> dict[str, Array]:
     """Returns P(click) and relevance."""
-    return {"click_probability": model.predict_clicks(batch), "relevance": model.predict_relevance(batch)}
+    return {"click_probability": model.predict_clicks(batch), **relevance_outputs(model, batch)}
 
 
 def click_outputs(model: ClickModel, batch: Batch) -> dict[str, Array]:
@@ -47,7 +53,7 @@ def click_outputs(model: ClickModel, batch: Batch) -> dict[str, Array]:
     return {**marginal_outputs(model, batch), "conditional_click_probability": conditional}
 
 
-def predictor(model: ClickModel, outputs: Outputs) -> Predict:
+def predictor(model: Model, outputs: Outputs) -> Predict:
     """Compiles what a model predicts.
 
     Args:

@@ -23,10 +23,11 @@ from clickexp.export.predict import (
     examination_outputs,
     marginal_outputs,
     predictor,
+    relevance_outputs,
 )
 from clickexp.export.sessions import Piece, own_sessions, read_sessions
 from clickexp.loggers.progress import Steps
-from clickexp.models import ClickModel
+from clickexp.models import ClickModel, Model
 from clickexp.parameters import PositionParameter
 from clickexp.utils.files import whole
 from clickexp.utils.options import parsed
@@ -42,6 +43,8 @@ def export(
     trust: bool = False,
 ) -> None:
     """Writes examination.csv, documents.parquet and, for sessions to predict, predictions.parquet.
+
+    A model that ranks and does not predict clicks has relevance alone, and no examination.
 
     Args:
         run: Its folder.
@@ -63,8 +66,9 @@ def export(
     model, log = fitted(run, dataset, trust)
     folder.mkdir(parents=True, exist_ok=True)
     sessions: Sessions = getattr(log, part)
-    with _whole(folder / "examination.csv") as file:
-        examination(model, sessions).write_csv(file)
+    if isinstance(model, ClickModel):
+        with _whole(folder / "examination.csv") as file:
+            examination(model, sessions).write_csv(file)
     id_names = None if log.names is None else read_names(log.names)
     with _whole(folder / "documents.parquet") as file:
         _write_documents(model, log, id_names, file)
@@ -74,7 +78,8 @@ def export(
     if predict:
         clicked, pieces = read_sessions(log, id_names, Path(predict), columns)
     with _whole(folder / "predictions.parquet") as file:
-        predict_piece = predictor(model, click_outputs if clicked else marginal_outputs)
+        outputs = click_outputs if clicked else marginal_outputs
+        predict_piece = predictor(model, outputs if isinstance(model, ClickModel) else relevance_outputs)
         _write((_predictions(piece, predict_piece) for piece in pieces), file)
 
 
@@ -109,9 +114,7 @@ def examination(model: ClickModel, sessions: Sessions) -> pl.DataFrame:
     return pl.DataFrame(columns).filter(pl.col("sessions") > 0)
 
 
-def _write_documents(
-    model: ClickModel, dataset: Dataset, id_names: pl.DataFrame | None, file: Path
-) -> None:
+def _write_documents(model: Model, dataset: Dataset, id_names: pl.DataFrame | None, file: Path) -> None:
     """Writes a row for each document that the dataset shows: probabilities, training impressions and clicks.
 
     A model whose attraction depends on the rank gives that at rank 1.
@@ -166,7 +169,7 @@ def _predictions(piece: Piece, predict: Predict) -> pa.Table:
     return pa.table(columns)
 
 
-def _predicted(model: ClickModel, sessions: Sessions, outputs: Outputs, what: str) -> Batches:
+def _predicted(model: Model, sessions: Sessions, outputs: Outputs, what: str) -> Batches:
     """Yields lengths and probabilities of each batch, and shows the progress."""
     done = 0
     with Steps(what) as progress:

@@ -7,10 +7,12 @@ import sys
 
 import jax.numpy as jnp
 import numpy as np
+import polars as pl
 import pytest
 from places import ROOT
 from scipy import stats
 
+from clickexp.export.tables import export
 from clickexp.models import UserBrowsingModel
 from clickexp.parameters import Rows
 from clickexp.simulation import simulate
@@ -66,7 +68,7 @@ def result_of(done, folder):
     return json.loads((folder / "run/result.json").read_text())
 
 
-def test_a_listwise_loss_recovers_the_order_of_a_simulated_log(tmp_path):
+def test_a_listwise_loss_recovers_the_order_of_a_simulated_log(tmp_path, monkeypatch):
     """Lists come in random order, so that clicks order documents as attraction does; ranks correlate by Spearman."""
     log = "dataset.sessions=6000 dataset.queries=5 dataset.policy_noise=1000 trainer.epochs=12 seed=3".split()
     done = clickexp(tmp_path, "listwise", "model=listwise", *TINY, *log, "hydra.run.dir=run")
@@ -75,12 +77,22 @@ def test_a_listwise_loss_recovers_the_order_of_a_simulated_log(tmp_path):
     assert result["val"]["loss"] < result["test"]["loss"] + 1 and result["test"]["ndcg@10"] > 0.9
     with np.load(tmp_path / "run/model.npz") as stored:
         (scores,) = (stored[name][1:, 0] for name in stored if stored[name].ndim == 2)
+        (offset,) = (stored[name].item() for name in stored if stored[name].ndim < 2)
     data = simulate(UserBrowsingModel, sessions=6000, queries=5, policy_noise=1000, seed=3)
     ids = np.arange(1, data.query_doc_pairs + 1, dtype=np.int32)[None]
     truth = data.truth.predict_attraction(dict(query_doc_ids=ids, mask=ids > 0))[0]
     lists = np.split(np.arange(ids.size), 5)  # scores of a listwise loss compare within a query only
     correlations = [stats.spearmanr(scores[each], truth[each]).statistic for each in lists]
     assert np.mean(correlations) > 0.9
+    monkeypatch.syspath_prepend(str(EXAMPLES / "listwise"))
+    export(tmp_path / "run", predict="", trust=True)
+    files = {file.name: pl.read_parquet(file) for file in (tmp_path / "run/export").iterdir()}
+    assert set(files) == {"documents.parquet", "predictions.parquet"}
+    documents, predictions = files["documents.parquet"], files["predictions.parquet"]
+    ids = documents["query_doc_id"].to_numpy() - 1
+    np.testing.assert_allclose(np.log(documents["relevance"]), scores[ids] + offset, atol=1e-4)
+    assert "attraction" not in documents.columns and "click_probability" not in predictions.columns
+    assert len(predictions) == data.test.count
 
 
 def test_early_stopping_and_search_on_a_metric_of_the_user(tmp_path):

@@ -520,7 +520,7 @@ def test_a_folder_of_someone_else_calls_nothing_of_theirs(attack, place, pbm, tm
     "place, target, line",
     [
         ("dataset", "builtins.dict", "builtins.dict makes dict; a Dataset is needed"),
-        ("model", "os.getcwd", "os.getcwd makes str; a ClickModel is needed"),
+        ("model", "os.getcwd", "os.getcwd makes str; a Model is needed"),
         ("model.attraction", "builtins.dict", "PositionBasedModel fails: Type"),
     ],
 )
