@@ -15,7 +15,7 @@ Numbers = Float[Array, "*#shape"] | float
 LOG_ZERO = -1e30
 """Stands for log 0. Finite, so that no gradient meets inf - inf."""
 
-ATANH = (0.28174657, 0.27961418, 0.40024853, 0.66666317, 2.0)
+_ATANH = (0.28174657, 0.27961418, 0.40024853, 0.66666317, 2.0)
 """2 atanh(s) / s in powers of s^2, the highest first, for s^2 <= 1/9: the Chebyshev fit, off by 4e-9 at most."""
 
 
@@ -37,7 +37,7 @@ NEVER = LogPair(LOG_ZERO, 0.0)
 
 @jax.custom_jvp
 def log_sigmoid_pair(logit: Numbers) -> LogPair:
-    """(log s(z), log s(-z)) from one exponential and one logarithm, for |z| up to 1e30."""
+    """Returns (log s(z), log s(-z)) from one exponential and one logarithm, for |z| up to 1e30."""
     tail = _log1p(jnp.exp(-jnp.abs(logit)))
     return LogPair(jnp.minimum(logit, 0) - tail, jnp.minimum(-logit, 0) - tail)
 
@@ -52,7 +52,7 @@ def _log_sigmoid_pair_jvp(primals: tuple[Numbers], tangents: tuple[Numbers]) -> 
 
 @jax.custom_jvp
 def log_add(a: Numbers, b: Numbers) -> Numbers:
-    """log(exp(a) + exp(b)) for finite a and b; LOG_ZERO plays the part of -inf."""
+    """Returns log(exp(a) + exp(b)) for finite a and b; LOG_ZERO plays the part of -inf."""
     return jnp.maximum(a, b) + _log1p(jnp.exp(-jnp.abs(a - b)))
 
 
@@ -71,7 +71,7 @@ def _log1p(x: Numbers) -> Numbers:
     A polynomial in s^2, since XLA on the CPU takes log1p one number at a time, a third of PBM's step.
     """
     s = x / (2 + x)
-    return s * functools.reduce(lambda sum_, coefficient: sum_ * (s * s) + coefficient, ATANH)
+    return s * functools.reduce(lambda sum_, coefficient: sum_ * (s * s) + coefficient, _ATANH)
 
 
 def _sigmoid_pair(z: Numbers) -> tuple[Numbers, Numbers]:
@@ -83,17 +83,17 @@ def _sigmoid_pair(z: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def log_and(a: LogPair, b: LogPair) -> LogPair:
-    """Both of two independent events: p = p_a p_b, 1 - p = (1 - p_a) + p_a (1 - p_b)."""
+    """Returns both of two independent events: p = p_a p_b, 1 - p = (1 - p_a) + p_a (1 - p_b)."""
     return LogPair(a.log + b.log, log_add(a.complement, a.log + b.complement))
 
 
 def log_not(pair: LogPair) -> LogPair:
-    """The complement as an event."""
+    """Returns the complement as an event."""
     return LogPair(pair.complement, pair.log)
 
 
 def log_mix(weight: LogPair, a: LogPair, b: LogPair) -> LogPair:
-    """The mixture w p_a + (1 - w) p_b and its complement."""
+    """Returns the mixture w p_a + (1 - w) p_b and its complement."""
     if weight is NEVER:
         return b
     if weight is ALWAYS:
@@ -107,7 +107,7 @@ def log_mix(weight: LogPair, a: LogPair, b: LogPair) -> LogPair:
 
 
 def log_complement(log_prob: Numbers) -> Numbers:
-    """log(1 - exp(x)) for x <= 0, for log-probabilities that come without their complement.
+    """Returns log(1 - exp(x)) for x <= 0, for log-probabilities that come without their complement.
 
     -inf where x is 0. The switch at log 2 keeps the relative error near one unit in the last place
     (Maechler 2012, "Accurately computing log(1 - exp(-|a|))").
@@ -119,14 +119,14 @@ def log_complement(log_prob: Numbers) -> Numbers:
 
 
 def as_pair(log_probs: Numbers | LogPair) -> LogPair:
-    """The pair itself, or the pair that a plain array of log-probabilities implies."""
+    """Returns the pair itself, or the pair that a plain array of log-probabilities implies."""
     if isinstance(log_probs, LogPair):
         return log_probs
     return LogPair(log_probs, log_complement(log_probs))
 
 
 def log_odds(probability: float) -> float:
-    """log(p / (1 - p)) of a number strictly between 0 and 1."""
+    """Returns log(p / (1 - p)); ValueError unless the number lies strictly between 0 and 1."""
     if not 0 < probability < 1:
         raise ValueError(f"log-odds need a probability strictly between 0 and 1, got {probability}")
     return float(jax.scipy.special.logit(probability))

@@ -49,7 +49,7 @@ class Role:
 class DeclaresRoles(nnx.Module):
     """Makes a dataclass of each subclass: annotated attributes are the arguments of its constructor, in their order.
 
-    A class with an `__init__` of its own keeps it.
+    A class that defines `__init__` keeps it.
 
     Attributes:
         roles: Default towers by role, of the class and those that it derives from.

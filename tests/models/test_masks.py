@@ -80,16 +80,16 @@ def test_conditional_and_loss_are_those_of_the_documents_shown(case):
     outputs, clicks = said(case), every_mask()["clicks"]
     for row, (mask, joint, vectors, _) in enumerate(stories(case)):
         seen = clicks[row, mask]
-        told = oracle.conditional(joint, vectors)[(vectors == seen).all(axis=1)][0]
+        known = oracle.conditional(joint, vectors)[(vectors == seen).all(axis=1)][0]
         if case.name == "CM marginal":  # after a click it has no story, as the cascade model
-            told = np.where(np.cumsum(seen) - seen == 0, oracle.marginal(joint, vectors), np.nan)
-        expected = np.log(np.maximum(np.nan_to_num(told), np.exp(FLOOR)))
+            known = np.where(np.cumsum(seen) - seen == 0, oracle.marginal(joint, vectors), np.nan)
+        expected = np.log(np.maximum(np.nan_to_num(known), np.exp(FLOOR)))
         actual = outputs["conditional_clicks"][row, mask]
         if case.name in ("CM", "CM marginal"):
             close(actual, expected)
-        possible = ~np.isnan(told) & (told > 0)
+        possible = ~np.isnan(known) & (known > 0)
         close(actual[possible], expected[possible])
-        losses = -np.log(np.where(seen, told, 1 - told)[possible])
+        losses = -np.log(np.where(seen, known, 1 - known)[possible])
         close(outputs["loss"][row, mask][possible], losses)
         assert np.all(outputs["loss"][row, ~mask] == 0)
         assert np.all(outputs["conditional_clicks"][row, ~mask] == -np.inf)

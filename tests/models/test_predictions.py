@@ -150,8 +150,8 @@ def test_examination_and_attraction_are_those_of_the_hidden_events(said, case):
         expected = parameters.get("true_positive", hidden["examined"])
         close(np.exp(examination), np.broadcast_to(expected, examination.shape))
         if "prior" not in parameters:
-            told = parameters.get("attraction", parameters.get("click_rate"))
-            close(np.exp(attraction), np.broadcast_to(told, attraction.shape))
+            known = parameters.get("attraction", parameters.get("click_rate"))
+            close(np.exp(attraction), np.broadcast_to(known, attraction.shape))
 
 
 @zoo.every_model
