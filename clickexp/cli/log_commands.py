@@ -13,8 +13,9 @@ from clickexp.data import Dataset
 from clickexp.data.checksums import REMEDY, Stored
 from clickexp.data.inspect.identifiability import identifiability
 from clickexp.data.inspect.summary import summaries
+from clickexp.data.log_format import prepare
 from clickexp.data.pack import is_pack, verify_pack
-from clickexp.data.prepared import is_log, open_prepared, prepare, verify_log
+from clickexp.data.prepared import is_log, open_prepared, verify_log
 from clickexp.data.schema import DataError
 from clickexp.errors import ConfigError
 from clickexp.experiment.formats import FORMATS

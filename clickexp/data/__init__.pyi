@@ -4,12 +4,12 @@ from .dataset import split as split
 from .features import Features as Features
 from .loader import Superbatch as Superbatch
 from .loader import superbatches as superbatches
+from .log_format import log_format as log_format
+from .log_format import prepare as prepare
+from .log_writer import LogWriter as LogWriter
 from .pack import PackWriter as PackWriter
 from .prepared import Log as Log
-from .prepared import LogWriter as LogWriter
-from .prepared import log_format as log_format
 from .prepared import open_prepared as open_prepared
-from .prepared import prepare as prepare
 from .readers.baidu import open_baidu_ultr_uva as open_baidu_ultr_uva
 from .readers.csv import open_csv as open_csv
 from .readers.impressions import open_impressions as open_impressions

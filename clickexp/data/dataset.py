@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, combinations
-from numbers import Integral, Real
-from typing import Annotated, Any
+from itertools import accumulate, combinations, pairwise
+from numbers import Integral
+from typing import Annotated, Any, cast
 
 import numpy as np
 from pydantic import PlainValidator
@@ -12,10 +12,12 @@ from pydantic import PlainValidator
 from clickexp.data.schema import DataError
 from clickexp.data.sessions import Sessions
 
+_PARTS = ("train_sessions", "val_sessions", "test_sessions")
+
 
 def _check_part(value: Any) -> Any:
     """ValueError for what is neither a fraction of the sessions nor a range of them, with what to give instead."""
-    if isinstance(value, Real) and not isinstance(value, bool):
+    if isinstance(value, (int, float, np.number)) and not isinstance(value, bool):
         if 0 < float(value) <= 1:
             return value
         raise ValueError("a fraction above 0 and at most 1, or a range [start, stop]")
@@ -31,14 +33,19 @@ Split = Annotated[float | Sequence[int | None], PlainValidator(_check_part)]
 
 @dataclass(frozen=True)
 class Dataset:
-    """What an experiment trains on and evaluates.
+    """The data of an experiment.
 
-    ranking          lists with relevance labels, if there are any
-    query_doc_pairs  largest id of a query-document pair; ids lie in 0 to query_doc_pairs
-    positions        largest position shown, from 1
-    truth            the click model that clicked, where clicks are simulated and it is known
-    notes            what else a reader has to say, for describe()
-    names            bytes of the file that names the ids from 1, mapped; see clickexp.data.ingest.names
+    Attributes:
+        name: Name in results.
+        train: Training sessions.
+        val: Validation sessions.
+        test: Test sessions.
+        query_doc_pairs: Largest id of a query-document pair; ids lie in 0 to query_doc_pairs.
+        positions: Largest position shown, from 1.
+        ranking: Lists with relevance labels, if there are any.
+        truth: The click model that clicked, where clicks are simulated and it is known.
+        notes: Counts that the reader reports, for `describe`.
+        names: Bytes of the file that names the ids from 1, mapped; see `clickexp.data.ingest.names`.
     """
 
     name: str
@@ -64,13 +71,13 @@ class Dataset:
         return {name: sessions for name, sessions in parts.items() if sessions is not None}
 
     def test_set(self) -> str:
-        """Tells test sets apart: the same for runs whose test metrics can be compared."""
+        """A hash of the test set: the same for runs whose test metrics can be compared."""
         return "-".join(part.digest() for part in (self.test, self.ranking) if part is not None)
 
     def sizes(self) -> dict[str, Any]:
         """Sessions of each part, query-document pairs and positions."""
         sessions = {name: part.count for name, part in self.parts.items()}
-        return dict(sessions=sessions, query_doc_pairs=self.query_doc_pairs, positions=self.positions)
+        return {"sessions": sessions, "query_doc_pairs": self.query_doc_pairs, "positions": self.positions}
 
     def first(self, sessions: int | None) -> "Dataset":
         """The dataset with at most so many sessions in each part; None keeps all."""
@@ -97,31 +104,40 @@ class Dataset:
 def split(sessions: Sessions, train: Split, val: Split, test: Split) -> tuple[Sessions, Sessions, Sessions]:
     """Views of the three parts: ranges, or fractions taken one after another in file order.
 
-    DataError for an empty part, a range beyond the sessions, overlapping parts, or what check_split refuses.
+    Raises:
+        DataError: A part is empty, a range goes beyond the sessions, parts overlap, or `check_split` refuses them.
     """
     check_split(train, val, test)
-    parts = {"train": train, "val": val, "test": test}
-    ranges = (_cut if isinstance(train, Real) else _ranges)(parts, sessions.count)
+    count, parts = sessions.count, (train, val, test)
+    ends = [min(round(end * count), count) for end in accumulate(_fractions(*parts))]
+    cut = {name: range(*ends) for name, ends in zip(_PARTS, pairwise([0, *ends]), strict=False)}
+    ranges = cut or {name: _range_of(part, count) for name, part in zip(_PARTS, parts, strict=True)}
+    for name, part in ranges.items():
+        if part.start < 0 or part.stop > count:
+            raise DataError(f"{name} {_show(part)} goes beyond the {count} sessions. Change it.")
+        if not part:
+            raise DataError(f"{name} {_show(part)} of {count} sessions is empty. Change the split.")
     for (one, a), (other, b) in combinations(ranges.items(), 2):
         if max(a.start, b.start) < min(a.stop, b.stop):
-            raise DataError(f"{one}_sessions {_show(a)} and {other}_sessions {_show(b)} overlap. Part them.")
-    return tuple(sessions.slice(part.start, part.stop) for part in ranges.values())
+            raise DataError(f"{one} {_show(a)} and {other} {_show(b)} overlap. Part them.")
+    first, second, third = (sessions.slice(part.start, part.stop) for part in ranges.values())
+    return first, second, third
 
 
 def check_split(train: Split, val: Split, test: Split) -> None:
     """DataError for parts that no log can be split into."""
-    parts = {"train_sessions": train, "val_sessions": val, "test_sessions": test}
+    parts = dict(zip(_PARTS, (train, val, test), strict=True))
     for name, part in parts.items():
         try:
             _check_part(part)
         except ValueError as error:
             raise DataError(f"{name}={part!r}: give {error}") from error
     given = ", ".join(f"{name}={part}" for name, part in parts.items())
-    fractions = [isinstance(part, Real) for part in parts.values()]
-    if any(fractions) and not all(fractions):
+    fractions = _fractions(train, val, test)
+    if len(fractions) not in (0, 3):
         raise DataError(f"{given} mix fractions and ranges. Give three of one kind.")
-    if all(fractions) and sum(parts.values()) > 1 + 1e-9:
-        raise DataError(f"{given}: the fractions sum to {sum(parts.values()):g}. They must sum to at most 1.")
+    if sum(fractions) > 1 + 1e-9:
+        raise DataError(f"{given}: the fractions sum to {sum(fractions):g}. They must sum to at most 1.")
 
 
 def keep_queries_seen(train: Sessions, other: Sessions, at_least: int) -> Sessions:
@@ -138,24 +154,13 @@ def keep_queries_seen(train: Sessions, other: Sessions, at_least: int) -> Sessio
     return other.select(np.flatnonzero(seen[query] >= at_least))
 
 
-def _cut(fractions: Mapping[str, float], count: int) -> dict[str, range]:
-    ends = [min(round(total * count), count) for total in accumulate(fractions.values())]
-    return _nonempty(dict(zip(fractions, map(range, [0, *ends], ends))), count)
+def _fractions(*parts: Split) -> list[float]:
+    return [float(part) for part in parts if isinstance(part, (int, float, np.number))]
 
 
-def _ranges(parts: Mapping[str, Sequence[int | None]], count: int) -> dict[str, range]:
-    ranges = {name: range(start, count if stop is None else stop) for name, (start, stop) in parts.items()}
-    for name, part in ranges.items():
-        if part.start < 0 or part.stop > count:
-            raise DataError(f"{name}_sessions {_show(part)} goes beyond the {count} sessions. Change it.")
-    return _nonempty(ranges, count)
-
-
-def _nonempty(ranges: dict[str, range], count: int) -> dict[str, range]:
-    for name, part in ranges.items():
-        if not part:
-            raise DataError(f"{name}_sessions {_show(part)} of {count} sessions is empty. Change the split.")
-    return ranges
+def _range_of(part: Split, count: int) -> range:
+    start, stop = cast(Sequence[int | None], part)
+    return range(start or 0, count if stop is None else stop)
 
 
 def _is_whole(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Feature vectors of documents: stored once a document, looked up where a batch needs them."""
+"""Feature vectors of documents: stored once per document, looked up where a batch needs them."""
 
 from functools import cached_property
 from pathlib import Path
@@ -10,17 +10,24 @@ from clickexp.data.checksums import REMEDY, DamagedError
 from clickexp.data.pack import map_array
 from clickexp.data.schema import SourceLocation
 
+_LOCATION = SourceLocation("features")
+
 
 class Features:
     """One feature vector [features] for each id; row 0 belongs to padding.
 
-    values  [rows, features] float16 or float32, in memory or mapped from a file
+    Args:
+        values: `[rows, features]` float16 or float32, in memory or mapped from a file.
+        location: Source of the values, for errors.
+
+    Raises:
+        DataError: The values have another shape or type.
     """
 
-    def __init__(self, values: np.ndarray, location: SourceLocation = SourceLocation("features")):
+    def __init__(self, values: np.ndarray, location: SourceLocation = _LOCATION):
         if values.ndim != 2 or values.dtype not in (np.float16, np.float32):
             what = f"the array is {values.dtype}{list(values.shape)}"
-            raise location.error(what, "features are float16 or float32, one row a document")
+            raise location.error(what, "features are float16 or float32, one row per document")
         self.values, self.location = values, location
 
     @classmethod

@@ -12,7 +12,7 @@ from clickexp.data import Features, Sessions, Superbatch, superbatches
 from clickexp.types import Array
 
 Data = Sessions | Iterable[Mapping[str, Array]]
-"""Packed sessions, or batches: anything that yields them anew each time it is iterated, such as a list."""
+"""Packed sessions, or batches: anything that yields them each time it is iterated, such as a list."""
 
 
 FEATURE_TABLE = "feature_table"
@@ -40,12 +40,12 @@ def _with_features(batches: Iterator[Superbatch], features: Features) -> Iterato
 
 
 def session_count(data: Data) -> int:
-    """Sessions in the data, 0 where only iterating would tell."""
+    """Sessions in the data, 0 where only iterating would show it."""
     return data.count if isinstance(data, Sessions) else 0
 
 
 def fingerprint(data: Data) -> str | None:
-    """Tells packed sessions apart; None where only iterating would tell."""
+    """The fingerprint of packed sessions; None of batches."""
     return data.fingerprint if isinstance(data, Sessions) else None
 
 
@@ -60,17 +60,23 @@ def _single(batch: Mapping[str, Array]) -> Superbatch:
 
 
 class Compiled:
-    """A function compiled once a shape, before its first call, with options of jax.jit.
+    """A function that is compiled once per shape of its arguments, ahead of the first call with it.
 
-    `seconds`: the time that took.
+    Attributes:
+        seconds: Time that compilation took.
+
+    Args:
+        function: The function.
+        options: Options of `jax.jit`.
     """
 
-    def __init__(self, function: Callable, **options: object):
+    def __init__(self, function: Callable[..., Any], **options: Any):
         self.jitted = jax.jit(function, **options)
         self.programs: dict[object, Callable[..., Any]] = {}
         self.seconds = 0.0
 
     def __call__(self, *args: Any) -> Any:
+        """The function's result; compiles first if the arguments have new shapes."""
         leaves, structure = jax.tree.flatten(args)
         shapes = (structure, *((leaf.shape, leaf.dtype) for leaf in leaves))
         if shapes not in self.programs:

@@ -33,11 +33,14 @@ UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, OverflowError,
 
 
 class GrowingArray:
-    """A .npy file that grows block by block, [rows, *shape], and the CRC-32 of its numbers."""
+    """A .npy file that grows block by block, [rows, *shape], and the CRC-32 of its numbers.
+
+    `np.lib.format.open_memmap` needs the number of rows beforehand, which takes a second pass over the source.
+    """
 
     def __init__(self, path: Path, dtype: DTypeLike, shape: tuple[int, ...] = ()):
         self.dtype, self.shape, self.rows, self.crc = np.dtype(dtype), shape, 0, 0
-        self.path, self._file = path, open(path, "wb")
+        self.path, self._file = path, path.open("wb")
         self._write_header()
         self._start = self._file.tell()
 
@@ -47,6 +50,7 @@ class GrowingArray:
         return self.rows * int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
 
     def append(self, values: np.ndarray) -> None:
+        """Adds rows, in the type of the file."""
         block = np.ascontiguousarray(values, self.dtype).data
         self._file.write(block)
         self.crc = zlib.crc32(block, self.crc)
@@ -58,6 +62,7 @@ class GrowingArray:
         return np.memmap(self.path, self.dtype, "r", self._start, (self.rows, *self.shape))
 
     def close(self) -> None:
+        """Writes the number of rows into the header."""
         self._file.seek(0)
         self._write_header()
         self._file.close()
@@ -88,15 +93,14 @@ class PackWriter:
         ranks: int,
         columns: Iterable[str | Column],
         *,
-        query_doc_pairs: int = 0,
-        positions: int = 0,
         max_id: int | None = None,
         info: dict[str, Any] | None = None,
         source: str | Path | None = None,
         nested: bool = False,
     ):
         self.folder, self.ranks, self.max_id = Path(folder), ranks, max_id
-        self.query_doc_pairs, self.positions, self.info = query_doc_pairs, positions, info or {}
+        self.query_doc_pairs = self.positions = 0
+        self.info = info or {}
         self.source, self.nested = source or folder, nested
         self.written = 0
         self.schema = declared(columns)
@@ -106,7 +110,7 @@ class PackWriter:
     def __enter__(self) -> "PackWriter":
         return self
 
-    def __exit__(self, kind, error, trace) -> None:
+    def __exit__(self, kind: type | None, *_: object) -> None:
         try:
             for column in self._columns.values():
                 column.close()
@@ -220,7 +224,9 @@ def _meta(folder: Path) -> dict[str, Any]:
             raise ValueError(f"it lists, or lacks, the columns {sorted(unknown)}")
         return {**meta, "schema": {name: known[name] for name in meta["crc32"]}}
     except UNREADABLE as error:
-        raise DamagedError(f"{folder / META}: cannot be read ({reason(error, context=False)})", REMEDY) from error
+        raise DamagedError(
+            f"{folder / META}: cannot be read ({reason(error, context=False)})", REMEDY
+        ) from error
 
 
 def _stated(column: Column) -> dict[str, Any]:

@@ -137,7 +137,7 @@ def declared(columns: Iterable[str | Column]) -> dict[str, Column]:
             raise DataError(f"there is no column {name!r}. Declare it: Column({name!r}, ...).")
         if name in found or column not in (name, COLUMNS.get(name, column)):
             raise DataError(f"column {name} is declared twice. Give one of the two another name.")
-        found[name] = COLUMNS.get(name, column) if isinstance(column, str) else column
+        found[name] = COLUMNS[name] if isinstance(column, str) else column
     return found
 
 

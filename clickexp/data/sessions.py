@@ -27,6 +27,8 @@ from clickexp.errors import DataError
 CHUNK = 1 << 18
 SAMPLE = 50_000
 
+_ARRAYS, _SESSIONS = SourceLocation("arrays"), SourceLocation("sessions")
+
 Rows = slice | np.ndarray
 """Session numbers: a range of them or an array."""
 
@@ -69,14 +71,18 @@ class Sessions:
         labels: np.ndarray | None = None,
         query_doc_pairs: int | None = None,
         info: Mapping[str, Any] | None = None,
-        location: SourceLocation = SourceLocation("arrays"),
+        location: SourceLocation = _ARRAYS,
         extra: Mapping[Column, np.ndarray] | None = None,
     ) -> "Sessions":
         """Checks and converts the columns.
 
         Args:
-            query_doc_ids, clicks, lengths, query_ids, positions, labels: See the class. Without lengths every list is
-                full.
+            query_doc_ids: See the class, as for the next five.
+            clicks: Clicks.
+            lengths: Documents shown; by default every list is full.
+            query_ids: Queries.
+            positions: Positions.
+            labels: Relevance labels.
             query_doc_pairs: Largest id allowed, by default the largest found.
             info: Facts to keep with the sessions.
             location: Source of the arrays, for errors.
@@ -87,8 +93,8 @@ class Sessions:
         """
         if lengths is None:
             lengths = np.full(np.shape(query_doc_ids)[:1], np.shape(query_doc_ids)[-1], np.int32)
-        given = dict(query_doc_ids=query_doc_ids, clicks=clicks, lengths=lengths)
-        given |= dict(query_ids=query_ids, positions=positions, labels=labels)
+        given = {"query_doc_ids": query_doc_ids, "clicks": clicks, "lengths": lengths}
+        given |= {"query_ids": query_ids, "positions": positions, "labels": labels}
         given = {name: values for name, values in given.items() if values is not None}
         schema = declared([*given, *(extra or {})])
         given |= {column.name: values for column, values in (extra or {}).items()}
@@ -117,9 +123,9 @@ class Sessions:
         """Packs these sessions into a new folder, atomically, and opens it; with keep, a pack there stays."""
         if Path(folder).exists() and not keep:
             raise DataError(f"{folder}: exists already. Delete it or choose another folder.")
-        bound = dict(query_doc_pairs=self.query_doc_pairs, positions=self.positions)
         columns = [self.schema[name] for name in self.columns]
-        with PackWriter(folder, self.ranks, columns, info=dict(self.info), **bound) as pack:
+        with PackWriter(folder, self.ranks, columns, info=dict(self.info)) as pack:
+            pack.query_doc_pairs, pack.positions = self.query_doc_pairs, self.positions
             for chunk in self.chunks():
                 pack.append(chunk, SourceLocation(str(folder), pack.written))
         return Sessions.open(folder)
@@ -203,23 +209,23 @@ class Sessions:
         return sum(int(np.count_nonzero(chunk["clicks"])) for chunk in self.chunks(["clicks"]))
 
     def digest(self) -> str:
-        """Tells sets of sessions apart by their count, and lengths, clicks and labels of the first and last of them.
+        """A hash of the count, and of lengths, clicks and labels of the first and last sessions.
 
-        The same however documents are numbered and lists padded.
+        It does not depend on how documents are numbered and lists padded.
         """
-        told = hashlib.sha256(str(self.count).encode())
+        digest = hashlib.sha256(str(self.count).encode())
         for start in sorted({0, max(self.count - SAMPLE, 0)}):
             columns = self.slice(start, start + SAMPLE).rows(slice(None))
             shown = np.arange(self.ranks) < columns["lengths"][:, None]
-            told.update(columns["lengths"].astype("<i4").tobytes())
-            told.update(columns["clicks"].astype(bool)[shown].tobytes())
+            digest.update(columns["lengths"].astype("<i4").tobytes())
+            digest.update(columns["clicks"].astype(bool)[shown].tobytes())
             if self.has_labels:
-                told.update(columns["labels"].astype("<f4")[shown].tobytes())
-        return told.hexdigest()[:16]
+                digest.update(columns["labels"].astype("<f4")[shown].tobytes())
+        return digest.hexdigest()[:16]
 
     @cached_property
     def fingerprint(self) -> str:
-        """Tells sessions with their ids and features apart: only those that are equal train a model equally.
+        """A hash of the sessions with their ids and features: only equal ones train a model equally.
 
         Of a packed folder it takes the checksums of the pack and reads the first and last sessions, of arrays in memory
         all of them.
@@ -229,18 +235,18 @@ class Sessions:
             if self.folder and (self.folder / "meta.json").exists()
             else None
         )
-        told = hashlib.sha256(repr((self.count, self.query_doc_pairs, self.positions, known)).encode())
+        digest = hashlib.sha256(repr((self.count, self.query_doc_pairs, self.positions, known)).encode())
         starts = range(0, self.count, SAMPLE) if known is None else sorted({0, max(self.count - SAMPLE, 0)})
         for start in starts:
             for name, values in sorted(self.rows(slice(start, start + SAMPLE)).items()):
-                told.update(
+                digest.update(
                     f"{name}{values.dtype}{values.shape}".encode() + np.ascontiguousarray(values).tobytes()
                 )
         if self.features is not None:
             values = self.features.values
-            told.update(f"{values.dtype}{values.shape}".encode())
-            told.update(values[:SAMPLE].tobytes() + values[-SAMPLE:].tobytes())
-        return told.hexdigest()[:16]
+            digest.update(f"{values.dtype}{values.shape}".encode())
+            digest.update(values[:SAMPLE].tobytes() + values[-SAMPLE:].tobytes())
+        return digest.hexdigest()[:16]
 
     def slice(self, start: int, stop: int) -> "Sessions":
         """The sessions start <= i < stop, without a copy."""
@@ -252,12 +258,10 @@ class Sessions:
         """The sessions with these numbers, in this order; only the numbers are copied."""
         indices = np.asarray(indices, np.intp)
         if indices.size and not 0 <= indices.min() <= indices.max() < self.count:
-            raise IndexError(f"select takes numbers from 0 to {self.count - 1}")
+            raise IndexError(f"session numbers lie in 0 to {self.count - 1}")
         return replace(self, index=indices if self.index is None else self.index[indices])
 
-    def with_pairs(
-        self, query_doc_pairs: int, location: SourceLocation = SourceLocation("sessions")
-    ) -> "Sessions":
+    def with_pairs(self, query_doc_pairs: int, location: SourceLocation = _SESSIONS) -> "Sessions":
         """The same sessions for a table whose largest id is query_doc_pairs; DataError at an id above."""
         if self.query_doc_pairs > query_doc_pairs:
             check_ids(self.column("query_doc_ids"), query_doc_pairs, location)

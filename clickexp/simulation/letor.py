@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from clickexp.data.prepared import LogWriter, log_format
+from clickexp.data.log_format import log_format
+from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import DataError, Extent, SourceLocation, outweighs, shown_bytes
 from clickexp.simulation.simulated import World, zipf
 from clickexp.utils.bounds import Fraction, NonNegativeFloat, PositiveInt, Probability, Seed

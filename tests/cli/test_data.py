@@ -314,7 +314,7 @@ def test_verify_names_all_damage(stored, capsys):
         data = bytearray((stored / file).read_bytes())
         data[-1] ^= 4
         (stored / file).write_bytes(data)
-    checksums.stamp(stored / "log", log._stored_files(stored / "log"))
+    checksums.stamp(stored / "log", log.log_files(stored / "log"))
     Log.open(stored / "log")
     capsys.readouterr()
     with pytest.raises(SystemExit) as ended:

@@ -167,9 +167,9 @@ def test_what_a_disk_forgets_is_found_by_verify_and_no_longer_opened(folder, reo
 
 
 def _stored(folder):
-    from clickexp.data.prepared import _stored_files
+    from clickexp.data.prepared import log_files
 
-    return _stored_files(folder)
+    return log_files(folder)
 
 
 def rewrite(folder, **changes):

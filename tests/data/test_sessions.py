@@ -104,7 +104,7 @@ def test_views_compose():
     assert same(part, arrays, numbers[10:50][chosen][1:4][[2, 0]])
     assert part.count == 2 and part.documents == part.column("lengths").sum()
     assert np.shares_memory(sessions.slice(10, 50).columns["clicks"], sessions.columns["clicks"])
-    with pytest.raises(IndexError, match="from 0 to 39"):
+    with pytest.raises(IndexError, match="in 0 to 39"):
         sessions.slice(10, 50).select([40])
     with pytest.raises(IndexError):
         sessions.select([-1])

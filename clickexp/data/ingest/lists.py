@@ -11,7 +11,7 @@ from clickexp.data.ingest.columns import ANY_ID, Field, named_columns
 from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, as_ids, check_pair_key
 from clickexp.data.ingest.ragged import check_nulls, flat, list_lengths, numbered, padded, scatter
 from clickexp.data.ingest.tables import Table
-from clickexp.data.prepared import LogWriter
+from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, POSITIONS, Column, Extent, SourceLocation
 
 KEYS = ("query_doc_ids", "clicks", "query_id", "positions", "labels")
@@ -79,7 +79,8 @@ def read_chunk(
     schema: Mapping[str, Column] = COLUMNS,
 ) -> tuple[dict[str, np.ndarray], int, dict[str, pl.Series]]:
     """The lists as arrays, how many were cut at `ranks`, and with `ids`, which number documents and queries, their
-    names: `document`, one list after another, and `query`, if there."""
+    names: `document`, one list after another, and `query`, if there.
+    """
     if ids is None:
         return *padded(columns, ranks, location, schema), {}
     documents, lengths = flat("query_doc_ids", columns["query_doc_ids"], ANY_ID.rule, location)

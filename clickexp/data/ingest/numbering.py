@@ -43,7 +43,8 @@ class PairIds:
         self, documents: pl.Series, lengths: np.ndarray, queries: pl.Series | None
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """The rows of documents [documents], one list of these lengths after another, and the numbers of the
-        lists' queries [lists]."""
+        lists' queries [lists].
+        """
         rows = self._documents.ids(keys_of(documents))
         numbers = None if queries is None else self._queries.ids(keys_of(queries))
         lists = np.repeat(np.arange(len(lengths)), lengths)

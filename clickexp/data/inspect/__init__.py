@@ -1,1 +1,1 @@
-"""What a log is worth before a model sees it: counts, and whether examination can be identified."""
+"""Reports on a log: counts, and whether examination can be identified. Nothing here trains or changes it."""

@@ -9,13 +9,13 @@ Chen, Liu, Liu, Li and Sun 2024, "Identifiability matters: revealing the hidden 
 learning to rank".
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from clickexp.data.ingest.id_table import IdTable
+from clickexp.data.ingest.id_table import dense_rows
 from clickexp.data.schema import Columns
 from clickexp.data.sessions import Sessions
 
@@ -33,14 +33,15 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Identifiability:
-    """What links the positions of a log.
+    """The links between the positions of a log.
 
-    positions  [nodes]         positions shown, ascending
-    shown      [nodes]         how often something was shown there
-    links      [nodes, nodes]  distinct documents shown at both; on the diagonal, at this position
-    groups     positions that documents link, directly or over others; ordered by their first
-    weakest    smallest link on the best paths within the groups: the smallest edge of a maximum spanning forest;
-               None where there is no link
+    Attributes:
+        positions: `[nodes]`, positions shown, ascending.
+        shown: `[nodes]`, documents shown at each.
+        links: `[nodes, nodes]`, distinct documents shown at both; on the diagonal, at this position.
+        groups: Positions that documents link, directly or over others; ordered by their first.
+        weakest: Smallest link on the best paths within the groups: the smallest edge of a maximum spanning forest;
+            None where there is no link.
     """
 
     positions: np.ndarray
@@ -62,12 +63,12 @@ class Identifiability:
             return (
                 f"warning: examination cannot be identified: no document links the groups of positions {groups}"
                 + (f" | {more} more" if more > 0 else "")
-                + ". Each group's examination may be off by a factor of its own, and so may the attraction of its "
+                + ". Each group's examination may be off by its own factor, and so may the attraction of its "
                 "documents. Remedies: more noise or swaps in the logged rankings, merged positions, or one of the "
                 "two towers fixed."
             )
         if self.weakest is None:
-            return "examination: one position only, so that nothing is to be told apart"
+            return "examination: one position only, so that there is nothing to separate"
         position, other, documents = self.weakest
         plural = "s" if documents > 1 else ""
         return (
@@ -79,15 +80,18 @@ class Identifiability:
 def identifiability(sessions: Sessions, enough: int | None = None) -> Identifiability:
     """The links between the positions of these sessions, exactly.
 
-    With `enough`, only the links of the first so many sessions are counted if those link all positions already.
-    Takes a bit for each document and position, and for each document 12 to 35 bytes more where ids are larger than
-    the number of documents shown.
+    Takes a bit per document and position, and per document 12 to 35 bytes more where ids are larger than the number
+    of documents shown.
+
+    Args:
+        sessions: Sessions to look through.
+        enough: Number of sessions whose links suffice if they link all positions already; None: all.
     """
     names = [name for name in ("query_doc_ids", "lengths", "positions") if name in sessions.columns]
     shown = _shown(sessions)
     positions = np.flatnonzero(shown)
     node_of = np.cumsum(shown > 0) - 1
-    number, rows = numbering(sessions.query_doc_pairs, int(shown.sum()))
+    number, rows = dense_rows(sessions.query_doc_pairs, int(shown.sum()))
     marks = np.zeros((-(-len(positions) // 8), rows), np.uint8)
     cut = sessions.count if enough is None else min(enough, sessions.count)
     for part in (sessions.slice(0, cut), sessions.slice(cut, sessions.count)):
@@ -104,16 +108,8 @@ def identifiability(sessions: Sessions, enough: int | None = None) -> Identifiab
         shown[positions],
         links,
         tuple(tuple(positions[group].tolist()) for group in groups),
-        weakest and Link(*positions[list(weakest)].tolist(), int(links[weakest])),
+        weakest and Link(int(positions[weakest[0]]), int(positions[weakest[1]]), int(links[weakest])),
     )
-
-
-def numbering(query_doc_pairs: int, documents: int) -> tuple[Callable[[np.ndarray], np.ndarray], int]:
-    """A function from ids to rows of an array, and how many rows there are: dense ones where ids are sparse."""
-    if query_doc_pairs <= documents:
-        return np.asarray, query_doc_pairs + 1
-    table = IdTable()
-    return lambda ids: table.ids(ids.astype(np.uint64)), documents + 1
 
 
 def _shown(sessions: Sessions) -> np.ndarray:
@@ -140,7 +136,7 @@ def _documents_by_position(chunk: Columns) -> Iterator[tuple[int, np.ndarray]]:
     positions = chunk["positions"].ravel()
     order = np.argsort(positions, kind="stable")
     found, starts = np.unique(positions[order], return_index=True)
-    for position, where in zip(found, np.split(order, starts[1:])):
+    for position, where in zip(found, np.split(order, starts[1:]), strict=True):
         if position:
             yield position, ids.ravel()[where]
 
@@ -156,21 +152,22 @@ def _shared(marks: np.ndarray, nodes: int) -> np.ndarray:
     return links
 
 
-def _spanning_forest(links: np.ndarray) -> tuple[list[list[int]], tuple[int, int] | None]:
-    """The connected groups of nodes, and the smallest edge of a maximum spanning forest (Prim 1957)."""
-    strength, neighbour = np.zeros(len(links), np.int64), np.zeros(len(links), np.intp)
-    left, groups, edges = np.ones(len(links), bool), [], []
-    while left.any():
-        node = int(np.where(left, strength, -1).argmax())
-        if strength[node]:
-            edges.append((int(strength[node]), *sorted((node, int(neighbour[node])))))
-        else:
-            groups.append([])
-        groups[-1].append(node)
-        left[node] = False
-        closer = links[node] > strength
-        strength[closer], neighbour[closer] = links[node][closer], node
-    return [sorted(group) for group in groups], min(edges)[1:] if edges else None
+def _spanning_forest(links: np.ndarray) -> tuple[list[np.ndarray], tuple[int, int] | None]:
+    """The connected groups of nodes, and the smallest edge of a maximum spanning forest."""
+    from scipy.sparse import coo_array, csgraph  # here, since only this report needs scipy
+
+    rows, columns = np.nonzero(np.triu(links, 1))
+    # scipy's forests are minimal; its weights are positive
+    weights = links.max(initial=0) + 1 - links[rows, columns]
+    graph = coo_array((weights, (rows, columns)), shape=links.shape).tocsr()
+    count, group = csgraph.connected_components(graph, directed=False)
+    forest = csgraph.minimum_spanning_tree(graph).tocoo()
+    groups = [np.flatnonzero(group == number) for number in range(count)]
+    if not forest.nnz:
+        return groups, None
+    weakest = int(forest.data.argmax())
+    node, other = sorted((int(forest.row[weakest]), int(forest.col[weakest])))
+    return groups, (node, other)
 
 
 def _ranges(positions: tuple[int, ...]) -> str:

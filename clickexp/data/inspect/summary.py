@@ -1,13 +1,12 @@
-"""What there is to know of sessions before a model sees them, counted chunk by chunk."""
+"""Counts of sessions, chunk by chunk."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from clickexp.data.dataset import Dataset
-from clickexp.data.ingest.id_table import IdTable
-from clickexp.data.inspect.identifiability import numbering
+from clickexp.data.ingest.id_table import IdTable, dense_rows
 from clickexp.data.sessions import Sessions
 
 
@@ -15,13 +14,16 @@ from clickexp.data.sessions import Sessions
 class Summary:
     """Counts over the sessions of one part.
 
-    pairs           distinct query-document pairs
-    queries         distinct queries, None if the sessions do not name them
-    unseen_pairs    pairs that no training session shows, None for the training sessions
-    unseen_shown    documents shown of such pairs
-    shown, clicks   [ranks] documents shown and clicked
-    lengths         [ranks + 1] sessions with so many documents
-    labels          documents shown of each grade, None without labels
+    Attributes:
+        sessions: Sessions.
+        pairs: Distinct query-document pairs.
+        queries: Distinct queries, None if the sessions do not name them.
+        unseen_pairs: Pairs that no training session shows, None for the training sessions.
+        unseen_shown: Documents shown of such pairs.
+        shown: `[ranks]`, documents shown.
+        clicks: `[ranks]`, documents clicked.
+        lengths: `[ranks + 1]`, sessions by their number of documents.
+        labels: Documents shown of each grade, None without labels.
     """
 
     sessions: int
@@ -44,14 +46,16 @@ def summaries(dataset: Dataset) -> dict[str, Summary]:
         name: part for name, part in dataset.parts.items() if name != "ranking" or part is not dataset.test
     }
     documents = sum(part.documents for part in parts.values())
-    number, rows = numbering(dataset.query_doc_pairs, documents)
+    number, rows = dense_rows(dataset.query_doc_pairs, documents)
     seen, found = np.zeros(rows, bool), {}
     for name, part in parts.items():
         found[name] = _summary(part, number, seen, is_train=name == "train")
     return found
 
 
-def _summary(sessions: Sessions, number, seen: np.ndarray, is_train: bool) -> Summary:
+def _summary(
+    sessions: Sessions, number: Callable[[np.ndarray], np.ndarray], seen: np.ndarray, is_train: bool
+) -> Summary:
     """Marks the training documents in `seen`, or compares with what is marked there."""
     ranks = sessions.ranks
     here = seen if is_train else np.zeros_like(seen)
@@ -68,7 +72,7 @@ def _summary(sessions: Sessions, number, seen: np.ndarray, is_train: bool) -> Su
         if "query_ids" in chunk:
             queries.ids(chunk["query_ids"].view(np.uint64))
         if "labels" in chunk:
-            for grade, count in zip(*np.unique(chunk["labels"][there], return_counts=True)):
+            for grade, count in zip(*np.unique(chunk["labels"][there], return_counts=True), strict=True):
                 labels[float(grade)] = labels.get(float(grade), 0) + int(count)
     return Summary(
         sessions.count,

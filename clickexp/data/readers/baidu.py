@@ -16,7 +16,8 @@ from clickexp.data.ingest.id_table import IdTable
 from clickexp.data.ingest.numbering import keys_of
 from clickexp.data.ingest.ragged import check_lengths, flat, is_list, list_lengths, numbered, padded, scatter
 from clickexp.data.ingest.tables import Table, find_files, open_tables
-from clickexp.data.prepared import LogWriter, log_format
+from clickexp.data.log_format import log_format
+from clickexp.data.log_writer import LogWriter
 from clickexp.data.readers.parquet import ParquetTable
 from clickexp.data.schema import COLUMNS, POSITIONS, Extent, SourceLocation, checked
 from clickexp.errors import DataError
@@ -135,7 +136,7 @@ def open_baidu_ultr_uva(
 def _annotations(folder: Path, name: str | None) -> list[Path]:
     if not folder.is_dir():
         raise DataError(f"{folder}: not a folder. Give the folder that holds the files.")
-    if name is None or name == ANNOTATIONS and not (folder / name).is_file():
+    if name is None or (name == ANNOTATIONS and not (folder / name).is_file()):
         return []
     if not (folder / name).is_file():
         raise DataError(f"{folder / name}: no such file. Check annotations, or set it to null.")

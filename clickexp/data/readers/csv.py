@@ -13,7 +13,8 @@ import pyarrow.csv as pa_csv
 from clickexp.data.ingest.columns import Field
 from clickexp.data.ingest.lists import read_lists, table_options
 from clickexp.data.ingest.tables import Batch, Table, find_files, open_tables
-from clickexp.data.prepared import LogWriter, log_format
+from clickexp.data.log_format import log_format
+from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import Column, SourceLocation
 from clickexp.errors import DataError
 from clickexp.utils.bounds import Ids, PositiveInt

@@ -9,12 +9,14 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from clickexp.data.checksums import Progress
 from clickexp.data.ingest.columns import ANY_ID, Field, named_columns
 from clickexp.data.ingest.id_table import IdTable
 from clickexp.data.ingest.numbering import PairIds, as_ids, keys_of
 from clickexp.data.ingest.ragged import check_nulls, filled, scatter
 from clickexp.data.ingest.tables import Table, find_files, open_tables
-from clickexp.data.prepared import LogWriter, Progress, log_format
+from clickexp.data.log_format import log_format
+from clickexp.data.log_writer import LogWriter
 from clickexp.data.readers.csv import TextTable
 from clickexp.data.readers.parquet import ParquetTable
 from clickexp.data.schema import COLUMNS, Column, Extent, SourceLocation

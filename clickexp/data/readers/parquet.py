@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 from clickexp.data.ingest.lists import read_lists, table_options
 from clickexp.data.ingest.ragged import plain, plain_type
 from clickexp.data.ingest.tables import Batch, Table, find_files, open_tables
-from clickexp.data.prepared import LogWriter, log_format
+from clickexp.data.log_format import log_format
+from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import SourceLocation
 from clickexp.utils.bounds import Ids, PositiveInt
 

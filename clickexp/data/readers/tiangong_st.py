@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from clickexp.data.ingest.numbering import PairIds
 from clickexp.data.ingest.ragged import list_lengths, padded, scatter
-from clickexp.data.prepared import LogWriter, log_format
+from clickexp.data.log_format import log_format
+from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import POSITIONS, DataError, Extent, SourceLocation
 from clickexp.utils.bounds import PositiveInt
 

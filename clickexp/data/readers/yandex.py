@@ -15,7 +15,8 @@ import numpy as np
 from clickexp.data.ingest.id_table import IdTable, pair_keys
 from clickexp.data.ingest.tsv import Fields, not_integer, tab_separated
 from clickexp.data.loader import ahead
-from clickexp.data.prepared import LogWriter, log_format
+from clickexp.data.log_format import log_format
+from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import DataError, Extent, SourceLocation
 from clickexp.utils.bounds import PositiveInt
 

@@ -1,0 +1,168 @@
+"""Formats of logs: a reader becomes a function that opens a dataset, reading its source once."""
+
+import functools
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from clickexp.data.checksums import DamagedError, Progress
+from clickexp.data.dataset import Dataset
+from clickexp.data.folders import remove, remove_stale, temporary
+from clickexp.data.log_writer import LogWriter
+from clickexp.data.pack import fingerprint
+from clickexp.data.prepared import Log, is_log, open_prepared
+from clickexp.errors import DataError
+from clickexp.utils.exits import no_room
+
+_messages = logging.getLogger("clickexp.data.prepared")
+
+READ_AS = 2
+"""Changes with what readers make of a source, so that caches are read again."""
+
+Read = Callable[..., None]
+"""Reads a source into a log: (source, log, **options)."""
+
+
+class LogFormat:
+    """Opens the logs of a format: (path, *, options of the reader, splits, name, cache, progress) -> Dataset.
+
+    The source is read once for these files and options, into a folder of `cache`, and again where that is damaged;
+    without a cache, into a temporary folder. A path that is a prepared log is opened as it is.
+
+    Attributes:
+        read: The reader.
+        format: Its name.
+        has_features: Whether logs of the format come with feature vectors of documents.
+    """
+
+    def __init__(self, read: Read, format: str, *, comes_split: bool = False, has_features: bool = False):
+        functools.update_wrapper(self, read)
+        self.read, self.format, self.has_features = read, format, has_features
+        self._options = list(inspect.signature(read).parameters.values())[2:]
+        path, *shared = inspect.signature(open_prepared).parameters.values()
+        own = [p for p in shared if not (comes_split and "sessions" in p.name)]
+        # Hydra's configurations and the command's options are checked against these
+        self.__signature__ = inspect.Signature([path, *self._options, *own], return_annotation=Dataset)
+        self.__annotations__ = {p.name: p.annotation for p in self.__signature__.parameters.values()}
+
+    def __call__(
+        self,
+        path: str | Path,
+        *,
+        cache: str | Path | None = None,
+        progress: Progress | None = None,
+        **given: Any,
+    ) -> Dataset:
+        """Opens the dataset in a source of the format, or in a prepared log.
+
+        Args:
+            path: Source or prepared log.
+            cache: Folder that keeps what was read.
+            progress: Called with what is done and the total.
+            given: Options of the reader, and arguments of `Log.dataset`.
+
+        Raises:
+            DataError: The source cannot be read; it names file, row and remedy.
+        """
+        self.__signature__.bind(path, **given)
+        source, defaults = Path(path).expanduser(), {p.name: p.default for p in self._options}
+        options = {name: given.pop(name) for name in defaults if name in given}
+        if is_log(source):
+            return open_prepared(source, cache=cache, progress=progress, **given)
+        _check_exists(source)
+        if cache is None:
+            with temporary() as folder:  # mapped files stay readable when it is gone
+                log = _read(self, source, folder / "log", progress=progress, durable=False, **options)
+                return log.dataset(**given)
+        chosen = {**defaults, **options}
+        key = fingerprint(_files(source, chosen), {"format": self.format, "read_as": READ_AS, **chosen})
+        folder = Path(cache).expanduser() / key
+        log = _reused(folder, source, progress) or _read(self, source, folder, progress=progress, **options)
+        return log.dataset(**given)
+
+
+def log_format(
+    format: str, *, comes_split: bool = False, has_features: bool = False
+) -> Callable[[Read], LogFormat]:
+    """Returns a decorator that makes a format of a reader (source, log, *, options).
+
+    Args:
+        format: Name of the format.
+        comes_split: Whether the source has parts for training, validation and test.
+        has_features: Whether it has feature vectors of documents.
+    """
+    return lambda read: LogFormat(read, format, comes_split=comes_split, has_features=has_features)
+
+
+def prepare(read: Read, format: str, source: str | Path, folder: str | Path, **options: Any) -> Log:
+    """Reads a source into a new folder.
+
+    Args:
+        read: The reader.
+        format: Its name.
+        source: What it reads.
+        folder: The new folder.
+        options: Those of the reader, and `progress`, `name`.
+
+    Raises:
+        DataError: The folder exists, or the source cannot be read.
+    """
+    source, folder = Path(source).expanduser(), Path(folder).expanduser()
+    if folder.exists():
+        raise DataError(f"{folder}: exists already. Delete it or choose another folder.")
+    _check_exists(source)
+    return _read(LogFormat(read, format), source, folder, **options)
+
+
+def _check_exists(source: Path) -> None:
+    if not source.exists():
+        raise DataError(f"{source}: no such file or folder. Check the path.")
+
+
+def _read(
+    format: LogFormat,
+    source: Path,
+    folder: Path,
+    *,
+    name: str | None = None,
+    progress: Progress | None = None,
+    durable: bool = True,
+    **options: Any,
+) -> Log:
+    try:
+        with LogWriter(
+            folder, name or source.stem, format.format, progress, source=source, durable=durable
+        ) as log:
+            format.read(source, log, **options)
+    except MemoryError as error:
+        remedy = "Lower the positions or features to keep, or use a machine with more memory"
+        raise DataError(f"{source}: there is too little memory ({error}). {remedy}.") from error
+    except OSError as error:
+        if not no_room(error):
+            raise
+        where = f"{folder.parent}: there is no room to write what was read of {source}"
+        raise DataError(f"{where}. Make room, or choose a folder on another disk.") from error
+    return Log.open(folder)
+
+
+def _reused(folder: Path, source: Path, progress: Progress | None) -> Log | None:
+    """What a cache keeps of a source; None where that is nothing, or damaged and therefore removed."""
+    if folder.parent.is_dir():
+        remove_stale(folder.parent)
+    if not folder.exists():
+        return None
+    try:
+        return Log.open(folder, progress=progress)
+    except DamagedError as error:
+        _messages.warning("%s. Reading %s again.", error.what, source)
+        remove(folder)
+        return None
+
+
+def _files(source: Path, options: Mapping[str, Any]) -> list[Path]:
+    """The files of a source, and those that its options name."""
+    files = sorted(source.iterdir()) if source.is_dir() else [source]
+    named = [Path(value).expanduser() for value in options.values() if isinstance(value, str)]
+    return [file for file in (*files, *named) if file.is_file()]
