@@ -29,7 +29,7 @@ def table_options(columns: Mapping[str, Any] | None, pair_key: str | None) -> di
     if pair_key:
         fields |= {name: ANY_ID._replace(per_document=COLUMNS[name].per_document) for name in ID_COLUMNS}
     required = (*REQUIRED, *extra) + ("query_id",) * (pair_key == "query_document")
-    return dict(fields=fields, names=names, required=required)
+    return {"fields": fields, "names": names, "required": required}
 
 
 def read_lists(
@@ -60,7 +60,8 @@ def read_lists(
 
 def packed_columns(table: Table) -> dict[str, Column]:
     """The packed columns of a table."""
-    return {name: COLUMNS.get(name) or table.fields[name] for name in table.columns}
+    fields = {name: COLUMNS.get(name, table.fields[name]) for name in table.columns}
+    return {name: field for name, field in fields.items() if isinstance(field, Column)}
 
 
 def _longest(tables: Sequence[Table], columns: Iterable[Column]) -> int:
@@ -78,8 +79,17 @@ def read_chunk(
     ids: PairIds | None = None,
     schema: Mapping[str, Column] = COLUMNS,
 ) -> tuple[dict[str, np.ndarray], int, dict[str, pl.Series]]:
-    """The lists as arrays, how many were cut at `ranks`, and with `ids`, which number documents and queries, their
-    names: `document`, one list after another, and `query`, if there.
+    """The lists as arrays, how many were cut at `ranks`, and the names of what was numbered.
+
+    Args:
+        columns: Columns of a table.
+        ranks: Documents to keep of each list.
+        location: Where the rows are.
+        ids: Numbers documents and queries; None: they are numbers already.
+        schema: Declarations of the columns.
+
+    Returns:
+        Arrays, lists cut, and with `ids` the names `document`, one list after another, and `query`, if there.
     """
     if ids is None:
         return *padded(columns, ranks, location, schema), {}

@@ -1,4 +1,4 @@
-"""What the ids of a log stand for: the query and the document of each, as the log spelled them."""
+"""Names of the ids of a log: the query and the document of each, as they were in the source."""
 
 from pathlib import Path
 
@@ -53,8 +53,9 @@ class NamesWriter:
         rows = pa.concat_tables(self._block)
         if self._writer is None:
             # Names hardly repeat within a block: a dictionary of them takes longer, for nothing.
-            plain = dict(use_dictionary=False, write_statistics=False)
-            self._writer = pq.ParquetWriter(self.file, rows.schema, **plain)
+            self._writer = pq.ParquetWriter(
+                self.file, rows.schema, use_dictionary=False, write_statistics=False
+            )
         self._writer.write_table(rows)
         self._block, self._written = [], self.count
 
@@ -65,7 +66,7 @@ def read_names(mapped: np.ndarray) -> pl.DataFrame:
     DataError where it cannot be read.
     """
     try:
-        return pl.from_arrow(pq.read_table(pa.BufferReader(mapped)))
+        return pl.DataFrame(pq.read_table(pa.BufferReader(mapped)))
     except (pa.ArrowException, OSError) as error:
         file = getattr(mapped, "filename", None) or "the names of ids"
         raise DamagedError(f"{file}: cannot be read as parquet ({error})", REMEDY) from error

@@ -16,7 +16,7 @@ PAIR_KEYS = ("query_document", "document")
 
 def as_ids(values: pa.Array) -> pl.Series:
     """Ids as text, as uint64 where they are that, else as int64."""
-    ids = pl.from_arrow(values)
+    ids = pl.Series(values)
     return ids if ids.dtype in (pl.String, pl.UInt64) else ids.cast(pl.Int64)
 
 
@@ -42,17 +42,24 @@ class PairIds:
     def number(
         self, documents: pl.Series, lengths: np.ndarray, queries: pl.Series | None
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """The rows of documents [documents], one list of these lengths after another, and the numbers of the
-        lists' queries [lists].
+        """Numbers the documents and queries of some lists.
+
+        Args:
+            documents: `[documents]`, one list after another.
+            lengths: `[lists]`, documents of each list.
+            queries: `[lists]`; None only where documents alone have rows.
+
+        Returns:
+            The rows `[documents]` and the numbers of the queries `[lists]`.
         """
         rows = self._documents.ids(keys_of(documents))
         numbers = None if queries is None else self._queries.ids(keys_of(queries))
-        lists = np.repeat(np.arange(len(lengths)), lengths)
-        if self.pair_key == "query_document":
+        lists, of_pairs = np.repeat(np.arange(len(lengths)), lengths), self.pair_key == "query_document"
+        if of_pairs and numbers is not None:
             rows = self._pairs.ids(pair_keys(numbers[lists], rows))
         if self._names is not None:
             new = self._names.unnamed(rows)
-            under = {"query": queries[lists[new]]} if self.pair_key == "query_document" else {}
+            under = {"query": queries[lists[new]]} if of_pairs and queries is not None else {}
             self._names.append(**under, document=documents[new])
         return rows, numbers
 

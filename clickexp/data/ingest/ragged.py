@@ -98,7 +98,11 @@ def numbered(lengths: np.ndarray) -> pa.Array:
 
 def list_lengths(lists: pa.Array) -> np.ndarray:
     """The length of each list, 0 for nulls."""
-    return pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return (
+        pc.fill_null(pc.call_function("list_value_length", [lists]), 0)
+        .to_numpy(zero_copy_only=False)
+        .astype(np.int64)
+    )
 
 
 def flat(
@@ -115,8 +119,8 @@ def flat(
     """
     rows = np.arange(len(lists)) if rows is None else rows
     check_nulls(name, lists, rule, location, rows)
-    lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64)
-    values = filled(pc.list_flatten(lists), fill)
+    lengths = pc.call_function("list_value_length", [lists]).to_numpy(zero_copy_only=False).astype(np.int64)
+    values = filled(pc.call_function("list_flatten", [lists]), fill)
     check_nulls(name, values, rule, location, np.repeat(rows, lengths))
     return values, lengths
 

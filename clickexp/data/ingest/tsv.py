@@ -70,7 +70,7 @@ def tab_separated(text: bytes) -> Fields:
 
 
 def not_integer(words: list[str]) -> str:
-    """Names the first of these fields that is not good."""
+    """The message about the first of these fields that is not good."""
     word = next(word for word in words if not re.fullmatch(rf"[0-9]{{1,{MAX_DIGITS}}}", word))
     return f"{word[:40]!r} is not an integer of 1 to {MAX_DIGITS} digits"
 

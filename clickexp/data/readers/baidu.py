@@ -53,7 +53,7 @@ class Documents:
     """Numbers distinct vectors from 1 and stores each of them once."""
 
     def __init__(self, log: LogWriter):
-        self._log, self._table, self._width = log, IdTable(), None
+        self._log, self._table, self._width = log, IdTable(), 0
 
     def __len__(self) -> int:
         return len(self._table)
@@ -61,8 +61,7 @@ class Documents:
     def vectors(self, lists: pa.Array, rows: np.ndarray, location: SourceLocation) -> np.ndarray:
         """[documents, features] in half precision of lists of numbers; `rows` holds the row of each list."""
         values, sizes = flat(VECTORS, lists, RULE, location, rows)
-        if self._width is None:
-            self._width = int(sizes[0]) if len(sizes) else None
+        self._width = self._width or (int(sizes[0]) if len(sizes) else 0)
         wrong = (sizes != self._width) | (sizes == 0)
         if wrong.any():
             first = int(wrong.argmax())
@@ -80,7 +79,7 @@ class Documents:
     def ids(self, vectors: np.ndarray) -> np.ndarray:
         """The ids of vectors [documents, features]."""
         known = len(self._table)
-        ids = self._table.ids(keys_of(pl.from_arrow(_bytes_of(vectors))))
+        ids = self._table.ids(keys_of(pl.Series(_bytes_of(vectors))))
         distinct, first = np.unique(ids, return_index=True)
         self._log.add_features(vectors[first[distinct > known]])
         return ids

@@ -119,7 +119,7 @@ def open_csv(
 
 def parsed_cells(cells: pa.Array, column: Column | Field, name: str, location: SourceLocation) -> pa.Array:
     """The values of cells of text, or their lists, as the column is read; DataError for the first that is neither."""
-    text = pl.from_arrow(cells)
+    text = pl.Series(cells)
     _reject(
         text.str.contains("\n", literal=True), text, name, "it goes over two lines: close its quote", location
     )
@@ -161,6 +161,6 @@ def _reject(
 ) -> None:
     """DataError for the first bad text; `rows` holds the row of each."""
     if bad.any():
-        first = bad.arg_max()
+        first = int(bad.to_numpy().argmax())
         row = first if rows is None else int(rows[first])
         raise location.error(f"{name} holds {text[first][:80]!r}", remedy, row)

@@ -104,7 +104,7 @@ def _parsed(file: Path, labelled: bool, location: SourceLocation) -> dict[str, p
 def _check_lines(lines: pl.Series, labelled: bool, location: SourceLocation) -> None:
     good = lines.str.contains(LINE.replace("LISTS", "4" if labelled else "3"))
     if not good.all():
-        row = good.arg_min()
+        row = int(good.to_numpy().argmin())
         remedy = f"expected, separated by tabs: {LAYOUT}" + ", [relevance]" * labelled
         raise location.error(f"{lines[row][:80]!r} does not parse", remedy, row)
 

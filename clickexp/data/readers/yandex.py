@@ -135,8 +135,8 @@ def _checked(fields: Fields, text: bytes, location: SourceLocation) -> np.ndarra
 
 
 def _wrong(words: list[str]) -> str:
-    """What is wrong with a line of the log."""
-    count, action = len(words), words[2] if len(words) > 2 else None
+    """The fault of a line of the log."""
+    count, action = len(words), words[2] if len(words) > 2 else ""
     if count < 4:
         return f"too few fields, {count}"
     if action not in ("Q", "C"):
