@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from clickexp.data.ingest.id_table import IdTable
 from clickexp.models import ClickModel, DynamicBayesianNetwork, UserBrowsingModel
-from clickexp.simulation.simulated import World, zipf
+from clickexp.simulation.simulated import GroundTruth, zipf
 
 USERS = {"dbn": DynamicBayesianNetwork, "ubm": UserBrowsingModel}
 EXAMINATION = (2.0, 1.2)
@@ -69,33 +69,33 @@ def write(folder: Path, user: str, yandex: int, baidu: int, uva: int, features: 
     write_uva(folder / "baidu_ultr_uva", *ragged(uva, new_user, rng, POSITIONS), features, rng)
 
 
-def pages_of_ten(pages: int, new_user: type[ClickModel], rng: np.random.Generator) -> tuple[Log, World]:
+def pages_of_ten(pages: int, new_user: type[ClickModel], rng: np.random.Generator) -> tuple[Log, GroundTruth]:
     """Pages of ten out of the candidates of a query."""
     queries = max(round(pages / PAGES_PER_QUERY), 2)
-    world = World.draw(queries, CANDIDATES, *ATTRACTION, rng)
-    return browsed(world, new_user, pages, POSITIONS, rng), world
+    truth = GroundTruth.draw(queries, CANDIDATES, *ATTRACTION, rng)
+    return browsed(truth, new_user, pages, POSITIONS, rng), truth
 
 
 def ragged(
     sessions: int, new_user: type[ClickModel], rng: np.random.Generator, longest: int = LONGEST
-) -> tuple[Log, World]:
+) -> tuple[Log, GroundTruth]:
     """Lists of all candidates of a query: mostly ten, some fewer, some up to `longest`."""
     queries = max(round(sessions / PAGES_PER_QUERY), 2)
     counts = np.minimum(rng.choice([5, 8, 10, 10, 10, 10, 10, 14, 22, LONGEST], queries), longest)
-    world = World.draw(int(counts.sum()), 1, *ATTRACTION, rng)
+    truth = GroundTruth.draw(int(counts.sum()), 1, *ATTRACTION, rng)
     starts = 1 + np.concatenate([[0], np.cumsum(counts)])
-    world = dataclasses.replace(world, starts=starts)
-    return browsed(world, new_user, sessions, longest, rng), world
+    truth = dataclasses.replace(truth, starts=starts)
+    return browsed(truth, new_user, sessions, longest, rng), truth
 
 
 def browsed(
-    world: World, new_user: type[ClickModel], sessions: int, positions: int, rng: np.random.Generator
+    truth: GroundTruth, new_user: type[ClickModel], sessions: int, positions: int, rng: np.random.Generator
 ) -> Log:
     """The columns of so many sessions."""
-    user = world.user(new_user, positions, EXAMINATION, CONTINUATION)
-    queries = np.arange(len(world.starts) - 1)
+    user = truth.user(new_user, positions, EXAMINATION, CONTINUATION)
+    queries = np.arange(len(truth.starts) - 1)
     popularity, seed = zipf(len(queries), ZIPF), int(rng.integers(1 << 31))
-    chunks = list(world.browse(user, queries, popularity, POLICY_NOISE, positions, sessions, seed, rng))
+    chunks = list(truth.browse(user, queries, popularity, POLICY_NOISE, positions, sessions, seed, rng))
     return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
 
@@ -104,14 +104,14 @@ def shown(log: Log) -> np.ndarray:
     return np.arange(log["clicks"].shape[1]) < log["lengths"][:, None]
 
 
-def write_yandex(folder: Path, log: Log, world: World, rng: np.random.Generator) -> None:
+def write_yandex(folder: Path, log: Log, truth: GroundTruth, rng: np.random.Generator) -> None:
     """The raw text, labels of the documents shown, and the parquet files of the same pages."""
     (folder / "yandex").mkdir(parents=True)
     with open(folder / "yandex" / "YandexClicks.txt", "w") as file:
         file.writelines(f"{line}\n" for line in yandex_lines(log, rng))
     pairs, first = np.unique(log["query_doc_ids"], return_index=True)
     queries = np.repeat(log["query_ids"], POSITIONS)[first]
-    labels = (world.labels[pairs] >= 2).astype(int)  # the challenge has two grades
+    labels = (truth.labels[pairs] >= 2).astype(int)  # the challenge has two grades
     judged = rng.random(len(queries)) < 0.1
     rows = zip(queries[judged], pairs[judged], labels[judged], strict=True)
     with open(folder / "yandex" / "YandexRelevance.txt", "w") as file:
@@ -151,10 +151,10 @@ def write_lists(folder: Path, log: Log, with_query: bool = False) -> None:
         pq.write_table(pa.table(columns), folder / f"part-{number}.parquet")
 
 
-def write_uva(folder: Path, log: Log, world: World, features: int, rng: np.random.Generator) -> None:
+def write_uva(folder: Path, log: Log, truth: GroundTruth, features: int, rng: np.random.Generator) -> None:
     """Parquet files of one row a session with a vector a document, and annotated lists of other queries."""
     folder.mkdir(parents=True)
-    vectors = features_of(world, features, rng)
+    vectors = features_of(truth, features, rng)
     log = log | {"positions": np.broadcast_to(np.arange(1, log["clicks"].shape[1] + 1), log["clicks"].shape)}
     for number, rows in enumerate(np.array_split(np.arange(len(log["lengths"])), FILES)):
         part = {name: values[rows] for name, values in log.items()}
@@ -162,21 +162,21 @@ def write_uva(folder: Path, log: Log, world: World, features: int, rng: np.rando
         columns = {"query_doc_features": as_lists(part, as_vectors(vectors[flat.pop("query_doc_ids")]))}
         columns |= {name: as_lists(part, values) for name, values in flat.items()}
         pq.write_table(pa.table(columns), folder / f"part-0_split-{number}.parquet", compression="zstd")
-    lists = np.arange(len(world.labels) // (5 * CANDIDATES) or 1)
+    lists = np.arange(len(truth.labels) // (5 * CANDIDATES) or 1)
     judged = {"lengths": np.full(len(lists), CANDIDATES)}
-    documents = 1 + rng.choice(len(world.labels) - 1, len(lists) * CANDIDATES)
+    documents = 1 + rng.choice(len(truth.labels) - 1, len(lists) * CANDIDATES)
     columns = {
         "query_doc_features": as_lists(judged, as_vectors(vectors[documents])),
-        "labels": as_lists(judged, world.labels[documents].astype(np.int64)),
+        "labels": as_lists(judged, truth.labels[documents].astype(np.int64)),
     }
     pq.write_table(pa.table(columns), folder / "annotations.parquet", compression="zstd")
 
 
-def features_of(world: World, features: int, rng: np.random.Generator) -> np.ndarray:
+def features_of(truth: GroundTruth, features: int, rng: np.random.Generator) -> np.ndarray:
     """[documents, features] in half precision: a random projection of the true logits and of what means nothing."""
-    latent = rng.standard_normal((len(world.labels), LATENT)).astype(np.float32)
-    for column, truth in enumerate((world.attraction, world.satisfaction)):
-        latent[:, column] = (truth - truth.mean()) / truth.std()
+    latent = rng.standard_normal((len(truth.labels), LATENT)).astype(np.float32)
+    for column, logits in enumerate((truth.attraction, truth.satisfaction)):
+        latent[:, column] = (logits - logits.mean()) / logits.std()
     projection = rng.standard_normal((LATENT, features)).astype(np.float32) / LATENT**0.5
     return (latent @ projection).astype(np.float16)
 

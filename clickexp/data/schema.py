@@ -104,6 +104,8 @@ class Column:
         with np.errstate(over="ignore"):
             packed = values.astype(self.dtype, copy=False)
         bad = ~np.isfinite(packed) if packed.dtype.kind == "f" else packed != values
+        if self.least is not None and not self.per_document:
+            bad |= packed < self.least
         location.reject(bad, values, self.name, self.rule)
         return packed
 
@@ -113,7 +115,7 @@ COLUMNS = {
     for column in (
         Column("query_doc_ids", np.int32, least=0, rule="ids are integers from 0 to 2147483647"),
         Column("clicks", np.bool_, rule="clicks are true or false, 1 or 0"),
-        Column("lengths", np.int32, "session", least=1, rule="a list holds at least one document"),
+        Column("lengths", np.int32, "session", least=0, rule="a list holds at least one document"),
         Column("query_ids", np.int64, "session", rule="query ids are 64-bit integers"),
         Column("positions", np.int32, least=1, rule="positions are integers from 1"),
         Column("labels", np.float32, rule="labels are finite numbers"),
@@ -239,10 +241,11 @@ def checked(
     shown = np.arange(ranks) < lengths[:, None]
     for name, values in packed.items():
         column = schema[name]
-        there = shown.reshape(*shown.shape, *[1] * len(column.shape)) if column.per_document else np.True_
-        if column.per_document:
-            remedy = f"beyond the length of a list everything is {column.padding}"
-            location.reject(~there & (values != column.padding), values, name, remedy)
+        if not column.per_document:
+            continue
+        there = shown.reshape(*shown.shape, *[1] * len(column.shape))
+        remedy = f"beyond the length of a list everything is {column.padding}"
+        location.reject(~there & (values != column.padding), values, name, remedy)
         if column.least is not None:
             location.reject(there & (values < column.least), values, name, column.rule)
     if max_id is not None:

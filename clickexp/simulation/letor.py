@@ -1,42 +1,24 @@
-"""Learning-to-rank files in svmlight form, with clicks simulated from their relevance labels.
+"""Learning-to-rank datasets such as MSLR-WEB, Yahoo LTRC and Istella, with clicks simulated from their labels."""
 
-MSLR-WEB, Yahoo LTRC, Istella and their kin: `label qid:N feature:value ...` a line, the documents of a query together;
-or without qid, with the number of documents of each query in a file of the same name plus ".query".
-"""
-
-import io
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
-import polars as pl
 
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.schema import DataError, Extent, SourceLocation, outweighs, shown_bytes
-from clickexp.simulation.simulated import World, zipf
+from clickexp.data.schema import Extent, SourceLocation
+from clickexp.errors import DataError
+from clickexp.simulation.simulated import GroundTruth, zipf
+from clickexp.simulation.svmlight import TRANSFORMS, Lists, feature_count, read_lists
 from clickexp.utils.bounds import Fraction, NonNegativeFloat, PositiveInt, Probability, Seed
 from clickexp.utils.signatures import located
 
 PARTS = {"train": ("train",), "val": ("vali", "valid", "val", "dev"), "test": ("test",)}
 SUFFIXES = ("", ".txt", ".svm", ".svmlight", ".dat")
-BLOCK = 1 << 24
 POLICIES = ("trained", "random", "scores")
-SLICE = 1 << 26
-QID = re.compile(rb"(?<![^ \t\n])qid:([^ \t\n]*)")
-INTEGER = re.compile(rb"[+-]?[0-9]{1,19}")
-LAYOUT = "a line is label, qid:N (or none, with a .query file of group sizes), feature:value ..., separated by blanks"
 COLUMNS = ["query_doc_ids", "clicks", "lengths", "query_ids", "labels"]
-TRANSFORMS = {"none": lambda x: x, "log1p": lambda x: np.sign(x) * np.log1p(np.abs(x))}
-
-
-class Lists(NamedTuple):
-    """The judged documents of one file: labels [documents], and where each query's list starts, with the end."""
-
-    labels: np.ndarray
-    starts: np.ndarray
 
 
 @log_format("letor", comes_split=True, has_features=True)
@@ -68,11 +50,11 @@ def open_letor(
     user            the click model that clicks: its constructor, or where it is found
     files           names of the files train, val and test; None looks for them by their names
     val_queries     share of the training queries to validate on where there is no file for that
-    features        numbers a document; None takes the largest index in the files, from 0
+    features        numbers per document; None takes the largest index in the files, from 0
     transform       "log1p", sign(x) log(1 + |x|), tames features of any scale; "none"
     policy          ranks what users see: "trained", a ridge regression on the labels of `policy_queries` (a share) of
-                    the training queries; "random"; "scores", one number a line in files named as these plus ".scores"
-    policy_noise    standard deviation of the noise added to the policy's standardised scores, each session anew
+                    the training queries; "random"; "scores", one number per line in files named as these plus ".scores"
+    policy_noise    standard deviation of the noise added to the policy's standardised scores, drawn for each session
     zipf_exponent   popularity of the i-th query is proportional to i ** -exponent
     click_noise     attraction of an irrelevant document e; that of label y is e + (1 - e) (2^y - 1) / (2^max - 1)
     examination_top, examination_decay, continuation   see clickexp.simulation.simulated
@@ -82,8 +64,8 @@ def open_letor(
     """
     _check(policy, transform)
     found = _found(source, files or {})
-    width = features or _width(found)
-    lists = {part: _read(file, width, transform, log) for part, file in found.items()}
+    width = features or feature_count(found.values())
+    lists = {part: read_lists(file, width, transform, log) for part, file in found.items()}
     split = SourceLocation(str(found["train"]))
     starts, queries = _numbered(lists, val_queries, np.random.default_rng(seed), split)
     ranks = _longest(found["test"], np.diff(starts)[queries["test"]])
@@ -99,8 +81,8 @@ def open_letor(
     rng = np.random.default_rng((seed, 1))
     judged = rng.permutation(queries["train"])[: max(1, round(policy_queries * len(queries["train"])))]
     scores = _policy_scores(policy, found, labels, starts, judged, log, rng)
-    world = World(starts, scores, np.float32(labels), logits, logits)
-    clicker = world.user(
+    truth = GroundTruth(starts, scores, labels.astype(np.float32), logits, logits)
+    clicker = truth.user(
         located(user) if isinstance(user, str) else user,
         positions,
         (examination_top, examination_decay),
@@ -110,18 +92,18 @@ def open_letor(
         "features": width,
         "judged queries behind the policy": len(judged) if policy == "trained" else 0,
     }
-    counts = dict(train=sessions, val=val_sessions, test=test_sessions)
+    counts = {"train": sessions, "val": val_sessions, "test": test_sessions}
     done = 0
     for number, (part, count) in enumerate(counts.items()):
         popularity = zipf(len(queries[part]), zipf_exponent)
         with log.part(part, positions, COLUMNS) as pack:
-            for chunk in world.browse(
+            for chunk in truth.browse(
                 clicker, queries[part], popularity, policy_noise, positions, count, seed + number, rng
             ):
                 pack.append(chunk, SourceLocation(str(source)))
                 log.progress(done + pack.written, sum(counts.values()))
         done += count
-    _write_ranking(world, queries["test"], ranks, log, SourceLocation(str(source)))
+    _write_ranking(truth, queries["test"], ranks, log, SourceLocation(str(source)))
 
 
 def _check(policy: str, transform: str) -> None:
@@ -137,8 +119,8 @@ def _found(folder: Path, names: Mapping[str, str | None]) -> dict[str, Path]:
         raise DataError(f"files has keys {sorted(unknown)}. The keys are {list(PARTS)}.")
     found = {}
     for part, words in PARTS.items():
-        if names.get(part):
-            matches = [folder / names[part]]
+        if name := names.get(part):
+            matches = [folder / name]
         else:
             matches = [file for file in sorted(folder.glob("*")) if _is_named(file, words)]
         if len(matches) == 1 and matches[0].is_file():
@@ -159,179 +141,6 @@ def _is_named(file: Path, words: tuple[str, ...]) -> bool:
     )
 
 
-def _blocks(file: Path) -> Iterator[bytes]:
-    """Whole lines, without comments."""
-    with open(file, "rb") as lines:
-        while block := lines.read(BLOCK):
-            yield re.sub(rb"[ \t]*(?:#[^\n]*)?\r?(?=\n|\Z)", b"", block + lines.readline())
-
-
-def _width(files: Mapping[str, Path]) -> int:
-    """One more than the largest feature index at the end of a line; DataError where it makes documents too wide."""
-    last = re.compile(rb"(\d+):[^ :\n]*(?=\n|\Z)")
-    largest, at, documents, values = -1, SourceLocation(""), 0, 0
-    for file in files.values():
-        line = 1
-        for block in _blocks(file):
-            found = max(last.finditer(block), key=lambda match: int(match[1][:18]), default=None)
-            if found and int(found[1][:18]) > largest:
-                largest, at = (
-                    int(found[1][:18]),
-                    SourceLocation(str(file), line + block.count(b"\n", 0, found.start()), "line"),
-                )
-            lines = block.count(b"\n") + (not block.endswith(b"\n"))
-            line, documents, values = (
-                line + lines,
-                documents + lines,
-                values + block.count(b":") - block.count(b"qid:"),
-            )
-    width = largest + 1
-    size = np.dtype(np.float32).itemsize
-    if outweighs(documents * width - values, values, size):
-        what = f"feature index {largest} makes each of {documents} documents {width} numbers, of {values} in the files"
-        remedy = "mend the line, or set features to the number of features if it is right"
-        raise at.error(f"{what}; that takes {shown_bytes(documents * width * size)}", remedy, 0)
-    return width
-
-
-def _read(file: Path, width: int, transform: str, log: LogWriter) -> Lists:
-    """Labels and lists of a file; its feature vectors go to the log."""
-    labels, queries, named, line = [np.zeros(0)], [np.zeros(0, np.int64)], [np.zeros(0, bool)], 0
-    rows = max(SLICE // (np.dtype(np.float32).itemsize * width), 1)
-    for block in _blocks(file):
-        parsed = _parsed(block, width, SourceLocation(str(file), line + 1, "line"))
-        for start in range(0, len(parsed.labels), rows):
-            log.add_features(TRANSFORMS[transform](parsed.dense(start, start + rows, width)), np.float32)
-        labels.append(parsed.labels)
-        queries.append(parsed.queries)
-        named.append(parsed.has_query)
-        line += block.count(b"\n") + (not block.endswith(b"\n"))
-    labels, queries, named = map(np.concatenate, (labels, queries, named))
-    if not len(labels):
-        raise SourceLocation(str(file)).error("there are no documents", LAYOUT)
-    sizes = file.with_name(file.name + ".query")
-    if sizes.is_file():
-        return Lists(labels, np.append(0, np.cumsum(_sizes(sizes, len(labels)))))
-    if not named.all():
-        row = int(named.argmin())
-        raise SourceLocation(str(file), 1, "line").error("there is no qid", f"{LAYOUT}; {sizes.name} is missing", row)
-    starts = np.flatnonzero(np.append(True, queries[1:] != queries[:-1]))
-    if len(np.unique(queries)) < len(starts):
-        raise SourceLocation(str(file)).error("a query comes back after another", "put the lines of a query together")
-    return Lists(labels, np.append(starts, len(labels)))
-
-
-class Parsed(NamedTuple):
-    """Whole lines: labels, query ids and whether there is one [lines], and features one after another [values].
-
-    line   [values] the line of each
-    index  [values] its feature, below the width
-    """
-
-    labels: np.ndarray
-    queries: np.ndarray
-    has_query: np.ndarray
-    line: np.ndarray
-    index: np.ndarray
-    value: np.ndarray
-
-    def dense(self, start: int, stop: int, width: int) -> np.ndarray:
-        """The feature vectors [lines, width] of the lines start <= i < stop."""
-        first, end = np.searchsorted(self.line, [start, stop])
-        values = np.zeros((min(stop, len(self.labels)) - start, width), np.float32)
-        values[self.line[first:end] - start, self.index[first:end]] = self.value[first:end]
-        return values
-
-
-def _parsed(block: bytes, width: int, location: SourceLocation) -> Parsed:
-    """The numbers of whole lines.
-
-    The parser gets one token per line, qid left out; a label has no value. A first line that is no token makes it
-    expect two columns.
-    """
-    block = block.removesuffix(b"\n")
-    if double := re.search(rb":[^ \t\n:]*:", block):
-        row = block.count(b"\n", 0, double.start())
-        raise location.error("a token has two colons", LAYOUT, row)
-    if empty := re.search(rb"^[ \t]*$", block, re.MULTILINE):
-        raise location.error("the line is empty", LAYOUT, block.count(b"\n", 0, empty.start()))
-    lines = block.count(b"\n") + 1
-    queries, has_query = _queries(block, lines, location)
-    tokens = b"0:0\n" + re.sub(rb"[ \t]*(\n|[ \t])[ \t]*", b"\n", QID.sub(b"", block).strip(b" \t"))
-    schema = {"key": pl.Float64, "value": pl.Float64}
-    table = pl.read_csv(
-        io.BytesIO(tokens),
-        has_header=False,
-        separator=":",
-        schema=schema,
-        ignore_errors=True,
-        quote_char=None,
-    )
-    key, value = (table[name].to_numpy() for name in schema)
-    is_label = np.isnan(value) & _bare(tokens)
-    key, value, is_label, tokens = key[1:], value[1:], is_label[1:], tokens[4:]
-    line = np.cumsum(is_label) - 1
-    bad = ~np.isfinite(key) | (~is_label & ~np.isfinite(value)) | (line < 0)
-    bad |= ~is_label & ((key < 0) | (key >= width) | (key != np.floor(key)))
-    if bad.any():
-        at = int(bad.argmax())
-        token = tokens.split(b"\n", at + 1)[at].decode("utf-8", "replace")
-        remedy = f"{LAYOUT}; feature indices lie below {width}"
-        raise location.error(f"{token!r} does not parse", remedy, max(int(line[at]), 0))
-    if is_label.sum() != lines:
-        raise location.error("there is a line without a label, or with two", LAYOUT)
-    features = ~is_label
-    return Parsed(
-        key[is_label], queries, has_query, line[features], key[features].astype(np.int64), value[features]
-    )
-
-
-def _queries(block: bytes, lines: int, location: SourceLocation) -> tuple[np.ndarray, np.ndarray]:
-    """The query id of each line, exactly, and whether there is one."""
-    queries, has_query = np.zeros(lines, np.int64), np.zeros(lines, bool)
-    found = [(match.start(), match[1]) for match in QID.finditer(block)]
-    if not found:
-        return queries, has_query
-    starts, words = zip(*found)
-    ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
-    at = np.searchsorted(ends, starts)
-    twice = np.flatnonzero(np.diff(at) == 0)
-    if twice.size:
-        raise location.error("there are two qids", LAYOUT, int(at[twice[0]]))
-    for row, word in zip(at, words):
-        if not INTEGER.fullmatch(word) or not -(2**63) <= int(word) < 2**63:
-            text = word.decode("utf-8", "replace")[:40]
-            raise location.error(f"qid {text!r} is no 64-bit integer", "renumber the queries", int(row))
-    queries[at], has_query[at] = np.fromiter(map(int, words), np.int64, len(words)), True
-    return queries, has_query
-
-
-def _bare(tokens: bytes) -> np.ndarray:
-    """Which of the tokens have no colon."""
-    text = np.frombuffer(tokens + b"\n", np.uint8)
-    ends = np.flatnonzero(text == ord("\n"))
-    colons = np.cumsum(text == ord(":"))[ends]
-    return np.diff(colons, prepend=0) == 0
-
-
-def _sizes(file: Path, documents: int) -> np.ndarray:
-    location, remedy = SourceLocation(str(file), 1, "line"), "write one number of documents per line, from 1"
-    try:
-        lines = file.read_text().splitlines()
-    except (OSError, ValueError) as error:
-        raise SourceLocation(str(file)).error(f"cannot be read ({error})", remedy) from error
-    words = [(row, word) for row, line in enumerate(lines) for word in line.split()]
-    for row, word in words:
-        if not re.fullmatch("[0-9]{1,18}", word) or not 1 <= int(word) <= documents:
-            what = f"{word[:40]!r} is no number of documents from 1 to all {documents}"
-            raise location.error(what, remedy, row)
-    sizes = np.array([int(word) for _, word in words], np.int64)
-    if sizes.sum() != documents:
-        what = f"{len(sizes)} group sizes sum to {sizes.sum()}, and there are {documents} documents"
-        raise SourceLocation(str(file)).error(what, remedy)
-    return sizes
-
-
 def _numbered(
     lists: Mapping[str, Lists], val_queries: float, rng: np.random.Generator, location: SourceLocation
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -342,11 +151,11 @@ def _numbered(
     queries = dict(zip(lists, numbers, strict=True))
     if "val" not in queries:
         shuffled = rng.permutation(queries["train"])
-        kept = round(len(shuffled) * (1 - val_queries))
-        if not 0 < kept < len(shuffled):
+        left = round(len(shuffled) * (1 - val_queries))
+        if not 0 < left < len(shuffled):
             what = f"val_queries={val_queries} of {len(shuffled)} training queries leaves a part empty"
             raise location.error(what, "change it, or add a file for val")
-        queries["train"], queries["val"] = shuffled[:kept], shuffled[kept:]
+        queries["train"], queries["val"] = shuffled[:left], shuffled[left:]
     return 1 + np.append(0, np.cumsum(sizes)), queries
 
 
@@ -366,10 +175,10 @@ def _policy_scores(
         scores = np.concatenate([[0.0], *(_scores(file) for file in files.values())])
         if len(scores) != len(labels):
             raise DataError(
-                f"there are {len(scores) - 1} scores for {len(labels) - 1} documents. Give one a line."
+                f"there are {len(scores) - 1} scores for {len(labels) - 1} documents. Give one per line."
             )
     else:
-        rows = np.concatenate([np.arange(starts[query], starts[query + 1]) for query in judged])
+        rows = np.concatenate([np.arange(int(starts[query]), int(starts[query + 1])) for query in judged])
         scores = _ridge(log.features(), rows, labels)
     return ((scores - scores.mean()) / max(scores.std(), 1e-9)).astype(np.float32)
 
@@ -380,7 +189,7 @@ def _scores(file: Path) -> np.ndarray:
         return np.array(file.read_text().split(), np.float64)
     except (OSError, ValueError) as error:
         raise SourceLocation(str(file)).error(
-            f"cannot be read ({error})", "write one score a document and line"
+            f"cannot be read ({error})", "write one score per document and line"
         ) from error
 
 
@@ -403,19 +212,21 @@ def _longest(file: Path, lengths: np.ndarray) -> int:
     return extent.ranks(COLUMNS, "leave documents of that query out of the file")
 
 
-def _write_ranking(world: World, queries: np.ndarray, ranks: int, log: LogWriter, location: SourceLocation) -> None:
+def _write_ranking(
+    truth: GroundTruth, queries: np.ndarray, ranks: int, log: LogWriter, location: SourceLocation
+) -> None:
     """Whole lists of the test queries in the order of their file."""
     with log.part("ranking", ranks, COLUMNS) as pack:
         for some in np.array_split(queries, -(-len(queries) // 4096)):
-            ids, there = world.candidates(some)
+            ids, there = truth.candidates(some)
             ids = np.pad(np.where(there, ids, 0), ((0, 0), (0, pack.ranks - ids.shape[1])))
             pack.append(
-                dict(
-                    query_doc_ids=ids,
-                    clicks=np.zeros(ids.shape, bool),
-                    lengths=there.sum(axis=1),
-                    query_ids=some,
-                    labels=world.labels[ids],
-                ),
+                {
+                    "query_doc_ids": ids,
+                    "clicks": np.zeros(ids.shape, bool),
+                    "lengths": there.sum(axis=1),
+                    "query_ids": some,
+                    "labels": truth.labels[ids],
+                },
                 location,
             )

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ from flax import nnx
 from clickexp.data.dataset import Dataset, Split, check_split, split
 from clickexp.data.sessions import Sessions
 from clickexp.errors import ConfigError
+from clickexp.models.base import ClickModel
 from clickexp.parameters import Parameter
 from clickexp.simulation.towers import DecayingExamination, FixedParameter
 from clickexp.utils.bounds import NonNegativeFloat, PositiveInt, Seed, bounded
@@ -22,7 +24,7 @@ LABEL_QUANTILES = (0.5, 0.75, 0.9, 0.97)
 
 
 @dataclass(frozen=True)
-class World:
+class GroundTruth:
     """The truth behind simulated clicks.
 
     Query q has the candidates starts[q] <= id < starts[q + 1], with the policy's scores, labels, and the logits of
@@ -37,12 +39,13 @@ class World:
 
     @property
     def query_doc_pairs(self) -> int:
+        """The largest id."""
         return len(self.labels) - 1
 
     @classmethod
     def draw(
         cls, queries: int, documents_per_query: int, mean: float, spread: float, rng: np.random.Generator
-    ) -> "World":
+    ) -> "GroundTruth":
         """Normal attraction logits; labels 0 to 4 cut them at fixed quantiles, so that most are irrelevant."""
         rows = queries * documents_per_query + 1
         attraction = rng.normal(mean, spread, rows).astype(np.float32)
@@ -54,32 +57,32 @@ class World:
     def towers(self, examination: tuple[float, float], continuation: float) -> dict[str, Parameter]:
         """A known tower for every role a model may have."""
         attraction = FixedParameter(self.attraction)
-        return dict(
-            attraction=attraction,
-            ctr=attraction,
-            satisfaction=FixedParameter(self.satisfaction),
-            examination=DecayingExamination(*examination),
-            continuation=FixedParameter(continuation),
-            true_positive=DecayingExamination(*examination),
-            false_positive=DecayingExamination(examination[0] - 3.0, examination[1]),
-        )
+        return {
+            "attraction": attraction,
+            "ctr": attraction,
+            "satisfaction": FixedParameter(self.satisfaction),
+            "examination": DecayingExamination(*examination),
+            "continuation": FixedParameter(continuation),
+            "true_positive": DecayingExamination(*examination),
+            "false_positive": DecayingExamination(examination[0] - 3.0, examination[1]),
+        }
 
     def user(
         self,
-        model: Callable[..., nnx.Module],
+        model: Callable[..., ClickModel],
         positions: int,
         examination: tuple[float, float],
         continuation: float,
-    ) -> nnx.Module:
+    ) -> ClickModel:
         """The click model as a user with the true towers of the roles that it names."""
         towers = self.towers(examination, continuation)
-        sizes = dict(positions=positions, query_doc_pairs=self.query_doc_pairs)
+        sizes = {"positions": positions, "query_doc_pairs": self.query_doc_pairs}
         known = {**towers, **sizes, "shared": towers}  # of the components of a mixture
         return model(**accepted(model, known), rngs=nnx.Rngs(0))
 
     def browse(
         self,
-        user: nnx.Module,
+        user: ClickModel,
         queries: np.ndarray,
         popularity: np.ndarray,
         noise: float,
@@ -103,13 +106,13 @@ class World:
                 np.where(there, candidates, 0), order, axis=1
             )
             clicks = np.asarray(clicks_of(shown, jax.random.fold_in(key, number)))[:count]
-            yield dict(
-                query_doc_ids=shown[:count],
-                clicks=clicks,
-                lengths=np.minimum(counts[query], positions).astype(np.int32),
-                query_ids=query.astype(np.int64),
-                labels=self.labels[shown[:count]],
-            )
+            yield {
+                "query_doc_ids": shown[:count],
+                "clicks": clicks,
+                "lengths": np.minimum(counts[query], positions).astype(np.int32),
+                "query_ids": query.astype(np.int64),
+                "labels": self.labels[shown[:count]],
+            }
 
     def candidates(self, query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Ids [n, longest list] of each query's candidates, and where a list has one."""
@@ -125,7 +128,7 @@ def zipf(queries: int, exponent: float) -> np.ndarray:
 
 @bounded
 def simulate(
-    user: Callable[..., nnx.Module],
+    user: Callable[..., ClickModel],
     *,
     sessions: PositiveInt = 300_000,
     queries: PositiveInt = 5_000,
@@ -163,44 +166,43 @@ def simulate(
         )
     check_split(train_sessions, val_sessions, test_sessions)
     rng = np.random.default_rng(seed)
-    world = World.draw(queries, documents_per_query, attraction_mean, attraction_spread, rng)
-    true_user = world.user(user, positions, (examination_top, examination_decay), continuation)
+    truth = GroundTruth.draw(queries, documents_per_query, attraction_mean, attraction_spread, rng)
+    true_user = truth.user(user, positions, (examination_top, examination_decay), continuation)
     popularity = zipf(queries, zipf_exponent)
     everyone = np.arange(queries)
-    chunks = world.browse(true_user, everyone, popularity, policy_noise, positions, sessions, seed, rng)
-    columns = list(chunks)
-    pairs = world.query_doc_pairs
-    log = Sessions.from_arrays(
-        **{name: np.concatenate([chunk[name] for chunk in columns]) for name in columns[0]},
-        query_doc_pairs=pairs,
+    chunks = truth.browse(true_user, everyone, popularity, policy_noise, positions, sessions, seed, rng)
+    parts, pairs = list(chunks), truth.query_doc_pairs
+    columns: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    log = Sessions.from_arrays(**columns, query_doc_pairs=pairs)
+    train, val, test = split(log, train_sessions, val_sessions, test_sessions)
+    return Dataset(
+        name, train, val, test, pairs, positions, _labelled_lists(truth, positions, rng), true_user
     )
-    parts = split(log, train_sessions, val_sessions, test_sessions)
-    return Dataset(name, *parts, pairs, positions, _labelled_lists(world, positions, rng), true_user)
 
 
-simulate.has_features = False
+simulate.has_features = False  # pyright: ignore[reportFunctionMemberAccess]  # as LogFormat has it
 
 
-def _clicks_of(user: nnx.Module) -> Callable[[np.ndarray, jax.Array], jax.Array]:
+def _clicks_of(user: ClickModel) -> Callable[[np.ndarray, jax.Array], jax.Array]:
     structure, state = nnx.split(user)
 
     @jax.jit
     def clicks_of(state: nnx.State, ids: jax.Array, key: jax.Array) -> jax.Array:
         positions = jnp.arange(1, ids.shape[1] + 1, dtype=jnp.int32)[None]
-        batch = dict(query_doc_ids=ids, positions=positions, mask=ids > 0)
+        batch = {"query_doc_ids": ids, "positions": positions, "mask": ids > 0}
         user = nnx.merge(structure, state)
         return user.sample({**batch, "clicks": jnp.zeros(ids.shape, bool)}, key).clicks
 
     return partial(clicks_of, state)  # else the true parameters would be constants of the compiled program
 
 
-def _labelled_lists(world: World, positions: int, rng: np.random.Generator) -> Sessions:
-    query_ids = np.arange(len(world.starts) - 1)
-    documents = rng.permuted(world.candidates(query_ids)[0], axis=1)[:, :positions]
+def _labelled_lists(truth: GroundTruth, positions: int, rng: np.random.Generator) -> Sessions:
+    query_ids = np.arange(len(truth.starts) - 1)
+    documents = rng.permuted(truth.candidates(query_ids)[0], axis=1)[:, :positions]
     return Sessions.from_arrays(
         query_doc_ids=documents,
         clicks=np.zeros(documents.shape, bool),
         query_ids=query_ids,
-        labels=world.labels[documents],
-        query_doc_pairs=world.query_doc_pairs,
+        labels=truth.labels[documents],
+        query_doc_pairs=truth.query_doc_pairs,
     )

@@ -16,11 +16,13 @@ class FixedParameter(Parameter):
         self.use_feature = use_feature
 
     def logit(self, batch: Batch) -> Logits:
+        """The known logits of the documents."""
         values = self.values[...]
         return values.reshape(1, 1) if values.ndim == 0 else values[batch[self.use_feature]]
 
     def limits(self) -> dict[str, int]:
-        return {self.use_feature: size - 1 for size in self.values.shape}
+        """The largest id; none for a single value."""
+        return {self.use_feature: self.values.shape[0] - 1} if self.values.ndim else {}
 
 
 class DecayingExamination(Parameter):
@@ -34,5 +36,6 @@ class DecayingExamination(Parameter):
         self.decay = decay
 
     def logit(self, batch: Batch) -> Logits:
+        """The logits by position and, where the batch has one, last click."""
         distance = batch["positions"] - batch.get("last_click_positions", 0)
         return self.top - self.decay * jnp.log(distance.astype(jnp.float32))

@@ -1,6 +1,5 @@
 """Learning-to-rank files: every number arrives, clicks follow the labels, and broken files are named."""
 
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -8,7 +7,7 @@ from hypothesis import strategies as st
 from places import ROOT
 
 from clickexp.data import DataError, schema
-from clickexp.simulation import letor, open_letor
+from clickexp.simulation import open_letor, svmlight
 
 REAL = ROOT.parent / "shared/data/lambdarank"
 FEW = dict(sessions=200, val_sessions=50, test_sessions=50, positions=3)
@@ -58,7 +57,7 @@ def folder(tmp_path, rows):
 )
 @pytest.mark.parametrize("transform", ["none", "log1p"])
 def test_every_number_arrives(tmp_path, rows, monkeypatch, qid, end, block, transform):
-    monkeypatch.setattr(letor, "BLOCK", block)
+    monkeypatch.setattr(svmlight, "BLOCK", block)
     for name in rows:
         write(tmp_path / "log", f"rank.{name}", rows[name], qid, end)
     dataset = open_letor(tmp_path / "log", features=WIDTH, transform=transform, **FEW)
@@ -119,7 +118,7 @@ def test_a_mistyped_index_does_not_ask_for_all_memory(folder, tmp_path):
 
 def test_wide_documents_are_few_at_a_time(folder, monkeypatch):
     expected = open_letor(folder, features=WIDTH, **FEW).train.features.values
-    monkeypatch.setattr(letor, "SLICE", 3 * 4 * WIDTH)
+    monkeypatch.setattr(svmlight, "SLICE", 3 * 4 * WIDTH)
     assert np.array_equal(open_letor(folder, features=WIDTH, **FEW).train.features.values, expected)
 
 

@@ -21,7 +21,7 @@ from clickexp.models import (
     SequentialClickModel,
     UserBrowsingModel,
 )
-from clickexp.simulation.simulated import World, simulate
+from clickexp.simulation.simulated import GroundTruth, simulate
 from clickexp.training import Trainer
 
 QUERIES, CANDIDATES, RANKS = 12, 8, 5
@@ -177,7 +177,9 @@ def test_chunks_of_sessions_do_not_repeat():
 USERS = {
     name: value
     for name, value in vars(models).items()
-    if inspect.isclass(value) and issubclass(value, ClickModel) and value not in (ClickModel, SequentialClickModel)
+    if inspect.isclass(value)
+    and issubclass(value, ClickModel)
+    and value not in (ClickModel, SequentialClickModel)
 } | {
     "SDBN": functools.partial(DynamicBayesianNetwork, fix_continuation=True),
     "MixtureModel": functools.partial(models.MixtureModel, [PositionBasedModel, UserBrowsingModel]),
@@ -208,10 +210,10 @@ def test_a_query_needs_a_document_for_every_position():
         simulate(never, sessions=10, queries=2, documents_per_query=5, positions=6)
 
 
-def test_a_world_keeps_row_0_for_padding():
-    world = World.draw(QUERIES, CANDIDATES, -2.5, 1.5, np.random.default_rng(0))
-    assert world.query_doc_pairs == QUERIES * CANDIDATES == len(world.attraction) - 1
-    many = World.draw(100, 100, -2.5, 1.5, np.random.default_rng(0)).attraction
+def test_the_truth_keeps_row_0_for_padding():
+    truth = GroundTruth.draw(QUERIES, CANDIDATES, -2.5, 1.5, np.random.default_rng(0))
+    assert truth.query_doc_pairs == QUERIES * CANDIDATES == len(truth.attraction) - 1
+    many = GroundTruth.draw(100, 100, -2.5, 1.5, np.random.default_rng(0)).attraction
     assert abs(many.mean() + 2.5) < 5 * 1.5 / 100 and abs(many.std() - 1.5) < 5 * 1.5 / np.sqrt(2) / 100
 
 

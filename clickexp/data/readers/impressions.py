@@ -2,6 +2,7 @@
 
 from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,14 @@ from clickexp.data.schema import COLUMNS, Column, Extent, SourceLocation
 from clickexp.errors import DataError
 from clickexp.utils.bounds import PositiveInt
 
-FIELDS = {name: ANY_ID._replace(per_document=False) for name in ("session", "query", "document")}
-FIELDS |= {
-    "rank": Field("iu", "ranks are integers from 1", per_document=False),
-    "click": Field("biuf", COLUMNS["clicks"].rule, per_document=False),
-    "label": Field("biuf", COLUMNS["labels"].rule, per_document=False),
+FIELDS: dict[str, Column | Field] = {
+    **dict.fromkeys(("session", "query", "document"), ANY_ID._replace(per_document=False)),
+    "rank": Column("rank", "int32", per="session", least=1, rule="ranks are integers from 1"),
+    "click": replace(COLUMNS["clicks"], name="click", per="session"),
+    "label": replace(COLUMNS["labels"], name="label", per="session"),
 }
+"""What each cell of a row is read as."""
 REQUIRED = ("session", "document", "rank", "click")
-
-KINDS = {"rank": pl.Int32, "click": pl.Boolean, "label": pl.Float64}
 
 Rows = pl.DataFrame
 """A row an impression: the fields that are there, and `row`, its number over all files."""
@@ -74,11 +74,11 @@ def open_impressions(
     names += ["query_ids"] * ("query" in tables[0].columns) + ["labels"] * ("label" in tables[0].columns)
     names += extra.values()
     ranks = _longest(tables, names) if positions is None else positions
-    reading, sessions = Reading(tables, extra, log.progress), IdTable()
+    reading, sessions = Reading(tables, log.progress), IdTable()
     with log.part("sessions", ranks, names) as pack:
         for rows in _whole_sessions(reading.rows()):
-            _check_sessions(rows, sessions, reading)
-            rows = _kept(_by_rank(rows, reading), positions, log)
+            _check_sessions(rows, sessions, reading, extra)
+            rows = _down_to(_by_rank(rows, reading), positions, log)
             if len(rows):
                 pack.append(_lists(rows, ids, ranks, extra), SourceLocation(str(source)))
 
@@ -86,13 +86,8 @@ def open_impressions(
 class Reading:
     """Reads the rows of tables, one after the other, and knows where each of them stands."""
 
-    def __init__(
-        self,
-        tables: Sequence[Table],
-        extra: Mapping[str, Column],
-        progress: Progress = lambda done, total: None,
-    ):
-        self.tables, self.extra, self.progress = tables, extra, progress
+    def __init__(self, tables: Sequence[Table], progress: Progress = lambda done, total: None):
+        self.tables, self.progress = tables, progress
         self._starts: list[int] = []
         self._places: list[SourceLocation] = []
 
@@ -115,13 +110,14 @@ class Reading:
             read += table.size
 
     def _checked(self, name: str, values: pa.Array, location: SourceLocation) -> pl.Series:
-        if name not in self.extra:
-            return _checked(name, values, location)
-        column = self.extra[name]
-        values = filled(values, column.fill)
-        check_nulls(name, values, column.rule, location)
-        numbers = column.convert(values.to_numpy(zero_copy_only=False), location)
-        return pl.Series(numbers.astype(np.float32) if column.dtype == np.float16 else numbers)
+        """A column as ids or numbers; DataError names the first row that breaks its rule."""
+        field = self.tables[0].fields[name]
+        values = filled(values, field.fill)
+        check_nulls(name, values, field.rule, location)
+        if isinstance(field, Field):
+            return as_ids(values)
+        numbers = field.convert(values.to_numpy(zero_copy_only=False), location)
+        return pl.Series(numbers.astype(np.float32) if numbers.dtype == np.float16 else numbers)
 
     def error(self, what: str, remedy: str, row: int) -> DataError:
         """The error to raise about the row with this number."""
@@ -137,9 +133,7 @@ def _tables(
     pair_key: str,
 ) -> tuple[list[Table], dict[str, Column]]:
     names, extra = named_columns(columns, FIELDS)
-    fields = FIELDS | {
-        name: Field(c.kinds, c.rule, per_document=False, fill=c.fill) for name, c in extra.items()
-    }
+    fields = FIELDS | {name: replace(column, per="session") for name, column in extra.items()}
     required = (*REQUIRED, *extra) + ("query",) * (pair_key == "query_document")
 
     def opened(file: Path) -> Table:
@@ -150,26 +144,9 @@ def _tables(
     return open_tables(find_files(source, files, TextTable.suffixes + ParquetTable.suffixes), opened), extra
 
 
-def _checked(name: str, values: pa.Array, location: SourceLocation) -> pl.Series:
-    """The column as ids or numbers; DataError names the first row that breaks its rule."""
-    rule = FIELDS[name].rule
-    check_nulls(name, values, rule, location)
-    if "U" in FIELDS[name].kinds:
-        return as_ids(values)
-    numbers = values.to_numpy(zero_copy_only=False)
-    if name == "label":
-        bad = ~np.isfinite(numbers)
-    elif name == "click":
-        bad = (numbers != 0) & (numbers != 1)
-    else:
-        bad = (numbers < 1) | (numbers > np.iinfo(np.int32).max)
-    location.reject(bad, numbers, name, rule)
-    return pl.Series(numbers).cast(KINDS[name])
-
-
 def _longest(tables: Sequence[Table], columns: Iterable[str | Column]) -> int:
     """Rows of the longest session."""
-    extent, reading = Extent(), Reading(tables, {})
+    extent, reading = Extent(), Reading(tables)
     for rows in _whole_sessions(reading.rows(["session"])):
         extent.add(_sizes(rows), reading, rows["row"].to_numpy()[_starts(rows)])
     return extent.ranks(columns, "set positions to the lowest rank to keep")
@@ -204,21 +181,21 @@ def _sizes(rows: Rows) -> np.ndarray:
     return np.diff(_starts(rows), append=len(rows))
 
 
-def _check_sessions(rows: Rows, sessions: IdTable, reading: Reading) -> None:
-    """DataError unless every session is new and has one query."""
+def _check_sessions(rows: Rows, sessions: IdTable, reading: Reading, extra: Mapping[str, Column]) -> None:
+    """DataError unless every session is new and has one query, and one value of what is per session."""
     starts, known = _starts(rows), len(sessions)
     numbers = sessions.ids(keys_of(rows["session"][starts]))
     back = numbers != known + np.arange(1, len(starts) + 1)
     if back.any():
         what = "a session goes on after another one has begun"
         raise reading.error(what, "sort the table by session", rows["row"][starts.item(back.argmax())])
-    per_session = [name for name, column in reading.extra.items() if not column.per_document]
+    per_session = [name for name, column in extra.items() if not column.per_document]
     for name in ["query"] * ("query" in rows.columns) + per_session:
         other = _changes(rows[name])
         other[starts] = False
         if other.any():
             what = f"its {name} differs from the one above in its session"
-            remedy = "a session is one result page: give every page a session of its own"
+            remedy = "a session is one result page: give every page its own session"
             raise reading.error(what, remedy, rows["row"][int(other.argmax())])
 
 
@@ -237,7 +214,7 @@ def _by_rank(rows: Rows, reading: Reading) -> Rows:
     return rows
 
 
-def _kept(rows: Rows, positions: int | None, log: LogWriter) -> Rows:
+def _down_to(rows: Rows, positions: int | None, log: LogWriter) -> Rows:
     """The rows down to a rank."""
     if positions is None:
         return rows

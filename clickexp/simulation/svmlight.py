@@ -1,0 +1,222 @@
+"""Learning-to-rank files in svmlight form: `label qid:N feature:value ...` per line, documents of a query together.
+
+Without qid, the number of documents of each query stands in a file of the same name plus ".query".
+"""
+
+import io
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from clickexp.data.log_writer import LogWriter
+from clickexp.data.schema import SourceLocation, outweighs, shown_bytes
+
+BLOCK = 1 << 24
+"""Bytes of text that are parsed at a time."""
+SLICE = 1 << 26
+"""Bytes of feature vectors that are dense at a time."""
+TRANSFORMS = {"none": lambda x: x, "log1p": lambda x: np.sign(x) * np.log1p(np.abs(x))}
+_LAYOUT = "a line is label, qid:N (or none, with a .query file of group sizes), feature:value ..., separated by blanks"
+_QID = re.compile(rb"(?<![^ \t\n])qid:([^ \t\n]*)")
+_INTEGER = re.compile(rb"[+-]?[0-9]{1,19}")
+_LAST_INDEX = re.compile(rb"(\d+):[^ :\n]*(?=\n|\Z)")
+
+
+class Lists(NamedTuple):
+    """The judged documents of one file.
+
+    Attributes:
+        labels: `[documents]`.
+        starts: `[queries + 1]`, where the list of each query starts, and the end.
+    """
+
+    labels: np.ndarray
+    starts: np.ndarray
+
+
+def _blocks(file: Path) -> Iterator[bytes]:
+    """Whole lines, without comments."""
+    with open(file, "rb") as lines:
+        while block := lines.read(BLOCK):
+            yield re.sub(rb"[ \t]*(?:#[^\n]*)?\r?(?=\n|\Z)", b"", block + lines.readline())
+
+
+def feature_count(files: Iterable[Path]) -> int:
+    """One more than the largest feature index at the end of a line; DataError where it makes documents too wide."""
+    largest, at, documents, values = -1, SourceLocation(""), 0, 0
+    for file in files:
+        line = 1
+        for block in _blocks(file):
+            found = max(_LAST_INDEX.finditer(block), key=lambda match: int(match[1][:18]), default=None)
+            if found and int(found[1][:18]) > largest:
+                largest = int(found[1][:18])
+                at = SourceLocation(str(file), line + block.count(b"\n", 0, found.start()), "line")
+            lines = _lines(block)
+            line, documents = line + lines, documents + lines
+            values += block.count(b":") - block.count(b"qid:")
+    width, size = largest + 1, np.dtype(np.float32).itemsize
+    if outweighs(documents * width - values, values, size):
+        what = f"feature index {largest} makes each of {documents} documents {width} numbers, of {values} in the files"
+        remedy = "mend the line, or set features to the number of features if it is right"
+        raise at.error(f"{what}; that takes {shown_bytes(documents * width * size)}", remedy, 0)
+    return width
+
+
+def read_lists(file: Path, width: int, transform: str, log: LogWriter) -> Lists:
+    """Reads labels and lists of a file; its feature vectors go to the log.
+
+    Args:
+        file: The file.
+        width: Length of a feature vector.
+        transform: One of TRANSFORMS.
+        log: Receives the feature vectors.
+
+    Raises:
+        DataError: A line does not parse; it names file, line and what was expected.
+    """
+    labels, queries, named, line = [np.zeros(0)], [np.zeros(0, np.int64)], [np.zeros(0, bool)], 0
+    rows = max(SLICE // (np.dtype(np.float32).itemsize * width), 1)
+    for block in _blocks(file):
+        parsed = _parsed(block, width, SourceLocation(str(file), line + 1, "line"))
+        for start in range(0, len(parsed.labels), rows):
+            log.add_features(TRANSFORMS[transform](parsed.dense(start, start + rows, width)), np.float32)
+        labels.append(parsed.labels)
+        queries.append(parsed.queries)
+        named.append(parsed.has_query)
+        line += _lines(block)
+    labels, queries, named = map(np.concatenate, (labels, queries, named))
+    if not len(labels):
+        raise SourceLocation(str(file)).error("there are no documents", _LAYOUT)
+    sizes = file.with_name(file.name + ".query")
+    if sizes.is_file():
+        return Lists(labels, np.append(0, np.cumsum(_sizes(sizes, len(labels)))))
+    if not named.all():
+        row = int(named.argmin())
+        raise SourceLocation(str(file), 1, "line").error(
+            "there is no qid", f"{_LAYOUT}; {sizes.name} is missing", row
+        )
+    starts = np.flatnonzero(np.append(True, queries[1:] != queries[:-1]))
+    if len(np.unique(queries)) < len(starts):
+        raise SourceLocation(str(file)).error(
+            "a query comes back after another", "put the lines of a query together"
+        )
+    return Lists(labels, np.append(starts, len(labels)))
+
+
+def _lines(block: bytes) -> int:
+    return block.count(b"\n") + (not block.endswith(b"\n"))
+
+
+class _Parsed(NamedTuple):
+    """Whole lines: labels, query ids and whether there is one [lines], and features one after another [values].
+
+    line     [values] the line of each
+    feature  [values] its feature, below the width
+    """
+
+    labels: np.ndarray
+    queries: np.ndarray
+    has_query: np.ndarray
+    line: np.ndarray
+    feature: np.ndarray
+    value: np.ndarray
+
+    def dense(self, start: int, stop: int, width: int) -> np.ndarray:
+        """The feature vectors [lines, width] of the lines start <= i < stop."""
+        first, end = np.searchsorted(self.line, [start, stop])
+        values = np.zeros((min(stop, len(self.labels)) - start, width), np.float32)
+        values[self.line[first:end] - start, self.feature[first:end]] = self.value[first:end]
+        return values
+
+
+def _parsed(block: bytes, width: int, location: SourceLocation) -> _Parsed:
+    """The numbers of whole lines.
+
+    The parser gets one token per line, qid left out; a label has no value. A first line that is no token makes it
+    expect two columns.
+    """
+    block = block.removesuffix(b"\n")
+    if double := re.search(rb":[^ \t\n:]*:", block):
+        row = block.count(b"\n", 0, double.start())
+        raise location.error("a token has two colons", _LAYOUT, row)
+    if empty := re.search(rb"^[ \t]*$", block, re.MULTILINE):
+        raise location.error("the line is empty", _LAYOUT, block.count(b"\n", 0, empty.start()))
+    lines = block.count(b"\n") + 1
+    queries, has_query = _queries(block, lines, location)
+    tokens = b"0:0\n" + re.sub(rb"[ \t]*(\n|[ \t])[ \t]*", b"\n", _QID.sub(b"", block).strip(b" \t"))
+    schema = {"key": pl.Float64, "value": pl.Float64}
+    table = pl.read_csv(
+        io.BytesIO(tokens),
+        has_header=False,
+        separator=":",
+        schema=schema,
+        ignore_errors=True,
+        quote_char=None,
+    )
+    key, value = (table[name].to_numpy() for name in schema)
+    is_label = np.isnan(value) & _bare(tokens)
+    key, value, is_label, tokens = key[1:], value[1:], is_label[1:], tokens[4:]
+    line = np.cumsum(is_label) - 1
+    bad = ~np.isfinite(key) | (~is_label & ~np.isfinite(value)) | (line < 0)
+    bad |= ~is_label & ((key < 0) | (key >= width) | (key != np.floor(key)))
+    if bad.any():
+        at = int(bad.argmax())
+        token = tokens.split(b"\n", at + 1)[at].decode("utf-8", "replace")
+        remedy = f"{_LAYOUT}; feature indices lie below {width}"
+        raise location.error(f"{token!r} does not parse", remedy, max(int(line[at]), 0))
+    if is_label.sum() != lines:
+        raise location.error("there is a line without a label, or with two", _LAYOUT)
+    features = ~is_label
+    return _Parsed(
+        key[is_label], queries, has_query, line[features], key[features].astype(np.int64), value[features]
+    )
+
+
+def _queries(block: bytes, lines: int, location: SourceLocation) -> tuple[np.ndarray, np.ndarray]:
+    """The query id of each line, exactly, and whether there is one."""
+    queries, has_query = np.zeros(lines, np.int64), np.zeros(lines, bool)
+    found = [(match.start(), match[1]) for match in _QID.finditer(block)]
+    if not found:
+        return queries, has_query
+    starts, words = zip(*found, strict=True)
+    ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
+    at = np.searchsorted(ends, starts)
+    twice = np.flatnonzero(np.diff(at) == 0)
+    if twice.size:
+        raise location.error("there are two qids", _LAYOUT, int(at[twice[0]]))
+    for row, word in zip(at, words, strict=True):
+        if not _INTEGER.fullmatch(word) or not -(2**63) <= int(word) < 2**63:
+            text = word.decode("utf-8", "replace")[:40]
+            raise location.error(f"qid {text!r} is no 64-bit integer", "renumber the queries", int(row))
+    queries[at], has_query[at] = np.fromiter(map(int, words), np.int64, len(words)), True
+    return queries, has_query
+
+
+def _bare(tokens: bytes) -> np.ndarray:
+    """Which of the tokens have no colon."""
+    text = np.frombuffer(tokens + b"\n", np.uint8)
+    ends = np.flatnonzero(text == ord("\n"))
+    colons = np.cumsum(text == ord(":"))[ends]
+    return np.diff(colons, prepend=0) == 0
+
+
+def _sizes(file: Path, documents: int) -> np.ndarray:
+    location, remedy = SourceLocation(str(file), 1, "line"), "write one number of documents per line, from 1"
+    try:
+        lines = file.read_text().splitlines()
+    except (OSError, ValueError) as error:
+        raise SourceLocation(str(file)).error(f"cannot be read ({error})", remedy) from error
+    words = [(row, word) for row, line in enumerate(lines) for word in line.split()]
+    for row, word in words:
+        if not re.fullmatch("[0-9]{1,18}", word) or not 1 <= int(word) <= documents:
+            what = f"{word[:40]!r} is no number of documents from 1 to all {documents}"
+            raise location.error(what, remedy, row)
+    sizes = np.array([int(word) for _, word in words], np.int64)
+    if sizes.sum() != documents:
+        what = f"{len(sizes)} group sizes sum to {sizes.sum()}, and there are {documents} documents"
+        raise SourceLocation(str(file)).error(what, remedy)
+    return sizes
