@@ -7,12 +7,12 @@ from typing import Any
 
 import yaml
 
-PACKAGE = Path(__file__).resolve().parents[1]
-CONF = next((folder for folder in (PACKAGE / "conf", PACKAGE.parent / "conf") if folder.is_dir()), PACKAGE)
+_PACKAGE = Path(__file__).resolve().parents[1]
+CONF = next((folder for folder in (_PACKAGE / "conf", _PACKAGE.parent / "conf") if folder.is_dir()), _PACKAGE)
 """Our configurations: inside an installed package, or beside it in a checkout."""
 TOWERS = "parameter"
 """The group of towers, of which each role has its own choice: parameter@attraction."""
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def options(group: str, *folders: Path) -> list[str]:
@@ -48,7 +48,7 @@ def roles(*folders: Path) -> tuple[str, ...]:
 def _chosen(file: Path) -> Iterator[str]:
     """The groups in the defaults list of a file."""
     try:
-        content: Any = yaml.load(file.read_bytes(), LOADER)  # noqa: S506  # both loaders are safe
+        content: Any = yaml.load(file.read_bytes(), _LOADER)  # noqa: S506  # both loaders are safe
     except (OSError, yaml.YAMLError):
         return  # Hydra reports it where it is needed
     for entry in (content.get("defaults") or ()) if isinstance(content, dict) else ():

@@ -12,9 +12,9 @@ from clickexp.experiment.resolve import is_tower
 from clickexp.loggers import RunInfo
 from clickexp.runs.store import NOT_HASHED, values
 
-NOT_NAMED = {*NOT_HASHED, "seed", "keep_values"}
+_NOT_NAMED = {*NOT_HASHED, "seed", "keep_values"}
 """Keys at the root that the name of an experiment leaves out: they repeat it, or say where it reports to."""
-NAMED_BY_DATA = ("model", "dataset", "dataset.path", "dataset.name")
+_NAMED_BY_DATA = ("model", "dataset", "dataset.path", "dataset.name")
 """Overrides that the names of model and dataset stand for."""
 
 
@@ -36,7 +36,7 @@ def run_info(parts: Parts, sweep: str | None) -> RunInfo:
     named = {
         key: value
         for key, value in overrides.items()
-        if key.partition(".")[0] not in NOT_NAMED and key not in NAMED_BY_DATA
+        if key.partition(".")[0] not in _NOT_NAMED and key not in _NAMED_BY_DATA
     }
     return RunInfo(
         folder=parts.folder,

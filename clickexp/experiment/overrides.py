@@ -20,10 +20,10 @@ DESCRIBED = ("dataset", "model", "optimizer", "trainer")
 """Groups of which each run has one option, with a _target_."""
 SEVERAL = ("metric", "logger")
 """Groups that take a list of options."""
-REQUIRED = (*DESCRIBED, "metric")
-SINGLE = (*DESCRIBED, TOWERS, "launcher", "search", "debug")
-SEARCHPATH = "hydra.searchpath"
-IN_PROCESS = ("basic", "clickexp_basic")
+_REQUIRED = (*DESCRIBED, "metric")
+_SINGLE = (*DESCRIBED, TOWERS, "launcher", "search", "debug")
+_SEARCHPATH = "hydra.searchpath"
+_IN_PROCESS = ("basic", "clickexp_basic")
 """Launchers that run jobs one after the other in this process."""
 
 
@@ -64,7 +64,7 @@ class CommandLine:
     @property
     def folders(self) -> list[Path]:
         """The user's own configurations."""
-        found = [each.value() for each in parsed(self.options.overrides) if each.key_or_group == SEARCHPATH]
+        found = [each.value() for each in parsed(self.options.overrides) if each.key_or_group == _SEARCHPATH]
         paths = [str(path) for value in found if isinstance(value, list) for path in value]
         paths += [self.options.config_dir] if self.options.config_dir else []
         return [*map(_folder, paths)]
@@ -73,7 +73,7 @@ class CommandLine:
     def searchpath(self) -> list[str]:
         """The override that lets Hydra find them; none if there are none."""
         paths = ",".join(f"'file://{folder}'" for folder in self.folders)
-        return [f"{SEARCHPATH}=[{paths}]"] if paths else []
+        return [f"{_SEARCHPATH}=[{paths}]"] if paths else []
 
     @property
     def only_prints(self) -> bool:
@@ -143,7 +143,7 @@ def check_launcher(overrides: Sequence[str]) -> None:
         ConfigError: One chooses how the jobs of a sweep are launched.
     """
     for override in parsed(overrides):
-        if override.key_or_group in ("launcher", "hydra/launcher") and override.value() not in IN_PROCESS:
+        if override.key_or_group in ("launcher", "hydra/launcher") and override.value() not in _IN_PROCESS:
             raise ConfigError(
                 f"{override.input_line}: launchers start the jobs of a sweep, and this is a single run; add -m, "
                 "or leave it out"
@@ -153,16 +153,16 @@ def check_launcher(overrides: Sequence[str]) -> None:
 def _check(override: Override, folders: Sequence[Path]) -> None:
     group, line = override.key_or_group, line_of(override)
     if override.is_delete():
-        if group in REQUIRED and override.package is None:
+        if group in _REQUIRED and override.package is None:
             raise ConfigError(f"{line}: {group} cannot be left out; choose one by {group}=..., see clickexp --help")
         return
     lists = [value for value in _values(override) if isinstance(value, list)]
-    if lists and group in SINGLE:
+    if lists and group in _SINGLE:
         each = ",".join(map(str, lists[0]))
         key = override.get_key_element()
         mixed = f"; mix them with model=mixture 'model.components=[{each}]'" if group == "model" else ""
         raise ConfigError(f"{line}: a run has one {group}; sweep over several with -m {key}={each}{mixed}")
-    if [] in lists and group in SEVERAL and group in REQUIRED and override.package is None:
+    if [] in lists and group in SEVERAL and group in _REQUIRED and override.package is None:
         raise ConfigError(f"{line}: give at least one, such as {group}=click, or leave it out")
     if (known := options(group, *folders)) and (wrong := _wrong_choice(override, known, roles(*folders))):
         raise ConfigError(f"{line}: {wrong}")

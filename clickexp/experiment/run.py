@@ -25,8 +25,8 @@ from clickexp.training.memory import peak_memory
 from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
 
-ENOUGH_SESSIONS = 2_000_000  # link all positions of most logs; the rest is read only if they do not
-VERSIONS = ("clickexp", "jax", "flax", "optax", "rax", "hydra-core", "numpy")
+_ENOUGH_SESSIONS = 2_000_000  # link all positions of most logs; the rest is read only if they do not
+_VERSIONS = ("clickexp", "jax", "flax", "optax", "rax", "hydra-core", "numpy")
 
 Result = dict[str, Any]
 """The content of result.json."""
@@ -74,7 +74,7 @@ def run(parts: Parts, sweep: str | None = None) -> Result:
     for line in (*parts.config.without_effect, dataset.describe()):
         logger.message(line)
     if model.separates_examination:
-        links = identifiability(dataset.train, ENOUGH_SESSIONS)
+        links = identifiability(dataset.train, _ENOUGH_SESSIONS)
         if not links.identified:
             logger.message(links.describe())
     trainer, held_out = parts.trainer, HeldOut.validation(dataset)
@@ -127,7 +127,7 @@ def _count_parameters(model: Model) -> int:
 
 def _environment() -> dict[str, str | None]:
     """Versions, device and commit that a result came from."""
-    versions = {name: importlib.metadata.version(name) for name in VERSIONS}
+    versions = {name: importlib.metadata.version(name) for name in _VERSIONS}
     device = jax.devices()[0].device_kind
     return {"python": platform.python_version(), **versions, "device": device, "git_commit": _commit()}
 
@@ -135,6 +135,7 @@ def _environment() -> dict[str, str | None]:
 def _commit() -> str | None:
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)  # noqa: S603  # fixed words
+        return done.stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None

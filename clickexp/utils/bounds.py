@@ -54,10 +54,10 @@ class _OfOptax(typing.TypedDict):
 
 
 OF_OPTAX = typing.get_type_hints(_OfOptax, include_extras=True)
-STRICT = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
-JSON = TypeAdapter(JsonValue, config=STRICT)
-BOUNDS = {"gt": "a number above", "ge": "at least", "lt": "below", "le": "at most"}
-EXPECTED = {
+_STRICT = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
+_JSON = TypeAdapter(JsonValue, config=_STRICT)
+_BOUNDS = {"gt": "a number above", "ge": "at least", "lt": "below", "le": "at most"}
+_EXPECTED = {
     "int_type": "an integer",
     "float_type": "a number",
     "bool_type": "true or false",
@@ -89,7 +89,7 @@ def check_value(function: Callable[..., Any], name: str, value: Any, where: str 
         if adapter is not None:
             adapter.validate_python(value)
         if isinstance(value, list | dict) or (adapter is None and isinstance(value, float)):
-            JSON.validate_python(value)  # annotations such as Mapping[str, Any] do not look at numbers inside
+            _JSON.validate_python(value)  # annotations such as Mapping[str, Any] do not look at numbers inside
     except ValidationError as error:
         expected = dict.fromkeys(_expected(hint, each) for each in error.errors(include_url=False))
         if expected.keys() & {"a number", "a finite number"}:
@@ -152,7 +152,7 @@ def _adapter(function: Callable[..., Any], name: str) -> TypeAdapter[Any] | None
     # Pydantic would look inside dataclasses, whose objects have been checked when they were made
     members = [InstanceOf[each] if dataclasses.is_dataclass(each) else each for each in _members(hint)]
     try:
-        return TypeAdapter(functools.reduce(operator.or_, members), config=STRICT)
+        return TypeAdapter(functools.reduce(operator.or_, members), config=_STRICT)
     except PydanticUserError:
         return None
 
@@ -168,8 +168,8 @@ def _expected(hint: Any, error: Mapping[str, Any]) -> str:
     if context.keys() & {"gt", "ge", "lt", "le"}:
         stated = [each for member in _members(hint) for each in getattr(member, "__metadata__", ())]
         limits = [limit for each in stated for limit in (each if isinstance(each, Interval) else [each])]
-        return " and ".join(f"{words} {getattr(limit, name)}" for limit in limits for name, words in BOUNDS.items()
+        return " and ".join(f"{words} {getattr(limit, name)}" for limit in limits for name, words in _BOUNDS.items()
                             if hasattr(limit, name))  # fmt: skip
-    if error["type"] in EXPECTED:
-        return EXPECTED[error["type"]].format_map(context)
+    if error["type"] in _EXPECTED:
+        return _EXPECTED[error["type"]].format_map(context)
     return error["msg"].removeprefix("Input should be ")
