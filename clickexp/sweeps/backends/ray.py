@@ -3,6 +3,7 @@
 # pyright takes this file for the package ray
 # pyright: reportAttributeAccessIssue=false
 
+import dataclasses
 import signal
 import threading
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,19 @@ import ray
 from clickexp.errors import UserError
 from clickexp.sweeps.backends.remote import Call, Outcome, RemotePool
 from clickexp.sweeps.backends.worker import GRACE
+from clickexp.utils.signatures import check_arguments
+
+
+@dataclasses.dataclass(frozen=True)
+class _Options:
+    """Keys of conf/launcher/ray.yaml."""
+
+    address: str | None
+    num_gpus: float | None
+    num_cpus: float
+    resources: dict[str, float]
+    max_retries: int
+    init: dict[str, Any]
 
 
 class RayPool(RemotePool):
@@ -24,10 +38,12 @@ class RayPool(RemotePool):
         folder: That of the sweep; unused.
 
     Raises:
+        ConfigError: An option has a value of another type.
         UserError: No cluster is found, or one without room for a job.
     """
 
     def __init__(self, options: Mapping[str, Any], folder: Path):
+        check_arguments(_Options, options, "hydra.launcher")
         handler = signal.getsignal(signal.SIGTERM)
         try:
             ray.init(address=options["address"], ignore_reinit_error=True, **options["init"])

@@ -13,12 +13,35 @@ from submitit.core.utils import DelayedSubmission, FailedJobError, FailedSubmiss
 
 from clickexp.errors import UserError
 from clickexp.sweeps.backends.remote import Call, Outcome, RemotePool
+from clickexp.utils.bounds import PositiveInt
+from clickexp.utils.signatures import check_arguments
 
 _OWN = ("timeout_min", "mem_gb", "cpus_per_task", "gpus_per_node", "name")
 """Parameters that submitit has for every scheduler; all others carry a prefix."""
 _STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 _SECONDS_TO_KILL = 60
 """Longer than the 30 seconds (KillWait) that SLURM leaves by default between asking a job to end and killing it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Options:
+    """Keys of conf/launcher/slurm.yaml."""
+
+    partition: str | None
+    account: str | None
+    qos: str | None
+    constraint: str | None
+    gpus_per_node: PositiveInt | None
+    cpus_per_task: PositiveInt
+    mem_gb: float | None
+    timeout_min: PositiveInt
+    signal_delay_s: int
+    max_num_timeout: int
+    array_parallelism: PositiveInt
+    name: str
+    modules: list[str]
+    setup: list[str]
+    additional_parameters: dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,10 +74,12 @@ class SlurmPool(RemotePool):
         folder: That of the sweep; submitit keeps its files in .submitit there.
 
     Raises:
+        ConfigError: An option has a value of another type.
         UserError: SLURM is not at hand or refuses the jobs.
     """
 
     def __init__(self, options: Mapping[str, Any], folder: Path):
+        check_arguments(_Options, options, "hydra.launcher")
         options = {name: value for name, value in options.items() if value is not None}
         super().__init__("slurm", options["array_parallelism"])
         modules = [f"module load {name}" for name in options.pop("modules")]
