@@ -77,7 +77,7 @@ def markdown(text: str) -> str:
 
 
 def figure_text(text: str) -> str:
-    """Returns a label for Matplotlib: no mathematics between dollar signs, and no underscore first, which hides a label."""
+    """Returns a label for Matplotlib: no mathematics between dollar signs, and no underscore first, which hides it."""
     text = printable(text).replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text
 
