@@ -1,3 +1,5 @@
+"""The command `clickexp`, as `python -m clickexp`."""
+
 from clickexp.cli.main import main
 
 main()

@@ -58,7 +58,7 @@ def main() -> None:
         sizes = dict(positions=data.positions) if kind is not DynamicBayesianNetwork else {}
         model = kind(query_doc_pairs=data.query_doc_pairs, rngs=nnx.Rngs(0), **sizes)
         model.eval()
-        graphdef, state = nnx.split(model)
+        _, state = nnx.split(model)
         rng = np.random.default_rng(0)
         state = jax.tree.map(lambda x: x + rng.normal(size=x.shape).astype(x.dtype), state)
         passes = {name: Trainer().evaluation.program(model, group) for name, group in GROUPS.items()}

@@ -123,7 +123,7 @@ class Case:
     def _evaluator(self):
         model = build(self.name, self.log)
         model.eval()
-        graphdef, state = nnx.split(model)
+        _, state = nnx.split(model)
         return self.trainer.evaluation.program(model, click_metrics()), (state,)
 
 

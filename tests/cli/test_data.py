@@ -207,7 +207,10 @@ ERRORS = {
     "source": (["prepare", "parquet", "none", "TARGET"], "none: no such file or folder"),
     "column": (["prepare", "parquet", "SOURCE", "TARGET"], "log.parquet: no column 'clicks'"),
     "path": (["inspect", "none"], "none: no such file or folder"),
-    "verify": (["verify", "HERE"], "no packed sessions. Give a folder that clickexp-data prepare wrote, or one of such"),
+    "verify": (
+        ["verify", "HERE"],
+        "no packed sessions. Give a folder that clickexp-data prepare wrote, or one of such",
+    ),
     "guess": (["inspect", "HERE"], "the files do not show the format. Add format=, one of .*parquet, "),
     "unknown": (["inspect", "SOURCE", "positionz=3"], "positionz: parquet has no such option. There are"),
 }

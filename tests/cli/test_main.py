@@ -146,7 +146,8 @@ WRONG = {
     "that has, such as dataset=baidu_ultr_uva or dataset=letor, or another tower",
     "-m attraction=linear,deep attraction.features=3": "model.attraction reads query_doc_features",
     "model=pbm examination=browsing dataset.sessions=500": "model.examination.use_feature=examination_idx: the batch",
-    "attraction.use_feature=nope dataset.sessions=500": "model.attraction.use_feature=nope: the batch has no nope, which the model reads. It has ",
+    "attraction.use_feature=nope dataset.sessions=500": "model.attraction.use_feature=nope: "
+    "the batch has no nope, which the model reads. It has ",
     "debug=null": "debug=null: choose one of fast, or leave it out",
     "parameter@attraction=5": "parameter@attraction=5: choose one of browsing, deep",
     "attraction=5": "model.attraction=5: give Parameter or",

@@ -8,7 +8,7 @@ from clickexp.parameters import Parameter, ParameterConfig, new_table
 
 
 class ContextTower(Parameter):
-    """z_r = b + row_r - w h_r, where h_r sums the rows of the documents above, each rank further up for half as much."""
+    """z_r = b + row_r - w h_r, where h_r sums the rows of the documents above, each rank further up at half weight."""
 
     def __init__(self, ids):
         self.table, self.contrast = new_table(ids + 1, 1, prior_precision=1.0), nnx.Param(jnp.array(0.1))
