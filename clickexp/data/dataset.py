@@ -21,9 +21,10 @@ def _check_part(value: Any) -> Any:
         if 0 < float(value) <= 1:
             return value
         raise ValueError("a fraction above 0 and at most 1, or a range [start, stop]")
-    pair = isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 2
-    if pair and _is_whole(value[0]) and (value[1] is None or _is_whole(value[1])):
-        return value
+    if isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 2:
+        start, stop = value
+        if _is_whole(start) and (stop is None or _is_whole(stop)):
+            return value
     raise ValueError("a fraction, such as 0.8, or a range [start, stop] of sessions, which count from 0")
 
 

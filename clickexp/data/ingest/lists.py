@@ -1,6 +1,6 @@
 """Tables with one row a session and lists of documents and clicks in it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from clickexp.data.ingest.columns import ANY_ID, Field, named_columns
 from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, as_ids, check_pair_key
-from clickexp.data.ingest.ragged import check_nulls, flat, list_lengths, numbered, padded, scatter
-from clickexp.data.ingest.tables import Table
+from clickexp.data.ingest.ragged import check_nulls, flat, numbered, padded, scatter
+from clickexp.data.ingest.tables import Table, batches_of, longest_list
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.schema import COLUMNS, POSITIONS, Column, Extent, SourceLocation
+from clickexp.data.schema import COLUMNS, POSITIONS, Column, SourceLocation
 
 KEYS = ("query_doc_ids", "clicks", "query_id", "positions", "labels")
 """Keys of the option `columns`, and names of the columns in the files by default. The first two must be there."""
@@ -43,18 +43,16 @@ def read_lists(
 
     With a pair_key, ids are of any kind and numbered; query_doc_pairs is the largest id allowed.
     """
-    ranks = _longest(tables, packed_columns(tables[0]).values()) if positions is None else positions
-    total, read = sum(table.size for table in tables), 0
-    ids = PairIds(pair_key, log.names) if pair_key else None
     schema = packed_columns(tables[0])
+    ranks = (
+        longest_list(tables, "query_doc_ids", schema.values(), POSITIONS) if positions is None else positions
+    )
+    ids = PairIds(pair_key, log.names) if pair_key else None
     with log.part("sessions", ranks, ["lengths", *schema.values()], query_doc_pairs) as pack:
-        for table in tables:
-            for columns, location, done in table.batches():
-                chunk, cut, _ = read_chunk(columns, ranks, location, ids, schema)
-                pack.append(chunk, location)
-                log.note("cut_lists", cut)
-                log.progress(read + done, total)
-            read += table.size
+        for batch in batches_of(tables, log.progress):
+            chunk, cut, _ = read_chunk(batch.columns, ranks, batch.location, ids, schema)
+            pack.append(chunk, batch.location)
+            log.note("cut_lists", cut)
         pack.query_doc_pairs = query_doc_pairs or pack.query_doc_pairs
 
 
@@ -62,14 +60,6 @@ def packed_columns(table: Table) -> dict[str, Column]:
     """The packed columns of a table."""
     fields = {name: COLUMNS.get(name, table.fields[name]) for name in table.columns}
     return {name: field for name, field in fields.items() if isinstance(field, Column)}
-
-
-def _longest(tables: Sequence[Table], columns: Iterable[Column]) -> int:
-    name, extent = "query_doc_ids", Extent()
-    for table in tables:
-        for batch in table.batches([name]):
-            extent.add(list_lengths(batch.columns[name]), batch.location)
-    return extent.ranks(columns, POSITIONS)
 
 
 def read_chunk(

@@ -2,15 +2,16 @@
 
 import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 
+from clickexp.data.checksums import Progress
 from clickexp.data.ingest.columns import ANY_ID, Field
-from clickexp.data.ingest.ragged import check_type, is_list, is_text
-from clickexp.data.schema import Column, SourceLocation
+from clickexp.data.ingest.ragged import check_type, is_list, is_text, list_lengths
+from clickexp.data.schema import Column, Extent, SourceLocation
 from clickexp.errors import DataError
 
 PACKED_NAMES = {"query_id": "query_ids"}
@@ -88,9 +89,36 @@ def find_files(source: Path, files: str | None, suffixes: Iterable[str]) -> list
     patterns = [files] if files else [f"*{suffix}" for suffix in suffixes]
     found = sorted({file for pattern in patterns for file in source.glob(pattern) if file.is_file()})
     if not found:
-        remedy = "Check the path of the dataset, or say in `files` which files to read."
+        remedy = "Check the path of the dataset, or name the files to read in `files`."
         raise DataError(f"{source}: no {' or '.join(patterns)} file in this folder. {remedy}")
     return found
+
+
+def batches_of(
+    tables: Sequence[Table], progress: Progress | None = None, keys: Iterable[str] | None = None
+) -> Iterator[Batch]:
+    """The batches of some tables, one after another.
+
+    Args:
+        tables: The tables.
+        progress: Called after each batch with how much was read of their sizes.
+        keys: Columns to read, default all.
+    """
+    total, read = sum(table.size for table in tables), 0
+    for table in tables:
+        for batch in table.batches(keys):
+            yield batch
+            if progress is not None:
+                progress(read + batch.done, total)
+        read += table.size
+
+
+def longest_list(tables: Sequence[Table], key: str, columns: Iterable[str | Column], remedy: str) -> int:
+    """The longest list of a column; DataError where padding all columns to it outweighs the documents."""
+    extent = Extent()
+    for batch in batches_of(tables, keys=[key]):
+        extent.add(list_lengths(batch.columns[key]), batch.location)
+    return extent.ranks(columns, remedy)
 
 
 def open_tables(files: Iterable[Path], table: Callable[[Path], Table]) -> list[Table]:

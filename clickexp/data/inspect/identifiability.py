@@ -1,6 +1,6 @@
 """Which positions of a log are linked by documents shown at several of them.
 
-A click rate e_p a_d at position p for document d tells examination and attraction apart only as far as documents
+A click rate e_p a_d at position p for document d separates examination and attraction only as far as documents
 link positions: (c e_p)(a_d / c) is the same for every c, and without a link each group of positions may have a c of
 its own. Positions are the nodes of a graph, linked where a document was shown at both; examination and attraction
 are identified, up to one factor, if and only if the graph is connected.

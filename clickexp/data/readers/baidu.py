@@ -14,12 +14,12 @@ import pyarrow as pa
 from clickexp.data.ingest.columns import Field, check_keys
 from clickexp.data.ingest.id_table import IdTable
 from clickexp.data.ingest.numbering import keys_of
-from clickexp.data.ingest.ragged import check_lengths, flat, is_list, list_lengths, numbered, padded, scatter
-from clickexp.data.ingest.tables import Table, find_files, open_tables
+from clickexp.data.ingest.ragged import check_lengths, flat, is_list, numbered, padded, scatter
+from clickexp.data.ingest.tables import Table, find_files, longest_list, open_tables
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.readers.parquet import ParquetTable
-from clickexp.data.schema import COLUMNS, POSITIONS, Extent, SourceLocation, checked
+from clickexp.data.schema import COLUMNS, POSITIONS, SourceLocation, checked
 from clickexp.errors import DataError
 from clickexp.utils.bounds import PositiveInt
 
@@ -97,8 +97,8 @@ def open_baidu_ultr_uva(
 ) -> None:
     """The dataset in a folder of such parquet files: clicks one row a session, annotations one row a query.
 
-    Documents whose vectors are equal, as half-precision numbers, are one: its vector is stored once. They are told
-    apart by 64-bit hashes; two of n share one with probability n^2 / 2^65, 3e-6 for ten million.
+    Documents whose vectors are equal, as half-precision numbers, are one: its vector is stored once. They are
+    distinguished by 64-bit hashes; two of n share one with probability n^2 / 2^65, 3e-6 for ten million.
 
     files        pattern of the files of sessions
     annotations  file of the labelled lists; None leaves them out, and so does no such file under the default name
@@ -118,7 +118,7 @@ def open_baidu_ultr_uva(
     for part in tables:
         lowest = positions if part == "sessions" else None
         packed = {"query_doc_ids", "clicks", "lengths", *REQUIRED[part]} - {VECTORS}
-        ranks = lowest or _longest(tables[part], REQUIRED[part][-1], packed, REMEDIES[part])
+        ranks = lowest or longest_list(tables[part], REQUIRED[part][-1], packed, REMEDIES[part])
         with log.part(part, ranks, sorted(packed)) as pack:
             for table in tables[part]:
                 for batch in table.batches():
@@ -145,14 +145,6 @@ def _annotations(folder: Path, name: str | None) -> list[Path]:
 def _tables(files: Iterable[Path], names: Mapping[str, str | None], keys: Sequence[str]) -> list[Table]:
     wanted = {key: names[key] for key in keys}
     return open_tables(files, lambda file: VectorTable(file, FIELDS, wanted, required=keys))
-
-
-def _longest(tables: Sequence[Table], key: str, columns: Iterable[str], remedy: str) -> int:
-    extent = Extent()
-    for table in tables:
-        for batch in table.batches([key]):
-            extent.add(list_lengths(batch.columns[key]), batch.location)
-    return extent.ranks(columns, remedy)
 
 
 def _checked(

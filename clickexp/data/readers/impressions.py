@@ -15,7 +15,7 @@ from clickexp.data.ingest.columns import ANY_ID, Field, named_columns
 from clickexp.data.ingest.id_table import IdTable
 from clickexp.data.ingest.numbering import PairIds, as_ids, keys_of
 from clickexp.data.ingest.ragged import check_nulls, filled, scatter
-from clickexp.data.ingest.tables import Table, find_files, open_tables
+from clickexp.data.ingest.tables import Table, batches_of, find_files, open_tables
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.readers.csv import TextTable
@@ -89,25 +89,21 @@ class Reading:
     def __init__(self, tables: Sequence[Table], progress: Progress = lambda done, total: None):
         self.tables, self.progress = tables, progress
         self._starts: list[int] = []
-        self._places: list[SourceLocation] = []
+        self._locations: list[SourceLocation] = []
 
     def rows(self, keys: Sequence[str] | None = None) -> Iterator[Rows]:
         """The rows batch by batch."""
-        total, read, count = sum(table.size for table in self.tables), 0, 0
-        for table in self.tables:
-            for batch in table.batches(keys):
-                self._starts.append(count)
-                self._places.append(batch.location)
-                columns = {
-                    name: self._checked(name, batch.columns[name], batch.location) for name in batch.columns
-                }
-                size = len(columns["session"])
-                rows = pl.DataFrame({**columns, "row": np.arange(count, count + size)})
-                if size:
-                    yield rows
-                count += size
-                self.progress(read + batch.done, total)
-            read += table.size
+        count = 0
+        for batch in batches_of(self.tables, self.progress, keys):
+            self._starts.append(count)
+            self._locations.append(batch.location)
+            columns = {
+                name: self._checked(name, values, batch.location) for name, values in batch.columns.items()
+            }
+            size = len(columns["session"])
+            if size:
+                yield pl.DataFrame({**columns, "row": np.arange(count, count + size)})
+            count += size
 
     def _checked(self, name: str, values: pa.Array, location: SourceLocation) -> pl.Series:
         """A column as ids or numbers; DataError names the first row that breaks its rule."""
@@ -122,7 +118,7 @@ class Reading:
     def error(self, what: str, remedy: str, row: int) -> DataError:
         """The error to raise about the row with this number."""
         batch = bisect(self._starts, row) - 1
-        return self._places[batch].error(what, remedy, row - self._starts[batch])
+        return self._locations[batch].error(what, remedy, row - self._starts[batch])
 
 
 def _tables(

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from clickexp.data.ingest.id_table import IdTable, pair_keys
+from clickexp.data.ingest.ragged import scatter
 from clickexp.data.ingest.tsv import Fields, not_integer, tab_separated
 from clickexp.data.loader import ahead
 from clickexp.data.log_format import log_format
@@ -245,13 +246,6 @@ def _lists(
     longest = extent.ranks(
         ("query_doc_ids", "clicks", "labels"), "leave labels of that query out of the file"
     )
-    shown = np.arange(longest) < lengths[:, None]
     columns = {"query_doc_ids": ids[kept], "clicks": np.zeros(len(kept), bool), "labels": labels[kept, 3]}
-    columns = {name: _scattered(values, shown) for name, values in columns.items()}
+    columns = {name: scatter(values, lengths, longest) for name, values in columns.items()}
     return columns | {"lengths": lengths, "query_ids": labels[kept[np.cumsum(lengths) - lengths], 0]}
-
-
-def _scattered(values: np.ndarray, shown: np.ndarray) -> np.ndarray:
-    array = np.zeros(shown.shape, values.dtype)
-    array[shown] = values
-    return array
