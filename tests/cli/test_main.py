@@ -165,7 +165,7 @@ WRONG = {
     "-m optimizer.learning_rate=0.1,0.2,-1": "optimizer.learning_rate=-1: give a number above 0",
     "-m dataset.train_sessions=0.5,0.9": "the fractions sum to 1.2",
     "-m model=pbm,5 seed=1,2": "model=pbm,5: choose one of ccm, cm",
-    "-m launcher=accelerators hydra.launcher.workers=x seed=1,2": "hydra.launcher.workers='x': give an integer, or null",
+    "-m launcher=accelerators hydra.launcher.workers=x seed=1,2": "hydra.launcher.workers='x': give an integer",
     "-m launcher=slurm hydra.launcher.timeout_min=4h seed=1,2": "hydra.launcher.timeout_min='4h': give an integer",
     "hydra.run.dir=": "hydra.run.dir= is empty: give a folder, or leave it out",
     "-m seed=1,2 hydra.sweep.dir=": "hydra.sweep.dir= is empty: give a folder, or leave it out",
