@@ -6,3 +6,5 @@ EXTRAS="test lint ${EXTRAS:-}"
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 cd "$root"
 ruff check .
+basedpyright
+interrogate clickexp
