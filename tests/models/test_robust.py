@@ -56,7 +56,7 @@ def test_one_session_and_one_document_are_batches_like_any_other(case):
 @zoo.every_model
 def test_one_trace_a_shape(case):
     """Fresh, random and updated parameters, numpy and JAX batches: all the same program."""
-    run, batch, model = zoo.runner(case.name), zoo.every_click_vector(), zoo.random_model(case)
+    run, batch, model = zoo.Runner(case), zoo.every_click_vector(), zoo.random_model(case)
     _, gradient = run.loss(model, batch)
     updated = zoo.random_model(case)
     nnx.update(updated, jax.tree.map(lambda p, g: p - 0.1 * g, nnx.state(model), gradient))
