@@ -54,7 +54,8 @@ def is_ours(name: Any) -> bool:
         return False
     if not same or not str(getattr(found, "__module__", "")).startswith(f"{PACKAGE}."):
         return False
-    kind = inspect.signature(found).return_annotation if inspect.isfunction(found) else found
+    calls = callable(found) and not inspect.isclass(found)  # functions, and formats of logs
+    kind = inspect.signature(found).return_annotation if calls else found
     return inspect.isclass(kind) and issubclass(kind, MADE)
 
 
