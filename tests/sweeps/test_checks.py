@@ -7,20 +7,20 @@ from hydra.types import HydraContext
 from places import ROOT
 
 from clickexp.errors import UserError
-from clickexp.experiment import run as experiment
+from clickexp.experiment import resolve as resolving
 from clickexp.sweeps import checks
 
 
 @pytest.fixture
 def check(monkeypatch, tmp_path):
     """check(jobs) -> how many jobs are composed, and how many configurations are checked in full."""
-    composed, planned = [], []
+    composed, resolved = [], []
 
     def count(calls, function):
         return lambda *given: (calls.append(given), function(*given))[1]
 
     monkeypatch.setattr(checks, "compose_job", count(composed, checks.compose_job))
-    monkeypatch.setattr(experiment, "plan", count(planned, experiment.plan))
+    monkeypatch.setattr(resolving, "resolve", count(resolved, resolving.resolve))
 
     def call(jobs):
         with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
@@ -28,7 +28,7 @@ def check(monkeypatch, tmp_path):
             config = compose("config", places, return_hydra_config=True)
             context = HydraContext(GlobalHydra.instance().config_loader(), None)
             checks.check_jobs(context, config, jobs)
-        return len(composed), len(planned)
+        return len(composed), len(resolved)
 
     return call
 
@@ -51,10 +51,10 @@ def test_of_combinations_each_option_is_composed_once(check):
     "good, bad, message",
     [
         ("seed=1", "seed=-1", "seed=-1: give at least 0"),
-        ("seed=1", "seed=1.5", "seed=1.5 is not a whole number"),
+        ("seed=1", "seed=1.5", "seed=1.5: give an integer"),
         ("max_sessions=5", "max_sessions=0", "max_sessions=0: give at least 1"),
         ("optimizer.learning_rate=0.1", "optimizer.learning_rate=-1", "optimizer.learning_rate=-1: give a number"),
-        ("trainer.epochs=1", "trainer.epochs=1.5", "trainer.epochs=1.5 is not a whole number"),
+        ("trainer.epochs=1", "trainer.epochs=1.5", "trainer.epochs=1.5: give an integer"),
         ("dataset.train_sessions=0.5", "dataset.train_sessions=0.9", "the fractions sum to 1.2"),
         ("optimized_metric=val/loss", "optimized_metric=val/x", "choose one that the run reports"),
         ("trainer=default", "trainer=em", "estimat|EM|model"),

@@ -17,8 +17,7 @@ from small_logs import leaves, packed, ragged_log, superbatch
 
 from clickexp.data import feed as dispatch
 from clickexp.evaluation import evaluator as evaluation
-from clickexp.experiment import run as experiment
-from clickexp.experiment.instantiate import build_optimizer
+from clickexp.experiment import instantiate
 from clickexp.metrics import LogLikelihood
 from clickexp.models import DocumentCTRModel, DynamicBayesianNetwork, PositionBasedModel
 from clickexp.training import (
@@ -184,7 +183,7 @@ def test_a_good_step_passes_the_check():
 def lowered(name, learning_rate):
     """The steps of `optimizer=NAME optimizer.learning_rate=...`, their state and their superbatch."""
     config = OmegaConf.to_container(OmegaConf.load(CONF / f"{name}.yaml"))
-    optimizer = build_optimizer({**config, "learning_rate": learning_rate})
+    optimizer = instantiate.build_optimizer({**config, "learning_rate": learning_rate})
     optimizer = optimizer if isinstance(optimizer, Optimizer) else Optimizer(optimizer)
     graphdef, state = split_model(DocumentCTRModel(PAIRS, rngs=nnx.Rngs(0)), optimizer)
     given = state, superbatch(ragged_log(BATCH * STEPS, RANKS, PAIRS), BATCH), np.int32(STEPS)
@@ -203,7 +202,7 @@ def test_a_rate_that_is_data_trains_as_a_constant_does(name, monkeypatch):
     found, *_ = step.compile()(*given)
     monkeypatch.setattr(RowOptimizer, "at_rate", lambda rule, rate: rule)
     monkeypatch.setattr(optimizers, "with_rate", lambda rule, rate: rule(learning_rate=rate))
-    monkeypatch.setattr(experiment, "with_rate", optimizers.with_rate)
+    monkeypatch.setattr(instantiate, "with_rate", optimizers.with_rate)
     constant, given = lowered(name, 0.02)
     assert constant.as_text() != step.as_text()
     expected, *_ = constant.compile()(*given)
