@@ -23,8 +23,8 @@ SEVERAL = ("metric", "logger")
 _REQUIRED = (*DESCRIBED, "metric")
 _SINGLE = (*DESCRIBED, TOWERS, "launcher", "search", "debug")
 _SEARCHPATH = "hydra.searchpath"
-_IN_PROCESS = ("basic", "clickexp_basic")
-"""Launchers that run jobs one after the other in this process."""
+_IN_PROCESS = "basic"
+"""The launcher that runs jobs one after the other in this process."""
 
 
 class CommandLine:
@@ -143,7 +143,7 @@ def check_launcher(overrides: Sequence[str]) -> None:
         ConfigError: One chooses how the jobs of a sweep are launched.
     """
     for override in parsed(overrides):
-        if override.key_or_group in ("launcher", "hydra/launcher") and override.value() not in _IN_PROCESS:
+        if override.key_or_group in ("launcher", "hydra/launcher") and override.value() != _IN_PROCESS:
             raise ConfigError(
                 f"{override.input_line}: launchers start the jobs of a sweep, and this is a single run; add -m, "
                 "or leave it out"

@@ -99,7 +99,7 @@ def claim_named(folder: Path, config: Callable[[], dict[str, Any] | None]) -> Cl
             )
         if earlier and (folder / CHECKPOINT).exists() and not (folder / RESULT).exists():
             _check_continues(folder, earlier, config())
-    except ConfigError:
+    except BaseException:
         claim.release()
         raise
     remove_parts(folder)

@@ -143,11 +143,9 @@ def without_hydra(config: DictConfig) -> DictConfig:
     return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
 
 
-def plain(config: DictConfig, *, throw_on_missing: bool = False) -> dict[str, Any]:
+def plain(config: DictConfig) -> dict[str, Any]:
     """Returns a resolved configuration as plain values."""
-    return cast(
-        dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=throw_on_missing)
-    )
+    return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
 
 
 def composed_config(cfg: DictConfig, hydra: HydraConf) -> dict[str, Any]:

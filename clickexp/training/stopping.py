@@ -17,7 +17,7 @@ from clickexp.utils.bounds import NonNegativeInt, check_numbers
 class EarlyStopping:
     """Stops after more than `patience` epochs in a row that do not improve `metric` by more than `min_delta`.
 
-    The rule of Flax's EarlyStopping, except that values that are not finite never improve.
+    The rule of Flax's EarlyStopping, except that nan and infinitely bad values never improve.
 
     Attributes:
         metric: Name of a validation metric.

@@ -11,12 +11,12 @@ import inspect
 import operator
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from numbers import Number
 from typing import Annotated, Any, TypeVar
 
 from annotated_types import Ge, Gt, Interval
-from pydantic import ConfigDict, InstanceOf, JsonValue, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import ConfigDict, InstanceOf, PydanticUserError, TypeAdapter, ValidationError
 
 from clickexp.errors import ConfigError
 
@@ -39,7 +39,6 @@ Pairs = Annotated[int, Interval(ge=0, le=MOST_IDS)]
 Ratio = Annotated[int | float, Ge(1)]
 
 
-
 class _OfOptax(typing.TypedDict):
     """Annotations of arguments, by name, of Optax's constructors, which state no bounds. Schedules are callable."""
 
@@ -55,7 +54,7 @@ class _OfOptax(typing.TypedDict):
 
 OF_OPTAX = typing.get_type_hints(_OfOptax, include_extras=True)
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
-_JSON = TypeAdapter(JsonValue, config=_STRICT)
+_FLOAT = TypeAdapter(float, config=_STRICT)
 _BOUNDS = {"gt": "a number above", "ge": "at least", "lt": "below", "le": "at most"}
 _EXPECTED = {
     "int_type": "an integer",
@@ -88,8 +87,9 @@ def check_value(function: Callable[..., Any], name: str, value: Any, where: str 
         adapter = _adapter(function, name)
         if adapter is not None:
             adapter.validate_python(value)
-        if isinstance(value, list | dict) or (adapter is None and isinstance(value, float)):
-            _JSON.validate_python(value)  # annotations such as Mapping[str, Any] do not look at numbers inside
+        if isinstance(value, list | dict) or adapter is None:
+            for number in _floats(value):  # annotations such as Mapping[str, Any] do not look at those inside
+                _FLOAT.validate_python(number)
     except ValidationError as error:
         expected = dict.fromkeys(_expected(hint, each) for each in error.errors(include_url=False))
         if expected.keys() & {"a number", "a finite number"}:
@@ -155,6 +155,15 @@ def _adapter(function: Callable[..., Any], name: str) -> TypeAdapter[Any] | None
         return TypeAdapter(functools.reduce(operator.or_, members), config=_STRICT)
     except PydanticUserError:
         return None
+
+
+def _floats(value: Any) -> Iterator[float]:
+    """Those in nested lists and dicts, or the value itself."""
+    if isinstance(value, float):
+        yield value
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for each in inside:
+        yield from _floats(each)
 
 
 def _members(hint: Any) -> tuple[Any, ...]:

@@ -142,7 +142,7 @@ def test_lists_are_for_groups_that_take_several():
 def test_a_single_run_has_no_launcher(word):
     with pytest.raises(ConfigError, match=f"{word}: launchers start the jobs of a sweep, .* add -m"):
         check_launcher(["model=pbm", word])
-    check_launcher(["launcher=basic", "hydra/launcher=clickexp_basic", "hydra.launcher.x=1", "model=pbm"])
+    check_launcher(["launcher=basic", "hydra/launcher=basic", "hydra.launcher.x=1", "model=pbm"])
 
 
 KEYS = [

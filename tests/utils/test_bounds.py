@@ -129,6 +129,12 @@ def test_lists_and_groups_are_looked_into_where_they_are_of_a_configuration(give
     assert settings(**given) == "called"
 
 
+def test_keys_of_groups_may_be_numbers():
+    check_arguments(settings, {"names": {1: 0.5, 2: [3]}}, "part")
+    with pytest.raises(ConfigError, match="give a finite number"):
+        check_arguments(settings, {"names": {1: math.nan}}, "part")
+
+
 def test_an_experiment_takes_an_infinite_min_delta(tmp_path):
     """The trainer receives the whole configuration as its settings."""
     few = [

@@ -95,9 +95,9 @@ class _Counting(Learner):
         self.programs = self._step, self._estimate
         self._prior = np.array([trainer.prior_successes, trainer.prior_failures], np.float32)
         self._unseen = float(estimates(np.zeros((1, 2), np.float32), self._prior)[0])
-        self._initial = self.state = self._estimates(
-            {role: jnp.zeros((rows, 2)) for role, rows in self._towers.sizes.items()}
-        )
+        self._initial = self.state = {
+            role: jnp.full(rows, self._unseen, jnp.float32) for role, rows in self._towers.sizes.items()
+        }
         self.settings = {"batch_size": trainer.batch_size, "prior": self._prior.tolist()}
 
     def run_pass(self, data: Data, epoch: int) -> tuple[float | None, int]:

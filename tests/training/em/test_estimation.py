@@ -519,3 +519,9 @@ def test_towers_are_not_shared():
 def test_settings_are_checked(trainer, options, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         trainer(**options)
+
+
+def test_nothing_is_compiled_before_the_clock_of_a_training_starts():
+    """Compilation is taken off its seconds."""
+    learner = EMTrainer().learner(models.PositionBasedModel(RANKS, PAIRS, rngs=nnx.Rngs(0)))
+    assert [program.seconds for program in learner.programs] == [0, 0]
