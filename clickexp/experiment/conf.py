@@ -17,7 +17,8 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 def options(group: str, *folders: Path) -> list[str]:
     """The options of a group in our configurations and in folders of a user."""
-    return sorted({file.stem for folder in (CONF, *folders) for file in (folder / group).glob("*.yaml")})
+    places = [folder / group for folder in (CONF, *folders)]
+    return sorted({str(file.relative_to(place).with_suffix("")) for place in places for file in place.rglob("*.yaml")})
 
 
 def presets() -> list[str]:

@@ -1,6 +1,7 @@
 """The words of a command line: options, and overrides in the form that Hydra takes."""
 
 import argparse
+import contextlib
 import importlib.util
 from collections import Counter
 from collections.abc import Iterator, Sequence, Set
@@ -84,7 +85,10 @@ class CommandLine:
 
 def _folder(path: str) -> Path:
     scheme, _, place = path.rpartition("://")
-    spec = importlib.util.find_spec(place) if scheme == "pkg" else None
+    spec = None
+    if scheme == "pkg":
+        with contextlib.suppress(ImportError, ValueError):  # Hydra warns of it
+            spec = importlib.util.find_spec(place)
     return Path(spec.submodule_search_locations[0] if spec and spec.submodule_search_locations else place).absolute()
 
 
@@ -164,7 +168,8 @@ def _check(override: Override, folders: Sequence[Path]) -> None:
         raise ConfigError(f"{line}: a run has one {group}; sweep over several with -m {key}={each}{mixed}")
     if [] in lists and group in SEVERAL and group in _REQUIRED and override.package is None:
         raise ConfigError(f"{line}: give at least one, such as {group}=click, or leave it out")
-    if (known := options(group, *folders)) and (wrong := _wrong_choice(override, known, roles(*folders))):
+    known = [] if group.startswith("hydra/") else options(group, *folders)  # Hydra has more of its own
+    if known and (wrong := _wrong_choice(override, known, roles(*folders))):
         raise ConfigError(f"{line}: {wrong}")
 
 

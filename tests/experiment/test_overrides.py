@@ -233,4 +233,9 @@ def test_options_in_folders_and_packages_of_a_user_are_known(tmp_path, monkeypat
         assert given.folders == [folder] and given.searchpath == [f"hydra.searchpath=['file://{folder}']"]
     with pytest.raises(ConfigError, match="there is no model own"):
         CommandLine(["model=own"])
+    (tmp_path / "mine/model/inner").mkdir()
+    (tmp_path / "mine/model/inner/own.yaml").touch()
+    assert CommandLine(["-cd", str(folder), "model=inner/own"]).overrides == ["model=inner/own"]
+    assert CommandLine(["hydra.searchpath=[pkg://nowhere.conf]"]).overrides
+    assert CommandLine(["hydra/job_logging=disabled"]).overrides == ["hydra/job_logging=disabled"]
     assert CommandLine(["model=glob(*)", "model=${other}"]).overrides == ["model=glob(*)", "model=${other}"]
