@@ -61,7 +61,7 @@ class Column:
             raise DataError(f"column {self.name} has type {dtype}. Choose one of {', '.join(TYPES)}.")
         if self.per not in ("document", "session"):
             raise DataError(f"column {self.name} is per {self.per!r}. Choose document or session.")
-        if not np.array_equal(np.array(self.padding).astype(dtype), self.padding):
+        if not _fits(self.padding, dtype):
             raise DataError(f"column {self.name}: fill={self.fill!r} is no {dtype}. Change one of the two.")
         rules = {"b": "it holds true or false, 1 or 0", "f": "it holds finite numbers"}
         rule = self.rule or rules.get(dtype.kind, f"it holds integers that fit {dtype}")
@@ -108,6 +108,16 @@ class Column:
             bad |= packed < self.least
         location.reject(bad, values, self.name, self.rule)
         return packed
+
+
+def _fits(value: Any, dtype: np.dtype) -> bool:
+    """Whether a type holds this number, floats rounded to their precision."""
+    try:
+        with np.errstate(over="ignore"):
+            packed = np.array(value).astype(dtype)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return packed.ndim == 0 and bool(np.isfinite(packed) if dtype.kind == "f" else packed == value)
 
 
 COLUMNS = {

@@ -159,11 +159,36 @@ def test_a_bad_value_is_named(changes, message):
         (dict(name="mask", dtype="bool"), "cannot name a column"),
         (dict(name="d", dtype="int8", per="query"), "per 'query'. Choose document or session"),
         (dict(name="d", dtype="int8", fill=0.5), "fill=0.5 is no int8"),
+        (dict(name="d", dtype="int8", fill=300), "fill=300 is no int8"),
+        (dict(name="d", dtype="float16", fill=1e6), "fill=1000000.0 is no float16"),
+        (dict(name="d", dtype="float32", fill="none"), "fill='none' is no float32"),
     ],
 )
 def test_a_column_that_cannot_be_is_refused(options, message):
     with pytest.raises(DataError, match=message):
         Column(**options)
+
+
+@pytest.mark.parametrize(
+    "source, values, fill, dtype",
+    [
+        ("uint8", [1, 2, 3], -1, "float32"),
+        ("uint8", [1, None, 3], -1, "int32"),
+        ("int64", [1, None, 3], 0.5, "float32"),
+        ("bool", [True, None, False], -1, "float32"),
+        ("double", [1.5, None, 3], 0.1, "float32"),
+        ("int64", [2**53 + 1, None, 3], -1.0, "int64"),
+    ],
+)
+def test_a_source_of_a_type_that_does_not_hold_the_fill(source, values, fill, dtype, tmp_path):
+    lists = pa.array([values[:2], values[2:]], pa.list_(pa.type_for_alias(source)))
+    table = pa.table({"query_doc_ids": [[1, 2], [3]], "clicks": [[0, 1], [1]], "h": lists})
+    pq.write_table(table, tmp_path / "log.parquet")
+    with LogWriter(tmp_path / "log", "log", "parquet") as log:
+        open_parquet.read(tmp_path / "log.parquet", log, columns={"h": {"dtype": dtype, "fill": fill}})
+    first, second, third = (fill if value is None else value for value in values)
+    expected = np.array([[first, second], [third, fill]], dtype)
+    np.testing.assert_array_equal(Sessions.open(tmp_path / "log/sessions").column("h"), expected)
 
 
 def test_names_are_declared_once(tmp_path):

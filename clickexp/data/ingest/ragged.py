@@ -126,8 +126,15 @@ def flat(
 
 
 def filled(values: pa.Array, fill: float | None) -> pa.Array:
-    """The values with `fill`, unless it is None, where there are none."""
-    return values if fill is None or not values.null_count else pc.fill_null(values, fill)
+    """The values with `fill`, unless it is None, where there are none; of a type that also holds it."""
+    if fill is None:
+        return values
+    fill = int(fill) if fill == int(fill) else fill
+    own = np.dtype(values.type.to_pandas_dtype())
+    both = np.result_type(own, np.min_scalar_type(fill)) if own.kind in "biuf" else own
+    if both != own:
+        values = values.cast(pa.from_numpy_dtype(both), safe=False)
+    return pc.fill_null(values, fill) if values.null_count else values
 
 
 def check_nulls(
