@@ -54,6 +54,12 @@ def objective(result: Mapping[str, Any], metric: str) -> float:
     return result[part][name]
 
 
+def reports(result: Mapping[str, Any] | None, metric: str) -> bool:
+    """Whether a result has a metric; a validation has only those that were watched."""
+    part, _, name = metric.partition("/")
+    return name in ((result or {}).get(part) or {})
+
+
 def check_objective(metric: str, reported: Mapping[str, Any]) -> None:
     """ConfigError for a metric that no part of the result reports. reported: the names of each part."""
     names = [f"{part}/{name}" for part, inside in reported.items() for name in inside]

@@ -11,9 +11,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from clickexp.errors import ConfigError
 from clickexp.experiment.overrides import parsed
-from clickexp.runs.store import finished, is_whole
+from clickexp.runs.store import finished
 from clickexp.sweeps.callback import current, without_hydra
-from clickexp.sweeps.job import compose_job, new_record, searched
+from clickexp.sweeps.job import compose_job, new_record, searched, why_again
 from clickexp.sweeps.launcher import runs_elsewhere
 
 Compose = Callable[[int], DictConfig]
@@ -53,7 +53,7 @@ def _check_data(compose: Compose, count: int) -> None:
                 return
             record = new_record(without_hydra(composed), hydra)
             folder = finished(*searched(composed, hydra)).get(record.config_hash)
-            if folder is not None and is_whole(folder, composed.save_model):
+            if folder is not None and not why_again(number, folder, composed):
                 return
     if path is not None:
         raise ConfigError(f"{path}: no such file or folder. Check the path.")

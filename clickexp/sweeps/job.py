@@ -13,7 +13,7 @@ from omegaconf import DictConfig, flag_override, open_dict
 from clickexp.errors import ConfigError
 from clickexp.experiment.overrides import check_launcher
 from clickexp.runs.claims import is_abandoned, remove_parts
-from clickexp.runs.objective import objective
+from clickexp.runs.objective import objective, reports
 from clickexp.runs.store import (
     CHECKPOINT,
     KEPT,
@@ -26,7 +26,7 @@ from clickexp.runs.store import (
     unfinished,
 )
 from clickexp.sweeps.callback import all_overrides, composed_config, current, in_sweep, jobs_folder
-from clickexp.sweeps.view import damaged, say
+from clickexp.sweeps.view import say
 from clickexp.utils.exits import complain
 from clickexp.utils.files import whole
 from clickexp.utils.limits import check_address_space
@@ -83,6 +83,16 @@ def searched(cfg: DictConfig, hydra: HydraConf) -> tuple[Path, ...]:
     return (Path(cfg.sweeps_dir), Path(hydra.sweep.dir)) if cfg.resume else (jobs_folder(hydra),)
 
 
+def why_again(number: int, earlier: Path, cfg: DictConfig) -> str | None:
+    """Returns a line about a job whose earlier result cannot stand for it; None where it can."""
+    place = display_path(earlier)
+    if not is_whole(earlier, cfg.save_model):
+        return f"job {number}: the model in {place} is damaged or missing; it is run again"
+    if not reports(read_json(earlier / RESULT), cfg.optimized_metric):
+        return f"job {number}: the result in {place} has no {cfg.optimized_metric}; it is run again"
+    return None
+
+
 def _run_in_sweep(cfg: DictConfig, hydra: HydraConf) -> float:
     if cfg.continue_from is not None:
         raise ConfigError(
@@ -90,12 +100,13 @@ def _run_in_sweep(cfg: DictConfig, hydra: HydraConf) -> float:
         )
     folder, record, places = Path(hydra.runtime.output_dir), new_record(cfg, hydra), searched(cfg, hydra)
     earlier = finished(*places).get(record.config_hash)
-    if earlier is not None and is_whole(earlier, cfg.save_model):
+    again = earlier and why_again(record.number, earlier, cfg)
+    if earlier is not None and not again:
         record.status, record.result = KEPT, str(earlier)
         record.write(folder)
         return objective(read_json(earlier / RESULT), cfg.optimized_metric)
-    if earlier is not None:
-        say(damaged(record, earlier))
+    if again:
+        say(again)
     # its own sweep runs no other job of this configuration now
     own = Path(hydra.sweep.dir)
     left = [each for each in unfinished(record.config_hash, *places) if is_abandoned(each, own)]

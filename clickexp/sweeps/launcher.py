@@ -18,12 +18,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from clickexp.errors import ConfigError, UserError, install
 from clickexp.runs.objective import objective
-from clickexp.runs.store import DONE, KEPT, PRUNED, RESULT, Record, finished, is_whole, read_json
+from clickexp.runs.store import DONE, KEPT, PRUNED, RESULT, Record, finished, read_json
 from clickexp.sweeps.backends.base import LOG, BasePool, Job
 from clickexp.sweeps.backends.remote import RemotePool
 from clickexp.sweeps.callback import current, plain, without_hydra
-from clickexp.sweeps.job import compose_job, new_record, searched
-from clickexp.sweeps.view import View, damaged
+from clickexp.sweeps.job import compose_job, new_record, searched, why_again
+from clickexp.sweeps.view import View
 from clickexp.utils.paths import display_path
 from clickexp.utils.signatures import located
 
@@ -129,8 +129,8 @@ class Queue:
             if digest not in self._results and digest not in self._duplicates:  # another sweep may have it by now
                 self._results = finished(*searched(self._config, HydraConfig.get()))
             earlier = self._results.get(digest)
-            if earlier is not None and not is_whole(earlier, composed.save_model):
-                self._view.line(damaged(job.record, earlier))
+            if earlier is not None and (again := why_again(number, earlier, composed)):
+                self._view.line(again)
                 del self._results[digest]  # the job that runs in its place has another folder
             if digest in self._results:
                 self._keep(job, self._results[digest])

@@ -115,11 +115,6 @@ def say(text: str, console: Console | None = None) -> None:
     (console or get_console()).print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def damaged(record: Record, earlier: Path) -> str:
-    """Returns a line about a job that runs again because its earlier model cannot be read."""
-    return f"job {record.number}: the model in {display_path(earlier)} is damaged or missing; it is run again"
-
-
 def last_epoch(folder: Path) -> dict[str, Any]:
     """Returns the latest whole line of metrics.jsonl, empty before the first epoch."""
     try:

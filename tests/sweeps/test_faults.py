@@ -59,7 +59,7 @@ def run_experiment(cfg, folder, sweep=None, overrides=()):
         time.sleep(60)
     config = OmegaConf.to_container(cfg, resolve=True)
     loss = cfg.seed / 10 + (cfg.trainer.epochs == 7)
-    parts = {"val": {"loss": loss}, "test": {"ll": -loss}}
+    parts = {"val": {"loss": loss, cfg.optimized_metric.removeprefix("val/"): loss}, "test": {"ll": -loss}}
     result = {**parts, "environment": {"device": "stand-in"}, "config_hash": config_hash(config)}
     with zipfile.ZipFile(folder / MODEL, "w") as model:
         model.writestr("table.npy", bytes(1000))
@@ -484,6 +484,18 @@ def test_a_job_whose_model_is_damaged_runs_again(launcher, damage, place):
     assert statuses(place.rows("s")) == ["kept", "kept"]
     assert [row["folder"] for row in place.rows("s")] == [f"{place.folder}/s/{n}" for n in ("0", "repeat-2/1")]
     assert [folder.name for folder in place.folder.glob("s/repeat-*")] == ["repeat-2"]
+
+
+@pytest.mark.parametrize("launcher", [OURS, BASIC])
+def test_a_job_whose_result_lacks_the_metric_runs_again(launcher, place):
+    """A validation has only the metrics that were watched."""
+    sweep = [*launcher, "seed=1", "hydra.sweep.dir=s"]
+    assert place.sweep(*sweep)[0] == 0 and place.ran() == [1]
+    code, output = place.sweep(*sweep, "optimized_metric=val/auc")
+    assert code == 0 and place.ran() == [1], output
+    assert "job 0: the result in s/0 has no val/auc; it is run again" in output
+    for metric in ("auc", "loss"):
+        assert place.sweep(*sweep, f"optimized_metric=val/{metric}")[0] == 0 and place.ran() == []
 
 
 def test_a_single_run_whose_model_is_damaged_runs_again_in_its_folder(place):
