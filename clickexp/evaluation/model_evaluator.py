@@ -108,7 +108,8 @@ class ModelEvaluator:
         truth: Model | None = None,
     ) -> Evaluator:
         """What evaluates states of this model, compiled once; see `Evaluator`."""
-        model.eval()
+        for each in filter(None, (model, truth)):
+            each.eval()
         sizes = {"batch_size": self.batch_size, "steps_per_execution": self.steps_per_execution}
         return Evaluator(nnx.graphdef(model), metrics, read, truth=truth, logger=self.logger, **sizes)
 

@@ -37,7 +37,7 @@ def format_hydra_error(error: Exception, words: Sequence[str]) -> str:
         if isinstance(error, MissingMandatoryValue) and error.full_key:
             return _unset(error.full_key, given)
         return _no_such_key(given) or text
-    except MENDABLE:
+    except (*MENDABLE, ValueError):
         return text
 
 
