@@ -160,11 +160,11 @@ def test_a_run_and_both_commands_tell_the_same_largest_id(first, tmp_path, capsy
     ids = np.arange(first, first + 50).reshape(-1, 5)
     clicks = (ids % 2).tolist()
     pq.write_table(pa.table({"query_doc_ids": ids.tolist(), "clicks": clicks}), tmp_path / "log.parquet")
-    told = f"query-document ids up to {first + 49}"
-    assert row(said(capsys, "prepare", "parquet", tmp_path / "log.parquet", tmp_path / "data"), told) == []
+    lines = f"query-document ids up to {first + 49}"
+    assert row(said(capsys, "prepare", "parquet", tmp_path / "log.parquet", tmp_path / "data"), lines) == []
     printed = said(capsys, "inspect", tmp_path / "data")
-    assert row(printed, told) == [] and row(printed, "distinct query-document pairs") == ["40", "5", "5"]
-    assert f", {told}, 5 positions" in open_prepared(tmp_path / "data").describe()
+    assert row(printed, lines) == [] and row(printed, "distinct query-document pairs") == ["40", "5", "5"]
+    assert f", {lines}, 5 positions" in open_prepared(tmp_path / "data").describe()
 
 
 def test_parquet_is_prepared_and_inspected(parquet, tmp_path, capsys):
@@ -223,9 +223,9 @@ def test_mistakes_end_in_one_line(parquet, tmp_path, capsys, words, message):
     places = {"SOURCE": str(parquet), "TARGET": str(tmp_path / "target"), "HERE": str(here)}
     with pytest.raises(SystemExit) as ended:
         main([places.get(word, word) for word in words])
-    told = capsys.readouterr().err.splitlines()
-    assert ended.value.code == 1 and len(told) == 1
-    assert re.match(rf"clickexp-data: .*{message}", told[0])
+    lines = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 1 and len(lines) == 1
+    assert re.match(rf"clickexp-data: .*{message}", lines[0])
     assert {path.name for path in tmp_path.iterdir()} == {"log.parquet", "empty"}
 
 
@@ -267,10 +267,10 @@ def test_progress_is_a_line_a_tenth_after_the_first_second(seconds, tenths, caps
 def test_every_format_and_option_is_in_the_help(capsys):
     with pytest.raises(SystemExit):
         main(["prepare", "--help"])
-    told = capsys.readouterr().out
+    lines = capsys.readouterr().out
     for name, opener in FORMATS.items():
-        assert f"  {name}: " in told and opener.format == name
-        assert all(option in told for option in list(inspect.signature(opener.read).parameters)[2:])
+        assert f"  {name}: " in lines and opener.format == name
+        assert all(option in lines for option in list(inspect.signature(opener.read).parameters)[2:])
 
 
 def test_the_help_loads_nothing_heavy():

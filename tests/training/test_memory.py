@@ -1,4 +1,4 @@
-"""Peaks of memory: that of the process as psutil sees it, that of the accelerator where it tells."""
+"""Peaks of memory: that of the process as psutil sees it, that of the accelerator where it reports one."""
 
 from types import SimpleNamespace
 
@@ -9,10 +9,10 @@ from clickexp.training import memory
 
 
 @pytest.mark.parametrize(
-    "told, peaks", [(None, {}), ({"peak_bytes_in_use": 3 << 20}, {"peak_device_mib": 3.0})]
+    "reported, peaks", [(None, {}), ({"peak_bytes_in_use": 3 << 20}, {"peak_device_mib": 3.0})]
 )
-def test_peaks(monkeypatch, told, peaks):
-    device = SimpleNamespace(memory_stats=lambda: told)
+def test_peaks(monkeypatch, reported, peaks):
+    device = SimpleNamespace(memory_stats=lambda: reported)
     monkeypatch.setattr(memory.jax, "devices", lambda: [device])
     found = memory.peak_memory()
     now = psutil.Process().memory_info().rss / 2**20

@@ -70,15 +70,15 @@ def new_model(name, **options):
 
 def probabilities(model):
     """P of every row of every tower, float64."""
-    told = {}
+    found = {}
     for role, tower in vars(model).items():
         if hasattr(tower, "table"):
             logit = tower.table.get_value().values[:, 0]
             baseline = 0.0 if tower.baseline is None else float(tower.baseline[...])
-            told[role] = sigmoid(np.asarray(logit, np.float64) + baseline)
+            found[role] = sigmoid(np.asarray(logit, np.float64) + baseline)
         elif hasattr(tower, "weight"):
-            told[role] = sigmoid(tower.weight[...]).ravel()
-    return told
+            found[role] = sigmoid(tower.weight[...]).ravel()
+    return found
 
 
 class Totals(dict):
