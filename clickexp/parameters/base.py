@@ -5,10 +5,11 @@ import dataclasses
 from collections.abc import Callable, Mapping
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Float
 
-from clickexp.errors import ConfigError
+from clickexp.errors import ConfigError, DataError
 from clickexp.numerics import LogPair, log_odds, log_sigmoid_pair
 from clickexp.types import Array, Batch, ByRank, Logits
 from clickexp.utils.bounds import Pairs, PositiveInt, Probability, check_numbers
@@ -107,6 +108,14 @@ class Parameter(nnx.Module):
     def prob(self, batch: Batch | ByRank) -> Oriented:
         """Returns s(z)."""
         return jax.nn.sigmoid(self(batch))
+
+
+def row_ids(batch: Batch | ByRank, key: str) -> Array:
+    """Returns what a tower looks rows up by; DataError unless these are integers."""
+    ids = batch[key]
+    if not jnp.issubdtype(ids.dtype, jnp.integer):
+        raise DataError(f"{key} is {ids.dtype}, and a tower looks rows up by it: give it integers, or another tower.")
+    return ids
 
 
 class ParameterConfig(abc.ABC):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from clickexp.errors import ConfigError
-from clickexp.parameters.base import Parameter, ParameterConfig, Sizes
+from clickexp.parameters.base import Parameter, ParameterConfig, Sizes, row_ids
 from clickexp.parameters.table import new_table
 from clickexp.types import Batch, Logits
 from clickexp.utils.bounds import Ids, NonNegativeFloat, PositiveInt, Ratio
@@ -90,7 +90,7 @@ class EmbeddingParameter(Parameter):
 
     def logit(self, batch: Batch) -> Logits:
         """Returns the logit of each id."""
-        rows = self.table.take(batch[self.config.use_feature])
+        rows = self.table.take(row_ids(batch, self.config.use_feature))
         logit = rows[..., 0] if self.projection is None else rows @ self.projection[...]
         return logit if self.baseline is None else logit + self.baseline[...]
 

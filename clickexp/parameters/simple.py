@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from clickexp.numerics import LogPair, log_sigmoid_pair
-from clickexp.parameters.base import Parameter, ParameterConfig, Sizes
+from clickexp.parameters.base import Parameter, ParameterConfig, Sizes, row_ids
 from clickexp.types import Batch, ByRank, Logits
 from clickexp.utils.bounds import PositiveInt
 
@@ -79,7 +79,7 @@ class PositionParameter(Parameter):
 
     def logit(self, batch: Batch) -> Logits:
         """Returns the logit of each document's position."""
-        return self.weight[...][batch[self.config.use_feature]]
+        return self.weight[...][row_ids(batch, self.config.use_feature)]
 
     def limits(self) -> dict[str, int]:
         """Returns the largest position."""
@@ -87,6 +87,6 @@ class PositionParameter(Parameter):
 
     def log_pair(self, batch: Batch | ByRank) -> LogPair:
         """Returns (log s(z), log s(-z))."""
-        index = batch[self.config.use_feature]
+        index = row_ids(batch, self.config.use_feature)
         pair = log_sigmoid_pair(self.weight[...])
         return LogPair(pair.log[index], pair.complement[index])

@@ -156,7 +156,7 @@ def simulate(
     examination_top, examination_decay: true examination logit top - decay log(distance to the last click or the top).
     continuation: true logit of going on, for models with such a parameter.
 
-    The ranking test set has one list a query: random candidates in random order, with labels.
+    The ranking test set has one list per query: random candidates in random order, with labels.
     ConfigError where a query has fewer documents than there are positions.
     """
     if documents_per_query < positions:

@@ -27,7 +27,13 @@ from clickexp.data.batches import batch_like, keys_read
 from clickexp.evaluation.model_evaluator import ModelEvaluator
 from clickexp.metrics import LogLikelihood, Metric
 from clickexp.models import GlobalCTRModel, PositionBasedModel
-from clickexp.parameters import EmbeddingParameterConfig, LinearParameterConfig
+from clickexp.parameters import (
+    EmbeddingParameterConfig,
+    HashEmbedding,
+    LinearParameterConfig,
+    PositionParameterConfig,
+    Sizes,
+)
 from clickexp.training import Trainer
 
 DWELL = Column("dwell", "float32", fill=-1)
@@ -189,6 +195,23 @@ def test_a_source_of_a_type_that_does_not_hold_the_fill(source, values, fill, dt
     first, second, third = (fill if value is None else value for value in values)
     expected = np.array([[first, second], [third, fill]], dtype)
     np.testing.assert_array_equal(Sessions.open(tmp_path / "log/sessions").column("h"), expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bool"])
+@pytest.mark.parametrize(
+    "config",
+    [
+        PositionParameterConfig("key", 3),
+        EmbeddingParameterConfig("key", 3),
+        EmbeddingParameterConfig("key", 30, embedding_fn=HashEmbedding),
+    ],
+)
+def test_a_tower_looks_rows_up_by_integers_only(config, dtype):
+    tower = config.build(Sizes(), rngs=nnx.Rngs(0))
+    batch = {"key": np.array([[1, 0, 1]], dtype)}
+    with pytest.raises(DataError, match=f"key is {dtype}, and a tower looks rows up by it: give it integers"):
+        tower.log_pair(batch)
+    assert tower.log_prob({"key": batch["key"].astype(np.int8)}).shape == (1, 3)
 
 
 def test_names_are_declared_once(tmp_path):

@@ -1,4 +1,4 @@
-"""Tables with one row a session and lists of documents and clicks in it."""
+"""Tables with one row per session and lists of documents and clicks in it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

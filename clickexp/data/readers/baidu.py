@@ -95,7 +95,7 @@ def open_baidu_ultr_uva(
     columns: Mapping[str, str | None] | None = None,
     positions: PositiveInt | None = 10,
 ) -> None:
-    """The dataset in a folder of such parquet files: clicks one row a session, annotations one row a query.
+    """The dataset in a folder of such parquet files: clicks one row per session, annotations one row per query.
 
     Documents whose vectors are equal, as half-precision numbers, are one: its vector is stored once. They are
     distinguished by 64-bit hashes; two of n share one with probability n^2 / 2^65, 3e-6 for ten million.

@@ -1,4 +1,4 @@
-"""Sessions from CSV or TSV: one row a session, lists of documents and clicks in its cells."""
+"""Sessions from CSV or TSV: one row per session, lists of documents and clicks in its cells."""
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping

@@ -222,7 +222,7 @@ def _down_to(rows: Rows, positions: int | None, log: LogWriter) -> Rows:
 
 
 def _lists(rows: Rows, ids: PairIds, ranks: int, extra: Mapping[str, Column]) -> dict[str, np.ndarray]:
-    """One row a session."""
+    """One row per session."""
     _, first, lengths = np.unique(rows["page"], return_index=True, return_counts=True)
     asked = rows["query"][first] if "query" in rows.columns else None
     documents, queries = ids.number(rows["document"], lengths, asked)

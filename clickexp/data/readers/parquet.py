@@ -1,4 +1,4 @@
-"""Sessions from parquet: one row a session, list columns of documents and clicks."""
+"""Sessions from parquet: one row per session, list columns of documents and clicks."""
 
 import functools
 from collections.abc import Iterator, Mapping
