@@ -94,8 +94,8 @@ def resolve(cfg: DictConfig, overrides: Sequence[str] = ()) -> Config:
     check_node(values.get("logger"), "logger")
     metrics = build_metrics(values["metric"])
     trainer = build_trainer(values, metrics)
-    check_objective(settings.optimized_metric, _reported(trainer, metrics))
     open_dataset, new_model = (constructor(values[part], part) for part in ("dataset", "model"))
+    check_objective(settings.optimized_metric, _reported(trainer, metrics, new_model))
     _check_estimates(trainer, new_model)
     _check_vectors(values, open_dataset)
     sizes = [values["dataset"].get(f"{part}_sessions") for part in ("train", "val", "test")]
@@ -174,9 +174,12 @@ def _check_estimates(trainer: Trainer, new_model: Callable[..., Model]) -> None:
         trainer.expectation(model, **getattr(new_model, "keywords", {}))
 
 
-def _reported(trainer: Trainer, metrics: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Names of the metrics that a run may report for each part of its result."""
-    val = [*(name for group in trainer.groups.values() for name in MultiMetric(group).names), "loss"]
+def _reported(trainer: Trainer, metrics: Mapping[str, Any], new_model: Callable[..., Model]) -> dict[str, list[str]]:
+    """Names of the metrics that a run may report for each part of its result; a ranker has none of clicks."""
+    model = getattr(new_model, "func", new_model)
+    clicks = not inspect.isclass(model) or issubclass(model, ClickModel)
+    groups = [group for name, group in trainer.groups.items() if clicks or name != "click"]
+    val = [*(name for group in groups for name in MultiMetric(group).names), "loss"]
     others = [name for part in TEST_PARTS for name in MultiMetric(metrics.get(part, {})).names]
     return {"val": val, "test": list(dict.fromkeys([*val, *others]))}
 

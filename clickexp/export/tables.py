@@ -1,6 +1,7 @@
 """What a fitted model knows, as tables: examination by rank, documents, and predictions of sessions."""
 
 import contextlib
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clickexp.data import Dataset, Sessions
+from clickexp.data.batches import batch_like, keys_read
 from clickexp.data.ingest.names import OLDEST, read_names
 from clickexp.errors import UserError
 from clickexp.export.fitted import fitted
@@ -29,9 +31,11 @@ from clickexp.export.sessions import Piece, own_sessions, read_sessions
 from clickexp.loggers.progress import Steps
 from clickexp.models import ClickModel, Model
 from clickexp.parameters import PositionParameter
+from clickexp.types import Array, Batch
 from clickexp.utils.files import whole
 from clickexp.utils.options import parsed
 
+_messages = logging.getLogger(__name__)
 
 def export(
     run: str | Path,
@@ -117,7 +121,8 @@ def examination(model: ClickModel, sessions: Sessions) -> pl.DataFrame:
 def _write_documents(model: Model, dataset: Dataset, id_names: pl.DataFrame | None, file: Path) -> None:
     """Writes a row for each document that the dataset shows: probabilities, training impressions and clicks.
 
-    A model whose attraction depends on the rank gives that at rank 1.
+    A model whose attraction depends on the rank gives that at rank 1. One that reads a column that changes from session
+    to session has no probabilities of a document alone, so that these are left out.
     """
     impressions, clicks, shown = _counts(dataset)
     ids = np.flatnonzero(shown)
@@ -126,10 +131,17 @@ def _write_documents(model: Model, dataset: Dataset, id_names: pl.DataFrame | No
         clicks=np.zeros((len(ids), 1), bool),
         query_doc_pairs=dataset.query_doc_pairs,
     ).with_features(dataset.train.features)
+    read = keys_read(lambda batch: document_outputs(model, batch), batch_like(dataset.train))
+    if others := sorted(read - batch_like(documents).keys()):
+        reads = f"the model reads {', '.join(others)}, which belongs to a session"
+        _messages.warning("documents.parquet has impressions and clicks only: %s", reads)
+
+    def known(model: Model, batch: Batch) -> dict[str, Array]:
+        return {} if others else document_outputs(model, batch)
 
     def tables() -> Iterator[pa.Table]:
         done = 0
-        for lengths, outputs in _predicted(model, documents, document_outputs, "documents"):
+        for lengths, outputs in _predicted(model, documents, known, "documents"):
             rows = ids[done : done + len(lengths)]
             done += len(lengths)
             # in this order, whatever that of a compiled program

@@ -77,15 +77,16 @@ class Model(HasRoles):
         """Returns the name of a model that is built with these arguments."""
         return cls.name or cls.__name__
 
-    def compute_loss(self, batch: Batch, aggregate: bool = True) -> Scalar | PerDocument:
+    def compute_loss(self, batch: Batch, aggregate: bool = True) -> Scalar | PerDocument | Float[Array, " batch"]:
         """Returns the loss that training minimises.
 
         Args:
             batch: Sessions with a mask and whatever the loss reads.
-            aggregate: Whether to return the mean over documents instead of one number per document.
+            aggregate: Whether to return one mean instead of one number per document, or per list for a listwise loss.
 
         Returns:
-            The mean, or `[batch, rank]` with 0 where no document is shown.
+            The mean, or `[batch, rank]` with 0 where no document is shown, or `[batch]` with 0 where none is. Training
+            minimises the sum of the numbers, and reports divide it by the number of documents.
         """
         raise NotImplementedError
 

@@ -68,6 +68,13 @@ def result_of(done, folder):
     return json.loads((folder / "run/result.json").read_text())
 
 
+def test_a_ranker_is_not_optimised_for_metrics_of_clicks(tmp_path):
+    done = clickexp(tmp_path, "listwise", "model=listwise", *TINY, "optimized_metric=val/ll", "hydra.run.dir=run")
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert "optimized_metric=val/ll: choose one that the run reports" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_listwise_loss_recovers_the_order_of_a_simulated_log(tmp_path, monkeypatch):
     """Lists come in random order, so that clicks order documents as attraction does; ranks correlate by Spearman."""
     log = "dataset.sessions=6000 dataset.queries=5 dataset.policy_noise=1000 trainer.epochs=12 seed=3".split()
