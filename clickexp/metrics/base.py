@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from clickexp.errors import ConfigError
 from clickexp.metrics.exact import ExactSum, add_aligned
 from clickexp.types import Array
+from clickexp.utils.bounds import check_numbers
 
 NAN = "nan"
 """Name of the statistic that counts lists with a NaN which a metric can make nothing of."""
@@ -54,8 +54,9 @@ class InstanceOrClassMethod:
 class Metric:
     """Base of the metrics: `statistics` on the device, exact sums on the host, `compute` at the end.
 
-    A subclass defines `statistics` and `compute`. Settings are attributes set in `__init__`. Sums made by
-    `exact_sum`, and those of integers, are the same to the last bit in whatever order and portions data comes.
+    A subclass defines `statistics` and `compute`. Settings are the fields of a dataclass, whose annotations are
+    checked, or attributes set in `__init__`. Sums made by `exact_sum`, and those of integers, are the same to the last
+    bit in whatever order and portions data comes.
 
     Metrics also have the interface of metrax and clu: `from_model_output` and `empty` on the class, `merge`, `reduce`,
     `compute`, `compute_value`, `replace`.
@@ -77,6 +78,10 @@ class Metric:
     unset = False
 
     def __init__(self) -> None:
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        check_numbers(type(self), vars(self))
         self.reset()
 
     def __repr__(self) -> str:
@@ -264,13 +269,6 @@ def pick(metric: object, outputs: Mapping[str, Any], *names: str) -> Any:
             return outputs[name]
     passed = ", ".join(outputs) or "nothing"
     raise TypeError(f"{metric!r} needs {' or '.join(names)}, and was passed {passed}")
-
-
-def check_choice(name: str, value: object, *choices: str) -> None:
-    """ConfigError for a setting that is none of the choices."""
-    if value not in choices:
-        *others, last = choices
-        raise ConfigError(f"{name}={value!r}: give {', '.join(others)} or {last}")
 
 
 def or_nan(counts: np.ndarray | np.number) -> np.ndarray:

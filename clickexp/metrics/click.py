@@ -1,17 +1,19 @@
 """Metrics of click prediction: log-likelihood and perplexity, overall and per rank."""
 
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
-from clickexp.metrics.base import Metric, PerList, check_choice, or_nan, pick
+from clickexp.metrics.base import Metric, PerList, or_nan, pick
 from clickexp.metrics.exact import exact_sum, ranks_first, sum_and_count
 from clickexp.numerics import LogPair, as_pair
 from clickexp.types import Array
+from clickexp.utils.bounds import OneOf
 from clickexp.utils.checks import check_events
 
 CONDITIONAL = ("conditional_log_probs", "cond_log_probs")
@@ -21,6 +23,7 @@ _PYCLICK_RANKS = 10
 _Predictions = Float[Array, "*lists rank"] | LogPair
 _Observations = Shaped[Array, "*lists rank"]
 _Mask = Bool[Array, "*lists rank"]
+_Of = Annotated[str, OneOf("all", "clicks", "skips")]
 
 
 class ClickMetric(Metric):
@@ -64,6 +67,7 @@ class ClickMetric(Metric):
         return self.total(name)[: counts.size] / or_nan(counts)
 
 
+@dataclass(eq=False, repr=False)
 class _Likelihood(ClickMetric):
     """Per rank, the sum of log P(observed) and the number of documents.
 
@@ -73,12 +77,8 @@ class _Likelihood(ClickMetric):
             that library does: every rank is divided by the number of all lists, and ranks 1 to 10 always count.
     """
 
-    def __init__(self, of: str = "all", rank_normalization: str = "own") -> None:
-        super().__init__()
-        check_choice("of", of, "all", "clicks", "skips")
-        check_choice("rank_normalization", rank_normalization, "own", "pyclick")
-        self.of = of
-        self.rank_normalization = rank_normalization
+    of: _Of = "all"
+    rank_normalization: Annotated[str, OneOf("own", "pyclick")] = "own"
 
     def statistics(self, **outputs: Any) -> dict[str, Any]:
         """log_prob [rank]: sum of log P(observed); documents [rank]; lists; list_mean: sum of means over lists."""
@@ -161,7 +161,7 @@ class MicroPerplexity(_Likelihood):
 
     higher_is_better = False
 
-    def __init__(self, of: str = "all") -> None:
+    def __init__(self, of: _Of = "all") -> None:
         super().__init__(of)
 
     def compute(self) -> float:

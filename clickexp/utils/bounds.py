@@ -17,6 +17,7 @@ from typing import Annotated, Any, TypeVar
 
 from annotated_types import Ge, Gt, Interval
 from pydantic import ConfigDict, InstanceOf, PydanticUserError, TypeAdapter, ValidationError
+from pydantic_core import core_schema
 
 from clickexp.errors import ConfigError
 
@@ -37,6 +38,16 @@ Ids = Annotated[int, Interval(ge=1, le=MOST_IDS)]
 Pairs = Annotated[int, Interval(ge=0, le=MOST_IDS)]
 """The largest id of query-document pairs, 0 where there is one pair or none."""
 Ratio = Annotated[int | float, Ge(1)]
+
+
+class OneOf:
+    """Metadata of an annotation, as in Annotated[str, OneOf("all", "top")]: the value is one of the choices."""
+
+    def __init__(self, *choices: str) -> None:
+        self.choices = choices
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
+        return core_schema.literal_schema(list(self.choices))
 
 
 class _OfOptax(typing.TypedDict):
@@ -100,16 +111,22 @@ def check_value(function: Callable[..., Any], name: str, value: Any, where: str 
 
 
 def check_numbers(function: Callable[..., Any], values: Mapping[str, Any]) -> None:
-    """Checks the values of arguments that are annotated as numbers, as they come from Python.
+    """Checks the values of arguments that are annotated as numbers or choices, as they come from Python.
 
     Arrays may stand for numbers; a program that is being compiled does not know their values.
 
+    Args:
+        function: A function, the __init__ of a class, or a class whose attributes are annotated.
+        values: By the name of the argument.
+
     Raises:
-        ConfigError: A value is no number, or out of its bounds.
+        ConfigError: A value is no number, out of its bounds, or none of the choices.
     """
     for name, value in values.items():
-        kinds = {getattr(member, "__origin__", member) for member in _members(annotations(function).get(name))}
-        if kinds <= {int, float, int | float, type(None)}:
+        members = _members(annotations(function).get(name))
+        kinds = {getattr(member, "__origin__", member) for member in members}
+        chosen = any(isinstance(each, OneOf) for member in members for each in getattr(member, "__metadata__", ()))
+        if chosen or kinds <= {int, float, int | float, type(None)}:
             if not hasattr(value, "dtype"):
                 check_value(function, name, value)
             elif isinstance(value, Number):  # NumPy's; its integers are no int
@@ -179,6 +196,8 @@ def _expected(hint: Any, error: Mapping[str, Any]) -> str:
         limits = [limit for each in stated for limit in (each if isinstance(each, Interval) else [each])]
         return " and ".join(f"{words} {getattr(limit, name)}" for limit in limits for name, words in _BOUNDS.items()
                             if hasattr(limit, name))  # fmt: skip
+    if error["type"] == "literal_error":
+        return context["expected"].replace("'", "")
     if error["type"] in _EXPECTED:
         return _EXPECTED[error["type"]].format_map(context)
     return error["msg"].removeprefix("Input should be ")

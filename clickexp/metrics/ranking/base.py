@@ -2,8 +2,9 @@
 
 import operator
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -11,19 +12,22 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from clickexp.errors import ConfigError
-from clickexp.metrics.base import NAN, VALUE, InstanceOrClassMethod, Metric, PerList, check_choice, pick
+from clickexp.metrics.base import NAN, VALUE, InstanceOrClassMethod, Metric, PerList, pick
 from clickexp.metrics.exact import ExactSum, exact_sum
 from clickexp.metrics.ranking.lists import PerRank, RankedLists, Values, rank_lists
 from clickexp.types import Array
+from clickexp.utils.bounds import OneOf
 
 Cutoffs = int | Sequence[int] | None
 """Documents at the top of a list that count: a number, several, or None for all."""
 
 
+@dataclass(eq=False, repr=False)
 class RankingMetric(Metric):
     """Base of the ranking metrics: the mean over lists of a value at each cutoff.
 
-    A subclass defines `per_list`, from ranked lists to values. Settings are attributes that can be hashed.
+    A subclass defines `per_list`, from ranked lists to values. Higher values are better unless it states otherwise.
+    Settings can be hashed.
 
     Reads, all of shape [..., rank]:
         scores  any order-preserving score; -inf ranks a document last. metrax's name, `predictions`, is read too
@@ -56,13 +60,17 @@ class RankingMetric(Metric):
         ConfigError: For a cutoff below 1, or another choice.
     """
 
-    def __init__(self, cutoffs: Cutoffs = None, *, no_relevant: str = "zero") -> None:
-        super().__init__()
-        self.cutoffs = tuple(cutoffs) if isinstance(cutoffs, Sequence) else cutoffs
+    higher_is_better = True
+    cutoffs: Cutoffs = None
+    _: KW_ONLY
+    no_relevant: Annotated[str, OneOf("zero", "skip")] = "zero"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = self.cutoffs
+        self.cutoffs = tuple(given) if isinstance(given, Sequence) else given
         if not all(cutoff is None or cutoff >= 1 for cutoff in self._cutoffs) or not self._cutoffs:
-            raise ConfigError(f"cutoffs={cutoffs!r}: give numbers of documents from 1, such as [1, 3, 10]")
-        check_choice("no_relevant", no_relevant, "zero", "skip")
-        self.no_relevant = no_relevant
+            raise ConfigError(f"cutoffs={given!r}: give numbers of documents from 1, such as [1, 3, 10]")
 
     @InstanceOrClassMethod
     def from_model_output(self, *, ks: Any = None, **outputs: Any) -> "RankingMetric":
@@ -105,7 +113,7 @@ class RankingMetric(Metric):
 
     @property
     def _cutoffs(self) -> tuple[int | None, ...]:
-        return self.cutoffs if isinstance(self.cutoffs, tuple) else (self.cutoffs,)
+        return tuple(self.cutoffs) if isinstance(self.cutoffs, Sequence) else (self.cutoffs,)
 
     @property
     def suffixes(self) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """Ranking metrics of documents that are either relevant or not: precision and recall, first hits, all hits."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import jax
@@ -8,15 +9,16 @@ import numpy as np
 from annotated_types import Gt, Interval
 from jaxtyping import Bool, Float
 
-from clickexp.metrics.base import VALUE, check_choice
-from clickexp.metrics.ranking.base import Cutoffs, RankingMetric
+from clickexp.metrics.base import VALUE
+from clickexp.metrics.ranking.base import RankingMetric
 from clickexp.metrics.ranking.lists import PerRank, RankedLists, Values
 from clickexp.types import Array
-from clickexp.utils.bounds import bounded
+from clickexp.utils.bounds import OneOf
 
 _Label = Annotated[int | float, Gt(0)]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class RelevanceMetric(RankingMetric):
     """Base of metrics of relevant documents: those with a label of at least `relevant_from`.
 
@@ -29,12 +31,7 @@ class RelevanceMetric(RankingMetric):
         relevant_from: Smallest label of a relevant document.
     """
 
-    @bounded
-    def __init__(
-        self, cutoffs: Cutoffs = None, *, no_relevant: str = "zero", relevant_from: _Label = 1.0
-    ) -> None:
-        super().__init__(cutoffs, no_relevant=no_relevant)
-        self.relevant_from = float(relevant_from)
+    relevant_from: _Label = 1.0
 
     def judged(self, ranked: RankedLists) -> Bool[Array, "list"]:
         """Whether a list has a relevant document."""
@@ -60,6 +57,8 @@ class RelevanceMetric(RankingMetric):
 class ListsWithoutRelevant(RelevanceMetric):
     """Number of lists that have documents but no relevant one, which other metrics count as 0 or skip."""
 
+    higher_is_better = None
+
     def __init__(self, *, relevant_from: _Label = 1.0) -> None:
         super().__init__(relevant_from=relevant_from)
 
@@ -83,8 +82,6 @@ class ListsWithoutRelevant(RelevanceMetric):
 class Hits(RelevanceMetric):
     """Number of relevant documents in the top k: sum over i <= k of y_i. `HitRate` is whether there is any."""
 
-    higher_is_better = True
-
     def per_list(self, ranked: RankedLists) -> Values:
         """Hits@k of each list, [list, n]."""
         return self.hits(ranked)
@@ -93,8 +90,6 @@ class Hits(RelevanceMetric):
 class Precision(RelevanceMetric):
     """Share of the top k that is relevant: hits@k / k, also where a list is shorter than k, as trec_eval has it."""
 
-    higher_is_better = True
-
     def per_list(self, ranked: RankedLists) -> Values:
         """Hits@k / k of each list, [list, n]."""
         return self.hits(ranked) / jnp.maximum(self.depths(ranked), 1)
@@ -102,8 +97,6 @@ class Precision(RelevanceMetric):
 
 class Recall(RelevanceMetric):
     """Share of the relevant documents that is in the top k: hits@k / R."""
-
-    higher_is_better = True
 
     def per_list(self, ranked: RankedLists) -> Values:
         """Hits@k / R of each list, [list, n]."""
@@ -116,8 +109,6 @@ class F1(RelevanceMetric):
     (van Rijsbergen 1979.)
     """
 
-    higher_is_better = True
-
     def per_list(self, ranked: RankedLists) -> Values:
         """2 hits@k / (k + R) of each list, [list, n]."""
         return 2 * self.hits(ranked) / (self.depths(ranked) + self.number(ranked))
@@ -128,8 +119,6 @@ class HitRate(RelevanceMetric):
 
     With ties, the probability: 1 minus that of drawing none, without replacement, from those at the cutoff.
     """
-
-    higher_is_better = True
 
     def per_list(self, ranked: RankedLists) -> Values:
         """P(hits@k > 0) of each list, [list, n]."""
@@ -144,8 +133,6 @@ class MRR(RelevanceMetric):
     (Voorhees 1999; ties: McSherry & Najork 2008.)
     """
 
-    higher_is_better = True
-
     def per_list(self, ranked: RankedLists) -> Values:
         """Reciprocal rank within the top k of each list, [list, n]."""
         return self.top(_first(ranked, self.relevant(ranked)) / _ranks(ranked))
@@ -157,13 +144,12 @@ class AverageReciprocalHitRate(RelevanceMetric):
     (Deshpande & Karypis 2004.)
     """
 
-    higher_is_better = True
-
     def per_list(self, ranked: RankedLists) -> Values:
         """Sum of y_i / i of each list, [list, n]."""
         return self.top(self.chance(ranked) / _ranks(ranked))
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class RankBiasedPrecision(RelevanceMetric):
     """Share of relevant documents among those seen by a user who goes on with probability `persistence`.
 
@@ -178,19 +164,7 @@ class RankBiasedPrecision(RelevanceMetric):
         relevant_from: Smallest label of a relevant document.
     """
 
-    higher_is_better = True
-
-    @bounded
-    def __init__(
-        self,
-        cutoffs: Cutoffs = None,
-        *,
-        persistence: Annotated[int | float, Interval(ge=0, lt=1)] = 0.8,
-        no_relevant: str = "zero",
-        relevant_from: _Label = 1.0,
-    ) -> None:
-        super().__init__(cutoffs, no_relevant=no_relevant, relevant_from=relevant_from)
-        self.persistence = persistence
+    persistence: Annotated[int | float, Interval(ge=0, lt=1)] = 0.8
 
     def per_list(self, ranked: RankedLists) -> Values:
         """Discounted share of relevant documents of each list, [list, n]."""
@@ -198,6 +172,7 @@ class RankBiasedPrecision(RelevanceMetric):
         return self.top(self.chance(ranked) * seen.astype(np.float32))
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class AveragePrecision(RelevanceMetric):
     """Mean over the relevant documents of the precision at their ranks; its mean over lists is MAP.
 
@@ -213,19 +188,7 @@ class AveragePrecision(RelevanceMetric):
         relevant_from: Smallest label of a relevant document.
     """
 
-    higher_is_better = True
-
-    def __init__(
-        self,
-        cutoffs: Cutoffs = None,
-        *,
-        denominator: str = "all",
-        no_relevant: str = "zero",
-        relevant_from: _Label = 1.0,
-    ) -> None:
-        super().__init__(cutoffs, no_relevant=no_relevant, relevant_from=relevant_from)
-        check_choice("denominator", denominator, "all", "top")
-        self.denominator = denominator
+    denominator: Annotated[str, OneOf("all", "top")] = "all"
 
     def per_list(self, ranked: RankedLists) -> Values:
         """Average precision at k of each list, [list, n]."""
@@ -239,6 +202,7 @@ class AveragePrecision(RelevanceMetric):
         return self.top(precision) / jnp.maximum(number, 1)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class AverageRecall(RelevanceMetric):
     """Mean of the recall at ranks 1 to k; its mean over lists is MAR.
 
@@ -255,19 +219,7 @@ class AverageRecall(RelevanceMetric):
         relevant_from: Smallest label of a relevant document.
     """
 
-    higher_is_better = True
-
-    def __init__(
-        self,
-        cutoffs: Cutoffs = None,
-        *,
-        denominator: str = "cutoff",
-        no_relevant: str = "zero",
-        relevant_from: _Label = 1.0,
-    ) -> None:
-        super().__init__(cutoffs, no_relevant=no_relevant, relevant_from=relevant_from)
-        check_choice("denominator", denominator, "cutoff", "all")
-        self.denominator = denominator
+    denominator: Annotated[str, OneOf("cutoff", "all")] = "cutoff"
 
     def per_list(self, ranked: RankedLists) -> Values:
         """Average recall at k of each list, [list, n]."""

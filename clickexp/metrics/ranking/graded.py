@@ -1,5 +1,6 @@
 """Ranking metrics of graded relevance: cumulative gain, plain, discounted and normalised, and reciprocal rank."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import jax
@@ -7,11 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from annotated_types import Gt
 
-from clickexp.metrics.base import check_choice
-from clickexp.metrics.ranking.base import Cutoffs, RankingMetric
+from clickexp.metrics.ranking.base import RankingMetric
 from clickexp.metrics.ranking.lists import PerRank, RankedLists, Values
 from clickexp.types import Count
-from clickexp.utils.bounds import bounded
+from clickexp.utils.bounds import OneOf
 
 
 class CumulativeGain(RankingMetric):
@@ -20,13 +20,12 @@ class CumulativeGain(RankingMetric):
     (Järvelin & Kekäläinen 2002.)
     """
 
-    higher_is_better = True
-
     def per_list(self, ranked: RankedLists) -> Values:
         """Sum of the labels of the top k of each list, [list, n]."""
         return self.top(ranked.over_ties(ranked.labels)[1])
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class DCG(RankingMetric):
     """Discounted cumulative gain: sum over i <= k of gain(y_i) / discount(i), y_i being the label at rank i.
 
@@ -43,14 +42,7 @@ class DCG(RankingMetric):
         no_relevant: See `RankingMetric`.
     """
 
-    higher_is_better = True
-
-    def __init__(
-        self, cutoffs: Cutoffs = None, *, form: str = "exponential", no_relevant: str = "zero"
-    ) -> None:
-        super().__init__(cutoffs, no_relevant=no_relevant)
-        check_choice("form", form, "exponential", "linear", "original")
-        self.form = form
+    form: Annotated[str, OneOf("exponential", "linear", "original")] = "exponential"
 
     def gain(self, labels: PerRank) -> PerRank:
         """The gain of each label, [list, rank]."""
@@ -76,6 +68,7 @@ class NDCG(DCG):
         return super().per_list(ranked) / jnp.where(ideal > 0, ideal, 1)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class ExpectedReciprocalRank(RankingMetric):
     """Mean of 1 / the rank at which a user stops who is satisfied by a document with a probability R of its label.
 
@@ -89,18 +82,7 @@ class ExpectedReciprocalRank(RankingMetric):
         no_relevant: See `RankingMetric`.
     """
 
-    higher_is_better = True
-
-    @bounded
-    def __init__(
-        self,
-        cutoffs: Cutoffs = None,
-        *,
-        max_grade: Annotated[int | float, Gt(0)] = 4,
-        no_relevant: str = "zero",
-    ) -> None:
-        super().__init__(cutoffs, no_relevant=no_relevant)
-        self.max_grade = max_grade
+    max_grade: Annotated[int | float, Gt(0)] = 4
 
     def per_list(self, ranked: RankedLists) -> Values:
         """ERR@k of each list, [list, n]."""

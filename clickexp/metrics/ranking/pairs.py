@@ -1,15 +1,16 @@
 """Ranking metrics of pairs of documents: concordant pairs, Kendall's tau and its weighted form."""
 
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Integer
 
-from clickexp.metrics.base import check_choice
-from clickexp.metrics.ranking.base import RankingMetric
+from clickexp.metrics.ranking.base import Cutoffs, RankingMetric
 from clickexp.metrics.ranking.lists import RankedLists, Values
 from clickexp.types import Array, Count
+from clickexp.utils.bounds import OneOf
 
 _PerDocument = Integer[Array, "list rank"]
 
@@ -50,6 +51,7 @@ def _compare(ranked: RankedLists) -> _Pairs:
     return _Pairs(*(jnp.where(ranked.where, counts, 0) for counts in pairs))
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PairMetric(RankingMetric):
     """Base of metrics of the pairs of documents of a list, without a cutoff.
 
@@ -57,8 +59,8 @@ class PairMetric(RankingMetric):
         no_relevant: For lists in which no two labels differ: "skip" does not count them, "zero" does with the value 0.
     """
 
-    def __init__(self, *, no_relevant: str = "skip") -> None:
-        super().__init__(no_relevant=no_relevant)
+    cutoffs: Cutoffs = field(default=None, init=False)
+    no_relevant: Annotated[str, OneOf("skip", "zero")] = "skip"
 
     def judged(self, ranked: RankedLists) -> Bool[Array, "list"]:
         """Whether there are two documents with labels that differ."""
@@ -66,6 +68,7 @@ class PairMetric(RankingMetric):
         return ranked.ideal[:, 0] > lowest
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class ConcordantPairs(PairMetric):
     """Share of the pairs with different labels whose scores are in the same order (ordered-pair accuracy).
 
@@ -82,12 +85,7 @@ class ConcordantPairs(PairMetric):
         no_relevant: See `PairMetric`.
     """
 
-    higher_is_better = True
-
-    def __init__(self, *, ties: str = "half", no_relevant: str = "skip") -> None:
-        super().__init__(no_relevant=no_relevant)
-        check_choice("ties", ties, "half", "skip")
-        self.ties = ties
+    ties: Annotated[str, OneOf("half", "skip")] = "half"
 
     def judged(self, ranked: RankedLists) -> Bool[Array, "list"]:
         """Whether there is a pair that counts."""
@@ -114,8 +112,6 @@ class KendallTau(PairMetric):
     (1 + tau) / 2 is equation 9.130 of Murphy (2012) with all weights 1, where no scores and no labels are tied.
     """
 
-    higher_is_better = True
-
     def per_list(self, ranked: RankedLists) -> Values:
         """Tau of each list, [list, 1]."""
         return _correlation(ranked, _compare(ranked), jnp.ones_like(ranked.labels))[:, None]
@@ -136,8 +132,6 @@ class WeightedKendallTau(PairMetric):
 
     Where no scores and no labels are tied, (1 + tau) / 2 is the mean of its two values with the weights above.
     """
-
-    higher_is_better = True
 
     def per_list(self, ranked: RankedLists) -> Values:
         """Weighted tau of each list, [list, 1]."""
