@@ -91,7 +91,7 @@ def test_a_new_environment_with_cuda_takes_a_python_whose_jax_is_fast(machine):
     assert machine.source() == []
 
 
-def test_another_interpreter_makes_the_environment_anew(machine):
+def test_another_interpreter_makes_the_environment_again(machine):
     machine.source("test")
     (machine.folder / "venv/of-3.11").touch()
     assert machine.source("test", PYTHON="python3.12") == ["3.12 constraints-py312.txt [test]"]

@@ -70,8 +70,8 @@ class WandbServer(ThreadingHTTPServer):
         run = self.runs.setdefault(given["name"], {"config": {}, "summary": {}, "history": [], "ended": None})
         run |= {key: given[key] for key in ("project", "groupName", "jobType", "tags") if given.get(key)}
         run["config"] |= {
-            key: told["value"]
-            for key, told in json.loads(given.get("config") or "{}").items()
+            key: entry["value"]
+            for key, entry in json.loads(given.get("config") or "{}").items()
             if key != "_wandb"
         }
         project = {"id": "p", "name": given["project"], "entity": {"id": "e", "name": ENTITY}}

@@ -114,8 +114,8 @@ def _drctr(model, ids, positions) -> dict:
 def _mixture(*kinds: Case) -> Callable:
     def probabilities(model, ids, positions) -> dict:
         shares = np.exp(np.asarray(model.prior[...], np.float64) / model.temperature)
-        told = zip(kinds, model.models, strict=True)
-        parameters = [kind.probabilities(component, ids, positions) for kind, component in told]
+        pairs = zip(kinds, model.models, strict=True)
+        parameters = [kind.probabilities(component, ids, positions) for kind, component in pairs]
         return {
             "prior": shares / shares.sum(),
             "stories": [kind.story for kind in kinds],

@@ -52,7 +52,7 @@ def build(name: str, log: Log, seed: int = 0, **options: object) -> ClickModel:
 
 
 class Stamps(Logger):
-    """Hears when epochs end."""
+    """Receives the ends of epochs."""
 
     def __init__(self) -> None:
         self.times: list[float] = []

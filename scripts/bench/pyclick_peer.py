@@ -39,8 +39,8 @@ def measured(model, sessions):
     ranks = max(len(session.web_results) for session in sessions)
     shown, conditional, independent = ([0.0] * ranks for _ in range(3))
     for session in sessions:
-        told = zip(session.web_results, model.get_conditional_click_probs(session), marginal(session), strict=True)
-        for rank, (result, observed, click) in enumerate(told):
+        ranked = zip(session.web_results, model.get_conditional_click_probs(session), marginal(session), strict=True)
+        for rank, (result, observed, click) in enumerate(ranked):
             shown[rank] += 1
             conditional[rank] += math.log(observed)
             independent[rank] += math.log(click if result.click else 1 - click)

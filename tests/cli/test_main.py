@@ -227,16 +227,16 @@ print(jax.jit(lambda x: jax.numpy.sin(x) * 3)(jax.numpy.arange(3.0)))
 
 def test_what_another_process_has_half_written_is_compiled_in_silence(tmp_path):
     env = {name: value for name, value in os.environ.items() if not name.startswith("JAX")}
-    told = []
+    outputs = []
     for _ in range(2):
         done = subprocess.run(
             [sys.executable, "-c", SHARED], cwd=tmp_path, env=env, capture_output=True, text=True
         )
-        told.append((done.stdout, done.stderr))
+        outputs.append((done.stdout, done.stderr))
         entries = list((tmp_path / "xla").iterdir())
         for entry in entries:
             os.truncate(entry, 100)
-    assert entries and told[0] == told[1] == ("[0.        2.5244129 2.7278922]\n", "")
+    assert entries and outputs[0] == outputs[1] == ("[0.        2.5244129 2.7278922]\n", "")
 
 
 SLOW = """
@@ -307,9 +307,9 @@ def test_ctrl_c_stops_where_python_drops_the_exception(place, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "stdout, told", [("pipe", ""), ("/dev/full", "clickexp: standard output: No space left")]
+    "stdout, message", [("pipe", ""), ("/dev/full", "clickexp: standard output: No space left")]
 )
-def test_a_run_whose_output_nobody_reads_comes_to_its_result(stdout, told, tmp_path):
+def test_a_run_whose_output_nobody_reads_comes_to_its_result(stdout, message, tmp_path):
     if stdout == "pipe":
         end, target = os.pipe()
         os.close(end)
@@ -327,14 +327,14 @@ def test_a_run_whose_output_nobody_reads_comes_to_its_result(stdout, told, tmp_p
     ]
     done = subprocess.run(command, cwd=tmp_path, env=env, stdout=target, stderr=subprocess.PIPE, text=True)
     os.close(target)
-    assert done.returncode == 0 and done.stderr.startswith(told) and done.stderr.count("\n") == bool(told)
+    assert done.returncode == 0 and done.stderr.startswith(message) and done.stderr.count("\n") == bool(message)
     assert json.loads((tmp_path / "out/result.json").read_text())["train"]["epochs"] == 2
 
 
 @pytest.mark.parametrize(
-    "stdout, told", [("pipe", b""), ("full", b"x: standard output: No space left on device; ")]
+    "stdout, message", [("pipe", b""), ("full", b"x: standard output: No space left on device; ")]
 )
-def test_other_commands_go_on_without_their_output(stdout, told, tmp_path):
+def test_other_commands_go_on_without_their_output(stdout, message, tmp_path):
     code = "from clickexp.utils.exits import ending\nwith ending('x'):\n  print('y' * 10**6); open('done', 'w')"
     shell = {
         "pipe": '"$0" -c "$1" | head -c 1 > /dev/null; exit ${PIPESTATUS[0]}',
@@ -343,7 +343,7 @@ def test_other_commands_go_on_without_their_output(stdout, told, tmp_path):
     done = subprocess.run(
         ["bash", "-c", shell[stdout], sys.executable, code], cwd=tmp_path, capture_output=True
     )
-    assert done.returncode == 0 and done.stderr.startswith(told) and done.stderr.count(b"\n") == bool(told)
+    assert done.returncode == 0 and done.stderr.startswith(message) and done.stderr.count(b"\n") == bool(message)
     assert (tmp_path / "done").exists()
 
 
@@ -392,7 +392,7 @@ def complaints(tmp_path_factory):
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_mistake_is_told_in_one_line(wrong, complaints):
+def test_a_mistake_is_reported_in_one_line(wrong, complaints):
     code, errors, printed = complaints[wrong]
     assert code == 1 and printed == 0
     assert len(errors.splitlines()) == 1 and errors.startswith("clickexp: ")

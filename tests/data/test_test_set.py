@@ -1,4 +1,4 @@
-"""Test sets are told apart by what metrics see of them."""
+"""Test sets are distinguished by what metrics see of them."""
 
 import numpy as np
 

@@ -225,7 +225,7 @@ def test_a_component_may_be_spelled_out_or_come_twice():
         (["model.components=[pbm,ubm]", "model.shared=[examination]"], "different towers for examination"),
     ],
 )
-def test_what_is_no_mixture_is_told_in_one_line(overrides, message):
+def test_what_is_no_mixture_is_reported_in_one_line(overrides, message):
     with pytest.raises(ConfigError, match=re.escape(message)) as error:
         composed(MIXTURE, *overrides)
     assert "\n" not in str(error.value)

@@ -298,10 +298,10 @@ def runs_of(experiment, tests, seconds=74.0, data=None, **changes):
         split = {part: stop - start for part, (start, stop) in node["full"]["splits"][f"seed_{seed}"].items()}
         expected = node["data"]
         split |= {"ranking": expected["ranking"]} if "ranking" in expected else {}
-        told = {"sessions": split | (data or {}), "query_doc_pairs": expected.get("query_doc_pairs", 100)}
+        recorded = {"sessions": split | (data or {}), "query_doc_pairs": expected.get("query_doc_pairs", 100)}
         result = {
             "model": "UBM", "dataset": expected["dataset"], "seed": seed, "test": test, "train": {"seconds": seconds},
-            "data": told, "per_rank": {"sessions": []},
+            "data": recorded, "per_rank": {"sessions": []},
         }  # fmt: skip
         given = {"experiment": experiment, "model": "ubm", "seed": seed, "dataset.path": "somewhere"}
         runs.append(Run(Path(f"run{seed}"), result | changes, config, given, ()))

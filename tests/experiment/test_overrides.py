@@ -56,7 +56,7 @@ def test_components_of_a_mixture_have_the_towers_that_were_chosen():
         ("metric=[click,ranking]", "metric=[click,ranking]"),
     ],
 )
-def test_only_the_choice_of_a_tower_is_written_anew(word, meant):
+def test_only_the_choice_of_a_tower_is_rewritten(word, meant):
     assert canonical([word]) == canonical(canonical([word])) == [meant]
 
 

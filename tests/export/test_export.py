@@ -299,16 +299,16 @@ def test_predictions_of_sessions_in_the_ids_of_the_log(own, spelled, tmp_path, m
     click = probability(parameters, "attraction")[found] * examination
     np.testing.assert_allclose(np.stack(table["click_probability"].to_list()), click, rtol=1e-5)
     unknown = sum(id == 0 for ids in found for id in ids)
-    told = f"new.parquet: {unknown} of the 36 documents shown are not in the log of the run"
-    assert (told in capsys.readouterr().err) == (unknown > 0) == (not own)
+    message = f"new.parquet: {unknown} of the 36 documents shown are not in the log of the run"
+    assert (message in capsys.readouterr().err) == (unknown > 0) == (not own)
 
 
 def test_other_ids_than_the_log_has_are_refused(spelled, tmp_path, capsys):
     numbers = write_rows([(1, [1, 2, 3], [0, 0, 0])], tmp_path / "numbers.parquet")
     with pytest.raises(SystemExit):
         main([str(spelled[0]), "--output", str(tmp_path), "--predict", str(numbers)])
-    told = "numbers.parquet: query_doc_ids holds numbers, and the log of the run has text there. Write them as the"
-    assert told in capsys.readouterr().err and not (tmp_path / "predictions.parquet").exists()
+    message = "numbers.parquet: query_doc_ids holds numbers, and the log of the run has text there. Write them as the"
+    assert message in capsys.readouterr().err and not (tmp_path / "predictions.parquet").exists()
 
 
 def test_attraction_of_features(tmp_path):
@@ -447,14 +447,14 @@ def test_datasets_of_earlier_versions_are_found_where_they_are_now(name, pbm, tm
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_mistake_is_told_in_one_line(wrong, pbm, tmp_path, capsys):
-    arguments, told = WRONG[wrong]
+def test_a_mistake_is_reported_in_one_line(wrong, pbm, tmp_path, capsys):
+    arguments, message = WRONG[wrong]
     arguments = arguments(pbm[0], tmp_path)
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
     lines = capsys.readouterr().err.splitlines()
     assert stopped.value.code == 1 and len(lines) == 1
-    assert lines[0].startswith("clickexp-export: ") and told in lines[0]
+    assert lines[0].startswith("clickexp-export: ") and message in lines[0]
     assert not list(tmp_path.rglob("predictions*"))
 
 
@@ -538,7 +538,7 @@ def test_what_trusted_code_makes_is_checked(place, target, line, pbm, tmp_path, 
 
 
 @pytest.mark.parametrize(
-    "change, told",
+    "change, message",
     [
         ({"user": "shutil.copyfile"}, "dataset.user='shutil.copyfile' is no model"),
         ({"user": "clickexp.utils.signatures.located"}, "dataset.user='clickexp.utils.signatures.located' is no model"),
@@ -554,12 +554,12 @@ def test_what_trusted_code_makes_is_checked(place, target, line, pbm, tmp_path, 
         ({"_target_": None}, "is no model, tower or dataset of clickexp"),
     ],
 )
-def test_only_what_runs_leave_is_built(change, told, capfd):
+def test_only_what_runs_leave_is_built(change, message, capfd):
     node = {"_target_": "clickexp.simulation.open_letor", "path": "x", "user": "clickexp.models.CascadeModel"}
     check_targets(node, "dataset")
     with pytest.raises(UserError) as error:
         check_targets(node | change, "dataset")
-    assert told in str(error.value) and capfd.readouterr().err == ""
+    assert message in str(error.value) and capfd.readouterr().err == ""
 
 
 def test_a_refused_module_is_not_imported(tmp_path, monkeypatch):

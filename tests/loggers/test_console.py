@@ -169,7 +169,7 @@ def test_result_without_observed_ranks_prints_the_test_metrics():
     assert "-0.1235" in stream.getvalue() and "rank" not in stream.getvalue()
 
 
-def test_the_line_starts_anew_for_another_pass_of_a_phase():
+def test_the_line_starts_again_for_another_pass_of_a_phase():
     """Sessions and then labelled lists are tested: neither has an epoch, and no speed is negative."""
     stream = io.StringIO()
     line = live_module.LiveLine(Console(file=stream, force_terminal=True, width=120))

@@ -43,6 +43,6 @@ def test_a_constant_correlates_with_nothing_and_no_document_is_nan():
         assert math.isnan(metric.compute())
 
 
-def test_the_truth_must_be_told():
+def test_the_truth_must_be_given():
     with pytest.raises(TypeError, match="needs true_examination_log_probs"):
         RootMeanSquaredError("examination").update(**OUTPUTS)

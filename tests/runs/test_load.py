@@ -99,7 +99,7 @@ def test_results_that_lack_newer_keys_are_read(tmp_path):
     assert run.epochs == ({"epoch": 1, "val/ll": -1},)
 
 
-def test_experiments_are_told_apart_by_all_but_seeds(tmp_path):
+def test_experiments_are_distinguished_by_all_but_seeds(tmp_path):
     first = write_run(tmp_path / "0", seed=1)
     write_run(tmp_path / "1", seed=2)
     write_run(tmp_path / "2", seed=1, settings=[("learning_rate", 0.1)])

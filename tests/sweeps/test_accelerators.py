@@ -17,8 +17,8 @@ from clickexp.loggers import Logger
 
 class Spy(Logger):
     def start(self, info):
-        told = dict(group=info.group, job_type=info.job_type, overrides=info.config["overrides"])
-        (info.folder / "spy.json").write_text(json.dumps(told))
+        received = dict(group=info.group, job_type=info.job_type, overrides=info.config["overrides"])
+        (info.folder / "spy.json").write_text(json.dumps(received))
 """
 
 
@@ -70,10 +70,10 @@ def test_jobs_of_one_shape_compile_once(sweeps):
 
 def test_runs_of_a_sweep_share_a_group_and_carry_their_overrides(sweeps):
     folder, _ = sweeps
-    told = [json.loads((folder / f"accelerators/{job}/spy.json").read_text()) for job in ("0", "1")]
-    assert [(t["group"], t["job_type"]) for t in told] == [("accelerators", "sweep")] * 2
-    assert [t["overrides"]["seed"] for t in told] == [1, 2]
-    assert told[0]["overrides"]["model"] == "gctr" and "hydra.launcher.workers" not in told[0]["overrides"]
+    received = [json.loads((folder / f"accelerators/{job}/spy.json").read_text()) for job in ("0", "1")]
+    assert [(t["group"], t["job_type"]) for t in received] == [("accelerators", "sweep")] * 2
+    assert [t["overrides"]["seed"] for t in received] == [1, 2]
+    assert received[0]["overrides"]["model"] == "gctr" and "hydra.launcher.workers" not in received[0]["overrides"]
 
 
 def test_the_table_shows_mean_and_deviation_over_seeds(sweeps):

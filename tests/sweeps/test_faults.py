@@ -132,8 +132,8 @@ class Place:
 
     def wait_for(self, file, seconds=30):
         """The process of the job that hangs, by its log."""
-        told = wait_until(lambda: re.search(r"hanging (\d+)\.", read(self.folder / file)), seconds)
-        return int(told[1])
+        found = wait_until(lambda: re.search(r"hanging (\d+)\.", read(self.folder / file)), seconds)
+        return int(found[1])
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def statuses(rows):
     return [row["status"] for row in rows]
 
 
-def test_jobs_that_fail_are_told_the_others_go_on_and_only_they_run_again(place):
+def test_jobs_that_fail_are_reported_the_others_go_on_and_only_they_run_again(place):
     place.does(_1="raise", _2="kill", _3="memory", _4="disk")
     code, output = place.sweep(*OURS, "seed=1,2,3,4,5,6", "hydra.sweep.dir=s")
     assert code == 1 and place.ran() == [1, 2, 3, 4, 5, 6]
@@ -200,8 +200,8 @@ def test_a_configuration_runs_once_however_it_is_written(launcher, place):
     once = ["seed=1,1,2", "trainer.epochs=3,3", "resume=false"]
     assert place.sweep(*launcher, *once)[0] == 0 and place.ran() == [1, 2]
     assert place.sweep(*launcher, *once, "seed=2")[0] == 0 and place.ran() == [2]
-    told = ["logger=console", "notes=x", "progress=off", "cache_dir=elsewhere"]
-    assert place.sweep(*launcher, "seed=2", "trainer.epochs=3,4", *told)[0] == 0 and place.ran() == [2]
+    overrides = ["logger=console", "notes=x", "progress=off", "cache_dir=elsewhere"]
+    assert place.sweep(*launcher, "seed=2", "trainer.epochs=3,4", *overrides)[0] == 0 and place.ran() == [2]
 
 
 @pytest.mark.parametrize("launcher", [BASIC, OURS], ids=["basic", "accelerators"])
@@ -533,8 +533,8 @@ def test_an_interrupted_run_tells_how_to_go_on(checkpoint, tmp_path, capsys, mon
         raise KeyboardInterrupt
 
     monkeypatch.setattr("clickexp.sweeps.job._run", interrupted)
-    told = {"mode": RunMode.RUN, "runtime": {"output_dir": str(tmp_path)}, "overrides": {"task": []}}
-    runtime = OmegaConf.create(told)
+    node = {"mode": RunMode.RUN, "runtime": {"output_dir": str(tmp_path)}, "overrides": {"task": []}}
+    runtime = OmegaConf.create(node)
     with pytest.raises(KeyboardInterrupt):
         run_job(OmegaConf.create({"continue_from": None}), runtime)
     hint = f"; continue_from={tmp_path} continues from its checkpoint" if checkpoint else ""

@@ -1,4 +1,4 @@
-"""Search: what Optuna is asked and told. Most jobs are stand-ins on two imaginary devices."""
+"""Search: what Optuna is asked and receives. Most jobs are stand-ins on two imaginary devices."""
 
 import csv
 import json
@@ -71,14 +71,14 @@ class Jobs:
         self.together = max(self.together, len(self.jobs))
 
     def wait(self, timeout):
-        for number, (to_come, told) in list(self.jobs.items()):
+        for number, (to_come, reported) in list(self.jobs.items()):
             if to_come:
-                told.append(to_come.pop(0))
-                line = json.dumps({"epoch": len(told), self.metric: told[-1]})
+                reported.append(to_come.pop(0))
+                line = json.dumps({"epoch": len(reported), self.metric: reported[-1]})
                 with (self.folder / str(number) / "metrics.jsonl").open("a") as file:
                     file.write(line + "\n")
             else:
-                self.end(number, min(told) if told else None)
+                self.end(number, min(reported) if reported else None)
         ended, self.ended = self.ended, []
         return ended
 
@@ -304,7 +304,7 @@ def test_a_study_is_about_one_thing(overrides, message, run):
         ),
     ],
 )
-def test_what_cannot_be_searched_is_told(overrides, message, run):
+def test_what_cannot_be_searched_is_reported(overrides, message, run):
     with pytest.raises(ConfigError, match=message):
         run(parabola, *overrides)
 
@@ -360,8 +360,8 @@ def test_a_killed_search_goes_on_and_prunes_what_falls_behind(tmp_path):
     with command(tmp_path, *given) as second:
         output = second.communicate(timeout=60)[0]
     assert second.returncode == 0, output
-    told = {number: (float(row[RATE]), row["status"]) for number, row in rows(folder).items()}
-    assert told == {
+    trials = {number: (float(row[RATE]), row["status"]) for number, row in rows(folder).items()}
+    assert trials == {
         0: (3, "interrupted"),
         1: (4, "interrupted"),
         2: (1, "finished"),

@@ -53,7 +53,7 @@ def test_means_over_seeds_best_first(sweep):
     assert f"job 4 failed. Its log: {sweep}/4/job.log" in printed(sweep)
 
 
-def test_lists_among_the_overrides_are_told_apart(tmp_path):
+def test_lists_among_the_overrides_are_distinguished(tmp_path):
     """They are not markup, which rich would leave out."""
     for number, value in enumerate(("[red]", "[pbm,ubm]")):
         job(tmp_path, number, [f"model.components={value}"], 0.5)

@@ -66,7 +66,7 @@ CASES = {
 
 
 class Interrupting(Logger):
-    """Keeps what it hears and stops training in an epoch."""
+    """Keeps what is reported and stops training in an epoch."""
 
     def __init__(self, last=None):
         self.last, self.epochs, self.messages = last, [], []
@@ -282,7 +282,7 @@ def changed(content):
         (lambda content: b"no archive", "pickle"),
     ],
 )
-def test_a_damaged_file_is_told_from_a_whole_one(spoil, reason, tmp_path):
+def test_a_damaged_file_is_distinguished_from_a_whole_one(spoil, reason, tmp_path):
     file = tmp_path / "c.npz"
     save_training(file, STATE, {"epoch": 3})
     state, facts = load_training(file, STATE)

@@ -19,7 +19,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("code", ENDS)
-def test_only_a_lack_of_room_is_told_as_one(code, monkeypatch):
+def test_only_a_lack_of_room_is_reported_as_one(code, monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (4_000_000_000, resource.RLIM_INFINITY))
     monkeypatch.setattr(limits, "_TRY", code)
     with pytest.raises(UserError) as raised:

@@ -98,7 +98,7 @@ def test_positions_that_documents_link_are_identified():
     )
 
 
-def test_positions_that_no_document_links_are_told():
+def test_positions_that_no_document_links_are_reported():
     report = identifiability(packed([[1, 2, 7, 8], [2, 1, 8, 9]], [[1, 2, 5, 7]] * 2))
     assert report.groups == ((1, 2), (5, 7)) and not report.identified
     assert "no document links the groups of positions 1-2 | 5, 7. " in report.describe()
@@ -145,5 +145,5 @@ def test_a_run_warns_where_the_model_cannot_tell_examination(tmp_path, capsys, m
     overrides += ["logger=console", "progress=off", "save_model=false", f"cache_dir={tmp_path}/cache"]
     with initialize_config_dir(CONF, version_base="1.3"):
         run_experiment(compose("config", overrides), tmp_path)
-    told = capsys.readouterr().out
-    assert ("no document links the groups of positions 1 | 2 | 3." in told) == warned
+    printed = capsys.readouterr().out
+    assert ("no document links the groups of positions 1 | 2 | 3." in printed) == warned

@@ -545,6 +545,6 @@ def test_a_metric_of_ones_own_is_one_method():
         (lambda: metrics.ExpectedReciprocalRank(max_grade=0), "max_grade=0: give a number above 0"),
     ],
 )
-def test_mistakes_are_told_in_one_line(mistake, message):
+def test_mistakes_are_reported_in_one_line(mistake, message):
     with pytest.raises(ConfigError, match=message):
         mistake()

@@ -169,7 +169,7 @@ finally:
 
 
 def test_jobs_end_when_their_parent_is_killed(tmp_path):
-    """They are told to stop, so that they can tidy up; what they started ends with them."""
+    """They are asked to stop, so that they can tidy up; what they started ends with them."""
     (tmp_path / "code.py").write_text(TIDY)
     with Process([sys.executable, "-c", PARENT, str(tmp_path)]) as parent:
         pids = numbers(tmp_path / "job.log")

@@ -48,7 +48,7 @@ def test_each_job_has_a_device_of_its_own_and_is_not_run_again(place):
 
 
 @pytest.mark.slow
-def test_jobs_that_fail_are_told_and_the_others_go_on(place):
+def test_jobs_that_fail_are_reported_and_the_others_go_on(place):
     place.does(_1="raise", _2="kill")
     code, output = place.sweep(*RAY, "seed=1,2,3", "hydra.sweep.dir=s")
     assert code == 1 and place.ran() == [1, 2, 3] and "Traceback" not in output
@@ -69,13 +69,13 @@ def test_a_sweep_that_is_stopped_leaves_no_job_behind(place):
 
 
 @pytest.mark.slow
-def test_a_cluster_without_room_for_a_job_is_told_in_one_line(place):
+def test_a_cluster_without_room_for_a_job_is_reported_in_one_line(place):
     code, output = place.sweep(*RAY, "hydra.launcher.num_gpus=3", "seed=1")
     assert code == 1 and "clickexp: launcher=ray: a job needs" in output and "Traceback" not in output
 
 
 @pytest.mark.parametrize("launcher, package", [("slurm", "submitit"), ("ray", "ray")])
-def test_a_package_that_is_missing_is_told_in_one_line(launcher, package, tmp_path):
+def test_a_package_that_is_missing_is_reported_in_one_line(launcher, package, tmp_path):
     missing = f"raise ModuleNotFoundError('missing', name={package!r})"
     (tmp_path / f"{package}.py").write_text(missing)
     done = subprocess.run(

@@ -66,10 +66,10 @@ def test_six_models_each_have_a_device_of_their_own_and_are_not_run_again(cluste
     used = {}
     for folder, record in records(tmp_path / "s"):
         result = json.loads((folder / "result.json").read_text())
-        told = json.loads((folder / "spy.json").read_text())
+        received = json.loads((folder / "spy.json").read_text())
         assert result["config_hash"] == record.config_hash and result["test"]["ll"] < 0
-        assert (told["group"], told["job_type"]) == ("s", "sweep")
-        assert told["overrides"]["model"] == MODELS[record.number]
+        assert (received["group"], received["job_type"]) == ("s", "sweep")
+        assert received["overrides"]["model"] == MODELS[record.number]
         times = [(folder / file).stat().st_mtime for file in ("config.yaml", "result.json")]
         used.setdefault(record.device.split()[-1], []).append(times)
     assert sorted(used) == ["gpu:0", "gpu:1"]
@@ -102,7 +102,7 @@ def hanging(place, number):
     return folder.name
 
 
-def test_jobs_that_slurm_stops_go_on_and_those_that_die_are_told(place):
+def test_jobs_that_slurm_stops_go_on_and_those_that_die_are_reported(place):
     """One raises, one is killed; one is preempted, one requeued, and one cancelled, each while it runs."""
     place.does(_2="raise", _3="kill", _4="hang", _5="hang", _6="hang")
     with place.start(*SLURM, "seed=1,2,3,4,5,6", "hydra.sweep.dir=s") as process:
@@ -141,13 +141,13 @@ def test_a_sweep_that_is_stopped_leaves_no_job_behind(place):
     wait_until(lambda: not place.slurm("squeue", "--noheader").stdout)
 
 
-def test_what_slurm_refuses_is_told_in_one_line(place):
+def test_what_slurm_refuses_is_reported_in_one_line(place):
     code, output = place.sweep(*SLURM, "hydra.launcher.partition=none", "seed=1")
     assert code == 1 and "Traceback" not in output
     assert "clickexp: launcher=slurm: error: Batch job submission failed: Invalid partition name" in output
 
 
-def test_without_a_cluster_the_cause_and_the_remedy_are_told(tmp_path):
+def test_without_a_cluster_the_cause_and_the_remedy_are_reported(tmp_path):
     """What SLURM's own commands say where no cluster answers."""
     pytest.importorskip("submitit", reason="submitit is not installed: pip install -e '.[slurm]'")
     for name in ("srun", "sbatch"):

@@ -196,26 +196,26 @@ def outcomes(story, ids, p):
         yield math.prod(chances), clicks, thrown
 
 
-def iterated(told, iterations, sessions=SESSIONS):
-    """Totals after so many iterations of told(ids, clicks, p), which yields (role, row, successes, failures)."""
+def iterated(counts_of, iterations, sessions=SESSIONS):
+    """Totals after so many iterations of counts_of(ids, clicks, p), which yields (role, row, successes, failures)."""
     totals = Totals()
     for _ in range(iterations):
         old, totals = totals, Totals()
         for ids, clicks in sessions:
-            for role, row, *both in told(ids, clicks, lambda *key: old[key][0] / old[key].sum()):
+            for role, row, *both in counts_of(ids, clicks, lambda *key: old[key][0] / old[key].sum()):
                 totals[role, row] += both
     return totals
 
 
 def enumerated(story):
-    def told(ids, clicks, p):
+    def counts_of(ids, clicks, p):
         fitting = [(chance, thrown) for chance, c, thrown in outcomes(story, ids, p) if c == clicks]
         total = sum(chance for chance, _ in fitting)
         for chance, thrown in fitting:
             for role, row, event in thrown:
                 yield role, row, chance / total * event, chance / total * (not event)
 
-    return told
+    return counts_of
 
 
 @dataclasses.dataclass
@@ -272,7 +272,7 @@ def test_the_likelihood_with_its_prior_never_falls(name):
 
 
 def approximate(name):
-    def told(ids, clicks, p):
+    def counts_of(ids, clicks, p):
         a = [p("attraction", row) for row in ids]
         if name == "DBN":
             s, (skip, unsatisfied, satisfied) = [p("satisfaction", row) for row in ids], [
@@ -321,7 +321,7 @@ def approximate(name):
             after_skip = reading * (1 - a[r]) * skip / (1 - reading * a[r])
             reading = clicked[r] if clicks[r] else after_skip
 
-    return told
+    return counts_of
 
 
 @pytest.mark.parametrize("name", ["DBN", "CCM"])
@@ -494,7 +494,7 @@ HASHED = EmbeddingParameterConfig(embedding_fn=HashEmbedding, compression_ratio=
         ),
     ],
 )
-def test_what_cannot_be_estimated_is_told_in_one_line(trainer, name, options, message):
+def test_what_cannot_be_estimated_is_reported_in_one_line(trainer, name, options, message):
     with pytest.raises(ConfigError, match=message) as error:
         trainer.train(new_model(name, **options), LOG, VAL)
     assert "\n" not in str(error.value)
