@@ -86,7 +86,7 @@ class ByRank(Mapping[str, Array]):
     def shown(self) -> Bool[Array, "rank batch"] | None:
         """Where a document was shown; None if the mask was made from lengths, so that no hidden one is above another.
 
-        Padding behind a list needs no care from top to bottom; with it a training step takes 1 to 3 % longer.
+        Padding behind a list needs no care from top to bottom; with it a training step takes slightly longer.
         A batch's own `lengths` do not count: compiled programs cannot compare them with its mask.
         """
         return None if SHOWN_FIRST in self else self["mask"].astype(bool)

@@ -105,7 +105,10 @@ def build_model(new_model: Callable[..., Model], dataset: Dataset, seed: int) ->
 def open_loggers(config: Config) -> Iterator[Logger]:
     """The loggers of a configuration and the console, as one; on leaving, they learn whether the run succeeded."""
     loggers = instantiate(config.values.get("logger") or {}, "logger")
-    logger, succeeded = FanOut([ConsoleLogger(config.settings.progress), *loggers.values()]), False
+    stopping = config.values["trainer"].get("early_stopping")
+    watched = {"metric": f"val/{stopping.get('metric', 'loss')}"} if stopping else {}
+    console = ConsoleLogger(config.settings.progress, **watched)
+    logger, succeeded = FanOut([console, *loggers.values()]), False
     try:
         yield logger
         succeeded = True

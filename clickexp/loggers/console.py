@@ -22,7 +22,7 @@ class ConsoleLogger(Logger):
     Args:
         progress: `bar` adds a live line below them, `plain` does not, `off` leaves only messages and results, `auto` is
             `bar` on a terminal and `plain` elsewhere.
-        metric: The number whose best value the live line shows.
+        metric: The watched metric: the live line shows its best value, and the table of epochs always holds it.
         stream: Defaults to rich's own console, which a `rich.logging.RichHandler` shares, so that log lines and the
             live line do not collide; a handler that writes to a terminal directly would.
 
@@ -66,7 +66,7 @@ class ConsoleLogger(Logger):
         if self.mode == "off":
             return
         if self.table is None:
-            self.table = EpochTable(record, self.console.width)
+            self.table = EpochTable(record, self.console.width, self.metric)
             self._print(self.table.header(), style="bold")
         self._print(self.table.row(record))
 

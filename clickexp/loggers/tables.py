@@ -30,19 +30,22 @@ def count(value: float) -> str:
 
 
 class EpochTable:
-    """One line per epoch: the first record's metrics that the width holds, and a star if best so far.
+    """One line per epoch: the watched metric, others of the first record that the width holds, a star if best so far.
 
     Args:
         record: The first epoch's record.
         width: Characters per line.
+        watched: The metric that is shown whatever the width.
     """
 
-    def __init__(self, record: Mapping[str, Any], width: int) -> None:
-        self.metrics: list[str] = []
-        for name in (name for name in record if "/" in name):
-            self.metrics.append(name)
-            if len(self.header()) > width:
-                self.metrics.pop()
+    def __init__(self, record: Mapping[str, Any], width: int, watched: str = "") -> None:
+        names = [name for name in record if "/" in name]
+        shown = {watched}
+        for name in names:
+            self.metrics = [each for each in names if each in {name, *shown}]
+            if len(self.header()) <= width:
+                shown.add(name)
+        self.metrics = [name for name in names if name in shown]
 
     def header(self) -> str:
         """The names of the columns."""

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import polars as pl
 import pytest
+from flax import nnx
 from places import ROOT
 from scipy import stats
 
@@ -100,6 +101,17 @@ def test_a_listwise_loss_recovers_the_order_of_a_simulated_log(tmp_path, monkeyp
     np.testing.assert_allclose(np.log(documents["relevance"]), scores[ids] + offset, atol=1e-4)
     assert "attraction" not in documents.columns and "click_probability" not in predictions.columns
     assert len(predictions) == data.test.count
+
+
+def test_padded_sessions_do_not_count_in_a_listwise_loss(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES / "listwise"))
+    from listwise_ranker import ListwiseRanker
+
+    model = ListwiseRanker(query_doc_pairs=9, rngs=nnx.Rngs(0))
+    ids, clicks = np.arange(1, 10, dtype=np.int32).reshape(3, 3), np.eye(3)
+    batch = {"query_doc_ids": ids, "clicks": clicks, "mask": np.array([[1, 1, 1], [1, 1, 0], [0, 0, 0]], bool)}
+    losses = model.compute_loss(batch, aggregate=False)
+    assert losses[2] == 0 and model.compute_loss(batch) == pytest.approx(float(losses[:2].mean()))
 
 
 def test_early_stopping_and_search_on_a_metric_of_the_user(tmp_path):

@@ -99,6 +99,25 @@ def test_epoch_table_is_aligned_and_fits(width):
     assert [match.end() for match in re.finditer(r"\S+", row)] == ends
 
 
+@pytest.mark.parametrize("width", [20, 40, 60])
+@pytest.mark.parametrize("watched", ["val/ndcg@10", "val/loss", "train/loss"])
+def test_epoch_table_always_shows_the_watched_metric(width, watched):
+    """In its usual place; the others as far as the width holds them."""
+    table = EpochTable(RECORD, width, watched)
+    shown = table.header().split()
+    assert watched in shown and number(RECORD[watched]) in table.row(RECORD).split()
+    assert [name for name in RECORD if name in shown and "/" in name] == shown[1:-2]
+    assert width < 40 or len(table.header()) <= width
+
+
+def test_the_console_watches_what_stops_the_training():
+    stream = io.StringIO()
+    logger = ConsoleLogger(stream=stream, metric="val/ndcg@10")
+    logger.epoch(RECORD)
+    assert "val/ndcg@10" in stream.getvalue() and "val/loss" not in stream.getvalue()
+    assert logger.best == "best ndcg@10 0.5000"
+
+
 def test_epoch_table_keeps_its_columns_when_a_later_record_lacks_some():
     table = EpochTable(RECORD, 80)
     assert table.row({"epoch": 2, "train/loss": 0.25}).split() == ["2", "0.2500", "-", "-", "-", "-", "-"]

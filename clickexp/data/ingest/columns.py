@@ -32,8 +32,10 @@ def named_columns(
         known: Keys of the reader itself; they name the columns of the file too unless the option names others.
 
     Raises:
-        DataError: A key is unknown, or no column can be declared so.
+        DataError: A key is unknown or no text, or no column can be declared so.
     """
+    if wrong := [key for key in columns or {} if not isinstance(key, str)]:
+        raise DataError(f"columns has the key {wrong[0]!r}. Keys are text; write '{wrong[0]}'.")
     names: dict[str, str | None] = {key: key for key in known}
     stated = {key: value for key, value in (columns or {}).items() if isinstance(value, Mapping)}
     check_keys("columns", [key for key in columns or {} if key not in stated], names)

@@ -19,4 +19,4 @@ class ListwiseRanker(Model):
     def compute_loss(self, batch, aggregate=True):
         scores, clicks = self.relevance(batch), batch["clicks"].astype("float32")
         losses = rax.softmax_loss(scores, clicks, where=batch["mask"], reduce_fn=None)
-        return losses.mean() if aggregate else losses
+        return losses.mean(where=batch["mask"].any(axis=1)) if aggregate else losses

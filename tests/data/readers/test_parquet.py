@@ -223,6 +223,7 @@ BAD_COLUMNS = {
     "asked for": (dict(), {"labels": "grades"}, "no column 'grades' for labels"),
     "left out": (dict(), {"clicks": None}, "no column None for clicks"),
     "bad key": (dict(), {"query_ids": "q"}, r"columns has keys \['query_ids'\]"),
+    "number for a key": (dict(), {1: {"dtype": "int32"}}, "columns has the key 1. Keys are text; write '1'"),
 }
 
 
