@@ -54,11 +54,11 @@ def prints(given: CommandLine) -> bool:
     if given.version:
         sys.stdout.write(f"{VERSION}\n")
     elif given.options.help:
-        sys.stdout.write(f"{help_text(given)}\n")
+        sys.stdout.write(f"{_help_text(given)}\n")
     return given.version or given.options.help
 
 
-def help_text(given: CommandLine) -> str:
+def _help_text(given: CommandLine) -> str:
     """Returns examples, groups with their options, and keys with their values.
 
     Args:

@@ -25,7 +25,7 @@ def run(cfg: DictConfig) -> float:
     except MENDABLE as error:
         if in_sweep(HydraConfig.get()) or exits.SHOW_TRACE:
             raise  # an exit would end the sweep
-        fail(error)
+        _fail(error)
 
 
 def main() -> None:
@@ -39,16 +39,16 @@ def main() -> None:
                 if not prints(given):
                     run()
         except RefusedError as refused:
-            fail(refused.__cause__)
+            _fail(refused.__cause__)
         except MENDABLE as error:
             if exits.SHOW_TRACE:
                 raise
-            fail(error)
+            _fail(error)
         except KeyboardInterrupt:
             sys.exit(exits.STOPPED)
 
 
-def fail(error: BaseException | None) -> NoReturn:
+def _fail(error: BaseException | None) -> NoReturn:
     """Ends the command with the error in one line."""
     assert isinstance(error, Exception)  # noqa: S101
     line = format_hydra_error(error, sys.argv[1:])

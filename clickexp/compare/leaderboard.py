@@ -24,12 +24,12 @@ def tables(comparison: Comparison, label: str = "") -> dict[str, str]:
         comparison: The groups.
         label: A slug for the names, where there is more than one test set.
     """
-    files = {f"leaderboard{label}.csv": leaderboard_csv(comparison)}
+    files = {f"leaderboard{label}.csv": _leaderboard_csv(comparison)}
     made = {f"leaderboard{label}": leaderboard(comparison)}
     for metric in _PER_RANK:
         if ranks := per_rank(comparison, metric):
             made[f"{metric}_per_rank{label}"] = ranks
-            files[f"{metric}_per_rank{label}.csv"] = per_rank_csv(comparison, metric)
+            files[f"{metric}_per_rank{label}.csv"] = _per_rank_csv(comparison, metric)
     for file, table in made.items():
         files[f"{file}.md"] = markdown(table)
         files[f"{file}.tex"] = latex(table, f"tab:{file}")
@@ -86,7 +86,7 @@ def per_rank(comparison: Comparison, metric: str) -> Table | None:
     return Table(caption, header, list(zip(means, *columns, strict=True)), "l" + "r" * ranks)
 
 
-def leaderboard_csv(comparison: Comparison) -> str:
+def _leaderboard_csv(comparison: Comparison) -> str:
     """All metrics with their spread, interval and test, unrounded."""
     p = _against_baseline(comparison)
     facts = ("", "_sd", "_low", "_high", "_interval_over", "_p", "_p_over")
@@ -109,7 +109,7 @@ def leaderboard_csv(comparison: Comparison) -> str:
     return escape.csv_text(rows)
 
 
-def per_rank_csv(comparison: Comparison, metric: str) -> str:
+def _per_rank_csv(comparison: Comparison, metric: str) -> str:
     """The spread of a metric at each rank, unrounded."""
     rows: list[list[Any]] = [["name", "rank", metric, "sd", "low", "high", "seeds"]]
     for group in comparison.groups:

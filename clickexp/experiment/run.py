@@ -100,7 +100,7 @@ def run(parts: Parts, sweep: str | None = None) -> Result:
         result["intervals"] = evaluation.keep(dataset, parts.folder)
     if settings.save_model:
         save_model(model, parts.folder / MODEL)
-    write_result(result, parts.folder)  # last: what has a result is finished
+    _write_result(result, parts.folder)  # last: what has a result is finished
     (parts.folder / CHECKPOINT).unlink(missing_ok=True)
     logger.per_rank("val", result["per_rank_val"])
     logger.per_rank("test", result["per_rank"])
@@ -109,7 +109,7 @@ def run(parts: Parts, sweep: str | None = None) -> Result:
     return result
 
 
-def write_result(result: Result, folder: Path) -> None:
+def _write_result(result: Result, folder: Path) -> None:
     """Writes result.json whole or not at all."""
     write_json(plain(result), folder / RESULT)
 

@@ -29,7 +29,7 @@ class Composition(NamedTuple):
     roles: frozenset[str]
 
 
-class Component(NamedTuple):
+class _Component(NamedTuple):
     """The node of a click model in a mixture, and the roles of its towers, such as {"ctr": "attraction"}, by key."""
 
     node: Node
@@ -93,10 +93,10 @@ def _roles(unresolved: Node) -> dict[str, str]:
     return {key: text[2:-1] for key, text in references.items() if text[:2] == "${" and text[2:-1] in unresolved}
 
 
-def _component(component: str | Node, mixture: Node, overrides: Sequence[str]) -> Component:
+def _component(component: str | Node, mixture: Node, overrides: Sequence[str]) -> _Component:
     """A component given by name, or spelled out."""
     if isinstance(component, dict):
-        return Component(component, {key: key for key in component})
+        return _Component(component, {key: key for key in component})
     known = GlobalHydra.instance().config_loader().get_group_options("model")
     if component not in known:
         raise ConfigError(
@@ -110,10 +110,10 @@ def _component(component: str | Node, mixture: Node, overrides: Sequence[str]) -
     # the keys that a preset gives the mixture end up in every model
     node = {key: value for key, value in node.items() if key.startswith("_") or key not in mixture}
     roles = _roles(plain(cfg, resolve=False))
-    return Component(node, {key: role for key, role in roles.items() if key in node})
+    return _Component(node, {key: role for key, role in roles.items() if key in node})
 
 
-def _shared(role: str, components: Sequence[Component], known: bool) -> Node | None:
+def _shared(role: str, components: Sequence[_Component], known: bool) -> Node | None:
     """The tower of all components with this role; None if no component has it, and it is known."""
     towers = [model[key] for model, roles in components for key, played in roles.items() if played == role]
     if not towers and not known:
@@ -126,7 +126,7 @@ def _shared(role: str, components: Sequence[Component], known: bool) -> Node | N
     return towers[0] if towers else None
 
 
-def _sharing(component: Component, shared: Mapping[str, Node]) -> Node:
+def _sharing(component: _Component, shared: Mapping[str, Node]) -> Node:
     """The component without the towers that it shares; a key of another name than the role holds the role's."""
     own = {key: value for key, value in component.node.items() if key not in shared}
     return own | {key: role for key, role in component.roles.items() if role in shared and role != key}

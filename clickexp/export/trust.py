@@ -39,7 +39,7 @@ def check_targets(node: Any, where: str) -> None:
         raise UserError(f"{where}: the configuration refers to itself") from error
 
 
-def is_ours(name: Any) -> bool:
+def _is_ours(name: Any) -> bool:
     """Whether this is the dotted path of a model, a tower, or a function that makes one or a dataset, in clickexp.
 
     What the package has imported from elsewhere, as in `clickexp.data.pack.os`, is not.
@@ -67,7 +67,7 @@ def _check(node: Any, where: str) -> None:
     if not isinstance(node, dict):
         return
     for key, name in _called(node).items():
-        if not is_ours(name):
+        if not _is_ours(name):
             what = f"no model, tower or dataset of {PACKAGE}: it is not run"
             raise UserError(f"{where}.{key}={name!r} is {what}. {REMEDY}")
     if TARGET in node and POSITIONAL in node:
@@ -81,7 +81,7 @@ def _called(node: dict[Any, Any]) -> dict[str, Any]:
     if TARGET not in node:
         return {}
     named = {TARGET: node[TARGET]}
-    if is_ours(node[TARGET]):
+    if _is_ours(node[TARGET]):
         parameters = inspect.signature(located(node[TARGET])).parameters
         functions = [name for name, parameter in parameters.items() if _is_callable(parameter.annotation)]
         named |= {name: node[name] for name in functions if isinstance(node.get(name), str)}

@@ -46,7 +46,7 @@ class Role:
 
 
 @typing.dataclass_transform(field_specifiers=(dataclasses.field,))
-class DeclaresRoles(nnx.Module):
+class _DeclaresRoles(nnx.Module):
     """Makes a dataclass of each subclass: annotated attributes are the arguments of its constructor, in their order.
 
     A class that defines `__init__` keeps it.
@@ -82,12 +82,12 @@ class Index(NamedTuple):
     largest: int
     radix: int
 
-    def limit(self, largest: int, role: str) -> Limit:
+    def _limit(self, largest: int, role: str) -> Limit:
         """Returns the largest leading digit of a tower that has parameters up to an index."""
         return Limit(self.leading, (largest - self.radix + 1) // self.radix, role)
 
 
-class HasRoles(DeclaresRoles):
+class HasRoles(_DeclaresRoles):
     """A module whose roles are built from the arguments of its constructor, by keyword unless a class repeats them.
 
     Args:
@@ -136,7 +136,7 @@ class HasRoles(DeclaresRoles):
         """Returns the largest ids and positions that the towers have parameters for; larger ones are an error."""
         indices = self.indices()
         limits = [
-            indices[key].limit(largest, role) if key in indices else Limit(key, largest, role)
+            indices[key]._limit(largest, role) if key in indices else Limit(key, largest, role)
             for role, tower in vars(self).items()
             if isinstance(tower, Parameter)
             for key, largest in tower.limits().items()

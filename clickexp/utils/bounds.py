@@ -13,11 +13,10 @@ import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from numbers import Number
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from annotated_types import Ge, Gt, Interval
-from pydantic import ConfigDict, InstanceOf, PydanticUserError, TypeAdapter, ValidationError
-from pydantic_core import core_schema
+from pydantic import ConfigDict, GetCoreSchemaHandler, InstanceOf, PydanticUserError, TypeAdapter, ValidationError
 
 from clickexp.errors import ConfigError
 
@@ -46,8 +45,8 @@ class OneOf:
     def __init__(self, *choices: str) -> None:
         self.choices = choices
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
-        return core_schema.literal_schema(list(self.choices))
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        return handler.generate_schema(Literal[self.choices])
 
 
 class _OfOptax(typing.TypedDict):
