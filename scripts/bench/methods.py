@@ -1,0 +1,204 @@
+"""Methods that estimate parameters: functions (simulated log, seed) -> Fitted, or None where they do not apply."""
+
+import dataclasses
+import inspect
+import itertools
+import json
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+from flax import nnx
+from scipy.special import expit
+from users import POSITIONS, Parameters, Part, SimulatedLog
+
+from clickexp import models
+from clickexp.data import Sessions
+from clickexp.models import ClickModel
+from clickexp.parameters import EmbeddingParameter, EmbeddingParameterConfig
+from clickexp.parameters.base import Parameter
+from clickexp.training import CountingTrainer, EMTrainer, Trainer
+from clickexp.training.base import BaseTrainer
+
+MODELS: dict[str, type[ClickModel]] = {
+    "PBM": models.PositionBasedModel,
+    "UBM": models.UserBrowsingModel,
+    "TrustBias": models.TrustBiasModel,
+    "DBN": models.DynamicBayesianNetwork,
+    "DCM": models.DependentClickModel,
+    "CCM": models.ClickChainModel,
+    "DCTR": models.DocumentCTRModel,
+    "DRCTR": models.DocumentRankCTRModel,
+}
+CHAIN = ("continuation_exam_no_click", "continuation_click_not_satisfied", "continuation_click_satisfied")
+BATCH = 8192
+HERE = Path(__file__).resolve().parent
+
+
+@dataclasses.dataclass(frozen=True)
+class Fitted:
+    """What a method makes of a log.
+
+    Attributes:
+        seconds: Wall time of the estimation, without compilation where that can be told apart.
+        parameters: Estimates; with a posterior its means.
+        spread: Standard deviations of the logits of rows by role, `attraction` and `satisfaction`, if there are any.
+        prior_means: Learned mean of the logits of all rows, by role.
+        predictions: P(click | clicks above) of the test sessions [sessions, positions].
+    """
+
+    seconds: float
+    parameters: Parameters | None = None
+    spread: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    prior_means: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    predictions: np.ndarray | None = None
+
+
+Method = Callable[[SimulatedLog, int], Fitted | None]
+
+
+def gradient(log: SimulatedLog, seed: int, **rows: object) -> Fitted:
+    """The default trainer; `rows` are settings of the tables of pairs."""
+    user = MODELS[log.design.user]
+    towers = {
+        role: dataclasses.replace(config, **rows)
+        for role, config in user.roles.items()
+        if rows and isinstance(config, EmbeddingParameterConfig)
+    }
+    return fitted(log, seed, Trainer(seed=seed), **towers)
+
+
+def maximum_a_posteriori(log: SimulatedLog, seed: int) -> Fitted:
+    """A number and a fixed Gaussian prior per row."""
+    return gradient(log, seed, **({"posterior": "none"} if _HAS_POSTERIOR else {}))
+
+
+def posterior(log: SimulatedLog, seed: int) -> Fitted | None:
+    """Mean and spread per row, and a learned prior per table."""
+    return gradient(log, seed, posterior="normal") if _HAS_POSTERIOR else None
+
+
+def expectation_maximisation(log: SimulatedLog, seed: int) -> Fitted | None:
+    """trainer=em."""
+    return fitted(log, seed, EMTrainer()) if log.design.user in ("PBM", "UBM", "DBN", "DCM", "CCM") else None
+
+
+def counting(log: SimulatedLog, seed: int) -> Fitted | None:
+    """trainer=counting."""
+    return fitted(log, seed, CountingTrainer()) if log.design.user in ("DCM", "DCTR", "DRCTR") else None
+
+
+def click_rate(log: SimulatedLog, seed: int) -> Fitted | None:
+    """Click rates by rank, relative to rank 1: right for PBM where the order is random."""
+    if (log.design.user, log.design.policy) != ("PBM", "random"):
+        return None
+    rates = log.train.clicks.mean(axis=0)
+    return Fitted(0.0, Parameters({"examination": rates}, np.full(log.design.pairs + 1, np.nan)))
+
+
+def clax(log: SimulatedLog, seed: int, *, python: Path, batch_size: int) -> Fitted | None:
+    """CLAX with adamw(0.003), at most 50 epochs and its early stopping, in its own environment."""
+    user = log.design.user
+    if user == "TrustBias":
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        source, result = Path(folder) / "log.npz", Path(folder) / "result.npz"
+        parts = {"train": log.train, "val": log.val, "test": log.test}
+        columns = itertools.product(("ids", "clicks"), parts.items())
+        np.savez(source, **{f"{name}_{part}": getattr(each, name) for name, (part, each) in columns})
+        settings = dict(model=user, pairs=log.design.pairs, seed=seed, batch_size=batch_size)
+        command = [
+            str(python),
+            str(HERE / "parameters_peer.py"),
+            str(source),
+            str(result),
+            json.dumps(settings),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
+        with np.load(result) as given:
+            found = {name: np.asarray(values, np.float64) for name, values in given.items()}
+    seconds, predictions = float(found.pop("seconds")), found.pop("predictions")
+    return Fitted(seconds, estimated(user, found, log.design.pairs), predictions=predictions)
+
+
+METHODS: dict[str, Method] = {
+    "click-rate": click_rate,
+    "map": maximum_a_posteriori,
+    "posterior": posterior,
+    "em": expectation_maximisation,
+    "counting": counting,
+}
+
+_HAS_POSTERIOR = "posterior" in inspect.signature(EmbeddingParameterConfig).parameters
+
+
+def fitted(log: SimulatedLog, seed: int, trainer: BaseTrainer, **towers: object) -> Fitted:
+    """A model of clickexp, trained on the log."""
+    user, pairs = log.design.user, log.design.pairs
+    parts = {part: sessions(getattr(log, part), pairs) for part in ("train", "val", "test")}
+    sizes = dict(positions=POSITIONS, query_doc_pairs=pairs, click_rate=float(log.train.clicks.mean()))
+    model = MODELS[user](**sizes, **towers, rngs=nnx.Rngs(seed))
+    report = trainer.train(model, parts["train"], parts["val"])
+    found = {role: tower for role, tower in vars(model).items() if isinstance(tower, Parameter)}
+    parameters = estimated(user, {role: logits(tower) for role, tower in found.items()}, pairs)
+    tables = {role: tower for role, tower in found.items() if isinstance(tower, EmbeddingParameter)}
+    spread = {role: each for role, tower in tables.items() if (each := deviations(tower)) is not None}
+    learned = isinstance(trainer, Trainer)  # the others store a constant
+    prior_means = {role: float(tower.baseline[...]) for role, tower in tables.items() if learned}
+    return Fitted(report.training_seconds, parameters, spread, prior_means, predictions(model, log.test))
+
+
+def sessions(part: Part, pairs: int) -> Sessions:
+    """Sessions as clickexp reads them."""
+    return Sessions.from_arrays(query_doc_ids=part.ids, clicks=part.clicks, query_doc_pairs=pairs)
+
+
+def logits(tower: Parameter) -> np.ndarray:
+    """The logit, or mean logit, of every row of a tower."""
+    limits = tower.limits()
+    batch = {key: np.arange(largest + 1, dtype=np.int32)[None] for key, largest in limits.items()}
+    return np.asarray(tower.logit(batch), np.float64).ravel()
+
+
+def deviations(tower: EmbeddingParameter) -> np.ndarray | None:
+    """The standard deviation of the logit of every row; None for point estimates."""
+    return None
+
+
+def predictions(model: ClickModel, part: Part) -> np.ndarray:
+    """P(click | clicks above) of sessions."""
+    model.eval()
+    predict = nnx.jit(lambda model, batch: model.predict_conditional_clicks(batch))
+    positions = np.arange(1, POSITIONS + 1, dtype=np.int32)
+    columns = dict(query_doc_ids=part.ids, clicks=part.clicks, mask=np.ones(part.ids.shape, bool))
+    columns["positions"] = np.broadcast_to(positions, part.ids.shape)
+    ends = range(0, len(part.ids), BATCH)
+    chunks = ({name: values[at : at + BATCH] for name, values in columns.items()} for at in ends)
+    return np.exp(np.concatenate([np.asarray(predict(model, chunk), np.float64) for chunk in chunks]))
+
+
+def estimated(user: str, found: Mapping[str, np.ndarray], pairs: int) -> Parameters | None:
+    """Parameters from the logits of all rows of each tower, by role; row 0 of every tower of positions is unused."""
+    if user in ("DCTR", "DRCTR"):
+        return None
+    shared = {}
+    match user:
+        case "PBM":
+            shared["examination"] = expit(found["examination"][1 : POSITIONS + 1])
+        case "UBM":
+            table = expit(found["examination"][: (POSITIONS + 1) ** 2]).reshape(POSITIONS + 1, -1)
+            shared["examination"] = table[1:, :POSITIONS]
+        case "TrustBias":
+            shared = {role: expit(found[role][1:]) for role in ("true_positive", "false_positive")}
+        case "DBN":
+            shared["continuation"] = expit(found["continuation"].ravel())
+        case "DCM":
+            shared["continuation"] = expit(found["continuation"][1 : POSITIONS + 1])
+        case "CCM":
+            shared["continuation"] = np.array([expit(found[role].item()) for role in CHAIN])
+    satisfaction = found["satisfaction"][: pairs + 1] if user == "DBN" else None
+    return Parameters(shared, found["attraction"][: pairs + 1], satisfaction)

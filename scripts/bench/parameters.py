@@ -1,0 +1,222 @@
+r"""Errors of estimated parameters on logs of users whose parameters are known, by method, log and size.
+
+python scripts/bench/parameters.py                                      # a small grid, some minutes
+python scripts/bench/parameters.py --peer CLAX/bin/python               # with CLAX
+python scripts/bench/parameters.py --users PBM --policies random --impressions 10 40 160 --seeds 0 1 2 3 4
+python scripts/bench/parameters.py --dense                              # 50,000 impressions per pair
+python scripts/bench/parameters.py --full --peer CLAX/bin/python        # everything, in half a day
+
+Each line of the results is one fit. A fit whose line is there is not repeated, so an interrupted run continues;
+delete the file, or choose another, after a change of the code.
+"""
+
+import argparse
+import functools
+import itertools
+import json
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import methods
+import numpy as np
+import users
+from methods import METHODS, Fitted, Method
+from report import machine, print_table
+from scipy.special import expit
+from users import POLICIES, Design, SimulatedLog
+
+USERS = ("PBM", "UBM", "TrustBias", "DBN", "DCM", "CCM")
+DENSE_USERS = ("DCTR", "DRCTR", "PBM", "UBM", "DCM", "CCM", "DBN")
+DENSE = dict(queries=1, documents=40, impressions=50_000)
+"""200,000 training sessions."""
+SMALL = dict(users=USERS, policies=("random", "medium"), skews=(1.0,), impressions=(10, 40), seeds=(0,))
+FULL = dict(users=USERS, policies=tuple(POLICIES), skews=(0.0, 1.0), impressions=(5, 10, 40, 160),
+            seeds=(0, 1, 2, 3, 4))  # fmt: skip
+INTERVAL = 1.959963984540054
+"""Standard deviations from the middle to the ends of a 95 % interval of a normal distribution."""
+
+FORMATS: dict[str, Callable[[float], str]] = {
+    "examination": "{:.1%}".format,
+    "continuation": "{:.4f}".format,
+    "satisfaction": "{:.3f}".format,
+    "prior satisfaction": "{:.3f}".format,
+    "attraction": "{:.4f}".format,
+    "log-likelihood": "{:+.5f}".format,
+    "prediction": "{:.5f}".format,
+    "coverage of attraction": "{:.3f}".format,
+    "coverage of satisfaction": "{:.3f}".format,
+    "seconds": "{:.1f}".format,
+}
+
+
+def figures(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
+    """Errors of a fit, as far as the user has what is estimated and the method estimates it.
+
+    examination: Mean of |estimate / truth - 1| of examination relative to rank 1, over ranks 2 to 10; for UBM over all
+        cells, for TrustBias of the slopes.
+    continuation: Mean of |estimate - truth|.
+    satisfaction: |mean logit of all pairs - true mean|.
+    prior satisfaction: The same of the learned mean of the prior, in place of that of all pairs.
+    attraction: Mean of |estimate - truth| over all pairs, of P(click at rank 1).
+    log-likelihood: Of the test sessions, per document, less that of the true parameters.
+    prediction: Mean of |estimate - truth| over documents of the test sessions, of P(click | clicks above).
+    coverage: Fraction of all pairs whose 95 % interval holds the truth: of attraction as P(click at rank 1), given the
+        estimated examination there, of satisfaction as it is.
+    """
+    user, truth, found = log.design.user, log.truth, {"seconds": fitted.seconds}
+    if fitted.predictions is not None:
+        best = users.conditional(user, truth, log.test)
+        found["prediction"] = _distance(fitted.predictions, best)
+        reached, possible = (users.log_likelihood(each, log.test) for each in (fitted.predictions, best))
+        found["log-likelihood"] = reached - possible
+    if fitted.parameters is None:
+        return found
+    ratios, continuations = (
+        [pick(user, each) for each in (fitted.parameters, truth)]
+        for pick in (users.relative_examination, users.continuation)
+    )
+    if ratios[1] is not None:
+        found["examination"] = _distance(ratios[0] / ratios[1], 1.0)
+    if continuations[1] is not None:
+        found["continuation"] = _distance(*continuations)
+    return found | _rows(log, fitted)
+
+
+def _rows(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
+    """Figures of pairs."""
+    user, truth, given = log.design.user, log.truth, fitted.parameters
+    found = {}
+
+    def covered(role: str, at: Callable[[np.ndarray], np.ndarray], true: np.ndarray) -> None:
+        if role in fitted.spread:
+            mean, width = getattr(given, role), INTERVAL * fitted.spread[role]
+            low, high = (at(mean + sign * width)[1:] for sign in (-1, 1))
+            found[f"coverage of {role}"] = float(np.mean((low <= true) & (true <= high)))
+
+    if np.isfinite(given.attraction).all():
+        at_top = functools.partial(users.top_click_rate, user, given)
+        true = users.top_click_rate(user, truth, truth.attraction)[1:]
+        found["attraction"] = _distance(at_top(given.attraction)[1:], true)
+        covered("attraction", at_top, true)
+    if truth.satisfaction is not None and given.satisfaction is not None:
+        mean = float(truth.satisfaction[1:].mean())
+        found["satisfaction"] = abs(float(given.satisfaction[1:].mean()) - mean)
+        if "satisfaction" in fitted.prior_means:
+            found["prior satisfaction"] = abs(fitted.prior_means["satisfaction"] - mean)
+        covered("satisfaction", expit, expit(truth.satisfaction[1:]))
+    return found
+
+
+def _distance(estimate: np.ndarray, truth: np.ndarray | float) -> float:
+    return float(np.mean(np.abs(estimate - truth)))
+
+
+def designs(args: argparse.Namespace) -> Iterator[Design]:
+    """The logs of the grid, or the dense ones."""
+    for user, policy, skew in itertools.product(args.users, args.policies, args.skews):
+        if args.dense:
+            yield Design(user, policy, skew, **DENSE)
+            continue
+        for impressions in args.impressions:
+            yield Design(user, policy, skew, impressions)
+
+
+def run(grid: Sequence[Design], seeds: Sequence[int], chosen: dict[str, Method], file: Path) -> list[dict]:
+    """The lines of the results that belong to the grid; those that the file lacks are appended as they come."""
+    lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    done = {_key(line): line for line in lines}
+    found = []
+    for seed, design in itertools.product(seeds, grid):
+        missing = [name for name in chosen if _key(dict(vars(design), seed=seed, method=name)) not in done]
+        log = users.simulate(design, seed) if missing else None
+        for name, method in chosen.items():
+            line = dict(vars(design), seed=seed, method=name)
+            if name in missing:
+                fitted = method(log, seed)
+                line["figures"] = None if fitted is None else figures(log, fitted)
+                with file.open("a") as out:
+                    out.write(json.dumps(line) + "\n")
+                done[_key(line)] = line
+            found.append(done[_key(line)])
+    return found
+
+
+def _key(line: dict) -> tuple:
+    return tuple((name, line[name]) for name in sorted(line) if name != "figures")
+
+
+def print_results(lines: Sequence[dict]) -> None:
+    """A table per user, policy and skew: means over the seeds, a row for each size and method."""
+    tables: dict[tuple, dict[tuple, list[dict]]] = defaultdict(lambda: defaultdict(list))
+    for line in lines:
+        if line["figures"] is not None:
+            title = line["user"], line["policy"], line["skew"]
+            tables[title][line["impressions"], line["method"]].append(line["figures"])
+    for (user, policy, skew), rows in tables.items():
+        names = [name for name in FORMATS if any(name in each for group in rows.values() for each in group)]
+        cells = []
+        for (impressions, method), group in sorted(rows.items(), key=lambda row: row[0][0]):
+            label = f"{impressions:,} {method}"
+            cells.append((label, str(len(group)), *(_mean(name, group) for name in names)))
+        print_table(
+            f"{user}, policy {policy}, query popularity 1 / rank^{skew:g}",
+            ("impressions, method", "logs", *names),
+            cells,
+        )
+
+
+def _mean(name: str, group: Sequence[dict]) -> str:
+    values = [each[name] for each in group if name in each]
+    return FORMATS[name](statistics.mean(values)) if values else ""
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--full", action="store_true", help="the whole grid, where no axis is given")
+    parser.add_argument("--dense", action="store_true", help="40 documents of one query, 200,000 sessions")
+    parser.add_argument("--users", nargs="+", choices=users.SHARED)
+    parser.add_argument(
+        "--policies", nargs="+", choices=POLICIES, help="how far the order follows attraction"
+    )
+    parser.add_argument("--skews", type=float, nargs="+", help="exponents of the popularity of queries")
+    parser.add_argument("--impressions", type=int, nargs="+", help="of training, per pair, in the mean")
+    parser.add_argument("--seeds", type=int, nargs="+")
+    parser.add_argument("--methods", nargs="+", help=f"of {', '.join(METHODS)}, clax; by default all")
+    parser.add_argument("--peer", type=Path, help="python of CLAX's environment")
+    parser.add_argument(
+        "--peer-batch-size", type=int, default=512, help="on which CLAX's figures depend much"
+    )
+    parser.add_argument("--results", type=Path, default=Path("outputs/bench/parameters.jsonl"))
+    args = parser.parse_args()
+    for axis, values in (FULL if args.full else SMALL).items():
+        if getattr(args, axis) is None:
+            setattr(args, axis, DENSE_USERS if args.dense and axis == "users" else values)
+    return args
+
+
+def main() -> None:
+    args = arguments()
+    print(machine(), flush=True)
+    args.results.parent.mkdir(parents=True, exist_ok=True)
+    print_results(run(list(designs(args)), args.seeds, chosen_methods(args), args.results))
+
+
+def chosen_methods(args: argparse.Namespace) -> dict[str, Method]:
+    """The methods to run by name; CLAX's holds its batch size."""
+    known = dict(METHODS)
+    if args.peer:
+        size = args.peer_batch_size
+        known["clax"] = functools.partial(methods.clax, python=args.peer, batch_size=size)
+    if unknown := set(args.methods or ()) - set(known):
+        raise SystemExit(
+            f"no method {', '.join(sorted(unknown))}; there are {', '.join(known)} (clax with --peer)"
+        )
+    chosen = {name: known[name] for name in args.methods or known}
+    return {f"clax, batches of {args.peer_batch_size}" if name == "clax" else name: each
+            for name, each in chosen.items()}  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

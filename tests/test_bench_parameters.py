@@ -1,0 +1,218 @@
+"""The benchmark of estimated parameters: its users, its figures, what it reads from models, and how it resumes."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from flax import nnx
+from places import ROOT
+from scipy.special import logit
+
+from clickexp.parameters.base import Parameter
+from clickexp.simulation.towers import FixedParameter
+
+ALL = ("PBM", "UBM", "TrustBias", "DBN", "DCM", "CCM", "DCTR", "DRCTR")
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """The program's module, with those that it imports."""
+    monkeypatch.syspath_prepend(ROOT / "scripts/bench")
+    return pytest.importorskip("parameters")
+
+
+def small(bench, user, policy="random", seed=0, **options):
+    settings = dict(queries=5, documents=12, impressions=20) | options
+    return bench.users.simulate(bench.Design(user, policy, **settings), seed)
+
+
+def true_towers(user, truth):
+    """The true parameters in towers of clickexp."""
+
+    def by_position(probabilities):
+        return FixedParameter(
+            np.concatenate([[0.0], logit(np.clip(probabilities, 0, 1 - 1e-7))]), "positions"
+        )
+
+    shared = truth.shared
+    match user:
+        case "PBM":
+            towers = {"examination": by_position(shared["examination"])}
+        case "UBM":
+            table = np.zeros((11, 11))
+            table[1:, :10] = logit(np.clip(shared["examination"], 0, 1 - 1e-7))
+            towers = {"examination": FixedParameter(table.ravel(), "examination_idx")}
+        case "TrustBias":
+            towers = {role: by_position(values) for role, values in shared.items()}
+        case "DBN":
+            towers = {"continuation": FixedParameter(logit(shared["continuation"]).item())}
+            towers["satisfaction"] = FixedParameter(truth.satisfaction)
+        case "DCM":
+            towers = {"continuation": by_position(shared["continuation"])}
+        case "CCM":
+            names = "exam_no_click", "click_not_satisfied", "click_satisfied"
+            values = zip(names, logit(shared["continuation"]), strict=True)
+            towers = {f"continuation_{name}": FixedParameter(value.item()) for name, value in values}
+        case "DCTR":
+            return {"ctr": FixedParameter(truth.attraction)}
+    return {**towers, "attraction": FixedParameter(truth.attraction)}
+
+
+@pytest.mark.parametrize("user", [user for user in ALL if user != "DRCTR"])
+def test_users_click_as_the_models_of_their_names(bench, user):
+    log = small(bench, user)
+    sizes = {"positions": 10, "query_doc_pairs": 60}
+    model = bench.methods.MODELS[user](**true_towers(user, log.truth), **sizes, rngs=nnx.Rngs(0))
+    part = bench.users.Part(log.test.ids[:2000], log.test.clicks[:2000])
+    expected = bench.methods.predictions(model, part)
+    np.testing.assert_allclose(bench.users.conditional(user, log.truth, part), expected, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("user", ALL)
+def test_clicks_are_drawn_with_the_probabilities_that_are_stated(bench, user):
+    log = small(bench, user)
+    rates = bench.users.conditional(user, log.truth, log.test)
+    deviation = np.sqrt((rates * (1 - rates)).sum(axis=0))
+    assert (np.abs((log.test.clicks - rates).sum(axis=0)) < 4.5 * deviation + 1e-9).all()
+
+
+def test_policies_order_by_attraction_as_far_as_they_are_strong(bench):
+    def at_top(policy):
+        log = small(bench, "PBM", policy, documents=20)
+        return log.truth.attraction[log.test.ids[:, 0]].mean() - log.truth.attraction[log.test.ids].mean()
+
+    random, *others = map(at_top, ("random", "weak", "medium", "strong"))
+    assert abs(random) < 0.1 and 0.1 < others[0] < others[1] < others[2]
+
+
+def test_sizes_of_a_log_are_those_of_its_design(bench):
+    log = small(bench, "PBM", impressions=40, skew=0.0)
+    shown = np.bincount(log.train.ids.ravel(), minlength=61)
+    assert log.train.ids.shape == (240, 10) and shown[0] == 0 and shown[1:].mean() == 40
+    assert all(len(set(row)) == 10 for row in log.train.ids.tolist())
+    assert (np.ptp((log.train.ids - 1) // 12, axis=1) == 0).all()  # documents of one query
+
+
+def fitted(bench, parameters, **options):
+    return bench.Fitted(0.0, parameters, **options)
+
+
+@pytest.mark.parametrize("user", ALL)
+def test_the_truth_has_no_error(bench, user):
+    log = small(bench, user)
+    predictions = bench.users.conditional(user, log.truth, log.test)
+    found = bench.figures(log, fitted(bench, log.truth, predictions=predictions))
+    assert found and all(abs(value) < 1e-12 for value in found.values())
+
+
+def test_errors_are_those_of_hand_made_estimates(bench):
+    log = small(bench, "PBM")
+    examination = 0.5 * log.truth.shared["examination"]
+    examination[3] *= 1.09
+    half = dataclasses.replace(log.truth, shared={"examination": examination})
+    found = bench.figures(log, fitted(bench, half))
+    assert found["examination"] == pytest.approx(
+        0.09 / 9
+    )  # a common factor is no error, 9 % at one of nine ranks
+    clicks = 1 / (1 + np.exp(-log.truth.attraction[1:]))
+    assert found["attraction"] == pytest.approx(0.5 * clicks.mean())
+
+    log = small(bench, "DBN")
+    moved = dataclasses.replace(
+        log.truth, shared={"continuation": np.array([0.88])}, satisfaction=log.truth.satisfaction + 0.3
+    )
+    found = bench.figures(
+        log, fitted(bench, moved, prior_means={"satisfaction": log.truth.satisfaction[1:].mean() - 0.2})
+    )
+    assert found["continuation"] == pytest.approx(0.02)
+    assert found["satisfaction"] == pytest.approx(0.3) and found["prior satisfaction"] == pytest.approx(0.2)
+
+
+def test_slopes_of_trust_bias_are_compared_as_clicks_identify_them(bench):
+    """Attraction a' = (a - 0.1) / 0.8 with t' = f + 0.9 (t - f), f' = f + 0.1 (t - f) is the same user."""
+    log = small(bench, "TrustBias", impressions=100)
+    logits = np.clip(log.truth.attraction, logit(0.11), logit(0.89))
+    true, false = log.truth.shared["true_positive"], log.truth.shared["false_positive"]
+    truth = bench.users.Parameters(log.truth.shared, logits)
+    same = {"true_positive": false + 0.9 * (true - false), "false_positive": false + 0.1 * (true - false)}
+    attraction = (1 / (1 + np.exp(-logits)) - 0.1) / 0.8
+    estimate = bench.users.Parameters(same, logit(attraction))
+    found = bench.figures(dataclasses.replace(log, truth=truth), fitted(bench, estimate))
+    assert found["examination"] < 1e-9 and found["attraction"] < 1e-9
+
+
+@pytest.mark.parametrize("user", ["PBM", "UBM", "TrustBias", "DBN", "DCM"])
+def test_coverage_counts_the_intervals_that_hold_the_truth(bench, user):
+    """Means that lie off by the stated spread: 95 %. The intervals of half of them stretched: more. None: less."""
+    log = small(bench, user, queries=2000, impressions=1)
+    rng = np.random.default_rng(0)
+    spread = rng.uniform(0.3, 2.0, log.truth.attraction.shape)
+    mean = log.truth.attraction + spread * rng.standard_normal(spread.shape)
+    estimate = dataclasses.replace(log.truth, attraction=mean)
+    for factor, expected in ((1.0, 0.95), (0.5, 0.673), (2.0, 0.99991)):
+        found = bench.figures(log, fitted(bench, estimate, spread={"attraction": factor * spread}))
+        assert found["coverage of attraction"] == pytest.approx(expected, abs=0.007)
+        assert "coverage of satisfaction" not in found
+
+
+@pytest.mark.parametrize("user", [user for user in ALL if user not in ("DCTR", "DRCTR")])
+def test_parameters_are_read_from_models_in_their_places(bench, user):
+    """The formulas of the users, with what was read from a model, predict what the model predicts."""
+    log = small(bench, user, "medium")
+    for name in ("map", "em", "counting"):
+        found = bench.METHODS[name](log, 0)
+        if found is not None:
+            again = bench.users.conditional(user, found.parameters, log.test)
+            np.testing.assert_allclose(again, found.predictions, rtol=1e-4, atol=1e-6)
+            assert not found.spread and (name == "map") == ("attraction" in found.prior_means)
+
+
+def test_prior_means_are_those_that_models_learn(bench):
+    log = small(bench, "DBN")
+    found = bench.METHODS["map"](log, 0)
+    model = bench.methods.MODELS["DBN"](query_doc_pairs=60, rngs=nnx.Rngs(0))
+    assert {role for role, tower in vars(model).items() if isinstance(tower, Parameter)} > set(
+        found.prior_means
+    )
+    assert found.prior_means["satisfaction"] == pytest.approx(found.parameters.satisfaction[0])  # never shown
+
+
+def test_methods_skip_what_they_cannot_estimate(bench):
+    log = small(bench, "TrustBias")
+    assert (
+        bench.METHODS["em"](log, 0)
+        is bench.METHODS["counting"](log, 0)
+        is bench.METHODS["click-rate"](log, 0)
+        is None
+    )
+    assert bench.METHODS["click-rate"](small(bench, "PBM", "strong"), 0) is None
+
+
+def test_click_rates_give_relative_examination_of_random_lists(bench):
+    log = small(bench, "PBM", impressions=5000)
+    assert bench.figures(log, bench.METHODS["click-rate"](log, 0))["examination"] < 0.02
+
+
+def test_results_that_are_there_are_not_repeated(bench, tmp_path, capsys):
+    calls = []
+
+    def method(log, seed):
+        calls.append((log.design.user, log.design.impressions, seed))
+        return None if log.design.user == "UBM" else bench.Fitted(1.5)
+
+    grid = [bench.Design(user, impressions=n, queries=2) for user in ("PBM", "UBM") for n in (1, 2)]
+    file = tmp_path / "results.jsonl"
+    first = bench.run(grid[:3], [0], {"a": method}, file)
+    assert calls == [("PBM", 1, 0), ("PBM", 2, 0), ("UBM", 1, 0)]
+    calls.clear()
+    again = bench.run(grid, [0, 1], {"a": method}, file)
+    assert again[:3] == first and calls == [
+        ("UBM", 2, 0),
+        ("PBM", 1, 1),
+        ("PBM", 2, 1),
+        ("UBM", 1, 1),
+        ("UBM", 2, 1),
+    ]
+    bench.print_results(again)
+    shown = capsys.readouterr().out
+    assert "PBM, policy random" in shown and "UBM" not in shown and "1.5" in shown
