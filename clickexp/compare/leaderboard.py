@@ -1,6 +1,6 @@
 """The tables of a comparison: all groups, overall and per rank, for readers and as CSV for programs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from clickexp.compare.differences import SIGNIFICANT
 from clickexp.compare.names import name, short
 from clickexp.compare.summary import Comparison
-from clickexp.compare.tables import MISSING, Cell, Table, fixed, latex, markdown, standing
+from clickexp.compare.tables import MISSING, Cell, ReportTable, fixed, latex, markdown, standing
 from clickexp.utils import escape
 
 _ARROWS = {1: " ↑", 0: "", -1: " ↓"}
@@ -36,7 +36,7 @@ def tables(comparison: Comparison, label: str = "") -> dict[str, str]:
     return files
 
 
-def leaderboard(comparison: Comparison) -> Table:
+def leaderboard(comparison: Comparison) -> ReportTable:
     """The leading metrics, mean and standard deviation over seeds."""
     groups, metrics, baseline = comparison.groups, comparison.leading, comparison.baseline
     p = _against_baseline(comparison)
@@ -65,10 +65,10 @@ def leaderboard(comparison: Comparison) -> Table:
             "corrected by Holm's method"
         )
     text = ". ".join(filter(None, [*caption, *comparison.warnings])) + "."
-    return Table(text, header, list(zip(*columns, strict=True)), "l" + "r" * (len(header) - 1))
+    return ReportTable(text, header, list(zip(*columns, strict=True)), "l" + "r" * (len(header) - 1))
 
 
-def per_rank(comparison: Comparison, metric: str) -> Table | None:
+def per_rank(comparison: Comparison, metric: str) -> ReportTable | None:
     """Means over seeds of each rank; None where no run has the metric per rank."""
     means = {group.title: spread.mean for group in comparison.groups if (spread := group.per_rank(metric))}
     if not means:
@@ -83,41 +83,40 @@ def per_rank(comparison: Comparison, metric: str) -> Table | None:
     title = f"{name(metric)} per rank on {comparison.name}"
     caption = ". ".join(filter(None, [title, comparison.choice, f"{_MARKS}."]))
     header = ["Model", *map(str, range(1, ranks + 1))]
-    return Table(caption, header, list(zip(means, *columns, strict=True)), "l" + "r" * ranks)
+    return ReportTable(caption, header, list(zip(means, *columns, strict=True)), "l" + "r" * ranks)
 
 
 def _leaderboard_csv(comparison: Comparison) -> str:
     """All metrics with their spread, interval and test, unrounded."""
     p = _against_baseline(comparison)
-    facts = ("", "_sd", "_low", "_high", "_interval_over", "_p", "_p_over")
-    rows: list[list[Any]] = [
-        ["name", "model", "dataset", "tower", "overrides", "seeds", "chosen", "parameters"]
-        + ["training_seconds", "compile_seconds", "baseline"]
-        + [f"{metric}{fact}" for metric in comparison.metrics for fact in facts]
-    ]
+    rows = []
     for i, group in enumerate(comparison.groups):
         run = group.runs[0]
-        row = [group.name, group.model, run.dataset, group.tower, run.description, len(group.runs)]
-        row += [str(group.chosen).lower(), run.parameters, *_known([group.seconds, group.compile_seconds])]
-        row.append(comparison.baseline.name)
+        row = {"name": group.name, "model": group.model, "dataset": run.dataset, "tower": group.tower}
+        row |= {"overrides": run.description, "seeds": len(group.runs), "chosen": str(group.chosen).lower()}
+        row |= {"parameters": run.parameters, "training_seconds": group.seconds}
+        row |= {"compile_seconds": group.compile_seconds, "baseline": comparison.baseline.name}
         for metric in comparison.metrics:
-            spread, (low, high, over) = group.spread(metric), group.interval(metric)
-            unit, values = p[metric]
-            row += [*_known([spread.mean, spread.sd, low, high]), over, *_known([values[i]])]
-            row.append(unit if np.isfinite(values[i]) else "")
+            spread, (low, high, over), (unit, values) = group.spread(metric), group.interval(metric), p[metric]
+            row |= {metric: spread.mean, f"{metric}_sd": spread.sd, f"{metric}_low": low, f"{metric}_high": high}
+            row |= {f"{metric}_interval_over": over, f"{metric}_p": values[i]}
+            row[f"{metric}_p_over"] = unit if np.isfinite(values[i]) else ""
         rows.append(row)
     return escape.csv_text(rows)
 
 
 def _per_rank_csv(comparison: Comparison, metric: str) -> str:
     """The spread of a metric at each rank, unrounded."""
-    rows: list[list[Any]] = [["name", "rank", metric, "sd", "low", "high", "seeds"]]
-    for group in comparison.groups:
-        if spread := group.per_rank(metric):
-            numbers = zip(spread.mean, spread.sd, spread.low, spread.high, strict=True)
-            for rank, (values, count) in enumerate(zip(numbers, spread.count, strict=True), start=1):
-                rows.append([group.name, rank, *_known(values), count])
-    return escape.csv_text(rows)
+    spreads = {group.name: spread for group in comparison.groups if (spread := group.per_rank(metric))}
+    return escape.csv_text(
+        [
+            {"name": name, "rank": rank, metric: mean, "sd": sd, "low": low, "high": high, "seeds": seeds}
+            for name, s in spreads.items()
+            for rank, (mean, sd, low, high, seeds) in enumerate(
+                zip(s.mean, s.sd, s.low, s.high, s.count, strict=True), start=1
+            )
+        ]
+    )
 
 
 def _against_baseline(comparison: Comparison) -> dict[str, tuple[str, np.ndarray]]:
@@ -132,8 +131,3 @@ def _stars(p: float) -> str:
 
 def _decimals(value: Any) -> str:
     return fixed(float(value))
-
-
-def _known(values: Iterable[Any]) -> list[float | str]:
-    """Numbers, empty text for nan."""
-    return [float(value) if np.isfinite(value) else "" for value in values]

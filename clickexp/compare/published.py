@@ -3,14 +3,11 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from clickexp.compare.names import short
-from clickexp.compare.output import Output, say
+from clickexp.compare.output import say, write_files
 from clickexp.compare.reproductions import SECONDS, Reproduction, Row, reproductions
-from clickexp.compare.tables import Table, latex, markdown
+from clickexp.compare.tables import ReportTable, latex, markdown
 from clickexp.errors import UserError
 from clickexp.runs.load import Skipped, find_runs
 from clickexp.runs.run import Run
@@ -49,18 +46,18 @@ def compare_published(
             "no run is of an experiment with published figures: run one, such as "
             "clickexp -m +experiment=clax2025_yandex_baseline"
         )
-    files = Output(Path(folders[0] if output is None else output) / FOLDER, say)
+    files = {}
     for reproduction in found:
         made, name = table(reproduction), escape.slug(reproduction.name)
         print(markdown(made))  # noqa: T201  the command's result
-        files.add(f"{name}.md", markdown(made))
-        files.add(f"{name}.tex", latex(made, f"tab:{name}"))
-        files.add(f"{name}.csv", as_csv(reproduction))
-    files.write()
+        files[f"{name}.md"] = markdown(made)
+        files[f"{name}.tex"] = latex(made, f"tab:{name}")
+        files[f"{name}.csv"] = as_csv(reproduction)
+    write_files(Path(folders[0] if output is None else output) / FOLDER, files)
     return found
 
 
-def table(reproduction: Reproduction) -> Table:
+def table(reproduction: Reproduction) -> ReportTable:
     """The figures of an experiment for a reader."""
     first, *_ = names = list(reproduction.sources)
     sources = "; ".join(f"{name}: {source}" for name, source in reproduction.sources.items())
@@ -71,20 +68,19 @@ def table(reproduction: Reproduction) -> Table:
     header = ["Model", "Metric", *names, "Ours", "Splits", "Difference", "Tolerance", "Notes"]
     align = f"ll{'r' * (len(header) - 4)}ll"
     rows = list(map(_cells, reproduction.rows))
-    return Table(caption, header, rows, align, reproduction.name, reproduction.notes, long=True)
+    return ReportTable(caption, header, rows, align, reproduction.name, reproduction.notes, long=True)
 
 
 def as_csv(reproduction: Reproduction) -> str:
     """All numbers, unrounded."""
     references = [reference.lower() for reference in reproduction.sources]
-    columns = ["ours", "ours_sd", "splits", "difference", "verdict", "notes", "compile_seconds"]
-    rows: list[list[Any]] = [["model", "metric", *references, *columns]]
+    rows = []
     for row in reproduction.rows:
-        compiling = float(np.mean(row.compiling)) if row.compiling else None
-        values = [row.published, *row.others, row.mean, row.sd, len(row.ours), row.difference]
-        values = ["" if value is None or not math.isfinite(value) else value for value in values]
-        texts = [row.verdict, " ".join(map(str, row.notes)), "" if compiling is None else compiling]
-        rows.append([row.model, row.metric, *values, *texts])
+        published = zip(references, row.published, strict=True)
+        values = {"model": row.model, "metric": row.metric, **dict(published), "ours": row.mean, "ours_sd": row.sd}
+        values |= {"splits": len(row.ours), "difference": row.difference, "verdict": row.verdict}
+        values |= {"notes": " ".join(map(str, row.notes)), "compile_seconds": row.compile_seconds}
+        rows.append(values)
     return escape.csv_text(rows)
 
 
@@ -102,10 +98,10 @@ def _cells(row: Row) -> list[str]:
     seconds = row.metric == SECONDS
     digits = 0 if seconds else 4
     ours = f"{row.mean:,.{digits}f}" + (f" ± {row.sd:.{digits}f}" if math.isfinite(row.sd) else "")
-    if row.compiling:
-        ours += f" (+ {np.mean(row.compiling):,.0f} compiling)"
+    if row.compile_seconds is not None:
+        ours += f" (+ {row.compile_seconds:,.0f} compiling)"
     difference = f"{row.difference:.3g}x" if seconds else f"{row.difference:+.{digits}f}"
     difference = difference if math.isfinite(row.difference) else ""
-    published = ["" if value is None else f"{value:,.{digits}f}" for value in (row.published, *row.others)]
+    published = ["" if value is None else f"{value:,.{digits}f}" for value in row.published]
     name, notes = "Seconds" if seconds else short(row.metric), ", ".join(map(str, row.notes))
     return [row.model, name, *published, ours, str(len(row.ours)), difference, row.verdict, notes]

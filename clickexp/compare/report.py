@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from clickexp.compare.leaderboard import tables
-from clickexp.compare.output import Output, say
+from clickexp.compare.output import say, write_files
 from clickexp.compare.summary import Comparison, comparisons
 from clickexp.runs.load import find_runs
 from clickexp.utils.escape import slug
@@ -41,7 +41,7 @@ def compare(
         say(f"skipped {one}")
     found = comparisons(runs, metrics, baseline)
     folder = Path(folders[0] if output is None else output)
-    files = Output(folder, say)
+    files: dict[str, str | bytes] = {}
     for comparison in found:
         say(
             f"{comparison.name}: {len(comparison.runs)} runs of {len(comparison.groups)} configurations on "
@@ -50,12 +50,9 @@ def compare(
         for warning in filter(None, [comparison.choice, *comparison.warnings]):
             say(f"  {warning}")
         label = f"-{slug(comparison.name)}" if len(found) > 1 else ""
-        for name, text in tables(comparison, label).items():
-            files.add(f"tables/{name}", text)
-        for name, content in figures(comparison, label).items():
-            files.add(f"figures/{name}", content)
+        files |= {f"tables/{name}": text for name, text in tables(comparison, label).items()}
+        files |= {f"figures/{name}": content for name, content in figures(comparison, label).items()}
     if len(found) > 1:
         say(f"{len(found)} test sets, one table each: numbers of different test sets cannot be ranked")
-    files.add(PAGE, page(found, skipped, folder))
-    files.write()
+    write_files(folder, files | {PAGE: page(found, skipped, folder)})
     return found

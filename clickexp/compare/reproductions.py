@@ -24,27 +24,25 @@ _KNOWN_KEYS = ("experiment", "model", "dataset", "dataset.path", "dataset.name",
 
 @dataclass(frozen=True)
 class Row:
-    """A metric of a model: published by the first reference and by others, and ours over splits.
+    """A metric of a model: published, and ours over splits.
 
     Attributes:
         model: The model, and what distinguishes its runs from others.
         metric: Name of the metric.
-        published: The figure of the first reference.
-        others: Those of the other references.
+        published: The figure of each reference; the first is compared.
         ours: One figure for each split.
         verdict: Whether the difference is inside the tolerance, or why there is no verdict.
         notes: Numbers of the notes that concern it.
-        compiling: For seconds, those of compilation, which are not in `ours`, as far as runs record them.
+        compile_seconds: For seconds, the mean of those of compilation, which are not in `ours`; None where unknown.
     """
 
     model: str
     metric: str
-    published: float | None
-    others: tuple[float | None, ...]
+    published: tuple[float | None, ...]
     ours: tuple[float, ...]
     verdict: str
     notes: tuple[int, ...]
-    compiling: tuple[float, ...] = ()
+    compile_seconds: float | None = None
 
     @property
     def mean(self) -> float:
@@ -59,9 +57,9 @@ class Row:
     @property
     def difference(self) -> float:
         """Ours minus published; of the training time ours over published; nan where that would mean nothing."""
-        if self.published is None or self.verdict == _OTHER_DATA:
+        if self.published[0] is None or self.verdict == _OTHER_DATA:
             return math.nan
-        return self.mean / self.published if self.metric == SECONDS else self.mean - self.published
+        return self.mean / self.published[0] if self.metric == SECONDS else self.mean - self.published[0]
 
 
 @dataclass(frozen=True)
@@ -124,7 +122,7 @@ def _rows(
 ) -> Iterator[Row]:
     """Rows of a group of runs; the reason why they have no verdict is added to the texts of the notes."""
     node = runs[0].config["reproduction"]
-    first, *others = [_figures(reference, runs[0]) for reference in node["published"].values()]
+    figures = [_figures(reference, runs[0]) for reference in node["published"].values()]
     reason = next((why for run in runs if (why := other_data(run))), None)
     if reason and reason not in texts:
         texts.append(reason)
@@ -139,14 +137,15 @@ def _rows(
             and metric in note.get("metrics", [metric])
         }
         numbers = (*notes, *([texts.index(reason) + 1] if reason else []))
-        published = tuple(other.get(metric) for other in others)
         compiling = [run.compile_seconds for run in runs if run.compile_seconds and metric == SECONDS]
-        row = Row(variant, metric, first.get(metric), published, ours, _OTHER_DATA, numbers, tuple(compiling))
-        if not reason:
-            comparable = all(note.get("comparable", True) for note in notes.values())
-            row = replace(row, verdict=_NOT_COMPARABLE)
-            if comparable:
-                row = replace(row, verdict=_verdict(row, node["tolerance"], first.get("sd", {})))
+        row = Row(
+            *(variant, metric, tuple(each.get(metric) for each in figures), ours),
+            verdict=_OTHER_DATA if reason else _NOT_COMPARABLE,
+            notes=numbers,
+            compile_seconds=float(np.mean(compiling)) if compiling else None,
+        )
+        if not reason and all(note.get("comparable", True) for note in notes.values()):
+            row = replace(row, verdict=_verdict(row, node["tolerance"], figures[0].get("sd", {})))
         yield row
 
 
@@ -158,7 +157,7 @@ def _published_metrics(node: Mapping[str, Any]) -> list[str]:
 
 def _verdict(row: Row, tolerance: Mapping[str, float], sd: Mapping[str, float]) -> str:
     """Whether the difference is inside the tolerance; nothing where nothing was published, and for times."""
-    if row.published is None or row.metric == SECONDS:
+    if row.published[0] is None or row.metric == SECONDS:
         return ""
     limit = max(tolerance.get(row.metric, 0.0), _DEVIATIONS * sd.get(row.metric, 0.0))
     return f"{'inside' if abs(row.difference) <= limit else 'outside'} {limit:g}"

@@ -46,21 +46,21 @@ class Comparison:
         return [run for group in self.groups for run in group.runs]
 
     @cached_property
-    def test_sets(self) -> frozenset[str]:
+    def _test_sets(self) -> frozenset[str]:
         """Fingerprints of the test sets of all runs."""
         return frozenset().union(*(group.test_sets for group in self.groups))
 
     @cached_property
-    def stated(self) -> dict[str, bool | None]:
+    def _stated(self) -> dict[str, bool | None]:
         """By name whether higher values of a metric are better, as the runs state it."""
         return stated_by(run.result for run in self.runs)
 
     def direction(self, metric: str) -> int:
         """1 where more is better, -1 where less is, 0 where neither is or nothing is known."""
-        return direction(metric, self.stated)
+        return direction(metric, self._stated)
 
     @property
-    def optimized(self) -> list[str]:
+    def _optimized(self) -> list[str]:
         """Metrics that searches optimised of which runs are trials."""
         found = dict.fromkeys(run.optimized for run in self.runs if run.optimized)
         return [metric for metric in found if metric in self.metrics]
@@ -68,10 +68,10 @@ class Comparison:
     @property
     def choice(self) -> str:
         """How searches chose, in a sentence; empty without a search."""
-        if not self.optimized:
+        if not self._optimized:
             return ""
-        by = " and ".join(uncapitalised(name(metric)) for metric in self.optimized)
-        if self.optimized == [self.leading[0]]:
+        by = " and ".join(uncapitalised(name(metric)) for metric in self._optimized)
+        if self._optimized == [self.leading[0]]:
             text = f"Ordered by {by}, which the search optimised"
         else:
             text = f"Search was for the best {by}"
@@ -85,13 +85,13 @@ class Comparison:
             found.append(
                 f"Neither way of {name(self.leading[0])} is known to be better, so rows are in no order"
             )
-        partial = [group.name for group in self.groups if group.test_sets != self.test_sets]
+        partial = [group.name for group in self.groups if group.test_sets != self._test_sets]
         if partial:
             found.append(
-                f"{len(partial)} of {len(self.groups)} rows average over some of the {len(self.test_sets)} test sets "
+                f"{len(partial)} of {len(self.groups)} rows average over some of the {len(self._test_sets)} test sets "
                 f"only, so their means are not of the same data: {_few(partial)}"
             )
-        if any(test_set.startswith("guess-") for test_set in self.test_sets):
+        if any(test_set.startswith("guess-") for test_set in self._test_sets):
             found.append(
                 "Some results of earlier versions do not record their test set; equal dataset settings and session "
                 "counts stand in for it"
@@ -103,12 +103,12 @@ class Comparison:
         sizes = {int(own[0]) for run in self.runs if (own := _sessions_per_rank(run)) and own[0]}
         sessions = " or ".join(f"{size:,}" for size in sorted(sizes))
         size = f" of {sessions} sessions" if sessions else ""
-        if len(self.test_sets) == 1:
+        if len(self._test_sets) == 1:
             return f"one test set{size}"
-        each = ", one per seed" if len({run.seed for run in self.runs}) == len(self.test_sets) else ""
-        return f"{len(self.test_sets)} test sets{size}{' each' if size else ''}{each}"
+        each = ", one per seed" if len({run.seed for run in self.runs}) == len(self._test_sets) else ""
+        return f"{len(self._test_sets)} test sets{size}{' each' if size else ''}{each}"
 
-    def find(self, wanted: str | None) -> Group | None:
+    def _find(self, wanted: str | None) -> Group | None:
         """The group of that name, or else the best of that model; without a name the best of all."""
         if wanted is None:
             return self.groups[0]
@@ -119,7 +119,7 @@ class Comparison:
     @property
     def baseline(self) -> Group:
         """The group that others are tested against in tables: the one asked for, or else the best."""
-        return self.find(self.wanted) or self.groups[0]
+        return self._find(self.wanted) or self.groups[0]
 
     @property
     def baselines(self) -> list[int]:
@@ -166,7 +166,7 @@ def comparisons(
             else next(name for name in numbered if name not in {*found, *taken})
         )
         found[free] = _comparison(free, part, metrics, baseline)
-    if not any(comparison.find(baseline) for comparison in found.values()):
+    if not any(comparison._find(baseline) for comparison in found.values()):
         choice = dict.fromkeys(group.name for comparison in found.values() for group in comparison.groups)
         raise UserError(f"there is no baseline {baseline!r}: choose from {_few(list(choice))}")
     return list(found.values())

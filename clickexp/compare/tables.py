@@ -28,7 +28,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """A table for a reader.
 
     Attributes:
@@ -50,7 +50,7 @@ class Table:
     long: bool = False
 
 
-def markdown(table: Table) -> str:
+def markdown(table: ReportTable) -> str:
     """The table in GitHub-flavoured Markdown; best in bold, second underlined."""
     marks = ("{}", "**{}**", "<u>{}</u>")
 
@@ -72,7 +72,7 @@ def markdown(table: Table) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def latex(table: Table, label: str) -> str:
+def latex(table: ReportTable, label: str) -> str:
     """The table with booktabs rules, as a float or, if long, a longtable; best in bold, second underlined."""
     marks = ("{}", r"\mathbf{{{}}}", r"\underline{{{}}}")
 

@@ -106,8 +106,8 @@ def open_loggers(config: Config) -> Iterator[Logger]:
     """The loggers of a configuration and the console, as one; on leaving, they learn whether the run succeeded."""
     loggers = instantiate(config.values.get("logger") or {}, "logger")
     stopping = config.values["trainer"].get("early_stopping")
-    watched = {"metric": f"val/{stopping.get('metric', 'loss')}"} if stopping else {}
-    console = ConsoleLogger(config.settings.progress, **watched)
+    watched = stopping.get("metric", "loss") if stopping else "ll"
+    console = ConsoleLogger(config.settings.progress, f"val/{watched}")
     logger, succeeded = FanOut([console, *loggers.values()]), False
     try:
         yield logger

@@ -1,9 +1,8 @@
 """What every metric is: sums that add up over batches and devices, and a value computed from them."""
 
 import copy
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from types import MethodType
+from types import MethodType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
@@ -28,13 +27,6 @@ class PerList(NamedTuple):
     """
 
     values: Array
-
-
-@dataclasses.dataclass(frozen=True)
-class Scalar:
-    """The result of `Metric.compute_value`, with the one field of clu's `Scalar`."""
-
-    value: float | int | np.ndarray
 
 
 class InstanceOrClassMethod:
@@ -188,9 +180,9 @@ class Metric:
         fresh.update(**outputs)
         return fresh
 
-    def compute_value(self) -> Scalar:
+    def compute_value(self) -> SimpleNamespace:
         """The result of `compute` in the field `value`, as metrics of clu and metrax return it."""
-        return Scalar(self.compute())
+        return SimpleNamespace(value=self.compute())
 
     def replace(self, **sums: Any) -> "Metric":
         """A copy with other sums.

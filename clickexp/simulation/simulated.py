@@ -54,7 +54,7 @@ class GroundTruth:
         starts = 1 + documents_per_query * np.arange(queries + 1)
         return cls(starts, attraction, labels, attraction, satisfaction)
 
-    def towers(self, examination: tuple[float, float], continuation: float) -> dict[str, Parameter]:
+    def _towers(self, examination: tuple[float, float], continuation: float) -> dict[str, Parameter]:
         """A known tower for every role a model may have."""
         attraction = FixedParameter(self.attraction)
         return {
@@ -75,7 +75,7 @@ class GroundTruth:
         continuation: float,
     ) -> ClickModel:
         """The click model as a user with the true towers of the roles that it names."""
-        towers = self.towers(examination, continuation)
+        towers = self._towers(examination, continuation)
         sizes = {"positions": positions, "query_doc_pairs": self.query_doc_pairs}
         known = {**towers, **sizes, "shared": towers}  # of the components of a mixture
         return model(**accepted(model, known), rngs=nnx.Rngs(0))

@@ -16,7 +16,14 @@ from numbers import Number
 from typing import Annotated, Any, Literal, TypeVar
 
 from annotated_types import Ge, Gt, Interval
-from pydantic import ConfigDict, GetCoreSchemaHandler, InstanceOf, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import (
+    ConfigDict,
+    GetCoreSchemaHandler,
+    InstanceOf,
+    PydanticUserError,
+    TypeAdapter,
+    ValidationError,
+)
 
 from clickexp.errors import ConfigError
 

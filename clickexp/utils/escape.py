@@ -7,9 +7,10 @@ place, and leaves ordinary names as they are.
 import csv
 import hashlib
 import io
+import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 _LONGEST = 80
@@ -94,10 +95,12 @@ def csv_cell(value: Any) -> Any:
     return f"'{text}" if text.lstrip().startswith(_FORMULAS) else text
 
 
-def csv_text(rows: Iterable[Sequence[Any]]) -> str:
-    """Returns rows as comma-separated values."""
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Returns rows of the same columns as comma-separated values below a header; cells without a number are empty."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([csv_cell(value) for value in row] for row in rows)
+    for line in (rows[0].keys(), *(row.values() for row in rows)):
+        cells = ("" if isinstance(cell, float) and not math.isfinite(cell) else csv_cell(cell) for cell in line)
+        csv.writer(text, lineterminator="\n").writerow(cells)
     return text.getvalue()
 
 

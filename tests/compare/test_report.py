@@ -20,7 +20,7 @@ from clickexp.cli.compare import main
 from clickexp.compare import find_runs
 from clickexp.compare.figures import figures
 from clickexp.compare.leaderboard import tables
-from clickexp.compare.output import Output
+from clickexp.compare.output import write_files
 from clickexp.compare.report import compare
 from clickexp.compare.summary import comparisons
 from clickexp.compare.tables import standing
@@ -307,17 +307,11 @@ def test_an_interrupted_comparison_is_made_again(tmp_path):
     def stop(text):
         raise KeyboardInterrupt
 
-    def written(say, **files):
-        output = Output(tmp_path, say)
-        for name, content in files.items():
-            output.add(name, content)
-        output.write()
-
-    written(print, a="1", b="1", c="1")
+    write_files(tmp_path, dict(a="1", b="1", c="1"))
     with pytest.raises(KeyboardInterrupt):
-        written(stop, a="2", b="2")
+        write_files(tmp_path, dict(a="2", b="2"), stop)
     assert [(tmp_path / name).read_text() for name in "ab"] == ["2", "1"]
-    written(print, a="3", b="3")
+    write_files(tmp_path, dict(a="3", b="3"))
     assert [(tmp_path / name).read_text() for name in "ab"] == ["3", "3"] and not (tmp_path / "c").exists()
 
 

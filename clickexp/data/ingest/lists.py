@@ -10,7 +10,7 @@ import pyarrow as pa
 from clickexp.data.ingest.columns import ANY_ID, Field, named_columns
 from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, as_ids, check_pair_key
 from clickexp.data.ingest.ragged import check_nulls, flat, numbered, padded, scatter
-from clickexp.data.ingest.tables import Table, batches_of, longest_list
+from clickexp.data.ingest.tables import SourceTable, batches_of, longest_list
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, POSITIONS, Column, SourceLocation
 
@@ -22,7 +22,7 @@ ID_COLUMNS = ("query_doc_ids", "query_ids")
 
 
 def table_options(columns: Mapping[str, Any] | None, pair_key: str | None) -> dict[str, Any]:
-    """How a Table of such rows is opened: fields, names, required; DataError for options that mean nothing."""
+    """How a SourceTable of such rows is opened: fields, names, required; DataError for options that mean nothing."""
     names, extra = named_columns(columns, KEYS)
     check_pair_key(pair_key, (None, *PAIR_KEYS))
     fields: dict[str, Column | Field] = {**COLUMNS, **extra}
@@ -33,7 +33,7 @@ def table_options(columns: Mapping[str, Any] | None, pair_key: str | None) -> di
 
 
 def read_lists(
-    tables: Sequence[Table],
+    tables: Sequence[SourceTable],
     log: LogWriter,
     pair_key: str | None = None,
     positions: int | None = None,
@@ -56,7 +56,7 @@ def read_lists(
         pack.query_doc_pairs = query_doc_pairs or pack.query_doc_pairs
 
 
-def packed_columns(table: Table) -> dict[str, Column]:
+def packed_columns(table: SourceTable) -> dict[str, Column]:
     """The packed columns of a table."""
     fields = {name: COLUMNS.get(name, table.fields[name]) for name in table.columns}
     return {name: field for name, field in fields.items() if isinstance(field, Column)}

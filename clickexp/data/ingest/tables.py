@@ -26,7 +26,7 @@ class Batch(NamedTuple):
     done: int
 
 
-class Table(ABC):
+class SourceTable(ABC):
     """A file of rows.
 
     fields   what each column is read as
@@ -95,7 +95,7 @@ def find_files(source: Path, files: str | None, suffixes: Iterable[str]) -> list
 
 
 def batches_of(
-    tables: Sequence[Table], progress: Progress | None = None, keys: Iterable[str] | None = None
+    tables: Sequence[SourceTable], progress: Progress | None = None, keys: Iterable[str] | None = None
 ) -> Iterator[Batch]:
     """The batches of some tables, one after another.
 
@@ -113,7 +113,7 @@ def batches_of(
         read += table.size
 
 
-def longest_list(tables: Sequence[Table], key: str, columns: Iterable[str | Column], remedy: str) -> int:
+def longest_list(tables: Sequence[SourceTable], key: str, columns: Iterable[str | Column], remedy: str) -> int:
     """The longest list of a column; DataError where padding all columns to it outweighs the documents."""
     extent = Extent()
     for batch in batches_of(tables, keys=[key]):
@@ -121,7 +121,7 @@ def longest_list(tables: Sequence[Table], key: str, columns: Iterable[str | Colu
     return extent.ranks(columns, remedy)
 
 
-def open_tables(files: Iterable[Path], table: Callable[[Path], Table]) -> list[Table]:
+def open_tables(files: Iterable[Path], table: Callable[[Path], SourceTable]) -> list[SourceTable]:
     """The tables in some files; DataError unless they have the same columns."""
     tables = [table(file) for file in files]
     first = tables[0]

@@ -15,7 +15,7 @@ from clickexp.data.ingest.columns import Field, check_keys
 from clickexp.data.ingest.id_table import IdTable
 from clickexp.data.ingest.numbering import keys_of
 from clickexp.data.ingest.ragged import check_lengths, flat, is_list, numbered, padded, scatter
-from clickexp.data.ingest.tables import Table, find_files, longest_list, open_tables
+from clickexp.data.ingest.tables import SourceTable, find_files, longest_list, open_tables
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.readers.parquet import ParquetTable
@@ -142,7 +142,7 @@ def _annotations(folder: Path, name: str | None) -> list[Path]:
     return [folder / name]
 
 
-def _tables(files: Iterable[Path], names: Mapping[str, str | None], keys: Sequence[str]) -> list[Table]:
+def _tables(files: Iterable[Path], names: Mapping[str, str | None], keys: Sequence[str]) -> list[SourceTable]:
     wanted = {key: names[key] for key in keys}
     return open_tables(files, lambda file: VectorTable(file, FIELDS, wanted, required=keys))
 

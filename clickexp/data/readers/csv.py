@@ -12,7 +12,7 @@ import pyarrow.csv as pa_csv
 
 from clickexp.data.ingest.columns import Field
 from clickexp.data.ingest.lists import read_lists, table_options
-from clickexp.data.ingest.tables import Batch, Table, find_files, open_tables
+from clickexp.data.ingest.tables import Batch, SourceTable, find_files, open_tables
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import Column, SourceLocation
@@ -28,7 +28,7 @@ TRUTH = {"true": "1", "false": "0"}
 OLDEST = pl.CompatLevel.oldest()
 
 
-class TextTable(Table):
+class TextTable(SourceTable):
     """A CSV or TSV file, plain or gzipped, whose first line names the columns.
 
     separator  of the columns, default a tab if the first line has one, else a comma

@@ -15,7 +15,7 @@ from clickexp.data.ingest.columns import ANY_ID, Field, named_columns
 from clickexp.data.ingest.id_table import IdTable
 from clickexp.data.ingest.numbering import PairIds, as_ids, keys_of
 from clickexp.data.ingest.ragged import check_nulls, filled, scatter
-from clickexp.data.ingest.tables import Table, batches_of, find_files, open_tables
+from clickexp.data.ingest.tables import SourceTable, batches_of, find_files, open_tables
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.readers.csv import TextTable
@@ -86,7 +86,7 @@ def open_impressions(
 class Reading:
     """Reads the rows of tables, one after the other, and knows where each of them stands."""
 
-    def __init__(self, tables: Sequence[Table], progress: Progress = lambda done, total: None):
+    def __init__(self, tables: Sequence[SourceTable], progress: Progress = lambda done, total: None):
         self.tables, self.progress = tables, progress
         self._starts: list[int] = []
         self._locations: list[SourceLocation] = []
@@ -127,12 +127,12 @@ def _tables(
     columns: Mapping[str, Any] | None,
     separator: str | None,
     pair_key: str,
-) -> tuple[list[Table], dict[str, Column]]:
+) -> tuple[list[SourceTable], dict[str, Column]]:
     names, extra = named_columns(columns, FIELDS)
     fields = FIELDS | {name: replace(column, per="session") for name, column in extra.items()}
     required = (*REQUIRED, *extra) + ("query",) * (pair_key == "query_document")
 
-    def opened(file: Path) -> Table:
+    def opened(file: Path) -> SourceTable:
         if file.suffix in ParquetTable.suffixes:
             return ParquetTable(file, fields, names, required)
         return TextTable(file, fields, names, required, separator)
@@ -140,7 +140,7 @@ def _tables(
     return open_tables(find_files(source, files, TextTable.suffixes + ParquetTable.suffixes), opened), extra
 
 
-def _longest(tables: Sequence[Table], columns: Iterable[str | Column]) -> int:
+def _longest(tables: Sequence[SourceTable], columns: Iterable[str | Column]) -> int:
     """Rows of the longest session."""
     extent, reading = Extent(), Reading(tables)
     for rows in _whole_sessions(reading.rows(["session"])):

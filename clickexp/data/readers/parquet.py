@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from clickexp.data.ingest.lists import read_lists, table_options
 from clickexp.data.ingest.ragged import plain, plain_type
-from clickexp.data.ingest.tables import Batch, Table, find_files, open_tables
+from clickexp.data.ingest.tables import Batch, SourceTable, find_files, open_tables
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import SourceLocation
@@ -19,7 +19,7 @@ from clickexp.utils.bounds import Ids, PositiveInt
 BATCH_ROWS = 1 << 16
 
 
-class ParquetTable(Table):
+class ParquetTable(SourceTable):
     """A parquet file."""
 
     kind = "parquet"
