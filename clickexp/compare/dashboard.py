@@ -1,6 +1,5 @@
 """A workspace and a report on Weights & Biases that compare runs, and the upload of offline runs."""
 
-import functools
 import json
 import subprocess
 import sys
@@ -83,10 +82,10 @@ def dashboard(
     if sync and not offline:
         places = ", ".join(map(str, folders)) or "no folder"
         raise UserError(f"no offline runs below {places}: name folders of runs with logger=wandb")
-    specified = functools.partial(
-        specification,
+    views = specification(
         project,
-        title=title or f"{group or project}: click models compared",
+        entity or "",
+        title or f"{group or project}: click models compared",
         group=group,
         baseline=baseline,
         reference=_wandb_id(baseline, runs) if baseline and runs else None,
@@ -95,18 +94,17 @@ def dashboard(
     if dry_run:
         if sync:
             print(f"would upload {len(offline)} runs: {' '.join(command)}", file=sys.stderr)  # noqa: T201  output
-        models = {name: view._to_model() for name, view in specified(entity or "").items()}
-        plain = {
-            name: model.model_dump(mode="json", by_alias=True, exclude_none=True)
-            for name, model in models.items()
-        }
+        models = {name: view._to_model() for name, view in views.items()}
+        options: dict[str, Any] = {"mode": "json", "by_alias": True, "exclude_none": True}
+        plain = {name: model.model_dump(**options) for name, model in models.items()}
         print(json.dumps(plain, indent=2))  # noqa: T201  output
         return
     # the command is ours, its arguments are passed as they are
     if sync and (code := subprocess.run(command, stdin=subprocess.DEVNULL).returncode):  # noqa: S603
         raise UserError(f"wandb sync ended with code {code}; its output is above")
     try:
-        for view in specified(entity or wandb.Api().default_entity or "").values():
+        for view in views.values():
+            view.entity = view.entity or wandb.Api().default_entity or ""
             print(view.save().url)  # noqa: T201  output
     except (wandb.Error, ValueError, OSError) as error:
         raise UserError(f"Weights & Biases: {error}") from error
