@@ -1,8 +1,8 @@
 """A run on Weights & Biases, online or offline."""
 
-import math
 import os
 import shlex
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +15,7 @@ os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # before W&B sets it
 import wandb
 
 from clickexp.loggers.base import Logger, RunInfo, Split, Vectors
+from clickexp.loggers.jsonl import plain
 from clickexp.utils.paths import display_path
 
 Mode = Literal["auto", "online", "offline", "disabled"]
@@ -123,15 +124,20 @@ class WandbLogger(Logger):
     def per_rank(self, split: Split, values: Vectors) -> None:
         """Logs a point per rank of each curve."""
         for rank, row in enumerate(_rows(values), start=1):
-            self._point("rank", rank, f"rank/{split}/", row)
+            self._point({"rank": rank, **{f"rank/{split}/{name}": value for name, value in row.items()}})
 
     def result(self, result: Mapping[str, Any]) -> None:
         """Logs curves over cutoffs, of calibration and the table per rank, and fills the summary."""
-        for cutoff, row in sorted(_by_cutoff(result["test"]).items()):
-            self._point("cutoff", cutoff, "cutoff/test/", row)
+        cutoffs: dict[int, dict[str, float]] = defaultdict(dict)
+        for name, value in result["test"].items():
+            base, _, cutoff = name.partition("@")
+            if cutoff.isdecimal():
+                cutoffs[int(cutoff)][f"cutoff/test/{base}"] = value
+        for cutoff, row in sorted(cutoffs.items()):
+            self._point({"cutoff": cutoff, **row})
         for name, curve in result.get("curves", {}).items():
             for predicted, observed in _reliability(curve):
-                self._point("predicted", predicted, "calibration/", {name: observed})
+                self._point({"predicted": predicted, f"calibration/{name}": observed})
         vectors = {"val": result.get("per_rank_val", {}), "test": result.get("per_rank", {})}
         if any(vectors.values()):
             self.run.log({"tables/per_rank": _table(vectors)})
@@ -145,10 +151,9 @@ class WandbLogger(Logger):
         if self._run is not None:
             self._run.finish(exit_code=0 if ok else 1)
 
-    def _point(self, axis: str, where: float, prefix: str, row: Mapping[str, float | None]) -> None:
-        """Logs a point of each curve that is known there."""
-        known = {prefix + name: value for name, value in row.items() if _is_known(value)}
-        self.run.log({axis: where, **known})
+    def _point(self, row: Mapping[str, float | None]) -> None:
+        """Logs a point of each curve that is known there, with its place on the axis."""
+        self.run.log({name: value for name, value in plain(row).items() if value is not None})
 
     def _open_automatically(self, info: RunInfo) -> str:
         """Opens the run in the mode of W&B, but offline if it cannot be online; returns why, in brackets."""
@@ -182,10 +187,6 @@ class WandbLogger(Logger):
         return reason
 
 
-def _is_known(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
-
-
 def _readable(node: Any) -> Any:
     """The configuration with the name of a class in place of its path."""
     if isinstance(node, list):
@@ -199,16 +200,6 @@ def _readable(node: Any) -> Any:
 def _rows(vectors: Vectors) -> list[dict[str, float | None]]:
     """One row per rank."""
     return [dict(zip(vectors, row, strict=True)) for row in zip(*vectors.values(), strict=True)]
-
-
-def _by_cutoff(metrics: Mapping[str, float]) -> dict[int, dict[str, float | None]]:
-    """By cutoff the metrics with names such as ndcg@10."""
-    rows: dict[int, dict[str, float | None]] = {}
-    for name, value in metrics.items():
-        base, _, cutoff = name.partition("@")
-        if cutoff.isdecimal():
-            rows.setdefault(int(cutoff), {})[base] = value
-    return rows
 
 
 def _reliability(curve: Mapping[str, Any]) -> Sequence[tuple[float, float]]:
@@ -225,8 +216,8 @@ def _table(vectors: Mapping[str, Vectors]) -> wandb.Table:
     """One row for each split and rank."""
     names = list(dict.fromkeys(name for values in vectors.values() for name in values))
     data = [
-        [split, rank, *(row[name] if _is_known(row.get(name)) else None for name in names)]
+        [split, rank, *map(row.get, names)]
         for split, values in vectors.items()
         for rank, row in enumerate(_rows(values), start=1)
     ]
-    return wandb.Table(columns=["split", "rank", *names], data=data)
+    return wandb.Table(columns=["split", "rank", *names], data=plain(data))
