@@ -98,6 +98,8 @@ class PackWriter:
         source: str | Path | None = None,
         nested: bool = False,
     ):
+        if ranks < 1:
+            raise DataError(f"positions is {ranks}: no rank is left. Set it to at least 1.")
         self.folder, self.ranks, self.max_id = Path(folder), ranks, max_id
         self.query_doc_pairs = self.positions = 0
         self.info = info or {}

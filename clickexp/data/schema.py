@@ -97,16 +97,24 @@ class Column:
         values = values.astype(self.batch_type, copy=False)
         return values if self.per_document or self.name == "lengths" else values[:, None]
 
-    def convert(self, values: np.ndarray, location: "SourceLocation") -> np.ndarray:
-        """The values in the packed type; DataError for the first that does not fit it."""
+    def convert(
+        self, values: np.ndarray, location: "SourceLocation", lengths: np.ndarray | None = None
+    ) -> np.ndarray:
+        """The values in the packed type; DataError for the first that does not fit it.
+
+        Args:
+            values: Padded lists, or a value per row.
+            location: Where the rows are.
+            lengths: Of lists whose values follow one another.
+        """
         if values.dtype.kind not in self.kinds:
             raise location.error(f"{self.name} has type {values.dtype}", self.rule)
         with np.errstate(over="ignore"):
             packed = values.astype(self.dtype, copy=False)
         bad = ~np.isfinite(packed) if packed.dtype.kind == "f" else packed != values
-        if self.least is not None and not self.per_document:
+        if self.least is not None and packed.ndim == 1:
             bad |= packed < self.least
-        location.reject(bad, values, self.name, self.rule)
+        location.reject(bad, values, self.name, self.rule, lengths)
         return packed
 
 
@@ -174,11 +182,24 @@ class SourceLocation:
         where = self.source if row is None else f"{self.source}, {self.unit} {self.first + row}"
         return DataError(f"{where}: {what}. {remedy[0].upper()}{remedy[1:]}.")
 
-    def reject(self, bad: np.ndarray, values: np.ndarray, name: str, remedy: str) -> None:
-        """Raises for the first True of bad, [rows, ...], naming the value there."""
+    def reject(
+        self, bad: Any, values: Any, name: str, remedy: str, lengths: np.ndarray | None = None
+    ) -> None:
+        """Raises for the first True of bad, [rows, ...], naming the value there.
+
+        Args:
+            bad: Array or series.
+            values: The same.
+            name: Of the values.
+            remedy: What to do.
+            lengths: Of the lists of the rows, whose values follow one another.
+        """
         if bad.any():
-            at = np.unravel_index(bad.argmax(), bad.shape)
-            raise self.error(f"{name} holds {values[at]}", remedy, int(at[0]))
+            first, *rest = (int(at) for at in np.unravel_index(np.asarray(bad).argmax(), bad.shape))
+            value = values[(first, *rest)] if rest else values[first]
+            row = first if lengths is None else int(np.searchsorted(np.cumsum(lengths), first, side="right"))
+            word = repr(value[:80]) if isinstance(value, str) else "null" if value is None else value
+            raise self.error(f"{name} holds {word}", remedy, row)
 
 
 POSITIONS = "set positions to the ranks to keep; longer lists are cut, and counted"

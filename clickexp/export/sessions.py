@@ -3,17 +3,16 @@
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from clickexp.data import Dataset, Sessions
-from clickexp.data.ingest.lists import packed_columns, read_chunk, table_options
+from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PairIds
-from clickexp.data.ingest.ragged import list_lengths
-from clickexp.data.ingest.tables import find_files, open_tables
-from clickexp.data.readers.parquet import ParquetTable
+from clickexp.data.ingest.tables import ParquetTable, SourceTable, batches_of, open_tables
+from clickexp.data.readers.parquet import list_columns, packed_columns
 from clickexp.data.schema import COLUMNS, Extent, SourceLocation
 from clickexp.errors import UserError
 from clickexp.loggers.progress import Steps
@@ -83,12 +82,13 @@ def read_sessions(
     if source.is_file():
         with source.open("rb") as file:
             if file.read(len(_PARQUET)) != _PARQUET:
-                raise UserError(f"{source}: --predict reads parquet files, or a folder of them, and this is none")
+                raise UserError(
+                    f"{source}: --predict reads parquet files, or a folder of them, and this is none"
+                )
     ids = None if id_names is None else _numbered(id_names)
-    options: dict[str, Any] = table_options(columns, ids and ids.pair_key)
-    options["required"] = [name for name in options["required"] if name != "clicks"]
-    files = find_files(source, None, ParquetTable.suffixes)
-    tables = cast(list[ParquetTable], open_tables(files, lambda path: ParquetTable(path, **options)))
+    fields, names, required = list_columns(columns, None if ids is None else ids.pair_key)
+    required = [name for name in required if name != "clicks"]
+    tables = open_tables(source, [ParquetTable], fields, names, required)
     if id_names is not None:
         _check_kinds(source, tables[0].layout, id_names)
     return "clicks" in tables[0].columns, _read(dataset, source, tables, ids, id_names)
@@ -97,44 +97,46 @@ def read_sessions(
 def _read(
     dataset: Dataset,
     source: Path,
-    tables: Sequence[ParquetTable],
+    tables: Sequence[SourceTable],
     ids: PairIds | None,
     id_names: pl.DataFrame | None,
 ) -> Iterator[Piece]:
-    ranks, total = _ranks(dataset, tables), sum(table.size for table in tables)
-    schema = packed_columns(tables[0])
-    read = shown = unknown = 0
+    ranks, schema = _ranks(dataset, tables), packed_columns(tables[0])
+    shown = unknown = 0
     with Steps("predicting") as progress:
-        for table in tables:
-            for columns, location, done in table.batches():
-                chunk, _, names = read_chunk(columns, ranks, location, ids, schema)
-                if id_names is not None:
-                    chunk.pop("query_ids", None)  # numbers of this command
-                    new = chunk["query_doc_ids"] > len(id_names)
-                    chunk["query_doc_ids"][new] = 0
-                    shown, unknown = shown + chunk["lengths"].sum(), unknown + new.sum()
-                chunk.setdefault("clicks", np.zeros(chunk["query_doc_ids"].shape, bool))
-                extra = {schema[name]: chunk.pop(name) for name in schema.keys() - COLUMNS.keys()}
-                own: dict[str, Any] = {"extra": extra, "query_doc_pairs": dataset.query_doc_pairs}
-                sessions = Sessions.from_arrays(**chunk, **own, location=location)
-                _check_known(sessions.positions, dataset, location)
-                yield Piece(sessions.with_features(dataset.train.features), names)
-                progress(read + done, total)
-            read += table.size
+        for batch in batches_of(tables, progress):
+            lists = Lists.of(batch.columns, batch.location, tables[0].fields)
+            chunk = (lists if ids is None else ids.number(lists)).padded(ranks, schema)
+            names = {}
+            if id_names is not None:
+                chunk.pop("query_ids", None)  # numbers of this command
+                new = chunk["query_doc_ids"] > len(id_names)
+                chunk["query_doc_ids"][new] = 0
+                shown, unknown = shown + chunk["lengths"].sum(), unknown + new.sum()
+                given = {
+                    "document": lists.documents["query_doc_ids"],
+                    "query": lists.sessions.get("query_ids"),
+                }
+                names = {name: pl.Series(values) for name, values in given.items() if values is not None}
+            chunk.setdefault("clicks", np.zeros(chunk["query_doc_ids"].shape, bool))
+            extra = {schema[name]: chunk.pop(name) for name in schema.keys() - COLUMNS.keys()}
+            own: dict[str, Any] = {"extra": extra, "query_doc_pairs": dataset.query_doc_pairs}
+            sessions = Sessions.from_arrays(**chunk, **own, location=batch.location)
+            _check_known(sessions.positions, dataset, batch.location)
+            yield Piece(sessions.with_features(dataset.train.features), names)
     if unknown:
         what = f"{unknown:,} of the {shown:,} documents shown are not in the log of the run"
         sys.stderr.write(f"{source}: {what}, and have query_doc_ids 0\n")
 
 
-def _ranks(dataset: Dataset, tables: Sequence[ParquetTable]) -> int:
+def _ranks(dataset: Dataset, tables: Sequence[SourceTable]) -> int:
     """Returns the width that all lists are padded to; a UserError where that takes too much."""
     extent = Extent()
-    for table in tables:
-        for batch in table.batches(["query_doc_ids"]):
-            lengths = list_lengths(batch.columns["query_doc_ids"])
-            if "positions" not in table.columns:
-                _check_known(int(lengths.max(initial=0)), dataset, batch.location)
-            extent.add(lengths, batch.location)
+    for batch in batches_of(tables, keys=["query_doc_ids"]):
+        lengths = batch.columns["query_doc_ids"].list.len().fill_null(0).to_numpy()
+        if "positions" not in tables[0].columns:
+            _check_known(int(lengths.max(initial=0)), dataset, batch.location)
+        extent.add(lengths, batch.location)
     if extent.longest <= dataset.train.ranks:  # as wide as the log itself is
         return max(extent.longest, 1)
     return extent.ranks(tables[0].columns, "cut the list")
@@ -150,7 +152,8 @@ def _numbered(id_names: pl.DataFrame) -> PairIds:
     """Gives names the ids that they have in the log."""
     queries = id_names["query"] if "query" in id_names.columns else None
     ids = PairIds("document" if queries is None else "query_document")
-    ids.number(id_names["document"], np.ones(len(id_names), np.int64), queries)
+    sessions = {} if queries is None else {"query_ids": queries}
+    ids.number(Lists(np.ones(len(id_names), np.int64), {"query_doc_ids": id_names["document"]}, sessions))
     return ids
 
 

@@ -19,7 +19,7 @@ from places import ROOT
 from small_logs import fill_tables, ragged_log, shown, sigmoid
 
 from clickexp.cli.export import main
-from clickexp.data.readers.parquet import ParquetTable
+from clickexp.data.ingest import tables
 from clickexp.errors import UserError
 from clickexp.experiment.build import build_model
 from clickexp.experiment.instantiate import constructor
@@ -107,7 +107,7 @@ def pbm(log, tmp_path_factory):
         run_experiment(config, folder / "run", overrides=overrides)
     new = write_log(NEW, folder / "new.parquet", query_doc_ids="docs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ParquetTable, "rows", 3)  # several batches of a file, the last one short
+        patch.setattr(tables, "BATCH_ROWS", 3)  # several batches of a file, the last one short
         patch.setattr(predict_module, "BATCH", 2)
         main([str(folder / "run"), "--predict", str(new), "columns.query_doc_ids=docs"])
     return folder / "run", dict(np.load(folder / "run/model.npz"))
@@ -286,7 +286,7 @@ def test_predictions_of_sessions_in_the_ids_of_the_log(own, spelled, tmp_path, m
     run, parameters, rows, ids, name_of = spelled
     sessions = rows[TEST] if own else spelled_rows(12, 7, documents=12)
     given = [] if own else [write_rows(sessions, tmp_path / "new.parquet")]
-    for owner, name in ((ParquetTable, "rows"), (sessions_module, "PIECE"), (predict_module, "BATCH")):
+    for owner, name in ((tables, "BATCH_ROWS"), (sessions_module, "PIECE"), (predict_module, "BATCH")):
         monkeypatch.setattr(owner, name, 5)
     main([str(run), "--output", str(tmp_path), "--predict", *map(str, given)])
     table = pl.read_parquet(tmp_path / "predictions.parquet")

@@ -1,98 +1,151 @@
-"""Tables with one row per session and lists of documents and clicks in it."""
+"""Lists of documents, one per session: taken out of columns, cut and padded."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
-from clickexp.data.ingest.columns import ANY_ID, Field, named_columns
-from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, as_ids, check_pair_key
-from clickexp.data.ingest.ragged import check_nulls, flat, numbered, padded, scatter
-from clickexp.data.ingest.tables import SourceTable, batches_of, longest_list
+from clickexp.data.ingest.columns import Field
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.schema import COLUMNS, POSITIONS, Column, SourceLocation
+from clickexp.data.schema import COLUMNS, Column, SourceLocation
 
-KEYS = ("query_doc_ids", "clicks", "query_id", "positions", "labels")
-"""Keys of the option `columns`, and names of the columns in the files by default. The first two must be there."""
+Values = np.ndarray | pl.Series
 
-REQUIRED = ("query_doc_ids", "clicks")
-ID_COLUMNS = ("query_doc_ids", "query_ids")
-
-
-def table_options(columns: Mapping[str, Any] | None, pair_key: str | None) -> dict[str, Any]:
-    """How a SourceTable of such rows is opened: fields, names, required; DataError for options that mean nothing."""
-    names, extra = named_columns(columns, KEYS)
-    check_pair_key(pair_key, (None, *PAIR_KEYS))
-    fields: dict[str, Column | Field] = {**COLUMNS, **extra}
-    if pair_key:
-        fields |= {name: ANY_ID._replace(per_document=COLUMNS[name].per_document) for name in ID_COLUMNS}
-    required = (*REQUIRED, *extra) + ("query_id",) * (pair_key == "query_document")
-    return {"fields": fields, "names": names, "required": required}
+TRUTH = {"true": "1", "false": "0"}
+TEXT = (pl.String, pl.Categorical, pl.Enum)
 
 
-def read_lists(
-    tables: Sequence[SourceTable],
-    log: LogWriter,
-    pair_key: str | None = None,
-    positions: int | None = None,
-    query_doc_pairs: int | None = None,
-) -> None:
-    """Appends the rows to the part "sessions"; lists longer than `positions` are cut and counted.
+@dataclass(frozen=True)
+class Lists:
+    """Documents, one list after another.
 
-    With a pair_key, ids are of any kind and numbered; query_doc_pairs is the largest id allowed.
+    Attributes:
+        lengths: `[lists]`, documents of each.
+        documents: Columns of documents, `[documents]` each.
+        sessions: Columns of sessions, `[lists]` each.
     """
-    schema = packed_columns(tables[0])
-    ranks = (
-        longest_list(tables, "query_doc_ids", schema.values(), POSITIONS) if positions is None else positions
-    )
-    ids = PairIds(pair_key, log.names) if pair_key else None
-    with log.part("sessions", ranks, ["lengths", *schema.values()], query_doc_pairs) as pack:
-        for batch in batches_of(tables, log.progress):
-            chunk, cut, _ = read_chunk(batch.columns, ranks, batch.location, ids, schema)
-            pack.append(chunk, batch.location)
-            log.note("cut_lists", cut)
-        pack.query_doc_pairs = query_doc_pairs or pack.query_doc_pairs
+
+    lengths: np.ndarray
+    documents: Mapping[str, Values]
+    sessions: Mapping[str, Values]
+
+    @classmethod
+    def of(
+        cls,
+        columns: Mapping[str, pl.Series],
+        location: SourceLocation,
+        fields: Mapping[str, Column | Field] = COLUMNS,
+    ) -> "Lists":
+        """Takes columns with a row per list, which are lists themselves where they are per document.
+
+        Args:
+            columns: Columns by name; one at least is per document.
+            location: Where the rows are.
+            fields: What each column is read as.
+
+        Raises:
+            DataError: Values do not parse or are missing, or the lists of a row differ in length.
+        """
+        documents, sessions, lengths, first = {}, {}, None, ""
+        for name, values in columns.items():
+            if not fields[name].per_document:
+                sessions[name] = cells(name, values, fields[name], location)
+                continue
+            location.reject(values.is_null(), values, name, f"fill it or drop the row; {fields[name].rule}")
+            found = values.list.len().to_numpy().astype(np.int64)
+            values = (
+                values if found.all() else values.filter(found > 0)
+            ).explode()  # an empty list gives a null
+            documents[name] = cells(name, values, fields[name], location, found)
+            lengths, first = (found, name) if lengths is None else (lengths, first)
+            if (found != lengths).any():
+                row = int((found != lengths).argmax())
+                what = f"{name} has length {found[row]}, {first} has {lengths[row]}"
+                raise location.error(what, "the lists of a row have one length: mend or drop the row", row)
+        return cls(np.asarray(lengths), documents, sessions)
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        """`[documents]`, the list of each document."""
+        return np.repeat(np.arange(len(self.lengths)), self.lengths)
+
+    def where(self, kept: np.ndarray) -> "Lists":
+        """The documents with True in `kept`; lists may become empty."""
+        lengths = np.bincount(self.rows[kept], minlength=len(self.lengths))
+        return Lists(lengths, _filtered(self.documents, kept), self.sessions)
+
+    def head(self, ranks: int, log: LogWriter | None = None) -> "Lists":
+        """The first documents of each list, as many as there are ranks; the log counts what is cut."""
+        if log is not None:
+            log.note("cut_lists", (self.lengths > ranks).sum())
+        if self.lengths.max(initial=0) <= ranks:
+            return self
+        starts = np.cumsum(self.lengths) - self.lengths
+        return self.where(np.arange(len(self.rows)) - starts[self.rows] < ranks)
+
+    def down_to(self, position: int | None, log: LogWriter) -> "Lists":
+        """The documents down to a position, and the lists with any; the log counts what is cut and dropped."""
+        if position is None:
+            return self
+        left = self.where(np.asarray(self.documents["positions"]) <= position)
+        some = (left.lengths > 0) | (self.lengths == 0)
+        log.note("cut_lists", (left.lengths < self.lengths).sum())
+        log.note("dropped_lists_without_documents", (~some).sum())
+        return Lists(left.lengths[some], left.documents, _filtered(self.sessions, some))
+
+    def with_documents(self, **columns: Values) -> "Lists":
+        """The same lists with these columns of documents."""
+        return replace(self, documents={**self.documents, **columns})
+
+    def padded(self, ranks: int, schema: Mapping[str, Column] = COLUMNS) -> dict[str, np.ndarray]:
+        """The columns as arrays, `[lists, ranks]` where they are per document, and the lengths."""
+        shown = np.arange(ranks) < self.lengths[:, None]
+        arrays = {name: np.asarray(values) for name, values in self.sessions.items()}
+        for name, values in self.documents.items():
+            listed = np.asarray(values)
+            arrays[name] = np.full((*shown.shape, *listed.shape[1:]), schema[name].padding, listed.dtype)
+            arrays[name][shown] = listed
+        return arrays | {"lengths": self.lengths}
 
 
-def packed_columns(table: SourceTable) -> dict[str, Column]:
-    """The packed columns of a table."""
-    fields = {name: COLUMNS.get(name, table.fields[name]) for name in table.columns}
-    return {name: field for name, field in fields.items() if isinstance(field, Column)}
-
-
-def read_chunk(
-    columns: Mapping[str, pa.Array],
-    ranks: int,
+def cells(
+    name: str,
+    values: pl.Series,
+    field: Column | Field,
     location: SourceLocation,
-    ids: PairIds | None = None,
-    schema: Mapping[str, Column] = COLUMNS,
-) -> tuple[dict[str, np.ndarray], int, dict[str, pl.Series]]:
-    """The lists as arrays, how many were cut at `ranks`, and the names of what was numbered.
+    lengths: np.ndarray | None = None,
+) -> pl.Series:
+    """The values of a column as it is read: text parsed, and what is missing filled.
 
     Args:
-        columns: Columns of a table.
-        ranks: Documents to keep of each list.
+        name: Of the column.
+        values: One per row, or those of the lists of the rows, one after another.
+        field: What they are read as.
         location: Where the rows are.
-        ids: Numbers documents and queries; None: they are numbers already.
-        schema: Declarations of the columns.
+        lengths: Of the lists of the rows.
 
-    Returns:
-        Arrays, lists cut, and with `ids` the names `document`, one list after another, and `query`, if there.
+    Raises:
+        DataError: A value does not parse, or is missing and has no fill.
     """
-    if ids is None:
-        return *padded(columns, ranks, location, schema), {}
-    documents, lengths = flat("query_doc_ids", columns["query_doc_ids"], ANY_ID.rule, location)
-    others = {name: column for name, column in columns.items() if name != "query_ids"}
-    chunk, cut = padded({**others, "query_doc_ids": numbered(lengths)}, ranks, location, schema)
-    lengths, names = chunk["lengths"], {"document": as_ids(documents)}
-    if cut:
-        shown = np.arange(ranks) < lengths[:, None]
-        names["document"] = names["document"][chunk["query_doc_ids"][shown]]
-    if "query_ids" in columns:
-        check_nulls("query_ids", columns["query_ids"], ANY_ID.rule, location)
-        names["query"] = as_ids(columns["query_ids"])
-    rows, queries = ids.number(names["document"], lengths, names.get("query"))
-    chunk["query_doc_ids"] = scatter(rows, lengths, ranks)
-    return chunk | ({} if queries is None else {"query_ids": queries}), cut, names
+    given, fill, is_text = values, field.fill, values.dtype in TEXT
+    fill = int(fill) if fill is not None and fill == int(fill) else fill
+    if "U" in field.kinds:
+        values = values.cast(pl.String if is_text else pl.UInt64 if values.dtype == pl.UInt64 else pl.Int64)
+    elif is_text:
+        words = values if fill is None else values.replace("", str(fill))
+        words = words.str.to_lowercase().replace(TRUTH) if "f" in field.kinds else words
+        values = words.cast(pl.Float64 if "f" in field.kinds else pl.Int64, strict=False)
+    elif fill is not None:
+        values = values.fill_null(fill)
+    remedy = field.rule if is_text else f"fill it or drop the row; {field.rule}"
+    location.reject(values.is_null(), given, name, remedy, lengths)
+    return values
+
+
+def _filtered(columns: Mapping[str, Values], kept: np.ndarray) -> dict[str, Values]:
+    return {
+        name: values.filter(kept) if isinstance(values, pl.Series) else values[kept]
+        for name, values in columns.items()
+    }

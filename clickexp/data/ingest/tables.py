@@ -1,27 +1,36 @@
-"""Tables in files, read under the names that a reader uses as streams of Arrow batches."""
+"""Tables in files, parquet or text, read under the names that a reader uses as streams of columns."""
 
 import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+import polars as pl
 import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 
 from clickexp.data.checksums import Progress
-from clickexp.data.ingest.columns import ANY_ID, Field
-from clickexp.data.ingest.ragged import check_type, is_list, is_text, list_lengths
+from clickexp.data.ingest.columns import Field
 from clickexp.data.schema import Column, Extent, SourceLocation
 from clickexp.errors import DataError
 
 PACKED_NAMES = {"query_id": "query_ids"}
 """Keys of `columns` whose packed column has another name."""
+BATCH_ROWS, VECTOR_ROWS = 1 << 16, 1 << 10
+BLOCK_BYTES = 1 << 23
+
+WORD = r"""[^\[\](){}<>,;'"\s]+"""
+CELL = r"""^(\s*\[[^\[\]]*\]\s*|[^\[\]]*)$"""
+"""A list in a cell: words in square brackets or in none."""
 
 
 class Batch(NamedTuple):
     """The next rows of a table, where they stand, and how much of the table's size has been read."""
 
-    columns: dict[str, pa.Array]
+    columns: dict[str, pl.Series]
     location: SourceLocation
     done: int
 
@@ -49,23 +58,21 @@ class SourceTable(ABC):
         names: Mapping[str, str | None],
         required: Iterable[str],
     ):
-        self.file, self.fields = file, fields
+        self.file, self.fields, self.source = file, fields, SourceLocation(str(file))
         try:
             found, self.size = self._open()
+            present = found.names
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise self._unreadable(error) from error
-        self.columns = _columns(file, list(found.names), names, fields, required)
-        types = {key: found.field(name).type for key, name in self.columns.items()}
-        self.layout = {key: _layout(fields[key], kind) for key, kind in types.items()}
-        for key, kind in types.items():
-            self._check(key, kind)
+        self.columns = self._named(present, names, required)
+        self.layout = {key: self._checked(key, found.field(name).type) for key, name in self.columns.items()}
 
     def batches(self, keys: Iterable[str] | None = None) -> Iterator[Batch]:
-        """The columns of these keys, default all, of the types that the fields ask for."""
+        """The columns of these keys, default all."""
         columns = {key: self.columns[key] for key in (keys or self.columns)}
         try:
             yield from self._batches(columns)
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        except (pa.ArrowException, pl.exceptions.ComputeError, OSError, UnicodeDecodeError) as error:
             raise self._unreadable(error) from error
 
     @abstractmethod
@@ -75,11 +82,119 @@ class SourceTable(ABC):
     @abstractmethod
     def _batches(self, columns: Mapping[str, str]) -> Iterator[Batch]: ...
 
-    def _check(self, key: str, kind: pa.DataType) -> None:
-        check_type(key, self.fields[key], kind, SourceLocation(str(self.file)))
+    def _checked(self, key: str, kind: pa.DataType) -> str:
+        """What the column holds; DataError unless it is read from that."""
+        return "text"
+
+    def _named(
+        self, found: list[str], names: Mapping[str, str | None], required: Iterable[str]
+    ) -> dict[str, str]:
+        columns = {}
+        for key, name in names.items():
+            if name in found:
+                if found.count(name) > 1:
+                    raise self.source.error(f"two columns are called {name!r}", "rename one of them")
+                columns[PACKED_NAMES.get(key, key)] = name
+            elif key in required or name not in (None, key):
+                near = difflib.get_close_matches(str(name), found, 1, cutoff=0.5)
+                hint = f"set columns.{key}" + (f", perhaps to {near[0]}" if near else " to one of them")
+                raise self.source.error(f"no column {name!r} for {key} among {found}", hint)
+        return columns
 
     def _unreadable(self, error: Exception) -> DataError:
-        return SourceLocation(str(self.file)).error(f"cannot be read as {self.kind} ({error})", self.remedy)
+        return self.source.error(f"cannot be read as {self.kind} ({error})", self.remedy)
+
+
+class ParquetTable(SourceTable):
+    """A parquet file."""
+
+    kind = "parquet"
+    suffixes = (".parquet",)
+
+    def _open(self) -> tuple[pa.Schema, int]:
+        with pq.ParquetFile(self.file) as parquet:
+            return parquet.schema_arrow, parquet.metadata.num_rows
+
+    def _batches(self, columns: Mapping[str, str]) -> Iterator[Batch]:
+        done = 0
+        size = VECTOR_ROWS if any(self.fields[key].kinds == "v" for key in columns) else BATCH_ROWS
+        with pq.ParquetFile(self.file) as parquet:
+            for batch in parquet.iter_batches(size, columns=list(columns.values())):
+                location, done = SourceLocation(str(self.file), done), done + batch.num_rows
+                yield Batch(
+                    {key: _series(batch.column(name)) for key, name in columns.items()}, location, done
+                )
+
+    def _checked(self, key: str, kind: pa.DataType) -> str:
+        field, types = self.fields[key], pa.types
+        if field.per_document and not _is_list(kind):
+            raise self.source.error(f"{key} has type {kind}", f"it must hold one list a row; {field.rule}")
+        values = kind.value_type if field.per_document else kind
+        values = values.value_type if types.is_dictionary(values) else values
+        is_text = types.is_string(values) or types.is_large_string(values) or types.is_string_view(values)
+        kinds = {"i": types.is_integer(values), "f": types.is_floating(values), "b": types.is_boolean(values)}
+        kinds |= {"U": is_text, "v": _is_list(values) and types.is_floating(values.value_type)}
+        if not any(kinds.get(letter) for letter in field.kinds):
+            raise self.source.error(f"{key} has type {kind}", field.rule)
+        if "U" in field.kinds and types.is_uint64(values):  # as 64-bit keys, 2^64 - 1 would be -1
+            return "unsigned numbers"
+        return "text" if is_text else "numbers"
+
+
+class TextTable(SourceTable):
+    """A CSV or TSV file, plain or gzipped, whose first line names the columns.
+
+    separator  of the columns, default a tab if the first line has one, else a comma
+    """
+
+    kind = "a table of text"
+    suffixes = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
+    remedy = "mend it, and save the file as UTF-8 text whose first line names the columns"
+
+    def __init__(self, *args: Any, separator: str | None = None):
+        if separator is not None and (len(separator) != 1 or not separator.isascii()):
+            raise DataError(f"separator is {separator!r}. It must be one ASCII character, or null.")
+        self._separator = separator
+        super().__init__(*args)
+
+    def _open(self) -> tuple[pa.Schema, int]:
+        if self._separator is None:
+            with pa.input_stream(str(self.file), "detect") as stream:
+                self._separator = "\t" if b"\t" in stream.read(1 << 16).partition(b"\n")[0] else ","
+        with pa.input_stream(str(self.file), "detect") as stream:
+            return self._reader(stream, None).schema, self.file.stat().st_size
+
+    def _batches(self, columns: Mapping[str, str]) -> Iterator[Batch]:
+        first, compression = 2, "gzip" if self.file.suffix == ".gz" else None  # the line below the names
+        with pa.OSFile(str(self.file)) as file, pa.input_stream(file, compression) as stream:
+            for batch in self._reader(stream, columns.values()):
+                location, first = SourceLocation(str(self.file), first, "line"), first + batch.num_rows
+                texts = {key: pl.Series(batch.column(name)) for key, name in columns.items()}
+                words = {key: self._words(key, text, location) for key, text in texts.items()}
+                yield Batch(words, location, file.tell())
+
+    def _words(self, key: str, text: pl.Series, location: SourceLocation) -> pl.Series:
+        """The word of each cell, or a list of them."""
+        broken = text.str.contains("\n", literal=True)
+        location.reject(broken, text, key, "it goes over two lines: close its quote")
+        if self.fields[key].per_document:
+            location.reject(~text.str.contains(CELL), text, key, "close its bracket")
+            return text.str.extract_all(WORD)
+        words = text.str.strip_chars()
+        if "U" in self.fields[key].kinds:
+            location.reject(words == "", words, key, self.fields[key].rule)
+        return words
+
+    def _reader(self, stream: pa.NativeFile, wanted: Iterable[str] | None) -> pa_csv.CSVStreamingReader:
+        """Batches of the wanted columns as text; None only looks at the names."""
+        wanted = None if wanted is None else list(dict.fromkeys(wanted))  # two keys may name one column
+        types = {name: pa.string() for name in wanted or ()}
+        return pa_csv.open_csv(
+            stream,
+            pa_csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),
+            pa_csv.ParseOptions(delimiter=self._separator),
+            pa_csv.ConvertOptions(column_types=types, include_columns=wanted, strings_can_be_null=False),
+        )
 
 
 def find_files(source: Path, files: str | None, suffixes: Iterable[str]) -> list[Path]:
@@ -92,6 +207,33 @@ def find_files(source: Path, files: str | None, suffixes: Iterable[str]) -> list
         remedy = "Check the path of the dataset, or name the files to read in `files`."
         raise DataError(f"{source}: no {' or '.join(patterns)} file in this folder. {remedy}")
     return found
+
+
+def open_tables(
+    source: Path, kinds: Sequence[type[SourceTable]], *columns: Any, files: str | None = None, **options: Any
+) -> list[SourceTable]:
+    """Opens the tables in a file or folder.
+
+    Args:
+        source: File, or folder of files, read in the order of their names.
+        kinds: Kinds of table by the endings of the files; of the first kind if none fits.
+        columns: Fields, names and required columns of the tables.
+        files: Pattern of the files in a folder.
+        options: Of tables of the first kind.
+
+    Raises:
+        DataError: A table cannot be read, or they have different columns.
+    """
+    tables: list[SourceTable] = []
+    for file in find_files(source, files, [suffix for kind in kinds for suffix in kind.suffixes]):
+        kind = next((kind for kind in kinds if file.name.endswith(kind.suffixes)), kinds[0])
+        table = kind(file, *columns, **(options if kind is kinds[0] else {}))
+        tables.append(table)
+        if table.layout != tables[0].layout:
+            what = f"there are {table.layout}, in {tables[0].file} there are {tables[0].layout}"
+            remedy = "give all files the same columns, or leave one out with columns.NAME=null"
+            raise table.source.error(what, remedy)
+    return tables
 
 
 def batches_of(
@@ -113,51 +255,33 @@ def batches_of(
         read += table.size
 
 
-def longest_list(tables: Sequence[SourceTable], key: str, columns: Iterable[str | Column], remedy: str) -> int:
+def longest_list(
+    tables: Sequence[SourceTable], key: str, columns: Iterable[str | Column], remedy: str
+) -> int:
     """The longest list of a column; DataError where padding all columns to it outweighs the documents."""
     extent = Extent()
     for batch in batches_of(tables, keys=[key]):
-        extent.add(list_lengths(batch.columns[key]), batch.location)
+        extent.add(batch.columns[key].list.len().fill_null(0).to_numpy(), batch.location)
     return extent.ranks(columns, remedy)
 
 
-def open_tables(files: Iterable[Path], table: Callable[[Path], SourceTable]) -> list[SourceTable]:
-    """The tables in some files; DataError unless they have the same columns."""
-    tables = [table(file) for file in files]
-    first = tables[0]
-    for other in tables:
-        if other.layout != first.layout:
-            what = f"there are {other.layout}, in {first.file} there are {first.layout}"
-            remedy = "give all files the same columns, or leave one out with columns.NAME=null"
-            raise SourceLocation(str(other.file)).error(what, remedy)
-    return tables
+def _is_list(kind: pa.DataType) -> bool:
+    types = pa.types
+    lists = (
+        types.is_list,
+        types.is_large_list,
+        types.is_fixed_size_list,
+        types.is_list_view,
+        types.is_large_list_view,
+    )
+    return any(is_list(kind) for is_list in lists)
 
 
-def _layout(column: Column | Field, kind: pa.DataType) -> str:
-    values = kind.value_type if is_list(kind) else kind
-    if is_text(values):
-        return "text"
-    # As 64-bit keys, 2^64 - 1 would be -1.
-    return "unsigned numbers" if column.kinds == ANY_ID.kinds and pa.types.is_uint64(values) else "numbers"
-
-
-def _columns(
-    file: Path,
-    found: list[str],
-    names: Mapping[str, str | None],
-    fields: Mapping[str, Column | Field],
-    required: Iterable[str],
-) -> dict[str, str]:
-    columns = {}
-    for key, name in names.items():
-        if name in found:
-            if found.count(name) > 1:
-                raise SourceLocation(str(file)).error(
-                    f"two columns are called {name!r}", "rename one of them"
-                )
-            columns[PACKED_NAMES.get(key, key)] = name
-        elif key in required or name not in (None, key):
-            near = difflib.get_close_matches(str(name), found, 1, cutoff=0.5)
-            hint = f"set columns.{key}" + (f", perhaps to {near[0]}" if near else " to one of them")
-            raise SourceLocation(str(file)).error(f"no column {name!r} for {key} among {found}", hint)
-    return columns
+def _series(values: pa.Array) -> pl.Series:
+    """List views, which polars does not read, become lists; Arrow's own cast goes wrong where they are a slice."""
+    if pa.types.is_list_view(values.type) or pa.types.is_large_list_view(values.type):
+        lengths = pl.Series(values.value_lengths()).fill_null(0).to_numpy()
+        offsets = np.append(0, np.cumsum(lengths))
+        values = pa.LargeListArray.from_arrays(offsets, values.flatten(), mask=values.is_null())
+    series = pl.Series(values)
+    return series.arr.to_list() if isinstance(series.dtype, pl.Array) else series

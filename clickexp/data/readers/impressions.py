@@ -1,6 +1,5 @@
 """Sessions from tables with one row an impression, a document shown at a rank."""
 
-from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,19 +7,16 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from clickexp.data.checksums import Progress
 from clickexp.data.ingest.columns import ANY_ID, Field, named_columns
 from clickexp.data.ingest.id_table import IdTable
-from clickexp.data.ingest.numbering import PairIds, as_ids, keys_of
-from clickexp.data.ingest.ragged import check_nulls, filled, scatter
-from clickexp.data.ingest.tables import SourceTable, batches_of, find_files, open_tables
+from clickexp.data.ingest.lists import Lists, cells
+from clickexp.data.ingest.numbering import PairIds, keys_of
+from clickexp.data.ingest.tables import ParquetTable, SourceTable, TextTable, batches_of, open_tables
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.readers.csv import TextTable
-from clickexp.data.readers.parquet import ParquetTable
-from clickexp.data.schema import COLUMNS, Column, Extent, SourceLocation
+from clickexp.data.schema import COLUMNS, Column, Extent, SourceLocation, declared
 from clickexp.errors import DataError
 from clickexp.utils.bounds import PositiveInt
 
@@ -32,9 +28,17 @@ FIELDS: dict[str, Column | Field] = {
 }
 """What each cell of a row is read as."""
 REQUIRED = ("session", "document", "rank", "click")
+PACKED = {
+    "document": "query_doc_ids",
+    "click": "clicks",
+    "rank": "positions",
+    "label": "labels",
+    "query": "query_ids",
+}
+"""The packed column of a field, where it has another name."""
 
 Rows = pl.DataFrame
-"""A row an impression: the fields that are there, and `row`, its number over all files."""
+"""A row an impression: the fields that are there; `place`, where it stands; `page`, the number of its session here."""
 
 
 @log_format("impressions")
@@ -53,7 +57,7 @@ def open_impressions(
     A session is one result page. Its rows stand together, in any order, also across files; ranks may have gaps and
     become the positions. Sessions, queries and documents are integers or text; queries and documents are numbered
     from 1 in the order of appearance. Memory holds a batch of rows, and 12 to 30 bytes for each distinct session,
-    query, document and pair.
+    query, and document or pair.
 
     files      pattern of the files in a folder, default all of these kinds
     columns    file's name for session, query, document, rank, click, label; the label is optional, and so is the
@@ -66,172 +70,100 @@ def open_impressions(
     DataError names file, row and remedy: a session that comes back after another, with two queries, or with two
     documents at a rank.
     """
-    ids = PairIds(pair_key, log.names)
-    tables, extra = _tables(source, files, columns, separator, pair_key)
-    if positions is not None and positions < 1:
-        raise DataError(f"positions is {positions}: no rank is left. Set it to at least 1.")
-    names: list[str | Column] = ["query_doc_ids", "clicks", "lengths", "positions"]
-    names += ["query_ids"] * ("query" in tables[0].columns) + ["labels"] * ("label" in tables[0].columns)
-    names += extra.values()
-    ranks = _longest(tables, names) if positions is None else positions
-    reading, sessions = Reading(tables, log.progress), IdTable()
-    with log.part("sessions", ranks, names) as pack:
+    names, extra = named_columns(columns, FIELDS)
+    fields = FIELDS | {name: replace(column, per="session") for name, column in extra.items()}
+    required = (*REQUIRED, *extra) + ("query",) * (pair_key == "query_document")
+    kinds = (TextTable, ParquetTable)
+    tables = open_tables(source, kinds, fields, names, required, files=files, separator=separator)
+    packed = [
+        extra[name] if name in extra else PACKED[name] for name in tables[0].columns if name != "session"
+    ]
+    schema = declared(["lengths", *packed])
+    ranks = _longest(tables, schema.values()) if positions is None else positions
+    reading, sessions, ids = Reading(tables, log.progress), IdTable(), PairIds(pair_key, log.names)
+    with log.part("sessions", ranks, schema.values()) as pack:
         for rows in _whole_sessions(reading.rows()):
-            _check_sessions(rows, sessions, reading, extra)
-            rows = _down_to(_by_rank(rows, reading), positions, log)
-            if len(rows):
-                pack.append(_lists(rows, ids, ranks, extra), SourceLocation(str(source)))
+            lists = _lists(rows, schema, sessions, reading).down_to(positions, log)
+            if len(lists.lengths):
+                pack.append(ids.number(lists).padded(ranks, schema), SourceLocation(str(source)))
 
 
 class Reading:
     """Reads the rows of tables, one after the other, and knows where each of them stands."""
 
-    def __init__(self, tables: Sequence[SourceTable], progress: Progress = lambda done, total: None):
+    def __init__(self, tables: Sequence[SourceTable], progress: Progress | None = None):
         self.tables, self.progress = tables, progress
-        self._starts: list[int] = []
         self._locations: list[SourceLocation] = []
 
     def rows(self, keys: Sequence[str] | None = None) -> Iterator[Rows]:
         """The rows batch by batch."""
-        count = 0
         for batch in batches_of(self.tables, self.progress, keys):
-            self._starts.append(count)
-            self._locations.append(batch.location)
             columns = {
-                name: self._checked(name, values, batch.location) for name, values in batch.columns.items()
+                name: self._cells(name, values, batch.location) for name, values in batch.columns.items()
             }
-            size = len(columns["session"])
-            if size:
-                yield pl.DataFrame({**columns, "row": np.arange(count, count + size)})
-            count += size
+            place = (len(self._locations) << 32) + np.arange(len(columns["session"]))
+            self._locations.append(batch.location)
+            yield pl.DataFrame({**columns, "place": place})
 
-    def _checked(self, name: str, values: pa.Array, location: SourceLocation) -> pl.Series:
-        """A column as ids or numbers; DataError names the first row that breaks its rule."""
+    def _cells(self, name: str, values: pl.Series, location: SourceLocation) -> pl.Series:
         field = self.tables[0].fields[name]
-        values = filled(values, field.fill)
-        check_nulls(name, values, field.rule, location)
-        if isinstance(field, Field):
-            return as_ids(values)
-        numbers = field.convert(values.to_numpy(zero_copy_only=False), location)
-        return pl.Series(numbers.astype(np.float32) if numbers.dtype == np.float16 else numbers)
+        values = cells(name, values, field, location)
+        return pl.Series(field.convert(values.to_numpy(), location)) if isinstance(field, Column) else values
 
     def error(self, what: str, remedy: str, row: int) -> DataError:
-        """The error to raise about the row with this number."""
-        batch = bisect(self._starts, row) - 1
-        return self._locations[batch].error(what, remedy, row - self._starts[batch])
+        """The error to raise about the row at a place."""
+        return self._locations[row >> 32].error(what, remedy, row & 0xFFFFFFFF)
+
+    def reject(self, bad: pl.Series, rows: Rows, what: str, remedy: str) -> None:
+        """DataError for the first of the rows where `bad` is true; `what` may name columns in braces."""
+        if bad.any():
+            row = rows.filter(bad).row(0, named=True)
+            raise self.error(what.format(**row), remedy, row["place"])
 
 
-def _tables(
-    source: Path,
-    files: str | None,
-    columns: Mapping[str, Any] | None,
-    separator: str | None,
-    pair_key: str,
-) -> tuple[list[SourceTable], dict[str, Column]]:
-    names, extra = named_columns(columns, FIELDS)
-    fields = FIELDS | {name: replace(column, per="session") for name, column in extra.items()}
-    required = (*REQUIRED, *extra) + ("query",) * (pair_key == "query_document")
-
-    def opened(file: Path) -> SourceTable:
-        if file.suffix in ParquetTable.suffixes:
-            return ParquetTable(file, fields, names, required)
-        return TextTable(file, fields, names, required, separator)
-
-    return open_tables(find_files(source, files, TextTable.suffixes + ParquetTable.suffixes), opened), extra
-
-
-def _longest(tables: Sequence[SourceTable], columns: Iterable[str | Column]) -> int:
+def _longest(tables: Sequence[SourceTable], columns: Iterable[Column]) -> int:
     """Rows of the longest session."""
     extent, reading = Extent(), Reading(tables)
     for rows in _whole_sessions(reading.rows(["session"])):
-        extent.add(_sizes(rows), reading, rows["row"].to_numpy()[_starts(rows)])
+        found = rows.group_by("page", maintain_order=True).agg(pl.len(), pl.first("place"))
+        extent.add(found["len"].to_numpy().astype(np.int64), reading, found["place"].to_numpy())
     return extent.ranks(columns, "set positions to the lowest rank to keep")
 
 
 def _whole_sessions(blocks: Iterable[Rows]) -> Iterator[Rows]:
     """The same rows cut between sessions: the last session of a block waits for what follows."""
     held = None
-    for rows in blocks:
-        if held is not None:
-            rows = pl.concat([held, rows])
-        cut = int(_starts(rows)[-1])
+    for rows in filter(len, blocks):
+        rows = rows if held is None else pl.concat([held, rows])
+        page = rows["session"].rle_id()
+        cut = int(page.search_sorted(page[-1]))
         if cut:
-            yield rows[:cut]
+            yield rows[:cut].with_columns(page=page[:cut])
         held = rows[cut:]
     if held is not None:
-        yield held
+        yield held.with_columns(page=pl.lit(0))
 
 
-def _starts(rows: Rows) -> np.ndarray:
-    """Index of the first row of each session."""
-    return np.flatnonzero(_changes(rows["session"]))
+def _lists(rows: Rows, schema: Mapping[str, Column], sessions: IdTable, reading: Reading) -> Lists:
+    """Whole sessions as lists in the order of ranks.
 
-
-def _changes(values: pl.Series) -> np.ndarray:
-    """Where a value differs from the one above it; the first one does."""
-    return np.append(True, values[1:] != values[:-1])
-
-
-def _sizes(rows: Rows) -> np.ndarray:
-    """Rows of each session."""
-    return np.diff(_starts(rows), append=len(rows))
-
-
-def _check_sessions(rows: Rows, sessions: IdTable, reading: Reading, extra: Mapping[str, Column]) -> None:
-    """DataError unless every session is new and has one query, and one value of what is per session."""
-    starts, known = _starts(rows), len(sessions)
-    numbers = sessions.ids(keys_of(rows["session"][starts]))
-    back = numbers != known + np.arange(1, len(starts) + 1)
-    if back.any():
-        what = "a session goes on after another one has begun"
-        raise reading.error(what, "sort the table by session", rows["row"][starts.item(back.argmax())])
-    per_session = [name for name, column in extra.items() if not column.per_document]
-    for name in ["query"] * ("query" in rows.columns) + per_session:
-        other = _changes(rows[name])
-        other[starts] = False
-        if other.any():
-            what = f"its {name} differs from the one above in its session"
-            remedy = "a session is one result page: give every page its own session"
-            raise reading.error(what, remedy, rows["row"][int(other.argmax())])
-
-
-def _by_rank(rows: Rows, reading: Reading) -> Rows:
-    """The rows of each session in the order of their ranks, with the number of their session."""
-    sizes = _sizes(rows)
-    page = pl.Series("page", np.repeat(np.arange(len(sizes)), sizes))
-    rows, order = rows.with_columns(page), np.lexsort((rows["rank"], page))
-    if (np.diff(order) < 0).any():
-        rows = rows[order]
-    twice = (np.diff(rows["page"]) == 0) & (np.diff(rows["rank"]) == 0)
-    if twice.any():
-        at = int(twice.argmax()) + 1
-        what = f"its session has another document at rank {rows['rank'][at]}"
-        raise reading.error(what, "a rank shows one document: drop one of the two rows", rows["row"][at])
-    return rows
-
-
-def _down_to(rows: Rows, positions: int | None, log: LogWriter) -> Rows:
-    """The rows down to a rank."""
-    if positions is None:
-        return rows
-    kept = rows["rank"] <= positions
-    left = rows.filter(kept)
-    log.note("cut_lists", rows.filter(~kept)["page"].n_unique())
-    log.note("dropped_lists_without_documents", rows["page"].n_unique() - left["page"].n_unique())
-    return left
-
-
-def _lists(rows: Rows, ids: PairIds, ranks: int, extra: Mapping[str, Column]) -> dict[str, np.ndarray]:
-    """One row per session."""
-    _, first, lengths = np.unique(rows["page"], return_index=True, return_counts=True)
-    asked = rows["query"][first] if "query" in rows.columns else None
-    documents, queries = ids.number(rows["document"], lengths, asked)
-    flat = {"query_doc_ids": documents, "clicks": rows["click"], "positions": rows["rank"]}
-    flat |= {"labels": rows["label"]} if "label" in rows.columns else {}
-    lists = {name: scatter(np.asarray(values), lengths, ranks) for name, values in flat.items()}
-    for name, column in extra.items():
-        values = rows[name].to_numpy()
-        lists[name] = (
-            scatter(values, lengths, ranks, column.padding) if column.per_document else values[first]
-        )
-    return lists | {"lengths": lengths} | ({"query_ids": queries} if queries is not None else {})
+    Raises:
+        DataError: A session is not new, has two values of what is per session, or two documents at a rank.
+    """
+    first, known = rows["page"].is_first_distinct(), len(sessions)
+    begun = rows.filter(first)
+    back = pl.Series(sessions.ids(keys_of(begun["session"])) != known + np.arange(1, len(begun) + 1))
+    reading.reject(back, begun, "a session goes on after another one has begun", "sort the table by session")
+    by_name = {key: schema[PACKED.get(key, key)] for key in rows.columns if PACKED.get(key, key) in schema}
+    for name in (name for name, column in by_name.items() if not column.per_document):
+        remedy = "a session is one result page: give every page its own session"
+        other = (rows[name] != rows[name].shift()) & ~first
+        reading.reject(other, rows, f"its {name} differs from the one above in its session", remedy)
+    rows = rows.sort("page", "rank", maintain_order=True)
+    twice = (rows["page"] == rows["page"].shift()) & (rows["rank"] == rows["rank"].shift())
+    remedy = "a rank shows one document: drop one of the two rows"
+    reading.reject(twice, rows, "its session has another document at rank {rank}", remedy)
+    lengths = rows["page"].rle().struct.field("len").to_numpy().astype(np.int64)
+    documents = {column.name: rows[name] for name, column in by_name.items() if column.per_document}
+    per_session = {column.name: begun[name] for name, column in by_name.items() if not column.per_document}
+    return Lists(lengths, documents, per_session)

@@ -1,43 +1,23 @@
 """Sessions from parquet: one row per session, list columns of documents and clicks."""
 
-import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from clickexp.data.ingest.lists import read_lists, table_options
-from clickexp.data.ingest.ragged import plain, plain_type
-from clickexp.data.ingest.tables import Batch, SourceTable, find_files, open_tables
+from clickexp.data.ingest.columns import ANY_ID, Field, named_columns
+from clickexp.data.ingest.lists import Lists
+from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, check_pair_key
+from clickexp.data.ingest.tables import ParquetTable, SourceTable, batches_of, longest_list, open_tables
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.schema import SourceLocation
+from clickexp.data.schema import COLUMNS, POSITIONS, Column
 from clickexp.utils.bounds import Ids, PositiveInt
 
-BATCH_ROWS = 1 << 16
+KEYS = ("query_doc_ids", "clicks", "query_id", "positions", "labels")
+"""Keys of the option `columns`, and names of the columns in the files by default. The first two must be there."""
 
-
-class ParquetTable(SourceTable):
-    """A parquet file."""
-
-    kind = "parquet"
-    suffixes = (".parquet",)
-    rows = None
-    """Rows a batch, default BATCH_ROWS."""
-
-    def _open(self) -> tuple[pa.Schema, int]:
-        with pq.ParquetFile(self.file) as parquet:
-            types = [(field.name, plain_type(field.type)) for field in parquet.schema_arrow]
-            return pa.schema(types), parquet.metadata.num_rows
-
-    def _batches(self, columns: Mapping[str, str]) -> Iterator[Batch]:
-        done = 0
-        with pq.ParquetFile(self.file) as parquet:
-            for batch in parquet.iter_batches(self.rows or BATCH_ROWS, columns=list(columns.values())):
-                location, done = SourceLocation(str(self.file), done), done + batch.num_rows
-                yield Batch({key: plain(batch.column(name)) for key, name in columns.items()}, location, done)
+REQUIRED = ("query_doc_ids", "clicks")
+ID_COLUMNS = ("query_doc_ids", "query_ids")
 
 
 @log_format("parquet")
@@ -63,6 +43,46 @@ def open_parquet(
 
     DataError names file, row and remedy.
     """
-    table = functools.partial(ParquetTable, **table_options(columns, pair_key))
-    tables = open_tables(find_files(source, files, ParquetTable.suffixes), table)
+    tables = open_tables(source, [ParquetTable], *list_columns(columns, pair_key), files=files)
     read_lists(tables, log, pair_key, positions, query_doc_pairs)
+
+
+def list_columns(
+    columns: Mapping[str, Any] | None, pair_key: str | None
+) -> tuple[dict[str, Column | Field], dict[str, str | None], tuple[str, ...]]:
+    """Fields, names and required columns of tables with a row per session; DataError for options that mean nothing."""
+    names, extra = named_columns(columns, KEYS)
+    check_pair_key(pair_key, (None, *PAIR_KEYS))
+    fields: dict[str, Column | Field] = {**COLUMNS, **extra}
+    if pair_key:
+        fields |= {name: ANY_ID._replace(per_document=COLUMNS[name].per_document) for name in ID_COLUMNS}
+    return fields, names, (*REQUIRED, *extra) + ("query_id",) * (pair_key == "query_document")
+
+
+def read_lists(
+    tables: Sequence[SourceTable],
+    log: LogWriter,
+    pair_key: str | None = None,
+    positions: int | None = None,
+    query_doc_pairs: int | None = None,
+) -> None:
+    """Appends the rows to the part "sessions"; lists longer than `positions` are cut and counted.
+
+    With a pair_key, ids are of any kind and numbered; query_doc_pairs is the largest id allowed.
+    """
+    schema = packed_columns(tables[0])
+    ranks = positions
+    if ranks is None:
+        ranks = longest_list(tables, "query_doc_ids", schema.values(), POSITIONS)
+    ids = PairIds(pair_key, log.names) if pair_key else None
+    with log.part("sessions", ranks, ["lengths", *schema.values()], query_doc_pairs) as pack:
+        for batch in batches_of(tables, log.progress):
+            lists = Lists.of(batch.columns, batch.location, tables[0].fields).head(ranks, log)
+            pack.append((lists if ids is None else ids.number(lists)).padded(ranks, schema), batch.location)
+        pack.query_doc_pairs = query_doc_pairs or pack.query_doc_pairs
+
+
+def packed_columns(table: SourceTable) -> dict[str, Column]:
+    """The packed columns of a table."""
+    fields = {name: COLUMNS.get(name, table.fields[name]) for name in table.columns}
+    return {name: field for name, field in fields.items() if isinstance(field, Column)}

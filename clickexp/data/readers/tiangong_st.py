@@ -6,12 +6,10 @@ Chen et al. 2019, "TianGong-ST: A New Dataset with Large-scale Refined Real-worl
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import polars as pl
-import pyarrow as pa
 
+from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PairIds
-from clickexp.data.ingest.ragged import list_lengths, padded, scatter
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import POSITIONS, DataError, Extent, SourceLocation
@@ -25,7 +23,8 @@ FILES = {
 }
 
 LAYOUT = "session id, query id, [documents], [vertical types], [clicks]"
-LIST = r"\[ *-?\d+(?: *, *-?\d+)* *\]"
+NUMBER = r"-?\d+"
+LIST = rf"\[ *{NUMBER}(?: *, *{NUMBER})* *\]"
 LINE = rf"^-?\d+\t-?\d+(?:\t{LIST}){{LISTS}}\r?$"
 FIELDS = {"query_ids": 1, "query_doc_ids": 2, "clicks": 4, "labels": 5}
 
@@ -51,20 +50,20 @@ def open_tiangong_st(
 
     DataError names file, line and what was expected.
     """
-    ids = PairIds(pair_key, log.names)
+    ids, extent = PairIds(pair_key, log.names, own_queries=True), Extent()
     found = _found(source, {**FILES, **(files or {})})
     places = {part: SourceLocation(str(file), 1, "line") for part, file in found.items()}
-    columns = {part: _parsed(file, part == "ranking", places[part]) for part, file in found.items()}
+    parts = {part: _parsed(file, part == "ranking", places[part]) for part, file in found.items()}
+    for part, lists in parts.items():
+        extent.add(lists.lengths, places[part])
     ranks = positions
     if ranks is None:
-        ranks = _longest(columns, places)
-    chunks = {part: padded(lists, ranks, places[part]) for part, lists in columns.items()}
+        ranks = extent.ranks([*parts["train"].documents], POSITIONS)
     log.notes["pair_key"] = pair_key
-    for part, (chunk, cut) in chunks.items():
-        _number(chunk, ids)
+    for part, lists in parts.items():
+        chunk = ids.number(lists.head(ranks, log)).padded(ranks)
         with log.part(part, ranks, list(chunk)) as pack:
             pack.append(chunk, places[part])
-        log.note("cut_lists", cut)
 
 
 def _found(folder: Path, names: Mapping[str, str | None]) -> dict[str, Path]:
@@ -77,15 +76,8 @@ def _found(folder: Path, names: Mapping[str, str | None]) -> dict[str, Path]:
     return found
 
 
-def _longest(columns: Mapping[str, Mapping[str, pa.Array]], places: Mapping[str, SourceLocation]) -> int:
-    extent = Extent()
-    for part, lists in columns.items():
-        extent.add(list_lengths(lists["query_doc_ids"]), places[part])
-    return extent.ranks(columns["train"], POSITIONS)
-
-
-def _parsed(file: Path, labelled: bool, location: SourceLocation) -> dict[str, pa.Array]:
-    """One entry a line: query_ids, and lists query_doc_ids (of documents), clicks and, if there, labels."""
+def _parsed(file: Path, labelled: bool, location: SourceLocation) -> Lists:
+    """The lists of the lines, with documents for ids."""
     try:
         text = file.read_text("utf-8").removesuffix("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -93,12 +85,10 @@ def _parsed(file: Path, labelled: bool, location: SourceLocation) -> dict[str, p
     labelled = labelled or text.partition("\n")[0].count("\t") == FIELDS["labels"]
     lines = pl.DataFrame({"line": [text]}).select(pl.col("line").str.split("\n").explode())
     _check_lines(lines["line"], labelled, location)
-    fields = lines["line"].str.replace_all(r"[\[\] \r]", "").str.split("\t").list
-    wanted = {name: fields.get(at) for name, at in FIELDS.items() if labelled or name != "labels"}
-    queries = wanted.pop("query_ids").cast(pl.Int64, strict=False)
-    numbers = pl.List(pl.Int64)
-    lists = {name: field.str.split(",").cast(numbers, strict=False) for name, field in wanted.items()}
-    return {name: values.to_arrow() for name, values in {"query_ids": queries, **lists}.items()}
+    fields = lines["line"].str.split("\t").list
+    columns = {name: fields.get(at) for name, at in FIELDS.items() if labelled or name != "labels"}
+    lists = {name: text.str.extract_all(NUMBER) for name, text in columns.items() if name != "query_ids"}
+    return Lists.of({**columns, **lists}, location)
 
 
 def _check_lines(lines: pl.Series, labelled: bool, location: SourceLocation) -> None:
@@ -107,11 +97,3 @@ def _check_lines(lines: pl.Series, labelled: bool, location: SourceLocation) -> 
         row = int(good.to_numpy().argmin())
         remedy = f"expected, separated by tabs: {LAYOUT}" + ", [relevance]" * labelled
         raise location.error(f"{lines[row][:80]!r} does not parse", remedy, row)
-
-
-def _number(chunk: dict[str, np.ndarray], ids: PairIds) -> None:
-    """Replaces documents by the rows of their pairs."""
-    documents, lengths = chunk["query_doc_ids"], chunk["lengths"]
-    shown = np.arange(documents.shape[1]) < lengths[:, None]
-    rows, _ = ids.number(pl.Series(documents[shown]), lengths, pl.Series(chunk["query_ids"]))
-    chunk["query_doc_ids"] = scatter(rows, lengths, documents.shape[1])

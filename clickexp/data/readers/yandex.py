@@ -11,20 +11,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 
-from clickexp.data.ingest.id_table import IdTable, pair_keys
-from clickexp.data.ingest.ragged import scatter
-from clickexp.data.ingest.tsv import Fields, not_integer, tab_separated
+from clickexp.data.ingest.lists import Lists
+from clickexp.data.ingest.numbering import PairIds
 from clickexp.data.loader import ahead
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.schema import DataError, Extent, SourceLocation
+from clickexp.data.schema import Extent, SourceLocation
 from clickexp.utils.bounds import PositiveInt
 
 BLOCK_BYTES = 1 << 20
-MAX_URLS = 100
-QUERY, CLICK = b"QC"
-BEFORE_URLS = 5
+MAX_URLS, MAX_DIGITS = 100, 18
+BEFORE_URLS, CLICK_FIELDS, ACTION = 5, 4, 2
+TAB, NEWLINE = b"\t\n"
+INTEGER = f"[0-9]{{1,{MAX_DIGITS}}}"
+KNOWN = b"0123456789QC\t\n"
+"""Characters of a log."""
 
 PAGE_LAYOUT = "SessionID TimePassed Q QueryID RegionID URL1 URL2 ..."
 CLICK_LAYOUT = "SessionID TimePassed C URLID"
@@ -42,7 +45,6 @@ class Pages(NamedTuple):
 
     query_ids: np.ndarray
     urls: np.ndarray
-    lengths: np.ndarray
     click_urls: np.ndarray
     click_first: np.ndarray
     click_last: np.ndarray
@@ -73,22 +75,19 @@ def open_yandex(
     blocks of a megabyte of text, or the longest session.
     DataError names file, line and what was expected.
     """
-    if positions < 1:
-        raise DataError(f"positions is {positions}: no rank is left. Set it to at least 1.")
     labels = None if relevance is None else _read_labels(Path(relevance).expanduser())
-    table, size = IdTable(), source.stat().st_size
+    ids, size = PairIds("query_document", log.names, own_queries=True), source.stat().st_size
     with log.part("sessions", positions, ["query_doc_ids", "clicks", "lengths", "query_ids"]) as pack:
         for pages, bytes_read in ahead(_blocks(source), 2, "yandex"):
             location = SourceLocation(str(source), pack.written + 1, "result page")
-            pack.append(_sessions(pages, positions, table, log), location)
+            pack.append(ids.number(_lists(pages, positions, log)).padded(positions), location)
             log.progress(bytes_read, size)
         if not pack.written:
             raise SourceLocation(str(source)).error("holds no result page", LOG_REMEDY)
     if labels is not None:
-        shown = len(table)
-        location = SourceLocation(str(relevance), 1, "query")
-        lists = _lists(labels, table, location, log)
-        log.note("labelled_pairs_never_shown", len(table) - shown)
+        shown, location = len(ids), SourceLocation(str(relevance), 1, "query")
+        lists = _labelled(labels, ids, location, log)
+        log.note("labelled_pairs_never_shown", len(ids) - shown)
         with log.part("ranking", lists["clicks"].shape[1], list(lists)) as pack:
             pack.append(lists, location)
 
@@ -102,13 +101,14 @@ def _blocks(source: Path) -> Iterator[tuple[Pages, int]]:
                 read = file.read(size)
                 end = b"\n" if rest and not read and not rest.endswith(b"\n") else b""
                 text = (rest + read + end).replace(b"\r\n", b"\n")
-                fields = tab_separated(text[: text.rfind(b"\n") + 1])
-                is_page = _checked(fields, text, SourceLocation(str(source), 1 + lines, "line"))
-                changes = np.flatnonzero(np.diff(fields.values[fields.first])) + 1
+                values, is_page, ends = _parsed(
+                    text[: text.rfind(b"\n") + 1], SourceLocation(str(source), 1 + lines, "line")
+                )
+                changes = np.flatnonzero(np.diff(values[:, 0])) + 1
                 whole = changes.max(initial=0) if read else len(is_page)
                 if whole:
-                    yield _pages(fields, is_page[:whole]), raw.tell()
-                    lines, rest, size = lines + whole, text[fields.ends[whole - 1] + 1 :], BLOCK_BYTES
+                    yield _pages(values[:whole], is_page[:whole]), raw.tell()
+                    lines, rest, size = lines + whole, text[ends[whole - 1] + 1 :], BLOCK_BYTES
                 else:
                     rest, size = text, 2 * size
                 if not read:
@@ -118,21 +118,40 @@ def _blocks(source: Path) -> Iterator[tuple[Pages, int]]:
         raise SourceLocation(str(source)).error(what, remedy) from error
 
 
-def _checked(fields: Fields, text: bytes, location: SourceLocation) -> np.ndarray:
-    """[lines] which lines are pages, the others being clicks; DataError names the first that is neither."""
-    third = np.minimum(fields.first + 2, fields.last)
-    action = np.frombuffer(text, np.uint8)[fields.starts[third]]
-    action = np.where(fields.lengths[third] == 1, action, 0)
-    is_page, counts = action == QUERY, fields.counts
-    good = np.where(is_page, (counts > BEFORE_URLS) & (counts <= BEFORE_URLS + MAX_URLS), counts == 4)
-    good &= is_page | (action == CLICK)
-    integers = fields.good.copy()
-    integers[third] = True
-    good[fields.lines_of(np.flatnonzero(~integers))] = False
+def _parsed(text: bytes, location: SourceLocation) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Whole lines as integers, without the type of action; which are pages, the others being clicks; and their ends.
+
+    Returns:
+        `[lines, most fields]`, -1 where a line has no field, and twice `[lines]`.
+
+    Raises:
+        DataError: A line is neither page nor click.
+    """
+    characters = np.frombuffer(text, np.uint8)
+    separators = np.flatnonzero((characters == TAB) | (characters == NEWLINE))
+    last = np.flatnonzero(characters[separators] == NEWLINE)
+    ends, counts = separators[last], np.diff(last, prepend=-1)
+    good = (counts == CLICK_FIELDS) | ((counts > BEFORE_URLS) & (counts <= BEFORE_URLS + MAX_URLS))
+    if text.translate(None, KNOWN):
+        good[np.searchsorted(ends, np.flatnonzero(~np.isin(characters, list(KNOWN))))] = False
+    values, is_page = np.zeros((0, CLICK_FIELDS), np.int64), good[:0]
+    if good.all() and len(good):
+        fields = list(map(str, range(counts.max())))
+        schema = dict.fromkeys(fields, pl.Int64) | {str(ACTION): pl.String}
+        first = "\t".join(fields).encode() + b"\n"  # the parser expects as many columns as the first line has
+        options = {"has_header": False, "separator": "\t", "quote_char": None}
+        table = pl.read_csv(
+            first + text, schema=schema, ignore_errors=True, truncate_ragged_lines=True, **options
+        )
+        action, numbers = table[str(ACTION)][1:].fill_null(""), table[1:].drop(str(ACTION)).fill_null(-1)
+        values, is_page = numbers.to_numpy(), (action == "Q").to_numpy()
+        good = (values.view(np.uint64) < 10**MAX_DIGITS).sum(axis=1) == counts - 1
+        good &= np.where(is_page, counts > BEFORE_URLS, (counts == CLICK_FIELDS) & (action == "C").to_numpy())
     if not good.all():
         row = int(good.argmin())
-        raise location.error(_wrong(fields.words(text, row)), LOG_REMEDY, row)
-    return is_page
+        line = text[ends[row - 1] + 1 if row else 0 : ends[row]]
+        raise location.error(_wrong(line.decode("utf-8", "backslashreplace").split("\t")), LOG_REMEDY, row)
+    return values, is_page, ends
 
 
 def _wrong(words: list[str]) -> str:
@@ -146,50 +165,33 @@ def _wrong(words: list[str]) -> str:
         return f"a click of {count} fields"
     if action == "Q" and not 0 < count - BEFORE_URLS <= MAX_URLS:
         return f"a result page of {max(count - BEFORE_URLS, 0)} URLs instead of 1 to {MAX_URLS}"
-    return not_integer(words[:2] + words[3:])
+    return next(_not_integer(word) for word in words[:2] + words[3:] if not re.fullmatch(INTEGER, word))
 
 
-def _pages(fields: Fields, is_page: np.ndarray) -> Pages:
-    """The first lines of a block."""
-    values, first = fields.values, fields.first[: len(is_page)]
-    at, lengths = first[is_page], fields.counts[: len(is_page)][is_page] - BEFORE_URLS
-    ranks = np.arange(lengths.max(initial=1))
-    urls = values[np.minimum(at[:, None] + BEFORE_URLS + ranks, len(values) - 1)]
-    urls[ranks >= lengths[:, None]] = -1
-    above = np.cumsum(is_page)
-    starts = np.flatnonzero(np.diff(values[first], prepend=-1))
-    clicks = np.flatnonzero(~is_page)
+def _not_integer(word: str) -> str:
+    return f"{word[:40]!r} is not an integer of 1 to {MAX_DIGITS} digits"
+
+
+def _pages(values: np.ndarray, is_page: np.ndarray) -> Pages:
+    """The pages and clicks of whole sessions."""
+    pages, clicks, above = values[is_page], np.flatnonzero(~is_page), np.cumsum(is_page)
+    starts = np.flatnonzero(np.diff(values[:, 0], prepend=-1))
     start = starts[np.searchsorted(starts, clicks, side="right") - 1]
     click_first = above[start] - is_page[start]
-    return Pages(values[at + 3], urls, lengths, values[first[clicks] + 3], click_first, above[clicks] - 1)
+    return Pages(pages[:, 2], pages[:, 4:], values[clicks, 2], click_first, above[clicks] - 1)
 
 
-def _sessions(pages: Pages, positions: int, table: IdTable, log: LogWriter) -> dict[str, np.ndarray]:
-    """The columns of a block; counts what is dropped."""
-    lengths = np.minimum(pages.lengths, positions)
-    shown = np.arange(positions) < lengths[:, None]
-    ids, clicks = np.zeros(shown.shape, np.int64), np.zeros(shown.shape, bool)
-    urls = pages.urls[:, :positions]
-    listed = shown[:, : urls.shape[1]]
-    queries = np.broadcast_to(pages.query_ids[:, None], urls.shape)
-    ids[shown] = _numbered(queries[listed], urls[listed], table, log)
+def _lists(pages: Pages, positions: int, log: LogWriter) -> Lists:
+    """The lists of a block; counts what is dropped."""
+    shown, clicks = pages.urls >= 0, np.zeros(pages.urls.shape, bool)
     page, rank = _clicked(pages)
-    kept = rank < positions
-    clicks[page[kept], rank[kept]] = True
+    clicks[page, rank] = True
     above = pages.click_last >= pages.click_first
-    log.note("cut_lists", (pages.lengths > positions).sum())
     log.note("clicks_before_any_page", (~above).sum())
     log.note("clicks_on_nothing_shown", above.sum() - page.size)
-    log.note("clicks_beyond_positions", (~kept).sum())
-    return {"query_doc_ids": ids, "clicks": clicks, "lengths": lengths, "query_ids": pages.query_ids}
-
-
-def _numbered(queries: np.ndarray, urls: np.ndarray, table: IdTable, log: LogWriter) -> np.ndarray:
-    """The ids of pairs; new ones get their names."""
-    ids = table.ids(pair_keys(queries, urls))
-    new = log.names.unnamed(ids)
-    log.names.append(query=queries[new], document=urls[new])
-    return ids
+    log.note("clicks_beyond_positions", (rank >= positions).sum())
+    documents = {"query_doc_ids": pages.urls[shown], "clicks": clicks[shown]}
+    return Lists(shown.sum(axis=1), documents, {"query_ids": pages.query_ids}).head(positions, log)
 
 
 def _clicked(pages: Pages) -> tuple[np.ndarray, np.ndarray]:
@@ -206,46 +208,47 @@ def _clicked(pages: Pages) -> tuple[np.ndarray, np.ndarray]:
     return page[found], rank[found]
 
 
-def _read_labels(file: Path) -> np.ndarray:
-    """[labels, 4] the columns of LABEL_LAYOUT."""
+def _read_labels(file: Path) -> pl.DataFrame:
+    """The columns of LABEL_LAYOUT, by number."""
     location = SourceLocation(str(file), 1, "line")
     try:
-        text = re.sub(rb"[^\S\n]+", b"\t", file.read_bytes())
+        text = file.read_bytes().decode("utf-8", "backslashreplace")
     except OSError as error:
         raise location.error(
             f"cannot be read ({error})", "set relevance to the file of labels, or null"
         ) from error
-    text = re.sub(rb"\t?\n\t?", b"\n", text + b"\n").lstrip(b"\t")
-    fields = tab_separated(text)
-    empty = (fields.counts == 1) & (fields.lengths[fields.first] == 0)
-    good = empty | (fields.counts == 4)
-    wrong = fields.lines_of(np.flatnonzero(~fields.good))
-    good[wrong[~empty[wrong]]] = False
-    if not good.all():
-        row = int(good.argmin())
-        words = fields.words(text, row)
-        what = not_integer(words) if len(words) == 4 else f"the number of fields is {len(words)}"
-        raise location.error(what, LABEL_REMEDY, row)
-    if empty.all():
+    words = pl.Series(text.split("\n")).str.extract_all(r"\S+")
+    counts = words.list.len().to_numpy()
+    row = int(((counts != 0) & (counts != 4)).argmax())
+    if counts[row] not in (0, 4):
+        raise location.error(f"the number of fields is {counts[row]}", LABEL_REMEDY, row)
+    flat = words.filter(counts > 0).explode()
+    bad = ~flat.str.contains(f"^{INTEGER}$")
+    if bad.any():
+        row = int(np.repeat(np.arange(len(counts)), counts)[bad.arg_max()])
+        raise location.error(_not_integer(flat.filter(bad)[0]), LABEL_REMEDY, row)
+    if not len(flat):
         raise SourceLocation(str(file)).error("holds no label", LABEL_REMEDY)
-    return fields.values[fields.first[~empty][:, None] + np.arange(4)]
+    numbers = flat.cast(pl.Int64).to_numpy().reshape(-1, 4)
+    return pl.DataFrame({"query": numbers[:, 0], "document": numbers[:, 2], "label": numbers[:, 3]})
 
 
-def _lists(
-    labels: np.ndarray, table: IdTable, location: SourceLocation, log: LogWriter
+def _labelled(
+    labels: pl.DataFrame, ids: PairIds, location: SourceLocation, log: LogWriter
 ) -> dict[str, np.ndarray]:
     """The columns of the labelled lists, queries and documents in order of first appearance."""
-    ids = _numbered(labels[:, 0], labels[:, 2], table, log)
-    kept = np.sort(np.unique(ids, return_index=True)[1])
-    log.note("repeated_labels", len(labels) - len(kept))
-    queries = IdTable().ids(labels[kept, 0])
-    kept = kept[np.argsort(queries, stable=True)]
-    lengths = np.bincount(queries)[1:]
-    extent = Extent()
-    extent.add(lengths, location)
+    query, document = labels["query"], labels["document"]
+    pairs = ids.number(
+        Lists(np.ones(len(labels), np.int64), {"query_doc_ids": document}, {"query_ids": query})
+    )
+    labels = labels.with_columns(id=pairs.documents["query_doc_ids"])
+    distinct = labels.unique("id", keep="first", maintain_order=True)
+    log.note("repeated_labels", len(labels) - len(distinct))
+    found = distinct.group_by("query", maintain_order=True).agg("id", "label")
+    columns = {"query_doc_ids": found["id"], "labels": found["label"], "query_ids": found["query"]}
+    lists, extent = Lists.of(columns, location), Extent()
+    extent.add(lists.lengths, location)
     longest = extent.ranks(
         ("query_doc_ids", "clicks", "labels"), "leave labels of that query out of the file"
     )
-    columns = {"query_doc_ids": ids[kept], "clicks": np.zeros(len(kept), bool), "labels": labels[kept, 3]}
-    columns = {name: scatter(values, lengths, longest) for name, values in columns.items()}
-    return columns | {"lengths": lengths, "query_ids": labels[kept[np.cumsum(lengths) - lengths], 0]}
+    return lists.with_documents(clicks=np.zeros(len(lists.rows), bool)).padded(longest)

@@ -5,7 +5,7 @@ import polars as pl
 from flax import nnx
 
 from clickexp.data import Column, SourceLocation, log_format
-from clickexp.data.ingest.ragged import padded
+from clickexp.data.ingest.lists import Lists
 from clickexp.models import Role
 from clickexp.models.base import IndependentModel
 from clickexp.numerics import log_and, log_sigmoid_pair
@@ -20,8 +20,8 @@ def open_pages(source, log):
     pages = pl.read_ndjson(source)
     location = SourceLocation(str(source), first=1, unit="line")
     with log.part("sessions", pages["clicks"].list.len().max(), COLUMNS) as pack:
-        arrays, _ = padded({name: pages[name].to_arrow() for name in pages.columns}, pack.ranks, location, pack.schema)
-        pack.append(arrays, location)
+        lists = Lists.of({name: pages[name] for name in pages.columns}, location, pack.schema)
+        pack.append(lists.padded(pack.ranks, pack.schema), location)
 
 
 class PageModel(IndependentModel):

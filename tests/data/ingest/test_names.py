@@ -8,9 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from clickexp.data import DataError, Log, open_parquet, prepare
-from clickexp.data.ingest import names
+from clickexp.data.ingest import names, tables
 from clickexp.data.ingest.names import read_names
-from clickexp.data.readers import parquet as parquet_module
 from clickexp.data.readers.tiangong_st import FILES
 from clickexp.experiment.formats import FORMATS
 
@@ -56,7 +55,7 @@ def prepared(format, source, folder, **options):
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     monkeypatch.setattr(names, "BLOCK", 5)
-    monkeypatch.setattr(parquet_module, "BATCH_ROWS", 7)
+    monkeypatch.setattr(tables, "BATCH_ROWS", 7)
 
 
 @pytest.mark.parametrize("pair_key", ["query_document", "document"])

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clickexp.data import DataError, open_csv, open_parquet
-from clickexp.data.readers import csv as csv_module
+from clickexp.data.ingest import tables
 
 ROWS = [
     {"query_id": 4, "query_doc_ids": [3, 5, 8], "clicks": [0, 1, 0], "labels": [0.5, 2, -1]},
@@ -65,7 +65,7 @@ def test_every_value_arrives(tmp_path, style, separator):
 
 
 def test_blocks_folders_and_gzip(tmp_path, monkeypatch):
-    monkeypatch.setattr(csv_module, "BLOCK_BYTES", 90)
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 90)
     write(tmp_path / "b.tsv", ROWS[11:], separator="\t")
     write(tmp_path / "a.csv.gz", ROWS[:11])
     (tmp_path / "readme.md").write_text("not a table")

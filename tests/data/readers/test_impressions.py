@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clickexp.data import DataError, open_impressions, prepare
-from clickexp.data.readers import csv as csv_module
-from clickexp.data.readers import parquet as parquet_module
+from clickexp.data.ingest import tables
 
 NAMES = ("session", "query", "document", "rank", "click", "label")
 
@@ -76,8 +75,8 @@ def write(path, rows, names=NAMES):
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch):
     """Sessions straddle batches."""
-    monkeypatch.setattr(csv_module, "BLOCK_BYTES", 120)
-    monkeypatch.setattr(parquet_module, "BATCH_ROWS", 4)
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 120)
+    monkeypatch.setattr(tables, "BATCH_ROWS", 4)
 
 
 @pytest.mark.parametrize("text", [True, False], ids=["text", "integers"])

@@ -124,8 +124,8 @@ BAD_LINES = {
     "one column more": ("1\t2\t[3]\t[1]\t[0]\t[1]", "line 3: .* does not parse"),
     "fewer clicks": ("1\t2\t[3, 4]\t[1, 1]\t[0]", "line 3: clicks has length 1, query_doc_ids has 2"),
     "two clicks": ("1\t2\t[3, 4]\t[1, 1]\t[0, 2]", "line 3: clicks holds 2"),
-    "beyond 64 bits": (f"1\t2\t[3, {10**30}]\t[1, 1]\t[0, 0]", "line 3: query_doc_ids holds null"),
-    "query beyond 64 bits": (f"1\t{10**30}\t[3]\t[1]\t[0]", "line 3: query_ids holds null"),
+    "beyond 64 bits": (f"1\t2\t[3, {10**30}]\t[1, 1]\t[0, 0]", f"line 3: query_doc_ids holds '{10**30}'"),
+    "query beyond 64 bits": (f"1\t{10**30}\t[3]\t[1]\t[0]", f"line 3: query_ids holds '{10**30}'"),
 }
 
 

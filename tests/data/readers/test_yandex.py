@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clickexp.data import DataError, Log, prepare
-from clickexp.data.ingest.tsv import tab_separated
+from clickexp.data import DataError, Log, SourceLocation, prepare
 from clickexp.data.readers import yandex
 from clickexp.data.readers.yandex import open_yandex
 
@@ -201,16 +200,23 @@ def test_wrong_files_and_options(tmp_path):
     assert not (tmp_path / "log").exists()
 
 
+def parsed(words):
+    return yandex._parsed(b"\t".join([b"1", b"2", b"Q", *words]) + b"\n", SourceLocation("log", 1, "line"))
+
+
 def test_integers_of_every_length():
     numbers = [int("9876543210123456789"[:size]) for size in range(1, 19)] + [0, 10**17, 10**18 - 1]
-    fields = tab_separated(b"\t".join(b"%d" % number for number in numbers) + b"\n")
-    assert fields.good.all() and fields.values.tolist() == numbers
+    values, is_page, _ = parsed([b"%d" % number for number in numbers])
+    assert is_page.all() and values[0, 2:].tolist() == numbers
 
 
 def test_each_byte_other_than_a_digit_is_refused():
+    good = [b"1"] * 3
     for byte in set(range(256)) - {9, 10} - set(b"0123456789"):
-        words = [b"12345678901234567"[:at] + bytes([byte]) + b"9" * (17 - at) for at in range(18)]
-        assert not tab_separated(b"\t".join(words) + b"\n").good.any()
+        for at in range(18):
+            word = b"12345678901234567"[:at] + bytes([byte]) + b"9" * (17 - at)
+            with pytest.raises(DataError, match="log, line 1: .* is not an integer"):
+                parsed([*good, word, *good])
 
 
 def test_prepared_logs_open_as_they_are(tmp_path):
