@@ -68,7 +68,7 @@ class CommandLine:
         found = [each.value() for each in parsed(self.options.overrides) if each.key_or_group == _SEARCHPATH]
         paths = [str(path) for value in found if isinstance(value, list) for path in value]
         paths += [self.options.config_dir] if self.options.config_dir else []
-        return [*map(_folder, paths)]
+        return [*map(folder_of, paths)]
 
     @property
     def searchpath(self) -> list[str]:
@@ -83,7 +83,8 @@ class CommandLine:
         return any((self.version, options.help, options.hydra_help, options.cfg, options.info))
 
 
-def _folder(path: str) -> Path:
+def folder_of(path: str) -> Path:
+    """Returns the folder that an entry of Hydra's search path names: itself, file://FOLDER or pkg://MODULE."""
     scheme, _, place = path.rpartition("://")
     spec = None
     if scheme == "pkg":

@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from clickexp.errors import ConfigError, UserError
-from clickexp.experiment.overrides import canonical
+from clickexp.experiment.overrides import canonical, folder_of
 from clickexp.experiment.values import resolved_values
 from clickexp.runs.claims import RUN_DIR, Claim, claim_named, claim_new, claim_sweep, remove_parts
 from clickexp.runs.store import KEPT, records
@@ -168,9 +168,11 @@ def _resolved(config: DictConfig) -> dict[str, Any] | None:
 
 def _name_roles(config: DictConfig) -> None:
     """Lets the preset of a sweep choose towers as the command line does: attraction: deep,linear."""
-    given = config.hydra.sweeper.get("params") or {}
+    given = OmegaConf.select(config, "hydra.sweeper.params")
+    if not given:  # another sweeper may have none
+        return
     with contextlib.suppress(HydraException, ConfigError), read_write(config):  # the sweeper reads them next
-        folders = [Path(each.path) for each in config.hydra.runtime.config_sources if each.schema == "file"]
+        folders = [folder_of(f"{each.schema}://{each.path}") for each in config.hydra.runtime.config_sources]
         words = canonical([f"{key}={value}" for key, value in given.items()], *folders)
         config.hydra.sweeper.params = dict(word.split("=", 1) for word in words)
 

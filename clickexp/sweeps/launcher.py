@@ -25,8 +25,10 @@ from clickexp.sweeps.callback import current, plain, without_hydra
 from clickexp.sweeps.job import compose_job, new_record, searched, why_again
 from clickexp.sweeps.view import View
 from clickexp.utils.paths import display_path
-from clickexp.utils.signatures import located
+from clickexp.utils.signatures import accepted, check_arguments, located
 
+LAUNCHER = "hydra_plugins.clickexp_launcher.launcher.QueueLauncher"
+"""The class of all our launchers, which differ in their pools."""
 _SECONDS_BETWEEN_FRAMES = 0.5
 _EXTRAS = {"submitit": "slurm", "ray": "ray"}
 
@@ -252,11 +254,11 @@ def execute(hydra: Any, context: HydraContext, config: DictConfig, function: str
 
 
 def _new_pool(config: DictConfig) -> BasePool:
-    """Calls what hydra.launcher.pool names with the launcher's other keys and the folder of the sweep."""
-    options = plain(config.hydra.launcher)
-    options |= options.pop("options", {})
+    """Calls what hydra.launcher.pool names with the launcher's other keys, and with the folder of the sweep."""
+    options, pool = plain(config.hydra.launcher), _pool_class(config)
     del options["_target_"], options["pool"]
-    return _pool_class(config)(options, Path(config.hydra.sweep.dir).absolute())
+    check_arguments(pool, options, "hydra.launcher")
+    return pool(**accepted(pool, {"folder": Path(config.hydra.sweep.dir).absolute()}), **options)
 
 
 def _pool_class(config: DictConfig) -> Any:

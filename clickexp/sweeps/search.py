@@ -17,12 +17,11 @@ from clickexp.runs.objective import higher_is_better
 from clickexp.runs.store import CHECKPOINT, METRICS, PRUNED, Record, config_hash
 from clickexp.sweeps.callback import plain, without_hydra
 from clickexp.sweeps.checks import check_jobs
-from clickexp.sweeps.launcher import JobError, Queue
+from clickexp.sweeps.launcher import LAUNCHER, JobError, Queue
 from clickexp.sweeps.space import Space, ends, overrides, read_space
 from clickexp.sweeps.study import FOLDER, Direction, Settings, open_study, report_best, writing_study
 from clickexp.utils.signatures import check_arguments
 
-_OURS = "hydra_plugins.clickexp_launcher.launcher.QueueLauncher"
 _SECONDS_BETWEEN_REPORTS = 0.2
 _COUNTED = (TrialState.COMPLETE, TrialState.PRUNED)
 
@@ -56,7 +55,7 @@ def _search(
     settings, metric, folder = Settings(**node), config.optimized_metric, Path(config.hydra.sweep.dir)
     if settings.sampler is not None and settings.trials is None:
         raise ConfigError("search.trials=null is for search=grid; give at least 1")
-    if config.hydra.launcher._target_ != _OURS:
+    if config.hydra.launcher._target_ != LAUNCHER:
         raise ConfigError("a search runs on launcher=accelerators (its default), slurm or ray")
     fixed, space = read_space(given, context, grid=settings.sampler is None)
     jobs = [[*fixed, *overrides(point)] for point in ends(space)]

@@ -166,6 +166,9 @@ WRONG = {
     "-m dataset.train_sessions=0.5,0.9": "the fractions sum to 1.2",
     "-m model=pbm,5 seed=1,2": "model=pbm,5: choose one of ccm, cm",
     "-m launcher=accelerators hydra.launcher.workers=x seed=1,2": "hydra.launcher.workers='x': give an integer",
+    "-m launcher=accelerators hydra.launcher.workers=0 seed=1,2": "hydra.launcher.workers=0: give at least 1",
+    "-m launcher=accelerators +hydra.launcher.worker=2 seed=1,2": "hydra.launcher.worker: there is no such key. "
+    "Did you mean hydra.launcher.workers? device_pool takes workers, jobs_per_device.",
     "-m launcher=slurm hydra.launcher.timeout_min=4h seed=1,2": "hydra.launcher.timeout_min='4h': give an integer",
     "hydra.run.dir=": "hydra.run.dir= is empty: give a folder, or leave it out",
     "-m seed=1,2 hydra.sweep.dir=": "hydra.sweep.dir= is empty: give a folder, or leave it out",

@@ -167,7 +167,7 @@ def test_a_row_optimizer_of_the_user_against_dense_float64(tmp_path, monkeypatch
 @pytest.mark.slow
 def test_another_launcher_runs_every_job(tmp_path):
     """Without ssh: the Python of a job starts here."""
-    arguments = ["launcher=ssh", "hydra.launcher.options.command=[]", "hydra.launcher.options.hosts=[a,b]"]
+    arguments = ["launcher=ssh", "hydra.launcher.command=[]", "hydra.launcher.hosts=[a,b]"]
     done = clickexp(
         tmp_path, "launcher", "-m", *arguments, "model=gctr", *TINY, "seed=1,2", "hydra.sweep.dir=sweep"
     )

@@ -65,17 +65,25 @@ def test_records_and_tables_name_the_choice_in_one_way():
     assert values(short) == values(long) == {"parameter@attraction": "deep", "seed": 1}
 
 
-def test_the_preset_of_a_sweep_may_choose_towers_by_their_role(tmp_path):
-    (tmp_path / "sweep").mkdir()
-    preset = "hydra: {mode: MULTIRUN, sweeper: {params: {attraction: 'hash,robe', seed: '1,2'}}}"
-    (tmp_path / "sweep/mine.yaml").write_text(f"# @package _global_\n{preset}\n")
-    folder = tmp_path / "results"
+@pytest.mark.parametrize("schema", ["file", "pkg"])
+def test_the_preset_of_a_sweep_may_choose_towers_by_their_role(schema, tmp_path, monkeypatch):
+    """Also by one that only a configuration of the user has."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "my_conf/sweep").mkdir(parents=True)
+    (tmp_path / "my_conf/__init__.py").touch()
+    params = "{attraction: 'hash,robe', propensity: 'deep,hash', seed: '1,2'}"
+    preset = f"hydra: {{mode: MULTIRUN, sweeper: {{params: {params}}}}}"
+    defaults = "defaults: [/parameter@_global_.propensity: position]"
+    (tmp_path / "my_conf/sweep/mine.yaml").write_text(f"# @package _global_\n{defaults}\n{preset}\n")
+    folder, place = tmp_path / "results", {"file": f"file://{tmp_path}/my_conf", "pkg": "pkg://my_conf"}[schema]
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        words = [f"hydra.searchpath=['file://{tmp_path}']", "+sweep=mine", f"hydra.sweep.dir='{folder}'"]
+        words = [f"hydra.searchpath=['{place}']", "+sweep=mine", f"hydra.sweep.dir='{folder}'"]
         config = compose("config", words, return_hydra_config=True)
         try:
             SweepCallback().on_multirun_start(config)
-            assert dict(config.hydra.sweeper.params) == {"parameter@attraction": "hash,robe", "seed": "1,2"}
+            assert dict(config.hydra.sweeper.params) == {
+                "parameter@attraction": "hash,robe", "parameter@propensity": "deep,hash", "seed": "1,2"
+            }  # fmt: skip
         finally:
             SweepCallback.claim.release()
             SweepCallback.claim = SweepCallback.config = None

@@ -218,6 +218,31 @@ def test_a_sweep_without_any_data_is_refused_before_it_starts(launcher, place):
     assert place.sweep(*sweep)[0] == 0 and place.ran() == []
 
 
+SWEEPER = """
+from hydra.plugins.sweeper import Sweeper
+
+class Two(Sweeper):
+    def setup(self, *, hydra_context, task_function, config):
+        from hydra.core.plugins import Plugins
+
+        given = dict(hydra_context=hydra_context, task_function=task_function, config=config)
+        self.launcher = Plugins.instance().instantiate_launcher(**given)
+
+    def sweep(self, arguments):
+        self.launcher.launch([[*arguments, f"seed={seed}"] for seed in ("2", "1.5")], 0)
+"""
+
+
+def test_the_jobs_of_any_sweeper_are_checked(place):
+    plugin, option = place.folder / "hydra_plugins/two.py", place.folder / "hydra/sweeper/two.yaml"
+    for file, text in ((plugin, SWEEPER), (option, "_target_: hydra_plugins.two.Two\n")):
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+    there = f"hydra.searchpath=[file://{place.folder}]"
+    code, output = place.sweep(*OURS, there, "hydra/sweeper=two", "hydra.sweep.dir=s")
+    assert code == 1 and output.startswith("clickexp: seed=1.5: give an integer") and place.ran() == []
+
+
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_stops_a_sweep_within_seconds_and_it_goes_on_later(number, code, place):
     place.does(_2="hang")

@@ -100,7 +100,7 @@ class BasePool(contextlib.AbstractContextManager, abc.ABC):
 
         Args:
             key: The caller's name for the job.
-            folder: Its folder, which is created; what the process prints is appended to job.log there.
+            folder: Its folder, created before the job starts; what it prints is appended to job.log there.
             function: Any that pickle finds by its name.
             arguments: Of the function.
 
@@ -108,7 +108,6 @@ class BasePool(contextlib.AbstractContextManager, abc.ABC):
             IndexError: No slot is free.
         """
         job = Job(key, folder, self.free[0], time.monotonic())
-        folder.mkdir(parents=True, exist_ok=True)
         job.handle = self._submit(job, function, tuple(arguments))
         self.running.append(job)
         del self.free[0]

@@ -55,6 +55,7 @@ class Pool(BasePool):
 
     def _submit(self, job: Job, function: Callable, arguments: tuple[Any, ...]) -> BaseProcess:
         call = pickle.dumps((function, arguments))
+        job.folder.mkdir(parents=True, exist_ok=True)
         log = job.folder.absolute() / LOG
         log.touch()
         environment = {**os.environ, **job.slot.environment}

@@ -3,11 +3,9 @@
 # pyright takes this file for the package ray
 # pyright: reportAttributeAccessIssue=false
 
-import dataclasses
 import signal
 import threading
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import ray
@@ -15,49 +13,34 @@ import ray
 from clickexp.errors import UserError
 from clickexp.sweeps.backends.remote import Call, Outcome, RemotePool
 from clickexp.sweeps.backends.worker import GRACE
-from clickexp.utils.signatures import check_arguments
-
-
-@dataclasses.dataclass(frozen=True)
-class _Options:
-    """Keys of conf/launcher/ray.yaml."""
-
-    address: str | None
-    num_gpus: float | None
-    num_cpus: float
-    resources: dict[str, float]
-    max_retries: int
-    init: dict[str, Any]
 
 
 class RayPool(RemotePool):
-    """Jobs as tasks of Ray.
-
-    Args:
-        options: Keys of conf/launcher/ray.yaml.
-        folder: That of the sweep; unused.
+    """Jobs as tasks of Ray. The arguments are the keys of conf/launcher/ray.yaml, which explains each.
 
     Raises:
-        ConfigError: An option has a value of another type.
         UserError: No cluster is found, or one without room for a job.
     """
 
-    def __init__(self, options: Mapping[str, Any], folder: Path):
-        check_arguments(_Options, options, "hydra.launcher")
+    def __init__(
+        self,
+        address: str | None,
+        num_gpus: float | None,
+        num_cpus: float,
+        resources: dict[str, float],
+        max_retries: int,
+        init: dict[str, Any],
+    ):
         handler = signal.getsignal(signal.SIGTERM)
         try:
-            ray.init(address=options["address"], ignore_reinit_error=True, **options["init"])
+            ray.init(address=address, ignore_reinit_error=True, **init)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise UserError(f"launcher=ray: {' '.join(str(error).split())}") from error
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)  # Ray's own aborts the process
         there = ray.cluster_resources()
-        gpus = options["num_gpus"]
-        needs = {
-            "CPU": options["num_cpus"],
-            "GPU": min(there.get("GPU", 0), 1) if gpus is None else gpus,
-            **options["resources"],
-        }
+        gpus = min(there.get("GPU", 0), 1) if num_gpus is None else num_gpus
+        needs = {"CPU": num_cpus, "GPU": gpus, **resources}
         room = min(there.get(name, 0) // amount for name, amount in needs.items() if amount)
         if room < 1:
             has = {name: there.get(name, 0) for name in needs}
@@ -65,12 +48,8 @@ class RayPool(RemotePool):
                 f"launcher=ray: a job needs {needs}, the cluster has {has}; lower hydra.launcher.num_gpus, num_cpus"
             )
         super().__init__("ray", int(room))
-        self.task = ray.remote(
-            num_cpus=needs.pop("CPU"),
-            num_gpus=needs.pop("GPU"),
-            resources=needs,
-            max_retries=options["max_retries"],
-        )(_run)
+        task = ray.remote(num_cpus=num_cpus, num_gpus=gpus, resources=resources, max_retries=max_retries)
+        self.task = task(_run)
 
     def send(self, calls: Sequence[Call]) -> Sequence[ray.ObjectRef]:
         """Starts a task for each call."""

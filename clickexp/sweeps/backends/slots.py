@@ -7,14 +7,11 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 from clickexp.errors import UserError
 from clickexp.sweeps.backends.base import Slot
 from clickexp.sweeps.backends.pool import Pool
 from clickexp.utils.bounds import PositiveInt
-from clickexp.utils.signatures import check_arguments
 
 _MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _DEFAULT_MEMORY = 0.9
@@ -23,29 +20,18 @@ _VISIBLE = {"gpu": "CUDA_VISIBLE_DEVICES", "tpu": "TPU_VISIBLE_CHIPS"}  # AMD's 
 _ONE_CHIP = {"TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1", "TPU_PROCESS_BOUNDS": "1,1,1"}
 
 
-class DevicePool(Pool):
-    """Processes on the accelerators of this machine, or on shares of its cores.
-
-    Args:
-        options: Keys of conf/launcher/accelerators.yaml, those of `device_slots`.
-    """
-
-    def __init__(self, options: Mapping[str, Any], folder: Path):
-        super().__init__(device_slots(**options))
+def device_pool(workers: PositiveInt | None = None, jobs_per_device: PositiveInt = 1) -> Pool:
+    """Returns processes on the accelerators of this machine, or on shares of its cores; see `device_slots`."""
+    return Pool(device_slots(workers, jobs_per_device))
 
 
-def device_slots(workers: PositiveInt | None = None, jobs_per_device: PositiveInt = 1) -> list[Slot]:
+def device_slots(workers: int | None = None, jobs_per_device: int = 1) -> list[Slot]:
     """Returns the places for jobs on this machine. This process never starts JAX; another one looks.
 
     Args:
         workers: The most jobs at a time; without accelerators, slots that divide the cores, by default half as many.
         jobs_per_device: Jobs that share an accelerator and its memory.
-
-    Raises:
-        ConfigError: A value is no number, or below 1.
     """
-    given = {"workers": workers, "jobs_per_device": jobs_per_device}
-    check_arguments(device_slots, given, "hydra.launcher")
     platform, count = _devices()
     if platform == "cpu":
         return cpu_slots(_cores(), workers)

@@ -1,10 +1,11 @@
 """Jobs of a sweep as an array of SLURM jobs, through submitit."""
 
 import dataclasses
+import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,34 +15,10 @@ from submitit.core.utils import DelayedSubmission, FailedJobError, FailedSubmiss
 from clickexp.errors import UserError
 from clickexp.sweeps.backends.remote import Call, Outcome, RemotePool
 from clickexp.utils.bounds import PositiveInt
-from clickexp.utils.signatures import check_arguments
 
-_OWN = ("timeout_min", "mem_gb", "cpus_per_task", "gpus_per_node", "name")
-"""Parameters that submitit has for every scheduler; all others carry a prefix."""
 _STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 _SECONDS_TO_KILL = 60
 """Longer than the 30 seconds (KillWait) that SLURM leaves by default between asking a job to end and killing it."""
-
-
-@dataclasses.dataclass(frozen=True)
-class _Options:
-    """Keys of conf/launcher/slurm.yaml."""
-
-    partition: str | None
-    account: str | None
-    qos: str | None
-    constraint: str | None
-    gpus_per_node: PositiveInt | None
-    cpus_per_task: PositiveInt
-    mem_gb: float | None
-    timeout_min: PositiveInt
-    signal_delay_s: int
-    max_num_timeout: int
-    array_parallelism: PositiveInt
-    name: str
-    modules: list[str]
-    setup: list[str]
-    additional_parameters: dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,40 +46,68 @@ class Requeued:
 class SlurmPool(RemotePool):
     """Jobs as an array of SLURM.
 
+    The arguments besides `folder` are the keys of conf/launcher/slurm.yaml, which explains each.
+
     Args:
-        options: Keys of conf/launcher/slurm.yaml.
         folder: That of the sweep; submitit keeps its files in .submitit there.
 
     Raises:
-        ConfigError: An option has a value of another type.
         UserError: SLURM is not at hand or refuses the jobs.
     """
 
-    def __init__(self, options: Mapping[str, Any], folder: Path):
-        check_arguments(_Options, options, "hydra.launcher")
-        options = {name: value for name, value in options.items() if value is not None}
-        super().__init__("slurm", options["array_parallelism"])
-        modules = [f"module load {name}" for name in options.pop("modules")]
-        options["setup"] = [*modules, *options["setup"]]
-        options["additional_parameters"] = {"requeue": True, **options["additional_parameters"]}
-        timeouts = options.pop("max_num_timeout")
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        partition: str | None,
+        account: str | None,
+        qos: str | None,
+        constraint: str | None,
+        gpus_per_node: PositiveInt | None,
+        cpus_per_task: PositiveInt,
+        mem_gb: float | None,
+        timeout_min: PositiveInt,
+        signal_delay_s: int,
+        max_num_timeout: int,
+        array_parallelism: PositiveInt,
+        name: str,
+        modules: list[str],
+        setup: list[str],
+        additional_parameters: dict[str, Any],
+    ):
+        super().__init__("slurm", array_parallelism)
+        self.files = folder / ".submitit"
         try:
             self.executor = submitit.AutoExecutor(
-                folder / ".submitit" / "%j", cluster="slurm", slurm_max_num_timeout=timeouts
+                self.files / "%j", cluster="slurm", slurm_max_num_timeout=max_num_timeout
             )
         except RuntimeError as error:
-            raise UserError(
-                "launcher=slurm: srun is not found; start the sweep on a SLURM machine"
-            ) from error
-        self.executor.update_parameters(
-            **{name if name in _OWN else f"slurm_{name}": value for name, value in options.items()}
-        )
+            raise UserError("launcher=slurm: srun is not found; start the sweep on a SLURM machine") from error
+        options = {
+            "name": name,
+            "timeout_min": timeout_min,
+            "mem_gb": mem_gb,
+            "cpus_per_task": cpus_per_task,
+            "gpus_per_node": gpus_per_node,
+            "slurm_partition": partition,
+            "slurm_account": account,
+            "slurm_qos": qos,
+            "slurm_constraint": constraint,
+            "slurm_signal_delay_s": signal_delay_s,
+            "slurm_array_parallelism": array_parallelism,
+            "slurm_setup": [*(f"module load {module}" for module in modules), *setup],
+            "slurm_additional_parameters": {"requeue": True, **additional_parameters},
+        }
+        self.executor.update_parameters(**{key: value for key, value in options.items() if value is not None})
 
     def send(self, calls: Sequence[Call]) -> Sequence[submitit.Job]:
         """Submits the calls as one array; a UserError where SLURM refuses them."""
+        are_first = not self.files.exists()
         try:
             return self.executor.submit_array([Requeued(call) for call in calls])
         except (FailedJobError, FailedSubmissionError) as error:
+            if are_first:
+                shutil.rmtree(self.files, ignore_errors=True)
             cause = str(error).strip().rpartition("\n")[2].removeprefix("sbatch: ")
             raise UserError(
                 f"launcher=slurm: {cause}. Start the sweep where sbatch reaches a cluster, with a partition, account "

@@ -3,9 +3,8 @@
 import pickle
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from clickexp.sweeps.backends.remote import Call, Outcome, RemotePool
 
@@ -24,13 +23,13 @@ class SSHPool(RemotePool):
     """One job per host at a time, or several for hosts that are listed several times.
 
     Args:
-        options: hosts: names for ssh; command: what comes before Python, {host} in place of the name.
-        folder: That of the sweep; unused, since all goes through pipes.
+        hosts: Names for ssh.
+        command: What comes before Python, {host} in place of the name.
     """
 
-    def __init__(self, options: Mapping[str, Any], folder: Path):
-        super().__init__("ssh", len(options["hosts"]))
-        self.idle, self.command = list(options["hosts"]), options["command"]
+    def __init__(self, hosts: list[str], command: list[str]):
+        super().__init__("ssh", len(hosts))
+        self.idle, self.command = list(hosts), command
 
     def send(self, calls: Sequence[Call]) -> list[Handle]:
         return [self._start(call, self.idle.pop(0)) for call in calls]

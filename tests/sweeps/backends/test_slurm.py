@@ -160,3 +160,4 @@ def test_without_a_cluster_the_cause_and_the_remedy_are_reported(tmp_path):
     code, output = place.sweep(*SLURM, "seed=1")
     remedy = "Start the sweep where sbatch reaches a cluster"
     assert code == 1 and f"\nclickexp: launcher=slurm: fatal: no source. {remedy}" in output
+    assert not (tmp_path / "outputs/sweeps").exists()

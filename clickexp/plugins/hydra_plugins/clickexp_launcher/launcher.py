@@ -10,11 +10,11 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import MISSING, DictConfig
 
 for _name, _conf in {
-    "accelerators": {"pool": "clickexp.sweeps.backends.slots.DevicePool"},
+    "accelerators": {"pool": "clickexp.sweeps.backends.slots.device_pool"},
     "clickexp_slurm": {"pool": "clickexp.sweeps.backends.slurm.SlurmPool"},
     "clickexp_ray": {"pool": "clickexp.sweeps.backends.ray.RayPool"},
     # of a backend outside the package, whose class `pool` names
-    "clickexp_queue": {"pool": MISSING, "options": {}},
+    "clickexp_queue": {"pool": MISSING},
 }.items():
     _target = {"_target_": "hydra_plugins.clickexp_launcher.launcher.QueueLauncher"}
     ConfigStore.instance().store(
@@ -36,7 +36,9 @@ class QueueLauncher(Launcher):
         self.hydra_context, self.task_function, self.config = hydra_context, task_function, config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Runs the jobs; see `clickexp.sweeps.launcher.launch`."""
+        """Checks the jobs and runs them; see `clickexp.sweeps.launcher.launch`."""
+        from clickexp.sweeps.checks import check_jobs
         from clickexp.sweeps.launcher import launch
 
+        check_jobs(self.hydra_context, self.config, job_overrides)
         return launch(self.hydra_context, self.task_function, self.config, job_overrides, initial_job_idx)

@@ -38,11 +38,13 @@ class GridSweeper(BasicSweeper):
     """Hydra's own, with checks that find more than its own, in less time, before the first job starts."""
 
     def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
-        """Raises a ConfigError where a job has a mistake, or none has data to read."""
+        """Raises a ConfigError where a job has a mistake, or none has data to read; our launchers check it themselves."""
         from clickexp.sweeps.checks import check_jobs
+        from clickexp.sweeps.launcher import LAUNCHER
 
         assert self.hydra_context is not None and self.config is not None  # noqa: S101  # after setup
-        check_jobs(self.hydra_context, self.config, batch)
+        if self.config.hydra.launcher._target_ != LAUNCHER:
+            check_jobs(self.hydra_context, self.config, batch)
 
 
 class SearchSweeper(Sweeper):
