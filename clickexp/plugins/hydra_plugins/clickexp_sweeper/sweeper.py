@@ -38,7 +38,7 @@ class GridSweeper(BasicSweeper):
     """Hydra's own, with checks that find more than its own, in less time, before the first job starts."""
 
     def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
-        """Raises a ConfigError where a job has a mistake, or none has data to read; our launchers check it themselves."""
+        """Raises a ConfigError where jobs have mistakes, or no data to read; our launchers check it themselves."""
         from clickexp.sweeps.checks import check_jobs
         from clickexp.sweeps.launcher import LAUNCHER
 
