@@ -15,12 +15,6 @@ TOWERS = "parameter"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def options(group: str, *folders: Path) -> list[str]:
-    """The options of a group in our configurations and in folders of a user."""
-    places = [folder / group for folder in (CONF, *folders)]
-    return sorted({str(file.relative_to(place).with_suffix("")) for place in places for file in place.rglob("*.yaml")})
-
-
 def presets() -> list[str]:
     """The groups that a plus adds to the configuration, such as +experiment."""
     groups = {folder.name for folder in CONF.iterdir() if folder.is_dir()}

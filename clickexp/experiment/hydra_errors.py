@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 
 from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import OverrideType
 from hydra.errors import HydraException
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from yaml import YAMLError
 
 from clickexp.errors import UserError
-from clickexp.experiment.conf import CONF, options, presets
-from clickexp.experiment.overrides import CommandLine, line_of, option_names, parsed
+from clickexp.experiment.conf import CONF, TOWERS, presets
+from clickexp.experiment.overrides import CommandLine, line_of, parsed, values_of
 from clickexp.experiment.values import plain, walk
 from clickexp.utils.exits import OF_SYSTEM, reason
 from clickexp.utils.suggest import did_you_mean
@@ -36,18 +37,33 @@ def format_hydra_error(error: Exception, words: Sequence[str]) -> str:
         given = CommandLine(words)
         if isinstance(error, MissingMandatoryValue) and error.full_key:
             return _unset(error.full_key, given)
-        return _no_such_key(given) or text
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            return _no_such_option(error, given) or _no_such_key(given) or text
     except (*MENDABLE, ValueError):
         return text
+
+
+def _options(group: str, given: CommandLine) -> list[str]:
+    loader = GlobalHydra.instance().config_loader()
+    return loader.get_group_options(group, config_name="config", overrides=given.searchpath)
+
+
+def _no_such_option(error: Exception, given: CommandLine) -> str | None:
+    """Of an option that its group does not have; None if the error is another."""
+    group, slash, name = str(getattr(error, "missing_cfg_file", "")).rpartition("/")
+    if not slash:
+        return None
+    known = _options(group, given)
+    kind = "tower" if group == TOWERS else group
+    return f"there is no {kind} {name}.{did_you_mean(name, known)} Options: {', '.join(known)}"
 
 
 def _no_such_key(given: CommandLine) -> str | None:
     """Of the first override of a key that the configuration does not have; None if it has all of them."""
     overrides = parsed(given.overrides)
-    choices = [each for each in overrides if options(each.key_or_group, *given.folders)]
+    choices = [each for each in overrides if _options(each.key_or_group, given)]
     chosen = [line_of(each) for each in choices if not each.is_sweep_override()]
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        cfg = compose("config", [*given.searchpath, *chosen], return_hydra_config=True)
+    cfg = compose("config", [*given.searchpath, *chosen], return_hydra_config=True)
     known = [key for key, _ in walk(plain(cfg, resolve=False))]
     for override in overrides:
         key = override.key_or_group
@@ -65,7 +81,7 @@ def _unset(key: str, given: CommandLine) -> str:
     """Of a key that has to be given, with the example at the head of the option's file, if there is one."""
     group = key.partition(".")[0]
     chosen = [override for override in parsed(given.overrides) if override.key_or_group == group]
-    files = [CONF / group / f"{name}.yaml" for each in chosen for name in option_names(each) or ()]
+    files = [CONF / group / f"{name}.yaml" for each in chosen for name in values_of(each)]
     head = [line for file in files if file.is_file() for line in file.read_text().splitlines() if line[:1] == "#"]
     examples = [word for line in head for word in line.split() if word.startswith(f"{key}=")]
     such_as = f", such as {examples[0]}" if examples else ""

@@ -4,7 +4,7 @@ import argparse
 import contextlib
 import importlib.util
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -14,15 +14,13 @@ from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, Overri
 from hydra.errors import OverrideParseException
 
 from clickexp.errors import ConfigError
-from clickexp.experiment.conf import TOWERS, default_groups, options, roles
-from clickexp.utils.suggest import did_you_mean
+from clickexp.experiment.conf import TOWERS, default_groups, roles
 
 DESCRIBED = ("dataset", "model", "optimizer", "trainer")
 """Groups of which each run has one option, with a _target_."""
 SEVERAL = ("metric", "logger")
 """Groups that take a list of options."""
 _REQUIRED = (*DESCRIBED, "metric")
-_SINGLE = (*DESCRIBED, TOWERS, "launcher", "search", "debug")
 _SEARCHPATH = "hydra.searchpath"
 _IN_PROCESS = "basic"
 """The launcher that runs jobs one after the other in this process."""
@@ -48,7 +46,7 @@ class CommandLine:
         known, unknown = parser.parse_known_intermixed_args([word for word in words if word != "--version"])
         self.options: argparse.Namespace = known
         if unknown:
-            raise ConfigError(_advice(unknown[0], words[: words.index(unknown[0])], _after(words, unknown[0])))
+            raise ConfigError(_advice(unknown[0]))
         given = Counter(known.overrides)
         flags = []
         for word in reversed(words):  # the value of an option comes before the overrides that look like it
@@ -104,8 +102,7 @@ def parsed(overrides: Sequence[str]) -> list[Override]:
     except OverrideParseException as error:
         if "=" in error.override or error.override.startswith("~"):
             raise
-        before = overrides[: list(overrides).index(error.override)]
-        raise ConfigError(_advice(error.override, before)) from error
+        raise ConfigError(_advice(error.override)) from error
 
 
 def line_of(override: Override) -> str:
@@ -129,16 +126,8 @@ def canonical(overrides: Sequence[str], *folders: Path) -> list[str]:
     swept = {o.package or o.key_or_group for o in given if o.is_sweep_override()}
     lines = [_canonical(override, swept, roles(*folders)) for override in given]
     for override in parsed(lines):
-        _check(override, folders)
+        _check(override)
     return lines
-
-
-def option_names(override: Override) -> list[str] | None:
-    """The options of a group that an override names; None where it has something else for one."""
-    names = [name for value in _values(override) for name in (value if isinstance(value, list) else [value])]
-    if any(isinstance(name, Glob) for name in names):
-        return []
-    return names if all(isinstance(name, str) for name in names) else None
 
 
 def check_launcher(overrides: Sequence[str]) -> None:
@@ -155,41 +144,25 @@ def check_launcher(overrides: Sequence[str]) -> None:
             )
 
 
-def _check(override: Override, folders: Sequence[Path]) -> None:
+def _check(override: Override) -> None:
+    """ConfigError for a choice that no run can be made of. Whether there is such an option Hydra finds out."""
     group, line = override.key_or_group, line_of(override)
+    required = group in _REQUIRED and override.package is None
     if override.is_delete():
-        if group in _REQUIRED and override.package is None:
+        if required:
             raise ConfigError(f"{line}: {group} cannot be left out; choose one by {group}=..., see clickexp --help")
-        return
-    lists = [value for value in _values(override) if isinstance(value, list)]
-    if lists and group in _SINGLE:
-        each = ",".join(map(str, lists[0]))
-        key = override.get_key_element()
-        mixed = f"; mix them with model=mixture 'model.components=[{each}]'" if group == "model" else ""
-        raise ConfigError(f"{line}: a run has one {group}; sweep over several with -m {key}={each}{mixed}")
-    if [] in lists and group in SEVERAL and group in _REQUIRED and override.package is None:
-        raise ConfigError(f"{line}: give at least one, such as {group}=click, or leave it out")
-    known = [] if group.startswith("hydra/") else options(group, *folders)  # Hydra has more of its own
-    if known and (wrong := _wrong_choice(override, known, roles(*folders))):
-        raise ConfigError(f"{line}: {wrong}")
-
-
-def _wrong_choice(override: Override, known: Sequence[str], known_roles: Sequence[str]) -> str | None:
-    """What is wrong with the choice of a group's option."""
-    group, names, line = override.key_or_group, option_names(override), line_of(override)
-    if group == TOWERS and override.package is None:
-        return f"which role? Give {', '.join(f'{role}=...' for role in known_roles)}"
-    if names is None:
-        return f"choose one of {', '.join(known)}, or leave it out"
-    for name in names:
-        if name not in known and "${" not in name:
-            kind = "tower" if group == TOWERS else group
-            return f"there is no {kind} {name}.{did_you_mean(name, known)} Options: {', '.join(known)}"
-    if group != TOWERS and group in default_groups() and override.is_add():
-        return f"the configuration has a {group}, write it without the plus: {line[1:]}"
-    if group != TOWERS and group not in default_groups() and override.type is OverrideType.CHANGE:
-        return f"this is a preset, which a plus adds to the configuration: +{line}"
-    return None
+    elif group in default_groups() and override.is_add():
+        raise ConfigError(f"{line}: the configuration has a {group}, write it without the plus: {line[1:]}")
+    elif group == TOWERS or group in default_groups():
+        for value in values_of(override):
+            if isinstance(value, list) and group not in SEVERAL:
+                each, key = ",".join(map(str, value)), override.get_key_element()
+                mixed = f"; mix them with model=mixture 'model.components=[{each}]'" if group == "model" else ""
+                raise ConfigError(f"{line}: a run has one {group}; sweep over several with -m {key}={each}{mixed}")
+            if value == [] and required:
+                raise ConfigError(f"{line}: give at least one, such as {group}=click, or leave it out")
+            if not isinstance(value, str | list | Glob):
+                raise ConfigError(f"{line}: choose an option of {group}, see clickexp --help, or leave it out")
 
 
 def _canonical(override: Override, swept: Set[str], known_roles: Sequence[str]) -> str:
@@ -205,34 +178,24 @@ def _canonical(override: Override, swept: Set[str], known_roles: Sequence[str]) 
 
 def _names_towers(override: Override) -> bool:
     """Whether it names options; a value, such as null or an interpolation, is none."""
-    values = list(_values(override))
+    values = values_of(override)
     names = [value for value in values if isinstance(value, str | Glob) and not str(value).startswith("${")]
     return override.type is OverrideType.CHANGE and override.package is None and 0 < len(values) == len(names)
 
 
-def _values(override: Override) -> Iterator[Any]:
+def values_of(override: Override) -> list[Any]:
+    """The values of an override, one or those of a sweep over choices."""
     value = override.value()
-    for each in value.list if isinstance(value, ChoiceSweep) else [value]:
-        yield each.text if isinstance(each, QuotedString) else each
+    each = value.list if isinstance(value, ChoiceSweep) else [value]
+    return [one.text if isinstance(one, QuotedString) else one for one in each]
 
 
-def _after(words: Sequence[str], word: str) -> str:
-    """The word that follows, if it may be a value."""
-    following = words[words.index(word) + 1 :][:1]
-    return "".join(each for each in following if "=" not in each and not each.startswith("-")) or "..."
-
-
-def _advice(word: str, before: Sequence[str], after: str = "...") -> str:
+def _advice(word: str) -> str:
     """Of a word that is no override, such as ubm, or --model in `--model pbm`."""
-    name, equals, value = word.lstrip("-").partition("=")
-    if word.startswith("--"):
-        example = f"{name}={value if equals else after}"
-        return f"{word}: settings are written as key=value, without dashes: {example}. See clickexp --help"
-    if word.startswith("-"):
-        return f"{word}: there is no such option; see clickexp --help"
-    if before and "=" in before[-1]:
-        return f"{word}: settings are written as key=value, values of a sweep with commas: -m {before[-1]},{word}"
-    return f"{word}: settings are written as key=value, without blanks, such as model=pbm. See clickexp --help"
+    return (
+        f"{word}: settings are written as key=value, without dashes and blanks, such as model=pbm; values of a sweep "
+        "with commas, as in -m model=pbm,ubm. See clickexp --help"
+    )
 
 
 def _refuse(message: str) -> NoReturn:

@@ -127,7 +127,7 @@ def test_a_sweep_over_mixtures_composes_the_components_of_each_job(tmp_path):
 
 
 WRONG = {
-    "model=ubmm": "model=ubmm: there is no model ubmm. Did you mean ubm? Options: ccm, cm, ",
+    "model=ubmm": "clickexp: there is no model ubmm. Did you mean ubm? Options: ccm, cm, ",
     "modle=pbm": "there is no key modle. Did you mean model?",
     "trainer.epoch=5": "there is no key trainer.epoch. Did you mean trainer.epochs?",
     "+trainer.epoch=5": "trainer.epoch: there is no such key. Did you mean trainer.epochs? Trainer takes ",
@@ -136,11 +136,11 @@ WRONG = {
     "-m trainer.epoch=1,2": "there is no key trainer.epoch. Did you mean trainer.epochs?",
     "+sead=3": "+sead=3: nothing reads it. Did you mean seed?",
     "+expriment=cascade_user": "Did you mean +experiment?",
-    "experiment=cascade_user": "this is a preset, which a plus adds to the configuration: +experiment=cascade_user",
+    "experiment=cascade_user": "To append to your default list use +experiment=cascade_user",
     "+model=pbm": "the configuration has a model, write it without the plus: model=pbm",
     "+sweep=seedz": "there is no sweep seedz. Did you mean seeds?",
     "metric=[click,foo]": "there is no metric foo. Options: all, calibration, click",
-    "parameter=deep": "which role? Give attraction=..., satisfaction=",
+    "parameter=deep": "Did you mean to override one of parameter@attraction, ",
     "attraction=depp": "there is no tower depp. Did you mean deep?",
     "attraction=deep": "model.attraction reads query_doc_features, which this dataset does not have; choose one "
     "that has, such as dataset=baidu_ultr_uva or dataset=letor, or another tower",
@@ -148,8 +148,8 @@ WRONG = {
     "model=pbm examination=browsing dataset.sessions=500": "model.examination.use_feature=examination_idx: the batch",
     "attraction.use_feature=nope dataset.sessions=500": "model.attraction.use_feature=nope: "
     "the batch has no nope, which the model reads. It has ",
-    "debug=null": "debug=null: choose one of fast, or leave it out",
-    "parameter@attraction=5": "parameter@attraction=5: choose one of browsing, deep",
+    "debug=null": "debug=null: choose an option of debug, see clickexp --help, or leave it out",
+    "parameter@attraction=5": "parameter@attraction=5: choose an option of parameter",
     "attraction=5": "model.attraction=5: give Parameter or",
     "++attraction=deep": "a file chooses the tower of a role in its defaults list: override /parameter@",
     "trainer.early_stopping=5": "trainer.early_stopping=5: give EarlyStopping",
@@ -164,7 +164,7 @@ WRONG = {
     "-m max_sessions=5,6,0 seed=1,2": "max_sessions=0: give at least 1",
     "-m optimizer.learning_rate=0.1,0.2,-1": "optimizer.learning_rate=-1: give a number above 0",
     "-m dataset.train_sessions=0.5,0.9": "the fractions sum to 1.2",
-    "-m model=pbm,5 seed=1,2": "model=pbm,5: choose one of ccm, cm",
+    "-m model=pbm,5 seed=1,2": "model=pbm,5: choose an option of model",
     "-m launcher=accelerators hydra.launcher.workers=x seed=1,2": "hydra.launcher.workers='x': give an integer",
     "-m launcher=accelerators hydra.launcher.workers=0 seed=1,2": "hydra.launcher.workers=0: give at least 1",
     "-m launcher=accelerators +hydra.launcher.worker=2 seed=1,2": "hydra.launcher.worker: there is no such key. "
@@ -203,8 +203,8 @@ WRONG = {
     "~model": "~model: model cannot be left out; choose one by model=...",
     "metric=[]": "metric=[]: give at least one, such as metric=click",
     "model=[pbm,ubm]": "a run has one model; sweep over several with -m model=pbm,ubm; mix them with model=mixture",
-    "--model pbm": "--model: settings are written as key=value, without dashes: model=pbm.",
-    "-m model=pbm ubm": "values of a sweep with commas: -m model=pbm,ubm",
+    "--model pbm": "--model: settings are written as key=value, without dashes and blanks, such as model=pbm",
+    "-m model=pbm ubm": "values of a sweep with commas, as in -m model=pbm,ubm",
     "-m search=tpe": "there is nothing to search over",
     "search=tpe": "there is nothing to search over: give key='interval(0.1,1)' or key=a,b,c, as in clickexp -m search",
     "-m search=tpe seed=1,b": "seed='b': give an integer",

@@ -3,6 +3,7 @@
 
 import pytest
 from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
 from places import ROOT
 
 from clickexp.errors import ConfigError
@@ -107,14 +108,12 @@ def test_what_only_prints_is_known(words, prints):
 @pytest.mark.parametrize(
     "words, advice",
     [
-        ("pbm", "pbm: settings are written as key=value, without blanks, such as model=pbm"),
-        ("model = pbm", "model: settings are written as key=value, without blanks, such as model=pbm"),
-        ("-m model=pbm ubm", "ubm: settings are written as key=value, values of a sweep with commas: -m model=pbm,ubm"),
-        ("--model pbm", "--model: settings are written as key=value, without dashes: model=pbm"),
-        ("seed=1 --model pbm", "without dashes: model=pbm"),
-        ("--model=pbm", "--model=pbm: settings are written as key=value, without dashes: model=pbm"),
-        ("--fast", "without dashes: fast=..."),
-        ("-x", "-x: there is no such option; see clickexp --help"),
+        ("pbm", "pbm: settings are written as key=value, without dashes and blanks, such as model=pbm"),
+        ("model = pbm", "model: settings are written as key=value, without dashes and blanks"),
+        ("-m model=pbm ubm", "ubm: settings are written as key=value, without dashes and blanks"),
+        ("seed=1 --model pbm", "--model: settings are written as key=value, without dashes and blanks"),
+        ("--model=pbm", "--model=pbm: settings are written as key=value, without dashes and blanks"),
+        ("-x", "-x: settings are written as key=value, without dashes and blanks"),
         ("--cfg jbo", "invalid choice: 'jbo'"),
         ("~model", "~model: model cannot be left out; choose one by model=..."),
         ("~dataset=simulated", "dataset cannot be left out"),
@@ -239,11 +238,18 @@ def test_options_in_folders_and_packages_of_a_user_are_known(tmp_path, monkeypat
     for words in (["-cd", str(folder)], [f"hydra.searchpath=[file://{folder}]"], ["hydra.searchpath=[pkg://mine]"]):
         given = CommandLine([*words, "model=own"])
         assert given.folders == [folder] and given.searchpath == [f"hydra.searchpath=['file://{folder}']"]
-    with pytest.raises(ConfigError, match="there is no model own"):
-        CommandLine(["model=own"])
     (tmp_path / "mine/model/inner").mkdir()
     (tmp_path / "mine/model/inner/own.yaml").touch()
     assert CommandLine(["-cd", str(folder), "model=inner/own"]).overrides == ["model=inner/own"]
     assert CommandLine(["hydra.searchpath=[pkg://nowhere.conf]"]).overrides
     assert CommandLine(["hydra/job_logging=disabled"]).overrides == ["hydra/job_logging=disabled"]
     assert CommandLine(["model=glob(*)", "model=${other}"]).overrides == ["model=glob(*)", "model=${other}"]
+
+
+def test_options_that_plugins_store_are_chosen_as_ours_are():
+    store = ConfigStore.instance()
+    store.store(group="model", name="stored", node={"_target_": "my.Model"}, provider="a plugin")
+    try:
+        assert composed("model=stored")["model"] == {"_target_": "my.Model"}
+    finally:
+        del store.repo["model"]
