@@ -61,6 +61,8 @@ class BaseTrainer:
         self.evaluation = ModelEvaluator(self.eval_batch_size, self.steps_per_execution, self.logger)
         if self.checkpoint_minutes is None:
             self.checkpoint = None
+            if self.must_continue:
+                raise ConfigError("checkpoint_minutes=null: give a number to continue from a checkpoint")
         if hasattr(self, "early_stopping"):
             self.early_stopping = self._directed(early_stopping_of(self.early_stopping))
 

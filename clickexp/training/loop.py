@@ -235,13 +235,16 @@ class Loop:
         file, must_continue = self.checkpoint.file, self.checkpoint.must_continue
         if file is None or not file.exists():
             if must_continue:
-                none = f"{file}: there is no checkpoint" if file else "checkpoint_minutes=null: give a number"
-                raise ConfigError(f"{none} to continue from")
+                place = f"{file}: " if file else "no file of a checkpoint is given: "
+                raise ConfigError(f"{place}there is no checkpoint to continue from")
             return False
         like = self.learner.state, jax.eval_shape(self.learner.snapshot, self.learner.state, None)
         try:
             check_same(file, same)
             (state, best), facts = load_training(file, like)
+            new = [name for name in self.validation.names if f"val/{name}" not in facts["history"][-1]]
+            if new:
+                raise ValueError(f"its epochs were not validated by {', '.join(new)}")
         except ValueError as error:
             if must_continue:
                 raise ConfigError(f"the checkpoint to continue from cannot be used: {error}") from error

@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import re
+import shutil
 import types
 from pathlib import Path
 
@@ -246,6 +247,8 @@ def test_nothing_to_continue_from_is_an_error(tmp_path):
         fit("dense", tmp_path / "c.npz", must_continue=True)
     with pytest.raises(ConfigError, match="checkpoint_minutes=null: give a number to continue from"):
         fit("dense", tmp_path / "c.npz", must_continue=True, checkpoint_minutes=None)
+    with pytest.raises(ConfigError, match="^no file of a checkpoint is given: there is no checkpoint"):
+        fit("dense", must_continue=True)
 
 
 def test_a_checkpoint_of_another_learning_rate_is_named_and_left(tmp_path, monkeypatch):
@@ -386,18 +389,41 @@ def run_toy(folder, *overrides):
 
 
 @pytest.fixture
-def killed(tmp_path, monkeypatch, capsys):
-    """The folder of a run that was killed after two epochs."""
+def kill(tmp_path, monkeypatch, capsys):
+    """kill(overrides) -> the folder of a run that was killed after two epochs."""
 
-    def kill(*_, **__):
+    def killing(*_, **__):
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(experiment, "evaluate", kill)
-        run_toy(tmp_path / "killed")
-    assert (tmp_path / "killed" / CHECKPOINT).exists()
-    capsys.readouterr()
-    return tmp_path / "killed"
+    def call(*overrides):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(experiment, "evaluate", killing)
+            run_toy(tmp_path / "killed", *overrides)
+        assert (tmp_path / "killed" / CHECKPOINT).exists()
+        capsys.readouterr()
+        return tmp_path / "killed"
+
+    return call
+
+
+@pytest.fixture
+def killed(kill):
+    return kill()
+
+
+def test_a_run_whose_earlier_epochs_lack_its_metric_does_not_continue_from_them(kill, tmp_path, capsys):
+    """What it is optimised for is that of its best epoch, which may be one of them."""
+    metrics = "metric=[click,calibration]"
+    for folder in ("refused", "again"):
+        shutil.copytree(kill(metrics), tmp_path / folder)
+    lacking = [metrics, "optimized_metric=val/auc"]
+    with pytest.raises(ConfigError, match=r"cannot be used: .*not validated by auc"):
+        run_toy(tmp_path / "refused", *lacking, f"continue_from={tmp_path / 'killed'}")
+    _, epochs = run_toy(tmp_path / "again", *lacking)
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "from scratch" in line]
+    assert "its epochs were not validated by auc" in line and "val/auc" in epochs[-1]
+    run_toy(tmp_path / "killed", metrics, "optimized_metric=val/ppl")
+    assert "training continues after epoch 2" in capsys.readouterr().out
 
 
 SETTINGS = {
