@@ -9,6 +9,7 @@ Chen, Liu, Liu, Li and Sun 2024, "Identifiability matters: revealing the hidden 
 learning to rank".
 """
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -40,15 +41,31 @@ class Identifiability:
         shown: `[nodes]`, documents shown at each.
         links: `[nodes, nodes]`, distinct documents shown at both; on the diagonal, at this position.
         groups: Positions that documents link, directly or over others; ordered by their first.
-        weakest: Smallest link on the best paths within the groups: the smallest edge of a maximum spanning forest;
-            None where there is no link.
     """
 
     positions: np.ndarray
     shown: np.ndarray
     links: np.ndarray
     groups: tuple[tuple[int, ...], ...]
-    weakest: Link | None
+
+    @functools.cached_property
+    def weakest(self) -> Link | None:
+        """Smallest link on the best paths within the groups; None where there is no link.
+
+        It is the smallest edge of a maximum spanning forest.
+        """
+        from scipy.sparse import coo_array, csgraph  # here, since only this needs scipy
+
+        rows, columns = np.nonzero(np.triu(self.links, 1))
+        # scipy's forests are minimal; its weights are positive
+        weights = self.links.max(initial=0) + 1 - self.links[rows, columns]
+        graph = coo_array((weights, (rows, columns)), shape=self.links.shape).tocsr()
+        forest = csgraph.minimum_spanning_tree(graph).tocoo()
+        if not forest.nnz:
+            return None
+        smallest = int(forest.data.argmax())
+        node, other = sorted((int(forest.row[smallest]), int(forest.col[smallest])))
+        return Link(int(self.positions[node]), int(self.positions[other]), int(self.links[node, other]))
 
     @property
     def identified(self) -> bool:
@@ -100,15 +117,11 @@ def identifiability(sessions: Sessions, enough: int | None = None) -> Identifiab
                 byte, bit = divmod(int(node_of[position]), 8)
                 marks[byte][number(ids)] |= np.uint8(1 << bit)
         links = _shared(marks, len(positions))
-        groups, weakest = _spanning_forest(links)
+        groups = _connected(links)
         if len(groups) == 1:
             break
     return Identifiability(
-        positions,
-        shown[positions],
-        links,
-        tuple(tuple(positions[group].tolist()) for group in groups),
-        weakest and Link(int(positions[weakest[0]]), int(positions[weakest[1]]), int(links[weakest])),
+        positions, shown[positions], links, tuple(tuple(positions[group].tolist()) for group in groups)
     )
 
 
@@ -152,22 +165,12 @@ def _shared(marks: np.ndarray, nodes: int) -> np.ndarray:
     return links
 
 
-def _spanning_forest(links: np.ndarray) -> tuple[list[np.ndarray], tuple[int, int] | None]:
-    """The connected groups of nodes, and the smallest edge of a maximum spanning forest."""
-    from scipy.sparse import coo_array, csgraph  # here, since only this report needs scipy
-
-    rows, columns = np.nonzero(np.triu(links, 1))
-    # scipy's forests are minimal; its weights are positive
-    weights = links.max(initial=0) + 1 - links[rows, columns]
-    graph = coo_array((weights, (rows, columns)), shape=links.shape).tocsr()
-    count, group = csgraph.connected_components(graph, directed=False)
-    forest = csgraph.minimum_spanning_tree(graph).tocoo()
-    groups = [np.flatnonzero(group == number) for number in range(count)]
-    if not forest.nnz:
-        return groups, None
-    weakest = int(forest.data.argmax())
-    node, other = sorted((int(forest.row[weakest]), int(forest.col[weakest])))
-    return groups, (node, other)
+def _connected(links: np.ndarray) -> list[np.ndarray]:
+    """The connected groups of nodes, by the first of each."""
+    reached = (links > 0) | np.eye(len(links), dtype=bool)
+    for _ in range(len(links).bit_length()):  # each time paths of twice the length
+        reached = reached @ reached
+    return [np.flatnonzero(reached[node]) for node in range(len(links)) if reached[node].argmax() == node]
 
 
 def _ranges(positions: tuple[int, ...]) -> str:
