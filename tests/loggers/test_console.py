@@ -4,11 +4,14 @@ import io
 import re
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich import get_console
 from rich.console import Console
 
+from clickexp.experiment.build import open_loggers
+from clickexp.experiment.resolve import Config
 from clickexp.loggers import ConsoleLogger, RunInfo
 from clickexp.loggers import live as live_module
 from clickexp.loggers.tables import EpochTable, console_table, count, fits, number, rank_table
@@ -116,6 +119,15 @@ def test_the_console_watches_what_stops_the_training():
     logger.epoch(RECORD)
     assert "val/ndcg@10" in stream.getvalue() and "val/loss" not in stream.getvalue()
     assert logger.best == "best ndcg@10 0.5000"
+
+
+@pytest.mark.parametrize(
+    "stopping, watched", [({"metric": "ndcg@10"}, "val/ndcg@10"), ({"patience": 2}, "val/loss"), (None, "val/ll")]
+)
+def test_the_console_of_a_run_watches_the_metric_of_early_stopping(stopping, watched):
+    settings = SimpleNamespace(progress="off")
+    with open_loggers(Config({"trainer": {"early_stopping": stopping}}, settings)) as logger:
+        assert logger.loggers[0].metric == watched
 
 
 def test_epoch_table_keeps_its_columns_when_a_later_record_lacks_some():

@@ -2,7 +2,9 @@
 
 import itertools
 import math
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import Annotated
 
 import jax
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 import pytrec_eval
 import rax
 import scipy.stats
+from annotated_types import Gt
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from places import ROOT
@@ -19,6 +22,7 @@ from clickexp.errors import ConfigError
 from clickexp.experiment.instantiate import instantiate
 from clickexp.metrics import MultiMetric, RankingMetric, ranking_metrics
 from clickexp.metrics.ranking import registry
+from clickexp.utils.bounds import OneOf
 
 CONF = ROOT / "conf"
 CUTOFFS = (1, 2, 4, 9)
@@ -524,6 +528,36 @@ def test_a_metric_of_ones_own_is_one_method():
     where = np.tri(4, dtype=bool)
     metric = ReciprocalLength().from_model_output(scores=where * 1.0, labels=where * 1.0, where=where)
     assert metric.compute() == pytest.approx(float(sum(Fraction(1, n) for n in range(1, 5)) / 4), rel=1e-6)
+    assert metric.higher_is_better
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class ScaledLength(RankingMetric):
+    """A metric of one's own with settings."""
+
+    higher_is_better = False
+    factor: Annotated[float, Gt(0)] = 1.0
+    form: Annotated[str, OneOf("plain", "square")] = "plain"
+
+    def per_list(self, ranked):
+        return self.factor * self.depths(ranked) ** (2 if self.form == "square" else 1)
+
+
+def test_settings_of_ones_own_are_fields_whose_annotations_are_checked():
+    where = np.tri(4, dtype=bool)
+    outputs = dict(scores=where * 1.0, labels=where * 1.0, where=where)
+    metric = ScaledLength(factor=0.5, form="square").from_model_output(**outputs)
+    assert metric.compute() == pytest.approx(0.5 * (1 + 4 + 9 + 16) / 4)
+    assert ScaledLength([2], no_relevant="skip").from_model_output(**outputs).compute() == [2]
+    with pytest.raises(TypeError, match="settings differ"):
+        metric.merge(ScaledLength(form="square"))
+    for wrong, message in (
+        ({"factor": 0.0}, "factor=0.0: give a number above 0"),
+        ({"form": "cube"}, "form='cube': give plain or square"),
+        ({"no_relevant": "drop"}, "no_relevant='drop': give zero or skip"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            ScaledLength(**wrong)
 
 
 @pytest.mark.parametrize(
