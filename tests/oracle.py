@@ -1,6 +1,6 @@
 """Brute-force oracle for click models: generative stories in float64, every outcome enumerated.
 
-Shares no code with the package. A story tells how one user walks down one list of K documents. It is
+Shares no code with the package. A story describes how one user walks down one list of K documents. It is
 written as one would write a sampler: `flip(p)` is a coin that shows True with probability p. The
 enumeration replays the story once for every sequence of coin outcomes and adds up the probabilities,
 so no recursion, no factorisation and no logarithm of the package is assumed.
@@ -9,7 +9,7 @@ so no recursion, no factorisation and no logarithm of the package is assumed.
     conditional(joint, vectors)    # [2^K, K]: P(c_r = 1 | c_1, ..., c_{r-1}) along every click vector
     marginal(joint, vectors)       # [K]: P(c_r = 1)
 
-Parameters are probabilities in [0, 1], arrays [K] unless a story says otherwise. The number of coin
+Parameters are probabilities in [0, 1], arrays [K] unless a story states otherwise. The number of coin
 sequences is at most 3^K times a small factor: keep K below 9.
 
 All stories: Chuklin, Markov & de Rijke (2015), "Click Models for Web Search", chapter 3.

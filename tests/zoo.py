@@ -249,7 +249,7 @@ def runner(name: str) -> Runner:
 
 
 def predictions(model: ClickModel, batch: Batch) -> dict:
-    """What a model says of each document of a batch."""
+    """What a model predicts for each document of a batch."""
     return {
         "conditional_clicks": model.predict_conditional_clicks(batch),
         "clicks": model.predict_clicks(batch),

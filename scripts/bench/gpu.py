@@ -74,7 +74,7 @@ def ids_of(kind: str, rows: int, size: int | tuple[int, ...]) -> np.ndarray:
     rng = np.random.default_rng(0)
     if kind == "uniform":
         return rng.integers(1, rows + 1, size, dtype=np.int32)
-    return zipf(rows, rng, strewn=False)(size=size)
+    return zipf(rows, rng, shuffled=False)(size=size)
 
 
 def rows_of_a_table(rows: int, count: int) -> Iterator[tuple[str, float, float, float]]:

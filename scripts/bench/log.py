@@ -31,8 +31,8 @@ POSITIONS = 10
 CLICK_RATE = 0.15
 
 
-IDS = ("zipf", "strewn", "uniform")
-"""Zipf with the id as popularity rank, Zipf with ranks strewn over the table at random, and uniform ids."""
+IDS = ("zipf", "shuffled", "uniform")
+"""Zipf with the id as popularity rank, Zipf with ranks shuffled over the table, and uniform ids."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +59,7 @@ def drawn(folder: Path, ids: str, rows: int, sessions: int, validation: int, *, 
     def splits() -> Iterator[tuple[str, Sessions]]:
         rng = np.random.default_rng(0)
         uniform = functools.partial(rng.integers, 1, rows + 1, dtype=np.int32)
-        draw = uniform if ids == "uniform" else zipf(rows, rng, strewn=ids == "strewn")
+        draw = uniform if ids == "uniform" else zipf(rows, rng, shuffled=ids == "shuffled")
         for split, count in zip(SPLITS, (sessions, validation, validation), strict=True):
             sizes = [min(CHUNK, count - start) for start in range(0, count, CHUNK)]
             documents = np.concatenate([draw(size=(size, POSITIONS)) for size in sizes])
@@ -81,13 +81,13 @@ def simulated(folder: Path, user: str, sessions: int, queries: int, seed: int, *
     return _written(folder / f"{user}-{sessions}-{queries}-{seed}{named}", splits, parquet=True)
 
 
-def zipf(rows: int, rng: np.random.Generator, strewn: bool) -> Callable[[tuple[int, ...]], np.ndarray]:
-    """Draws ids 1 .. rows, P(popularity rank i) proportional to 1 / i; the id is the rank, or strewn over the table.
+def zipf(rows: int, rng: np.random.Generator, shuffled: bool) -> Callable[[tuple[int, ...]], np.ndarray]:
+    """Draws ids 1 .. rows, P(popularity rank i) proportional to 1 / i; the id is the rank, or shuffled over the table.
 
     The first HEAD ranks are exact. Beyond, the sum of 1 / i is replaced by the integral over i +- 1/2, which
     differs by less than one part in 10^9.
     """
-    row_of_rank = (rng.permutation(rows) if strewn else np.arange(rows)).astype(np.int32) + 1
+    row_of_rank = (rng.permutation(rows) if shuffled else np.arange(rows)).astype(np.int32) + 1
     cumulative = np.cumsum(1.0 / np.arange(1, min(HEAD, rows) + 1))
     edge = len(cumulative) + 0.5
     total = cumulative[-1] + math.log((rows + 0.5) / edge)

@@ -111,7 +111,7 @@ def test_a_sweep_runs_each_job_in_its_own_folder(tmp_path):
 
 
 def test_a_sweep_over_mixtures_composes_the_components_of_each_job(tmp_path):
-    """The components come with the overrides of their job, and the files tell of them in full."""
+    """The components come with the overrides of their job, and the files hold them in full."""
     mixtures = "model.components=[gctr,rctr],[pbm,ubm]"
     arguments = ["model=mixture", mixtures, "attraction.prior_precision=2.0", "hydra.sweep.dir=sweep"]
     done = clickexp(tmp_path, "-m", *SMALL, *EDGE, "metric=click", *arguments)
@@ -214,7 +214,7 @@ WRONG = {
     "-m search=tpe optimizer.learning_rate=interval(-1,1)": "optimizer.learning_rate=-0.998: give a number above 0",
     "search=tpe trainer.epoch=1,2": "there is no key trainer.epoch. Did you mean trainer.epochs?",
 }
-"""Words of a command, and what the line says of them."""
+"""Words of a command, and the message about them."""
 OPTIONS = {"without_target": "epochs: 1", "empty": "", "list": "- 1", "broken": "a: 1\nb: }"}
 """Options of a user's own group of models, none of which describes one."""
 

@@ -1,4 +1,4 @@
-"""The programs in examples/extend run through the command, and stay as short as the README says."""
+"""The programs in examples/extend run through the command, and stay as short as the README states."""
 
 import json
 import os

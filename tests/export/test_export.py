@@ -61,7 +61,7 @@ def composed(*overrides):
 
 
 def new_run(folder, log, *overrides, dataset="parquet"):
-    """The folder of a run that was not trained: random parameters, saved as a run saves them. Returns them as well."""
+    """The folder of a run that was not trained: random parameters, saved as a run saves them. Returns them also."""
     overrides = [
         f"dataset={dataset}",
         f"dataset.path={log}",

@@ -140,7 +140,7 @@ def test_relevance_is_a_product_of_parameters(said, case):
 
 @zoo.every_model
 def test_examination_and_attraction_are_those_of_the_hidden_events(said, case):
-    """The trust-bias model takes the true-positive rate for examination, as its docstring says."""
+    """The trust-bias model takes the true-positive rate for examination, as its docstring states."""
     model = zoo.random_model(case)
     outputs, _ = said[case.name]
     shown = zip(by_list(outputs["examination"]), by_list(outputs["attraction"]), *zoo.lists(), strict=True)

@@ -349,7 +349,7 @@ def log():
     ],
 )
 def test_models_learn(log, name, features):
-    """Half the numbers of a full table tell documents apart: PBM beats the click rates of the ranks by 0.01, of the
+    """Half the numbers of a full table distinguish documents: PBM beats the click rates of the ranks by 0.01, of the
     0.02 that a full table gains."""
     pairs, config = log.query_doc_pairs, tower(STORES[name], features, precision=1.0, ratio=2)
     model = PositionBasedModel(

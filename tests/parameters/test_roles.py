@@ -66,7 +66,7 @@ def batch():
 
 
 def probabilities(tower, batch):
-    """What the tower says of the list, [RANKS] in float64."""
+    """What the tower returns for the list, [RANKS] in float64."""
     logit = np.asarray(tower.logit(batch), np.float64)
     return sigmoid(np.broadcast_to(logit, VECTORS.shape)[0])
 

@@ -36,7 +36,7 @@ def never(query_doc_pairs, ctr, *, rngs):
 
 
 class Known:
-    """A user of a click model, who tells the true towers that the simulation handed out."""
+    """A user of a click model, who records the true towers that the simulation handed out."""
 
     def __init__(self, model):
         self.model, self.towers = model, {}

@@ -529,7 +529,7 @@ def test_a_single_run_whose_model_is_damaged_runs_again_in_its_folder(place):
     assert place.ended("seed=1", "hydra.run.dir=out")[0] == 0 and place.ran() == [1, 1]
     assert place.ended("seed=1", "hydra.run.dir=out")[0] == 1
     (place.folder / "out/config.yaml").unlink()
-    (place.folder / "out/model.npz").unlink()  # by its user: nothing says that it was to be kept
+    (place.folder / "out/model.npz").unlink()  # by its user: nothing records that it was to be kept
     assert place.ended("seed=1", "hydra.run.dir=out")[0] == 1
     (place.folder / "out/config.yaml").write_text("save_model: true")
     assert place.ended("seed=1", "hydra.run.dir=out")[0] == 0 and place.ran() == [1]

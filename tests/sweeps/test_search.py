@@ -33,7 +33,7 @@ RATE = "optimizer.learning_rate"
 
 
 class Jobs:
-    """The queue, with jobs that tell an epoch whenever somebody waits. `curve`: values of the epochs of a point."""
+    """The queue, with jobs that report an epoch whenever somebody waits. `curve`: values of the epochs of a point."""
 
     devices = 2
 

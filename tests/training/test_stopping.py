@@ -14,7 +14,7 @@ from clickexp.training.stopping import early_stopping_of
 
 
 def course(stopping, values):
-    """What `update` says of each value, and the epoch after which training should stop, 0 for never."""
+    """What `update` returns for each value, and the epoch after which training should stop, 0 for never."""
     improved, stopped = [], 0
     for epoch, value in enumerate(values, start=1):
         improved.append(stopping.update({stopping.metric: value, "other": -value}))

@@ -131,7 +131,7 @@ def test_divergence_leaves_the_best_state(good_epochs):
 
 @dataclasses.dataclass
 class Heard(Logger):
-    """Writes down what the trainer says."""
+    """Records what the trainer reports."""
 
     epochs: list = dataclasses.field(default_factory=list)
     steps: list = dataclasses.field(default_factory=list)

@@ -141,7 +141,7 @@ time.sleep(20)
 
 
 def test_a_job_ends_though_python_drops_the_interruption(tmp_path):
-    """As in JAX's callback of the garbage collector; the signal that says so is ignored afterwards."""
+    """As in JAX's callback of the garbage collector; the signal that asks for it is ignored afterwards."""
     (job,) = run(TWO[:1], LOST, folder=tmp_path)
     assert job.returncode == 128 + signal.SIGTERM
     assert job.log.read_text() == "collected\n"

@@ -99,7 +99,7 @@ class Totals(dict):
 
 
 def tally(name, ids, clicks, count):
-    """count(role, row, event) for each coin that a session shows."""
+    """count(role, row, event) for each Bernoulli variable that a session shows."""
     clicked = [rank for rank, click in enumerate(clicks) if click]
     first, last = (clicked[0], clicked[-1]) if clicked else (len(ids), len(ids))
     for rank, (row, click) in enumerate(zip(ids, clicks)):
@@ -123,7 +123,7 @@ def test_counting_is_what_a_loop_counts(name):
     totals.compare(model, atol=1e-6)
 
 
-# Expectation-maximisation: every outcome of every coin
+# Expectation-maximisation: every value of every Bernoulli variable
 
 
 def pbm(throw, ids):
@@ -144,7 +144,7 @@ def ubm(throw, ids):
 
 
 def cascade(throw, ids, goes_on):
-    """goes_on(rank, row, click) says of one who reads whether he reads on."""
+    """goes_on(rank, row, click) is whether one who reads at a rank reads on."""
     clicks, reading = [], True
     for rank, row in enumerate(ids, start=1):
         attracted = throw("attraction", row)
@@ -179,21 +179,21 @@ STORIES = {"PBM": pbm, "UBM": ubm, "DCM": dcm, "SDBN": sdbn, "CCM": ccm, "DBN": 
 
 
 def outcomes(story, ids, p):
-    """(probability, clicks, coins thrown with what they showed) of each way in which a session can go."""
+    """(probability, clicks, Bernoulli variables with their values) of each way in which a session can go."""
     pending = [()]
     while pending:
-        path, thrown = list(pending.pop()), []
+        path, drawn = list(pending.pop()), []
 
         def throw(role, row):
-            if len(thrown) == len(path):
+            if len(drawn) == len(path):
                 pending.append((*path, False))
                 path.append(True)
-            thrown.append((role, row, path[len(thrown)]))
-            return thrown[-1][2]
+            drawn.append((role, row, path[len(drawn)]))
+            return drawn[-1][2]
 
         clicks = story(throw, ids)
-        chances = [p(role, row) if event else 1 - p(role, row) for role, row, event in thrown]
-        yield math.prod(chances), clicks, thrown
+        chances = [p(role, row) if event else 1 - p(role, row) for role, row, event in drawn]
+        yield math.prod(chances), clicks, drawn
 
 
 def iterated(counts_of, iterations, sessions=SESSIONS):
@@ -209,10 +209,10 @@ def iterated(counts_of, iterations, sessions=SESSIONS):
 
 def enumerated(story):
     def counts_of(ids, clicks, p):
-        fitting = [(chance, thrown) for chance, c, thrown in outcomes(story, ids, p) if c == clicks]
+        fitting = [(chance, drawn) for chance, c, drawn in outcomes(story, ids, p) if c == clicks]
         total = sum(chance for chance, _ in fitting)
-        for chance, thrown in fitting:
-            for role, row, event in thrown:
+        for chance, drawn in fitting:
+            for role, row, event in drawn:
                 yield role, row, chance / total * event, chance / total * (not event)
 
     return counts_of
