@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -159,14 +159,6 @@ def declared(columns: Iterable[str | Column]) -> dict[str, Column]:
             raise DataError(f"column {name} is declared twice. Give one of the two another name.")
         found[name] = COLUMNS[name] if isinstance(column, str) else column
     return found
-
-
-class Location(Protocol):
-    """Whatever can name a row in an error."""
-
-    def error(self, what: str, remedy: str, row: int) -> DataError:
-        """The error to raise."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -119,9 +119,9 @@ class Sessions:
         bound = meta["query_doc_pairs"], meta["positions"]
         return cls(columns, *bound, folder=Path(folder), info=meta["info"], schema=meta["schema"])
 
-    def save(self, folder: str | Path, *, keep: bool = False) -> "Sessions":
-        """Packs these sessions into a new folder, atomically, and opens it; with keep, a pack there stays."""
-        if Path(folder).exists() and not keep:
+    def save(self, folder: str | Path) -> "Sessions":
+        """Packs these sessions into a new folder, atomically, and opens it."""
+        if Path(folder).exists():
             raise DataError(f"{folder}: exists already. Delete it or choose another folder.")
         columns = [self.schema[name] for name in self.columns]
         with PackWriter(folder, self.ranks, columns, info=dict(self.info)) as pack:

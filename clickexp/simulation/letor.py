@@ -103,7 +103,10 @@ def open_letor(
                 pack.append(chunk, SourceLocation(str(source)))
                 log.progress(done + pack.written, sum(counts.values()))
         done += count
-    _write_ranking(truth, queries["test"], ranks, log, SourceLocation(str(source)))
+    ids, there = truth.candidates(queries["test"])  # whole lists
+    with log.part("ranking", ranks, COLUMNS) as pack:
+        lists = truth.labelled(np.where(there, ids, 0)[:, :ranks], queries["test"])
+        pack.append(lists, SourceLocation(str(source)))
 
 
 def _check(policy: str, transform: str) -> None:
@@ -210,23 +213,3 @@ def _longest(file: Path, lengths: np.ndarray) -> int:
     extent = Extent()
     extent.add(lengths, SourceLocation(str(file), 1, "query"))
     return extent.ranks(COLUMNS, "leave documents of that query out of the file")
-
-
-def _write_ranking(
-    truth: GroundTruth, queries: np.ndarray, ranks: int, log: LogWriter, location: SourceLocation
-) -> None:
-    """Whole lists of the test queries in the order of their file."""
-    with log.part("ranking", ranks, COLUMNS) as pack:
-        for some in np.array_split(queries, -(-len(queries) // 4096)):
-            ids, there = truth.candidates(some)
-            ids = np.pad(np.where(there, ids, 0), ((0, 0), (0, pack.ranks - ids.shape[1])))
-            pack.append(
-                {
-                    "query_doc_ids": ids,
-                    "clicks": np.zeros(ids.shape, bool),
-                    "lengths": there.sum(axis=1),
-                    "query_ids": some,
-                    "labels": truth.labels[ids],
-                },
-                location,
-            )

@@ -120,6 +120,16 @@ class GroundTruth:
         ids = first + np.arange((end - first).max())
         return np.minimum(ids, self.query_doc_pairs).astype(np.int32), ids < end
 
+    def labelled(self, ids: np.ndarray, query: np.ndarray) -> dict[str, np.ndarray]:
+        """Columns of the lists of some queries, ids [n, ranks] with 0 beyond their ends, without clicks."""
+        return {
+            "query_doc_ids": ids,
+            "clicks": np.zeros(ids.shape, bool),
+            "lengths": np.count_nonzero(ids, axis=1),
+            "query_ids": query,
+            "labels": self.labels[ids],
+        }
+
 
 def zipf(queries: int, exponent: float) -> np.ndarray:
     """Popularity of the i-th query, proportional to i ** -exponent."""
@@ -175,9 +185,10 @@ def simulate(
     columns: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     log = Sessions.from_arrays(**columns, query_doc_pairs=pairs)
     train, val, test = split(log, train_sessions, val_sessions, test_sessions)
-    return Dataset(
-        name, train, val, test, pairs, positions, _labelled_lists(truth, positions, rng), true_user
-    )
+    shuffled = rng.permuted(truth.candidates(everyone)[0], axis=1)[:, :positions]
+    labelled: dict[str, Any] = truth.labelled(shuffled, everyone)
+    ranking = Sessions.from_arrays(**labelled, query_doc_pairs=pairs)
+    return Dataset(name, train, val, test, pairs, positions, ranking, true_user)
 
 
 simulate.has_features = False  # pyright: ignore[reportFunctionMemberAccess]  # as LogFormat has it
@@ -194,15 +205,3 @@ def _clicks_of(user: ClickModel) -> Callable[[np.ndarray, jax.Array], jax.Array]
         return user.sample({**batch, "clicks": jnp.zeros(ids.shape, bool)}, key).clicks
 
     return partial(clicks_of, state)  # else the true parameters would be constants of the compiled program
-
-
-def _labelled_lists(truth: GroundTruth, positions: int, rng: np.random.Generator) -> Sessions:
-    query_ids = np.arange(len(truth.starts) - 1)
-    documents = rng.permuted(truth.candidates(query_ids)[0], axis=1)[:, :positions]
-    return Sessions.from_arrays(
-        query_doc_ids=documents,
-        clicks=np.zeros(documents.shape, bool),
-        query_ids=query_ids,
-        labels=truth.labels[documents],
-        query_doc_pairs=truth.query_doc_pairs,
-    )

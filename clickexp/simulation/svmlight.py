@@ -22,7 +22,13 @@ SLICE = 1 << 26
 TRANSFORMS = {"none": lambda x: x, "log1p": lambda x: np.sign(x) * np.log1p(np.abs(x))}
 _LAYOUT = "a line is label, qid:N (or none, with a .query file of group sizes), feature:value ..., separated by blanks"
 _QID = re.compile(rb"(?<![^ \t\n])qid:([^ \t\n]*)")
-_INTEGER = re.compile(rb"[+-]?[0-9]{1,19}")
+LABEL = b"-.5"
+"""Stands before a label as an index stands before a feature."""
+_WRONG = {
+    rb":[^ \t\n:]*:": "a token has two colons",
+    rb"^[ \t]*$": "the line is empty",
+    rb"^[ \t]*[^ \t\n]*:": "there is no label",
+}
 _LAST_INDEX = re.compile(rb"(\d+):[^ :\n]*(?=\n|\Z)")
 
 
@@ -134,74 +140,45 @@ class _Parsed(NamedTuple):
 
 
 def _parsed(block: bytes, width: int, location: SourceLocation) -> _Parsed:
-    """The numbers of whole lines.
-
-    The parser gets one token per line, qid left out; a label has no value. A first line that is no token makes it
-    expect two columns.
-    """
+    """The numbers of whole lines. The parser gets one token per line: qid left out, a label as value of LABEL."""
     block = block.removesuffix(b"\n")
-    if double := re.search(rb":[^ \t\n:]*:", block):
-        row = block.count(b"\n", 0, double.start())
-        raise location.error("a token has two colons", _LAYOUT, row)
-    if empty := re.search(rb"^[ \t]*$", block, re.MULTILINE):
-        raise location.error("the line is empty", _LAYOUT, block.count(b"\n", 0, empty.start()))
-    lines = block.count(b"\n") + 1
-    queries, has_query = _queries(block, lines, location)
-    tokens = b"0:0\n" + re.sub(rb"[ \t]*(\n|[ \t])[ \t]*", b"\n", _QID.sub(b"", block).strip(b" \t"))
-    schema = {"key": pl.Float64, "value": pl.Float64}
-    table = pl.read_csv(
-        io.BytesIO(tokens),
-        has_header=False,
-        separator=":",
-        schema=schema,
-        ignore_errors=True,
-        quote_char=None,
-    )
+    for pattern, what in _WRONG.items():
+        if found := re.search(pattern, block, re.MULTILINE):
+            raise location.error(what, _LAYOUT, block.count(b"\n", 0, found.start()))
+    lines = pl.Series([block.decode("utf-8", "replace")]).str.split("\n").explode()
+    queries, has_query = _queries(lines, location)
+    text = re.sub(rb"(\n|\A)[ \t]*", b"\n%s:" % LABEL, _QID.sub(b"", block))
+    tokens = b"\n".join(text.split())
+    schema, options = {"key": pl.Float64, "value": pl.Float64}, {"has_header": False, "quote_char": None}
+    table = pl.read_csv(io.BytesIO(tokens), separator=":", schema=schema, ignore_errors=True, **options)
     key, value = (table[name].to_numpy() for name in schema)
-    is_label = np.isnan(value) & _bare(tokens)
-    key, value, is_label, tokens = key[1:], value[1:], is_label[1:], tokens[4:]
+    is_label = key == float(LABEL)
     line = np.cumsum(is_label) - 1
-    bad = ~np.isfinite(key) | (~is_label & ~np.isfinite(value)) | (line < 0)
-    bad |= ~is_label & ((key < 0) | (key >= width) | (key != np.floor(key)))
+    bad = ~np.isfinite(key + value) | (~is_label & ((key < 0) | (key >= width) | (key != np.floor(key))))
     if bad.any():
         at = int(bad.argmax())
-        token = tokens.split(b"\n", at + 1)[at].decode("utf-8", "replace")
+        token = tokens.split(b"\n", at + 1)[at].removeprefix(b"%s:" % LABEL).decode("utf-8", "replace")
         remedy = f"{_LAYOUT}; feature indices lie below {width}"
-        raise location.error(f"{token!r} does not parse", remedy, max(int(line[at]), 0))
-    if is_label.sum() != lines:
-        raise location.error("there is a line without a label, or with two", _LAYOUT)
+        raise location.error(f"{token!r} does not parse", remedy, int(line[at]))
     features = ~is_label
     return _Parsed(
-        key[is_label], queries, has_query, line[features], key[features].astype(np.int64), value[features]
+        value[is_label], queries, has_query, line[features], key[features].astype(np.int64), value[features]
     )
 
 
-def _queries(block: bytes, lines: int, location: SourceLocation) -> tuple[np.ndarray, np.ndarray]:
+def _queries(lines: pl.Series, location: SourceLocation) -> tuple[np.ndarray, np.ndarray]:
     """The query id of each line, exactly, and whether there is one."""
-    queries, has_query = np.zeros(lines, np.int64), np.zeros(lines, bool)
-    found = [(match.start(), match[1]) for match in _QID.finditer(block)]
-    if not found:
-        return queries, has_query
-    starts, words = zip(*found, strict=True)
-    ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
-    at = np.searchsorted(ends, starts)
-    twice = np.flatnonzero(np.diff(at) == 0)
-    if twice.size:
-        raise location.error("there are two qids", _LAYOUT, int(at[twice[0]]))
-    for row, word in zip(at, words, strict=True):
-        if not _INTEGER.fullmatch(word) or not -(2**63) <= int(word) < 2**63:
-            text = word.decode("utf-8", "replace")[:40]
-            raise location.error(f"qid {text!r} is no 64-bit integer", "renumber the queries", int(row))
-    queries[at], has_query[at] = np.fromiter(map(int, words), np.int64, len(words)), True
-    return queries, has_query
-
-
-def _bare(tokens: bytes) -> np.ndarray:
-    """Which of the tokens have no colon."""
-    text = np.frombuffer(tokens + b"\n", np.uint8)
-    ends = np.flatnonzero(text == ord("\n"))
-    colons = np.cumsum(text == ord(":"))[ends]
-    return np.diff(colons, prepend=0) == 0
+    found = lines.str.extract_all(r"(?:^|[ \t])qid:[^ \t]*")
+    twice = found.list.len() > 1
+    if twice.any():
+        raise location.error("there are two qids", _LAYOUT, twice.arg_max())
+    words = found.list.first().str.strip_chars(" \t").str.strip_prefix("qid:")
+    queries, has_query = words.cast(pl.Int64, strict=False), words.is_not_null()
+    bad = has_query & queries.is_null()
+    if bad.any():
+        what = f"qid {words.filter(bad)[0][:40]!r} is no 64-bit integer"
+        raise location.error(what, "renumber the queries", bad.arg_max())
+    return queries.fill_null(0).to_numpy(), has_query.to_numpy()
 
 
 def _sizes(file: Path, documents: int) -> np.ndarray:

@@ -185,7 +185,9 @@ BAD_LINES = {
     "beyond": (f"1 qid:1 {WIDTH}:1", f"line 3: '{WIDTH}:1' does not parse.* below {WIDTH}"),
     "negative": ("1 qid:1 -2:1", "line 3: '-2:1' does not parse"),
     "fraction": ("1 qid:1 1.5:1", "line 3: '1.5:1' does not parse"),
-    "two labels": ("1 1 qid:1 1:1", "a line without a label, or with two"),
+    "two labels": ("1 1 qid:1 1:1", "line 3: '1' does not parse"),
+    "no label": ("qid:1 1:1", "line 3: there is no label"),
+    "no label but a feature": ("1:1 qid:1 2:1", "line 3: there is no label"),
     "no qid": ("1 1:1", "line 3: there is no qid"),
 }
 
