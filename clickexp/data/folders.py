@@ -70,7 +70,7 @@ class NewFolder:
         else:
             (self.folder / LOCK).unlink(missing_ok=True)
             if self._flushed:
-                _flush_directory(self.folder.parent)
+                _flush_entry(self.folder.parent)
 
     def discard(self) -> None:
         """Removes what was written, unless the folder has its name by now."""
@@ -153,20 +153,16 @@ def _remove_if_stale(part: Path) -> None:
 def _flush(folder: Path) -> None:
     """Waits until everything below the folder is on disk."""
     for parent, _, files in os.walk(folder):
-        for name in files:
-            file = os.open(Path(parent, name), os.O_RDONLY)
-            try:
-                os.fsync(file)
-            finally:
-                os.close(file)
-        _flush_directory(Path(parent))
+        for name in (*files, "."):
+            _flush_entry(Path(parent, name))
 
 
-def _flush_directory(folder: Path) -> None:
-    directory = os.open(folder, os.O_RDONLY)
+def _flush_entry(path: Path) -> None:
+    entry = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(directory)
+        os.fsync(entry)
     except OSError:
-        pass  # not every file system can
+        if not path.is_dir():  # which not every file system can flush
+            raise
     finally:
-        os.close(directory)
+        os.close(entry)

@@ -81,9 +81,9 @@ class PackWriter:
             pack.append(chunk, location)
 
     The files grow in a hidden folder beside `folder`, which becomes `folder` when the block ends without
-    an error; a pack that another process has completed there meanwhile stays. `info` is kept in
-    meta.json; query_doc_pairs and positions grow to the largest id and position seen. A chunk with an id
-    above `max_id` is refused. `source` is what an error about missing sessions names, by default `folder`.
+    an error; a pack that another process has completed there meanwhile stays.
+    query_doc_pairs and positions grow to the largest id and position seen. A chunk with an id above `max_id` is
+    refused. `source` is what an error about missing sessions names, by default `folder`.
     A pack that is `nested` in a folder being written leaves checks and safety on disk to that folder.
     """
 
@@ -94,7 +94,6 @@ class PackWriter:
         columns: Iterable[str | Column],
         *,
         max_id: int | None = None,
-        info: dict[str, Any] | None = None,
         source: str | Path | None = None,
         nested: bool = False,
     ):
@@ -102,7 +101,6 @@ class PackWriter:
             raise DataError(f"positions is {ranks}: no rank is left. Set it to at least 1.")
         self.folder, self.ranks, self.max_id = Path(folder), ranks, max_id
         self.query_doc_pairs = self.positions = 0
-        self.info = info or {}
         self.source, self.nested = source or folder, nested
         self.written = 0
         self.schema = declared(columns)
@@ -140,8 +138,12 @@ class PackWriter:
             remedy = "Check the path, and what the options leave out"
             raise DataError(f"{self.source}: there are no sessions to pack. {remedy}.")
         part = self._new.part
-        keys = ("ranks", "query_doc_pairs", "positions", "info")
-        meta = {"format": FORMAT, "count": self.written} | {key: getattr(self, key) for key in keys}
+        keys = ("ranks", "query_doc_pairs", "positions")
+        meta = (
+            {"format": FORMAT, "count": self.written}
+            | {key: getattr(self, key) for key in keys}
+            | {"info": {}}
+        )
         meta["crc32"] = {name: column.crc for name, column in self._columns.items()}
         if extra := [_stated(column) for name, column in self.schema.items() if name not in COLUMNS]:
             meta["columns"] = extra

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -55,7 +54,6 @@ class Sessions:
     index: np.ndarray | None = None
     folder: Path | None = None
     features: Features | None = None
-    info: Mapping[str, Any] = field(default_factory=dict)
     schema: Mapping[str, Column] = field(default_factory=lambda: COLUMNS)
     carried: frozenset[str] | None = None
 
@@ -70,7 +68,6 @@ class Sessions:
         positions: np.ndarray | None = None,
         labels: np.ndarray | None = None,
         query_doc_pairs: int | None = None,
-        info: Mapping[str, Any] | None = None,
         location: SourceLocation = _ARRAYS,
         extra: Mapping[Column, np.ndarray] | None = None,
     ) -> "Sessions":
@@ -84,7 +81,6 @@ class Sessions:
             positions: Positions.
             labels: Relevance labels.
             query_doc_pairs: Largest id allowed, by default the largest found.
-            info: Facts to keep with the sessions.
             location: Source of the arrays, for errors.
             extra: Further columns and their values.
 
@@ -99,7 +95,7 @@ class Sessions:
         schema = declared([*given, *(extra or {})])
         given |= {column.name: values for column, values in (extra or {}).items()}
         columns = checked(given, location, schema=schema)
-        sessions = cls(columns, *bounds(columns), info=dict(info or {}), schema=schema)
+        sessions = cls(columns, *bounds(columns), schema=schema)
         return sessions if query_doc_pairs is None else sessions.with_pairs(query_doc_pairs, location)
 
     @classmethod
@@ -117,14 +113,14 @@ class Sessions:
             verify_once(Path(folder), stored_files(Path(folder)))
         meta, columns = read_pack(Path(folder))
         bound = meta["query_doc_pairs"], meta["positions"]
-        return cls(columns, *bound, folder=Path(folder), info=meta["info"], schema=meta["schema"])
+        return cls(columns, *bound, folder=Path(folder), schema=meta["schema"])
 
     def save(self, folder: str | Path) -> "Sessions":
         """Packs these sessions into a new folder, atomically, and opens it."""
         if Path(folder).exists():
             raise DataError(f"{folder}: exists already. Delete it or choose another folder.")
         columns = [self.schema[name] for name in self.columns]
-        with PackWriter(folder, self.ranks, columns, info=dict(self.info)) as pack:
+        with PackWriter(folder, self.ranks, columns) as pack:
             pack.query_doc_pairs, pack.positions = self.query_doc_pairs, self.positions
             for chunk in self.chunks():
                 pack.append(chunk, SourceLocation(str(folder), pack.written))

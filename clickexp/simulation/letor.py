@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from clickexp.data.ingest.columns import check_keys
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import Extent, SourceLocation
@@ -118,8 +119,7 @@ def _check(policy: str, transform: str) -> None:
 
 def _found(folder: Path, names: Mapping[str, str | None]) -> dict[str, Path]:
     """The file of each part; train and test must be there."""
-    if unknown := names.keys() - PARTS.keys():
-        raise DataError(f"files has keys {sorted(unknown)}. The keys are {list(PARTS)}.")
+    check_keys("files", names, PARTS)
     found = {}
     for part, words in PARTS.items():
         if name := names.get(part):

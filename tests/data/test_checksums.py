@@ -39,7 +39,7 @@ def contents(log):
     """Everything that a log holds."""
     part = log.parts["sessions"]
     arrays = {name: values.tolist() for name, values in part.columns.items()}
-    bounds = part.query_doc_pairs, part.positions, dict(part.info)
+    bounds = part.query_doc_pairs, part.positions
     names = read_names(log.names).rows()
     return arrays, bounds, part.features.values.tolist(), names, log.name, log.format, dict(log.notes)
 

@@ -114,10 +114,10 @@ def test_views_compose():
 def test_saved_sessions_open_equal(tmp_path, monkeypatch, chunk):
     monkeypatch.setattr(sessions_module, "CHUNK", chunk)
     arrays = ragged(50, 3)
-    view = Sessions.from_arrays(**arrays, query_doc_pairs=99, info={"cut": 4}).select(np.arange(49, 9, -1))
+    view = Sessions.from_arrays(**arrays, query_doc_pairs=99).select(np.arange(49, 9, -1))
     saved = view.save(tmp_path / "a" / "pack")
     assert same(saved, arrays, np.arange(49, 9, -1))
-    assert (saved.query_doc_pairs, saved.positions, saved.info) == (99, view.positions, {"cut": 4})
+    assert (saved.query_doc_pairs, saved.positions) == (99, view.positions)
     assert (saved.documents, saved.clicks_total) == (view.documents, view.clicks_total)
     verify_pack(tmp_path / "a" / "pack")
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["pack"]

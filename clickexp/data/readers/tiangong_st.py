@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
+from clickexp.data.ingest.columns import check_keys
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PairIds
 from clickexp.data.log_format import log_format
@@ -67,8 +68,7 @@ def open_tiangong_st(
 
 
 def _found(folder: Path, names: Mapping[str, str | None]) -> dict[str, Path]:
-    if unknown := names.keys() - FILES.keys():
-        raise DataError(f"files has keys {sorted(unknown)}. The keys are {list(FILES)}.")
+    check_keys("files", names, FILES)
     found = {part: folder / name for part, name in names.items() if name and (folder / name).is_file()}
     for part, name in names.items():
         if part not in found and (part != "ranking" or name not in (None, FILES[part])):
