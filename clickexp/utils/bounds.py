@@ -129,10 +129,9 @@ def check_numbers(function: Callable[..., Any], values: Mapping[str, Any]) -> No
         ConfigError: A value is no number, out of its bounds, or none of the choices.
     """
     for name, value in values.items():
-        members = _members(annotations(function).get(name))
-        kinds = {getattr(member, "__origin__", member) for member in members}
-        chosen = any(isinstance(each, OneOf) for member in members for each in getattr(member, "__metadata__", ()))
-        if chosen or kinds <= {int, float, int | float, type(None)}:
+        hint = annotations(function).get(name)
+        kinds = {getattr(member, "__origin__", member) for member in _members(hint)}
+        if _has_choices(hint) or kinds <= {int, float, int | float, type(None)}:
             if not hasattr(value, "dtype"):
                 check_value(function, name, value)
             elif isinstance(value, Number):  # NumPy's; its integers are no int
@@ -194,15 +193,23 @@ def _members(hint: Any) -> tuple[Any, ...]:
     return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
 
 
+def _metadata(hint: Any) -> list[Any]:
+    """What Annotated adds to the members of a union, or to the annotation itself."""
+    return [each for member in _members(hint) for each in getattr(member, "__metadata__", ())]
+
+
+def _has_choices(hint: Any) -> bool:
+    return any(isinstance(each, OneOf) for each in _metadata(hint))
+
+
 def _expected(hint: Any, error: Mapping[str, Any]) -> str:
     """What to give instead of a value."""
     context = error.get("ctx") or {}
     if context.keys() & {"gt", "ge", "lt", "le"}:
-        stated = [each for member in _members(hint) for each in getattr(member, "__metadata__", ())]
-        limits = [limit for each in stated for limit in (each if isinstance(each, Interval) else [each])]
+        limits = [limit for each in _metadata(hint) for limit in (each if isinstance(each, Interval) else [each])]
         return " and ".join(f"{words} {getattr(limit, name)}" for limit in limits for name, words in _BOUNDS.items()
                             if hasattr(limit, name))  # fmt: skip
-    if error["type"] == "literal_error":
+    if error["type"] == "literal_error" and _has_choices(hint):
         return context["expected"].replace("'", "")
     if error["type"] in _EXPECTED:
         return _EXPECTED[error["type"]].format_map(context)
