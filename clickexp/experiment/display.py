@@ -1,11 +1,10 @@
-"""A configuration as readers see it: a tree on the terminal, and the record that loggers receive."""
+"""A configuration as readers see it: YAML on the terminal, and the record that loggers receive."""
 
 from collections.abc import Mapping
 from typing import Any
 
-import rich
-from rich.markup import escape
-from rich.tree import Tree
+from omegaconf import OmegaConf
+from rich import get_console
 
 from clickexp.experiment.build import Parts
 from clickexp.experiment.resolve import is_tower
@@ -19,10 +18,8 @@ _NAMED_BY_DATA = ("model", "dataset", "dataset.path", "dataset.name")
 
 
 def print_config(config: Mapping[str, Any]) -> None:
-    """Prints a configuration as a tree, each tower where the model takes it."""
-    tree = Tree("[bold]configuration", guide_style="dim")
-    _grow(tree, _without_duplicates(config))
-    rich.print(tree)
+    """Prints a configuration as YAML, each tower where the model takes it."""
+    get_console().print(OmegaConf.to_yaml(_without_duplicates(config)), markup=False, soft_wrap=True)
 
 
 def run_info(parts: Parts, sweep: str | None) -> RunInfo:
@@ -60,12 +57,3 @@ def _without_duplicates(config: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration without towers at the root, which it has where the model takes them, and published figures."""
     return {key: node for key, node in config.items() if not is_tower(key, node) and key != "reproduction"}
 
-
-def _grow(tree: Tree, node: Mapping[Any, Any]) -> None:
-    for name, value in node.items():
-        if isinstance(value, dict):
-            _grow(tree.add(f"[bold]{escape(str(name))}[/] {escape(value.get('_target_', ''))}"), value)
-        elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
-            _grow(tree.add(f"[bold]{escape(str(name))}[/] "), dict(enumerate(value)))
-        elif name not in ("_target_", "_partial_"):
-            tree.add(escape(f"{name}: {value}"))

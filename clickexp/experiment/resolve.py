@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from omegaconf import DictConfig
-from omegaconf.grammar_parser import parse
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from clickexp.data import Dataset
 from clickexp.data.dataset import check_split
@@ -23,7 +23,7 @@ from clickexp.experiment.instantiate import (
     constructor,
 )
 from clickexp.experiment.overrides import DESCRIBED, SEVERAL, parsed
-from clickexp.experiment.values import Composition, Node, compose_values, walk
+from clickexp.experiment.values import Composition, compose_values, plain, walk
 from clickexp.metrics import MultiMetric
 from clickexp.models import ClickModel, Model
 from clickexp.runs.objective import check_objective
@@ -90,7 +90,7 @@ def resolve(cfg: DictConfig, overrides: Sequence[str] = ()) -> Config:
     given = accepted(Settings, values)
     check_arguments(Settings, given, "")
     settings = Settings(**given)
-    _check_added(composition.unresolved, overrides)
+    _check_added(cfg, composition, overrides)
     check_node(values.get("logger"), "logger")
     metrics = build_metrics(values["metric"])
     trainer = build_trainer(values, metrics)
@@ -137,34 +137,30 @@ def _check_parts(composition: Composition) -> None:
             )
 
 
-def _check_added(unresolved: Node, overrides: Sequence[str]) -> None:
-    """ConfigError for a key that +KEY=VALUE added at the root and that no interpolation reads."""
+def _check_added(cfg: DictConfig, composition: Composition, overrides: Sequence[str]) -> None:
+    """ConfigError for a key that +KEY=VALUE added at the root and without which all others are the same."""
     added = {
         override.key_or_group.partition(".")[0]: override
         for override in parsed(overrides)
         if override.is_add() or override.is_force_add()
     }
+    unresolved = composition.unresolved
     for key in added.keys() & unresolved.keys() - {*Settings.__dataclass_fields__, *PARTS}:
-        if is_tower(key, unresolved[key]) or key in _words_of_interpolations(unresolved):
+        if is_tower(key, unresolved[key]) or _is_read(key, cfg):
             continue
         places = [name for name, _ in walk(unresolved) if name.partition(".")[0] != key]
         meant = did_you_mean(added[key].key_or_group, [*places, *presets()])
         raise ConfigError(f"{added[key].input_line}: nothing reads it.{meant}")
 
 
-def _words_of_interpolations(node: Any) -> Iterator[str]:
-    for _, value in walk(node):
-        if isinstance(value, str) and "${" in value:
-            yield from _words(parse(value))
-
-
-def _words(tree: Any) -> Iterator[str]:
-    """The text of the leaves of a parse tree."""
-    children = getattr(tree, "getChildren", list)()
-    for child in children:
-        yield from _words(child)
-    if not children:
-        yield tree.getText()
+def _is_read(key: str, cfg: DictConfig) -> bool:
+    """Whether an interpolation refers to a key at the root."""
+    others = [str(name) for name in cfg if name != key]
+    try:
+        without = plain(OmegaConf.masked_copy(cfg, others))
+        return without != {name: value for name, value in plain(cfg).items() if name != key}
+    except OmegaConfBaseException:
+        return True
 
 
 def _check_estimates(trainer: Trainer, new_model: Callable[..., Model]) -> None:

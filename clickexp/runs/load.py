@@ -1,14 +1,14 @@
 """Results of runs on disk: found below folders, checked, and read into one tidy data frame."""
 
-import json
-import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Required, TypedDict
 
 import polars as pl
+from annotated_types import MinLen
+from pydantic import ConfigDict, StringConstraints, TypeAdapter, ValidationError
 
 from clickexp.errors import UserError
 from clickexp.runs.run import Run
@@ -17,12 +17,13 @@ from clickexp.runs.store import (
     CONFIG,
     HYDRA,
     KEPT,
-    METRICS,
     RECORD,
     RESULT,
     natural,
+    read_epochs,
     read_json,
     read_yaml,
+    run_folders,
     values,
 )
 from clickexp.utils.escape import cleaned
@@ -39,14 +40,26 @@ _SCHEMA = {
     "rank": pl.Int64,
     "value": pl.Float64,
 }
-_NUMBER = int | float | None
-_PARTS = {
-    **dict.fromkeys(("test", "val", "train"), _NUMBER),
-    "higher_is_better": bool | None,
-    **dict.fromkeys(("per_rank", "per_rank_val"), list),
-    **dict.fromkeys(("curves", "intervals", "environment"), object),
-}
-"""Parts of a result, each values by name, and the type of the values."""
+_Named = dict[str, float | None]
+_Ranked = dict[str, list[float | None]]
+_Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+
+
+class _Result(TypedDict, total=False):
+    """What makes result.json that of a run, and the types of its parts."""
+
+    model: Required[_Text]
+    dataset: Required[_Text]
+    test: Required[Annotated[_Named, MinLen(1)]]
+    seed: int | None
+    val: _Named
+    train: _Named
+    higher_is_better: dict[str, bool | None]
+    per_rank: _Ranked
+    per_rank_val: _Ranked
+    curves: dict[str, Any]
+    intervals: dict[str, Any]
+    environment: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -144,14 +157,9 @@ def _trial(folder: Path) -> tuple[str, bool] | None:
 
 
 def _below(root: Path) -> Iterator[Path]:
-    """Yields folders that look like those of runs; what is inside them is not searched."""
     if not root.is_dir():
         raise UserError(f"{root}: there is no such folder")
-    for folder, inner, files in os.walk(root):
-        inner.sort(key=natural)
-        if RESULT in files or RECORD in files or (CONFIG in files and HYDRA in inner):
-            inner.clear()
-            yield Path(folder)
+    return run_folders(root)
 
 
 def _earlier(folder: Path) -> Path | None:
@@ -186,47 +194,19 @@ def _read(folder: Path) -> Run:
     config = config if isinstance(config, dict) else {}
     metric = config.get("optimized_metric")
     optimized = metric.removeprefix("test/") if config.get("search") and isinstance(metric, str) else None
-    return Run(folder, result, config, values(texts), tuple(_epochs(folder / METRICS)), optimized)
+    return Run(folder, result, config, values(texts), tuple(cleaned(read_epochs(folder))), optimized)
 
 
 def _problem(result: Any) -> str | None:
     """Returns what makes this something else than the result of a run."""
     if not isinstance(result, dict):
         return "holds no JSON object"
-    for name in ("model", "dataset"):
-        if not isinstance(result.get(name), str) or not result[name].strip():
-            return f"is not that of a run: it names no {name}"
-    if not isinstance(result.get("test"), dict) or not result["test"]:
-        return "is not that of a run: it has no test metrics"
-    if not isinstance(result.get("seed"), int | None):
-        return f"is damaged: seed is {result['seed']!r}"
-    for part, kind in _PARTS.items():
-        if not isinstance(result.get(part, {}), dict):
-            return f"is damaged: {part} holds no values by name"
-        for name, value in result.get(part, {}).items():
-            if not _is_of(value, kind):
-                return f"is damaged: {part}/{name} is {value!r}"
-    return None
-
-
-def _is_of(value: Any, kind: Any) -> bool:
-    if kind is list:
-        return isinstance(value, list) and all(_is_of(item, _NUMBER) for item in value)
-    return isinstance(value, kind) and not (kind is _NUMBER and isinstance(value, bool))
-
-
-def _epochs(file: Path) -> list[dict[str, Any]]:
-    """Returns the last record of each epoch, without lines that a killed process cut off."""
-    records: dict[int, dict[str, Any]] = {}
     try:
-        lines = file.read_text(errors="replace").splitlines()
-    except OSError:
-        return []
-    for line in lines:
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict) and isinstance(record.get("epoch"), int):
-            records[record["epoch"]] = cleaned(record)
-    return [records[epoch] for epoch in sorted(records)]
+        TypeAdapter(_Result, config=ConfigDict(strict=True)).validate_python(result)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = "/".join(map(str, first["loc"]))
+        if first["type"] == "missing" or place in ("model", "dataset", "test"):
+            return f"is not that of a run: it names no {place}"
+        return f"is damaged: {place} is {first['input']!r}"
+    return None

@@ -1,5 +1,6 @@
 """The files of a run folder, and earlier runs by their configuration: results, and runs that were interrupted."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -243,6 +244,18 @@ def read_yaml(file: Path) -> Any:
         return None
 
 
+def read_epochs(folder: Path) -> list[dict[str, Any]]:
+    """Returns the last record of each epoch of a run, without lines that a killed process cut off."""
+    epochs: dict[int, dict[str, Any]] = {}
+    with contextlib.suppress(OSError):  # before the first epoch
+        for line in (folder / METRICS).read_text(errors="replace").splitlines():
+            with contextlib.suppress(ValueError):
+                record = json.loads(line)
+                if isinstance(record, dict) and isinstance(record.get("epoch"), int):
+                    epochs[record["epoch"]] = record
+    return [epochs[epoch] for epoch in sorted(epochs)]
+
+
 def natural(path: str | Path) -> list[tuple[int, int, str]]:
     """Returns a key that sorts 2 before 10."""
     parts = [part for part in re.split(r"(\d+)", str(path)) if part]
@@ -252,7 +265,7 @@ def natural(path: str | Path) -> list[tuple[int, int, str]]:
 def _runs(roots: Iterable[Path], file: str) -> list[Path]:
     """Returns the folders of runs with a file, the latest last."""
     dated = []
-    for folder in {folder.resolve() for root in roots for folder in _folders(Path(root))}:
+    for folder in {folder.resolve() for root in roots for folder in run_folders(Path(root))}:
         try:
             dated.append(((folder / file).stat().st_mtime_ns, folder))
         except OSError:
@@ -260,9 +273,10 @@ def _runs(roots: Iterable[Path], file: str) -> list[Path]:
     return [folder for _, folder in sorted(dated)]
 
 
-def _folders(root: Path) -> Iterator[Path]:
-    """Yields folders of runs; what is inside them is not searched."""
+def run_folders(root: Path) -> Iterator[Path]:
+    """Yields folders that look like those of runs, in natural order; what is inside them is not searched."""
     for folder, inner, files in os.walk(root):
-        if RESULT in files or RECORD in files:
+        inner.sort(key=natural)
+        if RESULT in files or RECORD in files or (CONFIG in files and HYDRA in inner):
             inner.clear()
             yield Path(folder)

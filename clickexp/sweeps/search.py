@@ -1,8 +1,7 @@
 """Search: Optuna is asked for a trial when a device is free, and receives every epoch of those that run."""
 
-import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from optuna.trial import Trial, TrialState
 
 from clickexp.errors import ConfigError
 from clickexp.runs.objective import higher_is_better
-from clickexp.runs.store import CHECKPOINT, METRICS, PRUNED, Record, config_hash
+from clickexp.runs.store import CHECKPOINT, PRUNED, Record, config_hash, read_epochs
 from clickexp.sweeps.callback import plain, without_hydra
 from clickexp.sweeps.checks import check_jobs
 from clickexp.sweeps.launcher import LAUNCHER, JobError, Queue
@@ -136,10 +135,10 @@ class _Trials:
     def _report(self, trial: Trial, folder: Path) -> bool:
         """Reports new epochs to Optuna; returns whether there were any."""
         before = self.reported[trial.number]
-        for epoch, value in _epochs(folder, self.metric):
-            if epoch > self.reported[trial.number]:
-                trial.report(value, epoch)
-                self.reported[trial.number] = epoch
+        for record in read_epochs(folder):
+            if record["epoch"] > before and record.get(self.metric) is not None:
+                trial.report(record[self.metric], record["epoch"])
+                self.reported[trial.number] = record["epoch"]
         return self.reported[trial.number] > before
 
 
@@ -156,14 +155,3 @@ def _direction(config: dict[str, Any]) -> Direction:
         )
     return "maximize" if better else "minimize"
 
-
-def _epochs(folder: Path, metric: str) -> Iterator[tuple[int, float]]:
-    """Yields epochs and values of a metric in metrics.jsonl, as far as it is written and they are numbers."""
-    try:
-        written, _, _ = (folder / METRICS).read_bytes().rpartition(b"\n")
-    except OSError:
-        return
-    for line in written.splitlines():
-        record = json.loads(line)
-        if record.get(metric) is not None:
-            yield record["epoch"], record[metric]

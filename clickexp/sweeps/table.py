@@ -25,7 +25,7 @@ from clickexp.runs.store import (
 )
 from clickexp.sweeps.backends.base import LOG
 from clickexp.sweeps.view import say
-from clickexp.utils.escape import csv_cell
+from clickexp.utils.escape import csv_text
 from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
 
@@ -98,18 +98,11 @@ def _write(rows: Sequence[Row], folder: Path) -> None:
     """Writes both files, each whole or not at all. Columns of mixed types hold text."""
     import polars as pl
 
-    columns = {}
-    for name in dict.fromkeys(name for row in rows for name in row):
-        column = [row.get(name) for row in rows]
-        kinds = {type(value) for value in column if value is not None}
-        mixed = len(kinds) > 1 and not kinds <= {int, float}
-        columns[name] = [value if value is None or not mixed else str(value) for value in column]
-    table = pl.DataFrame(columns, strict=False)
-    cells = {csv_cell(name): [*map(csv_cell, column)] for name, column in columns.items()}
-    for_spreadsheets = pl.DataFrame(cells, strict=False)
-    for suffix, write in (("csv", for_spreadsheets.write_csv), ("parquet", table.write_parquet)):
-        with whole(folder / f"sweep.{suffix}") as part:
-            write(part)
+    table = pl.DataFrame(rows, strict=False, infer_schema_length=None)
+    with whole(folder / "sweep.parquet") as part:
+        table.write_parquet(part)
+    with whole(folder / "sweep.csv") as part:
+        part.write_text(csv_text([table.columns, *table.rows()]))
 
 
 def _means(

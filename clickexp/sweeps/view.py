@@ -1,7 +1,5 @@
 """A running sweep on the terminal, or as plain lines in a pipe."""
 
-import json
-import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,16 +8,13 @@ from typing import Any, Literal
 from rich import get_console
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from clickexp.loggers.console import is_terminal
-from clickexp.loggers.tables import number
-from clickexp.runs.store import KEPT, METRICS, PRUNED, Record, describe_overrides
+from clickexp.loggers.tables import console_table, number
+from clickexp.runs.store import KEPT, PRUNED, Record, describe_overrides, read_epochs
 from clickexp.sweeps.backends.base import LOG
 from clickexp.utils.paths import display_path
-
-_TAIL_BYTES = 8192
 
 
 class View:
@@ -93,12 +88,10 @@ class View:
             say(text, self._console)
 
     def _table(self) -> Group:
-        table = Table(box=None, padding=(0, 2, 0, 0))
-        for name in ("device", "job", "overrides", "epoch", self._metric):
-            table.add_column(name, no_wrap=True)
+        table = console_table(["device", "overrides", "job", "epoch", self._metric], text_columns=2)
         for job, (slot, overrides, folder) in self._running.items():
             epoch = last_epoch(folder)
-            cells = slot, f"{job}", overrides, str(epoch.get("epoch", "-")), number(epoch.get(self._metric))
+            cells = slot, overrides, f"{job}", str(epoch.get("epoch", "-")), number(epoch.get(self._metric))
             table.add_row(*map(Text, cells))
         states = {"running": len(self._running), **self._counts}
         if self._total is not None:
@@ -116,12 +109,5 @@ def say(text: str, console: Console | None = None) -> None:
 
 
 def last_epoch(folder: Path) -> dict[str, Any]:
-    """Returns the latest whole line of metrics.jsonl, empty before the first epoch."""
-    try:
-        with (folder / METRICS).open("rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(file.tell() - _TAIL_BYTES, 0))
-            written, _, _ = file.read().rpartition(b"\n")
-            return json.loads(written.splitlines()[-1])
-    except (OSError, ValueError, IndexError):
-        return {}
+    """Returns the record of the latest epoch, empty before the first."""
+    return (read_epochs(folder) or [{}])[-1]
