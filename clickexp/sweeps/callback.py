@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from hydra.conf import HydraConf
 from hydra.core.hydra_config import HydraConfig
@@ -141,11 +141,6 @@ def all_overrides(hydra: HydraConf) -> list[str]:
 def without_hydra(config: DictConfig) -> DictConfig:
     """Returns a configuration as the task function receives it."""
     return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-
-
-def plain(config: DictConfig) -> dict[str, Any]:
-    """Returns a resolved configuration as plain values."""
-    return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
 
 
 def composed_config(cfg: DictConfig, hydra: HydraConf) -> dict[str, Any]:

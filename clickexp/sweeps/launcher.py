@@ -17,11 +17,12 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from clickexp.errors import ConfigError, UserError, install
+from clickexp.experiment.values import plain
 from clickexp.runs.objective import objective
 from clickexp.runs.store import DONE, KEPT, PRUNED, RESULT, Record, finished, read_json
 from clickexp.sweeps.backends.base import LOG, BasePool, Job
 from clickexp.sweeps.backends.remote import RemotePool
-from clickexp.sweeps.callback import current, plain, without_hydra
+from clickexp.sweeps.callback import current, without_hydra
 from clickexp.sweeps.job import compose_job, new_record, searched, why_again
 from clickexp.sweeps.view import View
 from clickexp.utils.paths import display_path

@@ -23,7 +23,10 @@ _IMPORTED = (
     "clickexp.loggers.wandb",
     "wandb.sdk.launch",  # which each run of W&B's imports when it starts
 )
-"""Imported once, by the process whose copies the jobs are, which starts neither JAX nor any thread."""
+"""Imported once, by the process whose copies the jobs are, which starts neither JAX nor any thread.
+
+Importing takes 2.4 s of CPU, which eight runs of the default experiment, 62 s on one core, would spend once each.
+"""
 
 
 class Pool(BasePool):
