@@ -22,6 +22,7 @@ from clickexp.experiment.values import walk
 from clickexp.loggers import ConsoleLogger, FanOut, Logger
 from clickexp.metrics import Metric
 from clickexp.models import Model
+from clickexp.runs.claims import is_abandoned, remove_parts
 from clickexp.runs.store import CHECKPOINT, identity
 from clickexp.training import Trainer
 from clickexp.training.checkpoint import check_same
@@ -56,25 +57,18 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
 
     Args:
         config: From `resolve`.
-        folder: Of the run. Training continues from a checkpoint that lies there.
+        folder: Of the run. Training continues from a checkpoint there, unless `continue_from` names another folder.
         logger: Receives the progress of reading, and what the trainer reports.
 
     Raises:
         ConfigError: The checkpoint is of another configuration, or a tower reads what the dataset does not have.
         DataError: The data cannot be used, or does not fit the model.
     """
-    values, settings, checkpoint = config.values, config.settings, folder / CHECKPOINT
+    values, settings = config.values, config.settings
     metrics = build_metrics(values["metric"])
-    trainer = build_trainer(
-        values,
-        metrics,
-        logger=logger,
-        checkpoint=checkpoint,
-        must_continue=settings.continue_from is not None,
-        settings=identity(values),
-    )
-    if settings.continue_from is not None:
-        check_continues(settings.continue_from, checkpoint, values)
+    earlier = None if settings.continue_from is None else _checkpoint_of(Path(settings.continue_from), values)
+    files = {"checkpoint": folder / CHECKPOINT, "continue_from": earlier}
+    trainer = build_trainer(values, metrics, logger=logger, settings=identity(values), **files)
     open_dataset = constructor(values["dataset"], "dataset")
     progress = {"progress": partial(logger.progress, "read", 0)}
     dataset = open_dataset(**accepted(open_dataset, progress)).first(settings.max_sessions)
@@ -116,12 +110,22 @@ def open_loggers(config: Config) -> Iterator[Logger]:
         logger.finish(succeeded)
 
 
-def check_continues(earlier: str, checkpoint: Path, values: dict[str, Any]) -> None:
-    """ConfigError where the checkpoint of an earlier run has other settings, with the names of those that differ."""
+def _checkpoint_of(earlier: Path, values: dict[str, Any]) -> Path:
+    """The checkpoint in the folder of an earlier run; a ConfigError where there is none, or one of other settings."""
+    if not earlier.is_dir():
+        raise ConfigError(f"continue_from={earlier}: there is no such folder. Give the folder of an interrupted run.")
+    if is_abandoned(earlier):
+        remove_parts(earlier)
     try:
-        check_same(checkpoint, {"settings": identity(values)})
+        (earlier / CHECKPOINT).open("rb").close()
+        check_same(earlier / CHECKPOINT, {"settings": identity(values)})
+    except OSError as error:
+        hint = "it is there only after the first trainer.checkpoint_minutes and until the run has finished"
+        reason = f"{CHECKPOINT} cannot be read ({error.strerror}); {hint}"
+        raise ConfigError(f"continue_from={earlier}: {reason}") from error
     except ValueError as error:
         raise ConfigError(f"continue_from={earlier}: the checkpoint cannot be used: {error}") from error
+    return earlier / CHECKPOINT
 
 
 def share_compilations(folder: Path) -> None:

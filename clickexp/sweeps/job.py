@@ -28,7 +28,6 @@ from clickexp.runs.store import (
 from clickexp.sweeps.callback import all_overrides, composed_config, current, in_sweep, jobs_folder
 from clickexp.sweeps.view import say
 from clickexp.utils.exits import complain
-from clickexp.utils.files import whole
 from clickexp.utils.limits import check_address_space
 from clickexp.utils.paths import display_path
 
@@ -51,8 +50,7 @@ def run_job(cfg: DictConfig, hydra: HydraConf) -> float:
     check_launcher(hydra.overrides.task)
     folder = Path(hydra.runtime.output_dir)
     try:
-        with _checkpoint_of(cfg, folder, hydra):
-            return _run(cfg, hydra)
+        return _run(cfg, hydra)
     except KeyboardInterrupt:
         there = (folder / CHECKPOINT).exists()
         hint = f"; continue_from={display_path(folder)} continues from its checkpoint" if there else ""
@@ -139,44 +137,6 @@ def _recorded(record: Record, folder: Path) -> Iterator[None]:
         record.seconds = time.monotonic() - start
         with contextlib.suppress(OSError):  # the disk may be what failed
             record.write(folder)
-
-
-@contextlib.contextmanager
-def _checkpoint_of(cfg: DictConfig, folder: Path, hydra: HydraConf) -> Iterator[None]:
-    """Copies the checkpoint of an earlier run, which stays whatever becomes of this one."""
-    earlier = Path(str(cfg.continue_from))
-    if cfg.continue_from is None or earlier.resolve() == folder.resolve():
-        yield
-        return
-    _copy_checkpoint(earlier, folder, cfg, hydra)
-    try:
-        yield
-    except ConfigError:  # it is refused: nothing of it is left here
-        (folder / CHECKPOINT).unlink(missing_ok=True)
-        raise
-
-
-def _copy_checkpoint(earlier: Path, folder: Path, cfg: DictConfig, hydra: HydraConf) -> None:
-    if not earlier.is_dir():
-        raise ConfigError(
-            f"continue_from={earlier}: there is no such folder. Give the folder of an interrupted run."
-        )
-    if is_abandoned(earlier):
-        remove_parts(earlier)
-    try:
-        (earlier / CHECKPOINT).open("rb").close()
-        check_address_space()
-        from clickexp.experiment.build import check_continues
-
-        # before gigabytes are copied
-        check_continues(str(earlier), earlier / CHECKPOINT, composed_config(cfg, hydra))
-        with whole(folder / CHECKPOINT) as part:
-            shutil.copyfile(earlier / CHECKPOINT, part)
-    except OSError as error:
-        hint = "it is there only after the first trainer.checkpoint_minutes and until the run has finished"
-        raise ConfigError(
-            f"continue_from={earlier}: {CHECKPOINT} cannot be read ({error.strerror}); {hint}"
-        ) from error
 
 
 def _run(cfg: DictConfig, hydra: HydraConf) -> float:

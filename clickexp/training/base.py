@@ -39,7 +39,8 @@ class BaseTrainer:
         checkpoint: File that keeps the whole state of a training, for the caller to delete. Where it exists, the same
             training continues from it, to the same numbers as without the interruption.
         checkpoint_minutes: Least time between checkpoints, which are written after an epoch; None writes none.
-        must_continue: Whether it is an error, and not a message, where training cannot continue from `checkpoint`.
+        continue_from: Checkpoint of an earlier training, only read, in place of `checkpoint`. It is an error, and not a
+            message, where training cannot continue from it.
         settings: Names and values of what else makes a training what it is, such as its learning rate.
     """
 
@@ -51,7 +52,7 @@ class BaseTrainer:
     logger: Logger = dataclasses.field(default_factory=Logger)
     checkpoint: str | Path | None = None
     checkpoint_minutes: Annotated[int | float, Ge(0)] | None = 5
-    must_continue: bool = False
+    continue_from: str | Path | None = None
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -61,8 +62,6 @@ class BaseTrainer:
         self.evaluation = ModelEvaluator(self.eval_batch_size, self.steps_per_execution, self.logger)
         if self.checkpoint_minutes is None:
             self.checkpoint = None
-            if self.must_continue:
-                raise ConfigError("checkpoint_minutes=null: give a number to continue from a checkpoint")
         if hasattr(self, "early_stopping"):
             self.early_stopping = self._directed(early_stopping_of(self.early_stopping))
 
@@ -122,8 +121,8 @@ class BaseTrainer:
             raise ConfigError(_no_metric(self.stopping.metric, validation.names))
         for data in validation.data:
             check_ahead(data)
-        file, seconds = self.checkpoint and Path(self.checkpoint), 60.0 * (self.checkpoint_minutes or 0)
-        checkpoint = Checkpoint(file or None, seconds, self.must_continue, self.settings)
+        file, earlier = (Path(place) if place else None for place in (self.checkpoint, self.continue_from))
+        checkpoint = Checkpoint(file, 60.0 * (self.checkpoint_minutes or 0), earlier, self.settings)
         loop = Loop(learner, validation, self.stopping, self.logger, checkpoint)
         try:
             loop.run(train, val)

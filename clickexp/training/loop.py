@@ -114,13 +114,13 @@ class Checkpoint:
     Attributes:
         file: Its path; None for no checkpoints.
         seconds: Least time between two.
-        must_continue: Whether it is an error where training cannot continue from the file.
+        earlier: The file to continue from, where it is an error if training cannot; None for `file`, if there is one.
         settings: Names and values of what makes a training what it is, such as its learning rate.
     """
 
     file: Path | None = None
     seconds: float = 0.0
-    must_continue: bool = False
+    earlier: Path | None = None
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -232,11 +232,11 @@ class Loop:
 
     def _continues(self, same: Mapping[str, Any]) -> bool:
         """Takes up the training that left the checkpoint; False where there is none that fits."""
-        file, must_continue = self.checkpoint.file, self.checkpoint.must_continue
+        must_continue = self.checkpoint.earlier is not None
+        file = self.checkpoint.earlier or self.checkpoint.file
         if file is None or not file.exists():
             if must_continue:
-                place = f"{file}: " if file else "no file of a checkpoint is given: "
-                raise ConfigError(f"{place}there is no checkpoint to continue from")
+                raise ConfigError(f"{file}: there is no checkpoint to continue from")
             return False
         like = self.learner.state, jax.eval_shape(self.learner.snapshot, self.learner.state, None)
         try:

@@ -181,7 +181,7 @@ WRONG = {
     "trainer.early_stopping.metric=foo": "cannot stop early on 'foo'",
     "optimized_metric=val/lll": "choose one that the run reports. Did you mean val/ll?",
     "optimized_metric=val/nope": "choose one that the run reports. The nearest is val/ppl.",
-    "continue_from=5": "continue_from=5: there is no such folder. Give the folder of an interrupted run.",
+    "continue_from=nowhere": "continue_from=nowhere: there is no such folder. Give the folder of an interrupted run.",
     "continue_from=conf": "continue_from=conf: checkpoint.npz cannot be read",
     "launcher=accelerators": "launchers start the jobs of a sweep, and this is a single run; add -m, or leave it out",
     "dataset=parquet": "dataset.path has no value and needs one: add dataset.path=..., such as dataset.path=my/clicks",

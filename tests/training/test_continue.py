@@ -5,7 +5,6 @@ import json
 import math
 import re
 import shutil
-import types
 from pathlib import Path
 
 import jax
@@ -15,20 +14,16 @@ import optax
 import pytest
 from flax import nnx
 from hydra import compose, initialize_config_dir
-from hydra.types import RunMode
-from omegaconf import OmegaConf
 from places import ROOT
 from small_logs import packed, ragged_log, shown, state_of
 
 from clickexp.data import Features
 from clickexp.errors import ConfigError
-from clickexp.experiment import build
 from clickexp.experiment import run as experiment
 from clickexp.loggers.base import Logger
 from clickexp.models import DocumentCTRModel, PositionBasedModel, RankCTRModel
 from clickexp.parameters import DeepParameterConfig, EmbeddingParameterConfig
 from clickexp.runs.store import CHECKPOINT
-from clickexp.sweeps import job
 from clickexp.training import (
     EarlyStopping,
     EMTrainer,
@@ -170,7 +165,7 @@ def test_a_checkpoint_that_does_not_fit_is_named_and_left(tmp_path):
     with pytest.raises(
         ConfigError, match="continue from cannot be used: it is of a training with batch_size"
     ):
-        fit("dense", file, epochs=2, batch_size=4, must_continue=True)
+        fit("dense", file, epochs=2, batch_size=4, continue_from=file)
 
 
 CLICKED_ELSEWHERE = packed({**LOG, "clicks": shown(LOG) & ~LOG["clicks"].astype(bool)}, PAIRS)
@@ -196,13 +191,13 @@ def test_only_the_same_training_continues(change, named, tmp_path):
     """What else comes to the numbers of a training that began there; the last case is the same one."""
     file = tmp_path / "c.npz"
 
-    def train(logger, file=None, must_continue=False, *, train, val, settings):
+    def train(logger, file=None, earlier=None, *, train, val, settings):
         sizes = dict(batch_size=16, eval_batch_size=32, steps_per_execution=2, epochs=3, checkpoint_minutes=0)
         trainer = Trainer(
             optax.sgd(0.1),
             logger=logger,
             checkpoint=file,
-            must_continue=must_continue,
+            continue_from=earlier,
             settings=settings,
             **sizes,
         )
@@ -213,7 +208,7 @@ def test_only_the_same_training_continues(change, named, tmp_path):
     other = {**EARLIER, **change}
     if named is not None:
         with pytest.raises(ConfigError, match=f"cannot be used: it is of a training with {re.escape(named)}"):
-            train(Interrupting(), file, True, **other)
+            train(Interrupting(), None, file, **other)
     logger = Interrupting()
     assert train(logger, file, **other) == train(Interrupting(), **other)
     expected = "training continues after epoch 1" if named is None else f"it is of a training with {named}"
@@ -244,11 +239,20 @@ def packs(tmp_path):
 
 def test_nothing_to_continue_from_is_an_error(tmp_path):
     with pytest.raises(ConfigError, match="c.npz: there is no checkpoint to continue from"):
-        fit("dense", tmp_path / "c.npz", must_continue=True)
-    with pytest.raises(ConfigError, match="checkpoint_minutes=null: give a number to continue from"):
-        fit("dense", tmp_path / "c.npz", must_continue=True, checkpoint_minutes=None)
-    with pytest.raises(ConfigError, match="^no file of a checkpoint is given: there is no checkpoint"):
-        fit("dense", must_continue=True)
+        fit("dense", continue_from=tmp_path / "c.npz")
+
+
+def test_a_checkpoint_to_continue_from_is_only_read(tmp_path):
+    """Also by a training that writes none."""
+    earlier, file = tmp_path / "earlier.npz", tmp_path / "c.npz"
+    assert fit("dense", earlier, last=3)[2] is None
+    before = earlier.read_bytes()
+    expected = numbers(fit("dense")[2])
+    for writes in (dict(file=file), dict(file=file, checkpoint_minutes=None)):
+        file.unlink(missing_ok=True)
+        _, logger, report = fit("dense", continue_from=earlier, **writes)
+        assert logger.messages == ["training continues after epoch 2"] and numbers(report) == expected
+        assert earlier.read_bytes() == before and file.exists() is (len(writes) == 1)
 
 
 def test_a_checkpoint_of_another_learning_rate_is_named_and_left(tmp_path, monkeypatch):
@@ -332,39 +336,6 @@ def test_arrays_of_another_training_are_refused(like, reason, tmp_path):
         load_training(tmp_path / "c.npz", like)
 
 
-def test_a_single_run_continues_from_a_copy_of_the_checkpoint(tmp_path, monkeypatch):
-    hydra = types.SimpleNamespace(mode=RunMode.RUN, runtime=types.SimpleNamespace(output_dir=str(tmp_path)),
-                                  overrides=types.SimpleNamespace(task=[], hydra=[]))  # fmt: skip
-    earlier = tmp_path / "earlier"
-    config = OmegaConf.create({"continue_from": str(earlier)})
-    monkeypatch.setattr(build, "check_continues", lambda *_: None)
-    monkeypatch.setattr(job, "_run", lambda cfg, hydra: (tmp_path / CHECKPOINT).read_text())
-    with pytest.raises(ConfigError, match=f"continue_from={earlier}: there is no such folder"):
-        job.run_job(config, hydra)
-    earlier.mkdir()
-    with pytest.raises(ConfigError, match=f"continue_from={earlier}: {CHECKPOINT} cannot be read"):
-        job.run_job(config, hydra)
-    (earlier / CHECKPOINT).write_text("state")
-    assert job.run_job(config, hydra) == (earlier / CHECKPOINT).read_text() == "state"
-
-
-def test_continuing_takes_the_checkpoint_of_a_folder_and_nothing_else(tmp_path, monkeypatch):
-    """What runs is configured by the command: the configuration in the folder, whoever wrote it, is not opened."""
-    earlier, folder = tmp_path / "earlier", tmp_path / "run"
-    (earlier / ".hydra").mkdir(parents=True)
-    folder.mkdir()
-    (earlier / CHECKPOINT).write_text("state")
-    for name in ("config.yaml", ".hydra/config.yaml", "result.json", "job.json", "model.npz"):
-        (earlier / name).mkdir()  # whoever opens it fails
-    hydra = types.SimpleNamespace(mode=RunMode.RUN, runtime=types.SimpleNamespace(output_dir=str(folder)),
-                                  overrides=types.SimpleNamespace(task=[], hydra=[]))  # fmt: skip
-    config = OmegaConf.create({"continue_from": str(earlier)})
-    given = []
-    monkeypatch.setattr(build, "check_continues", lambda *_: None)
-    monkeypatch.setattr(job, "_run", lambda *arguments: given.append(arguments))
-    job.run_job(config, hydra)
-    assert given == [(config, hydra)] and config == {"continue_from": str(earlier)}
-    assert [file.name for file in folder.iterdir()] == [CHECKPOINT]
 CONF = ROOT / "conf"
 TOY = [
     "debug=fast",
@@ -453,24 +424,26 @@ def test_a_run_of_other_settings_does_not_continue_from_it(setting, killed):
     assert {file: file.read_bytes() for file in killed.iterdir()} == before
 
 
-def test_settings_are_compared_before_a_checkpoint_is_copied(killed, tmp_path, monkeypatch):
-    copied, hydra = [], types.SimpleNamespace(mode=RunMode.RUN)
-    hydra.runtime = types.SimpleNamespace(output_dir=str(tmp_path / "new"))
-    (tmp_path / "new").mkdir()
-    copy = lambda source, target: (copied.append(source), target.touch())  # noqa: E731
-    monkeypatch.setattr(job.shutil, "copyfile", copy)
-    monkeypatch.setattr(job, "_run", lambda *_: 0.0)
-    for setting, fits in (("dataset.seed=5", False), ("trainer.epochs=4", True)):
-        given = [*TOY, setting, f"continue_from={killed}"]
-        hydra.overrides = types.SimpleNamespace(task=given, hydra=[])
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            cfg = compose("config", given)
-        if fits:
-            job.run_job(cfg, hydra)
-        else:
-            with pytest.raises(ConfigError, match="dataset.seed 0, not 5"):
-                job.run_job(cfg, hydra)
-        assert copied == [killed / CHECKPOINT] * fits
+def test_continuing_takes_the_checkpoint_of_a_folder_and_nothing_else(killed, tmp_path, capsys):
+    """What runs is configured by the command: the configuration in the folder, whoever wrote it, is not opened."""
+    for name in ("config.yaml", ".hydra/config.yaml", "result.json", "job.json", "model.npz"):
+        (killed / name).unlink(missing_ok=True)
+        (killed / name).mkdir(parents=True)  # whoever opens it fails
+    (killed / f"{CHECKPOINT}.part").touch()
+    before = (killed / CHECKPOINT).read_bytes()
+    found, _ = run_toy(tmp_path / "new", f"continue_from={killed}")
+    assert "training continues after epoch 2" in capsys.readouterr().out
+    assert found == run_toy(tmp_path / "fresh")[0] and (killed / CHECKPOINT).read_bytes() == before
+    assert not (killed / f"{CHECKPOINT}.part").exists() and not (tmp_path / "new" / CHECKPOINT).exists()
+
+
+def test_a_folder_without_a_checkpoint_cannot_be_continued(tmp_path):
+    earlier = tmp_path / "earlier"
+    with pytest.raises(ConfigError, match=f"continue_from={earlier}: there is no such folder"):
+        run_toy(tmp_path / "new", f"continue_from={earlier}")
+    earlier.mkdir()
+    with pytest.raises(ConfigError, match=f"continue_from={earlier}: {CHECKPOINT} cannot be read"):
+        run_toy(tmp_path / "new", f"continue_from={earlier}")
 
 
 def test_more_epochs_and_other_places_are_the_same_training(killed, tmp_path, capsys):
