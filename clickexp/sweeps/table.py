@@ -102,7 +102,7 @@ def _write(rows: Sequence[Row], folder: Path) -> None:
     with whole(folder / "sweep.parquet") as part:
         table.write_parquet(part)
     with whole(folder / "sweep.csv") as part:
-        part.write_text(csv_text([table.columns, *table.rows()]))
+        part.write_text(csv_text(table.rows(named=True)))
 
 
 def _means(
