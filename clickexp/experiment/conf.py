@@ -3,16 +3,14 @@
 import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import yaml
+from clickexp.runs.store import read_yaml
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 CONF = next((folder for folder in (_PACKAGE / "conf", _PACKAGE.parent / "conf") if folder.is_dir()), _PACKAGE)
 """Our configurations: inside an installed package, or beside it in a checkout."""
 TOWERS = "parameter"
 """The group of towers, of which each role has its own choice: parameter@attraction."""
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def presets() -> list[str]:
@@ -42,9 +40,6 @@ def roles(*folders: Path) -> tuple[str, ...]:
 
 def _chosen(file: Path) -> Iterator[str]:
     """The groups in the defaults list of a file."""
-    try:
-        content: Any = yaml.load(file.read_bytes(), _LOADER)  # noqa: S506  # both loaders are safe
-    except (OSError, yaml.YAMLError):
-        return  # Hydra reports it where it is needed
+    content = read_yaml(file)  # of a broken one Hydra reports where it is needed
     for entry in (content.get("defaults") or ()) if isinstance(content, dict) else ():
         yield from (key.split()[-1].lstrip("/") for key in entry) if isinstance(entry, dict) else ()

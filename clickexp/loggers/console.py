@@ -9,7 +9,7 @@ from rich.table import Table
 
 from clickexp.loggers.base import Logger, Phase, RunInfo
 from clickexp.loggers.live import LiveLine
-from clickexp.loggers.tables import EpochTable, count, fits, metric_table, number, rank_table, side_by_side
+from clickexp.loggers.tables import EpochTable, count, metric_table, number, rank_table, side_by_side, widest
 from clickexp.utils.paths import display_path
 
 FEWEST = 3
@@ -94,13 +94,12 @@ class ConsoleLogger(Logger):
             return [metrics]
         sessions = {name: per_rank.pop(name) for name in ("sessions",) if name in per_rank}
         columns = [dict(list(per_rank.items())[:count]) | sessions for count in range(len(per_rank), 0, -1)]
-        below = [rank_table(some) for some in columns]
         fewest = min(FEWEST + len(sessions), len(columns[0]))
-        beside = [side_by_side(metrics, rank_table(some)) for some in columns if len(some) >= fewest]
-        for row in beside:
-            if fits(row, self.console):
-                return [row]
-        return [metrics, next((table for table in below if fits(table, self.console)), below[-1])]
+        enough = [some for some in columns if len(some) >= fewest]
+        beside = widest(lambda some: side_by_side(metrics, rank_table(some)), enough, self.console)
+        if beside is not None:
+            return [beside]
+        return [metrics, widest(rank_table, columns, self.console) or rank_table(columns[-1])]
 
     def _print(self, what: RenderableType, style: str | None = None) -> None:
         """Prints without markup, and long paths without line breaks."""

@@ -1,14 +1,16 @@
 """Tables and numbers on a terminal: `console_table` prints those of the whole package."""
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+T = TypeVar("T")
 _WIDTHS = {"epoch": 5, "best": 4}
 _NUMBER_WIDTH = len("-0.1234")
 
@@ -88,6 +90,12 @@ def fits(table: Table, console: Console) -> bool:
     """Whether no column of the table would be cut off."""
     wanted = console.measure(table, options=console.options.update(max_width=1000)).maximum
     return wanted <= console.width
+
+
+def widest(make: Callable[[T], Table], contents: Sequence[T], console: Console) -> Table | None:
+    """The first table that fits, made of contents from the widest to the narrowest; None if none does."""
+    first = bisect_left(contents, True, key=lambda content: fits(make(content), console))
+    return make(contents[first]) if first < len(contents) else None
 
 
 def metric_table(

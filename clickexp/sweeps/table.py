@@ -10,7 +10,7 @@ from rich import get_console
 from rich.console import Console
 from rich.table import Table
 
-from clickexp.loggers.tables import console_table, fits, number
+from clickexp.loggers.tables import console_table, number, widest
 from clickexp.runs.objective import higher_is_better, stated_by
 from clickexp.runs.store import (
     DONE,
@@ -131,10 +131,12 @@ def _means(
     if better is not None:
         groups.sort(key=lambda group: _sort_key(group[1], metric, better))
     lines = [[*key, str(len(group)), *(_spread(group, name) for name in columns)] for key, group in groups]
-    widths = range(len(shown) + 1 + len(columns), len(shown) + 1, -1)
-    header = [*shown, "runs", *columns]
-    tables = [console_table(header[:n], (line[:n] for line in lines), text_columns=len(shown)) for n in widths]
-    return next((table for table in tables if fits(table, console)), tables[-1])
+    header, least = [*shown, "runs", *columns], len(shown) + 2
+
+    def table(count: int) -> Table:
+        return console_table(header[:count], (line[:count] for line in lines), text_columns=len(shown))
+
+    return widest(table, range(len(header), least - 1, -1), console) or table(least)
 
 
 def _known(group: Sequence[Row], metric: str) -> list[float]:
