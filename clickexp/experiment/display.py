@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from omegaconf import OmegaConf
+import yaml
 from rich import get_console
 
 from clickexp.experiment.build import Parts
@@ -19,7 +19,8 @@ _NAMED_BY_DATA = ("model", "dataset", "dataset.path", "dataset.name")
 
 def print_config(config: Mapping[str, Any]) -> None:
     """Prints a configuration as YAML, each tower where the model takes it."""
-    get_console().print(OmegaConf.to_yaml(_without_duplicates(config)), markup=False, soft_wrap=True)
+    text = yaml.safe_dump(_without_duplicates(config), sort_keys=False, allow_unicode=True)
+    get_console().print(text, markup=False, soft_wrap=True)
 
 
 def run_info(parts: Parts, sweep: str | None) -> RunInfo:

@@ -4,11 +4,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Required, TypedDict
+from typing import Annotated, Any
 
 import polars as pl
 from annotated_types import MinLen
-from pydantic import ConfigDict, StringConstraints, TypeAdapter, ValidationError
+from pydantic import BaseModel, StringConstraints, ValidationError
 
 from clickexp.errors import UserError
 from clickexp.runs.run import Run
@@ -45,21 +45,21 @@ _Ranked = dict[str, list[float | None]]
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
-class _Result(TypedDict, total=False):
+class _Result(BaseModel, strict=True):
     """What makes result.json that of a run, and the types of its parts."""
 
-    model: Required[_Text]
-    dataset: Required[_Text]
-    test: Required[Annotated[_Named, MinLen(1)]]
-    seed: int | None
-    val: _Named
-    train: _Named
-    higher_is_better: dict[str, bool | None]
-    per_rank: _Ranked
-    per_rank_val: _Ranked
-    curves: dict[str, Any]
-    intervals: dict[str, Any]
-    environment: dict[str, Any]
+    model: _Text
+    dataset: _Text
+    test: Annotated[_Named, MinLen(1)]
+    seed: int | None = None
+    val: _Named = {}
+    train: _Named = {}
+    higher_is_better: dict[str, bool | None] = {}
+    per_rank: _Ranked = {}
+    per_rank_val: _Ranked = {}
+    curves: dict[str, Any] = {}
+    intervals: dict[str, Any] = {}
+    environment: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def _problem(result: Any) -> str | None:
     if not isinstance(result, dict):
         return "holds no JSON object"
     try:
-        TypeAdapter(_Result, config=ConfigDict(strict=True)).validate_python(result)
+        _Result.model_validate(result)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = "/".join(map(str, first["loc"]))
