@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Float
 
 from clickexp.types import Array, Leaf
@@ -14,6 +15,12 @@ Numbers = Float[Array, "*#shape"] | float
 
 LOG_ZERO = -1e30
 """Stands for log 0. Finite, so that no gradient meets inf - inf."""
+
+_NODES, _WEIGHTS = (
+    np.float32([0.0, 1.1544054, 2.3667595, 3.7504396]),
+    np.float32([16 / 35, 0.24012318, 0.03075712, 5.482689e-4]),
+)
+"""Gauss-Hermite quadrature for a standard normal variable: its nodes, which are symmetric, from 0 on; their weights."""
 
 _ATANH = (0.28174657, 0.27961418, 0.40024853, 0.66666317, 2.0)
 """2 atanh(s) / s in powers of s^2, the highest first, for s^2 <= 1/9: the Chebyshev fit, off by 4e-9 at most."""
@@ -80,6 +87,27 @@ def _sigmoid_pair(z: Numbers) -> tuple[Numbers, Numbers]:
     larger = 1 / (1 + small)
     smaller = small * larger
     return jnp.where(z >= 0, larger, smaller), jnp.where(z >= 0, smaller, larger)
+
+
+def mean_logit(mean: Numbers, variance: Numbers) -> Numbers:
+    """Returns the logit of E[s(z)] for normal z, by Gauss-Hermite quadrature at seven nodes.
+
+    Off by less than 1e-4 of the probability for standard deviations up to 1.5, .2 % at 2, 1 % at 3. The closed form
+    z / sqrt(1 + pi variance / 8) of MacKay (1992) is off by 16 % where the deviation is 1 and the probability .03.
+    """
+    below = -jnp.abs(mean)  # and above by symmetry
+    scales = [jnp.exp(node * jnp.sqrt(variance)) for node in _NODES]
+    factors = [scale for up in scales[1:] for scale in (up, 1 / up)]
+    odds, sum_, of_one = (
+        jnp.exp(below),
+        _WEIGHTS[0] / (1 + jnp.exp(below)),
+        _WEIGHTS[0] / (1 + jnp.exp(below)),
+    )
+    for factor, weight in zip(factors, np.repeat(_WEIGHTS[1:], 2), strict=True):
+        share = weight / (1 + odds * factor)
+        sum_, of_one = sum_ + factor * share, of_one + share
+    logit = below + jnp.log(sum_) - jnp.log(of_one)
+    return jnp.where(mean > 0, -logit, logit)
 
 
 def log_and(a: LogPair, b: LogPair) -> LogPair:

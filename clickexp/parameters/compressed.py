@@ -1,8 +1,9 @@
 """Stores of embeddings that keep fewer numbers than a full table, and are read as it is: by `take(ids)`.
 
-Each is built as `Store(num_embeddings, features, prior_precision, compression_ratio=...)`. The compression ratio is
-the numbers of the full table, num_embeddings * features, over the numbers kept. Everything starts at zero, the mean
-of its prior, whose precision holds for every number kept. A seed chooses the hashes; a fitted store is
+Each is built as `Store(num_embeddings, features, prior_precision, posterior, compression_ratio=...)`. The compression
+ratio is the numbers of the full table, num_embeddings * features, over the numbers kept, each of them with a mean and
+a spread where posterior is "normal". Everything starts at zero, the mean of its prior, whose precision holds for every
+number kept; `variance(ids)` is that of the embeddings. A seed chooses the hashes; a fitted store is
 of use only with the seed that it was fitted with. Hashes take any id; a grid takes those up to its `largest_id`.
 """
 
@@ -17,7 +18,7 @@ from jaxtyping import Float, Integer
 
 from clickexp.errors import ConfigError
 from clickexp.parameters.hashing import buckets, cells, shuffled_cells, signs
-from clickexp.parameters.table import new_table
+from clickexp.parameters.table import Posterior, Table, new_table
 from clickexp.types import Array
 from clickexp.utils.bounds import MOST_IDS, NonNegativeFloat, PositiveInt, Ratio, Seed, check_numbers
 
@@ -41,7 +42,8 @@ class CompressedEmbedding(nnx.Module):
     Attributes:
         num_embeddings: Number of ids.
         features: Numbers per embedding.
-        prior_precision: Precision of the Gaussian prior of every number that is stored.
+        prior_precision: Precision of the Gaussian prior of every number that is stored; where it is learned, its start.
+        posterior: "normal" keeps a mean and a spread of each number.
         compression_ratio: Numbers of the full table over numbers stored.
         seed: Seed of the hashes.
     """
@@ -49,6 +51,7 @@ class CompressedEmbedding(nnx.Module):
     num_embeddings: PositiveInt
     features: PositiveInt
     prior_precision: NonNegativeFloat = 0.0
+    posterior: Posterior = "none"
     compression_ratio: Ratio = dataclasses.field(default=10, kw_only=True)
     seed: Seed = dataclasses.field(default=0, kw_only=True)
 
@@ -61,8 +64,15 @@ class CompressedEmbedding(nnx.Module):
         raise NotImplementedError
 
     def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.features}"]:
-        """Returns the embeddings of the ids."""
+        """Returns the embeddings of the ids, or the means of their posteriors."""
         raise NotImplementedError
+
+    def variance(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.features}"] | None:
+        """Returns the variances of the embeddings' posteriors; None where there are none."""
+        raise NotImplementedError
+
+    def _table(self, rows: int, dim: int) -> Table:
+        return new_table(rows, dim, self.prior_precision, self.posterior)
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -77,12 +87,18 @@ class HashEmbedding(CompressedEmbedding):
     def build(self) -> None:
         """Makes one table."""
         self.rows = _budget(self.num_embeddings, self.compression_ratio, least=1)
-        self.table = new_table(self.rows, self.features, self.prior_precision)
+        self.table = self._table(self.rows, self.features)
 
     def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.features}"]:
         """Returns the embeddings of the ids."""
-        rows = buckets(ids, count=self.rows, seed=self.seed).astype(jnp.int32)
-        return signs(ids, self.features, seed=self.seed + 1) * self.table.take(rows)
+        return signs(ids, self.features, seed=self.seed + 1) * self.table.take(self._rows(ids))
+
+    def variance(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.features}"] | None:
+        """Returns those of the rows."""
+        return self.table.variance(self._rows(ids))
+
+    def _rows(self, ids: Integer[Array, "*ids"]) -> Integer[Array, "*ids"]:
+        return buckets(ids, count=self.rows, seed=self.seed).astype(jnp.int32)
 
 
 class QRCombination(enum.StrEnum):
@@ -128,8 +144,8 @@ class QREmbedding(CompressedEmbedding):
             )
         numbers = self.num_embeddings * self.features
         self.rows = _grid(self.num_embeddings, numbers, self.compression_ratio, (first, second))
-        self.quotients = new_table(self.rows[0], first, self.prior_precision)
-        self.remainders = new_table(self.rows[1], second, self.prior_precision)
+        self.quotients = self._table(self.rows[0], first)
+        self.remainders = self._table(self.rows[1], second)
 
     def cells(self, ids: Integer[Array, "*ids"]) -> tuple[Integer[Array, "*ids"], Integer[Array, "*ids"]]:
         """Returns the rows of the ids in the tables of quotients and of remainders."""
@@ -148,6 +164,20 @@ class QREmbedding(CompressedEmbedding):
                 return remainder + quotient
             case QRCombination.MULTIPLICATION:
                 return remainder * (1 + quotient)
+        return jnp.concatenate([remainder, quotient], axis=-1)
+
+    def variance(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.features}"] | None:
+        """Returns that of the sum or product of independent rows, or those of the rows beside each other."""
+        quotients, remainders = self.cells(ids)
+        quotient, remainder = self.quotients.variance(quotients), self.remainders.variance(remainders)
+        if quotient is None or remainder is None:
+            return None
+        match self.qr_combination:
+            case QRCombination.ADDITION:
+                return remainder + quotient
+            case QRCombination.MULTIPLICATION:
+                factor = 1 + self.quotients.take(quotients)
+                return remainder * (factor**2 + quotient) + self.remainders.take(remainders) ** 2 * quotient
         return jnp.concatenate([remainder, quotient], axis=-1)
 
 
@@ -185,12 +215,19 @@ class RobeDEmbedding(CompressedEmbedding):
             raise ConfigError(
                 f"an array holds at most {MOST_IDS:,} numbers, not {self.size:,}: raise compression_ratio"
             )
-        self.array = new_table(self.size, 1, self.prior_precision)
+        self.array = self._table(self.size, 1)
 
     def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.features}"]:
         """Returns the embeddings of the ids."""
+        return signs(ids, self.features, seed=self.seed + 1) * self.array.take(self._places(ids))[..., 0]
+
+    def variance(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.features}"] | None:
+        """Returns those of the numbers of the array."""
+        variance = self.array.variance(self._places(ids))
+        return None if variance is None else variance[..., 0]
+
+    def _places(self, ids: Integer[Array, "*ids"]) -> Integer[Array, "*ids {self.features}"]:
         chunks = jnp.arange(-(-self.features // self.chunk))
         starts = buckets(ids[..., None], chunks, count=self.size, seed=self.seed)[..., None]
         places = (starts + jnp.arange(self.chunk, dtype=jnp.uint32)) % np.uint32(self.size)
-        places = places.reshape(*ids.shape, -1)[..., : self.features].astype(jnp.int32)
-        return signs(ids, self.features, seed=self.seed + 1) * self.array.take(places)[..., 0]
+        return places.reshape(*ids.shape, -1)[..., : self.features].astype(jnp.int32)

@@ -2,14 +2,16 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from clickexp.errors import ConfigError
+from clickexp.numerics import mean_logit
 from clickexp.parameters.base import Parameter, ParameterConfig, Sizes, row_ids
-from clickexp.parameters.table import new_table
+from clickexp.parameters.table import Posterior, new_table
 from clickexp.types import Batch, Logits
 from clickexp.utils.bounds import Ids, NonNegativeFloat, PositiveInt, Ratio
 
@@ -28,9 +30,13 @@ class EmbeddingParameterConfig(ParameterConfig):
         add_baseline: Whether all rows share one learned logit, so that a row is an offset from it.
         baseline: Where that logit starts; None takes the log-odds of the training click rate.
         has_padding: Whether there is one row more than `parameters`, so that ids may start from 0 or from 1.
-        prior_precision: Precision of the Gaussian prior of every number of a row (1 / variance, in logits).
+        posterior: "normal" keeps a mean and a spread of every number of a row and learns the precision of their prior;
+            "none" keeps the most probable number under a prior that is given.
+        prior_precision: Precision of the Gaussian prior of every number of a row (1 / variance, in logits); where it is
+            learned, its start.
         embedding_fn: Constructor of the store of the embeddings, such as HashEmbedding or a partial of it. It takes
-            the number of ids, the numbers per row and the prior's precision, and returns an object with `take(ids)`
+            the number of ids, the numbers per row, the prior's precision and, as `posterior`, the kind of posterior
+            unless that is none; it returns an object with `take(ids)` and, where there are posteriors, `variance(ids)`
             and, where ids are limited, `largest_id`.
         compression_ratio: Numbers of the full table over numbers stored; None leaves it to embedding_fn.
     """
@@ -41,6 +47,7 @@ class EmbeddingParameterConfig(ParameterConfig):
     add_baseline: bool = True
     baseline: float | None = None
     has_padding: bool = True
+    posterior: Posterior = "none"
     prior_precision: NonNegativeFloat = 1.0
     embedding_fn: Callable = FullEmbedding
     compression_ratio: Ratio | None = None
@@ -80,7 +87,8 @@ class EmbeddingParameter(Parameter):
         self.config = config
         dim = config.embedding_features
         ratio = config.compression_ratio
-        settings = {} if ratio is None else {"compression_ratio": ratio}
+        settings: dict[str, Any] = {} if ratio is None else {"compression_ratio": ratio}
+        settings |= {} if config.posterior == "none" else {"posterior": config.posterior}
         rows = config.parameters + config.has_padding
         self.table = config.embedding_fn(rows, dim, config.prior_precision, **settings)
         self.baseline = (
@@ -89,10 +97,20 @@ class EmbeddingParameter(Parameter):
         self.projection = nnx.Param(jax.random.normal(rngs.params(), (dim,)) / dim**0.5) if dim > 1 else None
 
     def logit(self, batch: Batch) -> Logits:
-        """Returns the logit of each id."""
-        rows = self.table.take(row_ids(batch, self.config.use_feature))
-        logit = rows[..., 0] if self.projection is None else rows @ self.projection[...]
-        return logit if self.baseline is None else logit + self.baseline[...]
+        """Returns the logit of each id; with posteriors that of the mean probability."""
+        mean, variance = self.posterior(batch)
+        return mean if variance is None else mean_logit(mean, variance)
+
+    def posterior(self, batch: Batch) -> tuple[Logits, Logits | None]:
+        """Returns mean and variance of the logit of each id."""
+        ids = row_ids(batch, self.config.use_feature)
+        mean, variance = self.table.take(ids), None
+        if self.config.posterior != "none":
+            variance = self.table.variance(ids)
+        weights = jnp.ones(1) if self.projection is None else self.projection[...]
+        variance = None if variance is None else variance @ weights**2
+        mean = mean[..., 0] if self.projection is None else mean @ weights
+        return mean if self.baseline is None else mean + self.baseline[...], variance
 
     def limits(self) -> dict[str, int]:
         """Returns the largest id, where the store has one."""

@@ -2,40 +2,98 @@
 
 import dataclasses
 import functools
+import typing
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Float, Integer
 
+from clickexp.errors import ConfigError
 from clickexp.types import Array, Leaf
 from clickexp.utils.bounds import NonNegativeFloat, PositiveInt, bounded
 
+Posterior = Literal["none", "normal"]
+"""What a row keeps of each parameter: one number, or the mean and spread of a normal distribution."""
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["values"], meta_fields=["dim"])
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["log_precision", "slope"], meta_fields=[])
+@dataclasses.dataclass
+class Prior:
+    """The learned prior of a parameter in a row: normal with mean slope * x and precision exp(log_precision).
+
+    x is the mean logarithm of the ranks that the training log shows the row's documents at, standardised over rows.
+    Where a policy orders lists, ranks tell what it knows of the documents. A prior that ignored it would make what the
+    policy put on top look as poor as all, and so lower ranks as well examined as none is (Mundlak 1978, "On the pooling
+    of time series and cross section data").
+
+    Attributes:
+        log_precision: Logarithm of the precision.
+        slope: [dim]
+    """
+
+    log_precision: Leaf
+    slope: Leaf
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["values", "prior"], meta_fields=["dim"])
 @dataclasses.dataclass
 class Rows:
     """A whole table.
 
     Attributes:
-        values: [rows, width]; the first `dim` columns are parameters, the rest belongs to the optimizer.
+        values: [rows, width]; first the `dim` parameters, then what the optimizer keeps. With a prior, first
+            [offsets | spreads | x], the posteriors: a mean is an offset from that of the prior, and a spread is the
+            logarithm of the standard deviation over that of the prior, so that rows without data follow the prior.
         dim: Parameters per row.
+        prior: The prior that is learned; None where rows hold numbers and not posteriors.
     """
 
     values: Leaf
     dim: int
+    prior: Prior | None = None
 
     def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.dim}"]:
-        """Returns the parameters of the rows `ids`."""
-        return self.values[ids][..., : self.dim]
+        """Returns the parameters of the rows `ids`, or the means of their posteriors."""
+        return self.means(self.values[ids])
+
+    def variance(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.dim}"] | None:
+        """Returns the variances of the posteriors of the rows `ids`; None where they hold numbers."""
+        return None if self.prior is None else self.deviations(self.values[ids]) ** 2
+
+    def means(self, rows: Float[Array, "*ids width"]) -> Float[Array, "*ids {self.dim}"]:
+        """Returns the parameters in whole rows, or the means of their posteriors."""
+        first = rows[..., : self.dim]
+        return first if self.prior is None else first + self.prior.slope * rows[..., 2 * self.dim, None]
+
+    def deviations(self, rows: Float[Array, "*ids width"]) -> Float[Array, "*ids {self.dim}"]:
+        """Returns the standard deviations of the posteriors in whole rows."""
+        log_precision = 0.0 if self.prior is None else self.prior.log_precision
+        return jnp.exp(rows[..., self.dim : 2 * self.dim] - log_precision / 2)
+
+    def point(self) -> "Rows":
+        """Returns the table without posteriors: the parameters are their means."""
+        return Rows(self.means(self.values), self.dim)
+
+    @property
+    def numbers(self) -> int:
+        """Numbers per row that are learned: parameters, or offsets and spreads."""
+        return self.dim if self.prior is None else 2 * self.dim
+
+    @property
+    def width(self) -> int:
+        """Numbers per row without what the optimizer keeps."""
+        return self.dim if self.prior is None else 2 * self.dim + 1
 
 
 class Table(nnx.Variable):
-    """Variable that holds `Rows`; a tower reads it by `table.take(ids)` only.
+    """Variable that holds `Rows`; a tower reads it by `table.take(ids)` and `table.variance(ids)` only.
 
     While a model trains, it has no access to the whole table: the training step first runs the model
-    to learn which ids it takes, then gives it those rows only (see clickexp.training.sparse.rows).
-    The metadata `prior_precision` is the precision of the Gaussian prior on every parameter of a row.
+    to learn which ids it takes, then gives it those rows only, or a draw of their posteriors (see
+    clickexp.training.sparse.rows). The metadata `prior_precision` is the precision of the Gaussian prior on every
+    parameter of a row that has no posterior.
     """
 
     @property
@@ -44,17 +102,39 @@ class Table(nnx.Variable):
         return self.get_value().values.shape[0] - 1
 
     def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids dim"]:
-        """Returns the parameters of the rows `ids`."""
+        """Returns the parameters of the rows `ids`, or the means of their posteriors."""
         return self.get_value().take(ids)
+
+    def variance(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids dim"] | None:
+        """Returns the variances of the posteriors of the rows `ids`; None where `take` returns all there is."""
+        return self.get_value().variance(ids)
 
 
 @bounded
-def new_table(rows: PositiveInt, dim: PositiveInt, prior_precision: NonNegativeFloat = 0.0) -> Table:
-    """Returns a table of zeros: every row starts at the mean of its prior.
+def new_table(
+    rows: PositiveInt,
+    dim: PositiveInt,
+    prior_precision: NonNegativeFloat = 0.0,
+    posterior: Posterior = "none",
+) -> Table:
+    """Returns a table of zeros: every row starts at the mean of its prior, or as its prior.
 
     Args:
         rows: Rows of the table.
         dim: Parameters per row.
-        prior_precision: Precision of the Gaussian prior on every parameter.
+        prior_precision: Precision of the Gaussian prior on every parameter; where it is learned, its start.
+        posterior: "normal" keeps a mean and a spread of each parameter.
+
+    Raises:
+        ConfigError: A posterior without a prior.
     """
-    return Table(Rows(jnp.zeros((rows, dim), jnp.float32), dim), prior_precision=prior_precision)
+    if posterior not in typing.get_args(Posterior):
+        raise ConfigError(f"posterior={posterior!r}: give {' or '.join(typing.get_args(Posterior))}")
+    if posterior == "none":
+        return Table(Rows(jnp.zeros((rows, dim), jnp.float32), dim), prior_precision=prior_precision)
+    if prior_precision == 0:
+        raise ConfigError("posterior=normal needs a prior: give prior_precision above 0, or posterior=none")
+    prior = Prior(jnp.log(jnp.float32(prior_precision)), jnp.zeros(dim))
+    return Table(
+        Rows(jnp.zeros((rows, 2 * dim + 1), jnp.float32), dim, prior), prior_precision=prior_precision
+    )

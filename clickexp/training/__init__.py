@@ -9,12 +9,14 @@ from clickexp.training.optimizers import (
     LazyAdagrad,
     LazyAdam,
     LazySGD,
+    NaturalGradient,
     Optimizer,
     RowOptimizer,
     lazy_adagrad,
     lazy_adam,
     lazy_adamw,
     lazy_sgd,
+    natural_gradient,
     with_rate,
 )
 from clickexp.training.stopping import EarlyStopping
@@ -29,6 +31,7 @@ __all__ = [
     "LazyAdagrad",
     "LazyAdam",
     "LazySGD",
+    "NaturalGradient",
     "Optimizer",
     "RowOptimizer",
     "Trainer",
@@ -37,5 +40,6 @@ __all__ = [
     "lazy_adam",
     "lazy_adamw",
     "lazy_sgd",
+    "natural_gradient",
     "with_rate",
 ]

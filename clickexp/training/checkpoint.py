@@ -3,7 +3,7 @@
 import contextlib
 import json
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from clickexp.utils.files import whole
 
 KEPT = (nnx.Param, Table)
 _FACTS = "facts"
+_PRECISION = "prior/log_precision"
 _MOST_NAMED, _LONGEST = 4, 60
 """Settings that a message names at most, and characters of a value."""
 _UNREADABLE = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile)
@@ -32,16 +33,17 @@ def save_model(model: Model, file: str | Path) -> None:
 
 
 def load_model(model: Model, file: str | Path) -> Model:
-    """Reads parameters into a model of the same structure.
+    """Reads parameters into a model of the same structure; rows without posteriors may come into tables that have them.
 
     Raises:
         ValueError: Names or shapes differ.
         UserError: The file is damaged.
     """
-    state, named = nnx.state(model, KEPT), _named(model)
-    leaves, structure = jax.tree.flatten_with_path(state)
     try:
         with open(file, "rb") as stream, np.load(stream) as stored:
+            _drop_posteriors(model, stored)
+            named = _named(model)
+            leaves, structure = jax.tree.flatten_with_path(nnx.state(model, KEPT))
             differ = sorted(set(stored) ^ set(named))
             differ += [name for name in named if name in stored and stored[name].shape != named[name].shape]
             values = [] if differ else [jnp.asarray(stored[_name(path)]) for path, _ in leaves]
@@ -55,12 +57,20 @@ def load_model(model: Model, file: str | Path) -> Model:
     return model
 
 
+def _drop_posteriors(model: Model, stored: Container[str]) -> None:
+    """Leaves numbers in the rows of tables that were stored without posteriors."""
+    for path, node in nnx.iter_graph(model):
+        if isinstance(node, Table) and "/".join((*map(str, path), _PRECISION)) not in stored:
+            node.set_value(node.get_value().point())
+
+
 def _named(model: Model) -> dict[str, jax.Array]:
     return {_name(path): leaf for path, leaf in jax.tree.leaves_with_path(nnx.state(model, KEPT))}
 
 
 def _name(path: tuple) -> str:
-    return "/".join(str(part.key) for part in path if hasattr(part, "key"))
+    fields = [str(part.key) if hasattr(part, "key") else part.name for part in path]
+    return "/".join(field for field in fields if field not in ("value", "values"))
 
 
 def save_training(file: Path, state: Any, facts: Mapping[str, Any]) -> None:

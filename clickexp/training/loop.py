@@ -85,6 +85,10 @@ class Learner:
         """
         raise NotImplementedError
 
+    def decay(self) -> bool:
+        """Lowers the learning rates where validation no longer improves; False where training should rather stop."""
+        return False
+
     def model_state(self) -> ModelState:
         """The model's state, as evaluators take it."""
         raise NotImplementedError
@@ -186,7 +190,9 @@ class Loop:
         before = self.times()
         loss, sessions = self.learner.run_pass(train, epoch)
         if not sessions:
-            raise ConfigError("there are no training sessions; batches must come again each time they are iterated")
+            raise ConfigError(
+                "there are no training sessions; batches must come again each time they are iterated"
+            )
         evaluation = self.validation(self.learner.model_state(), "val", epoch)
         values = evaluation.values()
         improved = self.stopping is None or self.stopping.update(values)
@@ -201,7 +207,13 @@ class Loop:
         if improved:
             self.best = self.snapshot(self.learner.state, self.best)
             self.best_epoch, self.per_rank = epoch, evaluation.per_rank()
-        return self.stopping is not None and self.stopping.should_stop
+        if self.stopping is None or not self.stopping.should_stop:
+            return False
+        if not self.learner.decay():
+            return True
+        self.stopping.failures = 0
+        self.logger.message(f"learning rates are lowered after epoch {epoch}")
+        return False
 
     def report(self) -> FitReport:
         """Report of what was run."""

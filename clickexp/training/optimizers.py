@@ -2,22 +2,27 @@
 
 import copy
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Float
 
 from clickexp.errors import ConfigError
-from clickexp.types import Array, Count, Scalar
+from clickexp.types import Array, Count
 from clickexp.utils.bounds import Decay, NonNegativeFloat, PositiveFloat, bounded, check_numbers
 
 RowVectors = Float[Array, "rows dim"]
 Slots = list[RowVectors]
 Updated = tuple[RowVectors, Slots]
 """Of a moving average."""
+
+
+SPREAD_RATE = 0.6
+"""Learning rate of spreads over that of means, for rules that are made for single numbers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,14 +33,21 @@ class RowOptimizer:
 
     Attributes:
         learning_rate: Of rows; an array inside `update`, so that all rates share one compiled program.
+        rates: Names of the attributes that are such arrays.
         slots: Number of state vectors that each row has.
     """
 
     learning_rate: PositiveFloat
+    rates: ClassVar[tuple[str, ...]] = ("learning_rate",)
     slots: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         check_numbers(type(self).__init__, vars(self))
+
+    @property
+    def posterior_slots(self) -> int:
+        """Number of state vectors of means, and of spreads, that each row with posteriors has."""
+        return self.slots
 
     def update(self, row: RowVectors, state: Slots, grad: RowVectors, step: Count) -> Updated:
         """New rows and state.
@@ -48,10 +60,24 @@ class RowOptimizer:
         """
         raise NotImplementedError
 
-    def at_rate(self, learning_rate: Scalar) -> "RowOptimizer":
-        """The same rule at a learning rate that is data of a compiled program."""
+    def update_posterior(self, posterior: RowVectors, state: Slots, grad: RowVectors, step: Count) -> Updated:
+        """New posteriors and state; by default `update` at the learning rate, and at 0.6 of it for the spreads.
+
+        Args:
+            posterior: Means of the rows, then the logarithms of their standard deviations.
+            state: `posterior_slots` state vectors of the same size, zero before the first step.
+            grad: Gradient of the negative evidence lower bound, summed over the documents of each row.
+            step: Number of the step in the whole training, from 1.
+        """
+        scale = np.repeat(np.float32([1, SPREAD_RATE]), posterior.shape[-1] // 2)
+        rule = self.at_rates({"learning_rate": self.learning_rate * scale})
+        return rule.update(posterior, state, grad, step)
+
+    def at_rates(self, rates: Mapping[str, Any]) -> "RowOptimizer":
+        """The same rule at learning rates that are data of a compiled program."""
         rule = copy.copy(self)
-        object.__setattr__(rule, "learning_rate", learning_rate)
+        for name, rate in rates.items():
+            object.__setattr__(rule, name, rate)
         return rule
 
 
@@ -75,6 +101,39 @@ class LazyAdagrad(RowOptimizer):
         """New rows and sums of squared gradients."""
         total = state[0] + grad * grad
         return row - self.learning_rate * grad / (jnp.sqrt(total) + self.eps), [total]
+
+
+@dataclasses.dataclass(frozen=True)
+class NaturalGradient(LazyAdagrad):
+    """Natural gradient of normal posteriors N(m, s^2): m - r s^2 g_m and log s - r / 2 g_log s; Adagrad for other rows.
+
+    A rate of r moves a posterior by the r-th part of a Newton step per pass over the data, whatever the number of its
+    documents, so that neither rows nor logs need rates that fit them. No step changes m by more than s, or log s by
+    more than 1/2: far from the optimum the curvature that s stands for is not yet that of the data.
+
+    Khan and Lin 2017, "Conjugate-computation variational inference"; Salimbeni, Eleftheriadis and Hensman 2018,
+    "Natural gradients in practice".
+
+    Attributes:
+        learning_rate: Of rows without posteriors.
+        posterior_rate: Of posteriors, r.
+    """
+
+    posterior_rate: PositiveFloat = 0.3
+    rates: ClassVar[tuple[str, ...]] = ("learning_rate", "posterior_rate")
+
+    @property
+    def posterior_slots(self) -> int:
+        """None are needed."""
+        return 0
+
+    def update_posterior(self, posterior: RowVectors, state: Slots, grad: RowVectors, step: Count) -> Updated:
+        """New posteriors, without a state."""
+        (mean, log_sd), (mean_grad, log_sd_grad) = (jnp.split(each, 2, axis=-1) for each in (posterior, grad))
+        sd = jnp.exp(log_sd)
+        mean -= sd * jnp.clip(self.posterior_rate * sd * mean_grad, -1, 1)
+        log_sd -= jnp.clip(self.posterior_rate / 2 * log_sd_grad, -0.5, 0.5)
+        return jnp.concatenate([mean, log_sd], axis=-1), []
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,6 +202,23 @@ def with_rate(
     """
     at_rate = optax.inject_hyperparams(lambda learning_rate: rule(learning_rate=learning_rate))
     return at_rate(float(learning_rate))
+
+
+@bounded
+def natural_gradient(
+    learning_rate: PositiveFloat = 0.3,
+    adagrad_learning_rate: PositiveFloat = 0.5,
+    dense_learning_rate: PositiveFloat = 0.01,
+) -> Optimizer:
+    """Natural gradients for rows with posteriors, Adagrad for other rows, Adam for everything else.
+
+    Args:
+        learning_rate: Of posteriors: parts of a Newton step per pass over the data.
+        adagrad_learning_rate: Of rows without posteriors.
+        dense_learning_rate: Of everything else.
+    """
+    rows = NaturalGradient(adagrad_learning_rate, posterior_rate=learning_rate)
+    return Optimizer(with_rate(optax.adam, dense_learning_rate), rows)
 
 
 @bounded

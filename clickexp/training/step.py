@@ -20,20 +20,33 @@ from clickexp.types import Batch, Count, Flag, Leaf, Scalar
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["tables", "params", "other", "optimizer", "step", "row_rate"],
+    data_fields=[
+        "tables",
+        "params",
+        "other",
+        "optimizer",
+        "step",
+        "row_rates",
+        "prior_rate",
+        "decays",
+        "seed",
+    ],
     meta_fields=[],
 )
 @dataclasses.dataclass
 class TrainState:
-    """Everything a step changes.
+    """Everything a step changes, and numbers that it takes as data, so that all their values run the same program.
 
     Attributes:
-        tables: Tables, with the optimizer's state in their rows.
+        tables: Tables, with the optimizer's state in their rows, and the precisions of their priors.
         params: All other parameters.
         other: Dropout keys and the like.
         optimizer: Optax's state.
         step: Steps done.
-        row_rate: Learning rate of table rows: as data, not a constant, every rate runs the same program.
+        row_rates: Learning rates of table rows.
+        prior_rate: Factor of the changes of the precisions.
+        decays: How often learning rates were lowered.
+        seed: Of draws from posteriors.
     """
 
     tables: nnx.State
@@ -41,27 +54,58 @@ class TrainState:
     other: nnx.State
     optimizer: optax.OptState
     step: Leaf
-    row_rate: Leaf
+    row_rates: dict[str, Leaf]
+    prior_rate: Leaf
+    decays: Leaf
+    seed: Leaf
 
 
-def split_model(model: Model, optimizer: Optimizer) -> tuple[nnx.GraphDef, TrainState]:
-    """A model as its structure and the state that trains; the state shares no buffer with the model."""
-    dense = nnx.Param if optimizer.rows else (nnx.Param, Table)
+def split_model(model: Model, optimizer: Optimizer, seed: int = 0) -> tuple[nnx.GraphDef, TrainState]:
+    """A model as its structure and the state that trains; the state shares no buffer with the model.
+
+    Args:
+        model: The model. Its tables lose their posteriors where the optimizer has no rule for rows.
+        optimizer: What updates it.
+        seed: Of draws from posteriors.
+    """
+    dense, rates = nnx.Param, {}
+    if optimizer.rows:
+        rates = {name: jnp.float32(getattr(optimizer.rows, name)) for name in optimizer.rows.rates}
+    else:
+        dense = nnx.Param, Table
+        nnx.update(model, tbl.points(nnx.state(model, Table)))
     graphdef, params, tables, other = nnx.split(model, dense, Table, ...)
     if optimizer.rows:
         tables = tbl.pack(tables, optimizer.rows)
         for table in jax.tree.leaves(tables):
             use_huge_pages(table)
     params, other = jax.tree.map(jnp.copy, (params, other))
-    row_rate = jnp.float32(optimizer.rows.learning_rate if optimizer.rows else 0.0)
-    done = jnp.zeros((), jnp.int32)
-    return graphdef, TrainState(tables, params, other, optimizer.dense.init(params), done, row_rate)
+    dense_state = optimizer.dense.init((params, tbl.priors(tables)))
+    done, prior_rate = jnp.zeros((), jnp.int32), jnp.ones(())
+    state = TrainState(
+        tables, params, other, dense_state, done, rates, prior_rate, jnp.copy(done), jnp.uint32(seed)
+    )
+    return graphdef, state
 
 
 def learning_rates(state: TrainState) -> list[float]:
     """Learning rates that are data: of table rows, then of the rest."""
-    dense = optax.tree_utils.tree_get_all_with_path(state.optimizer, "learning_rate")
-    return [float(rate) for rate in (state.row_rate, *(rate for _, rate in dense))]
+    return [float(rate) for rate in (*state.row_rates.values(), *_dense_rates(state).values())]
+
+
+def decayed(state: TrainState, factor: float) -> TrainState:
+    """The state at learning rates, those that are data, that are `factor` times as high."""
+    optimizer = state.optimizer
+    for path, rate in _dense_rates(state).items():
+        optimizer = optax.tree_utils.tree_set(
+            optimizer, lambda found, _, path=path: found == path, learning_rate=rate * factor
+        )
+    row_rates = {name: rate * factor for name, rate in state.row_rates.items()}
+    return dataclasses.replace(state, optimizer=optimizer, row_rates=row_rates, decays=state.decays + 1)
+
+
+def _dense_rates(state: TrainState) -> dict[tuple, Leaf]:
+    return dict(optax.tree_utils.tree_get_all_with_path(state.optimizer, "learning_rate"))
 
 
 class TrainStep:
@@ -94,11 +138,13 @@ class TrainStep:
         return jax.lax.fori_loop(0, len(arrays["mask"]), body, start)
 
     def count_rows(self, state: TrainState, arrays: Arrays, steps: Count) -> TrainState:
-        """Counts how many documents of the superbatch each row serves."""
+        """Counts how many documents of the superbatch each row serves, and adds up the logarithms of their ranks."""
         arrays = with_mask(arrays)
 
         def body(index: Count, tables: nnx.State) -> nnx.State:
-            return tbl.count(tables, self._ids(state, at_step(arrays, index), index < steps)[1])
+            batch = at_step(arrays, index)
+            traced, ids = self._ids(state, batch, index < steps)
+            return tbl.count(tables, ids, tbl.log_ranks(traced, ids, batch["mask"]))
 
         tables = jax.lax.fori_loop(0, len(arrays["mask"]), body, state.tables)
         return dataclasses.replace(state, tables=tables)
@@ -121,24 +167,36 @@ class TrainStep:
     def _step(self, state: TrainState, batch: Batch, active: Flag) -> tuple[TrainState, Scalar]:
         """The state after the batch, and its loss; the state as it is, and 0, unless active."""
         traced, ids = self._ids(state, batch, active)
-        rows = tbl.gather(state.tables, ids)
+        rows = tbl.gather(state.tables, ids, jnp.stack([state.seed, state.step.astype(jnp.uint32)]))
 
         def loss_of(taken: tbl.Taken, params: nnx.State) -> tuple[Scalar, nnx.State]:
             return traced(tbl.in_order(traced, taken), params, state.other, batch)
 
-        taken = tbl.parameters_of(state.tables, ids, rows)
+        taken = tbl.drawn(state.tables, ids, rows)
         (loss, other), (row_grads, grads) = jax.value_and_grad(loss_of, argnums=(0, 1), has_aux=True)(
             taken, state.params
         )
         step = state.step + 1
-        rule = self.optimizer.rows and self.optimizer.rows.at_rate(state.row_rate)
-        tables = tbl.update(state.tables, ids, rows, row_grads, rule, step) if rule else state.tables
-        mean_grads = jax.tree.map(lambda g: g / batch["mask"].size, grads)
+        rule, tables, prior_grads = self.optimizer.rows, state.tables, {}
+        if rule:
+            tables, prior_grads = tbl.update(
+                tables, ids, rows, row_grads, rule.at_rates(state.row_rates), step
+            )
+        dense = state.params, tbl.priors(tables)
+        mean_grads = jax.tree.map(lambda g: g / batch["mask"].size, (grads, prior_grads))
         with jax.numpy_dtype_promotion("standard"):  # Optax relies on it, whatever the caller chose
-            changes, optimizer = self.optimizer.dense.update(mean_grads, state.optimizer, state.params)
-        params = optax.apply_updates(state.params, changes)
-        new, old = (params, other, optimizer, step), (state.params, state.other, state.optimizer, state.step)
+            changes, optimizer = self.optimizer.dense.update(mean_grads, state.optimizer, dense)
+        (of_params, of_priors), old = changes, (dense, state.other, state.optimizer, state.step)
+        for change in of_priors.values():
+            change.log_precision = state.prior_rate * change.log_precision
+        changes = of_params, of_priors
+        new = optax.apply_updates(dense, changes), other, optimizer, step
         # the tables are not among them, which would be read whole: ids of an inactive batch point past their ends
-        params, other, optimizer, step = jax.tree.map(lambda new, old: jnp.where(active, new, old), new, old)
-        changed = TrainState(tables, params, other, optimizer, step, state.row_rate)
+        (params, priors), other, optimizer, step = jax.tree.map(
+            lambda new, old: jnp.where(active, new, old), new, old
+        )
+        tables = tbl.with_priors(tables, priors)
+        changed = dataclasses.replace(
+            state, tables=tables, params=params, other=other, optimizer=optimizer, step=step
+        )
         return changed, jnp.where(active, loss, 0.0)

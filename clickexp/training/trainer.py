@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
@@ -19,12 +20,14 @@ from clickexp.training.loop import Learner
 from clickexp.training.optimizers import Optimizer, optimizer_of
 from clickexp.training.sparse import rows as tbl
 from clickexp.training.sparse.huge_pages import use_huge_pages
-from clickexp.training.step import TrainState, TrainStep, learning_rates, split_model
+from clickexp.training.step import TrainState, TrainStep, decayed, learning_rates, split_model
 from clickexp.training.stopping import EarlyStopping, Stopping
-from clickexp.utils.bounds import PositiveInt, Seed
+from clickexp.utils.bounds import Fraction, NonNegativeInt, PositiveInt, Seed
 
 MAX_BATCH = 4096
 MIN_STEPS = 128
+FIXED_PRIOR = 3
+"""Epochs before precisions of priors are learned, which rows that have not yet left their start would make too high."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -41,6 +44,9 @@ class Trainer(BaseTrainer):
         early_stopping: None trains all epochs; the best is restored in any case. Flax's EarlyStopping watches the loss.
         batch_size: Sessions per step; None: 4096, or the largest power of 2 that makes 128 steps per epoch of a
             smaller log.
+        rate_decay: Factor by which learning rates fall where validation no longer improves, by the rule of early
+            stopping, which starts again: noise of the last steps would else stay in parameters.
+        decays: How often they fall before training stops.
         shuffle: Whether every epoch has the training sessions in a new order.
         seed: Of that order, which follows from (seed, epoch).
     """
@@ -50,6 +56,8 @@ class Trainer(BaseTrainer):
     early_stopping: Stopping = dataclasses.field(default_factory=EarlyStopping)
     _: dataclasses.KW_ONLY
     batch_size: PositiveInt | None = None
+    rate_decay: Fraction = 0.5
+    decays: NonNegativeInt = 0
     shuffle: bool = True
     seed: Seed = 0
 
@@ -77,7 +85,7 @@ class _GradientDescent(Learner):
         self.passes = trainer.epochs
         optimizer = optimizer_of(trainer.optimizer)
         model.train()
-        graphdef, self.state = split_model(model, optimizer)
+        graphdef, self.state = split_model(model, optimizer, trainer.seed)
         model.eval()
         structure, *self._first_state = nnx.split(model)
         self._carrying = Carrying(lambda model, batch: model.compute_loss(batch, aggregate=False), structure)
@@ -99,6 +107,7 @@ class _GradientDescent(Learner):
 
     def run_pass(self, data: Data, epoch: int) -> tuple[float, int]:
         losses, done, total = [], 0, session_count(data)
+        self.state = dataclasses.replace(self.state, prior_rate=jnp.float32(epoch > FIXED_PRIOR))
         for batch in self._feed(data, self.settings["seed"], epoch):
             self.state, loss, documents = self._train(self.state, batch.arrays, np.int32(batch.steps))
             losses.append((loss, documents))
@@ -107,12 +116,18 @@ class _GradientDescent(Learner):
             self._trainer.logger.progress("train", epoch, done, total, so_far)
         return _mean(losses), done
 
+    def decay(self) -> bool:
+        if int(self.state.decays) >= self._trainer.decays:
+            return False
+        self.state = decayed(self.state, self._trainer.rate_decay)
+        return True
+
     def model_state(self) -> ModelState:
         return self.state.params, self.state.tables, self.state.other
 
     def snapshot(self, state: TrainState, old: ModelState | None) -> ModelState:
         params, other = super().snapshot((state.params, state.other), old)
-        return params, tbl.parameters(state.tables), other
+        return params, tbl.learned(state.tables), other
 
     def restore(self, model: Model, best: ModelState | None) -> None:
         if best is not None:
@@ -140,4 +155,3 @@ def _mean(sums: list[tuple[jax.Array, jax.Array]]) -> float:
         return math.nan
     loss, documents = (math.fsum(map(float, column)) for column in zip(*sums, strict=True))
     return loss / max(documents, 1.0)
-

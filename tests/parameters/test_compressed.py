@@ -321,10 +321,10 @@ def test_an_epoch_pulls_a_number_by_the_precision_of_its_prior(name):
         step, arrays = TrainStep(graphdef, optimizer), superbatch(columns, BATCH)
         state = jax.jit(step.count_rows)(state, arrays, np.int32(steps))
         state = dataclasses.replace(state, tables=tbl.shares(state.tables))
-        before, run, total = leaves(tbl.parameters(state.tables)), jax.jit(step), 0.0
+        before, run, total = leaves(tbl.learned(state.tables)), jax.jit(step), 0.0
         for index in range(steps):
             one = {name: values[index][None] for name, values in arrays.items()}
-            after = leaves(tbl.parameters(run(state, one, np.int32(1))[0].tables))
+            after = leaves(tbl.learned(run(state, one, np.int32(1))[0].tables))
             total = total + np.concatenate([(a - b).ravel() for a, b in zip(after, before, strict=True)])
         moves.append(total)
     rows = np.concatenate([b.ravel() for b in before])

@@ -200,7 +200,7 @@ def test_all_learning_rates_run_one_program(name):
 def test_a_rate_that_is_data_trains_as_a_constant_does(name, monkeypatch):
     step, given = lowered(name, 0.02)
     found, *_ = step.compile()(*given)
-    monkeypatch.setattr(RowOptimizer, "at_rate", lambda rule, rate: rule)
+    monkeypatch.setattr(RowOptimizer, "at_rates", lambda rule, rates: rule)
     monkeypatch.setattr(optimizers, "with_rate", lambda rule, rate: rule(learning_rate=rate))
     monkeypatch.setattr(instantiate, "with_rate", optimizers.with_rate)
     constant, given = lowered(name, 0.02)

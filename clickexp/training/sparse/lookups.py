@@ -42,10 +42,19 @@ class OpenRows:
 
     def __init__(self, table: tuple, dim: int):
         self.table, self.dim = table, dim
+        self._taken: dict[int, tuple[Array, Array]] = {}
 
     def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.dim}"]:
-        """Rows that are filled in when the trace runs."""
-        return _lookup.bind(jnp.asarray(ids), table=self.table, dim=self.dim)
+        """Rows that are filled in when the trace runs.
+
+        The same array of ids, such as that of a batch, gets the same rows, and so the same draw of their posteriors.
+        """
+        if id(ids) not in self._taken:
+            self._taken[id(ids)] = ids, _lookup.bind(jnp.asarray(ids), table=self.table, dim=self.dim)
+        return self._taken[id(ids)][1]
+
+    def variance(self, ids: Integer[Array, "*ids"]) -> None:
+        """None: a step draws rows from their posteriors."""
 
 
 class Lookup(NamedTuple):
@@ -152,7 +161,9 @@ def _scan(
 
     def step(carry: list[Any], each: tuple[list[Any], list[Array] | None]) -> tuple[list[Any], Any]:
         inner, rows = each
-        outputs, ids = _run(*_program(body), [*inputs[:fixed], *carry, *inner], None if rows is None else iter(rows))
+        outputs, ids = _run(
+            *_program(body), [*inputs[:fixed], *carry, *inner], None if rows is None else iter(rows)
+        )
         return outputs[:carried], (outputs[carried:], ids)
 
     start, each = inputs[fixed : fixed + carried], inputs[fixed + carried :]
