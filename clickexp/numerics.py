@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Float
 
 from clickexp.types import Array, Leaf
@@ -16,10 +15,7 @@ Numbers = Float[Array, "*#shape"] | float
 LOG_ZERO = -1e30
 """Stands for log 0. Finite, so that no gradient meets inf - inf."""
 
-_NODES, _WEIGHTS = (
-    np.float32([0.0, 1.1544054, 2.3667595, 3.7504396]),
-    np.float32([16 / 35, 0.24012318, 0.03075712, 5.482689e-4]),
-)
+_NODES, _WEIGHTS = (0.0, 1.1544054, 2.3667595, 3.7504396), (16 / 35, 0.24012318, 0.03075712, 5.482689e-4)
 """Gauss-Hermite quadrature for a standard normal variable: its nodes, which are symmetric, from 0 on; their weights."""
 
 _ATANH = (0.28174657, 0.27961418, 0.40024853, 0.66666317, 2.0)
@@ -89,23 +85,20 @@ def _sigmoid_pair(z: Numbers) -> tuple[Numbers, Numbers]:
     return jnp.where(z >= 0, larger, smaller), jnp.where(z >= 0, smaller, larger)
 
 
-def mean_logit(mean: Numbers, variance: Numbers) -> Numbers:
+def mean_logit(mean: Float[Array, "*shape"], variance: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """Returns the logit of E[s(z)] for normal z, by Gauss-Hermite quadrature at seven nodes.
 
     Off by less than 1e-4 of the probability for standard deviations up to 1.5, .2 % at 2, 1 % at 3. The closed form
     z / sqrt(1 + pi variance / 8) of MacKay (1992) is off by 16 % where the deviation is 1 and the probability .03.
     """
     below = -jnp.abs(mean)  # and above by symmetry
-    scales = [jnp.exp(node * jnp.sqrt(variance)) for node in _NODES]
-    factors = [scale for up in scales[1:] for scale in (up, 1 / up)]
-    odds, sum_, of_one = (
-        jnp.exp(below),
-        _WEIGHTS[0] / (1 + jnp.exp(below)),
-        _WEIGHTS[0] / (1 + jnp.exp(below)),
-    )
-    for factor, weight in zip(factors, np.repeat(_WEIGHTS[1:], 2), strict=True):
-        share = weight / (1 + odds * factor)
-        sum_, of_one = sum_ + factor * share, of_one + share
+    odds, sd = jnp.exp(below), jnp.sqrt(variance)
+    of_one = _WEIGHTS[0] / (1 + odds)
+    sum_ = of_one
+    for node, weight in zip(_NODES[1:], _WEIGHTS[1:], strict=True):
+        for factor in (jnp.exp(node * sd), jnp.exp(-node * sd)):
+            share = weight / (1 + odds * factor)
+            sum_, of_one = sum_ + factor * share, of_one + share
     logit = below + jnp.log(sum_) - jnp.log(of_one)
     return jnp.where(mean > 0, -logit, logit)
 

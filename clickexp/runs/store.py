@@ -56,6 +56,8 @@ _FIRST_NAMES = {
     "clickexp.simulation.open_letor": "clickexp.data.open_letor",
 }
 """Earlier names of keys and targets, which the hashes of configurations are made of."""
+_ADDED = ({"posterior": "none"}, {"decays": 0, "rate_decay": 0.5})
+"""Settings by which a configuration is what it was before there were any."""
 _MAY_CHANGE = ("trainer.epochs", "trainer.iterations", "keep_values", "dataset.path")
 """Settings that may differ where a training continues: its numbers do not depend on them."""
 _WORDS = {"true": True, "false": False, "null": None}
@@ -121,6 +123,9 @@ def _hashed(config: Mapping[str, Any]) -> dict[str, Any]:
 def _first_named(node: Any) -> Any:
     """Keys and targets by the names that they had when results with a hash were first written."""
     if isinstance(node, dict):
+        for added in _ADDED:
+            if added.items() <= {name: node.get(name) for name in added}.items():
+                node = {name: value for name, value in node.items() if name not in added}
         return {_FIRST_NAMES.get(key, key): _first_named(value) for key, value in node.items()}
     if isinstance(node, list):
         return [*map(_first_named, node)]

@@ -69,7 +69,7 @@ class RowOptimizer:
             grad: Gradient of the negative evidence lower bound, summed over the documents of each row.
             step: Number of the step in the whole training, from 1.
         """
-        scale = np.repeat(np.float32([1, SPREAD_RATE]), posterior.shape[-1] // 2)
+        scale = np.repeat(np.array([1, SPREAD_RATE], np.float32), posterior.shape[-1] // 2)
         rule = self.at_rates({"learning_rate": self.learning_rate * scale})
         return rule.update(posterior, state, grad, step)
 

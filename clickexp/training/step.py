@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +11,9 @@ from flax import nnx
 
 from clickexp.data.batches import Arrays, at_step, with_mask
 from clickexp.models.base import Model
-from clickexp.parameters.table import Table
+from clickexp.parameters.table import Prior, Table
 from clickexp.training.optimizers import Optimizer
+from clickexp.training.sparse import packing
 from clickexp.training.sparse import rows as tbl
 from clickexp.training.sparse.huge_pages import use_huge_pages
 from clickexp.training.sparse.lookups import Traced
@@ -73,14 +75,14 @@ def split_model(model: Model, optimizer: Optimizer, seed: int = 0) -> tuple[nnx.
         rates = {name: jnp.float32(getattr(optimizer.rows, name)) for name in optimizer.rows.rates}
     else:
         dense = nnx.Param, Table
-        nnx.update(model, tbl.points(nnx.state(model, Table)))
+        nnx.update(model, packing.points(nnx.state(model, Table)))
     graphdef, params, tables, other = nnx.split(model, dense, Table, ...)
     if optimizer.rows:
-        tables = tbl.pack(tables, optimizer.rows)
+        tables = packing.pack(tables, optimizer.rows)
         for table in jax.tree.leaves(tables):
             use_huge_pages(table)
     params, other = jax.tree.map(jnp.copy, (params, other))
-    dense_state = optimizer.dense.init((params, tbl.priors(tables)))
+    dense_state = optimizer.dense.init((params, packing.priors(tables)))
     done, prior_rate = jnp.zeros((), jnp.int32), jnp.ones(())
     state = TrainState(
         tables, params, other, dense_state, done, rates, prior_rate, jnp.copy(done), jnp.uint32(seed)
@@ -144,7 +146,7 @@ class TrainStep:
         def body(index: Count, tables: nnx.State) -> nnx.State:
             batch = at_step(arrays, index)
             traced, ids = self._ids(state, batch, index < steps)
-            return tbl.count(tables, ids, tbl.log_ranks(traced, ids, batch["mask"]))
+            return packing.count(tables, ids, tbl.log_ranks(traced, ids, batch["mask"]))
 
         tables = jax.lax.fori_loop(0, len(arrays["mask"]), body, state.tables)
         return dataclasses.replace(state, tables=tables)
@@ -182,20 +184,20 @@ class TrainStep:
             tables, prior_grads = tbl.update(
                 tables, ids, rows, row_grads, rule.at_rates(state.row_rates), step
             )
-        dense = state.params, tbl.priors(tables)
+        dense = state.params, packing.priors(tables)
         mean_grads = jax.tree.map(lambda g: g / batch["mask"].size, (grads, prior_grads))
         with jax.numpy_dtype_promotion("standard"):  # Optax relies on it, whatever the caller chose
             changes, optimizer = self.optimizer.dense.update(mean_grads, state.optimizer, dense)
-        (of_params, of_priors), old = changes, (dense, state.other, state.optimizer, state.step)
+        _, of_priors = cast(tuple[nnx.State, dict[tuple, Prior]], changes)
         for change in of_priors.values():
             change.log_precision = state.prior_rate * change.log_precision
-        changes = of_params, of_priors
         new = optax.apply_updates(dense, changes), other, optimizer, step
+        old = dense, state.other, state.optimizer, state.step
         # the tables are not among them, which would be read whole: ids of an inactive batch point past their ends
         (params, priors), other, optimizer, step = jax.tree.map(
             lambda new, old: jnp.where(active, new, old), new, old
         )
-        tables = tbl.with_priors(tables, priors)
+        tables = packing.with_priors(tables, priors)
         changed = dataclasses.replace(
             state, tables=tables, params=params, other=other, optimizer=optimizer, step=step
         )

@@ -18,7 +18,7 @@ from clickexp.models.base import Model
 from clickexp.training.base import BaseTrainer
 from clickexp.training.loop import Learner
 from clickexp.training.optimizers import Optimizer, optimizer_of
-from clickexp.training.sparse import rows as tbl
+from clickexp.training.sparse import packing
 from clickexp.training.sparse.huge_pages import use_huge_pages
 from clickexp.training.step import TrainState, TrainStep, decayed, learning_rates, split_model
 from clickexp.training.stopping import EarlyStopping, Stopping
@@ -92,7 +92,7 @@ class _GradientDescent(Learner):
         step = TrainStep(graphdef, optimizer)
         self._train = Compiled(step, donate_argnums=0)
         self._count = Compiled(step.count_rows, donate_argnums=0)
-        self._shares = Compiled(tbl.shares, donate_argnums=0)
+        self._shares = Compiled(packing.shares, donate_argnums=0)
         self.programs = self._train, self._count, self._shares
         seed = trainer.seed if trainer.shuffle else None
         rates = learning_rates(self.state)
@@ -100,7 +100,7 @@ class _GradientDescent(Learner):
 
     def start(self, data: Data) -> None:
         """Shares the prior of each row among its training documents, which one pass over the data counts."""
-        if any(tbl.has_prior(table) for _, table in nnx.to_flat_state(self.state.tables)):
+        if any(packing.has_prior(table) for _, table in nnx.to_flat_state(self.state.tables)):
             for batch in self._feed(data):
                 self.state = self._count(self.state, batch.arrays, np.int32(batch.steps))
             self.state = dataclasses.replace(self.state, tables=self._shares(self.state.tables))
@@ -127,7 +127,7 @@ class _GradientDescent(Learner):
 
     def snapshot(self, state: TrainState, old: ModelState | None) -> ModelState:
         params, other = super().snapshot((state.params, state.other), old)
-        return params, tbl.learned(state.tables), other
+        return params, packing.learned(state.tables), other
 
     def restore(self, model: Model, best: ModelState | None) -> None:
         if best is not None:

@@ -1,0 +1,172 @@
+"""What the rows of a table hold while a model trains: learned numbers, and what the optimizer and the prior keep."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Bool, Float
+
+from clickexp.parameters.table import Prior, Rows, Table
+from clickexp.training.optimizers import RowOptimizer
+from clickexp.types import Array
+
+LEAST_DEVIATION = 1e-3
+"""Of mean log ranks, below which rows are taken to be shown at the same ranks."""
+
+WholeTable = Float[jax.Array, "table width"]
+
+Path = tuple
+Taken = dict[Path, list[Array]]
+"""For each table the ids, or the rows, of each `take` in the order in which the model takes them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Columns of the packed rows of one table: [parameters, or a posterior | state | accumulator | share].
+
+    Attributes:
+        numbers: Learned numbers per row: parameters, or offsets and spreads.
+        start: Columns of a parameter or a posterior.
+        slots: State vectors of the optimizer.
+        has_share: Whether there is a prior.
+    """
+
+    numbers: int
+    start: int
+    slots: int
+    has_share: bool
+
+    @property
+    def state(self) -> list[slice]:
+        """Columns of each state vector."""
+        starts = [self.start + slot * self.numbers for slot in range(self.slots)]
+        return [slice(start, start + self.numbers) for start in starts]
+
+    @property
+    def accumulator(self) -> slice:
+        """Columns that gradients are added up in."""
+        start = self.start + self.slots * self.numbers
+        return slice(start, start + self.numbers)
+
+    @property
+    def width(self) -> int:
+        """Number of columns."""
+        return self.accumulator.stop + self.has_share
+
+
+def layout_of(table: Table, optimizer: RowOptimizer) -> Layout:
+    """The columns of a table."""
+    rows = table.get_value()
+    slots = optimizer.slots if rows.prior is None else optimizer.posterior_slots
+    return Layout(rows.numbers, rows.width, slots, has_prior(table))
+
+
+def pack(tables: nnx.State, optimizer: RowOptimizer) -> nnx.State:
+    """The tables with room for the optimizer in every row; the shares of the prior still hold counts of 0."""
+
+    def widened(path: Path, table: Table) -> WholeTable:
+        rows = table.get_value()
+        return jnp.pad(rows.values, ((0, 0), (0, layout_of(table, optimizer).width - rows.width)))
+
+    return with_priors(map_values(widened, tables), jax.tree.map(jnp.copy, priors(tables)))
+
+
+def points(tables: nnx.State) -> nnx.State:
+    """The tables with the means of their posteriors for parameters."""
+    return nnx.map_state(lambda path, table: table.copy(table.get_value().point()), tables)
+
+
+def learned(tables: nnx.State) -> nnx.State:
+    """The tables without what the optimizer and the prior keep in their rows."""
+    return map_values(lambda path, table: table.get_value().values[:, : table.get_value().width], tables)
+
+
+def has_prior(table: Table) -> bool:
+    """Whether the rows have a prior."""
+    return _has_posterior(table) or prior_precision(table) > 0
+
+
+def _has_posterior(table: Table) -> bool:
+    return table.get_value().prior is not None
+
+
+def prior_precision(table: Table) -> float:
+    """That of a prior that is not learned; 0 for none."""
+    return table.get_metadata().get("prior_precision", 0.0)
+
+
+def priors(tables: nnx.State) -> dict[Path, Prior]:
+    """The learned priors by table."""
+    rows = {path: table.get_value() for path, table in nnx.to_flat_state(tables)}
+    return {path: each.prior for path, each in rows.items() if each.prior is not None}
+
+
+def with_priors(tables: nnx.State, priors: Mapping[Path, Prior]) -> nnx.State:
+    """The tables with these priors."""
+
+    def changed(path: Path, table: Table) -> nnx.Variable[Rows]:
+        return table.copy(dataclasses.replace(table.get_value(), prior=priors.get(path)))
+
+    return nnx.map_state(changed, tables)
+
+
+def count(tables: nnx.State, ids: Taken, log_ranks: Taken) -> nnx.State:
+    """Adds one to the last column of a row for each of its documents, and log ranks to x where priors are learned.
+
+    Only in tables with a prior.
+    """
+
+    def counted(path: Path, table: Table) -> WholeTable:
+        rows = table.get_value()
+        if path not in ids or not has_prior(table):
+            return rows.values
+        rows_read = flat(ids[path])
+        counted = rows.values.at[rows_read, -1].add(1.0, mode="drop")
+        if rows.prior is None:
+            return counted
+        return counted.at[rows_read, rows.width - 1].add(flat(log_ranks[path]), mode="drop")
+
+    return map_values(counted, tables)
+
+
+def shares(tables: nnx.State) -> nnx.State:
+    """Turns the counts of the last column into the prior's share of one document, 1 / count.
+
+    Sums x of log ranks become standardised means; 0 for rows that no document has.
+    """
+
+    def shared(path: Path, table: Table) -> WholeTable:
+        rows = table.get_value()
+        values = rows.values
+        if not has_prior(table):
+            return values
+        counts = values[:, -1]
+        share = 1 / jnp.maximum(counts, 1.0)
+        if rows.prior is not None:
+            x = rows.width - 1
+            values = values.at[:, x].set(_standardised(values[:, x] * share, counts > 0))
+        return values.at[:, -1].set(share)
+
+    return map_values(shared, tables)
+
+
+def _standardised(x: Float[Array, " rows"], known: Bool[Array, " rows"]) -> Float[Array, " rows"]:
+    number = jnp.maximum(jnp.sum(known, dtype=jnp.float32), 1.0)
+    centred = jnp.where(known, x - jnp.sum(jnp.where(known, x, 0.0)) / number, 0.0)
+    return centred / jnp.maximum(jnp.sqrt(jnp.sum(centred**2) / number), LEAST_DEVIATION)
+
+
+def map_values(change: Callable[[Path, Table], WholeTable], tables: nnx.State) -> nnx.State:
+    """The tables with changed values."""
+
+    def changed(path: Path, table: Table) -> nnx.Variable[Rows]:
+        return table.copy(dataclasses.replace(table.get_value(), values=change(path, table)))
+
+    return nnx.map_state(changed, tables)
+
+
+def flat(taken: list[Array]) -> Array:
+    """What all takes of a table read, one after the other."""
+    return jnp.concatenate([ids.reshape(-1) for ids in taken])
