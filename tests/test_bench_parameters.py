@@ -177,6 +177,19 @@ def test_prior_means_are_those_that_models_learn(bench):
     assert found.prior_means["satisfaction"] == pytest.approx(found.parameters.satisfaction[0])  # never shown
 
 
+def test_posteriors_are_read_from_models(bench):
+    """A row never shown keeps the prior, those shown often are surer, and intervals hold the truth."""
+    log = small(bench, "DBN", queries=100, impressions=40)
+    found = bench.METHODS["posterior"](log, 0)
+    shown = np.bincount(log.train.ids.ravel(), minlength=1201)
+    for role in ("attraction", "satisfaction"):
+        mean, spread = getattr(found.parameters, role), found.spread[role]
+        assert mean[0] == pytest.approx(found.prior_means[role], abs=1e-4)  # row 0 is padding
+        assert spread.shape == mean.shape and np.median(spread[shown > 100]) < 0.8 * spread[0]
+    measured = bench.figures(log, found)
+    assert measured["coverage of attraction"] > 0.85 and measured["coverage of satisfaction"] > 0.85
+
+
 def test_methods_skip_what_they_cannot_estimate(bench):
     log = small(bench, "TrustBias")
     assert (

@@ -1,7 +1,6 @@
 """Methods that estimate parameters: functions (simulated log, seed) -> Fitted, or None where they do not apply."""
 
 import dataclasses
-import inspect
 import itertools
 import json
 import subprocess
@@ -19,7 +18,7 @@ from clickexp.data import Sessions
 from clickexp.models import ClickModel
 from clickexp.parameters import EmbeddingParameter, EmbeddingParameterConfig
 from clickexp.parameters.base import Parameter
-from clickexp.training import CountingTrainer, EMTrainer, Trainer
+from clickexp.training import CountingTrainer, EMTrainer, Trainer, natural_gradient
 from clickexp.training.base import BaseTrainer
 
 MODELS: dict[str, type[ClickModel]] = {
@@ -59,25 +58,25 @@ class Fitted:
 Method = Callable[[SimulatedLog, int], Fitted | None]
 
 
-def gradient(log: SimulatedLog, seed: int, **rows: object) -> Fitted:
-    """The default trainer; `rows` are settings of the tables of pairs."""
-    user = MODELS[log.design.user]
+def gradient(log: SimulatedLog, seed: int, trainer: BaseTrainer | None = None, **rows: object) -> Fitted:
+    """The default trainer, or another; `rows` are settings of the tables of pairs."""
     towers = {
         role: dataclasses.replace(config, **rows)
-        for role, config in user.roles.items()
+        for role, config in MODELS[log.design.user].roles.items()
         if rows and isinstance(config, EmbeddingParameterConfig)
     }
-    return fitted(log, seed, Trainer(seed=seed), **towers)
+    return fitted(log, seed, trainer or Trainer(seed=seed), **towers)
 
 
 def maximum_a_posteriori(log: SimulatedLog, seed: int) -> Fitted:
-    """A number and a fixed Gaussian prior per row."""
-    return gradient(log, seed, **({"posterior": "none"} if _HAS_POSTERIOR else {}))
+    """A number and a given Gaussian prior per row."""
+    return gradient(log, seed, posterior="none")
 
 
-def posterior(log: SimulatedLog, seed: int) -> Fitted | None:
+def posterior(log: SimulatedLog, seed: int) -> Fitted:
     """Mean and spread per row, and a learned prior per table."""
-    return gradient(log, seed, posterior="normal") if _HAS_POSTERIOR else None
+    trainer = Trainer(natural_gradient(), decays=3, seed=seed)
+    return gradient(log, seed, trainer, posterior="normal")
 
 
 def expectation_maximisation(log: SimulatedLog, seed: int) -> Fitted | None:
@@ -133,8 +132,6 @@ METHODS: dict[str, Method] = {
     "counting": counting,
 }
 
-_HAS_POSTERIOR = "posterior" in inspect.signature(EmbeddingParameterConfig).parameters
-
 
 def fitted(log: SimulatedLog, seed: int, trainer: BaseTrainer, **towers: object) -> Fitted:
     """A model of clickexp, trained on the log."""
@@ -143,10 +140,11 @@ def fitted(log: SimulatedLog, seed: int, trainer: BaseTrainer, **towers: object)
     sizes = dict(positions=POSITIONS, query_doc_pairs=pairs, click_rate=float(log.train.clicks.mean()))
     model = MODELS[user](**sizes, **towers, rngs=nnx.Rngs(seed))
     report = trainer.train(model, parts["train"], parts["val"])
-    found = {role: tower for role, tower in vars(model).items() if isinstance(tower, Parameter)}
-    parameters = estimated(user, {role: logits(tower) for role, tower in found.items()}, pairs)
-    tables = {role: tower for role, tower in found.items() if isinstance(tower, EmbeddingParameter)}
-    spread = {role: each for role, tower in tables.items() if (each := deviations(tower)) is not None}
+    towers = {role: tower for role, tower in vars(model).items() if isinstance(tower, Parameter)}
+    found = {role: moments(tower) for role, tower in towers.items()}
+    parameters = estimated(user, {role: mean for role, (mean, _) in found.items()}, pairs)
+    spread = {role: deviation for role, (_, deviation) in found.items() if deviation is not None}
+    tables = {role: tower for role, tower in towers.items() if isinstance(tower, EmbeddingParameter)}
     learned = isinstance(trainer, Trainer)  # the others store a constant
     prior_means = {role: float(tower.baseline[...]) for role, tower in tables.items() if learned}
     return Fitted(report.training_seconds, parameters, spread, prior_means, predictions(model, log.test))
@@ -157,16 +155,15 @@ def sessions(part: Part, pairs: int) -> Sessions:
     return Sessions.from_arrays(query_doc_ids=part.ids, clicks=part.clicks, query_doc_pairs=pairs)
 
 
-def logits(tower: Parameter) -> np.ndarray:
-    """The logit, or mean logit, of every row of a tower."""
+def moments(tower: Parameter) -> tuple[np.ndarray, np.ndarray | None]:
+    """Mean and standard deviation of the logit of every row of a tower; None for the latter of point estimates."""
     limits = tower.limits()
     batch = {key: np.arange(largest + 1, dtype=np.int32)[None] for key, largest in limits.items()}
-    return np.asarray(tower.logit(batch), np.float64).ravel()
-
-
-def deviations(tower: EmbeddingParameter) -> np.ndarray | None:
-    """The standard deviation of the logit of every row; None for point estimates."""
-    return None
+    mean, variance = (
+        tower.posterior(batch) if isinstance(tower, EmbeddingParameter) else (tower.logit(batch), None)
+    )
+    deviation = None if variance is None else np.sqrt(np.asarray(variance, np.float64)).ravel()
+    return np.asarray(mean, np.float64).ravel(), deviation
 
 
 def predictions(model: ClickModel, part: Part) -> np.ndarray:
