@@ -103,6 +103,23 @@ def mean_logit(mean: Float[Array, "*shape"], variance: Float[Array, "*shape"]) -
     return jnp.where(mean > 0, -logit, logit)
 
 
+def mean_slope(mean: Float[Array, "*shape"], variance: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """Returns E[s(z) s(-z)] for normal z, the slope of E[s(z)] in the mean, by Gauss-Hermite quadrature at seven nodes.
+
+    It is the expected information on z of one event of probability s(z). Off by less than .5 % for standard deviations
+    up to 1.5, 2 % at 2, 12 % at 3.
+    """
+    sd, sum_ = jnp.sqrt(variance), _WEIGHTS[0] * _slope(mean)
+    for node, weight in zip(_NODES[1:], _WEIGHTS[1:], strict=True):
+        sum_ += weight * (_slope(mean + node * sd) + _slope(mean - node * sd))
+    return sum_
+
+
+def _slope(z: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    sigmoid, complement = _sigmoid_pair(z)
+    return jnp.multiply(sigmoid, complement)
+
+
 def log_and(a: LogPair, b: LogPair) -> LogPair:
     """Returns both of two independent events: p = p_a p_b, 1 - p = (1 - p_a) + p_a (1 - p_b)."""
     return LogPair(a.log + b.log, log_add(a.complement, a.log + b.complement))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from clickexp import numerics
-from clickexp.numerics import ALWAYS, LOG_ZERO, NEVER, LogPair
+from clickexp.numerics import ALWAYS, LOG_ZERO, NEVER, LogPair, mean_logit, mean_slope
 
 pytestmark = pytest.mark.as_users
 
@@ -116,3 +116,18 @@ def test_log_odds():
     for impossible in 0.0, 1.0, -0.1, math.nan:
         with pytest.raises(ValueError, match="strictly between 0 and 1"):
             numerics.log_odds(impossible)
+
+
+@pytest.mark.parametrize("mean", [-6.0, -1.5, 0.0, 0.7, 4.0])
+@pytest.mark.parametrize(("sd", "most"), [(0.0, 1e-6), (0.5, 1e-6), (1.0, 2e-4), (1.5, 5e-3), (2.0, 2e-2)])
+def test_means_of_the_sigmoid_and_of_its_slope_against_quadrature(mean, sd, most):
+    """The mean of the sigmoid to a third of what the slope is off by."""
+    x = np.linspace(-12, 12, 100_001)
+    density = np.exp(-x * x / 2) / np.sqrt(2 * np.pi)
+    z = mean + sd * x
+    slope = np.trapezoid(density / (2 + np.exp(z) + np.exp(-z)), x)
+    probability = np.trapezoid(density / (1 + np.exp(-z)), x)
+    normal = jnp.float32(mean), jnp.float32(sd**2)
+    assert float(mean_slope(*normal)) == pytest.approx(slope, rel=most)
+    found = 1 / (1 + np.exp(-float(mean_logit(*normal))))
+    assert found == pytest.approx(probability, rel=max(most / 3, 1e-5))

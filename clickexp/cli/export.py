@@ -8,8 +8,9 @@ from clickexp.utils.exits import VERSION, ending, printing, stoppable
 _DESCRIPTION = """\
 Writes what the fitted model of a run knows, as tables for other tools:
 
-  examination.csv       rank, examination, propensity: how likely users look at each rank
+  examination.csv       rank, examination, propensity: how likely users look at each rank, beside its click rate
   documents.parquet     attraction, satisfaction and relevance of each document, with its impressions and clicks;
+                        standard deviations, 95% intervals and effective impressions where tables have posteriors;
                         its query and document as the log has them, where it came with other ids than rows
   predictions.parquet   with --predict: P(click), P(click given the clicks above) and relevance of each document shown
 

@@ -11,6 +11,7 @@ from clickexp.data import Sessions
 from clickexp.data.batches import at_step, with_mask
 from clickexp.data.feed import feed
 from clickexp.evaluation.inputs import Carrying
+from clickexp.export.posteriors import posterior_outputs
 from clickexp.models import ClickModel, Model
 from clickexp.types import Array, Batch
 
@@ -18,9 +19,9 @@ BATCH = 8192
 """Sessions, or documents, that are predicted at a time."""
 
 Outputs = Callable[[Any, Batch], Mapping[str, Array]]
-"""Log-probabilities of a batch by name, each [sessions, rank]."""
+"""Logarithms, most of them of probabilities, of a batch by name, each [sessions, rank]."""
 Batches = Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]
-"""Lengths [sessions] and probabilities [sessions, rank] of each batch."""
+"""Lengths [sessions] and values [sessions, rank] of each batch."""
 Predict = Callable[[Sessions], Batches]
 
 
@@ -30,11 +31,14 @@ def examination_outputs(model: ClickModel, batch: Batch) -> dict[str, Array]:
 
 
 def document_outputs(model: Model, batch: Batch) -> dict[str, Array]:
-    """Returns what the model knows of a document: attraction and satisfaction if it has them, relevance."""
+    """Returns what the model knows of a document: attraction and satisfaction, as far as it has them, and relevance.
+
+    `posterior_outputs` adds what is known of their uncertainty.
+    """
     outputs = {"attraction": model.predict_attraction(batch)} if isinstance(model, ClickModel) else {}
     if (satisfaction := getattr(model, "satisfaction", None)) is not None:
         outputs["satisfaction"] = satisfaction.log_prob(batch)
-    return {**outputs, **relevance_outputs(model, batch)}
+    return {**outputs, **posterior_outputs(model, batch), **relevance_outputs(model, batch)}
 
 
 def relevance_outputs(model: Model, batch: Batch) -> dict[str, Array]:
@@ -58,10 +62,10 @@ def predictor(model: Model, outputs: Outputs) -> Predict:
 
     Args:
         model: The model.
-        outputs: Log-probabilities of a batch.
+        outputs: Logarithms of what is predicted for a batch.
 
     Returns:
-        A function of sessions that yields probabilities in batches of one size, the last one cut to its sessions.
+        A function of sessions that yields what is predicted in batches of one size, the last one cut to its sessions.
     """
     graphdef, *state = nnx.split(model)
     carrying = Carrying(outputs, graphdef)

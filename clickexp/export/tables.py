@@ -16,6 +16,7 @@ from clickexp.data.batches import batch_like, keys_read
 from clickexp.data.ingest.names import OLDEST, read_names
 from clickexp.errors import UserError
 from clickexp.export.fitted import fitted
+from clickexp.export.posteriors import ROLES
 from clickexp.export.predict import (
     Batches,
     Outputs,
@@ -36,6 +37,13 @@ from clickexp.utils.files import whole
 from clickexp.utils.options import parsed
 
 _messages = logging.getLogger(__name__)
+_PROBABILITIES = (
+    *(f"{role}{suffix}" for role in ROLES for suffix in ("", "_sd", "_low", "_high")),
+    "relevance",
+)
+"""Columns of documents.parquet that the model knows, in their order."""
+_EFFECTIVE = "effective_impressions"
+
 
 def export(
     run: str | Path,
@@ -88,7 +96,7 @@ def export(
 
 
 def examination(model: ClickModel, sessions: Sessions) -> pl.DataFrame:
-    """Returns P(examination) by rank.
+    """Returns P(examination) and the click rate by rank.
 
     Where examination is a tower of positions alone, as in PBM and the trust-bias model, it is the tower at each
     position; else the mean over the sessions.
@@ -99,27 +107,36 @@ def examination(model: ClickModel, sessions: Sessions) -> pl.DataFrame:
 
     Returns:
         The columns rank (from 1), examination, propensity (examination divided by that of the first rank, since clicks
-        determine examination up to a factor), sessions (those with a document at the rank).
+        determine examination up to a factor), click_rate (clicks per document at the rank), sessions (those with a
+        document at the rank).
     """
     tower = getattr(model, "examination", getattr(model, "true_positive", None))
     if isinstance(tower, PositionParameter) and tower.config.use_feature == "positions":
         positions = np.arange(1, sessions.positions + 1, dtype=np.int32)[None]
         values = np.exp(np.asarray(tower.log_prob({"positions": positions}), np.float64))[0]
-        counts = _count_positions(sessions)
+        counts, clicks = _count_ranks(sessions, by_position=True)
     else:
-        sums, counts = np.zeros(sessions.ranks), np.zeros(sessions.ranks, np.int64)
+        sums = np.zeros(sessions.ranks)
         for lengths, outputs in _predicted(model, sessions, examination_outputs, "examination"):
             shown = np.arange(sessions.ranks) < lengths[:, None]
             sums += np.where(shown, outputs["examination"].astype(np.float64), 0).sum(axis=0)
-            counts += shown.sum(axis=0)
+        counts, clicks = _count_ranks(sessions, by_position=False)
         values = sums / np.where(counts, counts, 1)
     ranks = np.arange(1, len(values) + 1)
-    columns = {"rank": ranks, "examination": values, "propensity": values / values[0], "sessions": counts}
+    columns = {
+        "rank": ranks,
+        "examination": values,
+        "propensity": values / values[0],
+        "click_rate": clicks / np.where(counts, counts, 1),
+        "sessions": counts,
+    }
     return pl.DataFrame(columns).filter(pl.col("sessions") > 0)
 
 
 def _write_documents(model: Model, dataset: Dataset, id_names: pl.DataFrame | None, file: Path) -> None:
     """Writes a row for each document that the dataset shows: probabilities, training impressions and clicks.
+
+    Tables with posteriors add standard deviations, intervals and effective impressions; see `posterior_outputs`.
 
     A model whose attraction depends on the rank gives that at rank 1. One that reads a column that changes from session
     to session has no probabilities of a document alone, so that these are left out.
@@ -145,11 +162,12 @@ def _write_documents(model: Model, dataset: Dataset, id_names: pl.DataFrame | No
             rows = ids[done : done + len(lengths)]
             done += len(lengths)
             # in this order, whatever that of a compiled program
-            order = (name for name in ("attraction", "satisfaction", "relevance") if name in outputs)
+            order = (name for name in _PROBABILITIES if name in outputs)
             columns: dict[str, Any] = {"query_doc_id": rows.astype(np.int32)}
             columns |= {} if id_names is None else id_names[rows - 1].to_dict()
             columns |= {name: outputs[name][:, 0] for name in order}
             columns |= {"impressions": impressions[rows], "clicks": clicks[rows]}
+            columns |= {name: outputs[name][:, 0] for name in (_EFFECTIVE,) if name in outputs}
             yield pl.DataFrame(columns).to_arrow(compat_level=OLDEST)
 
     _write(tables(), file)
@@ -210,15 +228,18 @@ def _counts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return impressions, clicks, shown
 
 
-def _count_positions(sessions: Sessions) -> np.ndarray:
-    """Returns the documents shown at each position, from 1."""
-    counts = np.zeros(sessions.positions + 1, np.int64)
-    given = ["positions"] if "positions" in sessions.columns else []
-    for chunk in sessions.chunks(["lengths", *given]):
+def _count_ranks(sessions: Sessions, by_position: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Returns documents shown and clicked, at each position from 1 or at each rank of the lists."""
+    length = sessions.positions if by_position else sessions.ranks
+    shown, clicked = np.zeros(length + 1, np.int64), np.zeros(length + 1, np.int64)
+    given = ["positions"] if by_position and "positions" in sessions.columns else []
+    for chunk in sessions.chunks(["lengths", "clicks", *given]):
         there = np.arange(sessions.ranks) < chunk["lengths"][:, None]
         ranks = np.broadcast_to(np.arange(1, sessions.ranks + 1), there.shape)
-        counts += np.bincount(chunk.get("positions", ranks)[there], minlength=len(counts))
-    return counts[1:]
+        places = chunk.get("positions", ranks)
+        shown += np.bincount(places[there], minlength=length + 1)
+        clicked += np.bincount(places[there & chunk["clicks"]], minlength=length + 1)
+    return shown[1:], clicked[1:]
 
 
 def _column_names(options: Sequence[str], predict: str | Path | None) -> dict[str, str]:

@@ -1,0 +1,89 @@
+"""How sure a fitted model is of each document: intervals from the posteriors of its tables."""
+
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Float, Integer
+
+from clickexp.models import Model
+from clickexp.numerics import log_sigmoid_pair, mean_slope
+from clickexp.parameters import EmbeddingParameter, Rows, Table
+from clickexp.types import Array, Batch
+
+QUANTILE = 1.959964
+"""Standard deviations between the mean of a normal distribution and the bounds of its central 95%."""
+ROLES = {"attraction": ("attraction", "ctr"), "satisfaction": ("satisfaction",)}
+"""Columns of probabilities, and the roles that they come from, the first that a model has."""
+
+
+def posterior_outputs(model: Model, batch: Batch) -> dict[str, Array]:
+    """Returns logarithms of what posteriors tell of each document.
+
+    For each column of `ROLES` whose tower is an EmbeddingParameter with posteriors N(m, v) of logits: the standard
+    deviation sqrt(v) as `_sd`, the bounds s(m -+ 1.96 sqrt(v)) of the 95% interval of the probability as `_low` and
+    `_high`; for attraction also `effective_impressions`. A mixture has no logit of a document, and so none of them.
+
+    Args:
+        model: A fitted model.
+        batch: What its towers read.
+    """
+    outputs = {}
+    for column, roles in ROLES.items():
+        tower = next((getattr(model, role) for role in roles if hasattr(model, role)), None)
+        if not isinstance(tower, EmbeddingParameter) or tower.config.use_feature not in batch:
+            continue
+        mean, variance = tower.posterior(batch)
+        if variance is None:
+            continue
+        sd = jnp.sqrt(variance)
+        outputs[f"{column}_sd"] = jnp.log(sd)
+        outputs[f"{column}_low"] = log_sigmoid_pair(mean - QUANTILE * sd).log
+        outputs[f"{column}_high"] = log_sigmoid_pair(mean + QUANTILE * sd).log
+        if column == "attraction":
+            outputs["effective_impressions"] = jnp.log(effective_impressions(tower, batch))
+    return outputs
+
+
+def effective_impressions(tower: EmbeddingParameter, batch: Batch) -> Float[Array, "batch rank"]:
+    """Returns how many impressions that were surely examined tell as much of each document as the log did.
+
+    n = (1 / v - 1 / v_0) / E[s(z) s(-z)] for the posterior N(m, v) of the logit z, with its variance v_0 before any
+    data. The best normal approximation of a posterior has 1 / v = 1 / v_0 + E[-d^2 log P(clicks | z) / dz^2] (Opper and
+    Archambeau 2009, "The variational Gaussian approximation revisited"), to which each impression that is surely
+    examined adds E[s(z) s(-z)]. One at a rank that few users reach adds less, and so n is below the impressions. For a
+    click-through-rate model n is their number.
+
+    Args:
+        tower: A tower with posteriors.
+        batch: What it reads.
+    """
+    mean, variance = tower.posterior(batch)
+    _, before = _without_data(tower).posterior(batch)
+    if variance is None or before is None:
+        raise ValueError("the tower has no posteriors")
+    return jnp.maximum(1 / variance - 1 / before, 0.0) / mean_slope(mean, variance)
+
+
+class _PriorRows:
+    """Stands in for the rows of a table: each as its prior, which may differ between rows."""
+
+    def __init__(self, rows: Rows):
+        self._rows = rows
+
+    def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids dim"]:
+        return self._rows.means(self._values(ids))
+
+    def variance(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids dim"]:
+        return self._rows.deviations(self._values(ids)) ** 2
+
+    def _values(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids width"]:
+        return self._rows.values[ids].at[..., : self._rows.numbers].set(0.0)
+
+
+def _without_data(tower: EmbeddingParameter) -> EmbeddingParameter:
+    """Returns the tower as if no session had shown any document."""
+    graphdef, state = nnx.split(tower)
+    return nnx.merge(graphdef, nnx.map_state(lambda _, variable: _as_prior(variable), state))
+
+
+def _as_prior(variable: nnx.Variable) -> nnx.Variable:
+    return variable.copy(_PriorRows(variable.get_value())) if isinstance(variable, Table) else variable

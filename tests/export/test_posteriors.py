@@ -1,0 +1,160 @@
+"""Intervals and effective impressions of documents against float64 numpy and quadrature."""
+
+import jax.numpy as jnp
+import numpy as np
+import polars as pl
+import pytest
+from flax import nnx
+from scipy.integrate import quad
+from scipy.optimize import minimize
+from small_logs import sigmoid
+
+from clickexp.data import Dataset, Sessions
+from clickexp.export.tables import _write_documents, examination
+from clickexp.models import DocumentCTRModel, DynamicBayesianNetwork, MixtureModel, PositionBasedModel
+from clickexp.parameters import EmbeddingParameterConfig, QREmbedding, Rows, Table
+from clickexp.parameters.table import Prior
+
+IDS = np.array([[1, 2], [2, 3], [1, 3]], np.int32)
+CLICKS = np.array([[1, 0], [1, 1], [0, 1]], bool)
+NORMAL = EmbeddingParameterConfig(posterior="normal", baseline=-1.0)
+PRECISION, SLOPE = 0.8, 0.4
+
+
+def filled(model, seed=0):
+    """Random posteriors in every table."""
+    rng = np.random.default_rng(seed)
+    for _, table in nnx.iter_graph(model):
+        if isinstance(table, Table):
+            rows = table.get_value()
+            values = rng.normal(size=rows.values.shape) * 0.5
+            values[:, rows.dim : 2 * rows.dim] -= 0.5  # spreads below the prior's
+            prior = Prior(jnp.log(jnp.float32(PRECISION)), jnp.full(rows.dim, SLOPE))
+            table.set_value(Rows(jnp.asarray(values, jnp.float32), rows.dim, prior))
+    return model
+
+
+def documents(model, file):
+    sessions = Sessions.from_arrays(query_doc_ids=IDS, clicks=CLICKS, query_doc_pairs=3)
+    _write_documents(model, Dataset("d", sessions, sessions, sessions, 3, 2), None, file)
+    return pl.read_parquet(file)
+
+
+def posterior(tower):
+    """Means and standard deviations of the logits of ids 1 to 3, from a table of one number per row."""
+    values = np.asarray(tower.table.get_value().values, np.float64)[1:4]
+    mean = values[:, 0] + SLOPE * values[:, 2] + float(tower.baseline[...])
+    return mean, np.exp(values[:, 1]) / PRECISION**0.5
+
+
+def expected(function, mean, sd):
+    """E[function(z)] for normal z."""
+    return quad(lambda x: function(mean + sd * x) * np.exp(-x * x / 2) / (2 * np.pi) ** 0.5, -10, 10)[0]
+
+
+def information(z):
+    return sigmoid(z) * sigmoid(-z)
+
+
+def test_intervals_of_attraction_and_satisfaction(tmp_path):
+    model = filled(
+        DynamicBayesianNetwork(
+            positions=2, query_doc_pairs=3, attraction=NORMAL, satisfaction=NORMAL, rngs=nnx.Rngs(0)
+        )
+    )
+    table = documents(model, tmp_path / "documents.parquet")
+    columns = [f"{role}{end}" for role in ("attraction", "satisfaction") for end in ("", "_sd", "_low", "_high")]
+    assert table.columns == [
+        "query_doc_id", *columns, "relevance", "impressions", "clicks", "effective_impressions"
+    ]  # fmt: skip
+    for role in ("attraction", "satisfaction"):
+        mean, sd = posterior(getattr(model, role))
+        np.testing.assert_allclose(table[f"{role}_sd"], sd, rtol=1e-5)
+        np.testing.assert_allclose(table[f"{role}_low"], sigmoid(mean - 1.959964 * sd), rtol=1e-5)
+        np.testing.assert_allclose(table[f"{role}_high"], sigmoid(mean + 1.959964 * sd), rtol=1e-5)
+    mean, sd = posterior(model.attraction)
+    slope = [expected(information, m, s) for m, s in zip(mean, sd, strict=True)]
+    np.testing.assert_allclose(
+        table["effective_impressions"], np.maximum(1 / sd**2 - PRECISION, 0) / slope, rtol=1e-3
+    )
+
+
+@pytest.mark.parametrize(("impressions", "clicks"), [(1, 0), (20, 3), (200, 0), (500, 400)])
+def test_effective_impressions_of_a_click_rate_are_its_impressions(impressions, clicks, tmp_path):
+    """A row at the normal distribution next to the posterior, found by descent on the bound."""
+
+    def bound(point):
+        mean, sd = point[0], np.exp(point[1])
+        loss = expected(
+            lambda z: clicks * np.logaddexp(0, -z) + (impressions - clicks) * np.logaddexp(0, z), mean, sd
+        )
+        return loss - point[1] + (sd**2 + (mean + 1) ** 2) * PRECISION / 2
+
+    best = minimize(bound, [-1.0, 0.0], method="Nelder-Mead", options={"xatol": 1e-7, "fatol": 1e-10}).x
+    model = filled(DocumentCTRModel(query_doc_pairs=3, ctr=NORMAL, rngs=nnx.Rngs(0)))
+    rows = model.ctr.table.get_value()
+    row = jnp.asarray([best[0] + 1, best[1] + np.log(PRECISION) / 2, 0.0])
+    model.ctr.table.set_value(Rows(rows.values.at[2].set(row).at[3].set(0.0), 1, rows.prior))
+    table = documents(model, tmp_path / "documents.parquet")
+    assert table["effective_impressions"][1] == pytest.approx(impressions, rel=2e-3)
+    assert table["effective_impressions"][2] == pytest.approx(0, abs=1e-5)
+    assert table["attraction_sd"][2] == pytest.approx(PRECISION**-0.5)
+
+
+def test_rows_of_several_numbers_and_compressed_tables(tmp_path):
+    """A product of two rows: without data it varies with the prior means of both."""
+    config = EmbeddingParameterConfig(
+        posterior="normal", embedding_features=2, baseline=-1.0, embedding_fn=QREmbedding, compression_ratio=1
+    )
+    model = filled(PositionBasedModel(positions=2, query_doc_pairs=3, attraction=config, rngs=nnx.Rngs(0)))
+    table, tower = documents(model, tmp_path / "documents.parquet"), model.attraction
+    quotients, remainders = tower.table.cells(jnp.arange(1, 4))
+    (q, r), weights = (
+        [
+            np.asarray(store.get_value().values, np.float64)[np.asarray(ids)]
+            for store, ids in ((tower.table.quotients, quotients), (tower.table.remainders, remainders))
+        ],
+        np.asarray(tower.projection[...], np.float64),
+    )
+    by_prior = [np.repeat(SLOPE * rows[:, 4:], 2, axis=1) for rows in (q, r)]
+    known = 1 / PRECISION
+    before = (known * ((1 + by_prior[0]) ** 2 + known) + by_prior[1] ** 2 * known) @ weights**2
+    var_q, var_r = np.exp(2 * q[:, 2:4]) * known, np.exp(2 * r[:, 2:4]) * known
+    mean_q, mean_r = 1 + q[:, :2] + by_prior[0], r[:, :2] + by_prior[1]
+    variance = (var_r * (mean_q**2 + var_q) + mean_r**2 * var_q) @ weights**2
+    np.testing.assert_allclose(table["attraction_sd"], variance**0.5, rtol=1e-4)
+    mean = (mean_q * mean_r) @ weights - 1
+    slope = [expected(information, m, s) for m, s in zip(mean, variance**0.5, strict=True)]
+    effective = np.maximum(1 / variance - 1 / before, 0) / slope
+    assert effective.max() > 0
+    np.testing.assert_allclose(table["effective_impressions"], effective, rtol=2e-2, atol=1e-4)
+
+
+def test_models_without_posteriors_of_documents_have_no_intervals(tmp_path):
+    shared = MixtureModel(
+        [PositionBasedModel, PositionBasedModel],
+        shared={"attraction": NORMAL},
+        positions=2,
+        query_doc_pairs=3,
+        rngs=nnx.Rngs(0),
+    )
+    point = EmbeddingParameterConfig(posterior="none")
+    for model in (shared, PositionBasedModel(positions=2, query_doc_pairs=3, attraction=point, rngs=nnx.Rngs(0))):
+        columns = documents(model, tmp_path / "documents.parquet").columns
+        assert columns == ["query_doc_id", "attraction", "relevance", "impressions", "clicks"]
+
+
+def test_click_rate_of_each_rank_and_position():
+    """Lists of different lengths; positions that run the other way count by position in PBM."""
+    lengths = np.array([2, 1, 2], np.int32)
+    sessions = Sessions.from_arrays(
+        query_doc_ids=IDS * (np.arange(2) < lengths[:, None]),
+        clicks=CLICKS & (np.arange(2) < lengths[:, None]),
+        lengths=lengths,
+        positions=np.array([[2, 1], [2, 0], [1, 2]], np.int32),
+        query_doc_pairs=3,
+    )
+    by_position = examination(PositionBasedModel(positions=2, query_doc_pairs=3, rngs=nnx.Rngs(0)), sessions)
+    assert by_position["click_rate"].to_list() == [0, 1] and by_position["sessions"].to_list() == [2, 3]
+    by_rank = examination(DynamicBayesianNetwork(positions=2, query_doc_pairs=3, rngs=nnx.Rngs(0)), sessions)
+    assert by_rank["click_rate"].to_list() == [2 / 3, 1 / 2] and by_rank["sessions"].to_list() == [3, 2]
