@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +12,11 @@ from jaxtyping import Bool, Float
 from clickexp.models import derived
 from clickexp.models.roles import HasRoles
 from clickexp.numerics import LogPair
+from clickexp.parameters.table import Table
 from clickexp.types import Array, Batch, ByRank, Logits, LogitsByRank, Observed, PerDocument, Scalar
 from clickexp.utils.checks import check_batch, check_values, is_concrete, missing, needs
+
+_Kind = TypeVar("_Kind", bound="Model")
 
 
 class Sample(NamedTuple):
@@ -98,6 +101,27 @@ class Model(HasRoles):
     def predict_relevance(self, batch: Batch) -> PerDocument:
         """Returns the ranking score of each document, as a logarithm; -inf where no document is shown."""
         return self._predicted(self.relevance, batch)
+
+    def sample_parameters(self: _Kind, rngs: nnx.Rngs | Array) -> _Kind:
+        """Draws a model from the posteriors of its tables.
+
+        Rows of the copy are numbers, each drawn from its posterior; a tower that several roles or components share is
+        drawn once. What has no posterior is as it is. Averages over such draws integrate any function of the parameters
+        over the posterior, ranking metrics included, which no mean probability determines.
+
+        Args:
+            rngs: An `nnx.Rngs` or a JAX key.
+
+        Returns:
+            A copy, which shares no variable with this model.
+        """
+        key = rngs() if isinstance(rngs, nnx.Rngs) else rngs
+        graphdef, tables, rest = nnx.split(self, Table, ...)
+        drawn = [
+            (path, table.copy(table.get_value().sample(jax.random.fold_in(key, index))))
+            for index, (path, table) in enumerate(nnx.to_flat_state(tables))
+        ]
+        return nnx.merge(graphdef, nnx.from_flat_state(drawn), rest, copy=True)
 
     def _predicted(self, method: Callable[[Batch], Logits], batch: Batch) -> PerDocument:
         return _masked(method(batch), batch["mask"])

@@ -76,6 +76,17 @@ class Rows:
         """Returns the table without posteriors: the parameters are their means."""
         return Rows(self.means(self.values), self.dim)
 
+    def sample(self, key: Array) -> "Rows":
+        """Returns the table with each parameter drawn from its posterior; without posteriors the table itself.
+
+        Args:
+            key: A JAX key.
+        """
+        if self.prior is None:
+            return self
+        means = self.means(self.values)
+        return Rows(means + self.deviations(self.values) * jax.random.normal(key, means.shape), self.dim)
+
     @property
     def numbers(self) -> int:
         """Numbers per row that are learned: parameters, or offsets and spreads."""

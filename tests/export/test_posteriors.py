@@ -5,6 +5,7 @@ import numpy as np
 import polars as pl
 import pytest
 from flax import nnx
+from posteriors import NORMAL, PRECISION, SLOPE, filled
 from scipy.integrate import quad
 from scipy.optimize import minimize
 from small_logs import sigmoid
@@ -12,27 +13,10 @@ from small_logs import sigmoid
 from clickexp.data import Dataset, Sessions
 from clickexp.export.tables import _write_documents, examination
 from clickexp.models import DocumentCTRModel, DynamicBayesianNetwork, MixtureModel, PositionBasedModel
-from clickexp.parameters import EmbeddingParameterConfig, QREmbedding, Rows, Table
-from clickexp.parameters.table import Prior
+from clickexp.parameters import EmbeddingParameterConfig, QREmbedding, Rows
 
 IDS = np.array([[1, 2], [2, 3], [1, 3]], np.int32)
 CLICKS = np.array([[1, 0], [1, 1], [0, 1]], bool)
-NORMAL = EmbeddingParameterConfig(posterior="normal", baseline=-1.0)
-PRECISION, SLOPE = 0.8, 0.4
-
-
-def filled(model, seed=0):
-    """Random posteriors in every table."""
-    rng = np.random.default_rng(seed)
-    for _, table in nnx.iter_graph(model):
-        if isinstance(table, Table):
-            rows = table.get_value()
-            values = rng.normal(size=rows.values.shape) * 0.5
-            values[:, rows.dim : 2 * rows.dim] -= 0.5  # spreads below the prior's
-            prior = Prior(jnp.log(jnp.float32(PRECISION)), jnp.full(rows.dim, SLOPE))
-            table.set_value(Rows(jnp.asarray(values, jnp.float32), rows.dim, prior))
-    return model
-
 
 def documents(model, file):
     sessions = Sessions.from_arrays(query_doc_ids=IDS, clicks=CLICKS, query_doc_pairs=3)
