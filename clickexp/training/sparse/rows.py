@@ -98,12 +98,14 @@ class Lookup:
     Attributes:
         ids: [rows]
         packed: Whole rows.
+        deviations: Standard deviations of their posteriors; None where there are none.
         noise: What draws from posteriors deviate by, in standard deviations; None where there are none.
     """
 
     ids: FlatIds
     packed: Packed
-    noise: RowVectors | None
+    deviations: RowVectors | None = None
+    noise: RowVectors | None = None
 
 
 def gather(tables: nnx.State, ids: Taken, key: Array) -> dict[Path, Lookup]:
@@ -117,18 +119,27 @@ def gather(tables: nnx.State, ids: Taken, key: Array) -> dict[Path, Lookup]:
     found = {}
     for index, (path, table) in enumerate(nnx.to_flat_state(tables)):
         if path in ids:
-            found_ids, rows = flat(ids[path]), table.get_value()
-            noise = _noise((found_ids.size, rows.dim), key, index) if table.get_value().prior is not None else None
-            found[path] = Lookup(found_ids, rows.values.at[found_ids].get(mode="clip"), noise)
+            read, rows = flat(ids[path]), table.get_value()
+            packed = rows.values.at[read].get(mode="clip")
+            found[path] = Lookup(read, packed)
+            if rows.prior is not None:
+                drawn = rows.deviations(packed), _noise((read.size, rows.dim), key, index)
+                found[path] = Lookup(read, packed, *jax.lax.optimization_barrier(drawn))  # else they are computed twice
     return found
 
 
 def _noise(shape: tuple[int, int], key: Array, table: int) -> RowVectors:
-    """Standard normal numbers from hashes of their index, in a quarter of the time that JAX's generator takes."""
-    index = jax.lax.iota(jnp.uint32, math.prod(shape))
-    bits = murmur3(index, *key, seed=table) >> np.uint32(9)
-    uniform = (bits.astype(jnp.float32) + 0.5) * np.float32(2.0**-22) - 1
-    return (np.float32(2**0.5) * jax.lax.erf_inv(uniform)).reshape(shape)
+    """Numbers whose first five moments are those of a standard normal variable, from hashes of their index.
+
+    The sum x of the four bytes of a hash, standardised, is nearly normal; c x + d x^3 has the fourth moment too. Its
+    distribution function is off by .002 at most, and E[s(z)] by .1 % up to a deviation of 2. JAX's normal numbers take
+    ten times as long, and half of a step.
+    """
+    bits = murmur3(jax.lax.iota(jnp.uint32, math.prod(shape)), *key, seed=table)
+    pairs = (bits & np.uint32(0x00FF00FF)) + ((bits >> np.uint32(8)) & np.uint32(0x00FF00FF))
+    total = (pairs & np.uint32(0xFFFF)) + (pairs >> np.uint32(16))
+    x = (total.astype(jnp.float32) - 510) * np.float32(21845**-0.5)
+    return (x * (np.float32(0.94903328) + np.float32(0.01864238) * x * x)).reshape(shape)
 
 
 def drawn(tables: nnx.State, ids: Taken, lookups: dict[Path, Lookup]) -> Taken:
@@ -139,7 +150,7 @@ def drawn(tables: nnx.State, ids: Taken, lookups: dict[Path, Lookup]) -> Taken:
             rows, lookup, taken = table.get_value(), lookups[path], ids[path]
             values = rows.means(lookup.packed)
             if lookup.noise is not None:
-                values += rows.deviations(lookup.packed) * lookup.noise
+                values += lookup.deviations * lookup.noise
             parts = jnp.split(values, np.cumsum([each.size for each in taken])[:-1])
             found[path] = [part.reshape(*i.shape, rows.dim) for part, i in zip(parts, taken, strict=True)]
     return found
@@ -178,7 +189,7 @@ def update(
         if lookup.noise is None:
             grad = grad + share * prior_precision(table) * offset if has_prior(table) else grad
             return _update(rows.values, layout, lookup, grad, functools.partial(optimizer.update, step=step))
-        sd, precision = rows.deviations(lookup.packed), jnp.exp(rows.prior.log_precision)
+        sd, precision = lookup.deviations, jnp.exp(rows.prior.log_precision)
         real = (lookup.ids < len(rows.values))[:, None]
         of_precision = share * (precision * (sd * sd + offset * offset) - 1) / 2
         prior_grads[path] = Prior(

@@ -1,0 +1,309 @@
+"""Tables with a posterior, against quadrature, enumeration and simulated truth."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from numpy.polynomial.hermite_e import hermegauss
+from scipy import integrate, optimize, stats
+
+from clickexp.data import Sessions
+from clickexp.models import DocumentCTRModel, DynamicBayesianNetwork, PositionBasedModel
+from clickexp.numerics import mean_logit
+from clickexp.parameters import (
+    EmbeddingParameterConfig,
+    HashEmbedding,
+    QREmbedding,
+    RobeDEmbedding,
+    Table,
+    new_table,
+)
+from clickexp.parameters.table import Prior, Rows
+from clickexp.training import EarlyStopping, Trainer, lazy_adagrad, lazy_adam, natural_gradient
+from clickexp.training.sparse import rows as tbl
+
+POSTERIOR = EmbeddingParameterConfig(posterior="normal")
+EVEN = EmbeddingParameterConfig(posterior="normal", baseline=0.0)
+
+
+def sigmoid(z):
+    return 1 / (1 + np.exp(-np.asarray(z, np.float64)))
+
+
+@pytest.mark.parametrize("sd", [0.0, 0.3, 1.0, 2.0])
+@pytest.mark.parametrize("mean", [-6.0, -2.0, 0.0, 3.0])
+def test_mean_logit_is_that_of_the_mean_probability(mean, sd):
+    nodes, weights = hermegauss(150)
+    expected = (weights / weights.sum()) @ sigmoid(mean + sd * nodes)
+    found = sigmoid(mean_logit(jnp.float32(mean), jnp.float32(sd**2)))
+    np.testing.assert_allclose(found, expected, rtol=4e-3 if sd == 2 else 1e-4)
+
+
+def test_mean_logit_of_extremes_is_finite():
+    logits = mean_logit(jnp.float32([-80.0, 80.0, 0.0]), jnp.float32([1.0, 1.0, 25.0]))
+    assert np.isfinite(logits).all() and logits[0] < -70 and logits[1] > 70
+
+
+def test_noise_has_the_moments_of_a_standard_normal_variable():
+    noise = np.concatenate(
+        [np.asarray(tbl._noise((100_000, 2), jnp.uint32([7, step]), 0)).ravel() for step in range(5)]
+    ).astype(np.float64)
+    for power, moment in ((1, 0), (2, 1), (3, 0), (4, 3)):
+        spread = np.sqrt(stats.norm.moment(2 * power) - moment**2)
+        assert abs((noise**power).mean() - moment) < 4 * spread / np.sqrt(noise.size)
+    assert abs(stats.kstest(noise, "norm").statistic) < 0.004
+
+
+def test_noise_of_steps_and_tables_is_independent():
+    one, step, table, seed = (
+        np.asarray(tbl._noise((50_000, 1), jnp.uint32(key), table)).ravel()
+        for key, table in (((0, 0), 0), ((0, 1), 0), ((0, 0), 1), ((1, 0), 0))
+    )
+    for other in (step, table, seed):
+        assert abs(np.corrcoef(one, other)[0, 1]) < 0.02
+
+
+def log_of(ids, clicks):
+    return Sessions.from_arrays(
+        query_doc_ids=np.asarray(ids, np.int32), clicks=np.asarray(clicks, bool), query_doc_pairs=int(np.max(ids))
+    )
+
+
+def elbo_optimum(clicks, impressions, baseline, precision):
+    """Mean and standard deviation of the best normal posterior of one logit, by quadrature in float64."""
+    nodes, weights = hermegauss(60)
+    weights = weights / weights.sum()
+
+    def loss(theta):
+        mean, sd = theta[0], np.exp(theta[1])
+        z = baseline + mean + sd * nodes
+        expected = weights @ (clicks * z - impressions * np.logaddexp(0, z))
+        return -expected + 0.5 * (precision * (sd**2 + mean**2) - 1 - np.log(precision * sd**2))
+
+    best = optimize.minimize(loss, [0.0, 0.0], tol=1e-12)
+    return best.x[0], np.exp(best.x[1]), -loss(best.x)
+
+
+@pytest.fixture(scope="module")
+def click_rates():
+    """A DCTR model and the clicks and impressions of its rows, in lists of four documents in random order."""
+    rng = np.random.default_rng(0)
+    pairs, sessions, ranks = 40, 4000, 4
+    truth = rng.normal(-1.0, 1.0, pairs + 1)
+    # some rows are shown far more often than others
+    popularity = rng.gamma(0.7, size=pairs)
+    ids = np.stack([rng.choice(pairs, ranks, replace=False, p=popularity / popularity.sum()) + 1 for _ in range(sessions)])
+    clicks = rng.random(ids.shape) < sigmoid(truth[ids])
+    model = DocumentCTRModel(pairs + 2, ctr=POSTERIOR, click_rate=float(clicks.mean()), rngs=nnx.Rngs(0))
+    log = log_of(ids, clicks)
+    Trainer(seed=0, epochs=60, batch_size=32).train(model, log, log)
+    impressions = np.bincount(ids.ravel(), minlength=pairs + 3)
+    return model, np.bincount(ids.ravel(), clicks.ravel(), minlength=pairs + 3), impressions
+
+
+def posterior_of(tower, ids):
+    mean, variance = tower.posterior({"query_doc_ids": jnp.asarray(ids, jnp.int32)[None]})
+    return np.asarray(mean[0], np.float64), np.sqrt(np.asarray(variance[0], np.float64))
+
+
+def test_posteriors_of_click_rates_are_those_of_quadrature(click_rates):
+    """At the learned prior: what training finds for a row is the optimum of its evidence lower bound."""
+    model, clicks, impressions = click_rates
+    rows = model.ctr.table.get_value()
+    ids = np.flatnonzero(impressions)
+    prior_means = np.asarray(rows.prior.slope[0] * rows.values[ids, 2], np.float64) + float(model.ctr.baseline[...])
+    precision = float(np.exp(rows.prior.log_precision))
+    mean, sd = posterior_of(model.ctr, ids)
+    for row, id in enumerate(ids):
+        best, spread, _ = elbo_optimum(clicks[id], impressions[id], prior_means[row], precision)
+        assert abs(mean[row] - best - prior_means[row]) < 0.25 * spread
+        assert abs(np.log(sd[row] / spread)) < 0.2
+
+
+def test_the_bound_is_below_the_evidence(click_rates):
+    model, clicks, impressions = click_rates
+    precision = float(np.exp(model.ctr.table.get_value().prior.log_precision))
+    for id in np.flatnonzero(impressions)[:8]:
+        def likelihood(z):
+            return np.exp(clicks[id] * z - impressions[id] * np.logaddexp(0, z) + impressions[id] * 0.3)
+        evidence = np.log(integrate.quad(lambda z: likelihood(z) * stats.norm.pdf(z, 0, precision**-0.5), -8, 8)[0])
+        _, _, bound = elbo_optimum(clicks[id], impressions[id], 0.0, precision)
+        assert bound <= evidence - 0.3 * impressions[id] + 1e-6
+
+
+def test_rows_never_shown_are_the_prior(click_rates):
+    model, _, impressions = click_rates
+    mean, sd = posterior_of(model.ctr, [42])
+    assert impressions[42] == 0
+    np.testing.assert_allclose(mean, model.ctr.baseline[...], rtol=1e-6)
+    np.testing.assert_allclose(sd, np.exp(-model.ctr.table.get_value().prior.log_precision / 2), rtol=1e-6)
+
+
+def test_predictions_integrate_over_the_posterior(click_rates):
+    model = click_rates[0]
+    ids = np.arange(1, 9)
+    mean, sd = posterior_of(model.ctr, ids)
+    nodes, weights = hermegauss(80)
+    expected = sigmoid(mean[:, None] + sd[:, None] * nodes) @ (weights / weights.sum())
+    batch = {"query_doc_ids": jnp.asarray(ids, jnp.int32)[None], "mask": jnp.ones((1, 8), bool)}
+    np.testing.assert_allclose(np.exp(model.predict_clicks(batch)[0]), expected, rtol=1e-4)
+
+
+STORES = {
+    "full": lambda rows, dim: new_table(rows, dim, 2.0, "normal"),
+    "hash": lambda rows, dim: HashEmbedding(rows, dim, 2.0, "normal", compression_ratio=3),
+    "QR addition": lambda rows, dim: QREmbedding(rows, dim, 2.0, "normal", compression_ratio=2, qr_combination="addition"),
+    "QR multiplication": lambda rows, dim: QREmbedding(rows, dim, 2.0, "normal", compression_ratio=2),
+    "QR concatenation": lambda rows, dim: QREmbedding(rows, dim, 2.0, "normal", compression_ratio=2, qr_combination="concatenation"),
+    "ROBE": lambda rows, dim: RobeDEmbedding(rows, dim, 2.0, "normal", compression_ratio=3),
+}
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_variances_of_embeddings_are_those_of_draws(store):
+    made = STORES[store](60, 2)
+    rng, ids = np.random.default_rng(1), jnp.arange(1, 20)
+    tables = [node for _, node in nnx.iter_graph(made) if isinstance(node, Table)] if isinstance(made, nnx.Module) else [made]
+    fitted = []
+    for table in tables:
+        values = jnp.asarray(rng.normal(0, 0.5, table.get_value().values.shape), jnp.float32)
+        table.set_value(dataclasses.replace(table.get_value(), values=values))
+        fitted.append(table.get_value())
+    expected_mean, expected = np.asarray(made.take(ids)), np.asarray(made.variance(ids))
+    draws = []
+    for _ in range(3000):
+        for table, rows in zip(tables, fitted):
+            mean, sd = np.asarray(rows.means(rows.values)), np.asarray(rows.deviations(rows.values))
+            table.set_value(Rows(jnp.asarray(rng.normal(mean, sd), jnp.float32), rows.dim))
+        draws.append(np.asarray(made.take(ids)))
+    np.testing.assert_allclose(np.mean(draws, axis=0), expected_mean, atol=5 * np.sqrt(expected.max() / 3000))
+    np.testing.assert_allclose(np.var(draws, axis=0), expected, rtol=0.2)
+
+
+def test_the_prior_of_a_table_is_recovered():
+    """DCTR with many rows: the spread of their logits, and how it goes with the ranks that they are shown at."""
+    rng = np.random.default_rng(2)
+    pairs, sessions = 3000, 20_000
+    truth = rng.normal(-1.0, 0.8, pairs)
+    ids = np.stack([rng.choice(pairs, 6, replace=False) for _ in range(sessions)])
+    clicks = rng.random(ids.shape) < sigmoid(truth[ids])
+    log = log_of(ids + 1, clicks)
+    model = DocumentCTRModel(pairs, ctr=POSTERIOR, click_rate=float(clicks.mean()), rngs=nnx.Rngs(0))
+    Trainer(seed=0).train(model, log, log)
+    prior = model.ctr.table.get_value().prior
+    assert abs(np.exp(-prior.log_precision / 2) / 0.8 - 1) < 0.06
+    assert abs(prior.slope[0]) < 0.06
+    assert abs(float(model.ctr.baseline[...]) + 1.0) < 0.06
+
+
+def test_the_mean_of_the_prior_follows_the_ranks_of_an_ordered_log():
+    """A policy that knows part of the truth: the best linear prediction of logits from standardised mean log ranks."""
+    rng = np.random.default_rng(3)
+    queries, documents, sessions = 300, 8, 12_000
+    truth = rng.normal(-1.0, 1.0, (queries, documents))
+    query = rng.integers(queries, size=sessions)
+    order = np.argsort(-(truth[query] + rng.normal(0, 1.0, (sessions, documents))), axis=1)
+    ids = query[:, None] * documents + order
+    clicks = rng.random(ids.shape) < sigmoid(truth.ravel()[ids])
+    log = log_of(ids + 1, clicks)
+    model = DocumentCTRModel(truth.size, ctr=POSTERIOR, click_rate=float(clicks.mean()), rngs=nnx.Rngs(0))
+    Trainer(seed=0).train(model, log, log)
+    log_ranks = np.broadcast_to(np.log(np.arange(1, documents + 1)), ids.shape)
+    mean_rank = np.bincount(ids.ravel(), log_ranks.ravel(), truth.size) / np.bincount(ids.ravel(), minlength=truth.size)
+    x = (mean_rank - mean_rank.mean()) / mean_rank.std()
+    slope, _ = np.polyfit(x, truth.ravel(), 1)
+    prior = model.ctr.table.get_value().prior
+    assert slope < -0.5
+    assert abs(prior.slope[0] - slope) < 0.08
+    np.testing.assert_allclose(model.ctr.table.get_value().values[1:, 2], x, atol=1e-3)
+
+
+OPTIMIZERS = {
+    "natural": natural_gradient,
+    "Adagrad": lazy_adagrad,
+    "Adam": lazy_adam,
+}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_intervals_of_every_row_optimizer_hold_the_truth(optimizer):
+    rng = np.random.default_rng(4)
+    pairs, sessions = 1500, 6000
+    truth = rng.normal(-0.5, 1.0, pairs)
+    ids = np.stack([rng.choice(pairs, 5, replace=False) for _ in range(sessions)])
+    clicks = rng.random(ids.shape) < sigmoid(truth[ids])
+    log = log_of(ids + 1, clicks)
+    model = DocumentCTRModel(pairs, ctr=POSTERIOR, click_rate=float(clicks.mean()), rngs=nnx.Rngs(0))
+    Trainer(OPTIMIZERS[optimizer](), seed=0, decays=3).train(model, log, log)
+    mean, sd = posterior_of(model.ctr, np.arange(1, pairs + 1))
+    inside = (np.abs(mean - truth) < 1.96 * sd).mean()
+    assert 0.9 < inside < 0.99
+
+
+def random_order(seed, sessions, queries=100, documents=12, ranks=6):
+    rng = np.random.default_rng(seed)
+    query = rng.integers(queries, size=sessions)
+    shown = np.argsort(rng.random((sessions, documents)), axis=1)[:, :ranks]
+    return rng, query[:, None] * documents + shown, queries * documents
+
+
+@pytest.fixture(scope="module")
+def satisfied_users():
+    rng, ids, pairs = random_order(5, 10_000)
+    attraction, satisfaction = rng.normal(-1.0, 1.2, pairs), rng.normal(0.0, 1.0, pairs)
+    examined, clicks = np.ones(len(ids), bool), np.zeros(ids.shape, bool)
+    for rank in range(ids.shape[1]):
+        clicks[:, rank] = examined & (rng.random(len(ids)) < sigmoid(attraction[ids[:, rank]]))
+        satisfied = clicks[:, rank] & (rng.random(len(ids)) < sigmoid(satisfaction[ids[:, rank]]))
+        examined &= ~satisfied & (rng.random(len(ids)) < 0.9)
+    return ids, clicks, attraction, satisfaction
+
+
+def test_parameters_of_a_sparse_log_are_those_of_its_users(satisfied_users):
+    """DBN with 40 impressions per pair: continuation, prior means, and intervals of both tables."""
+    ids, clicks, attraction, satisfaction = satisfied_users
+    log, pairs = log_of(ids + 1, clicks), len(attraction)
+    model = DynamicBayesianNetwork(
+        positions=6, query_doc_pairs=pairs, attraction=POSTERIOR, satisfaction=EVEN, click_rate=float(clicks.mean()), rngs=nnx.Rngs(0)
+    )
+    Trainer(seed=0).train(model, log, log)
+    for tower, truth in ((model.attraction, attraction), (model.satisfaction, satisfaction)):
+        mean, sd = posterior_of(tower, np.arange(1, pairs + 1))
+        assert 0.92 < (np.abs(mean - truth) < 1.96 * sd).mean() < 0.975
+        assert abs(float(tower.baseline[...]) - truth.mean()) < 0.12
+    assert abs(sigmoid(np.asarray(model.continuation.weight[...]).ravel()[-1]) - 0.9) < 0.01
+
+
+def test_examination_of_a_sparse_log_is_nearer_to_the_truth_than_the_most_probable():
+    rng, ids, pairs = random_order(6, 8_000)
+    attraction, examination = rng.normal(-1.0, 1.2, pairs), np.arange(1, 7) ** -0.7
+    clicks = rng.random(ids.shape) < examination * sigmoid(attraction[ids])
+    log, errors = log_of(ids + 1, clicks), {}
+    for posterior in ("normal", "none"):
+        config = EmbeddingParameterConfig(posterior=posterior)
+        model = PositionBasedModel(6, pairs, attraction=config, click_rate=float(clicks.mean()), rngs=nnx.Rngs(0))
+        Trainer(seed=0).train(model, log, log)
+        found = sigmoid(model.examination.weight[...])[1:]
+        errors[posterior] = np.abs(found / found[0] / examination - 1)[1:].mean()
+    assert errors["normal"] < 0.05 < errors["none"]
+
+
+def test_dense_optimizers_train_point_estimates():
+    import optax
+
+    rng, ids, pairs = random_order(7, 500)
+    log = log_of(ids + 1, rng.random(ids.shape) < 0.3)
+    model = DocumentCTRModel(pairs, ctr=POSTERIOR, rngs=nnx.Rngs(0))
+    Trainer(optax.adamw(0.01, weight_decay=0.1), epochs=2).train(model, log, log)
+    rows = model.ctr.table.get_value()
+    assert rows.prior is None and np.isfinite(rows.values).all() and rows.values.shape == (pairs + 1, 1)
+
+
+def test_a_posterior_needs_a_prior():
+    with pytest.raises(ValueError, match="posterior=normal needs a prior"):
+        new_table(3, 1, 0.0, "normal")
+    with pytest.raises(ValueError, match="posterior='cauchy': give none or normal"):
+        new_table(3, 1, 1.0, "cauchy")
