@@ -2,8 +2,7 @@
 
 import dataclasses
 import functools
-import typing
-from typing import Literal
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +11,9 @@ from jaxtyping import Float, Integer
 
 from clickexp.errors import ConfigError
 from clickexp.types import Array, Leaf
-from clickexp.utils.bounds import NonNegativeFloat, PositiveInt, bounded
+from clickexp.utils.bounds import NonNegativeFloat, OneOf, PositiveInt, bounded
 
-Posterior = Literal["none", "normal"]
+Posterior = Annotated[str, OneOf("none", "normal")]
 """What a row keeps of each parameter: one number, or the mean and spread of a normal distribution."""
 
 
@@ -139,8 +138,6 @@ def new_table(
     Raises:
         ConfigError: A posterior without a prior.
     """
-    if posterior not in typing.get_args(Posterior):
-        raise ConfigError(f"posterior={posterior!r}: give {' or '.join(typing.get_args(Posterior))}")
     if posterior == "none":
         return Table(Rows(jnp.zeros((rows, dim), jnp.float32), dim), prior_precision=prior_precision)
     if prior_precision == 0:

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -21,12 +20,17 @@ from clickexp.parameters import (
     Table,
     new_table,
 )
-from clickexp.parameters.table import Prior, Rows
-from clickexp.training import EarlyStopping, Trainer, lazy_adagrad, lazy_adam, natural_gradient
+from clickexp.parameters.table import Rows
+from clickexp.training import Trainer, lazy_adagrad, lazy_adam, natural_gradient
 from clickexp.training.sparse import rows as tbl
 
 POSTERIOR = EmbeddingParameterConfig(posterior="normal")
 EVEN = EmbeddingParameterConfig(posterior="normal", baseline=0.0)
+
+
+def trained(model, log, optimizer=natural_gradient, **settings):
+    Trainer(optimizer(), seed=0, decays=3, **settings).train(model, log, log)
+    return model
 
 
 def sigmoid(z):
@@ -68,7 +72,9 @@ def test_noise_of_steps_and_tables_is_independent():
 
 def log_of(ids, clicks):
     return Sessions.from_arrays(
-        query_doc_ids=np.asarray(ids, np.int32), clicks=np.asarray(clicks, bool), query_doc_pairs=int(np.max(ids))
+        query_doc_ids=np.asarray(ids, np.int32),
+        clicks=np.asarray(clicks, bool),
+        query_doc_pairs=int(np.max(ids)),
     )
 
 
@@ -95,11 +101,16 @@ def click_rates():
     truth = rng.normal(-1.0, 1.0, pairs + 1)
     # some rows are shown far more often than others
     popularity = rng.gamma(0.7, size=pairs)
-    ids = np.stack([rng.choice(pairs, ranks, replace=False, p=popularity / popularity.sum()) + 1 for _ in range(sessions)])
+    ids = np.stack(
+        [
+            rng.choice(pairs, ranks, replace=False, p=popularity / popularity.sum()) + 1
+            for _ in range(sessions)
+        ]
+    )
     clicks = rng.random(ids.shape) < sigmoid(truth[ids])
     model = DocumentCTRModel(pairs + 2, ctr=POSTERIOR, click_rate=float(clicks.mean()), rngs=nnx.Rngs(0))
     log = log_of(ids, clicks)
-    Trainer(seed=0, epochs=60, batch_size=32).train(model, log, log)
+    trained(model, log, batch_size=32)
     impressions = np.bincount(ids.ravel(), minlength=pairs + 3)
     return model, np.bincount(ids.ravel(), clicks.ravel(), minlength=pairs + 3), impressions
 
@@ -114,7 +125,9 @@ def test_posteriors_of_click_rates_are_those_of_quadrature(click_rates):
     model, clicks, impressions = click_rates
     rows = model.ctr.table.get_value()
     ids = np.flatnonzero(impressions)
-    prior_means = np.asarray(rows.prior.slope[0] * rows.values[ids, 2], np.float64) + float(model.ctr.baseline[...])
+    prior_means = np.asarray(rows.prior.slope[0] * rows.values[ids, 2], np.float64) + float(
+        model.ctr.baseline[...]
+    )
     precision = float(np.exp(rows.prior.log_precision))
     mean, sd = posterior_of(model.ctr, ids)
     for row, id in enumerate(ids):
@@ -127,9 +140,13 @@ def test_the_bound_is_below_the_evidence(click_rates):
     model, clicks, impressions = click_rates
     precision = float(np.exp(model.ctr.table.get_value().prior.log_precision))
     for id in np.flatnonzero(impressions)[:8]:
+
         def likelihood(z):
             return np.exp(clicks[id] * z - impressions[id] * np.logaddexp(0, z) + impressions[id] * 0.3)
-        evidence = np.log(integrate.quad(lambda z: likelihood(z) * stats.norm.pdf(z, 0, precision**-0.5), -8, 8)[0])
+
+        evidence = np.log(
+            integrate.quad(lambda z: likelihood(z) * stats.norm.pdf(z, 0, precision**-0.5), -8, 8)[0]
+        )
         _, _, bound = elbo_optimum(clicks[id], impressions[id], 0.0, precision)
         assert bound <= evidence - 0.3 * impressions[id] + 1e-6
 
@@ -155,9 +172,13 @@ def test_predictions_integrate_over_the_posterior(click_rates):
 STORES = {
     "full": lambda rows, dim: new_table(rows, dim, 2.0, "normal"),
     "hash": lambda rows, dim: HashEmbedding(rows, dim, 2.0, "normal", compression_ratio=3),
-    "QR addition": lambda rows, dim: QREmbedding(rows, dim, 2.0, "normal", compression_ratio=2, qr_combination="addition"),
+    "QR addition": lambda rows, dim: QREmbedding(
+        rows, dim, 2.0, "normal", compression_ratio=2, qr_combination="addition"
+    ),
     "QR multiplication": lambda rows, dim: QREmbedding(rows, dim, 2.0, "normal", compression_ratio=2),
-    "QR concatenation": lambda rows, dim: QREmbedding(rows, dim, 2.0, "normal", compression_ratio=2, qr_combination="concatenation"),
+    "QR concatenation": lambda rows, dim: QREmbedding(
+        rows, dim, 2.0, "normal", compression_ratio=2, qr_combination="concatenation"
+    ),
     "ROBE": lambda rows, dim: RobeDEmbedding(rows, dim, 2.0, "normal", compression_ratio=3),
 }
 
@@ -166,7 +187,11 @@ STORES = {
 def test_variances_of_embeddings_are_those_of_draws(store):
     made = STORES[store](60, 2)
     rng, ids = np.random.default_rng(1), jnp.arange(1, 20)
-    tables = [node for _, node in nnx.iter_graph(made) if isinstance(node, Table)] if isinstance(made, nnx.Module) else [made]
+    tables = (
+        [node for _, node in nnx.iter_graph(made) if isinstance(node, Table)]
+        if isinstance(made, nnx.Module)
+        else [made]
+    )
     fitted = []
     for table in tables:
         values = jnp.asarray(rng.normal(0, 0.5, table.get_value().values.shape), jnp.float32)
@@ -192,7 +217,7 @@ def test_the_prior_of_a_table_is_recovered():
     clicks = rng.random(ids.shape) < sigmoid(truth[ids])
     log = log_of(ids + 1, clicks)
     model = DocumentCTRModel(pairs, ctr=POSTERIOR, click_rate=float(clicks.mean()), rngs=nnx.Rngs(0))
-    Trainer(seed=0).train(model, log, log)
+    trained(model, log)
     prior = model.ctr.table.get_value().prior
     assert abs(np.exp(-prior.log_precision / 2) / 0.8 - 1) < 0.06
     assert abs(prior.slope[0]) < 0.06
@@ -210,9 +235,11 @@ def test_the_mean_of_the_prior_follows_the_ranks_of_an_ordered_log():
     clicks = rng.random(ids.shape) < sigmoid(truth.ravel()[ids])
     log = log_of(ids + 1, clicks)
     model = DocumentCTRModel(truth.size, ctr=POSTERIOR, click_rate=float(clicks.mean()), rngs=nnx.Rngs(0))
-    Trainer(seed=0).train(model, log, log)
+    trained(model, log)
     log_ranks = np.broadcast_to(np.log(np.arange(1, documents + 1)), ids.shape)
-    mean_rank = np.bincount(ids.ravel(), log_ranks.ravel(), truth.size) / np.bincount(ids.ravel(), minlength=truth.size)
+    mean_rank = np.bincount(ids.ravel(), log_ranks.ravel(), truth.size) / np.bincount(
+        ids.ravel(), minlength=truth.size
+    )
     x = (mean_rank - mean_rank.mean()) / mean_rank.std()
     slope, _ = np.polyfit(x, truth.ravel(), 1)
     prior = model.ctr.table.get_value().prior
@@ -237,7 +264,7 @@ def test_intervals_of_every_row_optimizer_hold_the_truth(optimizer):
     clicks = rng.random(ids.shape) < sigmoid(truth[ids])
     log = log_of(ids + 1, clicks)
     model = DocumentCTRModel(pairs, ctr=POSTERIOR, click_rate=float(clicks.mean()), rngs=nnx.Rngs(0))
-    Trainer(OPTIMIZERS[optimizer](), seed=0, decays=3).train(model, log, log)
+    trained(model, log, OPTIMIZERS[optimizer])
     mean, sd = posterior_of(model.ctr, np.arange(1, pairs + 1))
     inside = (np.abs(mean - truth) < 1.96 * sd).mean()
     assert 0.9 < inside < 0.99
@@ -267,9 +294,14 @@ def test_parameters_of_a_sparse_log_are_those_of_its_users(satisfied_users):
     ids, clicks, attraction, satisfaction = satisfied_users
     log, pairs = log_of(ids + 1, clicks), len(attraction)
     model = DynamicBayesianNetwork(
-        positions=6, query_doc_pairs=pairs, attraction=POSTERIOR, satisfaction=EVEN, click_rate=float(clicks.mean()), rngs=nnx.Rngs(0)
+        positions=6,
+        query_doc_pairs=pairs,
+        attraction=POSTERIOR,
+        satisfaction=EVEN,
+        click_rate=float(clicks.mean()),
+        rngs=nnx.Rngs(0),
     )
-    Trainer(seed=0).train(model, log, log)
+    trained(model, log)
     for tower, truth in ((model.attraction, attraction), (model.satisfaction, satisfaction)):
         mean, sd = posterior_of(tower, np.arange(1, pairs + 1))
         assert 0.92 < (np.abs(mean - truth) < 1.96 * sd).mean() < 0.975
@@ -284,8 +316,10 @@ def test_examination_of_a_sparse_log_is_nearer_to_the_truth_than_the_most_probab
     log, errors = log_of(ids + 1, clicks), {}
     for posterior in ("normal", "none"):
         config = EmbeddingParameterConfig(posterior=posterior)
-        model = PositionBasedModel(6, pairs, attraction=config, click_rate=float(clicks.mean()), rngs=nnx.Rngs(0))
-        Trainer(seed=0).train(model, log, log)
+        model = PositionBasedModel(
+            6, pairs, attraction=config, click_rate=float(clicks.mean()), rngs=nnx.Rngs(0)
+        )
+        trained(model, log)
         found = sigmoid(model.examination.weight[...])[1:]
         errors[posterior] = np.abs(found / found[0] / examination - 1)[1:].mean()
     assert errors["normal"] < 0.05 < errors["none"]

@@ -98,14 +98,13 @@ class Lookup:
     Attributes:
         ids: [rows]
         packed: Whole rows.
-        deviations: Standard deviations of their posteriors; None where there are none.
-        noise: What draws from posteriors deviate by, in standard deviations; None where there are none.
+        draws: Standard deviations of their posteriors, and by how many of these draws deviate; None where there are no
+            posteriors.
     """
 
     ids: FlatIds
     packed: Packed
-    deviations: RowVectors | None = None
-    noise: RowVectors | None = None
+    draws: tuple[RowVectors, RowVectors] | None = None
 
 
 def gather(tables: nnx.State, ids: Taken, key: Array) -> dict[Path, Lookup]:
@@ -124,7 +123,7 @@ def gather(tables: nnx.State, ids: Taken, key: Array) -> dict[Path, Lookup]:
             found[path] = Lookup(read, packed)
             if rows.prior is not None:
                 drawn = rows.deviations(packed), _noise((read.size, rows.dim), key, index)
-                found[path] = Lookup(read, packed, *jax.lax.optimization_barrier(drawn))  # else they are computed twice
+                found[path] = Lookup(read, packed, jax.lax.optimization_barrier(drawn))  # else XLA computes it twice
     return found
 
 
@@ -149,8 +148,9 @@ def drawn(tables: nnx.State, ids: Taken, lookups: dict[Path, Lookup]) -> Taken:
         if path in ids:
             rows, lookup, taken = table.get_value(), lookups[path], ids[path]
             values = rows.means(lookup.packed)
-            if lookup.noise is not None:
-                values += lookup.deviations * lookup.noise
+            if lookup.draws is not None:
+                deviations, noise = lookup.draws
+                values += deviations * noise
             parts = jnp.split(values, np.cumsum([each.size for each in taken])[:-1])
             found[path] = [part.reshape(*i.shape, rows.dim) for part, i in zip(parts, taken, strict=True)]
     return found
@@ -186,10 +186,10 @@ def update(
         lookup, layout = lookups[path], layout_of(table, optimizer)
         grad = jnp.concatenate([g.reshape(-1, rows.dim) for g in grads[path]])
         share, offset = lookup.packed[:, -1:], lookup.packed[:, : rows.dim]
-        if lookup.noise is None:
+        if lookup.draws is None or rows.prior is None:
             grad = grad + share * prior_precision(table) * offset if has_prior(table) else grad
             return _update(rows.values, layout, lookup, grad, functools.partial(optimizer.update, step=step))
-        sd, precision = lookup.deviations, jnp.exp(rows.prior.log_precision)
+        (sd, noise), precision = lookup.draws, jnp.exp(rows.prior.log_precision)
         real = (lookup.ids < len(rows.values))[:, None]
         of_precision = share * (precision * (sd * sd + offset * offset) - 1) / 2
         prior_grads[path] = Prior(
@@ -197,7 +197,7 @@ def update(
             jnp.sum(jnp.where(real, grad * lookup.packed[:, rows.width - 1 : rows.width], 0.0), axis=0),
         )
         of_prior = share * precision * jnp.concatenate([offset, sd * sd], axis=1)
-        grad = jnp.concatenate([grad, grad * lookup.noise * sd - share], axis=1) + of_prior
+        grad = jnp.concatenate([grad, grad * noise * sd - share], axis=1) + of_prior
         scale = np.repeat(np.array([0, 0.5], np.float32), rows.dim) * rows.prior.log_precision
 
         def rule(row: RowVectors, state: Slots, grad: RowVectors) -> Updated:
