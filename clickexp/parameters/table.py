@@ -17,10 +17,10 @@ Posterior = Annotated[str, OneOf("none", "normal")]
 """What a row keeps of each parameter: one number, or the mean and spread of a normal distribution."""
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["log_precision", "slope"], meta_fields=[])
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["log_precision", "mean", "slope"], meta_fields=[])
 @dataclasses.dataclass
 class Prior:
-    """The learned prior of a parameter in a row: normal with mean slope * x and precision exp(log_precision).
+    """The learned prior of a parameter in a row: normal with mean `mean` + slope * x and precision exp(log_precision).
 
     x is the mean logarithm of the ranks that the training log shows the row's documents at, standardised over rows.
     Where a policy orders lists, ranks tell what it knows of the documents. A prior that ignored it would make what the
@@ -29,10 +29,12 @@ class Prior:
 
     Attributes:
         log_precision: Logarithm of the precision.
+        mean: [dim], of rows whose documents are shown at average ranks, or never.
         slope: [dim]
     """
 
     log_precision: Leaf
+    mean: Leaf
     slope: Leaf
 
 
@@ -64,7 +66,9 @@ class Rows:
     def means(self, rows: Float[Array, "*ids width"]) -> Float[Array, "*ids {self.dim}"]:
         """Returns the parameters in whole rows, or the means of their posteriors."""
         first = rows[..., : self.dim]
-        return first if self.prior is None else first + self.prior.slope * rows[..., 2 * self.dim, None]
+        if self.prior is None:
+            return first
+        return first + self.prior.mean + self.prior.slope * rows[..., 2 * self.dim, None]
 
     def deviations(self, rows: Float[Array, "*ids width"]) -> Float[Array, "*ids {self.dim}"]:
         """Returns the standard deviations of the posteriors in whole rows."""
@@ -142,7 +146,7 @@ def new_table(
         return Table(Rows(jnp.zeros((rows, dim), jnp.float32), dim), prior_precision=prior_precision)
     if prior_precision == 0:
         raise ConfigError("posterior=normal needs a prior: give prior_precision above 0, or posterior=none")
-    prior = Prior(jnp.log(jnp.float32(prior_precision)), jnp.zeros(dim))
+    prior = Prior(jnp.log(jnp.float32(prior_precision)), jnp.zeros(dim), jnp.zeros(dim))
     return Table(
         Rows(jnp.zeros((rows, 2 * dim + 1), jnp.float32), dim, prior), prior_precision=prior_precision
     )

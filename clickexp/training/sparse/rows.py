@@ -194,6 +194,7 @@ def update(
         of_precision = share * (precision * (sd * sd + offset * offset) - 1) / 2
         prior_grads[path] = Prior(
             jnp.sum(jnp.where(real, of_precision, 0.0)),
+            jnp.zeros(rows.dim),  # see `packing.refit_priors`
             jnp.sum(jnp.where(real, grad * lookup.packed[:, rows.width - 1 : rows.width], 0.0), axis=0),
         )
         of_prior = share * precision * jnp.concatenate([offset, sd * sd], axis=1)
