@@ -13,6 +13,7 @@ Writes what the fitted model of a run knows, as tables for other tools:
                         standard deviations, 95% intervals and effective impressions where tables have posteriors;
                         its query and document as the log has them, where it came with other ids than rows
   predictions.parquet   with --predict: P(click), P(click given the clicks above) and relevance of each document shown
+  thompson.parquet      with --thompson SEED: documents of each query, ordered by a draw from the posteriors of tables
 
   clickexp-export outputs/2026-11-21/10-00-00-pbm
   clickexp-export outputs/2026-11-21/10-00-00-pbm --predict            the test sessions, in the order of the log
@@ -53,6 +54,8 @@ def _parser() -> argparse.ArgumentParser:
         "only for a folder from someone you trust"
     )
     parser.add_argument("--trust", action="store_true", help=text)
+    text = "order the documents of each query by a draw from the posteriors of tables; another SEED is another draw"
+    parser.add_argument("--thompson", metavar="SEED", type=int, help=text)
     text = "with --predict: what its columns are called, such as columns.query_doc_ids=docs"
     parser.add_argument("options", metavar="key=value", nargs="*", help=text)
     return parser

@@ -7,11 +7,12 @@ import jax
 import numpy as np
 from flax import nnx
 
-from clickexp.data import Sessions
-from clickexp.data.batches import at_step, with_mask
+from clickexp.data import Dataset, Sessions
+from clickexp.data.batches import at_step, batch_like, keys_read, with_mask
 from clickexp.data.feed import feed
 from clickexp.evaluation.inputs import Carrying
 from clickexp.export.posteriors import posterior_outputs
+from clickexp.loggers.progress import Steps
 from clickexp.models import ClickModel, Model
 from clickexp.types import Array, Batch
 
@@ -55,6 +56,31 @@ def click_outputs(model: ClickModel, batch: Batch) -> dict[str, Array]:
     """Returns P(click), relevance, and P(click) given the clicks above."""
     conditional = model.predict_conditional_clicks(batch)
     return {**marginal_outputs(model, batch), "conditional_click_probability": conditional}
+
+
+def single_documents(dataset: Dataset, ids: np.ndarray) -> Sessions:
+    """Returns sessions of one document each, without clicks, with the features that the dataset has."""
+    return Sessions.from_arrays(
+        query_doc_ids=ids[:, None].astype(np.int32),
+        clicks=np.zeros((len(ids), 1), bool),
+        query_doc_pairs=dataset.query_doc_pairs,
+    ).with_features(dataset.train.features)
+
+
+def session_columns(model: Model, outputs: Outputs, dataset: Dataset, documents: Sessions) -> list[str]:
+    """Returns columns that outputs read and single documents do not have, since they belong to a session."""
+    read = keys_read(lambda batch: outputs(model, batch), batch_like(dataset.train))
+    return sorted(read - batch_like(documents).keys())
+
+
+def predicted(model: Model, sessions: Sessions, outputs: Outputs, what: str) -> Batches:
+    """Yields lengths and values of each batch, and shows the progress."""
+    done = 0
+    with Steps(what) as progress:
+        for lengths, values in predictor(model, outputs)(sessions):
+            yield lengths, values
+            done += len(lengths)
+            progress(done, sessions.count)
 
 
 def predictor(model: Model, outputs: Outputs) -> Predict:

@@ -12,23 +12,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clickexp.data import Dataset, Sessions
-from clickexp.data.batches import batch_like, keys_read
 from clickexp.data.ingest.names import OLDEST, read_names
 from clickexp.errors import UserError
 from clickexp.export.fitted import fitted
 from clickexp.export.posteriors import ROLES
 from clickexp.export.predict import (
-    Batches,
-    Outputs,
     Predict,
     click_outputs,
     document_outputs,
     examination_outputs,
     marginal_outputs,
+    predicted,
     predictor,
     relevance_outputs,
+    session_columns,
+    single_documents,
 )
 from clickexp.export.sessions import Piece, own_sessions, read_sessions
+from clickexp.export.thompson import thompson_order
 from clickexp.loggers.progress import Steps
 from clickexp.models import ClickModel, Model
 from clickexp.parameters import PositionParameter
@@ -53,8 +54,9 @@ def export(
     predict: str | Path | None = None,
     options: Sequence[str] = (),
     trust: bool = False,
+    thompson: int | None = None,
 ) -> None:
-    """Writes examination.csv, documents.parquet and, for sessions to predict, predictions.parquet.
+    """Writes examination.csv, documents.parquet and, as asked for, predictions.parquet and thompson.parquet.
 
     A model that ranks and does not predict clicks has relevance alone, and no examination.
 
@@ -66,6 +68,7 @@ def export(
         predict: A parquet file of sessions, or a folder of them; "" predicts those of the part.
         options: columns.KEY=NAME, what the columns to predict are called.
         trust: The configuration in the folder may call code outside clickexp.
+        thompson: Seed of a draw from the posteriors that thompson.parquet orders documents by.
 
     Raises:
         UserError: Something is missing or does not fit.
@@ -84,6 +87,10 @@ def export(
     id_names = None if log.names is None else read_names(log.names)
     with _whole(folder / "documents.parquet") as file:
         _write_documents(model, log, id_names, file)
+    if thompson is not None:
+        order = thompson_order(model, log, id_names, thompson)
+        with _whole(folder / "thompson.parquet") as file:
+            order.write_parquet(file)
     if predict is None:
         return
     clicked, pieces = True, own_sessions(sessions, id_names)
@@ -117,7 +124,7 @@ def examination(model: ClickModel, sessions: Sessions) -> pl.DataFrame:
         counts, clicks = _count_ranks(sessions, by_position=True)
     else:
         sums = np.zeros(sessions.ranks)
-        for lengths, outputs in _predicted(model, sessions, examination_outputs, "examination"):
+        for lengths, outputs in predicted(model, sessions, examination_outputs, "examination"):
             shown = np.arange(sessions.ranks) < lengths[:, None]
             sums += np.where(shown, outputs["examination"].astype(np.float64), 0).sum(axis=0)
         counts, clicks = _count_ranks(sessions, by_position=False)
@@ -143,13 +150,8 @@ def _write_documents(model: Model, dataset: Dataset, id_names: pl.DataFrame | No
     """
     impressions, clicks, shown = _counts(dataset)
     ids = np.flatnonzero(shown)
-    documents = Sessions.from_arrays(
-        query_doc_ids=ids[:, None].astype(np.int32),
-        clicks=np.zeros((len(ids), 1), bool),
-        query_doc_pairs=dataset.query_doc_pairs,
-    ).with_features(dataset.train.features)
-    read = keys_read(lambda batch: document_outputs(model, batch), batch_like(dataset.train))
-    if others := sorted(read - batch_like(documents).keys()):
+    documents = single_documents(dataset, ids)
+    if others := session_columns(model, document_outputs, dataset, documents):
         reads = f"the model reads {', '.join(others)}, which belongs to a session"
         _messages.warning("documents.parquet has impressions and clicks only: %s", reads)
 
@@ -158,7 +160,7 @@ def _write_documents(model: Model, dataset: Dataset, id_names: pl.DataFrame | No
 
     def tables() -> Iterator[pa.Table]:
         done = 0
-        for lengths, outputs in _predicted(model, documents, known, "documents"):
+        for lengths, outputs in predicted(model, documents, known, "documents"):
             rows = ids[done : done + len(lengths)]
             done += len(lengths)
             # in this order, whatever that of a compiled program
@@ -197,16 +199,6 @@ def _predictions(piece: Piece, predict: Predict) -> pa.Table:
     columns |= {"query": names["query"]} if "query" in names else {}
     columns |= {name: pa.ListArray.from_arrays(offsets, pa.array(each)) for name, each in lists.items()}
     return pa.table(columns)
-
-
-def _predicted(model: Model, sessions: Sessions, outputs: Outputs, what: str) -> Batches:
-    """Yields lengths and probabilities of each batch, and shows the progress."""
-    done = 0
-    with Steps(what) as progress:
-        for lengths, values in predictor(model, outputs)(sessions):
-            yield lengths, values
-            done += len(lengths)
-            progress(done, sessions.count)
 
 
 def _counts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -9,13 +9,16 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
+import jax
 import numpy as np
 import polars as pl
 import pytest
 import yaml
+from flax import nnx
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from places import ROOT
+from posteriors import NORMAL, filled
 from small_logs import fill_tables, ragged_log, shown, sigmoid
 
 from clickexp.cli.export import main
@@ -29,6 +32,7 @@ from clickexp.export import fitted as module
 from clickexp.export import predict as predict_module
 from clickexp.export import sessions as sessions_module
 from clickexp.export.trust import check_targets
+from clickexp.models import PositionBasedModel
 from clickexp.training.checkpoint import save_model
 
 CONF = ROOT / "conf"
@@ -225,6 +229,21 @@ def test_sessions_without_clicks_and_shared_tables(log, tmp_path):
         ids = NEW["query_doc_ids"][session][there]
         click = attraction[ids] * (examination[: len(ids)] + 1) / 2
         np.testing.assert_allclose(predicted["click_probability"][session], click, rtol=1e-5)
+
+
+def test_documents_in_the_order_of_a_draw(log, tmp_path):
+    run, _ = new_run(tmp_path, log, "model=pbm", "attraction.posterior=normal")
+    model = filled(PositionBasedModel(positions=RANKS, query_doc_pairs=PAIRS, attraction=NORMAL, rngs=nnx.Rngs(0)))
+    save_model(model, run / "model.npz")
+    main([str(run), "--thompson", "5"])
+    table = pl.read_parquet(run / "export/thompson.parquet")
+    ids = {"query_doc_ids": np.arange(PAIRS + 1, dtype=np.int32)[None]}
+    scores = np.asarray(model.sample_parameters(jax.random.key(5)).attraction.prob(ids))[0]
+    np.testing.assert_allclose(table["score"], scores[table["query_doc_id"].to_numpy()], rtol=1e-5)
+    assert table["query_id"].unique().sort().to_list() == [*range(100, 300)]
+    for _, group in table.group_by("query_id"):
+        ranks = [*range(1, len(group) + 1)]
+        assert group["rank"].to_list() == ranks and group["score"].is_sorted(descending=True)
 
 
 def spelled_rows(sessions, seed, documents=9):

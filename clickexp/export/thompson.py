@@ -1,0 +1,71 @@
+"""Thompson sampling: documents in the order of a draw from the posteriors of a fitted model."""
+
+import jax
+import numpy as np
+import polars as pl
+from flax import nnx
+
+from clickexp.data import Dataset
+from clickexp.errors import UserError
+from clickexp.export.predict import predicted, relevance_outputs, session_columns, single_documents
+from clickexp.models import Model
+from clickexp.parameters import Table
+
+
+def thompson_order(model: Model, dataset: Dataset, id_names: pl.DataFrame | None, seed: int) -> pl.DataFrame:
+    """Orders the documents of each query by their relevance in a model drawn from the posteriors.
+
+    An order by a draw puts each document first as often as it is probably the best, and so explores what few users
+    have seen (Thompson 1933, "On the likelihood that one unknown probability exceeds another"; Chapelle and Li 2011,
+    "An empirical evaluation of Thompson sampling").
+
+    Args:
+        model: A fitted model.
+        dataset: The log, all parts of which give documents to queries.
+        id_names: Names of the ids from 1; None where the log came with these ids.
+        seed: Of the draw.
+
+    Returns:
+        The columns query (as named) or query_id, where the log has one of them; rank, from 1 in each query;
+        query_doc_id; document, where ids have names; score, the drawn relevance. Without queries there is one order.
+
+    Raises:
+        UserError: No table has posteriors, or relevance changes from session to session.
+    """
+    if not any(isinstance(node, Table) and node.get_value().prior for _, node in nnx.iter_graph(model)):
+        raise UserError("--thompson: no table of the model has posteriors. Train it with posterior=normal.")
+    found = _candidates(dataset)
+    ids = found["query_doc_id"].unique().sort().to_numpy()
+    documents = single_documents(dataset, ids)
+    if others := session_columns(model, relevance_outputs, dataset, documents):
+        raise UserError(f"--thompson: the model reads {', '.join(others)}, which belongs to a session")
+    drawn = model.sample_parameters(jax.random.key(seed))
+    parts = [values["relevance"][:, 0] for _, values in predicted(drawn, documents, relevance_outputs, "scores")]
+    scores = pl.DataFrame({"query_doc_id": ids, "score": np.concatenate(parts)})
+    if id_names is not None:
+        scores = scores.hstack(id_names[ids - 1])
+    if "query" in scores.columns:
+        found = found.select("query_doc_id").unique()
+    query = [name for name in ("query", "query_id") if name in (*scores.columns, *found.columns)][:1]
+    ordered = found.join(scores, on="query_doc_id").sort(
+        *query, "score", "query_doc_id", descending=[False] * len(query) + [True, False]
+    )
+    rank = pl.int_range(1, pl.len() + 1, dtype=pl.Int32)
+    ordered = ordered.with_columns(rank=rank.over(query) if query else rank)
+    names = [name for name in ("document",) if name in ordered.columns]
+    return ordered.select(*query, "rank", "query_doc_id", *names, "score")
+
+
+def _candidates(dataset: Dataset) -> pl.DataFrame:
+    """Returns each document that the dataset shows, once for each query id where all parts have these."""
+    parts = dataset.parts.values()
+    given = ["query_ids"] if all("query_ids" in part.columns for part in parts) else []
+    pieces = []
+    for part in parts:
+        for chunk in part.chunks(["query_doc_ids", "lengths", *given]):
+            there = np.arange(part.ranks) < chunk["lengths"][:, None]
+            columns = {"query_doc_id": chunk["query_doc_ids"][there]}
+            if given:
+                columns["query_id"] = np.broadcast_to(chunk["query_ids"][:, None], there.shape)[there]
+            pieces.append(pl.DataFrame(columns).unique())
+    return pl.concat(pieces).unique()
