@@ -5,7 +5,7 @@ import numpy as np
 import polars as pl
 import pytest
 from flax import nnx
-from posteriors import NORMAL, PRECISION, SLOPE, filled
+from posteriors import MEAN, NORMAL, PRECISION, SLOPE, filled
 from scipy.integrate import quad
 from scipy.optimize import minimize
 from small_logs import sigmoid
@@ -27,7 +27,7 @@ def documents(model, file):
 def posterior(tower):
     """Means and standard deviations of the logits of ids 1 to 3, from a table of one number per row."""
     values = np.asarray(tower.table.get_value().values, np.float64)[1:4]
-    mean = values[:, 0] + SLOPE * values[:, 2] + float(tower.baseline[...])
+    mean = values[:, 0] + MEAN + SLOPE * values[:, 2] + float(tower.baseline[...])
     return mean, np.exp(values[:, 1]) / PRECISION**0.5
 
 
@@ -72,12 +72,12 @@ def test_effective_impressions_of_a_click_rate_are_its_impressions(impressions, 
         loss = expected(
             lambda z: clicks * np.logaddexp(0, -z) + (impressions - clicks) * np.logaddexp(0, z), mean, sd
         )
-        return loss - point[1] + (sd**2 + (mean + 1) ** 2) * PRECISION / 2
+        return loss - point[1] + (sd**2 + (mean + 1 - MEAN) ** 2) * PRECISION / 2
 
     best = minimize(bound, [-1.0, 0.0], method="Nelder-Mead", options={"xatol": 1e-7, "fatol": 1e-10}).x
     model = filled(DocumentCTRModel(query_doc_pairs=3, ctr=NORMAL, rngs=nnx.Rngs(0)))
     rows = model.ctr.table.get_value()
-    row = jnp.asarray([best[0] + 1, best[1] + np.log(PRECISION) / 2, 0.0])
+    row = jnp.asarray([best[0] + 1 - MEAN, best[1] + np.log(PRECISION) / 2, 0.0])
     model.ctr.table.set_value(Rows(rows.values.at[2].set(row).at[3].set(0.0), 1, rows.prior))
     table = documents(model, tmp_path / "documents.parquet")
     assert table["effective_impressions"][1] == pytest.approx(impressions, rel=2e-3)
@@ -100,7 +100,7 @@ def test_rows_of_several_numbers_and_compressed_tables(tmp_path):
         ],
         np.asarray(tower.projection[...], np.float64),
     )
-    by_prior = [np.repeat(SLOPE * rows[:, 4:], 2, axis=1) for rows in (q, r)]
+    by_prior = [np.repeat(MEAN + SLOPE * rows[:, 4:], 2, axis=1) for rows in (q, r)]
     known = 1 / PRECISION
     before = (known * ((1 + by_prior[0]) ** 2 + known) + by_prior[1] ** 2 * known) @ weights**2
     var_q, var_r = np.exp(2 * q[:, 2:4]) * known, np.exp(2 * r[:, 2:4]) * known
