@@ -11,7 +11,7 @@ from clickexp.experiment.resolve import is_tower
 from clickexp.loggers import RunInfo
 from clickexp.runs.store import NOT_HASHED, values
 
-_NOT_NAMED = {*NOT_HASHED, "seed", "keep_values"}
+_NOT_NAMED = {*NOT_HASHED, "seed", "keep_values", "draws"}
 """Keys at the root that the name of an experiment leaves out: they repeat it, or say where it reports to."""
 _NAMED_BY_DATA = ("model", "dataset", "dataset.path", "dataset.name")
 """Overrides that the names of model and dataset stand for."""

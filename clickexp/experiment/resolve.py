@@ -29,7 +29,7 @@ from clickexp.models import ClickModel, Model
 from clickexp.runs.objective import check_objective
 from clickexp.training import Trainer
 from clickexp.training.em.estimation import EstimatingTrainer
-from clickexp.utils.bounds import PositiveInt, Seed
+from clickexp.utils.bounds import NonNegativeInt, PositiveInt, Seed
 from clickexp.utils.signatures import accepted, check_arguments
 from clickexp.utils.suggest import did_you_mean
 
@@ -46,6 +46,7 @@ class Settings:
     max_sessions: PositiveInt | None
     save_model: bool
     keep_values: bool
+    draws: NonNegativeInt
     resume: bool
     continue_from: str | None
     sweeps_dir: str

@@ -12,6 +12,7 @@ from flax import nnx
 from omegaconf import DictConfig, OmegaConf
 
 from clickexp.data.inspect.identifiability import identifiability
+from clickexp.evaluation.draws import as_result, evaluate_draws
 from clickexp.evaluation.evaluate import HeldOut, evaluate
 from clickexp.experiment.build import Parts, build, open_loggers, share_compilations
 from clickexp.experiment.display import print_config, run_info
@@ -96,6 +97,11 @@ def run(parts: Parts, sweep: str | None = None) -> Result:
         "environment": _environment(),
         "config_hash": config_hash(values),
     }
+    drawn = evaluate_draws(model, dataset, groups, trainer.evaluation, draws=settings.draws, seed=settings.seed)
+    if drawn:
+        result["test_draws"] = as_result(drawn)
+    elif settings.draws:
+        logger.message(f"draws={settings.draws} has no effect: no table of the model has posteriors")
     if settings.keep_values:
         result["intervals"] = evaluation.keep(dataset, parts.folder)
     if settings.save_model:

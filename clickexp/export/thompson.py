@@ -3,13 +3,11 @@
 import jax
 import numpy as np
 import polars as pl
-from flax import nnx
 
 from clickexp.data import Dataset
 from clickexp.errors import UserError
 from clickexp.export.predict import predicted, relevance_outputs, session_columns, single_documents
 from clickexp.models import Model
-from clickexp.parameters import Table
 
 
 def thompson_order(model: Model, dataset: Dataset, id_names: pl.DataFrame | None, seed: int) -> pl.DataFrame:
@@ -32,7 +30,7 @@ def thompson_order(model: Model, dataset: Dataset, id_names: pl.DataFrame | None
     Raises:
         UserError: No table has posteriors, or relevance changes from session to session.
     """
-    if not any(isinstance(node, Table) and node.get_value().prior for _, node in nnx.iter_graph(model)):
+    if not model.has_posteriors:
         raise UserError("--thompson: no table of the model has posteriors. Train it with posterior=normal.")
     found = _candidates(dataset)
     ids = found["query_doc_id"].unique().sort().to_numpy()

@@ -77,7 +77,7 @@ class ConsoleLogger(Logger):
     def result(self, result: Mapping[str, Any]) -> None:
         """Prints the test metrics and the cost of training."""
         self.line.stop()
-        for block in self._blocks(result):
+        for block in (*self._blocks(result), *_draws(result.get("test_draws"))):
             self._print("")
             self._print(block)
         self._print("\n" + _training(result["train"]))
@@ -105,6 +105,14 @@ class ConsoleLogger(Logger):
         """Prints without markup, and long paths without line breaks."""
         text = isinstance(what, str)
         self.console.print(what, style=style, markup=False, highlight=False, soft_wrap=text)
+
+
+def _draws(intervals: Mapping[str, Mapping[str, float]] | None) -> list[Table]:
+    """The table of metrics over posterior draws, where there are any."""
+    if not intervals:
+        return []
+    means = {name: each["mean"] for name, each in intervals.items()}
+    return [metric_table("posterior draws", means, {n: (each["low"], each["high"]) for n, each in intervals.items()})]
 
 
 def is_terminal(console: Console) -> bool:

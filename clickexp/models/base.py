@@ -102,6 +102,13 @@ class Model(HasRoles):
         """Returns the ranking score of each document, as a logarithm; -inf where no document is shown."""
         return self._predicted(self.relevance, batch)
 
+    @property
+    def has_posteriors(self) -> bool:
+        """Whether a table of the model keeps posteriors."""
+        return any(
+            isinstance(node, Table) and node.get_value().prior is not None for _, node in nnx.iter_graph(self)
+        )
+
     def sample_parameters(self: _Kind, rngs: nnx.Rngs | Array) -> _Kind:
         """Draws a model from the posteriors of its tables.
 

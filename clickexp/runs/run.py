@@ -17,7 +17,7 @@ from clickexp.runs.objective import VALIDATION
 from clickexp.runs.store import MODEL, NOT_HASHED, flat, training_seconds
 
 SEED = "seed"
-VARYING = (*NOT_HASHED, SEED, "keep_values")
+VARYING = (*NOT_HASHED, SEED, "keep_values", "draws")
 """Keys in which runs of one experiment may differ."""
 
 

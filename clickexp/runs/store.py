@@ -56,9 +56,9 @@ _FIRST_NAMES = {
     "clickexp.simulation.open_letor": "clickexp.data.open_letor",
 }
 """Earlier names of keys and targets, which the hashes of configurations are made of."""
-_ADDED = ({"posterior": "none"}, {"decays": 0, "rate_decay": 0.5})
+_ADDED = ({"posterior": "none"}, {"decays": 0, "rate_decay": 0.5}, {"draws": 0})
 """Settings by which a configuration is what it was before there were any."""
-_MAY_CHANGE = ("trainer.epochs", "trainer.iterations", "keep_values", "dataset.path")
+_MAY_CHANGE = ("trainer.epochs", "trainer.iterations", "keep_values", "draws", "dataset.path")
 """Settings that may differ where a training continues: its numbers do not depend on them."""
 _WORDS = {"true": True, "false": False, "null": None}
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
