@@ -30,8 +30,9 @@ class EmbeddingParameterConfig(ParameterConfig):
         add_baseline: Whether all rows share one learned logit, so that a row is an offset from it.
         baseline: Where that logit starts; None takes the log-odds of the training click rate.
         has_padding: Whether there is one row more than `parameters`, so that ids may start from 0 or from 1.
-        posterior: "normal" keeps a mean and a spread of every number of a row and learns the precision of their prior;
-            "none" keeps the most probable number under a prior that is given.
+        posterior: "normal" keeps a mean and a spread of every number of a row and learns their prior; "normal_by_rank"
+            has a prior whose mean follows the ranks at which training shows documents, for logs in the order of a
+            policy whose documents come again; "none" keeps the most probable number under a prior that is given.
         prior_precision: Precision of the Gaussian prior of every number of a row (1 / variance, in logits); where it is
             learned, its start.
         embedding_fn: Constructor of the store of the embeddings, such as HashEmbedding or a partial of it. It takes

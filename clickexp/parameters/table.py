@@ -13,8 +13,11 @@ from clickexp.errors import ConfigError
 from clickexp.types import Array, Leaf
 from clickexp.utils.bounds import NonNegativeFloat, OneOf, PositiveInt, bounded
 
-Posterior = Annotated[str, OneOf("none", "normal")]
-"""What a row keeps of each parameter: one number, or the mean and spread of a normal distribution."""
+Posterior = Annotated[str, OneOf("none", "normal", "normal_by_rank")]
+"""What a row keeps of each parameter: one number, or the mean and spread of a normal distribution.
+
+The prior of the last has a mean that follows the ranks at which training shows documents; see `Prior`.
+"""
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["log_precision", "mean", "slope"], meta_fields=[])
@@ -25,7 +28,8 @@ class Prior:
     x is the mean logarithm of the ranks that the training log shows the row's documents at, standardised over rows.
     Where a policy orders lists, ranks tell what it knows of the documents. A prior that ignored it would make what the
     policy put on top look as poor as all, and so lower ranks as well examined as none is (Mundlak 1978, "On the pooling
-    of time series and cross section data").
+    of time series and cross section data"). A document that training has not seen is taken for one of average rank, so
+    that where many are new this prior predicts them worse: the slope is 0 unless the posterior is normal_by_rank.
 
     Attributes:
         log_precision: Logarithm of the precision.
@@ -137,7 +141,7 @@ def new_table(
         rows: Rows of the table.
         dim: Parameters per row.
         prior_precision: Precision of the Gaussian prior on every parameter; where it is learned, its start.
-        posterior: "normal" keeps a mean and a spread of each parameter.
+        posterior: "normal" keeps a mean and a spread of each parameter; "normal_by_rank" has a prior that knows ranks.
 
     Raises:
         ConfigError: A posterior without a prior.
@@ -145,8 +149,10 @@ def new_table(
     if posterior == "none":
         return Table(Rows(jnp.zeros((rows, dim), jnp.float32), dim), prior_precision=prior_precision)
     if prior_precision == 0:
-        raise ConfigError("posterior=normal needs a prior: give prior_precision above 0, or posterior=none")
+        raise ConfigError(f"posterior={posterior} needs a prior: give prior_precision above 0, or posterior=none")
     prior = Prior(jnp.log(jnp.float32(prior_precision)), jnp.zeros(dim), jnp.zeros(dim))
     return Table(
-        Rows(jnp.zeros((rows, 2 * dim + 1), jnp.float32), dim, prior), prior_precision=prior_precision
+        Rows(jnp.zeros((rows, 2 * dim + 1), jnp.float32), dim, prior),
+        prior_precision=prior_precision,
+        by_rank=posterior == "normal_by_rank",
     )

@@ -232,7 +232,8 @@ def test_the_mean_of_the_prior_follows_the_ranks_of_an_ordered_log():
     ids = query[:, None] * documents + order
     clicks = rng.random(ids.shape) < sigmoid(truth.ravel()[ids])
     log = log_of(ids + 1, clicks)
-    model = DocumentCTRModel(truth.size, ctr=POSTERIOR, click_rate=float(clicks.mean()), rngs=nnx.Rngs(0))
+    config = EmbeddingParameterConfig(posterior="normal_by_rank")
+    model = DocumentCTRModel(truth.size, ctr=config, click_rate=float(clicks.mean()), rngs=nnx.Rngs(0))
     trained(model, log)
     log_ranks = np.broadcast_to(np.log(np.arange(1, documents + 1)), ids.shape)
     mean_rank = np.bincount(ids.ravel(), log_ranks.ravel(), truth.size) / np.bincount(
@@ -337,5 +338,5 @@ def test_dense_optimizers_train_point_estimates():
 def test_a_posterior_needs_a_prior():
     with pytest.raises(ValueError, match="posterior=normal needs a prior"):
         new_table(3, 1, 0.0, "normal")
-    with pytest.raises(ValueError, match="posterior='cauchy': give none or normal"):
+    with pytest.raises(ValueError, match="posterior='cauchy': give none, normal or normal_by_rank"):
         new_table(3, 1, 1.0, "cauchy")

@@ -92,6 +92,11 @@ def _has_posterior(table: Table) -> bool:
     return table.get_value().prior is not None
 
 
+def by_rank(table: Table) -> bool:
+    """Whether the mean of the prior follows ranks."""
+    return table.get_metadata().get("by_rank", False)
+
+
 def prior_precision(table: Table) -> float:
     """That of a prior that is not learned; 0 for none."""
     return table.get_metadata().get("prior_precision", 0.0)
@@ -168,7 +173,7 @@ def refit_priors(tables: nnx.State) -> nnx.State:
         shown = values[:, -1:] > 0
         number = jnp.maximum(jnp.sum(shown, dtype=jnp.float32), 1.0)
         mean = jnp.sum(jnp.where(shown, offsets, 0.0), axis=0) / number
-        slope = jnp.sum(offsets * x, axis=0) / jnp.maximum(jnp.sum(x * x), 1.0)
+        slope = jnp.sum(offsets * x, axis=0) / jnp.maximum(jnp.sum(x * x), 1.0) if by_rank(table) else jnp.zeros(dim)
         values = values.at[:, :dim].set(jnp.where(shown, offsets - mean - slope * x, offsets))
         prior = dataclasses.replace(rows.prior, mean=rows.prior.mean + mean, slope=rows.prior.slope + slope)
         return table.copy(Rows(values, dim, prior))
