@@ -99,7 +99,11 @@ class Model(HasRoles):
 
     @checks_batch("mask")
     def predict_relevance(self, batch: Batch) -> PerDocument:
-        """Returns the ranking score of each document, as a logarithm; -inf where no document is shown."""
+        """Returns the ranking score of each document, as a logarithm; -inf where no document is shown.
+
+        With posteriors in tables, the score of the mean probabilities: the mean score where it is their product, as in
+        DBN.
+        """
         return self._predicted(self.relevance, batch)
 
     @property
@@ -144,6 +148,14 @@ class ClickModel(Model):
     turn both.
 
     Predictions are natural logarithms, -inf where the batch's mask is False.
+
+    Where tables have posteriors, predictions integrate over them: towers return the logit of the mean probability of
+    each row, E[s(z)], by Gauss-Hermite quadrature (see `clickexp.numerics.mean_logit`). Up to the error of that, they
+    are exact for sessions whose documents have different rows in models that use each row's probability once, as all
+    but CCM do: P(clicks) is then linear in each of these independent probabilities, and so are marginals;
+    P(c_r | c_1 .. c_{r-1}) is E[P(c_1 .. c_r)] / E[P(c_1 .. c_{r-1})], given training data and the clicks above. In
+    other cases, such as CCM and rows that documents share, they are those of a model with the mean probabilities.
+    `sample_parameters` gives averages of anything.
     """
 
     def conditional(self, batch: ByRank) -> LogPair:
@@ -198,22 +210,28 @@ class ClickModel(Model):
 
     @checks_batch("mask", "clicks")
     def predict_conditional_clicks(self, batch: Batch) -> PerDocument:
-        """Returns log P(c_r = 1 | c_1 .. c_{r-1})."""
+        """Returns log P(c_r = 1 | c_1 .. c_{r-1}); posteriors in tables are integrated over, as the class states."""
         return self._predicted(lambda turned: self.conditional(turned).log, batch)
 
     @checks_batch("mask")
     def predict_clicks(self, batch: Batch) -> PerDocument:
-        """Returns log P(c_r = 1)."""
+        """Returns log P(c_r = 1); posteriors in tables are integrated over, as the class states."""
         return self._predicted(lambda turned: self.marginal(turned).log, batch)
 
     @checks_batch("mask")
     def predict_attraction(self, batch: Batch) -> PerDocument:
-        """Returns log P(attraction) of each document; for a click-through-rate model, its click rate."""
+        """Returns log P(attraction) of each document; for a click-through-rate model, its click rate.
+
+        With posteriors, the logarithm of the mean probability.
+        """
         return self._predicted(self.log_attraction, batch)
 
     @checks_batch("mask")
     def predict_examination(self, batch: Batch) -> PerDocument:
-        """Returns log P(examination) of each rank, whatever the clicks above; 0 for a click-through-rate model."""
+        """Returns log P(examination) of each rank, whatever the clicks above; 0 for a click-through-rate model.
+
+        Posteriors in tables are integrated over, as the class states.
+        """
         return self._predicted(self.log_examination, batch)
 
     @checks_batch("mask")
