@@ -40,11 +40,11 @@ def superbatch(columns, batch_size):
 
 
 def fill_tables(model, seed=0):
-    """Random rows in place of zeros."""
+    """Random numbers in place of zeros and of posteriors."""
     rng = np.random.default_rng(seed)
     for _, variable in nnx.iter_graph(model):
         if isinstance(variable, Table):
-            rows = variable.get_value()
+            rows = variable.get_value().point()
             variable.set_value(Rows(jnp.asarray(rng.normal(size=rows.values.shape), jnp.float32), rows.dim))
     return model
 

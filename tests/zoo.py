@@ -20,6 +20,7 @@ from flax import nnx
 from clickexp import models
 from clickexp.models import ClickModel
 from clickexp.parameters import EmbeddingParameterConfig, Table
+from clickexp.training.sparse import packing
 from clickexp.types import Batch, ByRank
 
 PAIRS = 12
@@ -176,9 +177,15 @@ every_model, every_exact_model = (
 )
 
 
+def point(model: ClickModel) -> ClickModel:
+    """Leaves one number in place of each posterior, so that rows are logits; returns the model."""
+    nnx.update(model, packing.points(nnx.state(model, Table)))
+    return model
+
+
 def fill(model: ClickModel, draw: Callable[[tuple[int, ...]], np.ndarray]) -> ClickModel:
-    """Gives every number that the model learns the value of draw(shape); returns the model."""
-    learned = nnx.state(model, nnx.Any(nnx.Param, Table))
+    """Gives every number that the model learns, and rows in place of posteriors, draw(shape); returns the model."""
+    learned = nnx.state(point(model), nnx.Any(nnx.Param, Table))
     nnx.update(model, jax.tree.map(lambda leaf: jnp.asarray(draw(leaf.shape), jnp.float32), learned))
     return model
 
@@ -221,7 +228,7 @@ class Runner:
     """One model structure with its functions under jit; `traces` counts (function, shapes)."""
 
     def __init__(self, case: Case):
-        self.graphdef = nnx.graphdef(case.build(rngs=nnx.Rngs(0)))
+        self.graphdef = nnx.graphdef(point(case.build(rngs=nnx.Rngs(0))))
         self.traces = collections.Counter()
         self.predict = self._jit("predict", lambda state, batch: predictions(self._model(state), batch))
         self.loss = self._jit("loss", jax.value_and_grad(self._loss))

@@ -51,8 +51,14 @@ def fitted(run: Path, path: str | Path | None = None, trust: bool = False) -> tu
             raise UserError(f"--dataset {path}: {run} has not read its dataset from a path. Leave it out.")
         node = {**node, "path": str(path)}
     if "path" in node and not Path(node["path"]).expanduser().exists():
-        raise UserError(f"{node['path']}: the log of {run} is not there. Say where it is with --dataset PATH.")
-    read, new_model = constructor(node, "dataset"), constructor(config["model"], "model")
+        raise UserError(
+            f"{node['path']}: the log of {run} is not there. Say where it is with --dataset PATH."
+        )
+    try:
+        built = _with_points(config["model"])
+    except RecursionError as error:
+        raise UserError(f"{run / CONFIG}: model: the configuration refers to itself") from error
+    read, new_model = constructor(node, "dataset"), constructor(built, "model")
     with Steps("reading the log") as progress:
         dataset = _made(Dataset, lambda: read(**accepted(read, {"progress": progress})), node)
     dataset = dataset.first(config["max_sessions"])
@@ -98,6 +104,15 @@ def _configuration(run: Path) -> dict[str, Any]:
     if isinstance(target, str):
         config["dataset"]["_target_"] = _MOVED.get(target, target)
     return config
+
+
+def _with_points(node: Any) -> Any:
+    """States that tables have no posteriors, where a configuration is of a version that had none."""
+    if isinstance(node, dict):
+        table = str(node.get("_target_")).endswith(".EmbeddingParameterConfig")
+        stated = {"posterior": "none"} if table and "posterior" not in node else {}
+        return {name: _with_points(value) for name, value in node.items()} | stated
+    return [*map(_with_points, node)] if isinstance(node, list) else node
 
 
 def _runs_below(folder: Path) -> list[str]:

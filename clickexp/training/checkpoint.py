@@ -14,7 +14,7 @@ from flax import nnx
 
 from clickexp.errors import UserError
 from clickexp.models.base import Model
-from clickexp.parameters.table import Table
+from clickexp.parameters.table import Rows, Table
 from clickexp.utils.files import whole
 
 KEPT = (nnx.Param, Table)
@@ -41,7 +41,7 @@ def load_model(model: Model, file: str | Path) -> Model:
     """
     try:
         with open(file, "rb") as stream, np.load(stream) as stored:
-            _drop_posteriors(model, stored)
+            before = _drop_posteriors(model, stored)
             named = _named(model)
             leaves, structure = jax.tree.flatten_with_path(nnx.state(model, KEPT))
             differ = sorted(set(stored) ^ set(named))
@@ -52,16 +52,21 @@ def load_model(model: Model, file: str | Path) -> Model:
     except _UNREADABLE as error:
         raise UserError(f"{file} is damaged ({type(error).__name__}). Run the experiment again.") from error
     if differ:
+        for table, rows in before:
+            table.set_value(rows)
         raise ValueError(f"{file} was written by another model or data: {', '.join(differ)} differ")
     nnx.update(model, jax.tree.unflatten(structure, values))
     return model
 
 
-def _drop_posteriors(model: Model, stored: Container[str]) -> None:
-    """Leaves numbers in the rows of tables that were stored without posteriors."""
+def _drop_posteriors(model: Model, stored: Container[str]) -> list[tuple[Table, Rows]]:
+    """Leaves numbers in the rows of tables that were stored without posteriors; returns these as they were."""
+    before = []
     for path, node in nnx.iter_graph(model):
         if isinstance(node, Table) and "/".join((*map(str, path), _PRECISION)) not in stored:
+            before.append((node, node.get_value()))
             node.set_value(node.get_value().point())
+    return before
 
 
 def _named(model: Model) -> dict[str, jax.Array]:

@@ -34,6 +34,7 @@ def main() -> None:
             attraction=EmbeddingParameterConfig(
                 use_feature="query_doc_ids",
                 parameters=data.query_doc_pairs,
+                posterior="none",  # one number per parameter, as in CLAX
                 embedding_fn=store,
             ),
             rngs=nnx.Rngs(42),

@@ -9,6 +9,7 @@ and prints test log-likelihood, nDCG@10 of the fitted attraction, and epochs. Tw
 
 import argparse
 import dataclasses
+import functools
 import sys
 
 from flax import nnx
@@ -30,29 +31,29 @@ MODELS = {
 }
 
 
+rows = functools.partial(EmbeddingParameterConfig, posterior="none")
+
+
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """Settings of one fit; the defaults are those of clickexp."""
+    """Settings of one fit; the defaults are those of clickexp for rows of single numbers."""
 
     name: str
     optimizer: Optimizer = dataclasses.field(default_factory=lazy_adagrad)
-    tower: EmbeddingParameterConfig = dataclasses.field(default_factory=EmbeddingParameterConfig)
+    tower: EmbeddingParameterConfig = dataclasses.field(default_factory=rows)
 
 
 CHOICES = [
     Choice("default"),
-    Choice("no prior", tower=EmbeddingParameterConfig(prior_precision=0.0)),
-    *(
-        Choice(f"prior precision {p}", tower=EmbeddingParameterConfig(prior_precision=p))
-        for p in (0.5, 2.0, 4.0)
-    ),
+    Choice("no prior", tower=rows(prior_precision=0.0)),
+    *(Choice(f"prior precision {p}", tower=rows(prior_precision=p)) for p in (0.5, 2.0, 4.0)),
     *(Choice(f"Adagrad, rate {rate}", lazy_adagrad(learning_rate=rate)) for rate in (0.25, 1.0, 2.0)),
     *(
         Choice(f"Adam, rate {rate}", lazy_adam(learning_rate=rate, dense_learning_rate=0.01))
         for rate in (0.01, 0.03, 0.1)
     ),
     Choice("dense rate 0.03", lazy_adagrad(dense_learning_rate=0.03)),
-    Choice("baseline starts at 1", tower=EmbeddingParameterConfig(baseline=1.0)),
+    Choice("baseline starts at 1", tower=rows(baseline=1.0)),
 ]
 
 
@@ -60,7 +61,7 @@ def fit(data: Dataset, model: str, choice: Choice) -> tuple[float, float, int]:
     """Test log-likelihood, nDCG@10 and epochs."""
     sizes = dict(positions=data.positions, query_doc_pairs=data.query_doc_pairs, click_rate=data.click_rate)
     built = MODELS[model](choice.tower, **sizes, rngs=nnx.Rngs(0))
-    trainer = Trainer(choice.optimizer, early_stopping=EarlyStopping())
+    trainer = Trainer(choice.optimizer, early_stopping=EarlyStopping(), decays=0)
     epochs = trainer.train(built, data.train, data.val).epochs
     ranking = trainer.test_ranking(built, data.ranking, ranking_metrics(["ndcg"], [10]))
     return trainer.test(built, data.test)["test_ll"], ranking["test_ndcg@10"], epochs

@@ -103,6 +103,7 @@ def pbm(log, tmp_path_factory):
         f"dataset.path={log}",
         f"cache_dir={folder}",
         "model=pbm",
+        "attraction.posterior=none",
         "metric=click",
         "trainer.epochs=2",
     ]
@@ -156,6 +157,42 @@ def test_predictions_of_new_sessions(pbm):
         np.testing.assert_allclose(table["click_probability"][session], click, rtol=1e-5)
         np.testing.assert_allclose(table["conditional_click_probability"][session], click, rtol=1e-5)
         np.testing.assert_allclose(table["relevance"][session], attraction[ids], rtol=1e-5)
+
+
+@pytest.mark.parametrize("precision", [0.0, 1.0])
+def test_a_run_of_a_version_without_posteriors(log, tmp_path, precision):
+    """Its configuration states none, whatever the prior; its rows are logits."""
+    run, parameters = new_run(
+        tmp_path, log, "model=pbm", "attraction.posterior=none", f"attraction.prior_precision={precision}"
+    )
+    config = OmegaConf.load(run / "config.yaml")
+    del config.model.attraction.posterior
+    (run / "config.yaml").write_text(OmegaConf.to_yaml(config))
+    main([str(run)])
+    table = pl.read_parquet(run / "export/documents.parquet")
+    expected = probability(parameters, "attraction")[table["query_doc_id"].to_numpy()]
+    np.testing.assert_allclose(table["attraction"], expected, rtol=1e-5)
+
+
+def test_attraction_of_posteriors_is_their_mean_probability(log, tmp_path):
+    """By quadrature at 100 nodes."""
+    run, _ = new_run(tmp_path, log, "model=pbm", "attraction.posterior=normal")
+    rng = np.random.default_rng(0)
+    parameters = {
+        "attraction/baseline": np.float32(-0.5),
+        "attraction/table": rng.normal(0, 0.5, (PAIRS + 1, 3)).astype(np.float32),
+        "attraction/table/prior/log_precision": np.float32(0.3),
+        "attraction/table/prior/mean": np.array([0.2], np.float32),
+        "attraction/table/prior/slope": np.array([0.4], np.float32),
+        "examination/weight": np.zeros(RANKS + 1, np.float32),
+    }
+    np.savez(run / "model.npz", **parameters)
+    main([str(run)])
+    table = pl.read_parquet(run / "export/documents.parquet")
+    offset, spread, x = parameters["attraction/table"][table["query_doc_id"].to_numpy()].T.astype(np.float64)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(100)
+    draws = (-0.3 + offset + 0.4 * x)[:, None] + np.exp(spread - 0.15)[:, None] * nodes
+    np.testing.assert_allclose(table["attraction"], sigmoid(draws) @ weights / weights.sum(), rtol=1e-2)
 
 
 def test_predictions_of_the_log_itself(pbm, tmp_path, monkeypatch):
@@ -233,7 +270,9 @@ def test_sessions_without_clicks_and_shared_tables(log, tmp_path):
 
 def test_documents_in_the_order_of_a_draw(log, tmp_path):
     run, _ = new_run(tmp_path, log, "model=pbm", "attraction.posterior=normal")
-    model = filled(PositionBasedModel(positions=RANKS, query_doc_pairs=PAIRS, attraction=NORMAL, rngs=nnx.Rngs(0)))
+    model = filled(
+        PositionBasedModel(positions=RANKS, query_doc_pairs=PAIRS, attraction=NORMAL, rngs=nnx.Rngs(0))
+    )
     save_model(model, run / "model.npz")
     main([str(run), "--thompson", "5"])
     table = pl.read_parquet(run / "export/thompson.parquet")
@@ -545,7 +584,9 @@ def test_a_folder_of_someone_else_calls_nothing_of_theirs(attack, place, pbm, tm
     ],
 )
 def test_what_trusted_code_makes_is_checked(place, target, line, pbm, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(module, "build_model", lambda make, *_: make() if place == "model" else build_model(make, *_))
+    monkeypatch.setattr(
+        module, "build_model", lambda make, *_: make() if place == "model" else build_model(make, *_)
+    )
     run = shutil.copytree(pbm[0], tmp_path / "run", ignore=shutil.ignore_patterns("export"))
     config = yaml.safe_load((run / "config.yaml").read_text())
     path = config["dataset"]["path"]
@@ -561,8 +602,14 @@ def test_what_trusted_code_makes_is_checked(place, target, line, pbm, tmp_path, 
     "change, message",
     [
         ({"user": "shutil.copyfile"}, "dataset.user='shutil.copyfile' is no model"),
-        ({"user": "clickexp.utils.signatures.located"}, "dataset.user='clickexp.utils.signatures.located' is no model"),
-        ({"files": {"train": "${oc.env:HOME}"}}, "dataset.files.train='${oc.env:HOME}': runs leave no interpol"),
+        (
+            {"user": "clickexp.utils.signatures.located"},
+            "dataset.user='clickexp.utils.signatures.located' is no model",
+        ),
+        (
+            {"files": {"train": "${oc.env:HOME}"}},
+            "dataset.files.train='${oc.env:HOME}': runs leave no interpol",
+        ),
         ({"files": "${oc.decode:'{_target_: os.getcwd}'}"}, "runs leave no interpolations"),
         ({"_args_": ["somewhere"]}, "dataset._args_: runs leave no positional"),
         ({"_target_": "clickexp.data.prepare"}, "is no model, tower or dataset of clickexp"),
@@ -585,7 +632,10 @@ def test_only_what_runs_leave_is_built(change, message, capfd):
 def test_a_refused_module_is_not_imported(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'marker')!r}, 'w')")
-    for node in ({"_target_": "evil.Tower"}, {"_target_": "clickexp.simulation.open_letor", "user": "evil.Tower"}):
+    for node in (
+        {"_target_": "evil.Tower"},
+        {"_target_": "clickexp.simulation.open_letor", "user": "evil.Tower"},
+    ):
         with pytest.raises(UserError, match="evil.Tower"):
             check_targets(node, "dataset")
     assert not (tmp_path / "marker").exists()
@@ -593,7 +643,9 @@ def test_a_refused_module_is_not_imported(tmp_path, monkeypatch):
 
 def test_a_configuration_that_refers_to_itself_is_refused(pbm, tmp_path, capsys):
     run = shutil.copytree(pbm[0], tmp_path / "run")
-    (run / "config.yaml").write_text("{seed: 1, max_sessions: null, dataset: &d {path: x, of: *d}, model: {}}")
+    (run / "config.yaml").write_text(
+        "{seed: 1, max_sessions: null, dataset: &d {path: x, of: *d}, model: {}}"
+    )
     with pytest.raises(SystemExit, match="1"):
         main([str(run)])
     assert "the configuration refers to itself" in capsys.readouterr().err

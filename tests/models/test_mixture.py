@@ -40,7 +40,7 @@ def a_batch(sessions=64, seed=0):
 
 
 def pbm_and_dbn_with_one_attraction():
-    attraction = EmbeddingParameterConfig(parameters=PAIRS, prior_precision=0.0)
+    attraction = EmbeddingParameterConfig(parameters=PAIRS, posterior="none", prior_precision=0.0)
     return MixtureModel(
         [PositionBasedModel, DynamicBayesianNetwork], shared={"attraction": attraction}, **SIZES, rngs=nnx.Rngs(0)
     )  # fmt: skip

@@ -60,7 +60,7 @@ def test_one_trace_a_shape(case):
     _, gradient = run.loss(model, batch)
     updated = zoo.random_model(case)
     nnx.update(updated, jax.tree.map(lambda p, g: p - 0.1 * g, nnx.state(model), gradient))
-    for other in case.build(rngs=nnx.Rngs(1)), model, updated:
+    for other in zoo.point(case.build(rngs=nnx.Rngs(1))), model, updated:
         for inputs in batch, {name: jnp.asarray(values) for name, values in batch.items()}:
             run.predict(other, inputs)
             run.loss(other, inputs)

@@ -15,9 +15,11 @@ from clickexp.parameters import (
     GlobalParameterConfig,
     LinearParameterConfig,
     PositionParameterConfig,
+    Rows,
     Sizes,
     new_table,
 )
+from clickexp.parameters.table import Prior
 from clickexp.simulation.towers import DecayingExamination, FixedParameter
 
 FEATURES = 4
@@ -166,15 +168,54 @@ def test_decaying_examination_is_a_power_of_the_distance(batch):
 
 @pytest.mark.parametrize("dim", [1, 8])
 def test_untrained_embedding_predicts_the_click_rate(batch, dim):
-    tower = EmbeddingParameterConfig(embedding_features=dim).build(SIZES, rngs=nnx.Rngs(0))
+    config = EmbeddingParameterConfig(embedding_features=dim, posterior="none")
+    tower = config.build(SIZES, rngs=nnx.Rngs(0))
     np.testing.assert_allclose(tower.prob(batch), np.full((3, 6), 0.2), rtol=1e-6)
+
+
+def mean_probability(mean, variance):
+    """E[s(z)] of normal z by quadrature at 100 nodes."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(100)
+    return sigmoid(mean[..., None] + np.sqrt(variance)[..., None] * nodes) @ weights / weights.sum()
+
+
+@pytest.mark.parametrize("dim", [1, 8])
+def test_untrained_posteriors_predict_the_mean_over_their_prior(batch, dim):
+    config = EmbeddingParameterConfig(embedding_features=dim, posterior="normal", prior_precision=2.0)
+    tower = config.build(SIZES, rngs=nnx.Rngs(0))
+    variance = 0.5 if dim == 1 else 0.5 * (f64(tower.projection) ** 2).sum()
+    expected = mean_probability(np.log(0.25), np.full((3, 6), variance))
+    np.testing.assert_allclose(tower.prob(batch), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("dim", [1, 8])
+def test_posteriors_of_rows(batch, dim):
+    """The mean of a row is an offset from that of its prior, m + slope * x; its spread is relative to the prior's."""
+    config, rng = EmbeddingParameterConfig(embedding_features=dim, posterior="normal"), np.random.default_rng(3)
+    tower = config.build(SIZES, rngs=nnx.Rngs(0))
+    log_precision, center, slope = 0.4, rng.normal(size=dim), rng.normal(size=dim)
+    values = 0.5 * rng.normal(size=(10, 2 * dim + 1))
+    prior = Prior(jnp.float32(log_precision), *(jnp.asarray(each, jnp.float32) for each in (center, slope)))
+    tower.table.set_value(Rows(jnp.asarray(values, jnp.float32), dim, prior))
+    weights = np.ones(1) if dim == 1 else f64(tower.projection)
+    rows = values[batch["query_doc_ids"]]
+    means, sds = (
+        rows[..., :dim] + center + slope * rows[..., 2 * dim :],
+        np.exp(rows[..., dim : 2 * dim] - log_precision / 2),
+    )
+    mean, variance = means @ weights + f64(tower.baseline), sds**2 @ weights**2
+    for actual, expected in zip(tower.posterior(batch), (mean, variance), strict=True):
+        close(actual, expected)
+    np.testing.assert_allclose(tower.prob(batch), mean_probability(mean, variance), rtol=2e-2)
+    tower.table.set_value(tower.table.get_value().point())
+    close(tower.logit(batch), mean)
 
 
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
-        (EmbeddingParameterConfig(baseline=-1.0), -1.0),
-        (EmbeddingParameterConfig(baseline=0.0), 0.0),
+        (EmbeddingParameterConfig(baseline=-1.0, posterior="none"), -1.0),
+        (EmbeddingParameterConfig(baseline=0.0, posterior="none"), 0.0),
         (GlobalParameterConfig(None), np.log(0.25)),
         (GlobalParameterConfig(0.5), 0.5),
         (PositionParameterConfig(initial=None), np.log(0.25)),
@@ -194,8 +235,9 @@ def test_without_a_click_rate_everything_starts_even(batch):
 
 
 def test_ids_may_start_from_zero_or_from_one():
-    assert EmbeddingParameterConfig().build(SIZES, rngs=nnx.Rngs(0)).table.get_value().values.shape == (10, 1)
-    config = EmbeddingParameterConfig(parameters=4, has_padding=False)
+    config = EmbeddingParameterConfig(posterior="normal")
+    assert config.build(SIZES, rngs=nnx.Rngs(0)).table.get_value().values.shape == (10, 3)
+    config = EmbeddingParameterConfig(parameters=4, has_padding=False, posterior="none")
     assert config.build(Sizes(), rngs=nnx.Rngs(0)).table.get_value().values.shape == (4, 1)
     assert PositionParameterConfig(parameters=3).build(SIZES, rngs=nnx.Rngs(0)).weight.shape == (4,)
 

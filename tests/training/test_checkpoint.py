@@ -2,6 +2,7 @@
 
 import resource
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from clickexp.models import (
     RankCTRModel,
     UserBrowsingModel,
 )
-from clickexp.parameters import DeepCrossParameterConfig, DeepParameterConfig, EmbeddingParameterConfig
+from clickexp.parameters import DeepCrossParameterConfig, DeepParameterConfig, EmbeddingParameterConfig, Table
 from clickexp.training.checkpoint import load_model, save_model
 
 RANKS, PAIRS = 4, 12
@@ -56,12 +57,69 @@ def test_a_loaded_model_is_the_saved_one(name, tmp_path):
         np.testing.assert_array_equal(getattr(model, predict)(BATCH), getattr(other, predict)(BATCH))
 
 
-def test_arrays_are_named_by_their_path(tmp_path):
-    save_model(MODELS["PBM"](0), tmp_path / "model.npz")
+def pbm(posterior, pairs=PAIRS):
+    tower = EmbeddingParameterConfig(posterior=posterior)
+    return PositionBasedModel(RANKS, pairs, attraction=tower, rngs=nnx.Rngs(0))
+
+
+PRIOR = {
+    "attraction/table/prior/log_precision": (),
+    "attraction/table/prior/mean": (1,),
+    "attraction/table/prior/slope": (1,),
+}
+
+
+@pytest.mark.parametrize(
+    "posterior, rows",
+    [
+        ("none", {"attraction/table": (PAIRS + 1, 1)}),
+        ("normal", {"attraction/table": (PAIRS + 1, 3), **PRIOR}),
+    ],
+)
+def test_arrays_are_named_by_their_path(posterior, rows, tmp_path):
+    save_model(pbm(posterior), tmp_path / "model.npz")
     with np.load(tmp_path / "model.npz") as stored:
         shapes = {name: stored[name].shape for name in stored}
-    rows = {"attraction/baseline": (), "attraction/table": (PAIRS + 1, 1)}
-    assert shapes == {**rows, "examination/weight": (RANKS + 1,)}
+    assert shapes == {"attraction/baseline": (), **rows, "examination/weight": (RANKS + 1,)}
+
+
+def test_posteriors_are_loaded_as_they_were_saved(tmp_path):
+    rng, model, other = np.random.default_rng(0), pbm("normal"), pbm("normal")
+    learned = nnx.state(model, (nnx.Param, Table))
+    nnx.update(
+        model, jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), jnp.float32), learned)
+    )
+    save_model(model, tmp_path / "model.npz")
+    load_model(other, tmp_path / "model.npz")
+    for a, b in zip(state_of(model), state_of(other), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert other.attraction.posterior(BATCH)[1] is not None
+
+
+@pytest.mark.parametrize("features", [1, 3])
+def test_a_model_without_posteriors_is_loaded_as_numbers(features, tmp_path):
+    """As the files of earlier versions, into what is a table of posteriors today."""
+    points, posteriors = (
+        PositionBasedModel(
+            RANKS,
+            PAIRS,
+            attraction=EmbeddingParameterConfig(embedding_features=features, posterior=posterior),
+            rngs=nnx.Rngs(seed),
+        )
+        for seed, posterior in enumerate(("none", "normal"))
+    )
+    save_model(fill_tables(points), tmp_path / "model.npz")
+    load_model(posteriors, tmp_path / "model.npz")
+    for predict in ("predict_clicks", "predict_conditional_clicks", "predict_relevance"):
+        np.testing.assert_array_equal(getattr(posteriors, predict)(BATCH), getattr(points, predict)(BATCH))
+
+
+def test_a_file_of_another_size_leaves_posteriors_as_they_are(tmp_path):
+    save_model(pbm("none"), tmp_path / "model.npz")
+    model = pbm("normal", PAIRS + 1)
+    with pytest.raises(ValueError, match="attraction/table differ"):
+        load_model(model, tmp_path / "model.npz")
+    assert model.attraction.posterior(BATCH)[1] is not None
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from clickexp.evaluation import evaluator as evaluation
 from clickexp.experiment import instantiate
 from clickexp.metrics import LogLikelihood
 from clickexp.models import DocumentCTRModel, DynamicBayesianNetwork, PositionBasedModel
+from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.training import (
     Optimizer,
     RowOptimizer,
@@ -27,6 +28,7 @@ from clickexp.training import (
     lazy_adagrad,
     lazy_adam,
     loop,
+    natural_gradient,
     optimizers,
     trainer,
 )
@@ -94,9 +96,23 @@ def log(sessions, seed=0):
     return packed(ragged_log(sessions, RANKS, PAIRS, seed), PAIRS)
 
 
+POINTS, POSTERIORS = (EmbeddingParameterConfig(posterior=kind) for kind in ("none", "normal"))
 RUNS = {
-    "one table, Adagrad": (lambda: PositionBasedModel(RANKS, PAIRS, rngs=nnx.Rngs(0)), lazy_adagrad(), 4),
-    "two tables, Adam": (lambda: DynamicBayesianNetwork(PAIRS, rngs=nnx.Rngs(0)), lazy_adam(), 5 * 2),
+    "one table, Adagrad": (
+        lambda: PositionBasedModel(RANKS, PAIRS, POINTS, rngs=nnx.Rngs(0)),
+        lazy_adagrad(),
+        4,
+    ),
+    "two tables, Adam": (
+        lambda: DynamicBayesianNetwork(PAIRS, POINTS, POINTS, rngs=nnx.Rngs(0)),
+        lazy_adam(),
+        5 * 2,
+    ),
+    "posteriors": (
+        lambda: PositionBasedModel(RANKS, PAIRS, POSTERIORS, rngs=nnx.Rngs(0)),
+        natural_gradient(),
+        6,
+    ),
 }
 
 
@@ -123,13 +139,17 @@ def test_a_run_compiles_once_and_updates_tables_in_place(made, name):
         if run.name in ("train", "count_rows"):
             check_in_place(program, 4 * columns * (PAIRS + 1))
             counts = trip_counts(program)
-            assert STEPS in counts and None not in counts  # else XLA on GPUs waits for the host after each step
+            assert (
+                STEPS in counts and None not in counts
+            )  # else XLA on GPUs waits for the host after each step
 
 
 def test_evaluation_traces_once_a_shape(made):
     model = DocumentCTRModel(PAIRS, rngs=nnx.Rngs(0))
     graphdef, state = nnx.split(model)
-    evaluator = evaluation.Evaluator(graphdef, {"ll": LogLikelihood()}, batch_size=BATCH, steps_per_execution=STEPS)
+    evaluator = evaluation.Evaluator(
+        graphdef, {"ll": LogLikelihood()}, batch_size=BATCH, steps_per_execution=STEPS
+    )
     for sessions in (BATCH * STEPS, 2 * BATCH * STEPS + 1, 2 * BATCH * STEPS - 1):
         evaluator((state,), log(sessions), "test")
     assert evaluator.run.traces == 1
@@ -137,8 +157,8 @@ def test_evaluation_traces_once_a_shape(made):
     assert evaluator.run.traces == 2
 
 
-def compiled_step(optimizer, wrap=lambda step: step, donate=0):
-    graphdef, state = split_model(DocumentCTRModel(PAIRS, rngs=nnx.Rngs(0)), optimizer)
+def compiled_step(optimizer, wrap=lambda step: step, donate=0, tower=POINTS):
+    graphdef, state = split_model(DocumentCTRModel(PAIRS, tower, rngs=nnx.Rngs(0)), optimizer)
     arrays = superbatch(ragged_log(BATCH * STEPS, RANKS, PAIRS), BATCH)
     step = jax.jit(wrap(TrainStep(graphdef, optimizer)), donate_argnums=donate)
     compiled = step.lower(state, arrays, np.int32(STEPS)).compile()
@@ -176,16 +196,17 @@ def test_bad_steps_show_in_the_instructions_and_in_memory(name):
     assert compiled.memory_analysis().temp_size_in_bytes > 4 * PAIRS
 
 
-def test_a_good_step_passes_the_check():
-    check_in_place(*compiled_step(lazy_adam()))
+@pytest.mark.parametrize("tower, optimizer", [(POINTS, lazy_adam()), (POSTERIORS, natural_gradient())])
+def test_a_good_step_passes_the_check(tower, optimizer):
+    check_in_place(*compiled_step(optimizer, tower=tower))
 
 
-def lowered(name, learning_rate):
+def lowered(name, learning_rate, tower=POSTERIORS):
     """The steps of `optimizer=NAME optimizer.learning_rate=...`, their state and their superbatch."""
     config = OmegaConf.to_container(OmegaConf.load(CONF / f"{name}.yaml"))
     optimizer = instantiate.build_optimizer({**config, "learning_rate": learning_rate})
     optimizer = optimizer if isinstance(optimizer, Optimizer) else Optimizer(optimizer)
-    graphdef, state = split_model(DocumentCTRModel(PAIRS, rngs=nnx.Rngs(0)), optimizer)
+    graphdef, state = split_model(DocumentCTRModel(PAIRS, tower, rngs=nnx.Rngs(0)), optimizer)
     given = state, superbatch(ragged_log(BATCH * STEPS, RANKS, PAIRS), BATCH), np.int32(STEPS)
     return jax.jit(TrainStep(graphdef, optimizer)).lower(*given), given
 
@@ -198,12 +219,12 @@ def test_all_learning_rates_run_one_program(name):
 
 @pytest.mark.parametrize("name", ["lazy_adamw", "adam"])
 def test_a_rate_that_is_data_trains_as_a_constant_does(name, monkeypatch):
-    step, given = lowered(name, 0.02)
+    step, given = lowered(name, 0.02, POINTS)
     found, *_ = step.compile()(*given)
     monkeypatch.setattr(RowOptimizer, "at_rates", lambda rule, rates: rule)
     monkeypatch.setattr(optimizers, "with_rate", lambda rule, rate: rule(learning_rate=rate))
     monkeypatch.setattr(instantiate, "with_rate", optimizers.with_rate)
-    constant, given = lowered(name, 0.02)
+    constant, given = lowered(name, 0.02, POINTS)
     assert constant.as_text() != step.as_text()
     expected, *_ = constant.compile()(*given)
     for part in ("tables", "params"):

@@ -33,6 +33,7 @@ from clickexp.training import (
     Trainer,
     checkpoint,
     lazy_adam,
+    natural_gradient,
 )
 from clickexp.training.checkpoint import load_training, save_training
 
@@ -42,7 +43,7 @@ TRAIN, VAL = packed(LOG, PAIRS), packed(ragged_log(64, RANKS, PAIRS, seed=1), PA
 FEATURES = np.random.default_rng(2).normal(size=(64, RANKS, 3)).astype(np.float32)
 COLUMNS = {name: LOG[name] for name in ("query_doc_ids", "clicks")}
 BATCHES = [dict(**COLUMNS, mask=shown(LOG), query_doc_features=FEATURES)]
-FREE = EmbeddingParameterConfig(prior_precision=0.0, baseline=0.0)
+FREE = EmbeddingParameterConfig(posterior="none", prior_precision=0.0, baseline=0.0)
 DROPOUT = DeepParameterConfig(features=3, hidden_units=4, layers=1, dropout=0.5)
 
 
@@ -54,11 +55,17 @@ def two_towers():
     return PositionBasedModel(RANKS, PAIRS, examination=DROPOUT, rngs=nnx.Rngs(0))
 
 
+def position_based():
+    return PositionBasedModel(RANKS, PAIRS, EmbeddingParameterConfig(posterior="normal"), rngs=nnx.Rngs(0))
+
+
 CASES = {
     "overfits, lazy": (documents, Optimizer(optax.sgd(0.5), LazySGD(0.2)), TRAIN, VAL),
     "dense": (documents, Optimizer(optax.adamw(0.1)), TRAIN, VAL),
     "prior, dropout, lazy": (two_towers, Optimizer(optax.adam(0.1), LazyAdam(0.1)), BATCHES, BATCHES),
+    "posteriors, falling rates": (position_based, natural_gradient(0.5, 0.5, 0.1), TRAIN, VAL),
 }
+SETTINGS = {"posteriors, falling rates": dict(early_stopping=EarlyStopping(patience=0, min_delta=0.01), decays=3)}
 
 
 class Interrupting(Logger):
@@ -81,7 +88,9 @@ def fit(case, file=None, last=None, **changes):
     build, optimizer, train, val = CASES[case]
     model, logger = build(), Interrupting(last)
     sizes = dict(batch_size=16, eval_batch_size=32, steps_per_execution=2, epochs=EPOCHS) | changes
-    settings = dict(early_stopping=EarlyStopping(patience=3), checkpoint_minutes=0) | sizes
+    settings = (
+        dict(early_stopping=EarlyStopping(patience=3), checkpoint_minutes=0) | SETTINGS.get(case, {}) | sizes
+    )
     trainer = Trainer(optimizer, checkpoint=file, logger=logger, **settings)
     try:
         return model, logger, trainer.train(model, train, val)
@@ -96,12 +105,14 @@ def numbers(report):
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_number_is_that_of_a_training_without_interruption(case, tmp_path):
-    model, _, report = fit(case)
+    model, whole, report = fit(case)
     assert case != "overfits, lazy" or report.best_epoch < 3  # the best state outlives the interruption
+    early, late = ([m for m in whole.messages if (int(m.split()[-1]) > 3) == late] for late in (False, True))
+    assert case not in SETTINGS or (early and late)
     file = tmp_path / "checkpoint.npz"
     assert fit(case, file, last=4)[2] is None
     continued, logger, same = fit(case, file)
-    assert logger.messages == ["training continues after epoch 3"]
+    assert logger.messages == ["training continues after epoch 3", *late]
     assert logger.epochs == [*range(1, report.epochs + 1)]
     assert numbers(same) == numbers(report) and same.best_epoch == report.best_epoch
     assert same.per_rank == report.per_rank

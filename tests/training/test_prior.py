@@ -20,7 +20,9 @@ RANKS, PAIRS, BATCH, STEPS, PRECISION = 4, 9, 8, 5, 1.7
 
 
 def tower(precision, baseline=False):
-    return EmbeddingParameterConfig(parameters=PAIRS, add_baseline=baseline, prior_precision=precision)
+    return EmbeddingParameterConfig(
+        parameters=PAIRS, add_baseline=baseline, posterior="none", prior_precision=precision
+    )
 
 
 def one_role(precision):

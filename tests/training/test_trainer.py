@@ -34,12 +34,12 @@ TRAIN = packed(LOG, PAIRS)
 VAL = packed(ragged_log(64, RANKS, PAIRS, seed=1), PAIRS)
 LL = {"ll": LogLikelihood()}
 OVERFIT = Optimizer(optax.sgd(0.5), LazySGD(0.2))
-SIZES = dict(batch_size=16, eval_batch_size=32, steps_per_execution=2)
+SIZES = dict(decays=0, batch_size=16, eval_batch_size=32, steps_per_execution=2)
 
 
 def documents(start=0.0):
     """Without a prior it overfits: validation soon worsens, since clicks do not depend on documents."""
-    tower = EmbeddingParameterConfig(prior_precision=0.0, baseline=start)
+    tower = EmbeddingParameterConfig(posterior="none", prior_precision=0.0, baseline=start)
     return DocumentCTRModel(PAIRS, tower, rngs=nnx.Rngs(0))
 
 
@@ -319,7 +319,9 @@ def test_lists_to_rank_need_labels_and_no_clicks():
     expected = np.mean(dcg_at_3(batches[0]) + dcg_at_3(batches[1]))
     tested = Trainer().test_ranking(linear_ranker(), batches)
     assert tested["test_dcg@3"] == pytest.approx(expected, rel=1e-5)
-    assert Trainer().evaluate_ranking(linear_ranker(), iter(batches)).compute()["dcg@3"] == tested["test_dcg@3"]
+    assert (
+        Trainer().evaluate_ranking(linear_ranker(), iter(batches)).compute()["dcg@3"] == tested["test_dcg@3"]
+    )
 
 
 def test_lists_to_rank_may_give_lengths_in_place_of_a_mask():

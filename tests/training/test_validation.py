@@ -23,8 +23,8 @@ RANKS, PAIRS = 4, 40
 LOG, OTHER = ragged_log(64, RANKS, PAIRS), ragged_log(64, RANKS, PAIRS, seed=1)
 LABELS = np.random.default_rng(3).integers(0, 3, PAIRS + 1).astype(np.float32)
 OVERFIT = Optimizer(optax.sgd(0.5), LazySGD(0.2))
-SIZES = dict(batch_size=16, eval_batch_size=32, steps_per_execution=2)
-FREE = EmbeddingParameterConfig(prior_precision=0.0, baseline=0.0)
+SIZES = dict(decays=0, batch_size=16, eval_batch_size=32, steps_per_execution=2)
+FREE = EmbeddingParameterConfig(posterior="none", prior_precision=0.0, baseline=0.0)
 
 
 def labelled(columns):
@@ -67,13 +67,17 @@ def test_early_stopping_on_a_ranking_metric(lists):
 
 def test_ranking_metrics_need_labels_and_click_metrics_a_click_model():
     stopping = EarlyStopping("ndcg@3")
-    with pytest.raises(ConfigError, match="cannot stop early on 'ndcg@3'; validation reports loss, ll, ppl, "):
+    with pytest.raises(
+        ConfigError, match="cannot stop early on 'ndcg@3'; validation reports loss, ll, ppl, "
+    ):
         Trainer(early_stopping=stopping)
     trainer = Trainer(OVERFIT, 2, EarlyStopping("ll"), **SIZES)
     with pytest.raises(ConfigError, match="cannot stop early on 'll'; validation reports loss$"):
         trainer.train(Ranker(PAIRS, rngs=nnx.Rngs(0)), TRAIN, VAL)
     truth = Trainer(OVERFIT, 2, EarlyStopping("r"), truth_metrics={"r": Correlation("attraction")}, **SIZES)
-    with pytest.raises(ConfigError, match="cannot stop early on 'r'; validation reports loss, ll, ppl, cond_ppl$"):
+    with pytest.raises(
+        ConfigError, match="cannot stop early on 'r'; validation reports loss, ll, ppl, cond_ppl$"
+    ):
         truth.train(DocumentCTRModel(PAIRS, FREE, rngs=nnx.Rngs(0)), TRAIN, VAL)
 
 
@@ -104,7 +108,9 @@ class Ranker(Model):
         return self.tower.logit(batch)
 
     def compute_loss(self, batch, aggregate=True):
-        errors = jnp.where(batch["mask"], (self.relevance(batch) - batch["clicks"].astype("float32")) ** 2, 0.0)
+        errors = jnp.where(
+            batch["mask"], (self.relevance(batch) - batch["clicks"].astype("float32")) ** 2, 0.0
+        )
         return errors.mean() if aggregate else errors
 
 
@@ -117,7 +123,9 @@ def test_a_ranker_is_validated_by_its_own_loss():
     model = Ranker(PAIRS, rngs=nnx.Rngs(0))
     trainer = Trainer(Optimizer(optax.set_to_zero(), LazySGD(0.05)), 60, None, **SIZES)
     report = trainer.train(model, TRAIN, TRAIN)
-    scores = np.asarray(model.tower.table.get_value().values, np.float64)[:, 0] + float(model.tower.baseline[...])
+    scores = np.asarray(model.tower.table.get_value().values, np.float64)[:, 0] + float(
+        model.tower.baseline[...]
+    )
     assert report.per_rank == {} and set(report.history[0]) >= {"train/loss", "val/loss"}
     best = report.history[report.best_epoch - 1]
     assert best["val/loss"] == pytest.approx(squared_error(scores, LOG), rel=1e-5)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 from small_logs import packed, ragged_log, shown, sigmoid
-from zoo import CASES, every_click_vector, random_model, repeated, runner
+from zoo import CASES, every_click_vector, point, random_model, repeated, runner
 
 from clickexp import models
 from clickexp.errors import ConfigError
@@ -65,7 +65,7 @@ SKIP, UNSATISFIED, SATISFIED = (
 
 
 def new_model(name, **options):
-    return BUILD[name](**options, rngs=nnx.Rngs(0))
+    return point(BUILD[name](**options, rngs=nnx.Rngs(0)))
 
 
 def probabilities(model):

@@ -31,7 +31,7 @@ from clickexp.training import LazyAdagrad, LazyAdam, LazySGD, Optimizer, RowOpti
 from clickexp.training.step import TrainStep, split_model
 
 RANKS, PAIRS, BATCH, STEPS = 4, 12, 16, 6
-FREE = EmbeddingParameterConfig(add_baseline=False, prior_precision=0.0)
+FREE = EmbeddingParameterConfig(add_baseline=False, posterior="none", prior_precision=0.0)
 ROWS_ONLY = optax.set_to_zero()
 
 
@@ -189,20 +189,22 @@ def shared_tower():
 
 
 def wide():
-    towers = EmbeddingParameterConfig(embedding_features=3, prior_precision=0.0)
+    towers = EmbeddingParameterConfig(embedding_features=3, posterior="none", prior_precision=0.0)
     return PositionBasedModel(RANKS, PAIRS, attraction=towers, rngs=nnx.Rngs(0))
 
 
 def table_examination():
     examination = EmbeddingParameterConfig(
-        use_feature="examination_idx", parameters=(RANKS + 1) ** 2, prior_precision=0.0
+        use_feature="examination_idx", parameters=(RANKS + 1) ** 2, posterior="none", prior_precision=0.0
     )
     return UserBrowsingModel(RANKS, PAIRS, examination, FREE, rngs=nnx.Rngs(0))
 
 
 def ranks_by_document():
     rows = (PAIRS + 1) * RANKS
-    ctr = EmbeddingParameterConfig(use_feature="ctr_idx", parameters=rows - 1, prior_precision=0.0)
+    ctr = EmbeddingParameterConfig(
+        use_feature="ctr_idx", parameters=rows - 1, posterior="none", prior_precision=0.0
+    )
     return DocumentRankCTRModel(RANKS, PAIRS, ctr, rngs=nnx.Rngs(0))
 
 
@@ -273,7 +275,9 @@ def test_batches_past_the_last_step_change_nothing(name):
     """Even if they hold sessions: the same bits as from a loop over the others whose length is not known."""
     build, optimizer = IDLE[name]
     columns = ragged_log(BATCH * STEPS, RANKS, PAIRS)
-    columns["query_doc_features"] = np.random.default_rng(1).normal(size=(BATCH * STEPS, RANKS, 3)).astype("f4")
+    columns["query_doc_features"] = (
+        np.random.default_rng(1).normal(size=(BATCH * STEPS, RANKS, 3)).astype("f4")
+    )
     arrays, model = superbatch(columns, BATCH), build()
     model.train()
     graphdef, start = split_model(model, optimizer)
