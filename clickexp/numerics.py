@@ -18,6 +18,9 @@ LOG_ZERO = -1e30
 _NODES, _WEIGHTS = (0.0, 1.1544054, 2.3667595, 3.7504396), (16 / 35, 0.24012318, 0.03075712, 5.482689e-4)
 """Gauss-Hermite quadrature for a standard normal variable: its nodes, which are symmetric, from 0 on; their weights."""
 
+_LARGEST_DEVIATION = 20.0
+"""Beyond which E[s(z)] hardly changes, and exponentials of nodes would overflow."""
+
 _ATANH = (0.28174657, 0.27961418, 0.40024853, 0.66666317, 2.0)
 """2 atanh(s) / s in powers of s^2, the highest first, for s^2 <= 1/9: the Chebyshev fit, off by 4e-9 at most."""
 
@@ -88,11 +91,11 @@ def _sigmoid_pair(z: Numbers) -> tuple[Numbers, Numbers]:
 def mean_logit(mean: Float[Array, "*shape"], variance: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """Returns the logit of E[s(z)] for normal z, by Gauss-Hermite quadrature at seven nodes.
 
-    Off by less than 1e-4 of the probability for standard deviations up to 1.5, .2 % at 2, 1 % at 3. The closed form
+    Off by less than .07 % of the probability for standard deviations up to 1.5, .5 % at 2, 5 % at 3. The closed form
     z / sqrt(1 + pi variance / 8) of MacKay (1992) is off by 16 % where the deviation is 1 and the probability .03.
     """
     below = -jnp.abs(mean)  # and above by symmetry
-    odds, sd = jnp.exp(below), jnp.sqrt(variance)
+    odds, sd = jnp.exp(below), jnp.minimum(jnp.sqrt(variance), _LARGEST_DEVIATION)
     of_one = _WEIGHTS[0] / (1 + odds)
     sum_ = of_one
     for node, weight in zip(_NODES[1:], _WEIGHTS[1:], strict=True):

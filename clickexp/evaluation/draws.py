@@ -1,4 +1,4 @@
-"""Metrics over the posterior: how much a test value may differ, given what training data tells of each document."""
+"""Metrics over the posterior: how much a test value may differ, given what is known of each document."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -16,7 +16,7 @@ ROLES = {"attraction": ("attraction", "ctr"), "satisfaction": ("satisfaction",)}
 
 
 def posterior_outputs(model: Model, batch: Batch) -> dict[str, Array]:
-    """Returns logarithms of what posteriors tell of each document.
+    """Returns logarithms of what is known of each document.
 
     For each column of `ROLES` whose tower is an EmbeddingParameter with posteriors N(m, v) of logits: the standard
     deviation sqrt(v) as `_sd`, the bounds s(m -+ 1.96 sqrt(v)) of the 95% interval of the probability as `_low` and
@@ -44,7 +44,7 @@ def posterior_outputs(model: Model, batch: Batch) -> dict[str, Array]:
 
 
 def effective_impressions(tower: EmbeddingParameter, batch: Batch) -> Float[Array, "batch rank"]:
-    """Returns how many impressions that were surely examined tell as much of each document as the log did.
+    """Returns how many surely examined impressions the log is worth for each document.
 
     n = (1 / v - 1 / v_0) / E[s(z) s(-z)] for the posterior N(m, v) of the logit z, with its variance v_0 before any
     data. The best normal approximation of a posterior has 1 / v = 1 / v_0 + E[-d^2 log P(clicks | z) / dz^2] (Opper and

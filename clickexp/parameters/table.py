@@ -26,9 +26,9 @@ class Prior:
     """The learned prior of a parameter in a row: normal with mean `mean` + slope * x and precision exp(log_precision).
 
     x is the mean logarithm of the ranks that the training log shows the row's documents at, standardised over rows.
-    Where a policy orders lists, ranks tell what it knows of the documents. A prior that ignored it would make what the
-    policy put on top look as poor as all, and so lower ranks as well examined as none is (Mundlak 1978, "On the pooling
-    of time series and cross section data"). A document that training has not seen is taken for one of average rank, so
+    Where a policy orders lists, ranks carry what it knows of the documents. A prior that ignores ranks takes documents
+    on top for average ones, which biases both attraction and examination (Mundlak 1978, "On the pooling of time series
+    and cross section data"). A document that training has not seen is taken for one of average rank, so
     that where many are new this prior predicts them worse: the slope is 0 unless the posterior is normal_by_rank.
 
     Attributes:

@@ -35,11 +35,13 @@ class RowOptimizer:
         learning_rate: Of rows; an array inside `update`, so that all rates share one compiled program.
         rates: Names of the attributes that are such arrays.
         slots: Number of state vectors that each row has.
+        without_decay: Attributes of a rule that leaves the pull on posteriors to their prior.
     """
 
     learning_rate: PositiveFloat
     rates: ClassVar[tuple[str, ...]] = ("learning_rate",)
     slots: ClassVar[int] = 0
+    without_decay: ClassVar[dict[str, float]] = {}
 
     def __post_init__(self) -> None:
         check_numbers(type(self).__init__, vars(self))
@@ -64,13 +66,13 @@ class RowOptimizer:
         """New posteriors and state; by default `update` at the learning rate, and at 0.6 of it for the spreads.
 
         Args:
-            posterior: Means of the rows, then the logarithms of their standard deviations.
+            posterior: Means of the rows, as offsets from that of the prior, then the logarithms of their deviations.
             state: `posterior_slots` state vectors of the same size, zero before the first step.
             grad: Gradient of the negative evidence lower bound, summed over the documents of each row.
             step: Number of the step in the whole training, from 1.
         """
         scale = np.repeat(np.array([1, SPREAD_RATE], np.float32), posterior.shape[-1] // 2)
-        rule = self.at_rates({"learning_rate": self.learning_rate * scale})
+        rule = self.at_rates({"learning_rate": self.learning_rate * scale} | self.without_decay)
         return rule.update(posterior, state, grad, step)
 
     def at_rates(self, rates: Mapping[str, Any]) -> "RowOptimizer":
@@ -149,6 +151,7 @@ class LazyAdam(RowOptimizer):
     eps: NonNegativeFloat = 1e-8
     weight_decay: NonNegativeFloat = 0.0
     slots: ClassVar[int] = 2
+    without_decay: ClassVar[dict[str, float]] = {"weight_decay": 0.0}
 
     def update(self, row: RowVectors, state: Slots, grad: RowVectors, step: Count) -> Updated:
         """New rows and moments."""

@@ -46,7 +46,7 @@ class Trainer(BaseTrainer):
             smaller log.
         rate_decay: Factor by which learning rates fall where validation no longer improves, by the rule of early
             stopping, which starts again: noise of the last steps would else stay in parameters.
-        decays: How often they fall before training stops.
+        decays: How often they fall before training stops; those of Optax that are no data (see `with_rate`) never do.
         shuffle: Whether every epoch has the training sessions in a new order.
         seed: Of that order, which follows from (seed, epoch).
     """
@@ -120,7 +120,7 @@ class _GradientDescent(Learner):
         return _mean(losses), done
 
     def decay(self) -> bool:
-        if int(self.state.decays) >= self._trainer.decays:
+        if int(self.state.decays) >= self._trainer.decays or not learning_rates(self.state):
             return False
         self.state = decayed(self.state, self._trainer.rate_decay)
         return True

@@ -8,6 +8,7 @@ from small_runs import write_json, write_run
 
 from clickexp.compare import find_runs, load
 from clickexp.errors import UserError
+from clickexp.runs.run import _count_parameters
 
 
 def test_the_tidy_frame_holds_every_number_of_a_result(tmp_path):
@@ -111,3 +112,14 @@ def test_experiments_are_distinguished_by_all_but_seeds(tmp_path):
     one, two, rate, fixed = find_runs([tmp_path])[0]
     assert one.folder == first and one.experiment == two.experiment
     assert len({one.experiment, rate.experiment, fixed.experiment}) == 3
+
+
+@pytest.mark.parametrize("content", [b"", b"not an archive", "array"])
+def test_a_model_that_cannot_be_read_has_no_number_of_parameters(content, tmp_path):
+    file = tmp_path / "model.npz"
+    if isinstance(content, bytes):
+        file.write_bytes(content)
+    else:
+        with file.open("wb") as stream:
+            np.save(stream, np.zeros(3))
+    assert _count_parameters(file) is None

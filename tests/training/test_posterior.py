@@ -2,8 +2,10 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import nnx
 from numpy.polynomial.hermite_e import hermegauss
@@ -47,8 +49,8 @@ def test_mean_logit_is_that_of_the_mean_probability(mean, sd):
 
 
 def test_mean_logit_of_extremes_is_finite():
-    logits = mean_logit(jnp.float32([-80.0, 80.0, 0.0]), jnp.float32([1.0, 1.0, 25.0]))
-    assert np.isfinite(logits).all() and logits[0] < -70 and logits[1] > 70
+    logits = mean_logit(jnp.float32([-80.0, 80.0, 0.0, -1.0]), jnp.float32([1.0, 1.0, 25.0, 1e4]))
+    assert np.isfinite(logits).all() and logits[0] < -70 and logits[1] > 70 and -1 < logits[3] < 0
 
 
 def test_noise_has_the_moments_of_a_standard_normal_variable():
@@ -325,8 +327,6 @@ def test_examination_of_a_sparse_log_is_nearer_to_the_truth_than_the_most_probab
 
 
 def test_dense_optimizers_train_point_estimates():
-    import optax
-
     rng, ids, pairs = random_order(7, 500)
     log = log_of(ids + 1, rng.random(ids.shape) < 0.3)
     model = DocumentCTRModel(pairs, ctr=POSTERIOR, rngs=nnx.Rngs(0))
@@ -340,3 +340,33 @@ def test_a_posterior_needs_a_prior():
         new_table(3, 1, 0.0, "normal")
     with pytest.raises(ValueError, match="posterior='cauchy': give none, normal or normal_by_rank"):
         new_table(3, 1, 1.0, "cauchy")
+
+
+@pytest.mark.parametrize("wrapped", [jax.checkpoint, jax.jit])
+def test_ids_may_be_looked_up_inside_a_compiled_function_and_outside(wrapped):
+    """Rows that an inner trace looked up do not exist outside."""
+
+    class Twice(nnx.Module):
+        def __init__(self, rngs):
+            self.table = new_table(21, 1, 1.0, "normal")
+
+        def __call__(self, batch):
+            ids = batch["query_doc_ids"]
+            return wrapped(lambda ids: self.table.take(ids)[..., 0])(ids) + self.table.take(ids)[..., 0]
+
+    rng = np.random.default_rng(8)
+    ids = rng.integers(1, 21, (200, 3))
+    log = log_of(ids, rng.random(ids.shape) < 0.9)
+    model = trained(DocumentCTRModel(20, ctr=Twice, rngs=nnx.Rngs(0)), log, epochs=10)
+    assert np.exp(model.predict_clicks({"query_doc_ids": ids[:5], "mask": np.ones((5, 3), bool)})).min() > 0.7
+
+
+def test_learning_rates_that_cannot_be_lowered_do_not_prolong_a_training():
+    rng = np.random.default_rng(9)
+    ids = rng.integers(1, 21, (200, 3))
+    log = log_of(ids, rng.random(ids.shape) < 0.5)
+    epochs = []
+    for decays in 0, 3:
+        trainer = Trainer(optax.adam(0.3), decays=decays, epochs=40)
+        epochs.append(trainer.train(DocumentCTRModel(20, rngs=nnx.Rngs(0)), log, log).epochs)
+    assert epochs[0] == epochs[1] < 40

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from flax.nnx.tracers import current_jax_trace
 from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive
 from jax.interpreters import batching
@@ -42,16 +43,20 @@ class OpenRows:
 
     def __init__(self, table: tuple, dim: int):
         self.table, self.dim = table, dim
-        self._taken: dict[int, tuple[Array, Array]] = {}
+        self._taken: dict[int, tuple[Array, object, Array]] = {}
 
     def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.dim}"]:
         """Rows that are filled in when the trace runs.
 
-        The same array of ids, such as that of a batch, gets the same rows, and so the same draw of their posteriors.
+        The same array of ids, such as that of a batch, gets the same rows, and so the same draw of their posteriors,
+        unless one of the lookups is in a loop or a compiled function: their arrays do not exist outside.
         """
-        if id(ids) not in self._taken:
-            self._taken[id(ids)] = ids, _lookup.bind(jnp.asarray(ids), table=self.table, dim=self.dim)
-        return self._taken[id(ids)][1]
+        trace = current_jax_trace()
+        taken = self._taken.get(id(ids))
+        if taken is None or taken[1] != trace:
+            rows = _lookup.bind(jnp.asarray(ids), table=self.table, dim=self.dim)
+            taken = self._taken[id(ids)] = ids, trace, rows  # the ids too, so that no other array takes their identity
+        return taken[2]
 
     def variance(self, ids: Integer[Array, "*ids"]) -> None:
         """None: a step draws rows from their posteriors."""

@@ -160,8 +160,8 @@ def shares(tables: nnx.State) -> nnx.State:
 def refit_priors(tables: nnx.State) -> nnx.State:
     """The tables with the means of their priors where those of the posteriors lie: the regression of these on x.
 
-    The posteriors stay, so that the evidence lower bound rises. Gradients alone take many passes to get there where a
-    log has much to say of each row.
+    The posteriors stay, so that the evidence lower bound rises. Gradients alone take many passes to get there where
+    rows have many documents.
     """
 
     def refitted(path: Path, table: Table) -> nnx.Variable[Rows]:

@@ -87,7 +87,9 @@ def log_ranks(traced: Traced, ids: Taken, mask: Observed) -> Taken:
         each, shape = next(ids_left[lookup.table]), mask.T.shape if lookup.loops else mask.shape
         log_rank = jnp.zeros(each.shape)
         if each.shape[:2] == shape:
-            log_rank = jnp.log(jax.lax.broadcasted_iota(jnp.float32, each.shape, 0 if lookup.loops else 1) + 1)
+            ranks = jnp.cumsum(mask, axis=1, dtype=jnp.float32)
+            ranks = (ranks.T if lookup.loops else ranks).reshape(shape + (1,) * (each.ndim - 2))
+            log_rank = jnp.broadcast_to(jnp.log(jnp.maximum(ranks, 1.0)), each.shape)
         found.setdefault(lookup.table, []).append(log_rank)
     return found
 
@@ -176,7 +178,7 @@ def update(
         step: Number of the step.
 
     Returns:
-        The tables, and the gradients of the bound with respect to the `priors`.
+        The tables, and the gradients of the bound with respect to the `priors`, for fixed means and deviations.
     """
     prior_grads = jax.tree.map(jnp.zeros_like, priors(tables))
 
