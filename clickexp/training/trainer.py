@@ -93,8 +93,11 @@ class _GradientDescent(Learner):
         self._train = Compiled(step, donate_argnums=0)
         self._count = Compiled(step.count_rows, donate_argnums=0)
         self._shares = Compiled(packing.shares, donate_argnums=0)
-        self._refit_priors = Compiled(packing.refit_priors, donate_argnums=0)
-        self.programs = self._train, self._count, self._shares, self._refit_priors
+        self.programs = [self._train, self._count, self._shares]
+        self._refit_priors = None
+        if packing.priors(self.state.tables):
+            self._refit_priors = Compiled(packing.refit_priors, donate_argnums=0)
+            self.programs.append(self._refit_priors)
         seed = trainer.seed if trainer.shuffle else None
         rates = learning_rates(self.state)
         self.settings = {"seed": seed, "batch_size": trainer.batch_size, "learning rates": rates}
@@ -115,7 +118,7 @@ class _GradientDescent(Learner):
             done += batch.sessions
             so_far = _mean(losses[-2:-1]) if losses[1:] else None  # the last may still be computed
             self._trainer.logger.progress("train", epoch, done, total, so_far)
-        if packing.priors(self.state.tables):
+        if self._refit_priors:
             self.state = dataclasses.replace(self.state, tables=self._refit_priors(self.state.tables))
         return _mean(losses), done
 

@@ -130,6 +130,7 @@ def test_a_run_compiles_once_and_updates_tables_in_place(made, name):
         ("shares", 1, 1),
         ("_statistics", 1, 1),
         ("snapshot", 2, 2),  # with and without an older one to write into
+        *([("refit_priors", 1, 1)] if name == "posteriors" else []),
     }
     for run in made:
         program = next(iter(run.programs.values()))
