@@ -152,7 +152,20 @@ def test_coverage_counts_the_intervals_that_hold_the_truth(bench, user):
     for factor, expected in ((1.0, 0.95), (0.5, 0.673), (2.0, 0.99991)):
         found = bench.figures(log, fitted(bench, estimate, spread={"attraction": factor * spread}))
         assert found["coverage of attraction"] == pytest.approx(expected, abs=0.007)
+        assert found["coverage of attraction, shown"] == pytest.approx(expected, abs=0.01)
         assert "coverage of satisfaction" not in found
+
+
+def test_coverage_of_shown_pairs_leaves_the_others_out(bench):
+    log = small(bench, "PBM", "strong", queries=50, impressions=1)
+    unseen = np.setdiff1d(np.arange(1, 601), log.train.ids)
+    mean, spread = log.truth.attraction.copy(), np.full(601, 0.1)
+    mean[unseen] += 1.0
+    found = bench.figures(
+        log, fitted(bench, dataclasses.replace(log.truth, attraction=mean), spread={"attraction": spread})
+    )
+    assert len(unseen) > 50 and found["coverage of attraction, shown"] == 1.0
+    assert found["coverage of attraction"] == pytest.approx(1 - len(unseen) / 600)
 
 
 @pytest.mark.parametrize("user", [user for user in ALL if user not in ("DCTR", "DRCTR")])

@@ -46,6 +46,7 @@ FORMATS: dict[str, Callable[[float], str]] = {
     "log-likelihood": "{:+.5f}".format,
     "prediction": "{:.5f}".format,
     "coverage of attraction": "{:.3f}".format,
+    "coverage of attraction, shown": "{:.3f}".format,
     "coverage of satisfaction": "{:.3f}".format,
     "seconds": "{:.1f}".format,
 }
@@ -63,7 +64,7 @@ def figures(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
     log-likelihood: Of the test sessions, per document, less that of the true parameters.
     prediction: Mean of |estimate - truth| over documents of the test sessions, of P(click | clicks above).
     coverage: Fraction of all pairs whose 95 % interval holds the truth: of attraction as P(click at rank 1), given the
-        estimated examination there, of satisfaction as it is.
+        estimated examination there, of satisfaction as it is. Shown: of pairs that the training log shows.
     """
     user, truth, found = log.design.user, log.truth, {"seconds": fitted.seconds}
     if fitted.predictions is not None:
@@ -87,13 +88,15 @@ def figures(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
 def _rows(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
     """Figures of pairs."""
     user, truth, given = log.design.user, log.truth, fitted.parameters
-    found = {}
+    found, shown = {}, np.unique(log.train.ids) - 1
 
     def covered(role: str, at: Callable[[np.ndarray], np.ndarray], true: np.ndarray) -> None:
         if role in fitted.spread:
             mean, width = getattr(given, role), INTERVAL * fitted.spread[role]
             low, high = (at(mean + sign * width)[1:] for sign in (-1, 1))
-            found[f"coverage of {role}"] = float(np.mean((low <= true) & (true <= high)))
+            held = (low <= true) & (true <= high)
+            found[f"coverage of {role}"] = float(held.mean())
+            found[f"coverage of {role}, shown"] = float(held[shown].mean())
 
     if np.isfinite(given.attraction).all():
         at_top = functools.partial(users.top_click_rate, user, given)
