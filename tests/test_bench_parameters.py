@@ -180,6 +180,15 @@ def test_parameters_are_read_from_models_in_their_places(bench, user):
             assert not found.spread and (name == "map") == ("attraction" in found.prior_means)
 
 
+def test_tables_of_examination_are_read_at_any_radix(bench):
+    """Logits that are their own rows tell from where each was taken."""
+    for radix in (10, 11):
+        found = {"examination": np.arange(11.0 * 11) / 100, "attraction": np.zeros(61)}
+        table = bench.methods.estimated("UBM", found, 60, radix).shared["examination"]
+        rows = np.arange(1, 11)[:, None] * radix + np.arange(10)
+        np.testing.assert_allclose(logit(table), rows / 100)
+
+
 def test_prior_means_are_those_that_models_learn(bench):
     log = small(bench, "DBN")
     found = bench.METHODS["map"](log, 0)

@@ -73,10 +73,15 @@ def maximum_a_posteriori(log: SimulatedLog, seed: int) -> Fitted:
     return gradient(log, seed, posterior="none")
 
 
-def posterior(log: SimulatedLog, seed: int) -> Fitted:
+def posterior(log: SimulatedLog, seed: int, kind: str = "normal") -> Fitted:
     """Mean and spread per row, and a learned prior per table."""
     trainer = Trainer(natural_gradient(), decays=3, seed=seed)
-    return gradient(log, seed, trainer, posterior="normal")
+    return gradient(log, seed, trainer, posterior=kind)
+
+
+def posterior_by_rank(log: SimulatedLog, seed: int) -> Fitted:
+    """The same, with priors whose means follow the ranks that pairs are shown at."""
+    return posterior(log, seed, "normal_by_rank")
 
 
 def expectation_maximisation(log: SimulatedLog, seed: int) -> Fitted | None:
@@ -121,13 +126,15 @@ def clax(log: SimulatedLog, seed: int, *, python: Path, batch_size: int) -> Fitt
         with np.load(result) as given:
             found = {name: np.asarray(values, np.float64) for name, values in given.items()}
     seconds, predictions = float(found.pop("seconds")), found.pop("predictions")
-    return Fitted(seconds, estimated(user, found, log.design.pairs), predictions=predictions)
+    parameters = estimated(user, found, log.design.pairs, radix=POSITIONS)
+    return Fitted(seconds, parameters, predictions=predictions)
 
 
 METHODS: dict[str, Method] = {
     "click-rate": click_rate,
     "map": maximum_a_posteriori,
     "posterior": posterior,
+    "posterior-by-rank": posterior_by_rank,
     "em": expectation_maximisation,
     "counting": counting,
 }
@@ -178,8 +185,14 @@ def predictions(model: ClickModel, part: Part) -> np.ndarray:
     return np.exp(np.concatenate([np.asarray(predict(model, chunk), np.float64) for chunk in chunks]))
 
 
-def estimated(user: str, found: Mapping[str, np.ndarray], pairs: int) -> Parameters | None:
-    """Parameters from the logits of all rows of each tower, by role; row 0 of every tower of positions is unused."""
+def estimated(
+    user: str, found: Mapping[str, np.ndarray], pairs: int, radix: int = POSITIONS + 1
+) -> Parameters | None:
+    """Parameters from the logits of all rows of each tower, by role.
+
+    Row 0 of every tower of positions is unused. UBM's examination at rank r after a last click at rank r' has row
+    r radix + r'.
+    """
     if user in ("DCTR", "DRCTR"):
         return None
     shared = {}
@@ -187,8 +200,8 @@ def estimated(user: str, found: Mapping[str, np.ndarray], pairs: int) -> Paramet
         case "PBM":
             shared["examination"] = expit(found["examination"][1 : POSITIONS + 1])
         case "UBM":
-            table = expit(found["examination"][: (POSITIONS + 1) ** 2]).reshape(POSITIONS + 1, -1)
-            shared["examination"] = table[1:, :POSITIONS]
+            table = found["examination"][radix : radix * (POSITIONS + 1)].reshape(POSITIONS, radix)
+            shared["examination"] = expit(table[:, :POSITIONS])
         case "TrustBias":
             shared = {role: expit(found[role][1:]) for role in ("true_positive", "false_positive")}
         case "DBN":
