@@ -151,9 +151,9 @@ def fitted(log: SimulatedLog, seed: int, trainer: BaseTrainer, **towers: object)
     found = {role: moments(tower) for role, tower in towers.items()}
     parameters = estimated(user, {role: mean for role, (mean, _) in found.items()}, pairs)
     spread = {role: deviation for role, (_, deviation) in found.items() if deviation is not None}
-    tables = {role: tower for role, tower in towers.items() if isinstance(tower, EmbeddingParameter)}
     learned = isinstance(trainer, Trainer)  # the others store a constant
-    prior_means = {role: float(tower.baseline[...]) for role, tower in tables.items() if learned}
+    tables = [role for role, tower in towers.items() if isinstance(tower, EmbeddingParameter) and learned]
+    prior_means = {role: float(found[role][0][0]) for role in tables}  # row 0 is padding, which nothing moves
     return Fitted(report.training_seconds, parameters, spread, prior_means, predictions(model, log.test))
 
 
