@@ -36,7 +36,7 @@ def uses(file: Path, *packages: str) -> set[str]:
 FLOORS = (
     ("types", "numerics", "errors", "utils"),
     ("data", "parameters", "metrics", "loggers", "runs"),
-    ("models",),
+    ("models", "report"),
     ("simulation", "evaluation"),
     ("training",),
     ("experiment",),

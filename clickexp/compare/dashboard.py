@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from clickexp.compare import names
 from clickexp.errors import UserError, install
+from clickexp.report import names
 from clickexp.runs.load import find_runs
 from clickexp.runs.run import Run
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clickexp.compare.groups import Group, or_nan
 from clickexp.errors import UserError
 from clickexp.evaluation.significance import paired_t
+from clickexp.report.groups import Group, or_nan
 from clickexp.runs.run import Run
 
 SIGNIFICANT = 0.05

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from clickexp.compare.differences import SIGNIFICANT
-from clickexp.compare.names import name, short
 from clickexp.compare.summary import Comparison
 from clickexp.compare.tables import MISSING, Cell, ReportTable, fixed, latex, markdown, standing
+from clickexp.report.names import name, short
 from clickexp.utils import escape
 
 _ARROWS = {1: " ↑", 0: "", -1: " ↓"}

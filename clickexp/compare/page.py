@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from plotly.offline import get_plotlyjs
 
-from clickexp.compare import names
 from clickexp.compare.differences import SIGNIFICANT
-from clickexp.compare.figures import COLORS
-from clickexp.compare.groups import Group, Spread, varying
 from clickexp.compare.summary import Comparison
+from clickexp.report import names
+from clickexp.report.figures import COLORS
+from clickexp.report.groups import Group, Spread, varying
 from clickexp.runs.load import Skipped
 from clickexp.runs.objective import stated_by
 from clickexp.runs.run import Run

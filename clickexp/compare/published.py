@@ -4,11 +4,11 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from clickexp.compare.names import short
 from clickexp.compare.output import say, write_files
 from clickexp.compare.reproductions import SECONDS, Reproduction, Row, reproductions
 from clickexp.compare.tables import ReportTable, latex, markdown
 from clickexp.errors import UserError
+from clickexp.report.names import short
 from clickexp.runs.load import Skipped, find_runs
 from clickexp.runs.run import Run
 from clickexp.utils import escape

@@ -33,8 +33,8 @@ def compare(
         UserError: Where there are no runs, or a file in the way is not one that an earlier comparison wrote.
     """
     # here, so that errors in the folders come before the libraries load
-    from clickexp.compare.figures import figures
     from clickexp.compare.page import page
+    from clickexp.compare.paper import figures
 
     runs, skipped = find_runs(folders)
     for one in skipped:

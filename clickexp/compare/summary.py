@@ -9,9 +9,9 @@ from functools import cached_property
 import numpy as np
 
 from clickexp.compare.differences import Tests, run_tests
-from clickexp.compare.groups import Group, group_names
-from clickexp.compare.names import direction, leading, name, uncapitalised
 from clickexp.errors import UserError
+from clickexp.report.groups import Group, group_names
+from clickexp.report.names import direction, leading, name, uncapitalised
 from clickexp.runs.objective import VALIDATION, stated_by
 from clickexp.runs.run import Run
 

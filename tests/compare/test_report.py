@@ -18,9 +18,9 @@ from small_runs import write_json, write_run
 
 from clickexp.cli.compare import main
 from clickexp.compare import find_runs
-from clickexp.compare.figures import figures
 from clickexp.compare.leaderboard import tables
 from clickexp.compare.output import write_files
+from clickexp.compare.paper import figures
 from clickexp.compare.report import compare
 from clickexp.compare.summary import comparisons
 from clickexp.compare.tables import standing
@@ -276,7 +276,7 @@ def test_a_legend_reads_row_by_row_from_the_best(tmp_path, monkeypatch):
 
 def test_files_of_others_are_never_overwritten(tmp_path, capsys, monkeypatch):
     drawn = {"per_rank.pdf": b"%PDF"}
-    monkeypatch.setattr("clickexp.compare.figures.figures", lambda comparison, label: drawn)
+    monkeypatch.setattr("clickexp.compare.paper.figures", lambda comparison, label: drawn)
     write_run(tmp_path / "runs/0", "UBM")
     compare([tmp_path / "runs"])
     written = {file.name for file in (tmp_path / "runs").rglob("*.*") if file.is_file()}
@@ -421,7 +421,7 @@ def test_test_sets_never_share_a_file(tmp_path):
 
 @pytest.mark.parametrize("name", ["../mine", "{absolute}", "link/mine"])
 def test_a_record_that_came_with_the_folder_removes_nothing_outside(name, tmp_path, monkeypatch):
-    monkeypatch.setattr("clickexp.compare.figures.figures", lambda comparison, label: {})
+    monkeypatch.setattr("clickexp.compare.paper.figures", lambda comparison, label: {})
     mine, runs = tmp_path / "mine", tmp_path / "runs"
     mine.write_text("mine")
     write_run(runs / "0")
@@ -434,7 +434,7 @@ def test_a_record_that_came_with_the_folder_removes_nothing_outside(name, tmp_pa
 
 
 def test_links_in_the_folder_lead_nothing_elsewhere(tmp_path, monkeypatch):
-    monkeypatch.setattr("clickexp.compare.figures.figures", lambda comparison, label: {})
+    monkeypatch.setattr("clickexp.compare.paper.figures", lambda comparison, label: {})
     mine, runs = tmp_path / "mine", tmp_path / "runs"
     mine.write_text("mine")
     write_run(runs / "0")

@@ -10,13 +10,13 @@ from small_runs import write_run
 
 from clickexp.compare import find_runs
 from clickexp.compare.differences import holm, paired_p
-from clickexp.compare.groups import Spread
 from clickexp.compare.leaderboard import leaderboard
 from clickexp.compare.page import data
 from clickexp.compare.summary import comparisons
 from clickexp.errors import UserError
 from clickexp.evaluation.per_query import paired_test, samples
 from clickexp.experiment.instantiate import directions
+from clickexp.report.groups import Spread
 from clickexp.runs.objective import HIGHER_IS_BETTER
 
 CONF = ROOT / "conf"

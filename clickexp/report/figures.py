@@ -1,8 +1,7 @@
-"""Figures for a paper: vector PDF and PNG, one set per test set."""
+"""Figures for a paper, of groups of runs: vector PDF and PNG."""
 
 import io
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 from importlib.resources import as_file, files
 from typing import Any
 
@@ -13,17 +12,14 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from clickexp.compare.groups import Group, or_nan
-from clickexp.compare.names import axis
-from clickexp.compare.summary import Comparison
-from clickexp.runs.objective import VALIDATION
+from clickexp.report.groups import Group, or_nan
+from clickexp.report.names import axis
 from clickexp.utils.escape import figure_text
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D1F")
 """Distinct for colour-blind readers (Okabe and Ito 2008); yellow, too light on paper, is darker here."""
 _MARKERS = "osD^vP*X"
 _DASHES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (4, 1.5, 1, 1.5)))
-_PER_RANK = ("ll", "ppl", "cond_ppl")
 _COLUMN, _ROW, _PAGE = 3.3, 2.5, 7.0
 """Inches: the width of a column of a paper, the height of a panel, the width of a page."""
 _LETTER, _HANDLE, _LONGEST = 0.062, 0.5, 100
@@ -32,22 +28,23 @@ _FAR, _FARTHER = 4, 10
 """How far a curve may lie from the middle one: in extents of a curve, and in distances between curves."""
 _FEW = 10
 """Documents from which a click rate means little."""
-_Panel = Callable[[Axes], None]
+Panel = Callable[[Axes], None]
+"""What draws into axes."""
 
 
-def figures(comparison: Comparison, label: str = "") -> dict[str, bytes]:
-    """Draws the best groups, as many as there are colours.
+def draw(figures: Iterable[tuple[str, Sequence[Panel]]], label: str = "") -> dict[str, bytes]:
+    """Draws figures, each as PDF and PNG.
 
     Args:
-        comparison: The groups.
-        label: A slug for the names.
+        figures: The name and the panels, side by side, of each.
+        label: A slug for the names of the files.
 
     Returns:
         Content of each file by its name.
     """
     made = {}
-    with as_file(files("clickexp.compare") / "static" / "paper.mplstyle") as style, rc_context(fname=style):
-        for name, panels in _panels(comparison):
+    with as_file(files("clickexp.report") / "static" / "paper.mplstyle") as style, rc_context(fname=style):
+        for name, panels in figures:
             figure = _figure(panels)
             for suffix, metadata in (("pdf", {"CreationDate": None}), ("png", {"Software": None})):
                 content = io.BytesIO()
@@ -56,38 +53,7 @@ def figures(comparison: Comparison, label: str = "") -> dict[str, bytes]:
     return made
 
 
-def _panels(comparison: Comparison) -> Iterator[tuple[str, list[_Panel]]]:
-    """Name and panels of each figure that the results have numbers for."""
-    groups = comparison.groups[: len(COLORS)]
-
-    def has(metric: str) -> bool:
-        return any(group.per_rank(metric) is not None for group in groups)
-
-    if ranked := [metric for metric in _PER_RANK if has(metric)]:
-        yield "per_rank", [partial(_per_rank, groups, metric) for metric in ranked]
-    if has("examination"):
-        yield "examination", [partial(_per_rank, groups, "examination")]
-    first = next((m for m in comparison.metrics if not m.startswith(VALIDATION)), comparison.leading[0])
-    recorded = {name for run in comparison.runs for epoch in run.epochs for name in epoch}
-    learned = f"val/{first}" if f"val/{first}" in recorded else "val/loss"
-    if learned in recorded:
-        yield (
-            "learning",
-            [partial(_learning, groups, learned, "epoch"), partial(_learning, groups, learned, "seconds")],
-        )
-    costs = {
-        "seconds": [group.seconds for group in groups],
-        "compile_seconds": [group.compile_seconds for group in groups],
-        "parameters": [or_nan(group.runs[0].parameters) for group in groups],
-    }
-    known = {cost: values for cost, values in costs.items() if np.isfinite(values).any()}
-    if known:
-        yield "cost", [partial(_cost, groups, first, cost, values) for cost, values in known.items()]
-    if any(group.reliability() for group in groups):
-        yield "calibration", [partial(_calibration, groups)]
-
-
-def _figure(panels: Sequence[_Panel]) -> Figure:
+def _figure(panels: Sequence[Panel]) -> Figure:
     """Panels side by side, one legend below them."""
     figure = Figure(figsize=(_COLUMN if len(panels) == 1 else 2.5 * len(panels), _ROW), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
@@ -144,7 +110,8 @@ def _look(i: int) -> dict:
     return {"color": COLORS[i], "linestyle": _DASHES[i % len(_DASHES)]}
 
 
-def _per_rank(groups: Sequence[Group], metric: str, axes: Axes) -> None:
+def per_rank(groups: Sequence[Group], metric: str, axes: Axes) -> None:
+    """Draws a metric over ranks: the mean over runs with its 95% interval."""
     for i, group in enumerate(groups):
         if spread := group.per_rank(metric):
             ranks = np.arange(1, len(spread.mean) + 1)
@@ -156,8 +123,8 @@ def _per_rank(groups: Sequence[Group], metric: str, axes: Axes) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
-def _learning(groups: Sequence[Group], metric: str, over: str, axes: Axes) -> None:
-    """One line per run: over epochs, or the seconds since the start without compilation."""
+def learning(groups: Sequence[Group], metric: str, over: str, axes: Axes) -> None:
+    """Draws a line per run: over epochs, or the seconds since the start without compilation."""
     for i, group in enumerate(groups):
         for n, run in enumerate(group.runs):
             x = [or_nan(epoch.get(over)) for epoch in run.epochs]
@@ -171,7 +138,8 @@ def _learning(groups: Sequence[Group], metric: str, over: str, axes: Axes) -> No
     )
 
 
-def _cost(groups: Sequence[Group], metric: str, cost: str, values: Sequence[float], axes: Axes) -> None:
+def cost(groups: Sequence[Group], metric: str, over: str, values: Sequence[float], axes: Axes) -> None:
+    """Draws a metric against what a group costs."""
     for i, (group, value) in enumerate(zip(groups, values, strict=True)):
         spread = group.spread(metric)
         deviation = spread.sd if spread.count > 1 else 0
@@ -180,13 +148,13 @@ def _cost(groups: Sequence[Group], metric: str, cost: str, values: Sequence[floa
     known = [value for value in values if np.isfinite(value) and value > 0]
     if known and max(known) > 10 * min(known):
         axes.set_xscale("log")
-    elif cost == "parameters":
+    elif over == "parameters":
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.set(xlabel=_broken(axis(cost)), ylabel=_lines(figure_text(axis(metric))))
+    axes.set(xlabel=_broken(axis(over)), ylabel=_lines(figure_text(axis(metric))))
 
 
-def _calibration(groups: Sequence[Group], axes: Axes) -> None:
-    """Click rate over P(click), bins of all ranks together."""
+def calibration(groups: Sequence[Group], axes: Axes) -> None:
+    """Draws the click rate over P(click), bins of all ranks together."""
     largest = 0.0
     for i, group in enumerate(groups):
         if curve := group.reliability():

@@ -1,0 +1,1 @@
+"""What a reader sees of finished runs: names of metrics, groups of runs, figures, and the page of one run."""
