@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -35,6 +36,42 @@ def test_the_wheel_holds_package_plugins_and_configuration_only(wheel):
     inside = {name.removeprefix("clickexp/") for name in names if name.startswith("clickexp/conf/")}
     outside = {str(file.relative_to(ROOT)) for file in (ROOT / "conf").rglob("*.yaml")}
     assert inside == outside
+
+
+def test_the_wheel_holds_every_file_of_the_package_and_its_licence(wheel):
+    archive = zipfile.ZipFile(wheel)
+    names = set(archive.namelist())
+    tracked = subprocess.run(
+        ["git", "ls-files", "clickexp"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.split()
+    moved = {name.replace("clickexp/plugins/", "") for name in tracked}
+    assert len(moved) > 100 and "clickexp/py.typed" in moved
+    assert not moved - names
+    (licence,) = (name for name in names if name.endswith("licenses/LICENSE"))
+    assert archive.read(licence) == (ROOT / "LICENSE").read_bytes()
+    (metadata,) = (name for name in names if name.endswith("METADATA"))
+    assert "License-Expression: Apache-2.0" in archive.read(metadata).decode()
+
+
+def test_the_sdist_holds_what_git_has_but_its_own_settings(tmp_path):
+    pytest.importorskip(
+        "hatchling", reason="building an sdist needs hatchling, which the test extra installs"
+    )
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    (file,) = tmp_path.glob("clickexp-*.tar.gz")
+    with tarfile.open(file) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+    left_out = (".ci/", ".github/", "outputs/")
+    assert not {name for name in tracked if not name.startswith(left_out)} - names
+    assert [name for name in names if name.startswith((*left_out, ".venv"))] == ["outputs/.gitkeep"]
 
 
 def test_the_wheel_answers_outside_the_checkout(wheel, tmp_path):
