@@ -8,17 +8,18 @@ from collections.abc import Callable, Sequence
 from clickexp.utils.exits import VERSION, ending, printing
 
 _DESCRIPTION = """\
-Compares runs: reads the results below folders and writes, beside them, comparison.html (one page that needs no
-network), tables/ (CSV, Markdown, LaTeX) and figures/ (PDF, PNG).
+Compares runs: prints which is best, and writes beside the results comparison.html
+(one page that needs no network), tables/ (CSV, Markdown, LaTeX) and figures/ (PDF, PNG).
 
   clickexp-compare outputs/sweeps/2026-11-21/10-00-00
   clickexp-compare outputs/sweeps outputs/2026-11-21 --output outputs/comparison --baseline PBM
-  clickexp-compare outputs/sweeps --metrics cond_ppl,ll,ndcg@5     the columns of the tables; the first orders them
-  clickexp-compare outputs/sweeps --published                      ours beside the published figures of +experiment=...
-  clickexp-compare wandb --help                                    a workspace and a report on Weights & Biases
+  clickexp-compare outputs/sweeps --metrics cond_ppl,ll,ndcg@5   columns of the tables
+  clickexp-compare outputs/sweeps --published                    beside published figures
+  clickexp-compare wandb --help                                  on Weights & Biases
 """
 _WANDB = """\
-Creates a workspace and a report on Weights & Biases: means over seeds, curves by rank, cutoff, epoch and sessions.
+Creates a workspace and a report on Weights & Biases: means over seeds, differences to the
+baseline, curves by rank, cutoff, epoch and sessions, hyperparameters.
 
   clickexp-compare wandb --project clickexp
   clickexp-compare wandb outputs/sweeps/my-sweep --project clickexp --baseline PBM --sync
@@ -51,6 +52,11 @@ def _folders() -> argparse.ArgumentParser:
         "--metrics", type=_names, metavar="A,B,...", help="columns of the tables, the first orders them"
     )
     parser.add_argument(
+        "--ranks", type=_ranks, metavar="1,3,...", help="columns of the tables per rank; by default all"
+    )
+    parser.add_argument("--title", help="of the page; by default folder and dataset")
+    parser.add_argument("--open", dest="open_page", action="store_true", help="open the page in a browser")
+    parser.add_argument(
         "--published",
         dest="run",
         action="store_const",
@@ -63,6 +69,10 @@ def _folders() -> argparse.ArgumentParser:
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _ranks(text: str) -> list[int]:
+    return [int(rank) for rank in _names(text)]
 
 
 def _wandb() -> argparse.ArgumentParser:

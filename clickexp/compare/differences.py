@@ -7,7 +7,7 @@ import numpy as np
 
 from clickexp.errors import UserError
 from clickexp.evaluation.significance import paired_t
-from clickexp.report.groups import Group, or_nan
+from clickexp.report.groups import Group, Spread, or_nan
 from clickexp.runs.run import Run
 
 SIGNIFICANT = 0.05
@@ -21,10 +21,13 @@ class Tests:
         unit: What is paired: "queries" of the test set where runs kept their values, else "seeds".
         p: P-values [baseline, group], corrected by Holm for all groups compared with a baseline; nan where there is no
             test.
+        half: Half the 95% interval of the difference [baseline, group]: Student's t over the same pairs, not corrected;
+            nan where there is no test.
     """
 
     unit: str
     p: np.ndarray
+    half: np.ndarray
 
 
 def run_tests(groups: Sequence[Group], baselines: Sequence[int], metric: str) -> Tests:
@@ -41,7 +44,8 @@ def run_tests(groups: Sequence[Group], baselines: Sequence[int], metric: str) ->
     values, unit = _per_query(groups, metric), "queries"
     if values is None:
         values, unit = _per_seed(groups, metric), "seeds"
-    return Tests(unit, np.array([holm(paired_p(values, baseline)) for baseline in baselines]))
+    p = [holm(paired_p(values, baseline)) for baseline in baselines]
+    return Tests(unit, np.array(p), np.array([paired_half(values, baseline) for baseline in baselines]))
 
 
 def paired_p(values: np.ndarray, baseline: int) -> np.ndarray:
@@ -57,6 +61,19 @@ def paired_p(values: np.ndarray, baseline: int) -> np.ndarray:
     p = paired_t(values - values[baseline])
     p[baseline] = np.nan
     return p
+
+
+def paired_half(values: np.ndarray, baseline: int) -> np.ndarray:
+    """Half the 95% t-interval of the mean difference of each group to the baseline, [group].
+
+    Args:
+        values: As in `paired_p`.
+        baseline: The baseline's row.
+    """
+    spread = Spread.of((values - values[baseline]).T)
+    half = np.array((spread.high - spread.low) / 2)
+    half[baseline] = np.nan
+    return half
 
 
 def holm(p: np.ndarray) -> np.ndarray:

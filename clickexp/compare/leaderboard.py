@@ -1,13 +1,15 @@
-"""The tables of a comparison: all groups, overall and per rank, for readers and as CSV for programs."""
+"""The tables of a comparison: overall, relative to the baseline, and per rank; for readers and as CSV for programs."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from clickexp.compare.conclusion import difference
 from clickexp.compare.differences import SIGNIFICANT
+from clickexp.compare.latex import latex
 from clickexp.compare.summary import Comparison
-from clickexp.compare.tables import MISSING, Cell, ReportTable, fixed, latex, markdown, standing
+from clickexp.compare.tables import MISSING, Cell, ReportTable, fixed, markdown, rounded, standing
 from clickexp.report.names import name, short
 from clickexp.utils import escape
 
@@ -17,18 +19,21 @@ _STARS = ((0.01, "**"), (SIGNIFICANT, "*"))
 _MARKS = "Best in bold, second underlined"
 
 
-def tables(comparison: Comparison, label: str = "") -> dict[str, str]:
+def tables(comparison: Comparison, label: str = "", ranks: Sequence[int] | None = None) -> dict[str, str]:
     """Content of each file by its name.
 
     Args:
         comparison: The groups.
         label: A slug for the names, where there is more than one test set.
+        ranks: Columns of the tables per rank; by default all.
     """
     files = {f"leaderboard{label}.csv": _leaderboard_csv(comparison)}
     made = {f"leaderboard{label}": leaderboard(comparison)}
+    if len(comparison.groups) > 1:
+        made[f"differences{label}"] = differences(comparison)
     for metric in _PER_RANK:
-        if ranks := per_rank(comparison, metric):
-            made[f"{metric}_per_rank{label}"] = ranks
+        if ranked := per_rank(comparison, metric, ranks):
+            made[f"{metric}_per_rank{label}"] = ranked
             files[f"{metric}_per_rank{label}.csv"] = _per_rank_csv(comparison, metric)
     for file, table in made.items():
         files[f"{file}.md"] = markdown(table)
@@ -37,16 +42,16 @@ def tables(comparison: Comparison, label: str = "") -> dict[str, str]:
 
 
 def leaderboard(comparison: Comparison) -> ReportTable:
-    """The leading metrics, mean and standard deviation over seeds."""
-    groups, metrics, baseline = comparison.groups, comparison.leading, comparison.baseline
+    """The leading metrics: means over seeds, each with one uncertainty, whose digits it follows."""
+    groups, metrics = comparison.groups, comparison.leading
     p = _against_baseline(comparison)
     counts = sorted({len(group.runs) for group in groups})
     header = ["Model"]
     columns: list[Sequence[str | Cell]] = [[group.title for group in groups]]
     for metric in metrics:
-        spreads = [group.spread(metric) for group in groups]
-        texts = [_decimals(spread.mean) for spread in spreads]
-        deviations = [_decimals(spread.sd) if spread.count > 1 else "" for spread in spreads]
+        uncertainties = [group.uncertainty(metric, comparison.uncertainty) for group in groups]
+        pairs = rounded([float(group.spread(metric).mean) for group in groups], uncertainties)
+        texts, deviations = zip(*pairs, strict=True)
         places = standing(texts, comparison.direction(metric))
         header.append(short(metric) + _ARROWS[comparison.direction(metric)])
         columns.append(list(map(Cell, texts, deviations, places, map(_stars, p[metric][1]))))
@@ -57,33 +62,72 @@ def leaderboard(comparison: Comparison) -> ReportTable:
     if counts[-1] > 1:
         over = f"over {counts[0]} seeds" if len(counts) == 1 else "over seeds"
         caption[0] += f": mean ± standard deviation {over}"
-    caption += [comparison.choice, _MARKS]
-    units = {p[metric][0] for metric in metrics if np.isfinite(p[metric][1]).any()}
-    if units:
-        caption.append(
-            f"* p < 0.05, ** p < 0.01 against {baseline.name}: paired t-test over {' or '.join(sorted(units))}, "
-            "corrected by Holm's method"
-        )
-    text = ". ".join(filter(None, [*caption, *comparison.warnings])) + "."
-    return ReportTable(text, header, list(zip(*columns, strict=True)), "l" + "r" * (len(header) - 1))
+    elif comparison.uncertainty:
+        caption[0] += f": value ± half the 95% interval over {comparison.uncertainty}"
+    caption += [comparison.choice, _MARKS, significance(comparison)]
+    return _table([*caption, *comparison.warnings], header, columns)
 
 
-def per_rank(comparison: Comparison, metric: str) -> ReportTable | None:
-    """Means over seeds of each rank; None where no run has the metric per rank."""
+def differences(comparison: Comparison) -> ReportTable:
+    """The leading metrics minus those of the baseline, with the 95% interval of each difference."""
+    baseline, metrics = comparison.baseline, comparison.leading
+    others = [group for group in comparison.groups if group is not baseline]
+    header = ["Model", *(short(metric) + _ARROWS[comparison.direction(metric)] for metric in metrics)]
+    columns: list[Sequence[str | Cell]] = [[group.title for group in others]]
+    for metric in metrics:
+        found = [difference(comparison, baseline, group, metric) for group in others]
+        pairs = rounded([value for value, *_ in found], [half for _, half, _ in found], "+")
+        columns.append([Cell(*pair, stars=_stars(p)) for pair, (*_, p) in zip(pairs, found, strict=True)])
+    unit = " or ".join(
+        sorted({comparison.tests[m].unit for m in metrics if np.isfinite(comparison.tests[m].half).any()})
+    )
+    title = f"Difference to {baseline.name} on {comparison.name}"
+    title += f" ± half its 95% interval over {unit} (Student's t)" if unit else ""
+    return _table([title, significance(comparison)], header, columns)
+
+
+def per_rank(comparison: Comparison, metric: str, ranks: Sequence[int] | None = None) -> ReportTable | None:
+    """Means over seeds of each rank; None where no run has the metric at these ranks.
+
+    Args:
+        comparison: The groups.
+        metric: Its name.
+        ranks: From 1; by default all.
+    """
     means = {group.title: spread.mean for group in comparison.groups if (spread := group.per_rank(metric))}
-    if not means:
+    longest = max(map(len, means.values()), default=0)
+    shown = [rank for rank in ranks or range(1, longest + 1) if 1 <= rank <= longest]
+    if not shown:
         return None
-    ranks = max(map(len, means.values()))
-    texts = [[*map(_decimals, mean), *[MISSING] * (ranks - len(mean))] for mean in means.values()]
+    texts = [
+        [_decimals(mean[rank - 1]) if rank <= len(mean) else MISSING for rank in shown]
+        for mean in means.values()
+    ]
     sign = comparison.direction(metric)
     columns = [
         [Cell(text, place=place) for text, place in zip(column, standing(column, sign), strict=True)]
         for column in zip(*texts, strict=True)
     ]
     title = f"{name(metric)} per rank on {comparison.name}"
-    caption = ". ".join(filter(None, [title, comparison.choice, f"{_MARKS}."]))
-    header = ["Model", *map(str, range(1, ranks + 1))]
-    return ReportTable(caption, header, list(zip(means, *columns, strict=True)), "l" + "r" * ranks)
+    return _table([title, comparison.choice, _MARKS], ["Model", *map(str, shown)], [list(means), *columns])
+
+
+def _table(
+    sentences: Sequence[str], header: Sequence[str], columns: Sequence[Sequence[str | Cell]]
+) -> ReportTable:
+    caption = ". ".join(filter(None, sentences)) + "."
+    return ReportTable(caption, header, list(zip(*columns, strict=True)), "l" + "r" * (len(header) - 1))
+
+
+def significance(comparison: Comparison) -> str:
+    """The meaning of stars; empty where nothing is tested."""
+    tested = [tests.unit for m in comparison.leading if np.isfinite((tests := comparison.tests[m]).p).any()]
+    if not tested:
+        return ""
+    return (
+        f"* p < 0.05, ** p < 0.01 against {comparison.baseline.name}: paired t-test over "
+        f"{' or '.join(sorted(set(tested)))}, corrected by Holm's method"
+    )
 
 
 def _leaderboard_csv(comparison: Comparison) -> str:
@@ -97,10 +141,21 @@ def _leaderboard_csv(comparison: Comparison) -> str:
         row |= {"parameters": run.parameters, "training_seconds": group.seconds}
         row |= {"compile_seconds": group.compile_seconds, "baseline": comparison.baseline.name}
         for metric in comparison.metrics:
-            spread, (low, high, over), (unit, values) = group.spread(metric), group.interval(metric), p[metric]
-            row |= {metric: spread.mean, f"{metric}_sd": spread.sd, f"{metric}_low": low, f"{metric}_high": high}
+            spread, (low, high, over), (unit, values) = (
+                group.spread(metric),
+                group.interval(metric),
+                p[metric],
+            )
+            row |= {
+                metric: spread.mean,
+                f"{metric}_sd": spread.sd,
+                f"{metric}_low": low,
+                f"{metric}_high": high,
+            }
             row |= {f"{metric}_interval_over": over, f"{metric}_p": values[i]}
             row[f"{metric}_p_over"] = unit if np.isfinite(values[i]) else ""
+            value, half, _ = difference(comparison, comparison.baseline, group, metric)
+            row |= {f"{metric}_difference": value, f"{metric}_difference_half_interval": half}
         rows.append(row)
     return escape.csv_text(rows)
 

@@ -1,8 +1,7 @@
-"""The output of a comparison: lines, and files that are written whole and never over those of others."""
+"""The output of a comparison: printed lines, and files that never replace those of others."""
 
 import hashlib
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from clickexp.errors import UserError
@@ -11,27 +10,27 @@ from clickexp.utils.escape import printable
 from clickexp.utils.files import whole
 
 _RECORD = ".comparison.json"
-"""Paths and checksums of the files that were written, by which they are recognised."""
+"""Paths and checksums of the files that were written, to recognise them later."""
 
 
 def say(text: str) -> None:
-    """Prints a line of a command's output, whatever names it holds."""
+    """Prints one line of a command's output; control characters in it are replaced."""
     print(printable(text), flush=True)  # noqa: T201  a command's output
 
 
-def write_files(folder: Path, files: Mapping[str, str | bytes], report: Callable[[str], None] = say) -> None:
-    """Writes files into a folder, and removes those of an earlier comparison that this one lacks.
+def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
+    """Writes files into a folder and removes files of an earlier comparison that are no longer made.
 
-    A file there that this function did not write, or that was edited since, is left alone. So are files outside, where
-    links or a record that came with the folder lead.
+    Files that were not written by this function, or were edited since, are never changed. Nor are files outside the
+    folder to which links, or a record that came with the folder, point.
 
     Args:
         folder: The folder.
         files: Contents by path in the folder.
-        report: Receives a line for each file that is written.
 
     Raises:
-        UserError: For a file of someone else, or one that leads out of the folder; before anything is written.
+        UserError: Before anything is written, if a file in the way was not written by this function or is outside the
+            folder.
     """
     contents = {name: text.encode() if isinstance(text, str) else text for name, text in files.items()}
     known = _known(folder)
@@ -45,7 +44,7 @@ def write_files(folder: Path, files: Mapping[str, str | bytes], report: Callable
                 "another --output"
             )
     digests = {name: [hashlib.sha256(content).hexdigest()] for name, content in contents.items()}
-    # both, so that after an interruption old files and new ones are recognised
+    # old and new checksums, so that both are recognised after an interruption
     _record(folder, {name: known.get(name, []) + digests.get(name, []) for name in {**known, **digests}})
     for name in ours - contents.keys():
         (folder / name).unlink()
@@ -53,12 +52,11 @@ def write_files(folder: Path, files: Mapping[str, str | bytes], report: Callable
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         with whole(folder / name) as part:
             part.write_bytes(content)
-        report(f"wrote {os.path.relpath(folder / name)}")
     _record(folder, digests)
 
 
 def _known(folder: Path) -> dict[str, list[str]]:
-    """The checksums in the record of the files in this folder."""
+    """Reads the checksums of the files in this folder from the record."""
     record = read_json(folder / _RECORD)
     files = record.get("files") if isinstance(record, dict) else None
     return {

@@ -30,13 +30,21 @@ _DIGITS = 6
 """Significant digits of the numbers in the page."""
 
 
-def page(comparisons: Sequence[Comparison], skipped: Sequence[Skipped], folder: Path) -> str:
+def page(
+    comparisons: Sequence[Comparison],
+    skipped: Sequence[Skipped],
+    folder: Path,
+    title: str | None = None,
+    command: str = "",
+) -> str:
     """The page, as HTML.
 
     Args:
         comparisons: The groups on each test set.
         skipped: Folders without a run, to be listed.
         folder: Where the page will be, from where it links to the runs' folders.
+        title: Title; by default the names of folder and datasets.
+        command: The command that made the page.
     """
     static = files("clickexp.compare") / "static"
     content = data(comparisons, skipped, folder)

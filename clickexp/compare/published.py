@@ -4,14 +4,16 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from clickexp.compare.latex import latex
 from clickexp.compare.output import say, write_files
 from clickexp.compare.reproductions import SECONDS, Reproduction, Row, reproductions
-from clickexp.compare.tables import ReportTable, latex, markdown
+from clickexp.compare.tables import ReportTable, markdown
 from clickexp.errors import UserError
 from clickexp.report.names import short
 from clickexp.runs.load import Skipped, find_runs
 from clickexp.runs.run import Run
 from clickexp.utils import escape
+from clickexp.utils.paths import display_path
 
 FOLDER = "published"
 
@@ -19,22 +21,24 @@ FOLDER = "published"
 def compare_published(
     folders: Sequence[str | Path],
     output: str | Path | None = None,
-    baseline: str | None = None,
     metrics: Sequence[str] | None = None,
+    **others: object,
 ) -> list[Reproduction]:
     """Prints the reproductions below the folders and writes each as Markdown, LaTeX and CSV.
 
     Args:
         folders: Folders of runs.
         output: A folder for `published/`, by default the first folder.
-        baseline: None.
         metrics: Metrics to show; by default all published.
+        others: Options of a comparison, none of which may be set.
 
     Raises:
-        UserError: For a baseline, and where no run is of an experiment with published figures.
+        UserError: For an option of a comparison, and where no run is of an experiment with published figures.
     """
-    if baseline is not None:
-        raise UserError("--published compares with published figures: leave --baseline out")
+    if chosen := [name for name, value in others.items() if value]:
+        raise UserError(
+            f"--published compares with published figures: leave --{chosen[0].partition('_')[0]} out"
+        )
     runs, skipped = find_runs(folders)
     damaged = [Skipped(run.folder, reason) for run in runs if (reason := _damage(run))]
     for one in (*skipped, *damaged):
@@ -53,7 +57,9 @@ def compare_published(
         files[f"{name}.md"] = markdown(made)
         files[f"{name}.tex"] = latex(made, f"tab:{name}")
         files[f"{name}.csv"] = as_csv(reproduction)
-    write_files(Path(folders[0] if output is None else output) / FOLDER, files)
+    folder = Path(folders[0] if output is None else output) / FOLDER
+    write_files(folder, files)
+    say(f"{len(files)} files in {display_path(folder)}")
     return found
 
 
@@ -77,7 +83,13 @@ def as_csv(reproduction: Reproduction) -> str:
     rows = []
     for row in reproduction.rows:
         published = zip(references, row.published, strict=True)
-        values = {"model": row.model, "metric": row.metric, **dict(published), "ours": row.mean, "ours_sd": row.sd}
+        values = {
+            "model": row.model,
+            "metric": row.metric,
+            **dict(published),
+            "ours": row.mean,
+            "ours_sd": row.sd,
+        }
         values |= {"splits": len(row.ours), "difference": row.difference, "verdict": row.verdict}
         values |= {"notes": " ".join(map(str, row.notes)), "compile_seconds": row.compile_seconds}
         rows.append(values)

@@ -1,15 +1,26 @@
-"""The report on a comparison: tables, figures and the page, in files."""
+"""The report on a comparison: the conclusion and leaderboard on the terminal; tables, figures and the page in files."""
 
+import shlex
+import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
-from clickexp.compare.leaderboard import tables
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from clickexp.compare.conclusion import conclusion
+from clickexp.compare.leaderboard import leaderboard, significance, tables
 from clickexp.compare.output import say, write_files
 from clickexp.compare.summary import Comparison, comparisons
+from clickexp.compare.tables import Cell, ReportTable
+from clickexp.loggers.tables import console_table, widest
 from clickexp.runs.load import find_runs
 from clickexp.utils.escape import slug
+from clickexp.utils.paths import display_path
 
 PAGE = "comparison.html"
+_STYLES = ("", "bold", "underline")
 
 
 def compare(
@@ -17,14 +28,20 @@ def compare(
     output: str | Path | None = None,
     baseline: str | None = None,
     metrics: Sequence[str] | None = None,
+    ranks: Sequence[int] | None = None,
+    title: str | None = None,
+    open_page: bool = False,
 ) -> list[Comparison]:
-    """Reads the runs below the folders and writes comparison.html, tables/ and figures/ into output.
+    """Reads the runs below the folders, prints how they compare, and writes comparison.html, tables/ and figures/.
 
     Args:
         folders: Folders of runs.
-        output: By default the first folder.
+        output: Where to write; by default the first folder.
         baseline: The group, by its name or model, that others are tested against; by default the best.
         metrics: Columns of the tables; the first orders them.
+        ranks: Columns of the tables per rank; by default all.
+        title: Title of the page; by default the names of folder and datasets.
+        open_page: Whether to open the page in a browser.
 
     Returns:
         One comparison for each test set.
@@ -41,18 +58,49 @@ def compare(
         say(f"skipped {one}")
     found = comparisons(runs, metrics, baseline)
     folder = Path(folders[0] if output is None else output)
-    files: dict[str, str | bytes] = {}
+    console = Console()
+    made, drawn = {}, {}
     for comparison in found:
-        say(
-            f"{comparison.name}: {len(comparison.runs)} runs of {len(comparison.groups)} configurations on "
-            f"{comparison.describe()}"
-        )
-        for warning in filter(None, [comparison.choice, *comparison.warnings]):
-            say(f"  {warning}")
+        _print(comparison, console)
         label = f"-{slug(comparison.name)}" if len(found) > 1 else ""
-        files |= {f"tables/{name}": text for name, text in tables(comparison, label).items()}
-        files |= {f"figures/{name}": content for name, content in figures(comparison, label).items()}
+        made |= {f"tables/{name}": text for name, text in tables(comparison, label, ranks).items()}
+        drawn |= {f"figures/{name}": content for name, content in figures(comparison, label).items()}
     if len(found) > 1:
         say(f"{len(found)} test sets, one table each: numbers of different test sets cannot be ranked")
-    write_files(folder, files | {PAGE: page(found, skipped, folder)})
+    command = ["clickexp-compare", *map(str, folders), *(["--baseline", baseline] if baseline else [])]
+    content = page(found, skipped, folder, title, shlex.join(command))
+    write_files(folder, made | drawn | {PAGE: content})
+    say(f"{len(made)} tables and {len(drawn)} figures in {display_path(folder)}")
+    say(display_path(folder / PAGE))
+    if open_page:
+        webbrowser.open((folder / PAGE).resolve().as_uri())
     return found
+
+
+def _print(comparison: Comparison, console: Console) -> None:
+    """Prints the conclusion and the leaderboard, with as many columns as fit."""
+    runs, groups = len(comparison.runs), len(comparison.groups)
+    say(f"{comparison.name}: {runs} runs of {groups} configurations on {comparison.describe()}")
+    sentences = [conclusion(comparison), comparison.choice, *comparison.warnings, significance(comparison)]
+    for sentence in filter(None, sentences):
+        text = Text(sentence if sentence.endswith(".") else f"{sentence}.")
+        console.print(text, soft_wrap=not console.is_terminal)
+    table = leaderboard(comparison)
+    counts = range(len(table.header), 1, -1)
+    layouts = [(len(table.header), True), *((count, False) for count in counts)]
+    shown = widest(lambda layout: _console_table(table, *layout), layouts, console)
+    console.print()
+    console.print(_console_table(table, 2, False) if shown is None else shown)
+    console.print()
+
+
+def _console_table(table: ReportTable, columns: int, uncertainty: bool) -> Table:
+    def text(cell: str | Cell) -> Text:
+        if isinstance(cell, str):
+            return Text(cell)
+        deviation = f" ± {cell.deviation}" if cell.deviation and uncertainty else ""
+        return Text.assemble((cell.text, _STYLES[cell.place]), cell.stars, deviation)
+
+    return console_table(
+        table.header[:columns], ([text(cell) for cell in row[:columns]] for row in table.rows)
+    )

@@ -65,6 +65,14 @@ class Comparison:
         found = dict.fromkeys(run.optimized for run in self.runs if run.optimized)
         return [metric for metric in found if metric in self.metrics]
 
+    @cached_property
+    def uncertainty(self) -> str:
+        """What the uncertainties in cells are over: seeds, or queries of the test set; empty without any."""
+        if any(len(group.runs) > 1 for group in self.groups):
+            return "seeds"
+        kept = any(group.interval(metric)[2] == "queries" for group in self.groups for metric in self.leading)
+        return "queries" if kept else ""
+
     @property
     def choice(self) -> str:
         """How searches chose, in a sentence; empty without a search."""

@@ -1,13 +1,16 @@
-"""Tables of numbers with their marks, and how they are written: Markdown for pages, LaTeX (booktabs) for papers."""
+"""Tables of numbers with their marks, rounded to their uncertainty, and as Markdown; `latex` writes them for papers."""
 
 import math
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clickexp.utils import escape
 
 MISSING = "–"
+_DECIMALS = 4
+"""Decimals of numbers without an uncertainty."""
+_MOST_DECIMALS = 6
+"""An uncertainty that is 0 to so many decimals is not shown."""
 
 
 @dataclass(frozen=True)
@@ -16,7 +19,7 @@ class Cell:
 
     Attributes:
         text: The number as shown, or MISSING.
-        deviation: Its standard deviation as shown, if any.
+        deviation: Its uncertainty as shown, if any.
         place: 1 for the best of its column, 2 for the second, else 0.
         stars: Its significance.
     """
@@ -72,38 +75,42 @@ def markdown(table: ReportTable) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def latex(table: ReportTable, label: str) -> str:
-    """The table with booktabs rules, as a float or, if long, a longtable; best in bold, second underlined."""
-    marks = ("{}", r"\mathbf{{{}}}", r"\underline{{{}}}")
+def decimals(uncertainty: float) -> int | None:
+    """Decimals of a number with this uncertainty: those of its first digit, or of its second after a 1.
 
-    def cell_text(cell: str | Cell) -> str:
-        if isinstance(cell, str):
-            return escape.latex(cell)
-        if cell.text == MISSING:
-            return "--"
-        stars = f"^{{{cell.stars}}}" if cell.stars else ""
-        deviation = rf" \pm {cell.deviation}" if cell.deviation else ""
-        return f"${marks[cell.place].format(cell.text)}{stars}{deviation}$"
+    Returns:
+        None where the uncertainty is unknown or 0 to six decimals.
+    """
+    if not math.isfinite(uncertainty) or uncertainty < 0.5 * 10**-_MOST_DECIMALS:
+        return None
+    digit, exponent = f"{uncertainty:.1e}".split("e")
+    return min(max((1 if digit[0] == "1" else 0) - int(exponent), 0), _MOST_DECIMALS)
 
-    def line(cells: Sequence[str | Cell], write: Callable[..., str] = cell_text) -> str:
-        return " & ".join(map(write, cells)) + r" \\"
 
-    notes = "".join(f" ({i}) {note}." for i, note in enumerate(table.notes, start=1))
-    caption = re.sub(r"\*+", lambda stars: f"$^{{{stars[0]}}}$", escape.latex(table.caption + notes))
-    head = [rf"\caption{{{caption}}}", rf"\label{{{label}}}"]
-    header, rows = line(table.header, escape.latex), list(map(line, table.rows))
-    if table.long:
-        parts = [rf"\begin{{longtable}}{{{table.align}}}", *head[:1], head[1] + r" \\", r"\toprule", header]
-        parts += [r"\midrule", r"\endhead", *rows, r"\bottomrule", r"\end{longtable}"]
-    else:
-        parts = [r"\begin{table}", r"\centering", *head, rf"\begin{{tabular}}{{{table.align}}}", r"\toprule"]
-        parts += [header, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}", r"\end{table}"]
-    return "\n".join([rf"% \usepackage{{booktabs{',longtable' if table.long else ''}}}", *parts, ""])
+def rounded(values: Sequence[float], uncertainties: Sequence[float], sign: str = "") -> list[tuple[str, str]]:
+    """Text of each number of a column and of its uncertainty, with the decimals that the uncertainty leaves.
+
+    Args:
+        values: The numbers; nan becomes MISSING.
+        uncertainties: One for each; numbers without one have the most decimals of the column, or four.
+        sign: "+" shows the sign of all.
+    """
+    places = [decimals(each) for each in uncertainties]
+    others = max((each for each in places if each is not None), default=_DECIMALS)
+    return [
+        (
+            f"{value:{sign}.{others if known is None else known}f}",
+            "" if known is None else f"{each:.{known}f}",
+        )
+        if math.isfinite(value)
+        else (MISSING, "")
+        for value, each, known in zip(values, uncertainties, places, strict=True)
+    ]
 
 
 def fixed(value: float) -> str:
     """A number with four decimals; MISSING for nan."""
-    return f"{value:.4f}" if math.isfinite(value) else MISSING
+    return f"{value:.{_DECIMALS}f}" if math.isfinite(value) else MISSING
 
 
 def standing(texts: Sequence[str], direction: int) -> list[int]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
+from clickexp.runs.objective import DRAWS
 from clickexp.runs.run import SEED, VARYING, Run
 
 _CONFIDENCE = 0.95
@@ -112,7 +113,17 @@ class Group:
         return float(Spread.of([or_nan(run.compile_seconds) for run in self.runs]).mean)
 
     def interval(self, metric: str) -> tuple[float, float, str]:
-        """Low, high, and over what: seeds, or queries of the test set where a single run kept their values."""
+        """Low, high, and over what.
+
+        That is posterior draws for draws/..., mean bounds of the runs; else seeds, or queries of the test set where a
+        single run kept their values.
+        """
+        if metric.startswith(DRAWS):
+            drawn = [
+                run.result.get("test_draws", {}).get(metric.removeprefix(DRAWS)) or {} for run in self.runs
+            ]
+            low, high = (Spread.of([or_nan(one.get(end)) for one in drawn]).mean for end in ("low", "high"))
+            return float(low), float(high), "posterior draws"
         spread = self.spread(metric)
         if spread.count > 1:
             return float(spread.low), float(spread.high), "seeds"
@@ -121,6 +132,19 @@ class Group:
             if isinstance(bounds, list) and len(bounds) == 2 and None not in bounds:
                 return bounds[0], bounds[1], "queries"
         return np.nan, np.nan, ""
+
+    def uncertainty(self, metric: str, over: str) -> float:
+        """The one uncertainty that a cell shows; nan without one.
+
+        Args:
+            metric: One of the metrics.
+            over: "seeds" for the standard deviation over seeds, "queries" for half the 95% interval of a single run.
+                Metrics over posterior draws always have half their own interval.
+        """
+        if over == "seeds" and not metric.startswith(DRAWS):
+            return float(self.spread(metric).sd)
+        low, high, unit = self.interval(metric)
+        return (high - low) / 2 if unit in (over, "posterior draws") else np.nan
 
     def per_rank(self, metric: str) -> Spread | None:
         """Spread of a vector of result.json, rank 1 first; None where no run has it."""

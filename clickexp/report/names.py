@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from clickexp.runs.objective import VALIDATION, Stated, higher_is_better
+from clickexp.runs.objective import DRAWS, VALIDATION, Stated, higher_is_better
 
 _NAMES = {
     "ll": "Log-likelihood",
@@ -29,13 +29,15 @@ _UNITS = {
     **dict.fromkeys(("seconds", "compile_seconds"), "s"),
 }
 _LEADING = ("ll", "ppl", "cond_ppl")
-_RANKING = ("ndcg", "dcg", "mrr")
+_RANKING = ("ndcg", "mrr")
 
 
 def name(metric: str) -> str:
     """Name of a metric for a reader, such as "nDCG@10" for ndcg@10."""
     if metric.startswith(VALIDATION):
         return "Validation " + uncapitalised(name(metric.removeprefix(VALIDATION)))
+    if metric.startswith(DRAWS):
+        return f"{name(metric.removeprefix(DRAWS))} over posterior draws"
     base, at, cutoff = metric.partition("@")
     spelled = base.upper() if base in _ACRONYMS else base.replace("_", " ").capitalize()
     return _NAMES.get(base, spelled) + at + cutoff
@@ -45,12 +47,14 @@ def short(metric: str) -> str:
     """Name for narrow tables, such as "cPPL" for cond_ppl."""
     if metric.startswith(VALIDATION):
         return "Val. " + uncapitalised(short(metric.removeprefix(VALIDATION)))
+    if metric.startswith(DRAWS):
+        return f"{short(metric.removeprefix(DRAWS))} of draws"
     return _SHORT.get(metric) or name(metric)
 
 
 def axis(metric: str) -> str:
     """Name with its unit, for an axis."""
-    unit = _UNITS.get(metric.removeprefix(VALIDATION))
+    unit = _UNITS.get(metric.removeprefix(VALIDATION).removeprefix(DRAWS))
     return f"{name(metric)} ({unit})" if unit else name(metric)
 
 
@@ -69,7 +73,8 @@ def leading(metrics: Iterable[str]) -> list[str]:
     """Metrics that a paper's table shows: of clicks, and of rankings at the largest cutoff."""
     metrics = list(metrics)
     chosen = [metric for metric in _LEADING if metric in metrics]
-    for base in _RANKING:
+    bases = {metric.partition("@")[0] for metric in metrics}
+    for base in _RANKING if "ndcg" in bases else ("dcg", *_RANKING):
         at = [metric for metric in metrics if metric.partition("@")[0] == base]
         chosen += sorted(at, key=lambda metric: float(metric.partition("@")[2] or "inf"))[-1:]
     return chosen or metrics[:6]

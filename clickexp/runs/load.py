@@ -59,7 +59,7 @@ class _Result(BaseModel, strict=True):
     per_rank_val: _Ranked = {}
     curves: dict[str, Any] = {}
     intervals: dict[str, Any] = {}
-    test_draws: dict[str, Any] = {}
+    test_draws: dict[str, _Named] = {}
     environment: dict[str, Any] = {}
 
 

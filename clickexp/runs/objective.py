@@ -24,6 +24,9 @@ Stated = Mapping[str, bool | None]
 VALIDATION = "val/"
 """How the names of metrics of the best epoch's validation begin."""
 
+DRAWS = "draws/"
+"""How the names of test metrics over posterior draws begin."""
+
 
 def higher_is_better(metric: str, stated: Stated | None = None) -> bool | None:
     """Which way a metric such as ll, val/loss or ndcg@10 is better; None where neither way is, or it is not known.

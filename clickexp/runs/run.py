@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from clickexp.runs.objective import VALIDATION
+from clickexp.runs.objective import DRAWS, VALIDATION
 from clickexp.runs.store import MODEL, NOT_HASHED, flat, training_seconds
 
 SEED = "seed"
@@ -46,11 +46,14 @@ class Run:
 
     @property
     def metrics(self) -> list[str]:
-        """Names of the numbers of the test, and, as val/..., of the validation in the best epoch."""
-        return [*self.result["test"], *(f"{VALIDATION}{name}" for name in self.result.get("val", {}))]
+        """Names of the numbers of the test, over posterior draws (draws/...), and of the best epoch (val/...)."""
+        drawn = (f"{DRAWS}{name}" for name in self.result.get("test_draws", {}))
+        return [*self.result["test"], *drawn, *(f"{VALIDATION}{name}" for name in self.result.get("val", {}))]
 
     def value(self, metric: str) -> float | None:
         """Returns the value of one of `metrics`; None where the run does not have it."""
+        if metric.startswith(DRAWS):
+            return (self.result.get("test_draws", {}).get(metric.removeprefix(DRAWS)) or {}).get("mean")
         part = "val" if metric.startswith(VALIDATION) else "test"
         return self.result.get(part, {}).get(metric.removeprefix(VALIDATION))
 

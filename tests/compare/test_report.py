@@ -26,6 +26,7 @@ from clickexp.compare.summary import comparisons
 from clickexp.compare.tables import standing
 from clickexp.errors import UserError
 from clickexp.utils.escape import slug
+from clickexp.utils.files import whole
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +59,9 @@ def test_markdown_marks_best_second_and_significance(files):
     lines = files["leaderboard.md"].splitlines()
     assert lines[0] == "| Model | LL ↑ | PPL ↓ | nDCG@10 ↑ | Seeds |"
     assert lines[2:5] == [
-        "| UBM | **-0.3000** ± 0.1000 | **1.5000** ± 0.0000 | <u>0.5000</u> ± 0.0000 | 3 |",
-        "| DBN_2 | <u>-0.3500</u> | <u>1.6000</u> | – | 1 |",
-        r"| PBM | -0.4000\*\* ± 0.1000 | **1.5000** ± 0.0000 | **0.6000**\*\* ± 0.0000 | 3 |",
+        "| UBM | **-0.30** ± 0.10 | **1.5000** | <u>0.5000</u> | 3 |",
+        "| DBN_2 | <u>-0.35</u> | <u>1.6000</u> | – | 1 |",
+        r"| PBM | -0.40\*\* ± 0.10 | **1.5000** | **0.6000**\*\* | 3 |",
     ]
     assert "against UBM: paired t-test over seeds, corrected by Holm's method" in lines[-1]
 
@@ -77,11 +78,9 @@ def test_latex_has_booktabs_rows_of_one_length_and_balanced_marks(files):
         assert text.count(mark) == 1
     body = re.search(r"\\midrule(.*)\\bottomrule", text, re.DOTALL)[1]
     rows = [row.strip() for row in body.split(r"\\") if row.strip()]
-    assert rows[0] == (
-        r"UBM & $\mathbf{-0.3000} \pm 0.1000$ & $\mathbf{1.5000} \pm 0.0000$ & $\underline{0.5000} \pm 0.0000$ & $3$"
-    )
-    assert rows[1] == r"DBN\_2 & $\underline{-0.3500}$ & $\underline{1.6000}$ & -- & $1$"
-    assert rows[2].startswith(r"PBM & $-0.4000^{**} \pm 0.1000$")
+    assert rows[0] == (r"UBM & $\mathbf{-0.30} \pm 0.10$ & $\mathbf{1.5000}$ & $\underline{0.5000}$ & $3$")
+    assert rows[1] == r"DBN\_2 & $\underline{-0.35}$ & $\underline{1.6000}$ & -- & $1$"
+    assert rows[2].startswith(r"PBM & $-0.40^{**} \pm 0.10$")
     for content in (text, files["ll_per_rank.tex"]):
         assert content.count("{") == content.count("}") and content.count("$") % 2 == 0
         assert content.isascii()
@@ -281,8 +280,8 @@ def test_files_of_others_are_never_overwritten(tmp_path, capsys, monkeypatch):
     compare([tmp_path / "runs"])
     written = {file.name for file in (tmp_path / "runs").rglob("*.*") if file.is_file()}
     assert {"comparison.html", "leaderboard.tex", "per_rank.pdf"} <= written
-    printed = capsys.readouterr().out
-    assert "comparison.html" in printed and "leaderboard.csv" in printed
+    *_, count, page = capsys.readouterr().out.splitlines()
+    assert count.startswith("6 tables and 1 figures in ") and page == str(tmp_path / "runs/comparison.html")
 
     write_run(tmp_path / "runs/1", "PBM", test_set="other")
     compare([tmp_path / "runs"])
@@ -303,13 +302,16 @@ def test_files_of_others_are_never_overwritten(tmp_path, capsys, monkeypatch):
     assert (tmp_path / "elsewhere/comparison.html").is_file()
 
 
-def test_an_interrupted_comparison_is_made_again(tmp_path):
-    def stop(text):
-        raise KeyboardInterrupt
+def test_an_interrupted_comparison_is_made_again(tmp_path, monkeypatch):
+    def stop(file):
+        if file.name == "b":
+            raise KeyboardInterrupt
+        return whole(file)
 
     write_files(tmp_path, dict(a="1", b="1", c="1"))
-    with pytest.raises(KeyboardInterrupt):
-        write_files(tmp_path, dict(a="2", b="2"), stop)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("clickexp.compare.output.whole", stop)
+        write_files(tmp_path, dict(a="2", b="2"))
     assert [(tmp_path / name).read_text() for name in "ab"] == ["2", "1"]
     write_files(tmp_path, dict(a="3", b="3"))
     assert [(tmp_path / name).read_text() for name in "ab"] == ["3", "3"] and not (tmp_path / "c").exists()
@@ -333,6 +335,21 @@ except SystemExit: print(sorted({"jax", "polars", "numpy", "plotly", "matplotlib
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "--baseline" in done.stdout and done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_command_prints_the_conclusion_the_leaderboard_and_where_it_wrote(
+    folder, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "80")
+    main([str(folder), "--baseline", "PBM", "--output", str(tmp_path / "out"), "--ranks", "2"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "clicks: 7 runs of 3 configurations on one test set of 50 sessions"
+    assert lines[1].startswith("UBM is best in LL (+0.1000 on PBM, p < 0.001)")
+    assert ["UBM", "-0.30**", "±", "0.10", "1.5000", "0.5000**", "3"] in [line.split() for line in lines]
+    assert len(lines) < 15 and all(len(line) <= 80 for line in lines[3:-2])
+    assert lines[-1] == str(tmp_path / "out/comparison.html")
+    header = (tmp_path / "out/tables/ll_per_rank.md").read_text().splitlines()[0]
+    assert header == "| Model | 2 |"
 
 
 NAMES = (r"$\write18{id}$", "../../../evil", "=cmd|'/C calc'!A0", r"}\input{x}%&", "</script><img src=x>", "_x",
@@ -366,6 +383,7 @@ def test_hostile_names_write_nothing_outside(hostile):
         "tables",
         *(f"tables/{name}-{label}.{suffix}" for name in ("leaderboard", "ll_per_rank")
           for label in labels for suffix in ("csv", "md", "tex")),
+        *(f"tables/differences-{labels[0]}.{suffix}" for suffix in ("md", "tex")),
     }  # fmt: skip
     assert {file.suffix for file in written if file.parent == out / "figures"} == {".pdf", ".png"}
     assert not re.search(r"[\x00-\x1f\x7f]", "".join(printed))
@@ -390,7 +408,7 @@ def test_hostile_names_in_tables_are_text(hostile):
     tex = (folder / f"leaderboard-{label}.tex").read_text()
     assert set(re.findall(r"\\([A-Za-z]+)", tex)) <= {
         "usepackage", "begin", "end", "centering", "caption", "label", "toprule", "midrule", "bottomrule",
-        "uparrow", "mathbf", "underline", "textbackslash",
+        "uparrow", "mathbf", "underline", "textbackslash", "small", "setlength", "tabcolsep", "parbox", "raggedright",
     }  # fmt: skip
     assert rf"\label{{tab:leaderboard-{label}}}" in tex and r"\$\textbackslash{}write18\{id\}\$" in tex
     assert tex.count(r"\\") == 1 + len(NAMES)

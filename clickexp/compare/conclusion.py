@@ -1,0 +1,100 @@
+"""The conclusion of a comparison in a sentence: which group is best, by how much, and how surely."""
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from clickexp.compare.differences import SIGNIFICANT
+from clickexp.compare.summary import Comparison
+from clickexp.compare.tables import rounded
+from clickexp.report.groups import Group
+from clickexp.report.names import short
+
+
+def conclusion(comparison: Comparison, baseline: Group | None = None) -> str:
+    """Names the best group by each leading metric, and its difference to the baseline, or of the baseline to the next.
+
+    Args:
+        comparison: The groups.
+        baseline: One of the comparison's baselines; by default its baseline.
+
+    Returns:
+        Sentences; empty where there is nothing to compare.
+    """
+    baseline = baseline or comparison.baseline
+    clauses: dict[Group, list[str]] = {}
+    reserve = ""
+    for metric in comparison.leading:
+        ranked = _ranked(comparison, metric)
+        if len(ranked) < 2:
+            continue
+        best, next_best = ranked[:2]
+        if best.spread(metric).mean == next_best.spread(metric).mean:
+            continue
+        other = next_best if best is baseline else baseline
+        clauses.setdefault(best, []).append(
+            f"{short(metric)} ({_advantage(comparison, baseline, metric, best, other)})"
+        )
+        if metric == comparison.leading[0] and next_best is not other:
+            p = p_value(comparison, best, next_best, metric)
+            reserve = f" {next_best.name} is not significantly worse in {short(metric)} (p = {p:.2f})." * (
+                p >= SIGNIFICANT
+            )
+    if not clauses:
+        return ""
+    text = "; ".join(f"{group.name} is best in {_listed(parts)}" for group, parts in clauses.items())
+    return f"{text}.{reserve}"
+
+
+def difference(
+    comparison: Comparison, baseline: Group, group: Group, metric: str
+) -> tuple[float, float, float]:
+    """Difference of a group's mean to the baseline's, half its 95% interval, and the corrected p-value.
+
+    The last two are nan where there is no test.
+    """
+    value = float(group.spread(metric).mean - baseline.spread(metric).mean)
+    row, column = _place(comparison, baseline, group)
+    tests = comparison.tests[metric]
+    return value, float(tests.half[row, column]), float(tests.p[row, column])
+
+
+def p_value(comparison: Comparison, baseline: Group, group: Group, metric: str) -> float:
+    """Corrected p-value of a group against one of the baselines; nan where there is no test."""
+    if comparison.groups.index(baseline) not in comparison.baselines:
+        return math.nan
+    row, column = _place(comparison, baseline, group)
+    return float(comparison.tests[metric].p[row, column])
+
+
+def _place(comparison: Comparison, baseline: Group, group: Group) -> tuple[int, int]:
+    return comparison.baselines.index(comparison.groups.index(baseline)), comparison.groups.index(group)
+
+
+def _ranked(comparison: Comparison, metric: str) -> list[Group]:
+    """Groups that have the metric, best first; none where neither way is better."""
+    direction = comparison.direction(metric)
+    known = [group for group in comparison.groups if np.isfinite(group.spread(metric).mean)]
+    return sorted(known, key=lambda group: -direction * group.spread(metric).mean) if direction else []
+
+
+def _advantage(comparison: Comparison, baseline: Group, metric: str, best: Group, other: Group) -> str:
+    """Such as "+0.0048 on PBM, p < 0.001"."""
+    _, half, p = difference(comparison, baseline, other if best is baseline else best, metric)
+    value = float(best.spread(metric).mean - other.spread(metric).mean)
+    ((text, _),) = rounded([value], [half], "+")
+    verdict = (
+        "not tested" if math.isnan(p) else p_text(p) if p < SIGNIFICANT else f"not significant, {p_text(p)}"
+    )
+    return f"{text} on {other.name}, {verdict}"
+
+
+def p_text(p: float) -> str:
+    """Such as "p = 0.012"."""
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+
+
+def _listed(parts: Iterable[str]) -> str:
+    *most, last = parts
+    return f"{', '.join(most)} and {last}" if most else last

@@ -1,0 +1,160 @@
+"""Numbers follow their uncertainty, conclusions follow the tests, and LaTeX tables fit a page."""
+
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextToPath
+from scipy import stats
+from small_runs import write_run
+
+from clickexp.compare import find_runs
+from clickexp.compare.conclusion import conclusion
+from clickexp.compare.latex import latex
+from clickexp.compare.leaderboard import differences, leaderboard, tables
+from clickexp.compare.summary import comparisons
+from clickexp.compare.tables import Cell, ReportTable, rounded
+
+PAGE = 345  # points of the text of article without options; a column with twocolumn has 200
+SIZES = {r"\small": 9, r"\footnotesize": 8}
+
+
+def test_digits_follow_the_uncertainty():
+    values = [-0.332881, -0.33412, 1234.6, 0.25, np.nan]
+    assert rounded(values, [0.000031, 0.00142, 37.0, 0.0, 0.1]) == [
+        ("-0.33288", "0.00003"), ("-0.3341", "0.0014"), ("1235", "37"), ("0.25000", ""), ("–", ""),
+    ]  # fmt: skip
+
+
+def test_an_uncertainty_of_nothing_is_not_shown():
+    assert rounded([0.61618, 0.5], [0.0, 1e-9]) == [("0.6162", ""), ("0.5000", "")]
+    assert rounded([0.004, -0.1], [np.nan, np.nan], "+") == [("+0.0040", ""), ("-0.1000", "")]
+
+
+@pytest.fixture(scope="module")
+def tested(tmp_path_factory):
+    """UBM 0.1 +- 0.01 above PBM in every seed, DBN at PBM's level; nDCG the other way round."""
+    folder, rng = tmp_path_factory.mktemp("tested"), np.random.default_rng(0)
+    values = {
+        model: base + rng.normal(0, 0.01, 5) for model, base in (("UBM", -0.3), ("PBM", -0.4), ("DBN", -0.4))
+    }
+    for model, lls in values.items():
+        for seed, ll in enumerate(lls):
+            write_run(folder / f"{model}{seed}", model, seed, {"ll": ll, "ndcg@10": -ll})
+    return comparisons(find_runs([folder])[0], None, "PBM")[0], values
+
+
+def test_differences_have_the_interval_of_the_paired_test(tested):
+    comparison, values = tested
+    low, high = stats.ttest_rel(values["UBM"], values["PBM"]).confidence_interval()
+    cells = {row[0]: row[1] for row in differences(comparison).rows}
+    assert set(cells) == {"UBM", "DBN"}
+    shown = cells["UBM"]
+    assert float(shown.text) == pytest.approx(np.mean(values["UBM"] - values["PBM"]), abs=1e-3)
+    assert float(shown.deviation) == pytest.approx((high - low) / 2, rel=0.1) and shown.stars == "**"
+    assert cells["DBN"].stars == ""
+
+
+def test_the_conclusion_names_the_best_and_how_sure_it_is(tested):
+    comparison, _ = tested
+    text = conclusion(comparison)
+    assert re.fullmatch(
+        r"UBM is best in LL \(\+0\.\d+ on PBM, p < 0.001\); "
+        r"(PBM is best in nDCG@10 \(\+0\.\d+ on DBN|DBN is best in nDCG@10 \(\+0\.\d+ on PBM), "
+        r"not significant, p = \d\.\d{3}\)\.",
+        text,
+    ), text
+    ubm = next(group for group in comparison.groups if group.name == "UBM")
+    assert re.match(r"UBM is best in LL \(\+0\.\d+ on (DBN|PBM), p < 0.001\)", conclusion(comparison, ubm))
+
+
+def test_a_single_run_has_no_conclusion_and_two_are_not_tested(tmp_path):
+    write_run(tmp_path / "a", "UBM", 1, {"ll": -0.3})
+    assert conclusion(comparisons(find_runs([tmp_path])[0])[0]) == ""
+    write_run(tmp_path / "b", "PBM", 1, {"ll": -0.4})
+    assert (
+        conclusion(comparisons(find_runs([tmp_path])[0])[0])
+        == "UBM is best in LL (+0.1000 on PBM, not tested)."
+    )
+
+
+def test_metrics_over_posterior_draws_have_their_own_interval(tmp_path):
+    for seed, mean in ((1, -0.5), (2, -0.7)):
+        drawn = {"ll": {"mean": mean, "low": mean - 0.03, "high": mean + 0.01}}
+        write_run(tmp_path / str(seed), "UBM", seed, {"ll": -0.4}, test_draws=drawn)
+    (comparison,) = comparisons(find_runs([tmp_path])[0], ["draws/ll", "ll"])
+    assert comparison.groups[0].interval("draws/ll") == pytest.approx((-0.63, -0.59, "posterior draws"))
+    assert leaderboard(comparison).header == ["Model", "LL of draws ↑", "LL ↑"]
+    assert leaderboard(comparison).rows == [("UBM", Cell("-0.60", "0.02"), Cell("-0.4000"))]
+
+
+def width(tex):
+    """Points of the widest tabular, measured with the fonts of Computer Modern that Matplotlib has."""
+    measure, size = TextToPath(), next(points for name, points in SIZES.items() if name in tex)
+    gap = float(re.search(r"\\tabcolsep\}\{(\d+)pt\}", tex)[1])
+    widest = 0.0
+    for body in re.findall(r"\\toprule(.*?)\\bottomrule", tex, re.DOTALL):
+        rows = [row.split(" & ") for row in re.split(r"\\\\\n|\\midrule", body) if row.strip()]
+        columns = [max(cell_width(measure, cell, size) for cell in column) for column in zip(*rows)]
+        widest = max(widest, sum(columns) + 2 * gap * len(columns))
+    return widest
+
+
+def cell_width(measure, cell, size):
+    cell = cell.strip()
+    if parbox := re.match(r"\\parbox\[t\]\{(\d+)pt\}", cell):
+        return float(parbox[1])
+    if small := re.fullmatch(r"\{\\scriptsize(.*)\}", cell):
+        cell, size = small[1], 7
+    cell = (
+        re.sub(r"\\underline\{(.*?)\}", r"\1", cell)
+        .replace("--", "–")
+        .replace(r"\_", "_")
+        .replace(r"\#", "#")
+    )
+    prop = FontProperties(family="cmr10", size=size, math_fontfamily="cm")
+    return measure.get_text_width_height_descent(cell, prop, "$" in cell)[0] if cell else 0
+
+
+TABLES = {
+    "six metrics": (6, ["UBM", "PBM", "DBN"]),
+    "long names": (
+        4,
+        ["UBM, learning_rate=0.1, batch_size=1000, attraction=deep_cross, dropout=0.25", "PBM"],
+    ),
+    "twenty ranks": (20, ["UBM", "Mixture"]),
+    "two": (2, ["UBM", "PBM"]),
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_latex_tables_fit_a_page_and_small_ones_a_column(kind):
+    metrics, names = TABLES[kind]
+    cells = [Cell("-0.33288", "0.00003", 1, "**")] * metrics
+    rows = [(name, *cells) for name in names]
+    table = ReportTable("A table.", ["Model", *["nDCG@10 ↑"] * metrics], rows, "l" + "r" * metrics)
+    tex = latex(table, "tab:a")
+    assert width(tex) <= PAGE
+    assert tex.count(r"\begin{tabular}") == (1 if metrics < 10 else tex.count(r"\end{tabular}"))
+    assert tex.count(r"\pm 0.00003") == metrics * len(names)
+    if kind == "two":
+        assert r"\begin{table}" in tex and width(tex) <= 200
+    else:
+        assert r"\begin{table*}" in tex
+
+
+def test_latex_tables_compile_without_overfull_boxes(tested, tmp_path):
+    if shutil.which("pdflatex") is None:
+        pytest.skip("needs TeX (pdflatex)")
+    texts = [text for name, text in tables(tested[0]).items() if name.endswith(".tex")]
+    body = "\n".join(texts)
+    (tmp_path / "a.tex").write_text(
+        "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n" + body + "\n\\end{document}\n"
+    )
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "a.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert "Overfull" not in done.stdout
