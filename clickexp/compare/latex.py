@@ -77,11 +77,12 @@ def latex(table: ReportTable, label: str) -> str:
 def _blocks(table: ReportTable, size: tuple[str, float, int], below: bool) -> list[list[int]]:
     """Columns of each tabular: the first one, and as many others, evenly, as fit a page."""
     others = range(1, len(table.header))
-    for count in range(1, max(len(others), 1) + 1):
-        each = -(-len(others) // count)
-        blocks = [[0, *others[start : start + each]] for start in range(0, len(others), each)]
+    blocks = [[0, *others]]
+    for count in range(2, len(others) + 1):
         if all(_width(table, block, size, below) <= _PAGE for block in blocks):
             break
+        each = -(-len(others) // count)
+        blocks = [[0, *others[start : start + each]] for start in range(0, len(others), each)]
     return blocks
 
 
