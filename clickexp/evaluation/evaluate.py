@@ -16,7 +16,7 @@ from clickexp.evaluation.inputs import checked
 from clickexp.evaluation.model_evaluator import ModelEvaluator, click_metrics
 from clickexp.evaluation.outputs import MeanLoss
 from clickexp.loggers.base import Phase
-from clickexp.metrics import LogLikelihood, MultiMetric
+from clickexp.metrics import ClickRateError, Examination, ExpectedCalibrationError, LogLikelihood, MultiMetric
 from clickexp.models import ClickModel
 from clickexp.models.base import Model
 
@@ -52,6 +52,13 @@ class HeldOut:
         return cls(dataset.val, dataset.val if dataset.val.has_labels else None, dataset.truth)
 
 
+_PARTS = {"click": "clicks", "loss": "loss", "ranking": "ranking", "truth": "hidden events"}
+"""What readers call the parts of an evaluation."""
+_KINDS = {"calibration": (ExpectedCalibrationError, ClickRateError), "hidden events": (Examination,)}
+"""Metrics of clicks that readers look for elsewhere."""
+_ORDER = ("clicks", "loss", "calibration", "ranking", "hidden events")
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """Metrics on held-out data by kind: `click`, `loss`, `ranking`, `truth`, as far as they were computed."""
@@ -76,16 +83,26 @@ class Evaluation:
         """What result.json holds of it.
 
         Returns:
-            `test`: values by name. `higher_is_better`: by name what each metric states. `per_rank`: vectors of one
-            length, rank 1 first. `curves`: what else to draw.
+            `test`: values by name. `groups`: their names by kind, such as clicks and ranking. `higher_is_better`: by
+            name what each metric states. `per_rank`: vectors of one length, rank 1 first. `curves`: what else to draw.
         """
         stated = {name: better for part in self.parts.values() for name, better in part.higher_is_better.items()}
         return {
             "test": self.values(),
+            "groups": self._kinds(),
             "higher_is_better": {**stated, "loss": False},
             "per_rank": self.per_rank(),
             "curves": self.parts["click"].compute_curves() if "click" in self.parts else {},
         }
+
+    def _kinds(self) -> dict[str, list[str]]:
+        """Names of the values by kind; without the loss of a click model, which is -ll."""
+        kinds: dict[str, list[str]] = {}
+        for part, metrics in self.parts.items():
+            for name, metric in metrics.metrics.items():
+                of = next((kind for kind, classes in _KINDS.items() if isinstance(metric, classes)), _PARTS[part])
+                kinds.setdefault(of, []).extend(name + suffix for suffix in metric.suffixes)
+        return {kind: kinds[kind] for kind in _ORDER if kind in kinds}
 
     def keep(self, dataset: Dataset, folder: Path) -> dict[str, list[float]]:
         """Writes the values of single sessions and lists; returns 95% intervals [low, high] of the metrics."""

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from clickexp.runs.store import read_yaml
 
@@ -17,6 +18,14 @@ def presets() -> list[str]:
     """The groups that a plus adds to the configuration, such as +experiment."""
     groups = {folder.name for folder in CONF.iterdir() if folder.is_dir()}
     return [f"+{group}" for group in sorted(groups - {"hydra", TOWERS} - {*default_groups()})]
+
+
+@functools.cache
+def default_options() -> dict[str, Any]:
+    """The option of each of these groups that a configuration has by default."""
+    entries = (read_yaml(CONF / "config.yaml") or {}).get("defaults") or ()
+    pairs = (pair for entry in entries if isinstance(entry, dict) for pair in entry.items())
+    return {group: option for group, option in pairs if " " not in group}
 
 
 @functools.cache

@@ -44,6 +44,8 @@ class Settings:
     seed: Seed
     progress: Literal["auto", "bar", "plain", "off"]
     max_sessions: PositiveInt | None
+    report: bool
+    verbose: bool
     save_model: bool
     keep_values: bool
     draws: NonNegativeInt

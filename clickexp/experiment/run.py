@@ -1,8 +1,11 @@
 """One run: training, evaluation, and the files that report it."""
 
+import contextlib
 import importlib.metadata
+import logging
 import platform
 import subprocess
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,18 +17,21 @@ from omegaconf import DictConfig, OmegaConf
 from clickexp.data.inspect.identifiability import identifiability
 from clickexp.evaluation.draws import as_result, evaluate_draws
 from clickexp.evaluation.evaluate import HeldOut, evaluate
+from clickexp.evaluation.references import references
 from clickexp.experiment.build import Parts, build, open_loggers, share_compilations
+from clickexp.experiment.differences import changed_settings, command_of
 from clickexp.experiment.display import print_config, run_info
 from clickexp.experiment.resolve import resolve
 from clickexp.loggers.jsonl import plain
 from clickexp.models import Model
-from clickexp.runs.store import CHECKPOINT, CONFIG, MODEL, RESULT, config_hash, write_json
+from clickexp.runs.store import CHECKPOINT, CONFIG, MODEL, RESULT, config_hash, values, write_json
 from clickexp.training import FitReport
 from clickexp.training.checkpoint import KEPT, save_model
 from clickexp.training.memory import peak_memory
 from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
 
+log = logging.getLogger(__name__)
 _ENOUGH_SESSIONS = 2_000_000  # link all positions of most logs; the rest is read only if they do not
 _VERSIONS = ("clickexp", "jax", "flax", "optax", "rax", "hydra-core", "numpy")
 
@@ -67,10 +73,11 @@ def run(parts: Parts, sweep: str | None = None) -> Result:
         The content of result.json.
     """
     model, dataset, logger = parts.model, parts.dataset, parts.logger
-    values, settings = parts.config.values, parts.config.settings
-    print_config(values)
+    config, settings = parts.config.values, parts.config.settings
+    if settings.verbose:
+        print_config(config)
     with whole(parts.folder / CONFIG) as part:
-        part.write_text(OmegaConf.to_yaml(values))
+        part.write_text(OmegaConf.to_yaml(config))
     logger.start(run_info(parts, sweep))
     for line in (*parts.config.without_effect, dataset.describe()):
         logger.message(line)
@@ -80,6 +87,8 @@ def run(parts: Parts, sweep: str | None = None) -> Result:
             logger.message(links.describe())
     trainer, held_out = parts.trainer, HeldOut.validation(dataset)
     lists = held_out.lists if trainer.groups["ranking"] else None
+    if settings.report:
+        threading.Thread(target=_import_report, daemon=True).start()
     report = trainer.train(model, dataset.train, dataset.val, val_lists=lists, truth=dataset.truth)
     groups = {**parts.metrics, "click": trainer.groups["click"]}
     evaluation = evaluate(model, dataset, groups, trainer.evaluation, keep_values=settings.keep_values)
@@ -95,8 +104,10 @@ def run(parts: Parts, sweep: str | None = None) -> Result:
         "test_set": dataset.test_set(),
         "data": dataset.sizes(),
         "environment": _environment(),
-        "config_hash": config_hash(values),
+        "config_hash": config_hash(config),
     }
+    if settings.report:
+        result["references"] = references(model, dataset, trainer.evaluation)
     drawn = evaluate_draws(model, dataset, groups, trainer.evaluation, draws=settings.draws, seed=settings.seed)
     if drawn:
         result["test_draws"] = as_result(drawn)
@@ -112,7 +123,30 @@ def run(parts: Parts, sweep: str | None = None) -> Result:
     logger.per_rank("test", result["per_rank"])
     logger.result(result)
     logger.message(f"results in {display_path(parts.folder)}")
+    if settings.report:
+        logger.message(_report(parts, result, report))
     return result
+
+
+def _import_report() -> None:
+    """Loads what draws while XLA compiles, which leaves a core free; what fails here fails again later."""
+    with contextlib.suppress(Exception):
+        importlib.import_module("clickexp.report.write")
+
+
+def _report(parts: Parts, result: Result, fit: FitReport) -> str:
+    """Writes the page and figures of a finished run; returns its path for the reader, or why there is none."""
+    try:
+        from clickexp.report.write import write_report  # here, since what it imports takes long
+        from clickexp.runs.run import Run
+
+        overrides = parts.config.overrides
+        run = Run(parts.folder, plain(result), parts.config.values, values(overrides), tuple(plain(fit.history)))
+        return f"report: {display_path(write_report(run, [*changed_settings(overrides)], command_of(overrides)))}"
+    except Exception as error:  # the result is there: nothing that goes wrong here may end a sweep
+        log.debug("no report", exc_info=True)
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        return f"no report was written ({reason})"
 
 
 def _write_result(result: Result, folder: Path) -> None:

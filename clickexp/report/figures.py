@@ -1,6 +1,7 @@
 """Figures for a paper, of groups of runs: vector PDF and PNG."""
 
 import io
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from importlib.resources import as_file, files
 from typing import Any
@@ -10,7 +11,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, MaxNLocator
+from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
 
 from clickexp.report.groups import Group, or_nan
 from clickexp.report.names import axis
@@ -18,7 +19,9 @@ from clickexp.utils.escape import figure_text
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D1F")
 """Distinct for colour-blind readers (Okabe and Ito 2008); yellow, too light on paper, is darker here."""
-_MARKERS = "osD^vP*X"
+BLACK, GRID = "#010101", "#dddddd"
+"""Of text and axes, and of grids, as in paper.mplstyle; pages put their own colours in the place of these."""
+MARKERS = "osD^vP*X"
 _DASHES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (4, 1.5, 1, 1.5)))
 _COLUMN, _ROW, _PAGE = 3.3, 2.5, 7.0
 """Inches: the width of a column of a paper, the height of a panel, the width of a page."""
@@ -28,27 +31,34 @@ _FAR, _FARTHER = 4, 10
 """How far a curve may lie from the middle one: in extents of a curve, and in distances between curves."""
 _FEW = 10
 """Documents from which a click rate means little."""
+_METADATA: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "png": {"Software": None}, "svg": {"Date": None}}
+"""The same content gives the same bytes."""
 Panel = Callable[[Axes], None]
 """What draws into axes."""
 
 
-def draw(figures: Iterable[tuple[str, Sequence[Panel]]], label: str = "") -> dict[str, bytes]:
-    """Draws figures, each as PDF and PNG.
+def draw(
+    figures: Iterable[tuple[str, Sequence[Panel]]], label: str = "", formats: Sequence[str] = ("pdf", "png")
+) -> dict[str, bytes]:
+    """Draws figures.
 
     Args:
         figures: The name and the panels, side by side, of each.
         label: A slug for the names of the files.
+        formats: Of pdf, png and svg; text in the last one is text, without a background.
 
     Returns:
         Content of each file by its name.
     """
     made = {}
+    logging.getLogger("fontTools").setLevel(logging.WARNING)  # it lists each glyph that a PDF needs
     with as_file(files("clickexp.report") / "static" / "paper.mplstyle") as style, rc_context(fname=style):
         for name, panels in figures:
             figure = _figure(panels)
-            for suffix, metadata in (("pdf", {"CreationDate": None}), ("png", {"Software": None})):
+            for suffix in formats:
                 content = io.BytesIO()
-                figure.savefig(content, format=suffix, metadata=metadata)
+                figure.savefig(content, format=suffix, metadata=_METADATA[suffix], transparent=suffix == "svg")
+                figure.set_layout_engine("none")  # laid out by now, which takes most of the time
                 made[f"{name}{label}.{suffix}"] = content.getvalue()
     return made
 
@@ -106,7 +116,8 @@ def _shortened(label: str) -> str:
     return label if len(label) <= _LONGEST else label[: _LONGEST - 1] + "…"
 
 
-def _look(i: int) -> dict:
+def look(i: int) -> dict[str, Any]:
+    """The colour and the dashes of a group by its place."""
     return {"color": COLORS[i], "linestyle": _DASHES[i % len(_DASHES)]}
 
 
@@ -115,7 +126,7 @@ def per_rank(groups: Sequence[Group], metric: str, axes: Axes) -> None:
     for i, group in enumerate(groups):
         if spread := group.per_rank(metric):
             ranks = np.arange(1, len(spread.mean) + 1)
-            axes.plot(ranks, spread.mean, label=figure_text(group.name), marker=_MARKERS[i], **_look(i))
+            axes.plot(ranks, spread.mean, label=figure_text(group.name), marker=MARKERS[i], **look(i))
             axes.fill_between(ranks, spread.low, spread.high, color=COLORS[i], alpha=0.15, linewidth=0)
     axes.set(xlabel="Rank", ylabel=_lines(figure_text(axis(metric))))
     if metric == "examination":
@@ -130,7 +141,7 @@ def learning(groups: Sequence[Group], metric: str, over: str, axes: Axes) -> Non
             x = [or_nan(epoch.get(over)) for epoch in run.epochs]
             x = np.cumsum(run.epoch_seconds) if over == "seconds" else x
             y = [or_nan(epoch.get(metric)) for epoch in run.epochs]
-            axes.plot(x, y, label=None if n else figure_text(group.name), alpha=0.9, **_look(i))
+            axes.plot(x, y, label=None if n else figure_text(group.name), alpha=0.9, **look(i))
     xlabel = "Epoch" if over == "epoch" else _broken(axis(over))
     axes.set(xlabel=xlabel, ylabel=_lines(figure_text(axis(metric))))
     axes.xaxis.set_major_locator(
@@ -143,7 +154,7 @@ def cost(groups: Sequence[Group], metric: str, over: str, values: Sequence[float
     for i, (group, value) in enumerate(zip(groups, values, strict=True)):
         spread = group.spread(metric)
         deviation = spread.sd if spread.count > 1 else 0
-        look: dict[str, Any] = {"marker": _MARKERS[i], "color": COLORS[i], "linestyle": "none"}
+        look: dict[str, Any] = {"marker": MARKERS[i], "color": COLORS[i], "linestyle": "none"}
         axes.errorbar(value, spread.mean, deviation, label=figure_text(group.name), **look)
     known = [value for value in values if np.isfinite(value) and value > 0]
     if known and max(known) > 10 * min(known):
@@ -154,8 +165,9 @@ def cost(groups: Sequence[Group], metric: str, over: str, values: Sequence[float
 
 
 def calibration(groups: Sequence[Group], axes: Axes) -> None:
-    """Draws the click rate over P(click), bins of all ranks together."""
+    """Draws the click rate over P(click), bins of all ranks together, and above it the documents of each bin."""
     largest = 0.0
+    counts = axes.inset_axes((0, 1.04, 1, 0.16))
     for i, group in enumerate(groups):
         if curve := group.reliability():
             documents = curve["documents"].sum(axis=1)
@@ -164,10 +176,17 @@ def calibration(groups: Sequence[Group], axes: Axes) -> None:
                 np.nansum(curve[key] * curve["documents"], axis=1)[filled] / documents[filled]
                 for key in ("predicted", "observed")
             )
-            axes.plot(x, y, label=figure_text(group.name), marker=_MARKERS[i], markersize=3, **_look(i))
+            axes.plot(x, y, label=figure_text(group.name), marker=MARKERS[i], markersize=3, **look(i))
+            edges = np.linspace(0, 1, len(documents) + 1)
+            counts.stairs(documents, edges, baseline=None, linewidth=0.9, **look(i))
             largest = max(largest, *x, *y)
     axes.plot([0, largest], [0, largest], color="#888888", linewidth=0.8, zorder=0)
     axes.set(xlabel="Predicted P(click)", ylabel="Observed click rate")
+    counts.set(xlim=axes.get_xlim(), yscale="log", ylim=(1, None))
+    counts.set_title("Documents per bin", fontsize="small", loc="left", pad=2)
+    counts.tick_params(labelbottom=False, labelsize="x-small")
+    counts.yaxis.set_major_locator(LogLocator(numticks=3))
+    counts.minorticks_off()
 
 
 def _lines(text: str) -> str:

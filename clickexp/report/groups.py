@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from clickexp.runs.objective import DRAWS
 from clickexp.runs.run import SEED, VARYING, Run
@@ -48,8 +47,7 @@ class Spread:
             warnings.simplefilter("ignore", RuntimeWarning)  # nan from no values is what is wanted
             mean = np.nanmean(array, axis=0, where=known)
             sd = np.nanstd(array, axis=0, ddof=1, where=known)
-        quantile = special.stdtrit(np.maximum(count - 1, 1), (1 + _CONFIDENCE) / 2)
-        half = quantile * sd / np.sqrt(np.maximum(count, 1))
+        half = sd if len(array) < 2 else _quantile(count) * sd / np.sqrt(np.maximum(count, 1))
         return cls(mean, sd, mean - half, mean + half, count)
 
 
@@ -165,6 +163,13 @@ class Group:
             sums = np.sum([np.nan_to_num(curve[key] * curve["documents"]) for curve in curves], axis=0)
             pooled[key] = sums / np.where(documents > 0, documents, np.nan)
         return pooled
+
+
+def _quantile(count: np.ndarray) -> np.ndarray:
+    """That of Student's t for the means of so many values."""
+    from scipy import special  # here, since the report on a single run needs none, and should not wait for it
+
+    return special.stdtrit(np.maximum(count - 1, 1), (1 + _CONFIDENCE) / 2)
 
 
 def or_nan(value: float | None) -> float:

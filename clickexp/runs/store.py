@@ -23,6 +23,8 @@ MODEL = "model.npz"
 CONFIG = "config.yaml"
 SESSIONS, LISTS = "test_sessions.parquet", "test_lists.parquet"
 """Values of single sessions and lists."""
+REPORT, FIGURES = "report.html", "figures"
+"""The page of a run, and the folder of its figures as PDF and PNG."""
 HYDRA = ".hydra"
 BEST = "best.yaml"
 """The best trial of a search, in its folder."""
@@ -34,6 +36,8 @@ NOT_HASHED = (
     "progress",
     "cache_dir",
     "save_model",
+    "report",
+    "verbose",
     "project",
     "group",
     "tags",

@@ -16,7 +16,7 @@ from small_runs import write_run
 from clickexp.utils.paths import display_path
 
 CONF = ROOT / "conf"
-SMALL = ["debug=fast", "max_sessions=500", "dataset.sessions=2000", "dataset.queries=50"]
+SMALL = ["debug=fast", "report=false", "max_sessions=500", "dataset.sessions=2000", "dataset.queries=50"]
 FAST = [*SMALL, "metric.cutoffs=[10]"]
 EDGE = ["logger=console", "progress=off"]
 
@@ -39,7 +39,7 @@ def clickexp(folder, *arguments, **environment):
 def run(tmp_path_factory):
     """The default loggers, in a fresh folder."""
     folder = tmp_path_factory.mktemp("run")
-    done = clickexp(folder, *FAST, "seed=3", "hydra.run.dir=out")
+    done = clickexp(folder, *FAST, "report=true", "verbose=true", "seed=3", "hydra.run.dir=out")
     assert done.returncode == 0, done.stderr
     return folder / "out", done
 
@@ -91,7 +91,30 @@ def test_a_run_shows_configuration_epochs_and_tables(run):
         "click rate",
     ):
         assert text in done.stdout
+    assert done.stdout.splitlines()[-1] == "report: out/report.html"
     assert "libtpu" not in done.stdout + done.stderr
+
+
+def test_a_run_leaves_a_page_with_references(run):
+    folder, _ = run
+    references = json.loads((folder / "result.json").read_text())["references"]
+    test = {name: reference["test"]["ppl"] for name, reference in references.items()}
+    assert 1 < test["true user"] < test["rank-CTR"] < 2
+    text = (folder / "report.html").read_text()
+    assert "clickexp debug=fast" in text and "max_sessions" in text and f"{test['rank-CTR']:.4f}" in text
+    assert {file.name for file in (folder / "figures").glob("*.png")} >= {"perplexity.png", "calibration.png"}
+
+
+def test_a_report_that_cannot_be_written_fails_no_run(tmp_path):
+    """The result is there already."""
+    code = "import sys; sys.modules['matplotlib'] = None; from clickexp.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *SMALL, *EDGE, "report=true", "metric=click", "model=gctr", "hydra.run.dir=out"],
+        cwd=tmp_path, env=os.environ | {"JAX_PLATFORMS": "cpu"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith("no report was written (ModuleNotFoundError: ")
+    assert "verbose" not in done.stdout and (tmp_path / "out/result.json").exists()
 
 
 def test_the_same_seed_gives_the_same_result(run, tmp_path):

@@ -1,0 +1,44 @@
+"""Settings of a run that differ from the defaults, and the command that repeats it."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hydra import compose
+from omegaconf import OmegaConf
+
+from clickexp.experiment.conf import default_options
+from clickexp.experiment.overrides import line_of, parsed
+from clickexp.runs.store import HOW
+
+
+def command_of(overrides: Sequence[str]) -> str:
+    """Returns the command of a run with these overrides, but for those of how it is launched."""
+    lines = [line_of(each) for each in parsed(overrides) if not each.key_or_group.startswith(HOW)]
+    return shlex.join(["clickexp", *lines])
+
+
+def changed_settings(overrides: Sequence[str]) -> Iterator[tuple[str, Any, Any]]:
+    """Yields key, value and default of each override, but for those of how a run is launched.
+
+    The default of a key is that of the options that the overrides choose; None where there is none.
+
+    Args:
+        overrides: Those of the run.
+    """
+    given = [each for each in parsed(overrides) if not each.key_or_group.startswith(HOW)]
+    options = default_options()
+    choices = [each for each in given if _chooses(each, options)]
+    values = [each for each in given if not _chooses(each, options)]
+    defaults = compose("config", [line_of(each) for each in choices]) if values else None
+    for each in choices:
+        yield each.get_key_element().lstrip("+"), each.get_value_element_as_str(), options.get(each.get_key_element())
+    for each in values:
+        key = each.key_or_group
+        default = OmegaConf.select(defaults, key, default=None) if defaults is not None else None
+        yield key, each.get_value_element_as_str(), default
+
+
+def _chooses(override: Any, options: dict[str, Any]) -> bool:
+    """Whether an override chooses an option of a group rather than a value."""
+    return override.get_key_element() in options or (override.is_add() and "." not in override.key_or_group)

@@ -1,0 +1,81 @@
+"""Figures of a single run beside its references."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from clickexp.report.figures import COLORS, MARKERS, Panel, calibration, look, per_rank
+from clickexp.report.groups import Group, or_nan
+from clickexp.runs.run import Run
+from clickexp.utils.escape import figure_text
+
+_LOSSES = {"train/loss": "training", "val/loss": "validation"}
+
+
+def run_figures(run: Run) -> dict[str, list[Panel]]:
+    """Chooses the figures that a run has numbers for.
+
+    Args:
+        run: The run. `references` in its result, by name, have values `test` and vectors `per_rank` of their own.
+
+    Returns:
+        Panels by the name of the figure.
+    """
+    groups = run_groups(run)
+    figures: dict[str, list[Panel]] = {}
+    if run.result.get("per_rank", {}).get("ppl"):
+        figures["perplexity"] = [partial(per_rank, groups, "ppl")]
+        if len(groups) > 1:
+            figures["perplexity"].append(partial(_gain, groups))
+    if run.result.get("per_rank", {}).get("examination"):
+        figures["examination"] = [partial(per_rank, groups, "examination")]
+    if any(name in epoch for epoch in run.epochs for name in _LOSSES):
+        figures["learning"] = [partial(_losses, run)]
+    if groups[0].reliability():
+        figures["calibration"] = [partial(calibration, groups[:1])]
+    return figures
+
+
+def run_groups(run: Run) -> list[Group]:
+    """Returns the run and its references, as groups of one run each."""
+    known: dict[str, dict[str, Any]] = run.result.get("references") or {}
+    own = [Run(run.folder, {"model": name, **values}, {}, {}, ()) for name, values in known.items()]
+    return [Group((each,), each.model, each.model) for each in (run, *own)]
+
+
+def _gain(groups: Sequence[Group], axes: Axes) -> None:
+    """Draws the share of the first reference's perplexity above 1 that each group saves.
+
+    gain_r = (reference_r - ppl_r) / (reference_r - 1), as Chuklin, Markov and de Rijke (2015) compare click models.
+    """
+    reference = groups[1].per_rank("ppl")
+    for i, group in enumerate(groups):
+        spread = group.per_rank("ppl")
+        if i == 1 or spread is None or reference is None:
+            continue
+        shared = min(len(spread.mean), len(reference.mean))
+        base = reference.mean[:shared]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            gain = 100 * (base - spread.mean[:shared]) / (base - 1)
+        axes.plot(np.arange(1, shared + 1), gain, label=figure_text(group.name), marker=MARKERS[i], **look(i))
+    axes.axhline(0, color="#888888", linewidth=0.8, zorder=0)
+    axes.set(xlabel="Rank", ylabel=f"Gain over {figure_text(groups[1].name)} (%)")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def _losses(run: Run, axes: Axes) -> None:
+    """Draws the losses over epochs, and marks the best epoch."""
+    best = run.result.get("train", {}).get("best_epoch")
+    for i, (metric, label) in enumerate(_LOSSES.items()):
+        points = [(epoch.get("epoch"), or_nan(epoch.get(metric))) for epoch in run.epochs]
+        if np.isfinite([y for _, y in points]).any():
+            axes.plot(*zip(*points, strict=True), label=label, marker="o", markersize=2.5, color=COLORS[i])
+            kept = [(x, y) for x, y in points if x == best and metric.startswith("val/")]
+            if kept:
+                axes.plot(*zip(*kept, strict=True), "*", color=COLORS[i], markersize=9, label="best epoch", zorder=3)
+    axes.set(xlabel="Epoch", ylabel="Loss\n(nats per document)")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

@@ -1,0 +1,210 @@
+"""The page of a single run: result, figures, configuration and command in one file without scripts or requests."""
+
+import html
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from importlib.metadata import version
+from importlib.resources import files
+from typing import Any
+
+from clickexp.report import names
+from clickexp.report.figures import BLACK, COLORS, GRID
+from clickexp.report.groups import Group
+from clickexp.runs.run import Run
+
+_CAPTIONS = {
+    "perplexity": "Perplexity by rank of the test sessions, lower is better, and the share of the perplexity above 1 "
+    "that is gained over rank-CTR, which predicts the click rate of each rank.",
+    "examination": "How likely users look at each rank, mean over the test sessions.",
+    "learning": "Losses by epoch. The model is that of the best epoch.",
+    "calibration": "Click rate of the documents in each bin of P(click), ranks together; on the diagonal, predictions "
+    "are click rates. Above, the number of documents in each bin; bins of fewer than 10 are left out below.",
+}
+_ARROWS = {1: "↑", -1: "↓", 0: ""}
+
+
+Changed = tuple[str, Any, Any]
+"""Key, value and default of a setting that differs from its default; the default is None where there is none."""
+
+
+def run_page(
+    run: Run, groups: Sequence[Group], drawings: Mapping[str, str], changed: Sequence[Changed], command: str
+) -> str:
+    """Writes the page, as HTML.
+
+    Args:
+        run: The run.
+        groups: The run and its references.
+        drawings: SVG of each figure by its name.
+        changed: Settings that differ from the defaults.
+        command: What was typed.
+    """
+    title = f"{run.model} on {run.dataset}"
+    static = files("clickexp.report") / "static"
+    parts = {
+        "title": html.escape(title),
+        "css": (static / "report.css").read_text(),
+        "about": html.escape(_about(run)),
+        "conclusion": html.escape(_conclusion(run, groups)),
+        "result": _result(run, groups),
+        "figures": "\n".join(_figure(name, svg) for name, svg in drawings.items()),
+        "ranks": _ranks(groups),
+        "changed": _changed(changed),
+        "command": html.escape(command),
+        "environment": _table(["", ""], [[key, text] for key, text in _environment(run)], "Environment"),
+    }
+    text = (static / "report.html").read_text()
+    return re.sub(r"\{\{ *(\w+) *\}\}", lambda place: parts[place[1]], text)
+
+
+def _about(run: Run) -> str:
+    """Sizes and cost in a line."""
+    sizes = (run.result.get("data") or {}).get("sessions") or {}
+    sessions = ", ".join(f"{count:,} {part}" for part, count in sizes.items() if part != "ranking")
+    train = run.result.get("train", {})
+    cost = f"{train['epochs']} epochs in {run.seconds:.1f} s" if run.seconds is not None else ""
+    parameters = f"{run.parameters:,} parameters" if run.parameters else ""
+    facts = [f"{sessions} sessions" if sessions else "", parameters, cost, f"seed {run.seed}"]
+    return " · ".join([*filter(None, facts), f"clickexp {version('clickexp')}", f"{datetime.now():%Y-%m-%d %H:%M}"])
+
+
+def _conclusion(run: Run, groups: Sequence[Group]) -> str:
+    """The perplexity between that of rank-CTR and that of the true user, in a sentence; else the first metric."""
+    values = [group.runs[0].value("ppl") for group in groups]
+    own = values[0]
+    if own is None:
+        first = next(iter(run.metrics))
+        value = run.value(first)
+        return f"{names.name(first)} {_number(value)} on the test set."
+    text = f"Test perplexity {_number(own)}"
+    if len(values) > 1 and values[1] is not None:
+        text += f", {groups[1].name} {_number(values[1])}"
+        gained = (values[1] - own) / max(values[1] - 1, 1e-9)
+        if len(values) > 2 and values[2] is not None and values[2] < values[1]:
+            way = (values[1] - own) / (values[1] - values[2])
+            return f"{text}, {groups[2].name} {_number(values[2])}: {way:.0%} of the way to the best possible."
+        return f"{text}: a gain of {gained:.1%} of the perplexity above 1."
+    return f"{text}."
+
+
+def _result(run: Run, groups: Sequence[Group]) -> str:
+    """A table of test metrics for each kind, of several cutoffs in columns."""
+    kinds: Mapping[str, Sequence[str]] = run.result.get("groups") or {"test": list(run.result["test"])}
+    tables = []
+    for kind, metrics in kinds.items():
+        cutoffs = list(dict.fromkeys(at for metric in metrics if (at := metric.partition("@")[2])))
+        single = [metric for metric in metrics if "@" not in metric]
+        if single:
+            tables.append(_metrics(kind, single, run, groups))
+        if cutoffs:
+            tables.append(_cutoffs(kind, [m for m in metrics if "@" in m], cutoffs, run))
+    return "".join(f"<div>{table}</div>" for table in tables)
+
+
+def _metrics(kind: str, metrics: Sequence[str], run: Run, groups: Sequence[Group]) -> str:
+    """A row per metric: its value, its interval, and those of references and validation, as far as there are any."""
+    intervals = run.result.get("intervals") or {}
+    columns = {run.model: [_number(run.value(metric)) for metric in metrics]}
+    bounds = [intervals.get(metric) or () for metric in metrics]
+    columns["95% interval"] = [" to ".join(map(_number, each)) for each in bounds]
+    for group in groups[1:]:
+        columns[group.name] = [_number(group.runs[0].value(metric), "") for metric in metrics]
+    columns["validation"] = [_number(run.value(f"val/{metric}"), "") for metric in metrics]
+    shown = {name: cells for name, cells in columns.items() if name == run.model or any(cells)}
+    rows = [[_name(run, metric), *cells] for metric, *cells in zip(metrics, *shown.values(), strict=True)]
+    return _table([kind.capitalize(), *shown], rows, f"Test metrics: {kind}")
+
+
+def _cutoffs(kind: str, metrics: Sequence[str], cutoffs: Sequence[str], run: Run) -> str:
+    """A row per metric and a column per cutoff."""
+    bases = dict.fromkeys(metric.partition("@")[0] for metric in metrics)
+    rows = [
+        [_name(run, base, f"{base}@{cutoffs[0]}"), *(_number(run.value(f"{base}@{at}"), "") for at in cutoffs)]
+        for base in bases
+    ]
+    return _table([kind.capitalize(), *(f"@{at}" for at in cutoffs)], rows, f"Test metrics: {kind} by cutoff")
+
+
+def _name(run: Run, metric: str, stated: str | None = None) -> str:
+    """The name of a metric and the arrow of its direction, which the result may state under another name."""
+    way = names.direction(stated or metric, run.result.get("higher_is_better") or {})
+    return f"{names.name(metric)} {_ARROWS[way]}".strip()
+
+
+def _ranks(groups: Sequence[Group]) -> str:
+    """The numbers behind the figures, a row per rank."""
+    columns = {
+        names.short(metric) + (f", {group.name}" if at else ""): vector
+        for at, group in enumerate(groups)
+        for metric, vector in group.runs[0].result.get("per_rank", {}).items()
+        if not at or metric in ("ppl", "examination")
+    }
+    longest = max(map(len, columns.values()), default=0)
+    if not longest:
+        return ""
+    rows = [
+        [str(rank + 1), *(_number(vector[rank] if rank < len(vector) else None) for vector in columns.values())]
+        for rank in range(longest)
+    ]
+    return f"<details><summary>Numbers by rank</summary>{_table(['Rank', *columns], rows, 'By rank')}</details>"
+
+
+def _changed(changed: Sequence[Changed]) -> str:
+    if not changed:
+        return "<p>None: all settings have their defaults.</p>"
+    rows = [[key, _setting(value), _setting(default)] for key, value, default in changed]
+    return _table(["Key", "Value", "Default"], rows, "Settings that differ from their defaults")
+
+
+def _environment(run: Run) -> Iterable[tuple[str, str]]:
+    return ((key, str(value)) for key, value in (run.result.get("environment") or {}).items() if value)
+
+
+def _figure(name: str, svg: str) -> str:
+    """A figure in the colours of the page, with links to its files."""
+    caption = html.escape(_CAPTIONS.get(name, ""))
+    links = " · ".join(f'<a href="figures/{name}.{kind}">{kind.upper()}</a>' for kind in ("pdf", "png"))
+    label = html.escape(name.capitalize())
+    drawn = _themed(svg, name).replace("<svg", f'<svg role="img" aria-label="{label}: {caption}"', 1)
+    text = f"<h2>{label}</h2>{drawn}<figcaption>{caption} {links}</figcaption>"
+    return f'<figure class="card {html.escape(name)}">{text}</figure>'
+
+
+def _themed(svg: str, name: str) -> str:
+    """The drawing alone, its colours those of the page, and ids that no other drawing has."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    for size in ("width", "height"):
+        svg = re.sub(rf'(<svg[^>]*?) {size}="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(id="|url\(#|href="#)', rf"\1{name}-", svg)
+    for i, color in enumerate(COLORS):
+        svg = svg.replace(color.lower(), f"var(--c{i})")
+    return svg.replace(BLACK, "currentColor").replace(GRID, "var(--grid)")
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]], caption: str) -> str:
+    """A table whose first column has the names of its rows."""
+    head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in header)
+    body = "".join(
+        f'<tr><th scope="row">{html.escape(row[0])}</th>'
+        + "".join(f"<td>{html.escape(cell)}</td>" for cell in row[1:])
+        + "</tr>"
+        for row in rows
+    )
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{html.escape(caption)}"><table>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _number(value: Any, missing: str = "–") -> str:
+    """Four decimals; counts whole."""
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        return missing
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
+
+
+def _setting(value: Any) -> str:
+    return "not set" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,63 @@
+"""Reference values of a result against models that are fitted and evaluated as any other."""
+
+import numpy as np
+import pytest
+from flax import nnx
+
+from clickexp.data import Dataset, Sessions
+from clickexp.evaluation.model_evaluator import ModelEvaluator, click_metrics
+from clickexp.evaluation.references import RANK_CTR, TRUTH, references
+from clickexp.models import Model, PositionBasedModel, RankCTRModel, UserBrowsingModel
+from clickexp.simulation import simulate
+from clickexp.training import CountingTrainer
+
+
+@pytest.fixture(scope="module")
+def simulated():
+    return simulate(UserBrowsingModel, sessions=600, queries=20, positions=4)
+
+
+def shuffled(count, seed):
+    """Lists of one to five documents, at positions that are not their ranks, those after the third never clicked."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 6, count)
+    there = np.arange(5) < lengths[:, None]
+    positions = np.where(there, rng.integers(1, 8, (count, 5)), 0)
+    clicks = there & (rng.random((count, 5)) < 1 / np.maximum(positions, 1)) & (np.arange(5) < 3)
+    ids = np.where(there, rng.integers(1, 9, (count, 5)), 0)
+    return Sessions.from_arrays(
+        query_doc_ids=ids, clicks=clicks, lengths=lengths, positions=positions, query_doc_pairs=8
+    )
+
+
+def model_of(dataset):
+    sizes = {"positions": dataset.positions, "query_doc_pairs": dataset.query_doc_pairs}
+    return PositionBasedModel(**sizes, rngs=nnx.Rngs(0))
+
+
+@pytest.mark.parametrize("kind", ["simulated", "shuffled"])
+def test_rank_ctr_is_the_model_fitted_by_counting(kind, simulated):
+    parts = [shuffled(count, seed) for seed, count in enumerate((500, 50, 200))]
+    dataset = simulated if kind == "simulated" else Dataset("log", *parts, query_doc_pairs=8, positions=7)
+    found = references(model_of(dataset), dataset, ModelEvaluator())[RANK_CTR]
+    fitted = RankCTRModel(positions=dataset.positions, rngs=nnx.Rngs(0))
+    CountingTrainer().train(fitted, dataset.train, dataset.val)
+    expected = ModelEvaluator().clicks(fitted, dataset.test, click_metrics())
+    assert found["test"] == pytest.approx(expected.compute(), rel=1e-5)
+    for name, vector in expected.compute_per_rank().items():
+        np.testing.assert_allclose(found["per_rank"][name], vector, rtol=1e-5)
+
+
+def test_the_true_user_is_evaluated_as_a_model(simulated):
+    found = references(model_of(simulated), simulated, ModelEvaluator())[TRUTH]
+    expected = ModelEvaluator().clicks(simulated.truth, simulated.test, click_metrics())
+    assert found["test"] == pytest.approx(expected.compute(), rel=1e-6)
+    examination = found["per_rank"]["examination"]
+    assert len(examination) == 4 and examination == sorted(examination, reverse=True)
+
+
+def test_logs_without_a_known_user_and_rankers_have_fewer(simulated):
+    parts = [shuffled(count, seed) for seed, count in enumerate((500, 50, 200))]
+    dataset = Dataset("log", *parts, query_doc_pairs=8, positions=7)
+    assert list(references(model_of(dataset), dataset, ModelEvaluator())) == [RANK_CTR]
+    assert references(Model.__new__(Model), simulated, ModelEvaluator()) == {}

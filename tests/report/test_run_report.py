@@ -1,0 +1,151 @@
+"""The page of a run and its figures: what a reader finds there, whatever the run was."""
+
+import re
+import shutil
+from html.parser import HTMLParser
+
+import pytest
+from hydra import initialize_config_dir
+from small_runs import write_run
+
+from clickexp.experiment.conf import CONF
+from clickexp.experiment.differences import changed_settings, command_of
+from clickexp.report.write import write_report
+from clickexp.runs.load import find_runs
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+REFERENCES = {
+    "rank-CTR": {"test": {"ll": -0.7, "ppl": 2.0}, "per_rank": {"ppl": [2.2, 1.8]}},
+    "true user": {"test": {"ll": -0.4, "ppl": 1.4}, "per_rank": {"ppl": [1.5, 1.3], "examination": [0.9, 0.4]}},
+}
+RANKS = {"ppl": [1.7, 1.5], "examination": [1.0, 0.5], "sessions": [50, 40]}
+GROUPS = {"clicks": ["ll", "ppl"], "ranking": ["ndcg@1", "ndcg@10"]}
+TEST = {"ll": -0.51234, "ppl": 1.6, "ndcg@1": 0.25, "ndcg@10": 0.75}
+
+
+def report(folder, changed=(("seed", "3", 0),), command="clickexp seed=3", **result):
+    usual = {"test": TEST, "references": REFERENCES, "per_rank": RANKS, "groups": GROUPS}
+    write_run(folder, "UBM", 3, **usual | result)
+    return write_report(find_runs([folder])[0][0], changed, command)
+
+
+class Rows(HTMLParser):
+    """Cells of all rows of all tables."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.rows, self.inside = [], False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+        self.inside = tag in ("td", "th")
+
+    def handle_endtag(self, tag):
+        self.inside = False
+
+    def handle_data(self, data):
+        if self.inside:
+            self.rows[-1][-1] += data
+
+
+def test_the_page_has_the_result_with_directions_beside_references(tmp_path):
+    text = report(tmp_path / "run").read_text()
+    rows = Rows(text).rows
+    assert ["Clicks", "UBM", "rank-CTR", "true user", "validation"] in rows
+    assert ["Log-likelihood ↑", "-0.5123", "-0.7000", "-0.4000", "-0.5123"] in rows
+    assert ["Perplexity ↓", "1.6000", "2.0000", "1.4000", ""] in rows
+    assert ["Ranking", "@1", "@10"] in rows and ["nDCG ↑", "0.2500", "0.7500"] in rows
+    assert "67% of the way to the best possible" in text  # (2 - 1.6) / (2 - 1.4)
+    assert ["seed", "3", "0"] in rows and "<code>clickexp seed=3</code>" in text
+    assert ["2", "1.5000", "0.5000", "40", "1.8000", "1.3000", "0.4000"] in rows
+
+
+def test_without_a_true_user_the_gain_over_rank_ctr_is_named(tmp_path):
+    text = report(tmp_path / "run", references={"rank-CTR": REFERENCES["rank-CTR"]}).read_text()
+    assert "a gain of 40.0% of the perplexity above 1" in text
+
+
+def test_intervals_of_the_metrics_are_shown(tmp_path):
+    rows = Rows(report(tmp_path / "run", intervals={"ll": [-0.52, -0.5]}).read_text()).rows
+    assert ["Log-likelihood ↑", "-0.5123", "-0.5200 to -0.5000", "-0.7000", "-0.4000", "-0.5123"] in rows
+
+
+def test_figures_are_pdf_and_png_and_in_the_page(tmp_path):
+    file = report(tmp_path / "run")
+    names = ("calibration", "examination", "learning", "perplexity")
+    written = sorted(each.name for each in (tmp_path / "run/figures").iterdir())
+    assert written == [f"{name}.{kind}" for name in names for kind in ("pdf", "png")]
+    text = file.read_text()
+    assert text.count("<svg ") == 4 and all(f'href="figures/{each}"' in text for each in written)
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r"url\(#([^)]+)\)", text)) <= set(ids)
+
+
+def test_the_page_refers_to_nothing_outside(tmp_path):
+    text = report(tmp_path / "run").read_text()
+    assert "<script" not in text and "@import" not in text
+    assert not re.findall(r'(?:src|href)="(?!#|figures/|data:|[a-z]+-)[^"]*"', text)
+
+
+@pytest.mark.parametrize(
+    "result, drawn",
+    [
+        ({"per_rank": {}, "curves": {}, "references": {}, "test": {"ndcg@10": 0.5}, "groups": {}}, ["learning"]),
+        ({"references": {}}, ["calibration", "examination", "learning", "perplexity"]),
+        ({"curves": {}, "epochs": 1}, ["examination", "learning", "perplexity"]),
+    ],
+)
+def test_a_run_with_less_has_less_to_look_at(result, drawn, tmp_path):
+    """Rankers without click metrics, results without references, a single pass of counting."""
+    text = report(tmp_path / "run", changed=(), **result).read_text()
+    assert sorted(file.stem for file in (tmp_path / "run/figures").glob("*.pdf")) == drawn
+    assert "all settings have their defaults" in text and "nan" not in text
+
+
+def test_names_of_others_are_text(tmp_path):
+    text = report(tmp_path / "run", dataset="<b>logs</b>", command="clickexp dataset.name='<b>'").read_text()
+    assert "<b>" not in text and "&lt;b&gt;logs&lt;/b&gt;" in text
+
+
+@pytest.mark.parametrize("width, scheme", [(1280, "light"), (400, "dark")])
+def test_nothing_is_cut_in_a_browser(width, scheme, tmp_path):
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium: bash scripts/install_browser.sh")
+    file = report(tmp_path / "run")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        wrong = []
+        page.on("console", lambda message: wrong.append(message.text))
+        page.on("request", lambda request: wrong.append(request.url) if request.url.startswith("http") else None)
+        page.goto(file.as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.locator("svg[role=img]").count() == 4
+        colors = page.evaluate("[...document.querySelectorAll('svg text')].map((text) => getComputedStyle(text).fill)")
+        assert set(colors) == {"rgb(27, 31, 36)" if scheme == "light" else "rgb(232, 235, 239)"}
+        assert wrong == []
+        browser.close()
+
+
+def test_settings_are_those_that_were_given_with_the_defaults_of_the_options_chosen():
+    """A learning rate has the default of the optimizer that was chosen."""
+    given = ["model=pbm", "optimizer=adamw", "optimizer.learning_rate=0.2", "parameter@attraction=hash"]
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        changed = [*changed_settings(given)]
+        assert [*changed_settings([])] == []
+        preset = [*changed_settings(["+sweep=seeds", "seed=2"])]
+    assert changed[:3] == [
+        ("model", "pbm", "ubm"), ("optimizer", "adamw", "lazy_adagrad"), ("parameter@attraction", "hash", "embedding")
+    ]  # fmt: skip
+    key, value, default = changed[3]
+    assert (key, value) == ("optimizer.learning_rate", "0.2") and default == 0.003
+    assert preset == [("sweep", "seeds", None), ("seed", "2", 0)]
+    assert command_of([*given, "hydra.run.dir=a"]) == f"clickexp {' '.join(given)}"
+
+
