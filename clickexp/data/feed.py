@@ -3,7 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -63,12 +63,15 @@ class Compiled:
     """A function that is compiled once per shape of its arguments, ahead of the first call with it.
 
     Attributes:
+        listener: Called when the compilation of any function begins, with True, and when it has ended, with False.
         seconds: Time that compilation took.
 
     Args:
         function: The function.
         options: Options of `jax.jit`.
     """
+
+    listener: ClassVar[Callable[[bool], None] | None] = None
 
     def __init__(self, function: Callable[..., Any], **options: Any):
         self.jitted = jax.jit(function, **options)
@@ -80,7 +83,11 @@ class Compiled:
         leaves, structure = jax.tree.flatten(args)
         shapes = (structure, *((leaf.shape, leaf.dtype) for leaf in leaves))
         if shapes not in self.programs:
-            start = time.perf_counter()
-            self.programs[shapes] = self.jitted.lower(*args).compile()
+            start, listener = time.perf_counter(), Compiled.listener or (lambda active: None)
+            listener(True)
+            try:
+                self.programs[shapes] = self.jitted.lower(*args).compile()
+            finally:
+                listener(False)
             self.seconds += time.perf_counter() - start
         return self.programs[shapes](*args)

@@ -14,6 +14,7 @@ from flax import nnx
 
 from clickexp.data import Dataset
 from clickexp.data.batches import batch_like
+from clickexp.data.feed import Compiled
 from clickexp.errors import ConfigError, DataError
 from clickexp.evaluation.evaluate import check_lists
 from clickexp.experiment.instantiate import build_metrics, constructor, instantiate
@@ -101,12 +102,17 @@ def open_loggers(config: Config) -> Iterator[Logger]:
     loggers = instantiate(config.values.get("logger") or {}, "logger")
     stopping = config.values["trainer"].get("early_stopping")
     watched = stopping.get("metric", "loss") if stopping else "ll"
-    console = ConsoleLogger(config.settings.progress, f"val/{watched}")
+    trainer = config.values["trainer"]
+    console = ConsoleLogger(
+        config.settings.progress, f"val/{watched}", passes=trainer.get("epochs") or trainer.get("iterations")
+    )
     logger, succeeded = FanOut([console, *loggers.values()]), False
+    Compiled.listener = logger.compiling
     try:
         yield logger
         succeeded = True
     finally:
+        Compiled.listener = None
         logger.finish(succeeded)
 
 

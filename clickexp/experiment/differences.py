@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hydra import compose
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
 from clickexp.experiment.conf import default_options
@@ -16,6 +17,19 @@ def command_of(overrides: Sequence[str]) -> str:
     """Returns the command of a run with these overrides, but for those of how it is launched."""
     lines = [line_of(each) for each in parsed(overrides) if not each.key_or_group.startswith(HOW)]
     return shlex.join(["clickexp", *lines])
+
+
+def chosen_option(group: str, overrides: Sequence[str]) -> str:
+    """Returns the option of a group: that which Hydra composed, or, without Hydra, that of the overrides.
+
+    Args:
+        group: Such as optimizer.
+        overrides: Those of the run.
+    """
+    if HydraConfig.initialized():
+        return str(HydraConfig.get().runtime.choices.get(group))
+    given = {each.key_or_group: each.get_value_element_as_str() for each in parsed(overrides)}
+    return given.get(group, str(default_options().get(group)))
 
 
 def changed_settings(overrides: Sequence[str]) -> Iterator[tuple[str, Any, Any]]:

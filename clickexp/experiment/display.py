@@ -1,18 +1,22 @@
 """A configuration as readers see it: YAML on the terminal, and the record that loggers receive."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
 from rich import get_console
 
 from clickexp.experiment.build import Parts
+from clickexp.experiment.differences import chosen_option
 from clickexp.experiment.resolve import is_tower
 from clickexp.loggers import RunInfo
 from clickexp.runs.store import NOT_HASHED, values
+from clickexp.training import Trainer
 
 _NOT_NAMED = {*NOT_HASHED, "seed", "keep_values", "draws"}
 """Keys at the root that the name of an experiment leaves out: they repeat it, or say where it reports to."""
+_TITLE = ("optimizer", "trainer", "seed")
+"""Overrides that the title of a run has."""
 _NAMED_BY_DATA = ("model", "dataset", "dataset.path", "dataset.name")
 """Overrides that the names of model and dataset stand for."""
 
@@ -51,7 +55,26 @@ def run_info(parts: Parts, sweep: str | None) -> RunInfo:
         job_type="sweep" if sweep else "run",
         tags=tuple(settings.tags),
         notes=settings.notes,
+        title=_title(parts, [key.partition(".")[0] for key in overrides] if sweep else None),
+        changes=tuple(f"{key.rpartition('.')[2]}={value}" for key, value in named.items() if key not in _TITLE),
     )
+
+
+def _title(parts: Parts, only: Sequence[str] | None) -> str:
+    """Model, data, the optimizer or a trainer that needs none, and seed.
+
+    Args:
+        parts: Of the run.
+        only: Groups that matter for a job of a sweep, whose line is to be short; None for all.
+    """
+    learner = "optimizer" if isinstance(parts.trainer, Trainer) else "trainer"
+    words = {
+        "model": parts.model.name,
+        "dataset": parts.dataset.name,
+        learner: chosen_option(learner, parts.config.overrides),
+        "seed": f"seed {parts.config.settings.seed}",
+    }
+    return " · ".join(word for key, word in words.items() if only is None or key in (*only, "model", "seed"))
 
 
 def _without_duplicates(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,8 @@ class RunInfo:
         job_type: Kind of run on a dashboard.
         tags: Tags on a dashboard.
         notes: Text on a dashboard.
+        title: The run in a few words: model, data, optimizer and seed.
+        changes: Its other overrides, such as learning_rate=0.1.
     """
 
     folder: Path
@@ -34,10 +36,12 @@ class RunInfo:
     job_type: str | None = None
     tags: tuple[str, ...] = ()
     notes: str | None = None
+    title: str = ""
+    changes: tuple[str, ...] = ()
 
 
 class Logger:
-    """Receives what a run reports, in the order start, (progress, epoch, per_rank, message)*, result, finish.
+    """Receives what a run reports: start, (progress, compiling, epoch, per_rank, message)*, result, finish.
 
     Every method does nothing here: a backend overrides those that it needs, and may raise in any of them
     when it stands behind `FanOut`.
@@ -53,6 +57,9 @@ class Logger:
 
     def progress(self, phase: Phase, epoch: int, done: int, total: int, loss: float | None = None) -> None:
         """Reports sessions done of total in a phase of an epoch, from 1; called often, so it must be cheap."""
+
+    def compiling(self, active: bool) -> None:
+        """Reports that compilation begins (True) or has ended."""
 
     def epoch(self, record: Mapping[str, Any]) -> None:
         """Reports the numbers of an epoch.

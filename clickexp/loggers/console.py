@@ -5,26 +5,29 @@ from typing import Any, Literal, TextIO
 
 from rich import get_console
 from rich.console import Console, RenderableType
-from rich.table import Table
+from rich.text import Text
 
 from clickexp.loggers.base import Logger, Phase, RunInfo
 from clickexp.loggers.live import LiveLine
-from clickexp.loggers.tables import EpochTable, count, metric_table, number, rank_table, side_by_side, widest
+from clickexp.loggers.results import result_blocks
+from clickexp.loggers.tables import EpochTable, count, number
 from clickexp.utils.paths import display_path
 
-FEWEST = 3
-"""Columns per rank without which a table goes below rather than beside another."""
+_FIRST = ("ll", "ppl", "cond_ppl", "ndcg@10", "loss")
+"""Metrics of the line on a job, as far as it has them."""
+_MOST = 2
 
 
 class ConsoleLogger(Logger):
-    """Prints one line per epoch, and the test metrics, overall and per rank, at the end.
+    """Prints one line per epoch, and the test metrics, overall and per rank, at the end; of a job of a sweep one line.
 
     Args:
         progress: `bar` adds a live line below them, `plain` does not, `off` leaves only messages and results, `auto` is
-            `bar` on a terminal and `plain` elsewhere.
+            `bar` on a terminal and `plain` elsewhere. Jobs of a sweep print all of it unless this is `auto`.
         metric: The watched metric: the live line shows its best value, and the table of epochs always holds it.
         stream: Defaults to rich's own console, which a `rich.logging.RichHandler` shares, so that log lines and the
             live line do not collide; a handler that writes to a terminal directly would.
+        passes: Most epochs, if it is known, from which the live line tells the time left.
 
     Raises:
         ValueError: For another kind of progress.
@@ -35,15 +38,20 @@ class ConsoleLogger(Logger):
         progress: Literal["auto", "bar", "plain", "off"] = "auto",
         metric: str = "val/ll",
         stream: TextIO | None = None,
+        passes: int | None = None,
     ) -> None:
         if progress not in ("auto", "bar", "plain", "off"):
             raise ValueError(f"progress={progress!r}: choose auto, bar, plain or off")
         self.console = Console(file=stream) if stream else get_console()
+        self.automatic = progress == "auto"
         self.mode = progress if progress != "auto" else "bar" if is_terminal(self.console) else "plain"
         self.metric = metric
         self.line = LiveLine(self.console)
+        self.line.passes = passes
         self.table: EpochTable | None = None
+        self.job = ""
         self.best = ""
+        self.epochs, self.seconds, self.compiled = 0, 0.0, False
 
     @property
     def destination(self) -> str:
@@ -51,19 +59,35 @@ class ConsoleLogger(Logger):
         return "the console"
 
     def start(self, info: RunInfo) -> None:
-        """Prints the name and the folder."""
-        self.message(f"run {info.name} in {display_path(info.folder)}")
+        """Prints model, data, optimizer and seed, and the other overrides."""
+        words = Text(info.title or f"run {info.name} in {display_path(info.folder)}")
+        for change in info.changes:
+            words.append(" · ").append(change, style="bold")
+        if info.job_type == "sweep" and self.automatic:
+            self.job, self.line.title = f"job {info.folder.name}: {words.plain}", f"job {info.folder.name} "
+        else:
+            self._print(words)
 
     def progress(self, phase: Phase, epoch: int, done: int, total: int, loss: float | None = None) -> None:
         """Draws the live line."""
         if self.mode == "bar":
-            self.line.update(phase, epoch, done, total, loss, self.best)
+            self.line.update(phase, epoch, done, total, loss, self.best, self._left(phase, epoch, done, total))
+
+    def compiling(self, active: bool) -> None:
+        """Draws in the live line that compilation lasts; without one prints it, once."""
+        if active and self.mode == "bar":
+            self.line.compiling(self.epochs + 1)
+        elif active and self.mode == "plain" and not self.compiled:
+            self.message("compiling …")
+        self.compiled = True
 
     def epoch(self, record: Mapping[str, Any]) -> None:
         """Prints a line of the table of epochs."""
+        self.epochs = record["epoch"]
+        self.seconds += record.get("seconds", 0.0) - (record.get("compile_seconds") or 0.0)
         if record.get("improved") and self.metric in record:
             self.best = f"best {self.metric.removeprefix('val/')} {number(record[self.metric])}"
-        if self.mode == "off":
+        if self.mode == "off" or self.job:
             return
         if self.table is None:
             self.table = EpochTable(record, self.console.width, self.metric)
@@ -72,12 +96,17 @@ class ConsoleLogger(Logger):
 
     def message(self, text: str) -> None:
         """Prints the line."""
-        self._print(text)
+        if not self.job:
+            self._print(text)
 
     def result(self, result: Mapping[str, Any]) -> None:
         """Prints the test metrics and the cost of training."""
         self.line.stop()
-        for block in (*self._blocks(result), *_draws(result.get("test_draws"))):
+        if self.job:
+            known = [f"{name} {number(result['test'][name])}" for name in _FIRST if name in result["test"]]
+            self._print(f"{self.job}: {', '.join(known[:_MOST])}, {result['train']['seconds']:.1f} s")
+            return
+        for block in result_blocks(result, self.console):
             self._print("")
             self._print(block)
         self._print("\n" + _training(result["train"]))
@@ -86,33 +115,17 @@ class ConsoleLogger(Logger):
         """Removes the live line."""
         self.line.stop()
 
-    def _blocks(self, result: Mapping[str, Any]) -> list[Table]:
-        """Test metrics with as many columns per rank as the width holds beside them, or else below."""
-        metrics = metric_table("test", result["test"], result.get("intervals"))
-        per_rank = dict(result.get("per_rank") or {})
-        if not per_rank:
-            return [metrics]
-        sessions = {name: per_rank.pop(name) for name in ("sessions",) if name in per_rank}
-        columns = [dict(list(per_rank.items())[:count]) | sessions for count in range(len(per_rank), 0, -1)]
-        fewest = min(FEWEST + len(sessions), len(columns[0]))
-        enough = [some for some in columns if len(some) >= fewest]
-        beside = widest(lambda some: side_by_side(metrics, rank_table(some)), enough, self.console)
-        if beside is not None:
-            return [beside]
-        return [metrics, widest(rank_table, columns, self.console) or rank_table(columns[-1])]
+    def _left(self, phase: Phase, epoch: int, done: int, total: int) -> float | None:
+        """Seconds that the epochs take that are left, if they take as long as the earlier ones."""
+        if not (epoch and self.epochs and self.line.passes):
+            return None
+        share = done / total if phase == "train" and total else 1.0
+        return self.seconds / self.epochs * (self.line.passes - epoch + 1 - share)
 
     def _print(self, what: RenderableType, style: str | None = None) -> None:
-        """Prints without markup, and long paths without line breaks."""
-        text = isinstance(what, str)
-        self.console.print(what, style=style, markup=False, highlight=False, soft_wrap=text)
-
-
-def _draws(intervals: Mapping[str, Mapping[str, float]] | None) -> list[Table]:
-    """The table of metrics over posterior draws, where there are any."""
-    if not intervals:
-        return []
-    means = {name: each["mean"] for name, each in intervals.items()}
-    return [metric_table("posterior draws", means, {n: (each["low"], each["high"]) for n, each in intervals.items()})]
+        """Prints without markup; off a terminal text stays one line."""
+        whole = isinstance(what, str | Text) and not is_terminal(self.console)
+        self.console.print(what, style=style, markup=False, highlight=False, soft_wrap=whole)
 
 
 def is_terminal(console: Console) -> bool:

@@ -48,6 +48,7 @@ class FanOut(Logger):
                 self.message(line)
 
     progress = _to_each(Logger.progress)
+    compiling = _to_each(Logger.compiling)
     epoch = _to_each(Logger.epoch)
     per_rank = _to_each(Logger.per_rank)
     message = _to_each(Logger.message)

@@ -11,13 +11,15 @@ from rich.table import Table
 from rich.text import Text
 
 T = TypeVar("T")
-_WIDTHS = {"epoch": 5, "best": 4}
-_NUMBER_WIDTH = len("-0.1234")
+_WIDTHS = {"epoch": 5, "seconds": 7, "best": 4}
+_NUMBER_WIDTH = len("-0.12345")
+_DECIMALS = 5
+"""Of the numbers of an epoch: early stopping takes a smaller change for none, by default."""
 
 
-def number(value: float | None) -> str:
-    """A number with four decimals; counts whole; a dash for None."""
-    return "-" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
+def number(value: float | None, decimals: int = 4) -> str:
+    """A number with so many decimals; counts whole; a dash for None."""
+    return "-" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.{decimals}f}"
 
 
 def count(value: float) -> str:
@@ -34,6 +36,8 @@ def count(value: float) -> str:
 class EpochTable:
     """One line per epoch: the watched metric, others of the first record that the width holds, a star if best so far.
 
+    Of a log-likelihood that is minus the loss only the loss is shown.
+
     Args:
         record: The first epoch's record.
         width: Characters per line.
@@ -41,7 +45,9 @@ class EpochTable:
     """
 
     def __init__(self, record: Mapping[str, Any], width: int, watched: str = "") -> None:
-        names = [name for name in record if "/" in name]
+        loss = record.get("val/loss")
+        repeats = watched != "val/ll" and loss is not None and record.get("val/ll") == -loss
+        names = [name for name in record if "/" in name and not (repeats and name == "val/ll")]
         shown = {watched}
         for name in names:
             self.metrics = [each for each in names if each in {name, *shown}]
@@ -55,7 +61,7 @@ class EpochTable:
 
     def row(self, record: Mapping[str, Any]) -> str:
         """The numbers of one epoch; its seconds without compilation."""
-        metrics = {name: number(record.get(name)) for name in self.metrics}
+        metrics = {name: number(record.get(name), _DECIMALS) for name in self.metrics}
         compiling = record.get("compile_seconds") or 0.0
         seconds = f"{record['seconds'] - compiling:.1f}" if "seconds" in record else "-"
         best = "*" if record.get("improved") else ""
@@ -96,27 +102,6 @@ def widest(make: Callable[[T], Table], contents: Sequence[T], console: Console) 
     """The first table that fits, made of contents from the widest to the narrowest; None if none does."""
     first = bisect_left(contents, True, key=lambda content: fits(make(content), console))
     return make(contents[first]) if first < len(contents) else None
-
-
-def metric_table(
-    title: str,
-    metrics: Mapping[str, float | None],
-    intervals: Mapping[str, tuple[float | None, float | None]] | None = None,
-) -> Table:
-    """One line per metric, with its interval where there is one.
-
-    Args:
-        title: Header of the first column.
-        metrics: Values by name.
-        intervals: Bounds of the 95% interval by name.
-    """
-    intervals = intervals or {}
-    bounds = {name: " to ".join(map(number, intervals[name])) for name in metrics if name in intervals}
-    rows = [
-        [name, number(value), bounds.get(name, "")][: 3 if intervals else 2]
-        for name, value in metrics.items()
-    ]
-    return console_table([title, "", "95% interval"][: 3 if intervals else 2], rows)
 
 
 def rank_table(per_rank: Mapping[str, Iterable[float | None]]) -> Table:

@@ -12,6 +12,7 @@ from clickexp import loggers
 from clickexp.loggers import FanOut, Logger, RunInfo
 
 CALLS = {
+    "compiling": (True,),
     "progress": ("train", 1, 10, 20, 0.5),
     "epoch": ({"epoch": 1},),
     "per_rank": ("test", {"ppl": [1.5]}),

@@ -108,7 +108,7 @@ def test_epoch_table_always_shows_the_watched_metric(width, watched):
     """In its usual place; the others as far as the width holds them."""
     table = EpochTable(RECORD, width, watched)
     shown = table.header().split()
-    assert watched in shown and number(RECORD[watched]) in table.row(RECORD).split()
+    assert watched in shown and number(RECORD[watched], 5) in table.row(RECORD).split()
     assert [name for name in RECORD if name in shown and "/" in name] == shown[1:-2]
     assert width < 40 or len(table.header()) <= width
 
@@ -132,7 +132,7 @@ def test_the_console_of_a_run_watches_the_metric_of_early_stopping(stopping, wat
 
 def test_epoch_table_keeps_its_columns_when_a_later_record_lacks_some():
     table = EpochTable(RECORD, 80)
-    assert table.row({"epoch": 2, "train/loss": 0.25}).split() == ["2", "0.2500", "-", "-", "-", "-", "-"]
+    assert table.row({"epoch": 2, "train/loss": 0.25}).split() == ["2", "0.25000", "-", "-", "-", "-", "-"]
 
 
 def test_tables_show_text_as_it_is_and_align_numbers():
@@ -158,18 +158,123 @@ def test_pipe_gets_plain_lines():
     lines = [line.rstrip() for line in shown.splitlines()]
     assert lines == [
         "run ubm [bold] 1 in outputs/x",
-        "epoch  train/loss   val/ll  val/ppl  val/cond_ppl  val/loss  seconds  best",
-        "    1      0.5123  -0.4000   1.3000        1.2500    0.4100      2.3     *",
-        "    2      0.5123  -0.8000   1.3000        1.2500    0.4100      2.3",
+        "epoch  train/loss    val/ll   val/ppl  val/cond_ppl  val/loss  seconds  best",
+        "    1     0.51234  -0.40000   1.30000       1.25000   0.41000      2.3     *",
+        "    2     0.51234  -0.80000   1.30000       1.25000   0.41000      2.3",
         "",
-        "test                 rank        ll      ppl    sessions",
-        "─────────────────    ───────────────────────────────────",
-        "ll        -0.1235       1   -0.3000   1.5000   1,200,000",
-        "ppl        1.2345       2   -0.2000   1.2500           3",
-        "ndcg@10         -",
+        "test   @10    test",
+        "──────────    ─────────────",
+        "ndcg     -    ll    -0.1235",
+        "              ppl    1.2345",
+        "",
+        "rank        ll      ppl    sessions",
+        "───────────────────────────────────",
+        "   1   -0.3000   1.5000   1,200,000",
+        "   2   -0.2000   1.2500           3",
         "",
         "epochs 4 (best 3), 8.00M sessions in 12.3 s (compiling 2.1 s), 781k/s",
     ]
+
+
+GROUPED = RESULT | {
+    "model": "UBM",
+    "test": {"ll": -0.3, "ppl": 1.4, "ece": 0.01, "ndcg@1": 0.5, "ndcg@10": 0.75, "none": 3, "loss": 0.3},
+    "groups": {"clicks": ["ll", "ppl"], "calibration": ["ece"], "ranking": ["ndcg@1", "ndcg@10", "none"]},
+    "higher_is_better": {"ll": True, "ppl": False, "ece": False, "ndcg@1": True, "ndcg@10": True, "none": None},
+    "references": {"rank-CTR": {"test": {"ll": -0.4, "ppl": 1.5}}, "true user": {"test": {"ppl": 1.3}}},
+    "per_rank": {},
+}
+
+
+def test_results_are_grouped_with_arrows_beside_references():
+    """The loss of a click model, which is in no group, would repeat the log-likelihood."""
+    stream = io.StringIO()
+    ConsoleLogger(stream=stream).result(GROUPED)
+    lines = [line.rstrip() for line in stream.getvalue().splitlines()]
+    assert lines == [
+        "",
+        "clicks       UBM   rank-CTR   true user    calibration      UBM",
+        "───────────────────────────────────────    ────────────────────",
+        "ll ↑     -0.3000    -0.4000                ece ↓         0.0100",
+        "ppl ↓     1.4000     1.5000      1.3000",
+        "",
+        "ranking       @1      @10    ranking   UBM",
+        "─────────────────────────    ─────────────",
+        "ndcg ↑    0.5000   0.7500    none        3",
+        "",
+        "epochs 4 (best 3), 8.00M sessions in 12.3 s (compiling 2.1 s), 781k/s",
+    ]
+
+
+def test_intervals_are_shown_where_there_are_any():
+    stream = io.StringIO()
+    draws = {"ll": {"mean": -0.31, "low": -0.33, "high": -0.29}}
+    ConsoleLogger(stream=stream).result(GROUPED | {"intervals": {"ll": [-0.32, -0.28]}, "test_draws": draws})
+    assert re.search(r"ll ↑ +-0.3000 +-0.3200 to -0.2800 +-0.4000", stream.getvalue())
+    assert re.search(r"ll +-0.3100 +-0.3300 to -0.2900", stream.getvalue())
+
+
+def test_a_log_likelihood_that_is_minus_the_loss_is_not_repeated():
+    record = RECORD | {"val/ll": -0.41}
+    assert "val/ll" not in EpochTable(record, 80, "val/loss").header().split()
+    assert "val/ll" in EpochTable(record, 80, "val/ll").header().split()
+    assert "val/ll" in EpochTable(RECORD, 80, "val/loss").header().split()
+
+
+def test_changes_that_early_stopping_sees_are_visible():
+    table = EpochTable(RECORD, 80, "val/loss")
+    first, second = (table.row(RECORD | {"val/loss": loss}) for loss in (0.41002, 0.41000))
+    assert first != second
+
+
+INFO = dict(config={}, name="ubm", project="tests", title="UBM · clicks · adam · seed 1", changes=("rate=0.1",))
+
+
+def test_a_run_starts_with_one_line():
+    stream = io.StringIO()
+    ConsoleLogger(stream=stream).start(RunInfo(folder=Path("outputs/x"), **INFO))
+    assert stream.getvalue() == "UBM · clicks · adam · seed 1 · rate=0.1\n"
+
+
+@pytest.mark.parametrize("progress", ["auto", "plain"])
+def test_a_job_of_a_sweep_prints_one_line_unless_all_is_asked_for(progress):
+    stream = io.StringIO()
+    logger = ConsoleLogger(progress, stream=stream)
+    logger.start(RunInfo(folder=Path("outputs/s/7"), job_type="sweep", **INFO))
+    logger.message("a message")
+    logger.epoch(RECORD)
+    logger.result(GROUPED)
+    logger.finish(True)
+    shown = stream.getvalue().splitlines()
+    assert len(shown) == (1 if progress == "auto" else 15)
+    if progress == "auto":
+        assert shown == ["job 7: UBM · clicks · adam · seed 1 · rate=0.1: ll -0.3000, ppl 1.4000, 12.3 s"]
+
+
+def test_compiling_is_said_once_in_a_pipe_and_while_it_lasts_on_a_terminal():
+    stream, terminal = io.StringIO(), Terminal()
+    for target in (stream, terminal):
+        logger = ConsoleLogger(stream=target, passes=3)
+        for _ in range(2):
+            logger.compiling(True)
+            logger.compiling(False)
+        logger.progress("train", 1, 500, 1000, 0.5)
+        logger.finish(True)
+    assert stream.getvalue() == "compiling …\n"
+    shown = [line.strip() for line in text_of(terminal).splitlines() if line.strip()]
+    assert shown[:2] == ["epoch 1/3 compiling …"] * 2 and shown[2].startswith("epoch 1/3 train")
+
+
+def test_the_live_line_has_the_epochs_and_the_time_left_at_most():
+    """Two epochs of 90 seconds, compiling aside, and one half of the third of ten."""
+    terminal = Terminal()
+    logger = ConsoleLogger(stream=terminal, passes=10)
+    for epoch in (1, 2):
+        logger.epoch(RECORD | {"epoch": epoch, "seconds": 100.0, "compile_seconds": 10.0})
+    logger.progress("train", 3, 500, 1000, 0.5)
+    logger.finish(True)
+    frame = next(line for line in text_of(terminal).splitlines() if "train" in line and "3/10" in line)
+    assert frame.rstrip().endswith("≤ 11:15 left") and len(frame) <= 80
 
 
 @pytest.mark.parametrize(
@@ -230,9 +335,9 @@ def test_terminal_gets_a_live_line_that_is_gone_at_the_end(monkeypatch):
     terminal = Terminal()
     logger = ConsoleLogger(stream=terminal)
     run_all(logger, epochs=3)
-    frames = [line.split() for line in text_of(terminal).splitlines() if "/1.00k" in line]
+    frames = [line.split() for line in text_of(terminal).splitlines() if " train " in line]
     assert [frame[:3] for frame in frames] == [["epoch", n, "train"] for n in "123"]
-    assert "500/1.00k" in frames[0] and frames[0][-2:] == ["loss", "0.5000"]
+    assert frames[0][-2:] == ["loss", "0.5000"]
     assert frames[1][-3:] == frames[2][-3:] == ["best", "ll", "-0.4000"]
     assert max(len(line) for line in text_of(terminal).splitlines()) <= 80
     assert terminal.getvalue().count("\x1b[?25l") == terminal.getvalue().count("\x1b[?25h") == 1
@@ -250,7 +355,7 @@ def test_epoch_lines_replace_the_live_line_and_do_not_run_into_it():
     logger.finish(True)
     added = terminal.getvalue()[before:]
     assert added.startswith("\r\x1b[2K")
-    assert "\n    1      0.5123  -0.4000" in text_of(terminal)
+    assert "\n    1     0.51234  -0.40000" in text_of(terminal)
 
 
 def test_frames_are_rare_within_a_phase(monkeypatch):
@@ -262,7 +367,7 @@ def test_frames_are_rare_within_a_phase(monkeypatch):
     logger.progress("val", 1, 0, 100)
     logger.finish(True)
     frames = [line for line in text_of(terminal).splitlines() if line.startswith("epoch")]
-    assert [" 0/1.00k" in frames[0], "1.00k/1.00k" in frames[-3], "0/100" in frames[-1]] == [True] * 3
+    assert [" train " in frames[0], " train " in frames[-3], " val " in frames[-1]] == [True] * 3
     assert len(frames) <= 5
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from clickexp.runs.store import records
 
-SMALL = ["debug=fast", "report=false", "max_sessions=500", "dataset.sessions=2000", "dataset.queries=50", "metric=click"]
+SMALL = ["debug=fast", "report=false", "max_sessions=500", "dataset.sessions=2000", "dataset.queries=50"]
+SMALL += ["metric=click"]
 SPY = """
 import json
 from clickexp.loggers import Logger

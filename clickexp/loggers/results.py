@@ -1,0 +1,90 @@
+"""The result of a run as tables on a terminal."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from clickexp.loggers.tables import console_table, fits, number, rank_table, side_by_side, widest
+
+_ARROWS = {True: " ↑", False: " ↓", None: ""}
+_AT = "@"
+
+
+def result_blocks(result: Mapping[str, Any], console: Console) -> list[Table]:
+    """Makes the tables of a result, side by side as far as the console is wide enough.
+
+    Args:
+        result: As in result.json. Without `groups`, all test metrics are of one kind.
+        console: Where they will be printed.
+
+    Returns:
+        Test metrics by kind, beside the references; cutoffs in columns. Then metrics by rank, and posterior draws.
+    """
+    kinds: Mapping[str, Sequence[str]] = result.get("groups") or {"test": list(result["test"])}
+    tables = []
+    for kind, metrics in kinds.items():
+        single = [name for name in metrics if _AT not in name]
+        if len(single) < len(metrics):
+            tables.append(_cutoffs(kind, [name for name in metrics if _AT in name], result))
+        if single:
+            tables.append(_metrics(kind, single, result))
+    if drawn := _draws(result.get("test_draws")):
+        tables.append(drawn)
+    rows = _flow(tables, console)
+    per_rank = dict(result.get("per_rank") or {})
+    if per_rank:
+        sessions = {name: per_rank.pop(name) for name in ("sessions",) if name in per_rank}
+        columns = [dict(list(per_rank.items())[:count]) | sessions for count in range(len(per_rank), 0, -1)]
+        rows.append(widest(rank_table, columns, console) or rank_table(columns[-1]))
+    return rows
+
+
+def _metrics(kind: str, metrics: Sequence[str], result: Mapping[str, Any]) -> Table:
+    """A line per metric: its value, its interval, and those of references, as far as there are any."""
+    intervals, stated = result.get("intervals") or {}, result.get("higher_is_better") or {}
+    columns = {result.get("model", ""): [number(result["test"][name]) for name in metrics]}
+    if any(name in intervals for name in metrics):
+        columns["95% interval"] = [_interval(intervals.get(name)) for name in metrics]
+    for title, reference in (result.get("references") or {}).items():
+        if known := {name: reference["test"][name] for name in metrics if name in reference["test"]}:
+            columns[title] = [number(known[name]) if name in known else "" for name in metrics]
+    rows = zip((f"{name}{_ARROWS[stated.get(name)]}" for name in metrics), *columns.values(), strict=True)
+    return console_table([kind, *columns], rows)
+
+
+def _cutoffs(kind: str, metrics: Sequence[str], result: Mapping[str, Any]) -> Table:
+    """A line per metric and a column per cutoff."""
+    stated = result.get("higher_is_better") or {}
+    parts = [name.partition(_AT) for name in metrics]
+    cutoffs = list(dict.fromkeys(at for _, _, at in parts))
+    rows = []
+    for base in dict.fromkeys(base for base, _, _ in parts):
+        names = [f"{base}{_AT}{at}" for at in cutoffs]
+        arrow = _ARROWS[next((stated[name] for name in names if name in stated), None)]
+        rows.append([base + arrow, *(number(result["test"].get(name)) for name in names)])
+    return console_table([kind, *(f"{_AT}{at}" for at in cutoffs)], rows)
+
+
+def _draws(intervals: Mapping[str, Mapping[str, float]] | None) -> Table | None:
+    """Metrics over posterior draws, where there are any."""
+    if not intervals:
+        return None
+    rows = [[name, number(each["mean"]), _interval((each["low"], each["high"]))] for name, each in intervals.items()]
+    return console_table(["posterior draws", "", "95% interval"], rows)
+
+
+def _interval(bounds: Sequence[float | None] | None) -> str:
+    return " to ".join(map(number, bounds)) if bounds else ""
+
+
+def _flow(tables: Sequence[Table], console: Console) -> list[Table]:
+    """Tables in rows, each as long as the console is wide."""
+    rows: list[list[Table]] = []
+    for table in tables:
+        if rows and fits(side_by_side(*rows[-1], table), console):
+            rows[-1].append(table)
+        else:
+            rows.append([table])
+    return [row[0] if len(row) == 1 else side_by_side(*row) for row in rows]
