@@ -85,7 +85,8 @@ def test_a_run_shows_configuration_epochs_and_tables(run):
     for text in (
         "clickexp.models.UserBrowsingModel",
         "val/cond_ppl",
-        "ndcg@10",
+        "ndcg ↑",
+        "rank-CTR",
         "wandb sync",
         "results in out",
         "click rate",
