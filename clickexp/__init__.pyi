@@ -1,3 +1,5 @@
+from .experiment.api import RunResult as RunResult
+from .experiment.api import run as run
 from .models import CascadeModel as CascadeModel
 from .models import ClickChainModel as ClickChainModel
 from .models import DependentClickModel as DependentClickModel

@@ -1,10 +1,12 @@
 """The plain values of a configuration. The components of a mixture are composed as `model=NAME` alone would be."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
 from hydra import compose
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from clickexp.errors import ConfigError
@@ -65,6 +67,17 @@ def compose_values(cfg: DictConfig, overrides: Sequence[str] = ()) -> Compositio
     models = [_sharing(component, shared) for component in components]
     roles = frozenset(role for component in components for role in component.roles.values())
     return Composition({**values, "model": rest | {"models": models, "shared": shared}}, unresolved, roles)
+
+
+@contextmanager
+def current(config: DictConfig) -> Iterator[None]:
+    """Makes ${hydra:...} refer to a job's configuration."""
+    before = HydraConfig.instance().cfg
+    HydraConfig.instance().set_config(config)
+    try:
+        yield
+    finally:
+        HydraConfig.instance().cfg = before
 
 
 def plain(cfg: DictConfig, resolve: bool = True) -> Node:

@@ -54,7 +54,7 @@ def draw(
     logging.getLogger("fontTools").setLevel(logging.WARNING)  # it lists each glyph that a PDF needs
     with as_file(files("clickexp.report") / "static" / "paper.mplstyle") as style, rc_context(fname=style):
         for name, panels in figures:
-            figure = _figure(panels)
+            figure = _drawing(panels)
             for suffix in formats:
                 content = io.BytesIO()
                 figure.savefig(content, format=suffix, metadata=_METADATA[suffix], transparent=suffix == "svg")
@@ -63,9 +63,23 @@ def draw(
     return made
 
 
-def _figure(panels: Sequence[Panel]) -> Figure:
-    """Panels side by side, one legend below them."""
-    figure = Figure(figsize=(_COLUMN if len(panels) == 1 else 2.5 * len(panels), _ROW), layout="constrained")
+class Drawing(Figure):
+    """A figure that notebooks show."""
+
+    def _repr_png_(self) -> bytes:
+        content = io.BytesIO()
+        self.savefig(content, format="png")
+        return content.getvalue()
+
+
+def drawing(panels: Sequence[Panel]) -> Drawing:
+    """Makes a figure for a paper of panels side by side, with one legend below them."""
+    with as_file(files("clickexp.report") / "static" / "paper.mplstyle") as style, rc_context(fname=style):
+        return _drawing(panels)
+
+
+def _drawing(panels: Sequence[Panel]) -> Drawing:
+    figure = Drawing(figsize=(_COLUMN if len(panels) == 1 else 2.5 * len(panels), _ROW), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     beyond: set[str] = set()
     for panel, place in zip(panels, axes, strict=True):

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from hydra.conf import HydraConf
-from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
@@ -20,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from clickexp.errors import ConfigError, UserError
 from clickexp.experiment.overrides import canonical, folder_of
-from clickexp.experiment.values import resolved_values
+from clickexp.experiment.values import current, resolved_values
 from clickexp.runs.claims import RUN_DIR, Claim, claim_named, claim_new, claim_sweep, remove_parts
 from clickexp.runs.store import KEPT, records
 
@@ -115,17 +114,6 @@ def jobs_folder(hydra: HydraConf) -> Path:
     first = _subdir(hydra).split("/")[0]
     folder = Path(hydra.sweep.dir)
     return folder / first if first.startswith(REPEAT) else folder
-
-
-@contextlib.contextmanager
-def current(config: DictConfig) -> Iterator[None]:
-    """Makes ${hydra:...} refer to a job's configuration."""
-    before = HydraConfig.instance().cfg
-    HydraConfig.instance().set_config(config)
-    try:
-        yield
-    finally:
-        HydraConfig.instance().cfg = before
 
 
 def in_sweep(hydra: HydraConf) -> bool:

@@ -1,0 +1,202 @@
+"""The command `clickexp` as a function: one run, whose result has data frames and figures."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.types import Quote, QuotedString
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+
+from clickexp.data import Dataset
+from clickexp.errors import ConfigError, UserError
+from clickexp.experiment.build import build, open_loggers, share_compilations
+from clickexp.experiment.conf import CONF
+from clickexp.experiment.hydra_errors import MENDABLE, format_hydra_error
+from clickexp.experiment.overrides import CommandLine
+from clickexp.experiment.resolve import resolve
+from clickexp.experiment.run import run as run_parts
+from clickexp.experiment.values import current
+from clickexp.loggers import FanOut, Logger
+from clickexp.loggers.jsonl import plain
+from clickexp.models import Model
+from clickexp.runs.claims import claim_named, claim_new
+from clickexp.runs.run import Run
+from clickexp.runs.store import HYDRA, REPORT, values
+
+if TYPE_CHECKING:
+    import polars as pl
+    from matplotlib.figure import Figure
+
+_PLAIN = re.compile(r"[\w./+@-]+")
+"""Text that Hydra takes as it is."""
+
+
+@dataclass(frozen=True, eq=False)
+class RunResult:
+    """What a run leaves.
+
+    Attributes:
+        folder: Its folder, with result.json, model.npz, report.html and the rest.
+        result: The content of result.json.
+        epochs_recorded: The record of each epoch.
+        config: The resolved configuration.
+        overrides: Those that it was composed with.
+        model: The fitted model.
+        dataset: The sessions that it was fitted to and tested on.
+    """
+
+    folder: Path
+    result: Mapping[str, Any]
+    epochs_recorded: tuple[Mapping[str, Any], ...]
+    config: Mapping[str, Any]
+    overrides: tuple[str, ...]
+    model: Model
+    dataset: Dataset
+
+    @property
+    def report(self) -> Path:
+        """The page on the run, with `report=true`."""
+        return self.folder / REPORT
+
+    @cached_property
+    def metrics(self) -> "pl.DataFrame":
+        """Test metrics, one row each: metric, value, higher_is_better, validation, and a column for each reference."""
+        import polars as pl
+
+        test, stated = self.result["test"], self.result.get("higher_is_better") or {}
+        columns = {"metric": list(test), "value": list(test.values())}
+        columns["higher_is_better"] = [stated.get(name) for name in test]
+        columns["validation"] = [self.result["val"].get(name) for name in test]
+        for title, reference in (self.result.get("references") or {}).items():
+            columns[title] = [reference["test"].get(name) for name in test]
+        return pl.DataFrame(columns, strict=False)
+
+    @cached_property
+    def epochs(self) -> "pl.DataFrame":
+        """The record of each epoch, one row each."""
+        import polars as pl
+
+        return pl.DataFrame(list(self.epochs_recorded), infer_schema_length=None)
+
+    @cached_property
+    def per_rank(self) -> "pl.DataFrame":
+        """Test metrics by rank, one row per rank from 1."""
+        import polars as pl
+
+        vectors = self.result.get("per_rank") or {}
+        ranks = range(1, 1 + max(map(len, vectors.values()), default=0))
+        return pl.DataFrame({"rank": list(ranks), **vectors}, strict=False)
+
+    def plot(self, *names: str) -> "Figure":
+        """Draws what the report has.
+
+        Args:
+            *names: Of perplexity, examination, learning and calibration; by default all that the run has.
+
+        Returns:
+            A figure of Matplotlib, its panels side by side.
+
+        Raises:
+            UserError: The run has no such figure.
+        """
+        from clickexp.report.figures import drawing
+        from clickexp.report.run_figures import run_figures
+
+        run = Run(self.folder, self.result, self.config, values(self.overrides), self.epochs_recorded)
+        figures = run_figures(run)
+        for name in names:
+            if name not in figures:
+                raise UserError(f"there is no figure {name}: choose from {', '.join(figures)}")
+        return drawing([panel for name in names or figures for panel in figures[name]])
+
+    def __repr__(self) -> str:
+        test = self.result["test"]
+        shown = ", ".join(f"{name}={test[name]:.4f}" for name in ("ll", "ppl", "cond_ppl") if name in test)
+        return f"RunResult({self.result['model']} on {self.result['dataset']}: {shown}, in {self.folder})"
+
+
+def run(
+    *overrides: str, folder: str | Path | None = None, config_dir: str | Path | None = None, **settings: Any
+) -> RunResult:
+    """Runs one experiment, as the command `clickexp` does, and writes the same files.
+
+        clickexp.run(model="pbm", dataset="simulated", seed=1)
+        clickexp.run("optimizer.learning_rate=0.1", "+experiment=cascade_user", model="dbn", attraction="hash")
+
+    Args:
+        *overrides: As on the command line.
+        folder: Of the run, in which an interrupted one continues; by default a new one below outputs/.
+        config_dir: A folder of your own options, as `--config-dir`.
+        **settings: Options by group and values by key: model="pbm", progress="off".
+
+    Returns:
+        Its result, with data frames, figures, the fitted model and the dataset.
+
+    Raises:
+        UserError: The configuration or the data is wrong; before training starts.
+    """
+    words = [*overrides, *(f"{key}={_text(value)}" for key, value in settings.items())]
+    words += [] if config_dir is None else ["--config-dir", str(config_dir)]
+    try:
+        given = CommandLine(words)
+        if len(given.overrides) + 2 * (config_dir is not None) != len(words):
+            raise ConfigError("clickexp.run takes overrides, such as seed=1, and no options")
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            cfg = compose("config", [*given.searchpath, *given.overrides], return_hydra_config=True)
+            with current(cfg):
+                return _run(cfg, given.overrides, folder)
+    except MENDABLE as error:
+        if isinstance(error, UserError | OSError) and not isinstance(error, HydraException):
+            raise
+        raise ConfigError(format_hydra_error(error, words)) from error
+
+
+def _run(cfg: DictConfig, overrides: list[str], folder: str | Path | None) -> RunResult:
+    config = resolve(OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"]), overrides)
+    claim = claim_new(Path(cfg.hydra.run.dir)) if folder is None else claim_named(Path(folder), lambda: config.values)
+    try:
+        share_compilations(Path(config.settings.cache_dir))
+        (claim.folder / HYDRA).mkdir(exist_ok=True)
+        (claim.folder / HYDRA / "overrides.yaml").write_text(OmegaConf.to_yaml(overrides))
+        recorder = _Recorder()
+        with open_loggers(config) as logger:
+            parts = build(config, claim.folder, FanOut([logger, recorder]))
+            result = run_parts(parts)
+    finally:
+        claim.release()
+    return RunResult(
+        folder=claim.folder,
+        result=plain(result),
+        epochs_recorded=tuple(recorder.epochs),
+        config=config.values,
+        overrides=tuple(overrides),
+        model=parts.model,
+        dataset=parts.dataset,
+    )
+
+
+class _Recorder(Logger):
+    """Keeps the record of each epoch."""
+
+    def __init__(self) -> None:
+        self.epochs: list[Mapping[str, Any]] = []
+
+    def epoch(self, record: Mapping[str, Any]) -> None:
+        self.epochs.append(plain(record))
+
+
+def _text(value: Any) -> str:
+    """A value as Hydra's grammar has it."""
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{_text(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(_text, value)) + "]"
+    if isinstance(value, str | Path):
+        text = str(value)
+        return text if _PLAIN.fullmatch(text) else QuotedString(text, Quote.single).with_quotes()
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,87 @@
+"""clickexp.run: the command as a function, and what its result gives to look at."""
+
+import json
+
+import pytest
+from places import ROOT
+from small_runs import write_run
+
+import clickexp
+from clickexp.compare import load
+from clickexp.errors import ConfigError, UserError
+from clickexp.experiment.api import RunResult
+
+SMALL = {"debug": "fast", "logger": [], "progress": "off", "metric": ["click", "calibration"]}
+LOG = {"dataset.sessions": 2000, "dataset.queries": 50, "max_sessions": 500}
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    cache = {"cache_dir": folder / "cache"}
+    text = "it's, a [test] of $ {text}"
+    return clickexp.run("seed=3", model="rctr", folder=folder / "out", notes=text, **SMALL, **LOG, **cache)
+
+
+def test_it_writes_what_the_command_writes(result):
+    written = json.loads((result.folder / "result.json").read_text())
+    assert written["model"] == result.result["model"] == result.model.name == "RCTR"
+    assert written["seed"] == 3 and written["test"] == result.result["test"]
+    assert (result.folder / "model.npz").exists() and result.report.exists()
+    assert result.config["notes"] == "it's, a [test] of $ {text}"
+    assert load(result.folder).height > 0
+
+
+def test_its_result_has_data_frames(result):
+    metrics = {row["metric"]: row for row in result.metrics.iter_rows(named=True)}
+    assert metrics["ppl"]["value"] == result.result["test"]["ppl"] and metrics["ppl"]["higher_is_better"] is False
+    assert metrics["ppl"]["rank-CTR"] > metrics["ppl"]["true user"] > 1 and metrics["ece"]["true user"] is None
+    assert metrics["ll"]["validation"] == result.result["val"]["ll"]
+    assert result.epochs["epoch"].to_list() == [1, 2] and "val/loss" in result.epochs.columns
+    assert result.per_rank["rank"].to_list() == list(range(1, 11))
+    assert result.per_rank["ppl"].mean() == pytest.approx(metrics["ppl"]["value"])
+    assert "RCTR on simulated" in repr(result) and "ppl=" in repr(result)
+
+
+def test_its_result_is_plotted(result):
+    assert len(result.plot().axes) >= 5
+    figure = result.plot("examination", "learning")
+    assert [axes.get_xlabel() for axes in figure.axes] == ["Rank", "Epoch"]
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    with pytest.raises(UserError, match="no figure cost: choose from perplexity, examination, learning, calibration"):
+        result.plot("cost")
+
+
+def test_results_of_earlier_versions_have_no_references(tmp_path):
+    folder = write_run(tmp_path / "run")
+    own = json.loads((folder / "result.json").read_text())
+    result = RunResult(folder, own, (), {}, (), None, None)
+    assert result.metrics.columns == ["metric", "value", "higher_is_better", "validation"]
+    assert len(result.plot("examination").axes) == 1
+
+
+@pytest.mark.parametrize(
+    "words, settings, message",
+    [
+        ((), {"model": "pbmm"}, "there is no model pbmm. Did you mean pbm?"),
+        ((), {"modle": "pbm"}, "there is no key modle. Did you mean model?"),
+        ((), {"model": "pbm,ubm"}, "there is no model pbm,ubm"),
+        (("--multirun",), {}, "takes overrides, such as seed=1, and no options"),
+        (("pbm",), {}, "settings are written as key=value"),
+        ((), {"optimized_metric": "val/none"}, "choose one that the run reports"),
+    ],
+)
+def test_mistakes_have_the_message_of_the_command(words, settings, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=message.replace("?", r"\?")):
+        clickexp.run(*words, **settings)
+    assert not list(tmp_path.iterdir())
+
+
+def test_options_of_ones_own_are_found(tmp_path):
+    conf = tmp_path / "my conf/model"
+    conf.mkdir(parents=True)
+    (conf / "mine.yaml").write_text((ROOT / "conf/model/gctr.yaml").read_text())
+    small = {**SMALL, **LOG, "cache_dir": tmp_path / "cache", "metric": "click", "report": False, "save_model": False}
+    result = clickexp.run(model="mine", config_dir=tmp_path / "my conf", folder=tmp_path / "out", **small)
+    assert result.result["model"] == "GCTR" and not result.report.exists()
