@@ -92,7 +92,11 @@ def test_few_modules_stand_at_the_root():
             | {"clickexp/plugins/hydra_plugins/clickexp_launcher/launcher.py"}
             | {"clickexp/plugins/hydra_plugins/clickexp_sweeper/sweeper.py"},
         ),
-        (("optuna",), {f"clickexp/sweeps/{name}.py" for name in ("search", "space", "study")}),
+        (
+            ("optuna",),
+            {f"clickexp/sweeps/{name}.py" for name in ("search", "space", "study")}
+            | {"clickexp/compare/hyperparameters.py"},
+        ),
         (("ray",), {"clickexp/sweeps/backends/ray.py"}),
         (("submitit",), {"clickexp/sweeps/backends/slurm.py"}),
         (("wandb",), {"clickexp/loggers/wandb.py", "clickexp/compare/dashboard.py"}),
@@ -106,6 +110,7 @@ def test_a_package_is_imported_only_where_it_belongs(packages, allowed):
 
 
 BEHIND_EXTRAS = {
+    "clickexp/compare/hyperparameters.py": "search",
     **{f"clickexp/sweeps/{name}.py": "search" for name in ("search", "space", "study")},
     "clickexp/sweeps/backends/slurm.py": "slurm",
     "clickexp/sweeps/backends/ray.py": "ray",

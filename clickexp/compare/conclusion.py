@@ -24,27 +24,27 @@ def conclusion(comparison: Comparison, baseline: Group | None = None) -> str:
     """
     baseline = baseline or comparison.baseline
     clauses: dict[Group, list[str]] = {}
-    reserve = ""
-    for metric in comparison.leading:
-        ranked = _ranked(comparison, metric)
-        if len(ranked) < 2:
-            continue
-        best, next_best = ranked[:2]
-        if best.spread(metric).mean == next_best.spread(metric).mean:
+    reserve, last = "", None
+    metrics = comparison.leading[:1] if comparison.choice else comparison.leading  # a search has one metric
+    tested = any(np.isfinite(comparison.tests[metric].p).any() for metric in metrics)
+    for metric in metrics:
+        best, next_best = (*_ranked(comparison, metric), None, None)[:2]
+        if best is None or next_best is None or best.spread(metric).mean == next_best.spread(metric).mean:
             continue
         other = next_best if best is baseline else baseline
-        clauses.setdefault(best, []).append(
-            f"{short(metric)} ({_advantage(comparison, baseline, metric, best, other)})"
+        verdict = _advantage(
+            comparison, baseline, metric, best, other, None if other is last else other.name, tested
         )
+        clauses.setdefault(best, []).append(f"{short(metric)} ({verdict})")
+        last = other
         if metric == comparison.leading[0] and next_best is not other:
             p = p_value(comparison, best, next_best, metric)
-            reserve = f" {next_best.name} is not significantly worse in {short(metric)} (p = {p:.2f})." * (
-                p >= SIGNIFICANT
-            )
+            if p >= SIGNIFICANT:
+                reserve = f" {next_best.name} is not significantly worse in {short(metric)} ({p_text(p)})."
     if not clauses:
         return ""
     text = "; ".join(f"{group.name} is best in {_listed(parts)}" for group, parts in clauses.items())
-    return f"{text}.{reserve}"
+    return f"{text}.{reserve}{'' if tested else ' Nothing is tested.'}"
 
 
 def difference(
@@ -79,15 +79,23 @@ def _ranked(comparison: Comparison, metric: str) -> list[Group]:
     return sorted(known, key=lambda group: -direction * group.spread(metric).mean) if direction else []
 
 
-def _advantage(comparison: Comparison, baseline: Group, metric: str, best: Group, other: Group) -> str:
-    """Such as "+0.0048 on PBM, p < 0.001"."""
+def _advantage(
+    comparison: Comparison,
+    baseline: Group,
+    metric: str,
+    best: Group,
+    other: Group,
+    name: str | None,
+    tested: bool,
+) -> str:
+    """Such as "+0.0048 on PBM, p < 0.001"; without a name where the sentence has just given it."""
     _, half, p = difference(comparison, baseline, other if best is baseline else best, metric)
     value = float(best.spread(metric).mean - other.spread(metric).mean)
     ((text, _),) = rounded([value], [half], "+")
     verdict = (
         "not tested" if math.isnan(p) else p_text(p) if p < SIGNIFICANT else f"not significant, {p_text(p)}"
     )
-    return f"{text} on {other.name}, {verdict}"
+    return text + (f" on {name}" if name else "") + (f", {verdict}" if tested else "")
 
 
 def p_text(p: float) -> str:

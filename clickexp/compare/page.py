@@ -15,8 +15,11 @@ from typing import Any
 
 import numpy as np
 from plotly.offline import get_plotlyjs
+from scipy import special
 
+from clickexp.compare.conclusion import conclusion
 from clickexp.compare.differences import SIGNIFICANT
+from clickexp.compare.hyperparameters import commands, importances
 from clickexp.compare.summary import Comparison
 from clickexp.report import names
 from clickexp.report.figures import COLORS
@@ -25,9 +28,11 @@ from clickexp.runs.load import Skipped
 from clickexp.runs.objective import stated_by
 from clickexp.runs.run import Run
 
-_SCRIPTS = ("state", "leaderboard", "plot", "charts", "controls")
+_SCRIPTS = ("state", "leaderboard", "plot", "charts", "search", "share", "controls")
 _DIGITS = 6
 """Significant digits of the numbers in the page."""
+_MOST_COMMANDS, _COMMIT = 3, 10
+"""Commands that the page shows at most, and characters of a commit."""
 
 
 def page(
@@ -47,7 +52,7 @@ def page(
         command: The command that made the page.
     """
     static = files("clickexp.compare") / "static"
-    content = data(comparisons, skipped, folder)
+    content = data(comparisons, skipped, folder, title, command)
     inserted = {
         "title": html.escape(content["title"]),
         "css": (static / "page.css").read_text(),
@@ -58,21 +63,30 @@ def page(
     return re.sub(r"\{\{ *(\w+) *\}\}", lambda place: inserted[place[1]], (static / "page.html").read_text())
 
 
-def data(comparisons: Sequence[Comparison], skipped: Sequence[Skipped], folder: Path) -> dict[str, Any]:
+def data(
+    comparisons: Sequence[Comparison],
+    skipped: Sequence[Skipped],
+    folder: Path,
+    title: str | None = None,
+    command: str = "",
+) -> dict[str, Any]:
     """The content of the page in the types of JSON; groups and runs are referred to by their places in the lists."""
     groups = [group for comparison in comparisons for group in comparison.groups]
     runs = [run for group in groups for run in group.runs]
     group_at = {group: i for i, group in enumerate(groups)}
     run_at = {id(run): i for i, run in enumerate(runs)}
-    settings = varying([run.settings for run in runs])
+    settings = varying([_settings(run) for run in runs])
     metrics = dict.fromkeys(metric for comparison in comparisons for metric in comparison.metrics)
     metrics |= dict.fromkeys(metric for group in groups for metric in _per_rank(group))
     metrics |= dict.fromkeys(name for run in runs for epoch in run.epochs for name in epoch if "/" in name)
     stated = stated_by(run.result for run in runs)
     return {
-        "title": f"Comparison of {len(runs)} run{'s' * (len(runs) > 1)}",
+        "title": title or f"{folder.resolve().name}: {len(runs)} run{'s' * (len(runs) > 1)} compared",
         "about": f"clickexp {version('clickexp')}, {datetime.now():%Y-%m-%d %H:%M}",
+        "commands": [*commands(groups)[:_MOST_COMMANDS], *filter(None, [command])],
+        "environment": _environments(runs),
         "colors": COLORS,
+        "quantiles": _plain(special.stdtrit(np.arange(1, 31), 0.975)),
         "significant": SIGNIFICANT,
         "skipped": [
             f"{os.path.relpath(one.folder, folder)}: {one.reason.replace(f'{folder}{os.sep}', '')}"
@@ -92,28 +106,36 @@ def data(comparisons: Sequence[Comparison], skipped: Sequence[Skipped], folder: 
         ],
         "settings": settings,
         "comparisons": [_comparison(comparison, group_at) for comparison in comparisons],
-        "groups": [_group(group, run_at) for group in groups],
+        "groups": [_group(group, run_at, one.uncertainty) for one in comparisons for group in one.groups],
         "runs": [_run(run, settings, folder) for run in runs],
     }
 
 
 def _comparison(comparison: Comparison, group_at: dict[Group, int]) -> dict[str, Any]:
     tests = comparison.tests.items()
+    baselines = [comparison.groups[at] for at in comparison.baselines]
+    searched = next((run.optimized for run in comparison.runs if run.optimized in comparison.metrics), None)
     return {
         **{name: getattr(comparison, name) for name in ("name", "choice", "warnings", "metrics", "leading")},
         "about": comparison.describe(),
+        "over": comparison.uncertainty,
+        "conclusions": {group_at[group]: conclusion(comparison, group) for group in baselines},
+        "optimized": searched,
+        "importances": _plain(importances(comparison.groups, searched, comparison.direction(searched)))
+        if searched
+        else {},
         "groups": [group_at[group] for group in comparison.groups],
-        "baselines": [group_at[comparison.groups[at]] for at in comparison.baselines],
+        "baselines": [group_at[group] for group in baselines],
         "baseline": group_at[comparison.baseline],
         "tests": {
-            metric: {"unit": test.unit, "p": _plain(test.p)}
+            metric: {"unit": test.unit, "p": _plain(test.p), "half": _plain(test.half)}
             for metric, test in tests
             if np.isfinite(test.p).any()
         },
     }
 
 
-def _group(group: Group, run_at: dict[int, int]) -> dict[str, Any]:
+def _group(group: Group, run_at: dict[int, int], over: str) -> dict[str, Any]:
     ranks, metrics = (
         _per_rank(group).items(),
         dict.fromkeys(name for run in group.runs for name in run.metrics),
@@ -122,7 +144,8 @@ def _group(group: Group, run_at: dict[int, int]) -> dict[str, Any]:
         **{name: getattr(group, name) for name in ("name", "rest", "model", "tower", "chosen")},
         "overrides": {key: _finite(value) for key, value in group.overrides.items()},
         "runs": [run_at[id(run)] for run in group.runs],
-        "values": {metric: _value(group, metric) for metric in metrics},
+        "values": {metric: _value(group, metric, over) for metric in metrics},
+        "examines": not _everything_examined(group),
         "seconds": _plain(group.seconds),
         "compiling": _plain(group.compile_seconds),
         "parameters": group.runs[0].parameters,
@@ -131,10 +154,11 @@ def _group(group: Group, run_at: dict[int, int]) -> dict[str, Any]:
     }
 
 
-def _value(group: Group, metric: str) -> list[Any]:
-    """Mean, standard deviation, bounds of the interval, and what it is over."""
+def _value(group: Group, metric: str, over_all: str) -> list[Any]:
+    """Mean, its uncertainty, standard deviation, bounds of the interval, and what it is over."""
     spread, (low, high, over) = group.spread(metric), group.interval(metric)
-    return [*_plain([spread.mean, spread.sd, low, high]), over]
+    shown = group.uncertainty(metric, over_all)
+    return [*_plain([spread.mean, shown, spread.sd, low, high]), over]
 
 
 def _per_rank(group: Group) -> dict[str, Spread]:
@@ -145,7 +169,7 @@ def _per_rank(group: Group) -> dict[str, Spread]:
 
 
 def _run(run: Run, settings: Sequence[str], folder: Path) -> dict[str, Any]:
-    own = run.settings
+    set_here = _settings(run)
     columns = dict.fromkeys(name for epoch in run.epochs for name in epoch if "/" in name)
     curves = {name: [_number(epoch.get(name)) for epoch in run.epochs] for name in ("epoch", *columns)}
     each = [_number(epoch.get("sessions")) for epoch in run.epochs]
@@ -154,14 +178,48 @@ def _run(run: Run, settings: Sequence[str], folder: Path) -> dict[str, Any]:
     return {
         "folder": Path(os.path.relpath(run.folder.resolve(), folder.resolve())).as_posix(),
         "seed": run.seed,
+        "testSet": run.test_set,
+        "perRank": {
+            key: _plain(list(map(_number, own))) for key, own in run.result.get("per_rank", {}).items()
+        },
         "chosen": run.chosen,
         "values": _plain({metric: run.value(metric) for metric in run.metrics}),
         "seconds": _plain(run.seconds),
         "compiling": _plain(run.compile_seconds),
         "environment": run.result.get("environment") or {},
         "curves": _plain(curves),
-        "settings": [json.dumps(own[key], default=str) if key in own else None for key in settings],
+        "settings": [_setting(set_here[key]) if key in set_here else None for key in settings],
     }
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    """The configuration without towers at the root, which the model repeats if it has such a role."""
+    model = run.config.get("model")
+    roles = set(model if isinstance(model, dict) else ())
+    targets = {key: str(node.get("_target_")) for key, node in run.config.items() if isinstance(node, dict)}
+    roles |= {key for key, target in targets.items() if target.startswith("clickexp.parameters.")}
+    return {key: value for key, value in run.settings.items() if key.partition(".")[0] not in roles}
+
+
+def _setting(value: Any) -> str:
+    """A value for a reader: text without quotes, classes of this package without their modules."""
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return re.sub(r"^clickexp\.(\w+\.)*", "", text)
+
+
+def _environments(runs: Sequence[Run]) -> list[str]:
+    """Commits, versions and devices of the runs, where they are recorded."""
+    found = [run.result.get("environment") or {} for run in runs]
+    shown = {"git_commit": "commit", "clickexp": "clickexp", "jax": "JAX", "device": "device"}
+    values = {key: sorted({str(own[key]) for own in found if own.get(key)}) for key in shown}
+    values["git_commit"] = sorted({commit[:_COMMIT] for commit in values["git_commit"]})
+    return [f"{name} {' and '.join(values[key])}" for key, name in shown.items() if values[key]]
+
+
+def _everything_examined(group: Group) -> bool:
+    """Whether the model has no examination: it is 1 at all ranks."""
+    spread = group.per_rank("examination")
+    return spread is not None and bool((spread.mean == 1).all())
 
 
 def _plain(values: Any) -> Any:

@@ -15,8 +15,8 @@ from clickexp.runs.run import Run
 from clickexp.runs.store import (
     BEST,
     CONFIG,
-    HYDRA,
     KEPT,
+    OVERRIDES,
     RECORD,
     RESULT,
     natural,
@@ -28,7 +28,6 @@ from clickexp.runs.store import (
 )
 from clickexp.utils.escape import cleaned
 
-_OVERRIDES = f"{HYDRA}/overrides.yaml"
 _SCHEMA = {
     "run": pl.String,
     "model": pl.String,
@@ -181,7 +180,7 @@ def _read(folder: Path) -> Run:
             cleaned(content)
             for content in (
                 read_json(folder / RESULT),
-                read_yaml(folder / _OVERRIDES),
+                read_yaml(folder / OVERRIDES),
                 read_yaml(folder / CONFIG),
             )
         )

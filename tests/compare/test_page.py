@@ -1,6 +1,8 @@
 """The comparison page in a real browser: what a reader does with it, in two widths and two colour schemes."""
 
+import csv
 import json
+import re
 import shutil
 from urllib.parse import unquote
 
@@ -70,7 +72,7 @@ def names(page):
 
 def column(page, title):
     titles = page.locator("#leaderboard thead th").all_inner_texts()
-    at = [text.strip() for text in titles].index(title) + 1
+    at = [text.strip(" \u00a0↑↓") for text in titles].index(title) + 1
     return page.locator(f"#leaderboard tbody tr td:nth-child({at})").all_inner_texts()
 
 
@@ -83,10 +85,13 @@ def traces(page, chart):
 
 
 def test_it_opens_with_the_largest_test_set_best_first(page):
-    assert page.title() == f"Comparison of {RUNS} runs"
+    assert re.fullmatch(rf"runs\d: {RUNS} runs compared", page.title())
+    assert page.inner_text("#conclusion").startswith("UBM, learning_rate=0.1 is best in LL (+0.01")
     assert column(page, "learning_rate") == ["0.1", "0.5", "0.1", "0.5"]
     first = column(page, "LL")[0].split()
-    assert first[:3] == ["-0.3150", "±", "0.0071"]  # of -0.31 and -0.32
+    assert first == ["-0.315", "±", "0.007"]  # of -0.31 and -0.32
+    assert column(page, "PPL")[0].split() == ["1.5000"]  # the same in both seeds
+    assert page.locator("#leaderboard thead th").nth(2).inner_text().strip().endswith("↑")
     assert page.locator("#leaderboard td.best").count() == page.locator("#leaderboard td.second").count() == 2
     assert "foreign: result.json is not that of a run" in page.locator("#skipped").text_content()
 
@@ -119,10 +124,16 @@ def test_curves_have_bands_and_are_toggled_by_the_legend_and_by_rows(page):
     assert len(shown) == 8 and shown[1]["x"] == [1, 2]
     page.locator("#ranks .legendtoggle").first.click()
     page.wait_for_function("$('ranks').data[1].visible === 'legendonly'")
-    assert (
-        page.evaluate("$('ranks').data.map((trace) => trace.visible === 'legendonly')")
-        == [True] * 2 + [False] * 6
+    hidden = (
+        "$('ID').data.filter((trace) => trace.visible === 'legendonly').map((trace) => trace.legendgroup)"
     )
+    assert page.evaluate(hidden.replace("ID", "ranks")) == ["0", "0"]
+    traces(page, "learning")
+    assert page.evaluate(hidden.replace("ID", "learning")) == ["0", "0"]  # two runs
+    assert not page.is_checked("input[data-draw='0']") and page.inner_text("#count").endswith("3 drawn")
+    page.check("input[data-draw='0']")
+    traces(page, "ranks")
+    page.wait_for_function(f"{hidden.replace('ID', 'ranks')}.length === 0")
     page.uncheck("input[data-draw='1']")
     page.wait_for_function("$('ranks').data.length === 6")
     assert page.evaluate("document.activeElement.dataset.draw") == "1"
@@ -172,7 +183,7 @@ def test_another_baseline_gives_other_tests(page):
         page.locator("#against").scroll_into_view_if_needed()
         page.wait_for_selector("#against tbody tr")
         return {
-            row.locator("td").first.inner_text(): row.locator("td").last.inner_text()
+            row.locator("th").inner_text(): row.locator("td").first.inner_text().split(" · ")[-1]
             for row in page.locator("#against tbody tr").all()
         }
 
@@ -201,7 +212,7 @@ def test_configurations_of_two_runs_are_held_against_each_other(page):
     )
     rows = [row.locator("td").all_inner_texts() for row in page.locator("#diff tbody tr").all()]
     assert rows == [
-        ["model._target_", '"clickexp.models.UBM"', '"clickexp.models.PBM"'],
+        ["model._target_", "UBM", "PBM"],
         ["optimizer.learning_rate", "0.1", "0.5"],
     ]
 
@@ -222,10 +233,12 @@ def searched(browser, tmp_path_factory):
     folder = tmp_path_factory.mktemp("search")
     trials = [("UBM", 0.3, 0.1, 2.0, 1.0), ("PBM", 0.2, 0.3, 1.0, 5.0), ("CM", 0.4, 0.2, 1.5, 2.0)]
     for number, (model, loss, brier, training, compiling) in enumerate(trials):
-        run = folder / str(number)
+        run, rate = folder / str(number), 10.0**-number
         train = {"seconds": training + compiling, "compile_seconds": compiling}
         own = dict(val={"loss": loss}, train=train, higher_is_better={"brier": False, "loss": False})
-        write_run(run, model, test={"ll": -0.3 - loss * brier, "brier": brier}, **own)
+        write_run(
+            run, model, test={"ll": -0.3 - loss * brier, "brier": brier}, settings=[("rate", rate)], **own
+        )
         write_json(run / "job.json", {"number": number, "status": "finished", "result": str(run)})
         epoch = {"epoch": 1, "val/ll": -0.5, "seconds": training + compiling, "compile_seconds": compiling}
         write_json(run / "metrics.jsonl", epoch)
@@ -245,7 +258,7 @@ def test_a_search_opens_as_it_chose(searched):
     tags = searched.locator("#leaderboard td.name").all_inner_texts()
     assert ["chosen" in text for text in tags] == [True, False, False]
     assert searched.inner_text("#legend").startswith(
-        "Ordered by validation loss, which the search optimised; (chosen): the trial that it chose. Mean"
+        "Ordered by validation loss, which the search optimised; (chosen): the trial that it chose. Values"
     )
 
 
@@ -263,10 +276,10 @@ def test_times_are_without_compilation_which_is_below_them(searched):
     assert cells == [[time, "+", more, "compiling"] for time, more in
                      [("1.00", "5.00"), ("1.50", "2.00"), ("2.00", "1.00")]]  # fmt: skip
     assert names(searched) == ["PBM", "CM", "UBM"]
-    points = {trace["name"]: trace["x"] for trace in traces(searched, "cost")}
+    points = {trace["name"].split(" · ")[0]: trace["x"] for trace in traces(searched, "cost")}
     assert points == {"PBM": [1], "CM": [1.5], "UBM": [2]}
     searched.select_option("#learning-over", "seconds")
-    curves = {trace["name"]: trace["x"] for trace in traces(searched, "learning")}
+    curves = {trace["name"].split(" · ")[0]: trace["x"] for trace in traces(searched, "learning")}
     assert curves == {"PBM": [1], "CM": [1.5], "UBM": [2]}
     assert "without compilation" in searched.locator("#learning .xtitle").text_content()
     searched.evaluate("chooseComparison(0)")
@@ -287,6 +300,110 @@ def test_it_is_readable_in_any_width_and_scheme(page, width, scheme):
     assert min(sizes) >= 11
     page.click("#theme")
     assert page.evaluate("document.documentElement.dataset.theme") != scheme
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 400])
+def test_axe_reports_nothing_and_nothing_is_cut(page, searched, width, scheme):
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="needs axe-playwright-python"
+    ).Axe()
+    for one in (page, searched):
+        one.set_viewport_size({"width": width, "height": 900})
+        one.emulate_media(color_scheme=scheme)
+        one.evaluate("Object.keys(charts).forEach(refresh)")
+        found = axe.run(one).response["violations"]
+        assert [(rule["id"], rule["nodes"][0]["html"]) for rule in found] == []
+        boxes = (
+            "[...document.querySelectorAll('.scroll, .wide')].map((box) => box.scrollWidth - box.clientWidth)"
+        )
+        assert max(one.evaluate(boxes)) <= 1
+
+
+def test_on_paper_all_is_light_and_as_wide_as_a_page(page):
+    page.emulate_media(color_scheme="dark")
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    widths = page.evaluate(
+        "[...document.querySelectorAll('.card, table, .chart')].map((one) => one.getBoundingClientRect().right)"
+    )
+    assert max(widths) <= 701 and page.evaluate("document.documentElement.dataset.theme") == "light"
+    assert page.evaluate(
+        "[...document.querySelectorAll('.chart')].every((one) => one.data || one.offsetParent === null)"
+    )
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    page.emulate_media(color_scheme="light")
+
+
+def test_the_forest_has_the_differences_to_the_baseline(page):
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.select_option("#baseline", label="PBM, learning_rate=0.1")
+    (points,) = traces(page, "forest")
+    # the mean over two seeds is ll - 0.015 (1 + number / 10)
+    means = [ll - 0.015 * (1 + 0.1 * number) for number, ll in enumerate(LL.values())]
+    assert points["x"] == pytest.approx(
+        [means[0] - means[2], means[1] - means[2], means[3] - means[2]], abs=1e-6
+    )
+    error = page.evaluate("$('forest').data[0].error_x.array")
+    # differences of seeds 1 and 2 deviate by half of 0.01 (2 / 10) from their mean; t of 1 degree of freedom is 12.7062
+    assert error[0] == pytest.approx(12.7062 * 0.001 * 2**0.5 / 2**0.5, rel=1e-3)
+
+
+def test_curves_by_rank_are_differences_with_bands_by_default(page):
+    assert page.is_checked("#ranks-difference")
+    page.select_option("#ranks-metric", "ll")
+    shown = traces(page, "ranks")
+    base, other = shown[1]["y"], shown[3]["y"]  # of the baseline itself, and the next
+    assert base == [0, 0]
+    means = [ll - 0.015 * (1 + 0.1 * number) for number, ll in enumerate(LL.values())]
+    assert other == pytest.approx([(means[1] - means[0]) * 1.2, (means[1] - means[0]) * 0.8], abs=1e-6)
+    page.uncheck("#ranks-difference")
+    assert traces(page, "ranks")[1]["y"] == pytest.approx([means[0] * 1.2, means[0] * 0.8])
+
+
+def test_the_address_holds_what_is_shown(page, browser, file):
+    page.click("th button[data-sort=ppl]")
+    page.select_option("#filter-model", "PBM")
+    page.select_option("#baseline", label="PBM, learning_rate=0.1")
+    page.select_option("#learning-over", "sessions")
+    page.uncheck("input[data-draw='2']")
+    page.wait_for_function("location.hash.includes('learning-over') && location.hash.includes('drawn')")
+    again = browser.new_page()
+    again.goto(page.url)
+    again.wait_for_selector("html[data-ready]")
+    assert names(again) == ["PBM", "PBM"] and again.input_value("#learning-over") == "sessions"
+    assert again.get_attribute("th:has(button[data-sort=ppl])", "aria-sort") == "ascending"
+    assert again.input_value("#baseline") == page.input_value("#baseline")
+    assert not again.is_checked("input[data-draw='2']") and again.is_checked("input[data-draw='3']")
+    again.goto(
+        file.as_uri()
+        + "#set=9&baseline=x&sort=[&columns=%22nope%22&drawn=77&ranks-metric=<img>&filter.model=no"
+    )
+    again.wait_for_selector("html[data-ready]")
+    assert len(names(again)) == 4
+    again.close()
+    page.evaluate("chooseComparison(0)")
+
+
+def test_the_leaderboard_is_copied_as_shown(page):
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.select_option("#filter-model", "UBM")
+    copied = {}
+    for name in ("Markdown", "LaTeX", "CSV"):
+        page.click(f"#copy-{name.lower()}")
+        page.wait_for_function(f"$('copied').textContent === 'Copied as {name}.'")
+        copied[name] = page.evaluate("navigator.clipboard.readText()").splitlines()
+    assert copied["Markdown"][:3] == [
+        "| Model | learning_rate | LL ↑ | PPL ↓ |", "| --- | --- | ---: | ---: |",
+        "| UBM | 0.1 | **-0.315** ± 0.007 | **1.5000** |",
+    ]  # fmt: skip
+    assert copied["LaTeX"][5:7] == [
+        r"\midrule",
+        r"UBM & 0.1 & $\mathbf{-0.315} \pm 0.007$ & $\mathbf{1.5000}$ \\",
+    ]
+    rows = list(csv.reader(copied["CSV"]))
+    assert rows[0] == ["model", "optimizer.learning_rate", "ll", "ll_uncertainty", "ppl", "ppl_uncertainty"]
+    assert rows[1][:3] == ["UBM", "0.1", "-0.315"] and float(rows[1][3]) == pytest.approx(0.0070711, abs=1e-6)
 
 
 CONTRASTS = """[['text', 'page'], ['text', 'card'], ['muted', 'card'], ['accent', 'card']].map((pair) => {
@@ -325,6 +442,7 @@ def test_hostile_names_are_text_and_links_stay_in_the_folder(browser, tmp_path):
     links = page.eval_on_selector_all("a[href]:not([data-title])", "links => links.map(link => link.href)")
     links = [link for link in links if "plotly" not in link]
     expected = {(tmp_path / folder / "y").as_uri() + "/" for folder in folders}
+    expected |= {f"{tmp_path.as_uri()}/{folder}/" for folder in ("tables", "figures")}
     assert {unquote(link) for link in links} == {unquote(one) for one in expected} and wrong == []
     assert all(link.startswith("file://") for link in links)
     page.close()

@@ -17,15 +17,37 @@ function curve(group, x, [mean, low, high]) {
   return [band, line];
 }
 
+// mean and 95% interval of the difference at each rank, over runs of the same seed on the same test set
+function differences(group, base, name) {
+  const pairs = group.runs.flatMap((run) => base.runs.filter((other) => other.seed === run.seed && other.testSet === run.testSet)
+    .map((other) => [run.perRank[name], other.perRank[name]])).filter(([own, other]) => own && other);
+  const [means] = group.perRank[name];
+  return means.map((mean, at) => {
+    const values = pairs.map(([own, other]) => (known(own[at]) && known(other[at]) ? own[at] - other[at] : null)).filter(known);
+    if (!values.length) return [known(mean) && known(base.perRank[name][0][at]) ? mean - base.perRank[name][0][at] : null, null, null];
+    const middle = values.reduce((sum, value) => sum + value, 0) / values.length;
+    if (values.length < 2) return [middle, null, null];
+    const sd = Math.sqrt(values.reduce((sum, value) => sum + (value - middle) ** 2, 0) / (values.length - 1));
+    const half = (D.quantiles[values.length - 2] ?? 1.96) * sd / Math.sqrt(values.length);
+    return [middle, middle - half, middle + half];
+  });
+}
+
 function perRank(id, name, difference) {
-  const base = difference ? state.baseline?.perRank[name] : null;
-  const traces = drawn().filter((group) => group.perRank[name]?.length).flatMap((group) => {
+  const base = difference && state.baseline?.perRank[name] ? state.baseline : null;
+  const all = drawn().filter((group) => group.perRank[name]?.length);
+  const groups = id === "examination" ? all.filter((group) => group.examines) : all;
+  const traces = groups.flatMap((group) => {
     const vectors = group.perRank[name];
     const ranks = vectors[0].map((_, at) => at + 1);
-    const minus = (value, at) => (known(value) && known(base[0][at]) ? value - base[0][at] : null);
-    return curve(group, ranks, base ? [vectors[0].map(minus)] : vectors);
+    const [mean, low, high] = [0, 1, 2].map((part) => (base ? differences(group, base, name).map((values) => values[part]) : vectors[part]));
+    return curve(group, ranks, [mean, low, high]);
   });
-  const title = base ? `Difference in ${metric(name).axis.replace(/^[A-Z](?=[a-z ])/, (sign) => sign.toLowerCase())}` : metric(name).axis;
+  if (id === "examination") {
+    const without = all.filter((group) => !group.examines).map(label);
+    $("examination-note").textContent = without.length ? ` Not drawn, since all ranks are examined: ${without.join(", ")}.` : "";
+  }
+  const title = base ? `Difference to ${base.rest}\nin ${metric(name).axis.replace(/^[A-Z](?=[a-z ])/, (sign) => sign.toLowerCase())}` : metric(name).axis;
   const yaxis = id === "examination" ? { range: [0, 1.03] } : {};
   chart(id, traces, layout("Rank", title, { xaxis: { dtick: traces.some((trace) => trace.x.length > 50) ? undefined : 1 }, yaxis, uirevision: `${name}${Boolean(base)}` }));
 }
@@ -41,13 +63,15 @@ function learning() {
     };
   }));
   const title = { epoch: "Epoch", sessions: "Sessions seen", seconds: metric("seconds").axis }[over];
-  chart("learning", traces, layout(title, metric(name).axis, { uirevision: name + over }));
+  const last = Math.max(0, ...traces.flatMap((trace) => trace.x));
+  const xaxis = over === "epoch" ? { dtick: Math.max(1, Math.round(last / 8)) } : {};
+  chart("learning", traces, layout(title, metric(name).axis, { xaxis, uirevision: name + over }));
 }
 
 function cost() {
   const [name, over] = [$("cost-metric").value, $("cost-over").value];
   const points = visible().filter((group) => known(group[over]) && known(group.values[name]?.[0]));
-  const sd = (group) => group.values[name][1] ?? 0;
+  const sd = (group) => group.values[name][2] ?? 0;
   const hover = (group) => `${escaped(group.name)}<br>${escaped(metric(name).short)} ${shown(group.values[name][0])}<br>${over === "seconds" ? `${seconds(group[over])} s, and ${seconds(group.compiling)} s compiling` : `${shown(group[over], 0)} parameters`}`;
   const scatter = (groups, own) => ({
     x: groups.map((group) => group[over]), y: groups.map((group) => group.values[name][0]), mode: "markers",
@@ -58,13 +82,13 @@ function cost() {
   const traces = others.length ? [scatter(others, { name: "others", marker: { color: "#8b949e", size: 6, opacity: 0.6 } })] : [];
   for (const group of points.filter((one) => state.slots.has(one))) {
     const { color, symbol } = look(group);
-    traces.push(scatter([group], { name: escaped(label(group)), legendgroup: String(group.id), marker: { color, symbol, size: 11 } }));
+    traces.push({
+      ...scatter([group], { name: escaped(label(group)), legendgroup: String(group.id), marker: { color, symbol, size: 11 } }),
+      mode: "markers+text", text: [escaped(group.model)], hovertext: [hover(group)], textposition: "top center", textfont: { color, size: 11 }, cliponaxis: false,
+    });
   }
-  const values = points.map((group) => group[over]);
-  const wide = Math.max(...values) > 10 * Math.min(...values) && Math.min(...values) > 0;
-  chart("cost", traces, layout(metric(over).axis, metric(name).axis, {
-    xaxis: wide ? { type: "log", dtick: 1, minor: { ticks: "outside", ticklen: 2 } } : {}, uirevision: name + over,
-  }), "No row has both numbers.");
+  const xaxis = spanning(points.map((group) => group[over]), 3);
+  chart("cost", traces, layout(metric(over).axis, metric(name).axis, { xaxis, uirevision: name + over }), "No row has both numbers.");
 }
 
 function reliability() {
@@ -81,88 +105,80 @@ function reliability() {
     if (!points.length) return [];
     end = Math.max(end, ...points.map(({ x, y }) => Math.max(x, y)));
     const { color, dash, symbol } = look(group);
+    const counts = { // documents of each bin, below
+      x: points.map(({ x }) => x), y: points.map(({ count }) => count), yaxis: "y2", mode: "lines", line: { color, width: 1.2, shape: "hvh" },
+      legendgroup: String(group.id), name: "", showlegend: false, hoverinfo: "skip",
+    };
     return [{
       x: points.map(({ x }) => x), y: points.map(({ y }) => y), customdata: points.map(({ count }) => count),
       mode: "lines+markers", line: { color, dash, width: 1.6 }, marker: { color, symbol, size: 6 },
       name: escaped(label(group)), legendgroup: String(group.id),
       hovertemplate: `predicted %{x:.3f}, observed %{y:.3f}, %{customdata:,} documents<extra>${escaped(group.name)}</extra>`,
-    }];
+    }, counts];
   });
   const diagonal = { type: "line", x0: 0, y0: 0, x1: end, y1: end, line: { color: css("--muted"), width: 1, dash: "dot" }, layer: "below" };
-  chart("reliability", traces, layout("Predicted P(click)", "Observed click rate", { shapes: [diagonal], uirevision: chosen }),
+  chart("reliability", traces, layout("Predicted P(click)", "Observed click rate", {
+    shapes: [diagonal], uirevision: chosen, xaxis: { anchor: "y2" }, yaxis: { domain: [0.3, 1] },
+    yaxis2: { domain: [0, 0.2], type: "log", nticks: 3, exponentformat: "power", title: { text: "Documents", standoff: 8 } },
+  }),
     "None of the rows drawn has a reliability curve (metric=calibration).");
 }
 
-function parallel() {
-  const name = $("parallel-metric").value;
-  const groups = visible().filter((group) => known(group.values[name]?.[0]));
-  const several = new Set(groups.map((group) => group.model)).size > 1;
-  const settings = [...(several ? ["model"] : []), ...keys().filter((key) => new Set(groups.map((group) => facts(group)[key])).size > 1)];
-  const parameters = new Set(groups.map((group) => group.parameters)).size > 1 && groups.every((group) => group.parameters > 0);
-  $("parallel-about").hidden = !settings.length || groups.length < 2;
-  if (!settings.length || groups.length < 2) {
-    chart("parallel", [], {}, "No two of the rows differ in an override.");
-    return;
-  }
-  const dimensions = settings.map((key) => {
-    const values = groups.map((group) => (key === "model" ? group.model : group.overrides[key]));
-    const label = escaped(key === "model" ? "model" : shortKey(key));
-    if (values.every((value) => typeof value === "number") && new Set(values).size > MANY) return { label, values };
-    const texts = [...new Set(values.map(text))].sort(inOrder);
-    return {
-      label, values: values.map((value) => texts.indexOf(text(value))), tickvals: texts.map((_, at) => at),
-      ticktext: texts.map((one) => escaped(one.length > 18 ? `${one.slice(0, 17)}…` : one)), range: [-0.3, texts.length - 0.7],
-    };
-  });
-  if (groups.every((group) => group.seconds > 0)) dimensions.push({ label: "time (s)", values: groups.map((group) => group.seconds) });
-  if (parameters) {
-    const logs = groups.map((group) => Math.log10(group.parameters));
-    const [low, high] = [Math.min(...logs), Math.max(...logs)];
-    const between = Array.from({ length: 12 }, (_, tick) => tick).filter((tick) => tick > low + 0.2 && tick < high - 0.2);
-    const ticks = [low, ...between, high];
-    dimensions.push({ label: "parameters", values: logs, tickvals: ticks, ticktext: ticks.map((tick) => shown(10 ** tick, 0)) });
-  }
-  const values = groups.map((group) => group.values[name][0]);
-  dimensions.push({ label: escaped(metric(name).short), values, tickformat: ".4~g" });
-  const low = metric(name).direction < 0;
-  const trace = {
-    type: "parcoords", dimensions, labelfont: { size: 13, color: css("--text") }, tickfont: { size: 11, color: css("--text") },
-    rangefont: { size: 1, color: "rgba(0,0,0,0)" },
-    line: { color: values, colorscale: [[0, css("--weak")], [1, css("--accent")]], reversescale: low, showscale: false },
-    unselected: { line: { color: css("--line"), opacity: 0.3 } },
-  };
-  const format = { ...layout("", ""), height: 420, margin: { l: 70, r: 30, t: 40 + TOOLBAR, b: 30 }, showlegend: false };
-  $("parallel").style.minWidth = `${Math.max(300, dimensions.length * 95)}px`;
-  chart("parallel", [trace], format);
+// ---- differences to the baseline ----
+
+// difference of a group's mean to the baseline's, with its test
+function difference(group, name) {
+  const [mean, base] = [group, state.baseline].map((one) => one.values[name]?.[0]);
+  const value = known(mean) && known(base) ? mean - base : null;
+  const tested = known(value) ? pValue(group, name) : null;
+  const sure = tested && tested.p < D.significant;
+  const verdict = !tested ? "not tested" : !sure ? "not significant"
+    : !metric(name).direction ? "different" : value * metric(name).direction > 0 ? "better" : "worse";
+  return { value, tested, sure, verdict, half: tested?.half ?? null };
 }
 
 function against() {
   const name = $("against-metric").value;
-  const table = $("against");
   const { baseline } = state;
-  if (!baseline) {
-    table.tHead.innerHTML = table.tBodies[0].innerHTML = "";
-    $("against-about").textContent = "Choose one test set: runs on different ones cannot be compared in pairs.";
-    return;
-  }
-  const own = baseline.values[name]?.[0];
-  const rows = sorted(visible().filter((group) => group !== baseline)).map((group) => {
-    const mean = group.values[name]?.[0];
-    const difference = known(mean) && known(own) ? mean - own : null;
-    const tested = pValue(group, name);
-    const sure = tested && tested.p < D.significant;
-    const verdict = !tested || !known(difference) ? "not tested" : !sure ? "not significant"
-      : !metric(name).direction ? "different" : difference * metric(name).direction > 0 ? "better" : "worse";
-    const sign = known(difference) && difference > 0 ? "+" : "";
-    return `<tr><td>${escaped(group.name)}</td><td class="number">${shown(mean)}</td><td class="number">${sign}${shown(difference)}</td>
-      <td class="number">${tested ? (tested.p < 0.001 ? "< 0.001" : tested.p.toFixed(3)) : "–"}</td><td>${verdict}</td></tr>`;
+  const others = baseline ? visible().filter((group) => group !== baseline && group.comparison === baseline.comparison) : [];
+  forest(name, others.filter((group) => known(difference(group, name).value)));
+  const columns = state.columns.map((one) => {
+    const found = others.map((group) => difference(group, one));
+    const digits = columnDecimals(found.map(({ half }) => half));
+    return found.map(({ value, half, tested, verdict }) => {
+      const [text, error] = rounded(value, half, digits, true);
+      return `<td class="number ${verdict}" title="${tested ? escaped(pText(tested.p)) : ""}">${text}<span class="mark">${stars(tested)}</span>
+        <small>${error ? `± ${error} · ` : ""}${verdict}</small></td>`;
+    });
   });
-  table.tHead.innerHTML = `<tr><th>Model</th><th class="number">${escaped(metric(name).short)}</th><th class="number">Difference</th><th class="number">p</th><th>Verdict</th></tr>`;
-  table.tBodies[0].innerHTML = rows.join("");
-  const unit = baseline.comparison.tests[name]?.unit;
-  $("against-about").textContent = `Baseline: ${baseline.name}, ${shown(own)}. ${unit
-    ? `Paired t-test over ${unit}${unit === "queries" ? " (jackknife pseudo-values of the metric)" : ""}, p corrected by Holm's method for ${baseline.comparison.groups.length - 1} comparisons.`
-    : "There is nothing to test: runs kept no values per query (keep_values=true) and share fewer than two seeds."}`;
+  $("against").tHead.innerHTML = baseline ? `<tr><th scope="col">Model</th>${state.columns.map((one) => `<th scope="col" class="number">${escaped(metric(one).short)}${ARROWS[metric(one).direction + 1]}</th>`).join("")}</tr>` : "";
+  $("against").tBodies[0].innerHTML = others.map((group, row) => `<tr><th scope="row">${escaped(group.name)}</th>${columns.map((cells) => cells[row]).join("")}</tr>`).join("");
+  labelled($("against"));
+  const unit = baseline?.comparison.tests[name]?.unit;
+  $("against-about").textContent = !baseline ? "Choose one test set: runs on different ones cannot be compared in pairs."
+    : `Baseline: ${baseline.name}. ${unit
+      ? `Differences ± half their 95% intervals: paired t-test over ${unit}${unit === "queries" ? " (jackknife pseudo-values of the metric)" : ""}, p corrected by Holm's method for ${baseline.comparison.groups.length - 1} comparisons. Open marks are not significant.`
+      : "There is nothing to test: runs kept no values per query (keep_values=true) and share fewer than two seeds."}`;
+}
+
+function forest(name, groups) {
+  const found = groups.map((group) => difference(group, name));
+  const broken = (group) => escaped(label(group)).split(" · ").join(narrow() ? "<br>" : " · ");
+  const color = (group) => (isShown(group) ? look(group).color : css("--muted"));
+  const trace = {
+    x: found.map(({ value }) => value), y: groups.map((_, at) => -at), mode: "markers",
+    marker: { size: 9, color: groups.map((group, at) => (found[at].sure || !found[at].tested ? color(group) : css("--card"))), line: { width: 2, color: groups.map(color) } },
+    error_x: { array: found.map(({ half }) => half ?? 0), visible: found.some(({ half }) => half > 0), thickness: 1.6, width: 4, color: css("--muted") },
+    hovertext: groups.map((group, at) => `${escaped(group.name)}<br>${rounded(found[at].value, found[at].half, 4, true).filter(Boolean).join(" ± ")}${found[at].tested ? `, ${escaped(pText(found[at].tested.p))}` : ""}`), hoverinfo: "text",
+  };
+  const way = ["left is better", "", "right is better"][metric(name).direction + 1];
+  const lines = groups.map((group) => broken(group).split("<br>").length);
+  const format = layout(`Difference in ${metric(name).short} to ${state.baseline?.rest}${way ? `${narrow() ? "\n" : " "}(${way})` : ""}`, "", {
+    yaxis: { tickvals: groups.map((_, at) => -at), ticktext: groups.map(broken), range: [0.6 - groups.length, 0.6], zeroline: false, fixedrange: true },
+    xaxis: { zeroline: true, zerolinecolor: css("--text"), zerolinewidth: 1.5 }, uirevision: name,
+  });
+  format.height = 110 + TOOLBAR + lines.reduce((sum, count) => sum + Math.max(30, 17 * count), 0);
+  chart("forest", groups.length ? [trace] : [], { ...format, showlegend: false }, "No other row has this metric.");
 }
 
 function diff() {
@@ -170,18 +186,21 @@ function diff() {
   const rows = D.settings.map((key, at) => [key, a.settings[at], b.settings[at]]).filter(([, x, y]) => x !== y);
   const environment = [...new Set([...Object.keys(a.environment), ...Object.keys(b.environment)])]
     .map((key) => [`environment.${key}`, a.environment[key], b.environment[key]]).filter(([, x, y]) => x !== y);
-  const cell = (value) => (known(value) ? escaped(value) : '<span class="muted">not set</span>');
-  const head = (run) => `<th scope="col"><a href="${escaped(link(run))}">${escaped(run.folder)}</a></th>`;
+  const cell = (value) => (known(value) ? escaped(value) : "–");
+  const head = (run) => `<th scope="col">${escaped(run.group.name)}<small><a href="${escaped(link(run))}">${escaped(run.folder)}</a></small></th>`;
   $("diff").tHead.innerHTML = `<tr><th scope="col">Key</th>${head(a)}${head(b)}</tr>`;
   $("diff").tBodies[0].innerHTML = [...rows, ...environment].map(([key, x, y]) => `<tr><td>${escaped(key)}</td><td>${cell(x)}</td><td>${cell(y)}</td></tr>`).join("")
     || '<tr><td colspan="3">The configurations are the same.</td></tr>';
+  labelled($("diff"));
 }
 
 const charts = {
   ranks: () => perRank("ranks", $("ranks-metric").value, $("ranks-difference").checked),
   examination: () => perRank("examination", "examination", false),
-  learning, cost, reliability, parallel, against, diff,
+  learning, cost, reliability, parallel, scatter, search: searched, against, diff,
 };
+// the element that is watched for each chart
+const watched = { against: "forest", search: "history" };
 
 const stale = new Set();
 const inView = new Set();
@@ -193,8 +212,9 @@ function refresh(name) {
 
 // charts out of view are drawn when they come into view
 const watcher = new IntersectionObserver((entries) => entries.forEach(({ target, isIntersecting }) => {
-  inView[isIntersecting ? "add" : "delete"](target.id);
-  if (isIntersecting && stale.has(target.id)) refresh(target.id);
+  const name = Object.keys(watched).find((key) => watched[key] === target.id) ?? target.id;
+  inView[isIntersecting ? "add" : "delete"](name);
+  if (isIntersecting && stale.has(name)) refresh(name);
 }), { rootMargin: "200px" });
 
 function all() {

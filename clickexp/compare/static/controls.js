@@ -45,6 +45,11 @@ function chooseComparison(value) {
   const tested = metrics.find((name) => !name.startsWith("val/")) ?? leading[0];
   for (const id of ["cost-metric", "against-metric"]) options(id, named(metrics), tested);
   options("parallel-metric", named(metrics), leading[0]);
+  options("scatter-key", keys().map((key) => [key, shortKey(key)]), Object.entries(chosen[0].importances).filter(([key]) => key !== "model").sort(([, a], [, b]) => b - a)[0]?.[0]);
+  for (const card of document.querySelectorAll("[data-hyperparameters]")) card.hidden = !keys().length;
+  for (const card of document.querySelectorAll("[data-search]")) card.hidden = !chosen[0].optimized || chosen.length > 1;
+  for (const id of ["learning-over", "cost-over"]) $(id).selectedIndex = 0;
+  $("ranks-difference").checked = state.baseline !== null && groups.length > 1;
   const ranks = Math.max(0, ...groups.map((group) => group.reliability?.documents[0]?.length ?? 0));
   options("reliability-rank", [[ALL, "all"], ...Array.from({ length: ranks }, (_, at) => [at, at + 1])], ALL);
   options("diff-a", runs.map((run) => [run.id, runName(run)]), runs[0].id);
@@ -53,6 +58,7 @@ function chooseComparison(value) {
     ${state.columns.includes(name) ? "checked" : ""}> ${escaped(metric(name).name)}</label>`).join("");
   filterChoices();
   draw(visible().slice(0, FIRST));
+  defaults = { ...current(), set: "0" };
   all();
   for (const place of document.querySelectorAll(".scroll")) place.scrollTo(0, 0);
 }
@@ -67,7 +73,7 @@ function later(action) {
 
 function listen() {
   $("test-set").onchange = (event) => chooseComparison(event.target.value);
-  $("baseline").onchange = (event) => { state.baseline = D.groups[event.target.value]; leaderboard(); ["against", "ranks"].forEach(refresh); };
+  $("baseline").onchange = (event) => { state.baseline = D.groups[event.target.value]; all(); };
   $("choices").addEventListener("change", ({ target }) => {
     if (!target.dataset.filter) return;
     state.filters[target.dataset.filter] = target.value;
@@ -81,6 +87,7 @@ function listen() {
     const name = target.dataset.column;
     state.columns = target.checked ? [...state.columns, name] : state.columns.filter((other) => other !== name);
     leaderboard();
+    refresh("against");
   };
   $("leaderboard").addEventListener("click", ({ target }) => {
     const button = target.closest("button");
@@ -103,10 +110,27 @@ function listen() {
     document.querySelector(`input[data-draw="${target.dataset.draw}"]`).focus();
   });
   for (const [id, name] of [["ranks-metric", "ranks"], ["ranks-difference", "ranks"], ["learning-metric", "learning"], ["learning-over", "learning"],
-    ["cost-metric", "cost"], ["cost-over", "cost"], ["reliability-rank", "reliability"], ["parallel-metric", "parallel"],
+    ["cost-metric", "cost"], ["cost-over", "cost"], ["reliability-rank", "reliability"], ["scatter-key", "scatter"],
     ["against-metric", "against"], ["diff-a", "diff"], ["diff-b", "diff"]]) $(id).onchange = charts[name];
-  for (const name of Object.keys(charts)) watcher.observe($(name));
-  window.addEventListener("beforeprint", () => [...stale].forEach(refresh));
+  $("parallel-metric").onchange = () => ["parallel", "scatter"].forEach(refresh);
+  for (const name of Object.keys(charts)) watcher.observe($(watched[name] ?? name));
+  let shownIn = null;
+  window.addEventListener("beforeprint", () => {
+    shownIn = document.documentElement.dataset.theme;
+    theme("light");
+    document.body.classList.add("printing");
+    document.querySelector("header details").open = true;
+    leaderboard();
+    Object.keys(charts).forEach(refresh);
+  });
+  window.addEventListener("afterprint", () => {
+    document.body.classList.remove("printing");
+    theme(shownIn);
+    all();
+  });
+  for (const format of Object.keys(FORMATS)) $(`copy-${format.toLowerCase()}`).onclick = () => copy(format);
+  for (const kind of ["change", "input", "click"]) document.addEventListener(kind, later(remember));
+  window.addEventListener("hashchange", recall);
   $("theme").onclick = () => { theme(dark() ? "light" : "dark"); all(); };
   const system = matchMedia("(prefers-color-scheme: dark)");
   system.onchange = () => { theme(system.matches ? "dark" : "light"); all(); };
@@ -132,7 +156,8 @@ async function start() {
   D.groups.forEach((group, id) => {
     Object.assign(group, { id, runs: group.runs.map((at) => Object.assign(D.runs[at], { id: at, group })) });
   });
-  $("about").textContent = D.about;
+  $("about").textContent = [D.about, ...D.environment].join(" · ");
+  $("commands").innerHTML = D.commands.map((one) => `<code>${escaped(one)}</code>`).join("");
   const sets = D.comparisons.map((one, at) => [at, `${one.name} (${one.groups.length})`]);
   options("test-set", sets.length > 1 ? [...sets, [ALL, `all ${sets.length} test sets`]] : sets, 0);
   if (D.skipped.length) {
@@ -143,7 +168,7 @@ async function start() {
   $("choices").hidden = false;
   $("loading").remove();
   listen();
-  chooseComparison(0);
+  recall();
   document.documentElement.dataset.ready = "true";
 }
 

@@ -1,6 +1,7 @@
 // ---- what charts have in common ----
 
-const narrow = () => window.innerWidth < 700;
+const printing = () => document.body.classList.contains("printing");
+const narrow = () => window.innerWidth < 700 && !printing();
 const dark = () => document.documentElement.dataset.theme === "dark";
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -21,6 +22,9 @@ const translucent = (color) => `rgba(${[1, 3, 5].map((at) => parseInt(color.slic
 const [LINE, GAP, LETTER, MARK] = [16, 13, 6.3, 50]; // of a legend: height of a line, space between rows, width of a letter and of a mark
 const TOOLBAR = 32; // its height, above the axes
 
+// a number in three digits: 0.05, 200, 20k
+const brief = (value) => (value >= 1e4 ? Intl.NumberFormat("en", { notation: "compact" }).format(value) : String(Number(value.toPrecision(3))));
+
 function layout(x, y, more = {}) {
   const axis = (title, own = {}) => ({
     title: { text: escaped(title).replace("\n", "<br>"), standoff: 8 }, gridcolor: css("--grid"), linecolor: css("--line"),
@@ -33,6 +37,7 @@ function layout(x, y, more = {}) {
     font: { color: css("--text"), family: getComputedStyle(document.body).fontFamily, size: 13 },
     hoverlabel: { bgcolor: css("--card"), bordercolor: css("--line"), font: { color: css("--text") }, namelength: -1 },
     legend: { orientation: "h", xref: "container", x: 0, xanchor: "left", yref: "container", y: 0, yanchor: "bottom", font: { size: 12 }, maxheight: 1 },
+    ...(more.yaxis2 ? { yaxis2: axis("", more.yaxis2) } : {}),
     xaxis: axis(x, more.xaxis), yaxis: axis(y.replace(/ (?=\([^)]* [^)]*\)$)/, "\n"), more.yaxis), showlegend: true, shapes: more.shapes ?? [],
     uirevision: more.uirevision ?? "stay",
   };
@@ -65,7 +70,7 @@ function fit(place, traces, format) {
 
 // fits the axis to most of the curves where a few lie far off, as the figures do, and marks their names
 function withoutOutliers(traces, format) {
-  const curves = traces.filter((trace) => !trace.fill);
+  const curves = traces.filter((trace) => !trace.fill && !trace.yaxis);
   const names = [...new Set(curves.map((trace) => trace.legendgroup))].filter(known);
   const ends = new Map(names.map((name) => {
     const values = curves.filter((trace) => trace.legendgroup === name).flatMap((trace) => trace.y).filter(known);
@@ -100,8 +105,39 @@ function chart(id, traces, format, why = "Nothing to draw: choose rows in the le
     if (!format.yaxis.range) withoutOutliers(traces, format);
     fit(place, traces, format);
   }
+  for (const trace of traces) if (known(trace.legendgroup) && state.hidden.has(D.groups[trace.legendgroup])) trace.visible = "legendonly";
+  if (printing()) format.width = place.clientWidth;
   Plotly.react(place, traces, format, {
-    responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+    responsive: true, displaylogo: false, showTips: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
     toImageButtonOptions: { format: "svg", filename: `clickexp-${id}` },
   });
+  place.removeAllListeners("plotly_legendclick");
+  place.removeAllListeners("plotly_legenddoubleclick");
+  place.on("plotly_legendclick", ({ data, curveNumber }) => hide(data[curveNumber], (group) => {
+    if (!state.hidden.delete(group)) state.hidden.add(group);
+  }));
+  place.on("plotly_legenddoubleclick", ({ data, curveNumber }) => hide(data[curveNumber], (group) => {
+    const others = drawn().filter((other) => other !== group);
+    const alone = others.every((other) => state.hidden.has(other));
+    state.hidden = new Set(alone ? [] : others);
+  }));
+}
+
+// the legend of any chart acts on all charts and on the rows
+function hide({ legendgroup }, change) {
+  if (known(legendgroup)) {
+    change(D.groups[legendgroup]);
+    setTimeout(all);
+  }
+  return false; // instead of what Plotly does, in this chart alone
+}
+
+// an axis of numbers: logarithmic where the largest is more than `ratio` times the smallest, with ticks at 1, 2, 5
+function spanning(values, ratio = 10) {
+  const [low, high] = [Math.min(...values), Math.max(...values)];
+  if (!(low > 0 && high > ratio * low)) return {};
+  const powers = Array.from({ length: Math.ceil(Math.log10(high / low)) + 2 }, (_, at) => Math.floor(Math.log10(low)) + at);
+  const digits = powers.length > 5 ? [1] : [1, 2, 5];
+  const tickvals = powers.flatMap((power) => digits.map((digit) => Number(`${digit}e${power}`)));
+  return { type: "log", tickvals, ticktext: tickvals.map(brief) };
 }

@@ -4,7 +4,7 @@ let D;
 const $ = (id) => document.getElementById(id);
 const ALL = "all";
 const FIRST = 8; // rows that are drawn at first: as many as there are colours
-const MANY = 10; // values of a setting that parallel coordinates space evenly at most
+const MANY = 6; // values of a hyperparameter that each get a tick
 const FEW = 10; // documents from which a click rate means little
 const DASHES = ["solid", "dash", "dot", "dashdot"];
 const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "star", "x"];
@@ -18,6 +18,8 @@ const state = {
   sort: { key: null, up: true },
   columns: [],
   slots: new Map(), // what is drawn: group -> place among the colours
+  hidden: new Set(), // groups that are drawn and hidden by the legend
+  compact: 0, // what the leaderboard leaves out to fit: settings, then costs
   open: new Set(), // groups whose runs are listed
 };
 
@@ -36,6 +38,24 @@ function shown(value, digits = 4) {
   if (!known(value)) return "–";
   return Math.abs(value) >= 1000 ? value.toLocaleString("en", { maximumFractionDigits: 0 }) : value.toFixed(digits);
 }
+
+// decimals that an uncertainty leaves: those of its first digit, or of its second after a 1 (see tables.py)
+function decimals(error) {
+  if (!known(error) || error < 5e-7) return null;
+  const [digit, exponent] = error.toExponential(1).split("e");
+  return Math.min(Math.max((digit[0] === "1" ? 1 : 0) - Number(exponent), 0), 6);
+}
+
+// a number and its uncertainty as text; without one it has the decimals of the others in its column
+function rounded(value, error, others = 4, sign = false) {
+  if (!known(value)) return ["–", ""];
+  const own = decimals(error);
+  const text = value.toFixed(own ?? others);
+  return [sign && value >= 0 ? `+${text}` : text, own === null ? "" : error.toFixed(own)];
+}
+
+const mostDecimals = (errors) => Math.max(-1, ...errors.map((error) => decimals(error) ?? -1));
+const columnDecimals = (errors) => (mostDecimals(errors) < 0 ? 4 : mostDecimals(errors));
 
 function seconds(value) {
   if (!known(value)) return "–";
@@ -99,13 +119,16 @@ function sorted(groups) {
 }
 
 const bestFirst = (name) => ({ key: name, up: metric(name).direction <= 0 });
+const isShown = (group) => state.slots.has(group) && !state.hidden.has(group);
 const drawn = () => visible().filter((group) => state.slots.has(group));
 
 function draw(groups) {
+  state.hidden.clear();
   state.slots = new Map(groups.map((group, slot) => [group, slot]));
 }
 
 function toggle(group) {
+  if (state.hidden.delete(group)) return;
   if (state.slots.delete(group)) return;
   const taken = new Set(state.slots.values());
   let slot = 0;
