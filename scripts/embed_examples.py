@@ -1,4 +1,4 @@
-"""Writes files of examples/ into the pages of docs/ that show them.
+"""Writes files into README.md and the pages of docs/ that show them.
 
     python scripts/embed_examples.py
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"<!-- file: (?P<file>\S+) -->\n(?:```\w*\n.*?\n```\n)?", re.DOTALL)
-LANGUAGES = {".py": "python", ".yaml": "yaml"}
+LANGUAGES = {".py": "python", ".yaml": "yaml", ".txt": "text"}
 
 
 def embedded(page: str) -> str:
@@ -25,7 +25,7 @@ def embedded(page: str) -> str:
 
 def main() -> None:
     """Rewrites every page that shows a file."""
-    for page in sorted((ROOT / "docs").glob("*.md")):
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         page.write_text(embedded(page.read_text()))
 
 

@@ -1,4 +1,4 @@
-"""The section of README.md on published experiments, made from their files.
+"""The section of docs/reproductions.md on published experiments, made from their files.
 
 python scripts/reproductions.py           writes it between its two markers
 """
@@ -10,14 +10,14 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
-README = ROOT / "README.md"
+PAGE = ROOT / "docs/reproductions.md"
 START = "<!-- published experiments: written by scripts/reproductions.py -->"
 END = "<!-- end of published experiments -->"
 SHOWN = "ppl"
 
 
 def main() -> None:
-    README.write_text(replaced(README.read_text()))
+    PAGE.write_text(replaced(PAGE.read_text()))
 
 
 def replaced(text: str) -> str:

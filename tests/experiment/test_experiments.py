@@ -13,9 +13,10 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf, open_dict
 from places import ROOT
 
+from clickexp.compare.latex import latex
 from clickexp.compare.published import as_csv, compare_published, table
 from clickexp.compare.reproductions import other_data, reproductions
-from clickexp.compare.tables import latex, markdown
+from clickexp.compare.tables import markdown
 from clickexp.data import Sessions, open_parquet, open_yandex
 from clickexp.data.dataset import Dataset
 from clickexp.data.features import Features
@@ -459,6 +460,6 @@ def test_names_of_a_reproduction_are_text(tmp_path, capsys):
     assert "\x1b" not in capsys.readouterr().out
 
 
-def test_the_section_of_the_readme_is_what_the_files_say():
-    text = (ROOT / "README.md").read_text()
+def test_the_page_of_reproductions_is_what_the_files_say():
+    text = (ROOT / "docs/reproductions.md").read_text()
     assert script("reproductions").replaced(text) == text

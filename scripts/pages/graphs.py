@@ -1,0 +1,207 @@
+"""The graph of a click model as SVG: what is hidden, what is seen, and which parameters stand behind it.
+
+Hidden events and arrows are listed here. Parameters and what each depends on come from the roles that the model's class
+declares and their default towers.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from clickexp.parameters import (
+    EmbeddingParameterConfig,
+    GlobalParameterConfig,
+    ParameterConfig,
+    PositionParameterConfig,
+)
+
+RADIUS, DOT, COLUMN, ROW = 21, 5, 190, 78
+NAMES = {"E": "examination", "A": "attraction", "C": "click", "S": "satisfaction", "K": "kind of user"}
+DEPENDS = {
+    EmbeddingParameterConfig: "document",
+    PositionParameterConfig: "rank",
+    GlobalParameterConfig: "one for all",
+}
+FEATURES = {"examination_idx": "rank, last click", "ctr_idx": "document, rank"}
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Events of a rank from the top to the bottom, arrows inside a rank, and arrows from the rank above.
+
+    Attributes:
+        events: Letters of `NAMES`; C, the click, is seen, the others are hidden.
+        arrows: Pairs of letters: of one rank.
+        across: Pairs of letters: from the rank above.
+        session: Letter of an event of the whole session, with arrows to the click of each rank.
+        behind: The event, or the arrow to an event, that a role is a parameter of.
+    """
+
+    events: str
+    behind: Mapping[str, str]
+    arrows: Sequence[str] = ()
+    across: Sequence[str] = ()
+    session: str = ""
+    ranks: Sequence[str] = field(default=("r",))
+
+
+CHAIN = {"ranks": ("r − 1", "r"), "across": ("EE", "CE")}
+HEAD = (
+    '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+    '<path d="M0 0L8 4L0 8z" fill="currentColor" stroke="none"/></marker></defs>'
+)
+GRAPHS = {
+    "gctr": Graph("C", {"ctr": "C"}),
+    "rctr": Graph("C", {"ctr": "C"}),
+    "dctr": Graph("C", {"ctr": "C"}),
+    "drctr": Graph("C", {"ctr": "C"}),
+    "pbm": Graph("ECA", {"examination": "E", "attraction": "A"}, ("EC", "AC")),
+    "trust_bias": Graph("CA", {"true_positive": "C", "false_positive": "C", "attraction": "A"}, ("AC",)),
+    "ubm": Graph(
+        "ECA", {"examination": "E", "attraction": "A"}, ("EC", "AC"), ("CE",), ranks=("last click", "r")
+    ),
+    "cm": Graph("ECA", {"attraction": "A"}, ("EC", "AC"), **CHAIN),
+    "dcm": Graph("ECA", {"continuation": "E", "attraction": "A"}, ("EC", "AC"), **CHAIN),
+    "ccm": Graph(
+        "ESCA",
+        {
+            "continuation_exam_no_click": "E",
+            "continuation_click_not_satisfied": "E",
+            "continuation_click_satisfied": "E",
+            "attraction": "A",
+        },
+        ("EC", "AC", "CS", "AS"),
+        ("EE", "SE", "CE"),
+        ranks=("r − 1", "r"),
+    ),
+    "dbn": Graph(
+        "ESCA",
+        {"continuation": "E", "satisfaction": "S", "attraction": "A"},
+        ("EC", "AC", "CS"),
+        ("EE", "SE"),
+        ranks=("r − 1", "r"),
+    ),
+    "sdbn": Graph(
+        "ESCA",
+        {"satisfaction": "S", "attraction": "A"},
+        ("EC", "AC", "CS"),
+        ("EE", "SE"),
+        ranks=("r − 1", "r"),
+    ),
+    "mixture": Graph("C", {}, session="K", ranks=("1", "2", "r")),
+}
+
+
+def depends_on(tower: ParameterConfig) -> str:
+    """What a default tower has one parameter for."""
+    feature = getattr(tower, "use_feature", "")
+    return FEATURES.get(feature) or DEPENDS[type(tower)]
+
+
+def svg(option: str, roles: Mapping[str, ParameterConfig]) -> str:
+    """The graph of `model=option` in the colour of the text around it.
+
+    Args:
+        option: Name of the option.
+        roles: Default towers of the model's class, by role.
+    """
+    graph = GRAPHS[option]
+    top = 74 if graph.session else 44
+    height = top + ROW * (len(graph.events) - 1) + RADIUS + 24
+    left = 90 + round(
+        6.3 * max([len(f"{role} ({depends_on(roles[role])})") for role in graph.behind], default=8)
+    )
+    width = left + COLUMN * (len(graph.ranks) - 1) + RADIUS + 150
+    # a snake: the click stands to the right of what it depends on, so that arrows do not run through circles
+    offset = {letter: (34 if letter == "C" and len(graph.events) > 1 else 0) for letter in graph.events}
+    if graph.events == "ESCA":
+        offset = {"E": 0, "S": 64, "C": 0, "A": 0}
+    x = [left + COLUMN * i for i in range(len(graph.ranks))]
+    y = {letter: top + ROW * i for i, letter in enumerate(graph.events)}
+    spot = {(letter, i): (x[i] + offset[letter], y[letter]) for letter in graph.events for i in range(len(x))}
+    parts = [
+        _text(x[i], 14, f"rank {name}" if "click" not in name else name, 12)
+        for i, name in enumerate(graph.ranks)
+    ]
+    for i in range(len(x)):
+        parts += [_arrow(spot[a, i], spot[b, i]) for a, b in graph.arrows]
+        if i:
+            parts += [_arrow(spot[a, i - 1], spot[b, i]) for a, b in graph.across]
+    if graph.session:
+        x_of = {i: spot["C", i] for i in range(len(x))}
+        middle = (left - 110, y["C"])
+        parts += [_arrow(middle, (px, py), bend=-34 * i) for i, (px, py) in x_of.items()]
+        parts += [*_circle(*middle, graph.session, seen=False), _text(middle[0], y["C"] + 36, NAMES[graph.session], 11)]
+    for (letter, i), (px, py) in spot.items():
+        parts += _circle(px, py, letter, seen=letter == "C", rank=graph.ranks[i])
+    at: dict[str, int] = {}
+    for role, letter in graph.behind.items():
+        count = sum(other == letter for other in graph.behind.values())
+        nth = at.setdefault(letter, 0)
+        at[letter] += 1
+        px, py = spot[letter, 0]
+        dot = (left - 70, y[letter] + 26 * (nth - (count - 1) / 2))
+        parts += [
+            _arrow(dot, (px, py), radius=DOT),
+            _dot(*dot),
+            _label(dot[0] - 10, dot[1], role, depends_on(roles[role])),
+        ]
+    for letter in graph.events:
+        px, py = spot[letter, len(x) - 1]
+        parts.append(_text(px + RADIUS + 10, py + 4, NAMES[letter], 12, "start"))
+    title = f"graph of {option}: " + ", ".join(NAMES[letter] for letter in graph.events)
+    attributes = {
+        "class": "graph",
+        "role": "img",
+        "aria-label": title,
+        "viewBox": f"0 0 {width} {height}",
+        "style": f"max-width: {width * 1.1:.0f}px",
+        "xmlns": "http://www.w3.org/2000/svg",
+        "fill": "none",
+        "stroke": "currentColor",
+        "stroke-width": "1.4",
+    }
+    opening = " ".join(f'{name}="{value}"' for name, value in attributes.items())
+    return f"<svg {opening}>{HEAD}{''.join(parts)}</svg>"
+
+
+def _arrow(a: tuple[float, float], b: tuple[float, float], radius: float = RADIUS, bend: float = 0) -> str:
+    """From the rim of a circle at a to the rim of one at b."""
+    angle = math.atan2(b[1] - a[1], b[0] - a[0])
+    start = (a[0] + radius * math.cos(angle), a[1] + radius * math.sin(angle))
+    end = (b[0] - (RADIUS + 2) * math.cos(angle), b[1] - (RADIUS + 2) * math.sin(angle))
+    if bend:
+        tilt = 0.5 if bend < 0 else -0.5
+        start = (a[0] + radius * math.cos(tilt), a[1] - radius * math.sin(tilt))
+        end = (b[0] - (RADIUS + 2) * math.cos(0.9), b[1] - (RADIUS + 2) * math.sin(0.9))
+    middle = ((start[0] + end[0]) / 2, (start[1] + end[1]) / 2 + bend)
+    return (
+        f'<path d="M{start[0]:.1f} {start[1]:.1f}Q{middle[0]:.1f} {middle[1]:.1f} {end[0]:.1f} {end[1]:.1f}" '
+        'marker-end="url(#head)"/>'
+    )
+
+
+def _circle(x: float, y: float, letter: str, seen: bool, rank: str = "") -> list[str]:
+    fill = ' fill="currentColor" fill-opacity="0.18"' if seen else ""
+    small = "r′" if "click" in rank else rank.replace(" ", "")
+    subscript = f'<tspan dy="4" font-size="9">{small}</tspan>' if small else ""
+    return [
+        f'<circle cx="{x}" cy="{y}" r="{RADIUS}"{fill}/>',
+        _text(x, y + 5, f'<tspan font-style="italic">{letter}</tspan>{subscript}', 15),
+    ]
+
+
+def _dot(x: float, y: float) -> str:
+    return f'<circle cx="{x}" cy="{y}" r="{DOT}" fill="currentColor"/>'
+
+
+def _label(x: float, y: float, role: str, per: str) -> str:
+    words = f'{role.replace("continuation_", "")} <tspan fill-opacity="0.7">({per})</tspan>'
+    return _text(x, y + 4, words, 11, "end")
+
+
+def _text(x: float, y: float, words: str, size: int, anchor: str = "middle") -> str:
+    return (
+        f'<text x="{x}" y="{y}" font-size="{size}" text-anchor="{anchor}" fill="currentColor" stroke="none" '
+        f'font-family="inherit">{words}</text>'
+    )

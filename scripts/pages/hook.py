@@ -1,0 +1,45 @@
+"""Hook of MkDocs: adds the pages that are made from the code, and writes formulas as MathML."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from latex2mathml.converter import convert
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+FENCE = re.compile(r"^(?:```.*?^```|(?:    .*\n)+)", re.MULTILINE | re.DOTALL)
+DISPLAY, INLINE = re.compile(r"\$\$(.+?)\$\$", re.DOTALL), re.compile(r"(?<![\\$\w])\$([^$\n]+?)\$(?![\w$])")
+
+
+def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
+    """Adds what is made from the code."""
+    if str(ROOT / "scripts") not in sys.path:  # MkDocs takes away what a hook adds when it is loaded
+        sys.path.insert(0, str(ROOT / "scripts"))
+    from pages import commands, configuration, messages, models, notebooks, reference
+
+    for source in (models, configuration, commands, messages, reference, notebooks):
+        for path, content in source.pages():
+            files.append(File.generated(config, path, content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Writes $$display$$ and $inline$ formulas as MathML, which browsers show without a script; code stays."""
+    parts, last = [], 0
+    for code in FENCE.finditer(markdown):
+        parts += [formulas(markdown[last : code.start()]), code.group()]
+        last = code.end()
+    return "".join(parts) + formulas(markdown[last:])
+
+
+def formulas(text: str) -> str:
+    """A part of a page without code blocks, its formulas as MathML."""
+    text = DISPLAY.sub(lambda found: convert(found[1].strip(), display="block"), text)
+    pieces = re.split(r"(`[^`\n]*`)", text)
+    return "".join(
+        piece if piece.startswith("`") else INLINE.sub(lambda found: convert(found[1]), piece)
+        for piece in pieces
+    )

@@ -1,0 +1,152 @@
+"""Figures and tables of the documentation, from runs of the command as it is.
+
+    python scripts/pages/measure.py            everything, in about ten minutes on two cores
+    python scripts/pages/measure.py --keep     from the runs of an earlier call, running what is missing
+
+Writes docs/data/ (figures of every model, leaderboard, output of the first command) and docs/images/, and renews the
+parts of README.md and docs/ that show files. Runs go to outputs/measured. After a change of defaults, run it and commit
+what it wrote.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import embed_examples  # noqa: E402
+
+DATA, IMAGES, RUNS = ROOT / "docs/data", ROOT / "docs/images", ROOT / "outputs/measured"
+QUIET = "sweeps_dir=outputs/measured"
+MODELS = "cm,pbm,ubm,dcm,ccm,dbn,sdbn,trust_bias,mixture,gctr,rctr,dctr,drctr"
+SWEEP = f"clickexp -m model={MODELS} dataset.seed=0"
+USERS = "clickexp -m model=pbm,ubm,dbn,dctr,rctr seed=1,2,3 keep_values=true dataset.seed=0"
+PICTURES = ("per_rank", "examination")
+
+
+def main() -> None:
+    """Runs, collects, writes."""
+    parser = argparse.ArgumentParser(description="Measures what the documentation shows.")
+    parser.add_argument("--keep", action="store_true", help="take what earlier calls ran")
+    if not parser.parse_args().keep:
+        shutil.rmtree(RUNS, ignore_errors=True)
+    DATA.mkdir(exist_ok=True)
+    IMAGES.mkdir(exist_ok=True)
+    call(f"{SWEEP} hydra.sweep.dir=outputs/measured/models {QUIET}")
+    (DATA / "models.json").write_text(json.dumps(models(), indent=1) + "\n")
+    call(f"{USERS} hydra.sweep.dir=outputs/measured/users {QUIET}")
+    compared = call("clickexp-compare outputs/measured/users --baseline PBM")
+    (DATA / "compare.txt").write_text(trimmed(compared.replace("outputs/measured", "outputs/sweeps")))
+    shutil.copy(RUNS / "users/tables/leaderboard.md", DATA / "leaderboard.md")
+    for name in PICTURES:
+        shutil.copy(RUNS / f"users/figures/{name}.png", IMAGES / f"{name}.png")
+    printed = start()
+    (DATA / "start.txt").write_text(printed)
+    (DATA / "end.txt").write_text(glance(printed))
+    photograph(RUNS / "start/report.html", IMAGES / "run.png")
+    embed_examples.main()
+
+
+def call(command: str, width: int = 80) -> str:
+    """The output of a command on a terminal of that many columns, without colours."""
+    print(command, flush=True)
+    env = {
+        **os.environ,
+        "COLUMNS": str(width),
+        "NO_COLOR": "1",
+        "WANDB_MODE": "disabled",
+        "WANDB_SILENT": "true",
+    }
+    done = subprocess.run(
+        shlex.split(command), cwd=ROOT, env=env, check=True, text=True, stdout=subprocess.PIPE
+    )
+    return done.stdout
+
+
+def models() -> dict:
+    """Test figures and training time of each model, by its option."""
+    results = {
+        folder.name: (folder, json.loads((folder / "result.json").read_text()))
+        for folder in runs(RUNS / "models")
+    }
+    by_option = {}
+    for number, option in enumerate(MODELS.split(",")):
+        folder, result = results[str(number)]
+        values = {name: result["test"][name] for name in ("ll", "ppl", "cond_ppl", "ndcg@10")}
+        times = {"epochs": result["train"]["epochs"], "seconds": result["train"]["training_seconds"]}
+        by_option[option] = {"folder": str(folder.relative_to(ROOT)), **values, **times}
+    _, first = next(iter(results.values()))
+    device = first["environment"]["device"]
+    return {
+        "command": SWEEP,
+        "sessions": sum(first["data"]["sessions"].values()),
+        "device": f"{os.cpu_count()} CPU cores" if device == "cpu" else device,
+        "environment": {k: v for k, v in first["environment"].items() if k != "git_commit"},
+        "runs": by_option,
+    }
+
+
+def runs(folder: Path) -> Iterator[Path]:
+    """Folders with a result, by number."""
+    return iter(sorted((file.parent for file in folder.glob("*/result.json")), key=lambda run: int(run.name)))
+
+
+def start() -> str:
+    """What the command prints without arguments, and no path of this machine."""
+    shutil.rmtree(RUNS / "start", ignore_errors=True)
+    printed = call("clickexp hydra.run.dir=outputs/measured/start progress=plain")
+    lines = printed.splitlines(keepends=True)  # without the tree of the configuration, where it comes first
+    first = (
+        next((i for i, line in enumerate(lines) if line.startswith("simulated:")), 0)
+        if lines[0] == "seed: 0\n"
+        else 0
+    )
+    kept = (
+        "".join(lines[first:])
+        .replace("outputs/measured/start", "outputs/2026-11-22/20-51-07-ubm")
+        .replace(str(ROOT), ".")
+    )
+    return trimmed(kept)
+
+
+def glance(printed: str) -> str:
+    """Of the output of a run: the first table of test figures, and the last two lines."""
+    lines = printed.splitlines()
+    first = next((i for i, line in enumerate(lines) if line.startswith("clicks")), len(lines))
+    table = lines[first : lines.index("", first)] if first < len(lines) else []
+    return "\n".join([*table, "..." if table else "", *lines[-3:-2], *lines[-1:]]).lstrip() + "\n"
+
+
+def trimmed(text: str) -> str:
+    """Without blanks at the ends of lines."""
+    return re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE).strip() + "\n"
+
+
+def photograph(page: Path, picture: Path) -> None:
+    """Writes a picture of the top of a page, where there are Chromium and playwright; else an earlier one stays."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if not chromium or not importlib.util.find_spec("playwright"):
+        print(f"{picture.name} stays as it is: there is no browser", file=sys.stderr)
+        return
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        tab = browser.new_page(viewport={"width": 1100, "height": 1545})
+        tab.goto(page.as_uri())
+        tab.wait_for_timeout(500)
+        tab.screenshot(path=picture)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

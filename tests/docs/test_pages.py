@@ -1,0 +1,229 @@
+"""The pages of the site: code runs, sample rows open, names exist, what is made from the code is there."""
+
+import re
+import shlex
+import sys
+
+import jax
+import nbformat
+import numpy as np
+import polars as pl
+import pytest
+import yaml
+from hydra import compose, initialize_config_dir
+from places import ROOT
+
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from embed_examples import embedded
+from pages import configuration, graphs, models, notebooks, reference
+
+from clickexp.experiment.run import run_experiment
+
+DOCS = ROOT / "docs"
+HAND_WRITTEN = sorted([ROOT / "README.md", *DOCS.rglob("*.md")])
+FENCES = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+MADE = {path: text for source in (models, configuration, reference) for path, text in source.pages()}
+SKIPPED = {"extend.md", "coming-from-clax.md"}  # tests/examples run these
+
+
+def blocks(page, language):
+    return [(title, code) for found, title, code in FENCES.findall(page.read_text()) if found == language]
+
+
+PROGRAMS = [
+    pytest.param(page, code, id=f"{page.stem}-{i}")
+    for page in HAND_WRITTEN
+    if page.name not in SKIPPED
+    for i, (_, code) in enumerate(blocks(page, "python"))
+]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A folder as the pages have it: my/clicks.parquet, an export in outputs/pbm, runs that kept their values."""
+    folder = tmp_path_factory.mktemp("pages")
+    rng = np.random.default_rng(0)
+    ids, clicks = rng.permuted(np.tile(np.arange(1, 11), (300, 1)), axis=1), rng.random((300, 10)) < 0.3
+    (folder / "my").mkdir()
+    log = pl.DataFrame(
+        {"query_id": np.arange(300) % 20, "query_doc_ids": ids.tolist(), "clicks": clicks.tolist()}
+    )
+    log.write_parquet(folder / "my/clicks.parquet")
+    (folder / "outputs/pbm/export").mkdir(parents=True)
+    examination = np.linspace(1, 0.2, 10)
+    pl.DataFrame({"rank": np.arange(1, 11), "propensity": examination}).write_csv(
+        folder / "outputs/pbm/export/examination.csv"
+    )
+    small = [
+        "dataset.sessions=2000",
+        "dataset.queries=100",
+        "trainer.epochs=1",
+        "logger=console",
+        "progress=off",
+        "report=false",
+    ]
+    for name, model in (("a", "pbm"), ("b", "ubm"), ("sweeps/a", "pbm")):
+        overrides = [f"model={model}", *small, "keep_values=true", f"cache_dir={folder}/cache"]
+        (folder / "outputs" / name).mkdir(parents=True)
+        with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+            config = compose("config", overrides)
+        run_experiment(config, folder / "outputs" / name, overrides=overrides)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page, code", PROGRAMS)
+def test_a_program_runs(page, code, runs, monkeypatch, capsys):
+    """With simulated logs of a hundredth of the size; what it prints is what the page shows, if it shows that."""
+    monkeypatch.chdir(runs)
+    code = re.sub(
+        r"(sessions|queries)=([\d_]+)", lambda found: f"{found[1]}={max(int(found[2]) // 50, 40)}", code
+    )
+    code = code.replace("epochs=20", "epochs=2")
+    with jax.numpy_dtype_promotion("standard"):  # as users have it
+        exec(compile(code, str(page), "exec"), {})
+    printed = capsys.readouterr().out
+    assert printed
+    shown = re.search(
+        re.escape(code) + r"```\n\n```text\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert not shown or shown[1] == printed
+
+
+SAMPLES = dict(sum((blocks(DOCS / "data-formats.md", kind) for kind in ("text", "json")), []))
+
+
+def sample(name, folder):
+    """Writes the files of a format as the page shows them; returns the path to open."""
+    files = {
+        "parquet": ["clicks.parquet"],
+        "csv": ["clicks.csv"],
+        "impressions": ["impressions.csv"],
+        "tiangong_st": ["train_per_query_quid.txt", "human_label_for_NCM_per_query_quid.txt"],
+        "yandex": ["YandexClicks.txt", "YandexRelevance.txt"],
+        "letor": ["train.txt"],
+    }[name]
+    for file in files:
+        (folder / file).write_text(SAMPLES[file])
+    if name == "parquet":
+        pl.read_ndjson(folder / files[0]).write_parquet(folder / files[0])
+    if name == "tiangong_st":
+        for part in ("valid", "test"):
+            (folder / f"{part}_per_query_quid.txt").write_text(SAMPLES[files[0]])
+    if name == "letor":
+        (folder / "test.txt").write_text(SAMPLES[files[0]])
+    return folder if name in ("tiangong_st", "letor") else folder / files[0]
+
+
+@pytest.mark.parametrize(
+    "name, sessions", [("parquet", 4), ("csv", 4), ("impressions", 4), ("tiangong_st", 9), ("yandex", 3)]
+)
+def test_sample_rows_open(name, sessions, tmp_path):
+    path = sample(name, tmp_path)
+    extra = [f"dataset.relevance={tmp_path}/YandexRelevance.txt"] if name == "yandex" else []
+    parts = (
+        []
+        if name == "tiangong_st"
+        else ["dataset.train_sessions=[0,1]", "dataset.val_sessions=[1,2]", "dataset.test_sessions=[2,null]"]
+    )
+    dataset = opened(
+        [f"dataset={name}", f"dataset.path={path}", f"cache_dir={tmp_path}/cache", *extra, *parts]
+    )
+    assert dataset.train.count + dataset.val.count + dataset.test.count == sessions
+    assert (dataset.ranking is not None) == (
+        name in ("tiangong_st", "yandex", "parquet")
+    ) or name == "parquet"
+
+
+def test_sample_rows_of_letor_open(tmp_path):
+    path = sample("letor", tmp_path)
+    few = [f"dataset.{part}=20" for part in ("sessions", "val_sessions", "test_sessions")]
+    dataset = opened(
+        [
+            "dataset=letor",
+            f"dataset.path={path}",
+            f"cache_dir={tmp_path}/cache",
+            "dataset.policy=random",
+            *few,
+        ]
+    )
+    assert dataset.train.count == 20 and dataset.ranking is not None
+
+
+def opened(overrides):
+    from hydra.utils import instantiate
+
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        return instantiate(compose("config", overrides)["dataset"])
+
+
+def test_every_model_has_a_page_and_a_graph_of_its_roles():
+    options = {file.stem for file in (ROOT / "conf/model").glob("*.yaml")} - {"cm_marginal"}
+    assert options == set(models.TEXTS) == set(graphs.GRAPHS)
+    for option in options:
+        roles = set(models.class_of(option).roles)
+        assert set(graphs.GRAPHS[option].behind) == roles - ({"continuation"} if option == "sdbn" else set())
+        page = MADE[f"models/{option}.md"]
+        assert "<svg" in page and "<math" in page and f"model={option}" in page and "## Assumptions" in page
+
+
+def test_every_key_is_in_the_configuration_reference():
+    page = MADE["reference/configuration.md"]
+    for file in (ROOT / "conf").rglob("*.yaml"):
+        group = file.parent.name
+        if group in configuration.GROUPS:
+            assert f"### {file.stem}\n" in page
+            keys = yaml.safe_load(file.read_text()) or {}
+            for key, value in keys.items():
+                nested = isinstance(value, dict) and value
+                assert key in ("defaults", "_partial_") or nested or f"`{key}`" in page, (file, key)
+
+
+def test_every_command_of_a_made_page_composes():
+    from test_documented_commands import commands, composed
+
+    made = {" ".join(shlex.quote(w) for w in words) for text in MADE.values() for words in commands(text)}
+    assert len(made) > 60
+    for arguments in made:
+        composed(arguments)
+
+
+def test_the_readme_is_short_and_names_the_two_scripts_at_its_top():
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= 150
+    top = "\n".join(lines[:12])
+    assert "bash scripts/run.sh" in top and "bash scripts/test.sh" in top and "docs/images/run.png" in top
+
+
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem)
+def test_links_to_files_lead_somewhere(page):
+    assert not [link for link in LINK.findall(page.read_text()) if not (ROOT / link).exists()]
+
+
+@pytest.mark.parametrize("page", HAND_WRITTEN, ids=lambda page: page.stem)
+def test_files_that_a_page_shows_are_as_they_are(page):
+    assert embedded(page.read_text()) == page.read_text(), "run python scripts/embed_examples.py"
+
+
+@pytest.mark.parametrize("file", sorted(notebooks.FOLDER.glob("*.ipynb")), ids=lambda file: file.stem)
+def test_a_notebook_is_committed_with_its_outputs(file):
+    cells = [cell for cell in nbformat.read(file, as_version=4).cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == list(range(1, 1 + len(cells)))
+    assert sum(bool(cell.outputs) for cell in cells) >= len(cells) - 2
+    assert not [out for cell in cells for out in cell.outputs if out.output_type == "error"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", sorted(notebooks.FOLDER.glob("*.ipynb")), ids=lambda file: file.stem)
+def test_a_notebook_runs(file):
+    from pages.execute import executed
+
+    cells = executed(file).cells
+    pictures = [
+        out for cell in cells for out in cell.get("outputs", []) if "image/png" in out.get("data", {})
+    ]
+    assert pictures
