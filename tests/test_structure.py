@@ -100,7 +100,7 @@ def test_few_modules_stand_at_the_root():
         (("ray",), {"clickexp/sweeps/backends/ray.py"}),
         (("submitit",), {"clickexp/sweeps/backends/slurm.py"}),
         (("wandb",), {"clickexp/loggers/wandb.py", "clickexp/compare/dashboard.py"}),
-        (("wandb_workspaces",), {"clickexp/compare/dashboard.py"}),
+        (("wandb_workspaces",), {"clickexp/compare/dashboard.py", "clickexp/compare/dashboard_panels.py"}),
         (("torch", "clax"), set()),
     ],
 )
@@ -115,6 +115,7 @@ BEHIND_EXTRAS = {
     "clickexp/sweeps/backends/slurm.py": "slurm",
     "clickexp/sweeps/backends/ray.py": "ray",
     "clickexp/compare/dashboard.py": "dashboard",
+    "clickexp/compare/dashboard_panels.py": "dashboard",
 }
 
 

@@ -3,12 +3,12 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from clickexp.compare.dashboard_panels import EXPERIMENT, MOST_LINES, TESTED, known, sections
 from clickexp.errors import UserError, install
-from clickexp.report import names
 from clickexp.runs.load import find_runs
 from clickexp.runs.run import Run
 
@@ -21,34 +21,9 @@ try:
 except ImportError as error:
     raise UserError(f"{error.name} is missing: {install('dashboard')}") from error
 
-_EXPERIMENT = "experiment"
 _MODEL = "model.value.name"
-"""Keys of a run's configuration: the same for all seeds, and the model's name, as W&B nests it."""
+"""Key of a run's configuration with the model's name, as W&B nests it."""
 _OFFLINE = "offline-run-"
-_MOST_LINES = 50
-_TESTED = ("ppl", "cond_ppl", "ll", "ndcg@10", "mrr@10", "auc", "ece")
-_RANKED = ("ppl", "cond_ppl", "ll", "examination", "click_rate_error", "auc")
-_VALIDATED = ("ppl", "cond_ppl", "ll")
-_CUT = ("ndcg", "dcg", "mrr")
-_COST = {
-    "train/sessions_per_second": "Training sessions per second",
-    "train/training_seconds": "Training time without compilation (s)",
-    "train/compile_seconds": "Compilation (s)",
-    "train/peak_host_mib": "Peak memory of the host (MiB)",
-    "train/peak_device_mib": "Peak memory of the accelerator (MiB)",
-}
-_AXES = {
-    "rank": "rank",
-    "cutoff": "cutoff",
-    "epoch": "epoch",
-    "sessions": "training sessions seen",
-    "predicted": "predicted P(click)",
-}
-
-_Panels = dict[str, list[Any]]
-"""Panels by section."""
-
-
 def dashboard(
     folders: Sequence[str | Path] = (),
     *,
@@ -70,8 +45,8 @@ def dashboard(
         baseline: Name of the model that the others are shown against.
         title: Title of workspace and report.
         sync: Whether to upload.
-        dry_run: Writes the specification as JSON to standard output, and the upload as a command to standard error,
-            without an account and without a network.
+        dry_run: Writes the specification as JSON to standard output, and to standard error an outline of it and the
+            upload as a command, without an account and without a network.
 
     Raises:
         UserError: Where there is no run to upload or of the baseline, and for errors of Weights & Biases.
@@ -90,6 +65,7 @@ def dashboard(
         baseline=baseline,
         reference=_wandb_id(baseline, runs) if baseline and runs else None,
         logged=_logged_keys(runs) if runs else None,
+        runs=runs,
     )
     if dry_run:
         if sync:
@@ -98,6 +74,7 @@ def dashboard(
         options: dict[str, Any] = {"mode": "json", "by_alias": True, "exclude_none": True}
         plain = {name: model.model_dump(**options) for name, model in models.items()}
         print(json.dumps(plain, indent=2))  # noqa: T201  output
+        print(outline(views["workspace"]), file=sys.stderr)  # noqa: T201  output
         return
     # the command is ours, its arguments are passed as they are
     if sync and (code := subprocess.run(command, stdin=subprocess.DEVNULL).returncode):  # noqa: S603
@@ -108,6 +85,15 @@ def dashboard(
             print(view.save().url)  # noqa: T201  output
     except (wandb.Error, ValueError, OSError) as error:
         raise UserError(f"Weights & Biases: {error}") from error
+
+
+def outline(workspace: ws.Workspace) -> str:
+    """A line per section with the titles of its panels."""
+    lines = [f"{workspace.name} ({workspace.project})"]
+    for section in workspace.sections:
+        titles = [getattr(panel, "title", None) or type(panel).__name__ for panel in section.panels]
+        lines.append(f"  {section.name}: {', '.join(titles)}")
+    return "\n".join(lines)
 
 
 def offline_runs(folders: Iterable[str | Path]) -> list[Path]:
@@ -138,6 +124,7 @@ def _logged_keys(runs: Iterable[Run]) -> set[str]:
         found |= {f"rank/test/{name}" for name in result.get("per_rank", {})}
         found |= {f"rank/val/{name}" for name in result.get("per_rank_val", {})}
         found |= {f"calibration/{name}" for name in result.get("curves", {})}
+        found |= {f"draws/{name}" for name in result.get("test_draws", {})}
     return found
 
 
@@ -149,6 +136,7 @@ def specification(
     baseline: str | None = None,
     reference: str | None = None,
     logged: set[str] | None = None,
+    runs: Sequence[Run] = (),
 ) -> dict[str, Any]:
     """The workspace and the report, not saved yet.
 
@@ -160,19 +148,23 @@ def specification(
         baseline: Name of the model that the others are shown against.
         reference: Id of the run that the workspace marks as the baseline.
         logged: Keys that runs have; None for any.
+        runs: The runs, if they are at hand.
     """
-    shown = ["run:displayName", f"config:{_EXPERIMENT}.value", f"config:{_MODEL}", "config:seed.value"]
-    shown += [f"summary:{key}" for key in _known((f"test/{name}" for name in _TESTED), logged)]
+    shown = ["run:displayName", f"config:{EXPERIMENT}.value", f"config:{_MODEL}", "config:seed.value"]
+    shown += [f"summary:{key}" for key in known((f"test/{name}" for name in TESTED), logged)]
     filters = [expr.Metric("Group").isin([group])] if group else []
     workspace = ws.Workspace(
         entity=entity,
         project=project,
         name=title,
-        sections=[ws.Section(name, panels=panels, is_open=True) for name, panels in _panels(logged).items()],
-        settings=ws.WorkspaceSettings(max_runs=_MOST_LINES),
+        sections=[
+            ws.Section(name, panels=panels, is_open=True)
+            for name, panels in sections(logged, runs, baseline).items()
+        ],
+        settings=ws.WorkspaceSettings(max_runs=MOST_LINES),
         runset_settings=ws.RunsetSettings(
             filters=_all(filters),
-            groupby=[expr.Config(_EXPERIMENT)],
+            groupby=[expr.Config(EXPERIMENT)],
             pinned_columns=shown,
             baseline_run=reference,
         ),
@@ -182,7 +174,7 @@ def specification(
         "standard deviation; open the group of an experiment in the table to see its runs."
     )
     blocks = [wr.P(text), wr.TableOfContents()]
-    for name, panels in _panels(logged).items():
+    for name, panels in sections(logged, runs, baseline).items():
         runsets = _runsets(filters, baseline, shown)
         blocks += [wr.H1(name), wr.PanelGrid(runsets=runsets, panels=panels, hide_run_sets=name != "Test")]
     settings = wr.PanelGrid(
@@ -204,7 +196,7 @@ def _runsets(filters: list, baseline: str | None, shown: list[str], grouped: boo
         Runset(
             name=name,
             filters=_all([*filters, *own]),
-            groupby=[f"config.{_EXPERIMENT}"] if grouped else [],
+            groupby=[f"config.{EXPERIMENT}"] if grouped else [],
             pinned_columns=shown,
         )
         for name, own in parts.items()
@@ -213,76 +205,3 @@ def _runsets(filters: list, baseline: str | None, shown: list[str], grouped: boo
 
 def _all(filters: Sequence[Any]) -> Any:
     return expr.And(*filters) if filters else ""
-
-
-def _panels(logged: set[str] | None) -> _Panels:
-    """New panels of each section, without those that would show nothing."""
-
-    def each(panel: Callable[..., Any], keys: Iterable[str], *axis: str) -> list:
-        return [panel(key, *axis) for key in _known(keys, logged)]
-
-    losses = ["train/loss", *(f"val/{name}" for name in _VALIDATED)]
-    sections = {
-        "Test": each(_bars, (f"test/{name}" for name in _TESTED)),
-        "Test, by rank": each(_curve, (f"rank/test/{name}" for name in _RANKED), "rank"),
-        "Validation, by rank": each(_curve, (f"rank/val/{name}" for name in _VALIDATED), "rank"),
-        "Ranking, by cutoff": each(_curve, (f"cutoff/test/{name}" for name in _CUT), "cutoff"),
-        "Calibration": each(_curve, ["calibration/ece"], "predicted"),
-        "Training, over epochs": each(_curve, losses, "epoch"),
-        "Training, over sessions": each(_curve, (f"sessions/{key}" for key in losses), "sessions"),
-        "Speed and memory": each(_bars, _COST) + _scatter(logged),
-    }
-    return {name: panels for name, panels in sections.items() if panels}
-
-
-def _known(keys: Iterable[str], logged: set[str] | None) -> list[str]:
-    return [key for key in keys if logged is None or key in logged]
-
-
-def _curve(key: str, axis: str) -> Any:
-    """Mean and standard deviation over the runs of an experiment."""
-    metric = _metric(key)
-    title, y = f"{names.name(metric)} by {axis}", names.axis(metric)
-    if axis == "predicted":
-        title, y = "Calibration", "click rate"
-    return wr.LinePlot(
-        title=title,
-        title_x=_AXES[axis],
-        title_y=y,
-        x=axis,
-        y=[key],
-        max_runs_to_show=_MOST_LINES,
-        **_over_seeds(),
-    )
-
-
-def _bars(key: str) -> Any:
-    return wr.BarPlot(
-        title=_COST.get(key) or names.name(_metric(key)),
-        metrics=[wr.SummaryMetric(key)],
-        max_runs_to_show=_MOST_LINES,
-        max_bars_to_show=_MOST_LINES,
-        **_over_seeds(),
-    )
-
-
-def _scatter(logged: set[str] | None) -> list:
-    """Quality over cost of the fits, one point per run."""
-    x = {"train/training_seconds": "training time without compilation (s)", "parameters": "fitted parameters"}
-    return [
-        wr.ScatterPlot(
-            title=f"{names.axis('ll')} by {cost}", x=wr.SummaryMetric(key), y=wr.SummaryMetric(y), log_x=True
-        )
-        for y in _known(["test/ll"], logged)
-        for key, cost in x.items()
-    ]
-
-
-def _over_seeds() -> dict[str, Any]:
-    return {"groupby": wr.Config(_EXPERIMENT), "groupby_aggfunc": "mean", "groupby_rangefunc": "stddev"}
-
-
-def _metric(key: str) -> str:
-    """The metric of a key: val/ll for sessions/val/ll, ndcg for cutoff/test/ndcg."""
-    *_, part, metric = key.split("/")
-    return metric if part == "test" else f"{part}/{metric}"

@@ -29,6 +29,9 @@ _AXES = {
 }
 """The axis of each chart, so that nobody has to set it up."""
 _SUMMARISED = ("train/*", "val/*", "epoch", "sessions")
+_ARTIFACTS = {"model": ("model.npz", "config.yaml", "result.json"), "report": ("report.html", "figures/*")}
+"""Files of a run's folder by the type of the artifact that they become; without the first there is none."""
+_LONGEST_TAG = 64
 
 
 class WandbLogger(Logger):
@@ -39,18 +42,22 @@ class WandbLogger(Logger):
         epoch       train/*, val/*, speed/sessions_per_second, speed/seconds_per_epoch
         sessions    sessions/train/*, sessions/val/*: the same over training sessions seen
         rank        rank/SPLIT/METRIC: the values per rank of the validation and the test sessions, where
-                    rank/test/examination is the examination curve of the fitted model
+                    rank/test/examination is the examination curve of the fitted model; rank/NAME/METRIC: those of a
+                    reference on the test sessions, such as rank-CTR and, where clicks are simulated, the true user
         cutoff      cutoff/test/ndcg and the like
         predicted   calibration/ece: observed click rate over predicted P(click), one point per bin
 
-    `tables/per_rank` has the values per rank as rows. The summary holds `test/*`, `train/*`, `val/*` of the best epoch,
-    `parameters` and `config_hash`. In the configuration `_target_` becomes `class`, without its module.
+    `tables/per_rank` has the values per rank as rows. The summary holds `test/*` and the bounds of their intervals,
+    `test_low/*` and `test_high/*`; `draws/*`, the means over posterior draws, with `draws_low/*` and `draws_high/*`;
+    `train/*`, `val/*` of the best epoch, `parameters` and `config_hash`. In the configuration `_target_` becomes
+    `class`, without its module. Model, dataset and experiment are tags; the fitted model and the report are artifacts.
 
     Args:
         project: Defaults to that of the run.
         entity: User or team; defaults to yours.
         mode: `online`, `offline`, `disabled`, or `auto`, which is the mode of W&B (`WANDB_MODE`, `wandb offline`), but
             offline if there is no API key or the server does not answer. Nothing ever prompts.
+        artifacts: Whether to upload the fitted model and the report.
         settings: Arguments of `wandb.Settings`. W&B's output and its capture of the console, which a live line would
             fill, are off unless set here.
 
@@ -63,6 +70,7 @@ class WandbLogger(Logger):
         project: str | None = None,
         entity: str | None = None,
         mode: Mode = "auto",
+        artifacts: bool = True,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         if mode not in ("auto", "online", "offline", "disabled"):
@@ -70,8 +78,10 @@ class WandbLogger(Logger):
         self.project = project
         self.entity = entity
         self.mode = mode
+        self.artifacts = artifacts
         self.settings = {"silent": True, "console": "off", "init_timeout": 30, **(settings or {})}
         self.sessions = 0
+        self._folder = Path()
         self._run: wandb.Run | None = None
 
     @property
@@ -93,6 +103,7 @@ class WandbLogger(Logger):
     def start(self, info: RunInfo) -> str | None:
         """Opens the run; returns its address, or why it is offline and how to sync it."""
         info.folder.mkdir(parents=True, exist_ok=True)
+        self._folder = info.folder
         home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("HOME")
         if not home or not os.access(home, os.W_OK):  # else W&B's service would print its log
             os.environ.setdefault("WANDB_CACHE_DIR", str(info.folder / "wandb"))
@@ -138,18 +149,41 @@ class WandbLogger(Logger):
         for name, curve in result.get("curves", {}).items():
             for predicted, observed in _reliability(curve):
                 self._point({"predicted": predicted, f"calibration/{name}": observed})
+        for name, reference in result.get("references", {}).items():
+            for rank, row in enumerate(_rows(reference["per_rank"]), start=1):
+                self._point({"rank": rank, **{f"rank/{name}/{metric}": value for metric, value in row.items()}})
         vectors = {"val": result.get("per_rank_val", {}), "test": result.get("per_rank", {})}
         if any(vectors.values()):
             self.run.log({"tables/per_rank": _table(vectors)})
         summary = {name: result[name] for name in ("parameters", "config_hash") if name in result}
         for part in ("test", "val", "train"):
             summary |= {f"{part}/{name}": value for name, value in result.get(part, {}).items()}
+        for name, (low, high) in result.get("intervals", {}).items():
+            summary |= {f"test_low/{name}": low, f"test_high/{name}": high}
+        for name, drawn in result.get("test_draws", {}).items():
+            summary |= {f"draws/{name}": drawn["mean"], f"draws_low/{name}": drawn["low"]}
+            summary[f"draws_high/{name}"] = drawn["high"]
         self.run.summary.update(summary)
 
     def finish(self, ok: bool) -> None:
-        """Closes the run on W&B, if it was opened."""
-        if self._run is not None:
-            self._run.finish(exit_code=0 if ok else 1)
+        """Closes the run on W&B, if it was opened; after a run that succeeded, with its artifacts."""
+        if self._run is None:
+            return
+        if ok and self.artifacts:
+            for kind, patterns in _ARTIFACTS.items():
+                self._log_artifact(kind, patterns)
+        self._run.finish(exit_code=0 if ok else 1)
+
+    def _log_artifact(self, kind: str, patterns: Sequence[str]) -> None:
+        """Logs files of the run's folder as an artifact; they stay where they are until they are uploaded."""
+        files = [sorted(self._folder.glob(pattern)) for pattern in patterns]
+        if not files[0]:
+            return
+        artifact = wandb.Artifact(f"{kind}-{self.run.id}", type=kind)
+        for file in (file for some in files for file in some):
+            name = file.relative_to(self._folder).as_posix()
+            artifact.add_file(str(file), name=name, policy="immutable", skip_cache=True)
+        self.run.log_artifact(artifact)
 
     def _point(self, row: Mapping[str, float | None]) -> None:
         """Logs a point of each curve that is known there, with its place on the axis."""
@@ -176,7 +210,7 @@ class WandbLogger(Logger):
             name=info.name,
             group=info.group,
             job_type=info.job_type,
-            tags=info.tags,
+            tags=_tags(info),
             notes=info.notes,
             config=_readable(info.config),
             dir=info.folder,
@@ -185,6 +219,14 @@ class WandbLogger(Logger):
             settings=wandb.Settings(**self.settings),
         )
         return reason
+
+
+def _tags(info: RunInfo) -> list[str]:
+    """Tags of the run: model, dataset, experiment, and those that the user gave."""
+    names = [(info.config.get(part) or {}).get("name") for part in ("model", "dataset")]
+    experiment = (info.config.get("overrides") or {}).get("experiment")
+    found = dict.fromkeys(str(tag)[:_LONGEST_TAG] for tag in (*names, experiment, *info.tags) if tag)
+    return list(found)
 
 
 def _readable(node: Any) -> Any:

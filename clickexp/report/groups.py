@@ -151,6 +151,34 @@ class Group:
         padded = [[*vector, *[None] * (ranks - len(vector))] for vector in vectors if vector]
         return Spread.of(padded) if padded else None
 
+    def per_rank_difference(self, baseline: "Group", metric: str) -> Spread | None:
+        """Spread of the differences to a baseline at each rank, over pairs of runs with one seed on one test set.
+
+        Without a pair it is the difference of the means, without an interval.
+
+        Args:
+            baseline: Another group.
+            metric: A vector of result.json.
+
+        Returns:
+            None where either group has no such vector.
+        """
+        own, other = self.per_rank(metric), baseline.per_rank(metric)
+        if own is None or other is None:
+            return None
+        ranks = min(len(own.mean), len(other.mean))
+        runs = {(run.test_set, run.seed): run for run in baseline.runs}
+        pairs = [(run, runs[run.test_set, run.seed]) for run in self.runs if (run.test_set, run.seed) in runs]
+        values = [
+            [
+                np.array(run.result.get("per_rank", {}).get(metric) or [None] * ranks, np.float64)[:ranks]
+                for run in pair
+            ]
+            for pair in pairs
+        ]
+        rows = [first - second for first, second in values if len(first) == len(second) == ranks]
+        return Spread.of(rows) if rows else Spread.of([own.mean[:ranks] - other.mean[:ranks]])
+
     def reliability(self) -> dict[str, np.ndarray] | None:
         """Mean P(click), click rate and documents of all runs together, [bin, rank]; None where no run has them."""
         found = [curve for run in self.runs if (curve := (run.result.get("curves") or {}).get("ece"))]

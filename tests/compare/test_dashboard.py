@@ -10,6 +10,7 @@ import warnings
 
 import pytest
 from places import ROOT
+from small_runs import write_run
 from wandb_server import ENTITY, WandbServer
 
 with warnings.catch_warnings():
@@ -17,7 +18,8 @@ with warnings.catch_warnings():
     pytest.importorskip("wandb_workspaces.workspaces", reason="pip install -e '.[dashboard]'")
 
 from clickexp.cli.compare import main
-from clickexp.compare.dashboard import offline_runs, specification
+from clickexp.compare import find_runs
+from clickexp.compare.dashboard import offline_runs, outline, specification
 
 SWEEP = (
     "trainer=counting max_sessions=200 dataset.sessions=600 dataset.queries=20 model=rctr seed=1,2".split()
@@ -198,6 +200,7 @@ def test_baseline_and_others(specified, records):
 
 def test_what_would_be_uploaded_is_reported(specified, sweep):
     assert specified[1].startswith("would upload 2 runs: ")
+    assert "\n  Test: Perplexity, Conditional perplexity, " in specified[1]
     assert all(str(run) in specified[1] for run in sweep.glob("*/wandb/offline-run-*"))
 
 
@@ -205,8 +208,9 @@ def test_without_folders_panels_are_those_of_the_default_metrics(monkeypatch):
     monkeypatch.setattr(socket, "socket", None)
     views = specification("clicks", "somebody", "a title", group="a sweep")
     sections = panels(views["report"]._to_model().model_dump(by_alias=True))
-    assert len(sections) == 9 and [len(section) for section in sections.values()] == [
+    assert len(sections) == 10 and [len(section) for section in sections.values()] == [
         7,
+        2,
         6,
         3,
         3,
@@ -219,6 +223,35 @@ def test_without_folders_panels_are_those_of_the_default_metrics(monkeypatch):
     for runset in views["workspace"]._to_model().model_dump(by_alias=True)["spec"]["section"]["runSets"]:
         (filter,) = runset["filters"]["filters"]
         assert (filter["key"]["name"], filter["op"], filter["value"]) == ("group", "IN", ["a sweep"])
+
+
+def test_hyperparameters_and_differences_are_those_of_the_runs(tmp_path):
+    """UBM and PBM at two rates, two seeds each; UBM at 0.001 was also evaluated over posterior draws."""
+    for i, (model, rate) in enumerate((m, r) for m in ("UBM", "PBM") for r in (0.001, 1.0)):
+        for seed in (1, 2):
+            drawn = {"ll": {"mean": -0.5, "low": -0.6, "high": -0.4}} if i == 0 else {}
+            test = {"ll": -0.3 - 0.01 * i - 0.02 * seed, "ppl": 1.417 + 0.001 * i}
+            write_run(tmp_path / f"{i}{seed}", model, seed, test, settings=[("rate", rate)], test_draws=drawn)
+    runs, logged = find_runs([tmp_path])[0], {"test/ll", "test/ppl", "draws/ll"}
+    views = specification("clicks", "somebody", "a title", baseline="PBM", logged=logged, runs=runs)
+    shown = panels(views["workspace"]._to_model().model_dump(by_alias=True))
+    assert list(shown) == [
+        "Test", "Difference to the baseline", "Hyperparameters", "Test, over posterior draws", "Speed and memory",
+    ]  # fmt: skip
+    (text,) = (panel["config"]["value"] for panel in shown["Difference to the baseline"])
+    assert text.startswith("**UBM, rate=0.001 is best in LL (+0.0200 on PBM, rate=0.001, p < 0.001)") and "| UBM" in text
+    coordinates, importance = (panel["config"] for panel in shown["Hyperparameters"])
+    columns = [(column["accessor"], column["log"]) for column in coordinates["columns"]]
+    assert columns == [
+        ("config:model.value.name", None), ("config:optimizer.value.rate", True), ("summary:test/ll", None),
+    ]  # fmt: skip
+    assert importance["targetKey"] == "test/ll"
+    assert outline(views["workspace"]).splitlines()[3] == (
+        "  Hyperparameters: Log-likelihood by hyperparameters, ParameterImportancePlot"
+    )
+    same = [run for run in runs if run.overrides["optimizer.rate"] == 1]
+    views = specification("clicks", "somebody", "a title", logged=logged, runs=same)
+    assert "Hyperparameters" not in panels(views["workspace"]._to_model().model_dump(by_alias=True))
 
 
 def test_runs_are_uploaded_whole_and_once_and_views_are_saved(sweep, records, specified):

@@ -27,12 +27,17 @@ RESULT = {
     "per_rank": PER_RANK,
     "per_rank_val": PER_RANK_VAL,
     "curves": {"ece": CURVE},
+    "intervals": {"ll": [-0.35, -0.25]},
+    "test_draws": {"ll": {"mean": -0.4, "low": -0.45, "high": -0.38}},
+    "references": {"rank-CTR": {"test": {"ll": -0.5}, "per_rank": {"ll": [-0.7, -0.3]}}},
     "parameters": 7,
     "config_hash": "abc123",
 }
 CONFIG = {
     "seed": 1,
-    "model": {"_target_": "some.where.Model", "_partial_": True, "parts": [{"_target_": "a.B"}]},
+    "model": {"_target_": "some.where.Model", "_partial_": True, "parts": [{"_target_": "a.B"}], "name": "PBM"},
+    "dataset": {"name": "clicks"},
+    "overrides": {"experiment": "first"},
 }
 SCRIPT = f"""
 import logging, sys
@@ -59,6 +64,9 @@ def experiment(folder, break_at):
     fan.per_rank("test", {PER_RANK})
     fan.result({RESULT} | {{"train": {RESULT["train"]} | {{
         "best_epoch": 2, "sessions": 20, "compile_seconds": 0.1, "sessions_per_second": 5.0}}}})
+    for name in ("model.npz", "config.yaml", "report.html", "figures/a.png"):
+        (Path(folder) / name).parent.mkdir(exist_ok=True)
+        (Path(folder) / name).write_text(name)
     fan.finish(ok=not break_at)
 
 WandbLogger().start(RunInfo(folder=Path("left open"), config={{}}, name="left open", project="tests"))
@@ -128,16 +136,31 @@ logger.finish(True)
 
 def test_summary_of_the_run(written):
     run = json.loads(inspect(written[1], "whole", "--summary"))
-    assert run["config"] == {"seed": 1, "model": {"class": "Model", "parts": [{"class": "B"}]}}
+    model = {"class": "Model", "parts": [{"class": "B"}], "name": "PBM"}
+    assert run["config"] == CONFIG | {"model": model}
     assert (run["state"], run["exit_code"]) == ("finished", 0)
     assert (run["name"], run["project"], run["notes"]) == ("whole", "tests", "some notes")
-    assert run["tags"] == ["first", "second"]
+    assert set(run["tags"]) == {"PBM", "clicks", "first", "second"}  # of model, dataset, experiment and user
     parts = ("test", "val", "train")  # val/ll is that of the best epoch, not that of the last
     expected = {f"{part}/{name}": value for part in parts for name, value in RESULT[part].items()}
+    expected |= {"test_low/ll": -0.35, "test_high/ll": -0.25}
+    expected |= {"draws/ll": -0.4, "draws_low/ll": -0.45, "draws_high/ll": -0.38}
     expected |= {"config_hash": "abc123", "parameters": 7, "epoch": 2, "sessions": 20}
     assert {name: run["summary"][name] for name in expected} == expected
     prefixes = {name.partition("/")[0] for name in run["summary"] if not name.startswith("_")}
-    assert prefixes == {"test", "val", "train", "tables", "config_hash", "parameters", "epoch", "sessions"}
+    bounds = {"test_low", "test_high", "draws", "draws_low", "draws_high"}
+    assert prefixes == bounds | {"test", "val", "train", "tables", "config_hash", "parameters", "epoch", "sessions"}
+
+
+def test_the_model_and_the_report_are_artifacts_of_runs_that_succeed(records, written):
+    def artifacts(found):
+        found = [record["artifact"] for record in found if record["type"] == "artifact"]
+        return {one["type"]: sorted(entry["path"] for entry in one["manifest"]["contents"]) for one in found}
+
+    found = artifacts(records)
+    assert found["model"] == ["config.yaml", "model.npz"] and found["report"] == ["figures/a.png", "report.html"]
+    broken = [json.loads(line) for line in inspect(written[1], "broken").splitlines()]
+    assert not {"model", "report"} & set(artifacts(broken))
 
 
 def test_group_and_job_type(records):
@@ -162,6 +185,8 @@ def test_one_row_a_rank_without_unknown_values(history):
         {"rank": 1, "rank/test/ll": -0.5, "rank/test/ppl": 1.5, "rank/test/sessions": 30},
         {"rank": 2, "rank/test/ll": -0.25, "rank/test/sessions": 20},
         {"rank": 3, "rank/test/ll": -0.125, "rank/test/ppl": 1.25, "rank/test/sessions": 10},
+        {"rank": 1, "rank/rank-CTR/ll": -0.7},
+        {"rank": 2, "rank/rank-CTR/ll": -0.3},
     ]
 
 
