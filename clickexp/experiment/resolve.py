@@ -49,6 +49,7 @@ class Settings:
     save_model: bool
     keep_values: bool
     draws: NonNegativeInt
+    shared_intervals: bool
     resume: bool
     continue_from: str | None
     sweeps_dir: str

@@ -24,9 +24,11 @@ from clickexp.experiment.display import print_config, run_info
 from clickexp.experiment.resolve import resolve
 from clickexp.loggers.jsonl import plain
 from clickexp.models import Model
-from clickexp.runs.store import CHECKPOINT, CONFIG, MODEL, RESULT, config_hash, values, write_json
+from clickexp.runs.store import CHECKPOINT, CONFIG, MODEL, RESULT, SHARED, config_hash, values, write_json
 from clickexp.training import FitReport
 from clickexp.training.checkpoint import KEPT, save_model
+from clickexp.training.intervals.posterior import shared_posterior
+from clickexp.training.intervals.probabilities import shared_intervals
 from clickexp.training.memory import peak_memory
 from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
@@ -106,6 +108,7 @@ def run(parts: Parts, sweep: str | None = None) -> Result:
         "environment": _environment(),
         "config_hash": config_hash(config),
     }
+    result |= _shared_intervals(parts)
     if settings.report:
         result["references"] = references(model, dataset, trainer.evaluation)
     drawn = evaluate_draws(model, dataset, groups, trainer.evaluation, draws=settings.draws, seed=settings.seed)
@@ -126,6 +129,23 @@ def run(parts: Parts, sweep: str | None = None) -> Result:
     if settings.report:
         logger.message(_report(parts, result, report))
     return result
+
+
+def _shared_intervals(parts: Parts) -> Result:
+    """Intervals of shared parameters; none where there are too many, or the model cannot be differentiated twice."""
+    if not parts.config.settings.shared_intervals:
+        return {}
+    try:
+        posterior = shared_posterior(parts.model, parts.dataset.train)
+        if posterior is None:
+            return {}
+        if parts.config.settings.save_model:
+            posterior.save(parts.folder / SHARED)
+        return {"shared": [interval._asdict() for interval in shared_intervals(parts.model, posterior)]}
+    except Exception as error:  # a training is not lost for them
+        log.debug("no intervals", exc_info=True)
+        parts.logger.message(f"no intervals of shared parameters ({type(error).__name__}: {error})")
+        return {}
 
 
 def _import_report() -> None:

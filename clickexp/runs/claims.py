@@ -17,6 +17,7 @@ from clickexp.runs.store import (
     RECORD,
     RESULT,
     SESSIONS,
+    SHARED,
     identity,
     is_whole,
     read_yaml,
@@ -26,7 +27,7 @@ from clickexp.utils.files import LOCK, PART, claimed, locked
 RUN_DIR = "hydra.run.dir"
 _UNUSED = (".hydra", "multirun.yaml", "main.log", LOCK)
 """What a folder holds before its run or sweep starts; the lines of the log were on the terminal, too."""
-_FILES = (RESULT, RECORD, CHECKPOINT, MODEL, CONFIG, SESSIONS, LISTS)
+_FILES = (RESULT, RECORD, CHECKPOINT, MODEL, SHARED, CONFIG, SESSIONS, LISTS)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _RECENT_DATES = 3
 _MOST_NAMED = 3

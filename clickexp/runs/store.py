@@ -20,6 +20,8 @@ RECORD = "job.json"
 METRICS = "metrics.jsonl"
 CHECKPOINT = "checkpoint.npz"
 MODEL = "model.npz"
+SHARED = "shared.npz"
+"""How sure the shared parameters of the model are."""
 CONFIG = "config.yaml"
 SESSIONS, LISTS = "test_sessions.parquet", "test_lists.parquet"
 """Values of single sessions and lists."""
@@ -37,6 +39,7 @@ NOT_HASHED = (
     "progress",
     "cache_dir",
     "save_model",
+    "shared_intervals",
     "report",
     "verbose",
     "project",

@@ -1,0 +1,1 @@
+"""How sure the parameters are that all rows of tables share, such as examination by rank and continuation."""

@@ -1,0 +1,184 @@
+"""How sure shared parameters are: the information that a log has on them, with rows of tables integrated out.
+
+Shared parameters theta are those of all towers but rows of tables z. Rows are independent given theta, or nearly so:
+those of one session are coupled only where it leaves open what its user examined. With the posterior of a row, of
+variance v, the log-likelihood of theta loses what the row explains in its place (Louis 1982, "Finding the observed
+information matrix when using the EM algorithm"):
+
+    I = E[L_tt] - sum over rows of v E[L_tz]' E[L_tz] + v^2 / 2 E[L_tzz]' E[L_tzz],
+
+for the loss L of the log and expectations over the posteriors, in which the variance of the score L_t stands, up to its
+second term in Hermite polynomials. v is 1 / (precision of the prior + E[L_zz]). Two points m -+ s of each posterior
+N(m, s^2) give expectations (of polynomials up to the third degree exactly). Precisions of learned priors and slopes of
+their means are among the parameters.
+"""
+
+import functools
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from clickexp.data.feed import Data
+from clickexp.evaluation.inputs import Carrying
+from clickexp.models.base import Model
+from clickexp.parameters.table import Table
+from clickexp.training.intervals.passes import Passes, State, Sums, ravelled
+from clickexp.training.sparse import packing
+from clickexp.training.sparse.packing import Path
+from clickexp.types import Array
+
+FEW = 64
+"""Shared numbers up to which those that the log does not read are carried along."""
+ROOM = 2**25
+"""Numbers that are kept of rows; where there are more rows, a sample stands for all."""
+LEAST_PRECISION = 1e-2
+"""Of rows without a prior."""
+_CHUNK = 2**15
+
+
+class Kept(NamedTuple):
+    """Rows of a table that sums are kept of.
+
+    Attributes:
+        rows: Their numbers, ascending.
+        weights: How many rows each stands for.
+    """
+
+    rows: np.ndarray
+    weights: np.ndarray
+
+
+class Information(NamedTuple):
+    """What a log says about shared parameters.
+
+    Attributes:
+        used: Those parameters that it says something about, as places in the vector of all of them.
+        matrix: Observed information of these and, after them, of nuisances: slopes and precisions of priors.
+        first: The same without the second term of what rows explain.
+        score: Gradient of the loss with rows at their optimum, in the same order.
+    """
+
+    used: np.ndarray
+    matrix: np.ndarray
+    first: np.ndarray
+    score: np.ndarray
+
+
+def information(model: Model, data: Data) -> Information:
+    """Returns what a log says about the shared parameters of a model that was fitted to it.
+
+    Takes one or two passes. Of tables with more rows than `ROOM` has numbers for, a sample by the number of documents
+    stands for all.
+
+    Args:
+        model: The model, in the state to judge.
+        data: Its training data, which can be iterated twice.
+    """
+    graphdef, *whole = nnx.split(model)
+    data = Carrying(lambda model, batch: model.compute_loss(batch, aggregate=False), graphdef)(data, whole)
+    graphdef, params, table_state, other = nnx.split(model, nnx.Param, Table, ...)
+    passes, state = _compiled(graphdef), (params, table_state, other)
+    tables = {path: table.get_value() for path, table in nnx.to_flat_state(state[1])}
+    size = ravelled(state)[0].size
+    used, room = np.arange(size), ROOM // max(len(tables), 1)
+    kept = {path: Kept(np.arange(len(r.values)), np.ones(len(r.values))) for path, r in tables.items()}
+    if size > FEW or any(len(r.values) * r.dim * 2 * size > room for r in tables.values()):
+        moved, counts = passes.reads(state, data)
+        used = np.flatnonzero(moved)
+        numbers = 2 * (len(used) + 1)
+        kept = {path: _sample(each, room // (tables[path].dim * numbers)) for path, each in counts.items()}
+    rows = {path: each.rows for path, each in kept.items()}
+    return _assembled(state, used, kept, passes.sums(state, used, rows, data))
+
+
+_compiled = functools.lru_cache(maxsize=4)(Passes)
+
+
+def _sample(counts: np.ndarray, most: int) -> Kept:
+    """Rows with documents: all, or at most about as many, each with a probability proportional to its documents."""
+    order = np.sort(counts)[::-1].astype(np.float64)
+    certain = np.arange(min(most, len(order)))
+    rest = order.sum() - np.concatenate([[0.0], np.cumsum(order)])[certain]
+    factors = (most - certain) / np.maximum(rest, 1.0)
+    chance = np.where(counts > 0, 1.0, 0.0)
+    if np.count_nonzero(counts) > most:
+        chance = np.minimum(counts * factors[np.argmax(factors * order[certain] <= 1)], 1.0)
+    rows = np.flatnonzero(np.random.default_rng(0).random(len(counts)) < chance)
+    return Kept(rows, 1 / chance[rows])
+
+
+def _assembled(state: State, used: np.ndarray, kept: dict[Path, Kept], sums: Sums) -> Information:
+    """Integrates rows out, in double precision."""
+    tables = nnx.to_flat_state(state[1])
+    learned = [path for path, table in tables if table.get_value().prior is not None]
+    size = len(used)
+    score = np.zeros(size + len(learned))
+    matrix, second = np.zeros((2, len(score), len(score)))
+    score[:size], matrix[:size, :size] = sums.gradient, sums.information
+    for path, table in tables:
+        at = size + learned.index(path) if path in learned else None
+        for block in _blocks(table, kept[path], sums.rows[path], size, len(score), at):
+            if at is not None:
+                matrix[at, at] += np.sum(block.weight * block.of_prior)
+                score[at] += np.sum(block.weight * (block.of_prior - 0.5))
+            explained = block.cross * (block.weight * block.variance)[:, None]
+            matrix -= explained.T @ block.cross
+            score -= explained.T @ block.gradient
+            second += (block.curved * (block.weight * block.variance_of_spread)[:, None]).T @ block.curved
+    told = np.append(np.diag(matrix)[:size] != 0, np.ones(len(learned), bool))
+    each = np.ix_(told, told)
+    return Information(used[told[:size]], (matrix - second)[each], matrix[each], score[told])
+
+
+class _Block(NamedTuple):
+    """Numbers of some rows, all [numbers] but for the derivatives by shared parameters and nuisances, [numbers, all].
+
+    Attributes:
+        weight: How many each stands for.
+        cross: E[loss_tz].
+        curved: E[loss_tz e s].
+        gradient: E[loss_z].
+        variance: Of the row.
+        variance_of_spread: Of the logarithm of its deviation.
+        of_prior: Second derivative of the bound by the logarithm of the prior's precision.
+    """
+
+    weight: np.ndarray
+    cross: np.ndarray
+    curved: np.ndarray
+    gradient: np.ndarray
+    variance: np.ndarray
+    variance_of_spread: np.ndarray
+    of_prior: np.ndarray
+
+
+def _blocks(table: Table, kept: Kept, sums: Array, size: int, width: int, at: int | None) -> Iterator[_Block]:
+    """The rows of a table in blocks, for double precision takes room; at: place of the precision of the prior."""
+    rows = table.get_value()
+    for start in range(0, len(kept.rows), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        values = np.asarray(rows.values[kept.rows[part]])
+        block = np.asarray(sums[part], np.float64).reshape(-1, 2 * size + 2)
+        offset = values[:, : rows.dim].astype(np.float64).ravel()
+        cross, curved = np.zeros((2, len(block), width))
+        cross[:, :size], curved[:, :size] = block[:, :size], block[:, size : 2 * size]
+        weight = np.repeat(kept.weights[part], rows.dim)
+        own, gradient = block[:, -2], block[:, -1]
+        if rows.prior is None or at is None:
+            precision = max(packing.prior_precision(table), LEAST_PRECISION)
+            variance = 1 / np.maximum(own + precision, precision / 4)
+            zero = np.zeros_like(variance)  # for the gradient, too: numbers are taken to be at their optimum
+            yield _Block(weight, cross, curved, zero, variance, zero, zero)
+            continue
+        precision = math.exp(float(rows.prior.log_precision))
+        square = np.asarray(rows.deviations(jnp.asarray(values)), np.float64).ravel() ** 2
+        cross[:, at], curved[:, at] = precision * offset, precision * square
+        variance = 1 / np.maximum(own + precision, precision / 4)
+        of_prior = precision / 2 * (offset**2 + square)
+        yield _Block(
+            weight, cross, curved, gradient + precision * offset, variance, variance / (2 * square), of_prior
+        )

@@ -1,0 +1,134 @@
+"""The posterior of shared parameters, such as examination by rank and continuation: all that are no rows of a table."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Float
+
+from clickexp.data.feed import Data
+from clickexp.errors import UserError
+from clickexp.models import ClickModel, Model
+from clickexp.training.intervals.information import Information, information
+from clickexp.types import Array
+from clickexp.utils.files import whole
+
+MOST = 400
+"""Shared numbers of models that have intervals; the time per session grows with them."""
+_LEAST, _FLOOR = 1e-2, 1e-4
+"""Information per number, and eigenvalues of it in units of its diagonal, below which a log says nothing."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedPosterior:
+    """The normal posterior of shared parameters around those of a fitted model.
+
+    Attributes:
+        names: Of the numbers that the log says something about, such as "examination/weight[3]".
+        covariance: Of them, [numbers, numbers].
+    """
+
+    names: tuple[str, ...]
+    covariance: Float[np.ndarray, "numbers numbers"]
+
+    def covariance_of(self, model: Model, function: Callable[[Any], Array]) -> np.ndarray:
+        """Returns the covariance of a function of the shared parameters, by the delta method.
+
+        Args:
+            model: The fitted model.
+            function: From a model to a vector; JAX differentiates it. Rows of tables stay as they are.
+
+        Raises:
+            UserError: The posterior is that of another model.
+        """
+        graphdef, params, rest = nnx.split(model, nnx.Param, ...)
+        theta, unravel = ravel_pytree(params)
+        places = {name: place for place, name in enumerate(_names(params))}
+        if not places.keys() >= set(self.names):
+            raise UserError("the intervals are those of another model. Run the experiment again.")
+        used = np.array([places[name] for name in self.names], np.int32)
+
+        def value(part: Array) -> Array:
+            return function(nnx.merge(graphdef, unravel(theta.at[used].set(part)), rest, copy=True))
+
+        slopes = np.asarray(jax.jacfwd(value)(theta[used]), np.float64)
+        return slopes @ self.covariance @ slopes.T
+
+    def save(self, file: Path) -> None:
+        """Writes the posterior as a NumPy archive, whole or not at all."""
+        with whole(file) as part, part.open("wb") as stream:
+            np.savez_compressed(stream, names=np.array(self.names), covariance=self.covariance)
+
+    @classmethod
+    def load(cls, file: Path) -> "SharedPosterior":
+        """Reads what `save` wrote; UserError where it is damaged."""
+        try:
+            with file.open("rb") as stream, np.load(stream) as stored:
+                return cls(tuple(map(str, stored["names"])), np.asarray(stored["covariance"], np.float64))
+        except FileNotFoundError:
+            raise
+        except Exception as error:
+            raise UserError(
+                f"{file} is damaged ({type(error).__name__}). Run the experiment again."
+            ) from error
+
+
+def shared_posterior(model: Model, data: Data) -> SharedPosterior | None:
+    """Returns how sure the shared parameters of a fitted model are.
+
+    The covariance is the inverse of the observed information, with rows of tables and precisions of learned priors
+    integrated out; see `clickexp.training.intervals.information`. To it comes the square of the Newton step that is
+    left, at most a deviation in each direction: how far from the optimum training has ended.
+
+    95% intervals hold the truth where rows have posteriors. Rows that are one number leave shared parameters biased,
+    which intervals do not show.
+
+    Args:
+        model: The model, as training has left it.
+        data: Its training sessions, or batches that can be iterated twice.
+
+    Returns:
+        The posterior; None for a model that is no `ClickModel`, or has more than 400 shared numbers or none.
+    """
+    params = nnx.state(model, nnx.Param)
+    names = _names(params)
+    if not isinstance(model, ClickModel) or not 0 < len(names) <= MOST:
+        return None
+    model.eval()
+    found = information(model, data)
+    used = found.used[found.used < len(names)]
+    covariance = _covariance(found)[: len(used), : len(used)]
+    if not len(used) or not np.isfinite(covariance).all():
+        return None
+    return SharedPosterior(tuple(names[place] for place in used), covariance)
+
+
+def _covariance(found: Information) -> np.ndarray:
+    scale, values, vectors = _spectrum(found.matrix)
+    covariance = (vectors / values) @ vectors.T / np.outer(scale, scale)
+    scale, values, vectors = _spectrum(found.first)
+    steps = np.clip(vectors.T @ (found.score / scale) / np.sqrt(values), -1, 1)
+    left = vectors @ (steps / np.sqrt(values)) / scale
+    return covariance + np.outer(left, left)
+
+
+def _spectrum(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scale, eigenvalues and eigenvectors of a matrix in units of its diagonal."""
+    scale = np.sqrt(np.maximum(np.diag(matrix), _LEAST))
+    values, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))
+    return scale, np.maximum(values, _FLOOR), vectors
+
+
+def _names(params: nnx.State) -> list[str]:
+    found = []
+    for path, variable in nnx.to_flat_state(params):
+        name, size = "/".join(map(str, path)), np.size(variable.get_value())
+        found += (
+            [name] if not np.shape(variable.get_value()) else [f"{name}[{index}]" for index in range(size)]
+        )
+    return found

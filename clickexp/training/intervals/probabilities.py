@@ -1,0 +1,166 @@
+"""Intervals of shared probabilities: examination by rank, UBM's table, continuation."""
+
+from collections.abc import Callable, Container, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import expit
+
+from clickexp.models import MixtureModel, Model, TrustBiasModel
+from clickexp.parameters import GlobalParameter, PositionParameter
+from clickexp.parameters.base import Parameter
+from clickexp.training.intervals.posterior import SharedPosterior
+from clickexp.types import Array
+
+QUANTILE = 1.959964
+"""Standard deviations between the mean of a normal distribution and the bounds of its central 95%."""
+_LEAST_SLOPE = 1e-6
+_OPEN = 7.0
+"""Half a width of intervals of logarithms from which the log leaves a ratio open."""
+
+
+class SharedInterval(NamedTuple):
+    """A shared probability with its 95% interval.
+
+    Attributes:
+        parameter: The role, such as continuation; that of a component of a mixture is models/0/continuation.
+        position: The position that it belongs to; None for all.
+        last_click: Position of the last click above, 0 for none; None where it does not depend on that.
+        value: The probability.
+        low: Lower bound; None where clicks determine probabilities up to a factor only.
+        high: Upper bound.
+        relative: The probability over that of the first position; None where it is not needed.
+        relative_low: Lower bound; None where the log leaves it open.
+        relative_high: Upper bound.
+    """
+
+    parameter: str
+    position: int | None
+    last_click: int | None
+    value: float
+    low: float | None = None
+    high: float | None = None
+    relative: float | None = None
+    relative_low: float | None = None
+    relative_high: float | None = None
+
+
+def shared_intervals(model: Model, posterior: SharedPosterior) -> list[SharedInterval]:
+    """Returns the shared probabilities that the log says something about, with 95% intervals.
+
+    Those of towers of one number or one per position. Intervals of a probability are symmetric in its logit, those of a
+    ratio in its logarithm. Models that separate examination from attraction have intervals of ratios to the first
+    position. Those of the trust-bias model are of slopes, true less false positives, since clicks leave attraction open
+    up to an affine change.
+
+    Args:
+        model: A fitted model; of a mixture, one component after the other.
+        posterior: From `shared_posterior`.
+    """
+    found = []
+    for prefix, component in _components(model).items():
+        for curve in _curves(component(model), prefix, set(posterior.names)):
+
+            def function(model: Any, curve: _Curve = curve, component: _Component = component) -> Array:
+                return curve.function(component(model))
+
+            values = np.asarray(function(model), np.float64)
+            covariance = posterior.covariance_of(model, function)
+            found += (_ratios if curve.relative else _probabilities)(curve, values, covariance)
+    return found
+
+
+def propensity(model: Model, posterior: SharedPosterior) -> list[SharedInterval]:
+    """Returns examination relative to the first position, by position, of models with a tower of positions for it."""
+    intervals = shared_intervals(model, posterior)
+    return [
+        each
+        for each in intervals
+        if each.relative is not None and each.last_click is None and "/" not in each[0]
+    ]
+
+
+_Component = Callable[[Any], Any]
+"""From a model to one of its components, or itself."""
+
+
+class _Curve(NamedTuple):
+    """Numbers of one tower.
+
+    Attributes:
+        parameter: Its role.
+        keys: Position and position of the last click of each.
+        function: From the model to logits, or to logarithms of what has an interval relative to the first.
+        relative: Whether it has.
+    """
+
+    parameter: str
+    keys: list[tuple[int | None, int | None]]
+    function: Callable[[Any], Array]
+    relative: bool
+
+
+def _components(model: Model) -> dict[str, _Component]:
+    if not isinstance(model, MixtureModel):
+        return {"": lambda model: model}
+    return {f"models/{k}/": lambda model, k=k: model.models[k] for k in range(len(model.models))}
+
+
+def _curves(part: Model, prefix: str, known: Container[str]) -> Iterator[_Curve]:
+    for role, tower in vars(part).items():
+        if not isinstance(tower, PositionParameter | GlobalParameter):
+            continue
+        sizes = range(tower.weight[...].size)
+        places = np.array([i for i in sizes if f"{prefix}{role}/weight[{i}]" in known], np.int32)
+        if not places.size or role == "false_positive":
+            continue
+        keys, relative = _keys(part, tower, places), part.separates_examination
+        if isinstance(part, TrustBiasModel):
+            yield _Curve(f"{prefix}slope", keys, partial(_log_slopes, places), relative)
+        else:
+            of_role = partial(_log_probs if relative else _logits, role, places)
+            yield _Curve(f"{prefix}{role}", keys, of_role, relative)
+
+
+def _keys(part: Model, tower: Parameter, places: np.ndarray) -> list[tuple[int | None, int | None]]:
+    if not isinstance(tower, PositionParameter):
+        return [(None, None)]
+    index = part.indices().get(tower.config.use_feature)
+    if index is None:
+        return [(int(place), None) for place in places]
+    return [(int(place) // index.radix, int(place) % index.radix) for place in places]
+
+
+def _logits(role: str, places: np.ndarray, part: Any) -> Array:
+    return getattr(part, role).weight[...].ravel()[places]
+
+
+def _log_probs(role: str, places: np.ndarray, part: Any) -> Array:
+    return jax.nn.log_sigmoid(_logits(role, places, part))
+
+
+def _log_slopes(places: np.ndarray, part: Any) -> Array:
+    true, false = (jax.nn.sigmoid(_logits(f"{side}_positive", places, part)) for side in ("true", "false"))
+    return jnp.log(jnp.maximum(true - false, _LEAST_SLOPE))
+
+
+def _probabilities(curve: _Curve, logits: np.ndarray, covariance: np.ndarray) -> Iterator[SharedInterval]:
+    width = QUANTILE * np.sqrt(np.diag(covariance))
+    for key, *bounds in zip(curve.keys, logits, logits - width, logits + width, strict=True):
+        yield SharedInterval(curve.parameter, *key, *(float(expit(each)) for each in bounds))
+
+
+def _ratios(curve: _Curve, logs: np.ndarray, covariance: np.ndarray) -> Iterator[SharedInterval]:
+    to_first = np.eye(len(logs))
+    to_first[:, 0] -= 1
+    ratios = to_first @ logs
+    width = QUANTILE * np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", to_first, covariance, to_first), 0.0))
+    for key, log, ratio, half in zip(curve.keys, logs, ratios, width, strict=True):
+        low, high = (float(np.exp(ratio + sign * half)) if half < _OPEN else None for sign in (-1, 1))
+        value, relative = float(np.exp(log)), float(np.exp(ratio))
+        yield SharedInterval(
+            curve.parameter, *key, value, relative=relative, relative_low=low, relative_high=high
+        )

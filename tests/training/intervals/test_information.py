@@ -1,0 +1,193 @@
+"""Observed information of shared parameters against the exact marginal log-likelihood, rows integrated numerically."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from scipy.optimize import minimize
+from small_logs import sigmoid
+
+from clickexp.data import Sessions
+from clickexp.models import PositionBasedModel
+from clickexp.parameters import EmbeddingParameterConfig, Rows
+from clickexp.parameters.table import Prior
+from clickexp.training.intervals import information as module
+from clickexp.training.intervals.information import information
+from clickexp.training.intervals.posterior import shared_posterior
+from clickexp.training.intervals.probabilities import shared_intervals
+
+POSITIONS = 3
+PRECISION, MEAN = 0.7, -1.0
+NODES = np.linspace(-9, 7, 321)
+
+
+def simulated(pairs, impressions, seed=0):
+    """Sessions of a PBM user; lists are three of the pairs, in random order."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(MEAN, PRECISION**-0.5, pairs + 1)
+    ids = np.argsort(rng.random((pairs * impressions // POSITIONS, pairs)), axis=1)[:, :POSITIONS] + 1
+    clicks = rng.random(ids.shape) < np.array([0.9, 0.6, 0.4]) * sigmoid(logits[ids])
+    return ids.astype(np.int32), clicks
+
+
+def log_joint(theta, counts):
+    """log P(clicks of a row, z) at the nodes, [pairs, nodes]. theta: logits of examination, mean, log precision."""
+    examination, mean, precision = sigmoid(theta[:POSITIONS]), theta[3], np.exp(theta[4])
+    click = examination[:, None] * sigmoid(NODES)
+    prior = 0.5 * (np.log(precision) - precision * (NODES - mean) ** 2)
+    return counts[0] @ np.log(click) + counts[1] @ np.log1p(-click) + prior
+
+
+def log_likelihood(theta, counts):
+    return np.logaddexp.reduce(log_joint(theta, counts), axis=1).sum()
+
+
+def hessian(function, point, step=1e-3):
+    """Central differences."""
+    def at(i, j):
+        moved = [function(point + step * (a * np.eye(len(point))[i] + b * np.eye(len(point))[j]))
+                 for a, b in ((1, 1), (1, -1), (-1, 1), (-1, -1))]  # fmt: skip
+        return (moved[0] - moved[1] - moved[2] + moved[3]) / (4 * step**2)
+
+    return np.array([[at(i, j) for j in range(len(point))] for i in range(len(point))])
+
+
+def counted(ids, clicks, pairs):
+    """Clicks and skips of each pair at each position, [2, pairs, positions]."""
+    counts = np.zeros((2, pairs, POSITIONS))
+    for rank in range(POSITIONS):
+        np.add.at(counts[0], (ids[clicks[:, rank], rank] - 1, rank), 1)
+        np.add.at(counts[1], (ids[~clicks[:, rank], rank] - 1, rank), 1)
+    return counts
+
+
+def model_at(theta, counts):
+    """A PBM with these shared parameters whose rows have the mean and deviation of their exact posteriors."""
+    pairs, (mean, log_precision) = counts.shape[1], theta[POSITIONS:]
+    joint = log_joint(theta, counts)
+    posterior = np.exp(joint - np.logaddexp.reduce(joint, axis=1, keepdims=True))
+    means = posterior @ NODES
+    sd = np.sqrt(posterior @ NODES**2 - means**2)
+    config = EmbeddingParameterConfig(posterior="normal", baseline=0.0)
+    model = PositionBasedModel(positions=POSITIONS, query_doc_pairs=pairs, attraction=config, rngs=nnx.Rngs(0))
+    model.attraction.baseline[...] = jnp.float32(mean)
+    model.examination.weight[...] = jnp.asarray([0.0, *theta[:POSITIONS]])
+    rows = np.zeros((pairs + 1, 3))
+    rows[1:, 0], rows[1:, 1] = means - mean, np.log(sd) + log_precision / 2
+    prior = Prior(jnp.float32(log_precision), jnp.zeros(1), jnp.zeros(1))
+    model.attraction.table.set_value(Rows(jnp.asarray(rows, jnp.float32), 1, prior))
+    return model
+
+
+def sessions(ids, clicks, pairs):
+    return Sessions.from_arrays(query_doc_ids=ids, clicks=clicks, query_doc_pairs=pairs)
+
+
+def ratio_deviations(theta, matrix):
+    """Standard deviations of log examination at positions 2 and 3 relative to 1."""
+    slopes = sigmoid(-theta[:POSITIONS])
+    to_first = np.zeros((2, len(theta)))
+    to_first[:, 0], to_first[0, 1], to_first[1, 2] = -slopes[0], slopes[1], slopes[2]
+    return np.sqrt(np.diag(to_first @ np.linalg.inv(matrix) @ to_first.T))
+
+
+ORDER = [1, 2, 3, 0, 4]
+"""Baseline last but one in the formulas here, first in the model."""
+THETA = np.array([2.0, 0.4, -0.4, MEAN, np.log(PRECISION)])
+
+
+@pytest.mark.parametrize(("pairs", "impressions"), [(400, 9), (150, 60)], ids=["sparse", "dense"])
+def test_information_is_that_of_exact_integration_over_rows(pairs, impressions):
+    """Identified directions to 3 %; the scale of examination and the spread of rows, which clicks hardly tell, less."""
+    log = simulated(pairs, impressions)
+    counts = counted(*log, pairs)
+    exact = -hessian(lambda theta: log_likelihood(theta, counts), THETA)
+    found = information(model_at(THETA, counts), sessions(*log, pairs))
+    assert found.used.tolist() == [0, 2, 3, 4]
+    matrix = found.matrix[np.ix_(ORDER, ORDER)]
+    np.testing.assert_allclose(np.diag(matrix)[:3], np.diag(exact)[:3], rtol=0.04)
+    np.testing.assert_allclose(ratio_deviations(THETA, matrix), ratio_deviations(THETA, exact), rtol=0.03)
+    score = np.array([
+        (log_likelihood(THETA - step, counts) - log_likelihood(THETA + step, counts)) / 2e-3
+        for step in 1e-3 * np.eye(5)
+    ])  # fmt: skip
+    steps = (np.linalg.solve(exact, score), np.linalg.solve(found.first, found.score)[ORDER])
+    slopes = sigmoid(-THETA[:POSITIONS])
+    moved = [slopes[1:] * step[1:3] - slopes[0] * step[0] for step in steps]
+    np.testing.assert_allclose(*moved, atol=0.3 * ratio_deviations(THETA, exact).max())
+
+
+def test_a_sample_of_rows_stands_for_all(monkeypatch):
+    log = simulated(2000, 12)
+    model = model_at(THETA, counted(*log, 2000))
+    whole = information(model, sessions(*log, 2000)).matrix
+    monkeypatch.setattr(module, "ROOM", 10 * 400)
+    sampled = information(model, sessions(*log, 2000)).matrix
+    assert not np.array_equal(whole, sampled)
+    expected, found = (ratio_deviations(THETA, each[np.ix_(ORDER, ORDER)]) for each in (whole, sampled))
+    np.testing.assert_allclose(found, expected, rtol=0.03)
+
+
+@pytest.mark.parametrize("most", [1, 30, 99, 100, 500])
+def test_rows_are_sampled_by_their_documents(most):
+    counts = np.array([0, 1, 2, 1000] * 50)
+    kept = module._sample(counts, most)
+    assert (counts[kept.rows] > 0).all() and (np.diff(kept.rows) > 0).all()
+    if most >= 150:
+        assert len(kept.rows) == 150 and (kept.weights == 1).all()
+        return
+    assert abs(len(kept.rows) - most) <= 4 * most**0.5
+    assert kept.weights @ counts[kept.rows] == pytest.approx(counts.sum(), rel=4 * most**-0.5)
+
+
+def test_rows_of_one_number_are_taken_at_their_optimum():
+    """H_tt - sum of H_tz H_zt / H_zz by differences of the log joint probability of each row."""
+    log = simulated(60, 30)
+    counts = counted(*log, 60)
+    rows = np.random.default_rng(1).normal(size=60)
+    config = EmbeddingParameterConfig(posterior="none", baseline=MEAN, prior_precision=PRECISION)
+    model = PositionBasedModel(positions=POSITIONS, query_doc_pairs=60, attraction=config, rngs=nnx.Rngs(0))
+    model.examination.weight[...] = jnp.asarray([0.0, *THETA[:POSITIONS]])
+    model.attraction.table.set_value(Rows(jnp.asarray([[0.0], *rows[:, None]], jnp.float32), 1))
+
+    def loss(point, row):
+        click = sigmoid(point[:POSITIONS]) * sigmoid(point[POSITIONS] + point[-1])
+        of_row = counts[:, row]
+        return -(of_row[0] @ np.log(click) + of_row[1] @ np.log1p(-click)) + PRECISION / 2 * point[-1] ** 2
+
+    expected = np.zeros((4, 4))
+    for row, value in enumerate(rows):
+        each = hessian(lambda point, row=row: loss(point, row), np.array([*THETA[:4], value]))
+        explained = np.outer(each[:4, 4], each[4, :4]) / max(each[4, 4], PRECISION / 4)
+        expected += each[:4, :4] - explained
+    found = information(model, sessions(*log, 60)).matrix
+    np.testing.assert_allclose(found[np.ix_(ORDER[:4], ORDER[:4])], expected, rtol=1e-3, atol=2e-3)
+
+
+def test_batches_with_holes_say_what_their_documents_say():
+    log = simulated(60, 30)
+    model = model_at(THETA, counted(*log, 60))
+    ids, clicks = (np.insert(each, 1, 1, axis=1) for each in log)
+    mask = np.insert(np.ones(log[0].shape, bool), 1, False, axis=1)
+    positions = np.broadcast_to(np.array([1, 3, 2, 3], np.int32), ids.shape)
+    batches = [
+        dict(query_doc_ids=ids[part], clicks=clicks[part], mask=mask[part], positions=positions[part])
+        for part in (slice(0, 200), slice(200, None))
+    ]
+    expected, found = (information(model, data) for data in (sessions(*log, 60), batches))
+    np.testing.assert_allclose(found.matrix, expected.matrix, rtol=1e-4, atol=1e-3)
+
+
+def test_intervals_of_maximum_likelihood_hold_the_truth():
+    """Of 20 logs, 19 do on average, and at least 16 with probability .997."""
+    truth, held = np.log(np.array([0.6, 0.4]) / 0.9), np.zeros(2)
+    for seed in range(20):
+        log = simulated(300, 9, seed)
+        counts = counted(*log, 300)
+        fitted = minimize(lambda theta, counts=counts: -log_likelihood(theta, counts), THETA, method="BFGS",
+                          options={"gtol": 0.05}).x  # fmt: skip
+        model = model_at(fitted, counts)
+        posterior = shared_posterior(model, sessions(*log, 300))
+        intervals = [each for each in shared_intervals(model, posterior) if each.position > 1]
+        held += [np.log(i.relative_low) <= t <= np.log(i.relative_high) for i, t in zip(intervals, truth, strict=True)]
+    assert (held >= 16).all()
