@@ -28,7 +28,7 @@ from clickexp.runs.store import CHECKPOINT, CONFIG, MODEL, RESULT, SHARED, confi
 from clickexp.training import FitReport
 from clickexp.training.checkpoint import KEPT, save_model
 from clickexp.training.intervals.posterior import shared_posterior
-from clickexp.training.intervals.probabilities import shared_intervals
+from clickexp.training.intervals.probabilities import propensity, shared_intervals
 from clickexp.training.memory import peak_memory
 from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
@@ -141,7 +141,11 @@ def _shared_intervals(parts: Parts) -> Result:
             return {}
         if parts.config.settings.save_model:
             posterior.save(parts.folder / SHARED)
-        return {"shared": [interval._asdict() for interval in shared_intervals(parts.model, posterior)]}
+        found = {
+            "shared": shared_intervals(parts.model, posterior),
+            "propensity": propensity(parts.model, posterior, parts.dataset.test),
+        }
+        return {name: [each._asdict() for each in intervals] for name, intervals in found.items() if intervals}
     except Exception as error:  # a training is not lost for them
         log.debug("no intervals", exc_info=True)
         parts.logger.message(f"no intervals of shared parameters ({type(error).__name__}: {error})")

@@ -33,6 +33,9 @@ from clickexp.export.thompson import thompson_order
 from clickexp.loggers.progress import Steps
 from clickexp.models import ClickModel, Model
 from clickexp.parameters import PositionParameter
+from clickexp.runs.store import SHARED
+from clickexp.training.intervals.posterior import SharedPosterior
+from clickexp.training.intervals.probabilities import QUANTILE, SharedInterval, propensity, shared_intervals
 from clickexp.types import Array, Batch
 from clickexp.utils.files import whole
 from clickexp.utils.options import parsed
@@ -56,7 +59,7 @@ def export(
     trust: bool = False,
     thompson: int | None = None,
 ) -> None:
-    """Writes examination.csv, documents.parquet and, as asked for, predictions.parquet and thompson.parquet.
+    """Writes examination.csv, shared.csv, documents.parquet and, as asked for, predictions and thompson.parquet.
 
     A model that ranks and does not predict clicks has relevance alone, and no examination.
 
@@ -81,9 +84,13 @@ def export(
     model, log = fitted(run, dataset, trust)
     folder.mkdir(parents=True, exist_ok=True)
     sessions: Sessions = getattr(log, part)
+    posterior = SharedPosterior.load(run / SHARED) if (run / SHARED).is_file() else None
     if isinstance(model, ClickModel):
         with _whole(folder / "examination.csv") as file:
-            examination(model, sessions).write_csv(file)
+            examination(model, sessions, posterior).write_csv(file)
+    if posterior is not None and (intervals := shared_intervals(model, posterior)):
+        with _whole(folder / "shared.csv") as file:
+            pl.DataFrame(intervals, SharedInterval._fields, orient="row", infer_schema_length=None).write_csv(file)
     id_names = None if log.names is None else read_names(log.names)
     with _whole(folder / "documents.parquet") as file:
         _write_documents(model, log, id_names, file)
@@ -102,7 +109,7 @@ def export(
         _write((_predictions(piece, predict_piece) for piece in pieces), file)
 
 
-def examination(model: ClickModel, sessions: Sessions) -> pl.DataFrame:
+def examination(model: ClickModel, sessions: Sessions, posterior: SharedPosterior | None = None) -> pl.DataFrame:
     """Returns P(examination) and the click rate by rank.
 
     Where examination is a tower of positions alone, as in PBM and the trust-bias model, it is the tower at each
@@ -111,11 +118,13 @@ def examination(model: ClickModel, sessions: Sessions) -> pl.DataFrame:
     Args:
         model: The model.
         sessions: Those to average over.
+        posterior: Of its shared parameters, if it is known.
 
     Returns:
         The columns rank (from 1), examination, propensity (examination divided by that of the first rank, since clicks
         determine examination up to a factor), click_rate (clicks per document at the rank), sessions (those with a
-        document at the rank).
+        document at the rank) and, with a posterior of examination itself, propensity_sd, the standard deviation of the
+        logarithm of the propensity, and its 95% interval, propensity_low and propensity_high; see `propensity`.
     """
     tower = getattr(model, "examination", getattr(model, "true_positive", None))
     if isinstance(tower, PositionParameter) and tower.config.use_feature == "positions":
@@ -137,7 +146,14 @@ def examination(model: ClickModel, sessions: Sessions) -> pl.DataFrame:
         "click_rate": clicks / np.where(counts, counts, 1),
         "sessions": counts,
     }
-    return pl.DataFrame(columns).filter(pl.col("sessions") > 0)
+    table = pl.DataFrame(columns)
+    if posterior is not None and (intervals := propensity(model, posterior, sessions)):
+        sd = pl.DataFrame({"rank": [i.position for i in intervals], "propensity_sd": [i.sd for i in intervals]})
+        width = QUANTILE * pl.col("propensity_sd")
+        low, high = (pl.col("propensity") * (sign * width).exp() for sign in (-1, 1))
+        table = table.join(sd, on="rank", how="left", maintain_order="left")
+        table = table.with_columns(propensity_low=low, propensity_high=high)
+    return table.filter(pl.col("sessions") > 0)
 
 
 def _write_documents(model: Model, dataset: Dataset, id_names: pl.DataFrame | None, file: Path) -> None:

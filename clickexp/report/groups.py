@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -145,11 +145,21 @@ class Group:
         return (high - low) / 2 if unit in (over, "posterior draws") else np.nan
 
     def per_rank(self, metric: str) -> Spread | None:
-        """Spread of a vector of result.json, rank 1 first; None where no run has it."""
+        """Spread of a vector of result.json, rank 1 first; None where no run has it.
+
+        The interval of the examination of a single run is that of its ratio to rank 1, as far as the log determines it.
+        """
         vectors = [run.result.get("per_rank", {}).get(metric) or [] for run in self.runs]
         ranks = max(map(len, vectors))
         padded = [[*vector, *[None] * (ranks - len(vector))] for vector in vectors if vector]
-        return Spread.of(padded) if padded else None
+        spread = Spread.of(padded) if padded else None
+        if spread is None or metric != "examination" or len(self.runs) > 1:
+            return spread
+        found = {each.get("position"): each for each in self.runs[0].result.get("propensity") or []}
+        low, high = (
+            np.array([_over(found.get(rank, {}), end) for rank in range(1, ranks + 1)]) for end in ("low", "high")
+        )
+        return replace(spread, low=spread.mean * low, high=spread.mean * high)
 
     def per_rank_difference(self, baseline: "Group", metric: str) -> Spread | None:
         """Spread of the differences to a baseline at each rank, over pairs of runs with one seed on one test set.
@@ -198,6 +208,11 @@ def _quantile(count: np.ndarray) -> np.ndarray:
     from scipy import special  # here, since the report on a single run needs none, and should not wait for it
 
     return special.stdtrit(np.maximum(count - 1, 1), (1 + _CONFIDENCE) / 2)
+
+
+def _over(interval: Mapping[str, Any], end: str) -> float:
+    """A bound of a ratio over the ratio; nan where one is unknown."""
+    return or_nan(interval.get(f"relative_{end}")) / or_nan(interval.get("relative"))
 
 
 def or_nan(value: float | None) -> float:

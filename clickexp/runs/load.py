@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import polars as pl
-from annotated_types import MinLen
+from annotated_types import Gt, MinLen
 from pydantic import BaseModel, StringConstraints, ValidationError
 
 from clickexp.errors import UserError
@@ -44,6 +44,15 @@ _Ranked = dict[str, list[float | None]]
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
+class _Ratio(BaseModel, strict=True):
+    """Examination at a position, relative to the first."""
+
+    position: int
+    relative: Annotated[float, Gt(0)]
+    relative_low: float | None = None
+    relative_high: float | None = None
+
+
 class _Result(BaseModel, strict=True):
     """What makes result.json that of a run, and the types of its parts."""
 
@@ -59,6 +68,7 @@ class _Result(BaseModel, strict=True):
     curves: dict[str, Any] = {}
     intervals: dict[str, Any] = {}
     test_draws: dict[str, _Named] = {}
+    propensity: list[_Ratio] = []
     environment: dict[str, Any] = {}
 
 

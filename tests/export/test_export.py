@@ -1,6 +1,7 @@
 """Exports of fitted models: every number follows from the parameters and the log, by NumPy alone."""
 
 import contextlib
+import json
 import importlib.util
 import os
 import pickle
@@ -34,6 +35,7 @@ from clickexp.export import sessions as sessions_module
 from clickexp.export.trust import check_targets
 from clickexp.models import PositionBasedModel
 from clickexp.training.checkpoint import save_model
+from clickexp.training.intervals.posterior import SharedPosterior
 
 CONF = ROOT / "conf"
 RANKS, PAIRS, SESSIONS = 4, 30, 200
@@ -126,6 +128,28 @@ def test_examination_of_pbm_is_its_tower(pbm):
     np.testing.assert_allclose(table["examination"], examination, rtol=1e-6)
     np.testing.assert_allclose(table["propensity"], examination / examination[0], rtol=1e-6)
     assert table["sessions"].to_list() == SHOWN[TEST].sum(axis=0).tolist()
+
+
+def test_propensities_and_shared_parameters_have_intervals(pbm):
+    """The shared posterior of the run, by the delta method: log s(z) has the slope s(-z)."""
+    run, parameters = pbm
+    posterior = SharedPosterior.load(run / "shared.npz")
+    weights = parameters["examination/weight"][1:].astype(float)
+    to_first = np.zeros((RANKS, len(posterior.names)))
+    for rank in range(RANKS):
+        to_first[rank, posterior.names.index(f"examination/weight[{rank + 1}]")] += sigmoid(-weights[rank])
+        to_first[rank, posterior.names.index("examination/weight[1]")] -= sigmoid(-weights[0])
+    sd = np.sqrt(np.diag(to_first @ posterior.covariance @ to_first.T))
+    table, shared = (pl.read_csv(run / "export" / name) for name in ("examination.csv", "shared.csv"))
+    np.testing.assert_allclose(table["propensity_sd"], sd, rtol=1e-4, atol=1e-6)
+    for sign, end in ((-1, "low"), (1, "high")):
+        expected = table["propensity"] * np.exp(sign * 1.959964 * sd)
+        np.testing.assert_allclose(table[f"propensity_{end}"], expected, rtol=1e-4)
+        np.testing.assert_allclose(shared[f"relative_{end}"], expected, rtol=1e-4)
+    assert shared["parameter"].to_list() == ["examination"] * RANKS and (sd[1:] > 0).all()
+    result = json.loads((run / "result.json").read_text())
+    assert [each["position"] for each in result["propensity"]] == table["rank"].to_list()
+    assert [each["relative_low"] for each in result["shared"]] == pytest.approx(shared["relative_low"].to_list())
 
 
 def test_documents_have_attraction_and_training_counts(pbm):

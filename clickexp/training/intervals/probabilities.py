@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import expit
 
+from clickexp.data import Sessions
 from clickexp.models import MixtureModel, Model, TrustBiasModel
 from clickexp.parameters import GlobalParameter, PositionParameter
 from clickexp.parameters.base import Parameter
@@ -18,8 +19,9 @@ from clickexp.types import Array
 QUANTILE = 1.959964
 """Standard deviations between the mean of a normal distribution and the bounds of its central 95%."""
 _LEAST_SLOPE = 1e-6
-_OPEN = 7.0
-"""Half a width of intervals of logarithms from which the log leaves a ratio open."""
+_OPEN = 3.5
+"""Deviation of the logarithm of a ratio from which on the log leaves it open."""
+_BY_POSITION = ("examination", "slope")
 
 
 class SharedInterval(NamedTuple):
@@ -30,6 +32,7 @@ class SharedInterval(NamedTuple):
         position: The position that it belongs to; None for all.
         last_click: Position of the last click above, 0 for none; None where it does not depend on that.
         value: The probability.
+        sd: Standard deviation of its logit, or of the logarithm of the ratio.
         low: Lower bound; None where clicks determine probabilities up to a factor only.
         high: Upper bound.
         relative: The probability over that of the first position; None where it is not needed.
@@ -41,6 +44,7 @@ class SharedInterval(NamedTuple):
     position: int | None
     last_click: int | None
     value: float
+    sd: float
     low: float | None = None
     high: float | None = None
     relative: float | None = None
@@ -73,14 +77,53 @@ def shared_intervals(model: Model, posterior: SharedPosterior) -> list[SharedInt
     return found
 
 
-def propensity(model: Model, posterior: SharedPosterior) -> list[SharedInterval]:
-    """Returns examination relative to the first position, by position, of models with a tower of positions for it."""
-    intervals = shared_intervals(model, posterior)
-    return [
-        each
-        for each in intervals
-        if each.relative is not None and each.last_click is None and "/" not in each[0]
-    ]
+def propensity(model: Model, posterior: SharedPosterior, sessions: Sessions) -> list[SharedInterval]:
+    """Returns examination relative to the first position, by position, of models that separate it from attraction.
+
+    That of UBM is the mean over the sessions, given the clicks above each document; of the trust-bias model, the slope.
+
+    Args:
+        model: A fitted model.
+        posterior: From `shared_posterior`.
+        sessions: Those to average over.
+
+    Returns:
+        An interval per position; none for models without a tower of positions for examination.
+    """
+    tower = getattr(model, "examination", None)
+    if not isinstance(tower, PositionParameter) or tower.config.use_feature not in model.indices():
+        return [
+            each
+            for each in shared_intervals(model, posterior)
+            if each.relative and each.parameter in _BY_POSITION
+        ]
+    index = model.indices()[tower.config.use_feature]
+    names = (f"examination/weight[{place}]" for place in range(tower.weight[...].size))
+    known = np.array([name in set(posterior.names) for name in names]).reshape(-1, index.radix)
+    counts = _last_clicks(sessions, index.radix, len(known)) * known
+    positions = np.flatnonzero(counts.any(axis=1))
+    shares = counts[positions] / counts[positions].sum(axis=1, keepdims=True)
+
+    def logs(model: Any) -> Array:
+        table = jax.nn.sigmoid(model.examination.weight[...]).reshape(known.shape)
+        return jnp.log(jnp.sum(jnp.float32(shares) * table[positions], axis=1))
+
+    curve = _Curve("examination", [(int(position), None) for position in positions], logs, relative=True)
+    return [*_ratios(curve, np.asarray(logs(model), np.float64), posterior.covariance_of(model, logs))]
+
+
+def _last_clicks(sessions: Sessions, radix: int, positions: int) -> np.ndarray:
+    """Returns how many documents there are by their position and that of the last click above, [positions, radix]."""
+    counts = np.zeros(positions * radix)
+    ranks = np.arange(1, sessions.ranks + 1)
+    given = ["positions"] if "positions" in sessions.columns else []
+    for chunk in sessions.chunks(["lengths", "clicks", *given]):
+        there = ranks <= chunk["lengths"][:, None]
+        at = np.broadcast_to(chunk.get("positions", ranks), there.shape).astype(np.int64)
+        clicked = np.maximum.accumulate(np.where(chunk["clicks"] & there, ranks * radix + at, 0), axis=1)
+        last = np.pad(clicked[:, :-1] % radix, ((0, 0), (1, 0)))
+        counts += np.bincount((at * radix + last)[there], minlength=len(counts))
+    return counts.reshape(positions, radix)
 
 
 _Component = Callable[[Any], Any]
@@ -144,23 +187,27 @@ def _log_probs(role: str, places: np.ndarray, part: Any) -> Array:
 
 def _log_slopes(places: np.ndarray, part: Any) -> Array:
     true, false = (jax.nn.sigmoid(_logits(f"{side}_positive", places, part)) for side in ("true", "false"))
-    return jnp.log(jnp.maximum(true - false, _LEAST_SLOPE))
+    slopes, at = true - false, jax.lax.stop_gradient(true - false)
+    scale = jnp.maximum(at, _LEAST_SLOPE)
+    return jnp.log(scale) + (slopes - at) / scale  # the logarithm, and its derivative, which is large below the least
 
 
 def _probabilities(curve: _Curve, logits: np.ndarray, covariance: np.ndarray) -> Iterator[SharedInterval]:
-    width = QUANTILE * np.sqrt(np.diag(covariance))
-    for key, *bounds in zip(curve.keys, logits, logits - width, logits + width, strict=True):
-        yield SharedInterval(curve.parameter, *key, *(float(expit(each)) for each in bounds))
+    for key, logit, variance in zip(curve.keys, logits, np.diag(covariance), strict=True):
+        sd = variance**0.5
+        low, high = (float(expit(logit + sign * QUANTILE * sd)) for sign in (-1, 1))
+        yield SharedInterval(curve.parameter, *key, float(expit(logit)), float(sd), low, high)
 
 
 def _ratios(curve: _Curve, logs: np.ndarray, covariance: np.ndarray) -> Iterator[SharedInterval]:
     to_first = np.eye(len(logs))
     to_first[:, 0] -= 1
     ratios = to_first @ logs
-    width = QUANTILE * np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", to_first, covariance, to_first), 0.0))
-    for key, log, ratio, half in zip(curve.keys, logs, ratios, width, strict=True):
-        low, high = (float(np.exp(ratio + sign * half)) if half < _OPEN else None for sign in (-1, 1))
+    variances = np.maximum(np.einsum("ij,jk,ik->i", to_first, covariance, to_first), 0.0)
+    for key, log, ratio, variance in zip(curve.keys, logs, ratios, variances, strict=True):
+        sd = variance**0.5
+        low, high = (float(np.exp(ratio + sign * QUANTILE * sd)) if sd < _OPEN else None for sign in (-1, 1))
         value, relative = float(np.exp(log)), float(np.exp(ratio))
         yield SharedInterval(
-            curve.parameter, *key, value, relative=relative, relative_low=low, relative_high=high
+            curve.parameter, *key, value, float(sd), relative=relative, relative_low=low, relative_high=high
         )

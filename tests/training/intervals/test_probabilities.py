@@ -1,0 +1,163 @@
+"""Intervals of shared probabilities from the posterior of their logits, against draws from it."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from small_logs import sigmoid
+
+from clickexp.data import Sessions
+from clickexp.errors import UserError
+from clickexp.models import (
+    DependentClickModel,
+    DynamicBayesianNetwork,
+    MixtureModel,
+    PositionBasedModel,
+    TrustBiasModel,
+    UserBrowsingModel,
+)
+from clickexp.parameters import DeepParameterConfig
+from clickexp.training.intervals.posterior import SharedPosterior, shared_posterior
+from clickexp.training.intervals.probabilities import propensity, shared_intervals
+
+SIZES = {"positions": 3, "query_doc_pairs": 4}
+IDS = np.array([[1, 2, 3], [2, 4, 1], [3, 1, 2]], np.int32)
+CLICKS = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1]], bool)
+SESSIONS = Sessions.from_arrays(query_doc_ids=IDS, clicks=CLICKS, query_doc_pairs=4)
+NORMAL = np.random.default_rng(0).standard_normal((200_000, 16))
+
+
+def built(kind, **towers):
+    return kind(**SIZES, **towers, rngs=nnx.Rngs(0))
+
+
+def posterior_of(names, seed=0):
+    """A random covariance of small deviations."""
+    root = 0.02 * np.random.default_rng(seed).normal(size=(len(names), len(names)))
+    return SharedPosterior(tuple(names), root @ root.T)
+
+
+def drawn(posterior, logits):
+    """Logits [draws, numbers] from the posterior around these."""
+    root = np.linalg.cholesky(posterior.covariance + 1e-12 * np.eye(len(logits)))
+    return logits + NORMAL[:, : len(logits)] @ root.T
+
+
+def bounds(values):
+    return np.quantile(values, [0.025, 0.975], axis=0)
+
+
+def test_ratios_of_examination_and_their_intervals():
+    model = built(PositionBasedModel)
+    weights = np.array([0.0, 2.0, 0.5, -1.0])
+    model.examination.weight[...] = jnp.asarray(weights)
+    posterior = posterior_of([f"examination/weight[{i}]" for i in (1, 2, 3)])
+    found = shared_intervals(model, posterior)
+    assert propensity(model, posterior, SESSIONS) == found
+    assert [(each.parameter, each.position, each.last_click) for each in found] == [
+        ("examination", i, None) for i in (1, 2, 3)
+    ]
+    ratios = sigmoid(drawn(posterior, weights[1:]))
+    ratios /= ratios[:, :1]
+    for each, low, high, values in zip(found, *bounds(ratios), np.log(ratios).T, strict=True):
+        assert each.low is each.high is None and each.value == pytest.approx(sigmoid(weights[each.position]))
+        assert each.relative == pytest.approx(each.value / found[0].value)
+        assert (each.relative_low, each.relative_high) == pytest.approx((low, high), rel=0.01)
+        assert each.sd == pytest.approx(values.std(), rel=0.02, abs=1e-6)
+
+
+def test_cells_of_ubm_and_their_means_by_position():
+    model = built(UserBrowsingModel)
+    weights = np.random.default_rng(1).normal(size=16)
+    model.examination.weight[...] = jnp.asarray(weights)
+    places = [4, 8, 9, 12, 13, 14]  # (position, last click): (1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (3, 2)
+    posterior = posterior_of([f"examination/weight[{i}]" for i in places])
+    cells = shared_intervals(model, posterior)
+    assert [(each.position, each.last_click) for each in cells] == [(i // 4, i % 4) for i in places]
+    logits = drawn(posterior, weights[places])
+    table = sigmoid(logits)
+    for each, low, high in zip(cells, *bounds(table / table[:, :1]), strict=True):
+        assert (each.relative_low, each.relative_high) == pytest.approx((low, high), rel=0.02)
+    # given clicks, the second rank has seen (0, 1, 0) clicked at 1: sessions 1; the third (1, 2, 0)
+    by_rank = [table[:, 0], (2 * table[:, 1] + table[:, 2]) / 3, (table[:, 3] + table[:, 4] + table[:, 5]) / 3]
+    means = propensity(model, posterior, SESSIONS)
+    assert [each.position for each in means] == [1, 2, 3]
+    for each, values in zip(means, by_rank, strict=True):
+        assert (each.relative_low, each.relative_high) == pytest.approx(tuple(bounds(values / table[:, 0])), rel=0.02)
+
+
+def test_continuation_has_intervals_of_its_own():
+    model = built(DependentClickModel)
+    model.continuation.weight[...] = jnp.asarray([0.0, 1.0, -0.5, 0.2])
+    posterior = posterior_of(["continuation/weight[1]", "continuation/weight[2]"])
+    found = shared_intervals(model, posterior)
+    assert propensity(model, posterior, SESSIONS) == [] and [each.position for each in found] == [1, 2]
+    for each, logit, variance in zip(found, (1.0, -0.5), np.diag(posterior.covariance), strict=True):
+        half = 1.959964 * variance**0.5
+        expected = sigmoid(logit), sigmoid(logit - half), sigmoid(logit + half)
+        assert (each.value, each.low, each.high) == pytest.approx(expected, rel=1e-5)
+        assert each.sd == pytest.approx(variance**0.5, rel=1e-5) and each.relative is None
+
+
+def test_global_numbers_and_components_of_mixtures():
+    model = MixtureModel([PositionBasedModel, DynamicBayesianNetwork], **SIZES, rngs=nnx.Rngs(0))
+    names = ["models/0/examination/weight[1]", "models/0/examination/weight[3]", "models/1/continuation/weight[0]"]
+    found = shared_intervals(model, posterior_of(names))
+    assert [(each.parameter, each.position) for each in found] == [
+        ("models/0/examination", 1), ("models/0/examination", 3), ("models/1/continuation", None)
+    ]  # fmt: skip
+    assert found[1].relative is not None and found[2].low < found[2].value < found[2].high
+
+
+def test_slopes_of_the_trust_bias_model():
+    model = built(TrustBiasModel)
+    true, false = np.array([2.0, 1.0, -3.0]), np.array([-2.0, -3.0, -2.9])
+    model.true_positive.weight[...] = jnp.asarray([0.0, *true])
+    model.false_positive.weight[...] = jnp.asarray([0.0, *false])
+    sides = "true_positive", "false_positive"
+    posterior = posterior_of([f"{side}/weight[{i}]" for side in sides for i in (1, 2, 3)])
+    found = shared_intervals(model, posterior)
+    logits = drawn(posterior, np.concatenate([true, false]))
+    slopes = sigmoid(logits[:, :3]) - sigmoid(logits[:, 3:])
+    low, high = bounds(slopes[:, 1] / slopes[:, 0])
+    assert [each.parameter for each in found] == ["slope"] * 3
+    assert (found[1].relative_low, found[1].relative_high) == pytest.approx((low, high), rel=0.02)
+    assert found[2].relative_low is found[2].relative_high is None  # true below false positives: open
+
+
+def test_covariance_of_any_function():
+    model = built(PositionBasedModel)
+    posterior = posterior_of(["examination/weight[2]", "attraction/baseline"])
+
+    def function(model):
+        return jnp.stack([3 * model.examination.weight[2], model.attraction.baseline[...] ** 2])
+
+    slopes = np.diag([3.0, 2 * float(model.attraction.baseline[...])])
+    found = posterior.covariance_of(model, function)
+    np.testing.assert_allclose(found, slopes @ posterior.covariance @ slopes.T, rtol=1e-5)
+    with pytest.raises(UserError, match="another model"):
+        posterior_of(["continuation/weight[1]"]).covariance_of(model, function)
+
+
+def test_posteriors_come_back_from_their_file(tmp_path):
+    posterior = posterior_of(["a/weight[1]", "b"])
+    posterior.save(tmp_path / "shared.npz")
+    again = SharedPosterior.load(tmp_path / "shared.npz")
+    assert again.names == posterior.names
+    np.testing.assert_array_equal(again.covariance, posterior.covariance)
+    (tmp_path / "shared.npz").write_bytes((tmp_path / "shared.npz").read_bytes()[:100])
+    with pytest.raises(UserError, match="shared.npz is damaged"):
+        SharedPosterior.load(tmp_path / "shared.npz")
+
+
+def test_models_of_many_shared_numbers_have_no_posterior():
+    deep = DeepParameterConfig(use_feature="query_doc_features", features=20)
+    assert shared_posterior(built(PositionBasedModel, attraction=deep), SESSIONS) is None
+
+
+def test_what_the_log_does_not_show_is_left_out():
+    """Lists of two ranks say nothing about the third, nor do two ranks without clicks about that after a click."""
+    sessions = Sessions.from_arrays(query_doc_ids=IDS[:, :2], clicks=CLICKS[:, :2] & False, query_doc_pairs=4)
+    posterior = shared_posterior(built(UserBrowsingModel), sessions)
+    assert set(posterior.names) == {"examination/weight[4]", "examination/weight[8]", "attraction/baseline"}
+    assert np.isfinite(posterior.covariance).all()
