@@ -1,8 +1,8 @@
 """Exports of fitted models: every number follows from the parameters and the log, by NumPy alone."""
 
 import contextlib
-import json
 import importlib.util
+import json
 import os
 import pickle
 import re
