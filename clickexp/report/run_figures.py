@@ -1,6 +1,6 @@
 """Figures of a single run beside its references."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -33,6 +33,8 @@ def run_figures(run: Run) -> dict[str, list[Panel]]:
             figures["perplexity"].append(partial(_gain, groups))
     if run.result.get("per_rank", {}).get("examination"):
         figures["examination"] = [partial(per_rank, groups, "examination")]
+        if points := propensities(run):
+            figures["examination"].append(partial(_propensity, points, groups))
     if any(name in epoch for epoch in run.epochs for name in _LOSSES):
         figures["learning"] = [partial(_losses, run)]
     if groups[0].reliability():
@@ -40,11 +42,31 @@ def run_figures(run: Run) -> dict[str, list[Panel]]:
     return figures
 
 
+def propensities(run: Run) -> list[dict[str, Any]]:
+    """Returns examination relative to the first position, by position, with its 95% interval, where `shared` has it."""
+    found = [each for each in run.result.get("shared") or () if each.get("relative") is not None]
+    return [each for each in found if each["last_click"] is None and "/" not in each["parameter"]]
+
+
 def run_groups(run: Run) -> list[Group]:
     """Returns the run and its references, as groups of one run each."""
     known: dict[str, dict[str, Any]] = run.result.get("references") or {}
     own = [Run(run.folder, {"model": name, **values}, {}, {}, ()) for name, values in known.items()]
     return [Group((each,), each.model, each.model) for each in (run, *own)]
+
+
+def _propensity(points: Sequence[Mapping[str, Any]], groups: Sequence[Group], axes: Axes) -> None:
+    """Draws propensities with their intervals, and those of the true user, if it is known."""
+    ranks, values = [each["position"] for each in points], np.array([each["relative"] for each in points])
+    bounds = [[or_nan(each[side]) for each in points] for side in ("relative_low", "relative_high")]
+    reach = [np.nan_to_num(np.abs(values - bound)) for bound in bounds]
+    axes.errorbar(ranks, values, reach, label=figure_text(groups[0].name), marker=MARKERS[0], capsize=2, **look(0))
+    for i, group in enumerate(groups):
+        if i and (truth := group.per_rank("examination")):
+            true = truth.mean / truth.mean[0]
+            axes.plot(np.arange(1, len(true) + 1), true, label=figure_text(group.name), marker=MARKERS[i], **look(i))
+    axes.set(xlabel="Rank", ylabel="Examination relative\nto rank 1, 95% intervals", ylim=(0, None))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
 def _gain(groups: Sequence[Group], axes: Axes) -> None:

@@ -17,7 +17,8 @@ from clickexp.runs.run import Run
 _CAPTIONS = {
     "perplexity": "Perplexity by rank of the test sessions, lower is better, and the share of the perplexity above 1 "
     "that is gained over rank-CTR, which predicts the click rate of each rank.",
-    "examination": "How likely users look at each rank, mean over the test sessions.",
+    "examination": "How likely users look at each rank, mean over the test sessions. Where the model has one probability "
+    "per rank, also relative to rank 1 with 95% intervals, as propensities are used.",
     "learning": "Losses by epoch. The model is that of the best epoch.",
     "calibration": "Click rate of the documents in each bin of P(click), ranks together; on the diagonal, predictions "
     "are click rates. Above, the number of documents in each bin; bins of fewer than 10 are left out below.",
@@ -51,6 +52,7 @@ def run_page(
         "result": _result(run, groups),
         "figures": "\n".join(_figure(name, svg) for name, svg in drawings.items()),
         "ranks": _ranks(groups),
+        "shared": _shared(run),
         "changed": _changed(changed),
         "command": html.escape(command),
         "environment": _table(["", ""], [[key, text] for key, text in _environment(run)], "Environment"),
@@ -149,6 +151,28 @@ def _ranks(groups: Sequence[Group]) -> str:
         for rank in range(longest)
     ]
     return f"<details><summary>Numbers by rank</summary>{_table(['Rank', *columns], rows, 'By rank')}</details>"
+
+
+def _shared(run: Run) -> str:
+    """Shared parameters with their intervals, where the result has them."""
+    rows = [
+        [
+            each["parameter"],
+            *("" if each[key] is None else str(each[key]) for key in ("position", "last_click")),
+            *(_number(each["value"]), _bounds(each["low"], each["high"])),
+            *(_number(each["relative"], ""), _bounds(each["relative_low"], each["relative_high"])),
+        ]
+        for each in run.result.get("shared") or ()
+    ]
+    if not rows:
+        return ""
+    header = ["Parameter", "position", "last click", "value", "95% interval", "relative to first", "95% interval"]
+    table = _table(header, rows, "Shared parameters")
+    return f"<details><summary>Shared parameters with intervals</summary>{table}</details>"
+
+
+def _bounds(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f"{_number(low)} to {_number(high)}"
 
 
 def _changed(changed: Sequence[Changed]) -> str:

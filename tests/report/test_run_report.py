@@ -10,6 +10,8 @@ from small_runs import write_run
 
 from clickexp.experiment.conf import CONF
 from clickexp.experiment.differences import changed_settings, command_of
+from clickexp.report.figures import drawing
+from clickexp.report.run_figures import run_figures
 from clickexp.report.write import write_report
 from clickexp.runs.load import find_runs
 
@@ -72,6 +74,26 @@ def test_without_a_true_user_the_gain_over_rank_ctr_is_named(tmp_path):
 def test_intervals_of_the_metrics_are_shown(tmp_path):
     rows = Rows(report(tmp_path / "run", intervals={"ll": [-0.52, -0.5]}).read_text()).rows
     assert ["Log-likelihood ↑", "-0.5123", "-0.5200 to -0.5000", "-0.7000", "-0.4000", "-0.5123"] in rows
+
+
+def test_shared_parameters_have_their_intervals_beside_the_truth(tmp_path):
+    shared = [
+        {"parameter": "examination", "position": 1, "relative": 1.0, "relative_low": 1.0, "relative_high": 1.0},
+        {"parameter": "examination", "position": 2, "relative": 0.5, "relative_low": 0.4, "relative_high": 0.625},
+        {"parameter": "continuation", "position": None, "low": 0.7, "high": 0.8, "relative": None},
+    ]
+    missing = dict.fromkeys(("last_click", "low", "high", "relative_low", "relative_high"))
+    file = report(tmp_path / "run", shared=[{**missing, "value": 0.75, **each} for each in shared])
+    rows = Rows(file.read_text()).rows
+    assert ["examination", "2", "", "0.7500", "", "0.5000", "0.4000 to 0.6250"] in rows
+    assert ["continuation", "", "", "0.7500", "0.7000 to 0.8000", "", ""] in rows
+    panels = run_figures(find_runs([tmp_path / "run"])[0][0])["examination"]
+    figure = drawing(panels)
+    handles = dict(zip(*reversed(figure.axes[1].get_legend_handles_labels()), strict=True))
+    fitted, true = handles["UBM"], handles["true user"]
+    assert true.get_ydata().tolist() == pytest.approx([1, 0.4 / 0.9])
+    (bars,) = fitted.lines[2]
+    assert [segment[:, 1].tolist() for segment in bars.get_segments()] == [[1, 1], pytest.approx([0.4, 0.625])]
 
 
 def test_figures_are_pdf_and_png_and_in_the_page(tmp_path):
