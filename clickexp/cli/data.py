@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from clickexp.utils.exits import VERSION, ending, printing
 
 _DESCRIPTION = """\
-Prepares search logs for clickexp, reports what is in them, and verifies their files.
+Prepares search logs for clickexp, reports and draws what is in them, and verifies their files.
 
   clickexp-data prepare parquet my/clicks data/clicks       reads a log once, into a folder that opens at once
   clickexp-data prepare parquet my/clicks data/clicks columns.clicks=was_clicked positions=10
@@ -52,6 +52,8 @@ def _parser() -> argparse.ArgumentParser:
     text = "report what is in a prepared folder, or in a source"
     inspect = commands.add_parser("inspect", help=text, description=text, formatter_class=raw)
     inspect.add_argument("path", metavar="PATH", help="prepared folder, or file or folder of a log")
+    inspect.add_argument("--output", metavar="FOLDER", help="where figures/ goes (default: outputs/inspect/NAME)")
+    inspect.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     inspect.set_defaults(run="inspect_log")
     text = "read every file of a prepared folder, or of all in a cache, against its checksum"
     verify = commands.add_parser("verify", help=text, description=text, formatter_class=raw)

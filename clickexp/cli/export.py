@@ -14,6 +14,7 @@ Writes what the fitted model of a run knows, as tables for other tools:
                         its query and document as the log has them, where it came with other ids than rows
   predictions.parquet   with --predict: P(click), P(click given the clicks above) and relevance of each document shown
   thompson.parquet      with --thompson SEED: documents of each query, ordered by a draw from the posteriors of tables
+  figures/              examination beside click rates, and the distribution of attraction, as PDF and PNG
 
   clickexp-export outputs/2026-11-21/10-00-00-pbm
   clickexp-export outputs/2026-11-21/10-00-00-pbm --predict            the test sessions, in the order of the log
@@ -27,9 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with printing("clickexp-export"):
         chosen = vars(_parser().parse_intermixed_args(arguments))
     with stoppable(), ending("clickexp-export", "stopped, nothing half-written is left"):
-        from clickexp.export.tables import export
+        from clickexp.export.drawn import export_drawn
 
-        export(**chosen)
+        export_drawn(**chosen)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -56,6 +57,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--trust", action="store_true", help=text)
     text = "order the documents of each query by a draw from the posteriors of tables; another SEED is another draw"
     parser.add_argument("--thompson", metavar="SEED", type=int, help=text)
+    text = "print one JSON object with files and examination instead of their names"
+    parser.add_argument("--json", dest="as_json", action="store_true", help=text)
     text = "with --predict: what its columns are called, such as columns.query_doc_ids=docs"
     parser.add_argument("options", metavar="key=value", nargs="*", help=text)
     return parser

@@ -3,6 +3,7 @@
 import inspect
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from json import dumps
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,11 @@ from clickexp.data.schema import DataError
 from clickexp.errors import ConfigError
 from clickexp.experiment.formats import FORMATS
 from clickexp.loggers.progress import Steps
+from clickexp.report.tables import write_figures
+from clickexp.utils.escape import slug
+from clickexp.utils.exits import reason
 from clickexp.utils.options import parsed
+from clickexp.utils.paths import display_path
 from clickexp.utils.signatures import check_arguments
 
 _FORMAT_OF_FILES = {
@@ -53,15 +58,25 @@ def prepare_log(format: str, source: str, target: str, options: Sequence[str]) -
     )
 
 
-def inspect_log(path: str, options: Sequence[str]) -> None:
-    """Reports what there is to know of a log before a model is fitted to it.
+def inspect_log(path: str, options: Sequence[str], output: str | None = None, json: bool = False) -> None:
+    """Reports and draws what there is to know of a log before a model is fitted to it.
 
     Args:
         path: Prepared folder, or file or folder of a log.
         options: KEY=VALUE, as the opener of the format takes them, and format.
+        output: Where figures/ goes; by default a folder of the log's name below outputs/inspect.
+        json: Print one JSON object instead of tables.
     """
     dataset = _dataset(Path(path).expanduser(), parsed(options))
-    counts = summaries(dataset)
+    counts, links = summaries(dataset), identifiability(dataset.train)
+    folder = Path(output) if output else Path("outputs/inspect") / slug(Path(path).expanduser().resolve().name)
+    try:
+        drawn = display_path(write_figures(report.figures(counts), folder))
+    except OSError as error:
+        drawn = f"not written ({reason(error)}); choose another folder with --output"
+    if json:
+        print(dumps({"path": path, **report.as_json(dataset, counts, links), "figures": drawn}, indent=2))  # noqa: T201
+        return
     train = counts["train"]
     grades = (report.grades(name, part.labels) for name, part in counts.items() if part.labels)
     _show(
@@ -70,10 +85,12 @@ def inspect_log(path: str, options: Sequence[str]) -> None:
         report.largest_id(dataset.parts.values()),
         report.click_rates(train),
         f"documents in a list: {report.quantiles(train.lengths)}",
+        report.clicks_per_session(train.clicked),
         *grades,
         report.features(dataset),
         report.notes(dataset.notes),
-        identifiability(dataset.train).describe(),
+        links.describe(),
+        f"figures: {drawn}",
     )
 
 

@@ -1,16 +1,21 @@
 """Tables and lines about a log on a terminal."""
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.bar import Bar
 from rich.table import Table
 
 from clickexp.data.dataset import Dataset
+from clickexp.data.inspect.identifiability import Identifiability
 from clickexp.data.inspect.summary import Summary
 from clickexp.data.prepared import Log
 from clickexp.data.sessions import Sessions
 from clickexp.loggers.tables import console_table
+
+if TYPE_CHECKING:
+    from clickexp.report.figures import Panel
 
 _BAR_WIDTH = 30
 _MANY_GRADES = 12
@@ -68,6 +73,67 @@ def quantiles(histogram: np.ndarray) -> str:
     middle = (f"{name} {np.searchsorted(upto, share * upto[-1])}" for name, share in at.items())
     ends = np.flatnonzero(histogram)[[0, -1]]
     return f"min {ends[0]}, {', '.join(middle)}, max {ends[1]}, mean {histogram @ numbers / upto[-1]:.2f}"
+
+
+def clicks_per_session(clicked: np.ndarray) -> str:
+    """Returns how many clicks sessions have, of which clicked[n] have n."""
+    mean = clicked @ np.arange(len(clicked)) / max(clicked.sum(), 1)
+    shares = (_share(count, clicked.sum()) for count in (clicked[0], clicked[1], clicked[2:].sum()))
+    none, one, more = shares
+    return f"clicks in a session: none {none}, one {one}, several {more}, mean {mean:.2f}"
+
+
+def as_json(dataset: Dataset, summaries: Mapping[str, Summary], links: Identifiability) -> dict[str, Any]:
+    """Returns what is reported of a log, in the types of JSON."""
+    return {
+        "name": dataset.name,
+        "query_doc_pairs": max(part.query_doc_pairs for part in dataset.parts.values()),
+        "parts": {name: _part(part) for name, part in summaries.items()},
+        "features": dataset.train.feature_lengths,
+        "notes": dict(dataset.notes),
+        "examination": {
+            "identified": links.identified,
+            "groups": [list(map(int, group)) for group in links.groups],
+            "weakest_link": None if links.weakest is None else links.weakest._asdict(),
+        },
+    }
+
+
+def figures(summaries: Mapping[str, Summary]) -> "dict[str, list[Panel]]":
+    """Returns what there is to draw of a log."""
+    from clickexp.report.tables import curves, shares  # here, since Matplotlib takes long to load
+
+    with_clicks = {name: part for name, part in summaries.items() if part.clicks.any()}
+    rates = {name: part.clicks[: _ranks(part)] / part.shown[: _ranks(part)] for name, part in with_clicks.items()}
+    lengths = {name: part.lengths[: _ranks(part) + 1] for name, part in summaries.items()}
+    clicked = {name: np.trim_zeros(part.clicked, "b") for name, part in with_clicks.items()}
+    sessions = [shares(lengths, "Documents in a list"), shares(clicked, "Clicks in a session")]
+    return {"click_rate": [curves(rates, "Click rate")], "sessions": sessions} if rates else {"sessions": sessions[:1]}
+
+
+def _ranks(part: Summary) -> int:
+    """Ranks down to the last one with a document."""
+    return len(np.trim_zeros(part.shown, "b"))
+
+
+def _part(part: Summary) -> dict[str, Any]:
+    """Counts of a part: scalars as they are, and vectors by rank or by number as lists."""
+    labels = part.labels and {f"{grade:g}": count for grade, count in part.labels.items()}
+    ranks = _ranks(part)
+    return {
+        "sessions": part.sessions,
+        "queries": part.queries,
+        "documents_shown": int(part.shown.sum()),
+        "pairs": part.pairs,
+        "pairs_unseen_in_training": part.unseen_pairs,
+        "documents_shown_of_such_pairs": part.unseen_shown,
+        "clicks": int(part.clicks.sum()),
+        "shown_by_rank": part.shown[:ranks].tolist(),
+        "clicks_by_rank": part.clicks[:ranks].tolist(),
+        "sessions_by_documents": part.lengths[: ranks + 1].tolist(),
+        "sessions_by_clicks": part.clicked[: ranks + 1].tolist(),
+        "documents_by_label": labels,
+    }
 
 
 def grades(part: str, labels: Mapping[float, int]) -> Table | str:

@@ -17,8 +17,8 @@ from clickexp.runs.run import Run
 _CAPTIONS = {
     "perplexity": "Perplexity by rank of the test sessions, lower is better, and the share of the perplexity above 1 "
     "that is gained over rank-CTR, which predicts the click rate of each rank.",
-    "examination": "How likely users look at each rank, mean over the test sessions. Where the model has one probability "
-    "per rank, also relative to rank 1 with 95% intervals, as propensities are used.",
+    "examination": "How likely users look at each rank, mean over the test sessions. Where the model has one "
+    "probability per rank, also relative to rank 1 with 95% intervals, as propensities are used.",
     "learning": "Losses by epoch. The model is that of the best epoch.",
     "calibration": "Click rate of the documents in each bin of P(click), ranks together; on the diagonal, predictions "
     "are click rates. Above, the number of documents in each bin; bins of fewer than 10 are left out below.",

@@ -1,6 +1,7 @@
 """clickexp-data as a user types it; every number it prints against plain Python."""
 
 import inspect
+import json
 import re
 import subprocess
 import sys
@@ -37,6 +38,12 @@ def lists(count, seed):
 
 
 PARTS = {part: lists(count, seed) for seed, (part, count) in enumerate(SIZES.items())}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path_factory, monkeypatch):
+    """Figures go below the working directory."""
+    monkeypatch.chdir(tmp_path_factory.mktemp("work"))
 
 
 @pytest.fixture
@@ -152,6 +159,29 @@ def test_tiangong_st_is_prepared_and_inspected(tiangong, tmp_path, capsys):
         assert_counts(printed, PARTS)
         assert_labels(printed, "ranking", PARTS["ranking"])
         assert row(printed, "examination")[0].startswith("documents link all 5 positions")
+
+
+def test_what_inspect_prints_is_drawn_and_there_as_json(tiangong, tmp_path, capsys):
+    words = [tiangong, "pair_key=document", "--output", tmp_path / "drawn"]
+    main(["inspect", *map(str, words)])
+    assert capsys.readouterr().out.splitlines()[-1] == f"figures: {tmp_path / 'drawn/figures'}"
+    names = sorted(file.name for file in (tmp_path / "drawn/figures").iterdir())
+    assert names == ["click_rate.pdf", "click_rate.png", "sessions.pdf", "sessions.png"]
+    main(["inspect", *map(str, words), "--json"])
+    content = json.loads(capsys.readouterr().out)
+    train, rows = content["parts"]["train"], PARTS["train"]
+    assert train["sessions"] == len(rows) and train["clicks"] == total(rows, 2)
+    assert train["clicks_by_rank"] == [sum(r[2][rank] for r in rows if rank < len(r[2])) for rank in range(5)]
+    assert train["sessions_by_clicks"] == [sum(sum(r[2]) == n for r in rows) for n in range(6)]
+    assert train["sessions_by_documents"] == [sum(len(r[1]) == n for r in rows) for n in range(6)]
+    assert content["examination"]["identified"] and content["examination"]["groups"] == [[1, 2, 3, 4, 5]]
+
+
+def test_inspect_goes_on_where_nothing_can_be_written(tiangong, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    main(["inspect", str(tiangong), "pair_key=document", "--output", str(tmp_path / "file")])
+    printed = capsys.readouterr().out
+    assert "clicks in a session: none" in printed and "figures: not written" in printed
 
 
 @pytest.mark.parametrize("first", [0, 1])

@@ -742,3 +742,15 @@ def test_the_runs_of_a_sweep_are_named_in_order(tmp_path, capsys):
         main(sweep(tmp_path))
     named = capsys.readouterr().err.split("Name one of them: ")[1].split()
     assert named == [f"{tmp_path}/0,", f"{tmp_path}/2,", f"{tmp_path}/10"]
+
+
+def test_tables_are_drawn_and_there_as_json(pbm, tmp_path, capsys):
+    main([str(pbm[0]), "--output", str(tmp_path / "out")])
+    files = [f"{tmp_path}/out/{name}" for name in ("examination.csv", "documents.parquet")]
+    assert capsys.readouterr().out.splitlines() == [*files, f"figures: {tmp_path}/out/figures"]
+    names = ["attraction.pdf", "attraction.png", "examination.pdf", "examination.png"]
+    assert sorted(file.name for file in (tmp_path / "out/figures").iterdir()) == names
+    main([str(pbm[0]), "--output", str(tmp_path / "out"), "--json"])
+    content = json.loads(capsys.readouterr().out)
+    assert content["files"] == files and content["figures"] == f"{tmp_path}/out/figures"
+    assert content["examination"] == pl.read_csv(files[0]).to_dicts() and len(content["examination"]) == RANKS

@@ -23,6 +23,7 @@ class Summary:
         shown: `[ranks]`, documents shown.
         clicks: `[ranks]`, documents clicked.
         lengths: `[ranks + 1]`, sessions by their number of documents.
+        clicked: `[ranks + 1]`, sessions by their number of clicks.
         labels: Documents shown of each grade, None without labels.
     """
 
@@ -34,6 +35,7 @@ class Summary:
     shown: np.ndarray
     clicks: np.ndarray
     lengths: np.ndarray
+    clicked: np.ndarray
     labels: Mapping[float, int] | None
 
 
@@ -59,7 +61,7 @@ def _summary(
     """Marks the training documents in `seen`, or compares with what is marked there."""
     ranks = sessions.ranks
     here = seen if is_train else np.zeros_like(seen)
-    shown, clicks, lengths = (np.zeros(size, np.int64) for size in (ranks, ranks, ranks + 1))
+    shown, clicks, lengths, clicked = (np.zeros(ranks + more, np.int64) for more in (0, 0, 1, 1))
     queries, labels, unseen_shown = IdTable(), {}, 0
     for chunk in sessions.chunks():
         there = np.arange(ranks) < chunk["lengths"][:, None]
@@ -69,6 +71,7 @@ def _summary(
         shown += np.count_nonzero(there, axis=0)
         clicks += np.count_nonzero(chunk["clicks"], axis=0)
         lengths += np.bincount(chunk["lengths"], minlength=ranks + 1)
+        clicked += np.bincount(np.count_nonzero(chunk["clicks"], axis=1), minlength=ranks + 1)
         if "query_ids" in chunk:
             queries.ids(chunk["query_ids"].view(np.uint64))
         if "labels" in chunk:
@@ -83,5 +86,6 @@ def _summary(
         shown,
         clicks,
         lengths,
+        clicked,
         dict(sorted(labels.items())) if sessions.has_labels else None,
     )
