@@ -19,7 +19,7 @@ _CAPTIONS = {
     "that is gained over rank-CTR, which predicts the click rate of each rank.",
     "examination": "How likely users look at each rank, mean over the test sessions. Where the model has one "
     "probability per rank, also relative to rank 1 with 95% intervals, as propensities are used.",
-    "learning": "Losses by epoch. The model is that of the best epoch.",
+    "learning": "Losses by epoch. The model is that of the best epoch, which the star marks.",
     "calibration": "Click rate of the documents in each bin of P(click), ranks together; on the diagonal, predictions "
     "are click rates. Above, the number of documents in each bin; bins of fewer than 10 are left out below.",
 }
