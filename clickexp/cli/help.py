@@ -7,37 +7,72 @@ import shutil
 import string
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 from hydra.plugins.config_source import ConfigSource
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
+from clickexp.errors import ConfigError
 from clickexp.experiment.conf import CONF, TOWERS
 from clickexp.experiment.overrides import CommandLine
 from clickexp.utils.exits import VERSION
+from clickexp.utils.suggest import did_you_mean
 
 _WIDEST = 100
 _INDENT = 14
 _GROUPS = {
     "dataset": "the log to learn from",
     "model": "the click model",
-    TOWERS: "the tower behind a role, as attraction=OPTION (roles: see below)",
-    "metric": "what is measured; several as metric=[click,ranking]",
+    TOWERS: "the tower of a role, as attraction=OPTION",
+    "metric": "what is measured, such as [click,ranking]",
     "optimizer": "how parameters are updated; lazy_...: only rows of the batch",
     "trainer": "how a model is fitted",
-    "logger": "where results go; several as logger=[jsonl,wandb]",
+    "logger": "where results go, such as [jsonl,wandb]",
     "launcher": "where the jobs of a sweep (-m) run",
     "search": "how hyperparameters are searched",
     "debug": "a quick trial",
-    "experiment": "published and example experiments, as +experiment=OPTION",
+    "experiment": "examples and papers, as +experiment=OPTION",
     "sweep": "prepared sweeps, as +sweep=OPTION",
     "variant": "changes to an experiment, as +variant=OPTION",
 }
 """The groups in the order of the help, each in a few words; others come after them."""
+_WORDS = {
+    "dataset": {
+        "baidu_ultr": "CLAX", "baidu_ultr_uva": "with features", "csv": "text",
+        "impressions": "rows", "letor": "MSLR", "parquet": "your log",
+        "prepared": "by clickexp-data", "simulated": "known user", "tiangong_st": "text", "yandex": "text",
+        "yandex_clax": "parquet",
+    },
+    "model": {
+        "ccm": "click chain", "cm": "cascade", "cm_marginal": "variant", "dbn": "dynamic Bayesian",
+        "dcm": "dependent click", "dctr": "per document", "drctr": "both",
+        "gctr": "one rate", "mixture": "of models", "pbm": "position-based", "rctr": "per rank",
+        "sdbn": "simplified DBN", "trust_bias": "trusting PBM", "ubm": "user browsing",
+    },
+    "parameter": {
+        "browsing": "UBM's table", "deep": "MLP", "deep_cross": "DCN v2", "embedding": "one per pair",
+        "embedding_even": "at even odds", "global": "one", "hash": "fewer rows", "linear": "of features",
+        "module": "yours", "position": "one per rank", "position_low": "rare", "quotient_remainder": "tables",
+        "robe": "one array",
+    },
+    "metric": {
+        "all": "default", "calibration": "and AUC", "click": "perplexity", "pairs": "Kendall's tau", "ranking": "nDCG",
+        "ranking_all": "MAP and more", "truth": "known user",
+    },
+    "optimizer": {"lazy_adagrad": "default", "natural_gradient": "of posteriors"},
+    "trainer": {"clax2025": "published", "counting": "closed form", "default": "gradients", "em": "expectations"},
+    "logger": {"console": "terminal", "jsonl": "file", "wandb": "dashboard"},
+    "launcher": {"accelerators": "all devices", "basic": "one by one", "ray": "cluster", "slurm": "cluster"},
+    "search": {"grid": "all points", "random": "uniform", "tpe": "Bayesian"},
+    "debug": {"fast": "seconds"},
+}  # fmt: skip
+"""What options are, in a word or two."""
+_KEYS = "keys"
 _HIDDEN = ("hydra", "reproduction", "local")
 """Groups that users do not choose from, or that other groups choose."""
 
@@ -59,29 +94,100 @@ def prints(given: CommandLine) -> bool:
 
 
 def _help_text(given: CommandLine) -> str:
-    """Returns examples, groups with their options, and keys with their values.
+    """Returns examples and groups with their options; of a topic what there is to choose, and keys with comments.
 
     Args:
         given: The words of the command, whose overrides the keys follow.
+
+    Raises:
+        ConfigError: There is no such topic.
     """
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose("config", [*given.searchpath, *given.overrides], return_hydra_config=True)
         sources = [*GlobalHydra.instance().config_loader().get_sources()]
         sources += [FileConfigSource("command-line", f"file://{folder}") for folder in given.folders]
         width = min(shutil.get_terminal_size().columns, _WIDEST)
-        groups = "\n".join(_groups(sources, width))
-        template = string.Template(config.hydra.help.template)
-        keys = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-        text = OmegaConf.to_yaml(keys, resolve=given.options.resolve)
-        return template.substitute(APP_CONFIG_GROUPS=groups, CONFIG=text)
+        names = {name for source in sources for name in source.list("", ObjectType.GROUP)}
+        groups = [*_GROUPS, *sorted(names - {*_GROUPS, *_HIDDEN})]
+        if given.topic == _KEYS:
+            return "\n".join(_keys(config, width))
+        if given.topic is not None:
+            if given.topic not in groups:
+                meant = did_you_mean(given.topic, [*groups, _KEYS])
+                raise ConfigError(f"--help {given.topic}: choose from {', '.join([*groups, _KEYS])}.{meant}")
+            chosen = str(config.hydra.runtime.choices.get(given.topic))
+            return "\n".join(_topic(given.topic, _options(given.topic, sources), chosen, width))
+        text = "\n".join(line for group in groups for line in _group(group, [*_options(group, sources)], width))
+        return string.Template(config.hydra.help.template).substitute(APP_CONFIG_GROUPS=text)
 
 
-def _groups(sources: Sequence[ConfigSource], width: int) -> Iterator[str]:
-    names = {name for source in sources for name in source.list("", ObjectType.GROUP)}
-    for group in [*_GROUPS, *sorted(names - {*_GROUPS, *_HIDDEN})]:
-        files = {
-            name for source in sources if source.is_group(group) for name in source.list(group, ObjectType.CONFIG)
-        }
-        yield f"  {group:<{_INDENT - 2}}{_GROUPS.get(group, '')}".rstrip()
-        indent = " " * _INDENT
-        yield textwrap.fill(", ".join(sorted(files)), width, initial_indent=indent, subsequent_indent=indent)
+def _options(group: str, sources: Sequence[ConfigSource]) -> dict[str, list[str]]:
+    """The lines of each option's file by its name."""
+    found: dict[str, list[str]] = {}
+    for source in sources:
+        if source.scheme() == "file" and source.is_group(group):
+            for name in source.list(group, ObjectType.CONFIG):
+                file = Path(source.path) / group / f"{name}.yaml"
+                found[name] = file.read_text().splitlines() if file.is_file() else []
+    return dict(sorted(found.items()))
+
+
+def _group(group: str, options: Sequence[str], width: int) -> Iterator[str]:
+    """A group, and its options with a word for each."""
+    words = _WORDS.get(group, {})
+    listed = [f"{name} ({words[name]})" if name in words else name for name in options]
+    text = f"{_GROUPS[group]}: " if group in _GROUPS else ""
+    text += ", ".join(each.replace(" ", "\xa0") for each in listed)
+    first, indent = f"  {group:<{_INDENT - 2}}", " " * _INDENT
+    filled = textwrap.fill(text, width, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
+    yield from filled.replace("\xa0", " ").splitlines()
+
+
+def _topic(group: str, options: Mapping[str, Sequence[str]], chosen: str, width: int) -> Iterator[str]:
+    """A line for each option, and the keys of the one that the configuration has."""
+    yield f"{group}: {_GROUPS.get(group, '')}".rstrip(": ")
+    yield ""
+    indent = max(map(len, options), default=0) + 6
+    for name, lines in options.items():
+        start = f"  {name:<{indent - 4}}  "
+        about = " ".join(_about(lines)) or _WORDS.get(group, {}).get(name, "")
+        yield (start + textwrap.shorten(about, width - len(start), placeholder=" …")).rstrip()
+    if lines := [line for line in options.get(chosen, ()) if not line.startswith("#")]:
+        yield f"\nKeys of {group}={chosen}:\n"
+        for line in lines:
+            yield from _commented(line, width)
+
+
+def _about(lines: Sequence[str]) -> Iterator[str]:
+    """What the head of a file says besides commands, up to the end of the first sentence."""
+    for line in lines:
+        if not line.startswith("#"):
+            return
+        text = line.lstrip("# ")
+        if not text.startswith(("clickexp", "@package", "hydra", "dataset.")):
+            yield text
+            if text.endswith("."):
+                return
+
+
+def _commented(line: str, width: int) -> Iterator[str]:
+    """A line of YAML; a comment for which there is no room goes below."""
+    key, sign, comment = line.partition(" # ")
+    if not sign or len(line) <= width:
+        yield line
+        return
+    yield key.rstrip()
+    indent = " " * (len(key) - len(key.lstrip()) + 4) + "# "
+    yield from textwrap.wrap(comment, width, initial_indent=indent, subsequent_indent=indent)
+
+
+def _keys(config: DictConfig, width: int) -> Iterator[str]:
+    """Keys at the root with their values and comments."""
+    yield "Keys, set by key=value:\n"
+    for line in (CONF / "config.yaml").read_text().splitlines():
+        key, colon, rest = line.partition(": ")
+        if colon and key.isidentifier() and key in config and " # " in rest:
+            value = OmegaConf.to_container(config, resolve=False)[key]  # pyright: ignore[reportCallIssue, reportArgumentType, reportOptionalSubscript]  # a mapping
+            shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+            yield from _commented(f"{key}: {shown} # {rest.partition(' # ')[2]}", width)
+    yield "\nclickexp --help GROUP shows those of a group, clickexp --cfg job all of them."

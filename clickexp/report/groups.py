@@ -153,7 +153,7 @@ class Group:
         ranks = max(map(len, vectors))
         padded = [[*vector, *[None] * (ranks - len(vector))] for vector in vectors if vector]
         spread = Spread.of(padded) if padded else None
-        if spread is None or metric != "examination" or len(self.runs) > 1:
+        if spread is None or metric != "examination" or len(self.runs) != 1:
             return spread
         found = {each.get("position"): each for each in self.runs[0].result.get("propensity") or []}
         low, high = (
