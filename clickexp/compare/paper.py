@@ -5,12 +5,18 @@ from functools import partial
 
 import numpy as np
 
+from clickexp.compare.conclusion import difference
+from clickexp.compare.differences import SIGNIFICANT
 from clickexp.compare.summary import Comparison
-from clickexp.report.figures import COLORS, Panel, calibration, cost, draw, learning, per_rank
+from clickexp.report.figures import COLORS, Panel, calibration, cost, draw, forest, learning, per_rank
 from clickexp.report.groups import or_nan
+from clickexp.report.names import short
 from clickexp.runs.objective import VALIDATION
+from clickexp.utils.escape import figure_text
 
 _PER_RANK = ("ll", "ppl", "cond_ppl")
+_MOST_METRICS = 3
+"""Panels of the differences."""
 
 
 def figures(comparison: Comparison, label: str = "") -> dict[str, bytes]:
@@ -33,8 +39,13 @@ def _panels(comparison: Comparison) -> Iterator[tuple[str, Sequence[Panel]]]:
     def has(metric: str) -> bool:
         return any(group.per_rank(metric) is not None for group in groups)
 
+    baseline, several = comparison.baseline, len(comparison.groups) > 1
+    if several:
+        yield "differences", list(_forests(comparison))
     if ranked := [metric for metric in _PER_RANK if has(metric)]:
-        yield "per_rank", [partial(per_rank, groups, metric) for metric in ranked]
+        if several:
+            yield "per_rank", [partial(per_rank, groups, metric, baseline=baseline) for metric in ranked]
+        yield "per_rank_values", [partial(per_rank, groups, metric) for metric in ranked]
     if has("examination"):
         yield "examination", [partial(per_rank, groups, "examination")]
     first = next((m for m in comparison.metrics if not m.startswith(VALIDATION)), comparison.leading[0])
@@ -52,3 +63,13 @@ def _panels(comparison: Comparison) -> Iterator[tuple[str, Sequence[Panel]]]:
         yield "cost", [partial(cost, groups, first, name, values) for name, values in known.items()]
     if any(group.reliability() for group in groups):
         yield "calibration", [partial(calibration, groups)]
+
+
+def _forests(comparison: Comparison) -> Iterator[Panel]:
+    """A panel per leading metric: differences to the baseline of the best groups; open marks are not significant."""
+    baseline = comparison.baseline
+    others = [group for group in comparison.groups if group is not baseline][: len(COLORS)]
+    for place, metric in enumerate(comparison.leading[:_MOST_METRICS]):
+        found = [(group.name, *difference(comparison, baseline, group, metric)) for group in others]
+        rows = [(name, value, half, not p >= SIGNIFICANT) for name, value, half, p in found]
+        yield partial(forest, rows, figure_text(f"{short(metric)} minus {baseline.model}"), place == 0)

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from importlib.resources import as_file, files
 from typing import Any
@@ -14,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
 
 from clickexp.report.groups import Group, or_nan
-from clickexp.report.names import axis
+from clickexp.report.names import axis, uncapitalised
 from clickexp.utils.escape import figure_text
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D1F")
@@ -25,10 +26,12 @@ MARKERS = "osD^vP*X"
 _DASHES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (4, 1.5, 1, 1.5)))
 _COLUMN, _ROW, _PAGE = 3.3, 2.5, 7.0
 """Inches: the width of a column of a paper, the height of a panel, the width of a page."""
-_LETTER, _HANDLE, _LONGEST = 0.062, 0.5, 100
+_LETTER, _HANDLE, _LONGEST = 0.065, 0.36, 100
 """Of a legend: inches of a letter and of a line, letters of the longest label."""
 _FAR, _FARTHER = 4, 10
 """How far a curve may lie from the middle one: in extents of a curve, and in distances between curves."""
+_NAME, _DECADE = 24, 10
+"""Letters of a line of a name beside an axis, and ratio of costs from which their axis is logarithmic."""
 _FEW = 10
 """Documents from which a click rate means little."""
 _METADATA: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "png": {"Software": None}, "svg": {"Date": None}}
@@ -88,14 +91,15 @@ def _drawing(panels: Sequence[Panel]) -> Drawing:
     lines = {
         label: line for place in axes for line, label in zip(*place.get_legend_handles_labels(), strict=True)
     }
+    if not lines:
+        return figure
     labels = [_shortened(label + (" (beyond the axis)" if label in beyond else "")) for label in lines]
     width = max(figure.get_figwidth(), min(max(map(len, labels)) * _LETTER + _HANDLE, _PAGE))
     columns = max(1, min(len(lines), int(width / (max(map(len, labels)) * _LETTER + _HANDLE))))
     figure.set_size_inches(width, _ROW + 0.17 * -(-len(lines) // columns))
     handles, labels = (_by_row(items, columns) for items in (list(lines.values()), labels))
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=columns, columnspacing=1.2, handlelength=2.4
-    )
+    spacing = {"columnspacing": 0.8, "handlelength": 1.8, "handletextpad": 0.5}
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, **spacing)
     return figure
 
 
@@ -116,8 +120,8 @@ def _without_outliers(axes: Axes) -> set[str]:
     if len(ends) < 3:
         return set()
     low, high = np.array(list(ends.values())).T
-    middle = np.median((low + high) / 2)
-    reach = _FAR * np.median(high - low) + _FARTHER * np.median(np.abs((low + high) / 2 - middle))
+    middle, extents = np.median((low + high) / 2), (high - low)[high > low]  # a baseline is flat
+    reach = _FAR * np.median(extents if len(extents) else 0.0) + _FARTHER * np.median(np.abs((low + high) / 2 - middle))
     far = {label for label, (a, b) in ends.items() if a < middle - reach or b > middle + reach}
     near = [bounds for label, bounds in ends.items() if label not in far]
     if far and near:
@@ -135,17 +139,45 @@ def look(i: int) -> dict[str, Any]:
     return {"color": COLORS[i], "linestyle": _DASHES[i % len(_DASHES)]}
 
 
-def per_rank(groups: Sequence[Group], metric: str, axes: Axes) -> None:
-    """Draws a metric over ranks: the mean over runs with its 95% interval."""
-    for i, group in enumerate(groups):
-        if spread := group.per_rank(metric):
+def per_rank(groups: Sequence[Group], metric: str, axes: Axes, baseline: Group | None = None) -> None:
+    """Draws a metric, or its difference to a baseline, over ranks: the mean over runs with its 95% interval.
+
+    Models without examination are left out of its curves where others have it.
+    """
+    spreads = [group.per_rank_difference(baseline, metric) if baseline else group.per_rank(metric) for group in groups]
+    examined = [metric == "examination" and spread is not None and (spread.mean == 1).all() for spread in spreads]
+    for i, (group, spread) in enumerate(zip(groups, spreads, strict=True)):
+        if spread and (not examined[i] or all(examined)):  # models without examination would lie over one another
             ranks = np.arange(1, len(spread.mean) + 1)
-            axes.plot(ranks, spread.mean, label=figure_text(group.name), marker=MARKERS[i], **look(i))
+            mark = {"marker": MARKERS[i], "markersize": 3}
+            axes.plot(ranks, spread.mean, label=figure_text(group.name), **mark, **look(i))
             axes.fill_between(ranks, spread.low, spread.high, color=COLORS[i], alpha=0.15, linewidth=0)
-    axes.set(xlabel="Rank", ylabel=_lines(figure_text(axis(metric))))
+    ylabel = _lines(figure_text(axis(metric)))
+    axes.set(xlabel="Rank", ylabel=f"Difference in\n{uncapitalised(ylabel)}" if baseline else ylabel)
     if metric == "examination":
         axes.set_ylim(0, 1.03)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def forest(rows: Sequence[tuple[str, float, float, bool]], xlabel: str, named: bool, axes: Axes) -> None:
+    """Draws differences to a baseline with their intervals.
+
+    Args:
+        rows: Name, difference, half its interval (nan without one), and whether to fill the mark, of each group.
+        xlabel: Text below the axis.
+        named: Whether the names are shown.
+        axes: The panel.
+    """
+    axes.axvline(0, color=BLACK, linewidth=0.8)
+    for i, (_, value, half, filled) in enumerate(rows):
+        error = half if np.isfinite(half) else None
+        face = COLORS[i] if filled else "white"
+        axes.errorbar(value, -i, xerr=error, marker="o", color=COLORS[i], markerfacecolor=face, capsize=2)
+    names = [textwrap.fill(figure_text(name), _NAME) if named else "" for name, *_ in rows]
+    axes.set_yticks([-i for i in range(len(rows))], names)
+    axes.set(xlabel=xlabel, ylim=(0.6 - len(rows), 0.6))
+    axes.grid(axis="y", visible=False)
+    axes.xaxis.set_major_locator(MaxNLocator(4))
 
 
 def learning(groups: Sequence[Group], metric: str, over: str, axes: Axes) -> None:
@@ -171,7 +203,7 @@ def cost(groups: Sequence[Group], metric: str, over: str, values: Sequence[float
         look: dict[str, Any] = {"marker": MARKERS[i], "color": COLORS[i], "linestyle": "none"}
         axes.errorbar(value, spread.mean, deviation, label=figure_text(group.name), **look)
     known = [value for value in values if np.isfinite(value) and value > 0]
-    if known and max(known) > 10 * min(known):
+    if known and max(known) > _DECADE * min(known):
         axes.set_xscale("log")
     elif over == "parameters":
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))

@@ -224,7 +224,7 @@ def test_figures_are_vectors_with_text_that_stays_text(folder, monkeypatch):
     save = Figure.savefig
     monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: (drawn.append(self), save(self, *a, **k))[1])
     made = figures(comparisons(find_runs([folder])[0])[0])
-    names = ("per_rank", "examination", "learning", "cost", "calibration")
+    names = ("differences", "per_rank", "per_rank_values", "examination", "learning", "cost", "calibration")
     assert list(made) == [f"{name}.{suffix}" for name in names for suffix in ("pdf", "png")]
     assert all(
         made[f"{name}.pdf"].startswith(b"%PDF") and b"/Type3" not in made[f"{name}.pdf"] for name in names
@@ -232,6 +232,8 @@ def test_figures_are_vectors_with_text_that_stays_text(folder, monkeypatch):
     assert all(made[f"{name}.png"].startswith(b"\x89PNG") for name in names)
     labels = [(axes.get_xlabel(), axes.get_ylabel()) for figure in drawn[::2] for axes in figure.axes]
     assert labels == [
+        *((f"{metric} minus UBM", "") for metric in ("LL", "PPL", "nDCG@10")),
+        ("Rank", "Difference in\nlog-likelihood\n(nats per document)"),
         ("Rank", "Log-likelihood\n(nats per document)"),
         ("Rank", "P(examination)"),
         ("Epoch", "Validation log-likelihood\n(nats per document)"),
@@ -242,15 +244,30 @@ def test_figures_are_vectors_with_text_that_stays_text(folder, monkeypatch):
     ]
 
 
+def test_differences_are_drawn_as_they_are_tabled(folder, monkeypatch):
+    """To PBM, LL of UBM is +0.1 in each seed; DBN_2 has one run, 0.05 above PBM's mean."""
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: drawn.append(self))
+    figures(comparisons(find_runs([folder])[0], None, "PBM")[0])
+    forest, ranks = drawn[0].axes[0], drawn[2].axes[0]
+    assert [text.get_text() for text in forest.get_yticklabels()] == ["UBM", "DBN_2"]
+    points = [bar.lines[0].get_xydata()[0].tolist() for bar in forest.containers]
+    assert points == [pytest.approx([0.1, 0]), pytest.approx([0.05, -1])]
+    curves = {line.get_label(): line.get_ydata() for line in ranks.lines}
+    assert curves["PBM"] == pytest.approx([0, 0]) and curves["UBM"] == pytest.approx([0.12, 0.08])
+    assert curves["DBN_2"] == pytest.approx([-0.42 + 0.36, -0.28 + 0.24])  # to PBM's run of the same seed
+
+
 def test_a_curve_far_off_leaves_room_to_the_others_and_is_reported(tmp_path, monkeypatch):
     for i, model in enumerate(("PBM", "UBM", "DBN", "CM")):
         write_run(tmp_path / model, model, test={"ll": -9 if model == "CM" else -0.3 - 0.01 * i})
     drawn = []
     monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: drawn.append(self))
     figures(comparisons(find_runs([tmp_path])[0])[0])
-    (axes,) = drawn[0].axes
+    figure = next(figure for figure in drawn if figure.axes[0].get_ylabel().startswith("Log-likelihood"))
+    (axes,) = figure.axes
     assert -0.5 < axes.get_ylim()[0] < axes.get_ylim()[1] < 0
-    assert [text.get_text() for text in drawn[0].legends[0].texts] == [
+    assert [text.get_text() for text in figure.legends[0].texts] == [
         "PBM",
         "UBM",
         "DBN",

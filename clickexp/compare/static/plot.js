@@ -80,7 +80,8 @@ function withoutOutliers(traces, format) {
   const median = (values) => values.sort((a, b) => a - b)[Math.floor(values.length / 2)];
   const bounds = [...ends.values()];
   const middle = median(bounds.map(([low, high]) => (low + high) / 2));
-  const reach = 4 * median(bounds.map(([low, high]) => high - low)) + 10 * median(bounds.map(([low, high]) => Math.abs((low + high) / 2 - middle)));
+  const extents = bounds.map(([low, high]) => high - low).filter((extent) => extent > 0); // a baseline is flat
+  const reach = 4 * (extents.length ? median(extents) : 0) + 10 * median(bounds.map(([low, high]) => Math.abs((low + high) / 2 - middle)));
   const far = new Set(names.filter((name) => ends.get(name)[0] < middle - reach || ends.get(name)[1] > middle + reach));
   const near = names.filter((name) => !far.has(name)).map((name) => ends.get(name));
   if (!far.size || !near.length) return;
