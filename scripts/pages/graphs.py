@@ -109,7 +109,7 @@ def svg(option: str, roles: Mapping[str, ParameterConfig]) -> str:
     top = 74 if graph.session else 44
     height = top + ROW * (len(graph.events) - 1) + RADIUS + 24
     left = 90 + round(
-        6.3 * max([len(f"{role} ({depends_on(roles[role])})") for role in graph.behind], default=8)
+        6.3 * max([len(f"{role} ({depends_on(roles[role])})") for role in graph.behind], default=14)
     )
     width = left + COLUMN * (len(graph.ranks) - 1) + RADIUS + 150
     # a snake: the click stands to the right of what it depends on, so that arrows do not run through circles
@@ -131,7 +131,10 @@ def svg(option: str, roles: Mapping[str, ParameterConfig]) -> str:
         x_of = {i: spot["C", i] for i in range(len(x))}
         middle = (left - 110, y["C"])
         parts += [_arrow(middle, (px, py), bend=-34 * i) for i, (px, py) in x_of.items()]
-        parts += [*_circle(*middle, graph.session, seen=False), _text(middle[0], y["C"] + 36, NAMES[graph.session], 11)]
+        parts += [
+            *_circle(*middle, graph.session, seen=False),
+            _text(middle[0], y["C"] + 36, NAMES[graph.session], 11),
+        ]
     for (letter, i), (px, py) in spot.items():
         parts += _circle(px, py, letter, seen=letter == "C", rank=graph.ranks[i])
     at: dict[str, int] = {}
@@ -148,7 +151,11 @@ def svg(option: str, roles: Mapping[str, ParameterConfig]) -> str:
         ]
     for letter in graph.events:
         px, py = spot[letter, len(x) - 1]
-        parts.append(_text(px + RADIUS + 10, py + 4, NAMES[letter], 12, "start"))
+        beside = (
+            -1 if letter == "C" and "AS" in graph.arrows else 1
+        )  # to the left, where an arrow runs on the right
+        anchor = "start" if beside > 0 else "end"
+        parts.append(_text(px + beside * (RADIUS + 10), py + 4, NAMES[letter], 12, anchor))
     title = f"graph of {option}: " + ", ".join(NAMES[letter] for letter in graph.events)
     attributes = {
         "class": "graph",

@@ -88,7 +88,7 @@ def models() -> dict:
     device = first["environment"]["device"]
     return {
         "command": SWEEP,
-        "sessions": sum(first["data"]["sessions"].values()),
+        "sessions": sum(first["data"]["sessions"][part] for part in ("train", "val", "test")),
         "device": f"{os.cpu_count()} CPU cores" if device == "cpu" else device,
         "environment": {k: v for k, v in first["environment"].items() if k != "git_commit"},
         "runs": by_option,

@@ -11,6 +11,7 @@ import yaml
 from latex2mathml.converter import convert
 
 import clickexp.models
+from clickexp.parameters import ParameterConfig
 from pages.graphs import GRAPHS, depends_on, svg
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -18,6 +19,11 @@ TEXTS = yaml.safe_load((Path(__file__).parent / "models.yaml").read_text())
 MEASURED = ROOT / "docs/data/models.json"
 COLUMNS = {"ll": "LL ↑", "ppl": "PPL ↓", "cond_ppl": "cPPL ↓", "ndcg@10": "nDCG@10 ↑"}
 COUNTED = ("gctr", "rctr", "dctr", "drctr", "cm", "dcm", "sdbn")
+TOWERS = {
+    "EmbeddingParameterConfig": "embedding",
+    "PositionParameterConfig": "position",
+    "GlobalParameterConfig": "global",
+}
 MEANINGS = {
     "ctr": "P(click)",
     "continuation_exam_no_click": "P(continue) after a document without a click",
@@ -75,13 +81,15 @@ def _page(option: str, measured: Mapping[str, Any]) -> str:
     if roles:
         lines += ["## Parameters", "", "| role | one per | default tower | meaning |", "|---|---|---|---|"]
         lines += [
-            f"| `{role}` | {depends_on(tower)} | `{type(tower).__name__}` | {meaning(role, comments)} |"
+            f"| `{role}` | {depends_on(tower)} | `{tower_option(tower)}` | {meaning(role, comments)} |"
             for role, tower in roles.items()
         ]
         lines += [
             "",
-            ("A document is a query-document pair, or a document under any query (`dataset.pair_key=document`). "
-            "Any [tower](../howto/towers.md) can stand behind a role: `attraction=deep`."),
+            (
+                "A document is a query-document pair, or a document under any query (`dataset.pair_key=document`). "
+                "Any [tower](../howto/towers.md) can stand behind a role: `attraction=deep`."
+            ),
             "",
         ]
     settings = [key for key in keys if key not in (*roles, "_target_", "_partial_", "defaults")]
@@ -109,6 +117,13 @@ def _page(option: str, measured: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def tower_option(tower: ParameterConfig) -> str:
+    """The option behind a default tower, as `clickexp model=... ROLE=option` has it."""
+    return (
+        "browsing" if getattr(tower, "use_feature", "") == "examination_idx" else TOWERS[type(tower).__name__]
+    )
+
+
 def meaning(role: str, comments: Mapping[str, str]) -> str:
     """The comment of a role in the file of its model, or else of the group of its towers."""
     return comments.get(role) or MEANINGS.get(role, "")
@@ -126,8 +141,10 @@ def _index(measured: Mapping[str, Any]) -> str:
     lines = [
         "# Models",
         "",
-        ("A model states how hidden events, such as examination and attraction, make clicks. Its parameters "
-        "are [towers](../howto/towers.md), one per role, and every role takes every tower."),
+        (
+            "A model states how hidden events, such as examination and attraction, make clicks. Its parameters "
+            "are [towers](../howto/towers.md), one per role, and every role takes every tower."
+        ),
         "",
     ]
     lines += ["| `model=` | model | source |", "|---|---|---|"]
@@ -137,8 +154,10 @@ def _index(measured: Mapping[str, Any]) -> str:
     ]
     lines += [
         "",
-        ("`cm_marginal` is CM with the marginal probability in place of the conditional one, as some published tables "
-        "have it. [Extend](../extend.md) shows a model of your own."),
+        (
+            "`cm_marginal` is CM with the marginal probability in place of the conditional one, as some published tables "
+            "have it. [Extend](../extend.md) shows a model of your own."
+        ),
         "",
     ]
     lines += ["## Measured", "", _sentence(measured), "", _table(measured, list(TEXTS)), "", _caution(), ""]

@@ -53,6 +53,7 @@ def test_no_page_shows_markup_that_was_not_read(site):
     for page in site.rglob("*.html"):
         text = re.sub(r"<(script|style|code|pre)\b.*?</\1>", "", page.read_text(), flags=re.DOTALL)
         assert "--8<--" not in text and "$$" not in text and "{ ." not in text, page.name
+        assert not re.search(r"\$[^$\n<]*(?:_|\^|\\)[^$\n<]*\$", text), page.name
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
