@@ -11,6 +11,8 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FENCE = re.compile(r"^(?:```.*?^```|(?:    [^\n]*\n)+)", re.MULTILINE | re.DOTALL)
+MATH: list[str] = []
+TOKEN = re.compile(r"mathml(\d+)token")
 DISPLAY, INLINE = re.compile(r"\$\$(.+?)\$\$", re.DOTALL), re.compile(r"(?<![\\$\w])\$([^$\n]+?)\$(?![\w$])")
 
 
@@ -33,6 +35,14 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         parts += [formulas(markdown[last : code.start()]), code.group()]
         last = code.end()
     return "".join(parts) + formulas(markdown[last:])
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Names the search for screen readers, which the theme leaves without a name."""
+    return output.replace(
+        'data-md-component="search" role="dialog"',
+        'data-md-component="search" role="dialog" aria-label="Search"',
+    )
 
 
 def formulas(text: str) -> str:

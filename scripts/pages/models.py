@@ -155,8 +155,8 @@ def _index(measured: Mapping[str, Any]) -> str:
     lines += [
         "",
         (
-            "`cm_marginal` is CM with the marginal probability in place of the conditional one, as some published tables "
-            "have it. [Extend](../extend.md) shows a model of your own."
+            "`cm_marginal` is CM with the marginal probability in place of the conditional one, as some published "
+            "tables have it. [Extend](../extend.md) shows a model of your own."
         ),
         "",
     ]
