@@ -10,6 +10,7 @@ from scipy.special import logit
 
 from clickexp.simulation.towers import FixedParameter
 from clickexp.training import Trainer
+from clickexp.training.intervals.posterior import SharedPosterior
 
 ALL = ("PBM", "UBM", "TrustBias", "DBN", "DCM", "CCM", "DCTR", "DRCTR")
 
@@ -211,6 +212,26 @@ def test_posteriors_are_read_from_models(bench):
         assert spread.shape == mean.shape and np.median(spread[shown > 100]) < 0.8 * spread[0]
     measured = bench.figures(log, found)
     assert measured["coverage of attraction"] > 0.85 and measured["coverage of satisfaction"] > 0.85
+
+
+@pytest.mark.parametrize("user", ["PBM", "UBM", "TrustBias", "DBN", "DCM", "CCM"])
+def test_intervals_of_shared_parameters_are_in_the_order_of_the_truth(bench, user, monkeypatch):
+    """Narrow ones around true towers hold the truth; those of an order that is not the truth's would not."""
+    log, names = small(bench, user), []
+    model = bench.methods.MODELS[user](positions=10, query_doc_pairs=60, rngs=nnx.Rngs(0))
+    for role, tower in true_towers(user, log.truth).items():
+        if role not in ("attraction", "satisfaction"):
+            weight = getattr(model, role).weight
+            weight[...] = tower.values[...].reshape(weight.shape)
+            read = range(weight.size) if weight.size == 1 else range(1, 11)
+            if user == "UBM":
+                read = [11 * rank + last for rank in range(1, 11) for last in range(rank)]
+            names += [f"{role}/weight[{i}]" for i in read]
+    narrow = SharedPosterior(tuple(names), 1e-6 * np.eye(len(names)))
+    monkeypatch.setattr(bench.methods, "shared_posterior", lambda model, train: narrow)
+    bounds = bench.methods.shared_bounds(user, model, None)
+    found = bench.figures(log, fitted(bench, log.truth, shared=bounds))
+    assert found["coverage of shared"] == 1.0 and (bounds[:, 1] - bounds[:, 0] < 0.02).all()
 
 
 def test_methods_skip_what_they_cannot_estimate(bench):

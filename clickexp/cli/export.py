@@ -9,6 +9,7 @@ _DESCRIPTION = """\
 Writes what the fitted model of a run knows, as tables for other tools:
 
   examination.csv       rank, examination, propensity: how likely users look at each rank, beside its click rate
+  shared.csv            examination by rank, UBM's table, continuation: what documents share, with 95% intervals
   documents.parquet     attraction, satisfaction and relevance of each document, with its impressions and clicks;
                         standard deviations, 95% intervals and effective impressions where tables have posteriors;
                         its query and document as the log has them, where it came with other ids than rows

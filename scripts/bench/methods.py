@@ -20,6 +20,8 @@ from clickexp.parameters import EmbeddingParameter, EmbeddingParameterConfig
 from clickexp.parameters.base import Parameter
 from clickexp.training import CountingTrainer, EMTrainer, Trainer, natural_gradient
 from clickexp.training.base import BaseTrainer
+from clickexp.training.intervals.posterior import shared_posterior
+from clickexp.training.intervals.probabilities import shared_intervals
 
 MODELS: dict[str, type[ClickModel]] = {
     "PBM": models.PositionBasedModel,
@@ -46,6 +48,7 @@ class Fitted:
         spread: Standard deviations of the logits of rows by role, `attraction` and `satisfaction`, if there are any.
         prior_means: Learned mean of the logits of all rows, by role.
         predictions: P(click | clicks above) of the test sessions [sessions, positions].
+        shared: Bounds of 95 % intervals [numbers, 2] of `users.shared`; nan where the log says nothing.
     """
 
     seconds: float
@@ -53,6 +56,7 @@ class Fitted:
     spread: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     prior_means: Mapping[str, float] = dataclasses.field(default_factory=dict)
     predictions: np.ndarray | None = None
+    shared: np.ndarray | None = None
 
 
 Method = Callable[[SimulatedLog, int], Fitted | None]
@@ -154,7 +158,30 @@ def fitted(log: SimulatedLog, seed: int, trainer: BaseTrainer, **towers: object)
     learned = isinstance(trainer, Trainer)  # the others store a constant
     tables = [role for role, tower in towers.items() if isinstance(tower, EmbeddingParameter) and learned]
     prior_means = {role: float(found[role][0][0]) for role in tables}  # row 0 is padding, which nothing moves
-    return Fitted(report.training_seconds, parameters, spread, prior_means, predictions(model, log.test))
+    bounds = shared_bounds(user, model, parts["train"]) if spread else None
+    return Fitted(report.training_seconds, parameters, spread, prior_means, predictions(model, log.test), bounds)
+
+
+def shared_bounds(user: str, model: ClickModel, train: Sessions) -> np.ndarray | None:
+    """Bounds of the 95 % intervals of `users.shared`, [numbers, 2]; None for users without shared parameters."""
+    ranks = range(1, POSITIONS + 1)
+    keys: dict[str, list[tuple]] = {
+        "PBM": [("examination", rank, None) for rank in ranks[1:]],
+        "UBM": [("examination", rank, last) for rank in ranks for last in range(rank)][1:],
+        "TrustBias": [("slope", rank, None) for rank in ranks[1:]],
+        "DBN": [("continuation", None, None)],
+        "DCM": [("continuation", rank, None) for rank in ranks[:-1]],
+        "CCM": [(role, None, None) for role in CHAIN],
+    }
+    if user not in keys or (known := shared_posterior(model, train)) is None:
+        return None
+    found = {each[:3]: each for each in shared_intervals(model, known)}
+    bounds = np.full((len(keys[user]), 2), np.nan)
+    for row, key in enumerate(keys[user]):
+        if (each := found.get(key)) is not None:
+            ends = (each.low, each.high) if each.relative is None else (each.relative_low, each.relative_high)
+            bounds[row] = ends if None not in ends else (0.0, np.inf)
+    return bounds
 
 
 def sessions(part: Part, pairs: int) -> Sessions:

@@ -48,6 +48,7 @@ FORMATS: dict[str, Callable[[float], str]] = {
     "coverage of attraction": "{:.3f}".format,
     "coverage of attraction, shown": "{:.3f}".format,
     "coverage of satisfaction": "{:.3f}".format,
+    "coverage of shared": "{:.3f}".format,
     "seconds": "{:.1f}".format,
 }
 
@@ -64,7 +65,8 @@ def figures(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
     log-likelihood: Of the test sessions, per document, less that of the true parameters.
     prediction: Mean of |estimate - truth| over documents of the test sessions, of P(click | clicks above).
     coverage: Fraction of all pairs whose 95 % interval holds the truth: of attraction as P(click at rank 1), given the
-        estimated examination there, of satisfaction as it is. Shown: of pairs that the training log shows.
+        estimated examination there, of satisfaction as it is. Shown: of pairs that the training log shows. Shared: of
+        ratios of examination as above, or of continuation.
     """
     user, truth, found = log.design.user, log.truth, {"seconds": fitted.seconds}
     if fitted.predictions is not None:
@@ -82,6 +84,10 @@ def figures(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
         found["examination"] = _distance(ratios[0] / ratios[1], 1.0)
     if continuations[1] is not None:
         found["continuation"] = _distance(*continuations)
+    if fitted.shared is not None:
+        low, high = fitted.shared[~np.isnan(fitted.shared[:, 0])].T
+        true = users.shared(user, truth)[~np.isnan(fitted.shared[:, 0])]
+        found["coverage of shared"] = float(np.mean((low <= true) & (true <= high)))
     return found | _rows(log, fitted)
 
 
@@ -123,7 +129,7 @@ def designs(args: argparse.Namespace) -> Iterator[Design]:
             yield Design(user, policy, skew, **DENSE)
             continue
         for impressions in args.impressions:
-            yield Design(user, policy, skew, impressions)
+            yield Design(user, policy, skew, impressions, args.queries)
 
 
 def run(grid: Sequence[Design], seeds: Sequence[int], chosen: dict[str, Method], file: Path) -> list[dict]:
@@ -185,6 +191,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--skews", type=float, nargs="+", help="exponents of the popularity of queries")
     parser.add_argument("--impressions", type=int, nargs="+", help="of training, per pair, in the mean")
+    parser.add_argument("--queries", type=int, default=400, help="of 20 documents each")
     parser.add_argument("--seeds", type=int, nargs="+")
     parser.add_argument("--methods", nargs="+", help=f"of {', '.join(METHODS)}, clax; by default all")
     parser.add_argument("--peer", type=Path, help="python of CLAX's environment")

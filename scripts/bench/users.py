@@ -218,6 +218,12 @@ def continuation(user: str, parameters: Parameters) -> np.ndarray | None:
     return given[: POSITIONS - 1] if user == "DCM" and given is not None else given
 
 
+def shared(user: str, parameters: Parameters) -> np.ndarray | None:
+    """What intervals of shared parameters are of: relative examination, or else continuation."""
+    ratios = relative_examination(user, parameters)
+    return continuation(user, parameters) if ratios is None else ratios
+
+
 def log_likelihood(probability: np.ndarray, part: Part) -> float:
     """Mean log-likelihood per document of predicted clicks."""
     return float(np.mean(np.log(np.where(part.clicks, probability, 1 - probability))))

@@ -11,6 +11,7 @@ from flax import nnx
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 
+from clickexp.data import Sessions
 from clickexp.data.feed import Data
 from clickexp.errors import UserError
 from clickexp.models import ClickModel, Model
@@ -20,6 +21,8 @@ from clickexp.utils.files import whole
 
 MOST = 400
 """Shared numbers of models that have intervals; the time per session grows with them."""
+WORK = 10_000_000
+"""Sessions times shared numbers that are looked at, some ten seconds of one core; the first stand for larger logs."""
 _LEAST, _FLOOR = 1e-2, 1e-4
 """Information per number, and eigenvalues of it in units of its diagonal, below which a log says nothing."""
 
@@ -85,6 +88,9 @@ def shared_posterior(model: Model, data: Data) -> SharedPosterior | None:
     integrated out; see `clickexp.training.intervals.information`. To it comes the square of the Newton step that is
     left, at most a deviation in each direction: how far from the optimum training has ended.
 
+    Of a log of more sessions than `WORK` has room for, the first ones stand for all: the covariance is theirs times
+    their share. That is at least that of all, since rows with few documents explain more in place of shared parameters.
+
     95% intervals hold the truth where rows have posteriors. Rows that are one number leave shared parameters biased,
     which intervals do not show.
 
@@ -100,9 +106,13 @@ def shared_posterior(model: Model, data: Data) -> SharedPosterior | None:
     if not isinstance(model, ClickModel) or not 0 < len(names) <= MOST:
         return None
     model.eval()
+    share = 1.0
+    if isinstance(data, Sessions) and data.count * len(names) > WORK:
+        first = max(WORK // len(names), 1)
+        data, share = data.slice(0, first), first / data.count
     found = information(model, data)
     used = found.used[found.used < len(names)]
-    covariance = _covariance(found)[: len(used), : len(used)]
+    covariance = share * _covariance(found)[: len(used), : len(used)]
     if not len(used) or not np.isfinite(covariance).all():
         return None
     return SharedPosterior(tuple(names[place] for place in used), covariance)

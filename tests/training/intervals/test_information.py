@@ -12,6 +12,7 @@ from clickexp.models import PositionBasedModel
 from clickexp.parameters import EmbeddingParameterConfig, Rows
 from clickexp.parameters.table import Prior
 from clickexp.training.intervals import information as module
+from clickexp.training.intervals import posterior as posterior_module
 from clickexp.training.intervals.information import information
 from clickexp.training.intervals.posterior import shared_posterior
 from clickexp.training.intervals.probabilities import shared_intervals
@@ -176,6 +177,17 @@ def test_batches_with_holes_say_what_their_documents_say():
     ]
     expected, found = (information(model, data) for data in (sessions(*log, 60), batches))
     np.testing.assert_allclose(found.matrix, expected.matrix, rtol=1e-4, atol=1e-3)
+
+
+def test_the_first_sessions_of_a_large_log_stand_for_all(monkeypatch):
+    """With intervals that are at least as wide."""
+    log = simulated(300, 60)
+    model = model_at(THETA, counted(*log, 300))
+    whole = shared_intervals(model, shared_posterior(model, sessions(*log, 300)))
+    monkeypatch.setattr(posterior_module, "WORK", len(log[0]) // 2 * 5)
+    half = shared_intervals(model, shared_posterior(model, sessions(*log, 300)))
+    for all_, some in zip(whole[1:], half[1:], strict=True):
+        assert all_.sd * 0.97 < some.sd < all_.sd * 1.5 and some.relative == all_.relative
 
 
 def test_intervals_of_maximum_likelihood_hold_the_truth():
