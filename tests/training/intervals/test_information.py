@@ -92,6 +92,12 @@ def ratio_deviations(theta, matrix):
     return np.sqrt(np.diag(to_first @ np.linalg.inv(matrix) @ to_first.T))
 
 
+def most_likely(counts):
+    """Shared parameters of the highest marginal likelihood."""
+    options = {"gtol": 0.05}
+    return minimize(lambda theta: -log_likelihood(theta, counts), THETA, method="BFGS", options=options).x
+
+
 ORDER = [1, 2, 3, 0, 4]
 """Baseline last but one in the formulas here, first in the model."""
 THETA = np.array([2.0, 0.4, -0.4, MEAN, np.log(PRECISION)])
@@ -182,12 +188,13 @@ def test_batches_with_holes_say_what_their_documents_say():
 def test_the_first_sessions_of_a_large_log_stand_for_all(monkeypatch):
     """With intervals that are at least as wide."""
     log = simulated(300, 60)
-    model = model_at(THETA, counted(*log, 300))
+    counts = counted(*log, 300)
+    model = model_at(most_likely(counts), counts)
     whole = shared_intervals(model, shared_posterior(model, sessions(*log, 300)))
     monkeypatch.setattr(posterior_module, "WORK", len(log[0]) // 2 * 5)
     half = shared_intervals(model, shared_posterior(model, sessions(*log, 300)))
     for all_, some in zip(whole[1:], half[1:], strict=True):
-        assert all_.sd * 0.97 < some.sd < all_.sd * 1.5 and some.relative == all_.relative
+        assert all_.sd * 0.97 < some.sd < all_.sd * 1.6 and some.relative == all_.relative
 
 
 def test_intervals_of_maximum_likelihood_hold_the_truth():
@@ -196,9 +203,7 @@ def test_intervals_of_maximum_likelihood_hold_the_truth():
     for seed in range(20):
         log = simulated(300, 9, seed)
         counts = counted(*log, 300)
-        fitted = minimize(lambda theta, counts=counts: -log_likelihood(theta, counts), THETA, method="BFGS",
-                          options={"gtol": 0.05}).x  # fmt: skip
-        model = model_at(fitted, counts)
+        model = model_at(most_likely(counts), counts)
         posterior = shared_posterior(model, sessions(*log, 300))
         intervals = [each for each in shared_intervals(model, posterior) if each.position > 1]
         held += [np.log(i.relative_low) <= t <= np.log(i.relative_high) for i, t in zip(intervals, truth, strict=True)]
