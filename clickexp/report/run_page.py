@@ -23,6 +23,8 @@ _CAPTIONS = {
     "calibration": "Click rate of the documents in each bin of P(click), ranks together; on the diagonal, predictions "
     "are click rates. Above, the number of documents in each bin; bins of fewer than 10 are left out below.",
 }
+_WIDE = 1.5
+"""Width over height from which a figure has a row to itself."""
 _ARROWS = {1: "↑", -1: "↓", 0: ""}
 
 
@@ -193,7 +195,9 @@ def _figure(name: str, svg: str) -> str:
     label = html.escape(name.capitalize())
     drawn = _themed(svg, name).replace("<svg", f'<svg role="img" aria-label="{label}: {caption}"', 1)
     text = f"<h2>{label}</h2>{drawn}<figcaption>{caption} {links}</figcaption>"
-    return f'<figure class="card {html.escape(name)}">{text}</figure>'
+    size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
+    wide = " wide" if size and float(size[1]) > _WIDE * float(size[2]) else ""
+    return f'<figure class="card{wide}">{text}</figure>'
 
 
 def _themed(svg: str, name: str) -> str:
