@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Integer, Shaped
 
@@ -51,6 +52,19 @@ as they were, all predictions, losses and samples are the same. Nothing that the
 
 SHOWN_FIRST = "_shown_first"
 """Private key of a batch whose mask was made from `lengths`, and so has no holes; no user's batch has it."""
+
+LOG_RANKS = "_log_ranks"
+"""Private key of a batch of lists that the policy of the training log has ordered; see `as_shown`."""
+
+
+def as_shown(batch: Batch) -> Batch:
+    """The batch with the logarithms of ranks, for predictions of clicks on lists in the order of the log.
+
+    They tell of documents that training has not seen what the policy knew; see `clickexp.parameters.table.Prior`. Scores
+    that rank documents must not read them.
+    """
+    ranks = jnp.cumsum(batch["mask"].astype(bool), axis=1, dtype=jnp.float32)
+    return {**batch, LOG_RANKS: jnp.log(jnp.maximum(ranks, 1.0))}
 
 
 class ByRank(Mapping[str, Array]):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from clickexp.metrics import Metric
 from clickexp.models.base import ClickModel, IndependentModel, Model
 from clickexp.numerics import LogPair
-from clickexp.types import Array, Batch, ByRank
+from clickexp.types import Array, Batch, ByRank, as_shown
 
 Outputs = Callable[..., dict[str, Any]]
 """From one or several models and a batch to the arguments of `MultiMetric.statistics`."""
@@ -24,7 +24,7 @@ def click_outputs(model: ClickModel, batch: Batch) -> dict[str, Array | LogPair]
     def by_list(pair: LogPair) -> LogPair:
         return jax.tree.map(lambda log_prob: per_document(log_prob.T), pair)
 
-    by_rank = ByRank(batch)
+    by_rank = ByRank(as_shown(batch))
     pair = model.marginal(by_rank)
     marginal = by_list(pair)
     independent = isinstance(model, IndependentModel)

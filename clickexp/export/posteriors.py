@@ -69,8 +69,10 @@ class _PriorRows:
     def __init__(self, rows: Rows):
         self._rows = rows
 
-    def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids dim"]:
-        return self._rows.means(self._values(ids))
+    def take(
+        self, ids: Integer[Array, "*ids"], log_ranks: Float[Array, "*ids"] | None = None
+    ) -> Float[Array, "*ids dim"]:
+        return self._rows.means(self._values(ids), log_ranks)
 
     def variance(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids dim"]:
         return self._rows.deviations(self._values(ids)) ** 2

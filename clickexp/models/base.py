@@ -13,7 +13,17 @@ from clickexp.models import derived
 from clickexp.models.roles import HasRoles
 from clickexp.numerics import LogPair
 from clickexp.parameters.table import Table
-from clickexp.types import Array, Batch, ByRank, Logits, LogitsByRank, Observed, PerDocument, Scalar
+from clickexp.types import (
+    Array,
+    Batch,
+    ByRank,
+    Logits,
+    LogitsByRank,
+    Observed,
+    PerDocument,
+    Scalar,
+    as_shown,
+)
 from clickexp.utils.checks import check_batch, check_values, is_concrete, missing, needs
 
 _Kind = TypeVar("_Kind", bound="Model")
@@ -110,7 +120,7 @@ class Model(HasRoles):
     def has_posteriors(self) -> bool:
         """Whether a table of the model keeps posteriors."""
         return any(
-            isinstance(node, Table) and node.get_value().prior is not None for _, node in nnx.iter_graph(self)
+            isinstance(node, Table) and node.get_value().has_posteriors for _, node in nnx.iter_graph(self)
         )
 
     def sample_parameters(self: _Kind, rngs: nnx.Rngs | Array) -> _Kind:
@@ -156,6 +166,10 @@ class ClickModel(Model):
     P(c_r | c_1 .. c_{r-1}) is E[P(c_1 .. c_r)] / E[P(c_1 .. c_{r-1})], given training data and the clicks above. In
     other cases, such as CCM and rows that documents share, they are those of a model with the mean probabilities.
     `sample_parameters` gives averages of anything.
+
+    The loss and predictions of clicks take lists to be in the order of the training log: for a row that training has
+    not shown, the rank of its document tells what the policy knew (see `clickexp.parameters.table.Prior`). Relevance,
+    attraction, examination and samples do not depend on it.
     """
 
     def conditional(self, batch: ByRank) -> LogPair:
@@ -201,7 +215,7 @@ class ClickModel(Model):
         Returns:
             The mean, or `[batch, rank]` with 0 where no document is shown.
         """
-        turned = ByRank(batch)
+        turned = ByRank(as_shown(batch))
         pair, mask = self.conditional(turned), turned["mask"]
         loss = jnp.where(mask, -jnp.where(turned["clicks"], pair.log, pair.complement), 0.0)
         if aggregate:
@@ -211,12 +225,12 @@ class ClickModel(Model):
     @checks_batch("mask", "clicks")
     def predict_conditional_clicks(self, batch: Batch) -> PerDocument:
         """Returns log P(c_r = 1 | c_1 .. c_{r-1}); posteriors in tables are integrated over, as the class states."""
-        return self._predicted(lambda turned: self.conditional(turned).log, batch)
+        return self._predicted(lambda turned: self.conditional(turned).log, as_shown(batch))
 
     @checks_batch("mask")
     def predict_clicks(self, batch: Batch) -> PerDocument:
         """Returns log P(c_r = 1); posteriors in tables are integrated over, as the class states."""
-        return self._predicted(lambda turned: self.marginal(turned).log, batch)
+        return self._predicted(lambda turned: self.marginal(turned).log, as_shown(batch))
 
     @checks_batch("mask")
     def predict_attraction(self, batch: Batch) -> PerDocument:

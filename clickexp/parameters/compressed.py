@@ -63,8 +63,10 @@ class CompressedEmbedding(nnx.Module):
         """Makes the tables."""
         raise NotImplementedError
 
-    def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.features}"]:
-        """Returns the embeddings of the ids, or the means of their posteriors."""
+    def take(
+        self, ids: Integer[Array, "*ids"], log_ranks: Float[Array, "*ids"] | None = None
+    ) -> Float[Array, "*ids {self.features}"]:
+        """Returns the embeddings of the ids, or the means of their posteriors; see `clickexp.parameters.Rows.take`."""
         raise NotImplementedError
 
     def variance(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.features}"] | None:
@@ -89,9 +91,11 @@ class HashEmbedding(CompressedEmbedding):
         self.rows = _budget(self.num_embeddings, self.compression_ratio, least=1)
         self.table = self._table(self.rows, self.features)
 
-    def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.features}"]:
+    def take(
+        self, ids: Integer[Array, "*ids"], log_ranks: Float[Array, "*ids"] | None = None
+    ) -> Float[Array, "*ids {self.features}"]:
         """Returns the embeddings of the ids."""
-        return signs(ids, self.features, seed=self.seed + 1) * self.table.take(self._rows(ids))
+        return signs(ids, self.features, seed=self.seed + 1) * self.table.take(self._rows(ids), log_ranks)
 
     def variance(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.features}"] | None:
         """Returns those of the rows."""
@@ -155,10 +159,13 @@ class QREmbedding(CompressedEmbedding):
             quotients, remainders = cells(ids, self.rows[1])
         return quotients.astype(jnp.int32), remainders.astype(jnp.int32)
 
-    def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.features}"]:
+    def take(
+        self, ids: Integer[Array, "*ids"], log_ranks: Float[Array, "*ids"] | None = None
+    ) -> Float[Array, "*ids {self.features}"]:
         """Returns the embeddings of the ids."""
         quotients, remainders = self.cells(ids)
-        quotient, remainder = self.quotients.take(quotients), self.remainders.take(remainders)
+        quotient = self.quotients.take(quotients, log_ranks)
+        remainder = self.remainders.take(remainders, log_ranks)
         match self.qr_combination:
             case QRCombination.ADDITION:
                 return remainder + quotient
@@ -217,9 +224,13 @@ class RobeDEmbedding(CompressedEmbedding):
             )
         self.array = self._table(self.size, 1)
 
-    def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.features}"]:
+    def take(
+        self, ids: Integer[Array, "*ids"], log_ranks: Float[Array, "*ids"] | None = None
+    ) -> Float[Array, "*ids {self.features}"]:
         """Returns the embeddings of the ids."""
-        return signs(ids, self.features, seed=self.seed + 1) * self.array.take(self._places(ids))[..., 0]
+        places = self._places(ids)
+        log_ranks = None if log_ranks is None else jnp.broadcast_to(log_ranks[..., None], places.shape)
+        return signs(ids, self.features, seed=self.seed + 1) * self.array.take(places, log_ranks)[..., 0]
 
     def variance(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.features}"] | None:
         """Returns those of the numbers of the array."""

@@ -12,7 +12,7 @@ from clickexp.errors import ConfigError
 from clickexp.numerics import mean_logit
 from clickexp.parameters.base import Parameter, ParameterConfig, Sizes, row_ids
 from clickexp.parameters.table import Posterior, new_table
-from clickexp.types import Batch, Logits
+from clickexp.types import LOG_RANKS, Batch, Logits
 from clickexp.utils.bounds import Ids, NonNegativeFloat, PositiveInt, Ratio
 
 FullEmbedding = new_table
@@ -31,14 +31,14 @@ class EmbeddingParameterConfig(ParameterConfig):
         baseline: Where that logit starts; None takes the log-odds of the training click rate.
         has_padding: Whether there is one row more than `parameters`, so that ids may start from 0 or from 1.
         posterior: "normal" keeps a mean and a spread of every number of a row and learns their prior; "normal_by_rank"
-            has a prior whose mean follows the ranks at which training shows documents, for logs in the order of a
-            policy whose documents come again; "none" keeps the most probable number under a prior that is given.
+            has a prior whose mean follows the ranks at which training shows documents; "none" keeps the most probable
+            number under a prior that is given.
         prior_precision: Precision of the Gaussian prior of every number of a row (1 / variance, in logits); where it is
             learned, its start.
         embedding_fn: Constructor of the store of the embeddings, such as HashEmbedding or a partial of it. It takes
             the number of ids, the numbers per row, the prior's precision and, as `posterior`, the kind of posterior
-            unless that is none; it returns an object with `take(ids)` and, where there are posteriors, `variance(ids)`
-            and, where ids are limited, `largest_id`.
+            unless that is none; it returns an object with `take(ids)` and, where ids are limited, `largest_id`. Where
+            there are posteriors, it has `take(ids, log_ranks)`, as `Rows` has, and `variance(ids)`.
         compression_ratio: Numbers of the full table over numbers stored; None leaves it to embedding_fn.
     """
 
@@ -48,7 +48,7 @@ class EmbeddingParameterConfig(ParameterConfig):
     add_baseline: bool = True
     baseline: float | None = None
     has_padding: bool = True
-    posterior: Posterior = "none"
+    posterior: Posterior = "normal_by_rank"
     prior_precision: NonNegativeFloat = 1.0
     embedding_fn: Callable = FullEmbedding
     compression_ratio: Ratio | None = None
@@ -105,9 +105,12 @@ class EmbeddingParameter(Parameter):
     def posterior(self, batch: Batch) -> tuple[Logits, Logits | None]:
         """Returns mean and variance of the logit of each id."""
         ids = row_ids(batch, self.config.use_feature)
-        mean, variance = self.table.take(ids), None
-        if self.config.posterior != "none":
-            variance = self.table.variance(ids)
+        if self.config.posterior == "none":
+            mean, variance = self.table.take(ids), None
+        else:
+            log_ranks = batch.get(LOG_RANKS)
+            known = log_ranks is not None and log_ranks.shape == ids.shape
+            mean, variance = self.table.take(ids, log_ranks if known else None), self.table.variance(ids)
         weights = jnp.ones(1) if self.projection is None else self.projection[...]
         variance = None if variance is None else variance @ weights**2
         mean = mean[..., 0] if self.projection is None else mean @ weights

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jaxtyping import Float, Integer
 
@@ -19,6 +20,15 @@ Posterior = Annotated[str, OneOf("none", "normal", "normal_by_rank")]
 The prior of the last has a mean that follows the ranks at which training shows documents; see `Prior`.
 """
 
+NEVER_SHOWN = np.inf
+"""x of rows that no document of the training log has."""
+
+LEAST_DEVIATION = 1e-3
+"""Of mean log ranks, below which rows are taken to be shown at the same ranks."""
+
+_LARGEST_X = 3.0
+"""Beyond which the line of prior means is not continued for rows never shown."""
+
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["log_precision", "mean", "slope"], meta_fields=[])
 @dataclasses.dataclass
@@ -28,51 +38,80 @@ class Prior:
     x is the mean logarithm of the ranks that the training log shows the row's documents at, standardised over rows.
     Where a policy orders lists, ranks carry what it knows of the documents. A prior that ignores ranks takes documents
     on top for average ones, which biases both attraction and examination (Mundlak 1978, "On the pooling of time series
-    and cross section data"). A document that training has not seen is taken for one of average rank, so
-    that where many are new this prior predicts them worse: the slope is 0 unless the posterior is normal_by_rank.
+    and cross section data"). A row that training has not shown has the mean of average ranks, or of the rank of its
+    document in a list that the same policy has ordered.
 
     Attributes:
         log_precision: Logarithm of the precision.
         mean: [dim], of rows whose documents are shown at average ranks, or never.
-        slope: [dim]
+        slope: [dim]; None for a prior with the same mean for all rows.
     """
 
     log_precision: Leaf
     mean: Leaf
-    slope: Leaf
+    slope: Leaf = None
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["values", "prior"], meta_fields=["dim"])
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["values", "prior", "log_ranks"],
+    meta_fields=["dim", "drawn"],
+)
 @dataclasses.dataclass
 class Rows:
     """A whole table.
 
     Attributes:
         values: [rows, width]; first the `dim` parameters, then what the optimizer keeps. With a prior, first
-            [offsets | spreads | x], the posteriors: a mean is an offset from that of the prior, and a spread is the
+            [offsets | spreads], the posteriors, then x where its mean follows ranks: a mean is an offset from that of the prior, and a spread is the
             logarithm of the standard deviation over that of the prior, so that rows without data follow the prior.
         dim: Parameters per row.
         prior: The prior that is learned; None where rows hold numbers and not posteriors.
+        log_ranks: [2], mean and standard deviation over rows of the mean logarithms of ranks that x standardises.
+        drawn: Whether rows hold draws from posteriors, offsets without spreads.
     """
 
     values: Leaf
     dim: int
     prior: Prior | None = None
+    log_ranks: Leaf = None
+    drawn: bool = False
 
-    def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.dim}"]:
-        """Returns the parameters of the rows `ids`, or the means of their posteriors."""
-        return self.means(self.values[ids])
+    def take(
+        self, ids: Integer[Array, "*ids"], log_ranks: Float[Array, "*ids"] | None = None
+    ) -> Float[Array, "*ids {self.dim}"]:
+        """Returns the parameters of the rows `ids`, or the means of their posteriors.
+
+        Args:
+            ids: Rows.
+            log_ranks: Logarithms of the ranks that the policy of the training log shows them at, for rows that training
+                has not shown; None where ranks tell nothing of documents.
+        """
+        return self.means(self.values[ids], log_ranks)
 
     def variance(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.dim}"] | None:
         """Returns the variances of the posteriors of the rows `ids`; None where they hold numbers."""
-        return None if self.prior is None else self.deviations(self.values[ids]) ** 2
+        return self.deviations(self.values[ids]) ** 2 if self.has_posteriors else None
 
-    def means(self, rows: Float[Array, "*ids width"]) -> Float[Array, "*ids {self.dim}"]:
-        """Returns the parameters in whole rows, or the means of their posteriors."""
+    def means(
+        self, rows: Float[Array, "*ids width"], log_ranks: Float[Array, "*ids"] | None = None
+    ) -> Float[Array, "*ids {self.dim}"]:
+        """Returns the parameters in whole rows, or the means of their posteriors; see `take`."""
         first = rows[..., : self.dim]
         if self.prior is None:
             return first
-        return first + self.prior.mean + self.prior.slope * rows[..., 2 * self.dim, None]
+        if self.prior.slope is None:
+            return first + self.prior.mean
+        x = rows[..., self.numbers]
+        x = jnp.where(jnp.isinf(x), self._x_now(log_ranks), x)
+        return first + self.prior.mean + self.prior.slope * x[..., None]
+
+    def _x_now(self, log_ranks: Float[Array, "*ids"] | None) -> Float[Array, "*ids"] | float:
+        if log_ranks is None or self.log_ranks is None:
+            return 0.0
+        mean, deviation = self.log_ranks
+        x = (log_ranks - mean) / jnp.maximum(deviation, LEAST_DEVIATION)
+        return jnp.where(deviation < LEAST_DEVIATION, 0.0, jnp.clip(x, -_LARGEST_X, _LARGEST_X))
 
     def deviations(self, rows: Float[Array, "*ids width"]) -> Float[Array, "*ids {self.dim}"]:
         """Returns the standard deviations of the posteriors in whole rows."""
@@ -89,20 +128,32 @@ class Rows:
         Args:
             key: A JAX key.
         """
-        if self.prior is None:
+        if not self.has_posteriors:
             return self
-        means = self.means(self.values)
-        return Rows(means + self.deviations(self.values) * jax.random.normal(key, means.shape), self.dim)
+        offsets = self.values[:, : self.dim]
+        offsets += self.deviations(self.values) * jax.random.normal(key, offsets.shape)
+        values = jnp.concatenate([offsets, self.values[:, self.numbers : self.width]], axis=1)
+        return dataclasses.replace(self, values=values, drawn=True)
+
+    @property
+    def has_posteriors(self) -> bool:
+        """Whether rows keep means and spreads."""
+        return self.prior is not None and not self.drawn
 
     @property
     def numbers(self) -> int:
         """Numbers per row that are learned: parameters, or offsets and spreads."""
-        return self.dim if self.prior is None else 2 * self.dim
+        return 2 * self.dim if self.has_posteriors else self.dim
 
     @property
     def width(self) -> int:
         """Numbers per row without what the optimizer keeps."""
-        return self.dim if self.prior is None else 2 * self.dim + 1
+        return self.numbers + self.by_rank
+
+    @property
+    def by_rank(self) -> bool:
+        """Whether the mean of the prior follows ranks, so that rows hold x."""
+        return self.prior is not None and self.prior.slope is not None
 
 
 class Table(nnx.Variable):
@@ -119,9 +170,11 @@ class Table(nnx.Variable):
         """The id of the last row."""
         return self.get_value().values.shape[0] - 1
 
-    def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids dim"]:
-        """Returns the parameters of the rows `ids`, or the means of their posteriors."""
-        return self.get_value().take(ids)
+    def take(
+        self, ids: Integer[Array, "*ids"], log_ranks: Float[Array, "*ids"] | None = None
+    ) -> Float[Array, "*ids dim"]:
+        """Returns the parameters of the rows `ids`, or the means of their posteriors; see `Rows.take`."""
+        return self.get_value().take(ids, log_ranks)
 
     def variance(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids dim"] | None:
         """Returns the variances of the posteriors of the rows `ids`; None where `take` returns all there is."""
@@ -150,9 +203,8 @@ def new_table(
         return Table(Rows(jnp.zeros((rows, dim), jnp.float32), dim), prior_precision=prior_precision)
     if prior_precision == 0:
         raise ConfigError(f"posterior={posterior} needs a prior: give prior_precision above 0, or posterior=none")
-    prior = Prior(jnp.log(jnp.float32(prior_precision)), jnp.zeros(dim), jnp.zeros(dim))
-    return Table(
-        Rows(jnp.zeros((rows, 2 * dim + 1), jnp.float32), dim, prior),
-        prior_precision=prior_precision,
-        by_rank=posterior == "normal_by_rank",
-    )
+    by_rank = posterior == "normal_by_rank"
+    slope, log_ranks = (jnp.zeros(dim), jnp.zeros(2)) if by_rank else (None, None)
+    prior = Prior(jnp.log(jnp.float32(prior_precision)), jnp.zeros(dim), slope)
+    values = jnp.zeros((rows, 2 * dim + by_rank), jnp.float32)
+    return Table(Rows(values, dim, prior, log_ranks), prior_precision=prior_precision)

@@ -211,7 +211,7 @@ class Loop:
             return False
         if not self.learner.decay():
             return True
-        self.stopping.failures = 0
+        self.stopping.reset()
         self.logger.message(f"learning rates are lowered after epoch {epoch}")
         return False
 

@@ -180,13 +180,13 @@ def optimizer_of(given: object) -> Optimizer:
     """An optimizer from what a trainer takes.
 
     Args:
-        given: An `Optimizer`, a transformation of Optax for every parameter, or None for `lazy_adagrad()`.
+        given: An `Optimizer`, a transformation of Optax for every parameter, or None for `natural_gradient()`.
 
     Raises:
         ConfigError: It is something else.
     """
     if given is None:
-        return lazy_adagrad()
+        return natural_gradient()
     if isinstance(given, Optimizer):
         return given
     if hasattr(given, "init") and hasattr(given, "update"):

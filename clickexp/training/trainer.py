@@ -39,13 +39,14 @@ class Trainer(BaseTrainer):
 
     Attributes:
         optimizer: An `Optimizer`, or an Optax transformation for every parameter, tables included; by default
-            `lazy_adagrad()`.
+            `natural_gradient()`.
         epochs: Passes over the training data at most.
         early_stopping: None trains all epochs; the best is restored in any case. Flax's EarlyStopping watches the loss.
         batch_size: Sessions per step; None: 4096, or the largest power of 2 that makes 128 steps per epoch of a
             smaller log.
         rate_decay: Factor by which learning rates fall where validation no longer improves, by the rule of early
-            stopping, which starts again: noise of the last steps would else stay in parameters.
+            stopping, which starts again, so that the epoch that is kept is one at the lowest rates: noise of the last
+            steps would else stay in parameters.
         decays: How often they fall before training stops; those of Optax that are no data (see `with_rate`) never do.
         shuffle: Whether every epoch has the training sessions in a new order.
         seed: Of that order, which follows from (seed, epoch).
@@ -57,7 +58,7 @@ class Trainer(BaseTrainer):
     _: dataclasses.KW_ONLY
     batch_size: PositiveInt | None = None
     rate_decay: Fraction = 0.5
-    decays: NonNegativeInt = 0
+    decays: NonNegativeInt = 3
     shuffle: bool = True
     seed: Seed = 0
 

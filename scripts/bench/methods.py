@@ -77,15 +77,9 @@ def maximum_a_posteriori(log: SimulatedLog, seed: int) -> Fitted:
     return gradient(log, seed, posterior="none")
 
 
-def posterior(log: SimulatedLog, seed: int, kind: str = "normal") -> Fitted:
+def posterior(log: SimulatedLog, seed: int) -> Fitted:
     """Mean and spread per row, and a learned prior per table."""
-    trainer = Trainer(natural_gradient(), decays=3, seed=seed)
-    return gradient(log, seed, trainer, posterior=kind)
-
-
-def posterior_by_rank(log: SimulatedLog, seed: int) -> Fitted:
-    """The same, with priors whose means follow the ranks that pairs are shown at."""
-    return posterior(log, seed, "normal_by_rank")
+    return gradient(log, seed, Trainer(natural_gradient(), decays=3, seed=seed), posterior="normal")
 
 
 def expectation_maximisation(log: SimulatedLog, seed: int) -> Fitted | None:
@@ -138,7 +132,6 @@ METHODS: dict[str, Method] = {
     "click-rate": click_rate,
     "map": maximum_a_posteriori,
     "posterior": posterior,
-    "posterior-by-rank": posterior_by_rank,
     "em": expectation_maximisation,
     "counting": counting,
 }

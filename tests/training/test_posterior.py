@@ -234,7 +234,7 @@ def test_the_mean_of_the_prior_follows_the_ranks_of_an_ordered_log():
     ids = query[:, None] * documents + order
     clicks = rng.random(ids.shape) < sigmoid(truth.ravel()[ids])
     log = log_of(ids + 1, clicks)
-    config = EmbeddingParameterConfig(posterior="normal_by_rank")
+    config = POSTERIOR
     model = DocumentCTRModel(truth.size, ctr=config, click_rate=float(clicks.mean()), rngs=nnx.Rngs(0))
     trained(model, log)
     log_ranks = np.broadcast_to(np.log(np.arange(1, documents + 1)), ids.shape)
@@ -338,7 +338,7 @@ def test_dense_optimizers_train_point_estimates():
 def test_a_posterior_needs_a_prior():
     with pytest.raises(ValueError, match="posterior=normal needs a prior"):
         new_table(3, 1, 0.0, "normal")
-    with pytest.raises(ValueError, match="posterior='cauchy': give none, normal or normal_by_rank"):
+    with pytest.raises(ValueError, match="posterior='cauchy': give none or normal"):
         new_table(3, 1, 1.0, "cauchy")
 
 

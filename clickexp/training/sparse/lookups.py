@@ -45,7 +45,9 @@ class OpenRows:
         self.table, self.dim = table, dim
         self._taken: dict[int, tuple[Array, object, Array]] = {}
 
-    def take(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.dim}"]:
+    def take(
+        self, ids: Integer[Array, "*ids"], log_ranks: Array | None = None
+    ) -> Float[Array, "*ids {self.dim}"]:
         """Rows that are filled in when the trace runs.
 
         The same array of ids, such as that of a batch, gets the same rows, and so the same draw of their posteriors,

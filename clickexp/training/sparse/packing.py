@@ -8,12 +8,9 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Bool, Float
 
-from clickexp.parameters.table import Prior, Rows, Table
+from clickexp.parameters.table import LEAST_DEVIATION, NEVER_SHOWN, Prior, Rows, Table
 from clickexp.training.optimizers import RowOptimizer
 from clickexp.types import Array
-
-LEAST_DEVIATION = 1e-3
-"""Of mean log ranks, below which rows are taken to be shown at the same ranks."""
 
 WholeTable = Float[jax.Array, "table width"]
 
@@ -92,11 +89,6 @@ def _has_posterior(table: Table) -> bool:
     return table.get_value().prior is not None
 
 
-def by_rank(table: Table) -> bool:
-    """Whether the mean of the prior follows ranks."""
-    return table.get_metadata().get("by_rank", False)
-
-
 def prior_precision(table: Table) -> float:
     """That of a prior that is not learned; 0 for none."""
     return table.get_metadata().get("prior_precision", 0.0)
@@ -118,7 +110,7 @@ def with_priors(tables: nnx.State, priors: Mapping[Path, Prior]) -> nnx.State:
 
 
 def count(tables: nnx.State, ids: Taken, log_ranks: Taken) -> nnx.State:
-    """Adds one to the last column of a row for each of its documents, and log ranks to x where priors are learned.
+    """Adds one to the last column of a row for each of its documents, and log ranks to x where the mean of the prior follows them.
 
     Only in tables with a prior.
     """
@@ -129,9 +121,9 @@ def count(tables: nnx.State, ids: Taken, log_ranks: Taken) -> nnx.State:
             return rows.values
         rows_read = flat(ids[path])
         counted = rows.values.at[rows_read, -1].add(1.0, mode="drop")
-        if rows.prior is None:
+        if not rows.by_rank:
             return counted
-        return counted.at[rows_read, rows.width - 1].add(flat(log_ranks[path]), mode="drop")
+        return counted.at[rows_read, rows.numbers].add(flat(log_ranks[path]), mode="drop")
 
     return map_values(counted, tables)
 
@@ -139,22 +131,24 @@ def count(tables: nnx.State, ids: Taken, log_ranks: Taken) -> nnx.State:
 def shares(tables: nnx.State) -> nnx.State:
     """Turns the counts of the last column into the prior's share of one document, 1 / count; 0 for rows without any.
 
-    Sums x of log ranks become standardised means; 0 for rows that no document has.
+    Sums x of log ranks become standardised means.
     """
 
-    def shared(path: Path, table: Table) -> WholeTable:
+    def shared(path: Path, table: Table) -> nnx.Variable[Rows]:
         rows = table.get_value()
-        values = rows.values
         if not has_prior(table):
-            return values
+            return table
+        values, log_ranks = rows.values, rows.log_ranks
         counts = values[:, -1]
         share = jnp.where(counts > 0, 1 / jnp.maximum(counts, 1.0), 0.0)
-        if rows.prior is not None:
-            x = rows.width - 1
-            values = values.at[:, x].set(_standardised(values[:, x] * share, counts > 0))
-        return values.at[:, -1].set(share)
+        if rows.by_rank:
+            x = rows.numbers
+            standardised, log_ranks = _standardised(values[:, x] * share, counts > 0)
+            values = values.at[:, x].set(standardised)
+        values = values.at[:, -1].set(share)
+        return table.copy(dataclasses.replace(rows, values=values, log_ranks=log_ranks))
 
-    return map_values(shared, tables)
+    return nnx.map_state(shared, tables)
 
 
 def refit_priors(tables: nnx.State) -> nnx.State:
@@ -169,22 +163,32 @@ def refit_priors(tables: nnx.State) -> nnx.State:
         if rows.prior is None:
             return table
         values, dim = rows.values, rows.dim
-        x, offsets = values[:, rows.width - 1 : rows.width], values[:, :dim]
+        offsets = values[:, :dim]
         shown = values[:, -1:] > 0
         number = jnp.maximum(jnp.sum(shown, dtype=jnp.float32), 1.0)
         mean = jnp.sum(jnp.where(shown, offsets, 0.0), axis=0) / number
-        slope = jnp.sum(offsets * x, axis=0) / jnp.maximum(jnp.sum(x * x), 1.0) if by_rank(table) else jnp.zeros(dim)
-        values = values.at[:, :dim].set(jnp.where(shown, offsets - mean - slope * x, offsets))
-        prior = dataclasses.replace(rows.prior, mean=rows.prior.mean + mean, slope=rows.prior.slope + slope)
-        return table.copy(Rows(values, dim, prior))
+        prior = dataclasses.replace(rows.prior, mean=rows.prior.mean + mean)
+        change = jnp.broadcast_to(mean, offsets.shape)
+        if rows.by_rank:
+            x = jnp.where(shown, values[:, rows.numbers : rows.width], 0.0)
+            slope = jnp.sum(offsets * x, axis=0) / jnp.maximum(jnp.sum(x * x), 1.0)
+            prior, change = dataclasses.replace(prior, slope=rows.prior.slope + slope), change + slope * x
+        values = values.at[:, :dim].add(-jnp.where(shown, change, 0.0))
+        return table.copy(dataclasses.replace(rows, values=values, prior=prior))
 
     return nnx.map_state(refitted, tables)
 
 
-def _standardised(x: Float[Array, " rows"], known: Bool[Array, " rows"]) -> Float[Array, " rows"]:
-    number = jnp.maximum(jnp.sum(known, dtype=jnp.float32), 1.0)
-    centred = jnp.where(known, x - jnp.sum(jnp.where(known, x, 0.0)) / number, 0.0)
-    return centred / jnp.maximum(jnp.sqrt(jnp.sum(centred**2) / number), LEAST_DEVIATION)
+def _standardised(
+    log_ranks: Float[Array, " rows"], shown: Bool[Array, " rows"]
+) -> tuple[Float[Array, " rows"], Float[Array, "2"]]:
+    """x of each row, and what it standardises by."""
+    number = jnp.maximum(jnp.sum(shown, dtype=jnp.float32), 1.0)
+    mean = jnp.sum(jnp.where(shown, log_ranks, 0.0)) / number
+    centred = jnp.where(shown, log_ranks - mean, 0.0)
+    deviation = jnp.sqrt(jnp.sum(centred**2) / number)
+    x = jnp.where(shown, centred / jnp.maximum(deviation, LEAST_DEVIATION), NEVER_SHOWN)
+    return x, jnp.stack([mean, deviation])
 
 
 def map_values(change: Callable[[Path, Table], WholeTable], tables: nnx.State) -> nnx.State:

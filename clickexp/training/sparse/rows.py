@@ -32,7 +32,6 @@ from clickexp.training.sparse.packing import (
     Path,
     Taken,
     WholeTable,
-    by_rank,
     flat,
     has_prior,
     layout_of,
@@ -195,11 +194,14 @@ def update(
         (sd, noise), precision = lookup.draws, jnp.exp(rows.prior.log_precision)
         real = (lookup.ids < len(rows.values))[:, None]
         of_precision = share * (precision * (sd * sd + offset * offset) - 1) / 2
-        of_slope = jnp.sum(jnp.where(real, grad * lookup.packed[:, rows.width - 1 : rows.width], 0.0), axis=0)
+        of_slope = None
+        if rows.by_rank:
+            x = lookup.packed[:, rows.numbers : rows.width]
+            of_slope = jnp.sum(jnp.where(real, grad * x, 0.0), axis=0)
         prior_grads[path] = Prior(
             jnp.sum(jnp.where(real, of_precision, 0.0)),
             jnp.zeros(rows.dim),  # see `packing.refit_priors`
-            of_slope if by_rank(table) else jnp.zeros(rows.dim),
+            of_slope,
         )
         of_prior = share * precision * jnp.concatenate([offset, sd * sd], axis=1)
         grad = jnp.concatenate([grad, grad * noise * sd - share], axis=1) + of_prior
