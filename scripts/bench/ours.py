@@ -4,6 +4,7 @@ python scripts/bench/ours.py LOG '{"task": "throughput", "model": "PBM"}'
 python scripts/bench/ours.py LOG '{"task": "fit", "model": "CM", "options": {"conditional": "marginal"}}'
 """
 
+import dataclasses
 import functools
 import inspect
 import itertools
@@ -23,7 +24,8 @@ from clickexp.data import superbatches
 from clickexp.data.feed import Compiled
 from clickexp.loggers.base import Logger
 from clickexp.models import ClickModel
-from clickexp.training import Trainer, click_metrics
+from clickexp.parameters import EmbeddingParameterConfig
+from clickexp.training import Trainer, click_metrics, lazy_adagrad
 from clickexp.training.step import TrainStep, split_model
 
 MODELS = {
@@ -43,11 +45,17 @@ FIXED = {"SDBN": {"fix_continuation": True}}
 SUPERBATCHES = 8
 
 
-def build(name: str, log: Log, seed: int = 0, **options: object) -> ClickModel:
-    """A model with default settings for the sizes and the click rate of the log's training sessions."""
+def build(name: str, log: Log, seed: int = 0, *, numbers: bool = False, **options: object) -> ClickModel:
+    """A model with default settings, or with numbers in its tables, for the sizes and click rate of the log."""
     known = dict(query_doc_pairs=log.query_doc_pairs, positions=log.positions, click_rate=log.click_rate)
     wanted = inspect.signature(MODELS[name].__init__).parameters
     sizes = {key: value for key, value in known.items() if key in wanted}
+    if numbers:
+        options |= {
+            role: dataclasses.replace(config, posterior="none")
+            for role, config in MODELS[name].roles.items()
+            if isinstance(config, EmbeddingParameterConfig)
+        }
     return MODELS[name](**sizes, **FIXED.get(name, {}), **options, rngs=nnx.Rngs(seed))
 
 
@@ -62,12 +70,13 @@ class Stamps(Logger):
 
 
 class Case:
-    """A model on a log, whose training and evaluation can be timed again and again."""
+    """A model on a log, with posteriors or with numbers, whose training and evaluation can be timed again and again."""
 
-    def __init__(self, name: str, log: Log, batch_size: int = 4096):
+    def __init__(self, name: str, log: Log, batch_size: int = 4096, *, numbers: bool = False):
         self.name, self.log, self.batch_size = name, log, batch_size
         self.train, self.val = log.sessions("train"), log.sessions("val")
-        self.trainer = Trainer(batch_size=batch_size)
+        self.build = functools.partial(build, name, log, numbers=numbers)
+        self.trainer = Trainer(lazy_adagrad() if numbers else None, batch_size=batch_size)
 
     def step_seconds(self) -> float:
         """Mean seconds of a training step: SUPERBATCHES dispatches on batches that lie in memory."""
@@ -91,8 +100,8 @@ class Case:
         The first are without the second. They hold everything that a training does once: the pass that
         counts rows for the prior, room for the optimizer's state, the copy and return of the best state.
         """
-        model = build(self.name, self.log)
-        trainer = Trainer(epochs=1, early_stopping=None, batch_size=self.batch_size)
+        model = self.build()
+        trainer = dataclasses.replace(self.trainer, epochs=1, early_stopping=None)
         train = self.train if sessions is None else self.train.slice(0, sessions)
         start = time.perf_counter()
         report = trainer.train(model, train, self.val)
@@ -102,8 +111,8 @@ class Case:
     def later_epoch_seconds(self, epochs: int = 3) -> float:
         """Median seconds of each epoch after the first of one training."""
         stamps = Stamps()
-        trainer = Trainer(epochs=1 + epochs, early_stopping=None, batch_size=self.batch_size, logger=stamps)
-        trainer.train(build(self.name, self.log), self.train, self.val)
+        trainer = dataclasses.replace(self.trainer, epochs=1 + epochs, early_stopping=None, logger=stamps)
+        trainer.train(self.build(), self.train, self.val)
         return statistics.median(end - start for start, end in itertools.pairwise(stamps.times))
 
     def warm_up(self) -> None:
@@ -112,16 +121,22 @@ class Case:
         for split in (self.train, self.val):
             all(map(len, superbatch.arrays) for superbatch in superbatches(split, self.batch_size, 16))
 
+    @property
+    def row_bytes(self) -> float:
+        """Bytes in memory per row of a table while the model trains, of the widest."""
+        self._step
+        return max(4 * table.get_value().values.shape[1] for _, table in nnx.to_flat_state(self._state.tables))
+
     @functools.cached_property
     def _step(self) -> tuple[Compiled, list]:
-        graphdef, self._state = split_model(build(self.name, self.log), self.trainer.optimizer)
+        graphdef, self._state = split_model(self.build(), self.trainer.optimizer)
         batches = superbatches(self.train, self.batch_size, self.trainer.steps_per_execution)
         step = Compiled(TrainStep(graphdef, self.trainer.optimizer), donate_argnums=0)
         return step, list(itertools.islice(batches, SUPERBATCHES))
 
     @functools.cached_property
     def _evaluator(self):
-        model = build(self.name, self.log)
+        model = self.build()
         model.eval()
         _, state = nnx.split(model)
         return self.trainer.evaluation.program(model, click_metrics()), (state,)

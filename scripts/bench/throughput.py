@@ -1,4 +1,5 @@
 """Sessions a second of clickexp: training steps, whole epochs and evaluation, by table size and by model.
+Training steps with posteriors and with numbers in tables, side by side.
 
 python scripts/bench/throughput.py                       # 1e5, 1e6 and 1e7 rows, 2 million sessions
 python scripts/bench/throughput.py --huge                # 1e8 rows as well
@@ -11,6 +12,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 from log import IDS, Log, drawn
 from ours import MODELS, Case
 from report import machine, print_table
@@ -79,6 +81,27 @@ def by_model(args: argparse.Namespace) -> None:
     print_table(title, ("model", *HEADERS), [(timing.case.name, *timing.row()) for timing in timings])
 
 
+def beside_numbers(args: argparse.Namespace) -> None:
+    """What posteriors cost: the step at each table size, beside that of tables of numbers."""
+    kinds = {"numbers": True, "posteriors": False}
+    cells = [(model, rows, kind) for model in args.posterior_models for rows in args.rows for kind in kinds]
+    logs = {rows: log_of(args, "zipf", rows) for rows in args.rows}
+    cases = [Case(model, logs[rows], args.batch_size, numbers=kinds[kind]) for model, rows, kind in cells]
+    times = {cell: [] for cell in cells}
+    for turn in range(args.repeats + 1):
+        for cell, case in zip(cells, cases, strict=True):
+            seconds = case.step_seconds()
+            times[cell] += [1e3 * seconds] if turn else []  # the first compiles
+    table = []
+    for (model, rows, kind), case in zip(cells, cases, strict=True):
+        mine, numbers = times[model, rows, kind], times[model, rows, "numbers"]
+        low = times[model, min(args.rows), kind]
+        ratios = (statistics.median(np.divide(mine, other)) for other in (numbers, low))
+        table.append((f"{model} {rows:.0e} {kind}", statistics.median(mine), min(mine), *ratios, case.row_bytes))
+    headers = ("rows", "ms a step", "least", ": numbers", f": {min(args.rows):.0e} rows", "bytes a row")
+    print_table(f"Training steps, zipf ids, batches of {args.batch_size}, {args.repeats} turns", headers, table)
+
+
 def log_of(args: argparse.Namespace, ids: str, rows: int) -> Log:
     start = time.perf_counter()
     log = drawn(args.logs, ids, rows, args.sessions, args.validation, parquet=False)
@@ -94,17 +117,22 @@ def main() -> None:
     parser.add_argument("--model", choices=MODELS, default="PBM", help="of the first table")
     parser.add_argument("--models", choices=MODELS, nargs="*", default=list(MODELS), help="of the second")
     parser.add_argument("--model-rows", type=int, default=10**6, help="table size of the second table")
+    parser.add_argument("--posterior-models", choices=MODELS, nargs="*", default=["PBM", "UBM", "DBN"], help="of the third")
     parser.add_argument("--sessions", type=int, default=2_000_000)
     parser.add_argument("--validation", type=int, default=200_000)
+    parser.add_argument("--only-posteriors", action="store_true", help="the third table only")
     parser.add_argument("--batch-size", type=int, default=4096)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--logs", type=Path, default=Path("outputs/bench"), help="folder that keeps the logs")
     args = parser.parse_args()
     args.rows += [10**8] if args.huge else []
     print(machine())
-    by_rows(args)
-    if args.models:
-        by_model(args)
+    if not args.only_posteriors:
+        by_rows(args)
+        if args.models:
+            by_model(args)
+    if args.posterior_models:
+        beside_numbers(args)
 
 
 if __name__ == "__main__":
