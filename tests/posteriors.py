@@ -7,7 +7,7 @@ from flax import nnx
 from clickexp.parameters import EmbeddingParameterConfig, Rows, Table
 from clickexp.parameters.table import Prior
 
-NORMAL = EmbeddingParameterConfig(posterior="normal", baseline=-1.0)
+NORMAL = EmbeddingParameterConfig(posterior="normal_by_rank", baseline=-1.0)
 PRECISION, MEAN, SLOPE = 0.8, 0.2, 0.4
 
 
@@ -19,6 +19,7 @@ def filled(model, seed=0):
             rows = table.get_value()
             values = rng.normal(size=rows.values.shape) * 0.5
             values[:, rows.dim : 2 * rows.dim] -= 0.5  # spreads below the prior's
-            prior = Prior(jnp.log(jnp.float32(PRECISION)), *(jnp.full(rows.dim, each) for each in (MEAN, SLOPE)))
-            table.set_value(Rows(jnp.asarray(values, jnp.float32), rows.dim, prior))
+            slope = jnp.full(rows.dim, SLOPE) if rows.by_rank else None
+            prior = Prior(jnp.log(jnp.float32(PRECISION)), jnp.full(rows.dim, MEAN), slope)
+            table.set_value(Rows(jnp.asarray(values, jnp.float32), rows.dim, prior, rows.log_ranks))
     return model

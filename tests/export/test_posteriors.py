@@ -88,7 +88,7 @@ def test_effective_impressions_of_a_click_rate_are_its_impressions(impressions, 
 def test_rows_of_several_numbers_and_compressed_tables(tmp_path):
     """A product of two rows: without data it varies with the prior means of both."""
     config = EmbeddingParameterConfig(
-        posterior="normal", embedding_features=2, baseline=-1.0, embedding_fn=QREmbedding, compression_ratio=1
+        posterior="normal_by_rank", embedding_features=2, baseline=-1.0, embedding_fn=QREmbedding, compression_ratio=1
     )
     model = filled(PositionBasedModel(positions=2, query_doc_pairs=3, attraction=config, rngs=nnx.Rngs(0)))
     table, tower = documents(model, tmp_path / "documents.parquet"), model.attraction

@@ -32,7 +32,7 @@ DRAWS = 2000
     ids=lambda settings: getattr(settings.get("embedding_fn"), "__name__", f"full {len(settings)}"),
 )
 def test_draws_have_the_mean_and_deviation_of_the_posterior(settings):
-    config = EmbeddingParameterConfig(posterior="normal", baseline=-1.0, **settings)
+    config = EmbeddingParameterConfig(posterior="normal_by_rank", baseline=-1.0, **settings)
     model = filled(PositionBasedModel(attraction=config, **SIZES, rngs=nnx.Rngs(0)))
     graphdef, state = nnx.split(model)
     mean, variance = (np.asarray(each, np.float64) for each in model.attraction.posterior(BATCH))

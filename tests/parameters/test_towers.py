@@ -181,7 +181,7 @@ def mean_probability(mean, variance):
 
 @pytest.mark.parametrize("dim", [1, 8])
 def test_untrained_posteriors_predict_the_mean_over_their_prior(batch, dim):
-    config = EmbeddingParameterConfig(embedding_features=dim, posterior="normal", prior_precision=2.0)
+    config = EmbeddingParameterConfig(embedding_features=dim, posterior="normal_by_rank", prior_precision=2.0)
     tower = config.build(SIZES, rngs=nnx.Rngs(0))
     variance = 0.5 if dim == 1 else 0.5 * (f64(tower.projection) ** 2).sum()
     expected = mean_probability(np.log(0.25), np.full((3, 6), variance))
@@ -191,7 +191,7 @@ def test_untrained_posteriors_predict_the_mean_over_their_prior(batch, dim):
 @pytest.mark.parametrize("dim", [1, 8])
 def test_posteriors_of_rows(batch, dim):
     """The mean of a row is an offset from that of its prior, m + slope * x; its spread is relative to the prior's."""
-    config, rng = EmbeddingParameterConfig(embedding_features=dim, posterior="normal"), np.random.default_rng(3)
+    config, rng = EmbeddingParameterConfig(embedding_features=dim, posterior="normal_by_rank"), np.random.default_rng(3)
     tower = config.build(SIZES, rngs=nnx.Rngs(0))
     log_precision, center, slope = 0.4, rng.normal(size=dim), rng.normal(size=dim)
     values = 0.5 * rng.normal(size=(10, 2 * dim + 1))
@@ -235,7 +235,7 @@ def test_without_a_click_rate_everything_starts_even(batch):
 
 
 def test_ids_may_start_from_zero_or_from_one():
-    config = EmbeddingParameterConfig(posterior="normal")
+    config = EmbeddingParameterConfig(posterior="normal_by_rank")
     assert config.build(SIZES, rngs=nnx.Rngs(0)).table.get_value().values.shape == (10, 3)
     config = EmbeddingParameterConfig(parameters=4, has_padding=False, posterior="none")
     assert config.build(Sizes(), rngs=nnx.Rngs(0)).table.get_value().values.shape == (4, 1)

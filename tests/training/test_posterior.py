@@ -26,8 +26,8 @@ from clickexp.parameters.table import Rows
 from clickexp.training import Trainer, lazy_adagrad, lazy_adam, natural_gradient
 from clickexp.training.sparse import rows as tbl
 
-POSTERIOR = EmbeddingParameterConfig(posterior="normal")
-EVEN = EmbeddingParameterConfig(posterior="normal", baseline=0.0)
+POSTERIOR = EmbeddingParameterConfig(posterior="normal_by_rank")
+EVEN = EmbeddingParameterConfig(posterior="normal_by_rank", baseline=0.0)
 
 
 def trained(model, log, optimizer=natural_gradient, **settings):

@@ -1,0 +1,142 @@
+"""Rows that training has not shown: taken for those of average ranks, or of the rank where the log's policy puts them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from numpy.polynomial.hermite_e import hermegauss
+
+from clickexp.data import Sessions
+from clickexp.evaluation.outputs import click_outputs
+from clickexp.models import PositionBasedModel
+from clickexp.parameters import EmbeddingParameterConfig, HashEmbedding, QREmbedding, RobeDEmbedding
+from clickexp.parameters.table import NEVER_SHOWN, Prior, Rows, Table, new_table
+from clickexp.training import Trainer
+
+PRECISION, MEAN, SLOPE, BASELINE = 0.8, 0.2, -0.7, -1.0
+LOG_RANKS = (0.9, 0.5)
+"""Mean and deviation over rows."""
+SHOWN, NEW = 1, 2
+RANKS = 4
+
+
+def sigmoid(z):
+    return 1 / (1 + np.exp(-np.asarray(z, np.float64)))
+
+
+def mean_probability(mean, precision):
+    nodes, weights = hermegauss(80)
+    return sigmoid(np.asarray(mean)[..., None] + nodes / np.sqrt(precision)) @ (weights / weights.sum())
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A position-based model in which the first document was shown, at average ranks and without clicks, and no other."""
+    config = EmbeddingParameterConfig(posterior="normal_by_rank", baseline=BASELINE)
+    model = PositionBasedModel(positions=RANKS, query_doc_pairs=3, attraction=config, rngs=nnx.Rngs(0))
+    values = jnp.zeros((4, 3)).at[:, 2].set(NEVER_SHOWN).at[SHOWN].set(jnp.asarray([-0.3, -0.5, 0.0]))
+    prior = Prior(jnp.log(jnp.float32(PRECISION)), jnp.full(1, MEAN), jnp.full(1, SLOPE))
+    model.attraction.table.set_value(Rows(values, 1, prior, jnp.asarray(LOG_RANKS)))
+    return model
+
+
+def batch(ids, mask=None):
+    ids = jnp.asarray(ids, jnp.int32)
+    return {
+        "query_doc_ids": ids,
+        "positions": jnp.arange(1, ids.shape[1] + 1)[None],
+        "clicks": jnp.zeros(ids.shape, bool),
+        "mask": jnp.ones(ids.shape, bool) if mask is None else jnp.asarray(mask),
+    }
+
+
+def now(rank):
+    return BASELINE + MEAN + SLOPE * np.clip((np.log(rank) - LOG_RANKS[0]) / LOG_RANKS[1], -3, 3)
+
+
+def test_clicks_on_a_new_document_follow_the_rank_where_it_is_shown(model):
+    lists = batch([[NEW, SHOWN, 3, NEW]])
+    expected = mean_probability([now(1), BASELINE + MEAN - 0.3, now(3), now(4)], PRECISION)
+    expected[1] = mean_probability([BASELINE + MEAN - 0.3], PRECISION * np.exp(1.0))[0]
+    examination = sigmoid(model.examination.weight[...][1 : RANKS + 1])
+    outputs = click_outputs(model, lists)
+    for found in (
+        model.predict_clicks(lists),
+        model.predict_conditional_clicks(lists),
+        outputs["log_probs"].log,
+        outputs["conditional_log_probs"].log,
+    ):
+        np.testing.assert_allclose(np.exp(found[0]), examination * expected, rtol=2e-4)
+    loss = model.compute_loss(lists, aggregate=False)
+    np.testing.assert_allclose(loss[0], -np.log1p(-examination * expected), rtol=2e-4)
+
+
+def test_ranks_count_the_documents_that_are_shown(model):
+    lists = batch([[SHOWN, SHOWN, NEW, NEW]], mask=[[True, False, True, True]])
+    both = np.exp(model.predict_clicks(lists)[0, 2:]) / sigmoid(model.examination.weight[...][3:5])
+    np.testing.assert_allclose(both, mean_probability([now(2), now(3)], PRECISION), rtol=2e-4)
+
+
+def test_what_ranks_documents_does_not_know_their_order(model):
+    """Else labelled lists, which come in the order of a policy, would tell the answer."""
+    first, second = batch([[NEW, SHOWN, 3]]), batch([[3, SHOWN, NEW]])
+    average = mean_probability([BASELINE + MEAN], PRECISION)[0]
+    for predict in (model.predict_relevance, model.predict_attraction):
+        np.testing.assert_array_equal(predict(first), predict(second))
+        np.testing.assert_allclose(np.exp(predict(first)[0, [0, 2]]), average, rtol=1e-4)
+
+
+def test_draws_of_new_documents_vary_around_the_prior_of_the_rank(model):
+    lists = batch([[NEW, SHOWN, 3, NEW]])
+    drawn = jax.jit(
+        jax.vmap(lambda key: jnp.exp(model.sample_parameters(key).predict_clicks(lists)[0])),
+    )(jax.random.split(jax.random.key(0), 4000))
+    expected = np.exp(model.predict_clicks(lists)[0])
+    np.testing.assert_allclose(drawn.mean(0), expected, atol=5 * float(drawn.std(0).max()) / np.sqrt(4000))
+    assert not model.sample_parameters(jax.random.key(1)).has_posteriors
+
+
+STORES = {
+    "full": lambda: new_table(40, 2, 1.0, "normal_by_rank"),
+    "hash": lambda: HashEmbedding(40, 2, 1.0, "normal_by_rank", compression_ratio=2),
+    "robe": lambda: RobeDEmbedding(40, 2, 1.0, "normal_by_rank", compression_ratio=2),
+    "addition": lambda: QREmbedding(
+        40, 2, 1.0, "normal_by_rank", compression_ratio=2, qr_combination="addition"
+    ),
+}
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_embeddings_of_new_rows_are_linear_in_the_logarithm_of_the_rank(store):
+    """Of each store, as often as it has rows that make an embedding up, and with their signs."""
+    made = STORES[store]()
+    tables = [made] if isinstance(made, Table) else [node for _, node in nnx.iter_graph(made) if isinstance(node, Table)]
+    for table in tables:
+        rows = table.get_value()
+        values = rows.values.at[:, rows.numbers].set(NEVER_SHOWN)
+        prior = Prior(jnp.zeros(()), jnp.zeros(rows.dim), jnp.ones(rows.dim))
+        table.set_value(Rows(values, rows.dim, prior, jnp.asarray(LOG_RANKS)))
+    ids = jnp.arange(1, 9)
+    np.testing.assert_array_equal(made.take(ids), 0)
+    ranks = np.asarray([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
+    x = (np.log(ranks) - LOG_RANKS[0]) / LOG_RANKS[1]
+    found = np.asarray(made.take(ids, jnp.asarray(np.log(ranks), jnp.float32)))
+    np.testing.assert_allclose(np.abs(found), np.abs(x)[:, None] * len(tables) * np.ones(2), rtol=1e-5)
+
+
+def test_only_priors_by_rank_keep_ranks():
+    assert new_table(5, 2, 1.0, "normal").get_value().values.shape == (5, 4)
+    assert new_table(5, 2, 1.0, "normal_by_rank").get_value().values.shape == (5, 5)
+
+
+def test_rows_that_are_always_shown_at_one_rank_tell_nothing_of_others():
+    """Lists of one document: x has no spread, and a new document at another rank is one of average rank."""
+    rng = np.random.default_rng(0)
+    ids = rng.integers(1, 50, (2000, 1)).astype(np.int32)
+    log = Sessions.from_arrays(query_doc_ids=ids, clicks=rng.random(ids.shape) < 0.3, query_doc_pairs=60)
+    model = PositionBasedModel(positions=RANKS, query_doc_pairs=60, click_rate=0.3, rngs=nnx.Rngs(0))
+    Trainer(epochs=2).train(model, log, log)
+    lists = batch([[55, 55, 55, 55]])
+    attraction = model.predict_clicks(lists) - np.log(sigmoid(model.examination.weight[...][1 : RANKS + 1]))
+    np.testing.assert_allclose(attraction, model.predict_attraction(lists), rtol=1e-4)
