@@ -1,5 +1,7 @@
 """The table of documents."""
 
+from functools import partial
+
 import numpy as np
 import polars as pl
 from flax import nnx
@@ -7,6 +9,7 @@ from flax import nnx
 from clickexp.data import Column, Dataset, Sessions
 from clickexp.export.tables import _write_documents
 from clickexp.models import PositionBasedModel
+from clickexp.parameters import EmbeddingParameterConfig
 
 IDS = np.array([[1, 2], [2, 3], [1, 3]], np.int32)
 CLICKS = np.array([[1, 0], [1, 1], [0, 1]], bool)
@@ -38,6 +41,7 @@ def test_probabilities_that_change_from_session_to_session_are_left_out(tmp_path
 
 
 def test_other_models_are_not_concerned(tmp_path, caplog):
-    table = documents(PositionBasedModel, tmp_path / "documents.parquet")
+    pbm = partial(PositionBasedModel, attraction=EmbeddingParameterConfig(posterior="none"))
+    table = documents(pbm, tmp_path / "documents.parquet")
     assert table.columns == ["query_doc_id", "attraction", "relevance", "impressions", "clicks"]
     assert not caplog.messages

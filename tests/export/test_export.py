@@ -200,7 +200,7 @@ def test_a_run_of_a_version_without_posteriors(log, tmp_path, precision):
 
 def test_attraction_of_posteriors_is_their_mean_probability(log, tmp_path):
     """By quadrature at 100 nodes."""
-    run, _ = new_run(tmp_path, log, "model=pbm", "attraction.posterior=normal")
+    run, _ = new_run(tmp_path, log, "model=pbm", "attraction.posterior=normal_by_rank")
     rng = np.random.default_rng(0)
     parameters = {
         "attraction/baseline": np.float32(-0.5),
@@ -208,6 +208,7 @@ def test_attraction_of_posteriors_is_their_mean_probability(log, tmp_path):
         "attraction/table/prior/log_precision": np.float32(0.3),
         "attraction/table/prior/mean": np.array([0.2], np.float32),
         "attraction/table/prior/slope": np.array([0.4], np.float32),
+        "attraction/table/log_ranks": np.array([1.0, 0.5], np.float32),
         "examination/weight": np.zeros(RANKS + 1, np.float32),
     }
     np.savez(run / "model.npz", **parameters)
@@ -293,7 +294,7 @@ def test_sessions_without_clicks_and_shared_tables(log, tmp_path):
 
 
 def test_documents_in_the_order_of_a_draw(log, tmp_path):
-    run, _ = new_run(tmp_path, log, "model=pbm", "attraction.posterior=normal")
+    run, _ = new_run(tmp_path, log, "model=pbm", "attraction.posterior=normal_by_rank")
     model = filled(
         PositionBasedModel(positions=RANKS, query_doc_pairs=PAIRS, attraction=NORMAL, rngs=nnx.Rngs(0))
     )

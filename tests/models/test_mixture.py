@@ -39,11 +39,17 @@ def a_batch(sessions=64, seed=0):
     return {**columns, "mask": mask, "positions": np.arange(1, RANKS + 1, dtype=np.int32)[None]}
 
 
+NUMBERS = EmbeddingParameterConfig(baseline=0.0, posterior="none")
+
+
 def pbm_and_dbn_with_one_attraction():
     attraction = EmbeddingParameterConfig(parameters=PAIRS, posterior="none", prior_precision=0.0)
     return MixtureModel(
-        [PositionBasedModel, DynamicBayesianNetwork], shared={"attraction": attraction}, **SIZES, rngs=nnx.Rngs(0)
-    )  # fmt: skip
+        [PositionBasedModel, functools.partial(DynamicBayesianNetwork, satisfaction=NUMBERS)],
+        shared={"attraction": attraction},
+        **SIZES,
+        rngs=nnx.Rngs(0),
+    )
 
 
 def same_answers(actual, expected, batch):

@@ -65,15 +65,16 @@ def pbm(posterior, pairs=PAIRS):
 PRIOR = {
     "attraction/table/prior/log_precision": (),
     "attraction/table/prior/mean": (1,),
-    "attraction/table/prior/slope": (1,),
 }
+BY_RANK = {"attraction/table/prior/slope": (1,), "attraction/table/log_ranks": (2,)}
 
 
 @pytest.mark.parametrize(
     "posterior, rows",
     [
         ("none", {"attraction/table": (PAIRS + 1, 1)}),
-        ("normal", {"attraction/table": (PAIRS + 1, 3), **PRIOR}),
+        ("normal", {"attraction/table": (PAIRS + 1, 2), **PRIOR}),
+        ("normal_by_rank", {"attraction/table": (PAIRS + 1, 3), **PRIOR, **BY_RANK}),
     ],
 )
 def test_arrays_are_named_by_their_path(posterior, rows, tmp_path):
@@ -84,7 +85,7 @@ def test_arrays_are_named_by_their_path(posterior, rows, tmp_path):
 
 
 def test_posteriors_are_loaded_as_they_were_saved(tmp_path):
-    rng, model, other = np.random.default_rng(0), pbm("normal"), pbm("normal")
+    rng, model, other = np.random.default_rng(0), pbm("normal_by_rank"), pbm("normal_by_rank")
     learned = nnx.state(model, (nnx.Param, Table))
     nnx.update(
         model, jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), jnp.float32), learned)

@@ -96,10 +96,10 @@ def log(sessions, seed=0):
     return packed(ragged_log(sessions, RANKS, PAIRS, seed), PAIRS)
 
 
-POINTS, POSTERIORS = (EmbeddingParameterConfig(posterior=kind) for kind in ("none", "normal"))
+POINTS, POSTERIORS = (EmbeddingParameterConfig(posterior=kind) for kind in ("none", "normal_by_rank"))
 RUNS = {
     "one table, Adagrad": (
-        lambda: PositionBasedModel(RANKS, PAIRS, POINTS, rngs=nnx.Rngs(0)),
+        lambda: PositionBasedModel(RANKS, PAIRS, attraction=POINTS, rngs=nnx.Rngs(0)),
         lazy_adagrad(),
         4,
     ),
@@ -109,7 +109,7 @@ RUNS = {
         5 * 2,
     ),
     "posteriors": (
-        lambda: PositionBasedModel(RANKS, PAIRS, POSTERIORS, rngs=nnx.Rngs(0)),
+        lambda: PositionBasedModel(RANKS, PAIRS, attraction=POSTERIORS, rngs=nnx.Rngs(0)),
         natural_gradient(),
         6,
     ),

@@ -56,7 +56,7 @@ def two_towers():
 
 
 def position_based():
-    return PositionBasedModel(RANKS, PAIRS, EmbeddingParameterConfig(posterior="normal_by_rank"), rngs=nnx.Rngs(0))
+    return PositionBasedModel(RANKS, PAIRS, rngs=nnx.Rngs(0))
 
 
 CASES = {

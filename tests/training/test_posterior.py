@@ -338,7 +338,7 @@ def test_dense_optimizers_train_point_estimates():
 def test_a_posterior_needs_a_prior():
     with pytest.raises(ValueError, match="posterior=normal needs a prior"):
         new_table(3, 1, 0.0, "normal")
-    with pytest.raises(ValueError, match="posterior='cauchy': give none or normal"):
+    with pytest.raises(ValueError, match="posterior='cauchy': give none, normal or normal_by_rank"):
         new_table(3, 1, 1.0, "cauchy")
 
 
