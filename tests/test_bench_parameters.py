@@ -8,6 +8,7 @@ from flax import nnx
 from places import ROOT
 from scipy.special import logit
 
+from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.simulation.towers import FixedParameter
 from clickexp.training import Trainer
 from clickexp.training.intervals.posterior import SharedPosterior
@@ -194,7 +195,11 @@ def test_prior_means_are_those_that_models_learn(bench):
     log = small(bench, "DBN")
     found = bench.METHODS["map"](log, 0)
     sizes = dict(query_doc_pairs=60, click_rate=float(log.train.clicks.mean()))
-    model = bench.methods.MODELS["DBN"](**sizes, rngs=nnx.Rngs(0))
+    points = {
+        "attraction": EmbeddingParameterConfig(posterior="none"),
+        "satisfaction": EmbeddingParameterConfig(posterior="none", baseline=0.0),
+    }
+    model = bench.methods.MODELS["DBN"](**sizes, **points, rngs=nnx.Rngs(0))
     train, val = (bench.methods.sessions(part, 60) for part in (log.train, log.val))
     Trainer(seed=0).train(model, train, val)
     for role in ("attraction", "satisfaction"):
