@@ -18,7 +18,7 @@ from clickexp.data import Sessions
 from clickexp.models import ClickModel
 from clickexp.parameters import EmbeddingParameter, EmbeddingParameterConfig
 from clickexp.parameters.base import Parameter
-from clickexp.training import CountingTrainer, EMTrainer, Trainer, natural_gradient
+from clickexp.training import CountingTrainer, EMTrainer, Trainer, lazy_adagrad
 from clickexp.training.base import BaseTrainer
 from clickexp.training.intervals.posterior import shared_posterior
 from clickexp.training.intervals.probabilities import shared_intervals
@@ -73,13 +73,13 @@ def gradient(log: SimulatedLog, seed: int, trainer: BaseTrainer | None = None, *
 
 
 def maximum_a_posteriori(log: SimulatedLog, seed: int) -> Fitted:
-    """A number and a given Gaussian prior per row."""
-    return gradient(log, seed, posterior="none")
+    """A number and a given Gaussian prior per row, by Adagrad."""
+    return gradient(log, seed, Trainer(lazy_adagrad(), decays=0, seed=seed), posterior="none")
 
 
 def posterior(log: SimulatedLog, seed: int) -> Fitted:
-    """Mean and spread per row, and a learned prior per table."""
-    return gradient(log, seed, Trainer(natural_gradient(), decays=3, seed=seed), posterior="normal")
+    """The default: mean and spread per row, and a learned prior per table."""
+    return gradient(log, seed)
 
 
 def expectation_maximisation(log: SimulatedLog, seed: int) -> Fitted | None:
