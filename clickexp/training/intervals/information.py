@@ -129,9 +129,9 @@ def _assembled(state: State, used: np.ndarray, kept: dict[Path, Kept], sums: Sum
             matrix -= explained.T @ block.cross
             score -= explained.T @ block.gradient
             second += (block.curved * (block.weight * block.variance_of_spread)[:, None]).T @ block.curved
-    told = np.append(np.diag(matrix)[:size] != 0, np.ones(len(learned), bool))
-    each = np.ix_(told, told)
-    return Information(used[told[:size]], (matrix - second)[each], matrix[each], score[told])
+    informed = np.append(np.diag(matrix)[:size] != 0, np.ones(len(learned), bool))
+    each = np.ix_(informed, informed)
+    return Information(used[informed[:size]], (matrix - second)[each], matrix[each], score[informed])
 
 
 class _Block(NamedTuple):

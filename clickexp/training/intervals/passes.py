@@ -49,7 +49,7 @@ class Sums(NamedTuple):
 def ravelled(state: State) -> tuple[Vector, Callable[[jax.Array], tuple[nnx.State, dict[Path, jax.Array]]]]:
     """Shared parameters and the slopes of priors as a vector, and the way back."""
     params, tables, _ = state
-    slopes = {path: t.get_value().prior.slope for path, t in nnx.to_flat_state(tables) if packing.by_rank(t)}
+    slopes = {path: t.get_value().prior.slope for path, t in nnx.to_flat_state(tables) if t.get_value().by_rank}
     vector, back = ravel_pytree((params, slopes))
     return jnp.asarray(vector), back
 
