@@ -64,12 +64,14 @@ class Learner:
 
     Attributes:
         passes: Passes at most.
+        unsettled: The first passes, whose states are kept only until a later one: not everything is learned yet.
         state: Everything that passes change, a pytree of arrays: what a checkpoint holds.
         programs: What is compiled, for the report.
         settings: What else has to be the same where a training continues, by name.
     """
 
     passes: int
+    unsettled: int = 0
     state: Any
     programs: Sequence[Compiled] = ()
     settings: Mapping[str, Any] = {}
@@ -195,6 +197,8 @@ class Loop:
             )
         evaluation = self.validation(self.learner.model_state(), "val", epoch)
         values = evaluation.values()
+        if self.stopping and epoch <= self.learner.unsettled + 1:
+            self.stopping.reset()
         improved = self.stopping is None or self.stopping.update(values)
         spent = {name: seconds - before[name] for name, seconds in self.times().items()}
         losses = {} if loss is None else {"train/loss": loss}
@@ -211,7 +215,7 @@ class Loop:
             return False
         if not self.learner.decay():
             return True
-        self.stopping.reset()
+        self.stopping.restart()
         self.logger.message(f"learning rates are lowered after epoch {epoch}")
         return False
 
@@ -233,7 +237,7 @@ class Loop:
         if file is None or time.perf_counter() - self.saved < self.checkpoint.seconds:
             return
         best = self.snapshot(self.learner.state, None) if self.best is None else self.best
-        rule = self.stopping and {"best": self.stopping.best, "failures": self.stopping.failures}
+        rule = self.stopping and {name: getattr(self.stopping, name) for name in ("best", "failures", "lowered")}
         course = {name: getattr(self, name) for name in _COURSE}
         facts = {**same, **course, "stopping": rule or {}, "earlier": self.times()}
         try:

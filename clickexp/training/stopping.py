@@ -17,7 +17,9 @@ from clickexp.utils.bounds import NonNegativeInt, check_numbers
 class EarlyStopping:
     """Stops after more than `patience` epochs in a row that do not improve `metric` by more than `min_delta`.
 
-    The rule of Flax's EarlyStopping, except that nan and infinitely bad values never improve.
+    The rule of Flax's EarlyStopping, except that nan and infinitely bad values never improve. Once learning rates have
+    fallen, the last of the epochs that are equally good to `min_delta` counts as the best: it has the least of the noise
+    that steps leave in parameters.
 
     Attributes:
         metric: Name of a validation metric.
@@ -60,16 +62,22 @@ class EarlyStopping:
         """Forgets all epochs."""
         self.best = math.inf
         self.failures = 0
+        self.lowered = False
+
+    def restart(self) -> None:
+        """Counts failures from 0, at lower learning rates."""
+        self.failures, self.lowered = 0, True
 
     def update(self, values: dict[str, float]) -> bool:
-        """Whether this epoch is the best so far. A value that is not a number is no improvement."""
+        """Whether this epoch is to be kept: the best so far, or after a fall of learning rates as good as the best."""
         if self.mode == "auto":
             self.mode = self.directed().mode
         value = values[self.metric] if self.mode == "min" else -values[self.metric]
         improved = self.best - value > self.min_delta
+        as_good = self.lowered and value <= self.best + self.min_delta
         self.best = min(value, self.best) if improved else self.best
         self.failures = 0 if improved else self.failures + 1
-        return improved
+        return improved or as_good
 
     @property
     def should_stop(self) -> bool:

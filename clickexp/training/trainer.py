@@ -45,8 +45,7 @@ class Trainer(BaseTrainer):
         batch_size: Sessions per step; None: 4096, or the largest power of 2 that makes 128 steps per epoch of a
             smaller log.
         rate_decay: Factor by which learning rates fall where validation no longer improves, by the rule of early
-            stopping, which starts again, so that the epoch that is kept is one at the lowest rates: noise of the last
-            steps would else stay in parameters.
+            stopping, which then counts from 0: noise of the last steps would else stay in parameters.
         decays: How often they fall before training stops; those of Optax that are no data (see `with_rate`) never do.
         shuffle: Whether every epoch has the training sessions in a new order.
         seed: Of that order, which follows from (seed, epoch).
@@ -97,6 +96,7 @@ class _GradientDescent(Learner):
         self.programs = [self._train, self._count, self._shares]
         self._refit_priors = None
         if packing.priors(self.state.tables):
+            self.unsettled = FIXED_PRIOR
             self._refit_priors = Compiled(packing.refit_priors, donate_argnums=0)
             self.programs.append(self._refit_priors)
         seed = trainer.seed if trainer.shuffle else None
