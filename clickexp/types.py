@@ -60,8 +60,8 @@ LOG_RANKS = "_log_ranks"
 def as_shown(batch: Batch) -> Batch:
     """The batch with the logarithms of ranks, for predictions of clicks on lists in the order of the log.
 
-    They tell of documents that training has not seen what the policy knew; see `clickexp.parameters.table.Prior`. Scores
-    that rank documents must not read them.
+    They tell of documents that training has not seen what the policy knew; see `clickexp.parameters.table.Prior`.
+    Scores that rank documents must not read them.
     """
     ranks = jnp.cumsum(batch["mask"].astype(bool), axis=1, dtype=jnp.float32)
     return {**batch, LOG_RANKS: jnp.log(jnp.maximum(ranks, 1.0))}

@@ -62,9 +62,10 @@ class Rows:
     """A whole table.
 
     Attributes:
-        values: [rows, width]; first the `dim` parameters, then what the optimizer keeps. With a prior, first
-            [offsets | spreads], the posteriors, then x where its mean follows ranks: a mean is an offset from that of the prior, and a spread is the
-            logarithm of the standard deviation over that of the prior, so that rows without data follow the prior.
+        values: [rows, width]; first the `dim` parameters, then what the optimizer keeps. With a prior, first the
+            posteriors, [offsets | spreads], then x where the mean of the prior follows ranks: a mean is an offset from
+            that of the prior, and a spread is the logarithm of the standard deviation over that of the prior, so that
+            rows without data follow the prior.
         dim: Parameters per row.
         prior: The prior that is learned; None where rows hold numbers and not posteriors.
         log_ranks: [2], mean and standard deviation over rows of the mean logarithms of ranks that x standardises.

@@ -18,8 +18,8 @@ class EarlyStopping:
     """Stops after more than `patience` epochs in a row that do not improve `metric` by more than `min_delta`.
 
     The rule of Flax's EarlyStopping, except that nan and infinitely bad values never improve. Once learning rates have
-    fallen, the last of the epochs that are equally good to `min_delta` counts as the best: it has the least of the noise
-    that steps leave in parameters.
+    fallen, the last of the epochs that are equally good, to `min_delta`, counts as the best: it has the least of the
+    noise that steps leave in parameters.
 
     Attributes:
         metric: Name of a validation metric.

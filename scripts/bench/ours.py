@@ -124,8 +124,8 @@ class Case:
     @property
     def row_bytes(self) -> float:
         """Bytes in memory per row of a table while the model trains, of the widest."""
-        self._step
-        return max(4 * table.get_value().values.shape[1] for _, table in nnx.to_flat_state(self._state.tables))
+        _, state = split_model(self.build(), self.trainer.optimizer)
+        return max(4 * table.get_value().values.shape[1] for _, table in nnx.to_flat_state(state.tables))
 
     @functools.cached_property
     def _step(self) -> tuple[Compiled, list]:

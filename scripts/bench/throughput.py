@@ -1,5 +1,6 @@
 """Sessions a second of clickexp: training steps, whole epochs and evaluation, by table size and by model.
-Training steps with posteriors and with numbers in tables, side by side.
+
+Training steps of tables with posteriors stand beside those of tables of numbers.
 
 python scripts/bench/throughput.py                       # 1e5, 1e6 and 1e7 rows, 2 million sessions
 python scripts/bench/throughput.py --huge                # 1e8 rows as well
@@ -117,7 +118,8 @@ def main() -> None:
     parser.add_argument("--model", choices=MODELS, default="PBM", help="of the first table")
     parser.add_argument("--models", choices=MODELS, nargs="*", default=list(MODELS), help="of the second")
     parser.add_argument("--model-rows", type=int, default=10**6, help="table size of the second table")
-    parser.add_argument("--posterior-models", choices=MODELS, nargs="*", default=["PBM", "UBM", "DBN"], help="of the third")
+    parser.add_argument("--posterior-models", choices=MODELS, nargs="*", default=["PBM", "UBM", "DBN"],
+                        help="of the third")  # fmt: skip
     parser.add_argument("--sessions", type=int, default=2_000_000)
     parser.add_argument("--validation", type=int, default=200_000)
     parser.add_argument("--only-posteriors", action="store_true", help="the third table only")

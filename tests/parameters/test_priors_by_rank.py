@@ -1,4 +1,4 @@
-"""Rows that training has not shown: taken for those of average ranks, or of the rank where the log's policy puts them."""
+"""Rows that training has not shown are taken for those of average ranks, or of the rank where the policy puts them."""
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ def mean_probability(mean, precision):
 
 @pytest.fixture(scope="module")
 def model():
-    """A position-based model in which the first document was shown, at average ranks and without clicks, and no other."""
+    """A position-based model of a log that has shown the first document only, at average ranks and without clicks."""
     config = EmbeddingParameterConfig(posterior="normal_by_rank", baseline=BASELINE)
     model = PositionBasedModel(positions=RANKS, query_doc_pairs=3, attraction=config, rngs=nnx.Rngs(0))
     values = jnp.zeros((4, 3)).at[:, 2].set(NEVER_SHOWN).at[SHOWN].set(jnp.asarray([-0.3, -0.5, 0.0]))
@@ -111,7 +111,8 @@ STORES = {
 def test_embeddings_of_new_rows_are_linear_in_the_logarithm_of_the_rank(store):
     """Of each store, as often as it has rows that make an embedding up, and with their signs."""
     made = STORES[store]()
-    tables = [made] if isinstance(made, Table) else [node for _, node in nnx.iter_graph(made) if isinstance(node, Table)]
+    nodes = [made] if isinstance(made, Table) else [node for _, node in nnx.iter_graph(made)]
+    tables = [node for node in nodes if isinstance(node, Table)]
     for table in tables:
         rows = table.get_value()
         values = rows.values.at[:, rows.numbers].set(NEVER_SHOWN)

@@ -110,9 +110,9 @@ def with_priors(tables: nnx.State, priors: Mapping[Path, Prior]) -> nnx.State:
 
 
 def count(tables: nnx.State, ids: Taken, log_ranks: Taken) -> nnx.State:
-    """Adds one to the last column of a row for each of its documents, and log ranks to x where the mean of the prior follows them.
+    """Adds one to the last column of a row for each of its documents, and log ranks to x; in tables with a prior.
 
-    Only in tables with a prior.
+    Only those have x whose priors have means that follow ranks.
     """
 
     def counted(path: Path, table: Table) -> WholeTable:
@@ -182,7 +182,7 @@ def refit_priors(tables: nnx.State) -> nnx.State:
 def _standardised(
     log_ranks: Float[Array, " rows"], shown: Bool[Array, " rows"]
 ) -> tuple[Float[Array, " rows"], Float[Array, "2"]]:
-    """x of each row, and what it standardises by."""
+    """X of each row, and what it standardises by."""
     number = jnp.maximum(jnp.sum(shown, dtype=jnp.float32), 1.0)
     mean = jnp.sum(jnp.where(shown, log_ranks, 0.0)) / number
     centred = jnp.where(shown, log_ranks - mean, 0.0)
