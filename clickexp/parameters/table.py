@@ -23,12 +23,6 @@ The prior of the last has a mean that follows the ranks at which training shows 
 NEVER_SHOWN = np.inf
 """x of rows that no document of the training log has."""
 
-LEAST_DEVIATION = 1e-3
-"""Of mean log ranks, below which rows are taken to be shown at the same ranks."""
-
-_LARGEST_X = 3.0
-"""Beyond which the line of prior means is not continued for rows never shown."""
-
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["log_precision", "mean", "slope"], meta_fields=[])
 @dataclasses.dataclass
@@ -68,7 +62,7 @@ class Rows:
             rows without data follow the prior.
         dim: Parameters per row.
         prior: The prior that is learned; None where rows hold numbers and not posteriors.
-        log_ranks: [2], mean and standard deviation over rows of the mean logarithms of ranks that x standardises.
+        log_ranks: [2], intercept and slope of the expectation of x given the logarithm of the rank of one document.
         drawn: Whether rows hold draws from posteriors, offsets without spreads.
     """
 
@@ -110,9 +104,8 @@ class Rows:
     def _x_now(self, log_ranks: Float[Array, "*ids"] | None) -> Float[Array, "*ids"] | float:
         if log_ranks is None or self.log_ranks is None:
             return 0.0
-        mean, deviation = self.log_ranks
-        x = (log_ranks - mean) / jnp.maximum(deviation, LEAST_DEVIATION)
-        return jnp.where(deviation < LEAST_DEVIATION, 0.0, jnp.clip(x, -_LARGEST_X, _LARGEST_X))
+        intercept, slope = self.log_ranks
+        return intercept + slope * log_ranks
 
     def deviations(self, rows: Float[Array, "*ids width"]) -> Float[Array, "*ids {self.dim}"]:
         """Returns the standard deviations of the posteriors in whole rows."""

@@ -15,8 +15,8 @@ from clickexp.parameters.table import NEVER_SHOWN, Prior, Rows, Table, new_table
 from clickexp.training import Trainer
 
 PRECISION, MEAN, SLOPE, BASELINE = 0.8, 0.2, -0.7, -1.0
-LOG_RANKS = (0.9, 0.5)
-"""Mean and deviation over rows."""
+LINE = (-1.1, 0.8)
+"""Intercept and slope of x given a log rank."""
 SHOWN, NEW = 1, 2
 RANKS = 4
 
@@ -37,7 +37,7 @@ def model():
     model = PositionBasedModel(positions=RANKS, query_doc_pairs=3, attraction=config, rngs=nnx.Rngs(0))
     values = jnp.zeros((4, 3)).at[:, 2].set(NEVER_SHOWN).at[SHOWN].set(jnp.asarray([-0.3, -0.5, 0.0]))
     prior = Prior(jnp.log(jnp.float32(PRECISION)), jnp.full(1, MEAN), jnp.full(1, SLOPE))
-    model.attraction.table.set_value(Rows(values, 1, prior, jnp.asarray(LOG_RANKS)))
+    model.attraction.table.set_value(Rows(values, 1, prior, jnp.asarray(LINE)))
     return model
 
 
@@ -52,7 +52,7 @@ def batch(ids, mask=None):
 
 
 def now(rank):
-    return BASELINE + MEAN + SLOPE * np.clip((np.log(rank) - LOG_RANKS[0]) / LOG_RANKS[1], -3, 3)
+    return BASELINE + MEAN + SLOPE * (LINE[0] + LINE[1] * np.log(rank))
 
 
 def test_clicks_on_a_new_document_follow_the_rank_where_it_is_shown(model):
@@ -117,11 +117,11 @@ def test_embeddings_of_new_rows_are_linear_in_the_logarithm_of_the_rank(store):
         rows = table.get_value()
         values = rows.values.at[:, rows.numbers].set(NEVER_SHOWN)
         prior = Prior(jnp.zeros(()), jnp.zeros(rows.dim), jnp.ones(rows.dim))
-        table.set_value(Rows(values, rows.dim, prior, jnp.asarray(LOG_RANKS)))
+        table.set_value(Rows(values, rows.dim, prior, jnp.asarray(LINE)))
     ids = jnp.arange(1, 9)
     np.testing.assert_array_equal(made.take(ids), 0)
     ranks = np.asarray([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
-    x = (np.log(ranks) - LOG_RANKS[0]) / LOG_RANKS[1]
+    x = LINE[0] + LINE[1] * np.log(ranks)
     found = np.asarray(made.take(ids, jnp.asarray(np.log(ranks), jnp.float32)))
     np.testing.assert_allclose(np.abs(found), np.abs(x)[:, None] * len(tables) * np.ones(2), rtol=1e-5)
 
@@ -141,3 +141,25 @@ def test_rows_that_are_always_shown_at_one_rank_tell_nothing_of_others():
     lists = batch([[55, 55, 55, 55]])
     attraction = model.predict_clicks(lists) - np.log(sigmoid(model.examination.weight[...][1 : RANKS + 1]))
     np.testing.assert_allclose(attraction, model.predict_attraction(lists), rtol=1e-4)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.5, 3.0])
+def test_ranks_in_one_list_tell_of_mean_ranks_as_far_as_rows_differ(noise):
+    """The line is the regression of x, of the documents of all lists, on their log ranks."""
+    rng = np.random.default_rng(1)
+    query = rng.integers(40, size=3000)
+    order = np.argsort(rng.normal(0, 1, (40, 6))[query] + noise * rng.normal(0, 1, (3000, 6)), axis=1)
+    ids = (query[:, None] * 6 + order + 1).astype(np.int32)
+    log = Sessions.from_arrays(query_doc_ids=ids, clicks=rng.random(ids.shape) < 0.3, query_doc_pairs=250)
+    model = PositionBasedModel(positions=6, query_doc_pairs=250, click_rate=0.3, rngs=nnx.Rngs(0))
+    for _ in range(2):  # a second training starts from what its own log shows
+        Trainer(epochs=1).train(model, log, log)
+    log_ranks = np.broadcast_to(np.log(np.arange(1, 7)), ids.shape).ravel()
+    counts = np.bincount(ids.ravel(), minlength=251)
+    means = np.bincount(ids.ravel(), log_ranks, 251) / np.maximum(counts, 1)
+    x = (means - means[counts > 0].mean()) / means[counts > 0].std()
+    rows = model.attraction.table.get_value()
+    np.testing.assert_allclose(rows.values[counts > 0, 2], x[counts > 0], atol=2e-4)
+    assert np.isinf(rows.values[counts == 0, 2]).all()
+    slope, intercept = np.polyfit(log_ranks, x[ids.ravel()], 1)
+    np.testing.assert_allclose(rows.log_ranks, [intercept, slope], atol=1e-3)

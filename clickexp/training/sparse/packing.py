@@ -6,11 +6,14 @@ from collections.abc import Callable, Mapping
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
-from clickexp.parameters.table import LEAST_DEVIATION, NEVER_SHOWN, Prior, Rows, Table
+from clickexp.parameters.table import NEVER_SHOWN, Prior, Rows, Table
 from clickexp.training.optimizers import RowOptimizer
-from clickexp.types import Array
+from clickexp.types import Array, Scalar
+
+LEAST_DEVIATION = 1e-3
+"""Of mean log ranks, below which rows are taken to be shown at the same ranks."""
 
 WholeTable = Float[jax.Array, "table width"]
 
@@ -61,13 +64,17 @@ def layout_of(table: Table, optimizer: RowOptimizer) -> Layout:
 
 
 def pack(tables: nnx.State, optimizer: RowOptimizer) -> nnx.State:
-    """The tables with room for the optimizer in every row; the shares of the prior still hold counts of 0."""
+    """The tables with room for the optimizer in every row; counts, and what is known of ranks, start from 0."""
 
-    def widened(path: Path, table: Table) -> WholeTable:
+    def widened(path: Path, table: Table) -> nnx.Variable[Rows]:
         rows = table.get_value()
-        return jnp.pad(rows.values, ((0, 0), (0, layout_of(table, optimizer).width - rows.width)))
+        values = jnp.pad(rows.values, ((0, 0), (0, layout_of(table, optimizer).width - rows.width)))
+        if rows.by_rank:
+            rows = dataclasses.replace(rows, log_ranks=jnp.zeros(2))
+            values = values.at[:, rows.numbers].set(0.0)
+        return table.copy(dataclasses.replace(rows, values=values))
 
-    return with_priors(map_values(widened, tables), jax.tree.map(jnp.copy, priors(tables)))
+    return with_priors(nnx.map_state(widened, tables), jax.tree.map(jnp.copy, priors(tables)))
 
 
 def points(tables: nnx.State) -> nnx.State:
@@ -112,20 +119,23 @@ def with_priors(tables: nnx.State, priors: Mapping[Path, Prior]) -> nnx.State:
 def count(tables: nnx.State, ids: Taken, log_ranks: Taken) -> nnx.State:
     """Adds one to the last column of a row for each of its documents, and log ranks to x; in tables with a prior.
 
-    Only those have x whose priors have means that follow ranks.
+    Only those have x whose priors have means that follow ranks. They also sum the squares of log ranks.
     """
 
-    def counted(path: Path, table: Table) -> WholeTable:
+    def counted(path: Path, table: Table) -> nnx.Variable[Rows]:
         rows = table.get_value()
         if path not in ids or not has_prior(table):
-            return rows.values
+            return table
         rows_read = flat(ids[path])
         counted = rows.values.at[rows_read, -1].add(1.0, mode="drop")
         if not rows.by_rank:
-            return counted
-        return counted.at[rows_read, rows.numbers].add(flat(log_ranks[path]), mode="drop")
+            return table.copy(dataclasses.replace(rows, values=counted))
+        ranks = flat(log_ranks[path])
+        counted = counted.at[rows_read, rows.numbers].add(ranks, mode="drop")
+        squares = jnp.sum(jnp.where(rows_read < len(rows.values), ranks**2, 0.0))
+        return table.copy(dataclasses.replace(rows, values=counted, log_ranks=rows.log_ranks.at[1].add(squares)))
 
-    return map_values(counted, tables)
+    return nnx.map_state(counted, tables)
 
 
 def shares(tables: nnx.State) -> nnx.State:
@@ -143,7 +153,7 @@ def shares(tables: nnx.State) -> nnx.State:
         share = jnp.where(counts > 0, 1 / jnp.maximum(counts, 1.0), 0.0)
         if rows.by_rank:
             x = rows.numbers
-            standardised, log_ranks = _standardised(values[:, x] * share, counts > 0)
+            standardised, log_ranks = _standardised(values[:, x] * share, counts, rows.log_ranks[1])
             values = values.at[:, x].set(standardised)
         values = values.at[:, -1].set(share)
         return table.copy(dataclasses.replace(rows, values=values, log_ranks=log_ranks))
@@ -180,15 +190,30 @@ def refit_priors(tables: nnx.State) -> nnx.State:
 
 
 def _standardised(
-    log_ranks: Float[Array, " rows"], shown: Bool[Array, " rows"]
+    log_ranks: Float[Array, " rows"], counts: Float[Array, " rows"], squares: Scalar
 ) -> tuple[Float[Array, " rows"], Float[Array, "2"]]:
-    """X of each row, and what it standardises by."""
+    """Returns x of each row, and the line that predicts it from one log rank.
+
+    The mean over many lists deviates less from that of all rows than the rank in one list does: by the fraction of the
+    variance of log ranks, over documents of lists, that lies between rows.
+
+    Args:
+        log_ranks: Means by row.
+        counts: Documents by row.
+        squares: Sum of the squared log ranks of all documents.
+    """
+    shown, documents = counts > 0, jnp.maximum(jnp.sum(counts), 1.0)
     number = jnp.maximum(jnp.sum(shown, dtype=jnp.float32), 1.0)
     mean = jnp.sum(jnp.where(shown, log_ranks, 0.0)) / number
     centred = jnp.where(shown, log_ranks - mean, 0.0)
     deviation = jnp.sqrt(jnp.sum(centred**2) / number)
     x = jnp.where(shown, centred / jnp.maximum(deviation, LEAST_DEVIATION), NEVER_SHOWN)
-    return x, jnp.stack([mean, deviation])
+    of_documents = jnp.sum(counts * centred) / documents
+    between = jnp.sum(counts * centred**2) / documents - of_documents**2
+    total = squares / documents - (mean + of_documents) ** 2
+    fraction = jnp.clip(between / jnp.maximum(total, LEAST_DEVIATION**2), 0.0, 1.0)
+    line = jnp.stack([of_documents - fraction * (mean + of_documents), fraction])
+    return x, jnp.where(deviation < LEAST_DEVIATION, 0.0, line / jnp.maximum(deviation, LEAST_DEVIATION))
 
 
 def map_values(change: Callable[[Path, Table], WholeTable], tables: nnx.State) -> nnx.State:
