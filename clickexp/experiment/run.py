@@ -108,6 +108,8 @@ def run(parts: Parts, sweep: str | None = None) -> Result:
         "environment": _environment(),
         "config_hash": config_hash(config),
     }
+    if settings.save_model:
+        save_model(model, parts.folder / MODEL)
     result |= _shared_intervals(parts)
     if settings.report:
         result["references"] = references(model, dataset, trainer.evaluation)
@@ -118,8 +120,6 @@ def run(parts: Parts, sweep: str | None = None) -> Result:
         logger.message(f"draws={settings.draws} has no effect: no table of the model has posteriors")
     if settings.keep_values:
         result["intervals"] = evaluation.keep(dataset, parts.folder)
-    if settings.save_model:
-        save_model(model, parts.folder / MODEL)
     _write_result(result, parts.folder)  # last: what has a result is finished
     (parts.folder / CHECKPOINT).unlink(missing_ok=True)
     logger.per_rank("val", result["per_rank_val"])

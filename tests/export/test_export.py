@@ -747,7 +747,7 @@ def test_the_runs_of_a_sweep_are_named_in_order(tmp_path, capsys):
 
 def test_tables_are_drawn_and_there_as_json(pbm, tmp_path, capsys):
     main([str(pbm[0]), "--output", str(tmp_path / "out")])
-    files = [f"{tmp_path}/out/{name}" for name in ("examination.csv", "documents.parquet")]
+    files = [f"{tmp_path}/out/{name}" for name in ("examination.csv", "shared.csv", "documents.parquet")]
     assert capsys.readouterr().out.splitlines() == [*files, f"figures: {tmp_path}/out/figures"]
     names = ["attraction.pdf", "attraction.png", "examination.pdf", "examination.png"]
     assert sorted(file.name for file in (tmp_path / "out/figures").iterdir()) == names
