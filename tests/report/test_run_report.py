@@ -163,7 +163,9 @@ def test_settings_are_those_that_were_given_with_the_defaults_of_the_options_cho
         assert [*changed_settings([])] == []
         preset = [*changed_settings(["+sweep=seeds", "seed=2"])]
     assert changed[:3] == [
-        ("model", "pbm", "ubm"), ("optimizer", "adamw", "natural_gradient"), ("parameter@attraction", "hash", "embedding")
+        ("model", "pbm", "ubm"),
+        ("optimizer", "adamw", "natural_gradient"),
+        ("parameter@attraction", "hash", "embedding"),
     ]  # fmt: skip
     key, value, default = changed[3]
     assert (key, value) == ("optimizer.learning_rate", "0.2") and default == 0.003
