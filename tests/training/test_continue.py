@@ -482,5 +482,5 @@ def test_a_run_whose_model_cannot_be_written_has_no_result_and_keeps_its_checkpo
     }
     result, epochs = run_toy(tmp_path / "run")
     assert (result, epochs) == run_toy(tmp_path / "fresh") and len(epochs) == 2
-    names = {"config.yaml", "metrics.jsonl", "model.npz", "shared.npz", "result.json"}
+    names = {"config.yaml", "metrics.jsonl", "model.npz", "shared.npz", "result.json", "report.html", "figures"}
     assert {file.name for file in (tmp_path / "run").iterdir()} == names
