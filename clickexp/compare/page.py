@@ -24,6 +24,7 @@ from clickexp.compare.summary import Comparison
 from clickexp.report import names
 from clickexp.report.figures import COLORS
 from clickexp.report.groups import Group, Spread, varying
+from clickexp.report.template import filled
 from clickexp.runs.load import Skipped
 from clickexp.runs.objective import stated_by
 from clickexp.runs.run import Run
@@ -53,14 +54,14 @@ def page(
     """
     static = files("clickexp.compare") / "static"
     content = data(comparisons, skipped, folder, title, command)
-    inserted = {
+    parts = {
+        "generator": "clickexp-compare",
         "title": html.escape(content["title"]),
-        "css": (static / "page.css").read_text(),
         "js": "\n".join((static / f"{name}.js").read_text() for name in _SCRIPTS),
         "plotly": _packed(get_plotlyjs()),
         "data": _packed(json.dumps(content, separators=(",", ":"), allow_nan=False)),
     }
-    return re.sub(r"\{\{ *(\w+) *\}\}", lambda place: inserted[place[1]], (static / "page.html").read_text())
+    return filled("clickexp.compare", "page.html", "page.css", parts)
 
 
 def data(

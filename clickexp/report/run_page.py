@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import version
-from importlib.resources import files
 from typing import Any
 
 from clickexp.report import names
 from clickexp.report.figures import BLACK, COLORS, GRID
 from clickexp.report.groups import Group
+from clickexp.report.template import filled
 from clickexp.runs.run import Run
 
 _CAPTIONS = {
@@ -45,10 +45,9 @@ def run_page(
         command: What was typed.
     """
     title = f"{run.model} on {run.dataset}"
-    static = files("clickexp.report") / "static"
     parts = {
+        "generator": "clickexp",
         "title": html.escape(title),
-        "css": (static / "report.css").read_text(),
         "about": html.escape(_about(run)),
         "conclusion": html.escape(_conclusion(run, groups)),
         "result": _result(run, groups),
@@ -59,8 +58,7 @@ def run_page(
         "command": html.escape(command),
         "environment": _table(["", ""], [[key, text] for key, text in _environment(run)], "Environment"),
     }
-    text = (static / "report.html").read_text()
-    return re.sub(r"\{\{ *(\w+) *\}\}", lambda place: parts[place[1]], text)
+    return filled("clickexp.report", "report.html", "report.css", parts)
 
 
 def _about(run: Run) -> str:
