@@ -63,8 +63,13 @@ def as_shown(batch: Batch) -> Batch:
     They tell of documents that training has not seen what the policy knew; see `clickexp.parameters.table.Prior`.
     Scores that rank documents must not read them.
     """
-    ranks = jnp.cumsum(batch["mask"].astype(bool), axis=1, dtype=jnp.float32)
-    return {**batch, LOG_RANKS: jnp.log(jnp.maximum(ranks, 1.0))}
+    return {**batch, LOG_RANKS: log_ranks(batch["mask"])}
+
+
+def log_ranks(mask: Observed) -> PerDocument:
+    """The logarithm of each document's rank among those shown in its list; 0 before the first."""
+    ranks = jnp.cumsum(mask.astype(bool), axis=1, dtype=jnp.float32)
+    return jnp.log(jnp.maximum(ranks, 1.0))
 
 
 class ByRank(Mapping[str, Array]):

@@ -82,7 +82,7 @@ def sections(logged: set[str] | None, runs: Sequence[Run] = (), baseline: str | 
 
 
 def _differences(runs: Sequence[Run], baseline: str | None) -> list:
-    """The conclusion and the differences of each test set, tested: W&B has no tests of its own."""
+    """The conclusion and the differences of each test set, tested: W&B tests nothing itself."""
     wide = Layout(w=24, h=12)
     return [
         wr.MarkdownPanel("\n\n".join([f"**{conclusion(one)}**", markdown(differences(one))]), layout=wide)

@@ -1,5 +1,6 @@
 """Metrics over the posterior: how much a test value may differ, given what is known of each document."""
 
+import itertools
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -63,7 +64,8 @@ def evaluate_draws(
     first = model.sample_parameters(keys[0])
     groups = {name: group for name, group in metrics.items() if name != "truth"}
     run = HeldOutEvaluator(evaluator or ModelEvaluator(), first, HeldOut.test(dataset), groups)
-    drawn = [run((nnx.state(model.sample_parameters(key)),), "test").values() for key in keys]
+    others = map(model.sample_parameters, keys[1:])
+    drawn = [run((nnx.state(each),), "test").values() for each in itertools.chain([first], others)]
     return {name: _interval([values[name] for values in drawn]) for name in drawn[0]}
 
 

@@ -5,12 +5,10 @@ from flax import nnx
 from jaxtyping import Float, Integer
 
 from clickexp.models import Model
-from clickexp.numerics import log_sigmoid_pair, mean_slope
+from clickexp.numerics import QUANTILE, log_sigmoid_pair, mean_slope
 from clickexp.parameters import EmbeddingParameter, Rows, Table
 from clickexp.types import Array, Batch
 
-QUANTILE = 1.959964
-"""Standard deviations between the mean of a normal distribution and the bounds of its central 95%."""
 ROLES = {"attraction": ("attraction", "ctr"), "satisfaction": ("satisfaction",)}
 """Columns of probabilities, and the roles that they come from, the first that a model has."""
 

@@ -32,10 +32,11 @@ from clickexp.export.sessions import Piece, own_sessions, read_sessions
 from clickexp.export.thompson import thompson_order
 from clickexp.loggers.progress import Steps
 from clickexp.models import ClickModel, Model
+from clickexp.numerics import QUANTILE
 from clickexp.parameters import PositionParameter
 from clickexp.runs.store import SHARED
 from clickexp.training.intervals.posterior import SharedPosterior
-from clickexp.training.intervals.probabilities import QUANTILE, SharedInterval, propensity, shared_intervals
+from clickexp.training.intervals.probabilities import SharedInterval, propensity, shared_intervals
 from clickexp.types import Array, Batch
 from clickexp.utils.files import whole
 from clickexp.utils.options import parsed

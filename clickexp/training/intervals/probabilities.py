@@ -11,13 +11,12 @@ from scipy.special import expit
 
 from clickexp.data import Sessions
 from clickexp.models import MixtureModel, Model, TrustBiasModel
+from clickexp.numerics import QUANTILE
 from clickexp.parameters import GlobalParameter, PositionParameter
 from clickexp.parameters.base import Parameter
 from clickexp.training.intervals.posterior import SharedPosterior
 from clickexp.types import Array
 
-QUANTILE = 1.959964
-"""Standard deviations between the mean of a normal distribution and the bounds of its central 95%."""
 _LEAST_SLOPE = 1e-6
 _OPEN = 3.5
 """Deviation of the logarithm of a ratio from which on the log leaves it open."""

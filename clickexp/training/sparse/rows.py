@@ -23,6 +23,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Float, Integer
 
+from clickexp import types
 from clickexp.parameters.hashing import murmur3
 from clickexp.parameters.table import Prior, Table
 from clickexp.training.optimizers import RowOptimizer, RowVectors, Slots, Updated
@@ -86,9 +87,9 @@ def log_ranks(traced: Traced, ids: Taken, mask: Observed) -> Taken:
         each, shape = next(ids_left[lookup.table]), mask.T.shape if lookup.loops else mask.shape
         log_rank = jnp.zeros(each.shape)
         if each.shape[:2] == shape:
-            ranks = jnp.cumsum(mask, axis=1, dtype=jnp.float32)
-            ranks = (ranks.T if lookup.loops else ranks).reshape(shape + (1,) * (each.ndim - 2))
-            log_rank = jnp.broadcast_to(jnp.log(jnp.maximum(ranks, 1.0)), each.shape)
+            of_lists = types.log_ranks(mask)
+            of_lists = (of_lists.T if lookup.loops else of_lists).reshape(shape + (1,) * (each.ndim - 2))
+            log_rank = jnp.broadcast_to(of_lists, each.shape)
         found.setdefault(lookup.table, []).append(log_rank)
     return found
 
