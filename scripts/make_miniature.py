@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from clickexp.data.ingest.id_table import IdTable
 from clickexp.models import ClickModel, DynamicBayesianNetwork, UserBrowsingModel
 from clickexp.simulation.simulated import GroundTruth, zipf
+from clickexp.simulation.towers import Behavior
 
 USERS = {"dbn": DynamicBayesianNetwork, "ubm": UserBrowsingModel}
 EXAMINATION = (2.0, 1.2)
@@ -92,7 +93,7 @@ def browsed(
     truth: GroundTruth, new_user: type[ClickModel], sessions: int, positions: int, rng: np.random.Generator
 ) -> Log:
     """The columns of so many sessions."""
-    user = truth.user(new_user, positions, EXAMINATION, CONTINUATION)
+    user = truth.user(new_user, positions, Behavior(*EXAMINATION, CONTINUATION))
     queries = np.arange(len(truth.starts) - 1)
     popularity, seed = zipf(len(queries), ZIPF), int(rng.integers(1 << 31))
     chunks = list(truth.browse(user, queries, popularity, POLICY_NOISE, positions, sessions, seed, rng))

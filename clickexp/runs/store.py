@@ -64,7 +64,18 @@ _FIRST_NAMES = {
     "clickexp.simulation.open_letor": "clickexp.data.open_letor",
 }
 """Earlier names of keys and targets, which the hashes of configurations are made of."""
-_ADDED = ({"posterior": "none"}, {"decays": 0, "rate_decay": 0.5}, {"draws": 0})
+_ADDED = (
+    {"posterior": "none"},
+    {"decays": 0, "rate_decay": 0.5},
+    {"draws": 0},
+    {"folds": None, "fold": 0},
+    {"policy_feature": None},
+    {"randomized_sessions": 0.0},
+    {"keep_policy_scores": False},
+    {"attraction_by_label": None},
+    {"examination_by_rank": None},
+    {"trust_positive": None, "trust_negative": None},
+)
 """Settings by which a configuration is what it was before there were any."""
 _MAY_CHANGE = ("trainer.epochs", "trainer.iterations", "keep_values", "draws", "dataset.path")
 """Settings that may differ where a training continues: its numbers do not depend on them."""

@@ -1,25 +1,31 @@
 """Learning-to-rank datasets such as MSLR-WEB, Yahoo LTRC and Istella, with clicks simulated from their labels."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Ge
 
 from clickexp.data.ingest.columns import check_keys
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.schema import Extent, SourceLocation
+from clickexp.data.schema import Column, Extent, SourceLocation
 from clickexp.errors import DataError
-from clickexp.simulation.simulated import GroundTruth, zipf
+from clickexp.simulation.policies import check_policy, policy_scores
+from clickexp.simulation.simulated import RANDOMIZED, GroundTruth, zipf
 from clickexp.simulation.svmlight import TRANSFORMS, Lists, feature_count, read_lists
-from clickexp.utils.bounds import Fraction, NonNegativeFloat, PositiveInt, Probability, Seed
+from clickexp.simulation.towers import Behavior, logits_of
+from clickexp.utils.bounds import Fraction, NonNegativeFloat, NonNegativeInt, PositiveInt, Probability, Seed
 from clickexp.utils.signatures import located
 
 PARTS = {"train": ("train",), "val": ("vali", "valid", "val", "dev"), "test": ("test",)}
 SUFFIXES = ("", ".txt", ".svm", ".svmlight", ".dat")
-POLICIES = ("trained", "random", "scores")
 COLUMNS = ["query_doc_ids", "clicks", "lengths", "query_ids", "labels"]
+POLICY_SCORES = Column("policy_scores", np.float32)
+"""The logging policy's score of each document, of mean 0 and standard deviation 1, before noise."""
+Folds = Annotated[int, Ge(2)]
 
 
 @log_format("letor", comes_split=True, has_features=True)
@@ -35,14 +41,23 @@ def open_letor(
     val_sessions: PositiveInt = 20_000,
     test_sessions: PositiveInt = 20_000,
     val_queries: Fraction = 0.2,
-    positions: PositiveInt = 10,
+    folds: Folds | None = None,
+    fold: NonNegativeInt = 0,
+    positions: PositiveInt | None = 10,
     policy: str = "trained",
     policy_queries: Probability = 0.05,
+    policy_feature: NonNegativeInt | None = None,
     policy_noise: NonNegativeFloat = 0.5,
+    randomized_sessions: Probability = 0.0,
+    keep_policy_scores: bool = False,
     zipf_exponent: float = 0.0,
     click_noise: Probability = 0.1,
+    attraction_by_label: Sequence[Probability] | None = None,
     examination_top: float = 2.0,
     examination_decay: float = 1.5,
+    examination_by_rank: Sequence[Probability] | None = None,
+    trust_positive: Sequence[Probability] | None = None,
+    trust_negative: Sequence[Probability] | None = None,
     continuation: float = 2.0,
     seed: Seed = 0,
 ) -> None:
@@ -51,74 +66,106 @@ def open_letor(
     user            the click model that clicks: its constructor, or where it is found
     files           names of the files train, val and test; None looks for them by their names
     val_queries     share of the training queries to validate on where there is no file for that
+    folds, fold     cross-validation by query: all queries of the files are dealt to so many folds, and number `fold`,
+                    from 0, is the test; val_queries of the others validate
     features        numbers per document; None takes the largest index in the files, from 0
     transform       "log1p", sign(x) log(1 + |x|), tames features of any scale; "none"
+    positions       documents shown; None shows all
     policy          ranks what users see: "trained", a ridge regression on the labels of `policy_queries` (a share) of
-                    the training queries; "random"; "scores", one number per line in files named as these plus ".scores"
+                    the training queries; "random", one random order of each list; "scores", one number per line in
+                    files named as these plus ".scores"; "oracle", the labels; "feature", feature number
+                    `policy_feature`, transformed, the largest first
     policy_noise    standard deviation of the noise added to the policy's standardised scores, drawn for each session
+    randomized_sessions   share of sessions whose lists are in uniformly random order; column `randomized` flags them
+    keep_policy_scores    adds the column `policy_scores`, the policy's standardised score of each document before noise
     zipf_exponent   popularity of the i-th query is proportional to i ** -exponent
     click_noise     attraction of an irrelevant document e; that of label y is e + (1 - e) (2^y - 1) / (2^max - 1)
+    attraction_by_label   attraction of the labels 0, 1, ..., in place of that formula
     examination_top, examination_decay, continuation   see clickexp.simulation.simulated
+    examination_by_rank   P(examination) of each rank, in place of s(top - decay log(rank))
+    trust_positive, trust_negative   P(click | examined) of attractive documents and of others at each rank, for the
+                    user clickexp.models.TrustBiasModel
 
     Training, validation and test sessions come from the queries of their own files. DataError names file, line and
     what was expected.
     """
-    _check(policy, transform)
-    found = _found(source, files or {})
+    check_policy(policy, policy_feature)
+    _check(transform, folds, fold)
+    found = _found(source, files or {}, folds is not None)
     width = features or feature_count(found.values())
     lists = {part: read_lists(file, width, transform, log) for part, file in found.items()}
-    split = SourceLocation(str(found["train"]))
-    starts, queries = _numbered(lists, val_queries, np.random.default_rng(seed), split)
-    ranks = _longest(found["test"], np.diff(starts)[queries["test"]])
+    split = SourceLocation(str(found.get("train", source)))
+    starts, queries = _numbered(lists, val_queries, folds, fold, np.random.default_rng(seed), split)
+    tested = found["test"] if folds is None else source
+    ranks = _longest(tested, np.diff(starts)[queries["test"]])
+    shown = positions or _longest(source, np.diff(starts))
     labels = np.concatenate([[0.0], *(part.labels for part in lists.values())])
-    if labels.max() <= 0:
-        raise SourceLocation(str(source)).error(
-            "no document has a label above 0", "clicks are simulated from graded labels"
-        )
-    gain = (2 ** np.maximum(labels, 0) - 1) / (2 ** labels.max() - 1)
-    attraction = np.float32(click_noise + (1 - click_noise) * gain)
-    with np.errstate(divide="ignore"):
-        logits = np.clip(np.log(attraction / (1 - attraction)), -30, 30)
+    logits = logits_of(_attraction(labels, click_noise, attraction_by_label, SourceLocation(str(source))))
     rng = np.random.default_rng((seed, 1))
     judged = rng.permutation(queries["train"])[: max(1, round(policy_queries * len(queries["train"])))]
-    scores = _policy_scores(policy, found, labels, starts, judged, log, rng)
+    scores = policy_scores(policy, found, labels, starts, judged, policy_feature, log, rng)
     truth = GroundTruth(starts, scores, labels.astype(np.float32), logits, logits)
-    clicker = truth.user(
-        located(user) if isinstance(user, str) else user,
-        positions,
-        (examination_top, examination_decay),
-        continuation,
+    behavior = Behavior(
+        examination_top, examination_decay, continuation, examination_by_rank, trust_positive, trust_negative
     )
+    clicker = truth.user(located(user) if isinstance(user, str) else user, shown, behavior)
     log.notes |= {
         "features": width,
         "judged queries behind the policy": len(judged) if policy == "trained" else 0,
     }
+    kept = [POLICY_SCORES] if keep_policy_scores else []
+    columns = [*COLUMNS, *kept, *([RANDOMIZED] if randomized_sessions else [])]
     counts = {"train": sessions, "val": val_sessions, "test": test_sessions}
     done = 0
     for number, (part, count) in enumerate(counts.items()):
         popularity = zipf(len(queries[part]), zipf_exponent)
-        with log.part(part, positions, COLUMNS) as pack:
-            for chunk in truth.browse(
-                clicker, queries[part], popularity, policy_noise, positions, count, seed + number, rng
-            ):
-                pack.append(chunk, SourceLocation(str(source)))
+        who = (clicker, queries[part], popularity, policy_noise, shown, count, seed + number, rng)
+        with log.part(part, shown, columns) as pack:
+            for chunk in truth.browse(*who, randomized_sessions):
+                pack.append(_with_scores(chunk, kept, scores), SourceLocation(str(source)))
                 log.progress(done + pack.written, sum(counts.values()))
         done += count
     ids, there = truth.candidates(queries["test"])  # whole lists
-    with log.part("ranking", ranks, COLUMNS) as pack:
-        lists = truth.labelled(np.where(there, ids, 0)[:, :ranks], queries["test"])
-        pack.append(lists, SourceLocation(str(source)))
+    with log.part("ranking", ranks, [*COLUMNS, *kept]) as pack:
+        ranking = truth.labelled(np.where(there, ids, 0)[:, :ranks], queries["test"])
+        pack.append(_with_scores(ranking, kept, scores), SourceLocation(str(source)))
 
 
-def _check(policy: str, transform: str) -> None:
-    if policy not in POLICIES:
-        raise DataError(f"policy is {policy!r}. It must be one of {POLICIES}.")
+def _with_scores(
+    columns: dict[str, np.ndarray], kept: Sequence[Column], scores: np.ndarray
+) -> dict[str, np.ndarray]:
+    """The columns, with the policy's scores of their documents where these are kept."""
+    ids = columns["query_doc_ids"]
+    return {**columns, **{column.name: np.where(ids > 0, scores[ids], 0) for column in kept}}
+
+
+def _attraction(
+    labels: np.ndarray, noise: float, by_label: Sequence[float] | None, location: SourceLocation
+) -> np.ndarray:
+    """P(attraction) [ids] of documents; DataError where labels do not tell them apart."""
+    if labels.max() <= 0:
+        raise location.error("no document has a label above 0", "clicks are simulated from graded labels")
+    if by_label is None:
+        gain = (2 ** np.maximum(labels, 0) - 1) / (2 ** labels.max() - 1)
+        return (noise + (1 - noise) * gain).astype(np.float32)
+    grades = np.maximum(labels, 0).astype(np.int64)
+    if (grades != np.maximum(labels, 0)).any() or grades.max() >= len(by_label):
+        largest = f"the labels, of up to {labels.max():g}, are not among 0 to {len(by_label) - 1}"
+        raise location.error(largest, "give attraction_by_label one number per label, from 0")
+    return np.array(by_label, np.float32)[grades]
+
+
+def _check(transform: str, folds: int | None, fold: int) -> None:
     if transform not in TRANSFORMS:
         raise DataError(f"transform is {transform!r}. It must be one of {tuple(TRANSFORMS)}.")
+    if folds is None and fold:
+        raise DataError(f"fold is {fold}, of no folds. Set folds, such as folds=5.")
+    if folds is not None and fold >= folds:
+        raise DataError(f"fold is {fold}, and there are {folds} folds. Give one of 0 to {folds - 1}.")
 
 
-def _found(folder: Path, names: Mapping[str, str | None]) -> dict[str, Path]:
-    """The file of each part; train and test must be there."""
+def _found(folder: Path, names: Mapping[str, str | None], pooled: bool) -> dict[str, Path]:
+    """The file of each part; train and test must be there, or where their queries are `pooled`, any."""
     check_keys("files", names, PARTS)
     found = {}
     for part, words in PARTS.items():
@@ -128,9 +175,11 @@ def _found(folder: Path, names: Mapping[str, str | None]) -> dict[str, Path]:
             matches = [file for file in sorted(folder.glob("*")) if _is_named(file, words)]
         if len(matches) == 1 and matches[0].is_file():
             found[part] = matches[0]
-        elif matches or part != "val":
+        elif matches or (part != "val" and not pooled):
             seen = [file.name for file in matches] or "none"
             raise DataError(f"{folder}: one file for {part} was looked for, found {seen}. Set files.{part}.")
+    if not found:
+        raise DataError(f"{folder}: there is no file with train, vali, valid or test in its name. Set files.train.")
     return found
 
 
@@ -145,13 +194,24 @@ def _is_named(file: Path, words: tuple[str, ...]) -> bool:
 
 
 def _numbered(
-    lists: Mapping[str, Lists], val_queries: float, rng: np.random.Generator, location: SourceLocation
+    lists: Mapping[str, Lists],
+    val_queries: float,
+    folds: int | None,
+    fold: int,
+    rng: np.random.Generator,
+    location: SourceLocation,
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Where each query's ids start, over all files, and the numbers of the queries of each part."""
     sizes = np.concatenate([np.diff(part.starts) for part in lists.values()])
     ends = np.cumsum([len(part.starts) - 1 for part in lists.values()])
     numbers = np.split(np.arange(ends[-1]), ends[:-1])
     queries = dict(zip(lists, numbers, strict=True))
+    if folds is not None:
+        if folds > ends[-1]:
+            raise location.error(f"there are {ends[-1]} queries for {folds} folds", "lower folds")
+        dealt = rng.permutation(ends[-1])
+        is_test = np.arange(ends[-1]) % folds == fold
+        queries = {"train": np.sort(dealt[~is_test]), "test": np.sort(dealt[is_test])}
     if "val" not in queries:
         shuffled = rng.permutation(queries["train"])
         left = round(len(shuffled) * (1 - val_queries))
@@ -160,52 +220,6 @@ def _numbered(
             raise location.error(what, "change it, or add a file for val")
         queries["train"], queries["val"] = shuffled[:left], shuffled[left:]
     return 1 + np.append(0, np.cumsum(sizes)), queries
-
-
-def _policy_scores(
-    policy: str,
-    files: Mapping[str, Path],
-    labels: np.ndarray,
-    starts: np.ndarray,
-    judged: np.ndarray,
-    log: LogWriter,
-    rng: np.random.Generator,
-) -> np.ndarray:
-    """Scores [ids] of the logging policy, of mean 0 and standard deviation 1."""
-    if policy == "random":
-        return rng.standard_normal(len(labels)).astype(np.float32)
-    if policy == "scores":
-        scores = np.concatenate([[0.0], *(_scores(file) for file in files.values())])
-        if len(scores) != len(labels):
-            raise DataError(
-                f"there are {len(scores) - 1} scores for {len(labels) - 1} documents. Give one per line."
-            )
-    else:
-        rows = np.concatenate([np.arange(int(starts[query]), int(starts[query + 1])) for query in judged])
-        scores = _ridge(log.features(), rows, labels)
-    return ((scores - scores.mean()) / max(scores.std(), 1e-9)).astype(np.float32)
-
-
-def _scores(file: Path) -> np.ndarray:
-    file = file.with_name(file.name + ".scores")
-    try:
-        return np.array(file.read_text().split(), np.float64)
-    except (OSError, ValueError) as error:
-        raise SourceLocation(str(file)).error(
-            f"cannot be read ({error})", "write one score per document and line"
-        ) from error
-
-
-def _ridge(features: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """What a ridge regression on the labels of some documents predicts for all; the penalty is their number."""
-    x = features[rows].astype(np.float64)
-    mean, scale = x.mean(axis=0), np.maximum(x.std(axis=0), 1e-6)
-    x = (x - mean) / scale
-    weights = np.linalg.solve(
-        x.T @ x + len(rows) * np.eye(x.shape[1]), x.T @ (labels[rows] - labels[rows].mean())
-    )
-    blocks = range(0, len(features), 1 << 16)
-    return np.concatenate([(features[at : at + (1 << 16)] - mean) / scale @ weights for at in blocks])
 
 
 def _longest(file: Path, lengths: np.ndarray) -> int:

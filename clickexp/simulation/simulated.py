@@ -11,15 +11,17 @@ import numpy as np
 from flax import nnx
 
 from clickexp.data.dataset import Dataset, Split, check_split, split
+from clickexp.data.schema import Column
 from clickexp.data.sessions import Sessions
 from clickexp.errors import ConfigError
 from clickexp.models.base import ClickModel
-from clickexp.parameters import Parameter
-from clickexp.simulation.towers import DecayingExamination, FixedParameter
+from clickexp.simulation.towers import Behavior, FixedParameter
 from clickexp.utils.bounds import NonNegativeFloat, PositiveInt, Seed, bounded
 from clickexp.utils.signatures import accepted
 
 CELLS = 1 << 20
+RANDOMIZED = Column("randomized", np.bool_, "session")
+"""Whether a session sees its candidates in uniformly random order."""
 LABEL_QUANTILES = (0.5, 0.75, 0.9, 0.97)
 
 
@@ -54,31 +56,28 @@ class GroundTruth:
         starts = 1 + documents_per_query * np.arange(queries + 1)
         return cls(starts, attraction, labels, attraction, satisfaction)
 
-    def _towers(self, examination: tuple[float, float], continuation: float) -> dict[str, Parameter]:
-        """A known tower for every role a model may have."""
+    def user(self, model: Callable[..., ClickModel], positions: int, behavior: Behavior) -> ClickModel:
+        """The click model as a user with the true towers of the roles that it names.
+
+        Args:
+            model: Its constructor.
+            positions: Documents shown.
+            behavior: What does not depend on documents.
+
+        Raises:
+            ConfigError: Numbers are given that the model has no use for, or for too few ranks.
+        """
         attraction = FixedParameter(self.attraction)
-        return {
+        towers = {
             "attraction": attraction,
             "ctr": attraction,
             "satisfaction": FixedParameter(self.satisfaction),
-            "examination": DecayingExamination(*examination),
-            "continuation": FixedParameter(continuation),
-            "true_positive": DecayingExamination(*examination),
-            "false_positive": DecayingExamination(examination[0] - 3.0, examination[1]),
+            **behavior.towers(positions),
         }
-
-    def user(
-        self,
-        model: Callable[..., ClickModel],
-        positions: int,
-        examination: tuple[float, float],
-        continuation: float,
-    ) -> ClickModel:
-        """The click model as a user with the true towers of the roles that it names."""
-        towers = self._towers(examination, continuation)
         sizes = {"positions": positions, "query_doc_pairs": self.query_doc_pairs}
-        known = {**towers, **sizes, "shared": towers}  # of the components of a mixture
-        return model(**accepted(model, known), rngs=nnx.Rngs(0))
+        known = accepted(model, {**towers, **sizes, "shared": towers})  # of the components of a mixture
+        behavior.check_read(known, getattr(getattr(model, "func", model), "__name__", str(model)))
+        return model(**known, rngs=nnx.Rngs(0))
 
     def browse(
         self,
@@ -90,8 +89,12 @@ class GroundTruth:
         sessions: int,
         seed: int,
         rng: np.random.Generator,
+        randomized: float = 0.0,
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Columns of sessions in chunks: queries by popularity, top candidates by noisy scores, and clicks."""
+        """Columns of sessions in chunks: queries by popularity, top candidates by noisy scores, and clicks.
+
+        A share of sessions that is `randomized` sees candidates in uniformly random order; a column flags them.
+        """
         counts = np.diff(self.starts)
         size, key = max(CELLS // max(counts[queries].max(), positions), 1), jax.random.key(seed)
         cumulative, clicks_of = np.cumsum(popularity / popularity.sum()), _clicks_of(user)
@@ -100,6 +103,10 @@ class GroundTruth:
             query = queries[np.minimum(np.searchsorted(cumulative, rng.random(count)), len(queries) - 1)]
             candidates, there = self.candidates(query)
             scores = self.policy[candidates] + noise * rng.standard_normal(candidates.shape, np.float32)
+            flags = {}
+            if randomized:
+                flags[RANDOMIZED.name] = rng.random(count) < randomized
+                scores = np.where(flags[RANDOMIZED.name][:, None], rng.random(candidates.shape, np.float32), scores)
             order = np.argsort(np.where(there, -scores, np.inf), axis=1, kind="stable")[:, :positions]
             shown = np.zeros((size, positions), np.int32)
             shown[:count, : order.shape[1]] = np.take_along_axis(
@@ -112,6 +119,7 @@ class GroundTruth:
                 "lengths": np.minimum(counts[query], positions).astype(np.int32),
                 "query_ids": query.astype(np.int64),
                 "labels": self.labels[shown[:count]],
+                **flags,
             }
 
     def candidates(self, query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -177,7 +185,7 @@ def simulate(
     check_split(train_sessions, val_sessions, test_sessions)
     rng = np.random.default_rng(seed)
     truth = GroundTruth.draw(queries, documents_per_query, attraction_mean, attraction_spread, rng)
-    true_user = truth.user(user, positions, (examination_top, examination_decay), continuation)
+    true_user = truth.user(user, positions, Behavior(examination_top, examination_decay, continuation))
     popularity = zipf(queries, zipf_exponent)
     everyone = np.arange(queries)
     chunks = truth.browse(true_user, everyone, popularity, policy_noise, positions, sessions, seed, rng)

@@ -1,9 +1,13 @@
 """Towers with known values, for users whose behaviour is simulated."""
 
+import dataclasses
+from collections.abc import Container, Sequence
+
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from clickexp.errors import ConfigError
 from clickexp.parameters.base import Parameter
 from clickexp.types import Batch, Logits
 
@@ -39,3 +43,101 @@ class DecayingExamination(Parameter):
         """The logits by position and, where the batch has one, last click."""
         distance = batch["positions"] - batch.get("last_click_positions", 0)
         return self.top - self.decay * jnp.log(distance.astype(jnp.float32))
+
+
+class GivenExamination(Parameter):
+    """z = logits[d - 1], d the distance in ranks to the last click, or to the top of the list: numbers that are given.
+
+    As DecayingExamination has it, models whose examination does not depend on clicks get the rank.
+    """
+
+    def __init__(self, logits: np.ndarray):
+        self.logits = nnx.Variable(jnp.asarray(logits, jnp.float32))
+
+    def logit(self, batch: Batch) -> Logits:
+        """The given logits by position and, where the batch has one, last click."""
+        return self.logits[...][batch["positions"] - batch.get("last_click_positions", 0) - 1]
+
+
+def logits_of(probabilities: np.ndarray) -> np.ndarray:
+    """log(p / (1 - p)), between -30 and 30: finite for probabilities of 0 and 1."""
+    with np.errstate(divide="ignore"):
+        return np.clip(np.log(probabilities / (1 - probabilities)), -30, 30)
+
+
+@dataclasses.dataclass(frozen=True)
+class Behavior:
+    """What users do that does not depend on documents.
+
+    Attributes:
+        top: Examination logit of the first document.
+        decay: Its decrease with the logarithm of the rank.
+        continuation: Logit of going on, for users with such a parameter.
+        examination: P(examination) of each rank, in place of `top` and `decay`.
+        trust_positive: P(click | examined, attractive) of each rank, for users with trust bias.
+        trust_negative: P(click | examined, not attractive) of each rank, for users with trust bias.
+    """
+
+    top: float = 2.0
+    decay: float = 1.5
+    continuation: float = 2.0
+    examination: Sequence[float] | None = None
+    trust_positive: Sequence[float] | None = None
+    trust_negative: Sequence[float] | None = None
+
+    @property
+    def _given(self) -> dict[str, Sequence[float]]:
+        """The numbers by rank that are given, by their keys in a configuration."""
+        numbers = {
+            "examination_by_rank": self.examination,
+            "trust_positive": self.trust_positive,
+            "trust_negative": self.trust_negative,
+        }
+        return {key: given for key, given in numbers.items() if given is not None}
+
+    def check_read(self, roles: Container[str], user: str) -> None:
+        """Checks that a user has the towers that numbers are given for.
+
+        Args:
+            roles: What its constructor takes.
+            user: Its name, for the message.
+
+        Raises:
+            ConfigError: It has no such tower.
+        """
+        for key in self._given:
+            tower = "examination" if key == "examination_by_rank" else "true_positive"
+            if not any(role in roles for role in (tower, "true_positive", "shared")):
+                model = "TrustBiasModel" if tower == "true_positive" else "PositionBasedModel"
+                what = f"{key}: the user {user} has no {tower}"
+                raise ConfigError(f"{what}. Choose clickexp.models.{model}, or leave it out")
+
+    def towers(self, positions: int) -> dict[str, Parameter]:
+        """The towers of roles that do not depend on documents.
+
+        Args:
+            positions: Ranks shown.
+
+        Raises:
+            ConfigError: Numbers are given for fewer ranks, or one kind of trust bias without the other.
+        """
+        for key, numbers in self._given.items():
+            if len(numbers) < positions:
+                what = f"{key} has {len(numbers)} numbers, and lists show {positions} documents"
+                raise ConfigError(f"{what}. Give one for each rank, or lower positions")
+        if (self.trust_positive is None) != (self.trust_negative is None):
+            raise ConfigError("trust_positive and trust_negative belong together. Give both, or neither")
+        ranks = np.arange(1, positions + 1)
+        if self.examination is None:
+            examination = self.top - self.decay * np.log(ranks)
+            tower: Parameter = DecayingExamination(self.top, self.decay)
+            trusted: Parameter = DecayingExamination(self.top - 3.0, self.decay)
+        else:
+            examination = logits_of(np.asarray(self.examination[:positions], np.float64))
+            tower, trusted = GivenExamination(examination), GivenExamination(examination - 3.0)
+        towers = {"examination": tower, "true_positive": tower, "false_positive": trusted}
+        if self.trust_positive is not None and self.trust_negative is not None:
+            probability = 1 / (1 + np.exp(-examination))
+            for role, clicked in (("true_positive", self.trust_positive), ("false_positive", self.trust_negative)):
+                towers[role] = GivenExamination(logits_of(probability * np.asarray(clicked[:positions], np.float64)))
+        return {**towers, "continuation": FixedParameter(self.continuation)}

@@ -207,8 +207,8 @@ def test_bad_files_and_settings(folder, rows):
         DataError, match=f"^{folder}/train.txt: val_queries=1.0 of 12 training queries leaves a"
     ):
         open_letor(folder, val_queries=1.0, **FEW)
-    with pytest.raises(DataError, match="policy is 'oracle'"):
-        open_letor(folder, policy="oracle", **FEW)
+    with pytest.raises(DataError, match="policy is 'best'"):
+        open_letor(folder, policy="best", **FEW)
     with pytest.raises(DataError, match="transform is 'exp'"):
         open_letor(folder, transform="exp", **FEW)
     with pytest.raises(DataError, match="train.txt.scores: cannot be read"):

@@ -1,0 +1,100 @@
+"""Logging policies: what orders the lists that simulated users see."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from clickexp.data.log_writer import LogWriter
+from clickexp.data.schema import SourceLocation
+from clickexp.errors import DataError
+
+POLICIES = ("trained", "random", "scores", "oracle", "feature")
+
+
+def check_policy(policy: str, feature: int | None) -> None:
+    """DataError for a policy that there is not, or one that orders by a feature without its number."""
+    if policy not in POLICIES:
+        raise DataError(f"policy is {policy!r}. It must be one of {POLICIES}.")
+    if (policy == "feature") != (feature is not None):
+        given = "no policy_feature" if feature is None else f"policy_feature={feature}"
+        raise DataError(f"policy is {policy!r}, with {given}. Set policy=feature and policy_feature together.")
+
+
+def policy_scores(
+    policy: str,
+    files: Mapping[str, Path],
+    labels: np.ndarray,
+    starts: np.ndarray,
+    judged: np.ndarray,
+    feature: int | None,
+    log: LogWriter,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Scores documents by a logging policy.
+
+    Args:
+        policy: One of POLICIES.
+        files: Of the documents, in the order of their ids.
+        labels: `[ids]`; id 0 is no document.
+        starts: `[queries + 1]`, the first id of each query.
+        judged: The queries whose labels "trained" knows.
+        feature: The number of the feature that "feature" orders by.
+        log: Has the feature vectors.
+        rng: Source of "random".
+
+    Returns:
+        `[ids]`, of mean 0 and standard deviation 1.
+
+    Raises:
+        DataError: Scores are missing or do not fit the documents, or there is no such feature.
+    """
+    if policy == "random":
+        return rng.standard_normal(len(labels)).astype(np.float32)
+    if policy == "scores":
+        scores = np.concatenate([[0.0], *(_read_scores(file) for file in files.values())])
+        if len(scores) != len(labels):
+            raise DataError(
+                f"there are {len(scores) - 1} scores for {len(labels) - 1} documents. Give one per line."
+            )
+    elif policy == "oracle":
+        scores = np.asarray(labels, np.float64)
+    elif policy == "feature":
+        scores = _feature(log.features(), feature or 0)
+    else:
+        rows = np.concatenate([np.arange(int(starts[query]), int(starts[query + 1])) for query in judged])
+        scores = _ridge(log.features(), rows, labels)
+    return ((scores - scores.mean()) / max(scores.std(), 1e-9)).astype(np.float32)
+
+
+def _feature(features: np.ndarray, number: int) -> np.ndarray:
+    """One feature of each document; DataError where there is none of this number, or it is the same for all."""
+    if number >= features.shape[1]:
+        last = features.shape[1] - 1
+        raise DataError(f"policy_feature is {number}, and the last feature is {last}. Give one of 0 to {last}.")
+    values = features[:, number].astype(np.float64)
+    if (values[1:] == values[1]).all():
+        raise DataError(f"policy_feature is {number}, which is {values[1]:g} for all documents. Choose another one.")
+    return values
+
+
+def _read_scores(file: Path) -> np.ndarray:
+    file = file.with_name(file.name + ".scores")
+    try:
+        return np.array(file.read_text().split(), np.float64)
+    except (OSError, ValueError) as error:
+        raise SourceLocation(str(file)).error(
+            f"cannot be read ({error})", "write one score per document and line"
+        ) from error
+
+
+def _ridge(features: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """What a ridge regression on the labels of some documents predicts for all; the penalty is their number."""
+    x = features[rows].astype(np.float64)
+    mean, scale = x.mean(axis=0), np.maximum(x.std(axis=0), 1e-6)
+    x = (x - mean) / scale
+    weights = np.linalg.solve(
+        x.T @ x + len(rows) * np.eye(x.shape[1]), x.T @ (labels[rows] - labels[rows].mean())
+    )
+    blocks = range(0, len(features), 1 << 16)
+    return np.concatenate([(features[at : at + (1 << 16)] - mean) / scale @ weights for at in blocks])
