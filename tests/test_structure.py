@@ -36,6 +36,7 @@ def uses(file: Path, *packages: str) -> set[str]:
 FLOORS = (
     ("types", "numerics", "errors", "utils"),
     ("data", "parameters", "metrics", "loggers", "runs"),
+    ("propensities",),
     ("models", "report"),
     ("simulation", "evaluation"),
     ("training",),

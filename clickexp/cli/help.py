@@ -29,6 +29,9 @@ _GROUPS = {
     "dataset": "the log to learn from",
     "model": "the click model",
     TOWERS: "the tower of a role, as attraction=OPTION",
+    "loss": "of model=ranker",
+    "debias": "what model=ranker makes of clicks",
+    "propensity": "where debias has examination from",
     "metric": "what is measured, such as [click,ranking]",
     "optimizer": "how parameters are updated; lazy_...: only rows of the batch",
     "trainer": "how a model is fitted",
@@ -51,7 +54,8 @@ _WORDS = {
     "model": {
         "ccm": "click chain", "cm": "cascade", "cm_marginal": "variant", "dbn": "dynamic Bayesian",
         "dcm": "dependent click", "dctr": "per document", "drctr": "both",
-        "gctr": "one rate", "mixture": "of models", "pbm": "position-based", "rctr": "per rank",
+        "gctr": "one rate", "mixture": "of models", "pbm": "position-based", "ranker": "ranks only",
+        "rctr": "per rank",
         "sdbn": "simplified DBN", "trust_bias": "trusting PBM", "ubm": "user browsing",
     },
     "parameter": {
@@ -59,6 +63,17 @@ _WORDS = {
         "embedding_even": "at even odds", "global": "one", "hash": "fewer rows", "linear": "of features",
         "module": "yours", "position": "one per rank", "position_low": "rare", "quotient_remainder": "tables",
         "robe": "one array",
+    },
+    "loss": {
+        "approx_ndcg": "smooth ranks", "gumbel_ndcg": "with noise", "lambda": "LambdaRank", "listmle": "Plackett-Luce",
+        "pairwise": "RankNet", "softmax": "listwise", "warp": "rank costs",
+    },
+    "debias": {
+        "affine": "trust bias", "ips": "inverse propensity", "policy_aware": "top-k pages",
+    },
+    "propensity": {
+        "click_rate": "per rank", "given": "a list", "harvest": "swaps in the log", "randomized": "sessions",
+        "run": "of a fitted model",
     },
     "metric": {
         "all": "default", "calibration": "and AUC", "click": "perplexity", "pairs": "Kendall's tau", "ranking": "nDCG",

@@ -23,6 +23,7 @@ from clickexp.experiment.values import walk
 from clickexp.loggers import ConsoleLogger, FanOut, Logger
 from clickexp.metrics import Metric
 from clickexp.models import Model
+from clickexp.propensities import PropensitySource, Weighting
 from clickexp.runs.claims import is_abandoned, remove_parts
 from clickexp.runs.store import CHECKPOINT, identity
 from clickexp.training import Trainer
@@ -42,6 +43,7 @@ class Parts:
         trainer: Holds the optimizer, the metrics of the validation and the logger.
         metrics: By group (click, test, ranking, truth), metrics by name.
         logger: Receives what the run reports.
+        weighting: The propensities that a ranker weighs clicks by, estimated before training.
     """
 
     config: Config
@@ -51,6 +53,7 @@ class Parts:
     trainer: Trainer
     metrics: Mapping[str, Mapping[str, Metric]]
     logger: Logger
+    weighting: Weighting | None = None
 
 
 def build(config: Config, folder: Path, logger: Logger) -> Parts:
@@ -69,14 +72,43 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     metrics = build_metrics(values["metric"])
     earlier = None if settings.continue_from is None else _checkpoint_of(Path(settings.continue_from), values)
     files = {"checkpoint": folder / CHECKPOINT, "continue_from": earlier}
-    trainer = build_trainer(values, metrics, logger=logger, settings=identity(values), **files)
     open_dataset = constructor(values["dataset"], "dataset")
     progress = {"progress": partial(logger.progress, "read", 0)}
     dataset = open_dataset(**accepted(open_dataset, progress)).first(settings.max_sessions)
-    model = build_model(constructor(values["model"], "model"), dataset, settings.seed)
+    new_model, dataset, weighting = estimate_propensities(constructor(values["model"], "model"), dataset)
+    model = build_model(new_model, dataset, settings.seed)
     _check_features(model, values["model"], dataset)
     check_lists(model, dataset, metrics)
-    return Parts(config, folder, dataset, model, trainer, metrics, logger)
+    trainer = build_trainer(values, metrics, logger=logger, settings=identity(values), **files)
+    return Parts(config, folder, dataset, model, trainer, metrics, logger, weighting)
+
+
+def estimate_propensities(
+    new_model: Callable[..., Model], dataset: Dataset
+) -> tuple[Callable[..., Model], Dataset, Weighting | None]:
+    """Estimates the propensities that a ranker asks for, from the training sessions or where it says.
+
+    Args:
+        new_model: A constructor of a model; a partial with `debias` may hold a source of propensities.
+        dataset: The data.
+
+    Returns:
+        The constructor with propensities, the dataset with columns that the ranker reads, and what the weights do.
+
+    Raises:
+        UserError: The source has none.
+    """
+    given, weighting = getattr(new_model, "keywords", {}), None
+    if given.get("debias") is None:
+        return new_model, dataset, None
+    debias = given["debias"]
+    source = getattr(debias, "propensity", None)
+    if isinstance(source, PropensitySource):
+        found = source(dataset)
+        debias = dataclasses.replace(debias, propensity=found)
+        weighting = Weighting.of(found, debias.clip, dataset.train)
+    made = partial(getattr(new_model, "func", new_model), **{**given, "debias": debias})
+    return made, debias.prepare(dataset), weighting
 
 
 def build_model(new_model: Callable[..., Model], dataset: Dataset, seed: int) -> Model:

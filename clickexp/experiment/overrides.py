@@ -20,6 +20,8 @@ DESCRIBED = ("dataset", "model", "optimizer", "trainer")
 """Groups of which each run has one option, with a _target_."""
 SEVERAL = ("metric", "logger")
 """Groups that take a list of options."""
+CHOSEN = ("loss", "debias", "propensity")
+"""Groups of which only some models have an option, which they choose; see conf/model/ranker.yaml."""
 _REQUIRED = (*DESCRIBED, "metric")
 _SEARCHPATH = "hydra.searchpath"
 _IN_PROCESS = "basic"

@@ -22,7 +22,7 @@ from clickexp.experiment.instantiate import (
     check_node,
     constructor,
 )
-from clickexp.experiment.overrides import DESCRIBED, SEVERAL, parsed
+from clickexp.experiment.overrides import CHOSEN, DESCRIBED, SEVERAL, parsed
 from clickexp.experiment.values import Composition, compose_values, plain, walk
 from clickexp.metrics import MultiMetric
 from clickexp.models import ClickModel, Model
@@ -33,7 +33,7 @@ from clickexp.utils.bounds import NonNegativeInt, PositiveInt, Seed
 from clickexp.utils.signatures import accepted, check_arguments
 from clickexp.utils.suggest import did_you_mean
 
-PARTS = (*DESCRIBED, *SEVERAL, "search", "reproduction")
+PARTS = (*DESCRIBED, *SEVERAL, *CHOSEN, "search", "reproduction")
 """Groups of keys at the root besides the towers of roles."""
 
 
@@ -99,6 +99,7 @@ def resolve(cfg: DictConfig, overrides: Sequence[str] = ()) -> Config:
     metrics = build_metrics(values["metric"])
     trainer = build_trainer(values, metrics)
     open_dataset, new_model = (constructor(values[part], part) for part in ("dataset", "model"))
+    _check_model(new_model)
     check_objective(settings.optimized_metric, _reported(trainer, metrics, new_model))
     _check_estimates(trainer, new_model)
     _check_vectors(values, open_dataset)
@@ -167,6 +168,13 @@ def _is_read(key: str, cfg: DictConfig) -> bool:
         return True
 
 
+def _check_model(new_model: Callable[..., Model]) -> None:
+    """ConfigError for settings of a model that do not go together."""
+    model = getattr(new_model, "func", new_model)
+    if inspect.isclass(model) and issubclass(model, Model):
+        model.check_settings(**getattr(new_model, "keywords", {}))
+
+
 def _check_estimates(trainer: Trainer, new_model: Callable[..., Model]) -> None:
     """ConfigError for a trainer that estimates by counting, but not this model."""
     model = getattr(new_model, "func", new_model)
@@ -207,3 +215,5 @@ def _without_effect(composition: Composition, overrides: Sequence[str]) -> Itera
         role = (override.package or override.key_or_group).partition(".")[0]
         if is_tower(role, composition.unresolved.get(role)) and role not in composition.roles:
             yield f"{override.input_line} has no effect: this model takes no tower of {role} (it takes {takes})"
+        elif role in CHOSEN and role in composition.unresolved and role not in composition.values:
+            yield f"{override.input_line} has no effect: this model reads no {role}"

@@ -6,7 +6,7 @@ import logging
 import platform
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,12 +81,8 @@ def run(parts: Parts, sweep: str | None = None) -> Result:
     with whole(parts.folder / CONFIG) as part:
         part.write_text(OmegaConf.to_yaml(config))
     logger.start(run_info(parts, sweep))
-    for line in (*parts.config.without_effect, dataset.describe()):
+    for line in _notes(parts):
         logger.message(line)
-    if model.separates_examination:
-        links = identifiability(dataset.train, _ENOUGH_SESSIONS)
-        if not links.identified:
-            logger.message(links.describe())
     trainer, held_out = parts.trainer, HeldOut.validation(dataset)
     lists = held_out.lists if trainer.groups["ranking"] else None
     if settings.report:
@@ -110,6 +106,7 @@ def run(parts: Parts, sweep: str | None = None) -> Result:
     }
     if settings.save_model:
         save_model(model, parts.folder / MODEL)
+    result |= {"weighting": parts.weighting.result()} if parts.weighting else {}
     result |= _shared_intervals(parts)
     if settings.report:
         result["references"] = references(model, dataset, trainer.evaluation)
@@ -129,6 +126,18 @@ def run(parts: Parts, sweep: str | None = None) -> Result:
     if settings.report:
         logger.message(_report(parts, result, report))
     return result
+
+
+def _notes(parts: Parts) -> Iterator[str]:
+    """What there is to say before training: the data, what the log identifies, what weights do."""
+    yield from parts.config.without_effect
+    yield parts.dataset.describe()
+    if parts.model.separates_examination:
+        links = identifiability(parts.dataset.train, _ENOUGH_SESSIONS)
+        if not links.identified:
+            yield links.describe()
+    if parts.weighting:
+        yield from parts.weighting.describe()
 
 
 def _shared_intervals(parts: Parts) -> Result:

@@ -10,7 +10,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from clickexp.errors import ConfigError
-from clickexp.experiment.overrides import line_of, parsed
+from clickexp.experiment.overrides import CHOSEN, line_of, parsed
 
 Node = dict[str, Any]
 """A group of keys."""
@@ -20,8 +20,9 @@ class Composition(NamedTuple):
     """A composed configuration.
 
     Attributes:
-        values: Plain values by key, interpolations resolved. A mixture has the nodes of its components in
-            `model.models`, and those of the towers that they share, by role, in `model.shared`.
+        values: Plain values by key, interpolations resolved, without groups that the model does not read. A mixture has
+            the nodes of its components in `model.models`, and those of the towers that they share, by role, in
+            `model.shared`.
         unresolved: The same with interpolations, and with the names of components.
         roles: The roles that the model takes towers for.
     """
@@ -53,7 +54,9 @@ def compose_values(cfg: DictConfig, overrides: Sequence[str] = ()) -> Compositio
     Raises:
         ConfigError: A component is no model, or a shared role is not one.
     """
-    values, unresolved = plain(cfg), plain(cfg, resolve=False)
+    unresolved = plain(cfg, resolve=False)
+    unread = _unread(unresolved)
+    values = plain(OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key not in unread]) if unread else cfg)
     mixture = values.get("model")
     if not isinstance(mixture, dict) or "components" not in mixture:
         return Composition(values, unresolved, frozenset(_roles(unresolved).values()))
@@ -103,7 +106,19 @@ def _roles(unresolved: Node) -> dict[str, str]:
     """By the keys of the model that refer to a tower at the root, the role of that tower."""
     model = unresolved.get("model")
     references = {key: str(value) for key, value in model.items()} if isinstance(model, dict) else {}
-    return {key: text[2:-1] for key, text in references.items() if text[:2] == "${" and text[2:-1] in unresolved}
+    known = unresolved.keys() - CHOSEN
+    return {key: text[2:-1] for key, text in references.items() if text[:2] == "${" and text[2:-1] in known}
+
+
+def _unread(unresolved: Node) -> list[str]:
+    """Those of the groups that models choose which this one does not read, directly or through another of them."""
+    groups = [group for group in CHOSEN if group in unresolved]
+    read, found = {"model", "metric"}, {"model", "metric"}
+    while found:
+        texts = {str(value) for key in found for _, value in walk(unresolved.get(key))}
+        found = {group for group in groups if f"${{{group}}}" in texts} - read
+        read |= found
+    return [group for group in groups if group not in read]
 
 
 def _component(component: str | Node, mixture: Node, overrides: Sequence[str]) -> _Component:

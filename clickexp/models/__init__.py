@@ -1,4 +1,4 @@
-"""The click models. Each is a short definition; loss, predictions and sampling live in base and cascade.chain."""
+"""Click models and rankers. Each is a short definition; what they share lives in base and cascade.chain."""
 
 from clickexp.models.base import ClickModel as ClickModel
 from clickexp.models.base import Model as Model
@@ -13,6 +13,7 @@ from clickexp.models.ctr import GlobalCTRModel as GlobalCTRModel
 from clickexp.models.ctr import RankCTRModel as RankCTRModel
 from clickexp.models.mixture import MixtureModel as MixtureModel
 from clickexp.models.pbm import PositionBasedModel as PositionBasedModel
+from clickexp.models.ranker.ranker import Ranker as Ranker
 from clickexp.models.roles import Role as Role
 from clickexp.models.sequential import SequentialClickModel as SequentialClickModel
 from clickexp.models.trust_bias import TrustBiasModel as TrustBiasModel

@@ -90,6 +90,10 @@ class Model(HasRoles):
         """Returns the name of a model that is built with these arguments."""
         return cls.name or cls.__name__
 
+    @classmethod
+    def check_settings(cls, **settings: Any) -> None:
+        """ConfigError where these arguments of the constructor do not go together."""
+
     def compute_loss(self, batch: Batch, aggregate: bool = True) -> Scalar | PerDocument | Float[Array, " batch"]:
         """Returns the loss that training minimises.
 

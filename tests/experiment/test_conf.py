@@ -10,18 +10,21 @@ from places import ROOT
 
 from clickexp.errors import ConfigError
 from clickexp.experiment.instantiate import build_optimizer, constructor, instantiate
+from clickexp.experiment.overrides import CHOSEN
 from clickexp.experiment.resolve import resolve
 from clickexp.experiment.values import resolved_values
 from clickexp.loggers import Logger
 from clickexp.utils.signatures import accepted
 
 CONF = ROOT / "conf"
-GROUPS = ("dataset", "model", "parameter", "metric", "optimizer", "trainer", "logger", "launcher", "search")
+GROUPS = ("dataset", "model", "parameter", "metric", "optimizer", "trainer", "logger", "launcher", "search", *CHOSEN)
 NEEDED = {
     **{
         f"dataset={name}": ["dataset.path=x"]
         for name in ("csv", "impressions", "yandex_clax", "baidu_ultr", "baidu_ultr_uva")
     },
+    "propensity=given": ["propensity.values=[1,0.5]"],
+    "propensity=run": ["propensity.run=x"],
     "dataset=parquet": ["dataset.path=x"],
     "trainer=clax2025": ["+experiment=clax2025_yandex_baseline"],
     "dataset=prepared": ["dataset.path=x"],
@@ -53,7 +56,9 @@ def composed(*overrides):
 def test_every_option_builds(choice):
     group = choice.split("=")[0]
     override = choice.replace("parameter=", "parameter@attraction=")
-    config = composed(override, *NEEDED.get(choice, []))
+    ranker = ["model=ranker", *(["debias=ips"] if group == "propensity" else [])] if group in CHOSEN else []
+    config = composed(*ranker, override, *NEEDED.get(choice, []))
+    assert (group in config["model"]) == (group in ("loss", "debias"))
     for part in ("dataset", "model"):
         assert callable(constructor(config[part], part))
     built = {part: instantiate(config[part], part) for part in ("metric", "logger")}

@@ -1,0 +1,1 @@
+"""Rankers that learn from clicks: a loss of rankings, and a correction of the bias of clicks."""

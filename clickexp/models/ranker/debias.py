@@ -1,0 +1,197 @@
+"""Corrections of clicks with known propensities: none, inverse weights, the affine correction of trust bias."""
+
+import abc
+import dataclasses
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from clickexp.data import Dataset
+from clickexp.errors import ConfigError
+from clickexp.models.ranker.losses import LINEAR, Loss, PerList
+from clickexp.parameters.base import Sizes
+from clickexp.propensities import Propensities, PropensitySource
+from clickexp.propensities.policy import with_policy_propensity
+from clickexp.types import Array, Batch, PerDocument
+from clickexp.utils.bounds import Probability, check_numbers
+
+POLICY_PROPENSITY = "policy_propensity"
+"""Column of the mean propensity of each document under the logging policy."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Debias(abc.ABC):
+    """What a ranker makes of clicks. A subclass defines `loss`, and `build` where it learns something itself.
+
+    Attributes:
+        name: In results.
+    """
+
+    name: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        check_numbers(type(self).__init__, vars(self))
+
+    def check(self, loss: Loss) -> None:  # noqa: B027  # most are defined for all
+        """ConfigError where the method is not defined for a loss."""
+
+    def build(self, sizes: Sizes, rngs: nnx.Rngs) -> nnx.Module | None:
+        """Builds what the method learns besides the ranker; None for nothing."""
+        return None
+
+    def prepare(self, dataset: Dataset) -> Dataset:
+        """Returns the dataset with the columns that the method reads besides clicks."""
+        return dataset
+
+    @abc.abstractmethod
+    def loss(
+        self, loss: Loss, scores: PerDocument, batch: Batch, learned: Any = None, key: Array | None = None
+    ) -> PerList:
+        """Returns the loss of each list.
+
+        Args:
+            loss: The loss of the ranking.
+            scores: What documents are ranked by.
+            batch: Sessions with clicks.
+            learned: What `build` returned.
+            key: JAX key of a loss that draws noise.
+        """
+
+    def examination(self, learned: Any) -> Array | None:
+        """Returns the learned examination by position from 1, up to a factor; None where none is learned."""
+        return None
+
+    def refuse(self, loss: Loss, allowed: tuple[str, ...]) -> None:
+        """ConfigError unless the loss is one of those allowed."""
+        if loss.name not in allowed:
+            raise ConfigError(
+                f"debias={self.name} is not defined for loss={loss.name}; choose {', '.join(allowed)}"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class NoDebias(Debias):
+    """Takes clicks for relevance."""
+
+    name: ClassVar[str] = "none"
+
+    def loss(
+        self, loss: Loss, scores: PerDocument, batch: Batch, learned: Any = None, key: Array | None = None
+    ) -> PerList:
+        """Returns the loss of the clicks."""
+        return loss(scores, batch["clicks"], batch["mask"], key=key)
+
+
+@dataclasses.dataclass(frozen=True)
+class _WithPropensities(Debias):
+    """Settings of corrections with known propensities.
+
+    Attributes:
+        propensity: Where they come from; resolved to `Propensities` before training.
+        clip: The smallest relative propensity that weights divide by.
+    """
+
+    propensity: Propensities | PropensitySource | None = None
+    clip: Probability = 0.05
+
+    def known(self) -> Propensities:
+        """Returns the propensities; ConfigError where they have not been estimated."""
+        if isinstance(self.propensity, Propensities):
+            return self.propensity
+        raise ConfigError(
+            f"debias={self.name} needs propensities: give debias.propensity, such as propensity=given"
+        )
+
+    def weights(self, batch: Batch) -> PerDocument:
+        """Returns 1 / propensity of each document, 0 where it is unknown."""
+        return by_position(lambda largest: self.known().weights(largest, self.clip), batch)
+
+
+def by_position(curve: Any, batch: Batch) -> PerDocument:
+    """Looks a curve up by the position of each document.
+
+    Args:
+        curve: Function from the largest position to numbers by position from 0.
+        batch: Sessions.
+    """
+    positions, most = batch["positions"], 1 << 10
+    values = jnp.asarray(np.asarray(curve(most), np.float32))
+    return jnp.broadcast_to(values[jnp.minimum(positions, most)], batch["mask"].shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class InversePropensity(_WithPropensities):
+    """Inverse propensity scoring: a click at position k has weight 1 / max(p_k, clip).
+
+    Wang et al. 2016, "Learning to rank with selection bias in personal search"; Joachims, Swaminathan and Schnabel
+    2017, "Unbiased learning-to-rank with biased feedback".
+    """
+
+    name: ClassVar[str] = "ips"
+
+    def loss(
+        self, loss: Loss, scores: PerDocument, batch: Batch, learned: Any = None, key: Array | None = None
+    ) -> PerList:
+        """Returns the loss of the weighted clicks."""
+        return loss(scores, batch["clicks"], batch["mask"], self.weights(batch), key)
+
+
+@dataclasses.dataclass(frozen=True)
+class AffineCorrection(_WithPropensities):
+    """(c - beta_k) / max(alpha_k, clip) in place of the click, where users trust high ranks.
+
+    alpha are the propensities, beta their offsets: the click rates of irrelevant documents.
+
+    Vardasbi, Oosterhuis and de Rijke 2020, "When inverse propensity scoring does not work: affine corrections for
+    unbiased learning to rank".
+    """
+
+    name: ClassVar[str] = "affine"
+
+    def check(self, loss: Loss) -> None:
+        """ConfigError for a loss that does not take labels of any value."""
+        self.refuse(loss, LINEAR)
+
+    def loss(
+        self, loss: Loss, scores: PerDocument, batch: Batch, learned: Any = None, key: Array | None = None
+    ) -> PerList:
+        """Returns the loss of the corrected clicks."""
+        offsets = by_position(
+            lambda largest: np.nan_to_num(self.known().by_position(largest, "offsets")), batch
+        )
+        corrected = (batch["clicks"] - offsets) * self.weights(batch)
+        return loss(scores, corrected, batch["mask"])
+
+
+@dataclasses.dataclass(frozen=True)
+class PolicyAware(_WithPropensities):
+    """Weights by the propensity of a document under the logging policy: p_d = sum_k P(rank k | query, document) p_k.
+
+    P is how often the training log showed the document at each rank, over all sessions of its query; p is 0 where it
+    was not shown. Documents that a page of k results leaves out now and then get their share from the other times.
+
+    Oosterhuis and de Rijke 2020, "Policy-aware unbiased learning to rank for top-k rankings".
+    """
+
+    name: ClassVar[str] = "policy_aware"
+
+    def prepare(self, dataset: Dataset) -> Dataset:
+        """Returns the dataset with the propensity of each document as a column."""
+        return with_policy_propensity(dataset, self.known(), POLICY_PROPENSITY)
+
+    def loss(
+        self, loss: Loss, scores: PerDocument, batch: Batch, learned: Any = None, key: Array | None = None
+    ) -> PerList:
+        """Returns the loss of the weighted clicks."""
+        weights = 1 / jnp.maximum(batch[POLICY_PROPENSITY], self.clip)
+        return loss(scores, batch["clicks"], batch["mask"], weights, key)
+
+
+def corrected_relevance(clicks: Array, estimate: Array, alpha: Array, beta: Array, divisor: Array) -> Array:
+    """Returns the doubly robust estimate of relevance, R + (c - beta - alpha R) / divisor.
+
+    Its mean is the relevance if the estimate R is, whatever the divisor; or if the divisor is alpha, whatever R.
+    """
+    return estimate + (clicks - beta - alpha * estimate) / divisor

@@ -1,0 +1,108 @@
+"""A ranker learned from clicks."""
+
+from typing import cast
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from clickexp.models.base import Model, checks_batch
+from clickexp.models.ranker.debias import Debias, NoDebias
+from clickexp.models.ranker.losses import Loss, PerList, SoftmaxLoss
+from clickexp.models.roles import Role
+from clickexp.parameters import EmbeddingParameterConfig
+from clickexp.parameters.base import Features, Sizes
+from clickexp.types import Array, Batch, Logits, Scalar
+from clickexp.utils.bounds import Probability
+from clickexp.utils.checks import Limit
+
+
+class Ranker(Model):
+    """Ranks documents by a tower that minimises a loss of rankings over clicks, corrected for their bias.
+
+    Attributes:
+        attraction: The tower, whose logits are the scores.
+        loss: The loss of a ranking; see `clickexp.models.ranker.losses`.
+        debias: What the ranker makes of clicks; see `clickexp.models.ranker.debias` and `learned`.
+
+    Raises:
+        ConfigError: The correction is not defined for the loss.
+    """
+
+    name = "Ranker"
+
+    attraction: Role = Role(EmbeddingParameterConfig())
+    loss: Loss = SoftmaxLoss()
+    debias: Debias = NoDebias()
+
+    def __post_init__(
+        self, click_rate: Probability | None, features: Features, rngs: nnx.Rngs | None
+    ) -> None:
+        self.check_settings(loss=self.loss, debias=self.debias)
+        super().__post_init__(click_rate, features, rngs)
+        self.name = self.name_with(loss=self.loss, debias=self.debias)
+        rngs = cast(nnx.Rngs, rngs)  # without which the towers were not built
+        sizes = Sizes(self.query_doc_pairs, self.positions, click_rate, features)
+        self.learned = nnx.data(self.debias.build(sizes, rngs))
+        self.noise = _Noise(rngs) if self.loss.random else None
+
+    @classmethod
+    def name_with(cls, loss: Loss | None = None, debias: Debias | None = None, **settings: object) -> str:
+        """Returns the name of a ranker with this loss and correction, such as Ranker(softmax, ips)."""
+        return f"{cls.name}({(loss or SoftmaxLoss()).name}, {(debias or NoDebias()).name})"
+
+    @classmethod
+    def check_settings(
+        cls, loss: Loss | None = None, debias: Debias | None = None, **settings: object
+    ) -> None:
+        """ConfigError where the correction is not defined for the loss."""
+        (debias or NoDebias()).check(loss or SoftmaxLoss())
+
+    def relevance(self, batch: Batch) -> Logits:
+        """Returns the scores."""
+        return self.attraction.logit(batch)
+
+    @checks_batch("mask", "clicks")
+    def compute_loss(self, batch: Batch, aggregate: bool = True) -> Scalar | PerList:
+        """Returns the loss of the rankings, and of what the correction learns itself.
+
+        Args:
+            batch: Sessions with clicks.
+            aggregate: Whether to return the mean over documents instead of one number per list.
+        """
+        mask = batch["mask"].astype(bool)
+        scores = jnp.broadcast_to(self.relevance(batch), mask.shape)
+        key = self.noise() if self.noise else None
+        shown = {**batch, "mask": mask, "clicks": batch["clicks"].astype(bool) & mask}
+        losses = self.debias.loss(self.loss, scores, shown, self.learned, key)
+        return jnp.sum(losses) / jnp.maximum(jnp.sum(mask, dtype=jnp.float32), 1.0) if aggregate else losses
+
+    def examination(self) -> Array | None:
+        """Returns the learned examination by position from 1, relative to the first; None where none is learned."""
+        found = self.debias.examination(self.learned)
+        return None if found is None else found / found[0]
+
+    def limits(self) -> list[Limit]:
+        """Returns the largest ids and positions that the ranker has parameters for."""
+        learned = (
+            []
+            if self.learned is None or self.positions is None
+            else [Limit("positions", self.positions, "debias")]
+        )
+        return [*super().limits(), *learned]
+
+
+class _Noise(nnx.Module):
+    """A stream of keys in training; always the same one in evaluation."""
+
+    def __init__(self, rngs: nnx.Rngs):
+        self.stream = rngs["noise"].fork()
+        self.deterministic = True
+
+    def __call__(self) -> Array:
+        return jax.random.key(0) if self.deterministic else self.stream()
+
+    def set_view(self, deterministic: bool | None = None) -> None:
+        """As Flax's layers have it."""
+        if deterministic is not None:
+            self.deterministic = deterministic

@@ -1,0 +1,182 @@
+"""Propensities by position, their sources, and what weights of their inverse do to a log."""
+
+import abc
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Integer
+
+from clickexp.data import Dataset, Sessions
+from clickexp.errors import ConfigError
+
+Curve = tuple[float | None, ...]
+_POOR = 0.1
+"""Effective clicks per click below which a weighting is said to explode."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Propensities:
+    """Propensities of the positions 1, 2, ..., relative to the first.
+
+    A click at position k of a document of relevance r has probability offset_k + c value_k r, for some c.
+
+    Attributes:
+        values: One per position; None where nothing is known.
+        offsets: Click rate of irrelevant documents at each position, for models of trust bias; None for 0.
+        low: Lower bounds of 95% intervals, where there are any.
+        high: Upper bounds.
+        source: Where they come from, in a few words.
+    """
+
+    values: Curve
+    offsets: Curve | None = None
+    low: Curve | None = None
+    high: Curve | None = None
+    source: str = "given"
+
+    def __post_init__(self) -> None:
+        for name in ("values", "offsets", "low", "high"):
+            given = getattr(self, name)
+            if given is not None:
+                object.__setattr__(self, name, tuple(None if each is None else float(each) for each in given))
+        known = [each for each in self.values if each is not None]
+        if not known or min(known) < 0 or max(known) <= 0:
+            raise ConfigError(f"propensities {list(self.values)}: give one number of at least 0 per position")
+        if self.offsets is not None and len(self.offsets) != len(self.values):
+            raise ConfigError(
+                f"{len(self.offsets)} offsets for {len(self.values)} propensities: give one per position"
+            )
+
+    @classmethod
+    def relative(cls, values: Sequence[float] | np.ndarray, **others: Any) -> "Propensities":
+        """Makes them relative to the first position; not finite values, and intervals with one, are unknown."""
+        scaled = {"values": _known(np.asarray(values, float) / values[0])}
+        for name in ("low", "high"):
+            if name in others:
+                others[name] = _known(np.asarray(others[name], float))
+        return cls(**scaled, **others)
+
+    def by_position(self, positions: int, name: str = "values") -> Float[np.ndarray, " positions+1"]:
+        """Returns the numbers by position from 1, nan where unknown; index 0 is nan."""
+        found = np.full(positions + 1, np.nan)
+        given = (getattr(self, name) or ())[:positions]
+        found[1 : len(given) + 1] = [np.nan if each is None else each for each in given]
+        return found
+
+    def clipped(self, positions: int, clip: float) -> Float[np.ndarray, " positions+1"]:
+        """Returns them by position, those below `clip` raised to it; nan where unknown."""
+        return np.maximum(self.by_position(positions), clip)
+
+    def weights(self, positions: int, clip: float) -> Float[np.ndarray, " positions+1"]:
+        """Returns 1 / `clipped`; 0 where unknown."""
+        return np.nan_to_num(1 / self.clipped(positions, clip), nan=0.0)
+
+
+class PropensitySource(abc.ABC):
+    """What estimates propensities from a dataset or finds them elsewhere."""
+
+    @abc.abstractmethod
+    def __call__(self, dataset: Dataset) -> Propensities:
+        """Returns the propensities of the positions of a dataset.
+
+        Raises:
+            UserError: There are none.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class Weighting:
+    """What weighting clicks by inverse propensities leaves of them.
+
+    Attributes:
+        propensities: The propensities.
+        clip: The smallest that weights divide by.
+        clicks: Clicks of the training sessions.
+        effective: Effective sample size, (sum w)^2 / sum w^2 over these clicks (Kong 1992).
+        clipped: Positions whose propensity is below the clip.
+        unknown: Positions with documents and without a propensity, of which clicks have weight 0.
+    """
+
+    propensities: Propensities
+    clip: float
+    clicks: int
+    effective: float
+    clipped: tuple[int, ...]
+    unknown: tuple[int, ...]
+
+    @classmethod
+    def of(cls, propensities: Propensities, clip: float, sessions: Sessions) -> "Weighting":
+        """Weighs the clicks of sessions."""
+        shown, clicked = clicks_by_position(sessions)
+        known = propensities.by_position(len(shown) - 1)
+        weights = propensities.weights(len(shown) - 1, clip)
+        total, squares = (clicked * weights).sum(), (clicked * weights**2).sum()
+        return cls(
+            propensities,
+            clip,
+            int(clicked.sum()),
+            float(total**2 / squares) if squares else 0.0,
+            tuple(np.flatnonzero((shown > 0) & (known < clip)).tolist()),
+            tuple(np.flatnonzero((shown > 0) & np.isnan(known)).tolist()),
+        )
+
+    def describe(self) -> Iterator[str]:
+        """Returns lines for the reader, warnings among them."""
+        values = " ".join("?" if each is None else f"{each:.3g}" for each in self.propensities.values)
+        effective = f"effective sample size {self.effective:,.0f} of {self.clicks:,} clicks"
+        yield f"propensities by position ({self.propensities.source}): {values}; clip {self.clip:g}, {effective}"
+        if self.unknown:
+            yield f"warning: no propensity for position {_listed(self.unknown)}: clicks there have weight 0"
+        if self.clicks and self.effective < _POOR * self.clicks:
+            yield (
+                "warning: few clicks have most of the weight; raise debias.clip, or take propensities with less decay"
+            )
+
+    def result(self) -> dict[str, Any]:
+        """Returns what result.json holds of it."""
+        found = dataclasses.asdict(self.propensities)
+        rest = {name: value for name, value in vars(self).items() if name != "propensities"}
+        return {name: value for name, value in (found | rest).items() if value is not None}
+
+
+def clicks_by_position(
+    sessions: Sessions,
+) -> tuple[Integer[np.ndarray, " positions+1"], Integer[np.ndarray, " positions+1"]]:
+    """Returns documents shown and clicks by position; index 0 is 0."""
+    largest = max(sessions.positions, sessions.ranks)
+    counts = np.zeros((2, largest + 1), np.int64)
+    for positions, clicks, _ in documents(sessions):
+        counts[0] += np.bincount(positions, minlength=largest + 1)
+        counts[1] += np.bincount(positions[clicks], minlength=largest + 1)
+    return counts[0], counts[1]
+
+
+def documents(
+    sessions: Sessions, *more: str
+) -> Iterator[tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]]:
+    """Yields positions and clicks of the documents shown, some sessions at a time, and further columns of theirs."""
+    ranks = np.arange(sessions.ranks)
+    given = ["positions"] if "positions" in sessions.columns else []
+    for chunk in sessions.chunks(["clicks", "lengths", *given, *more]):
+        shown = ranks < chunk["lengths"][:, None]
+        positions = chunk.get("positions", np.broadcast_to(ranks + 1, shown.shape))
+        others = {name: chunk[name] for name in more}
+        yield (
+            positions[shown],
+            chunk["clicks"][shown],
+            {
+                name: (values if values.ndim > 1 else np.broadcast_to(values[:, None], shown.shape))[shown]
+                for name, values in others.items()
+            },
+        )
+
+
+def _known(values: np.ndarray) -> Curve:
+    return tuple(float(each) if math.isfinite(each) else None for each in values)
+
+
+def _listed(positions: Sequence[int]) -> str:
+    return ", ".join(map(str, positions[:8])) + (", ..." if len(positions) > 8 else "")

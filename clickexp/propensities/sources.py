@@ -1,0 +1,148 @@
+"""Propensities that are given, or come from a fitted run or from click rates by position."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clickexp.data import Dataset, Sessions
+from clickexp.errors import ConfigError
+from clickexp.numerics import QUANTILE
+from clickexp.propensities.base import Propensities, PropensitySource, clicks_by_position
+from clickexp.runs.store import RESULT, read_json
+
+
+@dataclasses.dataclass(frozen=True)
+class GivenPropensities(PropensitySource):
+    """Propensities from the configuration.
+
+    Attributes:
+        values: One per position, from the first; only their ratios matter.
+        offsets: Click rates of irrelevant documents by position, which debias=affine subtracts; None for 0.
+    """
+
+    values: list[float] | tuple[float, ...]
+    offsets: list[float] | tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("values", "offsets"):
+            given = getattr(self, name)
+            object.__setattr__(self, name, given if given is None else tuple(given))
+        if not self.values or not self.values[0] > 0 or min(self.values) < 0:
+            raise ConfigError(
+                f"propensity.values={list(self.values)}: give numbers of at least 0, the first above 0"
+            )
+
+    def __call__(self, dataset: Dataset) -> Propensities:
+        """Returns them relative to the first."""
+        return Propensities.relative(self.values, offsets=self.offsets, source="given")
+
+
+@dataclasses.dataclass(frozen=True)
+class RunPropensities(PropensitySource):
+    """Propensities that a finished run has learned, with their intervals.
+
+    Of a click model that separates examination from attraction, such as PBM and UBM, or of a ranker that learns
+    examination; of the trust-bias model also the click rates of irrelevant documents.
+
+    Attributes:
+        run: Folder of the run.
+    """
+
+    run: str
+
+    def __call__(self, dataset: Dataset) -> Propensities:
+        """Reads result.json; ConfigError where it has none."""
+        result = read_json(Path(self.run).expanduser() / RESULT)
+        if not isinstance(result, dict):
+            raise ConfigError(
+                f"propensity.run={self.run}: there is no {RESULT}; give the folder of a finished run"
+            )
+        found = {each["position"]: each for each in result.get("propensity") or ()}
+        if 1 not in found:
+            raise ConfigError(
+                f"propensity.run={self.run}: the run of {result.get('model')} has no propensities; give one of a model "
+                "with examination by position, such as pbm, fitted with shared_intervals=true"
+            )
+        largest = max(found)
+
+        def curve(name: str) -> list[float | None]:
+            return [found.get(position, {}).get(name) for position in range(1, largest + 1)]
+
+        return Propensities(
+            tuple(curve("relative")),
+            offsets=_false_positives(result, largest),
+            low=tuple(curve("relative_low")),
+            high=tuple(curve("relative_high")),
+            source=f"{result['model']} in {self.run}",
+        )
+
+
+def _false_positives(result: dict[str, Any], largest: int) -> tuple[float | None, ...] | None:
+    rates = {
+        each["position"]: each["value"]
+        for each in result.get("shared") or ()
+        if each["parameter"] == "false_positive" and each["position"]
+    }
+    return tuple(rates.get(position, 0.0) for position in range(1, largest + 1)) if rates else None
+
+
+@dataclasses.dataclass(frozen=True)
+class ClickRatePropensities(PropensitySource):
+    """Ratios of the click rates of the positions to that of the first.
+
+    Where better documents are shown first, click rates fall faster than examination does: these are too steep, an upper
+    bound of the decay.
+    """
+
+    def __call__(self, dataset: Dataset) -> Propensities:
+        """Counts the training sessions."""
+        return _rate_ratios(dataset.train, "click rates, which fall at least as fast as examination")
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomizedPropensities(PropensitySource):
+    """Ratios of click rates in sessions whose documents were shown in random order, where they are unbiased.
+
+    Joachims, Swaminathan and Schnabel 2017, "Unbiased learning-to-rank with biased feedback"; Wang et al. 2018,
+    "Position bias estimation for unbiased learning to rank in personal search".
+
+    Attributes:
+        column: Column of the log, one value per session, that is true for these sessions; None: all of them are.
+    """
+
+    column: str | None = None
+
+    def __call__(self, dataset: Dataset) -> Propensities:
+        """Counts these sessions of the training data; ConfigError where there are none."""
+        sessions = dataset.train
+        if self.column is not None:
+            if self.column not in sessions.columns:
+                have = ", ".join(name for name in sessions.columns if not sessions.schema[name].per_document)
+                raise ConfigError(
+                    f"propensity.column={self.column}: the log has no such column; per session it has {have}"
+                )
+            chosen = np.flatnonzero(
+                np.asarray(sessions.column(self.column)).reshape(sessions.count, -1).any(axis=1)
+            )
+            if not len(chosen):
+                raise ConfigError(f"propensity.column={self.column}: no training session has it true")
+            sessions = sessions.select(chosen)
+        return _rate_ratios(sessions, f"{sessions.count:,} randomised sessions")
+
+
+def _rate_ratios(sessions: Sessions, source: str) -> Propensities:
+    """Ratios of click rates, with intervals symmetric in the logarithm."""
+    shown, clicked = (counts[1:] for counts in clicks_by_position(sessions))
+    if not clicked[0]:
+        raise ConfigError("propensities: the first position has no click to compare others with")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rates = clicked / shown
+        ratios = rates / rates[0]
+        variance = (1 - rates) / clicked
+        spread = QUANTILE * np.sqrt(variance + variance[0])
+        spread[0] = 0
+        low, high = ratios * np.exp(-spread), ratios * np.exp(spread)
+    seen = np.flatnonzero(shown).max(initial=0) + 1
+    return Propensities.relative(ratios[:seen], low=low[:seen], high=high[:seen], source=source)

@@ -1,0 +1,215 @@
+"""Losses of rankings against float64 NumPy, and Rax where it has them."""
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+import rax
+
+from clickexp.errors import ConfigError
+from clickexp.models.ranker.losses import (
+    LINEAR,
+    ApproxNDCGLoss,
+    GumbelNDCGLoss,
+    ListMLELoss,
+    PointwiseLoss,
+    Poly1Loss,
+    SoftmaxLoss,
+)
+from clickexp.models.ranker.pairs import LambdaLoss, PairwiseLoss, WarpLoss
+
+OF_LISTS = PointwiseLoss, SoftmaxLoss, Poly1Loss, ListMLELoss, ApproxNDCGLoss, GumbelNDCGLoss
+LOSSES = {loss.name: loss for loss in (*OF_LISTS, PairwiseLoss, LambdaLoss, WarpLoss)}
+
+RNG = np.random.default_rng(0)
+SCORES = RNG.normal(size=(4, 6)).astype(np.float32)
+CLICKS = np.array([[0, 1, 0, 0, 1, 0], [1, 1, 1, 0, 0, 0], [0, 0, 0, 0, 0, 1], [0, 1, 0, 1, 0, 1]], bool)
+WHERE = np.array([[1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1], [1, 0, 1, 1, 0, 1], [1, 1, 0, 1, 1, 1]], bool)
+CLICKS &= WHERE
+WEIGHTS = RNG.uniform(0.5, 4, SCORES.shape).astype(np.float32)
+KEY = jax.random.key(3)
+OF_CLICKS = [name for name in LOSSES if name != "pointwise"]
+"""Losses to which documents without click add nothing of their own."""
+EPS = 1.0
+
+
+def loss_of(name, *given, **settings):
+    return np.asarray(LOSSES[name](**settings)(*given, key=KEY))
+
+
+def by_hand(name, scores, clicks, where, weights, **settings):
+    """One list, float64, by loops."""
+    f, c, w = (np.asarray(each, np.float64)[where] for each in (scores, clicks, weights))
+    n, clicked = len(f), np.flatnonzero(np.asarray(clicks)[where])
+    p = np.exp(f) / np.exp(f).sum()
+    if name == "pointwise":
+        s = 1 / (1 + np.exp(-f))
+        return -sum(w[i] * c[i] * np.log(s[i]) + (1 - w[i] * c[i]) * np.log(1 - s[i]) for i in range(n))
+    if name == "softmax":
+        return -sum(w[i] * np.log(p[i]) for i in clicked)
+    if name == "poly1":
+        return sum(w[i] * (-np.log(p[i]) + settings.get("epsilon", 1.0) * (1 - p[i])) for i in clicked)
+    pairs = [(i, j) for i in clicked for j in range(n) if not c[j]]
+    if name == "pairwise":
+        return sum(w[i] * np.log1p(np.exp(f[j] - f[i])) for i, j in pairs)
+    if name == "lambda":
+        rank = {i: 1 + k for k, i in enumerate(np.argsort(-f, kind="stable"))}
+        change = {(i, j): abs(1 / np.log2(1 + rank[i]) - 1 / np.log2(1 + rank[j])) for i, j in pairs}
+        return sum(w[i] * change[i, j] * np.log1p(np.exp(f[j] - f[i])) for i, j in pairs)
+    if name == "listmle":
+        order = [*sorted(clicked, key=lambda i: -f[i]), *(j for j in range(n) if not c[j])]
+        return sum(
+            w[i] * (np.log(sum(np.exp(f[j]) for j in order[place:])) - f[i])
+            for place, i in enumerate(order)
+            if c[i]
+        )
+    if name == "approx_ndcg":
+        smooth = [1 + sum(1 / (1 + np.exp(f[i] - f[j])) for j in range(n) if j != i) for i in range(n)]
+        ideal = sum(1 / np.log2(2 + k) for k in range(len(clicked)))
+        return -sum(w[i] / np.log2(1 + smooth[i]) for i in clicked) / (ideal or 1)
+    assert name == "warp"
+    total = 0.0
+    for i in clicked:
+        hinges = [1 - f[i] + f[j] for j in range(n) if not c[j] and 1 - f[i] + f[j] >= 0]
+        if hinges:
+            total += w[i] * sum(1 / k for k in range(1, len(hinges) + 1)) * np.mean(hinges)
+    return total
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if name != "gumbel_ndcg"])
+def test_a_loss_is_what_counting_by_hand_gives(name):
+    found = loss_of(name, SCORES, CLICKS, WHERE, WEIGHTS)
+    expected = [by_hand(name, *each) for each in zip(SCORES, CLICKS, WHERE, WEIGHTS, strict=True)]
+    np.testing.assert_allclose(found, expected, rtol=3e-6)
+
+
+def test_gumbel_ndcg_is_the_mean_over_noisy_scores():
+    noise = 0.5 * np.asarray(jax.random.gumbel(KEY, (2, *SCORES.shape)))
+    expected = np.mean(
+        [
+            [
+                by_hand("approx_ndcg", *each)
+                for each in zip(SCORES + drawn, CLICKS, WHERE, WEIGHTS, strict=True)
+            ]
+            for drawn in noise
+        ],
+        axis=0,
+    )
+    found = GumbelNDCGLoss(samples=2, beta=0.5)(SCORES, CLICKS, WHERE, WEIGHTS, KEY)
+    np.testing.assert_allclose(found, expected, rtol=3e-6)
+    with pytest.raises(ValueError, match="give key"):
+        GumbelNDCGLoss()(SCORES, CLICKS, WHERE)
+
+
+@pytest.mark.parametrize("name", OF_CLICKS)
+def test_a_single_click_has_its_weight_times_the_naive_loss(name):
+    """At each rank. Normalising labels after weighting would cancel the weight."""
+    clicks = np.eye(6, dtype=bool)
+    scores, weights = (np.repeat(each[:1], 6, axis=0) for each in (SCORES, WEIGHTS))
+    naive = loss_of(name, scores, clicks, np.ones((6, 6), bool))
+    assert naive.all()
+    weighted = loss_of(name, scores, clicks, np.ones((6, 6), bool), weights)
+    np.testing.assert_allclose(weighted, WEIGHTS[0] * naive, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", OF_CLICKS)
+def test_a_list_without_clicks_has_no_loss(name):
+    nothing = np.zeros_like(CLICKS)
+    np.testing.assert_array_equal(loss_of(name, SCORES, nothing, WHERE, WEIGHTS), 0)
+    slope = jax.grad(lambda s: LOSSES[name]()(s, nothing, WHERE, WEIGHTS, KEY).sum())(SCORES)
+    np.testing.assert_array_equal(slope, 0)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_padding_changes_nothing_and_has_no_gradient(name):
+    if name == "gumbel_ndcg":
+        pytest.skip("draws noise for padding too, and so other noise")
+
+    def padded(array, value):
+        return np.pad(array, ((0, 1), (0, 3)), constant_values=value)
+
+    given = (
+        padded(SCORES, np.float32(50)),
+        padded(CLICKS, True),
+        padded(WHERE, False),
+        padded(WEIGHTS, np.float32(9)),
+    )
+    found = loss_of(name, *given)
+    np.testing.assert_allclose(found[:-1], loss_of(name, SCORES, CLICKS, WHERE, WEIGHTS), rtol=1e-6)
+    assert found[-1] == 0
+    slope = jax.grad(lambda s: LOSSES[name]()(s, *given[1:], KEY).sum())(given[0])
+    np.testing.assert_array_equal(np.asarray(slope)[~given[2]], 0)
+    assert np.isfinite(slope).all()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("scale", [0, 1e4])
+def test_extreme_scores_have_finite_losses_and_gradients(name, scale):
+    scores = np.sign(SCORES) * np.float32(scale)
+    value, slope = jax.value_and_grad(lambda s: LOSSES[name]()(s, CLICKS, WHERE, WEIGHTS, KEY).sum())(scores)
+    assert np.isfinite(value) and np.isfinite(slope).all()
+
+
+@jax.numpy_dtype_promotion("standard")
+def test_losses_agree_with_rax_where_it_has_them():
+    """Weights 1, since Rax weighs some differently; lists with one click for poly1, whose labels Rax normalises."""
+    given = {"where": jax.numpy.asarray(WHERE), "reduce_fn": None}
+    clicks, one = CLICKS.astype(np.float32), (np.arange(6)[None] == [[1], [2], [5], [0]]).astype(np.float32)
+    labels = np.array(
+        [[3, 1, 4, 0, 2, 0], [5, 4, 3, 2, 1, 0], [3, 0, 2, 1, 0, 0], [2, 3, 0, 0, 4, 1]], np.float32
+    )
+    labels *= WHERE
+    softmax = rax.softmax_loss(SCORES, clicks, weights=WEIGHTS, **given)
+    np.testing.assert_allclose(loss_of("softmax", SCORES, CLICKS, WHERE, WEIGHTS), softmax, rtol=1e-6)
+    np.testing.assert_allclose(
+        loss_of("poly1", SCORES, one, WHERE), rax.poly1_softmax_loss(SCORES, one, **given), rtol=1e-5
+    )
+    for name, kind in (("pairwise", None), ("lambda", rax.dcg_lambdaweight)):
+        theirs = rax.pairwise_logistic_loss(SCORES, clicks, lambdaweight_fn=kind, **given).sum(axis=1)
+        scale = 1 if kind is None else SCORES.shape[1]  # Rax scales by the padded length
+        np.testing.assert_allclose(loss_of(name, SCORES, CLICKS, WHERE), theirs / scale, rtol=1e-5)
+    np.testing.assert_allclose(
+        loss_of("listmle", SCORES, labels, WHERE), rax.listmle_loss(SCORES, labels, **given), rtol=1e-5
+    )
+    hinge = rax.pairwise_hinge_loss(SCORES, clicks, **given).sum(axis=1)
+    np.testing.assert_allclose(loss_of("warp", SCORES, CLICKS, WHERE, alpha="constant"), hinge, rtol=1e-5)
+
+
+@pytest.mark.parametrize("metric", ["dcg", "dcg2", "labeldiff"])
+def test_lambdas_weigh_pairs_by_what_they_are_named_after(metric):
+    loss = LambdaLoss(metric=metric)(SCORES, CLICKS, WHERE)
+    plain = loss_of("pairwise", SCORES, CLICKS, WHERE)
+    assert ((loss > 0) & (loss <= plain + 1e-5)).all()
+    if metric == "labeldiff":
+        np.testing.assert_allclose(loss, plain, rtol=1e-6)
+
+
+def test_warp_costs_and_their_limits():
+    np.testing.assert_allclose(
+        WarpLoss().costs(4), [0, 1, 1 + 1 / 2, 1 + 1 / 2 + 1 / 3, 1 + 1 / 2 + 1 / 3 + 1 / 4], rtol=1e-6
+    )
+    top_only = WarpLoss(alpha=[1.0])
+    np.testing.assert_array_equal(top_only.costs(5), [0, 1, 1, 1, 1, 1])  # whether the top rank is missed
+    np.testing.assert_array_equal(WarpLoss(alpha=[1, 1, 1]).costs(5), [0, 1, 2, 3, 3, 3])  # precision at 3
+    np.testing.assert_array_equal(WarpLoss(alpha="constant").costs(5), range(6))  # the rank itself
+    for order in itertools.permutations([0.0, 5.0, 10.0, 15.0]):  # gaps beyond the margin
+        scores, clicks = np.float32([order]), np.array([[True, False, False, False]])
+        above = sum(each > order[0] for each in order[1:])
+        mean = np.mean([1 + each - order[0] for each in order[1:] if each > order[0]]) if above else 0
+        found = top_only(scores, clicks, np.ones((1, 4), bool))
+        np.testing.assert_allclose(found, (above > 0) * mean, rtol=1e-6)
+
+
+@pytest.mark.parametrize("alpha", [[1.0, 2.0], [], [1.0, -1.0], "linear"])
+def test_warp_takes_no_rising_costs(alpha):
+    with pytest.raises(ConfigError, match=r"loss\.alpha"):
+        WarpLoss(alpha=alpha)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_linear_losses_take_the_mean_of_labels_to_the_mean_of_losses(name):
+    first, second = RNG.normal(size=(2, *SCORES.shape)).astype(np.float32)
+    losses = [loss_of(name, SCORES, labels, WHERE) for labels in (first, second, (first + second) / 2)]
+    linear = np.allclose(losses[2], (losses[0] + losses[1]) / 2, rtol=1e-4, atol=1e-5)
+    assert linear == LOSSES[name].linear == (name in LINEAR)
