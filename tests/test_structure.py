@@ -42,6 +42,7 @@ FLOORS = (
     ("training",),
     ("experiment",),
     ("compare", "export", "sweeps"),
+    ("online",),
     ("cli", "plugins"),
 )
 """A room imports those of lower floors, and none beside it; the ground floor's import each other."""

@@ -16,6 +16,7 @@ Compares runs: prints which is best, and writes beside the results comparison.ht
   clickexp-compare outputs/sweeps --metrics cond_ppl,ll,ndcg@5   columns of the tables
   clickexp-compare outputs/sweeps --published                    beside published figures
   clickexp-compare wandb --help                                  on Weights & Biases
+  clickexp-compare online --help                                 two runs judged by simulated users
 """
 _WANDB = """\
 Creates a workspace and a report on Weights & Biases: means over seeds, differences to the
@@ -24,6 +25,13 @@ baseline, curves by rank, cutoff, epoch and sessions, hyperparameters.
   clickexp-compare wandb --project clickexp
   clickexp-compare wandb outputs/sweeps/my-sweep --project clickexp --baseline PBM --sync
   clickexp-compare wandb --project clickexp --dry-run > dashboard.json
+"""
+_ONLINE = """\
+Lets users judge the rankers of two runs: an A/B test and team-draft interleaving, with a click model as the user.
+Prints the result and writes online.json and figures/ to RUN_B/online/, where `clickexp-compare` finds them.
+
+  clickexp-compare online outputs/a outputs/b --sessions 100000                    the true user of a simulation
+  clickexp-compare online outputs/a outputs/b --user outputs/dbn --users 20000     a click model fitted to a log
 """
 
 
@@ -96,5 +104,32 @@ def _wandb() -> argparse.ArgumentParser:
     return parser
 
 
-_COMMANDS: dict[str, Callable[[], argparse.ArgumentParser]] = {"wandb": _wandb}
+def _online() -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("clickexp-compare online", description=_ONLINE, formatter_class=raw)
+    text = "folder of a run that kept its model (save_model=true)"
+    parser.add_argument("a", metavar="RUN_A", help=text)
+    parser.add_argument("b", metavar="RUN_B", help="another one, with the same dataset")
+    text = "folder of the run whose click model is the user; by default the true user of simulated clicks"
+    parser.add_argument("--user", metavar="RUN", default="true", help=text)
+    text = "sessions of the A/B test, and as many of interleaving (default: 100000)"
+    parser.add_argument("--sessions", metavar="N", type=int, default=100_000, help=text)
+    text = "users, whose ids are assigned to A or B; by default those of sessions are"
+    parser.add_argument("--users", metavar="N", type=int, help=text)
+    text = "days that sessions are spread over, with a look at the end of each (default: 14)"
+    parser.add_argument("--days", metavar="N", type=int, default=14, help=text)
+    parser.add_argument("--positions", metavar="K", type=int, help="documents shown; by default those of the dataset")
+    parser.add_argument("--alpha", type=float, default=0.05, help="error rate of tests and intervals (default: 0.05)")
+    parser.add_argument("--power", type=float, default=0.8, help="of the minimum detectable effect (default: 0.8)")
+    parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same sessions (default: 0)")
+    parser.add_argument("--dataset", metavar="PATH", help="the log, if it is no longer where the runs read it")
+    parser.add_argument("--output", metavar="FOLDER", help="where to write; by default RUN_B/online/ and A's name")
+    text = "let the configurations of the runs call code outside clickexp; only for folders from someone you trust"
+    parser.add_argument("--trust", action="store_true", help=text)
+    parser.add_argument("--json", dest="as_json", action="store_true", help="print the result as one JSON object")
+    parser.set_defaults(run="clickexp.online.command:online")
+    return parser
+
+
+_COMMANDS: dict[str, Callable[[], argparse.ArgumentParser]] = {"online": _online, "wandb": _wandb}
 """Besides folders: by the word that comes first, a parser whose default `run` is module:function."""

@@ -25,7 +25,9 @@ _MOST_NAMED = 20
 _Made = TypeVar("_Made")
 
 
-def fitted(run: Path, path: str | Path | None = None, trust: bool = False) -> tuple[Model, Dataset]:
+def fitted(
+    run: Path, path: str | Path | None = None, trust: bool = False, opened: dict[str, Dataset] | None = None
+) -> tuple[Model, Dataset]:
     """Builds the model of a run and opens its dataset, both as its configuration describes them.
 
     Args:
@@ -33,11 +35,12 @@ def fitted(run: Path, path: str | Path | None = None, trust: bool = False) -> tu
         path: Of the log, if not that in the configuration.
         trust: The configuration may call code outside clickexp, and name a cache; else the log is read into a
             temporary folder.
+        opened: Datasets that are open already, by what describes them; this one is added.
 
     Raises:
         UserError: Something is missing, does not fit, or calls code outside clickexp without trust.
     """
-    config = _configuration(run)
+    config = configuration(run)
     if not (run / MODEL).is_file():
         raise UserError(f"{run}: there is no {MODEL}. Run again with save_model=true.")
     node = config["dataset"]
@@ -59,9 +62,12 @@ def fitted(run: Path, path: str | Path | None = None, trust: bool = False) -> tu
     except RecursionError as error:
         raise UserError(f"{run / CONFIG}: model: the configuration refers to itself") from error
     read, new_model = constructor(node, "dataset"), constructor(built, "model")
-    with Steps("reading the log") as progress:
-        dataset = _made(Dataset, lambda: read(**accepted(read, {"progress": progress})), node)
-    dataset = dataset.first(config["max_sessions"])
+    opened, key = {} if opened is None else opened, repr((node, config["max_sessions"]))
+    if key not in opened:
+        with Steps("reading the log") as progress:
+            dataset = _made(Dataset, lambda: read(**accepted(read, {"progress": progress})), node)
+        opened[key] = dataset.first(config["max_sessions"])
+    dataset = opened[key]
     model = _made(Model, lambda: build_model(new_model, dataset, config["seed"]), config["model"])
     try:
         load_model(model, run / MODEL)
@@ -85,7 +91,7 @@ def _made(kind: type[_Made], make: Callable[[], Any], node: Mapping[str, Any]) -
     return made
 
 
-def _configuration(run: Path) -> dict[str, Any]:
+def configuration(run: Path) -> dict[str, Any]:
     """Returns the configuration that a run resolved to."""
     if not run.is_dir():
         raise UserError(f"{run}: there is no such folder. Give the folder of a run.")

@@ -25,6 +25,8 @@ SUFFIXES = ("", ".txt", ".svm", ".svmlight", ".dat")
 COLUMNS = ["query_doc_ids", "clicks", "lengths", "query_ids", "labels"]
 POLICY_SCORES = Column("policy_scores", np.float32)
 """The logging policy's score of each document, of mean 0 and standard deviation 1, before noise."""
+LARGEST = "largest label"
+"""Note of the log."""
 Folds = Annotated[int, Ge(2)]
 
 
@@ -100,7 +102,9 @@ def open_letor(
     ranks = _longest(tested, np.diff(starts)[queries["test"]])
     shown = positions or _longest(source, np.diff(starts))
     labels = np.concatenate([[0.0], *(part.labels for part in lists.values())])
-    logits = logits_of(_attraction(labels, click_noise, attraction_by_label, SourceLocation(str(source))))
+    logits = logits_of(
+        attraction_of(labels, labels.max(), click_noise, attraction_by_label, SourceLocation(str(source)))
+    )
     rng = np.random.default_rng((seed, 1))
     judged = rng.permutation(queries["train"])[: max(1, round(policy_queries * len(queries["train"])))]
     scores = policy_scores(policy, found, labels, starts, judged, policy_feature, log, rng)
@@ -111,6 +115,7 @@ def open_letor(
     clicker = truth.user(located(user) if isinstance(user, str) else user, shown, behavior)
     log.notes |= {
         "features": width,
+        LARGEST: f"{labels.max():g}",
         "judged queries behind the policy": len(judged) if policy == "trained" else 0,
     }
     kept = [POLICY_SCORES] if keep_policy_scores else []
@@ -139,14 +144,14 @@ def _with_scores(
     return {**columns, **{column.name: np.where(ids > 0, scores[ids], 0) for column in kept}}
 
 
-def _attraction(
-    labels: np.ndarray, noise: float, by_label: Sequence[float] | None, location: SourceLocation
+def attraction_of(
+    labels: np.ndarray, largest: float, noise: float, by_label: Sequence[float] | None, location: SourceLocation
 ) -> np.ndarray:
-    """P(attraction) [ids] of documents; DataError where labels do not tell them apart."""
-    if labels.max() <= 0:
+    """P(attraction) [ids] of documents, of which labels go up to `largest`; DataError where these tell nothing."""
+    if largest <= 0:
         raise location.error("no document has a label above 0", "clicks are simulated from graded labels")
     if by_label is None:
-        gain = (2 ** np.maximum(labels, 0) - 1) / (2 ** labels.max() - 1)
+        gain = (2 ** np.maximum(labels, 0) - 1) / (2**largest - 1)
         return (noise + (1 - noise) * gain).astype(np.float32)
     grades = np.maximum(labels, 0).astype(np.int64)
     if (grades != np.maximum(labels, 0)).any() or grades.max() >= len(by_label):

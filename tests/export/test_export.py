@@ -415,7 +415,7 @@ def test_attraction_of_features(tmp_path):
     run, parameters = new_run(tmp_path, tmp_path, *sizes, *tower, dataset="letor")
     main([str(run)])
     documents = pl.read_parquet(run / "export/documents.parquet")
-    dataset = constructor(module._configuration(run)["dataset"], "dataset")()
+    dataset = constructor(module.configuration(run)["dataset"], "dataset")()
     vectors = dataset.train.features.values[documents["query_doc_id"].to_numpy()].astype(np.float64)
     weights = {name: values for name, values in parameters.items() if name.startswith("attraction")}
     (kernel,) = (values for values in weights.values() if values.size == vectors.shape[1])
@@ -525,7 +525,7 @@ WRONG = {
 @pytest.mark.parametrize("name", ["simulate.simulate", "open_letor"])
 def test_datasets_of_earlier_versions_are_found_where_they_are_now(name, pbm, tmp_path):
     run = Path(copy(pbm[0], tmp_path, dataset={"_target_": f"clickexp.data.{name}"})[0])
-    target = module._configuration(run)["dataset"]["_target_"]
+    target = module.configuration(run)["dataset"]["_target_"]
     assert target == f"clickexp.simulation.{name.rpartition('.')[2]}"
     check_targets({"_target_": target}, "dataset")
 

@@ -1,0 +1,150 @@
+"""A/B test of two rankers: what sessions of each are worth, and whether they differ."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from clickexp.errors import DataError
+from clickexp.online.intervals import Estimate, estimate
+
+METRICS = {
+    "click_rate": ("clicks", "documents", True),
+    "clicks_per_session": ("clicks", "sessions", True),
+    "reciprocal_rank": ("reciprocal_rank", "sessions", True),
+    "abandonment": ("abandoned", "sessions", False),
+}
+"""By name, the sums whose ratio a metric is, and whether higher is better."""
+_FEWEST = 2
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A metric of two rankers.
+
+    Attributes:
+        a: Its value with A.
+        b: Its value with B.
+        difference: B - A.
+        higher_is_better: Which way is better for users.
+    """
+
+    a: float
+    b: float
+    difference: Estimate
+    higher_is_better: bool
+
+    @property
+    def better(self) -> str | None:
+        """ "a" or "b" where the difference is significant, else None."""
+        if not self.difference.significant:
+            return None
+        return "b" if (self.difference.value > 0) == self.higher_is_better else "a"
+
+
+@dataclass(frozen=True)
+class ABTest:
+    """An A/B test.
+
+    Attributes:
+        sessions: Sessions of A and of B.
+        units: Units of A and of B that were assigned: sessions or users.
+        metrics: By name.
+    """
+
+    sessions: tuple[int, int]
+    units: tuple[int, int]
+    metrics: Mapping[str, Difference]
+
+
+def session_sums(clicks: np.ndarray, lengths: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns what metrics add up of each session.
+
+    Args:
+        clicks: `[sessions, ranks]`.
+        lengths: Documents shown, `[sessions]`.
+
+    Returns:
+        `[sessions]` by name: clicks, documents, sessions (1), the reciprocal rank of the first click (0 without one),
+        and abandoned, whether there is no click.
+    """
+    any_click, first = clicks.any(axis=1), clicks.argmax(axis=1)
+    return {
+        "clicks": clicks.sum(axis=1).astype(np.float64),
+        "documents": lengths.astype(np.float64),
+        "sessions": np.ones(len(clicks)),
+        "reciprocal_rank": any_click / (first + 1.0),
+        "abandoned": (~any_click).astype(np.float64),
+    }
+
+
+def ab_test(
+    sums: Mapping[str, np.ndarray],
+    sees_b: np.ndarray,
+    units: np.ndarray | None = None,
+    *,
+    planned: int | None = None,
+    alpha: float = 0.05,
+    power: float = 0.8,
+) -> ABTest:
+    """Tests whether two rankers differ.
+
+    A metric is a ratio of sums over units, and its error that of the linearised ratio (the delta method; Deng, Knoblich
+    and Lu 2018, "Applying the delta method in metric analytics"), so that sessions of one user may depend on each other.
+    The test is Welch's.
+
+    Args:
+        sums: As `session_sums` returns them.
+        sees_b: Whether each session sees B.
+        units: What was assigned, such as the user of each session; by default the session.
+        planned: Units for which the anytime-valid intervals are tightest; by default as many as there are.
+        alpha: Error rate of intervals and tests.
+        power: That of the minimum detectable effect.
+
+    Raises:
+        DataError: A ranker has fewer than two units, or sessions of a unit see both rankers.
+    """
+    if units is None:
+        by_unit, of_b = dict(sums), np.asarray(sees_b, bool)
+    else:
+        distinct, at = np.unique(units, return_inverse=True)
+        by_unit = {name: np.bincount(at, values, len(distinct)) for name, values in sums.items()}
+        share = np.bincount(at, sees_b, len(distinct)) / np.bincount(at, minlength=len(distinct))
+        if not np.isin(share, (0.0, 1.0)).all():
+            unit = distinct[~np.isin(share, (0.0, 1.0))][0]
+            raise DataError(f"sessions of {unit} see both rankers. Assign units, not sessions.")
+        of_b = share == 1
+    counts = int((~of_b).sum()), int(of_b.sum())
+    if min(counts) < _FEWEST:
+        raise DataError(f"{counts[0]} units see A and {counts[1]} see B. Give more sessions, or fewer days: each needs two.")
+    sessions = int((~sees_b).sum()), int(np.sum(sees_b))
+    metrics = {
+        name: _difference(by_unit[over], by_unit[under], of_b, higher, planned, alpha, power)
+        for name, (over, under, higher) in METRICS.items()
+    }
+    return ABTest(sessions, counts, metrics)
+
+
+def _difference(
+    over: np.ndarray,
+    under: np.ndarray,
+    of_b: np.ndarray,
+    higher: bool,
+    planned: int | None,
+    alpha: float,
+    power: float,
+) -> Difference:
+    (a, error_a, n_a), (b, error_b, n_b) = (_ratio(over[of], under[of]) for of in (~of_b, of_b))
+    squared = error_a**2 + error_b**2
+    freedom = squared**2 / (error_a**4 / (n_a - 1) + error_b**4 / (n_b - 1)) if squared > 0 else np.inf
+    own = estimate(
+        b - a, float(np.sqrt(squared)), n_a + n_b, freedom=freedom, planned=planned, alpha=alpha, power=power
+    )
+    return Difference(a, b, own, higher)
+
+
+def _ratio(over: np.ndarray, under: np.ndarray) -> tuple[float, float, int]:
+    """sum(over) / sum(under), its standard error, and the units."""
+    value, count = over.sum() / under.sum(), len(over)
+    linear = (over - value * under) / under.mean()
+    return float(value), float(linear.std(ddof=1) / np.sqrt(count)), count

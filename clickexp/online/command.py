@@ -1,0 +1,152 @@
+"""The command `clickexp-compare online`: two runs judged by users, as a table, JSON and figures."""
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+from rich.console import Console
+from rich.table import Table
+
+from clickexp.loggers.tables import console_table, widest
+from clickexp.online.comparison import OnlineComparison
+from clickexp.online.intervals import Estimate
+from clickexp.online.runs import compare_runs
+from clickexp.report.figures import BLACK, Panel, look
+from clickexp.report.tables import write_figures
+from clickexp.runs.store import ONLINE, ONLINE_FILE, write_json
+from clickexp.utils.escape import printable, slug
+from clickexp.utils.paths import display_path
+
+_PREFERENCE = "preference"
+_LEAST_P = 0.001
+
+
+def online(
+    a: str, b: str, user: str, output: str | None = None, as_json: bool = False, **settings: Any
+) -> OnlineComparison:
+    """Compares two runs by users, prints the result and writes online.json and figures/.
+
+    Args:
+        a: Folder of the first run.
+        b: Folder of the second.
+        user: Folder of the run whose click model is the user, or "true".
+        output: Where to write; by default b/online/ and the name of a's folder, where the comparison page finds it.
+        as_json: Print the result as JSON.
+        settings: Those of `compare_runs`.
+    """
+    result = compare_runs(a, b, user, **settings)
+    folder = Path(output) if output is not None else Path(b) / ONLINE / slug(Path(a).resolve().name)
+    folder.mkdir(parents=True, exist_ok=True)
+    content = result.as_dict()
+    write_json(content, folder / ONLINE_FILE)
+    drawn = write_figures(figures(result), folder)
+    if as_json:
+        print(json.dumps(content, indent=2))  # noqa: T201  # the output of the command
+        return result
+    _print(result)
+    for path in (folder / ONLINE_FILE, drawn):
+        print(display_path(path))  # noqa: T201  # the output of the command
+    return result
+
+
+def figures(result: OnlineComparison) -> dict[str, list[Panel]]:
+    """Returns the panels of a comparison: differences by day with both intervals, by metric and of interleaving."""
+    days = {name: [day.ab.metrics[name].difference for day in result.days] for name in result.ab.metrics}
+    days[_PREFERENCE] = [day.interleaving.preference for day in result.days]
+    return {f"online_{name}": [partial(_by_day, estimates, LABELS[name])] for name, estimates in days.items()}
+
+
+LABELS = {
+    "click_rate": "Click rate, B - A",
+    "clicks_per_session": "Clicks per session, B - A",
+    "reciprocal_rank": "Reciprocal rank of\nthe first click, B - A",
+    "abandonment": "Abandonment, B - A",
+    _PREFERENCE: "Interleaving: wins of B\nminus those of A",
+}
+
+
+def _by_day(estimates: list[Estimate], label: str, axes: Axes) -> None:
+    days = np.arange(1, len(estimates) + 1)
+    values = {
+        name: np.array([getattr(each, name) for each in estimates])
+        for name in ("value", "low", "high", "anytime_low", "anytime_high")
+    }
+    one, other = look(0), look(1)
+    axes.axhline(0, color=BLACK, linewidth=0.8)
+    for kind, style, alpha in (("anytime_", other, 0.12), ("", one, 0.25)):
+        low, high = values[f"{kind}low"], values[f"{kind}high"]
+        name = "at all looks" if kind else "at one look"
+        axes.fill_between(days, low, high, color=style["color"], alpha=alpha, linewidth=0)
+        axes.plot(days, low, label=f"95% interval {name}", linewidth=0.9, **style)
+        axes.plot(days, high, linewidth=0.9, **style)
+    axes.plot(days, values["value"], label="difference", marker="o", markersize=3, **one)
+    axes.set(xlabel="Day", ylabel=label)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    span = max(abs(values["low"][-1]), abs(values["high"][-1]), abs(values["anytime_low"][-1]))
+    axes.set_ylim(-4 * span, 4 * span)
+
+
+def _print(result: OnlineComparison) -> None:
+    console = Console()
+    print(printable(f"A: {result.models[0]} ({result.a})"))  # noqa: T201  # the output of the command
+    print(printable(f"B: {result.models[1]} ({result.b})"))  # noqa: T201
+    units = f" of {result.users:,} users" if result.users else ""
+    print(  # noqa: T201
+        printable(
+            f"{result.sessions:,} sessions{units} over {len(result.days)} days on {result.lists:,} lists, "
+            f"{result.positions} documents shown, clicks of {result.user}; {result.same:.0%} of lists are ordered alike"
+        )
+    )
+    rows = [
+        ([name, f"{metric.a:.4f}", f"{metric.b:.4f}"], metric.difference) for name, metric in result.ab.metrics.items()
+    ]
+    test = result.interleaving
+    rows.append((["interleaving", f"{test.wins_a:,}", f"{test.wins_b:,}"], test.preference))
+    cells = [first + _cells(own, 1 - result.alpha) for first, own in rows]
+    columns = dict.fromkeys(name for row in cells for name in row[3])
+    layouts = [tuple(columns)[: len(columns) - left] for left in range(len(columns))]
+
+    def table(shown: Sequence[str]) -> Table:
+        return console_table(["", "A", "B", *shown], ([*row[:3], *(row[3][name] for name in shown)] for row in cells))
+
+    console.print(widest(table, layouts, console) or table(layouts[-1]))
+    for sentence in conclusions(result):
+        print(printable(sentence))  # noqa: T201
+
+
+def _cells(estimate: Estimate, confidence: float) -> list[dict[str, str]]:
+    """The cells of a row by the names of their columns, the most important first."""
+    percent = f"{100 * confidence:g}%"
+    needed = "-" if estimate.units_needed is None else f"{estimate.units_needed:,}"
+    return [
+        {
+            "B - A": f"{estimate.value:+.4f}",
+            f"{percent} interval": f"{estimate.low:+.4f} {estimate.high:+.4f}",
+            "p": f"{estimate.p_value:.3f}" if estimate.p_value >= _LEAST_P else f"< {_LEAST_P}",
+            f"{percent} at all looks": f"{estimate.anytime_low:+.4f} {estimate.anytime_high:+.4f}",
+            "needs": needed,
+            "detectable": f"{estimate.minimum_detectable_effect:.4f}",
+        }
+    ]
+
+
+def conclusions(result: OnlineComparison) -> list[str]:
+    """Returns what the tests find, in sentences."""
+    better = {name: metric.better for name, metric in result.ab.metrics.items() if metric.better}
+    by_ranker = {ranker: [name for name, each in better.items() if each == ranker] for ranker in ("a", "b")}
+    found = [f"{ranker.upper()} is better in {', '.join(names)}" for ranker, names in by_ranker.items() if names]
+    unit = "users" if result.users else "sessions"
+    sentences = [f"A/B test: {'; '.join(found)}." if found else "A/B test: no metric differs significantly."]
+    own = result.interleaving
+    needed = own.preference.units_needed
+    sentences.append(
+        f"Interleaving: users prefer {own.better.upper()}; {needed:,} {unit} find that with power {result.power:g}."
+        if own.better
+        else "Interleaving: neither is preferred significantly."
+    )
+    return sentences

@@ -1,0 +1,94 @@
+"""The lists that two rankers order: the same documents, the same queries."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from clickexp.data import Dataset, Sessions
+from clickexp.errors import DataError
+from clickexp.evaluation.scores import relevance_scores
+from clickexp.loggers.progress import Steps
+from clickexp.models import Model
+
+
+@dataclass(frozen=True)
+class Rankings:
+    """Two rankings of the same lists.
+
+    Attributes:
+        a: Documents of A by rank, `[lists, ranks]`, 0 beyond the end of a list.
+        b: Those of B.
+        features: Feature vectors of documents on the device, `[ids, features]`, where there are any.
+    """
+
+    a: np.ndarray
+    b: np.ndarray
+    features: object = None
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Documents shown of each list."""
+        return (self.a > 0).sum(axis=1)
+
+
+def candidate_lists(dataset: Dataset) -> Sessions:
+    """Returns the lists that rankers order: labelled ones where there are any, else those of the test sessions."""
+    return dataset.test if dataset.ranking is None else dataset.ranking
+
+
+def check_same_lists(first: Dataset, second: Dataset, names: tuple[str, str]) -> None:
+    """Checks that documents have the same ids in two datasets, which have the same lists.
+
+    Args:
+        first: A dataset.
+        second: Another one.
+        names: What they are called in the message.
+
+    Raises:
+        DataError: They differ.
+    """
+    one, other = candidate_lists(first), candidate_lists(second)
+    what = None
+    if first.query_doc_pairs != second.query_doc_pairs:
+        what = f"{first.query_doc_pairs:,} documents, and {names[1]} {second.query_doc_pairs:,}"
+    elif one.count != other.count:
+        what = f"{one.count:,} lists to rank, and {names[1]} {other.count:,}"
+    elif not all(np.array_equal(one.column(key), other.column(key)) for key in ("lengths", "query_doc_ids")):
+        what = f"other documents in its lists than {names[1]}"
+    elif one.digest() != other.digest():
+        what = f"other labels or clicks in its lists than {names[1]}"
+    elif first.names is not None and second.names is not None and not np.array_equal(first.names, second.names):
+        what = f"other documents under its ids than {names[1]}"
+    elif one.feature_lengths != other.feature_lengths:
+        what = f"{one.feature_lengths} features, and {names[1]} {other.feature_lengths}"
+    if what:
+        raise DataError(f"{names[0]} has {what}. Compare runs on the same dataset, with the same test set.")
+
+
+def rank(
+    a: Model, b: Model, lists: Sessions, positions: int, rng: np.random.Generator, wanted: np.ndarray | None = None
+) -> Rankings:
+    """Ranks lists by two models; ties are in random order, the same for both.
+
+    Args:
+        a: A ranker.
+        b: Another one.
+        lists: Lists of candidates.
+        positions: Documents shown, at most.
+        rng: Source of the order of ties.
+        wanted: Numbers of the lists that are needed; by default all.
+    """
+    chosen = lists if wanted is None else lists.select(wanted)
+    ids, tie = chosen.column("query_doc_ids"), rng.random((chosen.count, chosen.ranks))
+    there = np.arange(chosen.ranks) < chosen.column("lengths")[:, None]
+    ids = np.where(there, ids, 0)
+    orders = []
+    for name, model in (("A", a), ("B", b)):
+        with Steps(f"ranking by {name}") as progress:
+            scores = np.concatenate([*relevance_scores(model, progress)(chosen)])
+        if np.isnan(scores).any():
+            raise DataError(f"{name} scores documents as nan. Train it again with a lower learning rate.")
+        order = np.lexsort((tie, np.where(there, -scores.astype(np.float64), np.inf), ~there), axis=1)
+        orders.append(np.take_along_axis(ids, order[:, :positions], axis=1).astype(np.int32))
+    features = None if lists.features is None else lists.features.on_device
+    return Rankings(*orders, features)

@@ -1,0 +1,91 @@
+"""Runs judged by users: two fitted rankers, and a fitted or true click model that clicks."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from clickexp.data import Dataset
+from clickexp.errors import UserError
+from clickexp.experiment.instantiate import constructor
+from clickexp.export.fitted import configuration, fitted
+from clickexp.export.trust import check_targets
+from clickexp.models import ClickModel
+from clickexp.online.comparison import OnlineComparison, compare_rankers
+from clickexp.online.lists import candidate_lists, check_same_lists
+from clickexp.runs.store import RESULT, read_json
+
+TRUE_USER = "true"
+_LETOR = "clickexp.simulation.open_letor"
+
+
+def compare_runs(
+    a: str | Path,
+    b: str | Path,
+    user: str | Path = TRUE_USER,
+    *,
+    dataset: str | Path | None = None,
+    trust: bool = False,
+    positions: int | None = None,
+    **settings: Any,
+) -> OnlineComparison:
+    """Lets users judge the rankers of two runs, on the test lists of their dataset.
+
+    Args:
+        a: Folder of the first run, which kept its model.
+        b: Folder of the second.
+        user: Folder of the run whose fitted click model is the user, or "true": that of a simulation.
+        dataset: The log of the runs, if it is no longer where they read it.
+        trust: See `clickexp.export.fitted.fitted`.
+        positions: Documents shown; by default as many as in the dataset.
+        settings: Those of `compare_rankers`.
+
+    Raises:
+        UserError: The runs are of other documents or lists, or the user cannot click on them.
+    """
+    opened: dict[str, Dataset] = {}
+    folders = [Path(a), Path(b)]
+    (ranker_a, first), (ranker_b, second) = (fitted(folder, dataset, trust, opened) for folder in folders)
+    check_same_lists(first, second, (str(folders[0]), str(folders[1])))
+    if str(user) == TRUE_USER:
+        clicker, name = true_user(folders[0], first, trust, positions), "true user"
+    else:
+        clicker, known = fitted(Path(user), dataset, trust, opened)
+        check_same_lists(first, known, (str(folders[0]), str(user)))
+        name = str(user)
+    names = (str(a), str(b), name)
+    shown = positions or first.positions
+    own = {**settings, "positions": shown, "names": names}
+    result = compare_rankers(ranker_a, ranker_b, clicker, candidate_lists(first), **own)  # pyright: ignore[reportArgumentType]  # User checks it
+    kinds = [_name_of(folder) for folder in folders]
+    return dataclasses.replace(result, user=f"{clicker.name} ({name})", models=(kinds[0], kinds[1]))
+
+
+def true_user(run: Path, dataset: Dataset, trust: bool = False, positions: int | None = None) -> ClickModel:
+    """Returns the click model whose clicks a run was fitted to.
+
+    Args:
+        run: The run.
+        dataset: Its dataset.
+        trust: The configuration may call code outside clickexp.
+        positions: Documents shown; by default as many as in the dataset.
+
+    Raises:
+        UserError: Its clicks were not simulated.
+    """
+    if dataset.truth is not None:
+        return dataset.truth
+    node: Mapping[str, Any] = configuration(run)["dataset"]
+    if node.get("_target_") != _LETOR:
+        raise UserError(f"{run}: its clicks are not simulated. Give --user RUN, a run whose click model is the user.")
+    from clickexp.simulation.truth import letor_user
+
+    if not trust:
+        check_targets(node["user"], f"{run}: dataset.user")
+    return letor_user(dataset, constructor(node["user"], "dataset.user"), node, positions)
+
+
+def _name_of(run: Path) -> str:
+    """The name of a run's model, as its result has it."""
+    result = read_json(run / RESULT)
+    return str(result.get("model")) if isinstance(result, dict) else run.name
