@@ -20,6 +20,7 @@ from scipy import special
 from clickexp.compare.conclusion import conclusion
 from clickexp.compare.differences import SIGNIFICANT
 from clickexp.compare.hyperparameters import commands, importances
+from clickexp.compare.judged import judged
 from clickexp.compare.summary import Comparison
 from clickexp.report import names
 from clickexp.report.figures import COLORS
@@ -29,7 +30,7 @@ from clickexp.runs.load import Skipped
 from clickexp.runs.objective import stated_by
 from clickexp.runs.run import Run
 
-_SCRIPTS = ("state", "leaderboard", "plot", "charts", "search", "share", "controls")
+_SCRIPTS = ("state", "leaderboard", "plot", "charts", "online", "search", "share", "controls")
 _DIGITS = 6
 """Significant digits of the numbers in the page."""
 _MOST_COMMANDS, _COMMIT = 3, 10
@@ -81,6 +82,7 @@ def data(
     metrics |= dict.fromkeys(metric for group in groups for metric in _per_rank(group))
     metrics |= dict.fromkeys(name for run in runs for epoch in run.epochs for name in epoch if "/" in name)
     stated = stated_by(run.result for run in runs)
+    online, damaged = judged(runs)
     return {
         "title": title or f"{folder.resolve().name}: {len(runs)} run{'s' * (len(runs) > 1)} compared",
         "about": f"clickexp {version('clickexp')}, {datetime.now():%Y-%m-%d %H:%M}",
@@ -91,8 +93,9 @@ def data(
         "significant": SIGNIFICANT,
         "skipped": [
             f"{os.path.relpath(one.folder, folder)}: {one.reason.replace(f'{folder}{os.sep}', '')}"
-            for one in skipped
+            for one in (*skipped, *damaged)
         ],
+        "online": online,
         "metrics": {
             metric: {
                 "name": names.name(metric),

@@ -36,7 +36,7 @@ class Difference:
 
     @property
     def better(self) -> str | None:
-        """ "a" or "b" where the difference is significant, else None."""
+        """The ranker, "a" or "b", that is significantly better; None where neither is."""
         if not self.difference.significant:
             return None
         return "b" if (self.difference.value > 0) == self.higher_is_better else "a"
@@ -68,12 +68,12 @@ def session_sums(clicks: np.ndarray, lengths: np.ndarray) -> dict[str, np.ndarra
         `[sessions]` by name: clicks, documents, sessions (1), the reciprocal rank of the first click (0 without one),
         and abandoned, whether there is no click.
     """
-    any_click, first = clicks.any(axis=1), clicks.argmax(axis=1)
+    any_click, rank = np.asarray(clicks.any(axis=1)), np.asarray(clicks.argmax(axis=1)) + 1.0
     return {
         "clicks": clicks.sum(axis=1).astype(np.float64),
         "documents": lengths.astype(np.float64),
         "sessions": np.ones(len(clicks)),
-        "reciprocal_rank": any_click / (first + 1.0),
+        "reciprocal_rank": any_click / rank,
         "abandoned": (~any_click).astype(np.float64),
     }
 
@@ -89,9 +89,9 @@ def ab_test(
 ) -> ABTest:
     """Tests whether two rankers differ.
 
-    A metric is a ratio of sums over units, and its error that of the linearised ratio (the delta method; Deng, Knoblich
-    and Lu 2018, "Applying the delta method in metric analytics"), so that sessions of one user may depend on each other.
-    The test is Welch's.
+    A metric is a ratio of sums over units, and its error that of the linearised ratio, so that sessions of one user may
+    depend on each other (the delta method; Deng, Knoblich and Lu 2018, "Applying the delta method in metric
+    analytics"). The test is Welch's.
 
     Args:
         sums: As `session_sums` returns them.
@@ -116,7 +116,8 @@ def ab_test(
         of_b = share == 1
     counts = int((~of_b).sum()), int(of_b.sum())
     if min(counts) < _FEWEST:
-        raise DataError(f"{counts[0]} units see A and {counts[1]} see B. Give more sessions, or fewer days: each needs two.")
+        what = f"{counts[0]} units see A and {counts[1]} see B"
+        raise DataError(f"{what}. Give more sessions, or fewer days: each needs two.")
     sessions = int((~sees_b).sum()), int(np.sum(sees_b))
     metrics = {
         name: _difference(by_unit[over], by_unit[under], of_b, higher, planned, alpha, power)

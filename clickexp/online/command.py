@@ -87,8 +87,6 @@ def _by_day(estimates: list[Estimate], label: str, axes: Axes) -> None:
     axes.plot(days, values["value"], label="difference", marker="o", markersize=3, **one)
     axes.set(xlabel="Day", ylabel=label)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    span = max(abs(values["low"][-1]), abs(values["high"][-1]), abs(values["anytime_low"][-1]))
-    axes.set_ylim(-4 * span, 4 * span)
 
 
 def _print(result: OnlineComparison) -> None:
@@ -102,37 +100,36 @@ def _print(result: OnlineComparison) -> None:
             f"{result.positions} documents shown, clicks of {result.user}; {result.same:.0%} of lists are ordered alike"
         )
     )
-    rows = [
-        ([name, f"{metric.a:.4f}", f"{metric.b:.4f}"], metric.difference) for name, metric in result.ab.metrics.items()
-    ]
+    rows = {
+        name: (f"{metric.a:.4f}", f"{metric.b:.4f}", _cells(metric.difference, 1 - result.alpha))
+        for name, metric in result.ab.metrics.items()
+    }
     test = result.interleaving
-    rows.append((["interleaving", f"{test.wins_a:,}", f"{test.wins_b:,}"], test.preference))
-    cells = [first + _cells(own, 1 - result.alpha) for first, own in rows]
-    columns = dict.fromkeys(name for row in cells for name in row[3])
-    layouts = [tuple(columns)[: len(columns) - left] for left in range(len(columns))]
+    rows["interleaving"] = (f"{test.wins_a:,}", f"{test.wins_b:,}", _cells(test.preference, 1 - result.alpha))
+    columns = [*rows["interleaving"][2]]
+    layouts = [columns[: len(columns) - left] for left in range(len(columns))]
 
     def table(shown: Sequence[str]) -> Table:
-        return console_table(["", "A", "B", *shown], ([*row[:3], *(row[3][name] for name in shown)] for row in cells))
+        cells = ([name, a, b, *(more[column] for column in shown)] for name, (a, b, more) in rows.items())
+        return console_table(["", "A", "B", *shown], cells)
 
     console.print(widest(table, layouts, console) or table(layouts[-1]))
     for sentence in conclusions(result):
         print(printable(sentence))  # noqa: T201
 
 
-def _cells(estimate: Estimate, confidence: float) -> list[dict[str, str]]:
+def _cells(estimate: Estimate, confidence: float) -> dict[str, str]:
     """The cells of a row by the names of their columns, the most important first."""
     percent = f"{100 * confidence:g}%"
     needed = "-" if estimate.units_needed is None else f"{estimate.units_needed:,}"
-    return [
-        {
-            "B - A": f"{estimate.value:+.4f}",
-            f"{percent} interval": f"{estimate.low:+.4f} {estimate.high:+.4f}",
-            "p": f"{estimate.p_value:.3f}" if estimate.p_value >= _LEAST_P else f"< {_LEAST_P}",
-            f"{percent} at all looks": f"{estimate.anytime_low:+.4f} {estimate.anytime_high:+.4f}",
-            "needs": needed,
-            "detectable": f"{estimate.minimum_detectable_effect:.4f}",
-        }
-    ]
+    return {
+        "B - A": f"{estimate.value:+.4f}",
+        f"{percent} interval": f"{estimate.low:+.4f} {estimate.high:+.4f}",
+        "p": f"{estimate.p_value:.3f}" if estimate.p_value >= _LEAST_P else f"< {_LEAST_P}",
+        f"{percent} at all looks": f"{estimate.anytime_low:+.4f} {estimate.anytime_high:+.4f}",
+        "needs": needed,
+        "detectable": f"{estimate.minimum_detectable_effect:.4f}",
+    }
 
 
 def conclusions(result: OnlineComparison) -> list[str]:

@@ -29,7 +29,7 @@ class Interleaving:
 
     @property
     def better(self) -> str | None:
-        """ "a" or "b" where the preference is significant, else None."""
+        """The ranker, "a" or "b", that is significantly preferred; None where neither is."""
         if not self.preference.significant:
             return None
         return "b" if self.preference.value > 0 else "a"
@@ -41,8 +41,8 @@ def team_draft(
     """Interleaves rankings.
 
     Until a list is full, the team with fewer documents adds the highest of its ranking that is not yet there; where
-    both have as many, a coin decides. (Radlinski, Kurup and Joachims 2008, "How does clickthrough data reflect retrieval
-    quality?")
+    both have as many, a coin decides. (Radlinski, Kurup and Joachims 2008, "How does clickthrough data reflect
+    retrieval quality?")
 
     Args:
         first: Documents of A by rank, `[lists, ranks]`, 0 beyond the end of a list.

@@ -98,7 +98,7 @@ def minimum_detectable_effect(error: float, alpha: float = 0.05, power: float = 
 def power_of(effect: float, error: float, alpha: float = 0.05) -> float:
     """Returns the probability that a two-sided test at level alpha finds a true difference.
 
-        Phi(|effect| / error - z) + Phi(-|effect| / error - z),  z = z_{1 - alpha / 2}
+    Phi(|effect| / error - z) + Phi(-|effect| / error - z),  z = z_{1 - alpha / 2}
     """
     z, shift = stats.norm.ppf(1 - alpha / 2), abs(effect) / error
     return float(stats.norm.cdf(shift - z) + stats.norm.cdf(-shift - z))

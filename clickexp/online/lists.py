@@ -9,6 +9,7 @@ from clickexp.errors import DataError
 from clickexp.evaluation.scores import relevance_scores
 from clickexp.loggers.progress import Steps
 from clickexp.models import Model
+from clickexp.types import Array
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Rankings:
 
     a: np.ndarray
     b: np.ndarray
-    features: object = None
+    features: Array | None = None
 
     @property
     def lengths(self) -> np.ndarray:
@@ -82,7 +83,7 @@ def rank(
     ids, tie = chosen.column("query_doc_ids"), rng.random((chosen.count, chosen.ranks))
     there = np.arange(chosen.ranks) < chosen.column("lengths")[:, None]
     ids = np.where(there, ids, 0)
-    orders = []
+    orders: list[np.ndarray] = []
     for name, model in (("A", a), ("B", b)):
         with Steps(f"ranking by {name}") as progress:
             scores = np.concatenate([*relevance_scores(model, progress)(chosen)])
@@ -91,4 +92,4 @@ def rank(
         order = np.lexsort((tie, np.where(there, -scores.astype(np.float64), np.inf), ~there), axis=1)
         orders.append(np.take_along_axis(ids, order[:, :positions], axis=1).astype(np.int32))
     features = None if lists.features is None else lists.features.on_device
-    return Rankings(*orders, features)
+    return Rankings(orders[0], orders[1], features)

@@ -155,8 +155,8 @@ def attraction_of(
         return (noise + (1 - noise) * gain).astype(np.float32)
     grades = np.maximum(labels, 0).astype(np.int64)
     if (grades != np.maximum(labels, 0)).any() or grades.max() >= len(by_label):
-        largest = f"the labels, of up to {labels.max():g}, are not among 0 to {len(by_label) - 1}"
-        raise location.error(largest, "give attraction_by_label one number per label, from 0")
+        what = f"the labels, of up to {labels.max():g}, are not among 0 to {len(by_label) - 1}"
+        raise location.error(what, "give attraction_by_label one number per label, from 0")
     return np.array(by_label, np.float32)[grades]
 
 

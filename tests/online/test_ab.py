@@ -58,7 +58,7 @@ def test_sums_of_a_session():
 
 
 def test_five_percent_of_a_thousand_tests_of_equal_rankers_are_significant(same):
-    significant = {name: 0 for name in METRICS}
+    significant = dict.fromkeys(METRICS, 0)
     for number in range(EXPERIMENTS):
         rows = np.arange(number * SESSIONS, (number + 1) * SESSIONS)
         test = ab_test(some(same, rows), assign(rows, str(number)))

@@ -197,7 +197,7 @@ function diff() {
 const charts = {
   ranks: () => perRank("ranks", $("ranks-metric").value, $("ranks-difference").checked),
   examination: () => perRank("examination", "examination", false),
-  learning, cost, reliability, parallel, scatter, search: searched, against, diff,
+  learning, cost, reliability, parallel, scatter, search: searched, against, diff, online: judged,
 };
 // the element that is watched for each chart
 const watched = { against: "forest", search: "history" };

@@ -111,7 +111,7 @@ function listen() {
   });
   for (const [id, name] of [["ranks-metric", "ranks"], ["ranks-difference", "ranks"], ["learning-metric", "learning"], ["learning-over", "learning"],
     ["cost-metric", "cost"], ["cost-over", "cost"], ["reliability-rank", "reliability"], ["scatter-key", "scatter"],
-    ["against-metric", "against"], ["diff-a", "diff"], ["diff-b", "diff"]]) $(id).onchange = charts[name];
+    ["against-metric", "against"], ["diff-a", "diff"], ["diff-b", "diff"], ["online-pair", "online"], ["online-metric", "online"]]) $(id).onchange = charts[name];
   $("parallel-metric").onchange = () => ["parallel", "scatter"].forEach(refresh);
   for (const name of Object.keys(charts)) watcher.observe($(watched[name] ?? name));
   let shownIn = null;
@@ -165,6 +165,7 @@ async function start() {
     $("skipped").querySelector("summary").textContent = `${D.skipped.length} folders skipped`;
     $("skipped").querySelector("ul").innerHTML = D.skipped.map((one) => `<li>${escaped(one)}</li>`).join("");
   }
+  judgedChoices();
   $("choices").hidden = false;
   $("loading").remove();
   listen();

@@ -1,0 +1,84 @@
+"""Comparisons of rankers by users, found beside runs, as the comparison page shows them."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from clickexp.runs.load import Skipped
+from clickexp.runs.run import Run
+from clickexp.runs.store import ONLINE, ONLINE_FILE, read_json
+from clickexp.utils.escape import cleaned
+
+
+class _Estimate(BaseModel):
+    value: float
+    low: float
+    high: float
+    anytime_low: float
+    anytime_high: float
+    p_value: float
+    minimum_detectable_effect: float
+    units_needed: int | None
+    significant: bool
+
+
+class _Difference(BaseModel):
+    a: float
+    b: float
+    difference: _Estimate
+    higher_is_better: bool
+
+
+class _ABTest(BaseModel):
+    sessions: tuple[int, int]
+    metrics: dict[str, _Difference]
+
+
+class _Interleaving(BaseModel):
+    wins_a: int
+    wins_b: int
+    preference: _Estimate
+
+
+class _Day(BaseModel):
+    day: int
+    ab: _ABTest
+    interleaving: _Interleaving
+
+
+class _Online(BaseModel):
+    """What online.json holds."""
+
+    a: str
+    b: str
+    user: str
+    models: tuple[str, str]
+    lists: int
+    same: float
+    positions: int
+    sessions: int
+    users: int | None
+    alpha: float
+    power: float
+    days: list[_Day]
+
+
+def judged(runs: Iterable[Run]) -> tuple[list[dict[str, Any]], list[Skipped]]:
+    """Reads the comparisons by users in the folders of runs.
+
+    Args:
+        runs: The runs; a comparison lies in the folder of its second one.
+
+    Returns:
+        Their contents in the types of JSON, and files that are none.
+    """
+    found, skipped = [], []
+    files = (file for run in runs for file in sorted((run.folder / ONLINE).glob(f"*/{ONLINE_FILE}")))
+    for file in files:
+        try:
+            found.append(_Online.model_validate(cleaned(read_json(file))).model_dump(mode="json"))
+        except (ValidationError, RecursionError):
+            skipped.append(Skipped(Path(file), "is no comparison by users, or damaged"))
+    return found, skipped

@@ -1,0 +1,137 @@
+"""Two runs judged by users: from their folders, by the command, with the true user or a fitted one."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from places import ROOT
+from small_logs import fill_tables
+
+from clickexp.cli.compare import main
+from clickexp.errors import UserError
+from clickexp.experiment.build import build_model
+from clickexp.experiment.instantiate import constructor
+from clickexp.experiment.values import resolved_values
+from clickexp.export.fitted import fitted
+from clickexp.online import User, compare_runs
+from clickexp.online.runs import true_user
+from clickexp.training.checkpoint import save_model
+
+CONF = ROOT / "conf"
+SIMULATED = ["dataset.queries=40", "dataset.sessions=400", "dataset.positions=5", "dataset.documents_per_query=8"]
+FEW = dict(sessions=2000, days=3)
+
+
+def new_run(folder, *overrides):
+    """The folder of a run that was not trained: random parameters, saved as a run saves them."""
+    overrides = ["seed=1", f"cache_dir={folder.parent / 'cache'}", *overrides]
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = resolved_values(compose("config", ["logger=console", "progress=off", *overrides]), overrides)
+    dataset = constructor(config["dataset"], "dataset")()
+    model = fill_tables(build_model(constructor(config["model"], "model"), dataset, 1))
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(OmegaConf.to_yaml(config))
+    save_model(model, folder / "model.npz")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    models = {"pbm": ["model=pbm"], "dctr": ["model=dctr"], "ubm": ["model=ubm"]}
+    return {name: new_run(folder / name, *model, *SIMULATED) for name, model in models.items()}
+
+
+@pytest.fixture(scope="module")
+def lists(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lists")
+    rng = np.random.default_rng(0)
+    for name, queries in (("train", 12), ("test", 6)):
+        rows = [
+            f"{document % 3} qid:{query} 1:{rng.normal():.3f} 2:{document % 3 + rng.normal():.3f}"
+            for query in range(queries)
+            for document in range(rng.integers(3, 8))
+        ]
+        (folder / f"{name}.txt").write_text("\n".join(rows))
+    return folder
+
+
+def test_the_command_writes_prints_and_is_found_by_the_page(runs, capsys):
+    main(["online", str(runs["pbm"]), str(runs["dctr"]), "--sessions", "2000", "--days", "3"])
+    printed = capsys.readouterr().out
+    assert "clicks of UBM (true user)" in printed and "2,000 sessions over 3 days on 40 lists" in printed
+    for name in ("click_rate", "clicks_per_session", "reciprocal_rank", "abandonment", "interleaving"):
+        assert name in printed
+    folder = runs["dctr"] / "online" / "pbm"
+    content = json.loads((folder / "online.json").read_text())
+    result = compare_runs(runs["pbm"], runs["dctr"], **FEW)
+    assert content == json.loads(json.dumps(result.as_dict()))
+    assert (folder / "figures/online_click_rate.pdf").exists()
+    assert (folder / "figures/online_preference.png").exists()
+
+
+def test_the_command_prints_json(runs, capsys, tmp_path):
+    options = ["--sessions", "500", "--days", "2", "--users", "100", "--json", "--output", str(tmp_path / "o")]
+    main(["online", str(runs["pbm"]), str(runs["dctr"]), "--user", str(runs["ubm"]), *options])
+    content = json.loads(capsys.readouterr().out)
+    assert content == json.loads((tmp_path / "o/online.json").read_text())
+    assert content["users"] == 100 and content["user"] == f"UBM ({runs['ubm']})"
+    assert len(content["days"]) == 2 and sum(content["days"][-1]["ab"]["sessions"]) == 500
+
+
+def test_the_true_user_of_labelled_lists_clicks_as_the_simulation_did(lists, tmp_path):
+    trust = ["dataset.trust_positive=[1,0.9,0.8]", "dataset.trust_negative=[0.4,0.2,0.1]", "dataset.positions=3"]
+    user = "dataset.user._target_=clickexp.models.TrustBiasModel"
+    sizes = ["dataset.sessions=30000", "dataset.val_sessions=100", "dataset.test_sessions=30000"]
+    given = ["dataset=letor", f"dataset.path={lists}", user, *trust, *sizes]
+    run = new_run(tmp_path / "run", "model=trust_bias", *given)
+    _, dataset = fitted(run)
+    model, part = true_user(run, dataset), dataset.test
+    label, there = part.column("labels"), np.arange(3) < part.column("lengths")[:, None]
+    ids = part.column("query_doc_ids")
+    clicks = User(model).clicks(ids, 0)
+    for grade in (0, 1, 2):
+        of = (label == grade) & there
+        n = of.sum(axis=0)
+        simulated, again = ((each & of).sum(axis=0) / n for each in (part.column("clicks"), clicks))
+        assert (abs(simulated - again) < 5 * np.sqrt(2 * simulated * (1 - simulated) / n) + 1e-9).all()
+
+
+def test_rankers_of_labelled_lists_are_judged_by_the_true_user(lists, tmp_path):
+    given = ["dataset=letor", f"dataset.path={lists}", "dataset.sessions=100", "model=pbm"]
+    sizes = ["dataset.val_sessions=50", "dataset.test_sessions=50"]
+    a = new_run(tmp_path / "a", *given, *sizes, "parameter@attraction=linear")
+    b = new_run(tmp_path / "b", *given, *sizes, "dataset.policy=oracle")
+    result = compare_runs(a, b, **FEW)
+    assert result.lists == 6 and result.user == "PBM (true user)" and result.positions == 10
+    other = new_run(tmp_path / "c", *given, *sizes, "dataset.folds=2")
+    with pytest.raises(UserError, match=r"/a has 6 lists to rank, and .*/c 9. Compare runs on the same dataset"):
+        compare_runs(a, other, **FEW)
+
+
+def test_runs_of_other_documents_are_refused(runs, tmp_path):
+    larger = new_run(tmp_path / "larger", "model=pbm", *SIMULATED, "dataset.queries=50")
+    with pytest.raises(UserError, match=r"pbm has 320 documents, and .*/larger 400. Compare runs on the same"):
+        compare_runs(runs["pbm"], larger, **FEW)
+    seed = new_run(tmp_path / "seed", "model=pbm", *SIMULATED, "seed=2")
+    with pytest.raises(UserError, match=r"pbm has other documents in its lists than .*/seed"):
+        compare_runs(runs["pbm"], seed, **FEW)
+    with pytest.raises(UserError, match=r"pbm has other documents in its lists than .*/seed"):
+        compare_runs(runs["pbm"], runs["dctr"], seed, **FEW)
+
+
+def test_clicks_of_a_log_have_no_true_user(runs, tmp_path, capsys):
+    rows = {"query_doc_ids": [[1, 2, 3]] * 50, "clicks": [[True, False, False]] * 50}
+    pl.DataFrame(rows).write_parquet(tmp_path / "log.parquet")
+    run = new_run(tmp_path / "run", "model=pbm", "dataset=parquet", f"dataset.path={tmp_path / 'log.parquet'}")
+    with pytest.raises(SystemExit):
+        main(["online", str(run), str(run)])
+    assert "its clicks are not simulated. Give --user RUN" in capsys.readouterr().err
+    result = compare_runs(run, run, run, **FEW)  # the log's own lists
+    assert result.lists == 5 and result.same == 1.0
+    with pytest.raises(SystemExit):
+        main(["online", str(tmp_path / "none"), str(run)])
+    assert "there is no such folder" in capsys.readouterr().err
