@@ -8,30 +8,32 @@ from collections.abc import Callable, Sequence
 from clickexp.utils.exits import VERSION, ending, printing
 
 _DESCRIPTION = """\
-Compares runs: prints which is best, and writes beside the results comparison.html
-(one page that needs no network), tables/ (CSV, Markdown, LaTeX) and figures/ (PDF, PNG).
+Compares runs: prints which is best, and writes beside the results one page that
+needs no network, tables/ (CSV, Markdown, LaTeX) and figures/ (PDF, PNG).
 
-  clickexp-compare outputs/sweeps/2026-11-21/10-00-00
-  clickexp-compare outputs/sweeps outputs/2026-11-21 --output outputs/comparison --baseline PBM
-  clickexp-compare outputs/sweeps --metrics cond_ppl,ll,ndcg@5   columns of the tables
-  clickexp-compare outputs/sweeps --published                    beside published figures
-  clickexp-compare wandb --help                                  on Weights & Biases
-  clickexp-compare online --help                                 two runs judged by simulated users
+  clickexp-compare outputs/sweeps/users --baseline PBM
+  clickexp-compare outputs/sweeps outputs/2026-11-21 --output outputs/comparison
+  clickexp-compare outputs/sweeps --metrics ll,ndcg@5   columns of the tables
+  clickexp-compare outputs/sweeps --published           beside published figures
+  clickexp-compare wandb --help                         on Weights & Biases
+  clickexp-compare online --help                        two runs judged by users
 """
 _WANDB = """\
-Creates a workspace and a report on Weights & Biases: means over seeds, differences to the
-baseline, curves by rank, cutoff, epoch and sessions, hyperparameters.
+Creates a workspace and a report on Weights & Biases: means over seeds,
+differences to the baseline, curves by rank, cutoff, epoch and sessions,
+hyperparameters.
 
   clickexp-compare wandb --project clickexp
-  clickexp-compare wandb outputs/sweeps/my-sweep --project clickexp --baseline PBM --sync
+  clickexp-compare wandb outputs/sweeps/users --baseline PBM --sync
   clickexp-compare wandb --project clickexp --dry-run > dashboard.json
 """
 _ONLINE = """\
-Lets users judge the rankers of two runs: an A/B test and team-draft interleaving, with a click model as the user.
-Prints the result and writes online.json and figures/ to RUN_B/online/, where `clickexp-compare` finds them.
+Lets users judge the rankers of two runs: an A/B test and team-draft
+interleaving, with a click model as the user. Prints the result and writes online.json and
+figures/ to RUN_B/online/, where `clickexp-compare` finds them.
 
-  clickexp-compare online outputs/a outputs/b --sessions 100000                    the true user of a simulation
-  clickexp-compare online outputs/a outputs/b --user outputs/dbn --users 20000     a click model fitted to a log
+  clickexp-compare online outputs/a outputs/b           the user of a simulation
+  clickexp-compare online outputs/a outputs/b --user outputs/dbn   a fitted model
 """
 
 

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from clickexp.utils.exits import VERSION, ending, printing
 
 _DESCRIPTION = """\
-Prepares search logs for clickexp, reports and draws what is in them, and verifies their files.
+Prepares search logs, describes and draws them, and verifies their files.
 
-  clickexp-data prepare parquet my/clicks data/clicks       reads a log once, into a folder that opens at once
-  clickexp-data prepare parquet my/clicks data/clicks columns.clicks=was_clicked positions=10
-  clickexp-data inspect data/clicks                         counts, click rates, and what the log identifies
-  clickexp-data verify data/clicks                          every file against its checksum
-  clickexp-data prepare --help                              formats and their options
+  clickexp-data prepare parquet my/clicks data/clicks
+                                     reads a log once, for many runs to open
+  clickexp-data inspect data/clicks  counts, click rates, what they identify
+  clickexp-data verify data/clicks   every file against its checksum
+  clickexp-data prepare --help       formats and their options, such as
+                                     columns.clicks=was_clicked positions=10
 """
 _OPTIONS = "options with values in YAML: positions=10 train_sessions=[0,5000] columns.clicks=was_clicked"
 

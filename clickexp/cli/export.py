@@ -8,19 +8,23 @@ from clickexp.utils.exits import VERSION, ending, printing, stoppable
 _DESCRIPTION = """\
 Writes what the fitted model of a run knows, as tables for other tools:
 
-  examination.csv       rank, examination, propensity: how likely users look at each rank, beside its click rate
-  shared.csv            examination by rank, UBM's table, continuation: what documents share, with 95% intervals
-  documents.parquet     attraction, satisfaction and relevance of each document, with its impressions and clicks;
-                        standard deviations, 95% intervals and effective impressions where tables have posteriors;
-                        its query and document as the log has them, where it came with other ids than rows
-  predictions.parquet   with --predict: P(click), P(click given the clicks above) and relevance of each document shown
-  thompson.parquet      with --thompson SEED: documents of each query, ordered by a draw from the posteriors of tables
-  figures/              examination beside click rates, and the distribution of attraction, as PDF and PNG
+  examination.csv      by rank: examination, propensity, click rate
+  shared.csv           what documents share: examination by position,
+                       UBM's table, continuation, with 95% intervals
+  documents.parquet    by document: attraction, satisfaction, relevance,
+                       impressions and clicks; where tables have posteriors,
+                       95% intervals and effective impressions
+  predictions.parquet  with --predict: P(click), P(click given the clicks above)
+                       and relevance of each document shown
+  thompson.parquet     with --thompson SEED: documents of each query, ordered by
+                       a draw from the posteriors of tables
+  figures/             examination beside click rates, and the distribution of
+                       attraction, as PDF and PNG
 
-  clickexp-export outputs/2026-11-21/10-00-00-pbm
-  clickexp-export outputs/2026-11-21/10-00-00-pbm --predict            the test sessions, in the order of the log
-  clickexp-export outputs/2026-11-21/10-00-00-pbm --predict my/sessions.parquet columns.query_doc_ids=docs
-  clickexp-export outputs/2026-11-21/10-00-00-pbm --dataset /where/the/log/is/now --output propensities
+  clickexp-export outputs/pbm
+  clickexp-export outputs/pbm --predict                the test sessions
+  clickexp-export outputs/pbm --predict my/sessions.parquet
+  clickexp-export outputs/pbm --dataset /where/the/log/is/now --output weights
 """
 
 

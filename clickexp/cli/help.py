@@ -33,7 +33,7 @@ _GROUPS = {
     "debias": "what model=ranker makes of clicks",
     "propensity": "where debias has examination from",
     "metric": "what is measured, such as [click,ranking]",
-    "optimizer": "how parameters are updated; lazy_...: only rows of the batch",
+    "optimizer": "how parameters are updated",
     "trainer": "how a model is fitted",
     "logger": "where results go, such as [jsonl,wandb]",
     "launcher": "where the jobs of a sweep (-m) run",
@@ -79,12 +79,25 @@ _WORDS = {
         "all": "default", "calibration": "and AUC", "click": "perplexity", "pairs": "Kendall's tau", "ranking": "nDCG",
         "ranking_all": "MAP and more", "truth": "known user",
     },
-    "optimizer": {"lazy_adagrad": "default", "natural_gradient": "of posteriors"},
+    "optimizer": {
+        "adagrad": "dense", "adam": "dense", "adamw": "dense", "lazy_adagrad": "rows of a batch",
+        "lazy_adam": "the same", "lazy_adamw": "the same", "lazy_sgd": "the same",
+        "natural_gradient": "default", "sgd": "dense",
+    },
     "trainer": {"clax2025": "published", "counting": "closed form", "default": "gradients", "em": "expectations"},
     "logger": {"console": "terminal", "jsonl": "file", "wandb": "dashboard"},
     "launcher": {"accelerators": "all devices", "basic": "one by one", "ray": "cluster", "slurm": "cluster"},
     "search": {"grid": "all points", "random": "uniform", "tpe": "Bayesian"},
     "debug": {"fast": "seconds"},
+    "experiment": {
+        "cascade_user": "example", "clax2025_baidu_ids": "ids", "clax2025_baidu_uva": "features",
+        "clax2025_compression": "tables", "clax2025_mixture": "of three", "clax2025_yandex_baseline": "ids",
+    },
+    "sweep": {
+        "compression": "of tables", "learning_rate": "of AdamW", "models": "all", "seeds": "three",
+        "towers": "of features", "tune": "by search",
+    },
+    "variant": {"fast": "our optimizer"},
 }  # fmt: skip
 """What options are, in a word or two."""
 _KEYS = "keys"
@@ -133,7 +146,7 @@ def _help_text(given: CommandLine) -> str:
             chosen = str(config.hydra.runtime.choices.get(given.topic))
             return "\n".join(_topic(given.topic, _options(given.topic, sources), chosen, width))
         text = "\n".join(line for group in groups for line in _group(group, [*_options(group, sources)], width))
-        return string.Template(config.hydra.help.template).substitute(APP_CONFIG_GROUPS=text)
+        return string.Template(config.hydra.help.template).substitute(APP_CONFIG_GROUPS=text).rstrip()
 
 
 def _options(group: str, sources: Sequence[ConfigSource]) -> dict[str, list[str]]:
@@ -159,14 +172,15 @@ def _group(group: str, options: Sequence[str], width: int) -> Iterator[str]:
 
 
 def _topic(group: str, options: Mapping[str, Sequence[str]], chosen: str, width: int) -> Iterator[str]:
-    """A line for each option, and the keys of the one that the configuration has."""
+    """What each option is, and the keys of the one that the configuration has."""
     yield f"{group}: {_GROUPS.get(group, '')}".rstrip(": ")
     yield ""
     indent = max(map(len, options), default=0) + 6
     for name, lines in options.items():
         start = f"  {name:<{indent - 4}}  "
         about = " ".join(_about(lines)) or _WORDS.get(group, {}).get(name, "")
-        yield (start + textwrap.shorten(about, width - len(start), placeholder=" …")).rstrip()
+        below = " " * len(start)
+        yield from textwrap.wrap(about, width, initial_indent=start, subsequent_indent=below) or [start.rstrip()]
     if lines := [line for line in options.get(chosen, ()) if not line.startswith("#")]:
         yield f"\nKeys of {group}={chosen}:\n"
         for line in lines:

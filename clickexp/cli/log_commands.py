@@ -2,6 +2,8 @@
 
 import inspect
 import shlex
+import shutil
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from json import dumps
 from pathlib import Path
@@ -34,6 +36,11 @@ _FORMAT_OF_FILES = {
     "*.parquet": "parquet",
 }
 """The format that a file's name, or a file in the folder, indicates; the first that is found."""
+_FURTHER = (
+    "prepare also takes name, which results show. inspect takes format, unless the files show it; the splits "
+    "train_sessions, val_sessions, test_sessions where the log does not come split; and cache, a folder that keeps "
+    "what was read of a source."
+)
 
 
 def prepare_log(format: str, source: str, target: str, options: Sequence[str]) -> None:
@@ -131,16 +138,14 @@ def verify_logs(path: str) -> None:
 
 def formats() -> str:
     """Returns the formats and their options, for --help."""
-    lines = (f"  {name}: {', '.join(_names(opener.read))}" for name in FORMATS if (opener := _opener(name)))
-    return "\n".join(
-        [
-            "formats and their options:",
-            *lines,
-            "prepare also takes name, which results show; inspect takes format, unless the files show it, the splits",
-            "train_sessions, val_sessions, test_sessions where the log does not come split, and cache, a folder that",
-            "keeps what was read of a source.",
-        ]
-    )
+    names = {name: _names(opener.read) for name in FORMATS if (opener := _opener(name))}
+    lines = (_wrapped(f"{name}: {', '.join(each)}", "  ", "    ") for name, each in names.items())
+    return "\n".join(["formats and their options:", *lines, "", _wrapped(_FURTHER)])
+
+
+def _wrapped(text: str, first: str = "", rest: str = "") -> str:
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
 
 
 def _show(*blocks: Any) -> None:

@@ -6,7 +6,8 @@ import logging
 import platform
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +82,7 @@ def run(parts: Parts, sweep: str | None = None) -> Result:
     with whole(parts.folder / CONFIG) as part:
         part.write_text(OmegaConf.to_yaml(config))
     logger.start(run_info(parts, sweep))
-    for line in _notes(parts):
-        logger.message(line)
+    _note(parts)
     trainer, held_out = parts.trainer, HeldOut.validation(dataset)
     lists = held_out.lists if trainer.groups["ranking"] else None
     if settings.report:
@@ -114,7 +114,7 @@ def run(parts: Parts, sweep: str | None = None) -> Result:
     if drawn:
         result["test_draws"] = as_result(drawn)
     elif settings.draws:
-        logger.message(f"draws={settings.draws} has no effect: no table of the model has posteriors")
+        logger.warning(f"draws={settings.draws} has no effect: no table of the model has posteriors")
     if settings.keep_values:
         result["intervals"] = evaluation.keep(dataset, parts.folder)
     _write_result(result, parts.folder)  # last: what has a result is finished
@@ -124,20 +124,20 @@ def run(parts: Parts, sweep: str | None = None) -> Result:
     logger.result(result)
     logger.message(f"results in {display_path(parts.folder)}")
     if settings.report:
-        logger.message(_report(parts, result, report))
+        _report(parts, result, report)
     return result
 
 
-def _notes(parts: Parts) -> Iterator[str]:
-    """What there is to say before training: the data, what the log identifies, what weights do."""
-    yield from parts.config.without_effect
-    yield parts.dataset.describe()
+def _note(parts: Parts) -> None:
+    """Reports what there is to say before training: the data, what the log identifies, what weights do."""
+    for line in (*parts.config.without_effect, parts.dataset.describe()):
+        parts.logger.message(line)
     if parts.model.separates_examination:
         links = identifiability(parts.dataset.train, _ENOUGH_SESSIONS)
         if not links.identified:
-            yield links.describe()
-    if parts.weighting:
-        yield from parts.weighting.describe()
+            parts.logger.warning(links.describe())
+    for line in parts.weighting.describe() if parts.weighting else ():
+        parts.logger.message(line)
 
 
 def _shared_intervals(parts: Parts) -> Result:
@@ -145,7 +145,8 @@ def _shared_intervals(parts: Parts) -> Result:
     if not parts.config.settings.shared_intervals:
         return {}
     try:
-        posterior = shared_posterior(parts.model, parts.dataset.train)
+        report = partial(parts.logger.progress, "intervals", 0)
+        posterior = shared_posterior(parts.model, parts.dataset.train, report)
         if posterior is None:
             return {}
         if parts.config.settings.save_model:
@@ -157,7 +158,7 @@ def _shared_intervals(parts: Parts) -> Result:
         return {name: [each._asdict() for each in intervals] for name, intervals in found.items() if intervals}
     except Exception as error:  # a training is not lost for them
         log.debug("no intervals", exc_info=True)
-        parts.logger.message(f"no intervals of shared parameters ({type(error).__name__}: {error})")
+        parts.logger.warning(f"no intervals of shared parameters ({type(error).__name__}: {error})")
         return {}
 
 
@@ -167,19 +168,20 @@ def _import_report() -> None:
         importlib.import_module("clickexp.report.write")
 
 
-def _report(parts: Parts, result: Result, fit: FitReport) -> str:
-    """Writes the page and figures of a finished run; returns its path for the reader, or why there is none."""
+def _report(parts: Parts, result: Result, fit: FitReport) -> None:
+    """Writes the page and figures of a finished run, and reports its path, or why there is none."""
     try:
         from clickexp.report.write import write_report  # here, since what it imports takes long
         from clickexp.runs.run import Run
 
         overrides = parts.config.overrides
         run = Run(parts.folder, plain(result), parts.config.values, values(overrides), tuple(plain(fit.history)))
-        return f"report: {display_path(write_report(run, [*changed_settings(overrides)], command_of(overrides)))}"
+        page = write_report(run, [*changed_settings(overrides)], command_of(overrides))
+        parts.logger.message(f"report: {display_path(page)}")
     except Exception as error:  # the result is there: nothing that goes wrong here may end a sweep
         log.debug("no report", exc_info=True)
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        return f"no report was written ({reason})"
+        parts.logger.warning(f"no report was written ({reason})")
 
 
 def _write_result(result: Result, folder: Path) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-Phase = Literal["read", "train", "val", "test"]
+Phase = Literal["read", "train", "val", "test", "intervals"]
 Split = Literal["val", "test"]
 Vectors = Mapping[str, Sequence[float | None]]
 """By metric a value per rank, None where unknown."""
@@ -79,6 +79,10 @@ class Logger:
 
     def message(self, text: str) -> None:
         """Reports one line for the reader."""
+
+    def warning(self, text: str) -> None:
+        """Reports a line that readers should not miss, by default as a message."""
+        self.message(text)
 
     def result(self, result: Mapping[str, Any]) -> None:
         """Reports the run's result, as written to `result.json`."""

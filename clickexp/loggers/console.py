@@ -10,7 +10,7 @@ from rich.text import Text
 from clickexp.loggers.base import Logger, Phase, RunInfo
 from clickexp.loggers.live import LiveLine
 from clickexp.loggers.results import result_blocks
-from clickexp.loggers.tables import EpochTable, count, number
+from clickexp.loggers.tables import EpochTable, count, folded, number
 from clickexp.utils.paths import display_path
 
 _FIRST = ("ll", "ppl", "cond_ppl", "ndcg@10", "loss")
@@ -49,7 +49,7 @@ class ConsoleLogger(Logger):
         self.line = LiveLine(self.console)
         self.line.passes = passes
         self.table: EpochTable | None = None
-        self.job = ""
+        self.job, self.folder = "", ""
         self.best = ""
         self.epochs, self.seconds, self.compiled = 0, 0.0, False
 
@@ -64,7 +64,8 @@ class ConsoleLogger(Logger):
         for change in info.changes:
             words.append(" · ").append(change, style="bold")
         if info.job_type == "sweep" and self.automatic:
-            self.job, self.line.title = f"job {info.folder.name}: {words.plain}", f"job {info.folder.name} "
+            self.folder = info.folder.name
+            self.job, self.line.title = f"job {self.folder}: {words.plain}", f"job {self.folder} "
         else:
             self._print(words)
 
@@ -76,7 +77,7 @@ class ConsoleLogger(Logger):
     def compiling(self, active: bool) -> None:
         """Draws in the live line that compilation lasts; without one prints it, once."""
         if active and self.mode == "bar":
-            self.line.compiling(self.epochs + 1)
+            self.line.compiling(0 if self.epochs else 1)  # later, it may be for the test
         elif active and self.mode == "plain" and not self.compiled:
             self.message("compiling …")
         self.compiled = True
@@ -99,12 +100,17 @@ class ConsoleLogger(Logger):
         if not self.job:
             self._print(text)
 
+    def warning(self, text: str) -> None:
+        """Prints the line, in a sweep with the job that it is about."""
+        self._print(f"job {self.folder}: {text}" if self.job else text)
+
     def result(self, result: Mapping[str, Any]) -> None:
         """Prints the test metrics and the cost of training."""
         self.line.stop()
         if self.job:
             known = [f"{name} {number(result['test'][name])}" for name in _FIRST if name in result["test"]]
-            self._print(f"{self.job}: {', '.join(known[:_MOST])}, {result['train']['seconds']:.1f} s")
+            line = f"{self.job}: {', '.join(known[:_MOST])}, {result['train']['seconds']:.1f} s"
+            self._print(folded(line, self.console.width) if is_terminal(self.console) else line)
             return
         for block in result_blocks(result, self.console):
             self._print("")

@@ -52,6 +52,7 @@ class FanOut(Logger):
     epoch = _to_each(Logger.epoch)
     per_rank = _to_each(Logger.per_rank)
     message = _to_each(Logger.message)
+    warning = _to_each(Logger.warning)
     result = _to_each(Logger.result)
 
     def finish(self, ok: bool) -> None:

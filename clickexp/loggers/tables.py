@@ -1,6 +1,7 @@
 """Tables and numbers on a terminal: `console_table` prints those of the whole package."""
 
 import math
+import textwrap
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -31,6 +32,12 @@ def count(value: float) -> str:
     if not thousands:
         return f"{value:.0f}"
     return f"{float(mantissa) * 10**shift:.{2 - shift}f}{'kMGT'[thousands - 1]}"
+
+
+def folded(text: str, width: int) -> str:
+    """Text in lines of at most `width` characters, all but the first indented; words, such as paths, stay whole."""
+    lines = textwrap.wrap(text, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines)
 
 
 class EpochTable:

@@ -8,8 +8,11 @@ from importlib.resources import as_file, files
 from typing import Any
 
 import numpy as np
-from matplotlib import rc_context
+from matplotlib import rc_context, rcParams
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
@@ -59,11 +62,24 @@ def draw(
         for name, panels in figures:
             figure = _drawing(panels)
             for suffix in formats:
-                content = io.BytesIO()
-                figure.savefig(content, format=suffix, metadata=_METADATA[suffix], transparent=suffix == "svg")
+                made[f"{name}{label}.{suffix}"] = _printed(figure, suffix)
                 figure.set_layout_engine("none")  # laid out by now, which takes most of the time
-                made[f"{name}{label}.{suffix}"] = content.getvalue()
     return made
+
+
+def _printed(figure: Figure, suffix: str) -> bytes:
+    """The content of a file, drawn once: `savefig` would draw all twice."""
+    content, metadata = io.BytesIO(), _METADATA[suffix]
+    for place in (figure, *figure.findobj(Axes)):
+        place.patch.set_visible(suffix != "svg")
+    if suffix == "svg":
+        FigureCanvasSVG(figure).print_svg(content, metadata=metadata)
+    elif suffix == "pdf":
+        FigureCanvasPdf(figure).print_pdf(content, metadata=metadata)
+    else:
+        figure.set_dpi(rcParams["savefig.dpi"])
+        FigureCanvasAgg(figure).print_png(content, metadata=metadata)
+    return content.getvalue()
 
 
 class Drawing(Figure):

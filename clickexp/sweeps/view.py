@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from clickexp.loggers.console import is_terminal
-from clickexp.loggers.tables import console_table, number
+from clickexp.loggers.tables import console_table, folded, number
 from clickexp.runs.store import KEPT, PRUNED, Record, describe_overrides, read_epochs
 from clickexp.sweeps.backends.base import LOG
 from clickexp.utils.paths import display_path
@@ -85,7 +85,7 @@ class View:
     def line(self, text: str, always: bool = False) -> None:
         """Prints a line above the table; progress=off leaves those that are always printed."""
         if always or self._mode != "off":
-            say(text, self._console)
+            say(folded(text, self._console.width) if is_terminal(self._console) else text, self._console)
 
     def _table(self) -> Group:
         table = console_table(["device", "overrides", "job", "epoch", self._metric], text_columns=2)

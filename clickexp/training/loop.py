@@ -243,7 +243,7 @@ class Loop:
         try:
             save_training(file, (self.learner.state, best), facts)
         except OSError as error:
-            self.logger.message(f"cannot write {file}: {error}")
+            self.logger.warning(f"cannot write {file}: {error}")
         self.saved = time.perf_counter()
 
     def _continues(self, same: Mapping[str, Any]) -> bool:
@@ -264,7 +264,7 @@ class Loop:
         except ValueError as error:
             if must_continue:
                 raise ConfigError(f"the checkpoint to continue from cannot be used: {error}") from error
-            self.logger.message(f"training starts from scratch, since {file} cannot be used: {error}")
+            self.logger.warning(f"training starts from scratch, since {file} cannot be used: {error}")
             return False
         self.learner.resume(state)
         vars(self).update({name: facts[name] for name in (*_COURSE, "earlier")})

@@ -1,8 +1,10 @@
 """The command as a user types it: runs, their files, sweeps, and errors in one line."""
 
+import importlib
 import importlib.metadata
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -455,11 +457,32 @@ def test_help_of_a_group_has_a_line_for_each_option_and_keys_with_their_comments
     options = [line.split()[0] for line in lines if line[:2] == "  " and line[2] != " "]
     assert set(options) >= {file.stem for file in (CONF / "model").glob("*.yaml")}
     assert any(line.startswith("  cm ") and "click the first attractive document" in line for line in lines)
-    assert max(map(len, lines)) <= 80
+    assert max(map(len, lines)) <= 80 and "…" not in done.stdout
+    assert "documents of the top ranks that do not attract them." in " ".join(done.stdout.split())
     done = clickexp(tmp_path, "--help", "trainer", "trainer=em", COLUMNS="80")
     assert "Keys of trainer=em:" in done.stdout and "iterations: 50 # passes over the log" in done.stdout
     done = clickexp(tmp_path, "--help", "modle")
     assert done.returncode == 1 and "Did you mean model?" in done.stderr
+
+
+def test_the_help_has_a_word_for_every_option_but_those_of_others(tmp_path):
+    done = clickexp(tmp_path, "--help", COLUMNS="80")
+    words = " ".join(done.stdout.split())
+    for group in ("model", "dataset", "parameter", "optimizer", "experiment", "sweep", "search", "variant", "trainer"):
+        for file in (CONF / group).glob("*.yaml"):
+            assert f"{file.stem} (" in words
+    chosen = re.findall(r"- (optimizer): (\w+)", (CONF / "config.yaml").read_text())
+    assert all(f"{option} (default)" in words for _, option in chosen)
+
+
+@pytest.mark.parametrize("words", ["data", "data prepare", "data inspect", "data verify", "compare", "export"])
+def test_the_help_of_other_commands_fits_80_columns(words, monkeypatch, capsys):
+    command, *rest = words.split()
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit, match="0"):
+        importlib.import_module(f"clickexp.cli.{command}").main([*rest, "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 5 and max(map(len, lines)) <= 80
 
 
 def test_help_shows_what_overrides_and_a_folder_of_ones_own_change(tmp_path):

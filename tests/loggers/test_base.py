@@ -17,6 +17,7 @@ CALLS = {
     "epoch": ({"epoch": 1},),
     "per_rank": ("test", {"ppl": [1.5]}),
     "message": ("hello",),
+    "warning": ("careful",),
     "result": ({"test": {}},),
 }
 

@@ -242,13 +242,30 @@ def test_a_job_of_a_sweep_prints_one_line_unless_all_is_asked_for(progress):
     logger = ConsoleLogger(progress, stream=stream)
     logger.start(RunInfo(folder=Path("outputs/s/7"), job_type="sweep", **INFO))
     logger.message("a message")
+    logger.warning("cannot write checkpoint.npz")
     logger.epoch(RECORD)
     logger.result(GROUPED)
     logger.finish(True)
     shown = stream.getvalue().splitlines()
-    assert len(shown) == (1 if progress == "auto" else 15)
+    assert len(shown) == (2 if progress == "auto" else 16)
     if progress == "auto":
-        assert shown == ["job 7: UBM · clicks · adam · seed 1 · rate=0.1: ll -0.3000, ppl 1.4000, 12.3 s"]
+        assert shown == [
+            "job 7: cannot write checkpoint.npz",
+            "job 7: UBM · clicks · adam · seed 1 · rate=0.1: ll -0.3000, ppl 1.4000, 12.3 s",
+        ]
+
+
+def test_a_long_line_on_a_job_is_folded_between_words_on_a_terminal():
+    stream = Terminal()
+    logger = ConsoleLogger(stream=stream)
+    logger.console = Console(file=stream, force_terminal=True, width=80)
+    changes = tuple(f"optimizer.parameter_{number}=0.{number}" for number in range(6))
+    logger.start(RunInfo(folder=Path("outputs/s/7"), job_type="sweep", **INFO | {"changes": changes}))
+    logger.result(GROUPED)
+    lines = stream.getvalue().splitlines()
+    assert len(lines) > 2 and max(map(len, lines)) <= 80
+    assert lines[0].startswith("job 7: UBM") and all(line.startswith("    ") for line in lines[1:])
+    assert all(change in stream.getvalue() for change in changes)
 
 
 def test_compiling_is_said_once_in_a_pipe_and_while_it_lasts_on_a_terminal():

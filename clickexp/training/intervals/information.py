@@ -26,7 +26,7 @@ from clickexp.data.feed import Data
 from clickexp.evaluation.inputs import Carrying
 from clickexp.models.base import Model
 from clickexp.parameters.table import Table
-from clickexp.training.intervals.passes import Passes, State, Sums, ravelled
+from clickexp.training.intervals.passes import Done, Passes, State, Sums, ravelled
 from clickexp.training.sparse import packing
 from clickexp.training.sparse.packing import Path
 from clickexp.types import Array
@@ -68,7 +68,7 @@ class Information(NamedTuple):
     score: np.ndarray
 
 
-def information(model: Model, data: Data) -> Information:
+def information(model: Model, data: Data, done: Done = lambda sessions: None) -> Information:
     """Returns what a log says about the shared parameters of a model that was fitted to it.
 
     Takes one or two passes. Of tables with more rows than `ROOM` has numbers for, a sample by the number of documents
@@ -77,6 +77,7 @@ def information(model: Model, data: Data) -> Information:
     Args:
         model: The model, in the state to judge.
         data: Its training data, which can be iterated twice.
+        done: Receives how many sessions of a pass are done.
     """
     graphdef, *whole = nnx.split(model)
     data = Carrying(lambda model, batch: model.compute_loss(batch, aggregate=False), graphdef)(data, whole)
@@ -87,12 +88,12 @@ def information(model: Model, data: Data) -> Information:
     used, room = np.arange(size), ROOM // max(len(tables), 1)
     kept = {path: Kept(np.arange(len(r.values)), np.ones(len(r.values))) for path, r in tables.items()}
     if size > FEW or any(len(r.values) * r.dim * 2 * size > room for r in tables.values()):
-        moved, counts = passes.reads(state, data)
+        moved, counts = passes.reads(state, data, done)
         used = np.flatnonzero(moved)
         numbers = 2 * (len(used) + 1)
         kept = {path: _sample(each, room // (tables[path].dim * numbers)) for path, each in counts.items()}
     rows = {path: each.rows for path, each in kept.items()}
-    return _assembled(state, used, kept, passes.sums(state, used, rows, data))
+    return _assembled(state, used, kept, passes.sums(state, used, rows, data, done))
 
 
 _compiled = functools.lru_cache(maxsize=4)(Passes)

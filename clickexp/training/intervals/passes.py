@@ -22,13 +22,15 @@ from clickexp.training.sparse.lookups import Traced
 from clickexp.training.sparse.packing import Path
 from clickexp.types import Array, Batch, Count
 
-BATCH = 1024
-STEPS = 16
+BATCH, STEPS = 256, 64
+"""Small batches, whose derivatives in each direction stay in the cache of a core."""
 
 Ids = Integer[Array, " lookups"]
 Vector = Float[jax.Array, " shared"]
 State = tuple[nnx.State, nnx.State, nnx.State]
 """Shared parameters, tables, the rest."""
+Done = Callable[[int], None]
+"""Receives how many sessions of a pass are done."""
 
 
 class Sums(NamedTuple):
@@ -66,13 +68,15 @@ class Passes:
         self._add = Compiled(functools.partial(self._loop, self._sums), donate_argnums=0)
         self._count = Compiled(functools.partial(self._loop, self._reads), donate_argnums=0)
 
-    def reads(self, state: State, data: Data) -> tuple[np.ndarray, dict[Path, np.ndarray]]:
+    def reads(self, state: State, data: Data, done: Done) -> tuple[np.ndarray, dict[Path, np.ndarray]]:
         """Returns which shared parameters the log moves, and how many documents each row serves."""
         moved = jnp.zeros(ravelled(state)[0].size, bool)
         counts = {path: jnp.zeros(len(t.get_value().values)) for path, t in nnx.to_flat_state(state[1])}
-        return jax.tree.map(np.asarray, self._pass(self._count, (moved, counts), (state,), data))
+        return jax.tree.map(np.asarray, self._pass(self._count, (moved, counts), (state,), data, done))
 
-    def sums(self, state: State, used: np.ndarray, kept: Mapping[Path, np.ndarray], data: Data) -> Sums:
+    def sums(
+        self, state: State, used: np.ndarray, kept: Mapping[Path, np.ndarray], data: Data, done: Done
+    ) -> Sums:
         """Returns sums over the log for the shared parameters `used` and the rows that are kept."""
         rows, slots, size = {}, {}, len(used)
         for path, table in nnx.to_flat_state(state[1]):
@@ -80,11 +84,14 @@ class Passes:
             slots[path] = jnp.full(number, len(found), jnp.int32).at[found].set(np.arange(len(found)))
             rows[path] = jnp.zeros((len(found), dim, 2 * size + 2))
         start = Sums(jnp.zeros(size), jnp.zeros((size, size)), rows)
-        return self._pass(self._add, start, (state, jnp.asarray(used), slots), data)
+        return self._pass(self._add, start, (state, jnp.asarray(used), slots), data, done)
 
-    def _pass(self, program: Compiled, sums: Any, arguments: tuple, data: Data) -> Any:
+    def _pass(self, program: Compiled, sums: Any, arguments: tuple, data: Data, done: Done) -> Any:
+        done(0)
         for number, batch in enumerate(feed(data, BATCH, STEPS)):
             sums = program(sums, arguments, batch.arrays, np.int32(batch.steps), np.uint32(number * STEPS))
+            jax.block_until_ready(sums)
+            done((number * STEPS + batch.steps) * BATCH)
         return sums
 
     def _loop(

@@ -81,7 +81,9 @@ class SharedPosterior:
             ) from error
 
 
-def shared_posterior(model: Model, data: Data) -> SharedPosterior | None:
+def shared_posterior(
+    model: Model, data: Data, progress: Callable[[int, int], None] | None = None
+) -> SharedPosterior | None:
     """Returns how sure the shared parameters of a fitted model are.
 
     The covariance is the inverse of the observed information, with rows of tables and precisions of learned priors
@@ -97,6 +99,7 @@ def shared_posterior(model: Model, data: Data) -> SharedPosterior | None:
     Args:
         model: The model, as training has left it.
         data: Its training sessions, or batches that can be iterated twice.
+        progress: Receives how many sessions of a pass are done, and how many there are, 0 if that is not known.
 
     Returns:
         The posterior; None for a model that is no `ClickModel`, or has more than 400 shared numbers or none.
@@ -110,7 +113,8 @@ def shared_posterior(model: Model, data: Data) -> SharedPosterior | None:
     if isinstance(data, Sessions) and data.count * len(names) > WORK:
         first = max(WORK // len(names), 1)
         data, share = data.slice(0, first), first / data.count
-    found = information(model, data)
+    total = data.count if isinstance(data, Sessions) else 0
+    found = information(model, data, lambda done: progress(min(done, total), total) if progress else None)
     used = found.used[found.used < len(names)]
     covariance = share * _covariance(found)[: len(used), : len(used)]
     if not len(used) or not np.isfinite(covariance).all():
