@@ -15,7 +15,7 @@ from clickexp.data.sessions import Sessions
 from clickexp.loggers.tables import console_table
 
 if TYPE_CHECKING:
-    from clickexp.report.figures import Panel
+    from clickexp.report.drawing import Panel
 
 _BAR_WIDTH = 30
 _MANY_GRADES = 12

@@ -29,6 +29,7 @@ from clickexp.report.template import filled
 from clickexp.runs.load import Skipped
 from clickexp.runs.objective import stated_by
 from clickexp.runs.run import Run
+from clickexp.runs.store import REPORT
 
 _SCRIPTS = ("state", "leaderboard", "plot", "charts", "online", "search", "share", "controls")
 _DIGITS = 6
@@ -181,6 +182,7 @@ def _run(run: Run, settings: Sequence[str], folder: Path) -> dict[str, Any]:
     curves |= {"sessions": list(sessions), "seconds": list(np.cumsum(run.epoch_seconds))}
     return {
         "folder": Path(os.path.relpath(run.folder.resolve(), folder.resolve())).as_posix(),
+        "report": REPORT if (run.folder / REPORT).is_file() else None,
         "seed": run.seed,
         "testSet": run.test_set,
         "perRank": {

@@ -8,7 +8,8 @@ import numpy as np
 from clickexp.compare.conclusion import difference
 from clickexp.compare.differences import SIGNIFICANT
 from clickexp.compare.summary import Comparison
-from clickexp.report.figures import COLORS, Panel, calibration, cost, draw, forest, learning, per_rank
+from clickexp.report.drawing import Panel, draw
+from clickexp.report.figures import COLORS, calibration, cost, forest, learning, per_rank
 from clickexp.report.groups import or_nan
 from clickexp.report.names import short
 from clickexp.runs.objective import VALIDATION

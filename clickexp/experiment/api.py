@@ -104,7 +104,7 @@ class RunResult:
         Raises:
             UserError: The run has no such figure.
         """
-        from clickexp.report.figures import drawing
+        from clickexp.report.drawing import drawing
         from clickexp.report.run_figures import run_figures
 
         run = Run(self.folder, self.result, self.config, values(self.overrides), self.epochs_recorded)

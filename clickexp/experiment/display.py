@@ -56,8 +56,15 @@ def run_info(parts: Parts, sweep: str | None) -> RunInfo:
         tags=tuple(settings.tags),
         notes=settings.notes,
         title=_title(parts, [key.partition(".")[0] for key in overrides] if sweep else None),
-        changes=tuple(f"{key.rpartition('.')[2]}={value}" for key, value in named.items() if key not in _TITLE),
+        changes=_changes({key: value for key, value in named.items() if key not in _TITLE}),
     )
+
+
+def _changes(named: Mapping[str, Any]) -> tuple[str, ...]:
+    """Overrides by the last part of their key, or all of it where that has another meaning in the title."""
+    last = {key: key.rpartition(".")[2] for key in named}
+    twice = {*_TITLE, *(short for short in last.values() if list(last.values()).count(short) > 1)}
+    return tuple(f"{key if last[key] in twice else last[key]}={value}" for key, value in named.items())
 
 
 def _title(parts: Parts, only: Sequence[str] | None) -> str:

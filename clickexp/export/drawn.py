@@ -3,46 +3,81 @@
 import contextlib
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
+from rich.console import Console
+from rich.table import Table
 
-from clickexp.export.tables import export
-from clickexp.report.figures import Panel
+from clickexp.export.tables import SHARED_TABLE, export
+from clickexp.loggers.tables import console_table, number
+from clickexp.report.drawing import Panel
 from clickexp.report.tables import banded, histogram, write_figures
 from clickexp.utils.paths import display_path
 
 _BINS = 40
+_MOST_ROWS = 30
+"""Rows of a table that is printed."""
 _PROBABILITIES = ("attraction", "satisfaction")
 
 
 def export_drawn(run: str | Path, output: str | Path | None = None, as_json: bool = False, **options: Any) -> None:
-    """Writes the tables of `export` and draws them into figures/ beside them; the last line printed is its path.
+    """Writes the tables of `export` and draws them into figures/ beside them.
+
+    Prints the shared parameters, then the files; the last line is the path of the figures.
 
     Args:
         run: Its folder.
         output: Where to write, by default run/export.
-        as_json: Print one JSON object with the files and examination instead of their names.
+        as_json: Print one JSON object with the files, examination and shared parameters instead.
         options: As `export` takes them.
     """
-    printed = io.StringIO()
+    console, printed = Console(highlight=False, markup=False), io.StringIO()
     with contextlib.redirect_stdout(printed) if as_json else contextlib.nullcontext():
         export(run, output, **options)
     folder = Path(output) if output is not None else Path(run) / "export"
     table = folder / "examination.csv"
     examination = pl.read_csv(table) if table.exists() else None
+    shared = pl.read_csv(folder / SHARED_TABLE).to_dicts() if (folder / SHARED_TABLE).exists() else []
     figures = dict(_figures(examination, folder / "documents.parquet"))
     drawn = display_path(write_figures(figures, folder)) if figures else None
     if as_json:
         rows = None if examination is None else examination.to_dicts()
-        content = {"files": printed.getvalue().splitlines(), "examination": rows, "figures": drawn}
+        content = {"files": printed.getvalue().splitlines(), "examination": rows, "shared": shared, "figures": drawn}
         print(json.dumps(content, indent=2))  # noqa: T201  # the output of the command
-    elif drawn:
+        return
+    if shared:
+        console.print("", _shared_table(shared), "", sep="\n")
+        if len(shared) > _MOST_ROWS:
+            console.print(f"the first {_MOST_ROWS} of {len(shared)} rows of {SHARED_TABLE}\n")
+    if drawn:
         print(f"figures: {drawn}")  # noqa: T201  # the output of the command
+
+
+def _shared_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Shared parameters with their intervals; columns that none of them has are left out."""
+
+    def interval(row: Mapping[str, Any], low: str, high: str) -> str:
+        return "" if row[low] is None or row[high] is None else f"{number(row[low])} to {number(row[high])}"
+
+    def cell(value: Any) -> str:
+        return "" if value is None else number(value)
+
+    columns = {
+        "parameter": [row["parameter"] for row in rows],
+        "position": [cell(row["position"]) for row in rows],
+        "last click": [cell(row["last_click"]) for row in rows],
+        "value": [cell(row["value"]) for row in rows],
+        "95% interval": [interval(row, "low", "high") for row in rows],
+        "relative": [cell(row["relative"]) for row in rows],
+        "its 95% interval": [interval(row, "relative_low", "relative_high") for row in rows],
+    }
+    shown = {name: cells[:_MOST_ROWS] for name, cells in columns.items() if any(cells)}
+    return console_table(shown, zip(*shown.values(), strict=True))
 
 
 def _figures(examination: pl.DataFrame | None, documents: Path) -> Iterator[tuple[str, list[Panel]]]:

@@ -47,6 +47,7 @@ _PROBABILITIES = (
     "relevance",
 )
 """Columns of documents.parquet that the model knows, in their order."""
+SHARED_TABLE = "shared.csv"
 _EFFECTIVE = "effective_impressions"
 
 
@@ -90,7 +91,7 @@ def export(
         with _whole(folder / "examination.csv") as file:
             examination(model, sessions, posterior).write_csv(file)
     if posterior is not None and (intervals := shared_intervals(model, posterior)):
-        with _whole(folder / "shared.csv") as file:
+        with _whole(folder / SHARED_TABLE) as file:
             pl.DataFrame(intervals, SharedInterval._fields, orient="row", infer_schema_length=None).write_csv(file)
     id_names = None if log.names is None else read_names(log.names)
     with _whole(folder / "documents.parquet") as file:

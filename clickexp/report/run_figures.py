@@ -8,7 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from clickexp.report.figures import COLORS, MARKERS, Panel, calibration, look, per_rank
+from clickexp.report.drawing import Panel
+from clickexp.report.figures import COLORS, MARKERS, barred, calibration, look, per_rank
 from clickexp.report.groups import Group, or_nan
 from clickexp.runs.run import Run
 from clickexp.utils.escape import figure_text
@@ -43,7 +44,9 @@ def run_figures(run: Run) -> dict[str, list[Panel]]:
 
 
 def propensities(run: Run) -> list[dict[str, Any]]:
-    """Returns examination relative to the first position, by position, with its 95% interval, where `shared` has it."""
+    """Returns examination relative to the first position, by position, with its 95% interval, where the run has it."""
+    if own := run.result.get("propensity"):
+        return own
     found = [each for each in run.result.get("shared") or () if each.get("relative") is not None]
     return [each for each in found if each["last_click"] is None and "/" not in each["parameter"]]
 
@@ -58,13 +61,13 @@ def run_groups(run: Run) -> list[Group]:
 def _propensity(points: Sequence[Mapping[str, Any]], groups: Sequence[Group], axes: Axes) -> None:
     """Draws propensities with their intervals, and those of the true user, if it is known."""
     ranks, values = [each["position"] for each in points], np.array([each["relative"] for each in points])
-    bounds = [[or_nan(each[side]) for each in points] for side in ("relative_low", "relative_high")]
-    reach = [np.nan_to_num(np.abs(values - bound)) for bound in bounds]
-    axes.errorbar(ranks, values, reach, label=figure_text(groups[0].name), marker=MARKERS[0], capsize=2, **look(0))
+    low, high = (np.array([or_nan(each[f"relative_{side}"]) for each in points]) for side in ("low", "high"))
+    barred(ranks, values, low, high, 0, axes, figure_text(groups[0].name))
     for i, group in enumerate(groups):
         if i and (truth := group.per_rank("examination")):
             true = truth.mean / truth.mean[0]
-            axes.plot(np.arange(1, len(true) + 1), true, label=figure_text(group.name), marker=MARKERS[i], **look(i))
+            mark = {"marker": MARKERS[i], "markersize": 2.2}
+            axes.plot(np.arange(1, len(true) + 1), true, label=figure_text(group.name), **mark, **look(i))
     axes.set(xlabel="Rank", ylabel="Examination relative\nto rank 1, 95% intervals", ylim=(0, None))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 

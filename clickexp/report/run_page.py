@@ -9,7 +9,8 @@ from importlib.metadata import version
 from typing import Any
 
 from clickexp.report import names
-from clickexp.report.figures import BLACK, COLORS, GRID
+from clickexp.report.drawing import BLACK, GRID
+from clickexp.report.figures import COLORS
 from clickexp.report.groups import Group
 from clickexp.report.template import filled
 from clickexp.runs.run import Run
@@ -17,8 +18,8 @@ from clickexp.runs.run import Run
 _CAPTIONS = {
     "perplexity": "Perplexity by rank of the test sessions, lower is better, and the share of the perplexity above 1 "
     "that is gained over rank-CTR, which predicts the click rate of each rank.",
-    "examination": "How likely users look at each rank, mean over the test sessions. Where the model has one "
-    "probability per rank, also relative to rank 1 with 95% intervals, as propensities are used.",
+    "examination": "How likely users look at each rank, mean over the test sessions, and the same relative to rank 1, "
+    "as propensities are used: clicks determine examination up to a factor. Bars are 95% intervals.",
     "learning": "Losses by epoch. The model is that of the best epoch, which the star marks.",
     "calibration": "Click rate of the documents in each bin of P(click), ranks together; on the diagonal, predictions "
     "are click rates. Above, the number of documents in each bin; bins of fewer than 10 are left out below.",
@@ -56,7 +57,7 @@ def run_page(
         "shared": _shared(run),
         "changed": _changed(changed),
         "command": html.escape(command),
-        "environment": _table(["", ""], [[key, text] for key, text in _environment(run)], "Environment"),
+        "environment": _table(["Key", "Value"], [[key, text] for key, text in _environment(run)], "Environment"),
     }
     return filled("clickexp.report", "report.html", "report.css", parts)
 
@@ -192,7 +193,8 @@ def _figure(name: str, svg: str) -> str:
     links = " · ".join(f'<a href="figures/{name}.{kind}">{kind.upper()}</a>' for kind in ("pdf", "png"))
     label = html.escape(name.capitalize())
     drawn = _themed(svg, name).replace("<svg", f'<svg role="img" aria-label="{label}: {caption}"', 1)
-    text = f"<h2>{label}</h2>{drawn}<figcaption>{caption} {links}</figcaption>"
+    box = f'<div class="scroll" tabindex="0" role="region" aria-label="{label}, drawn">{drawn}</div>'
+    text = f"<h2>{label}</h2>{box}<figcaption>{caption} {links}</figcaption>"
     size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
     wide = " wide" if size and float(size[1]) > _WIDE * float(size[2]) else ""
     return f'<figure class="card{wide}">{text}</figure>'

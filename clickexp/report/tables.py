@@ -8,7 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from clickexp.report.figures import MARKERS, Panel, draw, look
+from clickexp.report.drawing import Panel, draw
+from clickexp.report.figures import MARKERS, look
 from clickexp.runs.store import FIGURES
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from clickexp.report.figures import draw
+from clickexp.report.drawing import draw
 from clickexp.report.run_figures import run_figures, run_groups
 from clickexp.report.run_page import Changed, run_page
 from clickexp.runs.run import Run

@@ -71,6 +71,8 @@ def collect(folder: Path, jobs: Path, metric: str, console: Console | None = Non
     say(f"{counts}; all in {display_path(folder / 'sweep.csv')}", console)
     if missing:
         say("the same command again runs what has no result", console)
+    elif len(rows) > 1:
+        say(f"next: clickexp-compare {display_path(folder)}", console)
 
 
 def _row(record: Record, result: Mapping[str, Any]) -> Row:

@@ -7,11 +7,18 @@ import shutil
 from urllib.parse import unquote
 
 import pytest
+from flax import nnx
+from posteriors import NORMAL, filled
 from small_runs import write_json, write_run
 
 from clickexp.compare import find_runs
 from clickexp.compare.page import page as page_of
 from clickexp.compare.summary import comparisons
+from clickexp.evaluation.draws import as_result, evaluate_draws
+from clickexp.evaluation.evaluate import evaluate
+from clickexp.evaluation.model_evaluator import click_metrics
+from clickexp.models import PositionBasedModel
+from clickexp.simulation import simulate
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 ARGUMENTS = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
@@ -38,6 +45,8 @@ def file(tmp_path_factory):
             test = {"ll": ll - 0.01 * seed * (1 + 0.1 * number), "ppl": 1.5 + number}
             run = folder / f"sweep/{number}-{seed}"
             write_run(run, model, seed, test, settings=[("learning_rate", rate)])
+            if seed == 1:
+                (run / "report.html").write_text("its report")
     write_run(folder / "other", "CM", 1, {"ll": -0.1, "ppl": 1.2}, test_set="other", dataset="<b>logs</b>")
     write_json(folder / "foreign/result.json", {"accuracy": 1})
     runs, skipped = find_runs([folder])
@@ -132,12 +141,13 @@ def test_curves_have_bands_and_are_toggled_by_the_legend_and_by_rows(page):
     )
     assert page.evaluate(hidden.replace("ID", "ranks")) == ["0", "0"]
     traces(page, "learning")
-    assert page.evaluate(hidden.replace("ID", "learning")) == ["0", "0"]  # two runs
+    assert page.evaluate(hidden.replace("ID", "learning")) == ["0", "0"]  # mean and band
     assert not page.is_checked("input[data-draw='0']") and page.inner_text("#count").endswith("3 drawn")
     page.check("input[data-draw='0']")
     traces(page, "ranks")
     page.wait_for_function(f"{hidden.replace('ID', 'ranks')}.length === 0")
     page.uncheck("input[data-draw='1']")
+    page.locator("#ranks").scroll_into_view_if_needed()  # what is out of view is drawn when it comes into view
     page.wait_for_function("$('ranks').data.length === 6")
     assert page.evaluate("document.activeElement.dataset.draw") == "1"
 
@@ -173,6 +183,28 @@ def test_the_toolbar_lies_over_neither_legend_nor_curves(page, chart, width):
     assert bar["y"] + bar["height"] <= curves["y"] < curves["y"] + curves["height"] < legend["y"]
 
 
+def test_learning_curves_are_the_mean_over_seeds_with_a_band_and_the_rest_of_longer_runs(page):
+    mean, sd = (sum([0.5, 0.6]) / 2, 0.1 / 2**0.5)
+    drawn = page.evaluate("""() => {
+      const epoch = [1, 2, 3];
+      const runs = [[0.5, 0.4, 0.3], [0.6, 0.5]].map((y) => ({ seed: 1, curves: { epoch, "val/loss": y } }));
+      return learned(drawn()[0], runs, "val/loss", "epoch");
+    }""")
+    band, line, rest = drawn
+    assert line["x"] == [1, 2] and line["y"] == pytest.approx([mean, mean - 0.1])
+    assert band["x"] == [1, 2, 2, 1]
+    assert band["y"] == pytest.approx([mean + sd, mean - 0.1 + sd, mean - 0.1 - sd, mean - sd])
+    assert (rest["x"], rest["y"], rest["showlegend"]) == ([2, 3], [0.4, 0.3], False)
+
+
+def test_rows_link_to_the_reports_that_there_are(page, file):
+    page.locator("#leaderboard [data-open]").first.click()
+    links = page.locator("#leaderboard tr.runs a:text-is('report')")
+    found = [link.get_attribute("href") for link in links.all()]
+    page.locator("#leaderboard [data-open]").first.click()
+    assert len(found) == 1 and (file.parent / found[0]).read_text() == "its report"
+
+
 def test_learning_and_cost_change_their_axes(page):
     assert max(traces(page, "learning")[0]["x"]) == 3
     page.select_option("#learning-over", "sessions")
@@ -199,7 +231,7 @@ def test_another_baseline_gives_other_tests(page):
 
 def test_runs_are_listed_with_links_to_their_folders(page, file):
     page.click("#leaderboard button[data-open]")
-    links = page.locator("#leaderboard tr.runs a")
+    links = page.locator("#leaderboard tr.runs a:not([aria-label])")
     assert [link.get_attribute("href") for link in links.all()] == ["sweep/0-1/", "sweep/0-2/"]
     assert (file.parent / links.first.get_attribute("href") / "result.json").is_file()
 
@@ -323,7 +355,16 @@ def test_axe_reports_nothing_and_nothing_is_cut(page, searched, width, scheme):
         assert max(one.evaluate(boxes)) <= 1
 
 
+def test_cells_of_differences_do_not_run_into_each_other_on_narrow_screens(page):
+    page.set_viewport_size({"width": 400, "height": 900})
+    page.evaluate("Object.keys(charts).forEach(refresh)")
+    cells = "[...document.querySelectorAll('#against td')].map((cell) => cell.scrollWidth - cell.clientWidth)"
+    assert max(page.evaluate(cells)) <= 0
+    page.set_viewport_size({"width": 1280, "height": 900})
+
+
 def test_on_paper_all_is_light_and_as_wide_as_a_page(page):
+    page.emulate_media(color_scheme="light")  # a change is what the page listens to
     page.emulate_media(color_scheme="dark")
     page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
     page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
@@ -449,4 +490,36 @@ def test_hostile_names_are_text_and_links_stay_in_the_folder(browser, tmp_path):
     expected |= {f"{tmp_path.as_uri()}/{folder}/" for folder in ("tables", "figures")}
     assert {unquote(link) for link in links} == {unquote(one) for one in expected} and wrong == []
     assert all(link.startswith("file://") for link in links)
+    page.close()
+
+
+def test_metrics_over_posterior_draws_are_columns_with_the_interval_of_the_draws(browser, tmp_path):
+    """The draws of a model with posteriors, as a run writes them, beside a model without."""
+    data = simulate(PositionBasedModel, sessions=300, queries=10, documents_per_query=6, positions=5)
+    sizes = {"positions": 5, "query_doc_pairs": data.query_doc_pairs}
+    model = filled(PositionBasedModel(attraction=NORMAL, **sizes, rngs=nnx.Rngs(0)))
+    groups = {"click": click_metrics()}
+    drawn = as_result(evaluate_draws(model, data, groups, draws=5))
+    test = evaluate(model, data, groups).values()
+    write_run(tmp_path / "pbm", "PBM", test=test, test_draws=drawn)
+    write_run(tmp_path / "rctr", "RCTR", test={"ll": -0.7, "ppl": 2.0})
+    runs, skipped = find_runs([tmp_path])
+    (tmp_path / "comparison.html").write_text(page_of(comparisons(runs, ["ll", "draws/ll"]), skipped, tmp_path))
+    page, wrong = browser.new_page(viewport={"width": 1280, "height": 900}), []
+    page.on("console", lambda message: wrong.append(message.text))
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.goto((tmp_path / "comparison.html").as_uri())
+    page.wait_for_selector("html[data-ready]")
+    shown = dict(zip(names(page), column(page, "LL of draws"), strict=True))
+    assert shown["RCTR"].strip("–- ") == ""
+    mean, half = shown["PBM"].replace("\u2212", "-").split("±")
+    own = drawn["ll"]
+    assert float(mean.strip(" *\n")) == pytest.approx(own["mean"], abs=1e-3)
+    assert float(half) == pytest.approx((own["high"] - own["low"]) / 2, rel=0.1)
+    hint = page.locator("#leaderboard tbody tr", has_text="PBM").locator("td[title*='posterior draws']")
+    assert hint.count() == 1 and f"{own['low']:.4f}"[:6] in hint.get_attribute("title")
+    page.select_option("#against-metric", "draws/ll")
+    page.locator("#forest").scroll_into_view_if_needed()
+    page.wait_for_timeout(300)
+    assert wrong == []
     page.close()

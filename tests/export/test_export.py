@@ -748,10 +748,19 @@ def test_the_runs_of_a_sweep_are_named_in_order(tmp_path, capsys):
 def test_tables_are_drawn_and_there_as_json(pbm, tmp_path, capsys):
     main([str(pbm[0]), "--output", str(tmp_path / "out")])
     files = [f"{tmp_path}/out/{name}" for name in ("examination.csv", "shared.csv", "documents.parquet")]
-    assert capsys.readouterr().out.splitlines() == [*files, f"figures: {tmp_path}/out/figures"]
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[:3] == files and printed[-1] == f"figures: {tmp_path}/out/figures"
+    shared = pl.read_csv(files[1]).to_dicts()
+    assert [line.split()[:2] for line in printed if line.startswith("examination ")] == [
+        ["examination", str(row["position"])] for row in shared
+    ]
+    row = shared[1]
+    interval = f"{row['relative']:.4f}   {row['relative_low']:.4f} to {row['relative_high']:.4f}"
+    assert any(line.rstrip().endswith(interval) for line in printed)
     names = ["attraction.pdf", "attraction.png", "examination.pdf", "examination.png"]
     assert sorted(file.name for file in (tmp_path / "out/figures").iterdir()) == names
     main([str(pbm[0]), "--output", str(tmp_path / "out"), "--json"])
     content = json.loads(capsys.readouterr().out)
     assert content["files"] == files and content["figures"] == f"{tmp_path}/out/figures"
     assert content["examination"] == pl.read_csv(files[0]).to_dicts() and len(content["examination"]) == RANKS
+    assert content["shared"] == shared

@@ -230,6 +230,14 @@ def test_changes_that_early_stopping_sees_are_visible():
 INFO = dict(config={}, name="ubm", project="tests", title="UBM · clicks · adam · seed 1", changes=("rate=0.1",))
 
 
+def test_in_a_notebook_lines_are_text_of_one_output(monkeypatch, capsys):
+    monkeypatch.setattr("clickexp.loggers.console.get_console", lambda: Console(force_jupyter=True))
+    logger = ConsoleLogger("plain")
+    logger.message("first")
+    logger.message("second")
+    assert capsys.readouterr().out == "first\nsecond\n"
+
+
 def test_a_run_starts_with_one_line():
     stream = io.StringIO()
     ConsoleLogger(stream=stream).start(RunInfo(folder=Path("outputs/x"), **INFO))

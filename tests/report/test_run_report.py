@@ -10,7 +10,7 @@ from small_runs import write_run
 
 from clickexp.experiment.conf import CONF
 from clickexp.experiment.differences import changed_settings, command_of
-from clickexp.report.figures import drawing
+from clickexp.report.drawing import drawing
 from clickexp.report.run_figures import run_figures
 from clickexp.report.write import write_report
 from clickexp.runs.load import find_runs
@@ -90,9 +90,10 @@ def test_shared_parameters_have_their_intervals_beside_the_truth(tmp_path):
     panels = run_figures(find_runs([tmp_path / "run"])[0][0])["examination"]
     figure = drawing(panels)
     handles = dict(zip(*reversed(figure.axes[1].get_legend_handles_labels()), strict=True))
-    fitted, true = handles["UBM"], handles["true user"]
+    assert handles["UBM"].get_ydata().tolist() == [1, 0.5]
+    true = handles["true user"]
     assert true.get_ydata().tolist() == pytest.approx([1, 0.4 / 0.9])
-    (bars,) = fitted.lines[2]
+    (bars,) = figure.axes[1].collections
     assert [segment[:, 1].tolist() for segment in bars.get_segments()] == [[1, 1], pytest.approx([0.4, 0.625])]
 
 
@@ -151,7 +152,34 @@ def test_nothing_is_cut_in_a_browser(width, scheme, tmp_path):
         assert page.locator("svg[role=img]").count() == 4
         colors = page.evaluate("[...document.querySelectorAll('svg text')].map((text) => getComputedStyle(text).fill)")
         assert set(colors) == {"rgb(27, 31, 36)" if scheme == "light" else "rgb(232, 235, 239)"}
+        page.add_style_tag(content=".scroll { overflow: visible !important; }")
+        page.emulate_media(media="print")
+        page.set_viewport_size({"width": 700, "height": 900})  # a page without its margins
+        assert page.evaluate("document.documentElement.scrollWidth") <= 700
         assert wrong == []
+        browser.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_reports_nothing_on_a_screen_and_on_paper(scheme, tmp_path):
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    package = "axe_playwright_python.sync_playwright"
+    axe = pytest.importorskip(package, reason="needs axe-playwright-python").Axe()
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium: bash scripts/install_browser.sh")
+    shared = {"parameter": "examination", "position": 1, "last_click": None, "value": 0.5, "low": 0.4, "high": 0.6}
+    shared |= dict.fromkeys(("relative", "relative_low", "relative_high"))
+    file = report(tmp_path / "run", intervals={"ll": [-0.52, -0.5]}, shared=[shared])
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(color_scheme=scheme)
+        page.goto(file.as_uri())
+        page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        for width, media in ((1280, "screen"), (400, "screen"), (700, "print")):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.emulate_media(media=media)
+            found = axe.run(page).response["violations"]
+            assert [(rule["id"], rule["nodes"][0]["html"]) for rule in found] == [], (width, media)
         browser.close()
 
 

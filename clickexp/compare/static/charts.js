@@ -1,8 +1,17 @@
 // ---- charts ----
 
-function curve(group, x, [mean, low, high]) {
+function curve(group, x, [mean, low, high], bars = false) {
   const { color, dash, symbol } = look(group);
   const own = { legendgroup: String(group.id), name: escaped(label(group)), x };
+  if (bars) { // ends wider than the marks are seen however short the bars are
+    const reach = (bound) => mean.map((value, at) => (known(bound?.[at]) ? Math.abs(value - bound[at]) : 0));
+    const array = reach(high);
+    return [{
+      ...own, y: mean, mode: "lines+markers", line: { color, dash, width: 1.6 }, marker: { color, symbol, size: 4 },
+      error_y: { type: "data", symmetric: false, array, arrayminus: reach(low), visible: array.some((value) => value > 0), color, thickness: 1.4, width: 5 },
+      hovertemplate: `rank %{x}: %{y:.4f}<extra>${escaped(group.name)}</extra>`,
+    }];
+  }
   const line = {
     ...own, y: mean, mode: "lines+markers", line: { color, dash, width: 2 }, marker: { color, symbol, size: 6 },
     hovertemplate: `rank %{x}: %{y:.4f}<extra>${escaped(group.name)}</extra>`,
@@ -17,6 +26,12 @@ function curve(group, x, [mean, low, high]) {
   return [band, line];
 }
 
+// mean and standard deviation
+function spread(values) {
+  const mean = values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null;
+  return [mean, values.length > 1 ? Math.sqrt(values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (values.length - 1)) : null];
+}
+
 // mean and 95% interval of the difference at each rank, over runs of the same seed on the same test set
 function differences(group, base, name) {
   const pairs = group.runs.flatMap((run) => base.runs.filter((other) => other.seed === run.seed && other.testSet === run.testSet)
@@ -25,9 +40,8 @@ function differences(group, base, name) {
   return means.map((mean, at) => {
     const values = pairs.map(([own, other]) => (known(own[at]) && known(other[at]) ? own[at] - other[at] : null)).filter(known);
     if (!values.length) return [known(mean) && known(base.perRank[name][0][at]) ? mean - base.perRank[name][0][at] : null, null, null];
-    const middle = values.reduce((sum, value) => sum + value, 0) / values.length;
-    if (values.length < 2) return [middle, null, null];
-    const sd = Math.sqrt(values.reduce((sum, value) => sum + (value - middle) ** 2, 0) / (values.length - 1));
+    const [middle, sd] = spread(values);
+    if (!known(sd)) return [middle, null, null];
     const half = (D.quantiles[values.length - 2] ?? 1.96) * sd / Math.sqrt(values.length);
     return [middle, middle - half, middle + half];
   });
@@ -41,7 +55,7 @@ function perRank(id, name, difference) {
     const vectors = group.perRank[name];
     const ranks = vectors[0].map((_, at) => at + 1);
     const [mean, low, high] = [0, 1, 2].map((part) => (base ? differences(group, base, name).map((values) => values[part]) : vectors[part]));
-    return curve(group, ranks, [mean, low, high]);
+    return curve(group, ranks, [mean, low, high], id === "examination");
   });
   if (id === "examination") {
     const without = all.filter((group) => !group.examines).map(label);
@@ -52,16 +66,37 @@ function perRank(id, name, difference) {
   chart(id, traces, layout("Rank", title, { xaxis: { dtick: traces.some((trace) => trace.x.length > 50) ? undefined : 1 }, yaxis, uirevision: `${name}${Boolean(base)}` }));
 }
 
+// mean and standard deviation over runs as far as all go, and a thin line for each that goes on
+function learned(group, runs, name, over) {
+  if (!runs.length) return [];
+  const shared = Math.min(...runs.map((run) => run.curves[name].length));
+  const { color, dash } = look(group);
+  const own = { name: escaped(label(group)), legendgroup: String(group.id) };
+  const overRuns = (column) => Array.from({ length: shared }, (_, at) => spread(runs.map((run) => run.curves[column][at]).filter(known)));
+  const x = overRuns(over).map(([mean]) => mean);
+  const points = overRuns(name);
+  const line = {
+    ...own, x, y: points.map(([mean]) => mean), mode: shared > 1 ? "lines" : "markers", line: { color, dash, width: 2 }, marker: { color },
+    customdata: points.map(([, sd]) => (known(sd) ? ` ± ${sd.toPrecision(2)} over ${runs.length} runs` : "")),
+    hovertemplate: `%{x}: %{y:.4f}%{customdata}<extra>${escaped(group.name)}</extra>`,
+  };
+  const rest = runs.filter((run) => run.curves[name].length > shared).map((run) => ({
+    ...own, x: run.curves[over].slice(shared - 1), y: run.curves[name].slice(shared - 1), mode: "lines", line: { color, dash, width: 1 }, opacity: 0.6, showlegend: false,
+    hovertemplate: `%{x}: %{y:.4f}<extra>${escaped(group.name)}, seed ${run.seed}</extra>`,
+  }));
+  const banded = points.map((point, at) => [x[at], ...point]).filter(([, , sd]) => known(sd));
+  if (!banded.length) return [line, ...rest];
+  const band = {
+    ...own, x: [...banded, ...[...banded].reverse()].map(([at]) => at),
+    y: [...banded.map(([, mean, sd]) => mean + sd), ...banded.map(([, mean, sd]) => mean - sd).reverse()],
+    fill: "toself", fillcolor: translucent(color), line: { width: 0 }, mode: "lines", showlegend: false, hoverinfo: "skip",
+  };
+  return [band, line, ...rest];
+}
+
 function learning() {
   const [name, over] = [$("learning-metric").value, $("learning-over").value];
-  const traces = drawn().flatMap((group) => group.runs.filter((run) => run.curves[name] && run.curves[over]?.length).map((run, at) => {
-    const { color, dash } = look(group);
-    return {
-      x: run.curves[over], y: run.curves[name], mode: run.curves[name].length > 1 ? "lines" : "markers", line: { color, dash, width: 1.6 }, marker: { color },
-      name: escaped(label(group)), legendgroup: String(group.id), showlegend: at === 0, opacity: group.runs.length > 3 ? 0.6 : 0.9,
-      hovertemplate: `%{x}: %{y:.4f}<extra>${escaped(group.name)}, seed ${run.seed}</extra>`,
-    };
-  }));
+  const traces = drawn().flatMap((group) => learned(group, group.runs.filter((run) => run.curves[name]?.some(known) && run.curves[over]?.length), name, over));
   const title = { epoch: "Epoch", sessions: "Sessions seen", seconds: metric("seconds").axis }[over];
   const last = Math.max(0, ...traces.flatMap((trace) => trace.x));
   const xaxis = over === "epoch" ? { dtick: Math.max(1, Math.round(last / 8)) } : {};

@@ -84,7 +84,11 @@ function nameCell(group) {
   const baseline = group === state.baseline ? ' <span class="tag">baseline</span>' : "";
   const chosen = group.chosen ? ' <span class="tag">chosen</span>' : "";
   return `<td class="name"><label><input type="checkbox" data-draw="${group.id}" ${isShown(group) ? "checked" : ""}><span class="swatch" style="background:${color}"></span>
-    <span>${escaped(group.rest)}${settings}</span></label>${chosen}${baseline}</td>`;
+    <span>${escaped(group.rest)}${settings}</span></label>${group.runs.length === 1 ? reportLink(group.runs[0]) : ""}${chosen}${baseline}</td>`;
+}
+
+function reportLink(run) {
+  return run.report ? ` <a href="${escaped(link(run))}${run.report}" aria-label="report on ${escaped(run.folder)}">report</a>` : "";
 }
 
 function runsCell(group) {
@@ -95,7 +99,7 @@ function runsCell(group) {
 
 function runRows(group, columns) {
   return group.runs.map((run) => `<tr class="runs">${columns.map((column) => {
-    if (column.name) return `<td class="name">↳ <a href="${escaped(link(run))}">${escaped(run.folder)}</a>${run.chosen ? ' <span class="tag">chosen</span>' : ""}</td>`;
+    if (column.name) return `<td class="name">↳ <a href="${escaped(link(run))}">${escaped(run.folder)}</a>${reportLink(run)}${run.chosen ? ' <span class="tag">chosen</span>' : ""}</td>`;
     if (column.metric) return `<td class="number">${shown(run.values[column.metric])}</td>`;
     if (column.key === "seconds") return secondsCell(run);
     if (column.key === "seeds") return `<td class="number">${known(run.seed) ? `seed ${run.seed}` : ""}</td>`;
