@@ -24,7 +24,7 @@ from clickexp.utils.exits import VERSION
 from clickexp.utils.suggest import did_you_mean
 
 _WIDEST = 100
-_INDENT = 14
+_INDENT, _BELOW = 14, 4
 _GROUPS = {
     "dataset": "the log to learn from",
     "model": "the click model",
@@ -33,12 +33,12 @@ _GROUPS = {
     "debias": "what model=ranker makes of clicks",
     "propensity": "where debias has examination from",
     "metric": "what is measured, such as [click,ranking]",
-    "optimizer": "how parameters are updated",
+    "optimizer": "updates: dense, or of the rows of a batch",
     "trainer": "how a model is fitted",
     "logger": "where results go, such as [jsonl,wandb]",
     "launcher": "where the jobs of a sweep (-m) run",
     "search": "how hyperparameters are searched",
-    "debug": "a quick trial",
+    "debug": "quick trials",
     "experiment": "examples and papers, as +experiment=OPTION",
     "sweep": "prepared sweeps, as +sweep=OPTION",
     "variant": "changes to an experiment, as +variant=OPTION",
@@ -46,9 +46,9 @@ _GROUPS = {
 """The groups in the order of the help, each in a few words; others come after them."""
 _WORDS = {
     "dataset": {
-        "baidu_ultr": "CLAX", "baidu_ultr_uva": "with features", "csv": "text",
+        "baidu_ultr": "CLAX", "baidu_ultr_uva": "features", "csv": "text",
         "impressions": "rows", "letor": "MSLR", "parquet": "your log",
-        "prepared": "by clickexp-data", "simulated": "known user", "tiangong_st": "text", "yandex": "text",
+        "prepared": "packed", "simulated": "known user", "tiangong_st": "text", "yandex": "text",
         "yandex_clax": "parquet",
     },
     "model": {
@@ -56,32 +56,32 @@ _WORDS = {
         "dcm": "dependent click", "dctr": "per document", "drctr": "both",
         "gctr": "one rate", "mixture": "of models", "pbm": "position-based", "ranker": "ranks only",
         "rctr": "per rank",
-        "sdbn": "simplified DBN", "trust_bias": "trusting PBM", "ubm": "user browsing",
+        "sdbn": "simpler DBN", "trust_bias": "PBM", "ubm": "user browsing",
     },
     "parameter": {
-        "browsing": "UBM's table", "deep": "MLP", "deep_cross": "DCN v2", "embedding": "one per pair",
-        "embedding_even": "at even odds", "global": "one", "hash": "fewer rows", "linear": "of features",
-        "module": "yours", "position": "one per rank", "position_low": "rare", "quotient_remainder": "tables",
+        "browsing": "UBM's table", "deep": "MLP", "deep_cross": "DCN v2", "embedding": "per pair",
+        "embedding_even": "even odds", "global": "one", "hash": "fewer rows", "linear": "of features",
+        "module": "yours", "position": "per rank", "position_low": "rare", "quotient_remainder": "tables",
         "robe": "one array",
     },
     "loss": {
-        "approx_ndcg": "smooth ranks", "gumbel_ndcg": "with noise", "lambda": "LambdaRank", "listmle": "Plackett-Luce",
-        "pairwise": "RankNet", "softmax": "listwise", "warp": "rank costs",
+        "approx_ndcg": "smooth", "gumbel_ndcg": "noise", "lambda": "LambdaRank", "listmle": "Plackett-Luce",
+        "pairwise": "RankNet", "softmax": "lists", "warp": "rank costs",
     },
     "debias": {
         "affine": "trust bias", "ips": "inverse propensity", "policy_aware": "top-k pages",
     },
     "propensity": {
-        "click_rate": "per rank", "given": "a list", "harvest": "swaps in the log", "randomized": "sessions",
-        "run": "of a fitted model",
+        "click_rate": "per rank", "given": "a list", "harvest": "swaps", "randomized": "sessions",
+        "run": "fitted model",
     },
     "metric": {
         "all": "default", "calibration": "and AUC", "click": "perplexity", "pairs": "Kendall's tau", "ranking": "nDCG",
         "ranking_all": "MAP and more", "truth": "known user",
     },
     "optimizer": {
-        "adagrad": "dense", "adam": "dense", "adamw": "dense", "lazy_adagrad": "rows of a batch",
-        "lazy_adam": "the same", "lazy_adamw": "the same", "lazy_sgd": "the same",
+        "adagrad": "dense", "adam": "dense", "adamw": "dense", "lazy_adagrad": "rows",
+        "lazy_adam": "rows", "lazy_adamw": "rows", "lazy_sgd": "rows",
         "natural_gradient": "default", "sgd": "dense",
     },
     "trainer": {"clax2025": "published", "counting": "closed form", "default": "gradients", "em": "expectations"},
@@ -100,6 +100,10 @@ _WORDS = {
     "variant": {"fast": "our optimizer"},
 }  # fmt: skip
 """What options are, in a word or two."""
+_ROLES = (
+    "Any role takes any tower: attraction=deep. The roles: attraction, satisfaction, examination, continuation, "
+    "true_positive, false_positive."
+)
 _KEYS = "keys"
 _HIDDEN = ("hydra", "reproduction", "local")
 """Groups that users do not choose from, or that other groups choose."""
@@ -166,7 +170,7 @@ def _group(group: str, options: Sequence[str], width: int) -> Iterator[str]:
     listed = [f"{name} ({words[name]})" if name in words else name for name in options]
     text = f"{_GROUPS[group]}: " if group in _GROUPS else ""
     text += ", ".join(each.replace(" ", "\xa0") for each in listed)
-    first, indent = f"  {group:<{_INDENT - 2}}", " " * _INDENT
+    first, indent = f"  {group:<{_INDENT - 2}}", " " * _BELOW
     filled = textwrap.fill(text, width, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
     yield from filled.replace("\xa0", " ").splitlines()
 
@@ -181,6 +185,9 @@ def _topic(group: str, options: Mapping[str, Sequence[str]], chosen: str, width:
         about = " ".join(_about(lines)) or _WORDS.get(group, {}).get(name, "")
         below = " " * len(start)
         yield from textwrap.wrap(about, width, initial_indent=start, subsequent_indent=below) or [start.rstrip()]
+    if group == TOWERS:
+        yield ""
+        yield from textwrap.wrap(_ROLES, width)
     if lines := [line for line in options.get(chosen, ()) if not line.startswith("#")]:
         yield f"\nKeys of {group}={chosen}:\n"
         for line in lines:
