@@ -29,11 +29,11 @@ hyperparameters.
 """
 _ONLINE = """\
 Lets users judge the rankers of two runs: an A/B test and team-draft
-interleaving, with a click model as the user. Prints the result and writes online.json and
-figures/ to RUN_B/online/, where `clickexp-compare` finds them.
+interleaving, with a click model as the user. Prints the result and writes
+online.json and figures/ to RUN_B/online/, where `clickexp-compare` finds them.
 
-  clickexp-compare online outputs/a outputs/b           the user of a simulation
-  clickexp-compare online outputs/a outputs/b --user outputs/dbn   a fitted model
+  clickexp-compare online outputs/a outputs/b          users of a simulation
+  clickexp-compare online outputs/a outputs/b --user outputs/dbn   fitted ones
 """
 
 

@@ -16,7 +16,8 @@ from clickexp.loggers.tables import console_table, widest
 from clickexp.online.comparison import OnlineComparison
 from clickexp.online.intervals import Estimate
 from clickexp.online.runs import compare_runs
-from clickexp.report.figures import BLACK, Panel, look
+from clickexp.report.drawing import BLACK, Panel
+from clickexp.report.figures import look
 from clickexp.report.tables import write_figures
 from clickexp.runs.store import ONLINE, ONLINE_FILE, write_json
 from clickexp.utils.escape import printable, slug

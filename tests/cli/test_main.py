@@ -475,7 +475,10 @@ def test_the_help_has_a_word_for_every_option_but_those_of_others(tmp_path):
     assert all(f"{option} (default)" in words for _, option in chosen)
 
 
-@pytest.mark.parametrize("words", ["data", "data prepare", "data inspect", "data verify", "compare", "export"])
+@pytest.mark.parametrize(
+    "words",
+    ["data", "data prepare", "data inspect", "data verify", "compare", "compare wandb", "compare online", "export"],
+)
 def test_the_help_of_other_commands_fits_80_columns(words, monkeypatch, capsys):
     command, *rest = words.split()
     monkeypatch.setenv("COLUMNS", "80")
