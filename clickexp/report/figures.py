@@ -113,7 +113,8 @@ def learning(groups: Sequence[Group], metric: str, over: str, axes: Axes) -> Non
             axes.fill_between(x, spread.mean - spread.sd, spread.mean + spread.sd, **band)
         for own, y in curves:
             thin: dict[str, Any] = {**look(i), "linewidth": 0.6, "alpha": 0.6}
-            axes.plot(own[shared - 1 :], y[shared - 1 :], **thin)
+            if len(y) > shared:
+                axes.plot(own[shared - 1 :], y[shared - 1 :], **thin)
     xlabel = "Epoch" if over == "epoch" else _broken(axis(over))
     axes.set(xlabel=xlabel, ylabel=_lines(figure_text(axis(metric))))
     axes.xaxis.set_major_locator(

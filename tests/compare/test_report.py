@@ -12,7 +12,7 @@ import sys
 import polars as pl
 import pytest
 import yaml
-from matplotlib.figure import Figure
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.text import Text
 from small_runs import write_json, write_run
 
@@ -102,6 +102,19 @@ def test_csv_holds_unrounded_numbers(files):
     assert ranks.filter(pl.col("name") == "UBM")["ll"].to_list() == pytest.approx([-0.36, -0.24])
 
 
+def remembered(monkeypatch):
+    """Figures as they are drawn."""
+    drawn, save = [], FigureCanvasPdf.print_pdf
+
+    def remember(canvas, *args, **options):
+        if canvas.figure not in drawn:  # the layout, too, asks the canvas
+            drawn.append(canvas.figure)
+        return save(canvas, *args, **options)
+
+    monkeypatch.setattr(FigureCanvasPdf, "print_pdf", remember)
+    return drawn
+
+
 def test_times_are_without_compilation_which_has_a_column(tmp_path, monkeypatch):
     """PBM trains 1 s and compiles 5, UBM trains 2 s and compiles 1, each in one epoch of two. DBN was run before epochs
     recorded compilation."""
@@ -120,11 +133,10 @@ def test_times_are_without_compilation_which_has_a_column(tmp_path, monkeypatch)
     frame = pl.read_csv(tables(comparison)["leaderboard.csv"].encode()).sort("training_seconds")
     columns = frame.select("model", "training_seconds", "compile_seconds").rows()
     assert columns == [("PBM", 1.0, 5.0), ("DBN", 1.5, 2.0), ("UBM", 2.0, 1.0)]
-    drawn = []
-    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: drawn.append(self))
+    drawn = remembered(monkeypatch)
     figures(comparison)
     (over_time, cost, compilation) = (
-        axes for figure in drawn[::2] for axes in figure.axes if "compilation" in axes.get_xlabel().lower()
+        axes for figure in drawn for axes in figure.axes if "compilation" in axes.get_xlabel().lower()
     )
     curves = {line.get_label(): line.get_xdata().tolist() for line in over_time.lines}
     assert curves == {"PBM": [0.5, 1.0], "UBM": [1.0, 2.0], "DBN": [0.75, 1.5]}
@@ -220,9 +232,7 @@ def test_standing_follows_what_is_shown():
 
 
 def test_figures_are_vectors_with_text_that_stays_text(folder, monkeypatch):
-    drawn = []
-    save = Figure.savefig
-    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: (drawn.append(self), save(self, *a, **k))[1])
+    drawn = remembered(monkeypatch)
     made = figures(comparisons(find_runs([folder])[0])[0])
     names = ("differences", "per_rank", "per_rank_values", "examination", "learning", "cost", "calibration")
     assert list(made) == [f"{name}.{suffix}" for name in names for suffix in ("pdf", "png")]
@@ -230,7 +240,7 @@ def test_figures_are_vectors_with_text_that_stays_text(folder, monkeypatch):
         made[f"{name}.pdf"].startswith(b"%PDF") and b"/Type3" not in made[f"{name}.pdf"] for name in names
     )
     assert all(made[f"{name}.png"].startswith(b"\x89PNG") for name in names)
-    labels = [(axes.get_xlabel(), axes.get_ylabel()) for figure in drawn[::2] for axes in figure.axes]
+    labels = [(axes.get_xlabel(), axes.get_ylabel()) for figure in drawn for axes in figure.axes]
     assert labels == [
         *((f"{metric} minus UBM", "") for metric in ("LL", "PPL", "nDCG@10")),
         ("Rank", "Difference in\nlog-likelihood\n(nats per document)"),
@@ -246,10 +256,9 @@ def test_figures_are_vectors_with_text_that_stays_text(folder, monkeypatch):
 
 def test_differences_are_drawn_as_they_are_tabled(folder, monkeypatch):
     """To PBM, LL of UBM is +0.1 in each seed; DBN_2 has one run, 0.05 above PBM's mean."""
-    drawn = []
-    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: drawn.append(self))
+    drawn = remembered(monkeypatch)
     figures(comparisons(find_runs([folder])[0], None, "PBM")[0])
-    forest, ranks = drawn[0].axes[0], drawn[2].axes[0]
+    forest, ranks = drawn[0].axes[0], drawn[1].axes[0]
     assert [text.get_text() for text in forest.get_yticklabels()] == ["UBM", "DBN_2"]
     points = [bar.lines[0].get_xydata()[0].tolist() for bar in forest.containers]
     assert points == [pytest.approx([0.1, 0]), pytest.approx([0.05, -1])]
@@ -261,8 +270,7 @@ def test_differences_are_drawn_as_they_are_tabled(folder, monkeypatch):
 def test_a_curve_far_off_leaves_room_to_the_others_and_is_reported(tmp_path, monkeypatch):
     for i, model in enumerate(("PBM", "UBM", "DBN", "CM")):
         write_run(tmp_path / model, model, test={"ll": -9 if model == "CM" else -0.3 - 0.01 * i})
-    drawn = []
-    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: drawn.append(self))
+    drawn = remembered(monkeypatch)
     figures(comparisons(find_runs([tmp_path])[0])[0])
     figure = next(figure for figure in drawn if figure.axes[0].get_ylabel().startswith("Log-likelihood"))
     (axes,) = figure.axes
@@ -279,14 +287,9 @@ def test_a_legend_reads_row_by_row_from_the_best(tmp_path, monkeypatch):
     models = ("UBM", "PBM", "DBN", "CCM", "DCM", "CM", "RCTR")
     for i, model in enumerate(models):
         write_run(tmp_path / model, model, test={"ll": -0.3 - 0.01 * i})
-    drawn, save = {}, Figure.savefig
-
-    def remember(figure, *args, **options):
-        drawn[figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()] = figure
-        save(figure, *args, **options)
-
-    monkeypatch.setattr(Figure, "savefig", remember)
+    made = remembered(monkeypatch)
     figures(comparisons(find_runs([tmp_path])[0])[0])
+    drawn = {(figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()): figure for figure in made}
     for labels in (("Rank", "P(examination)"), ("Predicted P(click)", "Observed click rate")):
         places = {text.get_text(): text.get_window_extent() for text in drawn[labels].legends[0].texts}
         assert len({round(place.y0) for place in places.values()}) > 1
@@ -435,8 +438,7 @@ def test_hostile_names_in_tables_are_text(hostile):
 
 
 def test_hostile_names_in_figures_are_text(hostile, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: drawn.append(self))
+    drawn = remembered(monkeypatch)
     (comparison, _) = comparisons(find_runs([hostile[0] / "in"])[0], metrics=["$\\frac$"])
     figures(comparison)
     texts = [text for figure in drawn for text in figure.findobj(Text)]
