@@ -56,7 +56,7 @@ _WORDS = {
         "dcm": "dependent click", "dctr": "per document", "drctr": "both",
         "gctr": "one rate", "mixture": "of models", "pbm": "position-based", "ranker": "ranks only",
         "rctr": "per rank",
-        "sdbn": "simpler DBN", "trust_bias": "PBM", "ubm": "user browsing",
+        "sdbn": "simpler DBN", "trust_bias": "PBM", "two_towers": "sum", "ubm": "user browsing",
     },
     "parameter": {
         "browsing": "UBM's table", "deep": "MLP", "deep_cross": "DCN v2", "embedding": "per pair",
@@ -69,7 +69,8 @@ _WORDS = {
         "pairwise": "RankNet", "softmax": "lists", "warp": "rank costs",
     },
     "debias": {
-        "affine": "trust bias", "ips": "inverse propensity", "policy_aware": "top-k pages",
+        "affine": "trust bias", "dla": "dual",
+        "ips": "inverse propensity", "policy_aware": "top-k pages",
     },
     "propensity": {
         "click_rate": "per rank", "given": "a list", "harvest": "swaps", "randomized": "sessions",

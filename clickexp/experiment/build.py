@@ -75,8 +75,9 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     open_dataset = constructor(values["dataset"], "dataset")
     progress = {"progress": partial(logger.progress, "read", 0)}
     dataset = open_dataset(**accepted(open_dataset, progress)).first(settings.max_sessions)
-    new_model, dataset, weighting = estimate_propensities(constructor(values["model"], "model"), dataset)
+    new_model, weighting = estimate_propensities(constructor(values["model"], "model"), dataset)
     model = build_model(new_model, dataset, settings.seed)
+    dataset = model.prepare(dataset)
     _check_features(model, values["model"], dataset)
     check_lists(model, dataset, metrics)
     trainer = build_trainer(values, metrics, logger=logger, settings=identity(values), **files)
@@ -85,7 +86,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
 
 def estimate_propensities(
     new_model: Callable[..., Model], dataset: Dataset
-) -> tuple[Callable[..., Model], Dataset, Weighting | None]:
+) -> tuple[Callable[..., Model], Weighting | None]:
     """Estimates the propensities that a ranker asks for, from the training sessions or where it says.
 
     Args:
@@ -93,22 +94,21 @@ def estimate_propensities(
         dataset: The data.
 
     Returns:
-        The constructor with propensities, the dataset with columns that the ranker reads, and what the weights do.
+        The constructor with propensities, and what their weights do.
 
     Raises:
         UserError: The source has none.
     """
     given, weighting = getattr(new_model, "keywords", {}), None
     if given.get("debias") is None:
-        return new_model, dataset, None
+        return new_model, None
     debias = given["debias"]
     source = getattr(debias, "propensity", None)
     if isinstance(source, PropensitySource):
         found = source(dataset)
         debias = dataclasses.replace(debias, propensity=found)
         weighting = Weighting.of(found, debias.clip, dataset.train)
-    made = partial(getattr(new_model, "func", new_model), **{**given, "debias": debias})
-    return made, debias.prepare(dataset), weighting
+    return partial(getattr(new_model, "func", new_model), **{**given, "debias": debias}), weighting
 
 
 def build_model(new_model: Callable[..., Model], dataset: Dataset, seed: int) -> Model:

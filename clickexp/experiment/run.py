@@ -24,7 +24,7 @@ from clickexp.experiment.differences import changed_settings, command_of
 from clickexp.experiment.display import print_config, run_info
 from clickexp.experiment.resolve import resolve
 from clickexp.loggers.jsonl import plain
-from clickexp.models import Model
+from clickexp.models import Model, Ranker
 from clickexp.runs.store import CHECKPOINT, CONFIG, MODEL, RESULT, SHARED, config_hash, values, write_json
 from clickexp.training import FitReport
 from clickexp.training.checkpoint import KEPT, save_model
@@ -106,6 +106,11 @@ def run(parts: Parts, sweep: str | None = None) -> Result:
     }
     if settings.save_model:
         save_model(model, parts.folder / MODEL)
+    if isinstance(model, Ranker) and (curve := model.examination()) is not None:
+        result["propensity"] = [
+            {"parameter": "examination", "position": 1 + place, "relative": float(value)}
+            for place, value in enumerate(curve)
+        ]
     result |= {"weighting": parts.weighting.result()} if parts.weighting else {}
     result |= _shared_intervals(parts)
     if settings.report:

@@ -17,4 +17,5 @@ from clickexp.models.ranker.ranker import Ranker as Ranker
 from clickexp.models.roles import Role as Role
 from clickexp.models.sequential import SequentialClickModel as SequentialClickModel
 from clickexp.models.trust_bias import TrustBiasModel as TrustBiasModel
+from clickexp.models.two_towers import TwoTowersModel as TwoTowersModel
 from clickexp.models.ubm import UserBrowsingModel as UserBrowsingModel

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Bool, Float
 
+from clickexp.data import Dataset
 from clickexp.models import derived
 from clickexp.models.roles import HasRoles
 from clickexp.numerics import LogPair
@@ -93,6 +94,10 @@ class Model(HasRoles):
     @classmethod
     def check_settings(cls, **settings: Any) -> None:
         """ConfigError where these arguments of the constructor do not go together."""
+
+    def prepare(self, dataset: Dataset) -> Dataset:
+        """Returns the dataset with columns that the model makes of it; called once, before training."""
+        return dataset
 
     def compute_loss(self, batch: Batch, aggregate: bool = True) -> Scalar | PerDocument | Float[Array, " batch"]:
         """Returns the loss that training minimises.

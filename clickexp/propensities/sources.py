@@ -59,22 +59,24 @@ class RunPropensities(PropensitySource):
             raise ConfigError(
                 f"propensity.run={self.run}: there is no {RESULT}; give the folder of a finished run"
             )
-        found = {each["position"]: each for each in result.get("propensity") or ()}
+        curve = (result.get("per_rank") or {}).get("examination")  # where a run has no intervals, in the order of ranks
+        listed = [{"position": 1 + rank, "relative": value / curve[0]} for rank, value in enumerate(curve or ()) if value]
+        found = {each["position"]: each for each in result.get("propensity") or listed}
         if 1 not in found:
             raise ConfigError(
                 f"propensity.run={self.run}: the run of {result.get('model')} has no propensities; give one of a model "
-                "with examination by position, such as pbm, fitted with shared_intervals=true"
+                "with examination by position, such as pbm, evaluated with metric=all"
             )
         largest = max(found)
 
-        def curve(name: str) -> list[float | None]:
+        def by_position(name: str) -> list[float | None]:
             return [found.get(position, {}).get(name) for position in range(1, largest + 1)]
 
         return Propensities(
-            tuple(curve("relative")),
+            tuple(by_position("relative")),
             offsets=_false_positives(result, largest),
-            low=tuple(curve("relative_low")),
-            high=tuple(curve("relative_high")),
+            low=tuple(by_position("relative_low")),
+            high=tuple(by_position("relative_high")),
             source=f"{result['model']} in {self.run}",
         )
 

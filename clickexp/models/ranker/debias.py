@@ -27,9 +27,11 @@ class Debias(abc.ABC):
 
     Attributes:
         name: In results.
+        learns_examination: Whether it learns examination by position, beside the relevance of documents.
     """
 
     name: ClassVar[str] = ""
+    learns_examination: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_numbers(type(self).__init__, vars(self))
@@ -85,7 +87,7 @@ class NoDebias(Debias):
 
 
 @dataclasses.dataclass(frozen=True)
-class _WithPropensities(Debias):
+class WithPropensities(Debias):
     """Settings of corrections with known propensities.
 
     Attributes:
@@ -122,7 +124,7 @@ def by_position(curve: Any, batch: Batch) -> PerDocument:
 
 
 @dataclasses.dataclass(frozen=True)
-class InversePropensity(_WithPropensities):
+class InversePropensity(WithPropensities):
     """Inverse propensity scoring: a click at position k has weight 1 / max(p_k, clip).
 
     Wang et al. 2016, "Learning to rank with selection bias in personal search"; Joachims, Swaminathan and Schnabel
@@ -139,7 +141,7 @@ class InversePropensity(_WithPropensities):
 
 
 @dataclasses.dataclass(frozen=True)
-class AffineCorrection(_WithPropensities):
+class AffineCorrection(WithPropensities):
     """(c - beta_k) / max(alpha_k, clip) in place of the click, where users trust high ranks.
 
     alpha are the propensities, beta their offsets: the click rates of irrelevant documents.
@@ -161,12 +163,12 @@ class AffineCorrection(_WithPropensities):
         offsets = by_position(
             lambda largest: np.nan_to_num(self.known().by_position(largest, "offsets")), batch
         )
-        corrected = (batch["clicks"] - offsets) * self.weights(batch)
+        corrected = (jnp.asarray(batch["clicks"], jnp.float32) - offsets) * self.weights(batch)
         return loss(scores, corrected, batch["mask"])
 
 
 @dataclasses.dataclass(frozen=True)
-class PolicyAware(_WithPropensities):
+class PolicyAware(WithPropensities):
     """Weights by the propensity of a document under the logging policy: p_d = sum_k P(rank k | query, document) p_k.
 
     P is how often the training log showed the document at each rank, over all sessions of its query; p is 0 where it

@@ -36,6 +36,16 @@ class Lists(NamedTuple):
     weights: jax.Array
 
 
+def as_lists(
+    scores: PerDocument, labels: Observed, where: Observed, weights: PerDocument | None = None
+) -> Lists:
+    """Returns lists with 0 where no document was shown."""
+    where = jnp.asarray(where, bool)
+    labels = jnp.where(where, jnp.asarray(labels, jnp.float32), 0.0)
+    weights = jnp.ones_like(labels) if weights is None else jnp.where(where, weights, 0.0)
+    return Lists(jnp.where(where, scores, 0.0), labels, where, weights)
+
+
 @dataclasses.dataclass(frozen=True)
 class Loss:
     """A loss of a ranking. A subclass defines `value`.
@@ -70,12 +80,8 @@ class Loss:
             weights: Of the labels; None for 1.
             key: JAX key of a loss that draws noise.
         """
-        where = jnp.asarray(where, bool)
-        labels = jnp.where(where, jnp.asarray(labels, jnp.float32), 0.0)
-        scores = jnp.where(where, scores, 0.0)
-        weights = jnp.ones_like(labels) if weights is None else jnp.where(where, weights, 0.0)
         with jax.numpy_dtype_promotion("standard"):  # Rax relies on it, whatever the caller chose
-            return self.value(Lists(scores, labels, where, weights), key)
+            return self.value(as_lists(scores, labels, where, weights), key)
 
     def value(self, lists: Lists, key: Array | None) -> PerList:
         """Returns the loss of each list; nothing that stands where no document was shown is to be read."""

@@ -10,8 +10,8 @@ import rax
 from jaxtyping import Float
 
 from clickexp.errors import ConfigError
-from clickexp.models.ranker.losses import Lists, Loss, PerList
-from clickexp.types import Array
+from clickexp.models.ranker.losses import Lists, Loss, PerList, as_lists
+from clickexp.types import Array, Observed, PerDocument
 from clickexp.utils.bounds import OneOf, PositiveFloat, PositiveInt
 
 Pairs = Float[Array, "batch rank rank"]
@@ -32,6 +32,11 @@ class PairwiseLoss(Loss):
         scores, labels, where, _ = lists
         flat = rax.pairwise_logistic_loss(scores, labels, where=where, reduce_fn=None)
         return flat.reshape(*scores.shape, scores.shape[1])
+
+    def of_pairs(self, scores: PerDocument, clicks: Observed, where: Observed) -> Pairs:
+        """Returns the unweighted losses of pairs, as `pairs` does."""
+        with jax.numpy_dtype_promotion("standard"):
+            return self.pairs(as_lists(scores, clicks, where))
 
     def value(self, lists: Lists, key: Array | None) -> PerList:
         """Returns the sum over pairs, each with the weight of its clicked document."""

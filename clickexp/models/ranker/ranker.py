@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from clickexp.data import Dataset
 from clickexp.models.base import Model, checks_batch
 from clickexp.models.ranker.debias import Debias, NoDebias
 from clickexp.models.ranker.losses import Loss, PerList, SoftmaxLoss
@@ -40,6 +41,7 @@ class Ranker(Model):
     ) -> None:
         self.check_settings(loss=self.loss, debias=self.debias)
         super().__post_init__(click_rate, features, rngs)
+        self.separates_examination = self.debias.learns_examination
         self.name = self.name_with(loss=self.loss, debias=self.debias)
         rngs = cast(nnx.Rngs, rngs)  # without which the towers were not built
         sizes = Sizes(self.query_doc_pairs, self.positions, click_rate, features)
@@ -57,6 +59,10 @@ class Ranker(Model):
     ) -> None:
         """ConfigError where the correction is not defined for the loss."""
         (debias or NoDebias()).check(loss or SoftmaxLoss())
+
+    def prepare(self, dataset: Dataset) -> Dataset:
+        """Returns the dataset with the columns that the correction reads."""
+        return self.debias.prepare(dataset)
 
     def relevance(self, batch: Batch) -> Logits:
         """Returns the scores."""
