@@ -60,7 +60,9 @@ class RunPropensities(PropensitySource):
                 f"propensity.run={self.run}: there is no {RESULT}; give the folder of a finished run"
             )
         curve = (result.get("per_rank") or {}).get("examination")  # where a run has no intervals, in the order of ranks
-        listed = [{"position": 1 + rank, "relative": value / curve[0]} for rank, value in enumerate(curve or ()) if value]
+        listed = [
+            {"position": 1 + rank, "relative": value / curve[0]} for rank, value in enumerate(curve or ()) if value
+        ]
         found = {each["position"]: each for each in result.get("propensity") or listed}
         if 1 not in found:
             raise ConfigError(

@@ -94,8 +94,9 @@ def runs(path: Path, setting: str, output: Path, names: list[str], more: list[st
             if (folder / "result.json").exists():
                 continue
             pbm = str(output / setting / "PBM" / str(fold))
-            overrides = ["model=ranker", *(each.format(pbm=pbm) for each in methods(setting)[name])]
-            overrides = [each for each in overrides if each != "model=ranker" or len(overrides) == 1 or "model=" not in overrides[1]]
+            overrides = [each.format(pbm=pbm) for each in methods(setting)[name]]
+            if not any(each.startswith("model=") for each in overrides):
+                overrides = ["model=ranker", *overrides]
             data = [f"dataset.{key}={value}" for key, value in SETTINGS[setting].items()]
             clickexp.run(
                 *overrides,

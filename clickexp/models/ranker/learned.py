@@ -61,6 +61,9 @@ class DualLearning(Debias):
     cross-entropy over positions of the clicks with weights r_1 / r_i, where r is the softmax of the scores in the list
     and r_1 that of its first document. Weights have no gradient and are clipped.
 
+    Weights change the scale of these losses from epoch to epoch. What validation reports instead, and early stopping
+    watches, is the softmax cross-entropy of the clicks at scores f_i + log g_k, which both have to explain together.
+
     Ai, Bi, Luo, Guo and Croft 2018, "Unbiased learning to rank with unbiased propensity estimation".
 
     Attributes:
@@ -81,6 +84,8 @@ class DualLearning(Debias):
         """Returns the loss of the ranking plus that of examination."""
         mask, clicks = batch["mask"], batch["clicks"]
         logits = learned.at(batch)
+        if learned.deterministic:
+            return SoftmaxLoss()(scores + logits, clicks, mask)
         of_rank = jnp.exp(jnp.minimum(learned.values[1] - logits, jnp.log(self.max_weight)))
         shown = jnp.where(mask, scores, LOG_ZERO)
         places = jnp.where(mask, jnp.broadcast_to(batch["positions"], mask.shape), np.iinfo(np.int32).max)
@@ -101,6 +106,8 @@ class RegressionEM(Debias):
     E-step: P(relevant | no click) = (1 - e) r / (1 - e r), and likewise for examination; with a click both are 1.
     M-step: the ranker fits the pointwise loss to the expected relevance; examination moves by `step` towards its mean
     in each batch.
+
+    Validation reports the log-likelihood of the clicks, with P(click) = e r.
 
     Wang, Golbandi, Bendersky, Metzler and Najork 2018, "Position bias estimation for unbiased learning to rank in
     personal search", which samples the relevance instead.
@@ -131,12 +138,14 @@ class RegressionEM(Debias):
         relevance = jax.nn.sigmoid(jax.lax.stop_gradient(scores))
         neither = jnp.maximum(1 - examination * relevance, _SMALLEST)
         relevant = jnp.where(clicks, 1.0, (1 - examination) * relevance / neither)
-        if not learned.deterministic:
-            examined = jnp.where(clicks, 1.0, examination * (1 - relevance) / neither)
-            old, largest = learned.values[...], learned.values.shape[0] - 1
-            shown = _sums(jnp.ones_like(examined), batch, largest)
-            new = _sums(examined, batch, largest) / jnp.maximum(shown, 1)
-            learned.values[...] = jnp.where(shown > 0, (1 - self.step) * old + self.step * new, old)
+        if learned.deterministic:
+            click = jnp.clip(examination * relevance, _SMALLEST, 1 - _SMALLEST)
+            return -jnp.sum(jnp.where(clicks, jnp.log(click), jnp.log1p(-click)), axis=1, where=batch["mask"])
+        examined = jnp.where(clicks, 1.0, examination * (1 - relevance) / neither)
+        old, largest = learned.values[...], learned.values.shape[0] - 1
+        shown = _sums(jnp.ones_like(examined), batch, largest)
+        new = _sums(examined, batch, largest) / jnp.maximum(shown, 1)
+        learned.values[...] = jnp.where(shown > 0, (1 - self.step) * old + self.step * new, old)
         return loss(scores, relevant, batch["mask"])
 
     def examination(self, learned: Any) -> Array:

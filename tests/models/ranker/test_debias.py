@@ -151,6 +151,7 @@ def test_true_examination_and_relevance_are_the_fixed_point_of_dual_learning():
     """Neither has a gradient where both softmaxes are proportional to the truth, over all clicks on all orders."""
     method, learned = DualLearning(), DualLearning().build(Sizes(positions=3), nnx.Rngs(0))
     learned.values[...] = jnp.float32(np.log([1, *EXAMINATION]))
+    learned.train()
     orders = list(itertools.permutations(range(3)))
 
     def expected(scores, learned):
@@ -176,13 +177,14 @@ def test_a_step_of_regression_em_by_hand():
     clicks = np.array([[True, False, False], [False, False, True]])
     scores, r = np.broadcast_to(SCORES, clicks.shape), 1 / (1 + np.exp(-np.float64(SCORES)))
     learned.eval()
-    losses = method.loss(PointwiseLoss(), jnp.asarray(scores), batch_of(clicks), learned)
+    likelihood = method.loss(PointwiseLoss(), jnp.asarray(scores), batch_of(clicks), learned)
+    np.testing.assert_allclose(likelihood, -np.log(np.where(clicks, 0.6 * r, 1 - 0.6 * r)).sum(axis=1), rtol=1e-6)
     np.testing.assert_array_equal(learned.values[...], np.float32(0.6))
     relevant = np.where(clicks, 1, (1 - 0.6) * r / (1 - 0.6 * r))
     expected = -(relevant * np.log(r) + (1 - relevant) * np.log(1 - r)).sum(axis=1)
-    np.testing.assert_allclose(losses, expected, rtol=1e-6)
     learned.train()
-    method.loss(PointwiseLoss(), jnp.asarray(scores), batch_of(clicks), learned)
+    losses = method.loss(PointwiseLoss(), jnp.asarray(scores), batch_of(clicks), learned)
+    np.testing.assert_allclose(losses, expected, rtol=1e-6)
     examined = np.where(clicks, 1, 0.6 * (1 - r) / (1 - 0.6 * r)).mean(axis=0)
     np.testing.assert_allclose(learned.values[1:], 0.75 * 0.6 + 0.25 * examined, rtol=1e-6)
 

@@ -1,0 +1,164 @@
+"""Propensities from simulated interventions, click rates, runs and lists."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from small_logs import packed
+
+from clickexp.data import Column, Dataset
+from clickexp.errors import ConfigError
+from clickexp.propensities import (
+    ClickRatePropensities,
+    GivenPropensities,
+    HarvestedPropensities,
+    Propensities,
+    RandomizedPropensities,
+    RunPropensities,
+    Weighting,
+)
+from clickexp.propensities.harvest import harvest
+
+EXAMINATION = np.array([1.0, 0.6, 0.45, 0.3, 0.25, 0.2, 0.17, 0.15])
+RANKS = len(EXAMINATION)
+
+
+def swapped(sessions=40_000, queries=20, seed=0, noise=0.7):
+    """Documents in the order of their attraction plus noise; users examine the ranks with known probability."""
+    rng = np.random.default_rng(seed)
+    attraction = rng.uniform(0.1, 0.9, (queries, RANKS))
+    query = rng.integers(0, queries, sessions)
+    order = np.argsort(-attraction[query] - noise * rng.normal(size=(sessions, RANKS)), axis=1)
+    rates = np.take_along_axis(attraction[query], order, axis=1) * EXAMINATION
+    ids = 1 + query[:, None] * RANKS + order
+    clicks = rng.random(rates.shape) < rates
+    return packed({"query_doc_ids": ids.astype(np.int32), "clicks": clicks})
+
+
+def dataset_of(sessions):
+    return Dataset("log", sessions, sessions, sessions, sessions.query_doc_pairs, sessions.positions)
+
+
+@pytest.mark.parametrize("estimator", ["pivot", "chain", "all_pairs"])
+def test_harvesting_recovers_examination_of_swaps_within_three_standard_errors(estimator):
+    found = HarvestedPropensities(estimator)(dataset_of(swapped()))
+    errors = np.log(np.array(found.high)[1:] / np.array(found.low)[1:]) / 2 / 1.96
+    distance = np.abs(np.log(np.array(found.values)[1:] / EXAMINATION[1:]))
+    assert (distance < 3 * errors).all()
+    assert found.values[0] == 1 and (errors < 0.12).all()
+
+
+def test_all_pairs_of_positions_tell_more_than_those_with_the_first():
+    errors = {}
+    for estimator in ("pivot", "all_pairs"):
+        found = [HarvestedPropensities(estimator)(dataset_of(swapped(8_000, seed=seed))) for seed in range(6)]
+        errors[estimator] = np.mean([(np.log(np.array(each.values) / EXAMINATION) ** 2) for each in found])
+    assert errors["all_pairs"] < errors["pivot"]
+
+
+def test_pairs_of_positions_do_not_share_a_cell():
+    """2 * 6 = 3 * 4: an index of a pair by its product would add the clicks of one to the other."""
+    ids = np.array(
+        [[9, 1, 8, 7, 6, 5], [4, 3, 2, 10, 11, 1], [9, 8, 5, 6, 7, 10], [9, 8, 7, 5, 12, 13]], np.int32
+    )
+    clicks = (ids == 1) | (ids == 5)
+    found = harvest(packed({"query_doc_ids": ids, "clicks": clicks})).sum(axis=0)
+    np.testing.assert_allclose(found[1, 5], 1 / 2)  # document 1 at 2 and 6
+    np.testing.assert_allclose(found[5, 1], 1 / 2)
+    np.testing.assert_allclose(found[2, 3], 1 / 2)  # document 5 at 6, 3 and 4
+    np.testing.assert_allclose(found[2, 5], 1 / 2)
+
+
+def test_unequal_exposure_is_weighted_out():
+    """A document shown 30 times at the first position and 10 times at the second, always clicked half of the time."""
+    ids = np.tile(np.array([[1, 2]], np.int32), (40, 1))
+    ids[30:] = [2, 1]
+    clicks = np.zeros((40, 2), bool)
+    clicks[:15, 0] = clicks[30:35, 1] = True
+    found = harvest(packed({"query_doc_ids": ids, "clicks": clicks})).sum(axis=0)
+    np.testing.assert_allclose(found[0, 1], 15 * 10 / 40)
+    np.testing.assert_allclose(found[1, 0], 5 * 30 / 40)
+
+
+def test_a_log_without_swaps_cannot_be_harvested():
+    ids = np.tile(np.arange(1, 5, dtype=np.int32), (50, 1))
+    sessions = packed({"query_doc_ids": ids, "clicks": np.random.default_rng(0).random(ids.shape) < 0.5})
+    with pytest.raises(ConfigError, match="cannot tell examination from relevance"):
+        HarvestedPropensities()(dataset_of(sessions))
+
+
+def test_a_position_that_no_document_links_has_no_propensity():
+    ids = np.array([[1, 2, 3], [2, 1, 3]] * 30, np.int32)
+    sessions = packed({"query_doc_ids": ids, "clicks": np.random.default_rng(0).random(ids.shape) < 0.5})
+    found = HarvestedPropensities()(dataset_of(sessions))
+    assert found.values[2] is None and found.values[1] is not None
+    weighting = Weighting.of(found, 0.05, sessions)
+    assert weighting.unknown == (3,) and found.weights(3, 0.05)[3] == 0
+    assert any("no propensity for position 3" in line for line in weighting.describe())
+
+
+def test_click_rates_fall_faster_than_examination_and_randomised_ones_alike():
+    sorted_ = ClickRatePropensities()(dataset_of(swapped(noise=0.2)))
+    assert (np.array(sorted_.values)[1:] < 0.95 * EXAMINATION[1:]).all()
+    random = RandomizedPropensities()(dataset_of(swapped(noise=1e6)))
+    low, high = np.array(random.low), np.array(random.high)
+    middle, spread = np.log(EXAMINATION), np.log(high / low) / 2 / 1.96 * 3
+    assert (np.abs(np.log(random.values) - middle)[1:] < spread[1:]).all()
+
+
+def test_sessions_are_chosen_by_a_column():
+    sessions = swapped(6_000, noise=0.2)
+    flags = np.arange(6_000) % 3 == 0
+    flagged = dataclasses.replace(
+        sessions,
+        columns={**sessions.columns, "shuffled": flags},
+        schema={**sessions.schema, "shuffled": Column("shuffled", bool, "session")},
+    )
+    found = RandomizedPropensities("shuffled")(dataset_of(flagged))
+    assert found.values == RandomizedPropensities()(dataset_of(sessions.select(np.flatnonzero(flags)))).values
+    with pytest.raises(ConfigError, match="the log has no such column; per session it has lengths, shuffled"):
+        RandomizedPropensities("random")(dataset_of(flagged))
+
+
+def test_given_propensities_are_relative_to_the_first():
+    found = GivenPropensities([0.5, 0.25, 0.1], [0.2, 0.1, 0.05])(None)
+    np.testing.assert_allclose(found.values, [1, 0.5, 0.2])
+    np.testing.assert_allclose(found.weights(4, 0.4), [0, 1, 2, 2.5, 0], rtol=1e-6)
+    for wrong in ([], [0.0, 1.0], [1.0, -0.5]):
+        with pytest.raises(ConfigError, match=r"propensity\.values"):
+            GivenPropensities(wrong)
+    with pytest.raises(ConfigError, match="2 offsets for 3"):
+        Propensities((1.0, 0.5, 0.2), offsets=(0.1, 0.1))
+
+
+def test_propensities_of_a_run_with_their_intervals(tmp_path):
+    ratios = [
+        {"position": 1, "relative": 1.0},
+        {"position": 2, "relative": 0.4, "relative_low": 0.3, "relative_high": 0.5},
+    ]
+    (tmp_path / "result.json").write_text(json.dumps({"model": "PBM", "propensity": ratios}))
+    found = RunPropensities(str(tmp_path))(None)
+    assert found.values == (1.0, 0.4) and found.low == (None, 0.3) and found.high == (None, 0.5)
+    (tmp_path / "result.json").write_text(
+        json.dumps({"model": "PBM", "per_rank": {"examination": [0.8, 0.4]}})
+    )
+    assert RunPropensities(str(tmp_path))(None).values == (1.0, 0.5)
+    (tmp_path / "result.json").write_text(json.dumps({"model": "DCTR"}))
+    with pytest.raises(ConfigError, match="DCTR has no propensities"):
+        RunPropensities(str(tmp_path))(None)
+    with pytest.raises(ConfigError, match=r"there is no result\.json"):
+        RunPropensities(str(tmp_path / "none"))(None)
+
+
+def test_the_effective_sample_size_is_that_of_kong():
+    sessions = swapped(2_000)
+    weighting = Weighting.of(Propensities(tuple(EXAMINATION)), 0.25, sessions)
+    clicks = sessions.column("clicks").sum(axis=0)
+    weights = 1 / np.maximum(EXAMINATION, 0.25)
+    effective = (clicks * weights).sum() ** 2 / (clicks * weights**2).sum()
+    assert weighting.effective == pytest.approx(effective) and weighting.clicks == clicks.sum()
+    assert weighting.clipped == (6, 7, 8) and weighting.unknown == ()
+    exploding = Weighting.of(Propensities((1.0, *[1e-4] * 7)), 0.0, sessions)
+    flat = list(Weighting.of(Propensities((1.0,) * 8), 0.0, sessions).describe())
+    assert len(flat) == 1 and exploding.effective < exploding.clicks
