@@ -1,5 +1,7 @@
 """Additive two-tower model."""
 
+from typing import cast
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -85,7 +87,7 @@ class TwoTowersModel(IndependentModel):
         return loss
 
     def _reversed_loss(self, batch: Batch) -> Array:
-        bias, (slope, intercept) = self.bias.logit(batch), self.adversary[...]
+        bias, (slope, intercept) = self.bias.logit(batch), cast(nnx.Param, self.adversary)[...]
         against = jax.lax.stop_gradient((1 + self.reversal) * bias) - self.reversal * bias
         pair = log_sigmoid_pair(slope * against + intercept)
         return -jnp.where(batch["clicks"].astype(bool), pair.log, pair.complement)

@@ -59,9 +59,9 @@ class RunPropensities(PropensitySource):
             raise ConfigError(
                 f"propensity.run={self.run}: there is no {RESULT}; give the folder of a finished run"
             )
-        curve = (result.get("per_rank") or {}).get("examination")  # where a run has no intervals, in the order of ranks
+        curve = (result.get("per_rank") or {}).get("examination") or ()  # where a run has no intervals, in the order of ranks
         listed = [
-            {"position": 1 + rank, "relative": value / curve[0]} for rank, value in enumerate(curve or ()) if value
+            {"position": 1 + rank, "relative": value / curve[0]} for rank, value in enumerate(curve) if value
         ]
         found = {each["position"]: each for each in result.get("propensity") or listed}
         if 1 not in found:
