@@ -59,9 +59,10 @@ class RunPropensities(PropensitySource):
             raise ConfigError(
                 f"propensity.run={self.run}: there is no {RESULT}; give the folder of a finished run"
             )
-        curve = (result.get("per_rank") or {}).get("examination") or ()  # where a run has no intervals, in the order of ranks
+        # by rank, where a run has no intervals
+        curve: list[float | None] = (result.get("per_rank") or {}).get("examination") or []
         listed = [
-            {"position": 1 + rank, "relative": value / curve[0]} for rank, value in enumerate(curve) if value
+            {"position": 1 + rank, "relative": value / curve[0]} for rank, value in enumerate(curve) if value and curve[0]
         ]
         found = {each["position"]: each for each in result.get("propensity") or listed}
         if 1 not in found:
