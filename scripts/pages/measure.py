@@ -132,7 +132,7 @@ def trimmed(text: str) -> str:
 
 
 def photograph(page: Path, picture: Path) -> None:
-    """Writes a picture of the top of a page, where there are Chromium and playwright; else an earlier one stays."""
+    """Writes a picture of a page down to its figures, where there is a browser; else an earlier one stays."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if not chromium or not importlib.util.find_spec("playwright"):
         print(f"{picture.name} stays as it is: there is no browser", file=sys.stderr)
@@ -141,10 +141,12 @@ def photograph(page: Path, picture: Path) -> None:
 
     with sync_playwright() as started:
         browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        tab = browser.new_page(viewport={"width": 1100, "height": 1545})
+        tab = browser.new_page(viewport={"width": 1100, "height": 900})
         tab.goto(page.as_uri())
         tab.wait_for_timeout(500)
-        tab.screenshot(path=picture)
+        shown = tab.locator("#figures").bounding_box()  # the last of what has pictures
+        clip = {"x": 0, "y": 0, "width": 1100, "height": shown["y"] + shown["height"] + 12}
+        tab.screenshot(path=picture, full_page=True, clip=clip)
         browser.close()
 
 
