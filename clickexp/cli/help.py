@@ -40,7 +40,7 @@ _GROUPS = {
     "search": "how hyperparameters are searched",
     "debug": "quick trials",
     "experiment": "examples and papers, as +experiment=OPTION",
-    "sweep": "prepared sweeps, as +sweep=OPTION",
+    "sweep": "as +sweep=OPTION",
     "variant": "changes to an experiment, as +variant=OPTION",
 }
 """The groups in the order of the help, each in a few words; others come after them."""
@@ -95,8 +95,8 @@ _WORDS = {
         "clax2025_compression": "tables", "clax2025_mixture": "of three", "clax2025_yandex_baseline": "ids",
     },
     "sweep": {
-        "compression": "of tables", "learning_rate": "of AdamW", "models": "all", "seeds": "three",
-        "towers": "of features", "tune": "by search",
+        "compression": "tables", "learning_rate": "AdamW", "models": "all", "seeds": "three",
+        "towers": "features", "tune": "search",
     },
     "variant": {"fast": "our optimizer"},
 }  # fmt: skip
