@@ -30,8 +30,8 @@ _GROUPS = {
     "model": "the click model",
     TOWERS: "the tower of a role, as attraction=OPTION",
     "loss": "of model=ranker",
-    "debias": "what model=ranker makes of clicks",
-    "propensity": "where debias has examination from",
+    "debias": "of model=ranker",
+    "propensity": "for debias",
     "metric": "what is measured, such as [click,ranking]",
     "optimizer": "updates: dense, or of the rows of a batch",
     "trainer": "how a model is fitted",
@@ -41,7 +41,7 @@ _GROUPS = {
     "debug": "quick trials",
     "experiment": "examples and papers, as +experiment=OPTION",
     "sweep": "as +sweep=OPTION",
-    "variant": "changes to an experiment, as +variant=OPTION",
+    "variant": "of experiments, as +variant=OPTION",
 }
 """The groups in the order of the help, each in a few words; others come after them."""
 _WORDS = {
@@ -70,7 +70,7 @@ _WORDS = {
     },
     "debias": {
         "affine": "trust bias", "dla": "dual",
-        "ips": "inverse propensity", "policy_aware": "top-k pages",
+        "ips": "weights", "policy_aware": "top k",
     },
     "propensity": {
         "click_rate": "per rank", "given": "a list", "harvest": "swaps", "randomized": "sessions",
@@ -98,7 +98,7 @@ _WORDS = {
         "compression": "tables", "learning_rate": "AdamW", "models": "all", "seeds": "three",
         "towers": "features", "tune": "search",
     },
-    "variant": {"fast": "our optimizer"},
+    "variant": {"fast": "optimizer", "trusting": "users"},
 }  # fmt: skip
 """What options are, in a word or two."""
 _ROLES = (

@@ -60,10 +60,9 @@ class RunPropensities(PropensitySource):
                 f"propensity.run={self.run}: there is no {RESULT}; give the folder of a finished run"
             )
         # by rank, where a run has no intervals
-        curve: list[float | None] = (result.get("per_rank") or {}).get("examination") or []
-        listed = [
-            {"position": 1 + rank, "relative": value / curve[0]} for rank, value in enumerate(curve) if value and curve[0]
-        ]
+        curve = enumerate((result.get("per_rank") or {}).get("examination") or ())
+        known = [(1 + rank, value) for rank, value in curve if value]
+        listed = [{"position": position, "relative": value / known[0][1]} for position, value in known]
         found = {each["position"]: each for each in result.get("propensity") or listed}
         if 1 not in found:
             raise ConfigError(

@@ -140,7 +140,8 @@ def table(path: Path, setting: str, output: Path, names: list[str], more: list[s
         results = [json.loads((folder / "result.json").read_text()) for folder in folders]
         curves = [curve for curve in map(examination, results) if len(curve)]
         shown = ""
-        if curves:
+        given = any("offsets" in result.get("weighting", {}) for result in results)
+        if curves and not given and np.ptp(curves[0]):
             mean = np.mean(curves, axis=0)
             shown = " ".join(f"{value:.2f}" for value in mean[:5])
             shown += f", off by {np.abs(mean - truth[: len(mean)]).max():.3f}"

@@ -8,6 +8,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 KEY = re.compile(r"^(?P<indent> *)(?P<key>[\w@/.]+):(?: (?P<value>[^#]*?))?(?: *# (?P<comment>.*))?$")
 GROUPS = {
     "model": "Click models; each has [a page](../models/index.md).",
+    "loss": "Of `model=ranker`; [rankers](../rankers.md) has formulas.",
+    "debias": "What `model=ranker` makes of clicks.",
+    "propensity": "Where `debias=` has examination from.",
     "dataset": "Where sessions come from; [data formats](../data-formats.md) has sample rows.",
     "parameter": "Towers, chosen per role: `attraction=deep`, in full `parameter@attraction=deep`.",
     "optimizer": "`lazy_*` and `natural_gradient` update the table rows of a batch; the others every row.",

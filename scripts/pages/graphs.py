@@ -57,6 +57,7 @@ GRAPHS = {
     "drctr": Graph("C", {"ctr": "C"}),
     "pbm": Graph("ECA", {"examination": "E", "attraction": "A"}, ("EC", "AC")),
     "trust_bias": Graph("CA", {"true_positive": "C", "false_positive": "C", "attraction": "A"}, ("AC",)),
+    "two_towers": Graph("C", {"bias": "C", "attraction": "C"}),
     "ubm": Graph(
         "ECA", {"examination": "E", "attraction": "A"}, ("EC", "AC"), ("CE",), ranks=("last click", "r")
     ),

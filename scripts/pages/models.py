@@ -204,6 +204,7 @@ def _table(measured: Mapping[str, Any], options: list[str]) -> str:
     for name in shown:
         run = measured["runs"][name]
         values = " | ".join(f"{run[metric]:.4f}" for metric in COLUMNS)
+        seconds = "" if run["seconds"] is None else f"{run['seconds']:.1f}"
         label = f"**{name}**" if [name] == options else f"[{name}]({name}.md)"
-        lines.append(f"| {label} | {values} | {run['epochs']} | {run['seconds']:.1f} |")
+        lines.append(f"| {label} | {values} | {run['epochs']} | {seconds} |")
     return "\n".join(lines)
