@@ -39,7 +39,7 @@ _GROUPS = {
     "launcher": "where the jobs of a sweep (-m) run",
     "search": "how hyperparameters are searched",
     "debug": "quick trials",
-    "experiment": "examples and papers, as +experiment=OPTION",
+    "experiment": "as +experiment=OPTION",
     "sweep": "as +sweep=OPTION",
     "variant": "of experiments, as +variant=OPTION",
 }
