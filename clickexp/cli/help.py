@@ -41,7 +41,7 @@ _GROUPS = {
     "debug": "quick trials",
     "experiment": "as +experiment=OPTION",
     "sweep": "as +sweep=OPTION",
-    "variant": "of experiments, as +variant=OPTION",
+    "variant": "as +variant=OPTION",
 }
 """The groups in the order of the help, each in a few words; others come after them."""
 _WORDS = {
@@ -93,6 +93,7 @@ _WORDS = {
     "experiment": {
         "cascade_user": "example", "clax2025_baidu_ids": "ids", "clax2025_baidu_uva": "features",
         "clax2025_compression": "tables", "clax2025_mixture": "of three", "clax2025_yandex_baseline": "ids",
+        "ultr_baidu_uva": "rankers", "ultr_letor": "rankers",
     },
     "sweep": {
         "compression": "tables", "learning_rate": "AdamW", "models": "all", "seeds": "three",
