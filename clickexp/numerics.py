@@ -18,8 +18,8 @@ QUANTILE = 1.959964
 LOG_ZERO = -1e30
 """Stands for log 0. Finite, so that no gradient meets inf - inf."""
 
-_NODES, _WEIGHTS = (0.0, 1.1544054, 2.3667595, 3.7504396), (16 / 35, 0.24012318, 0.03075712, 5.482689e-4)
-"""Gauss-Hermite quadrature for a standard normal variable: its nodes, which are symmetric, from 0 on; their weights."""
+_WEIGHTS = (115 / 288, 29 / 120, 13 / 240, 11 / 2520, 1 / 6720)
+"""Of a standard normal variable at 0, 1 .. 4 and at their negatives: the rule that has its moments up to the ninth."""
 
 _LARGEST_DEVIATION = 20.0
 """Beyond which E[s(z)] hardly changes, and exponentials of nodes would overflow."""
@@ -91,32 +91,36 @@ def _sigmoid_pair(z: Numbers) -> tuple[Numbers, Numbers]:
     return jnp.where(z >= 0, larger, smaller), jnp.where(z >= 0, smaller, larger)
 
 
-def mean_logit(mean: Float[Array, "*shape"], variance: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """Returns the logit of E[s(z)] for normal z, by Gauss-Hermite quadrature at seven nodes.
+def mean_log_sigmoid_pair(mean: Float[Array, "*shape"], variance: Float[Array, "*shape"]) -> LogPair:
+    """Returns (log E[s(z)], log E[s(-z)]) for normal z, by quadrature at nine nodes.
 
-    Off by less than .07 % of the probability for standard deviations up to 1.5, .5 % at 2, 5 % at 3. The closed form
-    z / sqrt(1 + pi variance / 8) of MacKay (1992) is off by 16 % where the deviation is 1 and the probability .03.
+    Off by less than .02 % of the probability for standard deviations up to 1.5, .12 % at 2, 1.3 % at 3. The closed form
+    s(z / sqrt(1 + pi variance / 8)) of MacKay (1992) is off by 16 % where the deviation is 1 and the probability .03.
+
+    Nodes are whole standard deviations apart, so that all follow from one exponential: with o = exp(z) and the pair of
+    nodes +-k, whose factors f and 1 / f of o add up to c_k = 2 cosh(k sd),
+    s(z + k sd) + s(z - k sd) = o (c_k + 2 o) / (1 + o c_k + o^2).
     """
     below = -jnp.abs(mean)  # and above by symmetry
-    odds, sd = jnp.exp(below), jnp.minimum(jnp.sqrt(variance), _LARGEST_DEVIATION)
-    of_one = _WEIGHTS[0] / (1 + odds)
-    sum_ = of_one
-    for node, weight in zip(_NODES[1:], _WEIGHTS[1:], strict=True):
-        for factor in (jnp.exp(node * sd), jnp.exp(-node * sd)):
-            share = weight / (1 + odds * factor)
-            sum_, of_one = sum_ + factor * share, of_one + share
-    logit = below + jnp.log(sum_) - jnp.log(of_one)
-    return jnp.where(mean > 0, -logit, logit)
+    odds, factor = jnp.exp(below), jnp.exp(jnp.minimum(jnp.sqrt(variance), _LARGEST_DEVIATION))
+    first = factor + 1 / factor
+    second = first * first - 2
+    per_odds = _WEIGHTS[0] / (1 + odds)  # E[s(z)] / o
+    for weight, pair in zip(_WEIGHTS[1:], (first, second, first * (second - 1), second * second - 2), strict=True):
+        per_odds += weight * (pair + 2 * odds) / (1 + odds * (pair + odds))
+    smaller, larger = below + jnp.log(per_odds), -_log1p(odds * per_odds / (1 - odds * per_odds))
+    above = mean > 0
+    return LogPair(jnp.where(above, larger, smaller), jnp.where(above, smaller, larger))
 
 
 def mean_slope(mean: Float[Array, "*shape"], variance: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """Returns E[s(z) s(-z)] for normal z, the slope of E[s(z)] in the mean, by Gauss-Hermite quadrature at seven nodes.
+    """Returns E[s(z) s(-z)] for normal z, the slope of E[s(z)] in the mean, by quadrature at nine nodes.
 
-    It is the expected information on z of one event of probability s(z). Off by less than .5 % for standard deviations
-    up to 1.5, 2 % at 2, 12 % at 3.
+    It is the expected information on z of one event of probability s(z). Off by less than .1 % for standard deviations
+    up to 1.5, .8 % at 2, 6.2 % at 3.
     """
     sd, sum_ = jnp.sqrt(variance), _WEIGHTS[0] * _slope(mean)
-    for node, weight in zip(_NODES[1:], _WEIGHTS[1:], strict=True):
+    for node, weight in enumerate(_WEIGHTS[1:], 1):
         sum_ += weight * (_slope(mean + node * sd) + _slope(mean - node * sd))
     return sum_
 

@@ -168,8 +168,8 @@ class ClickModel(Model):
 
     Predictions are natural logarithms, -inf where the batch's mask is False.
 
-    Where tables have posteriors, predictions integrate over them: towers return the logit of the mean probability of
-    each row, E[s(z)], by Gauss-Hermite quadrature (see `clickexp.numerics.mean_logit`). Up to the error of that, they
+    Where tables have posteriors, predictions integrate over them: towers return the mean probability of each row,
+    E[s(z)], by quadrature (see `clickexp.numerics.mean_log_sigmoid_pair`). Up to the error of that, they
     are exact for sessions whose documents have different rows in models that use each row's probability once, as all
     but CCM do: P(clicks) is then linear in each of these independent probabilities, and so are marginals;
     P(c_r | c_1 .. c_{r-1}) is E[P(c_1 .. c_r)] / E[P(c_1 .. c_{r-1})], given training data and the clicks above. In

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from flax import nnx
 
 from clickexp.errors import ConfigError
-from clickexp.numerics import mean_logit
+from clickexp.numerics import LogPair, log_sigmoid_pair, mean_log_sigmoid_pair
 from clickexp.parameters.base import Parameter, ParameterConfig, Sizes, row_ids
 from clickexp.parameters.table import Posterior, new_table
-from clickexp.types import LOG_RANKS, Batch, Logits
+from clickexp.types import LOG_RANKS, Batch, ByRank, Logits
 from clickexp.utils.bounds import Ids, NonNegativeFloat, PositiveInt, Ratio
 
 FullEmbedding = new_table
@@ -99,8 +99,15 @@ class EmbeddingParameter(Parameter):
 
     def logit(self, batch: Batch) -> Logits:
         """Returns the logit of each id; with posteriors that of the mean probability."""
-        mean, variance = self.posterior(batch)
-        return mean if variance is None else mean_logit(mean, variance)
+        pair = self.log_pair(batch)
+        return pair.log - pair.complement
+
+    def log_pair(self, batch: Batch | ByRank) -> LogPair:
+        """Returns (log p, log(1 - p)) of each id's probability; with posteriors, of the mean probability."""
+        mean, variance = self.posterior(batch.lists if isinstance(batch, ByRank) else batch)
+        if isinstance(batch, ByRank):
+            mean, variance = mean.T, None if variance is None else variance.T
+        return log_sigmoid_pair(mean) if variance is None else mean_log_sigmoid_pair(mean, variance)
 
     def posterior(self, batch: Batch) -> tuple[Logits, Logits | None]:
         """Returns mean and variance of the logit of each id."""

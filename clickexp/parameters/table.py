@@ -49,21 +49,22 @@ class Prior:
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["values", "prior", "log_ranks"],
-    meta_fields=["dim", "drawn"],
+    meta_fields=["dim", "drawn", "start"],
 )
 @dataclasses.dataclass
 class Rows:
     """A whole table.
 
     Attributes:
-        values: [rows, width]; first the `dim` parameters, then what the optimizer keeps. With a prior, first the
-            posteriors, [offsets | spreads], then x where the mean of the prior follows ranks: a mean is an offset from
-            that of the prior, and a spread is the logarithm of the standard deviation over that of the prior, so that
-            rows without data follow the prior.
+        values: [rows, width], from column `start` on. Without a prior, the `dim` parameters. With one, the posteriors,
+            [offsets | spreads], then x where the mean of the prior follows ranks: a mean is an offset from that of the
+            prior, and a spread is the logarithm of the standard deviation over that of the prior, so that rows without
+            data follow the prior.
         dim: Parameters per row.
         prior: The prior that is learned; None where rows hold numbers and not posteriors.
         log_ranks: [2], intercept and slope of the expectation of x given the logarithm of the rank of one document.
         drawn: Whether rows hold draws from posteriors, offsets without spreads.
+        start: First column; while a model trains, what the optimizer keeps is before it.
     """
 
     values: Leaf
@@ -71,6 +72,7 @@ class Rows:
     prior: Prior | None = None
     log_ranks: Leaf = None
     drawn: bool = False
+    start: int = 0
 
     def take(
         self, ids: Integer[Array, "*ids"], log_ranks: Float[Array, "*ids"] | None = None
@@ -92,6 +94,7 @@ class Rows:
         self, rows: Float[Array, "*ids width"], log_ranks: Float[Array, "*ids"] | None = None
     ) -> Float[Array, "*ids {self.dim}"]:
         """Returns the parameters in whole rows, or the means of their posteriors; see `take`."""
+        rows = rows[..., self.start :]
         first = rows[..., : self.dim]
         if self.prior is None:
             return first
@@ -110,7 +113,8 @@ class Rows:
     def deviations(self, rows: Float[Array, "*ids width"]) -> Float[Array, "*ids {self.dim}"]:
         """Returns the standard deviations of the posteriors in whole rows."""
         log_precision = 0.0 if self.prior is None else self.prior.log_precision
-        return jnp.exp(rows[..., self.dim : 2 * self.dim] - log_precision / 2)
+        spreads = rows[..., self.start + self.dim : self.start + 2 * self.dim]
+        return jnp.exp(spreads - log_precision / 2)
 
     def point(self) -> "Rows":
         """Returns the table without posteriors: the parameters are their means."""

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
-from clickexp.data.batches import Arrays, at_step, with_mask
+from clickexp.data.batches import Arrays, at_step, ranks_first, with_mask
 from clickexp.models.base import Model
 from clickexp.parameters.table import Prior, Table
 from clickexp.training.optimizers import Optimizer
@@ -127,11 +127,11 @@ class TrainStep:
 
     def __call__(self, state: TrainState, arrays: Arrays, steps: Count) -> tuple[TrainState, Scalar, Count]:
         """The state after the superbatch, the summed loss, and the number of documents."""
-        arrays = with_mask(arrays)
+        arrays = ranks_first(with_mask(arrays))
 
         def body(index: Count, carry: tuple[TrainState, Scalar, Count]) -> tuple[TrainState, Scalar, Count]:
             state, loss, documents = carry
-            batch, active = at_step(arrays, index), index < steps
+            batch, active = at_step(arrays, index, turned=True), index < steps
             state, batch_loss = self._step(state, batch, active)
             shown = jnp.where(active, jnp.sum(batch["mask"], dtype=jnp.int32), 0)
             return state, loss + batch_loss, documents + shown

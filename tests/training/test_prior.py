@@ -35,27 +35,27 @@ def two_roles(precision):
 
 
 def moves_of_an_epoch(build, precision, columns):
-    """Rows before any step, and the sum over an epoch's batches of a descent step at rate 1 from there."""
+    """Parameters before any step, the sum over an epoch's batches of a descent step at rate 1, and shares."""
     model, optimizer = fill_tables(build(precision)), Optimizer(optax.set_to_zero(), LazySGD(1.0))
     graphdef, state = split_model(model, optimizer)
     step, arrays = TrainStep(graphdef, optimizer), superbatch(columns, BATCH)
     state = jax.jit(step.count_rows)(state, arrays, np.int32(STEPS))
     state = dataclasses.replace(state, tables=packing.shares(state.tables))
     run, total = jax.jit(step), 0.0
-    (before,) = leaves(state.tables)
+    (before,), (packed,) = leaves(packing.learned(state.tables)), leaves(state.tables)
     for index in range(STEPS):
         one = {name: values[index][None] for name, values in arrays.items()}
-        (after,) = leaves(run(state, one, np.int32(1))[0].tables)
+        (after,) = leaves(packing.learned(run(state, one, np.int32(1))[0].tables))
         total = total + (after.astype(np.float64) - before)[:, 0]
-    return before, total
+    return before, total, packed[:, -1]
 
 
 @pytest.mark.parametrize("build", [one_role, two_roles])
 def test_an_epoch_pulls_a_row_by_precision_times_row(build):
     """However often its documents are shown and in whatever batches they lie; unseen rows are not pulled."""
     columns = ragged_log(BATCH * STEPS, RANKS, PAIRS - 2)
-    rows, with_prior = moves_of_an_epoch(build, PRECISION, columns)
-    _, without = moves_of_an_epoch(build, 0.0, columns)
+    rows, with_prior, _ = moves_of_an_epoch(build, PRECISION, columns)
+    _, without, _ = moves_of_an_epoch(build, 0.0, columns)
     seen = np.isin(np.arange(PAIRS + 1), columns["query_doc_ids"][shown(columns)])
     expected = np.where(seen, -PRECISION * rows[:, 0], 0.0)
     assert 0 < seen.sum() < PAIRS and np.abs(expected).max() > 1
@@ -64,9 +64,9 @@ def test_an_epoch_pulls_a_row_by_precision_times_row(build):
 
 def test_the_share_of_a_document_is_one_over_the_count_of_its_row_or_zero():
     columns = ragged_log(BATCH * STEPS, RANKS, PAIRS - 2)
-    packed_rows, _ = moves_of_an_epoch(one_role, PRECISION, columns)
+    *_, share = moves_of_an_epoch(one_role, PRECISION, columns)
     counts = np.bincount(columns["query_doc_ids"][shown(columns)], minlength=PAIRS + 1)
-    np.testing.assert_allclose(packed_rows[:, -1], (counts > 0) / np.maximum(counts, 1), rtol=1e-6)
+    np.testing.assert_allclose(share, (counts > 0) / np.maximum(counts, 1), rtol=1e-6)
 
 
 def newton_map(columns, precision, iterations=30):

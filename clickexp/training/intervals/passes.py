@@ -209,8 +209,7 @@ class _Step:
             if path in slopes:
                 table = dataclasses.replace(table, prior=dataclasses.replace(table.prior, slope=slopes[path]))
             values = table.means(self._packed[path]) + moved[path]
-            parts = jnp.split(values, np.cumsum([each.size for each in ids])[:-1])
-            taken[path] = [part.reshape(*i.shape, table.dim) for part, i in zip(parts, ids, strict=True)]
+            taken[path] = packing.in_shapes(values, ids)
         return self._traced(tbl.in_order(self._traced, taken), params, *self._rest)
 
 

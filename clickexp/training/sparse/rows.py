@@ -34,7 +34,9 @@ from clickexp.training.sparse.packing import (
     Taken,
     WholeTable,
     flat,
+    flat_rows,
     has_prior,
+    in_shapes,
     layout_of,
     map_values,
     prior_precision,
@@ -46,6 +48,8 @@ Ids = Integer[Array, "*ids"]
 FlatIds = Integer[Array, " rows"]
 Packed = Float[Array, "rows width"]
 
+_TINY = np.float32(1e-30)
+
 
 def opened(tables: nnx.State) -> nnx.State:
     """The tables as a model is traced with: lookups of their rows stay open."""
@@ -55,16 +59,16 @@ def opened(tables: nnx.State) -> nnx.State:
 def ids_taken(
     tables: nnx.State, traced: Traced, mask: Observed, active: Flag | bool, *arguments: object
 ) -> Taken:
-    """The ids of the lookups in each table that is read.
+    """The ids of the lookups in each table that is read, with their axes reversed.
 
     Those of masked documents, and all ids of a batch that is not active, point past the table's end.
     """
     rows = {path: table.get_value().values.shape[0] for path, table in nnx.to_flat_state(tables)}
     ids: Taken = {}
     for lookup, each in zip(traced.lookups, traced.ids(*arguments), strict=True):
-        shown = mask.T if lookup.loops else mask  # a loop over ranks stacks these first
-        ids.setdefault(lookup.table, []).append(_without_masked(each, shown, active, rows[lookup.table]))
-    return jax.lax.optimization_barrier(ids)  # else XLA computes them once more wherever they are used
+        shown = mask if lookup.loops else mask.T  # a loop over ranks stacks these first
+        ids.setdefault(lookup.table, []).append(_without_masked(each.T, shown, active, rows[lookup.table]))
+    return ids
 
 
 def in_order(traced: Traced, taken: Taken) -> list[Array]:
@@ -74,8 +78,8 @@ def in_order(traced: Traced, taken: Taken) -> list[Array]:
 
 
 def _without_masked(ids: Ids, mask: Observed, active: Flag | bool, end: int) -> Ids:
-    if ids.shape[: mask.ndim] == mask.shape:
-        ids = jnp.where(mask.reshape(mask.shape + (1,) * (ids.ndim - mask.ndim)), ids, end)
+    if ids.shape[-mask.ndim :] == mask.shape:
+        ids = jnp.where(mask, ids, end)
     return jnp.where(active, ids, end)
 
 
@@ -84,12 +88,11 @@ def log_ranks(traced: Traced, ids: Taken, mask: Observed) -> Taken:
     ids_left = {path: iter(each) for path, each in ids.items()}
     found: Taken = {}
     for lookup in traced.lookups:
-        each, shape = next(ids_left[lookup.table]), mask.T.shape if lookup.loops else mask.shape
+        each, shown = next(ids_left[lookup.table]), mask if lookup.loops else mask.T
         log_rank = jnp.zeros(each.shape)
-        if each.shape[:2] == shape:
+        if each.shape[-2:] == shown.shape:
             of_lists = types.log_ranks(mask)
-            of_lists = (of_lists.T if lookup.loops else of_lists).reshape(shape + (1,) * (each.ndim - 2))
-            log_rank = jnp.broadcast_to(of_lists, each.shape)
+            log_rank = jnp.broadcast_to(of_lists if lookup.loops else of_lists.T, each.shape)
         found.setdefault(lookup.table, []).append(log_rank)
     return found
 
@@ -101,8 +104,7 @@ class Lookup:
     Attributes:
         ids: [rows]
         packed: Whole rows.
-        draws: Standard deviations of their posteriors, and by how many of these draws deviate; None where there are no
-            posteriors.
+        draws: Standard deviations of their posteriors, and draws from these; None where there are no posteriors.
     """
 
     ids: FlatIds
@@ -122,12 +124,23 @@ def gather(tables: nnx.State, ids: Taken, key: Array) -> dict[Path, Lookup]:
     for index, (path, table) in enumerate(nnx.to_flat_state(tables)):
         if path in ids:
             read, rows = flat(ids[path]), table.get_value()
-            packed = rows.values.at[read].get(mode="clip")
-            found[path] = Lookup(read, packed)
+            packed, draws = _first_columns(rows.values, read, rows.values.shape[1]), None
             if rows.prior is not None:
-                drawn = rows.deviations(packed), _noise((read.size, rows.dim), key, index)
-                found[path] = Lookup(read, packed, jax.lax.optimization_barrier(drawn))  # else XLA computes it twice
+                sd = jnp.maximum(rows.deviations(packed), _TINY)
+                noise = _noise((read.size, rows.dim), key, index)
+                draws = sd, _draw(rows.means(packed), sd, noise)
+            found[path] = Lookup(read, packed, draws)
     return found
+
+
+def _draw(mean: RowVectors, sd: RowVectors, noise: RowVectors) -> RowVectors:
+    """Draws mean + sd * noise, by a division.
+
+    XLA on the CPU computes quotients and exponentials once, but sums and products, noise included, again wherever they
+    are read, here seven times. `_TINY` keeps it from turning quotients of exponentials back into products.
+    """
+    per_deviation = jnp.maximum(1 / sd, _TINY)
+    return (mean * per_deviation + noise) / per_deviation
 
 
 def _noise(shape: tuple[int, int], key: Array, table: int) -> RowVectors:
@@ -150,12 +163,11 @@ def drawn(tables: nnx.State, ids: Taken, lookups: dict[Path, Lookup]) -> Taken:
     for path, table in nnx.to_flat_state(tables):
         if path in ids:
             rows, lookup, taken = table.get_value(), lookups[path], ids[path]
-            values = rows.means(lookup.packed)
-            if lookup.draws is not None:
-                deviations, noise = lookup.draws
-                values += deviations * noise
-            parts = jnp.split(values, np.cumsum([each.size for each in taken])[:-1])
-            found[path] = [part.reshape(*i.shape, rows.dim) for part, i in zip(parts, taken, strict=True)]
+            if lookup.draws is None:
+                values = rows.means(lookup.packed)
+            else:
+                _, values = lookup.draws
+            found[path] = in_shapes(values, taken)
     return found
 
 
@@ -187,17 +199,17 @@ def update(
         if path not in ids:  # the loss reads no row of it
             return rows.values
         lookup, layout = lookups[path], layout_of(table, optimizer)
-        grad = jnp.concatenate([g.reshape(-1, rows.dim) for g in grads[path]])
-        share, offset = lookup.packed[:, -1:], lookup.packed[:, : rows.dim]
+        grad, row = flat_rows(grads[path]), lookup.packed[:, layout.learned.start :]
+        share, offset = lookup.packed[:, -1:], row[:, : rows.dim]
         if lookup.draws is None or rows.prior is None:
             grad = grad + share * prior_precision(table) * offset if has_prior(table) else grad
             return _update(rows.values, layout, lookup, grad, functools.partial(optimizer.update, step=step))
-        (sd, noise), precision = lookup.draws, jnp.exp(rows.prior.log_precision)
+        (sd, drawn), precision = lookup.draws, jnp.exp(rows.prior.log_precision)
         real = (lookup.ids < len(rows.values))[:, None]
         of_precision = share * (precision * (sd * sd + offset * offset) - 1) / 2
         of_slope = None
         if rows.by_rank:
-            x = lookup.packed[:, rows.numbers : rows.width]
+            x = row[:, rows.numbers : rows.width]
             of_slope = jnp.sum(jnp.where(real, grad * x, 0.0), axis=0)
         prior_grads[path] = Prior(
             jnp.sum(jnp.where(real, of_precision, 0.0)),
@@ -205,12 +217,15 @@ def update(
             of_slope,
         )
         of_prior = share * precision * jnp.concatenate([offset, sd * sd], axis=1)
-        grad = jnp.concatenate([grad, grad * noise * sd - share], axis=1) + of_prior
-        scale = np.repeat(np.array([0, 0.5], np.float32), rows.dim) * rows.prior.log_precision
+        grad = jnp.concatenate([grad, grad * (drawn - rows.means(lookup.packed)) - share], axis=1) + of_prior
+        half = rows.prior.log_precision / 2  # of the deviation of the prior, in logarithms
 
         def rule(row: RowVectors, state: Slots, grad: RowVectors) -> Updated:
-            posterior, state = optimizer.update_posterior(row - scale, state, grad, step)
-            return posterior + scale, state
+            offsets, spreads = jnp.split(row, 2, axis=1)
+            posterior = jnp.concatenate([offsets, spreads - half], axis=1)
+            posterior, state = optimizer.update_posterior(posterior, state, grad, step)
+            offsets, log_sd = jnp.split(posterior, 2, axis=1)
+            return jnp.concatenate([offsets, log_sd + half], axis=1), state
 
         return _update(rows.values, layout, lookup, grad, rule)
 
@@ -220,11 +235,23 @@ def update(
 def _update(
     packed: WholeTable, layout: Layout, lookup: Lookup, grad: RowVectors, rule: Callable[..., Updated]
 ) -> WholeTable:
-    ids, rows, accumulator = lookup.ids, lookup.packed, layout.accumulator
-    packed = packed.at[ids, accumulator].add(grad, mode="drop")
-    total = packed.at[ids, accumulator].get(mode="clip")
-    learned, state = rows[:, : layout.numbers], [rows[:, columns] for columns in layout.state]
-    row, state = rule(learned, state, total)
-    known = rows[:, layout.numbers : layout.start]
-    columns = [row, known, *state, jnp.zeros_like(row), rows[:, layout.accumulator.stop :]]
-    return packed.at[ids].set(jnp.concatenate(columns, axis=1), mode="drop")
+    ids, rows = lookup.ids, lookup.packed
+    packed = _scattered(jax.lax.scatter_add, packed, ids, grad)
+    total = _first_columns(packed, ids, layout.numbers)
+    row, state = rule(rows[:, layout.learned], [rows[:, columns] for columns in layout.state], total)
+    columns = jnp.concatenate([jnp.zeros_like(row), *state, row], axis=1)
+    return _scattered(jax.lax.scatter, packed, ids, columns)
+
+
+def _first_columns(packed: WholeTable, ids: FlatIds, number: int) -> Float[Array, "rows number"]:
+    """Those of the rows `ids`, and of the last row for an id behind it."""
+    dimensions = jax.lax.GatherDimensionNumbers((1,), (0,), (0,))
+    return jax.lax.gather(packed, ids[:, None], dimensions, (1, number), mode="clip")
+
+
+def _scattered(
+    scatter: Callable[..., jax.Array], packed: WholeTable, ids: FlatIds, columns: Float[Array, "rows number"]
+) -> WholeTable:
+    """The table with the first columns of the rows `ids` set, or added to; ids behind the last row change nothing."""
+    dimensions = jax.lax.ScatterDimensionNumbers((1,), (0,), (0,))
+    return scatter(packed, ids[:, None], columns, dimensions, mode="drop")

@@ -12,6 +12,7 @@ from clickexp.errors import ConfigError
 from clickexp.models import DocumentCTRModel
 from clickexp.parameters import Parameter, new_table
 from clickexp.training import LazyAdagrad, Optimizer
+from clickexp.training.sparse import packing
 from clickexp.training.step import TrainStep, split_model
 
 RANKS, PAIRS, BATCH, STEPS, DIM = 4, 12, 16, 3, 2
@@ -74,14 +75,14 @@ class WithUnreadTable(AtOnce):
 
 
 def trained(tower, steps=STEPS):
-    """Packed tables after counting rows and some steps, by name."""
+    """Tables after counting rows and some steps, by name."""
     model = DocumentCTRModel(PAIRS, tower, rngs=nnx.Rngs(0))
     optimizer = Optimizer(optax.sgd(0.1), LazyAdagrad(0.5))
     graphdef, state = split_model(model, optimizer)
     step, arrays = TrainStep(graphdef, optimizer), superbatch(ragged_log(BATCH * STEPS, RANKS, PAIRS), BATCH)
     state = jax.jit(step.count_rows)(state, arrays, np.int32(STEPS))
     state, loss, _ = jax.jit(step)(state, arrays, np.int32(steps))
-    return leaves(state.tables), loss
+    return leaves(packing.learned(state.tables)), loss
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,7 @@ from clickexp.parameters import (
     new_table,
 )
 from clickexp.training import LazyAdagrad, LazyAdam, LazySGD, Optimizer, RowOptimizer, lazy_adagrad, lazy_adam
+from clickexp.training.sparse import packing
 from clickexp.training.step import TrainStep, split_model
 
 RANKS, PAIRS, BATCH, STEPS = 4, 12, 16, 6
@@ -40,20 +41,20 @@ def document_model(pairs=PAIRS):
     return fill_tables(DocumentCTRModel(pairs, FREE, rngs=nnx.Rngs(0)))
 
 
-def table_of(state):
-    (values,) = leaves(state.tables)
+def table_of(state, packed):
+    (values,) = leaves(state.tables if packed else packing.learned(state.tables))
     return values
 
 
-def run_steps(model, rule, columns, steps=STEPS):
-    """Packed rows before the first step and after each."""
+def run_steps(model, rule, columns, steps=STEPS, packed=False):
+    """Parameters, or packed rows, before the first step and after each."""
     optimizer = Optimizer(ROWS_ONLY, rule)
     graphdef, state = split_model(model, optimizer)
     step, arrays = jax.jit(TrainStep(graphdef, optimizer)), superbatch(columns, BATCH)
-    seen = [table_of(state)]
+    seen = [table_of(state, packed)]
     for index in range(steps):
         state, _, _ = step(state, {name: values[index][None] for name, values in arrays.items()}, np.int32(1))
-        seen.append(table_of(state))
+        seen.append(table_of(state, packed))
     return seen
 
 
@@ -128,7 +129,7 @@ def test_rows_out_of_the_batch_and_masked_documents_change_nothing(name):
     columns["query_doc_ids"] = np.where(mask, columns["query_doc_ids"], PAIRS)
     columns["query_doc_ids"][0][~mask[0]] = -1
     columns["clicks"] |= ~mask
-    seen = run_steps(document_model(), RULES[name][0], columns)
+    seen = run_steps(document_model(), RULES[name][0], columns, packed=True)
     for index in range(STEPS):
         batch = slice(index * BATCH, (index + 1) * BATCH)
         touched = np.unique(columns["query_doc_ids"][batch][mask[batch]])
@@ -139,15 +140,15 @@ def test_rows_out_of_the_batch_and_masked_documents_change_nothing(name):
 
 def test_the_accumulator_is_empty_between_steps():
     rule = LazyAdam(0.05)
-    seen = run_steps(document_model(), rule, ragged_log(BATCH * STEPS, RANKS, PAIRS))
+    seen = run_steps(document_model(), rule, ragged_log(BATCH * STEPS, RANKS, PAIRS), packed=True)
     assert seen[-1].shape == (PAIRS + 1, 4)
-    assert (seen[-1][:, 3] == 0).all() and (seen[-1][1:, 2] > 0).all()
+    assert (seen[-1][:, 0] == 0).all() and (seen[-1][1:, 2] > 0).all()
 
 
 def test_an_all_masked_batch_changes_nothing():
     columns = ragged_log(BATCH, RANKS, PAIRS)
     columns["lengths"][:] = 0
-    before, after = run_steps(document_model(), LazyAdam(0.05, weight_decay=0.5), columns, steps=1)
+    before, after = run_steps(document_model(), LazyAdam(0.05, weight_decay=0.5), columns, steps=1, packed=True)
     np.testing.assert_array_equal(before, after)
 
 
@@ -236,8 +237,8 @@ def test_gradients_are_those_of_the_whole_table(name):
 
     gradients = jax.jit(jax.value_and_grad(summed_loss, argnums=(0, 1)))
     expected, (table_grads, grads) = gradients(tables, params)
-    for packed, before, grad in zip(*map(leaves, (state.tables, tables, table_grads)), strict=True):
-        np.testing.assert_allclose(before - packed[:, : before.shape[1]], grad, rtol=1e-4, atol=2e-6)
+    for after, before, grad in zip(*map(leaves, (packing.learned(state.tables), tables, table_grads)), strict=True):
+        np.testing.assert_allclose(before - after, grad, rtol=1e-4, atol=2e-6)
         assert np.abs(grad).max() > 0.01
     for after, before, grad in zip(*map(leaves, (state.params, params, grads)), strict=True):
         np.testing.assert_allclose(before - after, grad / (BATCH * RANKS), rtol=1e-4, atol=1e-6)
