@@ -100,6 +100,7 @@ def test_few_modules_stand_at_the_root():
             {f"clickexp/sweeps/{name}.py" for name in ("search", "space", "study")}
             | {"clickexp/compare/hyperparameters.py"},
         ),
+        (("onnx",), {"clickexp/export/onnx_graph.py"}),
         (("ray",), {"clickexp/sweeps/backends/ray.py"}),
         (("submitit",), {"clickexp/sweeps/backends/slurm.py"}),
         (("wandb",), {"clickexp/loggers/wandb.py", "clickexp/compare/dashboard.py"}),
@@ -115,6 +116,7 @@ def test_a_package_is_imported_only_where_it_belongs(packages, allowed):
 BEHIND_EXTRAS = {
     "clickexp/compare/hyperparameters.py": "search",
     **{f"clickexp/sweeps/{name}.py": "search" for name in ("search", "space", "study")},
+    "clickexp/export/onnx_graph.py": "onnx",
     "clickexp/sweeps/backends/slurm.py": "slurm",
     "clickexp/sweeps/backends/ray.py": "ray",
     "clickexp/compare/dashboard.py": "dashboard",

@@ -16,6 +16,9 @@ Writes what the fitted model of a run knows, as tables for other tools:
                        95% intervals and effective impressions
   predictions.parquet  with --predict: P(click), P(click given the clicks above)
                        and relevance of each document shown
+  ranking.parquet      with --rank LISTS: documents of each list by their scores;
+                       of a learning-to-rank file also scores.txt
+  ranker.npz, .py      with --numpy: the ranker, and a scorer without JAX
   thompson.parquet     with --thompson SEED: documents of each query, ordered by
                        a draw from the posteriors of tables
   figures/             examination beside click rates, and the distribution of
@@ -24,6 +27,7 @@ Writes what the fitted model of a run knows, as tables for other tools:
   clickexp-export outputs/pbm
   clickexp-export outputs/pbm --predict                the test sessions
   clickexp-export outputs/pbm --predict my/sessions.parquet
+  clickexp-export outputs/pbm --rank my/lists.parquet --numpy --onnx pbm.onnx
   clickexp-export outputs/pbm --dataset /where/the/log/is/now --output weights
 """
 
@@ -62,8 +66,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--trust", action="store_true", help=text)
     text = "order the documents of each query by a draw from the posteriors of tables; another SEED is another draw"
     parser.add_argument("--thompson", metavar="SEED", type=int, help=text)
+    text = "score and order the lists in a file: parquet or CSV with the ids of the log, or a learning-to-rank file"
+    parser.add_argument("--rank", metavar="LISTS", help=text)
+    text = "write ranker.npz and ranker.py, which scores documents without JAX"
+    parser.add_argument("--numpy", action="store_true", help=text)
+    parser.add_argument("--onnx", metavar="FILE", help="write the ranker as an ONNX model (needs the extra onnx)")
     text = "print one JSON object with files and examination instead of their names"
     parser.add_argument("--json", dest="as_json", action="store_true", help=text)
-    text = "with --predict: what its columns are called, such as columns.query_doc_ids=docs"
+    text = "with --predict or --rank: what its columns are called, such as columns.query_doc_ids=docs"
     parser.add_argument("options", metavar="key=value", nargs="*", help=text)
     return parser

@@ -11,7 +11,7 @@ import polars as pl
 from clickexp.data import Dataset, Sessions
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PairIds
-from clickexp.data.ingest.tables import ParquetTable, SourceTable, batches_of, open_tables
+from clickexp.data.ingest.tables import ParquetTable, SourceTable, TextTable, batches_of, open_tables
 from clickexp.data.readers.parquet import list_columns, packed_columns
 from clickexp.data.schema import COLUMNS, Extent, SourceLocation
 from clickexp.errors import UserError
@@ -57,9 +57,13 @@ def own_sessions(sessions: Sessions, id_names: pl.DataFrame | None) -> Iterator[
 
 
 def read_sessions(
-    dataset: Dataset, id_names: pl.DataFrame | None, source: Path, columns: Mapping[str, str | None]
+    dataset: Dataset,
+    id_names: pl.DataFrame | None,
+    source: Path,
+    columns: Mapping[str, str | None],
+    to_rank: bool = False,
 ) -> tuple[bool, Iterator[Piece]]:
-    """Reads sessions from parquet files.
+    """Reads sessions from parquet files or, to rank them, also from text.
 
     They have lists of query_doc_ids, as the log of the run has them, and optionally clicks, positions and query_id,
     which is required where ids are of pairs. Where a reader numbered the log's ids, those that are not in it have
@@ -70,6 +74,8 @@ def read_sessions(
         id_names: As in `own_sessions`.
         source: A file, or a folder of them.
         columns: What columns are called.
+        to_rank: Lists of candidates: they may be longer than those that users see, and any ids beyond those of the log
+            are unknown ones, too.
 
     Returns:
         Whether there are clicks, and the sessions in pieces of one width.
@@ -79,7 +85,7 @@ def read_sessions(
     """
     if not source.exists():
         raise UserError(f"{source}: no such file or folder. Check the path.")
-    if source.is_file():
+    if source.is_file() and not to_rank:
         with source.open("rb") as file:
             if file.read(len(_PARQUET)) != _PARQUET:
                 raise UserError(
@@ -88,10 +94,11 @@ def read_sessions(
     ids = None if id_names is None else _numbered(id_names)
     fields, names, required = list_columns(columns, None if ids is None else ids.pair_key)
     required = [name for name in required if name != "clicks"]
-    tables = open_tables(source, [ParquetTable], fields, names, required)
+    kinds: list[type[SourceTable]] = [ParquetTable, TextTable] if to_rank else [ParquetTable]
+    tables = open_tables(source, kinds, fields, names, required)
     if id_names is not None:
         _check_kinds(source, tables[0].layout, id_names)
-    return "clicks" in tables[0].columns, _read(dataset, source, tables, ids, id_names)
+    return "clicks" in tables[0].columns, _read(dataset, source, tables, ids, id_names, to_rank)
 
 
 def _read(
@@ -100,17 +107,19 @@ def _read(
     tables: Sequence[SourceTable],
     ids: PairIds | None,
     id_names: pl.DataFrame | None,
+    to_rank: bool,
 ) -> Iterator[Piece]:
-    ranks, schema = _ranks(dataset, tables), packed_columns(tables[0])
+    ranks, schema = _ranks(dataset, tables, to_rank), packed_columns(tables[0])
     shown = unknown = 0
-    with Steps("predicting") as progress:
+    with Steps("ranking" if to_rank else "predicting") as progress:
         for batch in batches_of(tables, progress):
             lists = Lists.of(batch.columns, batch.location, tables[0].fields)
             chunk = (lists if ids is None else ids.number(lists)).padded(ranks, schema)
             names = {}
-            if id_names is not None:
-                chunk.pop("query_ids", None)  # numbers of this command
-                new = chunk["query_doc_ids"] > len(id_names)
+            if id_names is not None or to_rank:
+                if id_names is not None:
+                    chunk.pop("query_ids", None)  # numbers of this command
+                new = chunk["query_doc_ids"] > (dataset.query_doc_pairs if id_names is None else len(id_names))
                 chunk["query_doc_ids"][new] = 0
                 shown, unknown = shown + chunk["lengths"].sum(), unknown + new.sum()
                 given = {
@@ -122,19 +131,20 @@ def _read(
             extra = {schema[name]: chunk.pop(name) for name in schema.keys() - COLUMNS.keys()}
             own: dict[str, Any] = {"extra": extra, "query_doc_pairs": dataset.query_doc_pairs}
             sessions = Sessions.from_arrays(**chunk, **own, location=batch.location)
-            _check_known(sessions.positions, dataset, batch.location)
+            if not to_rank:
+                _check_known(sessions.positions, dataset, batch.location)
             yield Piece(sessions.with_features(dataset.train.features), names)
     if unknown:
         what = f"{unknown:,} of the {shown:,} documents shown are not in the log of the run"
         sys.stderr.write(f"{source}: {what}, and have query_doc_ids 0\n")
 
 
-def _ranks(dataset: Dataset, tables: Sequence[SourceTable]) -> int:
+def _ranks(dataset: Dataset, tables: Sequence[SourceTable], to_rank: bool) -> int:
     """Returns the width that all lists are padded to; a UserError where that takes too much."""
     extent = Extent()
     for batch in batches_of(tables, keys=["query_doc_ids"]):
         lengths = batch.columns["query_doc_ids"].list.len().fill_null(0).to_numpy()
-        if "positions" not in tables[0].columns:
+        if "positions" not in tables[0].columns and not to_rank:
             _check_known(int(lengths.max(initial=0)), dataset, batch.location)
         extent.add(lengths, batch.location)
     if extent.longest <= dataset.train.ranks:  # as wide as the log itself is

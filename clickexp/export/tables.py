@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from clickexp.data import Dataset, Sessions
 from clickexp.data.ingest.names import OLDEST, read_names
 from clickexp.errors import UserError
-from clickexp.export.fitted import fitted
+from clickexp.export.fitted import configuration, fitted
 from clickexp.export.posteriors import ROLES
 from clickexp.export.predict import (
     Predict,
@@ -28,6 +28,8 @@ from clickexp.export.predict import (
     session_columns,
     single_documents,
 )
+from clickexp.export.ranker import described, onnx_writer, transform_of, write_ranker
+from clickexp.export.ranking import ranked
 from clickexp.export.sessions import Piece, own_sessions, read_sessions
 from clickexp.export.thompson import thompson_order
 from clickexp.loggers.progress import Steps
@@ -60,8 +62,11 @@ def export(
     options: Sequence[str] = (),
     trust: bool = False,
     thompson: int | None = None,
+    rank: str | Path | None = None,
+    numpy: bool = False,
+    onnx: str | Path | None = None,
 ) -> None:
-    """Writes examination.csv, shared.csv, documents.parquet and, as asked for, predictions and thompson.parquet.
+    """Writes examination.csv, shared.csv, documents.parquet and, as asked for, predictions, orders and rankers.
 
     A model that ranks and does not predict clicks has relevance alone, and no examination.
 
@@ -74,6 +79,9 @@ def export(
         options: columns.KEY=NAME, what the columns to predict are called.
         trust: The configuration in the folder may call code outside clickexp.
         thompson: Seed of a draw from the posteriors that thompson.parquet orders documents by.
+        rank: File of lists that ranking.parquet has in the order of their scores.
+        numpy: Whether to write ranker.npz, and ranker.py, which scores with NumPy alone.
+        onnx: File of an ONNX model of the ranker.
 
     Raises:
         UserError: Something is missing or does not fit.
@@ -82,9 +90,21 @@ def export(
     folder = Path(output) if output is not None else run / "export"
     if output is None and not folder.resolve().is_relative_to(run.resolve()):  # a link that came with the folder
         raise UserError(f"{folder} leads out of {run}: choose another --output")
-    columns = _column_names(options, predict)
+    columns = _column_names(options, predict or rank)
+    write_onnx = None if onnx is None else onnx_writer()
     model, log = fitted(run, dataset, trust)
+    id_names = None if log.names is None else read_names(log.names)
+    ordered = None if rank is None else ranked(model, log, configuration(run), id_names, Path(rank), columns)
+    served = described(model, log, transform_of(configuration(run))) if numpy or onnx is not None else None
     folder.mkdir(parents=True, exist_ok=True)
+    if served is not None and numpy:
+        for file in write_ranker(served, folder):
+            print(file)  # noqa: T201  # the output of the command
+    if served is not None and write_onnx is not None and onnx is not None:
+        write_onnx(served, Path(onnx))
+        print(onnx)  # noqa: T201  # the output of the command
+    if ordered is not None:
+        _write_ranking(*ordered, folder)
     sessions: Sessions = getattr(log, part)
     posterior = SharedPosterior.load(run / SHARED) if (run / SHARED).is_file() else None
     if isinstance(model, ClickModel):
@@ -93,7 +113,6 @@ def export(
     if posterior is not None and (intervals := shared_intervals(model, posterior)):
         with _whole(folder / SHARED_TABLE) as file:
             pl.DataFrame(intervals, SharedInterval._fields, orient="row", infer_schema_length=None).write_csv(file)
-    id_names = None if log.names is None else read_names(log.names)
     with _whole(folder / "documents.parquet") as file:
         _write_documents(model, log, id_names, file)
     if thompson is not None:
@@ -252,10 +271,18 @@ def _count_ranks(sessions: Sessions, by_position: bool) -> tuple[np.ndarray, np.
     return shown[1:], clicked[1:]
 
 
-def _column_names(options: Sequence[str], predict: str | Path | None) -> dict[str, str]:
+def _write_ranking(table: pl.DataFrame, scores: np.ndarray | None, folder: Path) -> None:
+    with _whole(folder / "ranking.parquet") as file:
+        table.write_parquet(file)
+    if scores is not None:
+        with _whole(folder / "scores.txt") as file:
+            file.write_text("".join(f"{score:.9g}\n" for score in scores))
+
+
+def _column_names(options: Sequence[str], given_file: str | Path | None) -> dict[str, str]:
     given = parsed(options)
-    if (options and not predict) or given.keys() - {"columns"}:
-        raise UserError(f"{' '.join(options)}: options are columns.KEY=NAME, for --predict FILE")
+    if (options and not given_file) or given.keys() - {"columns"}:
+        raise UserError(f"{' '.join(options)}: options are columns.KEY=NAME, for --predict FILE or --rank LISTS")
     return given.get("columns", {})
 
 

@@ -72,6 +72,7 @@ _ADDED = (
     {"draws": 0},
     {"folds": None, "fold": 0},
     {"policy_feature": None},
+    {"policy_ranker": None},
     {"randomized_sessions": 0.0},
     {"keep_policy_scores": False},
     {"attraction_by_label": None},

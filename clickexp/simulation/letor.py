@@ -49,6 +49,7 @@ def open_letor(
     policy: str = "trained",
     policy_queries: Probability = 0.05,
     policy_feature: NonNegativeInt | None = None,
+    policy_ranker: str | None = None,
     policy_noise: NonNegativeFloat = 0.5,
     randomized_sessions: Probability = 0.0,
     keep_policy_scores: bool = False,
@@ -76,7 +77,8 @@ def open_letor(
     policy          ranks what users see: "trained", a ridge regression on the labels of `policy_queries` (a share) of
                     the training queries; "random", one random order of each list; "scores", one number per line in
                     files named as these plus ".scores"; "oracle", the labels; "feature", feature number
-                    `policy_feature`, transformed, the largest first
+                    `policy_feature`, transformed, the largest first; "ranker", a fitted run, `policy_ranker` being
+                    the ranker.npz that clickexp-export RUN --numpy wrote
     policy_noise    standard deviation of the noise added to the policy's standardised scores, drawn for each session
     randomized_sessions   share of sessions whose lists are in uniformly random order; column `randomized` flags them
     keep_policy_scores    adds the column `policy_scores`, the policy's standardised score of each document before noise
@@ -91,7 +93,7 @@ def open_letor(
     Training, validation and test sessions come from the queries of their own files. DataError names file, line and
     what was expected.
     """
-    check_policy(policy, policy_feature)
+    check_policy(policy, policy_feature, policy_ranker)
     _check(transform, folds, fold)
     found = _found(source, files or {}, folds is not None)
     width = features or feature_count(found.values())
@@ -107,7 +109,8 @@ def open_letor(
     )
     rng = np.random.default_rng((seed, 1))
     judged = rng.permutation(queries["train"])[: max(1, round(policy_queries * len(queries["train"])))]
-    scores = policy_scores(policy, found, labels, starts, judged, policy_feature, log, rng)
+    order_by = policy_ranker if policy_feature is None else policy_feature
+    scores = policy_scores(policy, found, labels, starts, judged, order_by, transform, log, rng)
     truth = GroundTruth(starts, scores, labels.astype(np.float32), logits, logits)
     behavior = Behavior(
         examination_top, examination_decay, continuation, examination_by_rank, trust_positive, trust_negative

@@ -8,17 +8,21 @@ import numpy as np
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import SourceLocation
 from clickexp.errors import DataError
+from clickexp.runs.scorer import Ranker
 
-POLICIES = ("trained", "random", "scores", "oracle", "feature")
+POLICIES = ("trained", "random", "scores", "oracle", "feature", "ranker")
 
 
-def check_policy(policy: str, feature: int | None) -> None:
-    """DataError for a policy that there is not, or one that orders by a feature without its number."""
+def check_policy(policy: str, feature: int | None, ranker: str | None) -> None:
+    """DataError for a policy that there is not, or one without the feature or the ranker that it orders by."""
     if policy not in POLICIES:
         raise DataError(f"policy is {policy!r}. It must be one of {POLICIES}.")
-    if (policy == "feature") != (feature is not None):
-        given = "no policy_feature" if feature is None else f"policy_feature={feature}"
-        raise DataError(f"policy is {policy!r}, with {given}. Set policy=feature and policy_feature together.")
+    for name, value in (("feature", feature), ("ranker", ranker)):
+        if (policy == name) != (value is not None):
+            given = f"no policy_{name}" if value is None else f"policy_{name}={value}"
+            raise DataError(f"policy is {policy!r}, with {given}. Set policy={name} and policy_{name} together.")
+    if ranker is not None and not Path(ranker).expanduser().is_file():
+        raise DataError(f"policy_ranker={ranker}: there is no such file. Write it: clickexp-export RUN --numpy.")
 
 
 def policy_scores(
@@ -27,7 +31,8 @@ def policy_scores(
     labels: np.ndarray,
     starts: np.ndarray,
     judged: np.ndarray,
-    feature: int | None,
+    order_by: int | str | None,
+    transform: str,
     log: LogWriter,
     rng: np.random.Generator,
 ) -> np.ndarray:
@@ -39,7 +44,8 @@ def policy_scores(
         labels: `[ids]`; id 0 is no document.
         starts: `[queries + 1]`, the first id of each query.
         judged: The queries whose labels "trained" knows.
-        feature: The number of the feature that "feature" orders by.
+        order_by: The number of the feature that "feature" orders by, or the file of "ranker".
+        transform: Of the features.
         log: Has the feature vectors.
         rng: Source of "random".
 
@@ -60,7 +66,9 @@ def policy_scores(
     elif policy == "oracle":
         scores = np.asarray(labels, np.float64)
     elif policy == "feature":
-        scores = _feature(log.features(), feature or 0)
+        scores = _feature(log.features(), int(order_by or 0))
+    elif policy == "ranker":
+        scores = _ranker(Path(str(order_by)).expanduser(), transform, len(labels), log)
     else:
         rows = np.concatenate([np.arange(int(starts[query]), int(starts[query + 1])) for query in judged])
         scores = _ridge(log.features(), rows, labels)
@@ -76,6 +84,27 @@ def _feature(features: np.ndarray, number: int) -> np.ndarray:
     if (values[1:] == values[1]).all():
         raise DataError(f"policy_feature is {number}, which is {values[1]:g} for all documents. Choose another one.")
     return values
+
+
+def _ranker(file: Path, transform: str, rows: int, log: LogWriter) -> np.ndarray:
+    """Scores of a fitted ranker; DataError where it was fitted to other features or documents."""
+    location = SourceLocation(str(file))
+    try:
+        ranker = Ranker(file)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise location.error(f"is no ranker ({error})", "write it with clickexp-export RUN --numpy") from error
+    features, what = log.features(), None
+    if ranker.width not in (None, features.shape[1]):
+        what = f"it reads {ranker.width} features, and documents have {features.shape[1]}"
+    elif ranker.width is not None and ranker.description["transform"] != transform:
+        what = f"it reads features with transform={ranker.description['transform']}, and these have {transform}"
+    sizes = {len(ranker.arrays[each["values"]]) for each in ranker.description["towers"] if each["kind"] == "table"}
+    if sizes - {rows}:
+        what = f"it knows {sizes.pop() - 1:,} documents by their ids, and there are {rows - 1:,}"
+    if what:
+        raise location.error(what, "choose a run on the same files, with the same features and transform")
+    blocks = (np.arange(at, min(at + (1 << 16), rows)) for at in range(0, rows, 1 << 16))
+    return np.concatenate([ranker.score(features[ids], ids, transformed=True) for ids in blocks])
 
 
 def _read_scores(file: Path) -> np.ndarray:

@@ -5,37 +5,16 @@ import json
 import numpy as np
 import polars as pl
 import pytest
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
-from places import ROOT
-from small_logs import fill_tables
+from untrained import new_run
 
 from clickexp.cli.compare import main
 from clickexp.errors import UserError
-from clickexp.experiment.build import build_model
-from clickexp.experiment.instantiate import constructor
-from clickexp.experiment.values import resolved_values
 from clickexp.export.fitted import fitted
 from clickexp.online import User, compare_runs
 from clickexp.online.runs import true_user
-from clickexp.training.checkpoint import save_model
 
-CONF = ROOT / "conf"
 SIMULATED = ["dataset.queries=40", "dataset.sessions=400", "dataset.positions=5", "dataset.documents_per_query=8"]
 FEW = dict(sessions=2000, days=3)
-
-
-def new_run(folder, *overrides):
-    """The folder of a run that was not trained: random parameters, saved as a run saves them."""
-    overrides = ["seed=1", f"cache_dir={folder.parent / 'cache'}", *overrides]
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = resolved_values(compose("config", ["logger=console", "progress=off", *overrides]), overrides)
-    dataset = constructor(config["dataset"], "dataset")()
-    model = fill_tables(build_model(constructor(config["model"], "model"), dataset, 1))
-    folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text(OmegaConf.to_yaml(config))
-    save_model(model, folder / "model.npz")
-    return folder
 
 
 @pytest.fixture(scope="module")

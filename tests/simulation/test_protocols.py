@@ -1,5 +1,7 @@
 """Protocols of unbiased learning to rank on labelled lists: folds, logging policies, examination and trust by rank."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -170,3 +172,41 @@ def test_policy_scores_are_kept_where_asked(folder):
 def test_settings_that_do_not_fit(folder, settings, message):
     with pytest.raises(UserError, match=message):
         open_letor(folder, **{**FEW, **settings})
+
+
+def test_a_fitted_ranker_orders_the_lists(folder, tmp_path):
+    """z = w . x of the raw features, from a file as an export writes it."""
+    weights = np.array([[0.0], [1.0], [-2.0]])
+    write_linear(tmp_path / "ranker.npz", weights)
+    settings = dict(policy="ranker", policy_ranker=str(tmp_path / "ranker.npz"), policy_noise=0.0)
+    dataset = open_letor(folder, **settings, **FEW)
+    scores = dataset.train.features.values @ weights[:, 0]
+    assert all((np.diff(scores[ids]) <= 1e-5).all() for ids in shown(dataset.train))
+    with pytest.raises(UserError, match="it reads features with transform=none, and these have log1p"):
+        open_letor(folder, **settings, **{**FEW, "transform": "log1p"})
+    write_linear(tmp_path / "ranker.npz", weights[:2])
+    with pytest.raises(UserError, match="it reads 2 features, and documents have 3"):
+        open_letor(folder, **settings, **FEW)
+    table = {"kind": "table", "values": "t", "log_probability": True}
+    write_npz(tmp_path / "ranker.npz", {"features": None, "towers": [table]}, t=np.zeros(5))
+    with pytest.raises(UserError, match="it knows 4 documents by their ids, and there are"):
+        open_letor(folder, **settings, **FEW)
+    (tmp_path / "ranker.npz").write_bytes(b"nothing")
+    with pytest.raises(UserError, match="ranker.npz: is no ranker"):
+        open_letor(folder, **settings, **FEW)
+    (tmp_path / "ranker.npz").unlink()
+    with pytest.raises(UserError, match="there is no such file. Write it: clickexp-export RUN --numpy"):
+        open_letor(folder, **settings, **FEW)
+
+
+def write_linear(file, weights):
+    output = {"kind": "dense", "kernel": "w", "bias": "b"}
+    layers = {"input": [], "cross": [], "deep": [], "combination": "stacked", "output": output}
+    tower = {"kind": "network", "width": len(weights), "log_probability": False, **layers}
+    write_npz(file, {"features": len(weights), "towers": [tower]}, w=weights, b=np.zeros(1))
+
+
+def write_npz(file, description, **arrays):
+    text = json.dumps({"model": "PBM", "transform": "none", **description})
+    with open(file, "wb") as stream:
+        np.savez(stream, description=np.array(text), **arrays)

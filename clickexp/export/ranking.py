@@ -1,0 +1,143 @@
+"""Files of lists in the order of a fitted model's scores."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import polars as pl
+from flax import nnx
+
+from clickexp.data import Dataset
+from clickexp.data.batches import keys_read
+from clickexp.errors import UserError
+from clickexp.evaluation.scores import relevance_scores
+from clickexp.export.sessions import Piece, read_sessions
+from clickexp.loggers.progress import Steps
+from clickexp.models import Model
+from clickexp.simulation.svmlight import read_lists
+from clickexp.types import Array, Batch
+
+_LETOR = "clickexp.simulation.open_letor"
+_TABLES = (".parquet", ".csv", ".tsv", ".csv.gz", ".tsv.gz")
+_BLOCK = 8192
+"""Documents that are scored at a time."""
+
+
+def ranked(
+    model: Model,
+    dataset: Dataset,
+    config: Mapping[str, Any],
+    id_names: pl.DataFrame | None,
+    source: Path,
+    columns: Mapping[str, str | None],
+) -> tuple[pl.DataFrame, np.ndarray | None]:
+    """Scores and orders a file of lists.
+
+    Documents that the log of the run does not have get the score of row 0 of a table, the prior of a row that training
+    has not shown. Equal scores keep their order.
+
+    Args:
+        model: A fitted model.
+        dataset: That of the run.
+        config: That of the run.
+        id_names: Names of the ids from 1; None where the log came with these ids.
+        source: Parquet or CSV files as the readers take them or, for a run on learning-to-rank files, such a file.
+        columns: What columns are called.
+
+    Returns:
+        A row per document: list, from 1 in the order of the file, query_id or query where it is known, rank from 1,
+        document as the file has it (of a learning-to-rank file its number, from 1), score. And, of a learning-to-rank
+        file, the scores in its order.
+
+    Raises:
+        UserError: The file cannot be read, or the model reads what it does not have.
+    """
+    if not source.exists():
+        raise UserError(f"{source}: no such file or folder. Check the path.")
+    is_table = source.is_dir() or source.name.endswith(_TABLES)
+    if config["dataset"].get("_target_") == _LETOR and not is_table:
+        return _ranked_vectors(model, dataset, str(config["dataset"].get("transform", "log1p")), source)
+    _, pieces = read_sessions(dataset, id_names, source, columns, to_rank=True)
+    score, first, parts = relevance_scores(model), 1, []
+    for piece in pieces:
+        scores = np.concatenate([*score(piece.sessions)])
+        parts.append(_rows(piece, scores, first))
+        first += piece.sessions.count
+    return pl.concat(parts), None
+
+
+def _rows(piece: Piece, scores: np.ndarray, first: int) -> pl.DataFrame:
+    sessions = piece.sessions
+    lengths = sessions.column("lengths")
+    there = np.arange(sessions.ranks) < lengths[:, None]
+    given = {"list": np.repeat(np.arange(first, first + sessions.count), lengths)}
+    if "query" in piece.names:
+        given["query"] = piece.names["query"].to_numpy()[given["list"] - first]
+    elif "query_ids" in sessions.columns:
+        given["query_id"] = np.repeat(sessions.column("query_ids"), lengths)
+    return _ordered(given, piece.names["document"], scores[there])
+
+
+def _ordered(given: Mapping[str, np.ndarray], documents: Any, scores: np.ndarray) -> pl.DataFrame:
+    """One row per document, the best of each list first."""
+    if np.isnan(scores).any():
+        raise UserError("the model scores documents as nan. Train it again with a lower learning rate.")
+    table = pl.DataFrame({**given, "document": documents, "score": scores})
+    table = table.sort("list", "score", descending=[False, True], maintain_order=True)
+    table = table.with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int32).over("list"))
+    return table.select(*given, "rank", "document", "score")
+
+
+class _Vectors:
+    """Receives feature vectors as a log does."""
+
+    def __init__(self) -> None:
+        self.parts: list[np.ndarray] = []
+
+    def add_features(self, values: np.ndarray, dtype: Any = np.float32) -> None:
+        self.parts.append(np.asarray(values, dtype))
+
+
+def _ranked_vectors(
+    model: Model, dataset: Dataset, transform: str, source: Path
+) -> tuple[pl.DataFrame, np.ndarray]:
+    features = dataset.train.features
+    width = 0 if features is None else features.values.shape[1]
+    vectors = _Vectors()
+    lists = read_lists(source, width, transform, vectors)  # pyright: ignore[reportArgumentType]  # it adds features only
+    blocks = _scored(model, vectors.parts, source)
+    scores = np.concatenate([*blocks])
+    lengths = np.diff(lists.starts)
+    given = {"list": np.repeat(np.arange(1, len(lengths) + 1), lengths)}
+    return _ordered(given, np.arange(1, len(scores) + 1), scores), scores
+
+
+def _scored(model: Model, parts: list[np.ndarray], source: Path) -> Iterator[np.ndarray]:
+    """Yields the scores of documents that are feature vectors alone."""
+    graphdef, *state = nnx.split(model)
+
+    shape = (_BLOCK, 1)
+    ids = np.zeros(shape, np.int32)
+
+    def compute(batch: Batch) -> Array:
+        given = {**batch, "mask": jnp.ones(shape, bool), "positions": jnp.ones(shape, jnp.int32)}
+        return nnx.merge(graphdef, *state).predict_relevance(given)[:, 0]
+
+    like = {"query_doc_features": np.zeros((*shape, parts[0].shape[1]), np.float32), "query_doc_ids": ids}
+    if "query_doc_ids" in keys_read(compute, like):
+        what = "the model scores documents by their ids, and the lines of such a file have none"
+        raise UserError(f"{source}: {what}. Give parquet files with the ids of the log.")
+    run, total, done = jax.jit(compute), sum(map(len, parts)), 0
+    with Steps("ranking") as progress:
+        for part in parts:
+            for start in range(0, len(part), _BLOCK):
+                block = part[start : start + _BLOCK]
+                padded = np.zeros((*shape, part.shape[1]), np.float32)
+                padded[: len(block), 0] = block
+                yield np.asarray(run({"query_doc_features": padded, "query_doc_ids": ids}))[: len(block)]
+                done += len(block)
+                progress(done, total)
+
