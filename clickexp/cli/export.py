@@ -16,7 +16,7 @@ Writes what the fitted model of a run knows, as tables for other tools:
                        95% intervals and effective impressions
   predictions.parquet  with --predict: P(click), P(click given the clicks above)
                        and relevance of each document shown
-  ranking.parquet      with --rank LISTS: documents of each list by their scores;
+  ranking.parquet      with --rank LISTS: documents of each list by score;
                        of a learning-to-rank file also scores.txt
   ranker.npz, .py      with --numpy: the ranker, and a scorer without JAX
   thompson.parquet     with --thompson SEED: documents of each query, ordered by

@@ -14,7 +14,7 @@ COMMANDS = {
     ),
     "clickexp-compare": (
         "clickexp.cli.compare",
-        [[], ["wandb"]],
+        [[], ["online"], ["wandb"]],
         "Compares runs as tables, figures, a page and a dashboard.",
     ),
     "clickexp-export": (

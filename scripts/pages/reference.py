@@ -20,6 +20,7 @@ ROOMS = {
         "Test figures, values per query, tests of significance, draws from posteriors.",
         ["clickexp.evaluation.per_query", "clickexp.evaluation.draws", "clickexp.evaluation.significance"],
     ),
+    "online": ("Online", "Rankers judged by users.", ["clickexp.online"]),
     "results": (
         "Results",
         "Reading and comparing runs, logging.",

@@ -19,6 +19,7 @@ from embed_examples import embedded
 from pages import configuration, graphs, models, notebooks, reference
 
 from clickexp.experiment.run import run_experiment
+from clickexp.export.tables import export
 
 DOCS = ROOT / "docs"
 HAND_WRITTEN = sorted([ROOT / "README.md", *DOCS.rglob("*.md")])
@@ -41,7 +42,7 @@ PROGRAMS = [
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A folder as the pages have it: my/clicks.parquet, an export in outputs/pbm, runs that kept their values."""
+    """A folder as the pages have it: my/clicks.parquet, an export in outputs/pbm, runs that kept values and models."""
     folder = tmp_path_factory.mktemp("pages")
     rng = np.random.default_rng(0)
     ids, clicks = rng.permuted(np.tile(np.arange(1, 11), (300, 1)), axis=1), rng.random((300, 10)) < 0.3
@@ -64,11 +65,13 @@ def runs(tmp_path_factory):
         "report=false",
     ]
     for name, model in (("a", "pbm"), ("b", "ubm"), ("sweeps/a", "pbm")):
-        overrides = [f"model={model}", *small, "keep_values=true", f"cache_dir={folder}/cache"]
+        kept = ["keep_values=true", "save_model=true"]
+        overrides = [f"model={model}", *small, *kept, f"cache_dir={folder}/cache"]
         (folder / "outputs" / name).mkdir(parents=True)
         with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
             config = compose("config", overrides)
         run_experiment(config, folder / "outputs" / name, overrides=overrides)
+    export(folder / "outputs/a", numpy=True)
     return folder
 
 
