@@ -18,6 +18,7 @@ import numpy as np
 
 import clickexp
 from clickexp.evaluation.per_query import samples
+from clickexp.simulation import open_letor
 
 RANKS = np.arange(10)
 EXAMINATION = 1 / (1 + (1.0 + RANKS) ** 1.5)
@@ -119,6 +120,18 @@ def runs(path: Path, setting: str, output: Path, names: list[str], more: list[st
         yield name, folders
 
 
+def write(path: Path, setting: str, folder: Path) -> None:
+    """Writes the training sessions and test lists of each fold, for ranking_lightgbm.py."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(5):
+        given = {key: value for key, value in SETTINGS[setting].items() if "." not in key}
+        dataset = open_letor(path, folds=5, fold=number, cache="outputs/cache", **given)
+        train = {name: dataset.train.column(name) for name in ("clicks", "lengths")}
+        lists = {f"test_{name}": dataset.ranking.column(name) for name in ("lengths", "labels")}
+        ids = {"ids": dataset.train.column("query_doc_ids"), "test_ids": dataset.ranking.column("query_doc_ids")}
+        np.savez(folder / f"fold{number}.npz", features=dataset.train.features.values, **train, **lists, **ids)
+
+
 def examination(result: dict) -> np.ndarray:
     """What a run learned or was given of it, relative to the first position."""
     learned = [each["relative"] for each in result.get("propensity") or ()]
@@ -156,7 +169,11 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=None, help="folder for the runs; finished ones are reused")
     parser.add_argument("--methods", nargs="*", default=None, help="names of rows; the first is the baseline")
     parser.add_argument("overrides", nargs="*", help="further overrides of all runs")
+    parser.add_argument("--write", type=Path, default=None, help="only write the data of each fold there")
     given = parser.parse_args()
+    if given.write:
+        write(given.path, given.setting, given.write)
+        return
     names = given.methods or list(methods(given.setting))
     output = given.output or Path(tempfile.mkdtemp())
     if "PBM" in names:  # others read its propensities
