@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from flax import nnx
 from omegaconf import DictConfig, OmegaConf
 
@@ -24,8 +25,19 @@ from clickexp.experiment.differences import changed_settings, command_of
 from clickexp.experiment.display import print_config, run_info
 from clickexp.experiment.resolve import resolve
 from clickexp.loggers.jsonl import plain
-from clickexp.models import Model, Ranker
-from clickexp.runs.store import CHECKPOINT, CONFIG, MODEL, RESULT, SHARED, config_hash, values, write_json
+from clickexp.models import Model, Ranker, TrustBiasModel
+from clickexp.parameters import PositionParameter
+from clickexp.runs.store import (
+    CHECKPOINT,
+    CONFIG,
+    FALSE_POSITIVE,
+    MODEL,
+    RESULT,
+    SHARED,
+    config_hash,
+    values,
+    write_json,
+)
 from clickexp.training import FitReport
 from clickexp.training.checkpoint import KEPT, save_model
 from clickexp.training.intervals.posterior import shared_posterior
@@ -106,6 +118,8 @@ def run(parts: Parts, sweep: str | None = None) -> Result:
     }
     if settings.save_model:
         save_model(model, parts.folder / MODEL)
+    if (rates := _false_positive(model, dataset.positions)) is not None:
+        result[FALSE_POSITIVE] = rates
     if isinstance(model, Ranker) and (curve := model.examination()) is not None:
         result["propensity"] = [
             {"parameter": "examination", "position": 1 + place, "relative": float(value)}
@@ -131,6 +145,15 @@ def run(parts: Parts, sweep: str | None = None) -> Result:
     if settings.report:
         _report(parts, result, report)
     return result
+
+
+def _false_positive(model: Model, positions: int) -> list[float] | None:
+    """Click rates of irrelevant documents by position from 1; None where the model has no tower of positions for it."""
+    tower = model.false_positive if isinstance(model, TrustBiasModel) else None
+    if not isinstance(tower, PositionParameter) or tower.config.use_feature != "positions":
+        return None
+    places = np.arange(1, positions + 1, dtype=np.int32)[None]
+    return np.exp(np.asarray(tower.log_prob({"positions": places}), np.float64))[0].tolist()
 
 
 def _note(parts: Parts) -> None:

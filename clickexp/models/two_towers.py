@@ -33,10 +33,9 @@ class TwoTowersModel(IndependentModel):
     weights of the policy).
 
     Attributes:
-        dropout: Share of the documents of a training step whose bias is 0.
+        dropout: Share of the documents of a training step whose bias is 0; that of others is divided by 1 - dropout.
         reversal: Strength of a reversed gradient: a logistic regression of clicks on the bias alone is fitted, and the
-            bias
-            moves against it.
+            bias moves against it.
         policy_weighting: Whether documents weigh 1 / P(position | document) under the logging policy, as counted in the
             log, so that all positions of a document count alike.
         clip: The smallest share that weights divide by.

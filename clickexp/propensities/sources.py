@@ -1,6 +1,8 @@
 """Propensities that are given, or come from a fitted run or from click rates by position."""
 
 import dataclasses
+from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ from clickexp.data import Dataset, Sessions
 from clickexp.errors import ConfigError
 from clickexp.numerics import QUANTILE
 from clickexp.propensities.base import Propensities, PropensitySource, clicks_by_position
-from clickexp.runs.store import RESULT, read_json
+from clickexp.runs.store import FALSE_POSITIVE, RESULT, read_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,11 +61,9 @@ class RunPropensities(PropensitySource):
             raise ConfigError(
                 f"propensity.run={self.run}: there is no {RESULT}; give the folder of a finished run"
             )
-        # by rank, where a run has no intervals
-        curve = enumerate((result.get("per_rank") or {}).get("examination") or ())
-        known = [(1 + rank, value) for rank, value in curve if value]
-        listed = [{"position": position, "relative": value / known[0][1]} for position, value in known]
-        found = {each["position"]: each for each in result.get("propensity") or listed}
+        offsets = result.get(FALSE_POSITIVE)
+        listed = result.get("propensity") or _by_rank(result, offsets or ())
+        found: dict[int, Any] = {each["position"]: each for each in listed}
         if 1 not in found:
             raise ConfigError(
                 f"propensity.run={self.run}: the run of {result.get('model')} has no propensities; give one of a model "
@@ -76,20 +76,24 @@ class RunPropensities(PropensitySource):
 
         return Propensities(
             tuple(by_position("relative")),
-            offsets=_false_positives(result, largest),
+            offsets=None if offsets is None else tuple((offsets + [0.0] * largest)[:largest]),
             low=tuple(by_position("relative_low")),
             high=tuple(by_position("relative_high")),
             source=f"{result['model']} in {self.run}",
         )
 
 
-def _false_positives(result: dict[str, Any], largest: int) -> tuple[float | None, ...] | None:
-    rates = {
-        each["position"]: each["value"]
-        for each in result.get("shared") or ()
-        if each["parameter"] == "false_positive" and each["position"]
-    }
-    return tuple(rates.get(position, 0.0) for position in range(1, largest + 1)) if rates else None
+def _by_rank(result: dict[str, Any], offsets: Sequence[float]) -> list[dict[str, Any]]:
+    """Relative examination by rank, less the click rates of irrelevant documents, where a run has no intervals.
+
+    None where it is 1 at all ranks, as models have it that know no examination apart from the document.
+    """
+    curve = (result.get("per_rank") or {}).get("examination") or ()
+    if len(curve) > 1 and set(curve) == {1.0}:
+        return []
+    slopes = [(value or 0.0) - offset for value, offset in zip_longest(curve, offsets[: len(curve)], fillvalue=0.0)]
+    known = [(1 + rank, slope) for rank, slope in enumerate(slopes) if slope > 0]
+    return [{"position": position, "relative": slope / known[0][1]} for position, slope in known]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -151,6 +151,25 @@ def test_propensities_of_a_run_with_their_intervals(tmp_path):
         RunPropensities(str(tmp_path / "none"))(None)
 
 
+def test_a_run_that_knows_no_examination_has_no_propensities(tmp_path):
+    """Additive towers and click rates of documents report 1 at all ranks, with which weights would do nothing."""
+    ones = {"model": "TwoTowers", "per_rank": {"examination": [1.0] * 10}}
+    (tmp_path / "result.json").write_text(json.dumps(ones))
+    with pytest.raises(ConfigError, match="TwoTowers has no propensities"):
+        RunPropensities(str(tmp_path))(None)
+
+
+@pytest.mark.parametrize("intervals", [False, True])
+def test_a_run_of_the_trust_bias_model_has_slopes_and_offsets(tmp_path, intervals):
+    result = {"model": "TrustBias", "per_rank": {"examination": [0.9, 0.6]}, "false_positive": [0.5, 0.3]}
+    if intervals:
+        result["propensity"] = [{"position": 1, "relative": 1.0}, {"position": 2, "relative": 0.75}]
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    found = RunPropensities(str(tmp_path))(None)
+    np.testing.assert_allclose(found.values, [1, 0.75])
+    assert found.offsets == (0.5, 0.3)
+
+
 def test_the_effective_sample_size_is_that_of_kong():
     sessions = swapped(2_000)
     weighting = Weighting.of(Propensities(tuple(EXAMINATION)), 0.25, sessions)

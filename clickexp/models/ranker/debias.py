@@ -156,6 +156,21 @@ class AffineCorrection(WithPropensities):
         """ConfigError for a loss that does not take labels of any value."""
         self.refuse(loss, LINEAR)
 
+    def known(self) -> Propensities:
+        """Returns the propensities; ConfigError without offsets, with which the correction would be that of ips."""
+        found = super().known()
+        if found.offsets is None:
+            raise ConfigError(
+                f"debias=affine needs click rates of irrelevant documents, and propensities ({found.source}) have none:"
+                " give propensity.offsets, or propensity.run of a run of model=trust_bias, or take debias=ips"
+            )
+        return found
+
+    def prepare(self, dataset: Dataset) -> Dataset:
+        """Returns the dataset as it is; ConfigError without offsets."""
+        self.known()
+        return dataset
+
     def loss(
         self, loss: Loss, scores: PerDocument, batch: Batch, learned: Any = None, key: Array | None = None
     ) -> PerList:
@@ -173,6 +188,7 @@ class PolicyAware(WithPropensities):
 
     P is how often the training log showed the document at each rank, over all sessions of its query; p is 0 where it
     was not shown. Documents that a page of k results leaves out now and then get their share from the other times.
+    Clicks at positions without a propensity have weight 0, as P(rank k) p_k has there.
 
     Oosterhuis and de Rijke 2020, "Policy-aware unbiased learning to rank for top-k rankings".
     """
@@ -187,7 +203,8 @@ class PolicyAware(WithPropensities):
         self, loss: Loss, scores: PerDocument, batch: Batch, learned: Any = None, key: Array | None = None
     ) -> PerList:
         """Returns the loss of the weighted clicks."""
-        weights = 1 / jnp.maximum(batch[POLICY_PROPENSITY], self.clip)
+        known = self.weights(batch) > 0
+        weights = jnp.where(known, 1 / jnp.maximum(batch[POLICY_PROPENSITY], self.clip), 0.0)
         return loss(scores, batch["clicks"], batch["mask"], weights, key)
 
 

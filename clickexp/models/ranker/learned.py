@@ -221,7 +221,8 @@ class DoublyRobust(WithPropensities):
     """Doubly robust estimate of relevance, R + (c - beta_k - alpha_k R) / max(alpha_k, clip), in place of the click.
 
     R = s(g) is the regression estimate of a second tower g, fitted beside the ranker to the clicks, of probability
-    beta_k + alpha_k R. The estimate has the mean of relevance if R is right, or if no propensity is clipped.
+    beta_k + alpha_k R. The estimate has the mean of relevance if R is right, or if no propensity is clipped. At
+    positions without a propensity it is R.
 
     Oosterhuis 2023, "Doubly robust estimation for correcting position bias in click feedback for unbiased learning to
     rank".
@@ -252,7 +253,8 @@ class DoublyRobust(WithPropensities):
         beta = by_position(lambda most: np.nan_to_num(known.by_position(most, "offsets")), batch)
         pair = log_sigmoid_pair(jnp.broadcast_to(learned.logit(batch), mask.shape))
         estimate = jax.lax.stop_gradient(jnp.exp(pair.log))
-        divisor = jnp.maximum(alpha, self.clip)
+        weights = self.weights(batch)
+        divisor = jnp.where(weights > 0, 1 / jnp.where(weights > 0, weights, 1.0), jnp.inf)
         targets = corrected_relevance(clicks.astype(jnp.float32), estimate, alpha, beta, divisor)
         click = jnp.clip(beta + alpha * jnp.exp(pair.log), _SMALLEST, 1 - _SMALLEST)
         of_clicks = -jnp.where(clicks, jnp.log(click), jnp.log1p(-click))

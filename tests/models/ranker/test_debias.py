@@ -94,6 +94,39 @@ def test_clipped_weights_and_positions_without_propensity():
     )
 
 
+def test_the_affine_correction_without_offsets_is_refused():
+    """It would be inverse propensity scoring under another name."""
+    ids = np.ones((1, 3), np.int32)
+    few = packed({"query_doc_ids": ids, "clicks": ids > 9}, 1)
+    with pytest.raises(ConfigError, match=r"debias=affine needs click rates .* \(given\) have none: give propensity"):
+        AffineCorrection(propensity=GIVEN).prepare(Dataset("log", few, few, few, 1, 3))
+
+
+@pytest.mark.parametrize("name", ["policy_aware", "doubly_robust"])
+def test_clicks_at_positions_without_propensity_correct_nothing(name):
+    known = Propensities((1.0, 0.5, None))
+    column = {POLICY_PROPENSITY: np.full((1, 3), 0.01, np.float32)}
+    clicks = np.array([[False, False, True], [False, False, False]])
+    if name == "policy_aware":
+        found = slopes(PolicyAware(propensity=known), SoftmaxLoss(), clicks, **column)
+    else:
+        method, ids = DoublyRobust(propensity=known), {"query_doc_ids": np.array([[1, 2, 3]], np.int32)}
+        tower = method.build(Sizes(query_doc_pairs=3), nnx.Rngs(0))
+        found = slopes(method, SoftmaxLoss(), clicks, _Known(tower, ids))
+    np.testing.assert_allclose(found[0], found[1], atol=1e-7)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Known:
+    """A tower of given documents."""
+
+    tower: object
+    ids: dict
+
+    def logit(self, batch):
+        return self.tower.logit(self.ids)
+
+
 @pytest.mark.parametrize("wrong", ["nothing", "regression", "divisor", "both"])
 def test_the_doubly_robust_estimate_is_unbiased_if_either_part_is_right(wrong):
     alpha, beta = EXAMINATION, TRUST * 0.5
