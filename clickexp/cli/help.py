@@ -77,7 +77,8 @@ _WORDS = {
         "run": "fitted model",
     },
     "metric": {
-        "all": "default", "calibration": "and AUC", "click": "perplexity", "pairs": "Kendall's tau", "ranking": "nDCG",
+        "all": "default", "calibration": "and AUC", "click": "perplexity", "counterfactual": "from clicks",
+        "pairs": "Kendall's tau", "ranking": "nDCG",
         "ranking_all": "MAP and more", "truth": "known user",
     },
     "optimizer": {

@@ -21,7 +21,10 @@ from clickexp.models import ClickModel
 from clickexp.models.base import Model
 
 Groups = Mapping[str, Metrics]
-"""Metrics by group: `click` and `test` read sessions, `ranking` labelled lists, `truth` the true user."""
+"""Metrics by group.
+
+`click`, `test` and `counterfactual` read sessions, `ranking` labelled lists, `truth` the true user.
+"""
 
 RankVectors = dict[str, list[float] | list[int]]
 """Vectors of one length, rank 1 first: each metric that has one, NaN where unknown, and the number of `sessions`."""
@@ -52,16 +55,22 @@ class HeldOut:
         return cls(dataset.val, dataset.val if dataset.val.has_labels else None, dataset.truth)
 
 
-_PARTS = {"click": "clicks", "loss": "loss", "ranking": "ranking", "truth": "hidden events"}
+_PARTS = {
+    "click": "clicks",
+    "loss": "loss",
+    "ranking": "ranking",
+    "counterfactual": "ranking by clicks",
+    "truth": "hidden events",
+}
 """What readers call the parts of an evaluation."""
 _KINDS = {"calibration": (ExpectedCalibrationError, ClickRateError), "hidden events": (Examination,)}
 """Metrics of clicks that readers look for elsewhere."""
-_ORDER = ("clicks", "loss", "calibration", "ranking", "hidden events")
+_ORDER = ("clicks", "loss", "calibration", "ranking", "ranking by clicks", "hidden events")
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Metrics on held-out data by kind: `click`, `loss`, `ranking`, `truth`, as far as they were computed."""
+    """Metrics on held-out data by kind: `click`, `loss`, `ranking`, `counterfactual`, `truth`, as far as computed."""
 
     parts: Mapping[str, MultiMetric]
 
@@ -147,6 +156,9 @@ class HeldOutEvaluator:
             self._tasks["loss"] = evaluator.task("loss", model, data.sessions, {"loss": MeanLoss()})
         if data.lists is not None and groups.get("ranking"):
             self._tasks["ranking"] = evaluator.task("ranking", model, data.lists, groups["ranking"])
+        if groups.get("counterfactual"):
+            metrics = groups["counterfactual"]
+            self._tasks["counterfactual"] = evaluator.task("counterfactual", model, data.sessions, metrics)
         if clicks and data.truth is not None and groups.get("truth"):
             self._tasks["truth"] = evaluator.task("truth", model, data.sessions, groups["truth"], data.truth)
 
@@ -208,7 +220,7 @@ def validation_metrics(groups: Groups, watched: Collection[str]) -> dict[str, Me
         watched: Values that the validation has to report, such as ppl or ndcg@10.
 
     Returns:
-        Click metrics, the watched ones of the group `test`, and `ranking` and `truth` where one of theirs is watched.
+        Click metrics, the watched ones of the group `test`, and groups such as `ranking` of which one is watched.
     """
 
     def reports(metrics: Metrics) -> bool:
@@ -219,7 +231,7 @@ def validation_metrics(groups: Groups, watched: Collection[str]) -> dict[str, Me
     chosen: dict[str, Metrics] = {}
     if click or extra:
         chosen["metrics"] = {**(click or click_metrics()), **extra}
-    for group in ("ranking", "truth"):
+    for group in ("ranking", "counterfactual", "truth"):
         if reports(groups.get(group) or {}):
             chosen[f"{group}_metrics"] = groups[group]
     return chosen

@@ -31,6 +31,7 @@ _KINDS = {
     "click": _Kind(outputs.click_outputs, "compute_loss", ("clicks",)),
     "loss": _Kind(outputs.loss_outputs, "compute_loss"),
     "ranking": _Kind(outputs.ranking_outputs, "predict_relevance", ("labels",)),
+    "counterfactual": _Kind(outputs.counterfactual_outputs, "predict_relevance", ("clicks",)),
     "truth": _Kind(outputs.truth_outputs, "predict_examination"),
 }
 
@@ -88,7 +89,7 @@ class ModelEvaluator:
 
     def task(
         self,
-        kind: Literal["click", "loss", "ranking", "truth"],
+        kind: Literal["click", "loss", "ranking", "counterfactual", "truth"],
         model: Model,
         data: Data,
         metrics: Metrics,

@@ -43,6 +43,14 @@ def ranking_outputs(model: Model, batch: Batch) -> dict[str, Array]:
     return {"scores": model.predict_relevance(batch), "labels": batch["labels"], "where": batch["mask"]}
 
 
+def counterfactual_outputs(model: Model, batch: Batch) -> dict[str, Array]:
+    """Scores, clicks and positions `[batch, rank]`, which estimates of rankings from clicks read."""
+    shape = batch["mask"].shape
+    positions = jnp.broadcast_to(batch["positions"], shape)
+    scores = model.predict_relevance(batch)
+    return {"scores": scores, "clicks": batch["clicks"], "positions": positions, "where": batch["mask"]}
+
+
 def truth_outputs(model: ClickModel, truth: ClickModel, batch: Batch) -> dict[str, Array]:
     """Log-probabilities `[batch, rank]` of hidden events, of the fitted model and of the true user."""
     return {

@@ -80,6 +80,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     dataset = model.prepare(dataset)
     _check_features(model, values["model"], dataset)
     check_lists(model, dataset, metrics)
+    metrics = with_propensities(metrics, dataset)
     trainer = build_trainer(values, metrics, logger=logger, settings=identity(values), **files)
     return Parts(config, folder, dataset, model, trainer, metrics, logger, weighting)
 
@@ -109,6 +110,21 @@ def estimate_propensities(
         debias = dataclasses.replace(debias, propensity=found)
         weighting = Weighting.of(found, debias.clip, dataset.train)
     return partial(getattr(new_model, "func", new_model), **{**given, "debias": debias}), weighting
+
+
+def with_propensities(metrics: Mapping[str, Any], dataset: Dataset) -> dict[str, Any]:
+    """Returns the metrics with propensities of the dataset in place of their sources.
+
+    Raises:
+        UserError: A source has none.
+    """
+    group = dict(metrics.get("counterfactual") or {})
+    for name, metric in group.items():
+        source = getattr(metric, "propensity", None)
+        if isinstance(source, PropensitySource):
+            values = [each or 0.0 for each in source(dataset).values]
+            group[name] = dataclasses.replace(metric, propensity=values)
+    return {**metrics, "counterfactual": group}
 
 
 def build_model(new_model: Callable[..., Model], dataset: Dataset, seed: int) -> Model:

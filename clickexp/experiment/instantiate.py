@@ -12,7 +12,7 @@ from clickexp.metrics import Metric, MultiMetric
 from clickexp.training import Optimizer, with_rate
 from clickexp.utils.signatures import check_arguments, located
 
-TEST_PARTS = ("test", "ranking", "truth")
+TEST_PARTS = ("test", "ranking", "counterfactual", "truth")
 """Groups of metrics that only the test set is measured by."""
 
 
@@ -54,7 +54,7 @@ def build_optimizer(node: Mapping[str, Any]) -> Optimizer | optax.GradientTransf
 
 
 def build_metrics(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Builds the metrics: by group (click, test, ranking, truth), metrics by name; and values that they share.
+    """Builds the metrics: by group (click and `TEST_PARTS`), metrics by name; and values that they share.
 
     Raises:
         ConfigError: Something in a group is no metric.

@@ -25,6 +25,7 @@ from .ranking.binary import Precision as Precision
 from .ranking.binary import RankBiasedPrecision as RankBiasedPrecision
 from .ranking.binary import Recall as Recall
 from .ranking.binary import RelevanceMetric as RelevanceMetric
+from .ranking.counterfactual import SelfNormalizedDCG as SelfNormalizedDCG
 from .ranking.graded import DCG as DCG
 from .ranking.graded import NDCG as NDCG
 from .ranking.graded import CumulativeGain as CumulativeGain

@@ -34,6 +34,7 @@ class BaseTrainer:
         metrics: Click metrics of the validation by name, by default log-likelihood and both perplexities; `loss` and
             `ll` are always among the reported values.
         ranking_metrics: Ranking metrics of the validation by name.
+        counterfactual_metrics: Metrics of the validation that judge rankings by clicks, by name.
         truth_metrics: Metrics of the validation against the true user, by name.
         logger: Receives progress and the record of every epoch.
         checkpoint: File that keeps the whole state of a training, for the caller to delete. Where it exists, the same
@@ -48,6 +49,7 @@ class BaseTrainer:
     steps_per_execution: PositiveInt = 16
     metrics: Metrics | None = None
     ranking_metrics: Metrics = dataclasses.field(default_factory=dict)
+    counterfactual_metrics: Metrics = dataclasses.field(default_factory=dict)
     truth_metrics: Metrics = dataclasses.field(default_factory=dict)
     logger: Logger = dataclasses.field(default_factory=Logger)
     checkpoint: str | Path | None = None
@@ -58,7 +60,12 @@ class BaseTrainer:
     def __post_init__(self) -> None:
         check_numbers(type(self).__init__, vars(self))
         self.metrics = {"ll": LogLikelihood(), **(self.metrics or click_metrics())}
-        self.groups = {"click": self.metrics, "ranking": self.ranking_metrics, "truth": self.truth_metrics}
+        self.groups = {
+            "click": self.metrics,
+            "ranking": self.ranking_metrics,
+            "counterfactual": self.counterfactual_metrics,
+            "truth": self.truth_metrics,
+        }
         self.evaluation = ModelEvaluator(self.eval_batch_size, self.steps_per_execution, self.logger)
         if self.checkpoint_minutes is None:
             self.checkpoint = None

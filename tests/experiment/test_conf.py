@@ -67,7 +67,7 @@ def test_every_option_builds(choice):
     parts = dict(optimizer=built["optimizer"], metrics=built["metric"].get("click"), logger=Logger())
     assert new_trainer(**accepted(new_trainer, parts)).logger is parts["logger"]
     groups = {name for name, part in built["metric"].items() if isinstance(part, dict)}
-    assert {"click", "test", "ranking", "truth"} >= groups
+    assert {"click", "test", "ranking", "counterfactual", "truth"} >= groups
     assert group != "logger" or set(config["logger"] or {}) <= {choice.split("=")[1]}
 
 

@@ -1,0 +1,28 @@
+"""Early stopping on rankings judged by clicks alone."""
+
+import pytest
+
+import clickexp
+
+WORDS = (
+    "metric=[click,counterfactual]",
+    "trainer.early_stopping.metric=snips_dcg@10",
+    "trainer.epochs=2",
+    "dataset=simulated",
+    "dataset.sessions=2000",
+    "logger=jsonl",
+    "report=false",
+    "shared_intervals=false",
+    "progress=off",
+)
+
+
+@pytest.mark.parametrize(
+    "words", [("model=ranker", "debias=ips"), ("model=pbm",)], ids=lambda words: words[0].removeprefix("model=")
+)
+def test_any_model_stops_on_an_estimate_from_clicks(words, tmp_path):
+    run = clickexp.run(*words, *WORDS, f"cache_dir={tmp_path}/cache", folder=tmp_path / "run")
+    (best,) = (epoch for epoch in run.epochs.to_dicts() if epoch["epoch"] == run.result["train"]["best_epoch"])
+    assert 0 < run.result["val"]["snips_dcg@10"] == best["val/snips_dcg@10"] <= 1
+    assert 0 < run.result["test"]["snips_dcg@10"] <= 1
+    assert run.result["groups"]["ranking by clicks"] == ["snips_dcg@10"]
