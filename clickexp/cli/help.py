@@ -78,8 +78,8 @@ _WORDS = {
     },
     "metric": {
         "all": "default", "calibration": "and AUC", "click": "perplexity", "counterfactual": "from clicks",
-        "pairs": "Kendall's tau", "ranking": "nDCG",
-        "ranking_all": "MAP and more", "truth": "known user",
+        "pairs": "tau", "ranking": "nDCG",
+        "ranking_all": "MAP", "truth": "known user",
     },
     "optimizer": {
         "adagrad": "dense", "adam": "dense", "adamw": "dense", "lazy_adagrad": "rows",
