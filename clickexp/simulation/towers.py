@@ -132,10 +132,12 @@ class Behavior:
             examination = self.top - self.decay * np.log(ranks)
             tower: Parameter = DecayingExamination(self.top, self.decay)
             trusted: Parameter = DecayingExamination(self.top - 3.0, self.decay)
+            bias: Parameter = DecayingExamination(0.0, self.decay)
         else:
             examination = logits_of(np.asarray(self.examination[:positions], np.float64))
             tower, trusted = GivenExamination(examination), GivenExamination(examination - 3.0)
-        towers = {"examination": tower, "true_positive": tower, "false_positive": trusted}
+            bias = GivenExamination(examination - examination[0])  # added to attraction, so 0 at the top
+        towers = {"examination": tower, "bias": bias, "true_positive": tower, "false_positive": trusted}
         if self.trust_positive is not None and self.trust_negative is not None:
             probability = 1 / (1 + np.exp(-examination))
             for role, clicked in (("true_positive", self.trust_positive), ("false_positive", self.trust_negative)):

@@ -72,9 +72,9 @@ def test_the_preset_of_a_sweep_may_choose_towers_by_their_role(schema, tmp_path,
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "my_conf/sweep").mkdir(parents=True)
     (tmp_path / "my_conf/__init__.py").touch()
-    params = "{attraction: 'hash,robe', propensity: 'deep,hash', seed: '1,2'}"
+    params = "{attraction: 'hash,robe', visibility: 'deep,hash', seed: '1,2'}"
     preset = f"hydra: {{mode: MULTIRUN, sweeper: {{params: {params}}}}}"
-    defaults = "defaults: [/parameter@_global_.propensity: position]"
+    defaults = "defaults: [/parameter@_global_.visibility: position]"
     (tmp_path / "my_conf/sweep/mine.yaml").write_text(f"# @package _global_\n{defaults}\n{preset}\n")
     folder, place = tmp_path / "results", {"file": f"file://{tmp_path}/my_conf", "pkg": "pkg://my_conf"}[schema]
     with initialize_config_dir(str(CONF), version_base="1.3"):
@@ -83,7 +83,7 @@ def test_the_preset_of_a_sweep_may_choose_towers_by_their_role(schema, tmp_path,
         try:
             SweepCallback().on_multirun_start(config)
             assert dict(config.hydra.sweeper.params) == {
-                "parameter@attraction": "hash,robe", "parameter@propensity": "deep,hash", "seed": "1,2"
+                "parameter@attraction": "hash,robe", "parameter@visibility": "deep,hash", "seed": "1,2"
             }  # fmt: skip
         finally:
             SweepCallback.claim.release()
@@ -187,27 +187,27 @@ def test_the_nearest_names_are_those_that_are_meant(name, meant):
 def test_roles_are_those_of_the_defaults_lists(tmp_path):
     assert set(roles()) >= {"attraction", "satisfaction", "examination", "continuation"}
     (tmp_path / "model").mkdir()
-    defaults = "[{/parameter@_global_.propensity: position}, {override /parameter@_global_.attraction: hash}, _self_]"
+    defaults = "[{/parameter@_global_.visibility: position}, {override /parameter@_global_.attraction: hash}, _self_]"
     (tmp_path / "model/mine.yaml").write_text(f"defaults: {defaults}\n")
     (tmp_path / "model/broken.yaml").write_text("a: }")
-    assert set(roles(tmp_path)) - set(roles()) == {"propensity"}
-    assert canonical(["propensity=deep"], tmp_path) == ["parameter@propensity=deep"]
-    assert canonical(["propensity=deep"]) == ["propensity=deep"]
+    assert set(roles(tmp_path)) - set(roles()) == {"visibility"}
+    assert canonical(["visibility=deep"], tmp_path) == ["parameter@visibility=deep"]
+    assert canonical(["visibility=deep"]) == ["visibility=deep"]
 
 
 PROPENSITY = """
-defaults: [{/parameter@_global_.propensity: position}, _self_]
-_target_: propensity_model.Propensity
+defaults: [{/parameter@_global_.visibility: position}, _self_]
+_target_: visibility_model.Propensity
 _partial_: true
 attraction: ${attraction}
-propensity: ${propensity}
+visibility: ${visibility}
 """
 MODEL = """
 from clickexp.models import PositionBasedModel
 
 class Propensity(PositionBasedModel):
-    def __init__(self, attraction=None, propensity=None, **sizes):
-        super().__init__(attraction=attraction, examination=propensity, **sizes)
+    def __init__(self, attraction=None, visibility=None, **sizes):
+        super().__init__(attraction=attraction, examination=visibility, **sizes)
 """
 
 
@@ -215,19 +215,19 @@ def test_a_model_from_outside_has_a_role_of_its_own(tmp_path, monkeypatch):
     """It is chosen, checked and shown as ours are, with nothing of it in the package."""
     (tmp_path / "model").mkdir()
     (tmp_path / "model/mine.yaml").write_text(PROPENSITY)
-    (tmp_path / "propensity_model.py").write_text(MODEL)
+    (tmp_path / "visibility_model.py").write_text(MODEL)
     monkeypatch.syspath_prepend(tmp_path)
-    words = ["--config-dir", str(tmp_path), "model=mine", "propensity=global", "propensity.initial=0.5"]
+    words = ["--config-dir", str(tmp_path), "model=mine", "visibility=global", "visibility.initial=0.5"]
     overrides = CommandLine([*words, "satisfaction=global"]).overrides
     with initialize_config_dir(str(CONF), version_base="1.3"):
         search = f"hydra.searchpath=['file://{tmp_path}']"
         config = resolve(compose("config", [search, *overrides]), overrides)
-    assert config.values["model"]["propensity"]["initial"] == 0.5
+    assert config.values["model"]["visibility"]["initial"] == 0.5
     assert config.without_effect == (
         "parameter@satisfaction=global has no effect: this model takes no tower of satisfaction (it takes attraction, "
-        "propensity)",
+        "visibility)",
     )
-    assert is_tower("propensity", config.values["propensity"]) and not is_tower("model", config.values["model"])
+    assert is_tower("visibility", config.values["visibility"]) and not is_tower("model", config.values["model"])
 
 
 def test_options_in_folders_and_packages_of_a_user_are_known(tmp_path, monkeypatch):

@@ -6,11 +6,12 @@ a list without clicks has loss 0. (The pointwise loss also counts documents with
 """
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import rax
+from annotated_types import Ge
 from jaxtyping import Float
 
 from clickexp.numerics import LOG_ZERO, log_sigmoid_pair
@@ -130,12 +131,12 @@ class Poly1Loss(Loss):
     Leng et al. 2022, "PolyLoss: a polynomial expansion perspective of classification loss functions".
 
     Attributes:
-        epsilon: Weight of the linear term.
+        epsilon: Weight of the linear term, at least -1: below, the loss would fall with p near 1.
     """
 
     name: ClassVar[str] = "poly1"
     linear: ClassVar[bool] = True
-    epsilon: float = 1.0
+    epsilon: Annotated[float, Ge(-1)] = 1.0
 
     def value(self, lists: Lists, key: Array | None) -> PerList:
         """Returns the sum over clicks."""
