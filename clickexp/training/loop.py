@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from clickexp.data import Sessions
 from clickexp.data.feed import Compiled, Data, fingerprint
 from clickexp.errors import ConfigError, DivergedError
 from clickexp.evaluation.evaluate import HeldOutEvaluator, RankVectors
@@ -130,6 +131,8 @@ class Checkpoint:
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
+_NO_SESSIONS = "there are no {} sessions; batches must come again each time they are iterated"
+
 _COURSE = ("best_epoch", "per_rank", "history")
 """What checkpoints keep of a loop besides arrays and times."""
 
@@ -177,8 +180,11 @@ class Loop:
 
         Raises:
             DivergedError: The training loss is not finite.
-            ConfigError: The checkpoint must be continued from and cannot be, or there are no training sessions.
+            ConfigError: The checkpoint must be continued from and cannot be, or there are no sessions.
         """
+        for part, data in (("training", train), ("validation", val)):
+            if isinstance(data, Sessions) and not data.count:
+                raise ConfigError(_NO_SESSIONS.format(part))
         same = self._same(train, val)
         if not self._continues(same):
             self.learner.start(train)
@@ -192,11 +198,11 @@ class Loop:
         before = self.times()
         loss, sessions = self.learner.run_pass(train, epoch)
         if not sessions:
-            raise ConfigError(
-                "there are no training sessions; batches must come again each time they are iterated"
-            )
+            raise ConfigError(_NO_SESSIONS.format("training"))
         evaluation = self.validation(self.learner.model_state(), "val", epoch)
         values = evaluation.values()
+        if math.isnan(values["loss"]) and not any(evaluation.per_rank().get("sessions", [True])):
+            raise ConfigError(_NO_SESSIONS.format("validation"))
         if self.stopping and epoch <= self.learner.unsettled + 1:
             self.stopping.reset()
         improved = self.stopping is None or self.stopping.update(values)

@@ -184,10 +184,12 @@ class TrainStep:
             tables, prior_grads = tbl.update(
                 tables, ids, rows, row_grads, rule.at_rates(state.row_rates), step
             )
-        dense = state.params, packing.priors(tables)
+        priors = packing.priors(tables)
+        dense, weights = (state.params, priors), (state.params, jax.tree.map(jnp.zeros_like, priors))
         mean_grads = jax.tree.map(lambda g: g / batch["mask"].size, (grads, prior_grads))
         with jax.numpy_dtype_promotion("standard"):  # Optax relies on it, whatever the caller chose
-            changes, optimizer = self.optimizer.dense.update(mean_grads, state.optimizer, dense)
+            # to which priors are zeros: they are no weights to decay
+            changes, optimizer = self.optimizer.dense.update(mean_grads, state.optimizer, weights)
         _, of_priors = cast(tuple[nnx.State, dict[tuple, Prior]], changes)
         for change in of_priors.values():
             change.log_precision = state.prior_rate * change.log_precision

@@ -46,7 +46,8 @@ class Trainer(BaseTrainer):
             smaller log.
         rate_decay: Factor by which learning rates fall where validation no longer improves, by the rule of early
             stopping, which then counts from 0: noise of the last steps would else stay in parameters.
-        decays: How often they fall before training stops; those of Optax that are no data (see `with_rate`) never do.
+        decays: How often they fall before training stops; those of Optax that are no data (see `with_rate`) never do,
+            and none without early stopping.
         shuffle: Whether every epoch has the training sessions in a new order.
         seed: Of that order, which follows from (seed, epoch).
     """

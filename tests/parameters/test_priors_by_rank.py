@@ -12,7 +12,7 @@ from clickexp.evaluation.outputs import click_outputs
 from clickexp.models import PositionBasedModel
 from clickexp.parameters import EmbeddingParameterConfig, HashEmbedding, QREmbedding, RobeDEmbedding
 from clickexp.parameters.table import NEVER_SHOWN, Prior, Rows, Table, new_table
-from clickexp.training import Trainer
+from clickexp.training import Trainer, natural_gradient
 
 PRECISION, MEAN, SLOPE, BASELINE = 0.8, 0.2, -0.7, -1.0
 LINE = (-1.1, 0.8)
@@ -163,3 +163,60 @@ def test_ranks_in_one_list_tell_of_mean_ranks_as_far_as_rows_differ(noise):
     assert np.isinf(rows.values[counts == 0, 2]).all()
     slope, intercept = np.polyfit(log_ranks, x[ids.ravel()], 1)
     np.testing.assert_allclose(rows.log_ranks, [intercept, slope], atol=1e-3)
+
+
+def ordered_log(rng, documents, sessions):
+    """Lists of six in the order of a policy that knows part of the truth, and clicks."""
+    truth = np.linspace(-2.0, 1.0, documents.size)
+    shown = np.stack([rng.choice(documents.size, 6, replace=False) for _ in range(sessions)])
+    shown = np.take_along_axis(shown, np.argsort(rng.normal(-truth[shown], 0.5), axis=1), axis=1)
+    clicks = rng.random(shown.shape) < sigmoid(truth[shown])
+    return Sessions.from_arrays(
+        query_doc_ids=documents[shown].astype(np.int32), clicks=clicks, query_doc_pairs=60
+    )
+
+
+@pytest.mark.parametrize("posterior", ["normal", "normal_by_rank"])
+def test_training_goes_on_from_posteriors_that_another_log_has_left(posterior):
+    """At tiny rates nothing changes, whether the second log shows documents, at other ranks, or not."""
+    rng = np.random.default_rng(2)
+    config = EmbeddingParameterConfig(posterior=posterior)
+    model = PositionBasedModel(
+        positions=6, query_doc_pairs=60, attraction=config, click_rate=0.3, rngs=nnx.Rngs(0)
+    )
+    log = ordered_log(rng, np.arange(1, 41), 1500)
+    Trainer(epochs=6).train(model, log, log)
+    before, state = model.attraction.table.get_value(), nnx.state(model)
+    assert posterior == "normal" or before.prior.slope[0] < -0.3
+    other = ordered_log(rng, rng.permutation(np.arange(21, 51)), 300)
+    slow = natural_gradient(1e-7, 1e-7, 1e-7)
+    for _ in range(2):
+        Trainer(slow, epochs=1).train(model, other, other)
+    after = model.attraction.table.get_value()
+    known = jnp.arange(1, 41)
+    np.testing.assert_allclose(after.take(known), before.take(known), atol=1e-3)
+    np.testing.assert_allclose(after.variance(known), before.variance(known), rtol=1e-3)
+    assert np.ptp(before.take(known)) > 1
+    new = jnp.arange(51, 61)
+    np.testing.assert_allclose(after.take(new), float(after.prior.mean[0]) * np.ones((10, 1)), atol=1e-5)
+    assert jax.tree.structure(state) == jax.tree.structure(nnx.state(model))
+
+
+def test_rows_that_were_not_counted_leave_the_prior_its_slope():
+    """Batches that come anew in each pass: the one that counts has shown the first document only."""
+    known, later = batch([[SHOWN] * RANKS]), batch([[SHOWN, NEW, 3, NEW]])
+
+    class Changing:
+        passes = 0
+
+        def __iter__(self):
+            self.passes += 1
+            return iter([known if self.passes == 1 else later])  # counted
+
+    config = EmbeddingParameterConfig(posterior="normal_by_rank")
+    model = PositionBasedModel(positions=RANKS, query_doc_pairs=3, attraction=config, rngs=nnx.Rngs(0))
+    batches = Changing()
+    Trainer(epochs=3).train(model, batches, [known])
+    assert batches.passes == 4
+    assert np.isfinite(model.attraction.table.get_value().prior.slope).all()
+    assert np.isfinite(model.predict_clicks(later)).all()

@@ -23,7 +23,7 @@ from clickexp.parameters import (
     new_table,
 )
 from clickexp.parameters.table import Rows
-from clickexp.training import Trainer, lazy_adagrad, lazy_adam, natural_gradient
+from clickexp.training import Trainer, lazy_adagrad, lazy_adam, lazy_adamw, natural_gradient
 from clickexp.training.sparse import rows as tbl
 
 POSTERIOR = EmbeddingParameterConfig(posterior="normal_by_rank")
@@ -335,6 +335,21 @@ def test_dense_optimizers_train_point_estimates():
     Trainer(optax.adamw(0.01, weight_decay=0.1), epochs=2).train(model, log, log)
     rows = model.ctr.table.get_value()
     assert rows.prior is None and np.isfinite(rows.values).all() and rows.values.shape == (pairs + 1, 1)
+
+
+def test_weight_decay_leaves_priors_alone():
+    """Without a baseline, the prior holds all that rows share."""
+    rng = np.random.default_rng(10)
+    ids = rng.integers(1, 31, (600, 3))
+    log, config = log_of(ids, rng.random(ids.shape) < 0.1), EmbeddingParameterConfig(add_baseline=False)
+    found = []
+    for weight_decay in 0.0, 10.0:
+        model = DocumentCTRModel(30, ctr=config, rngs=nnx.Rngs(0))
+        Trainer(lazy_adamw(weight_decay=weight_decay), epochs=6).train(model, log, log)
+        found.append(model.ctr.table.get_value())
+    assert found[0].prior.log_precision != 0 and found[0].prior.mean[0] < -0.5
+    for one, other in zip(*map(jax.tree.leaves, found), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_a_posterior_needs_a_prior():

@@ -108,6 +108,19 @@ def test_without_improvement_the_model_stays_as_it_was():
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("part", ["training", "validation"])
+@pytest.mark.parametrize(
+    "nothing",
+    [lambda: TRAIN.slice(0, 0), list, lambda: iter([{**LOG, "mask": shown(LOG)}])],
+    ids=["sessions", "batches", "batches that come once"],
+)
+def test_without_sessions_nothing_is_trained(part, nothing):
+    """Else the model would be left untrained, or as the first epoch left it."""
+    parts = {"training": TRAIN, "validation": VAL} | {part: nothing()}
+    with pytest.raises(ConfigError, match=f"there are no {part} sessions"):
+        Trainer(OVERFIT, 3, metrics=LL, **SIZES).train(documents(), *parts.values())
+
+
 def diverging(good_steps):
     """Descent that leaves the numbers after so many steps."""
     return optax.sgd(lambda step: jnp.where(step < good_steps, 0.5, jnp.inf))

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from clickexp.parameters.table import NEVER_SHOWN, Prior, Rows, Table
 from clickexp.training.optimizers import RowOptimizer
@@ -22,6 +22,9 @@ ALIGNED = 4
 In a table of 24 bytes per row every third row lies in two cache lines, and XLA on the CPU moves single numbers where it
 could move four: a step takes a tenth longer.
 """
+
+_LOG_RANKS = 0
+"""Column in which logarithms of ranks are counted; gradients are added up there later."""
 
 WholeTable = Float[jax.Array, "table width"]
 
@@ -80,18 +83,15 @@ def layout_of(table: Table, optimizer: RowOptimizer) -> Layout:
 
 
 def pack(tables: nnx.State, optimizer: RowOptimizer) -> nnx.State:
-    """The tables with room for the optimizer in every row; counts, and what is known of ranks, start from 0."""
+    """The tables with room for the optimizer in every row; counts, and sums of log ranks, start from 0."""
 
     def widened(path: Path, table: Table) -> nnx.Variable[Rows]:
         rows = table.get_value()
         layout = layout_of(table, optimizer)
         start, behind = layout.learned.start, layout.width - layout.learned.start - rows.width
         values = jnp.pad(rows.values, ((0, 0), (start, behind)))
-        rows = dataclasses.replace(rows, start=start)
-        if rows.by_rank:
-            rows = dataclasses.replace(rows, log_ranks=jnp.zeros(2))
-            values = values.at[:, _x(rows)].set(0.0)
-        return table.copy(dataclasses.replace(rows, values=values))
+        log_ranks = jnp.zeros(2) if rows.by_rank else None
+        return table.copy(dataclasses.replace(rows, values=values, log_ranks=log_ranks, start=start))
 
     return with_priors(nnx.map_state(widened, tables), jax.tree.map(jnp.copy, priors(tables)))
 
@@ -142,9 +142,10 @@ def with_priors(tables: nnx.State, priors: Mapping[Path, Prior]) -> nnx.State:
 
 
 def count(tables: nnx.State, ids: Taken, log_ranks: Taken) -> nnx.State:
-    """Adds one to the last column of a row for each of its documents, and log ranks to x; in tables with a prior.
+    """Adds one to the last column of a row for each of its documents; in tables with a prior.
 
-    Only those have x whose priors have means that follow ranks. They also sum the squares of log ranks.
+    Where its mean follows ranks, log ranks are added to the first column, which is free between steps, and their
+    squares to those of the table.
     """
 
     def counted(path: Path, table: Table) -> nnx.Variable[Rows]:
@@ -156,7 +157,7 @@ def count(tables: nnx.State, ids: Taken, log_ranks: Taken) -> nnx.State:
         if not rows.by_rank:
             return table.copy(dataclasses.replace(rows, values=counted))
         ranks = flat(log_ranks[path])
-        counted = counted.at[rows_read, _x(rows)].add(ranks, mode="drop")
+        counted = counted.at[rows_read, _LOG_RANKS].add(ranks, mode="drop")
         squares = jnp.sum(jnp.where(rows_read < len(rows.values), ranks**2, 0.0))
         return table.copy(dataclasses.replace(rows, values=counted, log_ranks=rows.log_ranks.at[1].add(squares)))
 
@@ -166,7 +167,8 @@ def count(tables: nnx.State, ids: Taken, log_ranks: Taken) -> nnx.State:
 def shares(tables: nnx.State) -> nnx.State:
     """Turns the counts of the last column into the prior's share of one document, 1 / count; 0 for rows without any.
 
-    Sums x of log ranks become standardised means.
+    Sums of log ranks become x, standardised means. Rows that an earlier training has left keep their means, whatever x
+    they get, and their x where this log does not show them.
     """
 
     def shared(path: Path, table: Table) -> nnx.Variable[Rows]:
@@ -176,10 +178,13 @@ def shares(tables: nnx.State) -> nnx.State:
         values, log_ranks = rows.values, rows.log_ranks
         counts = values[:, -1]
         share = jnp.where(counts > 0, 1 / jnp.maximum(counts, 1.0), 0.0)
-        if rows.by_rank:
-            x = _x(rows)
-            standardised, log_ranks = _standardised(values[:, x] * share, counts, rows.log_ranks[1])
-            values = values.at[:, x].set(standardised)
+        if rows.prior is not None and rows.by_rank:
+            before = jnp.where(_are_prior(rows), NEVER_SHOWN, values[:, _x(rows)])
+            x, log_ranks = _standardised(values[:, _LOG_RANKS] * share, counts, rows.log_ranks[1])
+            x = jnp.where(counts > 0, x, before)
+            moved = jnp.where(jnp.isfinite(before), before - x, 0.0)
+            values = values.at[:, rows.start : rows.start + rows.dim].add(moved[:, None] * rows.prior.slope)
+            values = values.at[:, _x(rows)].set(x).at[:, _LOG_RANKS].set(0.0)
         values = values.at[:, -1].set(share)
         return table.copy(dataclasses.replace(rows, values=values, log_ranks=log_ranks))
 
@@ -189,8 +194,9 @@ def shares(tables: nnx.State) -> nnx.State:
 def refit_priors(tables: nnx.State) -> nnx.State:
     """The tables with the means of their priors where those of the posteriors lie: the regression of these on x.
 
-    The posteriors stay, so that the evidence lower bound rises. Gradients alone take many passes to get there where
-    rows have many documents.
+    Of rows that the log shows. Posteriors stay, so that the evidence lower bound rises, also those that an earlier
+    training has left; rows that are their prior follow it. Gradients alone take many passes to get there where rows
+    have many documents.
     """
 
     def refitted(path: Path, table: Table) -> nnx.Variable[Rows]:
@@ -206,13 +212,19 @@ def refit_priors(tables: nnx.State) -> nnx.State:
         prior = dataclasses.replace(rows.prior, mean=rows.prior.mean + mean)
         change = jnp.broadcast_to(mean, offsets.shape)
         if rows.by_rank:
-            x = jnp.where(shown, values[:, _x(rows), None], 0.0)
-            slope = jnp.sum(offsets * x, axis=0) / jnp.maximum(jnp.sum(x * x), 1.0)
+            x = values[:, _x(rows), None]
+            x, of_shown = (jnp.where(where, x, 0.0) for where in (jnp.isfinite(x), shown))
+            slope = jnp.sum(offsets * of_shown, axis=0) / jnp.maximum(jnp.sum(of_shown * of_shown), 1.0)
             prior, change = dataclasses.replace(prior, slope=rows.prior.slope + slope), change + slope * x
-        values = values.at[:, means].add(-jnp.where(shown, change, 0.0))
+        values = values.at[:, means].add(-jnp.where(_are_prior(rows)[:, None] & ~shown, 0.0, change))
         return table.copy(dataclasses.replace(rows, values=values, prior=prior))
 
     return nnx.map_state(refitted, tables)
+
+
+def _are_prior(rows: Rows) -> Bool[Array, " rows"]:
+    """Whether rows are as they start; no step has changed them."""
+    return jnp.all(rows.values[:, rows.start : rows.start + rows.numbers] == 0, axis=1)
 
 
 def _x(rows: Rows) -> int:

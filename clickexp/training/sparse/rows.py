@@ -210,7 +210,7 @@ def update(
         of_slope = None
         if rows.by_rank:
             x = row[:, rows.numbers : rows.width]
-            of_slope = jnp.sum(jnp.where(real, grad * x, 0.0), axis=0)
+            of_slope = jnp.sum(jnp.where(real & jnp.isfinite(x), grad * x, 0.0), axis=0)
         prior_grads[path] = Prior(
             jnp.sum(jnp.where(real, of_precision, 0.0)),
             jnp.zeros(rows.dim),  # see `packing.refit_priors`
