@@ -13,6 +13,7 @@ from clickexp.utils.signatures import function_of, located
 
 CONF = ROOT / "conf"
 FORMAT = "the layout of this log, which is one of many that the reader takes"
+CUTOFFS = "from Python a metric has one value, of the whole list; a run states its cutoffs"
 VARIANT = "one of several metrics that the class computes, each under another name"
 DIFFERENT = {
     "dataset/baidu_ultr files": FORMAT,
@@ -25,6 +26,7 @@ DIFFERENT = {
     "dataset/yandex_clax positions": FORMAT,
     "metric/calibration test.click_ppl.of": VARIANT,
     "metric/calibration test.skip_ppl.of": VARIANT,
+    "metric/counterfactual counterfactual.snips_dcg.cutoffs": CUTOFFS,
     "metric/pairs ranking.fcp.ties": VARIANT,
     "metric/ranking_all ranking.map_min.denominator": VARIANT,
     "metric/ranking_all ranking.mar_all.denominator": VARIANT,
@@ -32,7 +34,7 @@ DIFFERENT = {
     "metric/ranking_all ranking.dcg_original.form": VARIANT,
     "metric/ranking_all ranking.ndcg_linear.form": VARIANT,
     "metric/ranking_all ranking.ndcg_original.form": VARIANT,
-    "metric/ranking cutoffs": "from Python a metric has one value, of the whole list; a run reports several cutoffs",
+    "metric/ranking cutoffs": CUTOFFS,
     "model/mixture shared": "from Python towers are shared that are given; a run names their roles",
     "model/sdbn fix_continuation": "the option is the special case of DBN",
     "parameter/global initial": "as other towers of P(continue), where the tower is used; from Python at even odds",
