@@ -1,6 +1,6 @@
 """A dataset: train, validation and test sessions, and labelled lists for ranking metrics."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, combinations, pairwise
 from numbers import Integral
@@ -66,6 +66,11 @@ class Dataset:
         return self.train.clicks_total / self.train.documents
 
     @property
+    def columns(self) -> Mapping[str, int]:
+        """Largest value of each further column of integers, found when it is asked for."""
+        return _Largest(self)
+
+    @property
     def parts(self) -> dict[str, Sessions]:
         """The sessions of each part by name; ranking only if there is one."""
         parts = {"train": self.train, "val": self.val, "test": self.test, "ranking": self.ranking}
@@ -100,6 +105,30 @@ class Dataset:
             f"query-document ids up to {self.query_doc_pairs:,}, "
             f"{self.positions} positions, click rate {self.click_rate:.4f}{notes}"
         )
+
+
+class _Largest(Mapping[str, int]):
+    """Largest values over all parts of a dataset by column; ids and positions have theirs in the dataset."""
+
+    def __init__(self, dataset: Dataset):
+        self._parts = list(dataset.parts.values())
+        known = ("query_doc_ids", "lengths", "positions")
+        self._names = [
+            name
+            for name, column in dataset.train.schema.items()
+            if name not in known and column.dtype.kind in "iu" and name in dataset.train.columns
+        ]
+
+    def __getitem__(self, name: str) -> int:
+        if name not in self._names:
+            raise KeyError(name)
+        return max(part.bounds(name)[1] for part in self._parts)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def split(sessions: Sessions, train: Split, val: Split, test: Split) -> tuple[Sessions, Sessions, Sessions]:

@@ -140,6 +140,7 @@ def build_model(new_model: Callable[..., Model], dataset: Dataset, seed: int) ->
         "query_doc_pairs": dataset.query_doc_pairs,
         "click_rate": dataset.click_rate,
         "features": dataset.train.feature_lengths,
+        "columns": dataset.columns,
     }
     return new_model(**accepted(new_model, sizes), rngs=nnx.Rngs(seed))
 

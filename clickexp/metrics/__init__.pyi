@@ -7,6 +7,7 @@ from .click import ConditionalPerplexity as ConditionalPerplexity
 from .click import LogLikelihood as LogLikelihood
 from .click import MicroPerplexity as MicroPerplexity
 from .click import Perplexity as Perplexity
+from .cold_start import ColdStart as ColdStart
 from .exact import exact_sum as exact_sum
 from .latent import Correlation as Correlation
 from .latent import Examination as Examination

@@ -12,7 +12,7 @@ from clickexp.errors import ConfigError
 from clickexp.models.base import ClickModel, Sample
 from clickexp.numerics import LogPair
 from clickexp.parameters import Parameter, Sizes, build_parameter
-from clickexp.parameters.base import Features, Source
+from clickexp.parameters.base import Columns, Features, Source
 from clickexp.types import Array, ByRank, LogitsByRank
 from clickexp.utils.bounds import Pairs, PositiveFloat, PositiveInt, Probability, bounded
 from clickexp.utils.checks import Limit
@@ -47,6 +47,7 @@ class MixtureModel(ClickModel):
         query_doc_pairs: Largest query-document id.
         click_rate: Clicks per document of the training sessions.
         features: Length of each kind of feature vector, by its key in the batch.
+        columns: Largest value of each column of integers, by its key in the batch.
         rngs: Streams of random numbers for initial values; None where all components are built.
 
     Raises:
@@ -66,12 +67,13 @@ class MixtureModel(ClickModel):
         query_doc_pairs: Pairs | None = None,
         click_rate: Probability | None = None,
         features: Features = None,
+        columns: Columns = None,
         rngs: nnx.Rngs | None = None,
     ):
         if not models:
             raise ConfigError("a mixture needs at least one click model")
         self.models = nnx.List([])
-        sizes = Sizes(query_doc_pairs, positions, click_rate, features)
+        sizes = Sizes(query_doc_pairs, positions, click_rate, features, columns)
         if rngs is not None:
             towers = {
                 role: build_parameter(role, source, None, sizes, rngs=rngs)

@@ -9,7 +9,15 @@ from typing import ClassVar, NamedTuple
 
 from flax import nnx
 
-from clickexp.parameters.base import Features, Parameter, ParameterConfig, Sizes, Source, build_parameter
+from clickexp.parameters.base import (
+    Columns,
+    Features,
+    Parameter,
+    ParameterConfig,
+    Sizes,
+    Source,
+    build_parameter,
+)
 from clickexp.utils.bounds import MOST_IDS, Pairs, PositiveInt, Probability, check_numbers
 from clickexp.utils.checks import Limit
 
@@ -95,6 +103,7 @@ class HasRoles(_DeclaresRoles):
         query_doc_pairs: Largest query-document id.
         click_rate: Clicks per document of the training sessions, where the logits of some towers start.
         features: Length of each kind of feature vector, by its key in the batch.
+        columns: Largest value of each column of integers, by its key in the batch.
         rngs: Streams of random numbers for initial values.
     """
 
@@ -102,10 +111,11 @@ class HasRoles(_DeclaresRoles):
     query_doc_pairs: Pairs | None = dataclasses.field(default=None, kw_only=True)
     click_rate: InitVar[Probability | None] = dataclasses.field(default=None, kw_only=True)
     features: InitVar[Features] = dataclasses.field(default=None, kw_only=True)
+    columns: InitVar[Columns] = dataclasses.field(default=None, kw_only=True)
     rngs: InitVar[nnx.Rngs | None] = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(
-        self, click_rate: Probability | None, features: Features, rngs: nnx.Rngs | None
+        self, click_rate: Probability | None, features: Features, columns: Columns, rngs: nnx.Rngs | None
     ) -> None:
         given = vars(self)
         check_numbers(type(self).__init__, given)
@@ -119,7 +129,7 @@ class HasRoles(_DeclaresRoles):
                 raise ValueError(
                     f"{key} goes up to {largest:,}, and at most {MOST_IDS:,} fits: build a smaller model"
                 )
-        sizes = Sizes(self.query_doc_pairs, self.positions, click_rate, features, most)
+        sizes = Sizes(self.query_doc_pairs, self.positions, click_rate, features, columns, most)
         for role, default in self.roles.items():
             tower = build_parameter(role, given.get(role), default, sizes, rngs=rngs)
             setattr(self, role, nnx.data(tower))  # data, though the argument was none

@@ -23,6 +23,8 @@ from clickexp.parameters.simple import GlobalParameter as GlobalParameter
 from clickexp.parameters.simple import GlobalParameterConfig as GlobalParameterConfig
 from clickexp.parameters.simple import PositionParameter as PositionParameter
 from clickexp.parameters.simple import PositionParameterConfig as PositionParameterConfig
+from clickexp.parameters.sum import SumParameter as SumParameter
+from clickexp.parameters.sum import SumParameterConfig as SumParameterConfig
 from clickexp.parameters.table import Rows as Rows
 from clickexp.parameters.table import Table as Table
 from clickexp.parameters.table import new_table as new_table

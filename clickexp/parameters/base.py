@@ -10,12 +10,15 @@ from flax import nnx
 from jaxtyping import Float
 
 from clickexp.errors import ConfigError, DataError
-from clickexp.numerics import LogPair, log_odds, log_sigmoid_pair
+from clickexp.numerics import LogPair, log_odds, log_sigmoid_pair, mean_log_sigmoid_pair
 from clickexp.types import Array, Batch, ByRank, Logits
 from clickexp.utils.bounds import Pairs, PositiveInt, Probability, check_numbers
 
 Features = Mapping[str, int] | None
 """Length of each kind of feature vector, by its key in the batch."""
+
+Columns = Mapping[str, int] | None
+"""Largest value of each column of integers, by its key in the batch."""
 
 Oriented = Float[Array, "#list_or_rank #rank_or_list"]
 """One number per document, oriented as the batch is."""
@@ -30,6 +33,7 @@ class Sizes:
         positions: Largest position.
         click_rate: Clicks per document.
         features: Length of each kind of feature vector, by its key in the batch.
+        columns: Largest value of each column of integers, by its key in the batch.
         indices: Largest value of each key that the model itself adds to the batch.
     """
 
@@ -37,6 +41,7 @@ class Sizes:
     positions: PositiveInt | None = None
     click_rate: Probability | None = None
     features: Features = None
+    columns: Columns = None
     indices: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -47,13 +52,14 @@ class Sizes:
 
         Args:
             feature: The key.
-            size: The size that it is unless the model states another.
+            size: The size that it is unless the model or the data state another.
             role: The tower that needs it, for the message.
 
         Raises:
             ValueError: The size is unknown.
         """
-        value = self.indices.get(feature, getattr(self, size))
+        stated = self.indices if feature in self.indices else self.columns or {}
+        value = stated[feature] if feature in stated else getattr(self, size)
         if value is None:
             raise ValueError(f"the default {role} needs {size}=...; give it, or give {role}=... itself")
         return value
@@ -89,6 +95,10 @@ class Parameter(nnx.Module):
         """Returns logits `[batch, rank]`, or of a shape that broadcasts to it, for a batch of lists."""
         raise NotImplementedError
 
+    def posterior(self, batch: Batch) -> tuple[Logits, Logits | None]:
+        """Returns mean and variance of the logits for a batch of lists; no variance where they are numbers."""
+        return self.logit(batch), None
+
     def limits(self) -> dict[str, int]:
         """Returns the largest value that the tower has a row for, by the key of the batch that it looks up."""
         return {}
@@ -98,8 +108,11 @@ class Parameter(nnx.Module):
         return self.logit(batch.lists).T if isinstance(batch, ByRank) else self.logit(batch)
 
     def log_pair(self, batch: Batch | ByRank) -> LogPair:
-        """Returns (log s(z), log s(-z))."""
-        return log_sigmoid_pair(self(batch))
+        """Returns (log s(z), log s(-z)); with posteriors (log E[s(z)], log E[s(-z)])."""
+        mean, variance = self.posterior(batch.lists if isinstance(batch, ByRank) else batch)
+        if isinstance(batch, ByRank):
+            mean, variance = mean.T, None if variance is None else variance.T
+        return log_sigmoid_pair(mean) if variance is None else mean_log_sigmoid_pair(mean, variance)
 
     def log_prob(self, batch: Batch | ByRank) -> Oriented:
         """Returns log s(z)."""
@@ -108,6 +121,22 @@ class Parameter(nnx.Module):
     def prob(self, batch: Batch | ByRank) -> Oriented:
         """Returns s(z)."""
         return jax.nn.sigmoid(self(batch))
+
+
+class PosteriorParameter(Parameter):
+    """A tower that may know its logits with a normal posterior each; a subclass defines `posterior`."""
+
+    def logit(self, batch: Batch) -> Logits:
+        """Returns the logits; with posteriors those of the mean probabilities."""
+        mean, variance = self.posterior(batch)
+        if variance is None:
+            return mean
+        pair = mean_log_sigmoid_pair(mean, variance)
+        return pair.log - pair.complement
+
+    def posterior(self, batch: Batch) -> tuple[Logits, Logits | None]:
+        """Returns mean and variance of the logits for a batch of lists; no variance where they are numbers."""
+        raise NotImplementedError
 
 
 def row_ids(batch: Batch | ByRank, key: str) -> Array:

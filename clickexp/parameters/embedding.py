@@ -9,10 +9,9 @@ import jax.numpy as jnp
 from flax import nnx
 
 from clickexp.errors import ConfigError
-from clickexp.numerics import LogPair, log_sigmoid_pair, mean_log_sigmoid_pair
-from clickexp.parameters.base import Parameter, ParameterConfig, Sizes, row_ids
+from clickexp.parameters.base import ParameterConfig, PosteriorParameter, Sizes, row_ids
 from clickexp.parameters.table import Posterior, new_table
-from clickexp.types import LOG_RANKS, Batch, ByRank, Logits
+from clickexp.types import LOG_RANKS, Batch, Logits
 from clickexp.utils.bounds import Ids, NonNegativeFloat, PositiveInt, Ratio
 
 FullEmbedding = new_table
@@ -25,7 +24,7 @@ class EmbeddingParameterConfig(ParameterConfig):
 
     Attributes:
         use_feature: Key of the batch that holds the row ids `[batch, rank]`.
-        parameters: Largest id; None takes the number of query-document pairs of the data.
+        parameters: Largest id; None takes that of the data.
         embedding_features: Numbers per row; above 1 they meet a learned projection.
         add_baseline: Whether all rows share one learned logit, so that a row is an offset from it.
         baseline: Where that logit starts; None takes the log-odds of the training click rate.
@@ -76,7 +75,7 @@ class EmbeddingParameterConfig(ParameterConfig):
         return EmbeddingParameter(config, rngs=rngs)
 
 
-class EmbeddingParameter(Parameter):
+class EmbeddingParameter(PosteriorParameter):
     """z = baseline + row(id), or baseline + projection . row(id) for rows of several numbers.
 
     The row is that of a full table, or made of the fewer numbers of a compressed one.
@@ -97,20 +96,8 @@ class EmbeddingParameter(Parameter):
         )
         self.projection = nnx.Param(jax.random.normal(rngs.params(), (dim,)) / dim**0.5) if dim > 1 else None
 
-    def logit(self, batch: Batch) -> Logits:
-        """Returns the logit of each id; with posteriors that of the mean probability."""
-        pair = self.log_pair(batch)
-        return pair.log - pair.complement
-
-    def log_pair(self, batch: Batch | ByRank) -> LogPair:
-        """Returns (log p, log(1 - p)) of each id's probability; with posteriors, of the mean probability."""
-        mean, variance = self.posterior(batch.lists if isinstance(batch, ByRank) else batch)
-        if isinstance(batch, ByRank):
-            mean, variance = mean.T, None if variance is None else variance.T
-        return log_sigmoid_pair(mean) if variance is None else mean_log_sigmoid_pair(mean, variance)
-
     def posterior(self, batch: Batch) -> tuple[Logits, Logits | None]:
-        """Returns mean and variance of the logit of each id."""
+        """Returns mean and variance of the logit of each id; None for the variance where rows are numbers."""
         ids = row_ids(batch, self.config.use_feature)
         if self.config.posterior == "none":
             mean, variance = self.table.take(ids), None

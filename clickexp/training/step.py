@@ -13,7 +13,7 @@ from clickexp.data.batches import Arrays, at_step, ranks_first, with_mask
 from clickexp.models.base import Model
 from clickexp.parameters.table import Prior, Table
 from clickexp.training.optimizers import Optimizer
-from clickexp.training.sparse import packing
+from clickexp.training.sparse import learned_priors, packing
 from clickexp.training.sparse import rows as tbl
 from clickexp.training.sparse.huge_pages import use_huge_pages
 from clickexp.training.sparse.lookups import Traced
@@ -146,7 +146,7 @@ class TrainStep:
         def body(index: Count, tables: nnx.State) -> nnx.State:
             batch = at_step(arrays, index)
             traced, ids = self._ids(state, batch, index < steps)
-            return packing.count(tables, ids, tbl.log_ranks(traced, ids, batch["mask"]))
+            return learned_priors.count(tables, ids, tbl.log_ranks(traced, ids, batch["mask"]))
 
         tables = jax.lax.fori_loop(0, len(arrays["mask"]), body, state.tables)
         return dataclasses.replace(state, tables=tables)

@@ -18,7 +18,7 @@ from clickexp.models.base import Model
 from clickexp.training.base import BaseTrainer
 from clickexp.training.loop import Learner
 from clickexp.training.optimizers import Optimizer, optimizer_of
-from clickexp.training.sparse import packing
+from clickexp.training.sparse import learned_priors, packing
 from clickexp.training.sparse.huge_pages import use_huge_pages
 from clickexp.training.step import TrainState, TrainStep, decayed, learning_rates, split_model
 from clickexp.training.stopping import EarlyStopping, Stopping
@@ -93,12 +93,12 @@ class _GradientDescent(Learner):
         step = TrainStep(graphdef, optimizer)
         self._train = Compiled(step, donate_argnums=0)
         self._count = Compiled(step.count_rows, donate_argnums=0)
-        self._shares = Compiled(packing.shares, donate_argnums=0)
+        self._shares = Compiled(learned_priors.shares, donate_argnums=0)
         self.programs = [self._train, self._count, self._shares]
         self._refit_priors = None
         if packing.priors(self.state.tables):
             self.unsettled = FIXED_PRIOR
-            self._refit_priors = Compiled(packing.refit_priors, donate_argnums=0)
+            self._refit_priors = Compiled(learned_priors.refit_priors, donate_argnums=0)
             self.programs.append(self._refit_priors)
         seed = trainer.seed if trainer.shuffle else None
         rates = learning_rates(self.state)

@@ -64,7 +64,7 @@ def arguments(model):
 
 
 def test_declared_attributes_are_the_arguments_of_the_constructor():
-    common = ["positions", "query_doc_pairs", "click_rate", "features", "rngs"]
+    common = ["positions", "query_doc_pairs", "click_rate", "features", "columns", "rngs"]
     assert arguments(Patient) == ["attraction", "patience", "scale", *common]
     assert arguments(models.PositionBasedModel)[:4] == [
         "positions",

@@ -28,7 +28,7 @@ from clickexp.parameters import (
 from clickexp.parameters.hashing import buckets, murmur3, shuffled_cells, signs
 from clickexp.simulation import simulate
 from clickexp.training import LazySGD, Optimizer, Trainer
-from clickexp.training.sparse import packing
+from clickexp.training.sparse import learned_priors, packing
 from clickexp.training.step import TrainStep, split_model
 
 RANKS, PAIRS, BATCH = 4, 40, 16
@@ -324,7 +324,7 @@ def test_an_epoch_pulls_a_number_by_the_precision_of_its_prior(name):
         graphdef, state = split_model(model, optimizer)
         step, arrays = TrainStep(graphdef, optimizer), superbatch(columns, BATCH)
         state = jax.jit(step.count_rows)(state, arrays, np.int32(steps))
-        state = dataclasses.replace(state, tables=packing.shares(state.tables))
+        state = dataclasses.replace(state, tables=learned_priors.shares(state.tables))
         before, run, total = leaves(packing.learned(state.tables)), jax.jit(step), 0.0
         for index in range(steps):
             one = {name: values[index][None] for name, values in arrays.items()}

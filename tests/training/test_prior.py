@@ -13,7 +13,7 @@ from clickexp.metrics import LogLikelihood
 from clickexp.models import DocumentCTRModel, DynamicBayesianNetwork
 from clickexp.parameters import EmbeddingParameter, EmbeddingParameterConfig
 from clickexp.training import EarlyStopping, LazySGD, Optimizer, Trainer
-from clickexp.training.sparse import packing
+from clickexp.training.sparse import learned_priors, packing
 from clickexp.training.step import TrainStep, split_model
 
 RANKS, PAIRS, BATCH, STEPS, PRECISION = 4, 9, 8, 5, 1.7
@@ -40,7 +40,7 @@ def moves_of_an_epoch(build, precision, columns):
     graphdef, state = split_model(model, optimizer)
     step, arrays = TrainStep(graphdef, optimizer), superbatch(columns, BATCH)
     state = jax.jit(step.count_rows)(state, arrays, np.int32(STEPS))
-    state = dataclasses.replace(state, tables=packing.shares(state.tables))
+    state = dataclasses.replace(state, tables=learned_priors.shares(state.tables))
     run, total = jax.jit(step), 0.0
     (before,), (packed,) = leaves(packing.learned(state.tables)), leaves(state.tables)
     for index in range(STEPS):

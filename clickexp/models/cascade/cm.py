@@ -13,7 +13,7 @@ from clickexp.models.cascade.chain import CascadeFamily, CascadeProbs
 from clickexp.models.roles import Role
 from clickexp.numerics import ALWAYS, LogPair
 from clickexp.parameters import EmbeddingParameterConfig
-from clickexp.parameters.base import Features, Source
+from clickexp.parameters.base import Columns, Features, Source
 from clickexp.types import ByRank
 from clickexp.utils.bounds import Pairs, PositiveInt, Probability
 
@@ -53,12 +53,13 @@ class CascadeModel(CascadeFamily):
         positions: PositiveInt | None = None,
         click_rate: Probability | None = None,
         features: Features = None,
+        columns: Columns = None,
         rngs: nnx.Rngs | None = None,
     ):
         # not generated, since the argument `conditional` has the name of a method
         self.query_doc_pairs, self.attraction, self.positions = query_doc_pairs, attraction, positions
         self.min_log_prob, self.before_click = min_log_prob, Conditional(conditional)
-        self.__post_init__(click_rate, features, rngs)
+        self.__post_init__(click_rate, features, columns, rngs)
 
     def probs(self, batch: ByRank) -> CascadeProbs:
         """Returns a, and satisfaction with the first click."""

@@ -12,7 +12,7 @@ from clickexp.models.ranker.debias import Debias, NoDebias
 from clickexp.models.ranker.losses import Loss, PerList, SoftmaxLoss
 from clickexp.models.roles import Role
 from clickexp.parameters import EmbeddingParameterConfig
-from clickexp.parameters.base import Features, Sizes
+from clickexp.parameters.base import Columns, Features, Sizes
 from clickexp.types import Array, Batch, Logits, Scalar
 from clickexp.utils.bounds import Probability
 from clickexp.utils.checks import Limit
@@ -37,14 +37,14 @@ class Ranker(Model):
     debias: Debias = NoDebias()
 
     def __post_init__(
-        self, click_rate: Probability | None, features: Features, rngs: nnx.Rngs | None
+        self, click_rate: Probability | None, features: Features, columns: Columns, rngs: nnx.Rngs | None
     ) -> None:
         self.check_settings(loss=self.loss, debias=self.debias)
-        super().__post_init__(click_rate, features, rngs)
+        super().__post_init__(click_rate, features, columns, rngs)
         self.separates_examination = self.debias.learns_examination
         self.name = self.name_with(loss=self.loss, debias=self.debias)
         rngs = cast(nnx.Rngs, rngs)  # without which the towers were not built
-        sizes = Sizes(self.query_doc_pairs, self.positions, click_rate, features)
+        sizes = Sizes(self.query_doc_pairs, self.positions, click_rate, features, columns)
         self.learned = nnx.data(self.debias.build(sizes, rngs))
         self.noise = _Noise(rngs) if self.loss.random else None
 

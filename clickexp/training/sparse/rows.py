@@ -213,7 +213,7 @@ def update(
             of_slope = jnp.sum(jnp.where(real & jnp.isfinite(x), grad * x, 0.0), axis=0)
         prior_grads[path] = Prior(
             jnp.sum(jnp.where(real, of_precision, 0.0)),
-            jnp.zeros(rows.dim),  # see `packing.refit_priors`
+            jnp.zeros(rows.dim),  # see `learned_priors.refit_priors`
             of_slope,
         )
         of_prior = share * precision * jnp.concatenate([offset, sd * sd], axis=1)

@@ -1,0 +1,122 @@
+"""Sums of towers: logits, posteriors and limits of the sum are those of its terms together."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from scipy.special import expit
+from zoo import fill
+
+from clickexp.errors import ConfigError
+from clickexp.models import DocumentCTRModel, UserBrowsingModel
+from clickexp.parameters import (
+    EmbeddingParameterConfig,
+    LinearParameterConfig,
+    Sizes,
+    SumParameterConfig,
+)
+
+PAIRS, DOCUMENTS, FEATURES = 9, 4, 3
+SIZES = Sizes(PAIRS, click_rate=0.2, columns={"document_ids": DOCUMENTS}, features={"query_doc_features": FEATURES})
+
+
+def table(**settings):
+    return EmbeddingParameterConfig(**settings)
+
+
+def document(**settings):
+    return table(use_feature="document_ids", add_baseline=False, **settings)
+
+
+def built(**terms):
+    """The sum with normal numbers everywhere."""
+    rng = np.random.default_rng(1)
+    return fill(SumParameterConfig(terms).build(SIZES, rngs=nnx.Rngs(0)), lambda shape: rng.normal(size=shape))
+
+
+def uncertain(**terms):
+    """The sum with posteriors that differ from each other and from their priors."""
+    rng = np.random.default_rng(2)
+    tower = SumParameterConfig(terms).build(SIZES, rngs=nnx.Rngs(0))
+    for term in tower.terms.values():
+        rows = term.table.get_value()
+        values = jnp.asarray(rng.normal(0, 0.5, rows.values.shape), jnp.float32)
+        prior = dataclasses.replace(rows.prior, mean=jnp.full(rows.dim, 0.3), log_precision=jnp.log(jnp.float32(3)))
+        term.table.set_value(dataclasses.replace(rows, values=values, prior=prior))
+    return tower
+
+
+@pytest.fixture
+def batch():
+    rng = np.random.default_rng(0)
+    return {
+        "query_doc_ids": rng.integers(0, PAIRS + 1, (5, 6)).astype(np.int32),
+        "document_ids": rng.integers(0, DOCUMENTS + 1, (5, 6)).astype(np.int32),
+        "query_doc_features": rng.normal(size=(5, 6, FEATURES)).astype(np.float32),
+        "positions": np.arange(1, 7, dtype=np.int32)[None],
+        "clicks": rng.random((5, 6)) < 0.3,
+        "mask": np.ones((5, 6), bool),
+    }
+
+
+def test_the_logit_is_the_sum_of_those_of_the_terms(batch):
+    tower = built(
+        pair=table(posterior="none"), document=document(posterior="none"), features=LinearParameterConfig()
+    )
+    pair, of_document, features = (tower.terms[name].logit(batch) for name in ("pair", "document", "features"))
+    np.testing.assert_allclose(tower.logit(batch), np.float64(pair) + of_document + features, atol=1e-5)
+    assert tower.posterior(batch)[1] is None
+
+
+def test_the_probability_is_the_mean_over_the_posteriors_of_all_tables(batch):
+    tower = uncertain(pair=table(posterior="normal"), document=document(posterior="normal"))
+    terms = [tower.terms[name].posterior(batch) for name in ("pair", "document")]
+    mean, variance = (sum(np.float64(part) for part in parts) for parts in zip(*terms, strict=True))
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    expected = expit(mean[..., None] + np.sqrt(variance)[..., None] * nodes) @ weights / weights.sum()
+    assert 0.5 < np.sqrt(variance).max() < 2
+    np.testing.assert_allclose(np.exp(tower.log_prob(batch)), expected, rtol=1.2e-3)
+    np.testing.assert_allclose(tower.prob(batch), expected, rtol=1.2e-3)
+
+
+def test_each_table_has_a_row_for_every_value_of_its_column(batch):
+    tower = built(pair=table(), document=document())
+    rows = {name: term.table.get_value().values.shape[0] for name, term in tower.terms.items()}
+    assert rows == {"pair": PAIRS + 1, "document": DOCUMENTS + 1}
+    assert tower.limits() == {"query_doc_ids": PAIRS, "document_ids": DOCUMENTS}
+
+
+def test_the_smallest_table_of_a_column_limits_it():
+    tower = built(small=table(use_feature="document_ids", parameters=2), large=document())
+    assert tower.limits() == {"document_ids": 2}
+
+
+def test_each_table_has_a_prior_of_its_own():
+    terms = {"pair": table(posterior="normal", prior_precision=4.0), "document": document(posterior="normal")}
+    tower = SumParameterConfig(terms).build(SIZES, rngs=nnx.Rngs(0))
+    precisions = {
+        name: float(jnp.exp(term.table.get_value().prior.log_precision)) for name, term in tower.terms.items()
+    }
+    assert precisions == pytest.approx({"pair": 4.0, "document": 1.0})
+
+
+def test_a_term_may_be_left_out_and_one_is_needed():
+    tower = SumParameterConfig({"pair": table(), "document": None}).build(SIZES, rngs=nnx.Rngs(0))
+    assert list(tower.terms) == ["pair"]
+    with pytest.raises(ConfigError, match="at least one term"):
+        SumParameterConfig({"pair": None})
+
+
+def test_models_take_a_sum_for_a_tower(batch):
+    terms = {"pair": table(posterior="none"), "document": document(posterior="none")}
+    sizes = {"query_doc_pairs": PAIRS, "positions": 6, "columns": {"document_ids": DOCUMENTS}, "rngs": nnx.Rngs(0)}
+    model = UserBrowsingModel(attraction=SumParameterConfig(terms), **sizes)
+    alone = DocumentCTRModel(PAIRS, document(posterior="none"), columns=sizes["columns"], rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match="document_ids"):
+        model.predict_clicks({**batch, "document_ids": batch["document_ids"] + DOCUMENTS})
+    assert alone.predict_clicks(batch).shape == model.predict_clicks(batch).shape
+    gradient = nnx.grad(lambda model: model.compute_loss(batch))(model)
+    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
