@@ -10,6 +10,7 @@ from flax import nnx
 from scipy.special import expit
 from zoo import fill
 
+from clickexp.data import Column, Sessions
 from clickexp.errors import ConfigError
 from clickexp.models import DocumentCTRModel, UserBrowsingModel
 from clickexp.parameters import (
@@ -18,6 +19,7 @@ from clickexp.parameters import (
     Sizes,
     SumParameterConfig,
 )
+from clickexp.training import Trainer, natural_gradient
 
 PAIRS, DOCUMENTS, FEATURES = 9, 4, 3
 SIZES = Sizes(PAIRS, click_rate=0.2, columns={"document_ids": DOCUMENTS}, features={"query_doc_features": FEATURES})
@@ -120,3 +122,51 @@ def test_models_take_a_sum_for_a_tower(batch):
     assert alone.predict_clicks(batch).shape == model.predict_clicks(batch).shape
     gradient = nnx.grad(lambda model: model.compute_loss(batch))(model)
     assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+
+
+def hierarchical_log(queries=400, documents=60, shown=24, lists=44_000, ranks=4, seed=0):
+    """Logits -1 + N(0, 1) of the document + N(0, .5) of the pair; only the first pairs of a query are shown."""
+    rng = np.random.default_rng(seed)
+    of_query = np.stack([rng.permutation(documents) for _ in range(queries)])
+    logits = -1 + rng.normal(0, 1, documents)[of_query] + rng.normal(0, 0.5, of_query.shape)
+    query = rng.integers(0, queries, lists)
+    place = rng.random((lists, shown)).argsort(axis=1)[:, :ranks]
+    clicks = rng.random((lists, ranks)) < expit(logits[query[:, None], place])
+    log = Sessions.from_arrays(
+        query_doc_ids=(query[:, None] * documents + place + 1).astype(np.int32),
+        clicks=clicks,
+        extra={Column("document_ids", "int32"): of_query[query[:, None], place] + 1},
+    ).with_pairs(queries * documents)
+    return log, of_query, logits
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """The log, its truth, and a model of pairs and documents that was fitted to it."""
+    log, of_query, logits = hierarchical_log()
+    terms = {"pair": table(posterior="normal"), "document": document(posterior="normal")}
+    model = DocumentCTRModel(
+        log.query_doc_pairs, SumParameterConfig(terms), columns={"document_ids": 60}, rngs=nnx.Rngs(0)
+    )
+    Trainer(natural_gradient(), 30, None, batch_size=512, decays=2).train(model, log.slice(0, 40_000), log.slice(40_000, 44_000))
+    return model, of_query, logits
+
+
+def test_learned_priors_say_how_much_documents_and_pairs_differ(fitted):
+    model, _, _ = fitted
+    sd = {
+        name: float(jnp.exp(-term.table.get_value().prior.log_precision / 2)) for name, term in model.ctr.terms.items()
+    }
+    assert sd["document"] == pytest.approx(1.0, abs=0.2)  # of 60 documents: standard error .09
+    assert sd["pair"] == pytest.approx(0.5, abs=0.08)
+
+
+def test_a_pair_never_shown_borrows_from_its_document(fitted):
+    model, of_query, logits = fitted
+    ids = np.arange(1, of_query.size + 1, dtype=np.int32).reshape(of_query.shape)
+    batch = {"query_doc_ids": ids, "document_ids": of_query.astype(np.int32) + 1, "mask": np.ones(ids.shape, bool)}
+    predicted = np.float64(model.ctr.logit(batch))
+    unseen = slice(None), slice(24, None)
+    of_documents = logits[unseen].var() - 0.25  # what the document explains
+    error = np.mean((predicted - logits)[unseen] ** 2)
+    assert error < 0.25 + 0.05 * of_documents + 0.02

@@ -11,6 +11,7 @@ from clickexp.parameters.table import NEVER_SHOWN, Prior, Rows, Table
 from clickexp.training.sparse.packing import Path, Taken, WholeTable, flat, has_prior
 from clickexp.types import Array, Count, Scalar
 
+Block = Float[jax.Array, "rows width"]
 Flags = Bool[jax.Array, " rows"]
 
 LEAST_DEVIATION = 1e-3
@@ -95,13 +96,13 @@ def _refitted(rows: Rows, prior: Prior) -> Rows:
     size, means = min(_BLOCK, number), slice(rows.start, rows.start + rows.dim)
     blocks = -(-number // size)
 
-    def block_at(values: WholeTable, index: Count) -> tuple[Count, WholeTable, Flags]:
+    def block_at(values: WholeTable, index: Count) -> tuple[Count, Block, Flags]:
         """First row, rows, and which of them are not in earlier blocks: the last block ends with the table."""
         start = jnp.minimum(index * size, number - size)
         rows = jax.lax.dynamic_slice(values, (start, 0), (size, width))
         return start, rows, jnp.arange(size) >= index * size - start
 
-    def x_of(block: WholeTable) -> Float[Array, "rows 1"]:
+    def x_of(block: Block) -> Float[Array, "rows 1"]:
         x = block[:, _x(rows), None]
         return jnp.where(jnp.isfinite(x), x, 0.0)
 
@@ -131,7 +132,7 @@ def _refitted(rows: Rows, prior: Prior) -> Rows:
     )
 
 
-def _are_prior(rows: Rows, block: WholeTable) -> Bool[Array, " rows"]:
+def _are_prior(rows: Rows, block: Block) -> Bool[Array, " rows"]:
     """Whether rows of a block are as they start; no step has changed them."""
     return jnp.all(block[:, rows.start : rows.start + rows.numbers] == 0, axis=1)
 
