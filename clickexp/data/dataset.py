@@ -116,7 +116,7 @@ class _Largest(Mapping[str, int]):
         self._names = [
             name
             for name, column in dataset.train.schema.items()
-            if name not in known and column.dtype.kind in "iu" and name in dataset.train.columns
+            if name not in known and np.dtype(column.dtype).kind in "iu" and name in dataset.train.columns
         ]
 
     def __getitem__(self, name: str) -> int:
