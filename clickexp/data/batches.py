@@ -71,7 +71,7 @@ def _single_precision(values: Array) -> Array:
 def batch_like(sessions: Sessions) -> dict[str, jax.ShapeDtypeStruct]:
     """Shapes and types of a batch of one session that carries all columns."""
     arrays = {}
-    for name in sessions.columns:
+    for name in (*sessions.columns, *sessions.derived):
         column = sessions.schema[name]
         values = column.in_batch(np.empty(column.shape_of(1, sessions.ranks), column.dtype))
         arrays[name] = jax.ShapeDtypeStruct((1, *values.shape), values.dtype)

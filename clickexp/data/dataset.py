@@ -112,11 +112,11 @@ class _Largest(Mapping[str, int]):
 
     def __init__(self, dataset: Dataset):
         self._parts = list(dataset.parts.values())
-        known = ("query_doc_ids", "lengths", "positions")
+        known, present = ("query_doc_ids", "lengths", "positions"), {*dataset.train.columns, *dataset.train.derived}
         self._names = [
             name
             for name, column in dataset.train.schema.items()
-            if name not in known and np.dtype(column.dtype).kind in "iu" and name in dataset.train.columns
+            if name not in known and np.dtype(column.dtype).kind in "iu" and name in present
         ]
 
     def __getitem__(self, name: str) -> int:

@@ -18,7 +18,7 @@ from clickexp.utils.exits import no_room
 
 _messages = logging.getLogger("clickexp.data.prepared")
 
-READ_AS = 2
+READ_AS = 3
 """Changes with what readers make of a source, so that caches are read again."""
 
 Read = Callable[..., None]

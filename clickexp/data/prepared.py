@@ -11,6 +11,7 @@ from clickexp.data.checksums import REMEDY, DamagedError, Progress, Stored, unse
 from clickexp.data.dataset import Dataset, Split, keep_queries_seen, split
 from clickexp.data.features import Features
 from clickexp.data.pack import UNREADABLE, stored_files
+from clickexp.data.pairs import named_pairs
 from clickexp.data.sessions import Sessions
 from clickexp.errors import DataError
 from clickexp.utils.bounds import NonNegativeInt
@@ -62,6 +63,9 @@ class Log:
         features = Features.open(folder / FEATURES) if (folder / FEATURES).exists() else None
         parts = {name: part.with_pairs(pairs).with_features(features) for name, part in parts.items()}
         names = np.memmap(folder / NAMES, np.uint8, "r") if (folder / NAMES).exists() else None
+        if names is not None:
+            derived = named_pairs(names)
+            parts = {name: part.deriving(*derived) for name, part in parts.items()}
         return cls(meta["name"], meta["format"], parts, meta["notes"], names)
 
     def dataset(

@@ -135,6 +135,7 @@ COLUMNS = {
         Column("clicks", np.bool_, rule="clicks are true or false, 1 or 0"),
         Column("lengths", np.int32, "session", least=0, rule="a list holds at least one document"),
         Column("query_ids", np.int64, "session", rule="query ids are 64-bit integers"),
+        Column("session_ids", np.int64, "session", rule="ids of search sessions are 64-bit integers"),
         Column("positions", np.int32, least=1, rule="positions are integers from 1"),
         Column("labels", np.float32, rule="labels are finite numbers"),
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from clickexp.data.checksums import verify_once
+from clickexp.data.derived import DerivedColumn, Rows
 from clickexp.data.features import Features
 from clickexp.data.pack import PackWriter, bounds, read_pack, stored_files
 from clickexp.data.schema import (
@@ -28,10 +29,6 @@ SAMPLE = 50_000
 
 _ARRAYS, _SESSIONS = SourceLocation("arrays"), SourceLocation("sessions")
 
-Rows = slice | np.ndarray
-"""Session numbers: a range of them or an array."""
-
-
 @dataclass(frozen=True, eq=False)
 class Sessions:
     """Sessions of up to `ranks` documents, padded with 0. Made by from_arrays or open, never changed.
@@ -40,12 +37,14 @@ class Sessions:
         clicks         [count, ranks] bool
         lengths        [count] int32           documents shown, 1 to ranks
         query_ids      [count] int64           optional
+        session_ids    [count] int64           optional, of the search session that a list is part of
         positions      [count, ranks] int32    optional, from 1; without it the rank is the position
         labels         [count, ranks] float32  optional, graded relevance
 
     and any other column that was declared, [count, ranks] or [count]; `schema` holds the declarations by name.
     `index`, if there, holds the rows of the columns that this view shows. `features` holds a feature vector for each
-    id from 0 to query_doc_pairs, shared by all views.
+    id from 0 to query_doc_pairs, shared by all views. `derived` holds further columns, which are computed where they
+    are asked for by name; `first` is the number of the view's first row in the log that they are derived of.
     """
 
     columns: Columns
@@ -56,6 +55,8 @@ class Sessions:
     features: Features | None = None
     schema: Mapping[str, Column] = field(default_factory=lambda: COLUMNS)
     carried: frozenset[str] | None = None
+    derived: Mapping[str, DerivedColumn] = field(default_factory=dict)
+    first: int = 0
 
     @classmethod
     def from_arrays(
@@ -65,6 +66,7 @@ class Sessions:
         clicks: np.ndarray,
         lengths: np.ndarray | None = None,
         query_ids: np.ndarray | None = None,
+        session_ids: np.ndarray | None = None,
         positions: np.ndarray | None = None,
         labels: np.ndarray | None = None,
         query_doc_pairs: int | None = None,
@@ -74,10 +76,11 @@ class Sessions:
         """Checks and converts the columns.
 
         Args:
-            query_doc_ids: See the class, as for the next five.
+            query_doc_ids: See the class, as for the others.
             clicks: Clicks.
             lengths: Documents shown; by default every list is full.
             query_ids: Queries.
+            session_ids: Search sessions, whose lists are in the order in which the user saw them.
             positions: Positions.
             labels: Relevance labels.
             query_doc_pairs: Largest id allowed, by default the largest found.
@@ -90,7 +93,7 @@ class Sessions:
         if lengths is None:
             lengths = np.full(np.shape(query_doc_ids)[:1], np.shape(query_doc_ids)[-1], np.int32)
         given = {"query_doc_ids": query_doc_ids, "clicks": clicks, "lengths": lengths}
-        given |= {"query_ids": query_ids, "positions": positions, "labels": labels}
+        given |= {"query_ids": query_ids, "session_ids": session_ids, "positions": positions, "labels": labels}
         given = {name: values for name, values in given.items() if values is not None}
         schema = declared([*given, *(extra or {})])
         given |= {column.name: values for column, values in (extra or {}).items()}
@@ -138,16 +141,15 @@ class Sessions:
 
     @property
     def batch_columns(self) -> dict[str, Column]:
-        """What batches carry: the columns always there, and those chosen by `carrying`, or all of at most 32 bits."""
-        return {
-            name: column
-            for name, column in self.schema.items()
-            if name in self.columns
-            and (
-                name in REQUIRED
-                or (column.dtype != np.int64 if self.carried is None else name in self.carried)
-            )
-        }
+        """What batches carry: the columns always there, and those chosen by `carrying`, or all of at most 32 bits.
+
+        Derived columns are carried where they are chosen.
+        """
+        if self.carried is None:
+            chosen = {name for name in self.columns if self.schema[name].dtype != np.int64}
+        else:
+            chosen = self.carried & {*self.columns, *self.derived}
+        return {name: self.schema[name] for name in self.schema if name in chosen or name in REQUIRED}
 
     def carrying(self, names: Iterable[str]) -> "Sessions":
         """The same sessions, of which batches carry no optional columns but these.
@@ -169,6 +171,8 @@ class Sessions:
     def bounds(self, name: str) -> tuple[int, int]:
         """No value of a key of batches lies outside; (0, 0) of one that these sessions do not have."""
         known = {"query_doc_ids": (0, self.query_doc_pairs), "positions": (1, self.positions)}
+        if name in self.derived:
+            return self.derived[name].bounds()
         if name in known or name not in self.columns:
             return known.get(name, (0, 0))
         chunks = [chunk[name] for chunk in self.chunks([name])]
@@ -193,6 +197,12 @@ class Sessions:
         if features is not None:
             features.check_rows(self.query_doc_pairs + 1)
         return replace(self, features=features)
+
+    def deriving(self, *derived: DerivedColumn) -> "Sessions":
+        """The same sessions with further columns, but for those that they have already."""
+        new = {each.column.name: each for each in derived if each.column.name not in self.columns}
+        schema = {**self.schema, **{name: each.column for name, each in new.items()}}
+        return replace(self, derived={**self.derived, **new}, schema=schema)
 
     @cached_property
     def documents(self) -> int:
@@ -248,7 +258,8 @@ class Sessions:
         """The sessions start <= i < stop, without a copy."""
         if self.index is not None:
             return replace(self, index=self.index[start:stop])
-        return replace(self, columns={name: values[start:stop] for name, values in self.columns.items()})
+        columns = {name: values[start:stop] for name, values in self.columns.items()}
+        return replace(self, columns=columns, first=self.first + range(self.count)[start:stop].start)
 
     def select(self, indices: np.ndarray) -> "Sessions":
         """The sessions with these numbers, in this order; only the numbers are copied."""
@@ -264,12 +275,17 @@ class Sessions:
         return replace(self, query_doc_pairs=query_doc_pairs)
 
     def rows(self, rows: Rows, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
-        """Some columns (default all) at a slice or array of session numbers; slices may be views."""
+        """Some columns (default all that are packed) at a slice or array of session numbers; slices may be views."""
         rows = rows if self.index is None else self.index[rows]
-        return {name: self.columns[name][rows] for name in names or self.columns}
+        return {
+            name: self._derived(name, rows) if name in self.derived else self.columns[name][rows]
+            for name in names or self.columns
+        }
 
     def column(self, name: str) -> np.ndarray:
         """A whole column of this view; DataError if the sessions have none of that name."""
+        if name in self.derived:
+            return self.rows(slice(0, self.count), [name])[name]
         if name not in self.columns:
             raise DataError(f"{self.folder or 'sessions'}: there are no {name}. Add them to the source.")
         return self.columns[name] if self.index is None else self.columns[name][self.index]
@@ -278,10 +294,21 @@ class Sessions:
         """Copies the columns named in target at a slice or array of valid session numbers into it."""
         rows = rows if self.index is None else self.index[rows]
         for name, out in target.items():
-            if isinstance(rows, np.ndarray):  # clip: numpy would buffer `out` to raise on a bad row
+            if name in self.derived:
+                np.copyto(out, self._derived(name, rows))
+            elif isinstance(rows, np.ndarray):  # clip: numpy would buffer `out` to raise on a bad row
                 np.take(self.columns[name], rows, axis=0, out=out, mode="clip")
             else:
                 np.copyto(out, self.columns[name][rows])
+
+    def _derived(self, name: str, rows: Rows) -> np.ndarray:
+        """A derived column at rows of `columns`."""
+        derived = self.derived[name]
+        packed = {each: self.columns[each][rows] for each in derived.reads}
+        if isinstance(rows, slice):
+            start, stop, _ = rows.indices(len(self.columns["lengths"]))
+            return derived.of(packed, slice(self.first + start, self.first + stop))
+        return derived.of(packed, self.first + rows)
 
     def chunks(self, names: Iterable[str] | None = None) -> Iterator[dict[str, np.ndarray]]:
         """The columns in pieces of bounded size, in order."""

@@ -40,7 +40,8 @@ def checked(data: Data, model: Model, compute: Compute, *required: str) -> Data:
     if data.count and not all(_fits(data.bounds(key), largest) for key, largest, _ in limits):
         one = data.slice(0, 1).carrying({*data.batch_columns, *(key for key, *_ in limits)})
         first = at_step(with_mask(next(feed(one, 1, 1)).arrays), 0)
-        for chunk in data.chunks():
+        keys = {key for key, *_ in limits if key in data.derived}
+        for chunk in data.chunks([*data.columns, *keys]):
             batch = {name: data.schema[name].in_batch(values) for name, values in chunk.items()}
             check_values(_with_mask(batch), limits, needs(compute, first))
     return data

@@ -11,6 +11,7 @@ import numpy as np
 from flax import nnx
 
 from clickexp.data.dataset import Dataset, Split, check_split, split
+from clickexp.data.pairs import consecutive_pairs
 from clickexp.data.schema import Column
 from clickexp.data.sessions import Sessions
 from clickexp.errors import ConfigError
@@ -191,11 +192,12 @@ def simulate(
     chunks = truth.browse(true_user, everyone, popularity, policy_noise, positions, sessions, seed, rng)
     parts, pairs = list(chunks), truth.query_doc_pairs
     columns: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    log = Sessions.from_arrays(**columns, query_doc_pairs=pairs)
+    derived = consecutive_pairs(truth.starts)
+    log = Sessions.from_arrays(**columns, query_doc_pairs=pairs).deriving(*derived)
     train, val, test = split(log, train_sessions, val_sessions, test_sessions)
     shuffled = rng.permuted(truth.candidates(everyone)[0], axis=1)[:, :positions]
     labelled: dict[str, Any] = truth.labelled(shuffled, everyone)
-    ranking = Sessions.from_arrays(**labelled, query_doc_pairs=pairs)
+    ranking = Sessions.from_arrays(**labelled, query_doc_pairs=pairs).deriving(*derived)
     return Dataset(name, train, val, test, pairs, positions, ranking, true_user)
 
 

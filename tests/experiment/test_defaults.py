@@ -14,6 +14,7 @@ from clickexp.utils.signatures import function_of, located
 CONF = ROOT / "conf"
 FORMAT = "the layout of this log, which is one of many that the reader takes"
 CUTOFFS = "from Python a metric has one value, of the whole list; a run states its cutoffs"
+TERM = "one of the terms of a sum, of which each reads another column and one has the baseline"
 VARIANT = "one of several metrics that the class computes, each under another name"
 DIFFERENT = {
     "dataset/baidu_ultr files": FORMAT,
@@ -38,6 +39,13 @@ DIFFERENT = {
     "model/mixture shared": "from Python towers are shared that are given; a run names their roles",
     "model/sdbn fix_continuation": "the option is the special case of DBN",
     "parameter/global initial": "as other towers of P(continue), where the tower is used; from Python at even odds",
+    "parameter/hierarchical terms.document.add_baseline": TERM,
+    "parameter/hierarchical terms.document.use_feature": TERM,
+    "parameter/hierarchical terms.pair.prior_precision": TERM,
+    "parameter/hierarchical terms.query.add_baseline": TERM,
+    "parameter/hierarchical terms.query.posterior": TERM,
+    "parameter/hierarchical terms.query.prior_precision": TERM,
+    "parameter/hierarchical terms.query.use_feature": TERM,
     "search/grid search.pruner.n_warmup_steps": "Optuna's would stop trials after their first epoch",
     "search/tpe search.sampler.multivariate": "Optuna's treats parameters as independent",
 }

@@ -148,7 +148,8 @@ def fitted():
     model = DocumentCTRModel(
         log.query_doc_pairs, SumParameterConfig(terms), columns={"document_ids": 60}, rngs=nnx.Rngs(0)
     )
-    Trainer(natural_gradient(), 30, None, batch_size=512, decays=2).train(model, log.slice(0, 40_000), log.slice(40_000, 44_000))
+    train, val = log.slice(0, 40_000), log.slice(40_000, 44_000)
+    Trainer(natural_gradient(), 30, None, batch_size=512, decays=2).train(model, train, val)
     return model, of_query, logits
 
 

@@ -61,6 +61,14 @@ def keys_of(values: pl.Series) -> np.ndarray:
     return (values if values.dtype.is_integer() else values.hash()).to_numpy().astype(np.uint64, copy=False)
 
 
+def with_session_keys(lists: Lists) -> Lists:
+    """Returns the lists with 64-bit integers for search sessions, where they have them; see `keys_of`."""
+    if "session_ids" not in lists.sessions:
+        return lists
+    keys = keys_of(pl.Series(lists.sessions["session_ids"])).view(np.int64)
+    return replace(lists, sessions={**lists.sessions, "session_ids": keys})
+
+
 def check_pair_key(pair_key: str | None, allowed: Sequence[str | None]) -> str | None:
     """The same; DataError if it is none of those allowed."""
     if pair_key not in allowed:

@@ -17,7 +17,7 @@ from clickexp.data.ingest.columns import Field
 from clickexp.data.schema import Column, Extent, SourceLocation
 from clickexp.errors import DataError
 
-PACKED_NAMES = {"query_id": "query_ids"}
+PACKED_NAMES = {"query_id": "query_ids", "search_session": "session_ids"}
 """Keys of `columns` whose packed column has another name."""
 BATCH_ROWS, VECTOR_ROWS = 1 << 16, 1 << 10
 BLOCK_BYTES = 1 << 23

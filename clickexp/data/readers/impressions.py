@@ -12,7 +12,7 @@ from clickexp.data.checksums import Progress
 from clickexp.data.ingest.columns import ANY_ID, Field, named_columns
 from clickexp.data.ingest.id_table import IdTable
 from clickexp.data.ingest.lists import Lists, cells
-from clickexp.data.ingest.numbering import PairIds, keys_of
+from clickexp.data.ingest.numbering import PairIds, keys_of, with_session_keys
 from clickexp.data.ingest.tables import ParquetTable, SourceTable, TextTable, batches_of, open_tables
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
@@ -21,7 +21,7 @@ from clickexp.errors import DataError
 from clickexp.utils.bounds import PositiveInt
 
 FIELDS: dict[str, Column | Field] = {
-    **dict.fromkeys(("session", "query", "document"), ANY_ID._replace(per_document=False)),
+    **dict.fromkeys(("session", "query", "document", "search_session"), ANY_ID._replace(per_document=False)),
     "rank": Column("rank", "int32", per="session", least=1, rule="ranks are integers from 1"),
     "click": replace(COLUMNS["clicks"], name="click", per="session"),
     "label": replace(COLUMNS["labels"], name="label", per="session"),
@@ -34,6 +34,7 @@ PACKED = {
     "rank": "positions",
     "label": "labels",
     "query": "query_ids",
+    "session_ids": "session_ids",
 }
 """The packed column of a field, where it has another name."""
 
@@ -60,8 +61,9 @@ def open_impressions(
     query, and document or pair.
 
     files      pattern of the files in a folder, default all of these kinds
-    columns    file's name for session, query, document, rank, click, label; the label is optional, and so is the
-               query where pair_key is "document". Any other key declares a column that models may read:
+    columns    file's name for session, query, document, rank, click, label, search_session; the last two are optional,
+               and so is the query where pair_key is "document". search_session is what the user's lists, one after
+               another, have in common. Any other key declares a column that models may read:
                {dtype: float32, per: document, fill: null, name: KEY}; one per session has one value in all its rows
     separator  of text columns, default a tab if the first line has one, else a comma
     pair_key   what has a row in the tables: "query_document", a document under a query, or "document"
@@ -72,6 +74,7 @@ def open_impressions(
     """
     names, extra = named_columns(columns, FIELDS)
     fields = FIELDS | {name: replace(column, per="session") for name, column in extra.items()}
+    fields["session_ids"] = fields["search_session"]
     required = (*REQUIRED, *extra) + ("query",) * (pair_key == "query_document")
     kinds = (TextTable, ParquetTable)
     tables = open_tables(source, kinds, fields, names, required, files=files, separator=separator)
@@ -166,4 +169,4 @@ def _lists(rows: Rows, schema: Mapping[str, Column], sessions: IdTable, reading:
     lengths = rows["page"].rle().struct.field("len").to_numpy().astype(np.int64)
     documents = {column.name: rows[name] for name, column in by_name.items() if column.per_document}
     per_session = {column.name: begun[name] for name, column in by_name.items() if not column.per_document}
-    return Lists(lengths, documents, per_session)
+    return with_session_keys(Lists(lengths, documents, per_session))

@@ -6,14 +6,14 @@ from typing import Any
 
 from clickexp.data.ingest.columns import ANY_ID, Field, named_columns
 from clickexp.data.ingest.lists import Lists
-from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, check_pair_key
+from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, check_pair_key, with_session_keys
 from clickexp.data.ingest.tables import ParquetTable, SourceTable, batches_of, longest_list, open_tables
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, POSITIONS, Column
 from clickexp.utils.bounds import Ids, PositiveInt
 
-KEYS = ("query_doc_ids", "clicks", "query_id", "positions", "labels")
+KEYS = ("query_doc_ids", "clicks", "query_id", "search_session", "positions", "labels")
 """Keys of the option `columns`, and names of the columns in the files by default. The first two must be there."""
 
 REQUIRED = ("query_doc_ids", "clicks")
@@ -34,8 +34,9 @@ def open_parquet(
     """The dataset in a parquet file, or in those of a folder in the order of their names.
 
     files            pattern of the files in a folder, default *.parquet
-    columns          file's name for query_doc_ids, clicks, query_id, positions, labels; None leaves one out. Any other
-                     key declares a column that models may read: {dtype: float32, per: document, fill: null, name: KEY}
+    columns          file's name for query_doc_ids, clicks, query_id, search_session, positions, labels; None leaves one
+                     out. Any other key declares a column that models may read:
+                     {dtype: float32, per: document, fill: null, name: KEY}
     pair_key         None: the ids are rows of the tables, from 0. "document" or "query_document": they are integers
                      or text of any kind, numbered from 1 in the order of appearance, the latter under their query
     positions        ranks to keep, default the longest list; longer lists are cut and counted
@@ -53,7 +54,8 @@ def list_columns(
     """Fields, names and required columns of tables with a row per session; DataError for options that mean nothing."""
     names, extra = named_columns(columns, KEYS)
     check_pair_key(pair_key, (None, *PAIR_KEYS))
-    fields: dict[str, Column | Field] = {**COLUMNS, **extra}
+    any_session = ANY_ID._replace(per_document=False)
+    fields: dict[str, Column | Field] = {**COLUMNS, **extra, "session_ids": any_session}
     if pair_key:
         fields |= {name: ANY_ID._replace(per_document=COLUMNS[name].per_document) for name in ID_COLUMNS}
     return fields, names, (*REQUIRED, *extra) + ("query_id",) * (pair_key == "query_document")
@@ -77,7 +79,7 @@ def read_lists(
     ids = PairIds(pair_key, log.names) if pair_key else None
     with log.part("sessions", ranks, ["lengths", *schema.values()], query_doc_pairs) as pack:
         for batch in batches_of(tables, log.progress):
-            lists = Lists.of(batch.columns, batch.location, tables[0].fields).head(ranks, log)
+            lists = with_session_keys(Lists.of(batch.columns, batch.location, tables[0].fields)).head(ranks, log)
             pack.append((lists if ids is None else ids.number(lists)).padded(ranks, schema), batch.location)
         pack.query_doc_pairs = query_doc_pairs or pack.query_doc_pairs
 

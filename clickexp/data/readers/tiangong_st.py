@@ -13,7 +13,7 @@ from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PairIds
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.schema import POSITIONS, DataError, Extent, SourceLocation
+from clickexp.data.schema import COLUMNS, POSITIONS, DataError, Extent, SourceLocation
 from clickexp.utils.bounds import PositiveInt
 
 FILES = {
@@ -27,7 +27,7 @@ LAYOUT = "session id, query id, [documents], [vertical types], [clicks]"
 NUMBER = r"-?\d+"
 LIST = rf"\[ *{NUMBER}(?: *, *{NUMBER})* *\]"
 LINE = rf"^-?\d+\t-?\d+(?:\t{LIST}){{LISTS}}\r?$"
-FIELDS = {"query_ids": 1, "query_doc_ids": 2, "clicks": 4, "labels": 5}
+FIELDS = {"session_ids": 0, "query_ids": 1, "query_doc_ids": 2, "clicks": 4, "labels": 5}
 
 
 @log_format("tiangong_st", comes_split=True)
@@ -87,7 +87,7 @@ def _parsed(file: Path, labelled: bool, location: SourceLocation) -> Lists:
     _check_lines(lines["line"], labelled, location)
     fields = lines["line"].str.split("\t").list
     columns = {name: fields.get(at) for name, at in FIELDS.items() if labelled or name != "labels"}
-    lists = {name: text.str.extract_all(NUMBER) for name, text in columns.items() if name != "query_ids"}
+    lists = {name: text.str.extract_all(NUMBER) for name, text in columns.items() if COLUMNS[name].per_document}
     return Lists.of({**columns, **lists}, location)
 
 

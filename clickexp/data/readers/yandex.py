@@ -43,6 +43,7 @@ class Pages(NamedTuple):
     click_first[i] .. click_last[i]; there are none where the first comes after the last.
     """
 
+    session_ids: np.ndarray
     query_ids: np.ndarray
     urls: np.ndarray
     click_urls: np.ndarray
@@ -77,7 +78,7 @@ def open_yandex(
     """
     labels = None if relevance is None else _read_labels(Path(relevance).expanduser())
     ids, size = PairIds("query_document", log.names, own_queries=True), source.stat().st_size
-    with log.part("sessions", positions, ["query_doc_ids", "clicks", "lengths", "query_ids"]) as pack:
+    with log.part("sessions", positions, ["query_doc_ids", "clicks", "lengths", "query_ids", "session_ids"]) as pack:
         for pages, bytes_read in ahead(_blocks(source), 2, "yandex"):
             location = SourceLocation(str(source), pack.written + 1, "result page")
             pack.append(ids.number(_lists(pages, positions, log)).padded(positions), location)
@@ -178,7 +179,7 @@ def _pages(values: np.ndarray, is_page: np.ndarray) -> Pages:
     starts = np.flatnonzero(np.diff(values[:, 0], prepend=-1))
     start = starts[np.searchsorted(starts, clicks, side="right") - 1]
     click_first = above[start] - is_page[start]
-    return Pages(pages[:, 2], pages[:, 4:], values[clicks, 2], click_first, above[clicks] - 1)
+    return Pages(pages[:, 0], pages[:, 2], pages[:, 4:], values[clicks, 2], click_first, above[clicks] - 1)
 
 
 def _lists(pages: Pages, positions: int, log: LogWriter) -> Lists:
@@ -191,7 +192,8 @@ def _lists(pages: Pages, positions: int, log: LogWriter) -> Lists:
     log.note("clicks_on_nothing_shown", above.sum() - page.size)
     log.note("clicks_beyond_positions", (rank >= positions).sum())
     documents = {"query_doc_ids": pages.urls[shown], "clicks": clicks[shown]}
-    return Lists(shown.sum(axis=1), documents, {"query_ids": pages.query_ids}).head(positions, log)
+    per_list = {"session_ids": pages.session_ids, "query_ids": pages.query_ids}
+    return Lists(shown.sum(axis=1), documents, per_list).head(positions, log)
 
 
 def _clicked(pages: Pages) -> tuple[np.ndarray, np.ndarray]:
