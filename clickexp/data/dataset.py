@@ -9,6 +9,7 @@ from typing import Annotated, Any, cast
 import numpy as np
 from pydantic import PlainValidator
 
+from clickexp.data.context import are_apart, new_sessions
 from clickexp.data.schema import DataError
 from clickexp.data.sessions import Sessions
 
@@ -134,8 +135,11 @@ class _Largest(Mapping[str, int]):
 def split(sessions: Sessions, train: Split, val: Split, test: Split) -> tuple[Sessions, Sessions, Sessions]:
     """Views of the three parts: ranges, or fractions taken one after another in file order.
 
+    Search sessions stay whole: all lists of one are in the part that has the first of them.
+
     Raises:
-        DataError: A part is empty, a range goes beyond the sessions, parts overlap, or `check_split` refuses them.
+        DataError: A part is empty, a range goes beyond the sessions, parts overlap or share a search session, or
+            `check_split` refuses them.
     """
     check_split(train, val, test)
     count, parts = sessions.count, (train, val, test)
@@ -150,8 +154,53 @@ def split(sessions: Sessions, train: Split, val: Split, test: Split) -> tuple[Se
     for (one, a), (other, b) in combinations(ranges.items(), 2):
         if max(a.start, b.start) < min(a.stop, b.stop):
             raise DataError(f"{one} {_show(a)} and {other} {_show(b)} overlap. Part them.")
-    first, second, third = (sessions.slice(part.start, part.stop) for part in ranges.values())
+    parts_of = _whole_sessions if cut else _checked_sessions
+    first, second, third = parts_of(sessions, ranges)
     return first, second, third
+
+
+def _whole_sessions(sessions: Sessions, ranges: Mapping[str, range]) -> list[Sessions]:
+    """The parts, each with all lists of the search sessions that begin in its range."""
+    if "session_ids" not in sessions.columns:
+        return [sessions.slice(part.start, part.stop) for part in ranges.values()]
+    ids = sessions.column("session_ids")
+    new = new_sessions(ids)
+    if are_apart(ids, new):
+        _, first, number = np.unique(ids, return_index=True, return_inverse=True)
+        begun = first[number]
+        parts = [
+            sessions.select(np.flatnonzero((begun >= part.start) & (begun < part.stop))) for part in ranges.values()
+        ]
+    else:
+        starts = np.append(np.flatnonzero(new), sessions.count)
+        ends = {name: starts[np.searchsorted(starts, [part.start, part.stop])] for name, part in ranges.items()}
+        parts = [sessions.slice(*map(int, each)) for each in ends.values()]
+    for (name, part), view in zip(ranges.items(), parts, strict=True):
+        if not view.count:
+            raise DataError(f"{name} {_show(part)} is within one search session. Change the split.")
+    return parts
+
+
+def _checked_sessions(sessions: Sessions, ranges: Mapping[str, range]) -> list[Sessions]:
+    """The ranges; DataError where one of them cuts a search session."""
+    parts = [sessions.slice(part.start, part.stop) for part in ranges.values()]
+    if "session_ids" not in sessions.columns:
+        return parts
+    number = np.unique(sessions.column("session_ids"), return_inverse=True)[1]
+    owner = np.full(number.max(initial=0) + 1, -1)
+    for at, (name, part) in enumerate(ranges.items()):
+        here = number[part.start : part.stop]
+        shared = np.flatnonzero((owner[here] >= 0) & (owner[here] != at))
+        if shared.size:
+            row, other = part.start + int(shared[0]), list(ranges)[owner[here[shared[0]]]]
+            session = sessions.rows(slice(row, row + 1), ["session_ids"])["session_ids"][0]
+            lists = np.flatnonzero(number == number[row])
+            raise DataError(
+                f"{name} {_show(part)} has lists of search session {session}, as {other} has. Its lists are "
+                f"{lists[0]} to {lists[-1]}: cut before or behind them, or give fractions, which keep sessions whole."
+            )
+        owner[here] = at
+    return parts
 
 
 def check_split(train: Split, val: Split, test: Split) -> None:

@@ -66,6 +66,7 @@ class Log:
         if names is not None:
             derived = named_pairs(names)
             parts = {name: part.deriving(*derived) for name, part in parts.items()}
+        parts = {name: part.with_context() for name, part in parts.items()}
         return cls(meta["name"], meta["format"], parts, meta["notes"], names)
 
     def dataset(

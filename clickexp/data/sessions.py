@@ -1,6 +1,5 @@
 """Search sessions in fixed-shape columns, in memory or mapped from a packed folder, and views of them."""
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -9,8 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from clickexp.data.checksums import verify_once
+from clickexp.data.context import context_columns
 from clickexp.data.derived import DerivedColumn, Rows
 from clickexp.data.features import Features
+from clickexp.data.hashes import digest_of, fingerprint_of
 from clickexp.data.pack import PackWriter, bounds, read_pack, stored_files
 from clickexp.data.schema import (
     COLUMNS,
@@ -25,7 +26,6 @@ from clickexp.data.schema import (
 from clickexp.errors import DataError
 
 CHUNK = 1 << 18
-SAMPLE = 50_000
 
 _ARRAYS, _SESSIONS = SourceLocation("arrays"), SourceLocation("sessions")
 
@@ -44,7 +44,7 @@ class Sessions:
     and any other column that was declared, [count, ranks] or [count]; `schema` holds the declarations by name.
     `index`, if there, holds the rows of the columns that this view shows. `features` holds a feature vector for each
     id from 0 to query_doc_pairs, shared by all views. `derived` holds further columns, which are computed where they
-    are asked for by name; `first` is the number of the view's first row in the log that they are derived of.
+    are asked for by name; `first` is the number of the first row of `columns` in the log that they are derived of.
     """
 
     columns: Columns
@@ -98,7 +98,7 @@ class Sessions:
         schema = declared([*given, *(extra or {})])
         given |= {column.name: values for column, values in (extra or {}).items()}
         columns = checked(given, location, schema=schema)
-        sessions = cls(columns, *bounds(columns), schema=schema)
+        sessions = cls(columns, *bounds(columns), schema=schema).with_context()
         return sessions if query_doc_pairs is None else sessions.with_pairs(query_doc_pairs, location)
 
     @classmethod
@@ -141,10 +141,7 @@ class Sessions:
 
     @property
     def batch_columns(self) -> dict[str, Column]:
-        """What batches carry: the columns always there, and those chosen by `carrying`, or all of at most 32 bits.
-
-        Derived columns are carried where they are chosen.
-        """
+        """What batches carry: what is always there, and what `carrying` chose, or all packed of at most 32 bits."""
         if self.carried is None:
             chosen = {name for name in self.columns if self.schema[name].dtype != np.int64}
         else:
@@ -200,9 +197,21 @@ class Sessions:
 
     def deriving(self, *derived: DerivedColumn) -> "Sessions":
         """The same sessions with further columns, but for those that they have already."""
-        new = {each.column.name: each for each in derived if each.column.name not in self.columns}
+        known = self.columns.keys() | self.derived.keys()
+        new = {each.column.name: each for each in derived if each.column.name not in known}
         schema = {**self.schema, **{name: each.column for name, each in new.items()}}
         return replace(self, derived={**self.derived, **new}, schema=schema)
+
+    def with_context(self) -> "Sessions":
+        """The same sessions with what came before in their search sessions, where they have `session_ids`.
+
+        The columns are those of `clickexp.data.context`. These sessions must be all that their users saw.
+        """
+        if "session_ids" not in self.columns:
+            return self
+        document = "document_ids" if "document_ids" in self.schema else "query_doc_ids"
+        query = "query_ids" if "query_ids" in self.columns else None
+        return self.deriving(*context_columns(self, document, query))
 
     @cached_property
     def documents(self) -> int:
@@ -219,15 +228,7 @@ class Sessions:
 
         It does not depend on how documents are numbered and lists padded.
         """
-        digest = hashlib.sha256(str(self.count).encode())
-        for start in sorted({0, max(self.count - SAMPLE, 0)}):
-            columns = self.slice(start, start + SAMPLE).rows(slice(None))
-            shown = np.arange(self.ranks) < columns["lengths"][:, None]
-            digest.update(columns["lengths"].astype("<i4").tobytes())
-            digest.update(columns["clicks"].astype(bool)[shown].tobytes())
-            if self.has_labels:
-                digest.update(columns["labels"].astype("<f4")[shown].tobytes())
-        return digest.hexdigest()[:16]
+        return digest_of(self)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -236,23 +237,7 @@ class Sessions:
         Of a packed folder it takes the checksums of the pack and reads the first and last sessions, of arrays in memory
         all of them.
         """
-        known = (
-            read_pack(self.folder)[0]["crc32"]
-            if self.folder and (self.folder / "meta.json").exists()
-            else None
-        )
-        digest = hashlib.sha256(repr((self.count, self.query_doc_pairs, self.positions, known)).encode())
-        starts = range(0, self.count, SAMPLE) if known is None else sorted({0, max(self.count - SAMPLE, 0)})
-        for start in starts:
-            for name, values in sorted(self.rows(slice(start, start + SAMPLE)).items()):
-                digest.update(
-                    f"{name}{values.dtype}{values.shape}".encode() + np.ascontiguousarray(values).tobytes()
-                )
-        if self.features is not None:
-            values = self.features.values
-            digest.update(f"{values.dtype}{values.shape}".encode())
-            digest.update(values[:SAMPLE].tobytes() + values[-SAMPLE:].tobytes())
-        return digest.hexdigest()[:16]
+        return fingerprint_of(self)
 
     def slice(self, start: int, stop: int) -> "Sessions":
         """The sessions start <= i < stop, without a copy."""

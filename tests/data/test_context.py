@@ -1,0 +1,112 @@
+"""What came before a list in its search session, against loops over sets and dictionaries."""
+
+import numpy as np
+import pytest
+
+from clickexp.data import Column, Sessions, context
+from clickexp.data.context import LIST_COLUMNS, SEEN
+
+NAMES = [*(column.name for column in LIST_COLUMNS), SEEN.name]
+
+
+def log_of(lists=300, sessions=60, ranks=4, documents=9, seed=0, apart=False):
+    rng = np.random.default_rng(seed)
+    session = rng.integers(0, sessions, lists) * 10**12 - 5
+    session = session if apart else np.sort(session)
+    lengths = rng.integers(1, ranks + 1, lists).astype(np.int32)
+    shown = np.arange(ranks) < lengths[:, None]
+    ids = np.where(shown, rng.integers(1, documents + 1, (lists, ranks)), 0).astype(np.int32)
+    again = np.flatnonzero(rng.random(lists - 1) < 0.3) + 1
+    for at in again:  # some pages are shown twice
+        ids[at], lengths[at] = ids[at - 1], lengths[at - 1]
+    return {
+        "query_doc_ids": ids,
+        "lengths": lengths,
+        "clicks": (rng.random(ids.shape) < 0.3) & (ids > 0),
+        "query_ids": rng.integers(-3, 3, lists),
+        "session_ids": session,
+    }
+
+
+def by_loops(columns, documents):
+    """The columns, list by list."""
+    found = {name: [] for name in NAMES}
+    past = {}
+    for at, session in enumerate(columns["session_ids"]):
+        before = past.setdefault(session, [])
+        length = columns["lengths"][at]
+        shown, clicked = list(documents[at][:length]), columns["clicks"][at][:length]
+        found["session_index"].append(len(before))
+        found["previous_clicks"].append(int(before[-1][1].sum()) if before else 0)
+        found["session_clicks"].append(sum(int(clicks.sum()) for _, clicks, _ in before))
+        found["query_repeated"].append(columns["query_ids"][at] in {query for *_, query in before})
+        found["list_repeated"].append(bool(before) and before[-1][0] == shown)
+        seen = {document for docs, *_ in before for document in docs}
+        of_clicks = {docs[rank] for docs, clicks, _ in before for rank in np.flatnonzero(clicks)}
+        states = [2 if document in of_clicks else int(document in seen) for document in shown]
+        found["document_seen"].append(states + [0] * (documents.shape[1] - length))
+        before.append((shown, clicked, columns["query_ids"][at]))
+    return {name: np.array(values) for name, values in found.items()}
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("lists_at_a_time", [7, 1 << 16])
+def test_columns_are_those_of_a_loop_over_lists(apart, lists_at_a_time, monkeypatch):
+    monkeypatch.setattr(context, "_LISTS", lists_at_a_time)
+    columns = log_of(apart=apart)
+    log = Sessions.from_arrays(**columns)
+    expected = by_loops(columns, columns["query_doc_ids"])
+    assert all(values.any() for values in expected.values())
+    for name in NAMES:
+        np.testing.assert_array_equal(log.column(name), expected[name], err_msg=name)
+
+
+def test_documents_are_told_apart_by_their_own_ids():
+    columns = log_of(seed=1)
+    documents = (columns["query_doc_ids"] + 2) // 3
+    log = Sessions.from_arrays(**columns, extra={Column("document_ids", "int32"): documents})
+    np.testing.assert_array_equal(log.column("document_seen"), by_loops(columns, documents)["document_seen"])
+
+
+def test_numbers_too_large_for_one_key_are_ordered_alike(monkeypatch):
+    columns = log_of(seed=2)
+    expected = Sessions.from_arrays(**columns).column("document_seen")
+    columns["query_doc_ids"] = np.where(columns["query_doc_ids"] > 0, columns["query_doc_ids"] * 2 * 10**8, 0)
+    rng = np.random.default_rng(0)
+    session = np.repeat(rng.permutation(10**5), 1)  # many sessions before those that count
+    single = {name: np.repeat(values[:1], len(session), axis=0) for name, values in columns.items()}
+    single["session_ids"] = session + 10**15
+    whole = {name: np.concatenate([single[name], columns[name]]) for name in columns}
+    monkeypatch.setattr(context, "_LISTS", 1 << 20)
+    found = Sessions.from_arrays(**whole).column("document_seen")
+    assert not found[: len(session)].any()
+    np.testing.assert_array_equal(found[len(session) :], expected)
+
+
+def test_without_queries_there_is_no_repeated_one():
+    columns = log_of()
+    del columns["query_ids"]
+    log = Sessions.from_arrays(**columns)
+    assert "query_repeated" not in log.schema and log.column("session_index").max() > 2
+
+
+def test_counts_stop_at_the_largest_that_fits():
+    lists = 300
+    ids = np.ones((lists, 1), np.int32)
+    log = Sessions.from_arrays(query_doc_ids=ids, clicks=ids > 0, session_ids=np.zeros(lists, int))
+    assert log.column("session_clicks")[-1] == lists - 1
+    assert (log.column("document_seen")[1:] == 2).all()
+
+
+def test_parts_of_a_log_keep_what_came_before_them():
+    columns = log_of()
+    log = Sessions.from_arrays(**columns)
+    for view, rows in ((log.slice(11, 40), slice(11, 40)), (log.select(np.array([5, 90])), [5, 90])):
+        np.testing.assert_array_equal(view.column("session_clicks"), log.column("session_clicks")[rows])
+        np.testing.assert_array_equal(view.column("document_seen"), log.column("document_seen")[rows])
+
+
+def test_a_log_without_search_sessions_has_no_context():
+    columns = log_of()
+    del columns["session_ids"]
+    assert not Sessions.from_arrays(**columns).derived

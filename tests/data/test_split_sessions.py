@@ -1,0 +1,56 @@
+"""Splits keep search sessions whole."""
+
+import numpy as np
+import pytest
+
+from clickexp.data import Sessions
+from clickexp.data.dataset import split
+from clickexp.errors import DataError
+
+
+def log_of(session_ids):
+    count = len(session_ids)
+    ids = np.arange(1, count + 1, dtype=np.int32)[:, None]
+    return Sessions.from_arrays(query_doc_ids=ids, clicks=ids > 10**6, session_ids=np.asarray(session_ids))
+
+
+def rows(parts):
+    return [(part.column("query_doc_ids")[:, 0] - 1).tolist() for part in parts]
+
+
+def test_fractions_move_to_the_next_edge_between_sessions():
+    parts = split(log_of([7, 7, 7, 3, 3, 3, 9, 9, 4, 4]), 0.5, 0.3, 0.2)
+    assert rows(parts) == [[0, 1, 2, 3, 4, 5], [6, 7], [8, 9]]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_sessions_that_stand_apart_are_whole_in_the_part_of_their_first_list(seed):
+    ids = np.random.default_rng(seed).integers(0, 150, 200)
+    parts = split(log_of(ids), 0.5, 0.25, 0.25)
+    found = rows(parts)
+    assert sorted(sum(found, [])) == list(range(200))
+    sessions = [set(ids[part]) for part in found]
+    assert all(one.isdisjoint(other) for at, one in enumerate(sessions) for other in sessions[:at])
+    first = {session: ids.tolist().index(session) for session in ids.tolist()}
+    ends = [0, 100, 150, 200]
+    for at, part in enumerate(sessions):
+        assert all(ends[at] <= first[session] < ends[at + 1] for session in part)
+    assert all(part == sorted(part) for part in found)
+
+
+def test_without_search_sessions_parts_are_as_asked_for():
+    ids = np.arange(1, 11, dtype=np.int32)[:, None]
+    log = Sessions.from_arrays(query_doc_ids=ids, clicks=ids > 10**6)
+    assert [part.count for part in split(log, 0.5, 0.2, 0.3)] == [5, 2, 3]
+
+
+def test_a_part_within_one_session_is_an_error():
+    with pytest.raises(DataError, match=r"val_sessions \[5, 7\] is within one search session"):
+        split(log_of([1, 1, 2, 2, 2, 2, 2, 2, 3, 3]), 0.5, 0.2, 0.3)
+
+
+def test_a_range_that_cuts_a_session_is_an_error_that_names_its_lists():
+    with pytest.raises(DataError, match="search session 9, as train_sessions has. Its lists are 2 to 5: cut before"):
+        split(log_of([8, 8, 9, 9, 9, 9, 5, 5]), [0, 4], [4, 6], [6, 8])
+    assert rows(split(log_of([8, 8, 9, 9, 9, 9, 5, 5]), [0, 2], [2, 6], [6, 8])) == [[0, 1], [2, 3, 4, 5], [6, 7]]
+    assert rows(split(log_of([8, 8, 9, 9, 9, 9, 5, 5]), [0, 2], [2, 4], [6, 8])) == [[0, 1], [2, 3], [6, 7]]
