@@ -28,7 +28,7 @@ _INDENT, _BELOW = 14, 4
 _GROUPS = {
     "dataset": "the log to learn from",
     "model": "the click model",
-    TOWERS: "the tower of a role, as attraction=OPTION",
+    TOWERS: "towers, as attraction=OPTION",
     "loss": "of model=ranker",
     "debias": "of model=ranker",
     "propensity": "for debias",
@@ -38,6 +38,7 @@ _GROUPS = {
     "logger": "where results go, such as [jsonl,wandb]",
     "launcher": "where the jobs of a sweep (-m) run",
     "search": "how hyperparameters are searched",
+    "context": "as +context=OPTION",
     "debug": "quick trials",
     "experiment": "as +experiment=OPTION",
     "sweep": "as +sweep=OPTION",
@@ -60,14 +61,11 @@ _WORDS = {
     },
     "parameter": {
         "browsing": "UBM's table", "deep": "MLP", "deep_cross": "DCN v2", "embedding": "per pair",
-        "embedding_even": "even odds", "global": "one", "hash": "fewer rows", "linear": "of features",
-        "module": "yours", "position": "per rank", "position_low": "rare", "quotient_remainder": "tables",
-        "robe": "one array",
+        "embedding_even": "even odds", "global": "one", "hash": "fewer rows", "hierarchical": "sum",
+        "linear": "of features", "module": "yours", "position": "per rank", "position_low": "rare",
+        "quotient_remainder": "tables", "robe": "one array",
     },
-    "loss": {
-        "approx_ndcg": "smooth", "gumbel_ndcg": "noise", "lambda": "LambdaRank", "listmle": "Plackett-Luce",
-        "pairwise": "RankNet", "softmax": "lists", "warp": "rank costs",
-    },
+    "loss": {"lambda": "LambdaRank", "pairwise": "RankNet"},
     "debias": {
         "affine": "trust bias", "dla": "dual",
         "ips": "weights", "policy_aware": "top k",
@@ -77,9 +75,7 @@ _WORDS = {
         "run": "fitted model",
     },
     "metric": {
-        "all": "default", "calibration": "and AUC", "click": "perplexity", "counterfactual": "from clicks",
-        "pairs": "tau", "ranking": "nDCG",
-        "ranking_all": "MAP", "truth": "known user",
+        "all": "default", "click": "perplexity", "counterfactual": "clicks", "pairs": "tau", "ranking": "nDCG",
     },
     "optimizer": {
         "adagrad": "dense", "adam": "dense", "adamw": "dense", "lazy_adagrad": "rows",
@@ -90,6 +86,7 @@ _WORDS = {
     "logger": {"console": "terminal", "jsonl": "file", "wandb": "dashboard"},
     "launcher": {"accelerators": "all devices", "basic": "one by one", "ray": "cluster", "slurm": "cluster"},
     "search": {"grid": "all points", "random": "uniform", "tpe": "Bayesian"},
+    "context": {"both": "of a session"},
     "debug": {"fast": "seconds"},
     "experiment": {
         "cascade_user": "example", "clax2025_baidu_ids": "ids", "clax2025_baidu_uva": "features",

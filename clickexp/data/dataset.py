@@ -68,7 +68,7 @@ class Dataset:
 
     @property
     def columns(self) -> Mapping[str, int]:
-        """Largest value of each further column of integers, found when it is asked for."""
+        """Largest value of each further column of whole numbers, found when it is asked for."""
         return _Largest(self)
 
     @property
@@ -113,11 +113,12 @@ class _Largest(Mapping[str, int]):
 
     def __init__(self, dataset: Dataset):
         self._parts = list(dataset.parts.values())
-        known, present = ("query_doc_ids", "lengths", "positions"), {*dataset.train.columns, *dataset.train.derived}
+        known = ("query_doc_ids", "clicks", "lengths", "positions")
+        present = {*dataset.train.columns, *dataset.train.derived}
         self._names = [
             name
             for name, column in dataset.train.schema.items()
-            if name not in known and np.dtype(column.dtype).kind in "iu" and name in present
+            if name not in known and np.dtype(column.dtype).kind in "biu" and name in present
         ]
 
     def __getitem__(self, name: str) -> int:

@@ -23,7 +23,7 @@ from clickexp.experiment.instantiate import (
     constructor,
 )
 from clickexp.experiment.overrides import CHOSEN, DESCRIBED, SEVERAL, parsed
-from clickexp.experiment.values import Composition, compose_values, plain, walk
+from clickexp.experiment.values import CONTEXT, Composition, compose_values, plain, walk
 from clickexp.metrics import MultiMetric
 from clickexp.models import ClickModel, Model
 from clickexp.runs.objective import check_objective
@@ -33,7 +33,7 @@ from clickexp.utils.bounds import NonNegativeInt, PositiveInt, Seed
 from clickexp.utils.signatures import accepted, check_arguments
 from clickexp.utils.suggest import did_you_mean
 
-PARTS = (*DESCRIBED, *SEVERAL, *CHOSEN, "search", "reproduction")
+PARTS = (*DESCRIBED, *SEVERAL, *CHOSEN, CONTEXT, "search", "reproduction")
 """Groups of keys at the root besides the towers of roles."""
 
 

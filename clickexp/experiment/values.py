@@ -12,6 +12,9 @@ from omegaconf import DictConfig, OmegaConf
 from clickexp.errors import ConfigError
 from clickexp.experiment.overrides import CHOSEN, line_of, parsed
 
+CONTEXT = "context"
+"""Key of what the logits of a role add for the search session so far."""
+
 Node = dict[str, Any]
 """A group of keys."""
 
@@ -30,6 +33,14 @@ class Composition(NamedTuple):
     values: Node
     unresolved: Node
     roles: frozenset[str]
+
+
+class _Place(NamedTuple):
+    """Where the tower of a role is described: the node that holds it, and its key there."""
+
+    node: Node
+    key: str
+    role: str
 
 
 class _Component(NamedTuple):
@@ -59,7 +70,10 @@ def compose_values(cfg: DictConfig, overrides: Sequence[str] = ()) -> Compositio
     values = plain(OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key not in unread]) if unread else cfg)
     mixture = values.get("model")
     if not isinstance(mixture, dict) or "components" not in mixture:
-        return Composition(values, unresolved, frozenset(_roles(unresolved).values()))
+        roles = _roles(unresolved)
+        if isinstance(mixture, dict) and CONTEXT in values:
+            _add_context(values[CONTEXT], [_Place(mixture, key, role) for key, role in roles.items()])
+        return Composition(values, unresolved, frozenset(roles.values()))
     for key in ("components", "shared"):
         if not isinstance(mixture[key], list):
             raise ConfigError(f"model.{key}={mixture[key]!r} is not a list; write model.{key}=[...]")
@@ -69,6 +83,10 @@ def compose_values(cfg: DictConfig, overrides: Sequence[str] = ()) -> Compositio
     rest = {key: value for key, value in mixture.items() if key != "components"}
     models = [_sharing(component, shared) for component in components]
     roles = frozenset(role for component in components for role in component.roles.values())
+    if CONTEXT in values:
+        own = [(node, component.roles) for node, component in zip(models, components, strict=True)]
+        places = [_Place(node, key, role) for node, played in own for key, role in played.items() if role not in shared]
+        _add_context(values[CONTEXT], [*places, *(_Place(shared, role, role) for role in shared)])
     return Composition({**values, "model": rest | {"models": models, "shared": shared}}, unresolved, roles)
 
 
@@ -108,6 +126,20 @@ def _roles(unresolved: Node) -> dict[str, str]:
     references = {key: str(value) for key, value in model.items()} if isinstance(model, dict) else {}
     known = unresolved.keys() - CHOSEN
     return {key: text[2:-1] for key, text in references.items() if text[:2] == "${" and text[2:-1] in known}
+
+
+def _add_context(context: Node, places: Sequence[_Place]) -> None:
+    """Makes the tower of a role a sum of itself and of the context of search sessions; ConfigError if there is none."""
+    takes = {place.role for place in places}
+    role = context.get("role") or ("examination" if "examination" in takes else "attraction")
+    if role not in takes:
+        known = f"it takes {', '.join(sorted(takes))}" if takes else "it takes none"
+        raise ConfigError(f"context.role={role}: this model takes no tower of {role} ({known}); choose another")
+    term = {key: value for key, value in context.items() if key != "role"}
+    for place in places:
+        if place.role == role:
+            terms = {"tower": place.node[place.key], CONTEXT: dict(term)}
+            place.node[place.key] = {"_target_": "clickexp.parameters.SumParameterConfig", "terms": terms}
 
 
 def _unread(unresolved: Node) -> list[str]:

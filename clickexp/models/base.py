@@ -13,6 +13,7 @@ from clickexp.data import Dataset
 from clickexp.models import derived
 from clickexp.models.roles import HasRoles
 from clickexp.numerics import LogPair
+from clickexp.parameters.context import new_session
 from clickexp.parameters.table import Table
 from clickexp.types import (
     Array,
@@ -121,9 +122,9 @@ class Model(HasRoles):
         """Returns the ranking score of each document, as a logarithm; -inf where no document is shown.
 
         With posteriors in tables, the score of the mean probabilities: the mean score where it is their product, as in
-        DBN.
+        DBN. Of a document in a new search session, whatever context the batch has.
         """
-        return self._predicted(self.relevance, batch)
+        return self._predicted(self.relevance, new_session(batch))
 
     @property
     def has_posteriors(self) -> bool:
@@ -245,9 +246,9 @@ class ClickModel(Model):
     def predict_attraction(self, batch: Batch) -> PerDocument:
         """Returns log P(attraction) of each document; for a click-through-rate model, its click rate.
 
-        With posteriors, the logarithm of the mean probability.
+        With posteriors, the logarithm of the mean probability. Of a document in a new search session.
         """
-        return self._predicted(self.log_attraction, batch)
+        return self._predicted(self.log_attraction, new_session(batch))
 
     @checks_batch("mask")
     def predict_examination(self, batch: Batch) -> PerDocument:

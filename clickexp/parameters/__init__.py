@@ -9,6 +9,8 @@ from clickexp.parameters.compressed import HashEmbedding as HashEmbedding
 from clickexp.parameters.compressed import QRCombination as QRCombination
 from clickexp.parameters.compressed import QREmbedding as QREmbedding
 from clickexp.parameters.compressed import RobeDEmbedding as RobeDEmbedding
+from clickexp.parameters.context import ContextParameter as ContextParameter
+from clickexp.parameters.context import ContextParameterConfig as ContextParameterConfig
 from clickexp.parameters.dense import Combination as Combination
 from clickexp.parameters.dense import DeepCrossParameter as DeepCrossParameter
 from clickexp.parameters.dense import DeepCrossParameterConfig as DeepCrossParameterConfig

@@ -89,7 +89,7 @@ b,boots,d3,2,0,u2
 c,shoes,d3,1,1,u1
 c,shoes,d1,2,0,u1
 d,boots,d1,1,0,u3
-e,shoes,d1,1,0,u3
+e,shoes,d1,1,0,u4
 """
 
 
@@ -132,9 +132,9 @@ def test_search_sessions_of_parquet_keep_their_integers(tmp_path):
 
     lists = {"query_doc_ids": [[1, 2]] * 4, "clicks": [[0, 1]] * 4, "user": [7, 7, -3, 9]}
     pl.DataFrame(lists).write_parquet(tmp_path / "log.parquet")
-    parts = {f"{part}_sessions": [at, at + 1] for at, part in enumerate(("train", "val", "test"))}
+    parts = {"train_sessions": [0, 2], "val_sessions": [2, 3], "test_sessions": [3, 4]}
     dataset = open_parquet(tmp_path / "log.parquet", columns={"search_session": "user"}, **parts)
-    assert [part.column("session_ids").tolist() for part in dataset.parts.values()] == [[7], [7], [-3]]
+    assert [part.column("session_ids").tolist() for part in dataset.parts.values()] == [[7, 7], [-3], [9]]
 
 
 def test_simulated_documents_are_of_one_query_each():

@@ -92,8 +92,9 @@ TEXT = "1\t0\tQ\t5\t0\t7\t8\t9\n1\t3\tC\t8\n2\t0\tQ\t6\t0\t7\n2\t4\tC\t7\n2\t5\t
 def test_labels_become_one_list_a_query(tmp_path):
     labels = " 6 0\t7 1\r\n5\t0\t9\t2\n\n5 0 8 0\n5 1 9 0\n5\t0\t4\t1"
     (tmp_path / "labels").write_text(labels)
-    log = prepared(tmp_path, TEXT + "2\t9\tQ\t6\t0\t7\n", relevance=str(tmp_path / "labels"))
+    log = prepared(tmp_path, TEXT + "3\t9\tQ\t6\t0\t7\n", relevance=str(tmp_path / "labels"))
     ranking = log.parts["ranking"]
+    assert log.parts["sessions"].column("session_ids").tolist() == [1, 2, 3]
     assert ranking.column("query_ids").tolist() == [6, 5]
     assert lists(ranking, "query_doc_ids") == [[4], [3, 2, 5]]
     assert lists(ranking, "labels") == [[1], [2, 0, 1]]

@@ -1,0 +1,95 @@
+"""A learned offset for what came before in the search session."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from flax import nnx
+
+from clickexp.data.context import LIST_COLUMNS, SEEN
+from clickexp.errors import ConfigError
+from clickexp.parameters.base import Parameter, ParameterConfig, Sizes
+from clickexp.types import Array, Batch, Logits
+from clickexp.utils.bounds import PositiveInt
+
+_READ: dict[str, Callable[[Array], list[Any]]] = {
+    "session_index": lambda x: [x > 0, jnp.log1p(x)],
+    "previous_clicks": lambda x: [x > 0],
+    "session_clicks": lambda x: [x > 0, jnp.log1p(x)],
+    "query_repeated": lambda x: [x],
+    "list_repeated": lambda x: [x],
+    "document_seen": lambda x: [x > 0, x > 1],
+}
+"""Numbers that are made of each column; all are 0 for a new document in a user's first list."""
+
+CONTEXT = tuple(_READ)
+"""Columns of the context of a search session; see `clickexp.data.context`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ContextParameterConfig(ParameterConfig):
+    """Settings of a ContextParameter.
+
+    Attributes:
+        columns: What it reads; see `clickexp.data.context`.
+        hidden_units: Units of each hidden layer; none for a linear offset.
+    """
+
+    columns: Sequence[str] = tuple(column.name for column in (*LIST_COLUMNS, SEEN))
+    hidden_units: Sequence[PositiveInt] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.columns or not {*self.columns} <= {*CONTEXT}:
+            raise ConfigError(f"columns={[*self.columns]}: give some of {', '.join(CONTEXT)}")
+
+    def build(self, sizes: Sizes, *, rngs: nnx.Rngs) -> "ContextParameter":
+        """Builds the tower.
+
+        Raises:
+            ConfigError: The data has no search sessions, or not this column.
+        """
+        for name in self.columns if sizes.columns is not None else ():
+            if name not in sizes.columns:
+                raise ConfigError(
+                    f"the data has no {name}, which follows from search sessions: choose a dataset whose lists have "
+                    "session ids, as clickexp-data inspect shows, or leave the context out"
+                )
+        return ContextParameter(self, rngs=rngs)
+
+
+class ContextParameter(Parameter):
+    """z = w . x, or f(x) - f(0) for a network f, with x made of the context of a search session.
+
+    A new document in a user's first list has x = 0, and so z = 0. So have batches without context: whoever asks for
+    the relevance of a document asks for that in a new session.
+
+    Attributes:
+        config: Its settings.
+    """
+
+    def __init__(self, config: ContextParameterConfig, *, rngs: nnx.Rngs):
+        self.config = config
+        width = sum(len(_READ[name](jnp.zeros(()))) for name in config.columns)
+        layers: list[Any] = []
+        for units in config.hidden_units:
+            layers += [nnx.Linear(width, units, rngs=rngs), nnx.elu]
+            width = units
+        self.hidden = nnx.Sequential(*layers) if layers else None
+        self.weight = nnx.Param(jnp.zeros(width))
+
+    def logit(self, batch: Batch) -> Logits:
+        """Returns the offsets, `[batch, 1]` where no column is per document."""
+        if not any(name in batch for name in self.config.columns):
+            return jnp.zeros((1, 1))
+        read = [values for name in self.config.columns for values in _READ[name](jnp.asarray(batch[name], jnp.float32))]
+        x = jnp.stack(jnp.broadcast_arrays(*(values.astype(jnp.float32) for values in read)), axis=-1)
+        if self.hidden is not None:
+            x = self.hidden(x) - self.hidden(jnp.zeros(x.shape[-1]))
+        return x @ self.weight[...]
+
+
+def new_session(batch: Any) -> Any:
+    """Returns the batch without the context of search sessions, as where each list is the first of its user."""
+    return {name: values for name, values in batch.items() if name not in CONTEXT}
