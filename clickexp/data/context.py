@@ -118,7 +118,7 @@ def are_apart(ids: np.ndarray, new: np.ndarray) -> bool:
         ids: Of the search session of each list.
         new: What `new_sessions` returns.
     """
-    return len(np.unique(ids[new])) < np.count_nonzero(new)
+    return len(np.unique(ids[new])) < int(np.count_nonzero(new))
 
 
 def _whole_sessions(log: _Log) -> Iterator[tuple[Rows, np.ndarray]]:

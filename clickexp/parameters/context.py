@@ -50,8 +50,9 @@ class ContextParameterConfig(ParameterConfig):
         Raises:
             ConfigError: The data has no search sessions, or not this column.
         """
-        for name in self.columns if sizes.columns is not None else ():
-            if name not in sizes.columns:
+        known = CONTEXT if sizes.columns is None else sizes.columns
+        for name in self.columns:
+            if name not in known:
                 raise ConfigError(
                     f"the data has no {name}, which follows from search sessions: choose a dataset whose lists have "
                     "session ids, as clickexp-data inspect shows, or leave the context out"
