@@ -35,14 +35,15 @@ _GROUPS = {
     "metric": "what is measured, such as [click,ranking]",
     "optimizer": "updates: dense, or of the rows of a batch",
     "trainer": "how a model is fitted",
-    "logger": "where results go, such as [jsonl,wandb]",
-    "launcher": "where the jobs of a sweep (-m) run",
+    "logger": "where results go",
+    "launcher": "where sweeps (-m) run",
     "search": "how hyperparameters are searched",
     "context": "as +context=OPTION",
     "debug": "quick trials",
     "experiment": "as +experiment=OPTION",
     "sweep": "as +sweep=OPTION",
     "variant": "as +variant=OPTION",
+    "vectors": "of model=ncm",
 }
 """The groups in the order of the help, each in a few words; others come after them."""
 _WORDS = {
@@ -53,9 +54,10 @@ _WORDS = {
         "yandex_clax": "parquet",
     },
     "model": {
-        "ccm": "click chain", "cm": "cascade", "cm_marginal": "variant", "dbn": "dynamic Bayesian",
+        "cacm_minus": "recurrent", "ccm": "click chain", "cm": "cascade", "cm_marginal": "variant",
+        "dbn": "dynamic Bayesian",
         "dcm": "dependent click", "dctr": "per document", "drctr": "both",
-        "gctr": "one rate", "mixture": "of models", "pbm": "position-based", "ranker": "ranks only",
+        "gctr": "one rate", "mixture": "of models", "ncm": "recurrent", "pbm": "position-based", "ranker": "ranks only",
         "rctr": "per rank",
         "sdbn": "simpler DBN", "trust_bias": "PBM", "two_towers": "sum", "ubm": "user browsing",
     },
@@ -70,10 +72,7 @@ _WORDS = {
         "affine": "trust bias", "dla": "dual",
         "ips": "weights", "policy_aware": "top k",
     },
-    "propensity": {
-        "click_rate": "per rank", "given": "a list", "harvest": "swaps", "randomized": "sessions",
-        "run": "fitted model",
-    },
+    "propensity": {"run": "fitted model"},
     "metric": {
         "all": "default", "click": "perplexity", "counterfactual": "clicks", "pairs": "tau", "ranking": "nDCG",
     },
@@ -83,8 +82,8 @@ _WORDS = {
         "natural_gradient": "default", "sgd": "dense",
     },
     "trainer": {"clax2025": "published", "counting": "closed form", "default": "gradients", "em": "expectations"},
-    "logger": {"console": "terminal", "jsonl": "file", "wandb": "dashboard"},
-    "launcher": {"accelerators": "all devices", "basic": "one by one", "ray": "cluster", "slurm": "cluster"},
+    "logger": {"wandb": "dashboard"},
+    "launcher": {"basic": "one by one"},
     "search": {"grid": "all points", "random": "uniform", "tpe": "Bayesian"},
     "context": {"both": "of a session"},
     "debug": {"fast": "seconds"},

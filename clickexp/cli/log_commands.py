@@ -14,6 +14,7 @@ from rich.console import Console
 from clickexp.cli import log_report as report
 from clickexp.data import Dataset
 from clickexp.data.checksums import REMEDY, Stored
+from clickexp.data.inspect.context import context_summaries
 from clickexp.data.inspect.identifiability import identifiability
 from clickexp.data.inspect.summary import summaries
 from clickexp.data.log_format import prepare
@@ -75,14 +76,14 @@ def inspect_log(path: str, options: Sequence[str], output: str | None = None, js
         json: Print one JSON object instead of tables.
     """
     dataset = _dataset(Path(path).expanduser(), parsed(options))
-    counts, links = summaries(dataset), identifiability(dataset.train)
+    counts, links, contexts = summaries(dataset), identifiability(dataset.train), context_summaries(dataset)
     folder = Path(output) if output else Path("outputs/inspect") / slug(Path(path).expanduser().resolve().name)
     try:
-        drawn = display_path(write_figures(report.figures(counts), folder))
+        drawn = display_path(write_figures(report.figures(counts, contexts), folder))
     except OSError as error:
         drawn = f"not written ({reason(error)}); choose another folder with --output"
     if json:
-        print(dumps({"path": path, **report.as_json(dataset, counts, links), "figures": drawn}, indent=2))  # noqa: T201
+        print(dumps({"path": path, **report.as_json(dataset, counts, links, contexts), "figures": drawn}, indent=2))  # noqa: T201
         return
     train = counts["train"]
     grades = (report.grades(name, part.labels) for name, part in counts.items() if part.labels)
@@ -93,6 +94,7 @@ def inspect_log(path: str, options: Sequence[str], output: str | None = None, js
         report.click_rates(train),
         f"documents in a list: {report.quantiles(train.lengths)}",
         report.clicks_per_session(train.clicked),
+        report.context(contexts),
         *grades,
         report.features(dataset),
         report.notes(dataset.notes),

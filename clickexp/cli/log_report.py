@@ -8,6 +8,7 @@ from rich.bar import Bar
 from rich.table import Table
 
 from clickexp.data.dataset import Dataset
+from clickexp.data.inspect.context import ContextSummary
 from clickexp.data.inspect.identifiability import Identifiability
 from clickexp.data.inspect.summary import Summary
 from clickexp.data.prepared import Log
@@ -54,6 +55,25 @@ def counts(summaries: Mapping[str, Summary]) -> Table:
     return _by_part(summaries, {name: cells for name, cells in rows.items() if set(cells) != {"-"}})
 
 
+def context(summaries: Mapping[str, ContextSummary]) -> Table | None:
+    """Returns what came before the lists of each part in their search sessions; None of a log without these."""
+    if not summaries:
+        return None
+    of = list(summaries.values())
+    rows = {
+        "search sessions": [f"{part.sessions:,}" for part in of],
+        "lists in a session, mean": [f"{part.lists / max(part.sessions, 1):.2f}" for part in of],
+        "lists after another": [_share(part.later, part.lists) for part in of],
+        "lists of a repeated query": [
+            "-" if part.query_repeated is None else _share(part.query_repeated, part.lists) for part in of
+        ],
+        "lists that repeat the last one": [_share(part.list_repeated, part.lists) for part in of],
+        "documents shown before": [_share(part.seen, part.documents) for part in of],
+        "documents clicked before": [_share(part.clicked, part.documents) for part in of],
+    }
+    return _by_part(summaries, {name: cells for name, cells in rows.items() if set(cells) != {"-"}})
+
+
 def click_rates(train: Summary) -> Table:
     """Returns a line per rank of the training sessions, with a bar as long as the rate."""
     rates = train.clicks / np.maximum(train.shown, 1)
@@ -83,12 +103,18 @@ def clicks_per_session(clicked: np.ndarray) -> str:
     return f"clicks in a session: none {none}, one {one}, several {more}, mean {mean:.2f}"
 
 
-def as_json(dataset: Dataset, summaries: Mapping[str, Summary], links: Identifiability) -> dict[str, Any]:
+def as_json(
+    dataset: Dataset,
+    summaries: Mapping[str, Summary],
+    links: Identifiability,
+    contexts: Mapping[str, ContextSummary],
+) -> dict[str, Any]:
     """Returns what is reported of a log, in the types of JSON."""
     return {
         "name": dataset.name,
         "query_doc_pairs": max(part.query_doc_pairs for part in dataset.parts.values()),
         "parts": {name: _part(part) for name, part in summaries.items()},
+        "context": {name: {**vars(part), "lengths": part.lengths.tolist()} for name, part in contexts.items()},
         "features": dataset.train.feature_lengths,
         "notes": dict(dataset.notes),
         "examination": {
@@ -99,7 +125,9 @@ def as_json(dataset: Dataset, summaries: Mapping[str, Summary], links: Identifia
     }
 
 
-def figures(summaries: Mapping[str, Summary]) -> "dict[str, list[Panel]]":
+def figures(
+    summaries: Mapping[str, Summary], contexts: Mapping[str, ContextSummary]
+) -> "dict[str, list[Panel]]":
     """Returns what there is to draw of a log."""
     from clickexp.report.tables import curves, shares  # here, since Matplotlib takes long to load
 
@@ -108,7 +136,9 @@ def figures(summaries: Mapping[str, Summary]) -> "dict[str, list[Panel]]":
     lengths = {name: part.lengths[: _ranks(part) + 1] for name, part in summaries.items()}
     clicked = {name: np.trim_zeros(part.clicked, "b") for name, part in with_clicks.items()}
     sessions = [shares(lengths, "Documents in a list"), shares(clicked, "Clicks in a session")]
-    return {"click_rate": [curves(rates, "Click rate")], "sessions": sessions} if rates else {"sessions": sessions[:1]}
+    drawn = {"click_rate": [curves(rates, "Click rate")], "sessions": sessions} if rates else {"sessions": sessions[:1]}
+    of_users = {name: part.lengths for name, part in contexts.items()}
+    return {**drawn, "context": [shares(of_users, "Lists in a search session")]} if of_users else drawn
 
 
 def _ranks(part: Summary) -> int:

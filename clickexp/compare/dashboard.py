@@ -120,10 +120,11 @@ def _logged_keys(runs: Iterable[Run]) -> set[str]:
         of_epochs |= {f"val/{name}" for name in result.get("val", {})}
         found |= of_epochs | {f"sessions/{name}" for name in of_epochs}
         found |= {f"{part}/{name}" for part in ("test", "train") for name in result.get(part, {})}
-        found |= {f"cutoff/test/{name.partition('@')[0]}" for name in result["test"] if "@" in name}
+        parts = (name.partition("@") for name in result["test"])
+        found |= {f"cutoff/test/{base}" for base, _, cutoff in parts if cutoff.isdecimal()}
         found |= {f"rank/test/{name}" for name in result.get("per_rank", {})}
         found |= {f"rank/val/{name}" for name in result.get("per_rank_val", {})}
-        found |= {f"calibration/{name}" for name in result.get("curves", {})}
+        found |= {f"calibration/{name}" for name, curve in result.get("curves", {}).items() if "predicted" in curve}
         found |= {f"draws/{name}" for name in result.get("test_draws", {})}
     return found
 

@@ -10,13 +10,21 @@ from flax import nnx
 
 from clickexp.data import Dataset
 from clickexp.data.feed import Compiled, Data
+from clickexp.data.seen import Impressions
 from clickexp.errors import DataError
 from clickexp.evaluation.evaluator import Metrics, ModelState
 from clickexp.evaluation.inputs import checked
 from clickexp.evaluation.model_evaluator import ModelEvaluator, click_metrics
 from clickexp.evaluation.outputs import MeanLoss
 from clickexp.loggers.base import Phase
-from clickexp.metrics import ClickRateError, Examination, ExpectedCalibrationError, LogLikelihood, MultiMetric
+from clickexp.metrics import (
+    ClickRateError,
+    ColdStart,
+    Examination,
+    ExpectedCalibrationError,
+    LogLikelihood,
+    MultiMetric,
+)
 from clickexp.models import ClickModel
 from clickexp.models.base import Model
 
@@ -47,12 +55,13 @@ class HeldOut:
     @classmethod
     def test(cls, dataset: Dataset) -> "HeldOut":
         """The test part of a dataset."""
-        return cls(dataset.test, dataset.ranking, dataset.truth)
+        return cls(dataset.test.deriving(Impressions(dataset.train)), dataset.ranking, dataset.truth)
 
     @classmethod
     def validation(cls, dataset: Dataset) -> "HeldOut":
         """The validation part; its lists are the sessions where these have labels."""
-        return cls(dataset.val, dataset.val if dataset.val.has_labels else None, dataset.truth)
+        sessions = dataset.val.deriving(Impressions(dataset.train))
+        return cls(sessions, dataset.val if dataset.val.has_labels else None, dataset.truth)
 
 
 _PARTS = {
@@ -63,9 +72,13 @@ _PARTS = {
     "truth": "hidden events",
 }
 """What readers call the parts of an evaluation."""
-_KINDS = {"calibration": (ExpectedCalibrationError, ClickRateError), "hidden events": (Examination,)}
+_KINDS = {
+    "calibration": (ExpectedCalibrationError, ClickRateError),
+    "impressions in training": (ColdStart,),
+    "hidden events": (Examination,),
+}
 """Metrics of clicks that readers look for elsewhere."""
-_ORDER = ("clicks", "loss", "calibration", "ranking", "ranking by clicks", "hidden events")
+_ORDER = ("clicks", "loss", "calibration", "impressions in training", "ranking", "ranking by clicks", "hidden events")
 
 
 @dataclass(frozen=True)

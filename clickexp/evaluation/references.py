@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 
 from clickexp.data import Dataset, Sessions
+from clickexp.data.seen import IMPRESSIONS, Impressions
 from clickexp.evaluation.model_evaluator import ModelEvaluator, click_metrics
-from clickexp.metrics import Examination, Metric
+from clickexp.metrics import ColdStart, Examination, Metric
+from clickexp.metrics.base import or_nan
 from clickexp.models import ClickModel, Model
 
 RANK_CTR = "rank-CTR"
@@ -16,7 +18,7 @@ TRUTH = "true user"
 """Name of the reference that predicts with the user that the clicks were drawn from: no model can do better."""
 
 References = dict[str, dict[str, Any]]
-"""By name `test`, values of ll, ppl and cond_ppl, and `per_rank`, their vectors."""
+"""By name `test`, values of ll, ppl and cond_ppl, `per_rank`, their vectors, and `curves`."""
 
 
 def references(model: Model, dataset: Dataset, evaluator: ModelEvaluator) -> References:
@@ -32,17 +34,22 @@ def references(model: Model, dataset: Dataset, evaluator: ModelEvaluator) -> Ref
     """
     if not isinstance(model, ClickModel):
         return {}
-    found = {RANK_CTR: _rank_ctr(dataset)}
+    test = dataset.test.deriving(Impressions(dataset.train))
+    found = {RANK_CTR: _rank_ctr(dataset, test)}
     if dataset.truth is not None:
-        metrics: dict[str, Metric] = {**click_metrics(), "examination": Examination()}
-        evaluated = evaluator.clicks(dataset.truth, dataset.test, metrics)
+        metrics: dict[str, Metric] = {**click_metrics(), "examination": Examination(), "cold": ColdStart()}
+        evaluated = evaluator.clicks(dataset.truth, test, metrics)
         values, vectors = evaluated.compute(), evaluated.compute_per_rank()
-        values.pop("examination")
-        found[TRUTH] = {"test": values, "per_rank": {name: list(map(float, v)) for name, v in vectors.items()}}
+        known = {name: value for name, value in values.items() if name in ("ll", "ppl", "cond_ppl")}
+        found[TRUTH] = {
+            "test": known,
+            "per_rank": {name: list(map(float, v)) for name, v in vectors.items()},
+            "curves": evaluated.compute_curves(),
+        }
     return found
 
 
-def _rank_ctr(dataset: Dataset) -> dict[str, Any]:
+def _rank_ctr(dataset: Dataset, test: Sessions) -> dict[str, Any]:
     """Counts clicks by position, from 1 click and 1 skip each, as RCTR does with trainer=counting.
 
     Predictions do not depend on the clicks above, so that both perplexities are the same.
@@ -52,16 +59,22 @@ def _rank_ctr(dataset: Dataset) -> dict[str, Any]:
         for event, there in enumerate((shown & ~clicks, shown & clicks)):
             counts[event] += np.bincount(positions[there], minlength=counts.shape[1])
     log_probs = np.log(counts / counts.sum(axis=0))
-    sums, documents = np.zeros(dataset.test.ranks), np.zeros(dataset.test.ranks, np.int64)
-    for positions, clicks, shown in _chunks(dataset.test):
-        sums += np.where(shown, log_probs[clicks.astype(np.int8), positions], 0).sum(axis=0)
+    sums, documents = np.zeros(test.ranks), np.zeros(test.ranks, np.int64)
+    edges = [*ColdStart().edges]
+    by_range = np.zeros((2, len(edges) + 1))
+    for (positions, clicks, shown), seen in zip(_chunks(test), test.chunks([IMPRESSIONS.name]), strict=True):
+        observed = np.where(shown, log_probs[clicks.astype(np.int8), positions], 0)
+        sums += observed.sum(axis=0)
         documents += shown.sum(axis=0)
+        place = np.searchsorted(edges, seen[IMPRESSIONS.name][shown], side="right")
+        by_range += [np.bincount(place, each, len(edges) + 1) for each in (observed[shown], shown[shown])]
     seen = documents > 0
     per_rank = sums[seen] / documents[seen]
     perplexity, both = np.exp(-per_rank), ("ppl", "cond_ppl")
     return {
         "test": {"ll": float(sums.sum() / documents.sum()), **dict.fromkeys(both, float(perplexity.mean()))},
         "per_rank": {"ll": per_rank.tolist(), **dict.fromkeys(both, perplexity.tolist())},
+        "curves": {"cold": {"from": [0, *edges], "ppl": np.exp(-by_range[0] / or_nan(by_range[1]))}},
     }
 
 

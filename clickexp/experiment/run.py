@@ -16,7 +16,9 @@ import numpy as np
 from flax import nnx
 from omegaconf import DictConfig, OmegaConf
 
+from clickexp.data import Dataset
 from clickexp.data.inspect.identifiability import identifiability
+from clickexp.data.seen import lists_seen
 from clickexp.evaluation.draws import as_result, evaluate_draws
 from clickexp.evaluation.evaluate import HeldOut, evaluate
 from clickexp.evaluation.references import references
@@ -99,7 +101,7 @@ def run(parts: Parts, sweep: str | None = None) -> Result:
     lists = held_out.lists if trainer.groups["ranking"] else None
     if settings.report:
         threading.Thread(target=_import_report, daemon=True).start()
-    report = trainer.train(model, dataset.train, dataset.val, val_lists=lists, truth=dataset.truth)
+    report = trainer.train(model, dataset.train, held_out.sessions, val_lists=lists, truth=dataset.truth)
     groups = {**parts.metrics, "click": trainer.groups["click"]}
     evaluation = evaluate(model, dataset, groups, trainer.evaluation, keep_values=settings.keep_values)
     result = {
@@ -112,7 +114,7 @@ def run(parts: Parts, sweep: str | None = None) -> Result:
         "train": {**report.summary(), **peak_memory()},
         "parameters": _count_parameters(model),
         "test_set": dataset.test_set(),
-        "data": dataset.sizes(),
+        "data": dataset.sizes() | _lists_seen(dataset, "ranking" in evaluation.parts),
         "environment": _environment(),
         "config_hash": config_hash(config),
     }
@@ -145,6 +147,13 @@ def run(parts: Parts, sweep: str | None = None) -> Result:
     if settings.report:
         _report(parts, result, report)
     return result
+
+
+def _lists_seen(dataset: Dataset, ranked: bool) -> Result:
+    """The share of the labelled lists whose documents training has shown together, where rankings are measured."""
+    if dataset.ranking is None or not ranked:
+        return {}
+    return {"lists_seen": lists_seen(dataset.train, dataset.ranking)}
 
 
 def _false_positive(model: Model, positions: int) -> list[float] | None:

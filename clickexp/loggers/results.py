@@ -24,7 +24,8 @@ def result_blocks(result: Mapping[str, Any], console: Console) -> list[Table]:
     """
     kinds: Mapping[str, Sequence[str]] = result.get("groups") or {"test": list(result["test"])}
     tables = []
-    for kind, metrics in kinds.items():
+    for each, metrics in kinds.items():
+        kind = titled(each, result)
         single = [name for name in metrics if _AT not in name]
         if len(single) < len(metrics):
             tables.append(_cutoffs(kind, [name for name in metrics if _AT in name], result))
@@ -39,6 +40,12 @@ def result_blocks(result: Mapping[str, Any], console: Console) -> list[Table]:
         columns = [dict(list(per_rank.items())[:count]) | sessions for count in range(len(per_rank), 0, -1)]
         rows.append(widest(rank_table, columns, console) or rank_table(columns[-1]))
     return rows
+
+
+def titled(kind: str, result: Mapping[str, Any]) -> str:
+    """Names a kind of metrics; rankings with the share of their lists that training has shown, where it has some."""
+    seen = (result.get("data") or {}).get("lists_seen")
+    return f"{kind}, {seen:.0%} of lists in training" if kind == "ranking" and seen else kind
 
 
 def _metrics(kind: str, metrics: Sequence[str], result: Mapping[str, Any]) -> Table:

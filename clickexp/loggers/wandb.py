@@ -147,7 +147,7 @@ class WandbLogger(Logger):
         for cutoff, row in sorted(cutoffs.items()):
             self._point({"cutoff": cutoff, **row})
         for name, curve in result.get("curves", {}).items():
-            for predicted, observed in _reliability(curve):
+            for predicted, observed in _reliability(curve) if "predicted" in curve else ():
                 self._point({"predicted": predicted, f"calibration/{name}": observed})
         for name, reference in result.get("references", {}).items():
             for rank, row in enumerate(_rows(reference["per_rank"]), start=1):

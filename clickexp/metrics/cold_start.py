@@ -45,10 +45,10 @@ class ColdStart(ClickMetric):
 
     @property
     def ranges(self) -> list[str]:
-        """Names of the ranges, such as 0, 1-5, 6-50, 51+."""
+        """Names of the ranges, such as new, 1-5, 6-50, 51+."""
         edges = [0, *self.edges]
-        inner = [str(low) if high == low + 1 else f"{low}-{high - 1}" for low, high in pairwise(edges)]
-        return [*inner, f"{edges[-1]}+"]
+        inner = [f"{low}-{high - 1}" for low, high in pairwise(edges)]
+        return ["new" if edges[1] == 1 else inner[0], *inner[1:], f"{edges[-1]}+"]
 
     @property
     def suffixes(self) -> tuple[str, ...]:

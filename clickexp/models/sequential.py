@@ -62,7 +62,7 @@ class SequentialClickModel(ClickModel):
             (state, previous), (each, inputs, shown) = carry, rank
             following, pair = self.step(state, inputs, previous)
             click = choose(each, pair)
-            return (_where(shown, following, state), jnp.where(shown, click, previous)), (click, pair)
+            return (chosen(shown, following, state), jnp.where(shown, click, previous)), (click, pair)
 
         start = self.start(batch), jnp.zeros(batch.shape[1], bool)
         return jax.lax.scan(step, start, (ranks, self.inputs(batch), batch["mask"].astype(bool)))[1]
@@ -84,7 +84,7 @@ class SequentialClickModel(ClickModel):
             here = jax.tree.map(lambda x: jnp.broadcast_to(x[rank], (len(weights), *x.shape[1:])), inputs)  # noqa: B023
             following, pair = self.step(states, here, previous)
             pairs.append(jax.tree.map(lambda x: jax.nn.logsumexp(weights + x), pair))  # noqa: B023
-            states = _twice(_where(shown, following, states))
+            states = _twice(chosen(shown, following, states))
             weights = jnp.concatenate(
                 [
                     jnp.where(shown, weights + pair.log, LOG_ZERO),
@@ -96,11 +96,13 @@ class SequentialClickModel(ClickModel):
         return jax.tree.map(lambda *ranks: jnp.stack(ranks), *pairs)
 
 
-def _where(shown: Array, new: State, old: State) -> State:
-    def chosen(new: Array, old: Array) -> Array:
+def chosen(shown: Array, new: State, old: State) -> State:
+    """Returns the new state where a document was shown, and the old one elsewhere."""
+
+    def select(new: Array, old: Array) -> Array:
         return jnp.where(shown.reshape(shown.shape + (1,) * (new.ndim - shown.ndim)), new, old)
 
-    return jax.tree.map(chosen, new, old)
+    return jax.tree.map(select, new, old)
 
 
 def _twice(tree: Any) -> Any:

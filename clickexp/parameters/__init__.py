@@ -30,3 +30,6 @@ from clickexp.parameters.sum import SumParameterConfig as SumParameterConfig
 from clickexp.parameters.table import Rows as Rows
 from clickexp.parameters.table import Table as Table
 from clickexp.parameters.table import new_table as new_table
+from clickexp.parameters.vectors import FeatureVectorsConfig as FeatureVectorsConfig
+from clickexp.parameters.vectors import TableVectorsConfig as TableVectorsConfig
+from clickexp.parameters.vectors import Vectors as Vectors

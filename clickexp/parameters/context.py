@@ -41,6 +41,8 @@ class ContextParameterConfig(ParameterConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for name in ("columns", "hidden_units"):  # settings are part of a compiled program's key
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         if not self.columns or not {*self.columns} <= {*CONTEXT}:
             raise ConfigError(f"columns={[*self.columns]}: give some of {', '.join(CONTEXT)}")
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from clickexp.report.drawing import Panel
 from clickexp.report.figures import COLORS, MARKERS, barred, calibration, look, per_rank
@@ -38,6 +39,8 @@ def run_figures(run: Run) -> dict[str, list[Panel]]:
             figures["examination"].append(partial(_propensity, points, groups))
     if any(name in epoch for epoch in run.epochs for name in _LOSSES):
         figures["learning"] = [partial(_losses, run)]
+    if "cold" in (run.result.get("curves") or {}):
+        figures["cold_start"] = [partial(_cold_start, groups), partial(_shares_by_impressions, groups[0])]
     if groups[0].reliability():
         figures["calibration"] = [partial(calibration, groups[:1])]
     return figures
@@ -90,6 +93,37 @@ def _gain(groups: Sequence[Group], axes: Axes) -> None:
     axes.axhline(0, color="#888888", linewidth=0.8, zorder=0)
     axes.set(xlabel="Rank", ylabel=f"Gain over {figure_text(groups[1].name)} (%)")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def _cold_start(groups: Sequence[Group], axes: Axes) -> None:
+    """Draws the perplexity of documents by their impressions in training."""
+    names = _ranges(_cold(groups[0])["from"])
+    for i, group in enumerate(groups):
+        curve = _cold(group)
+        if curve.get("from") == _cold(groups[0])["from"]:
+            values = [or_nan(value) for value in curve["ppl"]]
+            axes.plot(names, values, label=figure_text(group.name), marker=MARKERS[i], **look(i))
+    axes.set(xlabel="Impressions in training", ylabel="Perplexity")
+
+
+def _shares_by_impressions(group: Group, axes: Axes) -> None:
+    """Draws which share of the documents, and of the clicks, is of documents with so many impressions in training."""
+    curve = _cold(group)
+    for i, what in enumerate(("documents", "clicks")):
+        counts = np.array(curve[what], float)
+        axes.plot(_ranges(curve["from"]), counts / max(counts.sum(), 1), label=what, marker=MARKERS[i], **look(i))
+    axes.set(xlabel="Impressions in training", ylabel="Share of the test set", ylim=(0, None))
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+
+
+def _cold(group: Group) -> Mapping[str, Any]:
+    return (group.runs[0].result.get("curves") or {}).get("cold") or {}
+
+
+def _ranges(edges: Sequence[int]) -> list[str]:
+    """Names of ranges of impressions by the fewest of each, such as 0, 1 to 5, 6 to 50, 51+."""
+    inner = [str(low) if high == low + 1 else f"{low}–{high - 1}" for low, high in pairwise(edges)]
+    return [*inner, f"{edges[-1]}+"]
 
 
 def _losses(run: Run, axes: Axes) -> None:

@@ -8,6 +8,7 @@ from datetime import datetime
 from importlib.metadata import version
 from typing import Any
 
+from clickexp.loggers.results import titled
 from clickexp.report import names
 from clickexp.report.drawing import BLACK, GRID
 from clickexp.report.figures import COLORS
@@ -20,6 +21,7 @@ _CAPTIONS = {
     "that is gained over rank-CTR, which predicts the click rate of each rank.",
     "examination": "How likely users look at each rank, mean over the test sessions, and the same relative to rank 1, "
     "as propensities are used: clicks determine examination up to a factor. Bars are 95% intervals.",
+    "cold_start": "Perplexity of documents by how often training has shown them, and their share of the test set.",
     "learning": "Losses by epoch. The model is that of the best epoch, which the star marks.",
     "calibration": "Click rate of the documents in each bin of P(click), ranks together; on the diagonal, predictions "
     "are click rates. Above, the number of documents in each bin; bins of fewer than 10 are left out below.",
@@ -96,7 +98,8 @@ def _result(run: Run, groups: Sequence[Group]) -> str:
     """A table of test metrics for each kind, of several cutoffs in columns."""
     kinds: Mapping[str, Sequence[str]] = run.result.get("groups") or {"test": list(run.result["test"])}
     tables = []
-    for kind, metrics in kinds.items():
+    for each, metrics in kinds.items():
+        kind = titled(each, run.result)
         cutoffs = list(dict.fromkeys(at for metric in metrics if (at := metric.partition("@")[2])))
         single = [metric for metric in metrics if "@" not in metric]
         if single:
@@ -191,7 +194,7 @@ def _figure(name: str, svg: str) -> str:
     """A figure in the colours of the page, with links to its files."""
     caption = html.escape(_CAPTIONS.get(name, ""))
     links = " · ".join(f'<a href="figures/{name}.{kind}">{kind.upper()}</a>' for kind in ("pdf", "png"))
-    label = html.escape(name.capitalize())
+    label = html.escape(name.replace("_", " ").capitalize())
     drawn = _themed(svg, name).replace("<svg", f'<svg role="img" aria-label="{label}: {caption}"', 1)
     box = f'<div class="scroll" tabindex="0" role="region" aria-label="{label}, drawn">{drawn}</div>'
     text = f"<h2>{label}</h2>{box}<figcaption>{caption} {links}</figcaption>"

@@ -80,6 +80,8 @@ _ADDED = (
     {"attraction_by_label": None},
     {"examination_by_rank": None},
     {"trust_positive": None, "trust_negative": None},
+    {"search_session": "search_session"},
+    {"cold": {"_target_": "clickexp.metrics.ColdStart", "edges": [1, 6, 51]}},
 )
 """Settings by which a configuration is what it was before there were any."""
 _MAY_CHANGE = ("trainer.epochs", "trainer.iterations", "keep_values", "draws", "dataset.path")

@@ -1,10 +1,13 @@
 """What came before a list in its search session, against loops over sets and dictionaries."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
-from clickexp.data import Column, Sessions, context
+from clickexp.data import Column, Dataset, Sessions, context
 from clickexp.data.context import LIST_COLUMNS, SEEN
+from clickexp.data.inspect.context import context_summaries
 
 NAMES = [*(column.name for column in LIST_COLUMNS), SEEN.name]
 
@@ -110,3 +113,33 @@ def test_a_log_without_search_sessions_has_no_context():
     columns = log_of()
     del columns["session_ids"]
     assert not Sessions.from_arrays(**columns).derived
+
+
+def dataset_of(columns):
+    log = Sessions.from_arrays(**columns)
+    parts = log.slice(0, 180), log.slice(180, 240), log.slice(240, 300)
+    return Dataset("log", *parts, log.query_doc_pairs, log.positions)
+
+
+def test_inspection_counts_what_a_loop_counts():
+    columns = log_of()
+    train = context_summaries(dataset_of(columns))["train"]
+    found = {name: values[:180] for name, values in by_loops(columns, columns["query_doc_ids"]).items()}
+    shown = np.arange(4) < columns["lengths"][:180, None]
+    assert (train.lists, train.documents) == (180, shown.sum())
+    assert train.later == (found["session_index"] > 0).sum()
+    assert train.query_repeated == found["query_repeated"].sum()
+    assert train.list_repeated == found["list_repeated"].sum()
+    assert train.seen == (found["document_seen"][shown] > 0).sum()
+    assert train.clicked == (found["document_seen"][shown] == 2).sum()
+    lists = Counter(columns["session_ids"][:180].tolist())
+    assert train.sessions == len(lists)
+    assert train.lengths.tolist() == [Counter(lists.values())[n] for n in range(max(lists.values()) + 1)]
+
+
+def test_inspection_without_queries_and_without_sessions():
+    columns = log_of()
+    del columns["query_ids"]
+    assert context_summaries(dataset_of(columns))["val"].query_repeated is None
+    del columns["session_ids"]
+    assert context_summaries(dataset_of(columns)) == {}

@@ -15,8 +15,10 @@ CONF = ROOT / "conf"
 FORMAT = "the layout of this log, which is one of many that the reader takes"
 CUTOFFS = "from Python a metric has one value, of the whole list; a run states its cutoffs"
 TERM = "one of the terms of a sum, of which each reads another column and one has the baseline"
-VARIANT = "one of several metrics that the class computes, each under another name"
+VARIANT = "one of several things that the class computes, each under another name"
 DIFFERENT = {
+    "context/document columns": VARIANT,
+    "context/list columns": VARIANT,
     "dataset/baidu_ultr files": FORMAT,
     "dataset/baidu_ultr name": FORMAT,
     "dataset/baidu_ultr pair_key": FORMAT,
@@ -48,6 +50,7 @@ DIFFERENT = {
     "parameter/hierarchical terms.query.use_feature": TERM,
     "search/grid search.pruner.n_warmup_steps": "Optuna's would stop trials after their first epoch",
     "search/tpe search.sampler.multivariate": "Optuna's treats parameters as independent",
+    "vectors/queries use_feature": VARIANT,
 }
 """Keys whose value in conf/ is not the default of the signature, and why."""
 
@@ -79,6 +82,7 @@ def same(value, default):
         value, str
     ):  # YAML reads 1e-5 as text, OmegaConf as a number
         value = float(value)
+    default = list(default) if isinstance(default, tuple) else default
     return value == default and isinstance(value, bool) == isinstance(default, bool)
 
 

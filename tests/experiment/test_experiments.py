@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+import itertools
 import json
 import re
 from pathlib import Path
@@ -207,14 +208,19 @@ def test_a_seed_without_a_split_is_an_error():
         composed("clax2025_mixture", "seed=7")
 
 
+SPLIT = ("train", "val", "test")
+
+
 def test_raw_text_and_parquet_of_yandex_are_the_same_pages(sources):
     raw = open_yandex(
         sources / "yandex/YandexClicks.txt", relevance=str(sources / "yandex/YandexRelevance.txt")
     )
     table = open_parquet(sources / "yandex_clax", files="part-*.parquet")
-    for part in ("train", "val", "test"):
-        for name in ("query_doc_ids", "clicks", "query_ids", "lengths"):
-            np.testing.assert_array_equal(getattr(raw, part).column(name), getattr(table, part).column(name))
+    for name in ("query_doc_ids", "clicks", "query_ids", "lengths"):  # raw text is split between search sessions
+        whole = [np.concatenate([getattr(log, part).column(name) for part in SPLIT]) for log in (raw, table)]
+        np.testing.assert_array_equal(*whole)
+    users = [set(getattr(raw, part).column("session_ids")) for part in SPLIT]
+    assert all(one.isdisjoint(other) for one, other in itertools.combinations(users, 2))
     assert set(raw.ranking.column("labels").ravel()) == {0.0, 1.0}
     assert not any(raw.notes.values())
     assert raw.train.count + raw.val.count + raw.test.count == TOY["yandex"][0]

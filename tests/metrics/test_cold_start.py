@@ -37,7 +37,7 @@ def test_each_range_has_its_likelihood_perplexity_and_share():
     metric.update(**given)
     values = MultiMetric(cold=metric).compute()
     total = given["where"].sum()
-    for name, (low, high) in {"0": (0, 1), "1-5": (1, 6), "6-50": (6, 51), "51+": (51, 10**9)}.items():
+    for name, (low, high) in {"new": (0, 1), "1-5": (1, 6), "6-50": (6, 51), "51+": (51, 10**9)}.items():
         ll, ppl, documents = by_loops(given, low, high)
         assert values[f"cold_ll@{name}"] == pytest.approx(ll, rel=1e-5)
         assert values[f"cold_ppl@{name}"] == pytest.approx(ppl, rel=1e-5)
@@ -56,14 +56,14 @@ def test_a_range_without_documents_has_no_value():
     metric = ColdStart()
     metric.update(**outputs(impressions=7))
     values = dict(zip(metric.suffixes, metric.compute(), strict=True))
-    assert math.isnan(values["_ll@0"]) and math.isnan(values["_ppl@51+"])
-    assert values["_share@6-50"] == 1 and values["_share@0"] == 0
+    assert math.isnan(values["_ll@new"]) and math.isnan(values["_ppl@51+"])
+    assert values["_share@6-50"] == 1 and values["_share@new"] == 0
     assert np.isnan(ColdStart().compute()).all()
 
 
 def test_edges_are_chosen():
     metric = ColdStart(edges=[1, 2, 10])
-    assert metric.ranges == ["0", "1", "2-9", "10+"]
+    assert metric.ranges == ["new", "1-1", "2-9", "10+"]
     assert set(metric.higher_is_better) == set(metric.suffixes)
     for edges in ([5, 2], [2, 2], [0, 3], [-1], []):
         with pytest.raises(ValueError, match="that ascend"):

@@ -47,7 +47,7 @@ class IdTable:
 
     def _slots(self, keys: np.ndarray) -> np.ndarray:
         """The slot of each key. Slots taken by new keys hold ~i instead of an id, i the key's first index."""
-        slots = (_mixed(keys) >> self._shift).astype(np.int64)
+        slots = (mixed(keys) >> self._shift).astype(np.int64)
         probing = np.arange(keys.size)
         at, wanted = slots, keys
         while probing.size:
@@ -104,10 +104,10 @@ def pair_keys(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     half = np.uint64(32)
     keys = (first << half) | (second & np.uint64(0xFFFFFFFF))
     beyond = ((first >> half) << half) | (second >> half)
-    return keys ^ _mixed(beyond) if beyond.any() else keys
+    return keys ^ mixed(beyond) if beyond.any() else keys
 
 
-def _mixed(keys: np.ndarray) -> np.ndarray:
+def mixed(keys: np.ndarray) -> np.ndarray:
     """The finalizer of SplitMix64 (Steele, Lea and Flood, 2014), a permutation of 64 bits that leaves 0 alone."""
     keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,0 +1,69 @@
+"""How much context a log has: what came before its lists in their search sessions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from clickexp.data.context import LIST_COLUMNS, SEEN
+from clickexp.data.dataset import Dataset
+from clickexp.data.sessions import Sessions
+
+
+@dataclass(frozen=True, eq=False)
+class ContextSummary:
+    """Counts over the lists of one part.
+
+    Attributes:
+        lists: Lists.
+        sessions: Search sessions.
+        lengths: Search sessions by their number of lists, from 0.
+        later: Lists that are not the first of their session.
+        query_repeated: Lists whose query their session has asked before; None where lists name no query.
+        list_repeated: Lists that are the same as the one before.
+        documents: Documents shown.
+        seen: Documents that their session has shown before.
+        clicked: Documents that were clicked there.
+    """
+
+    lists: int
+    sessions: int
+    lengths: np.ndarray
+    later: int
+    query_repeated: int | None
+    list_repeated: int
+    documents: int
+    seen: int
+    clicked: int
+
+
+def context_summaries(dataset: Dataset) -> dict[str, ContextSummary]:
+    """Returns a summary of each part whose lists have search sessions.
+
+    Takes the memory of `clickexp.data.context.context_columns`.
+    """
+    parts = {name: part for name, part in dataset.parts.items() if "session_index" in part.derived}
+    return {name: _summary(part) for name, part in parts.items() if name != "ranking"}
+
+
+def _summary(part: Sessions) -> ContextSummary:
+    names = [column.name for column in (*LIST_COLUMNS, SEEN) if column.name in part.schema]
+    sums, depths = dict.fromkeys(("later", "query_repeated", "list_repeated", "seen", "clicked"), 0), np.zeros(1, int)
+    for chunk in part.chunks([*names, "lengths"]):
+        shown = np.arange(part.ranks) < chunk["lengths"][:, None]
+        found: Mapping[str, np.ndarray] = {
+            "later": chunk["session_index"] > 0,
+            "list_repeated": chunk["list_repeated"],
+            "query_repeated": chunk.get("query_repeated", np.zeros(0)),
+            "seen": shown & (chunk[SEEN.name] > 0),
+            "clicked": shown & (chunk[SEEN.name] > 1),
+        }
+        sums = {name: total + int(np.count_nonzero(found[name])) for name, total in sums.items()}
+        here = np.bincount(chunk["session_index"])
+        longest = max(len(here), len(depths))
+        depths = np.pad(depths, (0, longest - len(depths))) + np.pad(here, (0, longest - len(here)))
+    # as many sessions have at least n lists as there are lists with the index n - 1
+    lengths = np.append(0, depths - np.append(depths[1:], 0))
+    if "query_repeated" not in names:
+        sums["query_repeated"] = None
+    return ContextSummary(part.count, int(depths[0]), lengths, documents=part.documents, **sums)

@@ -1,0 +1,85 @@
+"""What training has shown of held-out data: impressions of documents, and lists that it has seen."""
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import numpy as np
+
+from clickexp.data.derived import DerivedColumn, Rows
+from clickexp.data.ingest.id_table import mixed
+from clickexp.data.schema import Column
+from clickexp.data.sessions import Sessions
+
+IMPRESSIONS = Column("train_impressions", np.int32)
+"""How often the training sessions show a document, under the id that tables have a row for; 0 for padding."""
+
+
+class Impressions(DerivedColumn):
+    """The column `train_impressions`, counted when it is first read.
+
+    Memory: 4 bytes per id, or 20 per document shown where ids are larger than their number.
+
+    Args:
+        train: The training sessions.
+    """
+
+    column = IMPRESSIONS
+    reads = ("query_doc_ids",)
+
+    def __init__(self, train: Sessions):
+        self._train = train
+
+    @cached_property
+    def _counts(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """Impressions by id, or those of the ids that training shows, which are second and ascend."""
+        train, ranks = self._train, np.arange(self._train.ranks)
+        chunks = (
+            chunk["query_doc_ids"][ranks < chunk["lengths"][:, None]]
+            for chunk in train.chunks(["query_doc_ids", "lengths"])
+        )
+        if train.query_doc_pairs <= train.documents:
+            counts = np.zeros(train.query_doc_pairs + 1, np.int32)
+            for ids in chunks:
+                np.add.at(counts, ids, 1)
+            return counts, None
+        ids, counts = np.unique(np.concatenate(list(chunks)), return_counts=True)
+        return counts.astype(np.int32), ids
+
+    def of(self, packed: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
+        """Returns the impressions of the documents."""
+        counts, known = self._counts
+        ids = packed["query_doc_ids"]
+        if known is None:
+            return counts[ids]
+        place = np.minimum(np.searchsorted(known, ids), len(known) - 1)
+        return np.where(known[place] == ids, counts[place], 0)
+
+    def bounds(self) -> tuple[int, int]:
+        """Returns 0 and the most impressions."""
+        return 0, int(self._counts[0].max(initial=0))
+
+
+def lists_seen(train: Sessions, lists: Sessions) -> float:
+    """Returns the share of lists whose documents a training session shows, in whatever order.
+
+    Args:
+        train: The training sessions.
+        lists: Labelled lists.
+    """
+    if not lists.count:
+        return float("nan")
+    wanted = np.concatenate([_keys(chunk) for chunk in lists.chunks(["query_doc_ids", "lengths"])])
+    distinct = np.unique(wanted)
+    found = np.zeros(len(distinct), bool)
+    for chunk in train.chunks(["query_doc_ids", "lengths"]):
+        keys = _keys(chunk)
+        place = np.minimum(np.searchsorted(distinct, keys), len(distinct) - 1)
+        found[place[distinct[place] == keys]] = True
+    return float(found[np.searchsorted(distinct, wanted)].mean())
+
+
+def _keys(chunk: Mapping[str, np.ndarray]) -> np.ndarray:
+    """A 64-bit hash of the documents of each list, which does not depend on their order."""
+    ids = chunk["query_doc_ids"]
+    shown = np.arange(ids.shape[1]) < chunk["lengths"][:, None]
+    return np.where(shown, mixed(ids.astype(np.uint64) + np.uint64(1)), np.uint64(0)).sum(axis=1, dtype=np.uint64)

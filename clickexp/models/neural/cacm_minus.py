@@ -1,0 +1,114 @@
+"""The context-aware click model without session context: recurrent examination times attraction."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Bool
+
+from clickexp.models import derived
+from clickexp.models.base import Sample, uniform
+from clickexp.models.roles import Role
+from clickexp.models.sequential import SequentialClickModel, chosen
+from clickexp.numerics import LOG_ZERO, LogPair, log_and, log_sigmoid_pair
+from clickexp.parameters import EmbeddingParameterConfig
+from clickexp.types import Array, ByRank
+from clickexp.utils.bounds import PositiveInt
+
+
+class _Document(NamedTuple):
+    """What a step reads: attraction, and the position."""
+
+    attraction: LogPair
+    position: Array
+
+
+class CACMMinusModel(SequentialClickModel):
+    """P(c_r = 1 | c_<r) = a_r s(w . h_r + b) with h_r = GRU(h_{r-1}, [position r, click on the document above]).
+
+    Positions and clicks are embedded. Examination reads no documents, so that relevance is attraction, and the click
+    vectors above a rank are followed once for all lists that show documents at the same positions.
+
+    Chen, Mao, Liu, Zhang and Ma 2020, "A context-aware click model for web search"; without the context of sessions, as
+    Deffayet, Renders and de Rijke 2023, "Evaluating the robustness of click models to policy distributional shift".
+
+    Attributes:
+        attraction: Tower of P(attracted).
+        hidden: Units of the recurrent state.
+        embedding: Numbers per position, and per click.
+    """
+
+    name = "CACM-minus"
+    separates_examination = True
+
+    positions: PositiveInt | None = None
+    query_doc_pairs: PositiveInt | None = None
+    attraction: Role = Role(EmbeddingParameterConfig())
+    hidden: PositiveInt = 64
+    embedding: PositiveInt = 4
+
+    def setup(self, rngs: nnx.Rngs) -> None:
+        """Builds the recurrent network."""
+        if self.positions is None:
+            raise ValueError("CACMMinusModel needs positions=..., the largest position")
+        self.of_position = nnx.Embed(self.positions + 1, self.embedding, rngs=rngs)
+        self.of_click = nnx.Embed(2, self.embedding, rngs=rngs)
+        self.cell = nnx.GRUCell(2 * self.embedding, self.hidden, rngs=rngs)
+        self.output = nnx.Linear(self.hidden, 1, bias_init=nnx.initializers.constant(1.0), rngs=rngs)
+
+    def inputs(self, batch: ByRank) -> _Document:
+        """Returns attraction and positions."""
+        attraction = jax.tree.map(lambda x: jnp.broadcast_to(x, batch.shape), self.attraction.log_pair(batch))
+        return _Document(attraction, jnp.broadcast_to(batch["positions"], batch.shape).astype(jnp.int32))
+
+    def start(self, batch: ByRank) -> Array:
+        """Returns zeros."""
+        return jnp.zeros((batch.shape[1], self.hidden))
+
+    def step(self, state: Array, inputs: _Document, previous: Bool[Array, " batch"]) -> tuple[Array, LogPair]:
+        """Returns the next state, and the probability that the document is examined and attracts."""
+        state, examination = self._examination(state, inputs.position, previous)
+        return state, log_and(examination, inputs.attraction)
+
+    def draw(self, batch: ByRank, key: Array) -> Sample:
+        """Walks down the list: examined, given the clicks above? attracted?"""
+        examination_key, attraction_key = jax.random.split(key)
+        documents = self.inputs(batch)
+        attracted = uniform(attraction_key, batch) < jnp.exp(documents.attraction.log)
+
+        def step(carry: tuple[Array, Array], rank: tuple) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+            (state, previous), (position, drawn, attracts, shown) = carry, rank
+            following, examination = self._examination(state, position, previous)
+            examined = drawn < jnp.exp(examination.log)
+            click = examined & attracts
+            return (chosen(shown, following, state), jnp.where(shown, click, previous)), (click, examined)
+
+        each = documents.position, uniform(examination_key, batch), attracted, batch["mask"].astype(bool)
+        start = self.start(batch), jnp.zeros(batch.shape[1], bool)
+        clicks, examined = jax.lax.scan(step, start, each)[1]
+        return Sample(clicks, examined, attracted)
+
+    def marginal(self, batch: ByRank) -> LogPair:
+        """Returns the mean of P(click) over the clicks above, exact up to `derived.EXACT_RANKS`."""
+        ranks, alike = batch.shape[0], batch["positions"].shape[1] == 1 and batch.shown is None
+        if not alike or ranks > derived.EXACT_RANKS:
+            return super().marginal(batch)
+        documents, pairs = self.inputs(batch), []
+        states, previous = jnp.zeros((1, self.hidden)), jnp.zeros(1, bool)
+        weights = jnp.zeros((1, batch.shape[1]))  # log P(clicks above), [click vectors, batch]
+        for rank in range(ranks):
+            position = jnp.broadcast_to(documents.position[rank, :1], previous.shape)
+            states, examination = self._examination(states, position, previous)
+            attraction = jax.tree.map(lambda x: x[rank], documents.attraction)  # noqa: B023
+            click = log_and(jax.tree.map(lambda x: x[:, None], examination), attraction)
+            pairs.append(jax.tree.map(lambda x: jax.nn.logsumexp(weights + x, axis=0), click))  # noqa: B023
+            weights = jnp.concatenate([jnp.maximum(weights + x, LOG_ZERO) for x in click])
+            previous = jnp.repeat(jnp.array([True, False]), len(previous))
+            states = jnp.concatenate([states, states])
+        return jax.tree.map(lambda *each: jnp.stack(each), *pairs)
+
+    def _examination(self, state: Array, position: Array, previous: Array) -> tuple[Array, LogPair]:
+        read = jnp.concatenate([self.of_position(position), self.of_click(previous.astype(jnp.int32))], axis=-1)
+        state, _ = self.cell(state, read)
+        return state, log_sigmoid_pair(self.output(state)[..., 0])

@@ -1,0 +1,126 @@
+"""What the context of search sessions is worth: five folds by session, paired, and a control with shuffled context.
+
+    python scripts/bench/context.py dataset=tiangong_st dataset.path=my/sessions
+
+For each model, the mean log-likelihood of the held-out documents with context and without, and with the context of
+lists shuffled between them, in training and test alike. Differences are paired; standard errors are those of a ratio of
+sums over search sessions, which are independent of each other.
+"""
+
+import argparse
+
+import jax
+import numpy as np
+from hydra import compose, initialize_config_dir
+from rich.console import Console
+
+from clickexp.data import Dataset, Sessions
+from clickexp.data.context import LIST_COLUMNS, SEEN
+from clickexp.data.schema import Column
+from clickexp.evaluation.model_evaluator import ModelEvaluator
+from clickexp.experiment.build import build_model
+from clickexp.experiment.conf import CONF
+from clickexp.experiment.instantiate import constructor
+from clickexp.experiment.overrides import canonical
+from clickexp.experiment.resolve import build_trainer, resolve
+from clickexp.loggers.tables import console_table
+from clickexp.metrics import ConditionalPerplexity, LogLikelihood
+
+MODELS = {
+    "UBM, no documents": ("attraction=global",),
+    "UBM": (),
+    "UBM, hierarchical": ("attraction=hierarchical",),
+    "DBN, hierarchical": ("model=dbn", "attraction=hierarchical"),
+}
+CONTEXT = [*LIST_COLUMNS, SEEN]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("overrides", nargs="+", help="the dataset, as the command takes it")
+    parser.add_argument("--folds", type=int, default=5)
+    parser.add_argument("--context", default="both", choices=("list", "document", "both"))
+    given = parser.parse_args()
+    log = whole(given.overrides)
+    session = np.unique(log.column("session_ids"), return_inverse=True)[1]
+    fold = np.random.default_rng(1).permutation(session.max() + 1)[session] % given.folds
+    shuffled = with_shuffled_context(log)
+    print(f"{log.count:,} lists of {session.max() + 1:,} search sessions, {given.folds} folds")
+    rows = []
+    for name, overrides in MODELS.items():
+        plain = (*given.overrides, *overrides)
+        runs = {
+            "without": (log, plain),
+            "with": (log, (*plain, f"+context={given.context}")),
+            "shuffled": (shuffled, (*plain, f"+context={given.context}")),
+        }
+        values = {kind: held_out(*run, fold) for kind, run in runs.items()}
+        documents = values["without"][1]
+        level = [f"{values[kind][0].sum() / documents.sum():.4f}" for kind in runs]
+        gains = [ratio(values[kind][0] - values["without"][0], documents, session) for kind in ("with", "shuffled")]
+        rows.append([name, *level, *(f"{gain:+.4f} ± {error:.4f}" for gain, error in gains)])
+    header = ["model", "without", "with context", "shuffled", "gain", "gain, shuffled"]
+    Console(width=110).print(console_table(header, rows))
+
+
+def whole(overrides: list[str]) -> Sessions:
+    """All parts of the log as one, with search sessions that are told apart by part."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        node = resolve(compose("config", overrides), overrides).values["dataset"]
+    parts = [part for name, part in constructor(node, "dataset")().parts.items() if name != "ranking"]
+    names = ["query_doc_ids", "clicks", "lengths", "query_ids"]
+    columns = {name: np.concatenate([part.column(name) for part in parts]) for name in names}
+    sessions = [np.unique(part.column("session_ids"), return_inverse=True)[1] for part in parts]
+    ends = np.cumsum([0, *(each.max() + 1 for each in sessions)])
+    columns["session_ids"] = np.concatenate([each + end for each, end in zip(sessions, ends, strict=False)])
+    extra = {
+        Column(name, "int32"): np.concatenate([part.column(name) for part in parts])
+        for name in ("document_ids", "query_numbers")
+    }
+    return Sessions.from_arrays(**columns, extra=extra).with_pairs(parts[0].query_doc_pairs)
+
+
+def with_shuffled_context(log: Sessions) -> Sessions:
+    """The log, whose lists have the context of others."""
+    order = np.random.default_rng(2).permutation(log.count)
+    packed = {name: log.column(name) for name in log.columns}
+    extra = {log.schema[name]: packed.pop(name) for name in ("document_ids", "query_numbers")}
+    extra |= {column: log.column(column.name)[order] for column in CONTEXT}
+    return Sessions.from_arrays(**packed, extra=extra).with_pairs(log.query_doc_pairs)
+
+
+def held_out(log: Sessions, overrides: tuple[str, ...], fold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Summed log-likelihood of each list where its fold is the test set, and its documents."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        chosen = canonical(overrides)
+        values = resolve(compose("config", chosen), chosen).values
+    total, documents = np.zeros(log.count), log.column("lengths").astype(float)
+    for number in range(fold.max() + 1):
+        rest = np.flatnonzero(fold != number)
+        sessions = log.column("session_ids")[rest]
+        is_val = np.random.default_rng(number).permutation(log.count)[sessions] % 8 == 0
+        test = np.flatnonzero(fold == number)
+        parts = (log.select(rows) for rows in (rest[~is_val], rest[is_val], test))
+        dataset = Dataset("fold", *parts, log.query_doc_pairs, log.positions)
+        model = build_model(constructor(values["model"], "model"), dataset, number)
+        build_trainer(values, {}).train(model, dataset.train, dataset.val)
+        kept = LogLikelihood()
+        kept.keep_values = True
+        metrics = {"ll": kept, "cond_ppl": ConditionalPerplexity()}
+        found = ModelEvaluator().clicks(model, dataset.test, metrics).values()["observed_conditional_log_prob"]
+        total[test] = np.nansum(found[: len(test)], axis=1)
+    return total, documents
+
+
+def ratio(sums: np.ndarray, documents: np.ndarray, session: np.ndarray) -> tuple[float, float]:
+    """Mean over documents and its standard error between sessions (Cochran 1977, "Sampling techniques", chapter 6)."""
+    numerator, denominator = (np.bincount(session, each) for each in (sums, documents))
+    mean = numerator.sum() / denominator.sum()
+    residuals = numerator - mean * denominator
+    count = len(residuals)
+    return mean, float(np.sqrt(count / (count - 1) * (residuals**2).sum()) / denominator.sum())
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_platforms", "cpu")
+    main()
