@@ -443,7 +443,8 @@ def test_help_names_groups_with_a_word_for_each_option(tmp_path):
     done = clickexp(tmp_path, "--help", COLUMNS="80")
     assert done.returncode == 0
     words = " ".join(done.stdout.split())
-    for text in ("model the click model: cacm_minus (recurrent), ccm (click chain), ", "simulated (known user)", "=deep"):
+    models = "model the click model: cacm_minus (recurrent), ccm (click chain), "
+    for text in (models, "simulated (known user)", "=deep"):
         assert text in words
     lines = done.stdout.splitlines()
     assert len(lines) <= 60 and max(map(len, lines)) <= 80

@@ -9,6 +9,7 @@ from jaxtyping import Bool
 
 from clickexp.models import derived
 from clickexp.models.base import Sample, uniform
+from clickexp.models.neural.recurrent import Recurrent
 from clickexp.models.roles import Role
 from clickexp.models.sequential import SequentialClickModel, chosen
 from clickexp.numerics import LOG_ZERO, LogPair, log_and, log_sigmoid_pair
@@ -54,7 +55,7 @@ class CACMMinusModel(SequentialClickModel):
             raise ValueError("CACMMinusModel needs positions=..., the largest position")
         self.of_position = nnx.Embed(self.positions + 1, self.embedding, rngs=rngs)
         self.of_click = nnx.Embed(2, self.embedding, rngs=rngs)
-        self.cell = nnx.GRUCell(2 * self.embedding, self.hidden, rngs=rngs)
+        self.recurrent = Recurrent("gru", 2 * self.embedding, self.hidden, rngs=rngs)
         self.output = nnx.Linear(self.hidden, 1, bias_init=nnx.initializers.constant(1.0), rngs=rngs)
 
     def inputs(self, batch: ByRank) -> _Document:
@@ -110,5 +111,5 @@ class CACMMinusModel(SequentialClickModel):
 
     def _examination(self, state: Array, position: Array, previous: Array) -> tuple[Array, LogPair]:
         read = jnp.concatenate([self.of_position(position), self.of_click(previous.astype(jnp.int32))], axis=-1)
-        state, _ = self.cell(state, read)
-        return state, log_sigmoid_pair(self.output(state)[..., 0])
+        state, units = self.recurrent.step(state, self.recurrent.project(read))
+        return state, log_sigmoid_pair(self.output(units)[..., 0])

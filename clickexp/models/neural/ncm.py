@@ -1,23 +1,23 @@
 """The neural click model of Borisov, Markov, de Rijke and Serdyukov."""
 
-from typing import Annotated, Any, cast
+from typing import cast
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Bool, Float
 
+from clickexp.models.neural.recurrent import Kind, Recurrent
 from clickexp.models.sequential import SequentialClickModel, State
 from clickexp.numerics import LogPair, log_sigmoid_pair
 from clickexp.parameters import TableVectorsConfig
 from clickexp.parameters.base import Columns, Features, Sizes
 from clickexp.parameters.vectors import Vectors, VectorsConfig
-from clickexp.types import Array, Batch, ByRank, LogitsByRank
-from clickexp.utils.bounds import Decay, OneOf, Pairs, PositiveInt, Probability
+from clickexp.types import Array, ByRank, LogitsByRank
+from clickexp.utils.bounds import Decay, Pairs, PositiveInt, Probability
 from clickexp.utils.checks import Limit
 
 Source = VectorsConfig | Vectors
-CELLS = {"gru": nnx.GRUCell, "lstm": nnx.OptimizedLSTMCell}
 
 
 class NeuralClickModel(SequentialClickModel):
@@ -42,7 +42,7 @@ class NeuralClickModel(SequentialClickModel):
     query_doc_pairs: Pairs | None = None
     documents: Source = TableVectorsConfig()
     queries: Source = TableVectorsConfig(use_feature="query_numbers")
-    cell: Annotated[str, OneOf(*CELLS)] = "gru"
+    cell: Kind = "gru"
     hidden: PositiveInt = 64
     dropout: Decay = 0.0
 
@@ -57,7 +57,7 @@ class NeuralClickModel(SequentialClickModel):
             built = source.build(sizes, rngs=rngs) if isinstance(source, VectorsConfig) else source
             setattr(self, name, nnx.data(built))
         width = self.queries.dim + 1 + self.documents.dim
-        self.recurrent = nnx.data(CELLS[self.cell](width, self.hidden, rngs=rngs))
+        self.recurrent = nnx.data(Recurrent(self.cell, width, self.hidden, rngs=rngs))
         start = nnx.initializers.constant(sizes.starting_logit(None))
         self.output = nnx.data(nnx.Linear(self.hidden, 1, bias_init=start, rngs=rngs))
         self.drop = nnx.data(nnx.Dropout(self.dropout, rngs=rngs))
@@ -65,9 +65,11 @@ class NeuralClickModel(SequentialClickModel):
     def setup(self, rngs: nnx.Rngs) -> None:
         """Builds nothing: the sizes of the data are needed."""
 
-    def inputs(self, batch: ByRank) -> Float[Array, "rank batch dim"]:
-        """Returns the vectors of documents."""
-        return jnp.moveaxis(self.drop(self._vectors(self.documents, batch.lists)), 1, 0)
+    def inputs(self, batch: ByRank) -> Float[Array, "rank batch gates"]:
+        """Returns what the network reads of documents, projected."""
+        vectors = self.drop(cast(Vectors, self.documents)(batch.lists))
+        read = jnp.pad(vectors, ((0, 0), (0, 0), (cast(Vectors, self.queries).dim + 1, 0)))
+        return jnp.moveaxis(self.recurrent.project(read), 1, 0)
 
     def start(self, batch: ByRank) -> State:
         """Returns the state after the query."""
@@ -80,20 +82,15 @@ class NeuralClickModel(SequentialClickModel):
             else values
             for name, values in batch.lists.items()
         }
-        query = self.drop(self._vectors(self.queries, lists))[:, 0]
-        sessions = len(shown)
+        query = self.drop(cast(Vectors, self.queries)(lists))[:, 0]
         read = jnp.pad(query, ((0, 0), (0, 1 + cast(Vectors, self.documents).dim)))
-        zeros = jnp.zeros((sessions, self.hidden))
-        state = (zeros, zeros) if self.cell == "lstm" else zeros
-        return self.recurrent(state, read)[0]
+        return self.recurrent.step(self.recurrent.start(len(shown)), self.recurrent.project(read))[0]
 
     def step(self, state: State, inputs: Array, previous: Bool[Array, " batch"]) -> tuple[State, LogPair]:
         """Returns the next state, and the probability of a click."""
-        click = previous.astype(jnp.float32)[:, None]
-        read = jnp.concatenate([click, inputs], axis=1)
-        read = jnp.pad(read, ((0, 0), (cast(Vectors, self.queries).dim, 0)))
-        state, hidden = self.recurrent(state, read)
-        return state, log_sigmoid_pair(self.output(hidden)[:, 0])
+        of_click = self.recurrent.read.kernel[...][cast(Vectors, self.queries).dim]
+        state, units = self.recurrent.step(state, inputs + jnp.where(previous[:, None], of_click, 0.0))
+        return state, log_sigmoid_pair(self.output(units)[:, 0])
 
     def relevance(self, batch: ByRank) -> LogitsByRank:
         """Returns log P(click) of each document, as if it were at the first rank."""
@@ -105,6 +102,3 @@ class NeuralClickModel(SequentialClickModel):
         vectors = {name: cast(Vectors, getattr(self, name)) for name in ("documents", "queries")}
         own = [Limit(key, most, name) for name, each in vectors.items() for key, most in each.limits().items()]
         return [*super().limits(), *own]
-
-    def _vectors(self, vectors: Any, lists: Batch) -> Array:
-        return vectors(lists)
