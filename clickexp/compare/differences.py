@@ -1,7 +1,7 @@
 """Tests of the differences between groups of runs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,7 +18,8 @@ class Tests:
     """Differences of a metric between groups, tested in pairs.
 
     Attributes:
-        unit: What is paired: "queries" of the test set where runs kept their values, else "seeds".
+        unit: What is paired: "queries" of the test set where runs kept their values, or "search sessions" where these
+            name them; else "seeds".
         p: P-values [baseline, group], corrected by Holm for all groups compared with a baseline; nan where there is no
             test.
         half: Half the 95% interval of the difference [baseline, group]: Student's t over the same pairs, not corrected;
@@ -33,15 +34,15 @@ class Tests:
 def run_tests(groups: Sequence[Group], baselines: Sequence[int], metric: str) -> Tests:
     """Tests each group against each of the baselines.
 
-    Queries: the pseudo-value of each, from the sums of all seeds that met it on the same test set; test sets follow
-    one another. With one seed this is the t-test of `clickexp.evaluation.per_query.paired_test`.
+    Queries, or search sessions: the pseudo-value of each, from the sums of all seeds that met it on the same test set;
+    test sets follow one another. With one seed this is the t-test of `clickexp.evaluation.per_query.paired_test`.
 
     Args:
         groups: The groups.
         baselines: Places of the baselines among them.
         metric: The metric that is compared.
     """
-    values, unit = _per_query(groups, metric), "queries"
+    values, unit = _per_query(groups, metric)
     if values is None:
         values, unit = _per_seed(groups, metric), "seeds"
     p = [holm(paired_p(values, baseline)) for baseline in baselines]
@@ -99,19 +100,20 @@ def _per_seed(groups: Sequence[Group], metric: str) -> np.ndarray:
     return values
 
 
-def _per_query(groups: Sequence[Group], metric: str) -> np.ndarray | None:
-    """[group, query of some test set], nan where a group has no values; None unless two groups kept theirs."""
+def _per_query(groups: Sequence[Group], metric: str) -> tuple[np.ndarray | None, str]:
+    """[group, query of some test set], nan where a group has no values, and the unit; None unless two kept theirs."""
     if sum(any(_has_values(run, metric) for run in group.runs) for group in groups) < 2:
-        return None
+        return None, ""
     columns: list[np.ndarray] = []
+    units: list[str] = []
     for test_set in sorted({run.test_set for group in groups for run in group.runs}):
         runs = [[run for run in group.runs if run.test_set == test_set] for group in groups]
-        columns += _pseudo_values(runs, metric)
-    return np.concatenate(columns, axis=1) if columns else None
+        columns += _pseudo_values(runs, metric, units)
+    return np.concatenate(columns, axis=1) if columns else None, " and ".join(sorted({*units}))
 
 
-def _pseudo_values(groups: Sequence[Sequence[Run]], metric: str) -> list[np.ndarray]:
-    """One array [group, query] for the groups' runs on one test set; none where no run has values."""
+def _pseudo_values(groups: Sequence[Sequence[Run]], metric: str, units: list[str]) -> list[np.ndarray]:
+    """One array [group, query] for the groups' runs on one test set, whose unit is noted; none without values."""
     from clickexp.evaluation.per_query import samples  # here, since only such runs need what it imports
 
     values, queries = None, None
@@ -125,10 +127,11 @@ def _pseudo_values(groups: Sequence[Sequence[Run]], metric: str) -> list[np.ndar
             if own is None or (queries is not None and not np.array_equal(queries, own.queries)):
                 continue
             queries = own.queries
-            pooled = own if pooled is None else type(own)(own.queries, pooled.sums + own.sums, own.value)
+            pooled = own if pooled is None else replace(own, sums=pooled.sums + own.sums)
         if pooled is not None:
             values = np.full((len(groups), len(pooled.queries)), np.nan) if values is None else values
             values[place] = pooled.pseudo_values()
+            units.append(pooled.unit)
     return [] if values is None else [values]
 
 

@@ -63,7 +63,7 @@ def leaderboard(comparison: Comparison) -> ReportTable:
         over = f"over {counts[0]} seeds" if len(counts) == 1 else "over seeds"
         caption[0] += f": mean ± standard deviation {over}"
     elif comparison.uncertainty:
-        caption[0] += f": value ± half the 95% interval over {comparison.uncertainty}"
+        caption[0] += ": value ± half the 95% interval over queries, or search sessions where known"
     caption += [comparison.choice, _MARKS, significance(comparison)]
     return _table([*caption, *comparison.warnings], header, columns)
 

@@ -22,6 +22,7 @@ OBSERVED = {
     "ppl": "observed_log_prob",
 }
 CONVENTION = "rank_normalization"
+SEARCH_SESSION = "search_session"
 
 
 def write_values(
@@ -30,7 +31,8 @@ def write_values(
     """Writes what the metrics kept, one row per session or list in the order of the data.
 
     test_sessions.parquet holds query_id and, for each rank, the log-probability of what was observed, marginal
-    (`observed_log_prob`) and given the clicks above (`observed_conditional_log_prob`), NaN beyond a list's end;
+    (`observed_log_prob`) and given the clicks above (`observed_conditional_log_prob`), NaN beyond a list's end, and
+    `search_session` where the log has it;
     test_lists.parquet query_id and each ranking metric, null where a list does not count. Without query ids every
     session is a query of its own.
 
@@ -51,6 +53,8 @@ def write_values(
 def _write(file: Path, sessions: Sessions, metrics: MultiMetric, metadata: dict[str, str]) -> None:
     queries = sessions.column("query_ids") if "query_ids" in sessions.columns else np.arange(sessions.count)
     columns = {"query_id": np.asarray(queries, np.int64)}
+    if "session_ids" in sessions.columns:
+        columns[SEARCH_SESSION] = sessions.column("session_ids")
     columns |= {name: values[: sessions.count] for name, values in metrics.values().items()}
     frame = pl.DataFrame(columns).with_columns(pl.col(pl.Float32, pl.Float64).fill_nan(None))
     with whole(file) as part:
@@ -58,7 +62,7 @@ def _write(file: Path, sessions: Sessions, metrics: MultiMetric, metadata: dict[
 
 
 def interval(run: str | Path, metric: str, **options: Any) -> Interval:
-    """Bootstrap interval over queries of a run's test metric.
+    """Bootstrap interval of a run's test metric, over queries or search sessions; see `samples`.
 
     Args:
         run: Folder of a run with keep_values=true.
@@ -89,6 +93,9 @@ def paired_test(run: str | Path, other: str | Path, metric: str, **options: Any)
 def samples(run: str | Path, metric: str) -> Samples:
     """What each query of the test set adds to a metric of the run in this folder.
 
+    Of a metric of clicks, what each search session adds where the log has them: the lists of one user are not
+    independent of each other.
+
     Raises:
         UserError: No such values were kept.
     """
@@ -100,8 +107,9 @@ def samples(run: str | Path, metric: str) -> Samples:
     if metric in OBSERVED:
         metadata = pl.read_parquet_metadata(file)
         convention = metadata.get(CONVENTION) or metadata["short_lists"]  # its name in files of earlier versions
-        return _of_sessions(pl.read_parquet(file, columns=["query_id", OBSERVED[metric]]), metric, convention)
-    names = list(pl.read_parquet_schema(file))
+        by = SEARCH_SESSION if SEARCH_SESSION in pl.read_parquet_schema(file) else "query_id"
+        return _of_sessions(pl.read_parquet(file, columns=[by, OBSERVED[metric]]), metric, convention)
+    names = [name for name in pl.read_parquet_schema(file) if name != SEARCH_SESSION]
     if metric not in names:
         raise UserError(
             f"{file}: there are no values of {metric}; choose from {', '.join([*OBSERVED, *names[1:]])}"
@@ -121,7 +129,8 @@ def _of_sessions(frame: pl.DataFrame, metric: str, convention: str) -> Samples:
     means = log_prob.sum(axis=1, keepdims=True) / np.maximum(lengths, 1)
     sums = np.concatenate([log_prob, shown, lengths > 0, means], axis=1)
     value = partial(_log_likelihood if metric == "ll" else _perplexity, convention == "pyclick")
-    return Samples.of_lists(frame["query_id"].to_numpy(), sums, value)
+    unit = "queries" if frame.columns[0] == "query_id" else "search sessions"
+    return Samples.of_lists(frame[frame.columns[0]].to_numpy(), sums, value, unit)
 
 
 def _log_likelihood(pyclick: bool, sums: np.ndarray) -> np.ndarray:

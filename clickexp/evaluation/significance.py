@@ -1,4 +1,4 @@
-"""Uncertainty of a metric: bootstrap intervals over queries, and paired tests of two runs on the same test set."""
+"""Uncertainty of a metric: bootstrap intervals and paired tests of two runs on the same test set, over queries or users."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -41,7 +41,8 @@ class PairedTest:
         high: Upper bound of it.
         p_bootstrap: Two-sided p-value of the paired bootstrap.
         p_t: Two-sided p-value of the paired t-test.
-        queries: Number of queries that were paired.
+        queries: Number of queries, or search sessions, that were paired.
+        unit: Which of the two.
     """
 
     difference: float
@@ -50,21 +51,24 @@ class PairedTest:
     p_bootstrap: float
     p_t: float
     queries: int
+    unit: str = "queries"
 
 
 @dataclass(frozen=True)
 class Samples:
-    """A metric as a function of sums over queries, which can be resampled.
+    """A metric as a function of sums over queries, or search sessions, which can be resampled.
 
     Attributes:
-        queries: Id of each query, [query].
+        queries: Id of each query or search session, [query].
         sums: Summands of each query, [query, n].
         value: Maps sums [..., n] to the metric [...].
+        unit: "queries" or "search sessions", whose lists are not independent of each other.
     """
 
     queries: Integer[np.ndarray, " query"]
     sums: Float[np.ndarray, "query n"]
     value: Callable[[np.ndarray], np.ndarray]
+    unit: str = "queries"
 
     @classmethod
     def of_lists(
@@ -72,18 +76,20 @@ class Samples:
         queries: Integer[Array, " list"],
         sums: Float[Array, "list n"],
         value: Callable[[np.ndarray], np.ndarray],
+        unit: str = "queries",
     ) -> "Samples":
-        """Adds up the lists of each query, which are not independent of each other.
+        """Adds up the lists of each query or search session.
 
         Args:
-            queries: Query of each list.
+            queries: Query or search session of each list.
             sums: Summands of each list.
             value: See `Samples`.
+            unit: See `Samples`.
         """
         distinct, row = np.unique(queries, return_inverse=True)
         order = np.argsort(row, kind="stable")
         starts = np.flatnonzero(np.diff(row[order], prepend=-1))
-        return cls(distinct, np.add.reduceat(np.asarray(sums, np.float64)[order], starts, axis=0), value)
+        return cls(distinct, np.add.reduceat(np.asarray(sums, np.float64)[order], starts, axis=0), value, unit)
 
     def total(self) -> float:
         """The metric over all queries."""
@@ -138,9 +144,14 @@ def paired_test(
     Raises:
         UserError: Where the queries differ.
     """
+    if first.unit != second.unit:
+        raise UserError(
+            f"the values of one run are those of {first.unit}, the other's of {second.unit}; test both again with "
+            "keep_values=true"
+        )
     if not np.array_equal(first.queries, second.queries):
         raise UserError(
-            f"the runs were tested on different queries ({len(first.queries):,} and {len(second.queries):,}); "
+            f"the runs were tested on different {first.unit} ({len(first.queries):,} and {len(second.queries):,}); "
             "only runs on the same test set can be compared in pairs"
         )
     drawn = np.concatenate(
@@ -157,6 +168,7 @@ def paired_test(
         p_bootstrap=min(2 * (tail + 1) / (resamples + 1), 1.0),
         p_t=float(np.nan_to_num(paired_t(differences), nan=1.0)),
         queries=len(first.queries),
+        unit=first.unit,
     )
 
 

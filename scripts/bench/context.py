@@ -12,7 +12,6 @@ import argparse
 import jax
 import numpy as np
 from hydra import compose, initialize_config_dir
-from rich.console import Console
 
 from clickexp.data import Dataset, Sessions
 from clickexp.data.context import LIST_COLUMNS, SEEN
@@ -23,7 +22,6 @@ from clickexp.experiment.conf import CONF
 from clickexp.experiment.instantiate import constructor
 from clickexp.experiment.overrides import canonical
 from clickexp.experiment.resolve import build_trainer, resolve
-from clickexp.loggers.tables import console_table
 from clickexp.metrics import ConditionalPerplexity, LogLikelihood
 
 MODELS = {
@@ -40,15 +38,16 @@ def main() -> None:
     parser.add_argument("overrides", nargs="+", help="the dataset, as the command takes it")
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--context", default="both", choices=("list", "document", "both"))
+    parser.add_argument("--models", nargs="+", default=[*MODELS], choices=[*MODELS], metavar="NAME", help=f"{[*MODELS]}")
     given = parser.parse_args()
     log = whole(given.overrides)
     session = np.unique(log.column("session_ids"), return_inverse=True)[1]
     fold = np.random.default_rng(1).permutation(session.max() + 1)[session] % given.folds
     shuffled = with_shuffled_context(log)
     print(f"{log.count:,} lists of {session.max() + 1:,} search sessions, {given.folds} folds")
-    rows = []
-    for name, overrides in MODELS.items():
-        plain = (*given.overrides, *overrides)
+    print("\n| model | without | with context | shuffled | gain | gain, shuffled |\n|---|---:|---:|---:|---|---|")
+    for name in given.models:
+        plain = (*given.overrides, *MODELS[name])
         runs = {
             "without": (log, plain),
             "with": (log, (*plain, f"+context={given.context}")),
@@ -58,9 +57,8 @@ def main() -> None:
         documents = values["without"][1]
         level = [f"{values[kind][0].sum() / documents.sum():.4f}" for kind in runs]
         gains = [ratio(values[kind][0] - values["without"][0], documents, session) for kind in ("with", "shuffled")]
-        rows.append([name, *level, *(f"{gain:+.4f} ± {error:.4f}" for gain, error in gains)])
-    header = ["model", "without", "with context", "shuffled", "gain", "gain, shuffled"]
-    Console(width=110).print(console_table(header, rows))
+        cells = [name, *level, *(f"{gain:+.4f} ± {error:.4f}" for gain, error in gains)]
+        print(f"| {' | '.join(cells)} |", flush=True)
 
 
 def whole(overrides: list[str]) -> Sessions:

@@ -166,7 +166,7 @@ def test_what_inspect_prints_is_drawn_and_there_as_json(tiangong, tmp_path, caps
     main(["inspect", *map(str, words)])
     assert capsys.readouterr().out.splitlines()[-1] == f"figures: {tmp_path / 'drawn/figures'}"
     names = sorted(file.name for file in (tmp_path / "drawn/figures").iterdir())
-    assert names == ["click_rate.pdf", "click_rate.png", "sessions.pdf", "sessions.png"]
+    assert names == [f"{drawn}.{kind}" for drawn in ("click_rate", "context", "sessions") for kind in ("pdf", "png")]
     main(["inspect", *map(str, words), "--json"])
     content = json.loads(capsys.readouterr().out)
     train, rows = content["parts"]["train"], PARTS["train"]
@@ -175,6 +175,47 @@ def test_what_inspect_prints_is_drawn_and_there_as_json(tiangong, tmp_path, caps
     assert train["sessions_by_clicks"] == [sum(sum(r[2]) == n for r in rows) for n in range(6)]
     assert train["sessions_by_documents"] == [sum(len(r[1]) == n for r in rows) for n in range(6)]
     assert content["examination"]["identified"] and content["examination"]["groups"] == [[1, 2, 3, 4, 5]]
+
+
+def context_of(users, rows):
+    """What is reported of the context of lists, list by list; documents are pairs."""
+    counted, before = Counter(), {}
+    for user, (query, ids, clicks, *_) in zip(users, rows):
+        lists = before.setdefault(user, [])
+        counted["later"] += bool(lists)
+        counted["query_repeated"] += query in [earlier[0] for earlier in lists]
+        counted["list_repeated"] += bool(lists) and lists[-1][1] == ids
+        counted["seen"] += sum(any(each in earlier[1] for earlier in lists) for each in ids)
+        clicked = {each for earlier in lists for each, click in zip(*earlier[1:]) if click}
+        counted["clicked"] += sum(each in clicked for each in ids)
+        lists.append((query, ids, clicks))
+    lengths = Counter(map(len, before.values()))
+    return {
+        "lists": len(rows),
+        "sessions": len(before),
+        "lengths": [lengths[n] for n in range(max(lengths) + 1)],
+        "documents": sum(len(row[1]) for row in rows),
+        **{name: counted[name] for name in ("later", "query_repeated", "list_repeated", "seen", "clicked")},
+    }
+
+
+def test_inspect_reports_the_context_of_search_sessions(tmp_path, capsys):
+    """Lists of a user stand apart from each other."""
+    found = lists(58, 5)
+    rows = [found[at - at % 3 // 2] for at in range(58)]  # every third list is that before
+    ids = [[10 * row[0] + each % 10 for each in row[1]] for row in rows]
+    rows = [(row[0] % 3, each, row[2]) for row, each in zip(rows, ids)]
+    users = (np.arange(58) // 3 // 2 + np.random.default_rng(4).integers(0, 2, 20)[np.arange(58) // 3]).tolist()
+    columns = {"query_id": [row[0] for row in rows], "query_doc_ids": ids, "clicks": [row[2] for row in rows]}
+    pq.write_table(pa.table({**columns, "search_session": users}), tmp_path / "log.parquet")
+    words = [tmp_path / "log.parquet", "train_sessions=0.5", "val_sessions=0.2", "test_sessions=0.3"]
+    main(["inspect", *map(str, words), "--json"])
+    content = json.loads(capsys.readouterr().out)["context"]
+    begun = {user: users.index(user) for user in users}
+    for part, (start, stop) in {"train": (0, 29), "val": (29, 40), "test": (40, 58)}.items():
+        there = [at for at, user in enumerate(users) if start <= begun[user] < stop]
+        assert content[part] == context_of([users[at] for at in there], [rows[at] for at in there])
+    assert all(content["train"].values()) and len(set(users)) < np.count_nonzero(np.diff(users))
 
 
 def test_inspect_goes_on_where_nothing_can_be_written(tiangong, tmp_path, capsys):

@@ -1,6 +1,7 @@
 """Means, intervals and tests against scipy and textbook values; test sets are kept apart."""
 
 import numpy as np
+import polars as pl
 import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
@@ -152,6 +153,19 @@ def test_kept_values_are_tested_over_queries_as_paired_test_does(tmp_path):
     assert found[small] == pytest.approx(2 * raw[small])
     assert found[large] == pytest.approx(max(raw[large], 2 * raw[small]))
     assert one.groups[0].interval("ll")[2] == "queries"
+
+
+def test_lists_with_search_sessions_are_tested_over_these(tmp_path):
+    log_probs = -RNG.random((2, 40, 2))
+    for name, own in zip(("PBM", "UBM"), log_probs, strict=True):
+        write_run(tmp_path / name, name, 1, {"ll": own.mean()}, log_probs=own)
+        file = tmp_path / name / "test_sessions.parquet"
+        frame = pl.read_parquet(file).with_columns(search_session=np.arange(40) // 4)
+        frame.write_parquet(file, metadata={"short_lists": "own"})
+    (one,) = compared(tmp_path, None, "PBM")
+    assert one.tests["ll"].unit == "search sessions"
+    means = log_probs.reshape(2, 10, -1).mean(axis=2)
+    assert np.nanmin(one.tests["ll"].p) == pytest.approx(stats.ttest_rel(*means).pvalue, rel=1e-5)
 
 
 def test_queries_of_any_size_are_tested_as_the_bootstrap_does(tmp_path):

@@ -1,5 +1,7 @@
 """Kept values of single sessions and lists, from a run to intervals and paired tests."""
 
+import dataclasses
+
 import numpy as np
 import polars as pl
 import pytest
@@ -7,6 +9,7 @@ import zoo
 from flax import nnx
 from scipy import stats
 
+from clickexp.data import Sessions
 from clickexp.errors import UserError
 from clickexp.evaluation.evaluate import evaluate
 from clickexp.evaluation.model_evaluator import ModelEvaluator, click_metrics
@@ -95,6 +98,33 @@ def test_values_of_earlier_versions_are_read(runs, tmp_path):
     frame = pl.read_parquet(folder / "test_sessions.parquet")
     frame.write_parquet(tmp_path / "test_sessions.parquet", metadata={"short_lists": "own"})
     assert samples(tmp_path, "ppl").total() == samples(folder, "ppl").total()
+
+
+def test_lists_of_a_search_session_are_one_unit(runs, tmp_path):
+    """Sums over search sessions by hand; metrics of labelled lists stay per query."""
+    test = runs[0].test
+    users = np.random.default_rng(1).integers(0, 40, test.count) - 20
+    values = {name: test.column(name) for name in ("query_doc_ids", "clicks", "lengths", "query_ids")}
+    log = Sessions.from_arrays(**values, session_ids=users).with_pairs(runs[0].query_doc_pairs)
+    data = dataclasses.replace(runs[0], test=log)
+    for name, model in (("a", RankCTRModel), ("b", PositionBasedModel)):
+        sizes = {} if name == "a" else {"query_doc_pairs": data.query_doc_pairs}
+        model = model(positions=5, **sizes, rngs=nnx.Rngs(0))
+        (tmp_path / name).mkdir()
+        evaluation = evaluate(model, data, {"click": click_metrics(), **METRICS}, ModelEvaluator(128), keep_values=True)
+        evaluation.keep(data, tmp_path / name)
+    found = samples(tmp_path / "a", "ll")
+    frame = pl.read_parquet(tmp_path / "a" / "test_sessions.parquet")
+    observed = frame["observed_conditional_log_prob"].to_numpy()
+    np.testing.assert_array_equal(frame["search_session"], users)
+    np.testing.assert_array_equal(found.queries, np.unique(users))
+    expected = [np.nansum(observed[users == user]) for user in np.unique(users)]
+    np.testing.assert_allclose(found.sums[:, :5].sum(axis=1), expected, rtol=1e-6)
+    result = paired_test(tmp_path / "a", tmp_path / "b", "ll")
+    assert (result.unit, result.queries) == ("search sessions", 40)
+    assert paired_test(tmp_path / "a", tmp_path / "b", "ndcg@5").unit == "queries"
+    with pytest.raises(UserError, match="are those of search sessions, the other's of queries"):
+        paired_test(tmp_path / "a", runs[1]["rctr"][0], "ll")
 
 
 def test_missing_values_are_an_error(runs, tmp_path):

@@ -51,7 +51,7 @@ function metricCell(group, name, { text: value, deviation, place, stars: marks }
   const tested = pValue(group, name);
   const hints = [];
   if (known(sd)) hints.push(`standard deviation over seeds ${sd.toPrecision(2)}`);
-  if (known(low)) hints.push(`95% interval ${low.toFixed(6)} to ${high.toFixed(6)} over ${over}`);
+  if (known(low)) hints.push(`95% interval ${low.toFixed(6)} to ${high.toFixed(6)} over ${over === "queries" ? "queries, or search sessions where known" : over}`);
   if (tested) hints.push(`${pText(tested.p)} against ${state.baseline.name}, over ${tested.unit}`);
   const mark = marks ? `<span class="mark">${marks}</span>` : "";
   return `<td class="number ${place}" title="${escaped(hints.join("; "))}"><span>${value}</span>${mark}${deviation ? `<small>± ${deviation}</small>` : ""}</td>`;
@@ -156,7 +156,7 @@ function describe() {
     : units.length ? ` * p < ${D.significant}, ** p < 0.01 against ${state.baseline.name}: paired t-test over ${units.join(" or ")}, corrected by Holm's method for all rows.`
     : " No tests: they need runs with keep_values=true, or several seeds in common.";
   const choices = [...new Set(chosen.map((one) => one.choice).filter(Boolean))].map((choice) => `${choice}. `).join("");
-  const errors = { seeds: "Mean ± standard deviation over seeds", queries: "Value ± half the 95% interval over queries (bootstrap)", "": "Values without an uncertainty" };
+  const errors = { seeds: "Mean ± standard deviation over seeds", queries: "Value ± half the 95% interval over queries, or search sessions where known (bootstrap)", "": "Values without an uncertainty" };
   const over = [...new Set(chosen.map((one) => errors[one.over]))].join("; ");
   $("legend").textContent = `${choices}${over}. Best in bold, second underlined.${marks}`;
 }
