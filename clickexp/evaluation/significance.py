@@ -1,4 +1,4 @@
-"""Uncertainty of a metric: bootstrap intervals and paired tests of two runs on the same test set, over queries or users."""
+"""Uncertainty of a metric: bootstrap intervals, and paired tests of two runs on one test set, over queries or users."""
 
 import warnings
 from collections.abc import Callable, Iterator
