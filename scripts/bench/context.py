@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("overrides", nargs="+", help="the dataset, as the command takes it")
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--context", default="both", choices=("list", "document", "both"))
-    parser.add_argument("--models", nargs="+", default=[*MODELS], choices=[*MODELS], metavar="NAME", help="of its table")
+    parser.add_argument("--models", nargs="+", default=[*MODELS], choices=[*MODELS], metavar="NAME", help="some")
     given = parser.parse_args()
     log = whole(given.overrides)
     session = np.unique(log.column("session_ids"), return_inverse=True)[1]
