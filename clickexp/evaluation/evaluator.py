@@ -95,7 +95,8 @@ class Evaluator:
         if not isinstance(data, Sessions):
             return size, steps
         numbers = data.ranks * (1 + sum(data.feature_lengths.values()))
-        lists = min(size, max(_MOST_NUMBERS // numbers, 1))
+        fitting = 1 << max(data.count - 1, 0).bit_length()  # a small log is not padded to a whole step
+        lists = min(size, fitting, max(_MOST_NUMBERS // numbers, 1))
         return lists, min(steps, max(_MOST_NUMBERS // (lists * data.ranks), 1))
 
     def _statistics(self, states: tuple[ModelState, ...], arrays: Mapping[str, Array]) -> dict[str, dict[str, Any]]:

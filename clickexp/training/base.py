@@ -15,6 +15,7 @@ from clickexp.evaluation.inputs import check_ahead, checked
 from clickexp.evaluation.model_evaluator import ModelEvaluator, click_metrics
 from clickexp.loggers.base import Logger
 from clickexp.metrics import LogLikelihood, MultiMetric, ranking_metrics
+from clickexp.metrics.click import MARGINAL
 from clickexp.models.base import ClickModel, Model
 from clickexp.training.accelerators import warn_of_faults
 from clickexp.training.loop import Checkpoint, FitReport, Learner, Loop
@@ -82,6 +83,17 @@ class BaseTrainer:
             raise ConfigError(_no_metric(rule.metric, stated))
         return rule.directed(stated)
 
+    def _validated(self, model: Model) -> dict[str, Metrics]:
+        """Metrics of a validation: without marginals that take all click vectors, unless they are watched."""
+        if not getattr(model, "follows_click_vectors", False):
+            return self.groups
+        watched = None if self.stopping is None else self.stopping.metric
+        click = self.groups["click"].items()
+        kept = {
+            name: metric for name, metric in click if getattr(metric, "reads", None) != MARGINAL or name == watched
+        }
+        return {**self.groups, "click": kept}
+
     @property
     def stopping(self) -> EarlyStopping | None:
         """Which epoch is the best and when to stop; None keeps the last of all."""
@@ -123,7 +135,7 @@ class BaseTrainer:
         required = ("clicks",) if isinstance(model, ClickModel) else ()
         train = checked(train, model, model.compute_loss, *required)
         lists = val if val_lists is None and self.ranking_metrics else val_lists
-        validation = HeldOutEvaluator(self.evaluation, model, HeldOut(val, lists, truth), self.groups)
+        validation = HeldOutEvaluator(self.evaluation, model, HeldOut(val, lists, truth), self._validated(model))
         if self.stopping and self.stopping.metric not in validation.names:
             raise ConfigError(_no_metric(self.stopping.metric, validation.names))
         for data in validation.data:

@@ -16,7 +16,7 @@ from clickexp.parameters import (
 )
 
 RADIUS, DOT, COLUMN, ROW = 21, 5, 190, 78
-NAMES = {"E": "examination", "A": "attraction", "C": "click", "S": "satisfaction", "K": "kind of user"}
+NAMES = {"E": "examination", "A": "attraction", "C": "click", "S": "satisfaction", "K": "kind of user", "H": "recurrent state"}
 DEPENDS = {
     EmbeddingParameterConfig: "document",
     PositionParameterConfig: "rank",
@@ -61,6 +61,8 @@ GRAPHS = {
     "ubm": Graph(
         "ECA", {"examination": "E", "attraction": "A"}, ("EC", "AC"), ("CE",), ranks=("last click", "r")
     ),
+    "cacm_minus": Graph("HECA", {"attraction": "A"}, ("HE", "EC", "AC"), ("HH", "CH"), ranks=("r − 1", "r")),
+    "ncm": Graph("HC", {}, ("HC",), ("HH", "CH"), ranks=("r − 1", "r")),
     "cm": Graph("ECA", {"attraction": "A"}, ("EC", "AC"), **CHAIN),
     "dcm": Graph("ECA", {"continuation": "E", "attraction": "A"}, ("EC", "AC"), **CHAIN),
     "ccm": Graph(

@@ -11,7 +11,7 @@ from clickexp.models import derived
 from clickexp.models.base import Sample, uniform
 from clickexp.models.neural.recurrent import Recurrent
 from clickexp.models.roles import Role
-from clickexp.models.sequential import SequentialClickModel, chosen
+from clickexp.models.sequential import SequentialClickModel, State, chosen
 from clickexp.numerics import LOG_ZERO, LogPair, log_and, log_sigmoid_pair
 from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.types import Array, ByRank
@@ -42,6 +42,7 @@ class CACMMinusModel(SequentialClickModel):
 
     name = "CACM-minus"
     separates_examination = True
+    follows_click_vectors = False
 
     positions: PositiveInt | None = None
     query_doc_pairs: PositiveInt | None = None
@@ -63,11 +64,11 @@ class CACMMinusModel(SequentialClickModel):
         attraction = jax.tree.map(lambda x: jnp.broadcast_to(x, batch.shape), self.attraction.log_pair(batch))
         return _Document(attraction, jnp.broadcast_to(batch["positions"], batch.shape).astype(jnp.int32))
 
-    def start(self, batch: ByRank) -> Array:
+    def start(self, batch: ByRank) -> State:
         """Returns zeros."""
         return jnp.zeros((batch.shape[1], self.hidden))
 
-    def step(self, state: Array, inputs: _Document, previous: Bool[Array, " batch"]) -> tuple[Array, LogPair]:
+    def step(self, state: State, inputs: _Document, previous: Bool[Array, " batch"]) -> tuple[State, LogPair]:
         """Returns the next state, and the probability that the document is examined and attracts."""
         state, examination = self._examination(state, inputs.position, previous)
         return state, log_and(examination, inputs.attraction)
@@ -78,7 +79,7 @@ class CACMMinusModel(SequentialClickModel):
         documents = self.inputs(batch)
         attracted = uniform(attraction_key, batch) < jnp.exp(documents.attraction.log)
 
-        def step(carry: tuple[Array, Array], rank: tuple) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        def step(carry: tuple[State, Array], rank: tuple) -> tuple[tuple[State, Array], tuple[Array, Array]]:
             (state, previous), (position, drawn, attracts, shown) = carry, rank
             following, examination = self._examination(state, position, previous)
             examined = drawn < jnp.exp(examination.log)
@@ -109,7 +110,7 @@ class CACMMinusModel(SequentialClickModel):
             states = jnp.concatenate([states, states])
         return jax.tree.map(lambda *each: jnp.stack(each), *pairs)
 
-    def _examination(self, state: Array, position: Array, previous: Array) -> tuple[Array, LogPair]:
+    def _examination(self, state: State, position: Array, previous: Array) -> tuple[State, LogPair]:
         read = jnp.concatenate([self.of_position(position), self.of_click(previous.astype(jnp.int32))], axis=-1)
         state, units = self.recurrent.step(state, self.recurrent.project(read))
         return state, log_sigmoid_pair(self.output(units)[..., 0])

@@ -1,0 +1,318 @@
+"""Neural click models against the same recurrences, list by list and click by click, in float64 NumPy."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from small_logs import ragged_log
+from zoo import fill
+
+from clickexp.data import Column, Sessions
+from clickexp.errors import ConfigError
+from clickexp.metrics import LogLikelihood
+from clickexp.models import CACMMinusModel, NeuralClickModel, UserBrowsingModel, derived
+from clickexp.numerics import log_sigmoid_pair
+from clickexp.parameters import EmbeddingParameterConfig, FeatureVectorsConfig, TableVectorsConfig
+from clickexp.training import Trainer
+
+RANKS, LISTS, PAIRS, QUERIES, DIM, HIDDEN, FEATURES = 4, 6, 9, 3, 3, 5, 2
+VECTORS = np.array(list(itertools.product([False, True], repeat=RANKS)))
+SIZES = {"positions": RANKS, "query_doc_pairs": PAIRS}
+COLUMNS = {"document_ids": PAIRS, "query_numbers": QUERIES}
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def weights(layer):
+    bias = np.zeros(()) if layer.bias is None else np.float64(layer.bias[...])
+    return np.float64(layer.kernel[...]), bias
+
+
+def advanced(network, state, read):
+    """A step of the network, one list at a time."""
+    kernel, bias = weights(network.read)
+    recall, _ = weights(network.recall)
+    x = read @ kernel + bias
+    if network.kind == "lstm":
+        memory, units = state
+        i, f, g, o = np.split(x + units @ recall, 4)
+        memory = sigmoid(f) * memory + sigmoid(i) * np.tanh(g)
+        units = sigmoid(o) * np.tanh(memory)
+        return (memory, units), units
+    (x_r, x_z, x_n), (h_r, h_z, h_n) = np.split(x, 3), np.split(state @ recall, 3)
+    z = sigmoid(x_z + h_z)
+    units = (1 - z) * np.tanh(x_n + sigmoid(x_r + h_r) * h_n) + z * state
+    return units, units
+
+
+def nothing(network):
+    zeros = np.zeros(network.hidden)
+    return (zeros, zeros) if network.kind == "lstm" else zeros
+
+
+def click_rate(model, units):
+    kernel, bias = weights(model.output)
+    return sigmoid(units @ kernel[:, 0] + bias[0])
+
+
+def by_cacm_minus(model, lists, at, clicks):
+    """P(c_r = 1 | c_<r), and relevance, of one list."""
+    attraction = sigmoid(
+        np.float64(model.attraction.baseline[...])
+        + np.float64(model.attraction.table.get_value().values)[lists["query_doc_ids"][at], 0]
+    )
+    state, previous, found = nothing(model.recurrent), 0, np.zeros(RANKS)
+    for rank in np.flatnonzero(lists["mask"][at]):
+        position = np.broadcast_to(lists["positions"], lists["mask"].shape)[at, rank]
+        embeddings = model.of_position.embedding[...][position], model.of_click.embedding[...][previous]
+        state, units = advanced(model.recurrent, state, np.concatenate(embeddings).astype(np.float64))
+        found[rank] = attraction[rank] * click_rate(model, units)
+        previous = int(clicks[rank])
+    return found, attraction
+
+
+def by_ncm(model, lists, at, clicks):
+    shown = np.flatnonzero(lists["mask"][at])
+    if not shown.size:
+        return np.zeros(RANKS), np.zeros(RANKS)
+    vectors = np.asarray(model.documents(lists), np.float64)[at]
+    query = np.asarray(model.queries(lists), np.float64)[at, shown[0]]
+    first, _ = advanced(model.recurrent, nothing(model.recurrent), np.concatenate([query, [0], 0 * vectors[0]]))
+
+    def step(state, previous, rank):
+        return advanced(model.recurrent, state, np.concatenate([0 * query, [previous], vectors[rank]]))
+
+    relevance = np.array([click_rate(model, step(first, 0, rank)[1]) for rank in range(RANKS)])
+    state, previous, found = first, 0, np.zeros(RANKS)
+    for rank in shown:
+        state, units = step(state, previous, rank)
+        found[rank] = click_rate(model, units)
+        previous = int(clicks[rank])
+    return found, relevance
+
+
+def cacm_minus(**settings):
+    tower = EmbeddingParameterConfig(posterior="none")
+    return CACMMinusModel(**SIZES, attraction=tower, hidden=HIDDEN, embedding=2, **settings, rngs=nnx.Rngs(0))
+
+
+def ncm(documents=None, **settings):
+    tables = TableVectorsConfig(dim=DIM), TableVectorsConfig(use_feature="query_numbers", dim=DIM)
+    given = {"documents": documents or tables[0], "queries": tables[1], "hidden": HIDDEN, "columns": COLUMNS}
+    return NeuralClickModel(**SIZES, **given, **settings, rngs=nnx.Rngs(0))
+
+
+BUILD = {
+    "CACM-minus": (cacm_minus, by_cacm_minus),
+    "NCM": (ncm, by_ncm),
+    "NCM, LSTM": (lambda: ncm(cell="lstm"), by_ncm),
+    "NCM, features": (lambda: ncm(FeatureVectorsConfig(features=FEATURES, dim=DIM)), by_ncm),
+}
+
+
+@pytest.fixture(scope="module", params=BUILD)
+def case(request):
+    build, by_hand = BUILD[request.param]
+    rng = np.random.default_rng(3)
+    model = fill(build(), lambda shape: rng.normal(0, 0.8, shape))
+    model.eval()
+    return model, by_hand
+
+
+@pytest.fixture(scope="module")
+def lists():
+    rng = np.random.default_rng(0)
+    mask = rng.random((LISTS, RANKS)) < 0.7
+    mask[0], mask[1], mask[2] = True, False, [True, False, False, False]
+    query = rng.integers(1, QUERIES + 1, (LISTS, 1))
+    return {
+        "query_doc_ids": rng.integers(1, PAIRS + 1, (LISTS, RANKS)).astype(np.int32),
+        "document_ids": rng.integers(1, PAIRS + 1, (LISTS, RANKS)).astype(np.int32),
+        "query_numbers": np.broadcast_to(query, (LISTS, RANKS)).astype(np.int32),
+        "query_doc_features": rng.normal(size=(LISTS, RANKS, FEATURES)).astype(np.float32),
+        "positions": np.arange(1, RANKS + 1, dtype=np.int32)[None],
+        "mask": mask,
+    }
+
+
+def with_clicks(lists, clicks):
+    return {**lists, "clicks": np.broadcast_to(clicks, lists["mask"].shape) & lists["mask"]}
+
+
+@pytest.fixture(scope="module")
+def conditionals(case, lists):
+    """P(c_r = 1 | c_<r) along each click vector by the model, [vectors, lists, ranks]."""
+    model, _ = case
+    predict = nnx.jit(lambda model, batch: model.predict_conditional_clicks(batch))
+    return np.stack([np.exp(np.float64(predict(model, with_clicks(lists, vector)))) for vector in VECTORS])
+
+
+def test_conditionals_are_those_of_the_recurrence(case, lists, conditionals):
+    model, by_hand = case
+    for number, vector in enumerate(VECTORS):
+        for at in range(LISTS):
+            expected, _ = by_hand(model, lists, at, vector)
+            shown = lists["mask"][at]
+            np.testing.assert_allclose(conditionals[number, at, shown], expected[shown], rtol=2e-5)
+
+
+def joint(conditionals, mask):
+    """P(click vector), with no clicks where nothing is shown."""
+    each = np.where(VECTORS[:, None], conditionals, 1 - conditionals)
+    return np.where(mask, each, ~VECTORS[:, None]).prod(axis=2)
+
+
+def test_click_vectors_have_probabilities_that_sum_to_one(lists, conditionals):
+    np.testing.assert_allclose(joint(conditionals, lists["mask"]).sum(axis=0), 1, rtol=1e-5)
+
+
+def test_marginals_are_those_of_the_enumeration(case, lists, conditionals):
+    model, _ = case
+    expected = np.einsum("vl,vr->lr", joint(conditionals, lists["mask"]), VECTORS)
+    found = np.exp(np.float64(model.predict_clicks(lists)))
+    np.testing.assert_allclose(found, np.where(lists["mask"], expected, 0), rtol=3e-5)
+
+
+def test_marginals_of_lists_without_holes_are_the_same(case, lists):
+    """As evaluations have them, with padding behind a list."""
+    model, _ = case
+    mask = np.arange(RANKS) < 1 + np.arange(LISTS)[:, None] % RANKS
+    plain, short = {**lists, "mask": mask}, {**lists, "mask": mask, "_shown_first": mask.sum(axis=1)}
+    slow, fast = (np.where(mask, each, 0) for each in (model.predict_clicks(plain), model.predict_clicks(short)))
+    np.testing.assert_allclose(fast, slow, atol=2e-5)
+
+
+def test_clicks_below_a_rank_do_not_change_it(conditionals):
+    for rank in range(RANKS):
+        for above in itertools.product([False, True], repeat=rank):
+            alike = (VECTORS[:, :rank] == above).all(axis=1)
+            values = conditionals[alike, :, rank]
+            np.testing.assert_array_equal(values, np.broadcast_to(values[:1], values.shape))
+
+
+def test_relevance_needs_no_clicks_and_no_rank(case, lists):
+    model, by_hand = case
+    found = np.exp(np.float64(model.predict_relevance(lists)))
+    for at in range(LISTS):
+        shown = lists["mask"][at]
+        _, expected = by_hand(model, lists, at, np.zeros(RANKS, bool))
+        np.testing.assert_allclose(found[at, shown], expected[shown], rtol=2e-5)
+
+
+def test_draws_follow_the_model(case, lists, conditionals):
+    model, _ = case
+    sessions = 20_000
+    many = {
+        name: values if name == "positions" else np.repeat(values[:1], sessions, axis=0)
+        for name, values in lists.items()
+    }
+    clicks = np.asarray(model.sample(many, nnx.Rngs(0)).clicks)
+    expected = joint(conditionals, lists["mask"])[:, 0]
+    found = np.array([(clicks == vector).all(axis=1).mean() for vector in VECTORS])
+    assert (np.abs(found - expected) < 5 * np.sqrt(expected * (1 - expected) / sessions) + 1e-9).all()
+
+
+def test_long_lists_average_over_draws(case, lists, conditionals, monkeypatch):
+    model, _ = case
+    monkeypatch.setattr(derived, "EXACT_RANKS", RANKS - 1)
+    of_vectors = joint(conditionals, lists["mask"])
+    expected = np.einsum("vl,vr->lr", of_vectors, VECTORS)
+    second = np.einsum("vl,vlr->lr", of_vectors, np.nan_to_num(conditionals) ** 2)
+    spread = np.sqrt(np.maximum(second - expected**2, 0) / derived.DRAWS)
+    found = np.exp(np.float64(model.predict_clicks(lists)))
+    assert (np.abs(found - expected) < 5 * spread + 1e-5)[lists["mask"]].all()
+
+
+def test_extreme_weights_leave_everything_finite(case, lists):
+    model, _ = case
+    graphdef, state = nnx.split(model)
+    large = nnx.merge(graphdef, jax.tree.map(lambda x: 60 * x if jnp.issubdtype(x.dtype, jnp.floating) else x, state))
+    batch = with_clicks(lists, VECTORS[5])
+    assert np.isfinite(np.asarray(large.compute_loss(batch)))
+    gradient = nnx.grad(lambda model: model.compute_loss(batch))(large)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+
+
+class LastClick(CACMMinusModel):
+    """Examination by the rank and the last click, in place of the recurrent network: UBM."""
+
+    def start(self, batch):
+        return jnp.zeros(batch.shape[1], jnp.int32), jnp.zeros(batch.shape[1], jnp.int32)
+
+    def _examination(self, state, position, previous):
+        rank, last = state
+        last = jnp.where(previous, rank, last)
+        logit = self.table[position * (RANKS + 1) + last]
+        return (position, last), log_sigmoid_pair(logit)
+
+
+def test_ubm_is_the_special_case_that_remembers_the_last_click(lists):
+    rng = np.random.default_rng(4)
+    ubm = fill(UserBrowsingModel(**SIZES, rngs=nnx.Rngs(0)), lambda shape: rng.normal(size=shape))
+    special = LastClick(**SIZES, attraction=ubm.attraction, rngs=nnx.Rngs(0))
+    special.table = nnx.data(ubm.examination.weight[...])
+    for vector in VECTORS[::3]:
+        batch = with_clicks(lists, vector)
+        pair = (model.predict_conditional_clicks(batch) for model in (special, ubm))
+        np.testing.assert_allclose(*(np.where(lists["mask"], each, 0) for each in pair), atol=2e-5)
+
+
+def test_hidden_events_of_draws_make_the_clicks(lists):
+    model = cacm_minus()
+    drawn = model.sample(lists, nnx.Rngs(1))
+    np.testing.assert_array_equal(drawn.clicks, drawn.examination & drawn.attraction)
+    examination = np.asarray(model.predict_examination(lists))
+    product = np.where(lists["mask"], examination + np.asarray(model.predict_attraction(lists)), 0)
+    np.testing.assert_allclose(product, np.where(lists["mask"], model.predict_clicks(lists), 0), atol=2e-5)
+
+
+def test_dropout_is_for_training_alone(lists):
+    model = fill(ncm(dropout=0.5), lambda shape: np.random.default_rng(1).normal(size=shape))
+    batch = with_clicks(lists, VECTORS[3])
+    model.train()
+    first, second = (float(model.compute_loss(batch)) for _ in range(2))
+    model.eval()
+    third, fourth = (float(model.compute_loss(batch)) for _ in range(2))
+    assert first != second and third == fourth
+
+
+def log_of(sessions=60):
+    columns = ragged_log(sessions, RANKS, PAIRS, 0)
+    ids = columns["query_doc_ids"]
+    extra = {Column("document_ids", "int32"): ids, Column("query_numbers", "int32"): np.where(ids > 0, 1 + ids % 3, 0)}
+    return Sessions.from_arrays(**columns, extra=extra).with_pairs(PAIRS)
+
+
+@pytest.mark.parametrize("build", [cacm_minus, ncm], ids=["CACM-minus", "NCM"])
+def test_training_learns_and_continues_to_the_same_bits(build, tmp_path):
+    log, settings = log_of(), dict(batch_size=16, eval_batch_size=16, metrics={"ll": LogLikelihood()}, seed=1)
+    whole, interrupted, resumed = (build() for _ in range(3))
+    before = float(np.sum(whole.compute_loss(next(batches(log)))))
+    report = Trainer(None, 6, None, **settings).train(whole, log, log)
+    assert float(np.sum(whole.compute_loss(next(batches(log))))) < before
+    file = tmp_path / "checkpoint.npz"
+    kept = {**settings, "checkpoint": file, "checkpoint_minutes": 0}
+    Trainer(None, 3, None, **kept).train(interrupted, log, log)
+    Trainer(None, 6, None, **kept).train(resumed, log, log)
+    pairs = zip(*(jax.tree.leaves(nnx.state(model, nnx.Param)) for model in (whole, resumed)), strict=True)
+    assert report.history and all(np.array_equal(one, other) for one, other in pairs)
+
+
+def batches(log):
+    from clickexp.data.batches import at_step, with_mask
+    from clickexp.data.feed import feed
+
+    for batch in feed(log, 60, 1):
+        yield at_step(with_mask(batch.arrays), 0)
+
+
+def test_settings_that_do_not_go_together_are_errors():
+    with pytest.raises(ValueError, match="positions"):
+        CACMMinusModel(query_doc_pairs=3, rngs=nnx.Rngs(0))
+    with pytest.raises(ConfigError, match="query_doc_features"):
+        NeuralClickModel(**SIZES, documents=FeatureVectorsConfig(), columns=COLUMNS, rngs=nnx.Rngs(0))
