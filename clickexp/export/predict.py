@@ -9,11 +9,13 @@ from flax import nnx
 
 from clickexp.data import Dataset, Sessions
 from clickexp.data.batches import at_step, batch_like, keys_read, with_mask
+from clickexp.data.derived import LookedUp
 from clickexp.data.feed import feed
 from clickexp.evaluation.inputs import Carrying
 from clickexp.export.posteriors import posterior_outputs
 from clickexp.loggers.progress import Steps
 from clickexp.models import ClickModel, Model
+from clickexp.parameters.context import new_session
 from clickexp.types import Array, Batch
 
 BATCH = 8192
@@ -34,8 +36,9 @@ def examination_outputs(model: ClickModel, batch: Batch) -> dict[str, Array]:
 def document_outputs(model: Model, batch: Batch) -> dict[str, Array]:
     """Returns what the model knows of a document: attraction and satisfaction, as far as it has them, and relevance.
 
-    `posterior_outputs` adds what is known of their uncertainty.
+    `posterior_outputs` adds what is known of their uncertainty. All are those in a new search session.
     """
+    batch = new_session(batch)
     outputs = {"attraction": model.predict_attraction(batch)} if isinstance(model, ClickModel) else {}
     if (satisfaction := getattr(model, "satisfaction", None)) is not None:
         outputs["satisfaction"] = satisfaction.log_prob(batch)
@@ -60,11 +63,17 @@ def click_outputs(model: ClickModel, batch: Batch) -> dict[str, Array]:
 
 def single_documents(dataset: Dataset, ids: np.ndarray) -> Sessions:
     """Returns sessions of one document each, without clicks, with the features that the dataset has."""
-    return Sessions.from_arrays(
+    alone = Sessions.from_arrays(
         query_doc_ids=ids[:, None].astype(np.int32),
         clicks=np.zeros((len(ids), 1), bool),
         query_doc_pairs=dataset.query_doc_pairs,
-    ).with_features(dataset.train.features)
+    )
+    return alone.with_features(dataset.train.features).deriving(*of_pairs(dataset))
+
+
+def of_pairs(dataset: Dataset) -> list[LookedUp]:
+    """Returns the columns that follow from the ids of pairs, such as their documents."""
+    return [column for column in dataset.train.derived.values() if isinstance(column, LookedUp)]
 
 
 def session_columns(model: Model, outputs: Outputs, dataset: Dataset, documents: Sessions) -> list[str]:

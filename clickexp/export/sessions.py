@@ -15,6 +15,7 @@ from clickexp.data.ingest.tables import ParquetTable, SourceTable, TextTable, ba
 from clickexp.data.readers.parquet import list_columns, packed_columns
 from clickexp.data.schema import COLUMNS, Extent, SourceLocation
 from clickexp.errors import UserError
+from clickexp.export.predict import of_pairs
 from clickexp.loggers.progress import Steps
 
 PIECE = 1 << 16
@@ -133,7 +134,7 @@ def _read(
             sessions = Sessions.from_arrays(**chunk, **own, location=batch.location)
             if not to_rank:
                 _check_known(sessions.positions, dataset, batch.location)
-            yield Piece(sessions.with_features(dataset.train.features), names)
+            yield Piece(sessions.with_features(dataset.train.features).deriving(*of_pairs(dataset)), names)
     if unknown:
         what = f"{unknown:,} of the {shown:,} documents shown are not in the log of the run"
         sys.stderr.write(f"{source}: {what}, and have query_doc_ids 0\n")

@@ -1,0 +1,98 @@
+"""Exports of models that read what follows from pairs and from search sessions."""
+
+import dataclasses
+
+import numpy as np
+import polars as pl
+import pytest
+from flax import nnx
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from places import ROOT
+from small_logs import fill_tables, sigmoid
+
+from clickexp.cli.export import main
+from clickexp.data import Sessions
+from clickexp.experiment.build import build_model
+from clickexp.experiment.instantiate import constructor
+from clickexp.experiment.values import resolved_values
+from clickexp.export.predict import document_outputs, predictor, single_documents
+from clickexp.models import DynamicBayesianNetwork
+from clickexp.parameters import ContextParameterConfig, EmbeddingParameterConfig, SumParameterConfig
+from clickexp.simulation import simulate
+from clickexp.training.checkpoint import save_model
+
+QUERIES, DOCUMENTS, LISTS, RANKS = 6, 9, 60, 3
+TABLES = ("pair", "document", "query")
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    """Impressions of 20 users, whose lists follow one another."""
+    rng, rows = np.random.default_rng(0), []
+    for page in range(LISTS):
+        query, shown = rng.integers(QUERIES), rng.permutation(DOCUMENTS)[:RANKS]
+        own = {"session": page, "query": f"q{query}", "search_session": f"user {page // 3}"}
+        for rank, document in enumerate(shown, start=1):
+            rows.append({**own, "document": f"d{document}", "rank": rank, "click": int(rng.random() < 0.4)})
+    file = tmp_path_factory.mktemp("log") / "impressions.csv"
+    pl.DataFrame(rows).write_csv(file)
+    return file
+
+
+def new_run(folder, log, *overrides, filled=True):
+    """The folder of a run that was not trained, with random tables if `filled`, and its parameters."""
+    overrides = ["dataset=impressions", f"dataset.path={log}", f"cache_dir={folder / 'cache'}", *overrides]
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        config = resolved_values(compose("config", ["logger=console", "progress=off", *overrides]), overrides)
+    dataset = constructor(config["dataset"], "dataset")()
+    model = build_model(constructor(config["model"], "model"), dataset, 1)
+    if filled:
+        fill_tables(model).attraction.terms["context"].weight[...] += 2.0
+    (folder / "run").mkdir()
+    (folder / "run/config.yaml").write_text(OmegaConf.to_yaml(config))
+    save_model(model, folder / "run/model.npz")
+    return folder / "run", dict(np.load(folder / "run/model.npz"))
+
+
+POINTS = [f"+attraction.terms.{name}.posterior=none" for name in TABLES[:2]] + ["attraction.terms.query.posterior=none"]
+
+
+def test_documents_have_the_sum_of_their_terms_whatever_the_context(log, tmp_path):
+    overrides = ["model=pbm", "parameter@attraction=hierarchical", "+context=both", "context.role=attraction"]
+    run, parameters = new_run(tmp_path, log, *overrides, *POINTS)
+    main([str(run), "--predict"])
+    found = pl.read_parquet(run / "export/documents.parquet")
+    assert len(found) == len(pl.read_csv(log).select("query", "document").unique())
+    prefix = "attraction/terms/tower/terms"
+    tables = {name: parameters[f"{prefix}/{name}/table"][:, 0].astype(np.float64) for name in TABLES}
+    order = {name: pl.read_csv(log)[name].unique(maintain_order=True).to_list() for name in ("query", "document")}
+    for row in found.iter_rows(named=True):
+        ids = {name: order[name].index(row[name]) + 1 for name in order} | {"pair": row["query_doc_id"]}
+        logit = sum(tables[name][ids[name]] for name in TABLES) + parameters[f"{prefix}/pair/baseline"]
+        assert row["attraction"] == pytest.approx(sigmoid(logit), rel=1e-4)
+        assert row["relevance"] == row["attraction"]
+    assert (pl.read_parquet(run / "export/predictions.parquet")["click_probability"].list.len() == RANKS).all()
+
+
+def test_a_run_whose_terms_have_posteriors_by_default_is_read(log, tmp_path):
+    run, parameters = new_run(tmp_path, log, "model=dbn", "parameter@attraction=hierarchical", "+context=list", filled=False)
+    assert parameters["attraction/terms/tower/terms/pair/table"].shape[1] > 1
+    main([str(run)])
+    assert "attraction" in pl.read_parquet(run / "export/documents.parquet").columns
+
+
+def test_context_of_satisfaction_leaves_documents_as_in_a_new_session():
+    data = simulate(DynamicBayesianNetwork, sessions=300, queries=9, documents_per_query=4, positions=3)
+    columns = {name: data.train.column(name) for name in ("query_doc_ids", "clicks", "lengths")}
+    train = Sessions.from_arrays(**columns, session_ids=np.arange(data.train.count) // 4)
+    data = dataclasses.replace(data, train=train.with_pairs(data.query_doc_pairs))
+    terms = {"tower": EmbeddingParameterConfig(posterior="none"), "context": ContextParameterConfig()}
+    satisfaction = SumParameterConfig(terms)
+    model = DynamicBayesianNetwork(data.query_doc_pairs, satisfaction=satisfaction, rngs=nnx.Rngs(0))
+    model.satisfaction.terms["context"].weight[...] += 3.0
+    documents = single_documents(data, np.arange(1, 5))
+    (_, values) = next(predictor(model, document_outputs)(documents))
+    tower = model.satisfaction.terms["tower"]
+    expected = tower.prob({"query_doc_ids": np.arange(1, 5)[:, None]})
+    np.testing.assert_allclose(values["satisfaction"], expected, rtol=1e-5)
