@@ -76,7 +76,8 @@ def test_documents_have_the_sum_of_their_terms_whatever_the_context(log, tmp_pat
 
 
 def test_a_run_whose_terms_have_posteriors_by_default_is_read(log, tmp_path):
-    run, parameters = new_run(tmp_path, log, "model=dbn", "parameter@attraction=hierarchical", "+context=list", filled=False)
+    overrides = ["model=dbn", "parameter@attraction=hierarchical", "+context=list"]
+    run, parameters = new_run(tmp_path, log, *overrides, filled=False)
     assert parameters["attraction/terms/tower/terms/pair/table"].shape[1] > 1
     main([str(run)])
     assert "attraction" in pl.read_parquet(run / "export/documents.parquet").columns
