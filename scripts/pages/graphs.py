@@ -16,7 +16,14 @@ from clickexp.parameters import (
 )
 
 RADIUS, DOT, COLUMN, ROW = 21, 5, 190, 78
-NAMES = {"E": "examination", "A": "attraction", "C": "click", "S": "satisfaction", "K": "kind of user", "H": "recurrent state"}
+NAMES = {
+    "E": "examination",
+    "A": "attraction",
+    "C": "click",
+    "S": "satisfaction",
+    "K": "kind of user",
+    "H": "recurrent state",
+}
 DEPENDS = {
     EmbeddingParameterConfig: "document",
     PositionParameterConfig: "rank",

@@ -101,10 +101,10 @@ def _page(option: str, measured: Mapping[str, Any]) -> str:
     lines += ["## Assumptions", "", *(f"- {one}" for one in text["assumes"]), ""]
     lines += ["## When to use it", "", text["take"], ""]
     lines += ["## Command", "", *(f"    {command}" for command in commands(option)), ""]
-    lines += ["## Example", "", _sentence(measured), "", _table(measured, [option]), ""]
+    if option in measured["runs"]:
+        lines += ["## Example", "", _sentence(measured), "", _table(measured, [option]), ""]
+        lines += [_note(option, measured), ""]
     lines += [
-        _note(option, measured),
-        "",
         "## In Python",
         "",
         f"[`{cls.__name__}`](../reference/models.md#clickexp.models.{cls.__name__})",
@@ -160,7 +160,7 @@ def _index(measured: Mapping[str, Any]) -> str:
         ),
         "",
     ]
-    lines += ["## Measured", "", _sentence(measured), "", _table(measured, list(TEXTS)), "", _caution(), ""]
+    lines += ["## Measured", "", _sentence(measured), "", _table(measured, [name for name in TEXTS if name in measured["runs"]]), "", _caution(), ""]
     return "\n".join(lines)
 
 

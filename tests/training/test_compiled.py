@@ -19,8 +19,8 @@ from clickexp.data import feed as dispatch
 from clickexp.evaluation import evaluator as evaluation
 from clickexp.experiment import instantiate
 from clickexp.metrics import LogLikelihood
-from clickexp.models import DocumentCTRModel, DynamicBayesianNetwork, PositionBasedModel
-from clickexp.parameters import EmbeddingParameterConfig
+from clickexp.models import DocumentCTRModel, DynamicBayesianNetwork, NeuralClickModel, PositionBasedModel
+from clickexp.parameters import EmbeddingParameterConfig, TableVectorsConfig
 from clickexp.training import (
     Optimizer,
     RowOptimizer,
@@ -97,6 +97,8 @@ def log(sessions, seed=0):
 
 
 POINTS, POSTERIORS = (EmbeddingParameterConfig(posterior=kind) for kind in ("none", "normal_by_rank"))
+DOCUMENTS = TableVectorsConfig("query_doc_ids", PAIRS, dim=8)
+QUERIES = TableVectorsConfig("positions", RANKS, dim=8)
 RUNS = {
     "one table, Adagrad": (
         lambda: PositionBasedModel(RANKS, PAIRS, attraction=POINTS, rngs=nnx.Rngs(0)),
@@ -112,6 +114,11 @@ RUNS = {
         lambda: PositionBasedModel(RANKS, PAIRS, attraction=POSTERIORS, rngs=nnx.Rngs(0)),
         natural_gradient(),
         6,
+    ),
+    "vectors of a recurrent network": (
+        lambda: NeuralClickModel(RANKS, PAIRS, DOCUMENTS, QUERIES, hidden=4, rngs=nnx.Rngs(0)),
+        lazy_adagrad(),
+        3 * 8 + 1,
     ),
 }
 
