@@ -160,7 +160,8 @@ def _index(measured: Mapping[str, Any]) -> str:
         ),
         "",
     ]
-    lines += ["## Measured", "", _sentence(measured), "", _table(measured, [name for name in TEXTS if name in measured["runs"]]), "", _caution(), ""]
+    table = _table(measured, [option for option in TEXTS if option in measured["runs"]])
+    lines += ["## Measured", "", _sentence(measured), "", table, "", _caution(), ""]
     return "\n".join(lines)
 
 

@@ -48,7 +48,8 @@ def context_summaries(dataset: Dataset) -> dict[str, ContextSummary]:
 
 def _summary(part: Sessions) -> ContextSummary:
     names = [column.name for column in (*LIST_COLUMNS, SEEN) if column.name in part.schema]
-    sums, depths = dict.fromkeys(("later", "query_repeated", "list_repeated", "seen", "clicked"), 0), np.zeros(1, int)
+    sums: dict[str, int] = dict.fromkeys(("later", "query_repeated", "list_repeated", "seen", "clicked"), 0)
+    depths = np.zeros(1, int)
     for chunk in part.chunks([*names, "lengths"]):
         shown = np.arange(part.ranks) < chunk["lengths"][:, None]
         found: Mapping[str, np.ndarray] = {
@@ -64,6 +65,7 @@ def _summary(part: Sessions) -> ContextSummary:
         depths = np.pad(depths, (0, longest - len(depths))) + np.pad(here, (0, longest - len(here)))
     # as many sessions have at least n lists as there are lists with the index n - 1
     lengths = np.append(0, depths - np.append(depths[1:], 0))
-    if "query_repeated" not in names:
-        sums["query_repeated"] = None
-    return ContextSummary(part.count, int(depths[0]), lengths, documents=part.documents, **sums)
+    repeated = sums.pop("query_repeated") if "query_repeated" in names else None
+    return ContextSummary(
+        part.count, int(depths[0]), lengths, query_repeated=repeated, documents=part.documents, **sums
+    )

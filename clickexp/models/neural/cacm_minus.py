@@ -111,6 +111,7 @@ class CACMMinusModel(SequentialClickModel):
         return jax.tree.map(lambda *each: jnp.stack(each), *pairs)
 
     def _examination(self, state: State, position: Array, previous: Array) -> tuple[State, LogPair]:
-        read = jnp.concatenate([self.of_position(position), self.of_click(previous.astype(jnp.int32))], axis=-1)
+        of_click = self.of_click(jnp.asarray(previous, jnp.int32))
+        read = jnp.concatenate([self.of_position(jnp.asarray(position)), of_click], axis=-1)
         state, units = self.recurrent.step(state, self.recurrent.project(read))
         return state, log_sigmoid_pair(self.output(units)[..., 0])

@@ -56,7 +56,7 @@ class NeuralClickModel(SequentialClickModel):
             source = getattr(self, name)
             built = source.build(sizes, rngs=rngs) if isinstance(source, VectorsConfig) else source
             setattr(self, name, nnx.data(built))
-        width = self.queries.dim + 1 + self.documents.dim
+        width = cast(Vectors, self.queries).dim + 1 + cast(Vectors, self.documents).dim
         self.recurrent = nnx.data(Recurrent(self.cell, width, self.hidden, rngs=rngs))
         start = nnx.initializers.constant(sizes.starting_logit(None))
         self.output = nnx.data(nnx.Linear(self.hidden, 1, bias_init=start, rngs=rngs))

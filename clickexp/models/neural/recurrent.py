@@ -4,6 +4,7 @@ from typing import Annotated
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jaxtyping import Float
 
@@ -11,7 +12,7 @@ from clickexp.types import Array
 from clickexp.utils.bounds import OneOf
 
 Kind = Annotated[str, OneOf("gru", "lstm")]
-State = Array | tuple[Array, Array]
+State = jax.Array | tuple[jax.Array, jax.Array]
 _GATES = {"gru": 3, "lstm": 4}
 
 
@@ -35,12 +36,12 @@ class Recurrent(nnx.Module):
     def __init__(self, kind: Kind, width: int, hidden: int, *, rngs: nnx.Rngs):
         self.kind, self.width, self.hidden = kind, width, hidden
         gates = _GATES[kind] * hidden
-        self.read = nnx.Linear(width, gates, rngs=rngs)
+        bias = np.zeros(gates, np.float32)
+        bias[hidden : 2 * hidden] = float(kind == "lstm")
+        self.read = nnx.Linear(width, gates, bias_init=lambda *_: jnp.asarray(bias), rngs=rngs)
         self.recall = nnx.Linear(
             hidden, gates, use_bias=False, kernel_init=nnx.initializers.orthogonal(), rngs=rngs
         )
-        if kind == "lstm":
-            self.read.bias[...] = self.read.bias[...].at[hidden : 2 * hidden].set(1.0)
 
     def start(self, lists: int) -> State:
         """Returns a state of zeros."""
@@ -49,9 +50,9 @@ class Recurrent(nnx.Module):
 
     def project(self, read: Float[Array, "*lists width"]) -> Float[Array, "*lists gates"]:
         """Returns W read + b."""
-        return self.read(read)
+        return self.read(jnp.asarray(read))
 
-    def step(self, state: State, projected: Float[Array, "lists gates"]) -> tuple[State, Array]:
+    def step(self, state: State, projected: Float[Array, "lists gates"]) -> tuple[State, jax.Array]:
         """Returns the next state, and its units."""
         if isinstance(state, tuple):
             memory, units = state
