@@ -9,17 +9,27 @@ import numpy as np
 import polars as pl
 
 from clickexp.data import Dataset, Sessions
+from clickexp.data.context import LIST_COLUMNS, SEEN
+from clickexp.data.derived import DerivedColumn, Rows
 from clickexp.data.ingest.lists import Lists
-from clickexp.data.ingest.numbering import PairIds
-from clickexp.data.ingest.tables import ParquetTable, SourceTable, TextTable, batches_of, open_tables
+from clickexp.data.ingest.numbering import PairIds, with_session_keys
+from clickexp.data.ingest.tables import (
+    BATCH_ROWS,
+    ParquetTable,
+    SourceTable,
+    TextTable,
+    batches_of,
+    open_tables,
+)
 from clickexp.data.readers.parquet import list_columns, packed_columns
-from clickexp.data.schema import COLUMNS, Extent, SourceLocation
+from clickexp.data.schema import COLUMNS, Column, Extent, SourceLocation
 from clickexp.errors import UserError
 from clickexp.export.predict import of_pairs
 from clickexp.loggers.progress import Steps
 
 PIECE = 1 << 16
 """Sessions that are read at a time."""
+_WITHOUT_CONTEXT = "or read all lists as the first ones of their users, with columns.search_session=null"
 _PARQUET = b"PAR1"
 """How every parquet file starts."""
 
@@ -82,7 +92,8 @@ def read_sessions(
         Whether there are clicks, and the sessions in pieces of one width.
 
     Raises:
-        UserError: Ids or positions are beyond those that the model knows, or the files are no such sessions.
+        UserError: Ids or positions are beyond those that the model knows, or the files are no such sessions, or have
+            search sessions in more lists than are read at a time.
     """
     if not source.exists():
         raise UserError(f"{source}: no such file or folder. Check the path.")
@@ -113,9 +124,16 @@ def _read(
     ranks, schema = _ranks(dataset, tables, to_rank), packed_columns(tables[0])
     shown = unknown = 0
     with Steps("ranking" if to_rank else "predicting") as progress:
-        for batch in batches_of(tables, progress):
-            lists = Lists.of(batch.columns, batch.location, tables[0].fields)
+        for number, batch in enumerate(batches_of(tables, progress)):
+            if number and "session_ids" in batch.columns:
+                raise UserError(
+                    f"{source}: there are more than {BATCH_ROWS:,} lists, and a search session is known in one batch "
+                    f"only. Give fewer lists, in one file; {_WITHOUT_CONTEXT}."
+                )
+            lists = with_session_keys(Lists.of(batch.columns, batch.location, tables[0].fields))
+            context = [] if to_rank else _context(lists, ranks, batch.location)
             chunk = (lists if ids is None else ids.number(lists)).padded(ranks, schema)
+            chunk.pop("session_ids", None)
             names = {}
             if id_names is not None or to_rank:
                 if id_names is not None:
@@ -134,10 +152,39 @@ def _read(
             sessions = Sessions.from_arrays(**chunk, **own, location=batch.location)
             if not to_rank:
                 _check_known(sessions.positions, dataset, batch.location)
-            yield Piece(sessions.with_features(dataset.train.features).deriving(*of_pairs(dataset)), names)
+            sessions = sessions.with_features(dataset.train.features).deriving(*of_pairs(dataset), *context)
+            yield Piece(sessions, names)
     if unknown:
         what = f"{unknown:,} of the {shown:,} documents shown are not in the log of the run"
         sys.stderr.write(f"{source}: {what}, and have query_doc_ids 0\n")
+
+
+def _context(lists: Lists, ranks: int, location: SourceLocation) -> Sequence[DerivedColumn]:
+    """Returns what came before each list in its search session, by the file's own documents, known or not."""
+    if "session_ids" not in lists.sessions:
+        return []
+    if "clicks" not in lists.documents:
+        return [_UnknownContext(column, location.source) for column in (*LIST_COLUMNS, SEEN)]
+    own = PairIds("document").number(lists).padded(ranks)
+    names = ("query_doc_ids", "clicks", "lengths", "query_ids", "session_ids")
+    arrays = {name: own[name] for name in names if name in own}
+    return list(Sessions.from_arrays(**arrays, location=location).derived.values())
+
+
+class _UnknownContext(DerivedColumn):
+    """Context of a file without clicks: an error where a model reads it."""
+
+    def __init__(self, column: Column, source: str):
+        self.column, self._source = column, source
+
+    def of(self, packed: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
+        raise UserError(
+            f"{self._source}: the model reads the context of search sessions, which follows from clicks. "
+            f"Add them as the column clicks; {_WITHOUT_CONTEXT}."
+        )
+
+    def bounds(self) -> tuple[int, int]:
+        return 0, 0
 
 
 def _ranks(dataset: Dataset, tables: Sequence[SourceTable], to_rank: bool) -> int:

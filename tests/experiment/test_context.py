@@ -1,15 +1,29 @@
 """`+context=OPTION` adds a term to the tower of a role, in every model that takes one."""
 
+import numpy as np
 import pytest
 from flax import nnx
 from hydra import compose, initialize_config_dir
 from places import ROOT
+from small_logs import ragged_log
 
+from clickexp.data import Dataset, Sessions
+from clickexp.data.batches import at_step, with_mask
+from clickexp.data.features import Features
+from clickexp.data.feed import feed
+from clickexp.data.schema import Column
 from clickexp.errors import ConfigError
+from clickexp.experiment.build import build_model
+from clickexp.experiment.instantiate import constructor
 from clickexp.experiment.resolve import resolve
 from clickexp.experiment.values import resolved_values
-from clickexp.models import PositionBasedModel
-from clickexp.parameters import ContextParameterConfig, PositionParameterConfig, SumParameterConfig
+from clickexp.models import ClickModel, PositionBasedModel
+from clickexp.parameters import (
+    ContextParameter,
+    ContextParameterConfig,
+    PositionParameterConfig,
+    SumParameterConfig,
+)
 from clickexp.training.em.bernoulli import BernoulliTowers
 
 CONF = ROOT / "conf"
@@ -25,8 +39,8 @@ def composed(*overrides, check=False):
 MODELS = sorted(file.stem for file in (CONF / "model").glob("*.yaml"))
 
 
-WITHOUT = {"gctr", "rctr", "drctr"}
-"""Models whose only tower is no role's: a click rate for everything, of each rank, or of each document at each."""
+WITHOUT = {"gctr", "rctr", "drctr", "ncm"}
+"""Models with no tower of a role: click rates of everything, of ranks, of documents at ranks; and a network."""
 
 
 def sums(node, key=""):
@@ -50,6 +64,44 @@ def test_every_model_takes_context(name):
         at, tower = (node[int(part)] if isinstance(node, list) else node[part] for node in (at, tower))
     assert tower["terms"]["tower"] == at and not more
     assert tower["terms"]["context"]["columns"][-1] == "document_seen"
+
+
+@pytest.fixture(scope="module")
+def data():
+    columns = ragged_log(40, 3, 9, seed=1)
+    sizes = {"document_ids": 5, "query_numbers": 4}
+    ids = columns["query_doc_ids"]
+    extra = {Column(name, "int32"): np.where(ids > 0, ids % most + 1, 0) for name, most in sizes.items()}
+    sessions = {"session_ids": np.arange(40) // 4, "query_ids": np.arange(40) % 3}
+    log = Sessions.from_arrays(**columns, **sessions, extra=extra).with_pairs(9)
+    log = log.with_features(Features(np.random.default_rng(0).normal(size=(10, 2)).astype(np.float32)))
+    return Dataset("log", log, log, log, 9, 3)
+
+
+@pytest.mark.parametrize("name", [model for model in MODELS if model not in WITHOUT])
+def test_context_without_weight_leaves_every_model_as_it_is(name, data):
+    """With weight, it changes the predictions of lists that have context, and no relevance."""
+    columns = {*data.train.columns, *data.train.derived}
+    batch = at_step(with_mask(next(feed(data.train.carrying(columns), 40, 1)).arrays), 0)
+    found = []
+    for overrides in ([], ["+context=both"]):
+        config = composed(*TREC, f"model={name}", *overrides)["model"]
+        model = build_model(constructor(config, "model"), data, 0)
+        model.eval()
+        found.append(model)
+    without, with_context = found
+    predict = "predict_conditional_clicks" if isinstance(without, ClickModel) else "predict_relevance"
+    shown = batch["mask"].astype(bool)
+    before = np.asarray(getattr(without, predict)(batch))[shown]
+    np.testing.assert_allclose(np.asarray(getattr(with_context, predict)(batch))[shown], before, atol=1e-5)
+    if not isinstance(without, ClickModel):
+        return
+    relevance = np.asarray(with_context.predict_relevance(batch))
+    terms = [part for _, part in nnx.iter_graph(with_context) if isinstance(part, ContextParameter)]
+    for term in terms:
+        term.weight[...] -= 1.0
+    assert np.abs(np.asarray(with_context.predict_conditional_clicks(batch))[shown] - before).max() > 0.01
+    np.testing.assert_array_equal(with_context.predict_relevance(batch), relevance)
 
 
 @pytest.mark.parametrize("name", sorted(WITHOUT))

@@ -13,6 +13,7 @@ from small_logs import fill_tables, sigmoid
 
 from clickexp.cli.export import main
 from clickexp.data import Sessions
+from clickexp.data.ingest import tables as ingested
 from clickexp.experiment.build import build_model
 from clickexp.experiment.instantiate import constructor
 from clickexp.experiment.values import resolved_values
@@ -97,3 +98,40 @@ def test_context_of_satisfaction_leaves_documents_as_in_a_new_session():
     tower = model.satisfaction.terms["tower"]
     expected = tower.prob({"query_doc_ids": np.arange(1, 5)[:, None]})
     np.testing.assert_allclose(values["satisfaction"], expected, rtol=1e-5)
+
+
+def lists_of(log, file, **columns):
+    """The impressions as a row per list."""
+    table = pl.read_csv(log).sort("session", "rank").group_by("session", maintain_order=True)
+    lists = table.agg("document", "click", pl.col("query", "search_session").first())
+    names = {"document": "query_doc_ids", "click": "clicks", "query": "query_id"}
+    lists.drop("session").rename(names).with_columns(**columns).write_parquet(file)
+    return file
+
+
+def test_files_are_predicted_with_the_context_of_their_search_sessions(log, tmp_path, capsys, monkeypatch):
+    overrides = ["model=pbm", "parameter@attraction=hierarchical", "+context=both", "context.role=attraction"]
+    whole = ["dataset.train_sessions=[0,30]", "dataset.val_sessions=[30,33]", "dataset.test_sessions=[33,60]"]
+    run, _ = new_run(tmp_path, log, *overrides, *whole, *POINTS)
+    own, found = run / "export/predictions.parquet", {}
+    main([str(run), "--predict"])
+    found["log"] = pl.read_parquet(own)
+    file = lists_of(log, tmp_path / "lists.parquet")
+    for name, options in {"file": [], "none": ["columns.search_session=null"]}.items():
+        main([str(run), "--predict", str(file), *options])
+        found[name] = pl.read_parquet(own)[33:]
+    column = "click_probability"
+    values = {name: np.array(frame[column].to_list()) for name, frame in found.items()}
+    np.testing.assert_allclose(values["file"], values["log"], rtol=1e-5)
+    first = np.arange(33, 60) % 3 == 0
+    np.testing.assert_allclose(values["none"][first], values["log"][first], rtol=1e-5)
+    assert (np.abs(values["none"] - values["log"])[~first].max(axis=1) > 1e-3).all()
+    pl.read_parquet(file).drop("clicks").write_parquet(tmp_path / "unclicked.parquet")
+    with pytest.raises(SystemExit):
+        main([str(run), "--predict", str(tmp_path / "unclicked.parquet")])
+    assert "context of search sessions, which follows from clicks" in capsys.readouterr().err
+    main([str(run), "--predict", str(tmp_path / "unclicked.parquet"), "columns.search_session=null"])
+    monkeypatch.setattr(ingested, "BATCH_ROWS", 7)
+    with pytest.raises(SystemExit):
+        main([str(run), "--predict", str(file)])
+    assert "a search session is known in one batch only" in capsys.readouterr().err
