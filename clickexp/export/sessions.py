@@ -167,7 +167,7 @@ def _context(lists: Lists, ranks: int, location: SourceLocation) -> Sequence[Der
         return [_UnknownContext(column, location.source) for column in (*LIST_COLUMNS, SEEN)]
     own = PairIds("document").number(lists).padded(ranks)
     names = ("query_doc_ids", "clicks", "lengths", "query_ids", "session_ids")
-    arrays = {name: own[name] for name in names if name in own}
+    arrays: dict[str, Any] = {name: own[name] for name in names if name in own}
     return list(Sessions.from_arrays(**arrays, location=location).derived.values())
 
 
