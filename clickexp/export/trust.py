@@ -11,13 +11,16 @@ from flax import nnx
 
 from clickexp.data import Dataset
 from clickexp.errors import UserError
-from clickexp.parameters import ParameterConfig, Table
+from clickexp.models.ranker.debias import Debias
+from clickexp.models.ranker.losses import Loss
+from clickexp.parameters import ParameterConfig, Table, VectorsConfig
+from clickexp.propensities import PropensitySource
 from clickexp.utils.signatures import located
 
 PACKAGE = __name__.split(".")[0]
 TARGET, POSITIONAL = "_target_", "_args_"
 INTERPOLATION = "${"
-MADE = (Dataset, nnx.Module, ParameterConfig, Table)
+MADE = (Dataset, nnx.Module, ParameterConfig, VectorsConfig, Table, Loss, Debias, PropensitySource)
 """What the dataset and the model of a run are made of."""
 REMEDY = "If you trust who made the folder, add --trust."
 

@@ -133,7 +133,7 @@ def compare_rankers(
     drawn = rng.integers(0, lists.count, (2, sessions))
     wanted, at = np.unique(drawn, return_inverse=True)
     rankings = rank(a, b, lists, positions, rng, wanted)
-    clicker = User(user, rankings.features, names[2])
+    clicker = User(user, rankings.features, names[2], rankings.lookups)
     clicker.check(np.concatenate([rankings.a, rankings.b]))
     ids = np.arange(sessions) if users is None else rng.integers(0, users, sessions)
     tests = _Tests(rankings, clicker, ids, users is not None, str(seed), {"alpha": alpha, "power": power})

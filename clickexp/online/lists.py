@@ -1,10 +1,12 @@
 """The lists that two rankers order: the same documents, the same queries."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from clickexp.data import Dataset, Sessions
+from clickexp.data.derived import LookedUp
 from clickexp.errors import DataError
 from clickexp.evaluation.scores import relevance_scores
 from clickexp.loggers.progress import Steps
@@ -20,11 +22,13 @@ class Rankings:
         a: Documents of A by rank, `[lists, ranks]`, 0 beyond the end of a list.
         b: Those of B.
         features: Feature vectors of documents on the device, `[ids, features]`, where there are any.
+        lookups: What else follows from the ids of documents.
     """
 
     a: np.ndarray
     b: np.ndarray
     features: Array | None = None
+    lookups: Sequence[LookedUp] = ()
 
     @property
     def lengths(self) -> np.ndarray:
@@ -92,4 +96,5 @@ def rank(
         order = np.lexsort((tie, np.where(there, -scores.astype(np.float64), np.inf), ~there), axis=1)
         orders.append(np.take_along_axis(ids, order[:, :positions], axis=1).astype(np.int32))
     features = None if lists.features is None else lists.features.on_device
-    return Rankings(orders[0], orders[1], features)
+    lookups = [column for column in lists.derived.values() if isinstance(column, LookedUp)]
+    return Rankings(orders[0], orders[1], features, lookups)

@@ -1,12 +1,14 @@
 """Simulated users: any click model, clicking on the lists that rankers make."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from clickexp.data.batches import keys_read
+from clickexp.data.derived import LookedUp
 from clickexp.errors import DataError
 from clickexp.models import ClickModel, Model
 from clickexp.types import Array
@@ -14,6 +16,7 @@ from clickexp.utils.checks import check_values
 
 CHUNK = 1 << 16
 """Sessions that are drawn at a time."""
+_FEATURES = "query_doc_features"
 
 
 class User:
@@ -23,19 +26,34 @@ class User:
         model: The click model.
         features: Feature vectors of documents `[ids, features]`, where there are any.
         name: Of the user, for messages.
+        lookups: What else follows from the ids of documents, such as columns that tell their query.
 
     Raises:
         DataError: The model has no distribution over clicks.
     """
 
-    def __init__(self, model: Model, features: Array | None = None, name: str = "the user"):
+    def __init__(
+        self,
+        model: Model,
+        features: Array | None = None,
+        name: str = "the user",
+        lookups: Iterable[LookedUp] = (),
+    ):
         if not isinstance(model, ClickModel):
             kind = getattr(model, "name", "") or type(model).__name__
             raise DataError(f"{name} is a {kind}, which does not click. Choose a click model, such as PBM or DBN.")
         self.model, self.name = model, name
-        self._features = features
         self._structure, self._state = nnx.split(model)
         self._draw = jax.jit(self._drawn)
+        known = {each.column.name: each for each in lookups}
+        batch = _batch(jnp.zeros((1, 2), jnp.int32), {} if features is None else {_FEATURES: features})
+        batch |= {name: jnp.zeros((1, 2), jnp.int32) for name in known}
+        try:
+            read = keys_read(lambda batch: model.sample(batch, jax.random.key(0)).clicks, batch)
+        except DataError:  # it reads something else, of which `check` tells
+            read = set()
+        tables = {name: jnp.asarray(each.table) for name, each in known.items() if name in read}
+        self._tables: Mapping[str, Array] = tables if features is None else {**tables, _FEATURES: features}
 
     def check(self, shown: np.ndarray) -> None:
         """Checks that the user can click on lists.
@@ -46,11 +64,10 @@ class User:
         Raises:
             DataError: Documents or ranks are beyond those that the user knows, or it reads what lists do not have.
         """
-        batch = {"query_doc_ids": shown, "mask": shown > 0, "clicks": np.zeros(shown.shape, bool)}
-        batch["positions"] = np.broadcast_to(np.arange(1, shown.shape[1] + 1, dtype=np.int32), shown.shape)
+        batch = _batch(shown, {name: table for name, table in self._tables.items() if name != _FEATURES})
         try:
             check_values(batch, self.model.limits(), lambda key: True)
-            jax.eval_shape(self._drawn, self._state, shown[:1], self._features, jax.random.key(0))
+            jax.eval_shape(self._drawn, self._state, shown[:1], self._tables, jax.random.key(0))
         except DataError as error:
             raise DataError(f"{self.name} cannot click on these lists: {error}") from error
 
@@ -73,20 +90,19 @@ class User:
             chunk = shown[start : start + size]
             padded = np.zeros((size, shown.shape[1]), np.int32)
             padded[: len(chunk)] = chunk
-            drawn = self._draw(self._state, padded, self._features, jax.random.fold_in(key, number))
+            drawn = self._draw(self._state, padded, self._tables, jax.random.fold_in(key, number))
             clicks[start : start + len(chunk)] = np.asarray(drawn)[: len(chunk)]
             if progress is not None:
                 progress(start + len(chunk), len(shown))
         return clicks
 
-    def _drawn(self, state: nnx.State, ids: Array, features: Array | None, key: Array) -> Array:
-        ranks = ids.shape[1]
-        batch: Mapping[str, Array] = {
-            "query_doc_ids": ids,
-            "positions": jnp.broadcast_to(jnp.arange(1, ranks + 1, dtype=jnp.int32), ids.shape),
-            "mask": ids > 0,
-            "clicks": jnp.zeros(ids.shape, bool),
-        }
-        if features is not None:
-            batch = {**batch, "query_doc_features": features[ids].astype(jnp.float32)}
-        return nnx.merge(self._structure, state).sample(batch, key).clicks
+    def _drawn(self, state: nnx.State, ids: Array, tables: Mapping[str, Array], key: Array) -> Array:
+        return nnx.merge(self._structure, state).sample(_batch(ids, tables), key).clicks
+
+
+def _batch(ids: Array, tables: Mapping[str, Array]) -> dict[str, Array]:
+    """Returns lists of these documents without clicks, with what each table has for their ids."""
+    batch = {"query_doc_ids": ids, "mask": ids > 0, "clicks": jnp.zeros(ids.shape, bool)}
+    batch["positions"] = jnp.broadcast_to(jnp.arange(1, ids.shape[1] + 1, dtype=jnp.int32), ids.shape)
+    values = {name: table[ids] for name, table in tables.items()}
+    return batch | {name: each.astype(jnp.float32) if name == _FEATURES else each for name, each in values.items()}

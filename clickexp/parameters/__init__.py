@@ -33,3 +33,4 @@ from clickexp.parameters.table import new_table as new_table
 from clickexp.parameters.vectors import FeatureVectorsConfig as FeatureVectorsConfig
 from clickexp.parameters.vectors import TableVectorsConfig as TableVectorsConfig
 from clickexp.parameters.vectors import Vectors as Vectors
+from clickexp.parameters.vectors import VectorsConfig as VectorsConfig

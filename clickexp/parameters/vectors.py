@@ -8,7 +8,7 @@ from flax import nnx
 from jaxtyping import Float
 
 from clickexp.parameters.base import Sizes, row_ids
-from clickexp.parameters.table import new_table
+from clickexp.parameters.table import Posterior, new_table
 from clickexp.types import Array, Batch
 from clickexp.utils.bounds import Ids, NonNegativeFloat, PositiveInt
 
@@ -54,13 +54,16 @@ class TableVectorsConfig(VectorsConfig):
         use_feature: Key of the batch that holds the row ids.
         parameters: Largest id; None takes that of the data.
         dim: Numbers per row.
-        prior_precision: Precision of the Gaussian prior of every number.
+        prior_precision: Precision of the Gaussian prior of every number; where it is learned, its start.
+        posterior: "normal" keeps the mean and the spread of every number, with a learned prior: training draws them, and
+            predictions are those of the means.
     """
 
     use_feature: str = "document_ids"
     parameters: Ids | None = None
     dim: PositiveInt = 64
     prior_precision: NonNegativeFloat = 1.0
+    posterior: Posterior = "none"
 
     def build(self, sizes: Sizes, *, rngs: nnx.Rngs) -> "TableVectors":
         """Builds the table, whose rows start from zeros: the networks that read them differ already."""
@@ -77,7 +80,7 @@ class TableVectors(Vectors):
         if config.parameters is None:
             raise ValueError("TableVectorsConfig needs parameters=..., the largest id in the data")
         self.config, self.dim = config, config.dim
-        self.table = new_table(config.parameters + 1, config.dim, config.prior_precision)
+        self.table = new_table(config.parameters + 1, config.dim, config.prior_precision, config.posterior)
 
     def __call__(self, batch: Batch) -> VectorPerDocument:
         """Returns the row of each id."""

@@ -40,7 +40,7 @@ def run_figures(run: Run) -> dict[str, list[Panel]]:
     if any(name in epoch for epoch in run.epochs for name in _LOSSES):
         figures["learning"] = [partial(_losses, run)]
     if "cold" in (run.result.get("curves") or {}):
-        figures["cold_start"] = [partial(_cold_start, groups), partial(_shares_by_impressions, groups[0])]
+        figures["cold_start"] = [partial(_cold_start, groups), partial(_shares_by_impressions, groups)]
     if groups[0].reliability():
         figures["calibration"] = [partial(calibration, groups[:1])]
     return figures
@@ -106,10 +106,11 @@ def _cold_start(groups: Sequence[Group], axes: Axes) -> None:
     axes.set(xlabel="Impressions in training", ylabel="Perplexity")
 
 
-def _shares_by_impressions(group: Group, axes: Axes) -> None:
+def _shares_by_impressions(groups: Sequence[Group], axes: Axes) -> None:
     """Draws which share of the documents, and of the clicks, is of documents with so many impressions in training."""
-    curve = _cold(group)
-    for i, what in enumerate(("documents", "clicks")):
+    curve = _cold(groups[0])
+    # the panels share a legend, where the first looks are those of the groups
+    for i, what in enumerate(("documents", "clicks"), start=len(groups)):
         counts = np.array(curve[what], float)
         axes.plot(_ranges(curve["from"]), counts / max(counts.sum(), 1), label=what, marker=MARKERS[i], **look(i))
     axes.set(xlabel="Impressions in training", ylabel="Share of the test set", ylim=(0, None))

@@ -60,8 +60,8 @@ def _curves(lines: Mapping[str, Sequence[float] | np.ndarray], label: str, axes:
 
 def _shares(counts: Mapping[str, np.ndarray], label: str, axes: Axes) -> None:
     for i, (name, of) in enumerate(counts.items()):
-        values = of / max(of.sum(), 1)
-        axes.plot(np.arange(len(of)), values, label=name, marker=MARKERS[i], markersize=3, **look(i))
+        values, first = of / max(of.sum(), 1), int(of[0] == 0)  # nothing at 0 where 0 cannot be
+        axes.plot(np.arange(first, len(of)), values[first:], label=name, marker=MARKERS[i], markersize=3, **look(i))
     axes.set(xlabel=label, ylabel="Share of sessions", ylim=(0, None))
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

@@ -764,3 +764,20 @@ def test_tables_are_drawn_and_there_as_json(pbm, tmp_path, capsys):
     assert content["files"] == files and content["figures"] == f"{tmp_path}/out/figures"
     assert content["examination"] == pl.read_csv(files[0]).to_dicts() and len(content["examination"]) == RANKS
     assert content["shared"] == shared
+
+
+def targets(group):
+    """What the options of a group call."""
+    for file in sorted((ROOT / "conf" / group).glob("*.yaml")):
+        node = yaml.safe_load(file.read_text())
+        if isinstance(node, dict) and node.get("_target_", "???") != "???":
+            yield file.stem, node["_target_"]
+
+
+GROUPS = ("model", "loss", "debias", "propensity", "parameter", "vectors", "context", "dataset")
+CALLED = [pytest.param(target, id=f"{group}-{name}") for group in GROUPS for name, target in targets(group)]
+
+
+@pytest.mark.parametrize("target", CALLED)
+def test_every_option_that_a_run_keeps_is_built_without_trust(target):
+    check_targets({"_target_": target}, "node")

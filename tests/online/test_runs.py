@@ -1,5 +1,6 @@
 """Two runs judged by users: from their folders, by the command, with the true user or a fitted one."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -114,3 +115,21 @@ def test_clicks_of_a_log_have_no_true_user(runs, tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["online", str(tmp_path / "none"), str(run)])
     assert "there is no such folder" in capsys.readouterr().err
+
+
+def test_a_user_with_tables_of_documents_and_queries_clicks_as_its_model_predicts(tmp_path):
+    """With pairs numbered by the simulation, `document_ids` and `query_numbers` follow from them."""
+    run = new_run(tmp_path / "run", "model=pbm", "parameter@attraction=hierarchical", *SIMULATED)
+    model, dataset = fitted(run)
+    for name, term in model.attraction.terms.items():
+        values = np.random.default_rng(len(name)).normal(size=term.table.get_value().values.shape)
+        term.table.set_value(dataclasses.replace(term.table.get_value(), values=values.astype(np.float32)))
+    lookups = {name: dataset.ranking.derived[name] for name in ("document_ids", "query_numbers")}
+    shown = dataset.ranking.column("query_doc_ids")[:1, :5]
+    clicks = User(model, lookups=lookups.values()).clicks(np.repeat(shown, 20_000, axis=0), 0)
+    batch = {"query_doc_ids": shown, "positions": np.arange(1, 6)[None], "mask": shown > 0}
+    expected = np.exp(model.predict_clicks(batch | {name: each.table[shown] for name, each in lookups.items()}))[0]
+    sd = np.sqrt(expected * (1 - expected) / len(clicks))
+    assert (abs(clicks.mean(axis=0) - expected) < 5 * sd).all() and np.ptp(expected) > 0.05
+    with pytest.raises(UserError, match="the user cannot click on these lists: the batch has no document_ids"):
+        User(model).check(shown)
