@@ -55,8 +55,8 @@ class TableVectorsConfig(VectorsConfig):
         parameters: Largest id; None takes that of the data.
         dim: Numbers per row.
         prior_precision: Precision of the Gaussian prior of every number; where it is learned, its start.
-        posterior: "normal" keeps the mean and the spread of every number, with a learned prior: training draws them, and
-            predictions are those of the means.
+        posterior: "normal" keeps the mean and the spread of every number, with a learned prior: training draws them,
+            and predictions are those of the means.
     """
 
     use_feature: str = "document_ids"
