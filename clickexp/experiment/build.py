@@ -22,7 +22,8 @@ from clickexp.experiment.resolve import Config, build_trainer
 from clickexp.experiment.values import walk
 from clickexp.loggers import ConsoleLogger, FanOut, Logger
 from clickexp.metrics import Metric
-from clickexp.models import Model
+from clickexp.models import Model, Ranker
+from clickexp.models.ranker.debias import WithPropensities
 from clickexp.propensities import PropensitySource, Weighting
 from clickexp.runs.claims import is_abandoned, remove_parts
 from clickexp.runs.store import CHECKPOINT, identity
@@ -75,19 +76,18 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     open_dataset = constructor(values["dataset"], "dataset")
     progress = {"progress": partial(logger.progress, "read", 0)}
     dataset = open_dataset(**accepted(open_dataset, progress)).first(settings.max_sessions)
-    new_model, weighting = estimate_propensities(constructor(values["model"], "model"), dataset)
-    model = build_model(new_model, dataset, settings.seed)
+    model = build_model(estimate_propensities(constructor(values["model"], "model"), dataset), dataset, settings.seed)
     dataset = model.prepare(dataset)
     _check_features(model, values["model"], dataset)
     check_lists(model, dataset, metrics)
     metrics = with_propensities(metrics, dataset)
     trainer = build_trainer(values, metrics, logger=logger, settings=identity(values), **files)
+    debias = model.debias if isinstance(model, Ranker) else None
+    weighting = debias.weighting(dataset.train) if isinstance(debias, WithPropensities) else None
     return Parts(config, folder, dataset, model, trainer, metrics, logger, weighting)
 
 
-def estimate_propensities(
-    new_model: Callable[..., Model], dataset: Dataset
-) -> tuple[Callable[..., Model], Weighting | None]:
+def estimate_propensities(new_model: Callable[..., Model], dataset: Dataset) -> Callable[..., Model]:
     """Estimates the propensities that a ranker asks for, from the training sessions or where it says.
 
     Args:
@@ -95,21 +95,17 @@ def estimate_propensities(
         dataset: The data.
 
     Returns:
-        The constructor with propensities, and what their weights do.
+        The constructor, with propensities.
 
     Raises:
         UserError: The source has none.
     """
-    given, weighting = getattr(new_model, "keywords", {}), None
-    if given.get("debias") is None:
-        return new_model, None
-    debias = given["debias"]
-    source = getattr(debias, "propensity", None)
-    if isinstance(source, PropensitySource):
-        found = source(dataset)
-        debias = dataclasses.replace(debias, propensity=found)
-        weighting = Weighting.of(found, debias.clip, dataset.train)
-    return partial(getattr(new_model, "func", new_model), **{**given, "debias": debias}), weighting
+    given = getattr(new_model, "keywords", {})
+    debias = given.get("debias")
+    if not isinstance(debias, WithPropensities) or not isinstance(debias.propensity, PropensitySource):
+        return new_model
+    debias = dataclasses.replace(debias, propensity=debias.propensity(dataset))
+    return partial(getattr(new_model, "func", new_model), **{**given, "debias": debias})
 
 
 def with_propensities(metrics: Mapping[str, Any], dataset: Dataset) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from clickexp.experiment.resolve import resolve
 from clickexp.loggers.jsonl import plain
 from clickexp.models import Model, Ranker, TrustBiasModel
 from clickexp.parameters import PositionParameter
+from clickexp.propensities.base import clicks_by_position
 from clickexp.runs.store import (
     CHECKPOINT,
     CONFIG,
@@ -123,9 +124,11 @@ def run(parts: Parts, sweep: str | None = None) -> Result:
     if (rates := _false_positive(model, dataset.positions)) is not None:
         result[FALSE_POSITIVE] = rates
     if isinstance(model, Ranker) and (curve := model.examination()) is not None:
+        shown = clicks_by_position(dataset.train)[0]
         result["propensity"] = [
             {"parameter": "examination", "position": 1 + place, "relative": float(value)}
             for place, value in enumerate(curve)
+            if 1 + place < len(shown) and shown[1 + place]  # elsewhere nothing was learned
         ]
     result |= {"weighting": parts.weighting.result()} if parts.weighting else {}
     result |= _shared_intervals(parts)

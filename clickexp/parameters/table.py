@@ -160,7 +160,7 @@ class Table(nnx.Variable):
     While a model trains, it has no access to the whole table: the training step first runs the model
     to learn which ids it takes, then gives it those rows only, or a draw of their posteriors (see
     clickexp.training.sparse.rows). The metadata `prior_precision` is the precision of the Gaussian prior on every
-    parameter of a row that has no posterior.
+    parameter of a row that has no posterior; `learns_prior` says whether training learns that of posteriors.
     """
 
     @property
@@ -185,6 +185,8 @@ def new_table(
     dim: PositiveInt,
     prior_precision: NonNegativeFloat = 0.0,
     posterior: Posterior = "none",
+    *,
+    learns_prior: bool = True,
 ) -> Table:
     """Returns a table of zeros: every row starts at the mean of its prior, or as its prior.
 
@@ -193,6 +195,7 @@ def new_table(
         dim: Parameters per row.
         prior_precision: Precision of the Gaussian prior on every parameter; where it is learned, its start.
         posterior: "normal" keeps a mean and a spread of each parameter; "normal_by_rank" has a prior that knows ranks.
+        learns_prior: Whether training learns the prior of posteriors, which otherwise stays N(0, 1 / prior_precision).
 
     Raises:
         ConfigError: A posterior without a prior.
@@ -205,4 +208,4 @@ def new_table(
     slope, log_ranks = (jnp.zeros(dim), jnp.zeros(2)) if by_rank else (None, None)
     prior = Prior(jnp.log(jnp.float32(prior_precision)), jnp.zeros(dim), slope)
     values = jnp.zeros((rows, 2 * dim + by_rank), jnp.float32)
-    return Table(Rows(values, dim, prior, log_ranks), prior_precision=prior_precision)
+    return Table(Rows(values, dim, prior, log_ranks), prior_precision=prior_precision, learns_prior=learns_prior)

@@ -54,9 +54,10 @@ class TableVectorsConfig(VectorsConfig):
         use_feature: Key of the batch that holds the row ids.
         parameters: Largest id; None takes that of the data.
         dim: Numbers per row.
-        prior_precision: Precision of the Gaussian prior of every number; where it is learned, its start.
-        posterior: "normal" keeps the mean and the spread of every number, with a learned prior: training draws them,
-            and predictions are those of the means.
+        prior_precision: Precision of the Gaussian prior of every number. It is not learned: the networks that read
+            vectors learn their scale.
+        posterior: "normal" keeps the mean and the spread of every number: training draws them, and predictions are
+            those of the means.
     """
 
     use_feature: str = "document_ids"
@@ -80,7 +81,8 @@ class TableVectors(Vectors):
         if config.parameters is None:
             raise ValueError("TableVectorsConfig needs parameters=..., the largest id in the data")
         self.config, self.dim = config, config.dim
-        self.table = new_table(config.parameters + 1, config.dim, config.prior_precision, config.posterior)
+        prior = config.prior_precision, config.posterior
+        self.table = new_table(config.parameters + 1, config.dim, *prior, learns_prior=False)
 
     def __call__(self, batch: Batch) -> VectorPerDocument:
         """Returns the row of each id."""

@@ -98,6 +98,7 @@ class Weighting:
         effective: Effective sample size, (sum w)^2 / sum w^2 over these clicks (Kong 1992).
         clipped: Positions whose propensity is below the clip.
         unknown: Positions with documents and without a propensity, of which clicks have weight 0.
+        ignores_offsets: Whether there are offsets that the weights leave in.
     """
 
     propensities: Propensities
@@ -106,14 +107,36 @@ class Weighting:
     effective: float
     clipped: tuple[int, ...]
     unknown: tuple[int, ...]
+    ignores_offsets: bool = False
 
     @classmethod
-    def of(cls, propensities: Propensities, clip: float, sessions: Sessions) -> "Weighting":
-        """Weighs the clicks of sessions."""
+    def of(
+        cls,
+        propensities: Propensities,
+        clip: float,
+        sessions: Sessions,
+        column: str | None = None,
+        ignores_offsets: bool = False,
+    ) -> "Weighting":
+        """Weighs the clicks of sessions.
+
+        Args:
+            propensities: The propensities.
+            clip: The smallest that weights divide by.
+            sessions: Sessions with clicks.
+            column: Propensity of each document, which clicks at known positions are weighed by; None for that of their
+                position.
+            ignores_offsets: Whether there are offsets that the weights leave in.
+        """
         shown, clicked = clicks_by_position(sessions)
         known = propensities.by_position(len(shown) - 1)
         weights = propensities.weights(len(shown) - 1, clip)
         total, squares = (clicked * weights).sum(), (clicked * weights**2).sum()
+        if column is not None:
+            total = squares = 0.0
+            for positions, clicks, more in documents(sessions, column):
+                of_click = (weights[positions] > 0)[clicks] / np.maximum(more[column][clicks], clip)
+                total, squares = total + of_click.sum(), squares + (of_click**2).sum()
         return cls(
             propensities,
             clip,
@@ -121,6 +144,7 @@ class Weighting:
             float(total**2 / squares) if squares else 0.0,
             tuple(np.flatnonzero((shown > 0) & (known < clip)).tolist()),
             tuple(np.flatnonzero((shown > 0) & np.isnan(known)).tolist()),
+            ignores_offsets,
         )
 
     def describe(self) -> Iterator[str]:
@@ -130,6 +154,11 @@ class Weighting:
         yield f"propensities by position ({self.propensities.source}): {values}; clip {self.clip:g}, {effective}"
         if self.unknown:
             yield f"warning: no propensity for position {_listed(self.unknown)}: clicks there have weight 0"
+        if self.ignores_offsets:
+            yield (
+                "warning: clicks of irrelevant documents count, although the propensities know their rates; "
+                "debias=affine and doubly_robust subtract them"
+            )
         if self.clicks and self.effective < _POOR * self.clicks:
             yield (
                 "warning: few clicks have most of the weight; raise debias.clip, or take propensities with less decay"

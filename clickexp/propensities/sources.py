@@ -1,6 +1,7 @@
 """Propensities that are given, or come from a fitted run or from click rates by position."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -31,6 +32,9 @@ class GivenPropensities(PropensitySource):
         for name in ("values", "offsets"):
             given = getattr(self, name)
             object.__setattr__(self, name, given if given is None else tuple(given))
+            bad = [each for each in given or () if not isinstance(each, int | float) or not math.isfinite(each)]
+            if bad:
+                raise ConfigError(f"propensity.{name} has {bad[0]}: give a finite number per position")
         if not self.values or not self.values[0] > 0 or min(self.values) < 0:
             raise ConfigError(
                 f"propensity.values={list(self.values)}: give numbers of at least 0, the first above 0"

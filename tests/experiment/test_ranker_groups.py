@@ -1,11 +1,14 @@
 """Groups that only rankers read: loss, debias and propensity."""
 
+import numpy as np
+import polars as pl
 import pytest
 from hydra import compose, initialize_config_dir
 from places import ROOT
 
 from clickexp.errors import ConfigError
 from clickexp.experiment.resolve import resolve
+from clickexp.experiment.run import run_experiment
 from clickexp.runs.store import config_hash
 
 
@@ -54,3 +57,34 @@ def test_what_cannot_be_combined_ends_before_data_is_read(overrides, message):
     with pytest.raises(ConfigError) as error:
         resolved("model=ranker", *overrides)
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "chosen, kind",
+    [
+        (["propensity=run", "propensity.run=a"], "RunPropensities"),
+        (["propensity=harvest"], "HarvestedPropensities"),
+    ],
+)
+def test_users_who_trust_ranks_are_corrected_by_other_propensities_too(chosen, kind):
+    trusting = ["+experiment=ultr_letor", "+variant=trusting", "debias=ips", *chosen]
+    node = resolved("model=ranker", *trusting).values["model"]["debias"]["propensity"]
+    assert node["_target_"] == f"clickexp.propensities.{kind}" and "offsets" not in node
+
+
+def test_no_examination_is_reported_of_positions_that_training_has_not_shown(tmp_path):
+    """The gradient never reaches them."""
+    rng = np.random.default_rng(0)
+    shape = 300, 2
+    positions = np.tile([1, 3], (300, 1))
+    positions[-60:] = [1, 4]  # validation and test alone
+    columns = {"query_doc_ids": rng.integers(1, 9, shape), "clicks": rng.random(shape) < 0.4, "positions": positions}
+    pl.DataFrame({name: values.tolist() for name, values in columns.items()}).write_parquet(tmp_path / "log.parquet")
+    small = ["trainer.epochs=2", "logger=jsonl", "report=false", "dataset=parquet", "metric=click"]
+    folders = [f"dataset.path={tmp_path}/log.parquet", f"cache_dir={tmp_path}/cache"]
+    overrides = ["model=ranker", "debias=dla", *small, *folders]
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        config = compose("config", overrides)
+    (tmp_path / "run").mkdir()
+    found = run_experiment(config, tmp_path / "run", overrides=overrides)["propensity"]
+    assert [each["position"] for each in found] == [1, 3]

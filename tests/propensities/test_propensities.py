@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from small_logs import packed
 
-from clickexp.data import Column, Dataset
+from clickexp.data import Column, Dataset, Sessions
 from clickexp.errors import ConfigError
+from clickexp.models.ranker.debias import AffineCorrection, InversePropensity
 from clickexp.propensities import (
     ClickRatePropensities,
     GivenPropensities,
@@ -181,3 +182,34 @@ def test_the_effective_sample_size_is_that_of_kong():
     exploding = Weighting.of(Propensities((1.0, *[1e-4] * 7)), 0.0, sessions)
     flat = list(Weighting.of(Propensities((1.0,) * 8), 0.0, sessions).describe())
     assert len(flat) == 1 and exploding.effective < exploding.clicks
+
+
+def test_the_effective_sample_size_of_weights_by_document():
+    """Of those of debias=policy_aware, from a column; clicks at unknown positions have no weight."""
+    sessions = swapped(500)
+    ids, clicks = sessions.column("query_doc_ids"), sessions.column("clicks")
+    of_document = np.random.default_rng(1).uniform(0.01, 1, sessions.query_doc_pairs + 1).astype(np.float32)
+    column = Column("policy_propensity", np.float32)
+    carrying = Sessions.from_arrays(query_doc_ids=ids, clicks=clicks, extra={column: of_document[ids]})
+    known = (*EXAMINATION[:-1], None)
+    found = Weighting.of(Propensities(known), 0.1, carrying, "policy_propensity")
+    weights = (clicks / np.maximum(of_document[ids], 0.1))[:, :-1]
+    assert found.effective == pytest.approx(weights.sum() ** 2 / (weights**2).sum(), rel=1e-5)
+    assert found.unknown == (RANKS,)
+
+
+def test_offsets_that_a_correction_leaves_in_are_told():
+    offsets = (0.3, *[0.1] * 7)
+    given = Propensities(tuple(EXAMINATION), offsets=offsets)
+    told = "warning: clicks of irrelevant documents count"
+    for kind in (InversePropensity, AffineCorrection):
+        lines = kind(given).weighting(swapped(100)).describe()
+        assert any(line.startswith(told) for line in lines) == (kind is InversePropensity)
+    lines = InversePropensity(Propensities(tuple(EXAMINATION))).weighting(swapped(100)).describe()
+    assert not any(line.startswith(told) for line in lines)
+
+
+@pytest.mark.parametrize("values", [[1, None, 0.3], [1, "much"], [1, float("nan")]])
+def test_given_propensities_are_numbers(values):
+    with pytest.raises(ConfigError, match=r"propensity.values has .*: give a finite number per position"):
+        GivenPropensities(values)

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from clickexp.data import Dataset
+from clickexp.data import Dataset, Sessions
 from clickexp.errors import ConfigError
 from clickexp.models.ranker.losses import LINEAR, Loss, PerList
 from clickexp.parameters.base import Sizes
-from clickexp.propensities import Propensities, PropensitySource
+from clickexp.propensities import Propensities, PropensitySource, Weighting
 from clickexp.propensities.policy import with_policy_propensity
 from clickexp.types import Array, Batch, PerDocument
 from clickexp.utils.bounds import Probability, check_numbers
@@ -93,8 +93,10 @@ class WithPropensities(Debias):
     Attributes:
         propensity: Where they come from; resolved to `Propensities` before training.
         clip: The smallest relative propensity that weights divide by.
+        subtracts_offsets: Whether clicks count less the click rates of irrelevant documents.
     """
 
+    subtracts_offsets: ClassVar[bool] = False
     propensity: Propensities | PropensitySource | None = None
     clip: Probability = 0.05
 
@@ -105,6 +107,13 @@ class WithPropensities(Debias):
         raise ConfigError(
             f"debias={self.name} needs propensities: give debias.propensity, such as propensity=given"
         )
+
+    def weighting(self, sessions: Sessions) -> Weighting:
+        """Returns what the weights leave of the clicks of sessions, which `prepare` has seen."""
+        return Weighting.of(self.known(), self.clip, sessions, ignores_offsets=self._ignores_offsets())
+
+    def _ignores_offsets(self) -> bool:
+        return not self.subtracts_offsets and any(self.known().offsets or ())
 
     def weights(self, batch: Batch) -> PerDocument:
         """Returns 1 / propensity of each document, 0 where it is unknown."""
@@ -151,6 +160,7 @@ class AffineCorrection(WithPropensities):
     """
 
     name: ClassVar[str] = "affine"
+    subtracts_offsets: ClassVar[bool] = True
 
     def check(self, loss: Loss) -> None:
         """ConfigError for a loss that does not take labels of any value."""
@@ -198,6 +208,10 @@ class PolicyAware(WithPropensities):
     def prepare(self, dataset: Dataset) -> Dataset:
         """Returns the dataset with the propensity of each document as a column."""
         return with_policy_propensity(dataset, self.known(), POLICY_PROPENSITY)
+
+    def weighting(self, sessions: Sessions) -> Weighting:
+        """Returns what weights by document leave of the clicks of sessions, which `prepare` has seen."""
+        return Weighting.of(self.known(), self.clip, sessions, POLICY_PROPENSITY, self._ignores_offsets())
 
     def loss(
         self, loss: Loss, scores: PerDocument, batch: Batch, learned: Any = None, key: Array | None = None

@@ -232,6 +232,7 @@ class DoublyRobust(WithPropensities):
     """
 
     name: ClassVar[str] = "doubly_robust"
+    subtracts_offsets: ClassVar[bool] = True
     regression: Source = dataclasses.field(default_factory=EmbeddingParameterConfig)
 
     def check(self, loss: Loss) -> None:

@@ -8,7 +8,7 @@ from flax import nnx
 from jaxtyping import Bool, Float
 
 from clickexp.parameters.table import NEVER_SHOWN, Prior, Rows, Table
-from clickexp.training.sparse.packing import Path, Taken, WholeTable, flat, has_prior
+from clickexp.training.sparse.packing import Path, Taken, WholeTable, flat, has_prior, learns_prior
 from clickexp.types import Array, Count, Scalar
 
 Block = Float[jax.Array, "rows width"]
@@ -84,7 +84,9 @@ def refit_priors(tables: nnx.State) -> nnx.State:
 
     def refitted(path: Path, table: Table) -> nnx.Variable[Rows]:
         rows = table.get_value()
-        return table if rows.prior is None else table.copy(_refitted(rows, rows.prior))
+        if rows.prior is None or not learns_prior(table):
+            return table
+        return table.copy(_refitted(rows, rows.prior))
 
     return nnx.map_state(refitted, tables)
 

@@ -120,6 +120,11 @@ def prior_precision(table: Table) -> float:
     return table.get_metadata().get("prior_precision", 0.0)
 
 
+def learns_prior(table: Table) -> bool:
+    """Whether training learns the prior of posteriors."""
+    return _has_posterior(table) and table.get_metadata().get("learns_prior", True)
+
+
 def priors(tables: nnx.State) -> dict[Path, Prior]:
     """The learned priors by table."""
     rows = {path: table.get_value() for path, table in nnx.to_flat_state(tables)}

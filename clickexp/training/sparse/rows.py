@@ -38,6 +38,7 @@ from clickexp.training.sparse.packing import (
     has_prior,
     in_shapes,
     layout_of,
+    learns_prior,
     map_values,
     prior_precision,
     priors,
@@ -206,7 +207,8 @@ def update(
             return _update(rows.values, layout, lookup, grad, functools.partial(optimizer.update, step=step))
         (sd, drawn), precision = lookup.draws, jnp.exp(rows.prior.log_precision)
         real = (lookup.ids < len(rows.values))[:, None]
-        of_precision = share * (precision * (sd * sd + offset * offset) - 1) / 2
+        learned = 1.0 if learns_prior(table) else 0.0
+        of_precision = learned * share * (precision * (sd * sd + offset * offset) - 1) / 2
         of_slope = None
         if rows.by_rank:
             x = row[:, rows.numbers : rows.width]
