@@ -9,7 +9,7 @@ from clickexp.compare.differences import SIGNIFICANT
 from clickexp.compare.summary import Comparison
 from clickexp.compare.tables import rounded
 from clickexp.report.groups import Group
-from clickexp.report.names import short
+from clickexp.report.names import headline, short
 
 
 def conclusion(comparison: Comparison, baseline: Group | None = None) -> str:
@@ -25,7 +25,7 @@ def conclusion(comparison: Comparison, baseline: Group | None = None) -> str:
     baseline = baseline or comparison.baseline
     clauses: dict[Group, list[str]] = {}
     reserve, last = "", None
-    metrics = comparison.leading[:1] if comparison.choice else comparison.leading  # a search has one metric
+    metrics = comparison.leading[:1] if comparison.choice else headline(comparison.leading)  # a search has one metric
     tested = any(np.isfinite(comparison.tests[metric].p).any() for metric in metrics)
     for metric in metrics:
         best, next_best = (*_ranked(comparison, metric), None, None)[:2]

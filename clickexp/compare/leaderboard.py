@@ -50,17 +50,20 @@ def leaderboard(comparison: Comparison) -> ReportTable:
     columns: list[Sequence[str | Cell]] = [[group.title for group in groups]]
     for metric in metrics:
         uncertainties = [group.uncertainty(metric, comparison.uncertainty) for group in groups]
-        pairs = rounded([float(group.spread(metric).mean) for group in groups], uncertainties)
+        # all rows meet the same folds, which differ more than the rows
+        more = int("folds" in comparison.uncertainty)
+        pairs = rounded([float(group.spread(metric).mean) for group in groups], uncertainties, more=more)
         texts, deviations = zip(*pairs, strict=True)
         places = standing(texts, comparison.direction(metric))
         header.append(short(metric) + _ARROWS[comparison.direction(metric)])
         columns.append(list(map(Cell, texts, deviations, places, map(_stars, p[metric][1]))))
     if len(counts) > 1:
-        header.append("Seeds")
+        header.append("Runs" if "folds" in comparison.uncertainty else "Seeds")
         columns.append([Cell(str(len(group.runs))) for group in groups])
     caption = [f"Test metrics on {comparison.name} ({comparison.describe()})"]
     if counts[-1] > 1:
-        over = f"over {counts[0]} seeds" if len(counts) == 1 else "over seeds"
+        over = comparison.uncertainty
+        over = f"over {counts[0]} {over}" if len(counts) == 1 and " " not in over else f"over {over}"
         caption[0] += f": mean ± standard deviation {over}"
     elif comparison.uncertainty:
         caption[0] += ": value ± half the 95% interval over queries, or search sessions where known"

@@ -67,9 +67,10 @@ class Comparison:
 
     @cached_property
     def uncertainty(self) -> str:
-        """What the uncertainties in cells are over: seeds, or queries of the test set; empty without any."""
-        if any(len(group.runs) > 1 for group in self.groups):
-            return "seeds"
+        """What the uncertainties in cells are over: seeds, folds, or queries of the test set; empty without any."""
+        several = [group.repeats for group in self.groups if len(group.runs) > 1]
+        if several:
+            return max(several, key=len)
         kept = any(group.interval(metric)[2] == "queries" for group in self.groups for metric in self.leading)
         return "queries" if kept else ""
 
@@ -113,7 +114,10 @@ class Comparison:
         size = f" of {sessions} sessions" if sessions else ""
         if len(self._test_sets) == 1:
             return f"one test set{size}"
-        each = ", one per seed" if len({run.seed for run in self.runs}) == len(self._test_sets) else ""
+        each = ""
+        for what in ("fold", "seed"):
+            if len({getattr(run, what) for run in self.runs}) == len(self._test_sets):
+                each = each or f", one per {what}"
         return f"{len(self._test_sets)} test sets{size}{' each' if size else ''}{each}"
 
     def _find(self, wanted: str | None) -> Group | None:
@@ -188,7 +192,8 @@ def _comparison(
     first = [metric for metric in metrics or () if metric in reported]
     if not first:
         optimized = {run.optimized for run in runs if run.optimized} & reported.keys()
-        first = list(dict.fromkeys([*(optimized if len(optimized) == 1 else ()), *leading(reported)]))
+        clicks = all("ll" in run.metrics for run in runs)
+        first = list(dict.fromkeys([*(optimized if len(optimized) == 1 else ()), *leading(reported, clicks)]))
     groups = map(Group, map(tuple, experiments), *zip(*group_names(experiments), strict=True))
     sign = direction(first[0], stated_by(run.result for run in runs))
     # best first, groups without the metric last; as they came where neither way is better

@@ -87,15 +87,18 @@ def decimals(uncertainty: float) -> int | None:
     return min(max((1 if digit[0] == "1" else 0) - int(exponent), 0), _MOST_DECIMALS)
 
 
-def rounded(values: Sequence[float], uncertainties: Sequence[float], sign: str = "") -> list[tuple[str, str]]:
+def rounded(
+    values: Sequence[float], uncertainties: Sequence[float], sign: str = "", more: int = 0
+) -> list[tuple[str, str]]:
     """Text of each number of a column and of its uncertainty, with the decimals that the uncertainty leaves.
 
     Args:
         values: The numbers; nan becomes MISSING.
         uncertainties: One for each; numbers without one have the most decimals of the column, or four.
         sign: "+" shows the sign of all.
+        more: Decimals beyond those, where the uncertainty is not that of differences between rows.
     """
-    places = [decimals(each) for each in uncertainties]
+    places = [None if (known := decimals(each)) is None else known + more for each in uncertainties]
     others = max((each for each in places if each is not None), default=_DECIMALS)
     return [
         (

@@ -53,7 +53,7 @@ class Spread:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Runs that differ in their seed only.
+    """Runs that differ in their seed or fold only.
 
     Attributes:
         runs: The runs, at least one.
@@ -72,7 +72,7 @@ class Group:
 
     @property
     def overrides(self) -> dict[str, Any]:
-        """Overrides of all runs, without the seed."""
+        """Overrides of all runs, without seed and fold."""
         return self.runs[0].overrides
 
     @property
@@ -101,6 +101,14 @@ class Group:
         return Spread.of([or_nan(run.value(metric)) for run in self.runs])
 
     @property
+    def repeats(self) -> str:
+        """What the runs differ in: "seeds", "folds", or "folds and seeds"."""
+        folds, seeds = {run.fold for run in self.runs}, {run.seed for run in self.runs}
+        if len(folds) == 1:
+            return "seeds"
+        return "folds" if len(seeds) == 1 else "folds and seeds"
+
+    @property
     def seconds(self) -> float:
         """Mean over the runs of the seconds of training without compilation; nan where unknown."""
         return float(Spread.of([or_nan(run.seconds) for run in self.runs]).mean)
@@ -113,8 +121,8 @@ class Group:
     def interval(self, metric: str) -> tuple[float, float, str]:
         """Low, high, and over what.
 
-        That is posterior draws for draws/..., mean bounds of the runs; else seeds, or queries of the test set where a
-        single run kept their values.
+        That is posterior draws for draws/..., mean bounds of the runs; else `repeats`, or queries of the test set
+        where a single run kept their values.
         """
         if metric.startswith(DRAWS):
             drawn = [
@@ -124,7 +132,7 @@ class Group:
             return float(low), float(high), "posterior draws"
         spread = self.spread(metric)
         if spread.count > 1:
-            return float(spread.low), float(spread.high), "seeds"
+            return float(spread.low), float(spread.high), self.repeats
         for run in self.runs:
             bounds = (run.result.get("intervals") or {}).get(metric)
             if isinstance(bounds, list) and len(bounds) == 2 and None not in bounds:
@@ -136,10 +144,10 @@ class Group:
 
         Args:
             metric: One of the metrics.
-            over: "seeds" for the standard deviation over seeds, "queries" for half the 95% interval of a single run.
-                Metrics over posterior draws always have half their own interval.
+            over: "queries" for half the 95% interval of a single run, "seeds" or "folds" for the standard deviation
+                over these. Metrics over posterior draws always have half their own interval.
         """
-        if over == "seeds" and not metric.startswith(DRAWS):
+        if over not in ("", "queries") and not metric.startswith(DRAWS):
             return float(self.spread(metric).sd)
         low, high, unit = self.interval(metric)
         return (high - low) / 2 if unit in (over, "posterior draws") else np.nan
@@ -220,14 +228,17 @@ def or_nan(value: float | None) -> float:
     return np.nan if value is None else value
 
 
+_IN_NAMES = ("model", "dataset", "loss", "debias")
+
+
 def group_names(experiments: Sequence[Sequence[Run]]) -> list[tuple[str, str]]:
     """The name of each group of runs, and the same without its overrides.
 
-    A name is the model and the overrides that differ between groups. Where these are alike, keys of the configuration
-    that differ follow, or a number.
+    A name is the model, in which rankers have loss and correction, and the overrides that differ between groups. Where
+    these are alike, keys of the configuration that differ follow, or a number.
     """
     given = [runs[0].overrides for runs in experiments]
-    keys = [key for key in varying(given) if key not in ("model", "dataset")]
+    keys = [key for key in varying(given) if key not in _IN_NAMES]
     overrides = [_key_values(keys, own) for own in given]
     names = [", ".join([runs[0].model, *own]) for runs, own in zip(experiments, overrides, strict=True)]
     more: dict[int, list[str]] = {place: [] for place in range(len(names))}

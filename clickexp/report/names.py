@@ -69,15 +69,29 @@ def direction(metric: str, stated: Stated) -> int:
     return 0 if better is None else 1 if better else -1
 
 
-def leading(metrics: Iterable[str]) -> list[str]:
-    """Metrics that a paper's table shows: of clicks, and of rankings at the largest cutoff."""
+def leading(metrics: Iterable[str], clicks: bool = True) -> list[str]:
+    """Metrics that a paper's table shows: of clicks, and of rankings at the largest cutoff.
+
+    Args:
+        metrics: Those that there are.
+        clicks: Whether all models predict clicks. Where some only rank, metrics of rankings come first, nDCG at several
+            cutoffs and MAP among them.
+    """
     metrics = list(metrics)
-    chosen = [metric for metric in _LEADING if metric in metrics]
+    of_clicks = [metric for metric in _LEADING if metric in metrics]
     bases = {metric.partition("@")[0] for metric in metrics}
-    for base in _RANKING if "ndcg" in bases else ("dcg", *_RANKING):
+    gain = "ndcg" if "ndcg" in bases else "dcg"
+    chosen: list[str] = []
+    for base in (gain, "mrr") if clicks else (gain, "map", "mrr"):
         at = [metric for metric in metrics if metric.partition("@")[0] == base]
-        chosen += sorted(at, key=lambda metric: float(metric.partition("@")[2] or "inf"))[-1:]
-    return chosen or metrics[:6]
+        at = sorted(at, key=lambda metric: -float(metric.partition("@")[2] or "inf"))
+        chosen += at if base == gain and not clicks else at[:1]
+    return ([*of_clicks, *chosen] if clicks else [*chosen, *of_clicks]) or metrics[:6]
+
+
+def headline(metrics: Iterable[str]) -> list[str]:
+    """Of metrics at several cutoffs the first only."""
+    return list({metric.partition("@")[0]: metric for metric in reversed(list(metrics))}.values())[::-1]
 
 
 def uncapitalised(text: str) -> str:

@@ -17,6 +17,7 @@ from clickexp.runs.objective import DRAWS, VALIDATION
 from clickexp.runs.store import MODEL, NOT_HASHED, flat, training_seconds
 
 SEED = "seed"
+FOLD, FOLDS = "dataset.fold", "dataset.folds"
 VARYING = (*NOT_HASHED, SEED, "keep_values", "draws")
 """Keys in which runs of one experiment may differ."""
 
@@ -98,10 +99,16 @@ class Run:
         """Seed of the run."""
         return self.result.get("seed")
 
+    @property
+    def fold(self) -> int | None:
+        """The fold of the queries that is the test set; None where they are not in folds."""
+        return self.settings.get(FOLD) if (self.settings.get(FOLDS) or 1) > 1 else None
+
     @cached_property
     def overrides(self) -> dict[str, Any]:
-        """Overrides that distinguish experiments: neither the seed nor where runs report to."""
-        return {key: value for key, value in self.given.items() if key.split(".")[0] not in VARYING}
+        """Overrides that distinguish experiments: neither the seed, nor the fold, nor where runs report to."""
+        given = {key: value for key, value in self.given.items() if key.split(".")[0] not in VARYING}
+        return {key: value for key, value in given.items() if key != FOLD or self.fold is None}
 
     @property
     def description(self) -> str:
@@ -141,11 +148,12 @@ class Run:
 
     @cached_property
     def experiment(self) -> str:
-        """The same for runs that differ in their seed only, and in what follows it."""
+        """The same for runs that differ in their seed or fold only, and in what follows it."""
+        left_out = ("dataset.cache", *((FOLD,) if self.fold is not None else ()))
         settings = {
             key: value
             for key, value in self.settings.items()
-            if key.split(".")[0] not in VARYING and key.split(".")[-1] != SEED and key != "dataset.cache"
+            if key.split(".")[0] not in VARYING and key.split(".")[-1] != SEED and key not in left_out
         }
         seeds = {key: value for key, value in self.overrides.items() if key.endswith(f".{SEED}")}
         return _digest([self.model, self.dataset, settings or self.overrides, seeds])

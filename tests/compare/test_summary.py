@@ -18,6 +18,7 @@ from clickexp.errors import UserError
 from clickexp.evaluation.per_query import paired_test, samples
 from clickexp.experiment.instantiate import directions
 from clickexp.report.groups import Spread
+from clickexp.report.names import headline, leading
 from clickexp.runs.objective import HIGHER_IS_BETTER
 
 CONF = ROOT / "conf"
@@ -229,3 +230,61 @@ def test_groups_that_overrides_do_not_distinguish_are_named_by_the_configuration
         ("PBM, patience=1", "PBM, patience=1"),
         ("PBM, patience=5", "PBM, patience=5"),
     ]
+
+
+def write_fold(folder, fold, model, **content):
+    """The run of a fold of three, of which each tests on other queries."""
+    write_run(folder, model, test_set=f"fold-{fold}", **content)
+    config = OmegaConf.load(folder / "config.yaml")
+    OmegaConf.update(config, "dataset.fold", fold)
+    OmegaConf.update(config, "dataset.folds", 3)
+    OmegaConf.save(config, folder / "config.yaml")
+    given = OmegaConf.load(folder / ".hydra/overrides.yaml")
+    OmegaConf.save([*given, f"dataset.fold={fold}"], folder / ".hydra/overrides.yaml")
+
+
+def test_folds_are_one_comparison_tested_over_the_queries_of_all(tmp_path):
+    log_probs = -RNG.random((2, 3, 30, 2)) - np.array([0, 0.2, 0.4])[None, :, None, None]
+    log_probs[1] -= 0.1
+    for name, of_folds in zip(("PBM", "UBM"), log_probs, strict=True):
+        for fold, own in enumerate(of_folds):
+            content = {"test": {"ll": own.mean()}, "log_probs": own}
+            write_fold(tmp_path / f"{name}{fold}", fold, name, **content)
+    (one,) = compared(tmp_path)
+    assert [(group.name, len(group.runs)) for group in one.groups] == [("PBM", 3), ("UBM", 3)]
+    assert one.describe().startswith("3 test sets") and one.describe().endswith(", one per fold")
+    assert one.uncertainty == "folds" and one.groups[0].interval("ll")[2] == "folds" and not one.warnings
+    assert float(one.groups[0].spread("ll").mean) == pytest.approx(log_probs[0].mean())
+    means = log_probs.mean(axis=3).reshape(2, -1)
+    expected = stats.ttest_rel(means[1], means[0]).pvalue
+    assert one.tests["ll"].p[0, 1] == pytest.approx(expected) and one.tests["ll"].unit == "queries"
+    cell = leaderboard(one).rows[0][1]
+    sd = log_probs[0].mean(axis=(1, 2)).std(ddof=1)
+    assert 0.1 < sd < 0.2  # two decimals, and one more
+    assert cell.text == f"{log_probs[0].mean():.3f}" and float(cell.deviation) == round(sd, 3)
+
+
+def test_a_missing_fold_is_told(tmp_path):
+    for name, folds in (("PBM", 3), ("UBM", 2)):
+        for fold in range(folds):
+            write_fold(tmp_path / f"{name}{fold}", fold, name, test={"ll": -0.5 - fold / 10})
+    (one,) = compared(tmp_path)
+    assert any("1 of 2 rows average over some of the 3 test sets only" in line for line in one.warnings)
+
+
+def test_tables_of_rankers_lead_with_rankings():
+    """Click models among them have click metrics, which rankers lack."""
+    cutoffs = ["ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10"]
+    reported = ["ll", "ppl", "dcg@10", *cutoffs, "map@5", "map@10", "mrr@10"]
+    assert leading(reported, clicks=False) == [*cutoffs[::-1], "map@10", "mrr@10", "ll", "ppl"]
+    assert leading(reported) == ["ll", "ppl", "ndcg@10", "mrr@10"]
+    assert headline(leading(reported, clicks=False)) == ["ndcg@10", "map@10", "mrr@10", "ll", "ppl"]
+
+
+def test_names_of_rankers_have_loss_and_correction_once(tmp_path):
+    for debias in ("none", "ips"):
+        write_run(tmp_path / debias, f"Ranker(softmax, {debias})", test={"ndcg@10": 0.5})
+        given = OmegaConf.load(tmp_path / debias / ".hydra/overrides.yaml")
+        OmegaConf.save([*given, f"debias={debias}"], tmp_path / debias / ".hydra/overrides.yaml")
+    (one,) = compared(tmp_path)
+    assert {group.name for group in one.groups} == {"Ranker(softmax, none)", "Ranker(softmax, ips)"}

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import jax.numpy as jnp
 import numpy as np
 import polars as pl
 import pytest
@@ -123,7 +124,7 @@ def test_a_user_with_tables_of_documents_and_queries_clicks_as_its_model_predict
     model, dataset = fitted(run)
     for name, term in model.attraction.terms.items():
         values = np.random.default_rng(len(name)).normal(size=term.table.get_value().values.shape)
-        term.table.set_value(dataclasses.replace(term.table.get_value(), values=values.astype(np.float32)))
+        term.table.set_value(dataclasses.replace(term.table.get_value(), values=jnp.asarray(values, jnp.float32)))
     lookups = {name: dataset.ranking.derived[name] for name in ("document_ids", "query_numbers")}
     shown = dataset.ranking.column("query_doc_ids")[:1, :5]
     clicks = User(model, lookups=lookups.values()).clicks(np.repeat(shown, 20_000, axis=0), 0)

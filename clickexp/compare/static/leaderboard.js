@@ -2,6 +2,12 @@
 
 const ARROWS = ["\u00a0↓", "", "\u00a0↑"];
 
+// a value of a group and its uncertainty as text; all rows meet the same folds, which differ more than the rows
+function roundedOf(group, name, others) {
+  const [mean, error] = group.values[name] ?? [null];
+  return rounded(mean, error, others, false, group.comparison.over.includes("folds") ? 1 : 0);
+}
+
 function places(groups, name) {
   const { direction } = metric(name);
   const found = new Map();
@@ -9,7 +15,7 @@ function places(groups, name) {
   for (const comparison of comparisons()) {
     const own = groups.filter((group) => group.comparison === comparison && known(group.values[name]?.[0]));
     const digits = columnDecimals(own.map((group) => group.values[name][1]));
-    const asShown = (group) => Number(rounded(group.values[name][0], group.values[name][1], digits)[0]);
+    const asShown = (group) => Number(roundedOf(group, name, digits)[0]);
     const values = [...new Set(own.map(asShown))].sort((a, b) => (b - a) * direction);
     if (values.length < 2) continue;
     for (const group of own) {
@@ -38,8 +44,7 @@ function metricCells(groups, name) {
   const best = places(groups, name);
   const others = columnDecimals(groups.map((group) => group.values[name]?.[1]));
   return new Map(groups.map((group) => {
-    const [mean, error] = group.values[name] ?? [null];
-    const [value, deviation] = rounded(mean, error, others);
+    const [value, deviation] = roundedOf(group, name, others);
     return [group, { text: value, deviation, place: best.get(group) ?? "", stars: stars(pValue(group, name)) }];
   }));
 }
@@ -50,7 +55,7 @@ function metricCell(group, name, { text: value, deviation, place, stars: marks }
   const [, , sd, low, high, over] = group.values[name] ?? [null];
   const tested = pValue(group, name);
   const hints = [];
-  if (known(sd)) hints.push(`standard deviation over seeds ${sd.toPrecision(2)}`);
+  if (known(sd)) hints.push(`standard deviation over ${over === "queries" ? "runs" : over} ${sd.toPrecision(2)}`);
   if (known(low)) hints.push(`95% interval ${low.toFixed(6)} to ${high.toFixed(6)} over ${over === "queries" ? "queries, or search sessions where known" : over}`);
   if (tested) hints.push(`${pText(tested.p)} against ${state.baseline.name}, over ${tested.unit}`);
   const mark = marks ? `<span class="mark">${marks}</span>` : "";
@@ -156,7 +161,7 @@ function describe() {
     : units.length ? ` * p < ${D.significant}, ** p < 0.01 against ${state.baseline.name}: paired t-test over ${units.join(" or ")}, corrected by Holm's method for all rows.`
     : " No tests: they need runs with keep_values=true, or several seeds in common.";
   const choices = [...new Set(chosen.map((one) => one.choice).filter(Boolean))].map((choice) => `${choice}. `).join("");
-  const errors = { seeds: "Mean ± standard deviation over seeds", queries: "Value ± half the 95% interval over queries, or search sessions where known (bootstrap)", "": "Values without an uncertainty" };
-  const over = [...new Set(chosen.map((one) => errors[one.over]))].join("; ");
+  const errors = { queries: "Value ± half the 95% interval over queries, or search sessions where known (bootstrap)", "": "Values without an uncertainty" };
+  const over = [...new Set(chosen.map((one) => errors[one.over] ?? `Mean ± standard deviation over ${one.over}`))].join("; ");
   $("legend").textContent = `${choices}${over}. Best in bold, second underlined.${marks}`;
 }

@@ -47,9 +47,9 @@ function decimals(error) {
 }
 
 // a number and its uncertainty as text; without one it has the decimals of the others in its column
-function rounded(value, error, others = 4, sign = false) {
+function rounded(value, error, others = 4, sign = false, more = 0) {
   if (!known(value)) return ["–", ""];
-  const own = decimals(error);
+  const own = decimals(error) === null ? null : decimals(error) + more;
   const text = value.toFixed(own ?? others);
   return [sign && value >= 0 ? `+${text}` : text, own === null ? "" : error.toFixed(own)];
 }
