@@ -7,7 +7,6 @@ from typing import Any
 import jax.numpy as jnp
 from flax import nnx
 
-from clickexp.data.context import LIST_COLUMNS, SEEN
 from clickexp.errors import ConfigError
 from clickexp.parameters.base import Parameter, ParameterConfig, Sizes
 from clickexp.types import Array, Batch, Logits
@@ -36,7 +35,7 @@ class ContextParameterConfig(ParameterConfig):
         hidden_units: Units of each hidden layer; none for a linear offset.
     """
 
-    columns: Sequence[str] = tuple(column.name for column in (*LIST_COLUMNS, SEEN))
+    columns: Sequence[str] = CONTEXT
     hidden_units: Sequence[PositiveInt] = ()
 
     def __post_init__(self) -> None:

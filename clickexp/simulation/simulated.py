@@ -66,7 +66,7 @@ class GroundTruth:
             behavior: What does not depend on documents.
 
         Raises:
-            ConfigError: Numbers are given that the model has no use for, or for too few ranks.
+            ConfigError: Numbers are given that the model has no use for, or for too few ranks; or it takes no tower.
         """
         attraction = FixedParameter(self.attraction)
         towers = {
@@ -77,7 +77,13 @@ class GroundTruth:
         }
         sizes = {"positions": positions, "query_doc_pairs": self.query_doc_pairs}
         known = accepted(model, {**towers, **sizes, "shared": towers})  # of the components of a mixture
-        behavior.check_read(known, getattr(getattr(model, "func", model), "__name__", str(model)))
+        name = getattr(getattr(model, "func", model), "__name__", str(model))
+        if known.keys() <= sizes.keys():
+            raise ConfigError(
+                f"dataset.user={name}: it takes none of the true towers ({', '.join(towers)}), so that its clicks "
+                "would tell nothing of documents. Choose another click model."
+            )
+        behavior.check_read(known, name)
         return model(**known, rngs=nnx.Rngs(0))
 
     def browse(

@@ -179,7 +179,7 @@ USERS = {
     for name, value in vars(models).items()
     if inspect.isclass(value)
     and issubclass(value, ClickModel)
-    and value not in (ClickModel, SequentialClickModel)
+    and value not in (ClickModel, SequentialClickModel, models.NeuralClickModel)
 } | {
     "SDBN": functools.partial(DynamicBayesianNetwork, fix_continuation=True),
     "MixtureModel": functools.partial(models.MixtureModel, [PositionBasedModel, UserBrowsingModel]),
@@ -193,6 +193,12 @@ def test_every_model_can_be_the_user(name):
     assert (0 < rates).all() and (rates < 0.6).all()
     if not name.endswith("CTRModel"):
         assert rates[0] > rates[-1] + 0.05
+
+
+def test_a_model_without_true_towers_is_no_user():
+    """Its vectors of documents would all be alike."""
+    with pytest.raises(ConfigError, match="dataset.user=NeuralClickModel: it takes none of the true towers"):
+        simulate(models.NeuralClickModel, sessions=100, **SMALL)
 
 
 def test_users_behave_as_their_models_say():

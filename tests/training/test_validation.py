@@ -136,12 +136,13 @@ def test_a_ranker_is_validated_by_its_own_loss():
 
     @dataclasses.dataclass
     class Parts:
+        train: object
         test: object
         ranking: object
         truth: object = None
 
     groups = {"click": click_metrics(), "ranking": ranking_metrics(["ndcg"], [3]), "test": {"auc": AUC()}}
-    result = evaluate(model, Parts(VAL, VAL), groups).result()
+    result = evaluate(model, Parts(VAL, VAL, VAL), groups).result()
     assert set(result["test"]) == {"ndcg@3", "loss"} and result["per_rank"] == result["curves"] == {}
     assert result["higher_is_better"] == {"ndcg@3": True, "loss": False}
     assert result["test"]["loss"] == pytest.approx(squared_error(scores, OTHER), rel=1e-5)

@@ -65,7 +65,8 @@ def _summary(part: Sessions) -> ContextSummary:
         depths = np.pad(depths, (0, longest - len(depths))) + np.pad(here, (0, longest - len(here)))
     # as many sessions have at least n lists as there are lists with the index n - 1
     lengths = np.append(0, depths - np.append(depths[1:], 0))
-    repeated = sums.pop("query_repeated") if "query_repeated" in names else None
+    found_queries = sums.pop("query_repeated")
+    repeated = found_queries if "query_repeated" in names else None
     return ContextSummary(
         part.count, int(depths[0]), lengths, query_repeated=repeated, documents=part.documents, **sums
     )
