@@ -37,6 +37,8 @@ _ACTIVATIONS = {
 _FORMULAS = (("attraction", False), ("attraction", True), ("attraction satisfaction", True), ("ctr", True))
 """Towers whose sum may be the score, and whether of log-probabilities."""
 _PROBES, _BLOCK = 512, 1 << 16
+LETOR = "clickexp.simulation.open_letor"
+"""What reads learning-to-rank files, whose features it transforms by default."""
 _CLOSE = 1e-4
 """How far float32 may lie from float64."""
 
@@ -192,4 +194,5 @@ def _table(tower: Parameter, role: str, arrays: dict[str, np.ndarray], dataset: 
 
 def transform_of(config: Mapping[str, Any]) -> str:
     """Returns the transform of features that the dataset of a run applies to those of its files."""
-    return str(config["dataset"].get("transform", "none"))
+    dataset = config["dataset"]
+    return str(dataset.get("transform", "log1p" if dataset.get("_target_") == LETOR else "none"))

@@ -14,13 +14,13 @@ from clickexp.data import Dataset
 from clickexp.data.batches import keys_read
 from clickexp.errors import UserError
 from clickexp.evaluation.scores import relevance_scores
+from clickexp.export.ranker import LETOR, transform_of
 from clickexp.export.sessions import Piece, read_sessions
 from clickexp.loggers.progress import Steps
 from clickexp.models import Model
 from clickexp.simulation.svmlight import read_lists
 from clickexp.types import Array, Batch
 
-_LETOR = "clickexp.simulation.open_letor"
 _TABLES = (".parquet", ".csv", ".tsv", ".csv.gz", ".tsv.gz")
 _BLOCK = 8192
 """Documents that are scored at a time."""
@@ -58,8 +58,8 @@ def ranked(
     if not source.exists():
         raise UserError(f"{source}: no such file or folder. Check the path.")
     is_table = source.is_dir() or source.name.endswith(_TABLES)
-    if config["dataset"].get("_target_") == _LETOR and not is_table:
-        return _ranked_vectors(model, dataset, str(config["dataset"].get("transform", "log1p")), source)
+    if config["dataset"].get("_target_") == LETOR and not is_table:
+        return _ranked_vectors(model, dataset, transform_of(config), source)
     _, pieces = read_sessions(dataset, id_names, source, columns, to_rank=True)
     score, first, parts = relevance_scores(model), 1, []
     for piece in pieces:
@@ -112,6 +112,8 @@ def _ranked_vectors(
     scores = np.concatenate([*blocks])
     lengths = np.diff(lists.starts)
     given = {"list": np.repeat(np.arange(1, len(lengths) + 1), lengths)}
+    if lists.queries is not None:
+        given["query_id"] = np.repeat(lists.queries, lengths)
     return _ordered(given, np.arange(1, len(scores) + 1), scores), scores
 
 

@@ -9,6 +9,7 @@ from clickexp.data import Dataset
 from clickexp.errors import UserError
 from clickexp.experiment.instantiate import constructor
 from clickexp.export.fitted import configuration, fitted
+from clickexp.export.ranker import LETOR
 from clickexp.export.trust import check_targets
 from clickexp.models import ClickModel
 from clickexp.online.comparison import OnlineComparison, compare_rankers
@@ -16,7 +17,6 @@ from clickexp.online.lists import candidate_lists, check_same_lists
 from clickexp.runs.store import RESULT, read_json
 
 TRUE_USER = "true"
-_LETOR = "clickexp.simulation.open_letor"
 
 
 def compare_runs(
@@ -76,7 +76,7 @@ def true_user(run: Path, dataset: Dataset, trust: bool = False, positions: int |
     if dataset.truth is not None:
         return dataset.truth
     node: Mapping[str, Any] = configuration(run)["dataset"]
-    if node.get("_target_") != _LETOR:
+    if node.get("_target_") != LETOR:
         raise UserError(f"{run}: its clicks are not simulated. Give --user RUN, a run whose click model is the user.")
     from clickexp.simulation.truth import letor_user
 

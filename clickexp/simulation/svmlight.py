@@ -38,10 +38,12 @@ class Lists(NamedTuple):
     Attributes:
         labels: `[documents]`.
         starts: `[queries + 1]`, where the list of each query starts, and the end.
+        queries: `[queries]`, their ids; None where a file of sizes stands in for them.
     """
 
     labels: np.ndarray
     starts: np.ndarray
+    queries: np.ndarray | None = None
 
 
 def _blocks(file: Path) -> Iterator[bytes]:
@@ -110,7 +112,7 @@ def read_lists(file: Path, width: int, transform: str, log: LogWriter) -> Lists:
         raise SourceLocation(str(file)).error(
             "a query comes back after another", "put the lines of a query together"
         )
-    return Lists(labels, np.append(starts, len(labels)))
+    return Lists(labels, np.append(starts, len(labels)), queries[starts])
 
 
 def _lines(block: bytes) -> int:

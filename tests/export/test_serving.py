@@ -233,8 +233,9 @@ def test_a_learning_to_rank_file_is_scored_and_ordered(linear, lists, capsys):
     scores = np.loadtxt(linear / "export/scores.txt")
     np.testing.assert_allclose(scores, expected[:, 0], **CLOSE)
     table = pl.read_parquet(linear / "export/ranking.parquet")
-    assert table.columns == ["list", "rank", "document", "score"]
+    assert table.columns == ["list", "query_id", "rank", "document", "score"]
     queries = np.array([line[1] for line in lines])
+    assert [f"qid:{query}" for query in table["query_id"]] == queries.tolist()
     for number, query in enumerate(dict.fromkeys(queries), 1):
         own, of = table.filter(pl.col("list") == number), np.flatnonzero(queries == query)
         assert own["document"].to_list() == (of[np.argsort(-scores[of], kind="stable")] + 1).tolist()
