@@ -78,7 +78,7 @@ def open_letor(
                     the training queries; "random", one random order of each list; "scores", one number per line in
                     files named as these plus ".scores"; "oracle", the labels; "feature", feature number
                     `policy_feature`, transformed, the largest first; "ranker", a fitted run, `policy_ranker` being
-                    the ranker.npz that clickexp-export RUN --numpy wrote
+                    its folder, after clickexp-export RUN --numpy, or the ranker.npz that this wrote
     policy_noise    standard deviation of the noise added to the policy's standardised scores, drawn for each session
     randomized_sessions   share of sessions whose lists are in uniformly random order; column `randomized` flags them
     keep_policy_scores    adds the column `policy_scores`, the policy's standardised score of each document before noise

@@ -21,7 +21,7 @@ def check_policy(policy: str, feature: int | None, ranker: str | None) -> None:
         if (policy == name) != (value is not None):
             given = f"no policy_{name}" if value is None else f"policy_{name}={value}"
             raise DataError(f"policy is {policy!r}, with {given}. Set policy={name} and policy_{name} together.")
-    if ranker is not None and not Path(ranker).expanduser().is_file():
+    if ranker is not None and not _file_of(ranker).is_file():
         raise DataError(f"policy_ranker={ranker}: there is no such file. Write it: clickexp-export RUN --numpy.")
 
 
@@ -68,7 +68,7 @@ def policy_scores(
     elif policy == "feature":
         scores = _feature(log.features(), int(order_by or 0))
     elif policy == "ranker":
-        scores = _ranker(Path(str(order_by)).expanduser(), transform, len(labels), log)
+        scores = _ranker(_file_of(str(order_by)), transform, len(labels), log)
     else:
         rows = np.concatenate([np.arange(int(starts[query]), int(starts[query + 1])) for query in judged])
         scores = _ridge(log.features(), rows, labels)
@@ -84,6 +84,12 @@ def _feature(features: np.ndarray, number: int) -> np.ndarray:
     if (values[1:] == values[1]).all():
         raise DataError(f"policy_feature is {number}, which is {values[1]:g} for all documents. Choose another one.")
     return values
+
+
+def _file_of(ranker: str) -> Path:
+    """The file of a ranker, also where the folder of its run is given."""
+    given = Path(ranker).expanduser()
+    return given / "export" / "ranker.npz" if given.is_dir() else given
 
 
 def _ranker(file: Path, transform: str, rows: int, log: LogWriter) -> np.ndarray:

@@ -182,6 +182,10 @@ def test_a_fitted_ranker_orders_the_lists(folder, tmp_path):
     dataset = open_letor(folder, **settings, **FEW)
     scores = dataset.train.features.values @ weights[:, 0]
     assert all((np.diff(scores[ids]) <= 1e-5).all() for ids in shown(dataset.train))
+    (tmp_path / "run/export").mkdir(parents=True)
+    write_linear(tmp_path / "run/export/ranker.npz", weights)
+    of_run = open_letor(folder, **settings | {"policy_ranker": str(tmp_path / "run")}, **FEW)
+    assert np.array_equal(of_run.train.column("query_doc_ids"), dataset.train.column("query_doc_ids"))
     with pytest.raises(UserError, match="it reads features with transform=none, and these have log1p"):
         open_letor(folder, **settings, **{**FEW, "transform": "log1p"})
     write_linear(tmp_path / "ranker.npz", weights[:2])
