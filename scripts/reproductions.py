@@ -39,10 +39,11 @@ def section() -> str:
 
 
 def experiments() -> Iterator[Mapping[str, Any]]:
-    """The reproduction nodes of the experiments with published figures, by number."""
+    """The reproduction nodes of the experiments of CLAX 2025, by number."""
     files = sorted((ROOT / "conf/experiment").glob("*.yaml"))
     nodes = [yaml.safe_load(file.read_text()).get("reproduction") for file in files]
-    return iter(sorted((node for node in nodes if node), key=lambda node: node["experiment"]))
+    clax = (node for node in nodes if node and node["name"].startswith("clax2025"))
+    return iter(sorted(clax, key=lambda node: node["experiment"]))
 
 
 def figures(node: Mapping[str, Any]) -> Mapping[str, Any]:

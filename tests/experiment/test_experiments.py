@@ -142,6 +142,17 @@ def test_published_models_are_those_that_run(experiment):
         assert set(note.get("models", names)) <= names
 
 
+def test_the_experiment_of_neural_models_names_its_models_and_gives_no_verdict():
+    config, sweep = composed("deffayet2023_yandex", "dataset.path=log.txt")
+    node = config["reproduction"]
+    (reference,) = node["published"].values()
+    assert set(reference["figures"]) == {name_of(f"model={model}") for model in sweep["model"]}
+    assert config["trainer"]["batch_size"] == 128 and not node["full"]["splits"]
+    for figures in reference["figures"].values():
+        assert figures.keys() == {metric for note in node["notes"] for metric in note["metrics"]}
+    assert not any(note["comparable"] for note in node["notes"])
+
+
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_figure_has_a_source_a_metric_and_a_tolerance(experiment):
     config, _ = composed(experiment)

@@ -91,27 +91,58 @@ class CACMMinusModel(SequentialClickModel):
         clicks, examined = jax.lax.scan(step, start, each)[1]
         return Sample(clicks, examined, attracted)
 
+    def conditional(self, batch: ByRank) -> LogPair:
+        """Returns P(click) along the batch's own clicks.
+
+        A batch of more documents than there are click vectors above one computes examination once for each of these.
+        """
+        ranks, lists = batch.shape
+        if not self._alike(batch) or 1 << ranks > ranks * lists:
+            return super().conditional(batch)
+        examination = jnp.concatenate(self._of_click_vectors(self._first_positions(batch)))
+        digits = (1 - batch.clicks.astype(jnp.int32)) << jnp.arange(ranks)[:, None]
+        above = jnp.cumsum(digits, axis=0) - digits  # the click vectors above, as numbers
+        first = (1 << jnp.arange(ranks)) - 1
+        return log_and(log_sigmoid_pair(examination[first[:, None] + above]), self.inputs(batch).attraction)
+
     def marginal(self, batch: ByRank) -> LogPair:
         """Returns the mean of P(click) over the clicks above, exact up to `derived.EXACT_RANKS`."""
-        ranks, alike = batch.shape[0], batch["positions"].shape[1] == 1 and batch.shown is None
-        if not alike or ranks > derived.EXACT_RANKS:
+        if not self._alike(batch):
             return super().marginal(batch)
-        documents, pairs = self.inputs(batch), []
-        states, previous = jnp.zeros((1, self.hidden)), jnp.zeros(1, bool)
+        attractions, pairs = self.inputs(batch).attraction, []
         weights = jnp.zeros((1, batch.shape[1]))  # log P(clicks above), [click vectors, batch]
-        for rank in range(ranks):
-            position = jnp.broadcast_to(documents.position[rank, :1], previous.shape)
-            states, examination = self._examination(states, position, previous)
-            attraction = jax.tree.map(lambda x: x[rank], documents.attraction)  # noqa: B023
-            click = log_and(jax.tree.map(lambda x: x[:, None], examination), attraction)
+        for rank, logits in enumerate(self._of_click_vectors(self._first_positions(batch))):
+            attraction = jax.tree.map(lambda x: x[rank], attractions)  # noqa: B023
+            click = log_and(jax.tree.map(lambda x: x[:, None], log_sigmoid_pair(logits)), attraction)
             pairs.append(jax.tree.map(lambda x: jax.nn.logsumexp(weights + x, axis=0), click))  # noqa: B023
             weights = jnp.concatenate([jnp.maximum(weights + x, LOG_ZERO) for x in click])
-            previous = jnp.repeat(jnp.array([True, False]), len(previous))
-            states = jnp.concatenate([states, states])
         return jax.tree.map(lambda *each: jnp.stack(each), *pairs)
 
+    def _alike(self, batch: ByRank) -> bool:
+        """Whether all lists show documents at the same positions, few enough to follow every click vector."""
+        alike = batch["positions"].shape[1] == 1 and batch.shown is None
+        return alike and batch.shape[0] <= derived.EXACT_RANKS
+
+    def _first_positions(self, batch: ByRank) -> Array:
+        return jnp.broadcast_to(batch["positions"], batch.shape)[:, 0].astype(jnp.int32)
+
+    def _of_click_vectors(self, positions: Array) -> list[Array]:
+        """Logits of examination at each rank for all clicks above; rank r adds 2^r to the numbers of those without."""
+        states, previous, logits = jnp.zeros((1, self.hidden)), jnp.zeros(1, bool), []
+        for position in positions:
+            states, each = self._next(states, jnp.broadcast_to(position, previous.shape), previous)
+            logits.append(each)
+            previous = jnp.repeat(jnp.array([True, False]), len(previous))
+            states = jnp.concatenate([states, states])
+        return logits
+
     def _examination(self, state: State, position: Array, previous: Array) -> tuple[State, LogPair]:
+        state, logits = self._next(state, position, previous)
+        return state, log_sigmoid_pair(logits)
+
+    def _next(self, state: State, position: Array, previous: Array) -> tuple[State, Array]:
+        """The next state, and the logits of examination."""
         of_click = self.of_click(jnp.asarray(previous, jnp.int32))
         read = jnp.concatenate([self.of_position(jnp.asarray(position)), of_click], axis=-1)
         state, units = self.recurrent.step(state, self.recurrent.project(read))
-        return state, log_sigmoid_pair(self.output(units)[..., 0])
+        return state, self.output(units)[..., 0]

@@ -68,8 +68,7 @@ class NeuralClickModel(SequentialClickModel):
     def inputs(self, batch: ByRank) -> Float[Array, "rank batch gates"]:
         """Returns what the network reads of documents, projected."""
         vectors = self.drop(cast(Vectors, self.documents)(batch.lists))
-        read = jnp.pad(vectors, ((0, 0), (0, 0), (cast(Vectors, self.queries).dim + 1, 0)))
-        return jnp.moveaxis(self.recurrent.project(read), 1, 0)
+        return jnp.moveaxis(self.recurrent.project(vectors, cast(Vectors, self.queries).dim + 1), 1, 0)
 
     def start(self, batch: ByRank) -> State:
         """Returns the state after the query."""
@@ -83,8 +82,7 @@ class NeuralClickModel(SequentialClickModel):
             for name, values in batch.lists.items()
         }
         query = self.drop(cast(Vectors, self.queries)(lists))[:, 0]
-        read = jnp.pad(query, ((0, 0), (0, 1 + cast(Vectors, self.documents).dim)))
-        return self.recurrent.step(self.recurrent.start(len(shown)), self.recurrent.project(read))[0]
+        return self.recurrent.step(self.recurrent.start(len(shown)), self.recurrent.project(query))[0]
 
     def step(self, state: State, inputs: Array, previous: Bool[Array, " batch"]) -> tuple[State, LogPair]:
         """Returns the next state, and the probability of a click."""

@@ -1,6 +1,6 @@
 """Recurrent networks whose inputs are projected outside the loop over ranks, once for all histories of clicks."""
 
-from typing import Annotated
+from typing import Annotated, cast
 
 import jax
 import jax.numpy as jnp
@@ -48,9 +48,11 @@ class Recurrent(nnx.Module):
         zeros = jnp.zeros((lists, self.hidden))
         return (zeros, zeros) if self.kind == "lstm" else zeros
 
-    def project(self, read: Float[Array, "*lists width"]) -> Float[Array, "*lists gates"]:
-        """Returns W read + b."""
-        return self.read(jnp.asarray(read))
+    def project(self, read: Float[Array, "*lists part"], first: int = 0) -> Float[Array, "*lists gates"]:
+        """Returns W read + b, where all numbers before `first` and behind the part are 0."""
+        read = jnp.asarray(read)
+        weights = self.read.kernel[...][first : first + read.shape[-1]]
+        return read @ weights + cast(nnx.Param, self.read.bias)[...]
 
     def step(self, state: State, projected: Float[Array, "lists gates"]) -> tuple[State, jax.Array]:
         """Returns the next state, and its units."""

@@ -187,6 +187,23 @@ def test_marginals_of_lists_without_holes_are_the_same(case, lists):
     np.testing.assert_allclose(fast, slow, atol=2e-5)
 
 
+def test_conditionals_of_lists_without_holes_are_those_of_the_recurrence_and_so_are_their_gradients(case, lists):
+    """Lists that share their click vectors do not walk through them one by one."""
+    model, by_hand = case
+    mask = np.arange(RANKS) < 1 + np.arange(LISTS)[:, None] % RANKS
+    rng = np.random.default_rng(1)
+    plain = {**lists, "mask": mask, "clicks": rng.random(mask.shape) < 0.5}  # padding may hold clicks
+    short = {**plain, "_shown_first": mask.sum(axis=1)}
+    assert RANKS * LISTS >= 2**RANKS
+    found = np.exp(np.float64(model.predict_conditional_clicks(short)))
+    for at, shown in enumerate(mask):
+        expected, _ = by_hand(model, plain, at, plain["clicks"][at])
+        np.testing.assert_allclose(found[at, shown], expected[shown], rtol=2e-5)
+    slope = nnx.jit(nnx.grad(lambda model, batch: jnp.sum(model.compute_loss(batch, aggregate=False))))
+    for fast, slow in zip(*(jax.tree.leaves(slope(model, batch)) for batch in (short, plain)), strict=True):
+        np.testing.assert_allclose(fast, slow, rtol=1e-4, atol=1e-5)
+
+
 def test_clicks_below_a_rank_do_not_change_it(conditionals):
     for rank in range(RANKS):
         for above in itertools.product([False, True], repeat=rank):
