@@ -172,14 +172,14 @@ class PairDebias(Debias):
 
     Attributes:
         step: Of t+ and t-, per batch.
-        power: The p of the regularisation.
+        power: The p of the regularisation, above 0 to flatten the ratios.
         least: The smallest ratio that losses are divided by.
     """
 
     name: ClassVar[str] = "pair_debias"
     learns_examination: ClassVar[bool] = True
     step: Fraction = 0.05
-    power: NonNegativeFloat = 1.0
+    power: NonNegativeFloat = 0.0
     least: Fraction = 0.05
 
     def check(self, loss: Loss) -> None:
