@@ -1,6 +1,6 @@
 """Training steps of neural click models beside the same networks in PyTorch, in turns, as ratios.
 
-    python scripts/bench/neural.py --peer PEER/bin/python       # about 5 minutes on 2 cores
+    python scripts/bench/neural.py --peer PEER/bin/python
     python scripts/bench/neural.py                              # ours alone
     python scripts/bench/neural.py --peer PEER/bin/python --sessions 16384 --batch-sizes 128 --repeats 1
 
