@@ -27,7 +27,7 @@ from clickexp.experiment.differences import changed_settings, command_of
 from clickexp.experiment.display import print_config, run_info
 from clickexp.experiment.resolve import resolve
 from clickexp.loggers.jsonl import plain
-from clickexp.models import Model, Ranker, TrustBiasModel
+from clickexp.models import Model, Ranker, TrustBiasModel, TwoTowersModel
 from clickexp.parameters import PositionParameter
 from clickexp.propensities.base import clicks_by_position
 from clickexp.runs.store import (
@@ -176,6 +176,8 @@ def _note(parts: Parts) -> None:
         links = identifiability(parts.dataset.train, _ENOUGH_SESSIONS)
         if not links.identified:
             parts.logger.warning(links.describe())
+        elif isinstance(parts.model, TwoTowersModel):  # of which much depends on it
+            parts.logger.message(links.describe())
     for line in parts.weighting.describe() if parts.weighting else ():
         parts.logger.message(line)
 

@@ -2,7 +2,7 @@
 
     python scripts/bench/neural.py --peer PEER/bin/python
     python scripts/bench/neural.py                              # ours alone
-    python scripts/bench/neural.py --peer PEER/bin/python --sessions 16384 --batch-sizes 128 --repeats 1
+    python scripts/bench/neural.py --peer PEER/bin/python --sessions 16384 --batch-sizes 1024 --repeats 1
 
 Both sides train a GRU of 64 units, with vectors of 64 numbers for documents and queries in NCM, on the same batches
 in memory: Adam on all weights, of tables on the rows of a batch. PyTorch also runs with Adam on whole tables, as public
@@ -131,6 +131,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--one", choices=MODELS, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.sessions < (least := STEPS * max(args.batch_sizes)):
+        parser.error(f"--sessions {args.sessions}: give at least {least}, {STEPS} whole batches")
     if args.one:
         print(json.dumps(time_ours(args)))
         return

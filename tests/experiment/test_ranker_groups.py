@@ -72,6 +72,25 @@ def test_users_who_trust_ranks_are_corrected_by_other_propensities_too(chosen, k
     assert node["_target_"] == f"clickexp.propensities.{kind}" and "offsets" not in node
 
 
+def run_on(log, tmp_path, *overrides):
+    """The result of a small run on a parquet file."""
+    small = ["trainer.epochs=2", "report=false", "dataset=parquet", "metric=click", "progress=off"]
+    given = [*overrides, *small, f"dataset.path={log}", f"cache_dir={tmp_path}/cache"]
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        config = compose("config", given)
+    (tmp_path / "run").mkdir()
+    return run_experiment(config, tmp_path / "run", overrides=given)
+
+
+def test_two_towers_say_what_the_log_identifies(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    ids = rng.permuted(np.tile([1, 2, 3], (300, 1)), axis=1)
+    columns = {"query_doc_ids": ids.tolist(), "clicks": (rng.random((300, 3)) < 0.4).tolist()}
+    pl.DataFrame(columns).write_parquet(tmp_path / "log.parquet")
+    run_on(tmp_path / "log.parquet", tmp_path, "model=two_towers", "logger=console")
+    assert "examination: documents link all 3 positions; weakest link: 3 documents at both" in capsys.readouterr().out
+
+
 def test_no_examination_is_reported_of_positions_that_training_has_not_shown(tmp_path):
     """The gradient never reaches them."""
     rng = np.random.default_rng(0)
@@ -80,11 +99,5 @@ def test_no_examination_is_reported_of_positions_that_training_has_not_shown(tmp
     positions[-60:] = [1, 4]  # validation and test alone
     columns = {"query_doc_ids": rng.integers(1, 9, shape), "clicks": rng.random(shape) < 0.4, "positions": positions}
     pl.DataFrame({name: values.tolist() for name, values in columns.items()}).write_parquet(tmp_path / "log.parquet")
-    small = ["trainer.epochs=2", "logger=jsonl", "report=false", "dataset=parquet", "metric=click"]
-    folders = [f"dataset.path={tmp_path}/log.parquet", f"cache_dir={tmp_path}/cache"]
-    overrides = ["model=ranker", "debias=dla", *small, *folders]
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        config = compose("config", overrides)
-    (tmp_path / "run").mkdir()
-    found = run_experiment(config, tmp_path / "run", overrides=overrides)["propensity"]
+    found = run_on(tmp_path / "log.parquet", tmp_path, "model=ranker", "debias=dla", "logger=jsonl")["propensity"]
     assert [each["position"] for each in found] == [1, 3]
