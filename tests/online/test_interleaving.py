@@ -71,6 +71,32 @@ def test_the_test_is_the_sign_test():
     assert test.preference.standard_error == pytest.approx(won.std(ddof=1) / np.sqrt(400))
 
 
+def size_of_sign_test(decided):
+    """P(two-sided p-value of the sign test < .05) without a preference, by enumeration of its outcomes."""
+    chances = stats.binom.pmf(np.arange(decided + 1), decided, 0.5)
+    below = np.array([min(1, 2 * tail) for tail in np.cumsum(chances)])  # by symmetry, up to the middle
+    return 2 * chances[: decided // 2][below[: decided // 2] < 0.05].sum()
+
+
+@pytest.mark.parametrize("alike", [True, False], ids=["one ranker twice", "equally good rankers"])
+def test_drafts_of_equal_rankers_are_significant_as_often_as_the_sign_test_allows(alike):
+    """A thousand A/A tests from rankings to clicks: users examine by rank, and documents attract by their id."""
+    tests, sessions, ranks = 1000, 1000, 4
+    rng = np.random.default_rng(3)
+    attraction, examination = np.array([0, 0.7, 0.5, 0.3, 0.2]), np.array([0.95, 0.6, 0.4, 0.3])
+    noise = rng.normal(size=(2, tests * sessions, ranks))
+    first, second = np.argsort(-attraction[1:] - 0.3 * noise, axis=2) + 1
+    shown, by_b = team_draft(first, first if alike else second, rng)
+    clicks = rng.random(shown.shape) < attraction[shown] * examination
+    significant = expected = 0
+    for rows in np.arange(tests * sessions).reshape(tests, sessions):
+        found = interleaving_test(clicks[rows], by_b[rows])
+        significant += found.preference.p_value < 0.05
+        expected += size_of_sign_test(found.wins_a + found.wins_b)
+    assert abs(significant / tests - 0.05) < 0.014
+    assert abs(significant - expected) < 3 * np.sqrt(expected * (1 - expected / tests))
+
+
 def test_sessions_of_a_user_count_once():
     rng = np.random.default_rng(0)
     clicks, by_b = rng.random((300, 5)) < 0.3, rng.random((300, 5)) < 0.5
