@@ -18,8 +18,8 @@ _DEVIATIONS = 2
 _ID_SLACK = 1
 """Ids may be counted from 0 or from 1."""
 _OTHER_DATA, _NOT_COMPARABLE = "other data", "not comparable"
-_KNOWN_KEYS = ("experiment", "model", "dataset", "dataset.path", "dataset.name", "miniature")
-"""Overrides that a table shows elsewhere."""
+_KNOWN_KEYS = ("experiment", "model", "dataset", "dataset.path", "dataset.name", "miniature", "loss", "debias")
+"""Overrides that a table shows elsewhere, those of rankers in their names."""
 
 
 @dataclass(frozen=True)

@@ -153,6 +153,22 @@ def test_the_experiment_of_neural_models_names_its_models_and_gives_no_verdict()
     assert not any(note["comparable"] for note in node["notes"])
 
 
+def test_the_experiment_of_rankers_names_its_methods_and_gives_no_verdict():
+    """Those of its sweep, and of the further commands at its head."""
+    config, sweep = composed("ultr_baidu_uva", "dataset.path=folder")
+    further = [("softmax", "dla"), ("lambda", "pair_debias"), ("pointwise", "regression_em")]
+    methods = {*itertools.product(sweep["loss"], sweep["debias"]), *further}
+    head = (CONF / "experiment/ultr_baidu_uva.yaml").read_text()
+    assert all(f"loss={loss} debias={debias}\n" in head for loss, debias in further)
+    names = {f"Ranker({loss}, {debias})" for loss, debias in methods} | {"TwoTowers"}
+    of = {name: reference["figures"] for name, reference in config["reproduction"]["published"].items()}
+    (first, *_) = of.values()
+    assert first.keys() <= names and all(figures.keys() == first.keys() for figures in of.values())
+    notes = config["reproduction"]["notes"]
+    assert not any(note["comparable"] for note in notes)
+    assert {name for note in notes for name in note.get("models", [])} <= first.keys()
+
+
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_figure_has_a_source_a_metric_and_a_tolerance(experiment):
     config, _ = composed(experiment)
