@@ -109,7 +109,7 @@ def test_jobs_that_slurm_stops_go_on_and_those_that_die_are_reported(place):
         preempted = hanging(place, 3)
         place.does(_3="kill", _5="hang", _6="hang")
         # once the job has requeued itself, scancel would go on trying for a minute; sending takes seconds on busy cores
-        place.slurm("timeout", "10", "scancel", "--signal=USR2", f"{preempted}.0")
+        place.slurm("timeout", "30", "scancel", "--signal=USR2", f"{preempted}.0")
         requeued = hanging(place, 4)
         place.does(_3="kill", _6="hang")
         place.slurm("scontrol", "requeue", requeued)
