@@ -33,16 +33,17 @@ _GROUPS = {
     "debias": "of model=ranker",
     "propensity": "for debias",
     "metric": "what is measured, such as [click,ranking]",
-    "optimizer": "updates: dense, or of the rows of a batch",
+    "optimizer": "updates of all or of a batch's rows",
     "trainer": "how a model is fitted",
     "logger": "where results go",
-    "launcher": "where sweeps (-m) run",
-    "search": "how hyperparameters are searched",
+    "launcher": "of sweeps (-m)",
+    "search": "of hyperparameters",
     "context": "as +context=OPTION",
     "debug": "quick trials",
     "experiment": "as +experiment=OPTION",
     "sweep": "as +sweep=OPTION",
     "variant": "as +variant=OPTION",
+    "method": "as +method=OPTION, of rankers",
     "vectors": "of model=ncm",
 }
 """The groups in the order of the help, each in a few words; others come after them."""
@@ -84,19 +85,20 @@ _WORDS = {
     "trainer": {"clax2025": "published", "counting": "closed form", "default": "gradients", "em": "expectations"},
     "logger": {"wandb": "dashboard"},
     "launcher": {"basic": "one by one"},
-    "search": {"grid": "all points", "random": "uniform", "tpe": "Bayesian"},
+    "search": {"grid": "all", "random": "uniform", "tpe": "Bayesian"},
     "context": {"both": "of a session"},
     "debug": {"fast": "seconds"},
     "experiment": {
         "cascade_user": "example", "clax2025_baidu_ids": "ids", "clax2025_baidu_uva": "features",
         "clax2025_compression": "tables", "clax2025_mixture": "of three", "clax2025_yandex_baseline": "ids",
+        "deffayet2023_yandex": "ids",
         "ultr_baidu_uva": "rankers", "ultr_letor": "rankers",
     },
     "sweep": {
         "compression": "tables", "learning_rate": "AdamW", "models": "all", "seeds": "three",
         "towers": "features", "tune": "search",
     },
-    "variant": {"fast": "optimizer", "trusting": "users"},
+    "variant": {"fast": "optimizer", "letor_defaults": "users", "trusting": "users"},
 }  # fmt: skip
 """What options are, in a word or two."""
 _ROLES = (
@@ -104,6 +106,8 @@ _ROLES = (
     "true_positive, false_positive."
 )
 _KEYS = "keys"
+_MANY = 20
+"""Options beyond which they are listed by `--help GROUP` alone."""
 _HIDDEN = ("hydra", "reproduction", "local")
 """Groups that users do not choose from, or that other groups choose."""
 
@@ -167,6 +171,8 @@ def _group(group: str, options: Sequence[str], width: int) -> Iterator[str]:
     """A group, and its options with a word for each."""
     words = _WORDS.get(group, {})
     listed = [f"{name} ({words[name]})" if name in words else name for name in options]
+    if len(listed) > _MANY:
+        listed = [f"{len(listed)}, see --help {group}"]
     text = f"{_GROUPS[group]}: " if group in _GROUPS else ""
     text += ", ".join(each.replace(" ", "\xa0") for each in listed)
     first, indent = f"  {group:<{_INDENT - 2}}", " " * _BELOW

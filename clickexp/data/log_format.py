@@ -4,6 +4,7 @@ import functools
 import inspect
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ READ_AS = 3
 
 Read = Callable[..., None]
 """Reads a source into a log: (source, log, **options)."""
+TrueUser = Callable[[Dataset, Mapping[str, Any]], Any]
+"""The click model that clicked, of a dataset and the options of its reader; None where it is not known."""
 
 
 class LogFormat:
@@ -37,9 +40,17 @@ class LogFormat:
         has_features: Whether logs of the format come with feature vectors of documents.
     """
 
-    def __init__(self, read: Read, format: str, *, comes_split: bool = False, has_features: bool = False):
+    def __init__(
+        self,
+        read: Read,
+        format: str,
+        *,
+        comes_split: bool = False,
+        has_features: bool = False,
+        true_user: TrueUser | None = None,
+    ):
         functools.update_wrapper(self, read)
-        self.read, self.format, self.has_features = read, format, has_features
+        self.read, self.format, self.has_features, self.true_user = read, format, has_features, true_user
         self._options = list(inspect.signature(read).parameters.values())[2:]
         path, *shared = inspect.signature(open_prepared).parameters.values()
         own = [p for p in shared if not (comes_split and "sessions" in p.name)]
@@ -72,19 +83,22 @@ class LogFormat:
         if is_log(source):
             return open_prepared(source, cache=cache, progress=progress, **given)
         _check_exists(source)
+        chosen = {**defaults, **options}
         if cache is None:
             with temporary() as folder:  # mapped files stay readable when it is gone
                 log = _read(self, source, folder / "log", progress=progress, durable=False, **options)
-                return log.dataset(**given)
-        chosen = {**defaults, **options}
+                return self._with_truth(log.dataset(**given), chosen)
         key = fingerprint(_files(source, chosen), {"format": self.format, "read_as": READ_AS, **chosen})
         folder = Path(cache).expanduser() / key
         log = _reused(folder, source, progress) or _read(self, source, folder, progress=progress, **options)
-        return log.dataset(**given)
+        return self._with_truth(log.dataset(**given), chosen)
+
+    def _with_truth(self, dataset: Dataset, options: Mapping[str, Any]) -> Dataset:
+        return dataset if self.true_user is None else replace(dataset, truth=self.true_user(dataset, options))
 
 
 def log_format(
-    format: str, *, comes_split: bool = False, has_features: bool = False
+    format: str, *, comes_split: bool = False, has_features: bool = False, true_user: TrueUser | None = None
 ) -> Callable[[Read], LogFormat]:
     """Returns a decorator that makes a format of a reader (source, log, *, options).
 
@@ -92,8 +106,10 @@ def log_format(
         format: Name of the format.
         comes_split: Whether the source has parts for training, validation and test.
         has_features: Whether it has feature vectors of documents.
+        true_user: Finds the click model that clicked, where clicks are simulated.
     """
-    return lambda read: LogFormat(read, format, comes_split=comes_split, has_features=has_features)
+    settings: Any = {"comes_split": comes_split, "has_features": has_features, "true_user": true_user}
+    return lambda read: LogFormat(read, format, **settings)
 
 
 def prepare(read: Read, format: str, source: str | Path, folder: str | Path, **options: Any) -> Log:

@@ -1,16 +1,12 @@
 """Runs judged by users: two fitted rankers, and a fitted or true click model that clicks."""
 
 import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from clickexp.data import Dataset
 from clickexp.errors import UserError
-from clickexp.experiment.instantiate import constructor
-from clickexp.export.fitted import configuration, fitted
-from clickexp.export.ranker import LETOR
-from clickexp.export.trust import check_targets
+from clickexp.export.fitted import fitted
 from clickexp.models import ClickModel
 from clickexp.online.comparison import OnlineComparison, compare_rankers
 from clickexp.online.lists import candidate_lists, check_same_lists
@@ -48,7 +44,7 @@ def compare_runs(
     (ranker_a, first), (ranker_b, second) = (fitted(folder, dataset, trust, opened) for folder in folders)
     check_same_lists(first, second, (str(folders[0]), str(folders[1])))
     if str(user) == TRUE_USER:
-        clicker, name = true_user(folders[0], first, trust, positions), "true user"
+        clicker, name = true_user(folders[0], first), "true user"
     else:
         clicker, known = fitted(Path(user), dataset, trust, opened)
         check_same_lists(first, known, (str(folders[0]), str(user)))
@@ -61,28 +57,19 @@ def compare_runs(
     return dataclasses.replace(result, user=f"{clicker.name} ({name})", models=(kinds[0], kinds[1]))
 
 
-def true_user(run: Path, dataset: Dataset, trust: bool = False, positions: int | None = None) -> ClickModel:
+def true_user(run: Path, dataset: Dataset) -> ClickModel:
     """Returns the click model whose clicks a run was fitted to.
 
     Args:
         run: The run.
         dataset: Its dataset.
-        trust: The configuration may call code outside clickexp.
-        positions: Documents shown; by default as many as in the dataset.
 
     Raises:
         UserError: Its clicks were not simulated.
     """
-    if dataset.truth is not None:
-        return dataset.truth
-    node: Mapping[str, Any] = configuration(run)["dataset"]
-    if node.get("_target_") != LETOR:
+    if dataset.truth is None:
         raise UserError(f"{run}: its clicks are not simulated. Give --user RUN, a run whose click model is the user.")
-    from clickexp.simulation.truth import letor_user
-
-    if not trust:
-        check_targets(node["user"], f"{run}: dataset.user")
-    return letor_user(dataset, constructor(node["user"], "dataset.user"), node, positions)
+    return dataset.truth
 
 
 def _name_of(run: Path) -> str:

@@ -8,3 +8,4 @@ from clickexp.propensities.sources import ClickRatePropensities as ClickRateProp
 from clickexp.propensities.sources import GivenPropensities as GivenPropensities
 from clickexp.propensities.sources import RandomizedPropensities as RandomizedPropensities
 from clickexp.propensities.sources import RunPropensities as RunPropensities
+from clickexp.propensities.simulated import SimulatedPropensities as SimulatedPropensities

@@ -17,6 +17,7 @@ from clickexp.simulation.policies import check_policy, policy_scores
 from clickexp.simulation.simulated import RANDOMIZED, GroundTruth, zipf
 from clickexp.simulation.svmlight import TRANSFORMS, Lists, feature_count, read_lists
 from clickexp.simulation.towers import Behavior, logits_of
+from clickexp.simulation.truth import LARGEST, attraction_of, letor_user
 from clickexp.utils.bounds import Fraction, NonNegativeFloat, NonNegativeInt, PositiveInt, Probability, Seed
 from clickexp.utils.signatures import located
 
@@ -25,12 +26,10 @@ SUFFIXES = ("", ".txt", ".svm", ".svmlight", ".dat")
 COLUMNS = ["query_doc_ids", "clicks", "lengths", "query_ids", "labels"]
 POLICY_SCORES = Column("policy_scores", np.float32)
 """The logging policy's score of each document, of mean 0 and standard deviation 1, before noise."""
-LARGEST = "largest label"
-"""Note of the log."""
 Folds = Annotated[int, Ge(2)]
 
 
-@log_format("letor", comes_split=True, has_features=True)
+@log_format("letor", comes_split=True, has_features=True, true_user=letor_user)
 def open_letor(
     source: Path,
     log: LogWriter,
@@ -145,22 +144,6 @@ def _with_scores(
     """The columns, with the policy's scores of their documents where these are kept."""
     ids = columns["query_doc_ids"]
     return {**columns, **{column.name: np.where(ids > 0, scores[ids], 0) for column in kept}}
-
-
-def attraction_of(
-    labels: np.ndarray, largest: float, noise: float, by_label: Sequence[float] | None, location: SourceLocation
-) -> np.ndarray:
-    """P(attraction) [ids] of documents, of which labels go up to `largest`; DataError where these tell nothing."""
-    if largest <= 0:
-        raise location.error("no document has a label above 0", "clicks are simulated from graded labels")
-    if by_label is None:
-        gain = (2 ** np.maximum(labels, 0) - 1) / (2**largest - 1)
-        return (noise + (1 - noise) * gain).astype(np.float32)
-    grades = np.maximum(labels, 0).astype(np.int64)
-    if (grades != np.maximum(labels, 0)).any() or grades.max() >= len(by_label):
-        what = f"the labels, of up to {labels.max():g}, are not among 0 to {len(by_label) - 1}"
-        raise location.error(what, "give attraction_by_label one number per label, from 0")
-    return np.array(by_label, np.float32)[grades]
 
 
 def _check(transform: str, folds: int | None, fold: int) -> None:

@@ -58,6 +58,10 @@ class GivenExamination(Parameter):
         """The given logits by position and, where the batch has one, last click."""
         return self.logits[...][batch["positions"] - batch.get("last_click_positions", 0) - 1]
 
+    def limits(self) -> dict[str, int]:
+        """The last rank that a number is given for."""
+        return {"positions": self.logits.shape[0]}
+
 
 def logits_of(probabilities: np.ndarray) -> np.ndarray:
     """log(p / (1 - p)), between -30 and 30: finite for probabilities of 0 and 1."""

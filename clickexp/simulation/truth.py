@@ -1,6 +1,6 @@
 """The true user of learning-to-rank lists, from the dataset and the settings that its clicks were simulated with."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,46 +9,64 @@ from clickexp.data.dataset import Dataset
 from clickexp.data.schema import SourceLocation
 from clickexp.errors import DataError
 from clickexp.models.base import ClickModel
-from clickexp.simulation.letor import LARGEST, attraction_of
 from clickexp.simulation.simulated import GroundTruth
 from clickexp.simulation.towers import Behavior, logits_of
+from clickexp.utils.signatures import located
+
+LARGEST = "largest label"
+"""Note of the log."""
 
 
-def letor_user(
-    dataset: Dataset, user: Callable[..., ClickModel], settings: Mapping[str, Any], positions: int | None = None
-) -> ClickModel:
-    """Returns the click model that clicked on such lists, as a user of its test lists.
+def letor_user(dataset: Dataset, settings: Mapping[str, Any]) -> ClickModel | None:
+    """Returns the click model that clicked on such lists, as a user of all documents that the dataset shows.
 
-    Documents that no list of the dataset shows have no label there, and the attraction of an irrelevant one.
+    Other documents have no label there, and the attraction of an irrelevant one.
 
     Args:
         dataset: What `open_letor` opened.
-        user: Constructor of the click model.
         settings: The options that it was opened with.
-        positions: Documents shown; by default as many as in the dataset.
 
-    Raises:
-        DataError: The dataset has no largest label, as an earlier version packed it.
+    Returns:
+        The click model; None where an earlier version packed the lists, which did not keep the largest label.
     """
     largest = dataset.notes.get(LARGEST)
     if largest is None:
-        what = "the packed lists are of an earlier version, which did not keep the largest label"
-        raise DataError(f"{dataset.name}: {what}. Delete them from the cache, cache_dir.")
+        return None
     labels = np.zeros(dataset.query_doc_pairs + 1)
     for part in dataset.parts.values():
         for chunk in part.chunks(["query_doc_ids", "labels"]):
             labels[chunk["query_doc_ids"]] = chunk["labels"]
     labels[0] = 0
-    noise, by_label = settings.get("click_noise", 0.1), settings.get("attraction_by_label")
     location = SourceLocation(dataset.name)
-    logits = logits_of(attraction_of(labels, float(largest), noise, by_label, location))
+    attraction = attraction_of(
+        labels, float(largest), settings["click_noise"], settings["attraction_by_label"], location
+    )
+    logits = logits_of(attraction)
     truth = GroundTruth(np.zeros(1, np.int64), logits, labels.astype(np.float32), logits, logits)
     behavior = Behavior(
-        settings.get("examination_top", 2.0),
-        settings.get("examination_decay", 1.5),
-        settings.get("continuation", 2.0),
-        settings.get("examination_by_rank"),
-        settings.get("trust_positive"),
-        settings.get("trust_negative"),
+        settings["examination_top"],
+        settings["examination_decay"],
+        settings["continuation"],
+        settings["examination_by_rank"],
+        settings["trust_positive"],
+        settings["trust_negative"],
     )
-    return truth.user(user, positions or dataset.positions, behavior)
+    user = settings["user"]
+    model = located(user) if isinstance(user, str) else user
+    return truth.user(model, dataset.positions, behavior)
+
+
+def attraction_of(
+    labels: np.ndarray, largest: float, noise: float, by_label: Sequence[float] | None, location: SourceLocation
+) -> np.ndarray:
+    """P(attraction) [ids] of documents, of which labels go up to `largest`; DataError where these tell nothing."""
+    if largest <= 0:
+        raise location.error("no document has a label above 0", "clicks are simulated from graded labels")
+    if by_label is None:
+        gain = (2 ** np.maximum(labels, 0) - 1) / (2**largest - 1)
+        return (noise + (1 - noise) * gain).astype(np.float32)
+    grades = np.maximum(labels, 0).astype(np.int64)
+    if (grades != np.maximum(labels, 0)).any() or grades.max() >= len(by_label):
+        what = f"the labels, of up to {labels.max():g}, are not among 0 to {len(by_label) - 1}"
+        raise location.error(what, "give attraction_by_label one number per label, from 0")
+    return np.array(by_label, np.float32)[grades]

@@ -48,7 +48,6 @@ DIFFERENT = {
     "parameter/hierarchical terms.query.posterior": TERM,
     "parameter/hierarchical terms.query.prior_precision": TERM,
     "parameter/hierarchical terms.query.use_feature": TERM,
-    "propensity/trusting_users offsets": VARIANT,
     "search/grid search.pruner.n_warmup_steps": "Optuna's would stop trials after their first epoch",
     "search/tpe search.sampler.multivariate": "Optuna's treats parameters as independent",
     "vectors/queries use_feature": VARIANT,

@@ -272,3 +272,17 @@ def test_the_real_lists_have_their_documents():
     assert dataset.ranking.column("labels")[shown].tolist() == [float(row.split()[0]) for row in lines]
     index, value = lines[-1].split()[-1].split(":")
     assert dataset.train.features.values[-1, int(index)] == np.float32(np.log1p(np.float32(value)))
+
+
+def test_the_true_user_clicks_with_the_probability_of_labels_and_ranks(folder, tmp_path):
+    """From a fresh reading and from a cache: attraction .1 + .9 (2^y - 1) / 7 times examination."""
+    settings = dict(examination_by_rank=[0.9, 0.5, 0.2], cache=tmp_path / "cache", **FEW)
+    for _ in range(2):
+        dataset = open_letor(folder, **settings)
+        batch = {name: dataset.test.column(name) for name in ("query_doc_ids", "labels", "clicks", "lengths")}
+        mask = np.arange(3) < batch["lengths"][:, None]
+        lists = {"query_doc_ids": batch["query_doc_ids"], "clicks": batch["clicks"], "mask": mask}
+        positions = np.broadcast_to(np.arange(1, 4, dtype=np.int32), mask.shape)
+        found = np.exp(dataset.truth.predict_clicks({**lists, "positions": positions}))
+        expected = (0.1 + 0.9 * (2 ** batch["labels"] - 1) / 7) * np.array([0.9, 0.5, 0.2])
+        assert np.allclose(found[mask], expected[mask], rtol=1e-5)
