@@ -56,3 +56,23 @@ def leaves(tree):
 def state_of(model):
     """Every array of a model, keys of random streams aside."""
     return leaves(nnx.state(model, (nnx.Param, Table)))
+
+
+def session_log(lists=300, sessions=60, ranks=4, documents=9, seed=0, apart=False):
+    """Columns of lists of search sessions, some of them the same as the one before."""
+    rng = np.random.default_rng(seed)
+    session = rng.integers(0, sessions, lists) * 10**12 - 5
+    session = session if apart else np.sort(session)
+    lengths = rng.integers(1, ranks + 1, lists).astype(np.int32)
+    shown = np.arange(ranks) < lengths[:, None]
+    ids = np.where(shown, rng.integers(1, documents + 1, (lists, ranks)), 0).astype(np.int32)
+    again = np.flatnonzero(rng.random(lists - 1) < 0.3) + 1
+    for at in again:  # some pages are shown twice
+        ids[at], lengths[at] = ids[at - 1], lengths[at - 1]
+    return {
+        "query_doc_ids": ids,
+        "lengths": lengths,
+        "clicks": (rng.random(ids.shape) < 0.3) & (ids > 0),
+        "query_ids": rng.integers(-3, 3, lists),
+        "session_ids": session,
+    }

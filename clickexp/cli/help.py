@@ -44,7 +44,7 @@ _GROUPS = {
     "sweep": "as +sweep=OPTION",
     "variant": "as +variant=OPTION",
     "method": "as +method=OPTION, of rankers",
-    "vectors": "of model=ncm",
+    "vectors": "of model=ncm, cacm",
 }
 """The groups in the order of the help, each in a few words; others come after them."""
 _WORDS = {
@@ -55,7 +55,7 @@ _WORDS = {
         "yandex_clax": "parquet",
     },
     "model": {
-        "cacm_minus": "recurrent", "ccm": "click chain", "cm": "cascade", "cm_marginal": "variant",
+        "cacm": "sessions", "cacm_minus": "recurrent", "ccm": "click chain", "cm": "cascade", "cm_marginal": "variant",
         "dbn": "dynamic Bayesian",
         "dcm": "dependent click", "dctr": "per document", "drctr": "both",
         "gctr": "one rate", "mixture": "of models", "ncm": "recurrent", "pbm": "position-based", "ranker": "ranks only",

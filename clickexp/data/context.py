@@ -28,23 +28,38 @@ _LISTS = 1 << 16
 """Lists that are read at a time, at least."""
 
 
-class _Log(Protocol):
+class SearchLog(Protocol):
     """What is needed of sessions."""
 
     @property
-    def count(self) -> int: ...
+    def columns(self) -> Mapping[str, np.ndarray]:
+        """Packed columns."""
+        ...
 
     @property
-    def ranks(self) -> int: ...
+    def count(self) -> int:
+        """Lists."""
+        ...
 
-    def rows(self, rows: Rows, names: Any = None) -> dict[str, np.ndarray]: ...
+    @property
+    def ranks(self) -> int:
+        """Documents that a list has room for."""
+        ...
 
-    def column(self, name: str) -> np.ndarray: ...
+    def rows(self, rows: Rows, names: Any = None) -> dict[str, np.ndarray]:
+        """Returns columns of some lists."""
+        ...
 
-    def bounds(self, name: str) -> tuple[int, int]: ...
+    def column(self, name: str) -> np.ndarray:
+        """Returns a whole column."""
+        ...
+
+    def bounds(self, name: str) -> tuple[int, int]:
+        """Returns numbers that no value of a column lies outside of."""
+        ...
 
 
-def context_columns(log: _Log, document: str, query: str | None) -> list[DerivedColumn]:
+def context_columns(log: SearchLog, document: str, query: str | None) -> list[DerivedColumn]:
     """Returns the columns of `LIST_COLUMNS` and `SEEN`, computed together when one is first read.
 
     Lists of a session may stand apart; they are in the order of the log. Memory: 7 bytes per list and one per document
@@ -75,7 +90,7 @@ class _ContextColumn(DerivedColumn):
 class _Context:
     """The columns of a whole log, once one of them is read."""
 
-    def __init__(self, log: _Log, document: str, query: str | None):
+    def __init__(self, log: SearchLog, document: str, query: str | None):
         self.log, self.document, self.query = log, document, query
         self._lock = Lock()  # batches are filled in a thread of their own
 
@@ -90,7 +105,7 @@ class _Context:
         columns = (*LIST_COLUMNS, SEEN)
         found = {each.name: np.zeros(each.shape_of(log.count, log.ranks), each.dtype) for each in columns}
         largest = log.bounds(self.document)[1]
-        for rows, first in _whole_sessions(log):
+        for rows, first in whole_sessions(log):
             read = log.rows(rows, names)
             shown = np.arange(log.ranks) < read["lengths"][:, None]
             documents = np.where(shown, read[self.document], 0)
@@ -121,8 +136,15 @@ def are_apart(ids: np.ndarray, new: np.ndarray) -> bool:
     return len(np.unique(ids[new])) < int(np.count_nonzero(new))
 
 
-def _whole_sessions(log: _Log) -> Iterator[tuple[Rows, np.ndarray]]:
-    """Lists session by session, in the order of the log, some sessions at a time: their rows, and which are first."""
+def whole_sessions(log: SearchLog) -> Iterator[tuple[Rows, np.ndarray]]:
+    """Yields lists session by session, in the order of the log, some sessions at a time.
+
+    Args:
+        log: All lists, with `session_ids`.
+
+    Yields:
+        The rows of lists of whole sessions, and which of these lists are the first of theirs.
+    """
     ids = log.column("session_ids")
     new, order = new_sessions(ids), None
     if are_apart(ids, new):

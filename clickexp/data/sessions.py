@@ -12,6 +12,7 @@ from clickexp.data.context import context_columns
 from clickexp.data.derived import DerivedColumn, Rows
 from clickexp.data.features import Features
 from clickexp.data.hashes import digest_of, fingerprint_of
+from clickexp.data.history import history_columns
 from clickexp.data.pack import PackWriter, bounds, read_pack, stored_files
 from clickexp.data.schema import (
     COLUMNS,
@@ -205,13 +206,16 @@ class Sessions:
     def with_context(self) -> "Sessions":
         """The same sessions with what came before in their search sessions, where they have `session_ids`.
 
-        The columns are those of `clickexp.data.context`. These sessions must be all that their users saw.
+        The columns are those of `clickexp.data.context` and `clickexp.data.history`. These sessions must be all that
+        their users saw.
         """
         if "session_ids" not in self.columns:
             return self
         document = "document_ids" if "document_ids" in self.schema else "query_doc_ids"
         query = "query_ids" if "query_ids" in self.columns else None
-        return self.deriving(*context_columns(self, document, query))
+        ids = dict.fromkeys(["query_doc_ids", document])
+        number = "query_numbers" if "query_numbers" in self.schema else None
+        return self.deriving(*context_columns(self, document, query), *history_columns(self, [*ids], number))
 
     @cached_property
     def documents(self) -> int:

@@ -71,7 +71,9 @@ def compose_values(cfg: DictConfig, overrides: Sequence[str] = ()) -> Compositio
     mixture = values.get("model")
     if not isinstance(mixture, dict) or "components" not in mixture:
         roles = _roles(unresolved)
-        if isinstance(mixture, dict) and CONTEXT in values:
+        if isinstance(mixture, dict) and CONTEXT in mixture and CONTEXT in values and not values[CONTEXT].get("role"):
+            mixture[CONTEXT] = _term_of(values[CONTEXT])
+        elif isinstance(mixture, dict) and CONTEXT in values:
             _add_context(values[CONTEXT], [_Place(mixture, key, role) for key, role in roles.items()])
         return Composition(values, unresolved, frozenset(roles.values()))
     for key in ("components", "shared"):
@@ -135,11 +137,15 @@ def _add_context(context: Node, places: Sequence[_Place]) -> None:
     if role not in takes:
         known = f"it takes {', '.join(sorted(takes))}" if takes else "it takes none"
         raise ConfigError(f"context.role={role}: this model takes no tower of {role} ({known}); choose another")
-    term = {key: value for key, value in context.items() if key != "role"}
+    term = _term_of(context)
     for place in places:
         if place.role == role:
             terms = {"tower": place.node[place.key], CONTEXT: dict(term)}
             place.node[place.key] = {"_target_": "clickexp.parameters.SumParameterConfig", "terms": terms}
+
+
+def _term_of(context: Node) -> Node:
+    return {key: value for key, value in context.items() if key != "role"}
 
 
 def _unread(unresolved: Node) -> list[str]:

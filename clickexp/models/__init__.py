@@ -12,6 +12,7 @@ from clickexp.models.ctr import DocumentRankCTRModel as DocumentRankCTRModel
 from clickexp.models.ctr import GlobalCTRModel as GlobalCTRModel
 from clickexp.models.ctr import RankCTRModel as RankCTRModel
 from clickexp.models.mixture import MixtureModel as MixtureModel
+from clickexp.models.neural.cacm import ContextAwareClickModel as ContextAwareClickModel
 from clickexp.models.neural.cacm_minus import CACMMinusModel as CACMMinusModel
 from clickexp.models.neural.ncm import NeuralClickModel as NeuralClickModel
 from clickexp.models.pbm import PositionBasedModel as PositionBasedModel

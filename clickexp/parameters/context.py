@@ -24,6 +24,8 @@ _READ: dict[str, Callable[[Array], list[Any]]] = {
 
 CONTEXT = tuple(_READ)
 """Columns of the context of a search session; see `clickexp.data.context`."""
+HISTORY = ("clicked_query_doc_ids", "clicked_document_ids", "clicked_positions", "earlier_query_numbers")
+"""Columns of its latest clicks and queries; see `clickexp.data.history`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,4 +96,4 @@ class ContextParameter(Parameter):
 
 def new_session(batch: Any) -> Any:
     """Returns the batch without the context of search sessions, as where each list is the first of its user."""
-    return {name: values for name, values in batch.items() if name not in CONTEXT}
+    return {name: values for name, values in batch.items() if name not in (*CONTEXT, *HISTORY)}

@@ -32,8 +32,8 @@ class SimulatedPropensities(PropensitySource):
         user, sessions = dataset.truth, dataset.train
         if user is None:
             raise ConfigError(
-                f"propensity=simulated: the clicks of {dataset.name} are not simulated, so that the truth is not known; "
-                "estimate it, such as by propensity=harvest"
+                f"propensity=simulated: the clicks of {dataset.name} are not simulated, so that the truth is not "
+                "known; estimate it, such as by propensity=harvest"
             )
         rows = sessions.rows(slice(0, min(_SESSIONS, sessions.count)), ["query_doc_ids", "lengths"])
         ids = jnp.asarray(rows["query_doc_ids"])

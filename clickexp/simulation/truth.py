@@ -7,7 +7,6 @@ import numpy as np
 
 from clickexp.data.dataset import Dataset
 from clickexp.data.schema import SourceLocation
-from clickexp.errors import DataError
 from clickexp.models.base import ClickModel
 from clickexp.simulation.simulated import GroundTruth
 from clickexp.simulation.towers import Behavior, logits_of

@@ -69,6 +69,7 @@ GRAPHS = {
         "ECA", {"examination": "E", "attraction": "A"}, ("EC", "AC"), ("CE",), ranks=("last click", "r")
     ),
     "cacm_minus": Graph("HECA", {"attraction": "A"}, ("HE", "EC", "AC"), ("HH", "CH"), ranks=("r − 1", "r")),
+    "cacm": Graph("HECA", {}, ("HE", "EC", "AC"), ("HH", "CH"), ranks=("r − 1", "r")),
     "ncm": Graph("HC", {}, ("HC",), ("HH", "CH"), ranks=("r − 1", "r")),
     "cm": Graph("ECA", {"attraction": "A"}, ("EC", "AC"), **CHAIN),
     "dcm": Graph("ECA", {"continuation": "E", "attraction": "A"}, ("EC", "AC"), **CHAIN),

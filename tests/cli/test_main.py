@@ -443,7 +443,7 @@ def test_help_names_groups_with_a_word_for_each_option(tmp_path):
     done = clickexp(tmp_path, "--help", COLUMNS="80")
     assert done.returncode == 0
     words = " ".join(done.stdout.split())
-    models = "model the click model: cacm_minus (recurrent), ccm (click chain), "
+    models = "model the click model: cacm (sessions), cacm_minus (recurrent), "
     for text in (models, "simulated (known user)", "=deep"):
         assert text in words
     lines = done.stdout.splitlines()

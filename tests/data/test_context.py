@@ -4,31 +4,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from small_logs import session_log
 
 from clickexp.data import Column, Dataset, Sessions, context
 from clickexp.data.context import LIST_COLUMNS, SEEN
 from clickexp.data.inspect.context import context_summaries
 
 NAMES = [*(column.name for column in LIST_COLUMNS), SEEN.name]
-
-
-def log_of(lists=300, sessions=60, ranks=4, documents=9, seed=0, apart=False):
-    rng = np.random.default_rng(seed)
-    session = rng.integers(0, sessions, lists) * 10**12 - 5
-    session = session if apart else np.sort(session)
-    lengths = rng.integers(1, ranks + 1, lists).astype(np.int32)
-    shown = np.arange(ranks) < lengths[:, None]
-    ids = np.where(shown, rng.integers(1, documents + 1, (lists, ranks)), 0).astype(np.int32)
-    again = np.flatnonzero(rng.random(lists - 1) < 0.3) + 1
-    for at in again:  # some pages are shown twice
-        ids[at], lengths[at] = ids[at - 1], lengths[at - 1]
-    return {
-        "query_doc_ids": ids,
-        "lengths": lengths,
-        "clicks": (rng.random(ids.shape) < 0.3) & (ids > 0),
-        "query_ids": rng.integers(-3, 3, lists),
-        "session_ids": session,
-    }
 
 
 def by_loops(columns, documents):
@@ -56,7 +38,7 @@ def by_loops(columns, documents):
 @pytest.mark.parametrize("lists_at_a_time", [7, 1 << 16])
 def test_columns_are_those_of_a_loop_over_lists(apart, lists_at_a_time, monkeypatch):
     monkeypatch.setattr(context, "_LISTS", lists_at_a_time)
-    columns = log_of(apart=apart)
+    columns = session_log(apart=apart)
     log = Sessions.from_arrays(**columns)
     expected = by_loops(columns, columns["query_doc_ids"])
     assert all(values.any() for values in expected.values())
@@ -65,14 +47,14 @@ def test_columns_are_those_of_a_loop_over_lists(apart, lists_at_a_time, monkeypa
 
 
 def test_documents_are_told_apart_by_their_own_ids():
-    columns = log_of(seed=1)
+    columns = session_log(seed=1)
     documents = (columns["query_doc_ids"] + 2) // 3
     log = Sessions.from_arrays(**columns, extra={Column("document_ids", "int32"): documents})
     np.testing.assert_array_equal(log.column("document_seen"), by_loops(columns, documents)["document_seen"])
 
 
 def test_numbers_too_large_for_one_key_are_ordered_alike(monkeypatch):
-    columns = log_of(seed=2)
+    columns = session_log(seed=2)
     expected = Sessions.from_arrays(**columns).column("document_seen")
     columns["query_doc_ids"] = np.where(columns["query_doc_ids"] > 0, columns["query_doc_ids"] * 2 * 10**8, 0)
     rng = np.random.default_rng(0)
@@ -87,7 +69,7 @@ def test_numbers_too_large_for_one_key_are_ordered_alike(monkeypatch):
 
 
 def test_without_queries_there_is_no_repeated_one():
-    columns = log_of()
+    columns = session_log()
     del columns["query_ids"]
     log = Sessions.from_arrays(**columns)
     assert "query_repeated" not in log.schema and log.column("session_index").max() > 2
@@ -102,7 +84,7 @@ def test_counts_stop_at_the_largest_that_fits():
 
 
 def test_parts_of_a_log_keep_what_came_before_them():
-    columns = log_of()
+    columns = session_log()
     log = Sessions.from_arrays(**columns)
     for view, rows in ((log.slice(11, 40), slice(11, 40)), (log.select(np.array([5, 90])), [5, 90])):
         np.testing.assert_array_equal(view.column("session_clicks"), log.column("session_clicks")[rows])
@@ -110,7 +92,7 @@ def test_parts_of_a_log_keep_what_came_before_them():
 
 
 def test_a_log_without_search_sessions_has_no_context():
-    columns = log_of()
+    columns = session_log()
     del columns["session_ids"]
     assert not Sessions.from_arrays(**columns).derived
 
@@ -122,7 +104,7 @@ def dataset_of(columns):
 
 
 def test_inspection_counts_what_a_loop_counts():
-    columns = log_of()
+    columns = session_log()
     train = context_summaries(dataset_of(columns))["train"]
     found = {name: values[:180] for name, values in by_loops(columns, columns["query_doc_ids"]).items()}
     shown = np.arange(4) < columns["lengths"][:180, None]
@@ -138,7 +120,7 @@ def test_inspection_counts_what_a_loop_counts():
 
 
 def test_inspection_without_queries_and_without_sessions():
-    columns = log_of()
+    columns = session_log()
     del columns["query_ids"]
     assert context_summaries(dataset_of(columns))["val"].query_repeated is None
     del columns["session_ids"]

@@ -135,8 +135,8 @@ def test_the_debug_preset_takes_trainers_without_epochs(trainer):
 def test_a_role_is_overridden_for_every_model_alike(model):
     config = composed(f"model={model}", "parameter@attraction=linear", "attraction.features=3")
     node = config["model"].get("shared") or config["model"]
-    taken = node.get("attraction") or node.get("ctr")  # NCM has neither
-    without = ("gctr", "rctr", "drctr", "ncm")
+    taken = node.get("attraction") or node.get("ctr")  # networks have neither
+    without = ("gctr", "rctr", "drctr", "ncm", "cacm")
     assert model in without or taken["_target_"] == "clickexp.parameters.LinearParameterConfig"
 
 

@@ -39,8 +39,10 @@ def composed(*overrides, check=False):
 MODELS = sorted(file.stem for file in (CONF / "model").glob("*.yaml"))
 
 
-WITHOUT = {"gctr", "rctr", "drctr", "ncm"}
-"""Models with no tower of a role: click rates of everything, of ranks, of documents at ranks; and a network."""
+NETWORKS = {"ncm", "cacm"}
+"""Models with no towers, of which context is a part of its own."""
+WITHOUT = {"gctr", "rctr", "drctr"}
+"""Models with no tower of a role: click rates of everything, of ranks, of documents at ranks."""
 
 
 def sums(node, key=""):
@@ -54,7 +56,7 @@ def sums(node, key=""):
         yield from sums(value, f"{key}.{at}")
 
 
-@pytest.mark.parametrize("name", [model for model in MODELS if model not in WITHOUT])
+@pytest.mark.parametrize("name", [model for model in MODELS if model not in WITHOUT | NETWORKS])
 def test_every_model_takes_context(name):
     before = composed(*TREC, f"model={name}")["model"]
     values = composed(*TREC, f"model={name}", "+context=both", check=True)
@@ -64,6 +66,15 @@ def test_every_model_takes_context(name):
         at, tower = (node[int(part)] if isinstance(node, list) else node[part] for node in (at, tower))
     assert tower["terms"]["tower"] == at and not more
     assert tower["terms"]["context"]["columns"][-1] == "document_seen"
+
+
+@pytest.mark.parametrize("name", sorted(NETWORKS))
+def test_networks_take_context_but_for_no_role(name):
+    assert composed(*TREC, f"model={name}")["model"]["context"] is None
+    term = composed(*TREC, f"model={name}", "+context=document", check=True)["model"]["context"]
+    assert term["columns"] == ["document_seen"] and "role" not in term
+    with pytest.raises(ConfigError, match="role=examination: this model takes no tower of examination"):
+        composed(*TREC, f"model={name}", "+context=list", "context.role=examination")
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +89,7 @@ def data():
     return Dataset("log", log, log, log, 9, 3)
 
 
-@pytest.mark.parametrize("name", [model for model in MODELS if model not in WITHOUT])
+@pytest.mark.parametrize("name", [model for model in MODELS if model not in WITHOUT | NETWORKS])
 def test_context_without_weight_leaves_every_model_as_it_is(name, data):
     """With weight, it changes the predictions of lists that have context, and no relevance."""
     columns = {*data.train.columns, *data.train.derived}

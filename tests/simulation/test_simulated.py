@@ -179,7 +179,7 @@ USERS = {
     for name, value in vars(models).items()
     if inspect.isclass(value)
     and issubclass(value, ClickModel)
-    and value not in (ClickModel, SequentialClickModel, models.NeuralClickModel)
+    and value not in (ClickModel, SequentialClickModel, models.NeuralClickModel, models.ContextAwareClickModel)
 } | {
     "SDBN": functools.partial(DynamicBayesianNetwork, fix_continuation=True),
     "MixtureModel": functools.partial(models.MixtureModel, [PositionBasedModel, UserBrowsingModel]),

@@ -1,6 +1,7 @@
 """Neural click models against the same recurrences, list by list and click by click, in float64 NumPy."""
 
 import itertools
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -13,15 +14,33 @@ from zoo import fill
 from clickexp.data import Column, Sessions
 from clickexp.errors import ConfigError
 from clickexp.metrics import LogLikelihood
-from clickexp.models import CACMMinusModel, NeuralClickModel, UserBrowsingModel, derived
+from clickexp.models import (
+    CACMMinusModel,
+    ContextAwareClickModel,
+    NeuralClickModel,
+    UserBrowsingModel,
+    derived,
+)
 from clickexp.numerics import log_sigmoid_pair
-from clickexp.parameters import EmbeddingParameterConfig, FeatureVectorsConfig, TableVectorsConfig
+from clickexp.parameters import (
+    ContextParameterConfig,
+    EmbeddingParameterConfig,
+    FeatureVectorsConfig,
+    TableVectorsConfig,
+)
 from clickexp.training import Trainer
 
 RANKS, LISTS, PAIRS, QUERIES, DIM, HIDDEN, FEATURES = 4, 6, 9, 3, 3, 5, 2
 VECTORS = np.array(list(itertools.product([False, True], repeat=RANKS)))
 SIZES = {"positions": RANKS, "query_doc_pairs": PAIRS}
-COLUMNS = {"document_ids": PAIRS, "query_numbers": QUERIES}
+EARLIER = 10
+COLUMNS = {
+    "document_ids": PAIRS,
+    "query_numbers": QUERIES,
+    "clicked_document_ids": PAIRS,
+    "earlier_query_numbers": QUERIES,
+    "document_seen": 2,
+}
 
 
 def sigmoid(x):
@@ -55,9 +74,9 @@ def nothing(network):
     return (zeros, zeros) if network.kind == "lstm" else zeros
 
 
-def click_rate(model, units):
+def click_rate(model, units, offset=0.0):
     kernel, bias = weights(model.output)
-    return sigmoid(units @ kernel[:, 0] + bias[0])
+    return sigmoid(units @ kernel[:, 0] + bias[0] + offset)
 
 
 def by_cacm_minus(model, lists, at, clicks):
@@ -76,6 +95,14 @@ def by_cacm_minus(model, lists, at, clicks):
     return found, attraction
 
 
+def offset_of(model, lists, at):
+    """What the context adds to the logits of a list: linear in whether a document was shown, and clicked, before."""
+    if model.context is None:
+        return np.zeros(RANKS)
+    seen = lists["document_seen"][at]
+    return np.stack([seen > 0, seen > 1], axis=-1) @ np.float64(model.context.weight[...])
+
+
 def by_ncm(model, lists, at, clicks):
     shown = np.flatnonzero(lists["mask"][at])
     if not shown.size:
@@ -91,9 +118,73 @@ def by_ncm(model, lists, at, clicks):
     state, previous, found = first, 0, np.zeros(RANKS)
     for rank in shown:
         state, units = step(state, previous, rank)
-        found[rank] = click_rate(model, units)
+        found[rank] = click_rate(model, units, offset_of(model, lists, at)[rank])
         previous = int(clicks[rank])
     return found, relevance
+
+
+def attended(network, read, attends, query):
+    """What a query takes of the states along a sequence, which may be empty."""
+    state, states = nothing(network), []
+    for each in read:
+        state, _ = advanced(network, state, each)
+        states.append(state)
+    if not states:
+        return np.zeros(network.hidden)
+    odds = np.exp([query @ (state @ weights(attends)[0]) for state in states])
+    return np.array(states).T @ (odds / odds.sum())
+
+
+def combined(model, relevance, examination):
+    combination = model.combined
+    match combination.kind:
+        case "mul":
+            return relevance * examination
+        case "exp_mul":
+            a, b = np.log1p(np.exp(np.float64(combination.powers[...])))
+            return relevance**a * examination**b
+        case "linear":
+            share = sigmoid(float(combination.share[...]))
+            return share * relevance + (1 - share) * examination
+        case "nonlinear":
+            (kernel, bias), (output, start) = weights(combination.hidden), weights(combination.output)
+            units = np.tanh(np.stack([relevance, examination], axis=-1) @ kernel + bias)
+            return sigmoid(units @ output[:, 0] + start[0])
+    return 4 * sigmoid(np.log(relevance)) * sigmoid(np.log(examination))
+
+
+def by_cacm(model, lists, at, clicks):
+    documents, queries = (np.float64(each.table.get_value().values) for each in (model.documents, model.queries))
+    positions, of_click = (np.float64(each.embedding[...]) for each in (model.of_position, model.of_click))
+    shown = np.flatnonzero(lists["mask"][at])
+    query = queries[lists["query_numbers"][at, shown[0] if shown.size else 0]]
+    there = np.flatnonzero(lists["clicked_document_ids"][at, 0])
+    clicked, places = (lists[name][at, 0][there] for name in ("clicked_document_ids", "clicked_positions"))
+    earlier = lists["earlier_query_numbers"][at, 0]
+    ids = lists["document_ids"][at]
+    (hidden, bias), (output, start) = weights(model.relevant), weights(model.relevant_output)
+
+    def context(clicks, before):
+        return np.concatenate(
+            [
+                attended(model.of_queries, [*before, query], model.attends_queries, query),
+                attended(model.of_clicks, clicks, model.attends_clicks, query),
+            ]
+        )
+
+    def relevance(session, offset=0.0):
+        read = np.concatenate([np.tile([*session, *query], (RANKS, 1)), documents[ids]], axis=1)
+        return sigmoid(np.tanh(read @ hidden + bias) @ output[:, 0] + start[0] + offset)
+
+    session = context(np.concatenate([documents[clicked], positions[places]], axis=1), queries[earlier[earlier > 0]])
+    relevant, state = relevance(session, offset_of(model, lists, at)), nothing(model.recurrent)
+    previous, found = 0, np.zeros(RANKS)
+    for rank in shown:
+        read = [*positions[np.broadcast_to(lists["positions"], lists["mask"].shape)[at, rank]], *session]
+        state, units = advanced(model.recurrent, state, np.array([*read, *of_click[previous]]))
+        found[rank] = combined(model, relevant[rank], click_rate(model, units))
+        previous = int(clicks[rank])
+    return found, relevance(context([], []))
 
 
 def cacm_minus(**settings):
@@ -107,9 +198,20 @@ def ncm(documents=None, **settings):
     return NeuralClickModel(**SIZES, **given, **settings, rngs=nnx.Rngs(0))
 
 
+def cacm(combination="mul", **settings):
+    tables = TableVectorsConfig(dim=DIM), TableVectorsConfig(use_feature="query_numbers", dim=DIM)
+    given = {"documents": tables[0], "queries": tables[1], "hidden": HIDDEN, "embedding": 2, "columns": COLUMNS}
+    return ContextAwareClickModel(**SIZES, **given, combination=combination, **settings, rngs=nnx.Rngs(0))
+
+
+SEEN = ContextParameterConfig(columns=["document_seen"])
 BUILD = {
+    "CACM": (cacm, by_cacm),
+    **{f"CACM, {kind}": (partial(cacm, kind), by_cacm) for kind in ("exp_mul", "linear", "nonlinear", "sigmoid_log")},
     "CACM-minus": (cacm_minus, by_cacm_minus),
+    "CACM, context": (lambda: cacm(context=SEEN), by_cacm),
     "NCM": (ncm, by_ncm),
+    "NCM, context": (lambda: ncm(context=SEEN), by_ncm),
     "NCM, LSTM": (lambda: ncm(cell="lstm"), by_ncm),
     "NCM, features": (lambda: ncm(FeatureVectorsConfig(features=FEATURES, dim=DIM)), by_ncm),
 }
@@ -130,7 +232,14 @@ def lists():
     mask = rng.random((LISTS, RANKS)) < 0.7
     mask[0], mask[1], mask[2] = True, False, [True, False, False, False]
     query = rng.integers(1, QUERIES + 1, (LISTS, 1))
+    had = np.arange(EARLIER) >= EARLIER - np.array([3, 0, 10, 1, 0, 2])[:, None, None]
+    asked = np.arange(EARLIER) >= EARLIER - np.array([2, 0, 10, 1, 1, 3])[:, None, None]
+    earlier = {"clicked_document_ids": PAIRS, "clicked_positions": RANKS, "earlier_query_numbers": QUERIES}
+    seen = rng.integers(0, 3, (LISTS, RANKS)).astype(np.uint8)
+    earlier = {name: rng.integers(1, most + 1, had.shape).astype(np.int32) for name, most in earlier.items()}
     return {
+        "document_seen": seen,
+        **{name: values * (asked if name.startswith("earlier") else had) for name, values in earlier.items()},
         "query_doc_ids": rng.integers(1, PAIRS + 1, (LISTS, RANKS)).astype(np.int32),
         "document_ids": rng.integers(1, PAIRS + 1, (LISTS, RANKS)).astype(np.int32),
         "query_numbers": np.broadcast_to(query, (LISTS, RANKS)).astype(np.int32),
@@ -302,10 +411,11 @@ def log_of(sessions=60):
     columns = ragged_log(sessions, RANKS, PAIRS, 0)
     ids = columns["query_doc_ids"]
     extra = {Column("document_ids", "int32"): ids, Column("query_numbers", "int32"): np.where(ids > 0, 1 + ids % 3, 0)}
+    columns["session_ids"] = np.arange(sessions) // 4
     return Sessions.from_arrays(**columns, extra=extra).with_pairs(PAIRS)
 
 
-@pytest.mark.parametrize("build", [cacm_minus, ncm], ids=["CACM-minus", "NCM"])
+@pytest.mark.parametrize("build", [cacm_minus, ncm, cacm], ids=["CACM-minus", "NCM", "CACM"])
 def test_training_learns_and_continues_to_the_same_bits(build, tmp_path):
     log, settings = log_of(), dict(batch_size=16, eval_batch_size=16, metrics={"ll": LogLikelihood()}, seed=1)
     whole, interrupted, resumed = (build() for _ in range(3))
@@ -333,3 +443,18 @@ def test_settings_that_do_not_go_together_are_errors():
         CACMMinusModel(query_doc_pairs=3, rngs=nnx.Rngs(0))
     with pytest.raises(ConfigError, match="query_doc_features"):
         NeuralClickModel(**SIZES, documents=FeatureVectorsConfig(), columns=COLUMNS, rngs=nnx.Rngs(0))
+    with pytest.raises(ConfigError, match="search sessions, and this data has none.*model=cacm_minus"):
+        ContextAwareClickModel(**SIZES, columns={"document_ids": 3, "query_numbers": 2}, rngs=nnx.Rngs(0))
+    with pytest.raises(ConfigError, match="combination"):
+        cacm("sum")
+
+
+def test_the_session_bears_on_clicks_and_not_on_relevance(lists):
+    model = fill(cacm(), lambda shape: np.random.default_rng(2).normal(size=shape))
+    other = {**lists, "clicked_document_ids": np.maximum(lists["clicked_document_ids"] - 1, 0)}
+    batch = with_clicks(lists, VECTORS[5])
+    first, second = (model.predict_conditional_clicks({**batch, **each}) for each in (lists, other))
+    told = (lists["clicked_document_ids"] > 0).any(axis=(1, 2))[:, None] & lists["mask"]
+    assert (np.abs(np.asarray(first - second))[told] > 1e-6).mean() > 0.9
+    np.testing.assert_array_equal(first[1], second[1])  # a list without clicks before
+    np.testing.assert_array_equal(*(model.predict_relevance(each) for each in (lists, other)))

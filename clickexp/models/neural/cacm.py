@@ -1,0 +1,175 @@
+"""The context-aware click model of Chen, Mao, Liu, Zhang and Ma."""
+
+from functools import partial
+from typing import NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Bool, Float
+
+from clickexp.errors import ConfigError
+from clickexp.models.neural.combination import Combination, Kind
+from clickexp.models.neural.network import NetworkClickModel
+from clickexp.models.neural.recurrent import Recurrent
+from clickexp.models.sequential import State, chosen
+from clickexp.numerics import LOG_ZERO, LogPair, log_sigmoid_pair
+from clickexp.parameters.base import Sizes
+from clickexp.parameters.vectors import TableVectors
+from clickexp.types import Array, Batch, ByRank, LogitsByRank
+from clickexp.utils.bounds import PositiveInt
+from clickexp.utils.checks import Limit
+
+EARLIER = 10
+"""Earlier clicks and queries of a search session that are read; `clickexp.data.history` has as many."""
+_QUERIES, _POSITIONS = "earlier_query_numbers", "clicked_positions"
+
+
+class _Document(NamedTuple):
+    """What a step reads: log P(relevant), and what examination reads of the position and the session, projected."""
+
+    relevance: LogPair
+    read: Array
+
+
+class ContextAwareClickModel(NetworkClickModel):
+    """P(c_r = 1 | c_<r, session) = combination(R_d, E_r) of the relevance R_d of a document and examination E_r.
+
+        u_j = GRU(u_{j-1}, query j of the session)        v_i = GRU(v_{i-1}, [document, position] of its click i)
+        x = [sum_j a_j u_j, sum_i b_i v_i], a = softmax(q . A u_j), b = softmax(q . B v_i) for the query q of the list
+        R_d = s(MLP([x, q, d]) + o)
+        E_r = s(w . h_r + b), h_r = GRU(h_{r-1}, [position r, x, c_{r-1}])
+
+    The queries of the session end with that of the list; its clicks are those on earlier lists. o is the offset of
+    `context`. Relevance that
+    documents are ranked by is R_d in a new session, whose only query is that of the list.
+
+    Chen, Mao, Liu, Zhang and Ma 2020, "A context-aware click model for web search". They also read skipped documents,
+    the types of results, and vectors from a graph of the log.
+
+    Attributes:
+        combination: How relevance and examination make a click; see `clickexp.models.neural.combination`.
+        hidden: Units of each recurrent state and of the hidden layer of relevance.
+        embedding: Numbers per position, and per click.
+    """
+
+    name = "CACM"
+
+    combination: Kind = "mul"
+    hidden: PositiveInt = 64
+    embedding: PositiveInt = 4
+
+    def build_network(self, sizes: Sizes, rngs: nnx.Rngs) -> None:
+        """Builds the networks of the session, of relevance and of examination."""
+        if self.positions is None:
+            raise ValueError("ContextAwareClickModel needs positions=..., the largest position")
+        documents, queries = self._vectors
+        self._clicked = f"clicked_{documents.config.use_feature}"
+        if sizes.columns is not None and not {self._clicked, _QUERIES} <= sizes.columns.keys():
+            raise ConfigError(
+                f"model=cacm reads {self._clicked} and {_QUERIES}, which follow from search sessions, and this data "
+                "has none: choose a dataset whose lists have session ids, as clickexp-data inspect shows, or "
+                "model=cacm_minus"
+            )
+        hidden, of_position, linear = self.hidden, self.embedding, partial(nnx.Linear, rngs=rngs)
+        self.of_position = nnx.data(nnx.Embed(self.positions + 1, of_position, rngs=rngs))
+        self.of_click = nnx.data(nnx.Embed(2, of_position, rngs=rngs))
+        self.of_queries = nnx.data(Recurrent("gru", queries.dim, hidden, rngs=rngs))
+        self.of_clicks = nnx.data(Recurrent("gru", documents.dim + of_position, hidden, rngs=rngs))
+        self.attends_queries = nnx.data(linear(hidden, queries.dim, use_bias=False))
+        self.attends_clicks = nnx.data(linear(hidden, queries.dim, use_bias=False))
+        self.relevant = nnx.data(linear(2 * hidden + queries.dim + documents.dim, hidden))
+        start = nnx.initializers.constant(sizes.starting_logit(None))
+        self.relevant_output = nnx.data(linear(hidden, 1, bias_init=start))
+        self.recurrent = nnx.data(Recurrent("gru", 2 * (of_position + hidden), hidden, rngs=rngs))
+        self.output = nnx.data(linear(hidden, 1, bias_init=nnx.initializers.constant(1.0)))
+        self.combined = nnx.data(Combination(self.combination, rngs=rngs))
+
+    @property
+    def _vectors(self) -> tuple[TableVectors, TableVectors]:
+        found = self.documents, self.queries
+        if not all(isinstance(each, TableVectors) for each in found):
+            raise ConfigError(
+                "model=cacm looks up clicked documents by their ids: choose tables for documents and queries"
+            )
+        return cast(tuple[TableVectors, TableVectors], found)
+
+    def inputs(self, batch: ByRank) -> _Document:
+        """Returns relevance, and what examination reads."""
+        session, query, documents = self._session(batch.lists)
+        lists, ranks = documents.shape[:2]
+        of_list = jnp.concatenate([session, query], axis=-1)
+        width = of_list.shape[-1]
+        kernel = self.relevant.kernel[...]
+        # what documents of a list share is projected once
+        shared = (of_list @ kernel[:width])[:, None] + cast(nnx.Param, self.relevant.bias)[...]
+        logits = self.relevant_output(jnp.tanh(shared + documents @ kernel[width:]))[..., 0]
+        position = self.of_position(jnp.broadcast_to(batch.lists["positions"], (lists, ranks)).T)
+        read = jnp.concatenate([position, jnp.broadcast_to(session, (ranks, *session.shape))], axis=-1)
+        return _Document(log_sigmoid_pair(logits.T + self.offsets(batch)), self.recurrent.project(read))
+
+    def start(self, batch: ByRank) -> State:
+        """Returns zeros."""
+        return self.recurrent.start(batch.shape[1])
+
+    def step(self, state: State, inputs: _Document, previous: Bool[Array, " batch"]) -> tuple[State, LogPair]:
+        """Returns the next state, and the probability of a click."""
+        of_click = self.of_click(jnp.asarray(previous, jnp.int32)) @ self.recurrent.read.kernel[...][-self.embedding :]
+        state, units = self.recurrent.step(state, inputs.read + of_click)
+        return state, self.combined(inputs.relevance, log_sigmoid_pair(self.output(units)[..., 0]))
+
+    def relevance(self, batch: ByRank) -> LogitsByRank:
+        """Returns log R_d."""
+        return self.inputs(batch).relevance.log
+
+    def _session(self, lists: Batch) -> tuple[Float[Array, "batch two_hidden"], Array, Array]:
+        """The context of the session, and vectors of the query and of the documents."""
+        documents, queries = self._vectors
+        clicked, earlier, positions = (self._earlier(lists, key) for key in (self._clicked, _QUERIES, _POSITIONS))
+        shown = jnp.asarray(lists[documents.config.use_feature])
+        vectors = self.drop(documents({documents.config.use_feature: jnp.concatenate([clicked, shown], axis=1)}))
+        of_clicks, of_documents = vectors[:, :EARLIER], vectors[:, EARLIER:]
+        first = jnp.argmax(lists["mask"].astype(bool), axis=1)[:, None]  # the query of a list, wherever it is told
+        own = jnp.take_along_axis(jnp.broadcast_to(lists[queries.config.use_feature], shown.shape), first, axis=1)
+        numbers = jnp.concatenate([earlier, own], axis=1)
+        of_queries = self.drop(queries({queries.config.use_feature: numbers}))
+        query = of_queries[:, -1]
+        read = jnp.concatenate([of_clicks, self.of_position(jnp.asarray(positions))], axis=-1)
+        there = clicked > 0, jnp.concatenate([earlier > 0, jnp.ones_like(own, bool)], axis=1)
+        session = [
+            _attended(self.of_queries, of_queries, there[1], self.attends_queries, query),
+            _attended(self.of_clicks, read, there[0], self.attends_clicks, query),
+        ]
+        return jnp.concatenate(session, axis=-1), query, of_documents
+
+    def _earlier(self, lists: Batch, key: str) -> Array:
+        """Ids of earlier clicks or queries, `[batch, EARLIER]`; 0 where a batch has none, as in a new session."""
+        if key not in lists:
+            return jnp.zeros((lists["mask"].shape[0], EARLIER), jnp.int32)
+        return jnp.broadcast_to(lists[key][:, 0], (lists["mask"].shape[0], EARLIER))
+
+    def limits(self) -> list[Limit]:
+        """Returns the largest ids that vectors have rows for."""
+        before = [
+            Limit(key, most, name)
+            for key, each, name in zip((self._clicked, _QUERIES), self._vectors, ("documents", "queries"), strict=True)
+            for most in each.limits().values()
+        ]
+        return [*super().limits(), *before, Limit(_POSITIONS, cast(int, self.positions), "positions")]
+
+
+def _attended(network: Recurrent, read: Array, there: Array, attends: nnx.Linear, query: Array) -> Array:
+    """The states of a network along what a session has, by their weights for a query; zeros where it has nothing."""
+
+    def step(state: State, each: tuple[Array, Array]) -> tuple[State, State]:
+        projected, shown = each
+        state = chosen(shown, network.step(state, jnp.asarray(projected))[0], state)
+        return state, state
+
+    along = jnp.moveaxis(network.project(read), 1, 0), there.T
+    _, states = jax.lax.scan(step, network.start(len(read)), along, unroll=EARLIER + 1)
+    scores = jnp.einsum("bq,jbq->jb", query, attends(jnp.asarray(states)))
+    scores = jnp.where(there.T, scores, LOG_ZERO)
+    odds = jnp.where(there.T, jnp.exp(scores - scores.max(axis=0)), 0.0)
+    weights = odds / jnp.maximum(odds.sum(axis=0), 1.0)  # one of the odds is 1 where there is anything
+    return jnp.einsum("jb,jbh->bh", weights, states)

@@ -1,0 +1,75 @@
+"""What click models that read vectors of documents and queries share."""
+
+import abc
+from typing import cast
+
+import jax.numpy as jnp
+from flax import nnx
+
+from clickexp.models.sequential import SequentialClickModel
+from clickexp.parameters import TableVectorsConfig
+from clickexp.parameters.base import Columns, Features, Parameter, Sizes
+from clickexp.parameters.context import ContextParameterConfig
+from clickexp.parameters.vectors import Vectors, VectorsConfig
+from clickexp.types import Array, ByRank
+from clickexp.utils.bounds import Decay, Pairs, PositiveInt, Probability
+from clickexp.utils.checks import Limit
+
+Source = VectorsConfig | Vectors
+
+
+class NetworkClickModel(SequentialClickModel):
+    """A network over vectors of documents and queries.
+
+    A subclass defines `build_network` and the methods of `SequentialClickModel`.
+
+    Attributes:
+        documents: Vectors of documents, by default 64 numbers for each.
+        queries: Vectors of queries, likewise.
+        dropout: Share of the numbers of vectors that a training step leaves out.
+        context: Offset to logits for what came before in the search session, if there is one.
+    """
+
+    positions: PositiveInt | None = None
+    query_doc_pairs: Pairs | None = None
+    documents: Source = TableVectorsConfig()
+    queries: Source = TableVectorsConfig(use_feature="query_numbers")
+    dropout: Decay = 0.0
+    context: ContextParameterConfig | Parameter | None = None
+
+    def __post_init__(
+        self, click_rate: Probability | None, features: Features, columns: Columns, rngs: nnx.Rngs | None
+    ) -> None:
+        super().__post_init__(click_rate, features, columns, rngs)
+        rngs = cast(nnx.Rngs, rngs)  # without which nothing was built
+        sizes = Sizes(self.query_doc_pairs, self.positions, click_rate, features, columns)
+        for name in ("documents", "queries", "context"):
+            source = getattr(self, name)
+            if isinstance(source, VectorsConfig | ContextParameterConfig):
+                source = source.build(sizes, rngs=rngs)
+            setattr(self, name, nnx.data(source))
+        self.drop = nnx.data(nnx.Dropout(self.dropout, rngs=rngs))
+        self.build_network(sizes, rngs)
+
+    @abc.abstractmethod
+    def build_network(self, sizes: Sizes, rngs: nnx.Rngs) -> None:
+        """Builds the rest, which knows the sizes of vectors.
+
+        Args:
+            sizes: Sizes of the data.
+            rngs: Streams of random numbers for initial values.
+        """
+
+    def setup(self, rngs: nnx.Rngs) -> None:
+        """Builds nothing: the sizes of the data are needed."""
+
+    def offsets(self, batch: ByRank) -> Array:
+        """Returns the offsets to logits, `[rank, batch]`; 0 without context."""
+        context = self.context
+        return jnp.broadcast_to(context(batch) if isinstance(context, Parameter) else 0.0, batch.shape)
+
+    def limits(self) -> list[Limit]:
+        """Returns the largest ids that vectors have rows for."""
+        vectors = {name: cast(Vectors, getattr(self, name)) for name in ("documents", "queries")}
+        own = [Limit(key, most, name) for name, each in vectors.items() for key, most in each.limits().items()]
+        return [*super().limits(), *own]
