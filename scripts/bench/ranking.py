@@ -1,165 +1,145 @@
-"""Rankers from simulated clicks on learning-to-rank files: five folds by query, every method in the same table.
+"""Rankers from simulated clicks on learning-to-rank files: tables of `+experiment=ultr_letor`, with what was learned.
 
-    python scripts/bench/ranking.py --path my/lambdarank                     the protocol that tells methods apart
-    python scripts/bench/ranking.py --path my/lambdarank --setting trust     trust bias
-    python scripts/bench/ranking.py --path my/lambdarank --setting default   the default settings of dataset=letor
+    python scripts/bench/ranking.py --path my/lambdarank                      the protocol that tells methods apart
+    python scripts/bench/ranking.py --path my/lambdarank --setting strong     or mild, trust, default, lightgbm
+    python scripts/bench/ranking.py --path my/lambdarank --methods softmax softmax_ips pbm
 
-nDCG@10 (gain 2^label - 1) of the test lists over all queries, and the difference to the naive softmax loss with its
-standard error over queries, in pairs. Examination is the mean over folds, relative to the first position.
+Five folds by query. Mean nDCG (gain 2^label - 1) of the test lists over all queries, and the difference to the first
+method with its standard error over queries, in pairs. Examination is the mean over folds, relative to the first one.
 """
 
 import argparse
-import json
+import os
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+import yaml
+from hydra import compose, initialize_config_dir
 
-import clickexp
+from clickexp.data import Dataset
 from clickexp.evaluation.per_query import samples
-from clickexp.simulation import open_letor
+from clickexp.experiment.instantiate import constructor
+from clickexp.experiment.values import resolved_values
+from clickexp.propensities import SimulatedPropensities
+from clickexp.runs.load import find_runs
+from clickexp.runs.run import Run
 
-RANKS = np.arange(10)
-EXAMINATION = 1 / (1 + (1.0 + RANKS) ** 1.5)
-THETA = 0.35 / (RANKS + 1) + 0.65 / (1 + 0.05 * RANKS)
-"""Examination, and the click rates of relevant and other documents that are examined (Oosterhuis 2022)."""
-POSITIVE, NEGATIVE = 1 / (1 + 0.005 * RANKS), 0.65 / (RANKS + 1)
-FEATURE = {"policy": "feature", "policy_feature": 34, "policy_noise": 0.5}
-SIZES = {"sessions": 32_000, "val_sessions": 8_000, "test_sessions": 2_000}
-METRIC = "ndcg@10"
-
-
-def numbers(values: np.ndarray) -> str:
-    """As an override holds them."""
-    return "[" + ",".join(f"{each:.6f}" for each in values) + "]"
-
-
+ROOT = Path(__file__).resolve().parent.parent.parent
+EXPERIMENT = ROOT / "conf/experiment/ultr_letor.yaml"
+FOLDS = 5
+STOP = 0.2
+LIGHTGBM = [
+    "dataset.policy_noise=0",
+    "dataset.positions=null",
+    f"dataset.examination_by_rank=[{','.join(f'{(1 - STOP) ** k:.6g}' for k in range(200))}]",
+    "dataset.attraction_by_label=[0.4,0.6,0.7,0.8,0.9]",
+    "dataset.sessions=201",
+    "dataset.val_sessions=50",
+    "dataset.test_sessions=50",
+    "trainer.batch_size=64",
+]
+"""A session for each of as many queries as LightGBM trains on; users stop with probability .2 after each document."""
 SETTINGS = {
-    "protocol": {**FEATURE, **SIZES, "examination_top": 0.0, "examination_decay": 1.5, "click_noise": 0.1},
-    "trust": {
-        **FEATURE,
-        **SIZES,
-        "examination_by_rank": numbers(THETA),
-        "trust_positive": numbers(POSITIVE),
-        "trust_negative": numbers(NEGATIVE),
-        "user._target_": "clickexp.models.TrustBiasModel",
-        "attraction_by_label": "[0.0,0.25,0.5,0.75,1.0]",
-    },
-    "default": SIZES,
+    "protocol": [],
+    "mild": ["dataset.examination_decay=0.75"],
+    "strong": ["dataset.examination_decay=2.5"],
+    "trust": ["+variant=trusting"],
+    "default": ["+variant=letor_defaults"],
+    "lightgbm": LIGHTGBM,
 }
-"""What differs from the defaults of dataset=letor."""
-TRUE = {
-    "protocol": EXAMINATION,
-    "trust": THETA * POSITIVE,
-    "default": 1 / (1 + np.exp(1.5 * np.log(RANKS + 1) - 2)),
-}
-"""P(examination), up to a factor."""
+"""What differs from the experiment."""
+QUIET = ["report=false", "save_model=false", "logger=jsonl", "progress=off", "shared_intervals=false"]
+PBM, OF_PBM = "pbm", "softmax_ips_pbm"
+"""A method, and the one that takes its propensities."""
 
 
-def methods(setting: str) -> dict[str, list[str]]:
-    """Overrides by the name of a method."""
-    given = ["propensity=given", f"propensity.values={numbers(TRUE[setting] / TRUE[setting][0])}"]
-    slope = THETA * (POSITIVE - NEGATIVE)
-    offsets = [f"propensity.values={numbers(slope)}", f"propensity.offsets={numbers(THETA * NEGATIVE)}"]
-    found = {
-        "softmax": [],
-        "softmax, IPS, true propensities": ["debias=ips", *given],
-        "softmax, IPS, propensities of PBM": ["debias=ips", "propensity=run", "propensity.run={pbm}"],
-        "softmax, IPS, harvested": ["debias=ips", "propensity=harvest"],
-        "softmax, IPS, click rates": ["debias=ips", "propensity=click_rate"],
-        "softmax, DLA": ["debias=dla"],
-        "softmax, policy-aware": ["debias=policy_aware", *given],
-        "softmax, doubly robust": ["debias=doubly_robust", *given],
-        "pointwise": ["loss=pointwise"],
-        "pointwise, regression-EM": ["loss=pointwise", "debias=regression_em"],
-        "pairwise": ["loss=pairwise"],
-        "pairwise, PairDebias": ["loss=pairwise", "debias=pair_debias"],
-        "lambda": ["loss=lambda"],
-        "lambda, IPS, true propensities": ["loss=lambda", "debias=ips", *given],
-        "PBM": ["model=pbm"],
-        "two towers, additive": ["model=two_towers"],
-    }
-    if setting == "trust":
-        found["softmax, affine"] = ["debias=affine", "propensity=given", *offsets]
-    return found
+def all_methods() -> list[str]:
+    """The methods of the experiment, and the one that the experiment cannot name: weights from the runs of another."""
+    listed = yaml.safe_load(EXPERIMENT.read_text())["hydra"]["sweeper"]["params"]["method"]
+    return [*listed.replace(" ", "").split(","), OF_PBM]
 
 
-def runs(path: Path, setting: str, output: Path, names: list[str], more: list[str]) -> Iterator[tuple[str, list[Path]]]:
-    """Trains each method on each fold; yields its name and folders."""
-    for name in names:
-        folders = []
-        for fold in range(5):
-            folder = output / setting / name.replace(", ", "-").replace(" ", "_") / str(fold)
-            folders.append(folder)
-            if (folder / "result.json").exists():
-                continue
-            pbm = str(output / setting / "PBM" / str(fold))
-            overrides = [each.format(pbm=pbm) for each in methods(setting)[name]]
-            if not any(each.startswith("model=") for each in overrides):
-                overrides = ["model=ranker", *overrides]
-            data = [f"dataset.{key}={value}" for key, value in SETTINGS[setting].items()]
-            clickexp.run(
-                *overrides,
-                *data,
-                *more,
-                f"dataset.path={path}",
-                "dataset.folds=5",
-                f"dataset.fold={fold}",
-                f"hydra.run.dir={folder}",
-                "shared_intervals=false",
-                folder=folder,
-                dataset="letor",
-                attraction="linear",
-                keep_values=True,
-                report=False,
-                save_model=False,
-                logger="jsonl",
-                progress="off",
-            )
-        yield name, folders
+def metric_of(setting: str) -> str:
+    """What LightGBM's test looks at, or nDCG@10."""
+    return "ndcg@3" if setting == "lightgbm" else "ndcg@10"
 
 
-def write(path: Path, setting: str, folder: Path) -> None:
+def train(path: Path, setting: str, output: Path, methods: Sequence[str], more: Sequence[str]) -> None:
+    """Trains each method on each fold, but for those that earlier calls trained."""
+    known = [f"sweeps_dir={output}", f"dataset.path={path}", *SETTINGS[setting], *QUIET, *more]
+    command = [sys.executable, "-m", "clickexp", "-m", "+experiment=ultr_letor", *known]
+    env = {**os.environ, "WANDB_MODE": "disabled"}
+    swept = f"method={','.join(each for each in methods if each != OF_PBM)}"
+    subprocess.run([*command, swept, f"hydra.sweep.dir={output}/all"], check=True, stdout=sys.stderr, env=env)
+    if OF_PBM in methods:
+        folders = {run.fold: run.folder for run in runs(output)[PBM]}
+        for fold in range(FOLDS):
+            own = ["method=softmax_ips", "propensity=run", f"propensity.run={folders[fold]}", f"dataset.fold={fold}"]
+            to = f"hydra.sweep.dir={output}/{OF_PBM}{fold}"
+            subprocess.run([*command, *own, to], check=True, stdout=sys.stderr, env=env)
+
+
+def runs(output: Path) -> dict[str, list[Run]]:
+    """Finished runs by method, in the order of the folds."""
+    found: dict[str, list[Run]] = {}
+    for run in find_runs([output])[0]:
+        method = OF_PBM if "propensity" in run.given else str(run.given["method"])
+        found.setdefault(method, []).append(run)
+    return {method: sorted(each, key=lambda run: run.fold or 0) for method, each in found.items()}
+
+
+def examination(run: Run) -> np.ndarray:
+    """What a run learned of examination, or was given, relative to the first position; empty where nothing."""
+    learned = [each["relative"] for each in run.result.get("propensity") or ()]
+    given = run.result.get("weighting", {}).get("values") or (run.result.get("per_rank") or {}).get("examination")
+    curve = np.array(learned or given or (), float)
+    return curve / curve[:1]
+
+
+def dataset_of(path: Path, setting: str, fold: int, more: Sequence[str] = ()) -> Dataset:
+    """The dataset of a fold."""
+    own = ["+experiment=ultr_letor", *SETTINGS[setting], *more, f"dataset.path={path}", f"dataset.fold={fold}"]
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        node = resolved_values(compose("config", own), own).values["dataset"]
+    return constructor(node, "dataset")()
+
+
+def write(path: Path, setting: str, folder: Path, more: Sequence[str]) -> None:
     """Writes the training sessions and test lists of each fold, for ranking_lightgbm.py."""
     folder.mkdir(parents=True, exist_ok=True)
-    for number in range(5):
-        given = {key: value for key, value in SETTINGS[setting].items() if "." not in key}
-        dataset = open_letor(path, folds=5, fold=number, cache="outputs/cache", **given)
+    for number in range(FOLDS):
+        dataset = dataset_of(path, setting, number, more)
         train = {name: dataset.train.column(name) for name in ("clicks", "lengths")}
         lists = {f"test_{name}": dataset.ranking.column(name) for name in ("lengths", "labels")}
         ids = {"ids": dataset.train.column("query_doc_ids"), "test_ids": dataset.ranking.column("query_doc_ids")}
         np.savez(folder / f"fold{number}.npz", features=dataset.train.features.values, **train, **lists, **ids)
 
 
-def examination(result: dict) -> np.ndarray:
-    """What a run learned or was given of it, relative to the first position."""
-    learned = [each["relative"] for each in result.get("propensity") or ()]
-    given = result.get("weighting", {}).get("values") or (result.get("per_rank") or {}).get("examination")
-    curve = np.array(learned or given or (), float)
-    return curve / curve[:1]
-
-
-def table(path: Path, setting: str, output: Path, names: list[str], more: list[str]) -> Iterator[str]:
+def table(output: Path, setting: str, methods: Sequence[str], truth: np.ndarray) -> Iterator[str]:
     """Lines of a table in Markdown, one per method, with what it learned of examination."""
-    yield "| method | nDCG@10 | vs softmax | relative examination |"
-    yield "|---|---|---|---|"
-    baseline = None
-    truth = TRUE[setting] / TRUE[setting][0]
-    for name, folders in runs(path, setting, output, names, more):
-        each = np.concatenate([samples(folder, METRIC).pseudo_values() for folder in folders])
+    metric, known = metric_of(setting), runs(output)
+    yield f"| method | nDCG@{metric.rpartition('@')[2]} | vs {methods[0]} | relative examination | largest error |"
+    yield "|---|---:|---|---|---:|"
+    baseline, rows = None, []
+    for method in methods:
+        each = np.concatenate([samples(run.folder, metric).pseudo_values() for run in known[method]])
         baseline = each if baseline is None else baseline
         gain, error = each - baseline, np.std(each - baseline) / len(each) ** 0.5
-        results = [json.loads((folder / "result.json").read_text()) for folder in folders]
-        curves = [curve for curve in map(examination, results) if len(curve)]
-        shown = ""
-        given = any("offsets" in result.get("weighting", {}) for result in results)
-        if curves and not given and np.ptp(curves[0]):
-            mean = np.mean(curves, axis=0)
+        curves = [curve for curve in map(examination, known[method]) if len(curve)]
+        shown, off = "", ""
+        if method.endswith("_true"):
+            shown = "given"
+        elif curves and np.ptp(curves[0]):
+            mean = np.mean([curve[: min(map(len, curves))] for curve in curves], axis=0)
             shown = " ".join(f"{value:.2f}" for value in mean[:5])
-            shown += f", off by {np.abs(mean - truth[: len(mean)]).max():.3f}"
-        versus = "" if name == "softmax" else f"{gain.mean():+.3f} +- {error:.3f}"
-        yield f"| {name} | {each.mean():.3f} | {versus} | {shown} |"
+            off = f"{np.nanmax(np.abs(mean - truth[: len(mean)])):.3f}"
+        versus = "" if method == methods[0] else f"{gain.mean():+.3f} ± {error:.3f}"
+        rows.append((each.mean(), f"| `{method}` | {each.mean():.3f} | {versus} | {shown} | {off} |"))
+    yield from (row for _, row in sorted(rows, key=lambda row: -row[0]))
 
 
 def main() -> None:
@@ -168,18 +148,18 @@ def main() -> None:
     parser.add_argument("--setting", choices=SETTINGS, default="protocol")
     parser.add_argument("--output", type=Path, default=None, help="folder for the runs; finished ones are reused")
     parser.add_argument("--methods", nargs="*", default=None, help="names of rows; the first is the baseline")
-    parser.add_argument("overrides", nargs="*", help="further overrides of all runs")
     parser.add_argument("--write", type=Path, default=None, help="only write the data of each fold there")
-    given = parser.parse_args()
+    given, overrides = parser.parse_known_args()
+    path = given.path.resolve()
     if given.write:
-        write(given.path, given.setting, given.write)
+        write(path, given.setting, given.write, overrides)
         return
-    names = given.methods or list(methods(given.setting))
-    output = given.output or Path(tempfile.mkdtemp())
-    if "PBM" in names:  # others read its propensities
-        list(runs(given.path, given.setting, output, ["PBM"], given.overrides))
-    for line in table(given.path, given.setting, output, names, given.overrides):
-        print(line, flush=True)
+    methods = given.methods or all_methods()
+    output = (given.output or Path(tempfile.mkdtemp())).resolve() / given.setting
+    train(path, given.setting, output, methods, overrides)
+    truth = SimulatedPropensities(offsets=False)(dataset_of(path, given.setting, 0, overrides)).values
+    for line in table(output, given.setting, methods, np.array(truth, float)):
+        print(line)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
+import yaml
 from hydra import compose, initialize_config_dir
 from places import ROOT
 
@@ -70,6 +71,35 @@ def test_users_who_trust_ranks_are_corrected_by_other_propensities_too(chosen, k
     trusting = ["+experiment=ultr_letor", "+variant=trusting", "debias=ips", *chosen]
     node = resolved("model=ranker", *trusting).values["model"]["debias"]["propensity"]
     assert node["_target_"] == f"clickexp.propensities.{kind}" and "offsets" not in node
+
+
+METHODS = sorted(file.stem for file in (ROOT / "conf/method").glob("*.yaml"))
+SOURCES = {"true": "simulated", "click_rate": "click_rate", "": "harvest"}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_are_what_their_names_say(name):
+    model = resolved("+experiment=ultr_letor", f"method={name}").values["model"]
+    if name in ("pbm", "two_towers"):
+        expected = resolved(f"model={name}", "parameter@attraction=linear").values["model"]
+        assert model == expected
+        return
+    losses = [file.stem for file in (ROOT / "conf/loss").glob("*.yaml")]
+    corrections = [file.stem for file in (ROOT / "conf/debias").glob("*.yaml")]
+    loss = max((each for each in losses if f"{name}_".startswith(f"{each}_")), key=len)
+    rest = name.removeprefix(loss).removeprefix("_")
+    debias = max((each for each in corrections if f"{rest}_".startswith(f"{each}_")), key=len, default="none")
+    source = SOURCES[rest.removeprefix(debias).removeprefix("_")]
+    chosen = ["model=ranker", f"loss={loss}", f"debias={debias}", "parameter@attraction=linear"]
+    chosen += [f"propensity={source}"] if "propensity" in model["debias"] else []
+    chosen += ["propensity.offsets=false"] if name == "softmax_ips_true" else []
+    assert model == resolved(*chosen).values["model"]
+
+
+def test_the_experiment_sweeps_over_all_methods():
+    experiment = yaml.safe_load((ROOT / "conf/experiment/ultr_letor.yaml").read_text())
+    listed = experiment["hydra"]["sweeper"]["params"]["method"].replace(" ", "").split(",")
+    assert sorted(listed) == METHODS
 
 
 def run_on(log, tmp_path, *overrides):
