@@ -6,10 +6,12 @@
 
 Both sides train a GRU of 64 units, with vectors of 64 numbers for documents and queries in NCM, on the same batches
 in memory: Adam on all weights, of tables on the rows of a batch. PyTorch also runs with Adam on whole tables, as public
-implementations do. Seconds are those of the processor, with the same threads; each measurement is a process of its own.
+implementations do. CACM runs alone. Seconds are those of the processor, with the same threads; each measurement is a
+process of its own.
 """
 
 import argparse
+import dataclasses
 import functools
 import itertools
 import json
@@ -28,15 +30,31 @@ from report import machine, print_table
 from clickexp.data import Dataset, Superbatch, superbatches
 from clickexp.data.feed import Compiled
 from clickexp.experiment.build import build_model
-from clickexp.models import CACMMinusModel, ClickModel, DynamicBayesianNetwork, NeuralClickModel
+from clickexp.models import (
+    CACMMinusModel,
+    ClickModel,
+    ContextAwareClickModel,
+    DynamicBayesianNetwork,
+    NeuralClickModel,
+)
 from clickexp.parameters import EmbeddingParameterConfig
+from clickexp.parameters.context import HISTORY
 from clickexp.simulation import simulate
 from clickexp.training import lazy_adam
 from clickexp.training.step import TrainStep, split_model
 
 HERE = Path(__file__).resolve().parent
-MODELS = ("cacm_minus", "ncm")
+MODELS = {
+    "cacm_minus": functools.partial(CACMMinusModel, attraction=EmbeddingParameterConfig(posterior="none")),
+    "ncm": NeuralClickModel,
+    "cacm": ContextAwareClickModel,
+}
 READ = {"cacm_minus": ["query_doc_ids"], "ncm": ["document_ids", "query_numbers"]}
+READ["cacm"] = [*READ["ncm"], *HISTORY]
+ALONE = ("cacm",)
+"""Models without a peer in PyTorch."""
+LISTS = 4
+"""Of a search session."""
 SIDES = ("ours", "sparse", "dense")
 STEPS = 16
 HEADERS = ("ours", "PyTorch, rows", "PyTorch, tables",
@@ -48,14 +66,15 @@ RANKS, DOCUMENTS = 10, 20
 def dataset_of(args: argparse.Namespace) -> Dataset:
     """A log of dynamic Bayesian users; the training part has at least `args.sessions` lists."""
     count, sizes = args.sessions * 10 // 7 + 10, dict(queries=args.queries, documents_per_query=DOCUMENTS)
-    return simulate(DynamicBayesianNetwork, sessions=count, positions=RANKS, **sizes)
+    dataset = simulate(DynamicBayesianNetwork, sessions=count, positions=RANKS, **sizes)
+    train = dataset.train
+    columns = {**train.columns, "session_ids": np.arange(train.count) // LISTS}
+    return dataclasses.replace(dataset, train=dataclasses.replace(train, columns=columns).with_context())
 
 
 def model_of(name: str, dataset: Dataset) -> ClickModel:
     """A model of the size of the peer's."""
-    rows = EmbeddingParameterConfig(posterior="none")
-    kind = functools.partial(CACMMinusModel, attraction=rows) if name == "cacm_minus" else NeuralClickModel
-    return build_model(kind, dataset, 0)
+    return build_model(MODELS[name], dataset, 0)
 
 
 def time_ours(args: argparse.Namespace) -> dict[str, float]:
@@ -97,9 +116,9 @@ def write_batches(args: argparse.Namespace, name: str, size: int, folder: Path) 
 def compare(args: argparse.Namespace, folder: Path) -> None:
     """Prints the table of one process a measurement, the sides in turns."""
     rows = []
-    sides = SIDES if args.peer else SIDES[:1]
     for name, size in itertools.product(args.models, args.batch_sizes):
-        file = write_batches(args, name, size, folder) if args.peer else None
+        sides = SIDES if args.peer and name not in ALONE else SIDES[:1]
+        file = write_batches(args, name, size, folder) if len(sides) > 1 else None
         times: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
         for _, side in itertools.product(range(args.repeats), sides):
             settings = {"model": name, "rows": side, "threads": len(os.sched_getaffinity(0))}
@@ -114,8 +133,9 @@ def compare(args: argparse.Namespace, folder: Path) -> None:
         cpu = {side: statistics.median(each["cpu"] for each in found) for side, found in times.items()}
         wall = {side: statistics.median(each["wall"] for each in found) for side, found in times.items()}
         ratios = [each[side] / each["ours"] for side in sides[1:] for each in (cpu, wall)]
-        rows.append((f"{name}, {size}", *(1e6 * cpu[side] for side in sides), *ratios))
-    headers = ["model, batch", *HEADERS[: len(sides)], *(HEADERS[len(SIDES) :] if args.peer else [])]
+        cells = [*(1e6 * cpu[side] for side in sides), *ratios]
+        rows.append((f"{name}, {size}", *cells, *[""] * (len(HEADERS) * bool(args.peer) - len(cells))))
+    headers = ["model, batch", *(HEADERS if args.peer else HEADERS[:1])]
     pairs = args.queries * DOCUMENTS
     title = f"Processor microseconds a session, {args.sessions:,} sessions, {pairs:,} pairs, median of {args.repeats}"
     print_table(title, headers, rows)

@@ -74,6 +74,7 @@ def test_users_who_trust_ranks_are_corrected_by_other_propensities_too(chosen, k
 
 
 METHODS = sorted(file.stem for file in (ROOT / "conf/method").glob("*.yaml"))
+LISTS = ["dataset=letor", "dataset.path=lists", "parameter@attraction=linear"]
 SOURCES = {"true": "simulated", "click_rate": "click_rate", "": "harvest"}
 
 
@@ -81,7 +82,7 @@ SOURCES = {"true": "simulated", "click_rate": "click_rate", "": "harvest"}
 def test_methods_are_what_their_names_say(name):
     model = resolved("+experiment=ultr_letor", f"method={name}").values["model"]
     if name in ("pbm", "two_towers"):
-        expected = resolved(f"model={name}", "parameter@attraction=linear").values["model"]
+        expected = resolved(f"model={name}", *LISTS).values["model"]
         assert model == expected
         return
     losses = [file.stem for file in (ROOT / "conf/loss").glob("*.yaml")]
@@ -90,7 +91,7 @@ def test_methods_are_what_their_names_say(name):
     rest = name.removeprefix(loss).removeprefix("_")
     debias = max((each for each in corrections if f"{rest}_".startswith(f"{each}_")), key=len, default="none")
     source = SOURCES[rest.removeprefix(debias).removeprefix("_")]
-    chosen = ["model=ranker", f"loss={loss}", f"debias={debias}", "parameter@attraction=linear"]
+    chosen = ["model=ranker", f"loss={loss}", f"debias={debias}", *LISTS]
     chosen += [f"propensity={source}"] if "propensity" in model["debias"] else []
     chosen += ["propensity.offsets=false"] if name == "softmax_ips_true" else []
     assert model == resolved(*chosen).values["model"]
