@@ -60,11 +60,21 @@ def run_info(parts: Parts, sweep: str | None) -> RunInfo:
     )
 
 
+_LONGEST = 60
+"""Characters of a value in a line."""
+
+
 def _changes(named: Mapping[str, Any]) -> tuple[str, ...]:
     """Overrides by the last part of their key, or all of it where that has another meaning in the title."""
     last = {key: key.rpartition(".")[2] for key in named}
     twice = {*_TITLE, *(short for short in last.values() if list(last.values()).count(short) > 1)}
-    return tuple(f"{key if last[key] in twice else last[key]}={value}" for key, value in named.items())
+    return tuple(f"{key if last[key] in twice else last[key]}={_short(value)}" for key, value in named.items())
+
+
+def _short(value: Any) -> str:
+    """The value, or the beginning of a long one, such as a list of numbers by rank."""
+    text = str(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def _title(parts: Parts, only: Sequence[str] | None) -> str:

@@ -42,7 +42,8 @@ class SimulatedPropensities(PropensitySource):
         batch = {"query_doc_ids": ids, "positions": places, "mask": shown, "clicks": jnp.zeros(ids.shape, bool)}
         log_examination = nnx.jit(lambda user, batch: user.predict_examination(batch))(user, batch)
         there = np.asarray(shown)
-        examination = np.where(there, np.exp(log_examination), 0).sum(axis=0, dtype=np.float64) / there.sum(axis=0)
+        times, summed = there.sum(axis=0), np.where(there, np.exp(log_examination), 0).sum(axis=0, dtype=np.float64)
+        examination = np.divide(summed, times, out=np.full(len(times), np.nan), where=times > 0)
         if not self.offsets:
             return Propensities.relative(examination, source="true")
         rates = np.zeros(sessions.ranks)

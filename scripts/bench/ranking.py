@@ -104,7 +104,7 @@ def dataset_of(path: Path, setting: str, fold: int, more: Sequence[str] = ()) ->
     """The dataset of a fold."""
     own = ["+experiment=ultr_letor", *SETTINGS[setting], *more, f"dataset.path={path}", f"dataset.fold={fold}"]
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        node = resolved_values(compose("config", own), own).values["dataset"]
+        node = resolved_values(compose("config", own), own)["dataset"]
     return constructor(node, "dataset")()
 
 

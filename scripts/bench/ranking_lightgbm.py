@@ -1,7 +1,9 @@
 """LightGBM's lambdarank, with and without its position debiasing, on the sessions of ranking.py. Needs lightgbm.
 
 python scripts/bench/ranking.py --path my/lambdarank --write FOLDER
-lightgbm/bin/python scripts/bench/ranking_lightgbm.py FOLDER
+lightgbm/bin/python scripts/bench/ranking_lightgbm.py FOLDER [CUTOFF]
+
+CUTOFF is that of nDCG, by default 10.
 """
 
 import sys
@@ -22,7 +24,7 @@ def ndcg(scores: np.ndarray, labels: np.ndarray, cutoff: int = 10) -> float:
     return float(gains[np.argsort(-scores, kind="stable")[:cutoff]] @ discounts / ideal) if ideal else 0.0
 
 
-def fold(file: Path, by_position: bool) -> list[float]:
+def fold(file: Path, by_position: bool, cutoff: int) -> list[float]:
     """Trains on the sessions with clicks; values of the test lists."""
     log = np.load(file)
     features = log["features"].astype(np.float32)
@@ -34,13 +36,14 @@ def fold(file: Path, by_position: bool) -> list[float]:
     data = lgb.Dataset(features[ids[shown]], label=clicks[shown].astype(int), group=lengths, position=positions)
     model = lgb.train(SETTINGS, data, num_boost_round=ROUNDS)
     lists = zip(log["test_ids"], log["test_lengths"], log["test_labels"], strict=True)
-    return [ndcg(np.asarray(model.predict(features[ids[:n]])), labels[:n]) for ids, n, labels in lists]
+    return [ndcg(np.asarray(model.predict(features[ids[:n]])), labels[:n], cutoff) for ids, n, labels in lists]
 
 
 def main() -> None:
     files = sorted(Path(sys.argv[1]).glob("fold*.npz"))
+    cutoff = int(sys.argv[2]) if len(sys.argv) > 2 else 10
     naive, debiased = (
-        np.concatenate([fold(file, by_position) for file in files]) for by_position in (False, True)
+        np.concatenate([fold(file, by_position, cutoff) for file in files]) for by_position in (False, True)
     )
     gain = debiased - naive
     print(f"lambdarank {naive.mean():.3f}, with positions {debiased.mean():.3f}, "
