@@ -40,7 +40,6 @@ LIGHTGBM = [
     "dataset.sessions=201",
     "dataset.val_sessions=50",
     "dataset.test_sessions=50",
-    "trainer.batch_size=64",
 ]
 """A session for each of as many queries as LightGBM trains on; users stop with probability .2 after each document."""
 SETTINGS = {
