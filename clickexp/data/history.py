@@ -14,6 +14,7 @@ EARLIER = 10
 """Numbers that a column of a list has room for."""
 CLICKED = "clicked_"
 """Begins the names of what documents had that were clicked earlier in the session: their ids, their positions."""
+POSITIONS = f"{CLICKED}positions"
 QUERIES = "earlier_query_numbers"
 """Queries of the lists before this one in its session."""
 
@@ -23,59 +24,72 @@ def history_columns(log: SearchLog, ids: Sequence[str], query: str | None) -> li
 
     The columns are `clicked_ID` for each kind of id and `clicked_positions`, of `EARLIER` clicks, and
     `earlier_query_numbers`, of as many lists. Lists of a session may stand apart; they are in the order of the log.
-    Memory of each column that is read: 16 bytes per list, and 4 per click or query.
+    Memory, of the columns of clicks together and of the queries: 16 bytes per list, and 4 per click and column.
 
     Args:
         log: All lists, with `session_ids`, clicks and lengths.
         ids: Columns that tell documents.
-        query: Column of documents that tells their query, if there is one.
+        query: Column that tells the query, of a list or of its documents, if there is one.
     """
-    of_clicks: list[DerivedColumn] = [_Earlier(log, name, clicks=True) for name in (*ids, "positions")]
-    return of_clicks if query is None else [*of_clicks, _Earlier(log, query, clicks=False)]
+    clicks = _Sequences(log, (*ids, "positions"), clicks=True)
+    columns: list[DerivedColumn] = [_Earlier(CLICKED + name, name, clicks) for name in clicks.names]
+    if query is not None:
+        columns.append(_Earlier(QUERIES, query, _Sequences(log, (query,), clicks=False)))
+    return columns
 
 
-class _Earlier(DerivedColumn):
-    """The latest values of a column before each list, of clicks or of lists.
+class _Sequences:
+    """What clicks, or lists, have one after the other, session by session, once it is read.
 
-    Values lie one after the other, session by session; each list knows where those of its session begin, and where
-    its own do.
+    Each list knows where its session begins in them, and where it stands itself.
     """
 
-    def __init__(self, log: SearchLog, of: str, *, clicks: bool):
-        name = CLICKED + of if clicks else QUERIES
-        self.column = Column(name, np.int32, "session", shape=(EARLIER,))
-        self._log, self._of, self._clicks = log, of, clicks
+    def __init__(self, log: SearchLog, names: Sequence[str], *, clicks: bool):
+        self.names, self._log, self._clicks = names, log, clicks
         self._lock = Lock()  # batches are filled in a thread of their own
 
-    def of(self, packed: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
+    def read(self) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+        """Returns the values by name, and for each list the number of those before its session, and before itself."""
         with self._lock:
-            values, begun, stop = self._values
-        if not len(values):
-            return np.zeros((len(stop[rows]), EARLIER), np.int32)
-        places = stop[rows][:, None] + np.arange(-EARLIER, 0)
-        return np.where(places >= begun[rows][:, None], values[np.maximum(places, 0)], 0)
-
-    def bounds(self) -> tuple[int, int]:
-        with self._lock:
-            values = self._values[0]
-        return 0, int(values.max(initial=0))
+            return self._read
 
     @cached_property
-    def _values(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """All values, and for each list the number of those before its session, and before itself."""
-        log, pieces, done = self._log, [], 0
+    def _read(self) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+        log, done = self._log, 0
+        pieces: dict[str, list[np.ndarray]] = {name: [np.zeros(0, np.int32)] for name in self.names}
         begun, stop = np.zeros((2, log.count), np.int64)
-        packed = "positions" in log.columns or self._of != "positions"
+        ranks = np.arange(log.ranks)
+        known = [name for name in self.names if name != "positions" or name in log.columns]
         for rows, first in whole_sessions(log):
-            read = log.rows(rows, ["clicks", "lengths", *([self._of] if packed else [])])
-            values = read.get(self._of, np.broadcast_to(np.arange(1, log.ranks + 1), read["clicks"].shape))
-            chosen = read["clicks"] & (np.arange(log.ranks) < read["lengths"][:, None])
+            columns = log.rows(rows, ["clicks", "lengths", *known])
+            chosen = columns["clicks"] & (ranks < columns["lengths"][:, None])
             if not self._clicks:
-                chosen = np.broadcast_to(np.arange(log.ranks) == 0, chosen.shape)
-            pieces.append(values[chosen].astype(np.int32))
+                chosen = np.broadcast_to(ranks == 0, chosen.shape)
+            for name, found in pieces.items():
+                values = columns.get(name, ranks + 1)
+                values = values[:, None] if name in columns and values.ndim == 1 else values
+                found.append(np.broadcast_to(values, chosen.shape)[chosen].astype(np.int32))
             counts = chosen.sum(axis=1)
             before = done + np.cumsum(counts) - counts
             stop[rows] = before
             begun[rows] = before[np.maximum.accumulate(np.where(first, np.arange(len(first)), 0))]
             done += int(counts.sum())
-        return np.concatenate(pieces) if pieces else np.zeros(0, np.int32), begun, stop
+        return {name: np.concatenate(found) for name, found in pieces.items()}, begun, stop
+
+
+class _Earlier(DerivedColumn):
+    """The latest values of a column before each list."""
+
+    def __init__(self, name: str, of: str, sequences: _Sequences):
+        self.column = Column(name, np.int32, "session", shape=(EARLIER,))
+        self._of, self._sequences = of, sequences
+
+    def of(self, packed: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
+        values, begun, stop = self._sequences.read()
+        places = stop[rows][:, None] + np.arange(-EARLIER, 0)
+        if not len(values[self._of]):
+            return np.zeros(places.shape, np.int32)
+        return np.where(places >= begun[rows][:, None], values[self._of][np.maximum(places, 0)], 0)
+
+    def bounds(self) -> tuple[int, int]:
+        return 0, int(self._sequences.read()[0][self._of].max(initial=0))

@@ -211,6 +211,8 @@ class Sessions:
         """
         if "session_ids" not in self.columns:
             return self
+        if self.index is not None or self.first:
+            raise DataError("context is derived of whole logs: call with_context before taking a part of the sessions")
         document = "document_ids" if "document_ids" in self.schema else "query_doc_ids"
         query = "query_ids" if "query_ids" in self.columns else None
         ids = dict.fromkeys(["query_doc_ids", document])

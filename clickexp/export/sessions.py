@@ -1,5 +1,6 @@
 """The sessions to predict: those of the run's log, or of parquet files with the ids of that log."""
 
+import dataclasses
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import polars as pl
 from clickexp.data import Dataset, Sessions
 from clickexp.data.context import LIST_COLUMNS, SEEN
 from clickexp.data.derived import DerivedColumn, Rows
+from clickexp.data.history import EARLIER, history_columns
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
 from clickexp.data.ingest.tables import (
@@ -26,6 +28,7 @@ from clickexp.data.schema import COLUMNS, Column, Extent, SourceLocation
 from clickexp.errors import UserError
 from clickexp.export.predict import of_pairs
 from clickexp.loggers.progress import Steps
+from clickexp.parameters.context import HISTORY
 
 PIECE = 1 << 16
 """Sessions that are read at a time."""
@@ -133,7 +136,7 @@ def _read(
             lists = with_session_keys(Lists.of(batch.columns, batch.location, tables[0].fields))
             context = [] if to_rank else _context(lists, ranks, batch.location)
             chunk = (lists if ids is None else ids.number(lists)).padded(ranks, schema)
-            chunk.pop("session_ids", None)
+            search_sessions = chunk.pop("session_ids", None)
             names = {}
             if id_names is not None or to_rank:
                 if id_names is not None:
@@ -153,6 +156,8 @@ def _read(
             if not to_rank:
                 _check_known(sessions.positions, dataset, batch.location)
             sessions = sessions.with_features(dataset.train.features).deriving(*of_pairs(dataset), *context)
+            if context and "clicks" in lists.documents:
+                sessions = _with_history(sessions, search_sessions)
             yield Piece(sessions, names)
     if unknown:
         what = f"{unknown:,} of the {shown:,} documents shown are not in the log of the run"
@@ -164,11 +169,21 @@ def _context(lists: Lists, ranks: int, location: SourceLocation) -> Sequence[Der
     if "session_ids" not in lists.sessions:
         return []
     if "clicks" not in lists.documents:
-        return [_UnknownContext(column, location.source) for column in (*LIST_COLUMNS, SEEN)]
+        history = (Column(name, np.int32, "session", shape=(EARLIER,)) for name in HISTORY)
+        return [_UnknownContext(column, location.source) for column in (*LIST_COLUMNS, SEEN, *history)]
     own = PairIds("document").number(lists).padded(ranks)
     names = ("query_doc_ids", "clicks", "lengths", "query_ids", "session_ids")
     arrays: dict[str, Any] = {name: own[name] for name in names if name in own}
-    return list(Sessions.from_arrays(**arrays, location=location).derived.values())
+    derived = Sessions.from_arrays(**arrays, location=location).derived
+    return [column for name, column in derived.items() if name not in HISTORY]  # which has ids of the log
+
+
+def _with_history(sessions: Sessions, search_sessions: np.ndarray) -> Sessions:
+    """The sessions with their earlier clicks and queries, by the ids of the log; documents that it lacks have id 0."""
+    log = dataclasses.replace(sessions, columns={**sessions.columns, "session_ids": search_sessions})
+    known = [name for name in ("query_doc_ids", "document_ids") if name in sessions.schema]
+    query = "query_numbers" if "query_numbers" in sessions.schema else None
+    return sessions.deriving(*history_columns(log, known, query))
 
 
 class _UnknownContext(DerivedColumn):

@@ -49,9 +49,19 @@ def _enumerated(conditional: Conditional, batch: ByRank) -> LogPair:
 
 
 def _sampled(conditional: Conditional, batch: ByRank) -> LogPair:
+    return mean_of_draws(lambda key: conditional(batch.replace(clicks=draw(conditional, batch, key))), batch)
+
+
+def mean_of_draws(along: Callable[[Array], LogPair], batch: ByRank) -> LogPair:
+    """Returns the mean of probabilities over `DRAWS` keys.
+
+    Args:
+        along: Logarithms of probabilities along the clicks that a key draws.
+        batch: Sessions, for their shape.
+    """
+
     def add(total: LogPair, key: Array) -> tuple[LogPair, None]:
-        pair = conditional(batch.replace(clicks=draw(conditional, batch, key)))
-        return jax.tree.map(log_add, total, pair), None
+        return jax.tree.map(log_add, total, along(key)), None
 
     total, _ = jax.lax.scan(add, _nothing(batch), jax.random.split(jax.random.key(0), DRAWS))
     return jax.tree.map(lambda sum_: sum_ - jnp.log(float(DRAWS)), total)

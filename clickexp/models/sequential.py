@@ -56,14 +56,16 @@ class SequentialClickModel(ClickModel):
 
     def conditional(self, batch: ByRank) -> LogPair:
         """Returns P(click) along the batch's own clicks."""
-        return self._scan(batch, batch["clicks"].astype(bool), lambda click, pair: click)[1]
+        return self._scan(batch, batch["clicks"].astype(bool), lambda click, pair: click, self.inputs(batch))[1]
 
     def draw(self, batch: ByRank, key: Array) -> Sample:
         """Draws clicks from the top down."""
-        clicks, _ = self._scan(batch, uniform(key, batch), lambda number, pair: number < jnp.exp(pair.log))
-        return Sample(clicks)
+        return Sample(self._drawn(batch, key, self.inputs(batch))[0])
 
-    def _scan(self, batch: ByRank, ranks: Array, choose: Callable) -> tuple[Array, LogPair]:
+    def _drawn(self, batch: ByRank, key: Array, inputs: Any) -> tuple[Array, LogPair]:
+        return self._scan(batch, uniform(key, batch), lambda number, pair: number < jnp.exp(pair.log), inputs)
+
+    def _scan(self, batch: ByRank, ranks: Array, choose: Callable, inputs: Any) -> tuple[Array, LogPair]:
         """Clicks and their pairs, `[rank, batch]`; `choose` makes the click of what the rank holds."""
 
         def step(carry: tuple[State, Array], rank: tuple[Array, Any, Array]) -> tuple[Any, Any]:
@@ -73,13 +75,14 @@ class SequentialClickModel(ClickModel):
             return (chosen(shown, following, state), jnp.where(shown, click, previous)), (click, pair)
 
         start = self.start(batch), jnp.zeros(batch.shape[1], bool)
-        each = ranks, self.inputs(batch), batch["mask"].astype(bool)
+        each = ranks, inputs, batch["mask"].astype(bool)
         return jax.lax.scan(step, start, each, unroll=UNROLLED)[1]
 
     def marginal(self, batch: ByRank) -> LogPair:
         """Returns the mean of P(click) over the clicks above, exact up to `derived.EXACT_RANKS`."""
         if batch.shape[0] > derived.EXACT_RANKS:
-            return derived.marginal(self.conditional, batch)
+            inputs = self.inputs(batch)
+            return derived.mean_of_draws(lambda key: self._drawn(batch, key, inputs)[1], batch)
         inputs = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), self.inputs(batch))
         lists = self.start(batch), inputs, batch["mask"].T.astype(bool)
         pair = jax.lax.map(lambda each: self._prefix_tree(*each), lists, batch_size=CHUNK)

@@ -13,7 +13,13 @@ from clickexp.numerics import LogPair, log_sigmoid_pair
 from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig
 from clickexp.propensities.policy import with_policy_share
 from clickexp.types import Array, Batch, ByRank, LogitsByRank, PerDocument, Scalar
-from clickexp.utils.bounds import Decay, NonNegativeFloat, Pairs, PositiveInt, Probability
+from clickexp.utils.bounds import (
+    Decay,
+    NonNegativeFloat,
+    Pairs,
+    PositiveInt,
+    PositiveProbability,
+)
 
 POLICY_SHARE = "policy_share"
 """Column of the share of the times that the policy showed a document at this position."""
@@ -51,7 +57,7 @@ class TwoTowersModel(IndependentModel):
     dropout: Decay = 0.0
     reversal: NonNegativeFloat = 0.0
     policy_weighting: bool = False
-    clip: Probability = 0.05
+    clip: PositiveProbability = 0.05
 
     def setup(self, rngs: nnx.Rngs) -> None:
         """Builds dropout and the regression on the bias, where they are asked for."""

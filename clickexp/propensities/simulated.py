@@ -46,6 +46,11 @@ class SimulatedPropensities(PropensitySource):
         examination = np.divide(summed, times, out=np.full(len(times), np.nan), where=times > 0)
         if not self.offsets:
             return Propensities.relative(examination, source="true")
+        if any(hasattr(each, "false_positive") for each in getattr(user, "models", ())):
+            raise ConfigError(
+                "propensity.offsets=true: users of a mixture with trust bias have no offsets in common; give "
+                "propensity.offsets=false"
+            )
         rates = np.zeros(sessions.ranks)
         if (tower := getattr(user, "false_positive", None)) is not None:
             rates = np.asarray(np.exp(tower.log_prob(batch)), np.float64)[0]

@@ -229,6 +229,8 @@ def or_nan(value: float | None) -> float:
 
 
 _IN_NAMES = ("model", "dataset", "loss", "debias")
+_METHOD = "method"
+"""The group that chooses model, loss and correction at once."""
 
 
 def group_names(experiments: Sequence[Sequence[Run]]) -> list[tuple[str, str]]:
@@ -238,9 +240,13 @@ def group_names(experiments: Sequence[Sequence[Run]]) -> list[tuple[str, str]]:
     these are alike, keys of the configuration that differ follow, or a number.
     """
     given = [runs[0].overrides for runs in experiments]
-    keys = [key for key in varying(given) if key not in _IN_NAMES]
+    keys = [key for key in varying(given) if key not in (*_IN_NAMES, _METHOD)]
     overrides = [_key_values(keys, own) for own in given]
     names = [", ".join([runs[0].model, *own]) for runs, own in zip(experiments, overrides, strict=True)]
+    names = [
+        f"{name}, {_METHOD}={own[_METHOD]}" if names.count(name) > 1 and own.get(_METHOD) else name
+        for name, own in zip(names, given, strict=True)
+    ]
     more: dict[int, list[str]] = {place: [] for place in range(len(names))}
     for name in {name for name in names if names.count(name) > 1}:
         same = [place for place, other in enumerate(names) if other == name]

@@ -35,6 +35,7 @@ NonNegativeInt = Annotated[int, Ge(0)]
 PositiveFloat = Annotated[float, Gt(0)]
 NonNegativeFloat = Annotated[float, Ge(0)]
 Probability = Annotated[float, Interval(ge=0, le=1)]
+PositiveProbability = Annotated[float, Interval(gt=0, le=1)]
 Fraction = Annotated[float, Interval(gt=0, lt=1)]
 Decay = Annotated[float, Interval(ge=0, lt=1)]
 """A rate of exponential decay, or of dropout."""

@@ -163,7 +163,8 @@ def _outside(values: Array | None, shown: np.ndarray, least: int, largest: int) 
     values = np.asarray(values)
     if not values.size or (least <= values.min() and values.max() <= largest):
         return None
-    values = np.broadcast_to(values, shown.shape)[shown]
+    if values.ndim <= shown.ndim:  # else there are several for each list
+        values = np.broadcast_to(values, shown.shape)[shown]
     bad = values[(values < least) | (values > largest)]
     return int(bad.max()) if bad.size else None
 

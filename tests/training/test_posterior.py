@@ -185,6 +185,7 @@ STORES = {
 }
 
 
+@pytest.mark.timeout(900)  # thousands of draws, one by one
 @pytest.mark.parametrize("store", STORES)
 def test_variances_of_embeddings_are_those_of_draws(store):
     made = STORES[store](60, 2)

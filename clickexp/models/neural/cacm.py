@@ -8,7 +8,10 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Bool, Float
 
-from clickexp.errors import ConfigError
+from clickexp.data.history import CLICKED, EARLIER, POSITIONS, QUERIES
+from clickexp.errors import ConfigError, DataError
+from clickexp.models import derived
+from clickexp.models.base import uniform
 from clickexp.models.neural.combination import Combination, Kind
 from clickexp.models.neural.network import NetworkClickModel
 from clickexp.models.neural.recurrent import Recurrent
@@ -19,10 +22,6 @@ from clickexp.parameters.vectors import TableVectors
 from clickexp.types import Array, Batch, ByRank, LogitsByRank
 from clickexp.utils.bounds import PositiveInt
 from clickexp.utils.checks import Limit
-
-EARLIER = 10
-"""Earlier clicks and queries of a search session that are read; `clickexp.data.history` has as many."""
-_QUERIES, _POSITIONS = "earlier_query_numbers", "clicked_positions"
 
 
 class _Document(NamedTuple):
@@ -44,8 +43,12 @@ class ContextAwareClickModel(NetworkClickModel):
     `context`. Relevance that
     documents are ranked by is R_d in a new session, whose only query is that of the list.
 
-    Chen, Mao, Liu, Zhang and Ma 2020, "A context-aware click model for web search". They also read skipped documents,
-    the types of results, and vectors from a graph of the log.
+    Chen, Mao, Liu, Zhang and Ma 2020, "A context-aware click model for web search". What differs there: it also reads
+    skipped documents, the types of results and vectors from a graph of the log; relevance reads the rank of its
+    document and the clicks above; examination does not read the session; attention has no matrix; a term of the loss
+    fits relevance to clicks above the last one; `linear` has free weights and `nonlinear` fewer units.
+
+    Attraction is R_d, whatever the combination.
 
     Attributes:
         combination: How relevance and examination make a click; see `clickexp.models.neural.combination`.
@@ -64,12 +67,17 @@ class ContextAwareClickModel(NetworkClickModel):
         if self.positions is None:
             raise ValueError("ContextAwareClickModel needs positions=..., the largest position")
         documents, queries = self._vectors
-        self._clicked = f"clicked_{documents.config.use_feature}"
-        if sizes.columns is not None and not {self._clicked, _QUERIES} <= sizes.columns.keys():
+        self._clicked = f"{CLICKED}{documents.config.use_feature}"
+        if sizes.columns is not None and not {self._clicked, QUERIES} <= sizes.columns.keys():
             raise ConfigError(
-                f"model=cacm reads {self._clicked} and {_QUERIES}, which follow from search sessions, and this data "
+                f"model=cacm reads {self._clicked} and {QUERIES}, which follow from search sessions, and this data "
                 "has none: choose a dataset whose lists have session ids, as clickexp-data inspect shows, or "
                 "model=cacm_minus"
+            )
+        if queries.config.use_feature != "query_numbers":
+            raise ConfigError(
+                f"model.queries.use_feature={queries.config.use_feature}: model=cacm knows the earlier queries of a "
+                "session by query_numbers; leave it out"
             )
         hidden, of_position, linear = self.hidden, self.embedding, partial(nnx.Linear, rngs=rngs)
         self.of_position = nnx.data(nnx.Embed(self.positions + 1, of_position, rngs=rngs))
@@ -114,28 +122,54 @@ class ContextAwareClickModel(NetworkClickModel):
 
     def step(self, state: State, inputs: _Document, previous: Bool[Array, " batch"]) -> tuple[State, LogPair]:
         """Returns the next state, and the probability of a click."""
-        of_click = self.of_click(jnp.asarray(previous, jnp.int32)) @ self.recurrent.read.kernel[...][-self.embedding :]
-        state, units = self.recurrent.step(state, inputs.read + of_click)
-        return state, self.combined(inputs.relevance, log_sigmoid_pair(self.output(units)[..., 0]))
+        state, examination = self._examination(state, inputs, previous)
+        return state, self.combined(inputs.relevance, examination)
 
     def relevance(self, batch: ByRank) -> LogitsByRank:
         """Returns log R_d."""
         return self.inputs(batch).relevance.log
 
+    def log_examination(self, batch: ByRank, marginal: LogPair | None = None) -> LogitsByRank:
+        """Returns log E_r, whatever the clicks above: exact where a click is R_d E_r, else a mean over draws."""
+        if self.combination == "mul":
+            return super().log_examination(batch, marginal)
+        shown, documents = batch["mask"].astype(bool), self.inputs(batch)
+
+        def along(key: Array) -> LogPair:
+            def step(carry: tuple[State, Array], rank: tuple) -> tuple[tuple[State, Array], LogPair]:
+                (state, previous), (document, number, shown) = carry, rank
+                following, examination = self._examination(state, document, previous)
+                click = number < jnp.exp(self.combined(document.relevance, examination).log)
+                return (chosen(shown, following, state), jnp.where(shown, click, previous)), examination
+
+            start = self.start(batch), jnp.zeros(batch.shape[1], bool)
+            return jax.lax.scan(step, start, (documents, uniform(key, batch), shown))[1]
+
+        return derived.mean_of_draws(along, batch).log
+
+    def _examination(self, state: State, inputs: _Document, previous: Array) -> tuple[State, LogPair]:
+        of_click = self.of_click(jnp.asarray(previous, jnp.int32)) @ self.recurrent.read.kernel[...][-self.embedding :]
+        state, units = self.recurrent.step(state, inputs.read + of_click)
+        return state, log_sigmoid_pair(self.output(units)[..., 0])
+
     def _session(self, lists: Batch) -> tuple[Float[Array, "batch two_hidden"], Array, Array]:
         """The context of the session, and vectors of the query and of the documents."""
         documents, queries = self._vectors
-        clicked, earlier, positions = (self._earlier(lists, key) for key in (self._clicked, _QUERIES, _POSITIONS))
+        missing = [key for key in (self._clicked, QUERIES, POSITIONS) if key not in lists]
+        if 0 < len(missing) < 3:
+            raise DataError(f"the batch has no {missing[0]}, but others of the session. Give all of them or none.")
+        clicked, earlier, positions = (self._earlier(lists, key) for key in (self._clicked, QUERIES, POSITIONS))
         shown = jnp.asarray(lists[documents.config.use_feature])
         vectors = self.drop(documents({documents.config.use_feature: jnp.concatenate([clicked, shown], axis=1)}))
         of_clicks, of_documents = vectors[:, :EARLIER], vectors[:, EARLIER:]
         first = jnp.argmax(lists["mask"].astype(bool), axis=1)[:, None]  # the query of a list, wherever it is told
         own = jnp.take_along_axis(jnp.broadcast_to(lists[queries.config.use_feature], shown.shape), first, axis=1)
         numbers = jnp.concatenate([earlier, own], axis=1)
-        of_queries = self.drop(queries({queries.config.use_feature: numbers}))
+        # an axis more, since training takes ids of the shape of lists for those of documents
+        of_queries = self.drop(queries.table.take(numbers[:, None])[:, 0])
         query = of_queries[:, -1]
         read = jnp.concatenate([of_clicks, self.of_position(jnp.asarray(positions))], axis=-1)
-        there = clicked > 0, jnp.concatenate([earlier > 0, jnp.ones_like(own, bool)], axis=1)
+        there = positions > 0, jnp.concatenate([earlier > 0, jnp.ones_like(own, bool)], axis=1)
         session = [
             _attended(self.of_queries, of_queries, there[1], self.attends_queries, query),
             _attended(self.of_clicks, read, there[0], self.attends_clicks, query),
@@ -152,10 +186,11 @@ class ContextAwareClickModel(NetworkClickModel):
         """Returns the largest ids that vectors have rows for."""
         before = [
             Limit(key, most, name)
-            for key, each, name in zip((self._clicked, _QUERIES), self._vectors, ("documents", "queries"), strict=True)
+            for key, each, name in zip((self._clicked, QUERIES), self._vectors, ("documents", "queries"), strict=True)
             for most in each.limits().values()
         ]
-        return [*super().limits(), *before, Limit(_POSITIONS, cast(int, self.positions), "positions")]
+        of_positions = [Limit(key, cast(int, self.positions), "examination") for key in ("positions", POSITIONS)]
+        return [*super().limits(), *before, *of_positions]
 
 
 def _attended(network: Recurrent, read: Array, there: Array, attends: nnx.Linear, query: Array) -> Array:

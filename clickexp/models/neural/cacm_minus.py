@@ -1,6 +1,6 @@
 """The context-aware click model without session context: recurrent examination times attraction."""
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from clickexp.numerics import LOG_ZERO, LogPair, log_and, log_sigmoid_pair
 from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.types import Array, ByRank
 from clickexp.utils.bounds import PositiveInt
+from clickexp.utils.checks import Limit
 
 
 class _Document(NamedTuple):
@@ -117,6 +118,10 @@ class CACMMinusModel(SequentialClickModel):
             pairs.append(jax.tree.map(lambda x: jax.nn.logsumexp(weights + x, axis=0), click))  # noqa: B023
             weights = jnp.concatenate([jnp.maximum(weights + x, LOG_ZERO) for x in click])
         return jax.tree.map(lambda *each: jnp.stack(each), *pairs)
+
+    def limits(self) -> list[Limit]:
+        """Returns the largest id, and the largest position."""
+        return [*super().limits(), Limit("positions", cast(int, self.positions), "examination")]
 
     def _alike(self, batch: ByRank) -> bool:
         """Whether all lists show documents at the same positions, few enough to follow every click vector."""

@@ -15,7 +15,7 @@ from clickexp.parameters.base import Sizes
 from clickexp.propensities import Propensities, PropensitySource, Weighting
 from clickexp.propensities.policy import with_policy_propensity
 from clickexp.types import Array, Batch, PerDocument
-from clickexp.utils.bounds import Probability, check_numbers
+from clickexp.utils.bounds import PositiveProbability, check_numbers
 
 POLICY_PROPENSITY = "policy_propensity"
 """Column of the mean propensity of each document under the logging policy."""
@@ -98,7 +98,7 @@ class WithPropensities(Debias):
 
     subtracts_offsets: ClassVar[bool] = False
     propensity: Propensities | PropensitySource | None = None
-    clip: Probability = 0.05
+    clip: PositiveProbability = 0.05
 
     def known(self) -> Propensities:
         """Returns the propensities; ConfigError where they have not been estimated."""
@@ -127,7 +127,7 @@ def by_position(curve: Any, batch: Batch) -> PerDocument:
         curve: Function from the largest position to numbers by position from 0.
         batch: Sessions.
     """
-    positions, most = batch["positions"], 1 << 10
+    positions, most = batch["positions"], 1 << 14
     values = jnp.asarray(np.asarray(curve(most), np.float32))
     return jnp.broadcast_to(values[jnp.minimum(positions, most)], batch["mask"].shape)
 

@@ -10,8 +10,9 @@ from flax import nnx
 from small_logs import ragged_log
 from zoo import fill
 
-from clickexp.data import Column, Sessions
-from clickexp.errors import ConfigError
+from clickexp.data import Column, Sessions, superbatches
+from clickexp.data.batches import at_step, with_mask
+from clickexp.errors import ConfigError, DataError
 from clickexp.metrics import LogLikelihood
 from clickexp.models import (
     CACMMinusModel,
@@ -28,12 +29,14 @@ from clickexp.parameters import (
     FeatureVectorsConfig,
     TableVectorsConfig,
 )
-from clickexp.training import Trainer
+from clickexp.training import Trainer, lazy_adam
+from clickexp.training.step import TrainStep, split_model
 
 RANKS, LISTS, PAIRS, QUERIES, DIM, HIDDEN, FEATURES = 4, 6, 9, 3, 3, 5, 2
 VECTORS = np.array(list(itertools.product([False, True], repeat=RANKS)))
 SIZES = {"positions": RANKS, "query_doc_pairs": PAIRS}
 EARLIER = 10
+EARLIER_IDS = ("clicked_document_ids", "clicked_positions", "earlier_query_numbers")
 COLUMNS = {
     "document_ids": PAIRS,
     "query_numbers": QUERIES,
@@ -167,12 +170,20 @@ def test_relevance_and_examination_combine_as_the_paper_has_it(kind):
     np.testing.assert_allclose(np.exp(np.float64(found.complement)), 1 - expected, rtol=1e-4, atol=1e-6)
 
 
-def by_cacm(model, lists, at, clicks):
+def examined_by_cacm(model, lists, at, clicks):
+    """P(examined) at each rank, given the clicks above."""
+    examined = np.zeros(RANKS)
+    by_cacm(model, lists, at, clicks, examined)
+    return examined
+
+
+def by_cacm(model, lists, at, clicks, examined=None):
+    examined = np.zeros(RANKS) if examined is None else examined
     documents, queries = (np.float64(each.table.get_value().values) for each in (model.documents, model.queries))
     positions, of_click = (np.float64(each.embedding[...]) for each in (model.of_position, model.of_click))
     shown = np.flatnonzero(lists["mask"][at])
     query = queries[lists["query_numbers"][at, shown[0] if shown.size else 0]]
-    there = np.flatnonzero(lists["clicked_document_ids"][at, 0])
+    there = np.flatnonzero(lists["clicked_positions"][at, 0])
     clicked, places = (lists[name][at, 0][there] for name in ("clicked_document_ids", "clicked_positions"))
     earlier = lists["earlier_query_numbers"][at, 0]
     ids = lists["document_ids"][at]
@@ -196,7 +207,8 @@ def by_cacm(model, lists, at, clicks):
     for rank in shown:
         read = [*positions[np.broadcast_to(lists["positions"], lists["mask"].shape)[at, rank]], *session]
         state, units = advanced(model.recurrent, state, np.array([*read, *of_click[previous]]))
-        found[rank] = combined(model.combined, relevant[rank], click_rate(model, units))
+        examined[rank] = click_rate(model, units)
+        found[rank] = combined(model.combined, relevant[rank], examined[rank])
         previous = int(clicks[rank])
     return found, relevance(context([], []))
 
@@ -212,10 +224,11 @@ def ncm(documents=None, **settings):
     return NeuralClickModel(**SIZES, **given, **settings, rngs=nnx.Rngs(0))
 
 
-def cacm(combination="mul", **settings):
+def cacm(combination="mul", positions=RANKS, **settings):
     tables = TableVectorsConfig(dim=DIM), TableVectorsConfig(use_feature="query_numbers", dim=DIM)
-    given = {"documents": tables[0], "queries": tables[1], "hidden": HIDDEN, "embedding": 2, "columns": COLUMNS}
-    return ContextAwareClickModel(**SIZES, **given, combination=combination, **settings, rngs=nnx.Rngs(0))
+    given = {"positions": positions, "query_doc_pairs": PAIRS, "columns": COLUMNS, "hidden": HIDDEN, "embedding": 2}
+    given |= {"documents": tables[0], "queries": tables[1]}
+    return ContextAwareClickModel(**given, combination=combination, **settings, rngs=nnx.Rngs(0))
 
 
 SEEN = ContextParameterConfig(columns=["document_seen"])
@@ -442,7 +455,6 @@ def test_training_learns_and_continues_to_the_same_bits(build, tmp_path):
 
 
 def batches(log):
-    from clickexp.data.batches import at_step, with_mask
     from clickexp.data.feed import feed
 
     for batch in feed(log, 60, 1):
@@ -458,6 +470,67 @@ def test_settings_that_do_not_go_together_are_errors():
         ContextAwareClickModel(**SIZES, columns={"document_ids": 3, "query_numbers": 2}, rngs=nnx.Rngs(0))
     with pytest.raises(ConfigError, match="combination"):
         cacm("sum")
+
+
+def test_positions_and_ids_of_the_session_beyond_the_model_are_errors(lists):
+    batch = with_clicks(lists, VECTORS[3])
+    for model, names in ((cacm(), ("positions", *EARLIER_IDS)), (cacm_minus(), ("positions",))):
+        for name in names:
+            wrong = {**batch, name: batch[name].copy()}
+            wrong[name][..., -1] = 50
+            with pytest.raises(DataError, match=f"{name} holds 50"):
+                model.compute_loss(wrong)
+    with pytest.raises(DataError, match="no clicked_positions, but others of the session"):
+        cacm().compute_loss({name: values for name, values in batch.items() if name != "clicked_positions"})
+
+
+@pytest.mark.parametrize("kind", ["linear", "sigmoid_log"])
+def test_examination_is_that_of_the_network_whatever_the_combination(kind, lists):
+    """The mean of E_r over the click vectors above, by their enumeration."""
+    model = fill(cacm(kind), lambda shape: np.random.default_rng(5).normal(0, 0.8, shape))
+    model.eval()
+    found = np.exp(np.float64(model.predict_examination(lists)))
+    for at in (0, 3):
+        expected, second = np.zeros((2, RANKS))
+        for vector in VECTORS:
+            vector = vector & lists["mask"][at]
+            events = examined_by_cacm(model, lists, at, vector)
+            clicks = by_cacm(model, lists, at, vector)[0]
+            each = np.where(vector, clicks, 1 - clicks)[lists["mask"][at]].prod()
+            weight = each / 2 ** (~lists["mask"][at]).sum()  # vectors that differ where nothing is shown
+            expected, second = expected + weight * events, second + weight * events**2
+        error = np.sqrt(np.maximum(second - expected**2, 0) / derived.DRAWS)
+        assert (np.abs(found[at] - expected) < 5 * error + 1e-5)[lists["mask"][at]].all()
+
+
+@pytest.mark.parametrize("kind", ["exp_mul", "linear", "nonlinear"])
+def test_extreme_weights_of_combinations_leave_everything_finite(kind):
+    rng = np.random.default_rng(0)
+    combination = fill(Combination(kind, rngs=nnx.Rngs(0)), lambda shape: 60 * rng.normal(size=shape))
+    logits = jnp.asarray(np.array([[-90.0, -1, 40, 90], [-90, 60, -3, 90]], np.float32))
+
+    def loss(combination, logits):
+        pair = combination(*map(log_sigmoid_pair, logits))
+        return jnp.sum(pair.log) + jnp.sum(pair.complement)
+
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(nnx.grad(loss, argnums=(0, 1))(combination, logits)))
+
+
+@pytest.mark.parametrize("ranks", [1, 10, 11])
+def test_a_training_step_has_the_loss_of_the_model(ranks):
+    """Whatever ids of sessions have the shape of lists."""
+    columns = ragged_log(32, ranks, PAIRS, 0)
+    ids = columns["query_doc_ids"]
+    extra = {Column("document_ids", "int32"): ids, Column("query_numbers", "int32"): np.where(ids > 0, 1 + ids % 3, 0)}
+    log = Sessions.from_arrays(**columns, session_ids=np.arange(32) // 4, extra=extra).with_pairs(PAIRS)
+    model = fill(cacm(positions=ranks), lambda shape: np.random.default_rng(2).normal(0, 0.5, shape))
+    optimizer = lazy_adam(1e-12, dense_learning_rate=1e-12)
+    graphdef, state = split_model(model, optimizer)
+    carried = log.carrying({*log.columns, *log.derived} - {"session_ids", "query_ids"})
+    batch = next(superbatches(carried, 32, 1))
+    _, loss, _ = jax.jit(TrainStep(graphdef, optimizer))(state, batch.arrays, np.int32(1))
+    expected = float(np.sum(model.compute_loss(at_step(with_mask(batch.arrays), 0), aggregate=False)))
+    np.testing.assert_allclose(float(np.sum(loss)), expected, rtol=1e-5)
 
 
 def test_the_session_bears_on_clicks_and_not_on_relevance(lists):
