@@ -154,7 +154,10 @@ def main() -> None:
         write(path, given.setting, given.write, overrides)
         return
     methods = given.methods or all_methods()
-    output = (given.output or Path(tempfile.mkdtemp())).resolve() / given.setting
+    if OF_PBM in methods and PBM not in methods:
+        parser.error(f"{OF_PBM} takes the propensities of {PBM}: name both")
+    named = "".join(f",{each}" for each in sorted(overrides)).replace("/", "_")  # other overrides are other runs
+    output = (given.output or Path(tempfile.mkdtemp())).resolve() / f"{given.setting}{named}"
     train(path, given.setting, output, methods, overrides)
     truth = SimulatedPropensities(offsets=False)(dataset_of(path, given.setting, 0, overrides)).values
     for line in table(output, given.setting, methods, np.array(truth, float)):

@@ -1,4 +1,4 @@
-"""LightGBM's lambdarank, with and without its position debiasing, on the sessions of ranking.py. Needs lightgbm.
+"""LightGBM's lambdarank, with and without its position debiasing, on the first sessions of ranking.py. Needs lightgbm.
 
 python scripts/bench/ranking.py --path my/lambdarank --write FOLDER
 lightgbm/bin/python scripts/bench/ranking_lightgbm.py FOLDER [CUTOFF]

@@ -88,7 +88,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--logs", type=Path, default=Path("outputs/bench"), help="folder that keeps the logs")
     args = parser.parse_args()
+    if len(args.rows) < 2:
+        parser.error("--rows: give at least two sizes, to compare")
     print(machine())
+    args.rows.sort()
     logs = {rows: drawn(args.logs, "zipf", rows, args.sessions, 10_000, parquet=False) for rows in args.rows}
     table = []
     for method in args.methods:

@@ -87,3 +87,16 @@ def test_figures_of_the_default_run_are_those_it_printed():
     ll = re.search(r"^ll ↑ +(\S+)", printed, re.MULTILINE)[1]
     ndcg = re.search(r"^ndcg ↑ .* (\S+)$", printed, re.MULTILINE)[1]
     assert f"to {ll} and nDCG@10 from 0.845 to {float(ndcg):.3f}." in plain(DESIGN)
+
+
+def test_the_table_of_rankers_is_that_of_the_benchmarks():
+    page = (ROOT / "docs/howto/learning-to-rank.md").read_text()
+    shown, measured = (rows(text, "method | nDCG@10 | vs softmax | relative") for text in (page, BENCHMARKS))
+    assert shown == measured and len(shown) == 24
+    methods = {file.stem for file in (ROOT / "conf/method").glob("*.yaml")}
+    assert {cells[0].strip("`") for cells in shown} == methods
+    trusting = {cells[0]: cells[1] for cells in rows(BENCHMARKS.split("Trust bias (")[1], "method | nDCG@10")}
+    named = ("softmax_affine_true", "softmax_ips_true", "softmax_ips", "softmax")
+    affine, true, harvested, naive = (trusting[f"`{name}`"].lstrip("0") for name in named)
+    text = f"has {affine}, inverse weights of true click rates {true}, harvested ones {harvested}, none {naive}."
+    assert text in plain(page)

@@ -28,7 +28,8 @@ class NeuralClickModel(NetworkClickModel):
     """P(c_r = 1 | c_<r) = s(w . h_r + b + o) with h_r = f(h_{r-1}, [0, c_{r-1}, d_r]) and h_0 = f(0, [q, 0, 0]).
 
     f is a recurrent network, q a vector of the query and d_r one of each document. Positions are not read: the network
-    counts. o is the offset of `context`. Relevance is P(click) of a document at the first rank of a new session.
+    counts. o is the offset of `context`. Relevance is P(click) of a document at the first rank of a new session, and
+    examination, of which the model has no event, P(click) over that.
 
     Borisov, Markov, de Rijke and Serdyukov 2016, "A neural click model for web search".
 
