@@ -156,7 +156,7 @@ def _read(
             if not to_rank:
                 _check_known(sessions.positions, dataset, batch.location)
             sessions = sessions.with_features(dataset.train.features).deriving(*of_pairs(dataset), *context)
-            if context and "clicks" in lists.documents:
+            if search_sessions is not None and "clicks" in lists.documents and not to_rank:
                 sessions = _with_history(sessions, search_sessions)
             yield Piece(sessions, names)
     if unknown:
