@@ -18,7 +18,7 @@ from clickexp.errors import ConfigError
 from clickexp.models.base import ClickModel
 from clickexp.simulation.towers import Behavior, FixedParameter
 from clickexp.utils.bounds import NonNegativeFloat, PositiveInt, Seed, bounded
-from clickexp.utils.signatures import accepted
+from clickexp.utils.signatures import accepted, missing
 
 CELLS = 1 << 20
 RANDOMIZED = Column("randomized", np.bool_, "session")
@@ -68,6 +68,12 @@ class GroundTruth:
         Raises:
             ConfigError: Numbers are given that the model has no use for, or for too few ranks; or it takes no tower.
         """
+        kind = getattr(model, "func", model)
+        if isinstance(kind, type) and not issubclass(kind, ClickModel):
+            raise ConfigError(
+                f"dataset.user={kind.__name__}: it does not click. Choose a click model, such as "
+                "clickexp.models.PositionBasedModel."
+            )
         attraction = FixedParameter(self.attraction)
         towers = {
             "attraction": attraction,
@@ -84,6 +90,8 @@ class GroundTruth:
                 "would tell nothing of documents. Choose another click model."
             )
         behavior.check_read(known, name)
+        if lacking := missing(model, {*known, "rngs"}):
+            raise ConfigError(f"dataset.user={name}: it needs {', '.join(lacking)}. Give it below dataset.user.")
         return model(**known, rngs=nnx.Rngs(0))
 
     def browse(

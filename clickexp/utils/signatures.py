@@ -2,7 +2,7 @@
 
 import inspect
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from clickexp.errors import ConfigError
@@ -15,6 +15,18 @@ def accepted(constructor: Callable[..., Any], known: Mapping[str, Any]) -> dict[
     wanted = inspect.signature(function_of(constructor)).parameters
     bound = getattr(constructor, "keywords", {})
     return {name: value for name, value in known.items() if name in wanted and name not in bound}
+
+
+def missing(constructor: Callable[..., Any], known: Collection[str]) -> list[str]:
+    """Arguments that the constructor cannot do without, and that are neither known nor, as a partial, held."""
+    wanted = inspect.signature(function_of(constructor)).parameters.items()
+    open_ones = [(name, each) for name, each in wanted if name != "self" and each.default is each.empty]
+    bound = {*getattr(constructor, "keywords", {}), *known}
+    return [
+        name
+        for name, each in open_ones[len(getattr(constructor, "args", ())) :]
+        if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY) and name not in bound
+    ]
 
 
 def located(path: str) -> Callable[..., Any]:

@@ -153,7 +153,7 @@ def test_a_sweep_over_mixtures_composes_the_components_of_each_job(tmp_path):
 
 
 WRONG = {
-    "model=ubmm": "clickexp: there is no model ubmm. Did you mean ubm? Options: cacm_minus, ccm, cm, ",
+    "model=ubmm": "clickexp: there is no model ubmm. Did you mean ubm? Options: cacm, cacm_minus, ccm, cm, ",
     "modle=pbm": "there is no key modle. Did you mean model?",
     "trainer.epoch=5": "there is no key trainer.epoch. Did you mean trainer.epochs?",
     "+trainer.epoch=5": "trainer.epoch: there is no such key. Did you mean trainer.epochs? Trainer takes ",

@@ -221,7 +221,7 @@ def test_a_component_may_be_spelled_out_or_come_twice():
 @pytest.mark.parametrize(
     "overrides, message",
     [
-        (["model.components=[pbm,ubmm]"], "there is no model 'ubmm'; choose from cacm_minus, ccm, cm"),
+        (["model.components=[pbm,ubmm]"], "there is no model 'ubmm'; choose from cacm, cacm_minus, ccm, cm"),
         (["model.components=[pbm,mixture]"], "mixture is a mixture itself"),
         (["model.components=pbm"], "model.components='pbm' is not a list"),
         (["model.shared=null"], "model.shared=None is not a list"),

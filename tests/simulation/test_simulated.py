@@ -201,6 +201,13 @@ def test_a_model_without_true_towers_is_no_user():
         simulate(models.NeuralClickModel, sessions=100, **SMALL)
 
 
+def test_a_ranker_is_no_user():
+    with pytest.raises(ConfigError, match="dataset.user=Ranker: it does not click"):
+        simulate(models.Ranker, sessions=100, **SMALL)
+    with pytest.raises(ConfigError, match="dataset.user=MixtureModel: it needs models"):
+        simulate(models.MixtureModel, sessions=100, **SMALL)
+
+
 def test_users_behave_as_their_models_say():
     """A cascade user clicks at most once; so does a dependent user who never goes on."""
     cascade = everything(simulate(models.CascadeModel, sessions=500, attraction_mean=0.0, **SMALL))
