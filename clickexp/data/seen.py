@@ -78,6 +78,18 @@ def lists_seen(train: Sessions, lists: Sessions) -> float:
     return float(found[np.searchsorted(distinct, wanted)].mean())
 
 
+def shows_any(train: Sessions, held_out: Sessions) -> bool:
+    """Returns whether training shows a document of held-out sessions; it reads no further than the first of them."""
+    keys, held_ranks, ranks = ["query_doc_ids", "lengths"], np.arange(held_out.ranks), np.arange(train.ranks)
+    wanted = np.unique(
+        np.concatenate(
+            [each["query_doc_ids"][held_ranks < each["lengths"][:, None]] for each in held_out.chunks(keys)]
+        )
+    )
+    shown = (each["query_doc_ids"][ranks < each["lengths"][:, None]] for each in train.chunks(keys))
+    return any(np.isin(ids, wanted).any() for ids in shown)
+
+
 def _keys(chunk: Mapping[str, np.ndarray]) -> np.ndarray:
     """A 64-bit hash of the documents of each list, which does not depend on their order."""
     ids = chunk["query_doc_ids"]

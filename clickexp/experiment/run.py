@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from clickexp.data import Dataset
 from clickexp.data.inspect.identifiability import identifiability
-from clickexp.data.seen import lists_seen
+from clickexp.data.seen import lists_seen, shows_any
 from clickexp.evaluation.draws import as_result, evaluate_draws
 from clickexp.evaluation.evaluate import HeldOut, evaluate
 from clickexp.evaluation.references import references
@@ -28,7 +28,7 @@ from clickexp.experiment.display import print_config, run_info
 from clickexp.experiment.resolve import resolve
 from clickexp.loggers.jsonl import plain
 from clickexp.models import Model, Ranker, TrustBiasModel, TwoTowersModel
-from clickexp.parameters import PositionParameter
+from clickexp.parameters import EmbeddingParameter, PositionParameter
 from clickexp.propensities.base import clicks_by_position
 from clickexp.runs.store import (
     CHECKPOINT,
@@ -178,6 +178,16 @@ def _note(parts: Parts) -> None:
             parts.logger.warning(links.describe())
         elif isinstance(parts.model, TwoTowersModel):  # of which much depends on it
             parts.logger.message(links.describe())
+    tables = [
+        role
+        for role, tower in vars(parts.model).items()
+        if isinstance(tower, EmbeddingParameter) and tower.config.use_feature == "query_doc_ids"
+    ]
+    if tables and not shows_any(parts.dataset.train, parts.dataset.val):
+        parts.logger.warning(
+            f"training shows no document of the validation sessions, so that the table of {', '.join(tables)} learns "
+            f"nothing of them. Take a tower of features: parameter@{tables[0]}=linear"
+        )
     for line in parts.weighting.describe() if parts.weighting else ():
         parts.logger.message(line)
 

@@ -26,6 +26,7 @@ class Propensities:
     Attributes:
         values: One per position; None where nothing is known.
         offsets: Click rate of irrelevant documents at each position, for models of trust bias; None for 0.
+        first: The c of relevance 1, where there are offsets: relevant documents have click rate offset_k + c value_k.
         low: Lower bounds of 95% intervals, where there are any.
         high: Upper bounds.
         source: Where they come from, in a few words.
@@ -36,6 +37,7 @@ class Propensities:
     low: Curve | None = None
     high: Curve | None = None
     source: str = "given"
+    first: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("values", "offsets", "low", "high"):
@@ -53,11 +55,19 @@ class Propensities:
     @classmethod
     def relative(cls, values: Sequence[float] | np.ndarray, **others: Any) -> "Propensities":
         """Makes them relative to the first position; not finite values, and intervals with one, are unknown."""
-        scaled = {"values": _known(np.asarray(values, float) / values[0])}
+        scaled = {"values": _known(np.asarray(values, float) / values[0]), "first": float(values[0])}
         for name in ("low", "high"):
             if name in others:
                 others[name] = _known(np.asarray(others[name], float))
         return cls(**scaled, **others)
+
+    def of_relevant(self) -> "Propensities":
+        """Returns the click rates of relevant documents, for weights, which subtract no offsets."""
+        if not any(self.offsets or ()):
+            return self
+        offsets = self.by_position(len(self.values), "offsets")
+        rates = np.nan_to_num(offsets) + self.first * self.by_position(len(self.values))
+        return self.relative(rates[1:], source=f"click rates of relevant documents, {self.source}")
 
     def by_position(self, positions: int, name: str = "values") -> Float[np.ndarray, " positions+1"]:
         """Returns the numbers by position from 1, nan where unknown; index 0 is nan."""

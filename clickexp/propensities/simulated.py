@@ -19,13 +19,8 @@ class SimulatedPropensities(PropensitySource):
     """True examination by position, which no method can know outside a simulation.
 
     For users who trust the ranking, with click rates t_k of relevant and f_k of irrelevant documents at position k,
-    the propensities are t_k - f_k and the offsets f_k; without offsets, the propensities are t_k.
-
-    Attributes:
-        offsets: Whether click rates of irrelevant documents are told apart, for debias=affine and doubly_robust.
+    the propensities are t_k - f_k and the offsets f_k; for mixtures with such users t_k, without offsets.
     """
-
-    offsets: bool = True
 
     def __call__(self, dataset: Dataset) -> Propensities:
         """Averages the true examination over training sessions; ConfigError where clicks are not simulated."""
@@ -44,13 +39,8 @@ class SimulatedPropensities(PropensitySource):
         there = np.asarray(shown)
         times, summed = there.sum(axis=0), np.where(there, np.exp(log_examination), 0).sum(axis=0, dtype=np.float64)
         examination = np.divide(summed, times, out=np.full(len(times), np.nan), where=times > 0)
-        if not self.offsets:
-            return Propensities.relative(examination, source="true")
         if any(hasattr(each, "false_positive") for each in getattr(user, "models", ())):
-            raise ConfigError(
-                "propensity.offsets=true: users of a mixture with trust bias have no offsets in common; give "
-                "propensity.offsets=false"
-            )
+            return Propensities.relative(examination, source="true")
         rates = np.zeros(sessions.ranks)
         if (tower := getattr(user, "false_positive", None)) is not None:
             rates = np.asarray(np.exp(tower.log_prob(batch)), np.float64)[0]

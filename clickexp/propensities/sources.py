@@ -21,8 +21,9 @@ class GivenPropensities(PropensitySource):
     """Propensities from the configuration.
 
     Attributes:
-        values: One per position, from the first; only their ratios matter.
-        offsets: Click rates of irrelevant documents by position, which debias=affine subtracts; None for 0.
+        values: One per position, from the first; without offsets only their ratios matter.
+        offsets: Click rates of irrelevant documents by position, which debias=affine subtracts, where those of relevant
+            documents are offset + value; None for 0.
     """
 
     values: list[float] | tuple[float, ...]
@@ -84,7 +85,14 @@ class RunPropensities(PropensitySource):
             low=tuple(by_position("relative_low")),
             high=tuple(by_position("relative_high")),
             source=f"{result['model']} in {self.run}",
+            first=_slope(result),
         )
+
+
+def _slope(result: dict[str, Any]) -> float:
+    """How much higher the click rate of relevant documents is than that of others, at the first position."""
+    curve = (result.get("per_rank") or {}).get("examination") or (1.0,)
+    return curve[0] - (result.get(FALSE_POSITIVE) or (0.0,))[0]
 
 
 def _by_rank(result: dict[str, Any], offsets: Sequence[float]) -> list[dict[str, Any]]:

@@ -159,7 +159,7 @@ def main() -> None:
     named = "".join(f",{each}" for each in sorted(overrides)).replace("/", "_")  # other overrides are other runs
     output = (given.output or Path(tempfile.mkdtemp())).resolve() / f"{given.setting}{named}"
     train(path, given.setting, output, methods, overrides)
-    truth = SimulatedPropensities(offsets=False)(dataset_of(path, given.setting, 0, overrides)).values
+    truth = SimulatedPropensities()(dataset_of(path, given.setting, 0, overrides)).of_relevant().values
     for line in table(output, given.setting, methods, np.array(truth, float)):
         print(line)
 

@@ -70,7 +70,7 @@ def test_what_cannot_be_combined_ends_before_data_is_read(overrides, message):
 def test_users_who_trust_ranks_are_corrected_by_other_propensities_too(chosen, kind):
     trusting = ["+experiment=ultr_letor", "+variant=trusting", "debias=ips", *chosen]
     node = resolved("model=ranker", *trusting).values["model"]["debias"]["propensity"]
-    assert node["_target_"] == f"clickexp.propensities.{kind}" and "offsets" not in node
+    assert node["_target_"] == f"clickexp.propensities.{kind}"
 
 
 METHODS = sorted(file.stem for file in (ROOT / "conf/method").glob("*.yaml"))
@@ -93,7 +93,6 @@ def test_methods_are_what_their_names_say(name):
     source = SOURCES[rest.removeprefix(debias).removeprefix("_")]
     chosen = ["model=ranker", f"loss={loss}", f"debias={debias}", *LISTS]
     chosen += [f"propensity={source}"] if "propensity" in model["debias"] else []
-    chosen += ["propensity.offsets=false"] if name == "softmax_ips_true" else []
     assert model == resolved(*chosen).values["model"]
 
 

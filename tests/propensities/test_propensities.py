@@ -169,6 +169,7 @@ def test_a_run_of_the_trust_bias_model_has_slopes_and_offsets(tmp_path, interval
     found = RunPropensities(str(tmp_path))(None)
     np.testing.assert_allclose(found.values, [1, 0.75])
     assert found.offsets == (0.5, 0.3)
+    np.testing.assert_allclose(found.of_relevant().values, [1, 0.6 / 0.9])
 
 
 def test_the_effective_sample_size_is_that_of_kong():

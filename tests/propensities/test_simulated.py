@@ -1,12 +1,14 @@
 """True propensities of simulated users, against the numbers and the clicks that they were simulated with."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from small_logs import packed
 
 from clickexp.data import Dataset
 from clickexp.errors import ConfigError
-from clickexp.models import CascadeModel, TrustBiasModel
+from clickexp.models import CascadeModel, MixtureModel, PositionBasedModel, TrustBiasModel
 from clickexp.propensities import SimulatedPropensities
 from clickexp.simulation import open_letor
 
@@ -40,8 +42,16 @@ def test_users_who_trust_have_slopes_and_offsets(folder):
     found = SimulatedPropensities()(dataset)
     assert np.allclose(found.values, (relevant - irrelevant) / (relevant - irrelevant)[0], rtol=1e-5)
     assert np.allclose(found.offsets, irrelevant, rtol=1e-5)
-    found = SimulatedPropensities(offsets=False)(dataset)
-    assert np.allclose(found.values, relevant / relevant[0], rtol=1e-5) and found.offsets is None
+    rates = found.of_relevant()
+    assert np.allclose(rates.values, relevant / relevant[0], rtol=1e-5) and rates.offsets is None
+
+
+def test_mixtures_with_users_who_trust_have_no_offsets_in_common(folder):
+    users = partial(MixtureModel, [partial(TrustBiasModel), partial(PositionBasedModel)])
+    settings = dict(examination_by_rank=EXAMINED, trust_positive=TRUSTED, trust_negative=MISTAKEN)
+    found = SimulatedPropensities()(opened(folder, user=users, **settings))
+    examined = np.multiply(EXAMINED, np.add(TRUSTED, 1) / 2)
+    assert np.allclose(found.values, examined / examined[0], rtol=1e-5) and found.offsets is None
 
 
 def test_examination_that_depends_on_documents_is_its_mean(folder):

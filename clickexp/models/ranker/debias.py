@@ -14,7 +14,7 @@ from clickexp.models.ranker.losses import LINEAR, Loss, PerList
 from clickexp.parameters.base import Sizes
 from clickexp.propensities import Propensities, PropensitySource, Weighting
 from clickexp.propensities.policy import with_policy_propensity
-from clickexp.types import Array, Batch, PerDocument
+from clickexp.types import Array, Batch, Observed, PerDocument
 from clickexp.utils.bounds import PositiveProbability, check_numbers
 
 POLICY_PROPENSITY = "policy_propensity"
@@ -101,9 +101,12 @@ class WithPropensities(Debias):
     clip: PositiveProbability = 0.05
 
     def known(self) -> Propensities:
-        """Returns the propensities; ConfigError where they have not been estimated."""
+        """Returns the propensities; ConfigError where they have not been estimated.
+
+        Weights that subtract no offsets take the click rates of relevant documents.
+        """
         if isinstance(self.propensity, Propensities):
-            return self.propensity
+            return self.propensity if self.subtracts_offsets else self.propensity.of_relevant()
         raise ConfigError(
             f"debias={self.name} needs propensities: give debias.propensity, such as propensity=given"
         )
@@ -113,7 +116,8 @@ class WithPropensities(Debias):
         return Weighting.of(self.known(), self.clip, sessions, ignores_offsets=self._ignores_offsets())
 
     def _ignores_offsets(self) -> bool:
-        return not self.subtracts_offsets and any(self.known().offsets or ())
+        given = self.propensity
+        return not self.subtracts_offsets and isinstance(given, Propensities) and any(given.offsets or ())
 
     def weights(self, batch: Batch) -> PerDocument:
         """Returns 1 / propensity of each document, 0 where it is unknown."""
@@ -189,7 +193,17 @@ class AffineCorrection(WithPropensities):
             lambda largest: np.nan_to_num(self.known().by_position(largest, "offsets")), batch
         )
         corrected = (jnp.asarray(batch["clicks"], jnp.float32) - offsets) * self.weights(batch)
-        return loss(scores, corrected, batch["mask"])
+        return loss(scores, corrected, batch["mask"]) + beyond_bounds(scores, batch["mask"])
+
+
+def beyond_bounds(scores: PerDocument, mask: Observed, largest: float = 10.0) -> PerList:
+    """Returns what scores beyond +-`largest` cost, the sum of the squares of the excess.
+
+    A loss that is linear in its labels falls without end with the score of a document whose labels are below 0, as
+    estimates of relevance may be. Between the bounds this changes nothing.
+    """
+    excess = jnp.maximum(jnp.abs(scores) - largest, 0.0)
+    return jnp.sum(excess**2, axis=1, where=mask)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from clickexp.models.ranker.debias import Debias, WithPropensities, by_position, corrected_relevance
+from clickexp.models.ranker.debias import Debias, WithPropensities, beyond_bounds, by_position, corrected_relevance
 from clickexp.models.ranker.losses import LINEAR, Loss, PerList, SoftmaxLoss
 from clickexp.models.ranker.pairs import PairwiseLoss
 from clickexp.numerics import LOG_ZERO, log_sigmoid_pair
@@ -259,4 +259,5 @@ class DoublyRobust(WithPropensities):
         targets = corrected_relevance(clicks.astype(jnp.float32), estimate, alpha, beta, divisor)
         click = jnp.clip(beta + alpha * jnp.exp(pair.log), _SMALLEST, 1 - _SMALLEST)
         of_clicks = -jnp.where(clicks, jnp.log(click), jnp.log1p(-click))
-        return loss(scores, targets, mask) + jnp.sum(of_clicks, axis=1, where=mask & (alpha > 0))
+        of_ranking = loss(scores, targets, mask) + beyond_bounds(scores, mask)
+        return of_ranking + jnp.sum(of_clicks, axis=1, where=mask & (alpha > 0))

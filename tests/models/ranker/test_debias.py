@@ -87,6 +87,29 @@ def test_gradients_of_the_affine_correction_are_unbiased_under_trust_bias(loss):
     assert np.abs(ips - of_relevance(loss)).max() > 0.05
 
 
+def test_weights_that_subtract_no_offsets_are_of_click_rates_of_relevant_documents():
+    slope = np.array([0.8, 0.3, 0.4])  # grows at the last position, where the click rate does not
+    given = Propensities(tuple(slope / slope[0]), offsets=tuple(TRUST), first=slope[0])
+    rates = TRUST + slope
+    batch = batch_of(np.zeros((1, 3), bool))
+    np.testing.assert_allclose(InversePropensity(propensity=given).weights(batch)[0], rates[0] / rates, rtol=1e-6)
+    np.testing.assert_allclose(AffineCorrection(propensity=given).weights(batch)[0], slope[0] / slope, rtol=1e-6)
+
+
+@pytest.mark.parametrize("loss", LINEAR, ids=lambda loss: loss.name)
+@pytest.mark.parametrize("method", [AffineCorrection, DoublyRobust], ids=lambda method: method.name)
+def test_documents_whose_estimates_are_below_0_keep_finite_scores(method, loss):
+    """Their loss alone falls without end: after 2,000 steps of 0.1 scores would differ by dozens."""
+    debias = method(propensity=Propensities((1.0, 0.5, 0.5), offsets=(0.3, 0.2, 0.2)))
+    ids = np.array([[1, 2, 3]], np.int32)
+    learned = debias.build(Sizes(query_doc_pairs=3), nnx.Rngs(0))
+    batch = batch_of([True, False, False], query_doc_ids=ids)
+    step = jax.jit(jax.grad(lambda scores: debias.loss(loss, scores[None], batch, learned)[0]))
+    scores = jax.lax.fori_loop(0, 2_000, lambda _, scores: scores - 0.1 * step(scores), jnp.zeros(3))
+    assert scores[0] > scores[1:].max() + 5
+    assert np.abs(scores).max() < 12
+
+
 def test_clipped_weights_and_positions_without_propensity():
     method = InversePropensity(propensity=Propensities((1.0, 0.5, 0.01, None)), clip=0.1)
     np.testing.assert_allclose(
