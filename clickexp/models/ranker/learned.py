@@ -8,7 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from clickexp.models.ranker.debias import Debias, WithPropensities, beyond_bounds, by_position, corrected_relevance
+from clickexp.models.ranker.debias import (
+    Debias,
+    WithPropensities,
+    beyond_bounds,
+    by_position,
+    corrected_relevance,
+)
 from clickexp.models.ranker.losses import LINEAR, Loss, PerList, SoftmaxLoss
 from clickexp.models.ranker.pairs import PairwiseLoss
 from clickexp.numerics import LOG_ZERO, log_sigmoid_pair
