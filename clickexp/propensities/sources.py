@@ -132,7 +132,7 @@ class RandomizedPropensities(PropensitySource):
         column: Column of the log, one value per session, that is true for these sessions; None: all of them are.
     """
 
-    column: str | None = None
+    column: str | None = "randomized"
 
     def __call__(self, dataset: Dataset) -> Propensities:
         """Counts these sessions of the training data; ConfigError where there are none."""
@@ -141,7 +141,9 @@ class RandomizedPropensities(PropensitySource):
             if self.column not in sessions.columns:
                 have = ", ".join(name for name in sessions.columns if not sessions.schema[name].per_document)
                 raise ConfigError(
-                    f"propensity.column={self.column}: the log has no such column; per session it has {have}"
+                    f"propensity.column={self.column}: the log has no such column; per session it has {have}. Declare it "
+                    f"with '+dataset.columns.{self.column}={{dtype:bool,per:session}}', or give propensity.column=null "
+                    "if all lists were shown in random order"
                 )
             chosen = np.flatnonzero(
                 np.asarray(sessions.column(self.column)).reshape(sessions.count, -1).any(axis=1)

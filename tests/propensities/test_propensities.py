@@ -102,7 +102,7 @@ def test_a_position_that_no_document_links_has_no_propensity():
 def test_click_rates_fall_faster_than_examination_and_randomised_ones_alike():
     sorted_ = ClickRatePropensities()(dataset_of(swapped(noise=0.2)))
     assert (np.array(sorted_.values)[1:] < 0.95 * EXAMINATION[1:]).all()
-    random = RandomizedPropensities()(dataset_of(swapped(noise=1e6)))
+    random = RandomizedPropensities(None)(dataset_of(swapped(noise=1e6)))
     low, high = np.array(random.low), np.array(random.high)
     middle, spread = np.log(EXAMINATION), np.log(high / low) / 2 / 1.96 * 3
     assert (np.abs(np.log(random.values) - middle)[1:] < spread[1:]).all()
@@ -117,7 +117,7 @@ def test_sessions_are_chosen_by_a_column():
         schema={**sessions.schema, "shuffled": Column("shuffled", bool, "session")},
     )
     found = RandomizedPropensities("shuffled")(dataset_of(flagged))
-    assert found.values == RandomizedPropensities()(dataset_of(sessions.select(np.flatnonzero(flags)))).values
+    assert found.values == RandomizedPropensities(None)(dataset_of(sessions.select(np.flatnonzero(flags)))).values
     with pytest.raises(ConfigError, match="the log has no such column; per session it has lengths, shuffled"):
         RandomizedPropensities("random")(dataset_of(flagged))
 

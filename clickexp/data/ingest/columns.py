@@ -38,7 +38,11 @@ def named_columns(
         raise DataError(f"columns has the key {wrong[0]!r}. Keys are text; write '{wrong[0]}'.")
     names: dict[str, str | None] = {key: key for key in known}
     stated = {key: value for key, value in (columns or {}).items() if isinstance(value, Mapping)}
-    check_keys("columns", [key for key in columns or {} if key not in stated], names)
+    if unknown := [key for key in columns or {} if key not in stated and key not in names]:
+        raise DataError(
+            f"columns has keys {sorted(unknown)}. The keys are {list(names)}. A further column states its type, such as "
+            f"dataset.columns.{unknown[0]}={{dtype: float32, per: document}}; per: session where lists have one value."
+        )
     names |= {key: value for key, value in (columns or {}).items() if key not in stated}
     extra = {}
     for key, options in stated.items():
