@@ -62,6 +62,7 @@ class _Online(BaseModel):
     users: int | None
     alpha: float
     power: float
+    caveats: list[str] = []
     days: list[_Day]
 
 

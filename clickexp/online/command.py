@@ -1,5 +1,6 @@
 """The command `clickexp-compare online`: two runs judged by users, as a table, JSON and figures."""
 
+import itertools
 import json
 from collections.abc import Sequence
 from functools import partial
@@ -12,14 +13,14 @@ from matplotlib.ticker import MaxNLocator
 from rich.console import Console
 from rich.table import Table
 
-from clickexp.loggers.tables import console_table, widest
+from clickexp.loggers.tables import console_table, fits
 from clickexp.online.comparison import OnlineComparison
 from clickexp.online.intervals import Estimate
 from clickexp.online.runs import compare_runs
 from clickexp.report.drawing import BLACK, Panel
 from clickexp.report.figures import look
 from clickexp.report.tables import write_figures
-from clickexp.runs.store import ONLINE, ONLINE_FILE, write_json
+from clickexp.runs.store import ONLINE, ONLINE_FILE, read_json, write_json
 from clickexp.utils.escape import printable, slug
 from clickexp.utils.paths import display_path
 
@@ -36,12 +37,13 @@ def online(
         a: Folder of the first run.
         b: Folder of the second.
         user: Folder of the run whose click model is the user, or "true".
-        output: Where to write; by default b/online/ and the name of a's folder, where the comparison page finds it.
+        output: Where to write; by default b/online/ and the name of a's folder, where the comparison page finds it,
+            with a number where another comparison is there.
         as_json: Print the result as JSON.
         settings: Those of `compare_runs`.
     """
     result = compare_runs(a, b, user, **settings)
-    folder = Path(output) if output is not None else Path(b) / ONLINE / slug(Path(a).resolve().name)
+    folder = Path(output) if output is not None else _folder_of(result)
     folder.mkdir(parents=True, exist_ok=True)
     content = result.as_dict()
     write_json(content, folder / ONLINE_FILE)
@@ -53,6 +55,19 @@ def online(
     for path in (folder / ONLINE_FILE, drawn):
         print(display_path(path))  # noqa: T201  # the output of the command
     return result
+
+
+def _folder_of(result: OnlineComparison) -> Path:
+    """The folder of a comparison beside its second run: a new one, or that of an earlier one by the same users."""
+    name = slug(Path(result.a).resolve().name)
+    names = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
+    return next(folder for folder in (Path(result.b) / ONLINE / name for name in names) if _is_of(result, folder))
+
+
+def _is_of(result: OnlineComparison, folder: Path) -> bool:
+    """Whether a folder is empty, or has an earlier comparison of the same runs by the same users."""
+    earlier = read_json(folder / ONLINE_FILE)
+    return not isinstance(earlier, dict) or all(earlier.get(key) == getattr(result, key) for key in ("a", "user"))
 
 
 def figures(result: OnlineComparison) -> dict[str, list[Panel]]:
@@ -114,8 +129,12 @@ def _print(result: OnlineComparison) -> None:
         cells = ([name, a, b, *(more[column] for column in shown)] for name, (a, b, more) in rows.items())
         return console_table(["", "A", "B", *shown], cells)
 
-    console.print(widest(table, layouts, console) or table(layouts[-1]))
-    for sentence in conclusions(result):
+    first = next((shown for shown in layouts if fits(table(shown), console)), layouts[-1])
+    console.print(table(first))
+    if rest := columns[len(first) :]:
+        cells = ([name, *(more[column] for column in rest)] for name, (_, _, more) in rows.items())
+        console.print(console_table(["", *rest], cells))
+    for sentence in (*conclusions(result), *result.caveats):
         print(printable(sentence))  # noqa: T201
 
 

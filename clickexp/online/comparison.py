@@ -16,7 +16,7 @@ from clickexp.online.assignment import assign
 from clickexp.online.interleaving import Interleaving, interleaving_test, team_draft
 from clickexp.online.lists import Rankings, rank
 from clickexp.online.users import User
-from clickexp.utils.bounds import Fraction, PositiveInt, Seed, bounded
+from clickexp.utils.bounds import Fraction, PositiveInt, Seed, bounded, check_numbers
 
 _MOST_SESSIONS = 1 << 27
 """Whose clicks on ten documents take about a gigabyte."""
@@ -55,6 +55,7 @@ class OnlineComparison:
         seed: The same seed gives the same sessions.
         days: Each day; the last one is the result.
         models: Names of the models of both rankers.
+        caveats: What makes the comparison less than it seems, in sentences.
     """
 
     a: str
@@ -70,6 +71,7 @@ class OnlineComparison:
     seed: int
     days: tuple[Day, ...]
     models: tuple[str, str] = ("", "")
+    caveats: tuple[str, ...] = ()
 
     @property
     def ab(self) -> ABTest:
@@ -125,10 +127,7 @@ def compare_rankers(
         DataError: The user cannot click on the lists, or there are too few sessions.
         ConfigError: There are more days than sessions, or more sessions than fit into memory.
     """
-    if days > sessions:
-        raise ConfigError(f"days={days} of {sessions} sessions: give at most {sessions}")
-    if sessions > _MOST_SESSIONS:
-        raise ConfigError(f"sessions={sessions}: give at most {_MOST_SESSIONS}")
+    check_trial(sessions=sessions, days=days)
     rng = np.random.default_rng(seed)
     drawn = rng.integers(0, lists.count, (2, sessions))
     wanted, at = np.unique(drawn, return_inverse=True)
@@ -152,6 +151,20 @@ def compare_rankers(
         days=tuple(tests.until(day + 1, end) for day, end in enumerate(ends)),
         models=(a.name, b.name),
     )
+
+
+def check_trial(**settings: Any) -> None:
+    """Checks settings of `compare_rankers`, before anything is read for it.
+
+    Raises:
+        ConfigError: There are more days than sessions, or more sessions than fit into memory; or a number is wrong.
+    """
+    check_numbers(compare_rankers, settings)
+    sessions, days = settings.get("sessions", 1), settings.get("days", 1)
+    if days > sessions:
+        raise ConfigError(f"days={days} of {sessions} sessions: give at most {sessions}")
+    if sessions > _MOST_SESSIONS:
+        raise ConfigError(f"sessions={sessions}: give at most {_MOST_SESSIONS}")
 
 
 class _Tests:

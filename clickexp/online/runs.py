@@ -1,6 +1,7 @@
 """Runs judged by users: two fitted rankers, and a fitted or true click model that clicks."""
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ from clickexp.data import Dataset
 from clickexp.errors import UserError
 from clickexp.export.fitted import fitted
 from clickexp.models import ClickModel
-from clickexp.online.comparison import OnlineComparison, compare_rankers
+from clickexp.online.comparison import OnlineComparison, check_trial, compare_rankers
 from clickexp.online.lists import candidate_lists, check_same_lists
 from clickexp.runs.store import RESULT, read_json
 
@@ -39,6 +40,7 @@ def compare_runs(
     Raises:
         UserError: The runs are of other documents or lists, or the user cannot click on them.
     """
+    check_trial(**settings, **({} if positions is None else {"positions": positions}))
     opened: dict[str, Dataset] = {}
     folders = [Path(a), Path(b)]
     (ranker_a, first), (ranker_b, second) = (fitted(folder, dataset, trust, opened) for folder in folders)
@@ -54,7 +56,21 @@ def compare_runs(
     own = {**settings, "positions": shown, "names": names}
     result = compare_rankers(ranker_a, ranker_b, clicker, candidate_lists(first), **own)  # pyright: ignore[reportArgumentType]  # User checks it
     kinds = [_name_of(folder) for folder in folders]
-    return dataclasses.replace(result, user=f"{clicker.name} ({name})", models=(kinds[0], kinds[1]))
+    caveats = tuple(_caveats(*folders, None if str(user) == TRUE_USER else Path(user)))
+    return dataclasses.replace(
+        result, user=f"{clicker.name} ({name})", models=(kinds[0], kinds[1]), caveats=caveats
+    )
+
+
+def _caveats(a: Path, b: Path, user: Path | None) -> Iterator[str]:
+    """Says where rankers judge themselves."""
+    if a.resolve() == b.resolve():
+        yield "A and B are the same run: what differs is noise."
+    for name, run in (("A", a), ("B", b)):
+        if user is not None and user.resolve() == run.resolve():
+            yield (
+                f"The user is the click model of {name}, which such users favour: take that of another run, or several."
+            )
 
 
 def true_user(run: Path, dataset: Dataset) -> ClickModel:

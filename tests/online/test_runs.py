@@ -46,12 +46,39 @@ def test_the_command_writes_prints_and_is_found_by_the_page(runs, capsys):
     assert "clicks of UBM (true user)" in printed and "2,000 sessions over 3 days on 40 lists" in printed
     for name in ("click_rate", "clicks_per_session", "reciprocal_rank", "abandonment", "interleaving"):
         assert name in printed
+    assert all(column in printed for column in ("95% at all looks", "needs", "detectable"))
     folder = runs["dctr"] / "online" / "pbm"
     content = json.loads((folder / "online.json").read_text())
     result = compare_runs(runs["pbm"], runs["dctr"], **FEW)
     assert content == json.loads(json.dumps(result.as_dict()))
     assert (folder / "figures/online_click_rate.pdf").exists()
     assert (folder / "figures/online_preference.png").exists()
+
+
+def test_another_comparison_takes_another_folder(runs, tmp_path):
+    """One by the same users of the same runs takes its place."""
+    again = new_run(tmp_path / "elsewhere" / "pbm", "model=pbm", *SIMULATED, "seed=1")
+    few = ["--sessions", "500", "--days", "2"]
+    for a in (runs["pbm"], again, runs["pbm"]):
+        main(["online", str(a), str(runs["ubm"]), *few])
+    found = {file.parent.name: json.loads(file.read_text())["a"] for file in runs["ubm"].glob("online/*/online.json")}
+    assert found == {"pbm": str(runs["pbm"]), "pbm-2": str(again)}
+
+
+def test_rankers_that_judge_themselves_are_pointed_out(runs, capsys):
+    few = dict(sessions=500, days=2)
+    assert not compare_runs(runs["pbm"], runs["dctr"], runs["ubm"], **few).caveats
+    (own,) = compare_runs(runs["pbm"], runs["dctr"], runs["pbm"], **few).caveats
+    assert own.startswith("The user is the click model of A")
+    (same,) = compare_runs(runs["pbm"], runs["pbm"], **few).caveats
+    assert same == "A and B are the same run: what differs is noise."
+
+
+def test_settings_are_checked_before_anything_is_read(tmp_path):
+    with pytest.raises(UserError, match="days=5 of 3 sessions"):
+        compare_runs(tmp_path / "none", tmp_path / "none", sessions=3, days=5)
+    with pytest.raises(UserError, match="alpha"):
+        compare_runs(tmp_path / "none", tmp_path / "none", alpha=2.0)
 
 
 def test_the_command_prints_json(runs, capsys, tmp_path):

@@ -54,7 +54,8 @@ function judged() {
   const units = one.users ? ` of ${one.users.toLocaleString("en")} users` : "";
   $("online-about").textContent = `A is ${one.models[0]} (${one.a}), B is ${one.models[1]} (${one.b}). ${one.sessions.toLocaleString("en")} sessions${units} `
     + `of an A/B test, and as many of team-draft interleaving, on ${one.lists.toLocaleString("en")} lists; ${one.positions} documents shown; clicks of ${one.user}; `
-    + `${(100 * one.same).toFixed(0)}% of lists are ordered alike. Intervals at all looks hold if one looks every day. Detectable, and needed for this difference: with power ${one.power}.`;
+    + `${(100 * one.same).toFixed(0)}% of lists are ordered alike. Intervals at all looks hold if one looks every day. Detectable, and needed for this difference: with power ${one.power}.`
+    + one.caveats.map((each) => ` ${each}`).join("");
 }
 
 // fills the choices of the section, which is hidden where nothing was judged
