@@ -56,7 +56,7 @@ def compare_runs(
     own = {**settings, "positions": shown, "names": names}
     result = compare_rankers(ranker_a, ranker_b, clicker, candidate_lists(first), **own)  # pyright: ignore[reportArgumentType]  # User checks it
     kinds = [_name_of(folder) for folder in folders]
-    caveats = tuple(_caveats(*folders, None if str(user) == TRUE_USER else Path(user)))
+    caveats = tuple(_caveats(folders[0], folders[1], None if str(user) == TRUE_USER else Path(user)))
     return dataclasses.replace(
         result, user=f"{clicker.name} ({name})", models=(kinds[0], kinds[1]), caveats=caveats
     )

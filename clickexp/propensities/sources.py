@@ -141,8 +141,8 @@ class RandomizedPropensities(PropensitySource):
             if self.column not in sessions.columns:
                 have = ", ".join(name for name in sessions.columns if not sessions.schema[name].per_document)
                 raise ConfigError(
-                    f"propensity.column={self.column}: the log has no such column; per session it has {have}. Declare it "
-                    f"with '+dataset.columns.{self.column}={{dtype:bool,per:session}}', or give propensity.column=null "
+                    f"propensity.column={self.column}: the log has no such column; per session it has {have}. Declare "
+                    f"it with '+dataset.columns.{self.column}={{dtype:bool,per:session}}', or give propensity.column=null "
                     "if all lists were shown in random order"
                 )
             chosen = np.flatnonzero(

@@ -40,7 +40,7 @@ def named_columns(
     stated = {key: value for key, value in (columns or {}).items() if isinstance(value, Mapping)}
     if unknown := [key for key in columns or {} if key not in stated and key not in names]:
         raise DataError(
-            f"columns has keys {sorted(unknown)}. The keys are {list(names)}. A further column states its type, such as "
+            f"columns has keys {sorted(unknown)}. The keys are {list(names)}. Another column states its type: "
             f"dataset.columns.{unknown[0]}={{dtype: float32, per: document}}; per: session where lists have one value."
         )
     names |= {key: value for key, value in (columns or {}).items() if key not in stated}
