@@ -142,8 +142,8 @@ class RandomizedPropensities(PropensitySource):
                 have = ", ".join(name for name in sessions.columns if not sessions.schema[name].per_document)
                 raise ConfigError(
                     f"propensity.column={self.column}: the log has no such column; per session it has {have}. Declare "
-                    f"it with '+dataset.columns.{self.column}={{dtype:bool,per:session}}', or give propensity.column=null "
-                    "if all lists were shown in random order"
+                    f"it with '+dataset.columns.{self.column}={{dtype:bool,per:session}}', or give "
+                    "propensity.column=null if all lists were shown in random order"
                 )
             chosen = np.flatnonzero(
                 np.asarray(sessions.column(self.column)).reshape(sessions.count, -1).any(axis=1)
