@@ -1,8 +1,9 @@
-"""What a result is held against: click rates by rank, which know no document, and the true user of a simulation."""
+"""What a result is held against: click rates by rank, which know no document; the true user; random order."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from clickexp.data import Dataset, Sessions
@@ -11,29 +12,48 @@ from clickexp.evaluation.model_evaluator import ModelEvaluator, click_metrics
 from clickexp.metrics import ColdStart, Examination, Metric
 from clickexp.metrics.base import or_nan
 from clickexp.models import ClickModel, Model
+from clickexp.types import Batch, Logits
 
 RANK_CTR = "rank-CTR"
 """Name of the reference that predicts the click rate of each position of the training log."""
 TRUTH = "true user"
 """Name of the reference that predicts with the user that the clicks were drawn from: no model can do better."""
 
+RANDOM = "random order"
+"""Name of the reference that a ranker is held against: the mean over all orders of each list."""
+
 References = dict[str, dict[str, Any]]
-"""By name `test`, values of ll, ppl and cond_ppl, `per_rank`, their vectors, and `curves`."""
+"""By name `test`, values by metric, `per_rank`, vectors, and `curves`."""
 
 
-def references(model: Model, dataset: Dataset, evaluator: ModelEvaluator) -> References:
-    """Evaluates the references of a click model on the test sessions.
+class _Unordered(Model):
+    """Scores all documents alike: ranking metrics are means over the orders of ties."""
+
+    def relevance(self, batch: Batch) -> Logits:
+        return jnp.zeros(batch["mask"].shape)
+
+
+def references(
+    model: Model, dataset: Dataset, evaluator: ModelEvaluator, ranking: Mapping[str, Metric] | None = None
+) -> References:
+    """Evaluates the references of a model on the test sessions.
 
     Args:
-        model: The model that they are for; one that predicts no clicks has none.
+        model: The model that they are for.
         dataset: Its click rates are of the training part.
         evaluator: How many sessions at a time.
+        ranking: Metrics of rankings, by name.
 
     Returns:
-        Rank-CTR, and the true user where the clicks are simulated.
+        Of a click model rank-CTR, and the true user where the clicks are simulated; of a ranker, which predicts no
+        clicks, random order, where there are labelled lists.
     """
     if not isinstance(model, ClickModel):
-        return {}
+        if dataset.ranking is None or not ranking:
+            return {}
+        found = evaluator.ranking(_Unordered(), dataset.ranking, dict(ranking)).compute()
+        scores = {name: value for name, value in found.items() if not isinstance(value, int)}
+        return {RANDOM: {"test": scores, "per_rank": {}, "curves": {}}}
     test = dataset.test.deriving(Impressions(dataset.train))
     found = {RANK_CTR: _rank_ctr(dataset, test)}
     if dataset.truth is not None:

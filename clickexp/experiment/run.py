@@ -133,7 +133,7 @@ def run(parts: Parts, sweep: str | None = None) -> Result:
     result |= {"weighting": parts.weighting.result()} if parts.weighting else {}
     result |= _shared_intervals(parts)
     if settings.report:
-        result["references"] = references(model, dataset, trainer.evaluation)
+        result["references"] = references(model, dataset, trainer.evaluation, groups.get("ranking"))
     drawn = evaluate_draws(model, dataset, groups, trainer.evaluation, draws=settings.draws, seed=settings.seed)
     if drawn:
         result["test_draws"] = as_result(drawn)

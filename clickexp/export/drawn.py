@@ -87,7 +87,7 @@ def _figures(examination: pl.DataFrame | None, documents: Path) -> Iterator[tupl
         values, low, high, rates = (
             examination[name].cast(pl.Float64).to_numpy() if name in examination.columns else None for name in names
         )
-        if values is not None and rates is not None:
+        if values is not None and rates is not None and np.isfinite(values).any():
             others = {"click rate": rates / rates[0]} if rates[0] else {}
             yield "examination", [banded({"propensity": values, **others}, low, high, "Relative to rank 1")]
     file = pq.ParquetFile(documents)

@@ -13,6 +13,7 @@ from clickexp.data import Dataset, Sessions
 from clickexp.data.context import LIST_COLUMNS, SEEN
 from clickexp.data.derived import DerivedColumn, Rows
 from clickexp.data.history import EARLIER, history_columns
+from clickexp.data.ingest.columns import Field
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
 from clickexp.data.ingest.tables import (
@@ -33,6 +34,8 @@ from clickexp.parameters.context import HISTORY
 PIECE = 1 << 16
 """Sessions that are read at a time."""
 _WITHOUT_CONTEXT = "or read all lists as the first ones of their users, with columns.search_session=null"
+_NAMES = {"query_doc_ids": "document", "query_ids": "query"}
+_INTEGER = Field("i", "the ids of the log are integers")
 _PARQUET = b"PAR1"
 """How every parquet file starts."""
 
@@ -111,7 +114,7 @@ def read_sessions(
     required = [name for name in required if name != "clicks"]
     kinds: list[type[SourceTable]] = [ParquetTable, TextTable] if to_rank else [ParquetTable]
     tables = open_tables(source, kinds, fields, names, required)
-    if id_names is not None:
+    if id_names is not None and isinstance(tables[0], ParquetTable):  # text says nothing of kinds
         _check_kinds(source, tables[0].layout, id_names)
     return "clicks" in tables[0].columns, _read(dataset, source, tables, ids, id_names, to_rank)
 
@@ -125,6 +128,9 @@ def _read(
     to_rank: bool,
 ) -> Iterator[Piece]:
     ranks, schema = _ranks(dataset, tables, to_rank), packed_columns(tables[0])
+    fields = {**tables[0].fields}
+    if id_names is not None:
+        fields |= {key: _INTEGER._replace(per_document=fields[key].per_document) for key in _integers(id_names)}
     shown = unknown = 0
     with Steps("ranking" if to_rank else "predicting") as progress:
         for number, batch in enumerate(batches_of(tables, progress)):
@@ -133,7 +139,7 @@ def _read(
                     f"{source}: there are more than {BATCH_ROWS:,} lists, and a search session is known in one batch "
                     f"only. Give fewer lists, in one file; {_WITHOUT_CONTEXT}."
                 )
-            lists = with_session_keys(Lists.of(batch.columns, batch.location, tables[0].fields))
+            lists = with_session_keys(Lists.of(batch.columns, batch.location, fields))
             context = [] if to_rank else _context(lists, ranks, batch.location)
             chunk = (lists if ids is None else ids.number(lists)).padded(ranks, schema)
             search_sessions = chunk.pop("session_ids", None)
@@ -230,10 +236,16 @@ def _numbered(id_names: pl.DataFrame) -> PairIds:
     return ids
 
 
+def _integers(id_names: pl.DataFrame) -> list[str]:
+    """Returns the columns of ids that are numbers in the log."""
+    return [key for key, name in _NAMES.items() if name in id_names.columns and id_names[name].dtype.is_integer()]
+
+
 def _check_kinds(source: Path, layout: Mapping[str, str], id_names: pl.DataFrame) -> None:
     """Raises a UserError where ids are text and the log of the run has numbers, or the other way round."""
-    for key, name in (("query_doc_ids", "document"), ("query_ids", "query")):
-        kind = "text" if name in id_names.columns and id_names[name].dtype == pl.String else "numbers"
-        if name in id_names.columns and (layout[key] == "text") != (kind == "text"):
+    integers = _integers(id_names)
+    for key, name in _NAMES.items():
+        if name in id_names.columns and (layout[key] == "text") != (key not in integers):
+            kind = "numbers" if key in integers else "text"
             what = f"{key} holds {layout[key]}, and the log of the run has {kind} there"
             raise UserError(f"{source}: {what}. Write them as the log does.")

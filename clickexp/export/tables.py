@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 from clickexp.data import Dataset, Sessions
 from clickexp.data.ingest.names import OLDEST, read_names
 from clickexp.errors import UserError
+from clickexp.export.examination import examination, learned_examination
 from clickexp.export.fitted import configuration, fitted
 from clickexp.export.posteriors import ROLES
 from clickexp.export.predict import (
     Predict,
     click_outputs,
     document_outputs,
-    examination_outputs,
     marginal_outputs,
     predicted,
     predictor,
@@ -33,12 +33,10 @@ from clickexp.export.ranking import ranked
 from clickexp.export.sessions import Piece, own_sessions, read_sessions
 from clickexp.export.thompson import thompson_order
 from clickexp.loggers.progress import Steps
-from clickexp.models import ClickModel, Model
-from clickexp.numerics import QUANTILE
-from clickexp.parameters import PositionParameter
+from clickexp.models import ClickModel, Model, Ranker
 from clickexp.runs.store import SHARED
 from clickexp.training.intervals.posterior import SharedPosterior
-from clickexp.training.intervals.probabilities import SharedInterval, propensity, shared_intervals
+from clickexp.training.intervals.probabilities import SharedInterval, shared_intervals
 from clickexp.types import Array, Batch
 from clickexp.utils.files import whole
 from clickexp.utils.options import parsed
@@ -68,7 +66,7 @@ def export(
 ) -> None:
     """Writes examination.csv, shared.csv, documents.parquet and, as asked for, predictions, orders and rankers.
 
-    A model that ranks and does not predict clicks has relevance alone, and no examination.
+    A model that ranks and does not predict clicks has relevance alone, and propensities where it learns them.
 
     Args:
         run: Its folder.
@@ -110,6 +108,9 @@ def export(
     if isinstance(model, ClickModel):
         with _whole(folder / "examination.csv") as file:
             examination(model, sessions, posterior).write_csv(file)
+    elif isinstance(model, Ranker) and (curve := model.examination()) is not None:
+        with _whole(folder / "examination.csv") as file:
+            learned_examination(np.asarray(curve, np.float64), sessions).write_csv(file)
     if posterior is not None and (intervals := shared_intervals(model, posterior)):
         with _whole(folder / SHARED_TABLE) as file:
             pl.DataFrame(intervals, SharedInterval._fields, orient="row", infer_schema_length=None).write_csv(file)
@@ -128,53 +129,6 @@ def export(
         outputs = click_outputs if clicked else marginal_outputs
         predict_piece = predictor(model, outputs if isinstance(model, ClickModel) else relevance_outputs)
         _write((_predictions(piece, predict_piece) for piece in pieces), file)
-
-
-def examination(model: ClickModel, sessions: Sessions, posterior: SharedPosterior | None = None) -> pl.DataFrame:
-    """Returns P(examination) and the click rate by rank.
-
-    Where examination is a tower of positions alone, as in PBM and the trust-bias model, it is the tower at each
-    position; else the mean over the sessions.
-
-    Args:
-        model: The model.
-        sessions: Those to average over.
-        posterior: Of its shared parameters, if it is known.
-
-    Returns:
-        The columns rank (from 1), examination, propensity (examination divided by that of the first rank, since clicks
-        determine examination up to a factor), click_rate (clicks per document at the rank), sessions (those with a
-        document at the rank) and, with a posterior of examination itself, propensity_sd, the standard deviation of the
-        logarithm of the propensity, and its 95% interval, propensity_low and propensity_high; see `propensity`.
-    """
-    tower = getattr(model, "examination", getattr(model, "true_positive", None))
-    if isinstance(tower, PositionParameter) and tower.config.use_feature == "positions":
-        positions = np.arange(1, sessions.positions + 1, dtype=np.int32)[None]
-        values = np.exp(np.asarray(tower.log_prob({"positions": positions}), np.float64))[0]
-        counts, clicks = _count_ranks(sessions, by_position=True)
-    else:
-        sums = np.zeros(sessions.ranks)
-        for lengths, outputs in predicted(model, sessions, examination_outputs, "examination"):
-            shown = np.arange(sessions.ranks) < lengths[:, None]
-            sums += np.where(shown, outputs["examination"].astype(np.float64), 0).sum(axis=0)
-        counts, clicks = _count_ranks(sessions, by_position=False)
-        values = sums / np.where(counts, counts, 1)
-    ranks = np.arange(1, len(values) + 1)
-    columns = {
-        "rank": ranks,
-        "examination": values,
-        "propensity": values / values[0],
-        "click_rate": clicks / np.where(counts, counts, 1),
-        "sessions": counts,
-    }
-    table = pl.DataFrame(columns)
-    if posterior is not None and (intervals := propensity(model, posterior, sessions)):
-        sd = pl.DataFrame({"rank": [i.position for i in intervals], "propensity_sd": [i.sd for i in intervals]})
-        width = QUANTILE * pl.col("propensity_sd")
-        low, high = (pl.col("propensity") * (sign * width).exp() for sign in (-1, 1))
-        table = table.join(sd, on="rank", how="left", maintain_order="left")
-        table = table.with_columns(propensity_low=low, propensity_high=high)
-    return table.filter(pl.col("sessions") > 0)
 
 
 def _write_documents(model: Model, dataset: Dataset, id_names: pl.DataFrame | None, file: Path) -> None:
@@ -255,20 +209,6 @@ def _counts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
                 done += len(there)
                 progress(done, total)
     return impressions, clicks, shown
-
-
-def _count_ranks(sessions: Sessions, by_position: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Returns documents shown and clicked, at each position from 1 or at each rank of the lists."""
-    length = sessions.positions if by_position else sessions.ranks
-    shown, clicked = np.zeros(length + 1, np.int64), np.zeros(length + 1, np.int64)
-    given = ["positions"] if by_position and "positions" in sessions.columns else []
-    for chunk in sessions.chunks(["lengths", "clicks", *given]):
-        there = np.arange(sessions.ranks) < chunk["lengths"][:, None]
-        ranks = np.broadcast_to(np.arange(1, sessions.ranks + 1), there.shape)
-        places = chunk.get("positions", ranks)
-        shown += np.bincount(places[there], minlength=length + 1)
-        clicked += np.bincount(places[there & chunk["clicks"]], minlength=length + 1)
-    return shown[1:], clicked[1:]
 
 
 def _write_ranking(table: pl.DataFrame, scores: np.ndarray | None, folder: Path) -> None:

@@ -26,9 +26,9 @@ def result_blocks(result: Mapping[str, Any], console: Console) -> list[Table]:
     tables = []
     for each, metrics in kinds.items():
         kind = titled(each, result)
-        single = [name for name in metrics if _AT not in name]
-        if len(single) < len(metrics):
-            tables.append(_cutoffs(kind, [name for name in metrics if _AT in name], result))
+        if curves := [name for name in metrics if _AT in name]:
+            tables.append(_cutoffs(kind, curves, result))
+        single = [name for name in metrics if _AT not in name and not _counts_none(result["test"][name])]
         if single:
             tables.append(_metrics(kind, single, result))
     if drawn := _draws(result.get("test_draws")):
@@ -40,6 +40,11 @@ def result_blocks(result: Mapping[str, Any], console: Console) -> list[Table]:
         columns = [dict(list(per_rank.items())[:count]) | sessions for count in range(len(per_rank), 0, -1)]
         rows.append(widest(rank_table, columns, console) or rank_table(columns[-1]))
     return rows
+
+
+def _counts_none(value: Any) -> bool:
+    """Whether it is a count of 0, such as of lists without a relevant document, which says nothing."""
+    return isinstance(value, int) and value == 0
 
 
 def titled(kind: str, result: Mapping[str, Any]) -> str:
@@ -62,7 +67,7 @@ def _metrics(kind: str, metrics: Sequence[str], result: Mapping[str, Any]) -> Ta
 
 
 def _cutoffs(kind: str, metrics: Sequence[str], result: Mapping[str, Any]) -> Table:
-    """A line per metric and a column per cutoff."""
+    """A line per metric, and below it those of references that have it, and a column per cutoff."""
     stated = result.get("higher_is_better") or {}
     parts = [name.partition(_AT) for name in metrics]
     cutoffs = list(dict.fromkeys(at for _, _, at in parts))
@@ -71,6 +76,9 @@ def _cutoffs(kind: str, metrics: Sequence[str], result: Mapping[str, Any]) -> Ta
         names = [f"{base}{_AT}{at}" for at in cutoffs]
         arrow = _ARROWS[next((stated[name] for name in names if name in stated), None)]
         rows.append([base + arrow, *(number(result["test"].get(name)) for name in names)])
+        for title, reference in (result.get("references") or {}).items():
+            if any(name in reference["test"] for name in names):
+                rows.append([f"  {title}", *(number(reference["test"].get(name)) for name in names)])
     return console_table([kind, *(f"{_AT}{at}" for at in cutoffs)], rows)
 
 

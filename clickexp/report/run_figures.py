@@ -33,10 +33,13 @@ def run_figures(run: Run) -> dict[str, list[Panel]]:
         figures["perplexity"] = [partial(per_rank, groups, "ppl")]
         if len(groups) > 1:
             figures["perplexity"].append(partial(_gain, groups))
-    if run.result.get("per_rank", {}).get("examination"):
+    points = propensities(run)
+    if set(examined := run.result.get("per_rank", {}).get("examination") or [1.0]) != {1.0}:
         figures["examination"] = [partial(per_rank, groups, "examination")]
-        if points := propensities(run):
+        if points:
             figures["examination"].append(partial(_propensity, points, groups))
+    elif points and len(examined) == 1:
+        figures["propensities"] = [partial(_propensity, points, groups)]
     if any(name in epoch for epoch in run.epochs for name in _LOSSES):
         figures["learning"] = [partial(_losses, run)]
     if "cold" in (run.result.get("curves") or {}):
@@ -47,9 +50,17 @@ def run_figures(run: Run) -> dict[str, list[Panel]]:
 
 
 def propensities(run: Run) -> list[dict[str, Any]]:
-    """Returns examination relative to the first position, by position, with its 95% interval, where the run has it."""
+    """Returns examination relative to the first position, by position, with its 95% interval, where the run has it.
+
+    That of a ranker is what it has learned, or was given to weight clicks by.
+    """
     if own := run.result.get("propensity"):
         return own
+    if weighting := run.result.get("weighting"):
+        names = {"relative": "values", "relative_low": "low", "relative_high": "high"}
+        curves = {name: weighting.get(key) or [None] * len(weighting["values"]) for name, key in names.items()}
+        points = (dict(zip(curves, values, strict=True)) for values in zip(*curves.values(), strict=True))
+        return [{"position": place, **point} for place, point in enumerate(points, 1) if point["relative"] is not None]
     found = [each for each in run.result.get("shared") or () if each.get("relative") is not None]
     return [each for each in found if each["last_click"] is None and "/" not in each["parameter"]]
 
@@ -64,14 +75,15 @@ def run_groups(run: Run) -> list[Group]:
 def _propensity(points: Sequence[Mapping[str, Any]], groups: Sequence[Group], axes: Axes) -> None:
     """Draws propensities with their intervals, and those of the true user, if it is known."""
     ranks, values = [each["position"] for each in points], np.array([each["relative"] for each in points])
-    low, high = (np.array([or_nan(each[f"relative_{side}"]) for each in points]) for side in ("low", "high"))
+    low, high = (np.array([or_nan(each.get(f"relative_{side}")) for each in points]) for side in ("low", "high"))
     barred(ranks, values, low, high, 0, axes, figure_text(groups[0].name))
     for i, group in enumerate(groups):
         if i and (truth := group.per_rank("examination")):
             true = truth.mean / truth.mean[0]
             mark = {"marker": MARKERS[i], "markersize": 2.2}
             axes.plot(np.arange(1, len(true) + 1), true, label=figure_text(group.name), **mark, **look(i))
-    axes.set(xlabel="Rank", ylabel="Examination relative\nto rank 1, 95% intervals", ylim=(0, None))
+    bounds = ", 95% intervals" if np.isfinite(low[1:]).any() else ""
+    axes.set(xlabel="Rank", ylabel=f"Examination relative\nto rank 1{bounds}", ylim=(0, None))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 

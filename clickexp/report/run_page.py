@@ -21,11 +21,15 @@ _CAPTIONS = {
     "that is gained over rank-CTR, which predicts the click rate of each rank.",
     "examination": "How likely users look at each rank, mean over the test sessions, and the same relative to rank 1, "
     "as propensities are used: clicks determine examination up to a factor. Bars are 95% intervals.",
+    "propensities": "Propensities by position relative to the first: what the ranker has learned of examination, or "
+    "what it divides clicks by.",
     "cold_start": "Perplexity of documents by how often training has shown them, and their share of the test set.",
     "learning": "Losses by epoch. The model is that of the best epoch, which the star marks.",
     "calibration": "Click rate of the documents in each bin of P(click), ranks together; on the diagonal, predictions "
     "are click rates. Above, the number of documents in each bin; bins of fewer than 10 are left out below.",
 }
+_HEADLINES = ("ndcg@10", "ndcg@5", "ndcg@3", "ndcg@1")
+"""Metrics of rankings that sum up a run without perplexity, the first that it has."""
 _WIDE = 1.5
 """Width over height from which a figure has a row to itself."""
 _ARROWS = {1: "↑", -1: "↓", 0: ""}
@@ -76,13 +80,17 @@ def _about(run: Run) -> str:
 
 
 def _conclusion(run: Run, groups: Sequence[Group]) -> str:
-    """The perplexity between that of rank-CTR and that of the true user, in a sentence; else the first metric."""
+    """The perplexity between that of rank-CTR and that of the true user, in a sentence; else nDCG, or the first metric.
+
+    Of metrics of rankings beside that of random order.
+    """
     values = [group.runs[0].value("ppl") for group in groups]
     own = values[0]
     if own is None:
-        first = next(iter(run.metrics))
-        value = run.value(first)
-        return f"{names.name(first)} {_number(value)} on the test set."
+        first = next((name for name in _HEADLINES if run.value(name) is not None), next(iter(run.metrics)))
+        others = [(group.name, group.runs[0].value(first)) for group in groups[1:]]
+        beside = "".join(f", {_number(value)} in {name}" for name, value in others if value is not None)
+        return f"{names.name(first)} {_number(run.value(first))} on the test set{beside}."
     text = f"Test perplexity {_number(own)}"
     if len(values) > 1 and values[1] is not None:
         text += f", {groups[1].name} {_number(values[1])}"
@@ -105,7 +113,7 @@ def _result(run: Run, groups: Sequence[Group]) -> str:
         if single:
             tables.append(_metrics(kind, single, run, groups))
         if cutoffs:
-            tables.append(_cutoffs(kind, [m for m in metrics if "@" in m], cutoffs, run))
+            tables.append(_cutoffs(kind, [m for m in metrics if "@" in m], cutoffs, run, groups))
     return "".join(f"<div>{table}</div>" for table in tables)
 
 
@@ -123,13 +131,18 @@ def _metrics(kind: str, metrics: Sequence[str], run: Run, groups: Sequence[Group
     return _table([kind.capitalize(), *shown], rows, f"Test metrics: {kind}")
 
 
-def _cutoffs(kind: str, metrics: Sequence[str], cutoffs: Sequence[str], run: Run) -> str:
-    """A row per metric and a column per cutoff."""
-    bases = dict.fromkeys(metric.partition("@")[0] for metric in metrics)
-    rows = [
-        [_name(run, base, f"{base}@{cutoffs[0]}"), *(_number(run.value(f"{base}@{at}"), "") for at in cutoffs)]
-        for base in bases
-    ]
+def _cutoffs(
+    kind: str, metrics: Sequence[str], cutoffs: Sequence[str], run: Run, groups: Sequence[Group]
+) -> str:
+    """A row per metric, and one for each reference that has it, and a column per cutoff."""
+    rows = []
+    for base in dict.fromkeys(metric.partition("@")[0] for metric in metrics):
+        for group in groups:
+            values = [_number(group.runs[0].value(f"{base}@{at}"), "") for at in cutoffs]
+            if group is groups[0]:
+                rows.append([_name(run, base, f"{base}@{cutoffs[0]}"), *values])
+            elif any(values):
+                rows.append([f"{names.name(base)}, {group.name}", *values])
     return _table([kind.capitalize(), *(f"@{at}" for at in cutoffs)], rows, f"Test metrics: {kind} by cutoff")
 
 

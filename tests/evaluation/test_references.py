@@ -1,13 +1,17 @@
 """Reference values of a result against models that are fitted and evaluated as any other."""
 
+import dataclasses
+import itertools
+
 import numpy as np
 import pytest
 from flax import nnx
 
 from clickexp.data import Dataset, Sessions
 from clickexp.evaluation.model_evaluator import ModelEvaluator, click_metrics
-from clickexp.evaluation.references import RANK_CTR, TRUTH, references
-from clickexp.models import Model, PositionBasedModel, RankCTRModel, UserBrowsingModel
+from clickexp.evaluation.references import RANDOM, RANK_CTR, TRUTH, references
+from clickexp.metrics import MRR, NDCG
+from clickexp.models import Model, PositionBasedModel, RankCTRModel, Ranker, UserBrowsingModel
 from clickexp.simulation import simulate
 from clickexp.training import CountingTrainer
 
@@ -61,3 +65,21 @@ def test_logs_without_a_known_user_and_rankers_have_fewer(simulated):
     dataset = Dataset("log", *parts, query_doc_pairs=8, positions=7)
     assert list(references(model_of(dataset), dataset, ModelEvaluator())) == [RANK_CTR]
     assert references(Model.__new__(Model), simulated, ModelEvaluator()) == {}
+    assert references(Model.__new__(Model), dataset, ModelEvaluator(), {"ndcg": NDCG(3)}) == {}  # no labels
+
+
+def test_rankers_are_held_against_the_mean_over_all_orders(simulated):
+    labels, lengths = np.array([[0, 2, 1, 3], [1, 0, 0, 0], [2, 2, 0, 1]], np.float32), np.array([4, 3, 4])
+    ids = np.where(np.arange(4) < lengths[:, None], np.arange(1, 13).reshape(3, 4), 0)
+    lists = Sessions.from_arrays(query_doc_ids=ids, clicks=ids > 99, lengths=lengths, labels=labels)
+    dataset = dataclasses.replace(simulated, ranking=lists)
+    ranker = Ranker(query_doc_pairs=12, rngs=nnx.Rngs(0))
+    found = references(ranker, dataset, ModelEvaluator(), {"ndcg": NDCG(3), "mrr": MRR(2)})
+    ndcg, mrr = [], []
+    for list_, length in zip(labels, lengths, strict=True):
+        orders = np.array(list(itertools.permutations(list_[:length])))
+        gains = (2.0**orders - 1)[:, :3] @ (1 / np.log2(np.arange(2, 5)))
+        ndcg.append(gains.mean() / gains.max())
+        first = (orders > 0).argmax(axis=1) + 1
+        mrr.append(np.where(first <= 2, 1 / first, 0).mean())
+    assert found[RANDOM]["test"] == pytest.approx({"ndcg@3": np.mean(ndcg), "mrr@2": np.mean(mrr)}, rel=1e-5)

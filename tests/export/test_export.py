@@ -152,6 +152,30 @@ def test_propensities_and_shared_parameters_have_intervals(pbm):
     assert [each["relative_low"] for each in result["shared"]] == pytest.approx(shared["relative_low"].to_list())
 
 
+def test_a_ranker_has_the_propensities_that_it_learned(log, tmp_path):
+    run, parameters = new_run(tmp_path, log, "model=ranker", "debias=dla")
+    learned = np.float32([0, 0.3, -0.2, -0.9, -1.4])
+    assert parameters["learned"].shape == learned.shape
+    np.savez(run / "model.npz", **{**parameters, "learned": learned})
+    main([str(run)])
+    table = pl.read_csv(run / "export/examination.csv")
+    curve = np.exp(learned[1:].astype(float))
+    np.testing.assert_allclose(table["propensity"], curve / curve[0], rtol=1e-5)
+    rates = (LOG["clicks"][TEST] & SHOWN[TEST]).sum(axis=0) / SHOWN[TEST].sum(axis=0)
+    np.testing.assert_allclose(table["click_rate"], rates)
+    assert (run / "export/figures/examination.pdf").exists()
+
+
+@pytest.mark.parametrize("model", ["dctr", "two_towers"])
+def test_models_that_know_no_examination_have_no_propensities(model, log, tmp_path):
+    """Weights by 1 at all ranks would correct nothing."""
+    run, _ = new_run(tmp_path, log, f"model={model}")
+    main([str(run)])
+    table = pl.read_csv(run / "export/examination.csv")
+    assert table["propensity"].is_null().all() and table["click_rate"].is_not_null().all()
+    assert not (run / "export/figures/examination.pdf").exists()
+
+
 def test_documents_have_attraction_and_training_counts(pbm):
     run, parameters = pbm
     table = pl.read_parquet(run / "export/documents.parquet")

@@ -11,7 +11,8 @@ from scipy.optimize import minimize
 from small_logs import sigmoid
 
 from clickexp.data import Dataset, Sessions
-from clickexp.export.tables import _write_documents, examination
+from clickexp.export.examination import examination
+from clickexp.export.tables import _write_documents
 from clickexp.models import DocumentCTRModel, DynamicBayesianNetwork, MixtureModel, PositionBasedModel
 from clickexp.parameters import EmbeddingParameterConfig, QREmbedding, Rows
 

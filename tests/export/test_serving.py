@@ -292,6 +292,28 @@ def test_tables_of_lists_are_ordered_and_unknown_documents_get_the_prior(table, 
         )
 
 
+def test_text_is_read_as_the_numbers_of_the_log(table, tmp_path, capsys):
+    rows = pl.read_parquet(table[1] / "log.parquet").with_columns(
+        pl.col("query_id").str.strip_prefix("q").cast(pl.Int64),
+        pl.col("query_doc_ids").list.eval(pl.element().str.strip_prefix("d").cast(pl.Int64)),
+    )
+    rows.write_parquet(tmp_path / "log.parquet")
+    given = [f"dataset.path={tmp_path / 'log.parquet'}", "dataset.pair_key=query_document"]
+    run = new_run(tmp_path / "run", "model=pbm", "dataset=parquet", *given)
+    rows.select("query_id", "query_doc_ids").head(3).write_parquet(tmp_path / "lists.parquet")
+    lines = [f"{query},{' '.join(map(str, ids))}" for query, ids, _ in rows.head(3).iter_rows()]
+    (tmp_path / "lists.csv").write_text("\n".join(["query_id,query_doc_ids", *lines]))
+    found = []
+    for kind in ("parquet", "csv"):
+        main([str(run), "--rank", str(tmp_path / f"lists.{kind}"), "--output", str(tmp_path / kind)])
+        found.append(pl.read_parquet(tmp_path / kind / "ranking.parquet"))
+    assert found[0].equals(found[1]) and "not in the log" not in capsys.readouterr().err
+    (tmp_path / "lists.csv").write_text("query_id,query_doc_ids\n1,3 five\n")
+    with pytest.raises(SystemExit):
+        main([str(run), "--rank", str(tmp_path / "lists.csv")])
+    assert "query_doc_ids holds 'five'. The ids of the log are integers." in capsys.readouterr().err
+
+
 def test_what_cannot_be_ranked_is_refused(linear, lists, table, tmp_path, capsys):
     run, folder = table
     sizes = [f"dataset.{part}sessions=50" for part in ("", "val_", "test_")]

@@ -4,6 +4,7 @@ import re
 import shutil
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 from hydra import initialize_config_dir
 from small_runs import write_run
@@ -128,6 +129,34 @@ def test_a_run_with_less_has_less_to_look_at(result, drawn, tmp_path):
     text = report(tmp_path / "run", changed=(), **result).read_text()
     assert sorted(file.stem for file in (tmp_path / "run/figures").glob("*.pdf")) == drawn
     assert "all settings have their defaults" in text and "nan" not in text
+
+
+def test_rankers_have_their_ranking_beside_random_order_and_their_propensities(tmp_path):
+    weighting = {"values": [1.0, 0.6, None], "low": [1.0, 0.5, None], "high": [1.0, 0.7, None], "source": "harvest"}
+    result = {
+        "test": {"loss": 0.3, "ndcg@1": 0.25, "ndcg@10": 0.75},
+        "groups": {"loss": ["loss"], "ranking": ["ndcg@1", "ndcg@10"]},
+        "references": {"random order": {"test": {"ndcg@1": 0.2, "ndcg@10": 0.5}, "per_rank": {}}},
+        "per_rank": {},
+        "curves": {},
+        "weighting": weighting,
+    }
+    text = report(tmp_path / "run", **result).read_text()
+    rows = Rows(text).rows
+    assert "nDCG@10 0.7500 on the test set, 0.5000 in random order." in text
+    assert ["nDCG ↑", "0.2500", "0.7500"] in rows and ["nDCG, random order", "0.2000", "0.5000"] in rows
+    drawn = {file.stem for file in (tmp_path / "run/figures").glob("*.pdf")}
+    assert drawn == {"learning", "propensities"}
+    run = find_runs([tmp_path / "run"])[0][0]
+    (axes,) = drawing(run_figures(run)["propensities"]).axes
+    np.testing.assert_allclose(axes.lines[0].get_xydata(), [[1, 1], [2, 0.6]])
+
+
+@pytest.mark.parametrize("points", [None, [{"parameter": "examination", "position": 1, "relative": 1.0}]])
+def test_models_without_examination_have_no_picture_of_it(points, tmp_path):
+    text = report(tmp_path / "run", per_rank=RANKS | {"examination": [1.0, 1.0]}, propensity=points).read_text()
+    drawn = {file.stem for file in (tmp_path / "run/figures").glob("*.pdf")}
+    assert drawn == {"calibration", "learning", "perplexity"} and "How likely users look" not in text
 
 
 def test_names_of_others_are_text(tmp_path):

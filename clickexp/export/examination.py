@@ -1,0 +1,92 @@
+"""Examination and click rates by rank."""
+
+import numpy as np
+import polars as pl
+
+from clickexp.data import Sessions
+from clickexp.export.predict import examination_outputs, predicted
+from clickexp.models import ClickModel
+from clickexp.numerics import QUANTILE
+from clickexp.parameters import PositionParameter
+from clickexp.training.intervals.posterior import SharedPosterior
+from clickexp.training.intervals.probabilities import propensity
+
+
+def examination(model: ClickModel, sessions: Sessions, posterior: SharedPosterior | None = None) -> pl.DataFrame:
+    """Returns P(examination) and the click rate by rank.
+
+    Where examination is a tower of positions alone, as in PBM and the trust-bias model, it is the tower at each
+    position; else the mean over the sessions.
+
+    Args:
+        model: The model.
+        sessions: Those to average over.
+        posterior: Of its shared parameters, if it is known.
+
+    Returns:
+        The columns rank (from 1), examination, propensity (examination divided by that of the first rank, since clicks
+        determine examination up to a factor; none where a model knows no examination and has 1 at all ranks),
+        click_rate (clicks per document at the rank), sessions (those with a document at the rank) and, with a posterior
+        of examination itself, propensity_sd, the standard deviation of the logarithm of the propensity, and its 95%
+        interval, propensity_low and propensity_high; see `propensity`.
+    """
+    tower = getattr(model, "examination", getattr(model, "true_positive", None))
+    if isinstance(tower, PositionParameter) and tower.config.use_feature == "positions":
+        positions = np.arange(1, sessions.positions + 1, dtype=np.int32)[None]
+        values = np.exp(np.asarray(tower.log_prob({"positions": positions}), np.float64))[0]
+        counts, clicks = _count_ranks(sessions, by_position=True)
+    else:
+        sums = np.zeros(sessions.ranks)
+        for lengths, outputs in predicted(model, sessions, examination_outputs, "examination"):
+            shown = np.arange(sessions.ranks) < lengths[:, None]
+            sums += np.where(shown, outputs["examination"].astype(np.float64), 0).sum(axis=0)
+        counts, clicks = _count_ranks(sessions, by_position=False)
+        values = sums / np.where(counts, counts, 1)
+    ranks = np.arange(1, len(values) + 1)
+    unknown = (values[counts > 0] == 1).all() and len(values) > 1
+    columns = {
+        "rank": ranks,
+        "examination": values,
+        "propensity": np.full(len(values), np.nan) if unknown else values / values[0],
+        "click_rate": clicks / np.where(counts, counts, 1),
+        "sessions": counts,
+    }
+    table = pl.DataFrame(columns, nan_to_null=True)
+    if posterior is not None and (intervals := propensity(model, posterior, sessions)):
+        sd = pl.DataFrame({"rank": [i.position for i in intervals], "propensity_sd": [i.sd for i in intervals]})
+        width = QUANTILE * pl.col("propensity_sd")
+        low, high = (pl.col("propensity") * (sign * width).exp() for sign in (-1, 1))
+        table = table.join(sd, on="rank", how="left", maintain_order="left")
+        table = table.with_columns(propensity_low=low, propensity_high=high)
+    return table.filter(pl.col("sessions") > 0)
+
+
+def learned_examination(curve: np.ndarray, sessions: Sessions) -> pl.DataFrame:
+    """Returns the propensities that a ranker has learned beside click rates.
+
+    Args:
+        curve: By position from 1.
+        sessions: Those whose clicks are counted.
+
+    Returns:
+        The columns rank, propensity, click_rate and sessions, as `examination` has them.
+    """
+    counts, clicks = _count_ranks(sessions, by_position=True)
+    both = min(len(curve), len(counts))
+    table = {"rank": np.arange(1, both + 1), "propensity": curve[:both]}
+    rates = {"click_rate": clicks[:both] / np.where(counts[:both], counts[:both], 1), "sessions": counts[:both]}
+    return pl.DataFrame(table | rates).filter(pl.col("sessions") > 0)
+
+
+def _count_ranks(sessions: Sessions, by_position: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Returns documents shown and clicked, at each position from 1 or at each rank of the lists."""
+    length = sessions.positions if by_position else sessions.ranks
+    shown, clicked = np.zeros(length + 1, np.int64), np.zeros(length + 1, np.int64)
+    given = ["positions"] if by_position and "positions" in sessions.columns else []
+    for chunk in sessions.chunks(["lengths", "clicks", *given]):
+        there = np.arange(sessions.ranks) < chunk["lengths"][:, None]
+        ranks = np.broadcast_to(np.arange(1, sessions.ranks + 1), there.shape)
+        places = chunk.get("positions", ranks)
+        shown += np.bincount(places[there], minlength=length + 1)
+        clicked += np.bincount(places[there & chunk["clicks"]], minlength=length + 1)
+    return shown[1:], clicked[1:]
