@@ -88,6 +88,11 @@ class Propensities:
 class PropensitySource(abc.ABC):
     """What estimates propensities from a dataset or finds them elsewhere."""
 
+    @property
+    def may_have_offsets(self) -> bool:
+        """Whether it can know the click rates of irrelevant documents."""
+        return True
+
     @abc.abstractmethod
     def __call__(self, dataset: Dataset) -> Propensities:
         """Returns the propensities of the positions of a dataset.

@@ -44,6 +44,11 @@ class HarvestedPropensities(PropensitySource):
 
     estimator: Annotated[str, OneOf("pivot", "chain", "all_pairs")] = "all_pairs"
 
+    @property
+    def may_have_offsets(self) -> bool:
+        """Whether it can know the click rates of irrelevant documents."""
+        return False
+
     def __call__(self, dataset: Dataset) -> Propensities:
         """Estimates from the training sessions; ConfigError where no document links another position to the first."""
         clicks = harvest(dataset.train)

@@ -41,6 +41,11 @@ class GivenPropensities(PropensitySource):
                 f"propensity.values={list(self.values)}: give numbers of at least 0, the first above 0"
             )
 
+    @property
+    def may_have_offsets(self) -> bool:
+        """Whether it can know the click rates of irrelevant documents."""
+        return self.offsets is not None
+
     def __call__(self, dataset: Dataset) -> Propensities:
         """Returns them relative to the first."""
         return Propensities.relative(self.values, offsets=self.offsets, source="given")
@@ -116,6 +121,11 @@ class ClickRatePropensities(PropensitySource):
     bound of the decay.
     """
 
+    @property
+    def may_have_offsets(self) -> bool:
+        """Whether it can know the click rates of irrelevant documents."""
+        return False
+
     def __call__(self, dataset: Dataset) -> Propensities:
         """Counts the training sessions."""
         return _rate_ratios(dataset.train, "click rates, which fall at least as fast as examination")
@@ -133,6 +143,11 @@ class RandomizedPropensities(PropensitySource):
     """
 
     column: str | None = "randomized"
+
+    @property
+    def may_have_offsets(self) -> bool:
+        """Whether it can know the click rates of irrelevant documents."""
+        return False
 
     def __call__(self, dataset: Dataset) -> Propensities:
         """Counts these sessions of the training data; ConfigError where there are none."""

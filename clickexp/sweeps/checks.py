@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Container, Sequence
+from itertools import combinations
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
@@ -17,6 +18,8 @@ from clickexp.sweeps.job import compose_job, new_record, searched, why_again
 from clickexp.sweeps.launcher import runs_elsewhere
 
 Compose = Callable[[int], DictConfig]
+_MOST_COMPOSED = 64
+"""Jobs that are composed, a third of a second each, before pairs of choices are no longer looked for."""
 
 
 def check_jobs(
@@ -60,7 +63,7 @@ def _check_data(compose: Compose, count: int) -> None:
 
 
 def _check_values(compose: Compose, jobs: Sequence[Sequence[str]]) -> None:
-    """Checks each override that any job has in one job, not in all their combinations.
+    """Checks each override that any job has, and each pair of choices, in one job, not in all their combinations.
 
     A job is composed unless a composed one differs in numbers only, which then replace its own: composing takes longer
     than all checks. A number at the root, such as a seed, depends on nothing else, so its type and bounds are enough.
@@ -69,16 +72,19 @@ def _check_values(compose: Compose, jobs: Sequence[Sequence[str]]) -> None:
     from clickexp.utils.signatures import check_arguments
 
     settings, seen, composed = Settings.__dataclass_fields__, set(), {}
+    common = frozenset(jobs[0]).intersection(*jobs) if jobs else frozenset()
     for number, overrides in enumerate(jobs):
         new = set(overrides) - seen
         seen |= new
         numbers = {each.input_line: each for each in parsed(overrides) if _is_number(each, settings)}
         others = frozenset(line for line in overrides if line not in numbers)
+        pairs = set(combinations(sorted(others - common), 2)) - seen if len(composed) < _MOST_COMPOSED else set()
+        seen |= pairs
         if others in composed:
             for line in [line for line in new if numbers[line].key_or_group in settings]:
                 check_arguments(Settings, {numbers[line].key_or_group: numbers[line].value()}, "")
                 new.remove(line)
-        if not new:
+        if not new and not pairs:
             continue
         config = compose(composed.setdefault(others, number))
         with current(config):

@@ -30,6 +30,8 @@ from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
 
 _SEED = "seed"
+_STATES = {KEPT: "kept (the same settings had a result)"}
+_NDCG = ("ndcg@10", "ndcg@5", "ndcg@3", "ndcg@1")
 
 Row = dict[str, Any]
 
@@ -57,8 +59,9 @@ def collect(folder: Path, jobs: Path, metric: str, console: Console | None = Non
         say(f"cannot write {display_path(folder / 'sweep.csv')}: {error}", console)
     if any(row["status"] in DONE for row in rows):
         overrides = [values(record.overrides) for _, record in found]
-        better = higher_is_better(metric, stated_by(results))
-        console.print(_means(rows, overrides, metric, better, console))
+        order = _comparable(results, metric)
+        better = higher_is_better(order, stated_by(results)) if order else None
+        console.print(_means(rows, overrides, order, better, console))
     settled = {row["config_hash"] for row in rows if row["status"] in (*DONE, PRUNED)}
     pairs = zip(found, rows, strict=True)
     missing = [(job, row) for (job, _), row in pairs if row["config_hash"] not in settled]
@@ -67,7 +70,7 @@ def collect(folder: Path, jobs: Path, metric: str, console: Console | None = Non
         log = f". Its log: {display_path(job / LOG)}" if (job / LOG).exists() else ""
         say(f"job {row['job']} {row['status']}{reason}{log}", console)
     states = [row["status"] for row in rows]
-    counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+    counts = ", ".join(f"{states.count(state)} {_STATES.get(state, state)}" for state in dict.fromkeys(states))
     say(f"{counts}; all in {display_path(folder / 'sweep.csv')}", console)
     if missing:
         say("the same command again runs what has no result", console)
@@ -110,7 +113,7 @@ def _write(rows: Sequence[Row], folder: Path) -> None:
 def _means(
     rows: Sequence[Row],
     overrides: Sequence[Mapping[str, Any]],
-    metric: str,
+    metric: str | None,
     better: bool | None,
     console: Console,
 ) -> Table:
@@ -128,9 +131,10 @@ def _means(
             key = tuple("-" if given.get(name) is None else str(given[name]) for name in shown)
             done.setdefault(key, {})[row["config_hash"]] = row
     reported = dict.fromkeys(name for row in rows for name in row if name.startswith("test/"))
-    columns = list(dict.fromkeys([metric, *reported]))
+    first: list[str] = [metric] if metric else []
+    columns = list(dict.fromkeys([*first, *reported]))
     groups = [(key, list(group.values())) for key, group in done.items()]
-    if better is not None:
+    if metric and better is not None:
         groups.sort(key=lambda group: _sort_key(group[1], metric, better))
     lines = [[*key, str(len(group)), *(_spread(group, name) for name in columns)] for key, group in groups]
     header, least = [*shown, "runs", *columns], len(shown) + 2
@@ -139,6 +143,18 @@ def _means(
         return console_table(header[:count], (line[:count] for line in lines), text_columns=len(shown))
 
     return widest(table, range(len(header), least - 1, -1), console) or table(least)
+
+
+def _comparable(results: Sequence[Mapping[str, Any]], metric: str) -> str | None:
+    """Returns the metric that orders results: where losses are of several kinds nDCG, and None without it.
+
+    The loss of a click model is minus its log-likelihood, that of a ranker depends on its own loss and correction.
+    """
+    done = [result for result in results if result]
+    kinds = {"clicks" if "ll" in result["test"] else result.get("model") for result in done}
+    if not metric.endswith("/loss") or len(kinds) <= 1:
+        return metric
+    return next((f"test/{name}" for name in _NDCG if all(name in result["test"] for result in done)), None)
 
 
 def _known(group: Sequence[Row], metric: str) -> list[float]:

@@ -53,6 +53,18 @@ def test_means_over_seeds_best_first(sweep):
     assert f"job 4 failed. Its log: {sweep}/4/job.log" in printed(sweep)
 
 
+@pytest.mark.parametrize("ndcg", [True, False])
+def test_losses_of_several_kinds_order_nothing(ndcg, tmp_path):
+    """The best ranker by nDCG is first, and without labels the order stays."""
+    kinds = {"none": (0.2, 0.6), "ips": (0.9, 0.7), "pbm": (0.1, 0.5)}
+    for number, (name, (loss, value)) in enumerate(kinds.items()):
+        test = {"loss": loss, **({"ll": -loss} if name == "pbm" else {}), **({"ndcg@10": value} if ndcg else {})}
+        job(tmp_path, number, [f"debias={name}"], loss, model=name, test=test)
+    header, _, *lines = [line.split() for line in printed(tmp_path).splitlines() if line.split()]
+    assert [line[0] for line in lines[:3]] == (["ips", "none", "pbm"] if ndcg else ["none", "ips", "pbm"])
+    assert header[2] == ("test/ndcg@10" if ndcg else "test/loss")
+
+
 def test_lists_among_the_overrides_are_distinguished(tmp_path):
     """They are not markup, which rich would leave out."""
     for number, value in enumerate(("[red]", "[pbm,ubm]")):

@@ -167,18 +167,23 @@ class AffineCorrection(WithPropensities):
     subtracts_offsets: ClassVar[bool] = True
 
     def check(self, loss: Loss) -> None:
-        """ConfigError for a loss that does not take labels of any value."""
+        """ConfigError for a loss that does not take labels of any value, or propensities without offsets."""
         self.refuse(loss, LINEAR)
+        if isinstance(self.propensity, PropensitySource) and not self.propensity.may_have_offsets:
+            raise self._without_offsets(type(self.propensity).__name__)
 
     def known(self) -> Propensities:
         """Returns the propensities; ConfigError without offsets, with which the correction would be that of ips."""
         found = super().known()
         if found.offsets is None:
-            raise ConfigError(
-                f"debias=affine needs click rates of irrelevant documents, and propensities ({found.source}) have none:"
-                " give propensity.offsets, or propensity.run of a run of model=trust_bias, or take debias=ips"
-            )
+            raise self._without_offsets(found.source)
         return found
+
+    def _without_offsets(self, source: str) -> ConfigError:
+        return ConfigError(
+            f"debias=affine needs click rates of irrelevant documents, and propensities ({source}) have none: give "
+            "propensity.offsets, or propensity.run of a run of model=trust_bias, or take debias=ips"
+        )
 
     def prepare(self, dataset: Dataset) -> Dataset:
         """Returns the dataset as it is; ConfigError without offsets."""
