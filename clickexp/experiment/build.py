@@ -45,6 +45,7 @@ class Parts:
         metrics: By group (click, test, ranking, truth), metrics by name.
         logger: Receives what the run reports.
         weighting: The propensities that a ranker weighs clicks by, estimated before training.
+        judging: Those that metrics weigh the clicks of the test sessions by, by the name of the metric.
     """
 
     config: Config
@@ -55,6 +56,7 @@ class Parts:
     metrics: Mapping[str, Mapping[str, Metric]]
     logger: Logger
     weighting: Weighting | None = None
+    judging: Mapping[str, Weighting] = dataclasses.field(default_factory=dict)
 
 
 def build(config: Config, folder: Path, logger: Logger) -> Parts:
@@ -80,11 +82,11 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     dataset = model.prepare(dataset)
     _check_features(model, values["model"], dataset)
     check_lists(model, dataset, metrics)
-    metrics = with_propensities(metrics, dataset)
+    metrics, judging = with_propensities(metrics, dataset)
     trainer = build_trainer(values, metrics, logger=logger, settings=identity(values), **files)
     debias = model.debias if isinstance(model, Ranker) else None
     weighting = debias.weighting(dataset.train) if isinstance(debias, WithPropensities) else None
-    return Parts(config, folder, dataset, model, trainer, metrics, logger, weighting)
+    return Parts(config, folder, dataset, model, trainer, metrics, logger, weighting, judging)
 
 
 def estimate_propensities(new_model: Callable[..., Model], dataset: Dataset) -> Callable[..., Model]:
@@ -108,19 +110,22 @@ def estimate_propensities(new_model: Callable[..., Model], dataset: Dataset) -> 
     return partial(getattr(new_model, "func", new_model), **{**given, "debias": debias})
 
 
-def with_propensities(metrics: Mapping[str, Any], dataset: Dataset) -> dict[str, Any]:
-    """Returns the metrics with propensities of the dataset in place of their sources.
+def with_propensities(
+    metrics: Mapping[str, Any], dataset: Dataset
+) -> tuple[dict[str, Any], dict[str, Weighting]]:
+    """Returns the metrics with propensities of the dataset in place of their sources, and what these leave of clicks.
 
     Raises:
         UserError: A source has none.
     """
-    group = dict(metrics.get("counterfactual") or {})
+    group, judging = dict(metrics.get("counterfactual") or {}), {}
     for name, metric in group.items():
         source = getattr(metric, "propensity", None)
         if isinstance(source, PropensitySource):
-            values = [each or 0.0 for each in source(dataset).values]
-            group[name] = dataclasses.replace(metric, propensity=values)
-    return {**metrics, "counterfactual": group}
+            found = source(dataset).of_relevant()
+            judging[name] = Weighting.of(found, metric.clip, dataset.test)
+            group[name] = dataclasses.replace(metric, propensity=[each or 0.0 for each in found.values])
+    return {**metrics, "counterfactual": group}, judging
 
 
 def build_model(new_model: Callable[..., Model], dataset: Dataset, seed: int) -> Model:

@@ -7,6 +7,7 @@ import yaml
 from rich import get_console
 
 from clickexp.experiment.build import Parts
+from clickexp.experiment.conf import default_groups
 from clickexp.experiment.differences import chosen_option
 from clickexp.experiment.resolve import is_tower
 from clickexp.loggers import RunInfo
@@ -17,6 +18,7 @@ _NOT_NAMED = {*NOT_HASHED, "seed", "keep_values", "draws"}
 """Keys at the root that the name of an experiment leaves out: they repeat it, or say where it reports to."""
 _TITLE = ("optimizer", "trainer", "seed")
 """Overrides that the title of a run has."""
+_SHORTENED = ("dataset", "trainer", "optimizer")
 _NAMED_BY_DATA = ("model", "dataset", "dataset.path", "dataset.name")
 """Overrides that the names of model and dataset stand for."""
 
@@ -65,10 +67,10 @@ _LONGEST = 60
 
 
 def _changes(named: Mapping[str, Any]) -> tuple[str, ...]:
-    """Overrides by the last part of their key, or all of it where that has another meaning in the title."""
-    last = {key: key.rpartition(".")[2] for key in named}
-    twice = {*_TITLE, *(short for short in last.values() if list(last.values()).count(short) > 1)}
-    return tuple(f"{key if last[key] in twice else last[key]}={_short(value)}" for key, value in named.items())
+    """Overrides by their keys; sizes of the data, of training and of steps, without words before them that say so."""
+    short = {key: key.partition(".")[2] if key.partition(".")[0] in _SHORTENED else key for key in named}
+    taken = {*_TITLE, *default_groups(), *(name for name in short.values() if list(short.values()).count(name) > 1)}
+    return tuple(f"{key if short[key] in taken else short[key]}={_short(value)}" for key, value in named.items())
 
 
 def _short(value: Any) -> str:

@@ -190,6 +190,9 @@ def _note(parts: Parts) -> None:
         )
     for line in parts.weighting.describe() if parts.weighting else ():
         parts.logger.message(line)
+    for name, weighting in parts.judging.items():
+        for line in weighting.describe():
+            parts.logger.message(f"{name}: {line}")
 
 
 def _shared_intervals(parts: Parts) -> Result:
