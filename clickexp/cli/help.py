@@ -105,6 +105,8 @@ _ROLES = (
     "Any role takes any tower: attraction=deep. The roles: attraction, satisfaction, examination, continuation, "
     "true_positive, false_positive."
 )
+_OF_RANKERS = ("loss", "debias", "propensity")
+"""Groups whose few options the default model does not read."""
 _KEYS = "keys"
 _MANY = 20
 """Options beyond which they are listed by `--help GROUP` alone."""
@@ -181,7 +183,7 @@ def _group(group: str, options: Sequence[str], width: int) -> Iterator[str]:
 
 
 def _topic(group: str, options: Mapping[str, Sequence[str]], chosen: str, width: int) -> Iterator[str]:
-    """What each option is, and the keys of the one that the configuration has."""
+    """What each option is, and the keys of the one that the configuration has, of all where it has none."""
     yield f"{group}: {_GROUPS.get(group, '')}".rstrip(": ")
     yield ""
     indent = max(map(len, options), default=0) + 6
@@ -193,10 +195,11 @@ def _topic(group: str, options: Mapping[str, Sequence[str]], chosen: str, width:
     if group == TOWERS:
         yield ""
         yield from textwrap.wrap(_ROLES, width)
-    if lines := [line for line in options.get(chosen, ()) if not line.startswith("#")]:
-        yield f"\nKeys of {group}={chosen}:\n"
-        for line in lines:
-            yield from _commented(line, width)
+    for name in [chosen] if chosen in options else options if group in _OF_RANKERS else ():
+        if lines := [line for line in options[name] if not line.startswith(("#", "_target_"))]:
+            yield f"\nKeys of {group}={name}:\n"
+            for line in lines:
+                yield from _commented(line, width)
 
 
 def _about(lines: Sequence[str]) -> Iterator[str]:

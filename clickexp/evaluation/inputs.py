@@ -36,7 +36,8 @@ def checked(data: Data, model: Model, compute: Compute, *required: str) -> Data:
         return _CheckedBatches(data, limits, compute, required)
     for key in required:
         if key not in data.columns:
-            raise DataError(f"the sessions have no {key}. Add them to the source.")
+            clicks = ", or judge rankings by clicks: metric=[all,counterfactual]" if key == "labels" else ""
+            raise DataError(f"the sessions have no {key}. Add them to the source{clicks}.")
     if data.count and not all(_fits(data.bounds(key), largest) for key, largest, _ in limits):
         one = data.slice(0, 1).carrying({*data.batch_columns, *(key for key, *_ in limits)})
         first = at_step(with_mask(next(feed(one, 1, 1)).arrays), 0)

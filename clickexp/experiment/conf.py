@@ -34,6 +34,16 @@ def default_groups() -> tuple[str, ...]:
     return tuple(_chosen(CONF / "config.yaml"))
 
 
+def metric_options(name: str) -> list[str]:
+    """The options of the group `metric` that have a metric of this name."""
+    files = sorted((CONF / "metric").glob("*.yaml"))
+    return [
+        file.stem
+        for file in files
+        if any(name in node for node in (read_yaml(file) or {}).values() if isinstance(node, dict))
+    ]
+
+
 @functools.cache
 def roles(*folders: Path) -> tuple[str, ...]:
     """The roles that towers play: those for which a defaults list chooses one, as `parameter@ROLE: TOWER`.

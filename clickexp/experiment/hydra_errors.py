@@ -72,9 +72,17 @@ def _no_such_key(given: CommandLine) -> str | None:
         if override.type in (OverrideType.CHANGE, OverrideType.DEL):
             of_hydra = key.startswith("hydra.")
             places = [name for name in known if name.startswith("hydra.") == of_hydra]
-            meant = did_you_mean(key, [*places, *presets()]) or " clickexp --help lists the keys."
+            meant = did_you_mean(key, [*places, *presets()]) or _beside(key, known)
             return f"{override.input_line}: there is no key {key}.{meant}"
     return None
+
+
+def _beside(key: str, known: Sequence[str]) -> str:
+    """The keys of the node that a key was looked for in, where there is one."""
+    node = key.rpartition(".")[0]
+    inside = [name.removeprefix(f"{node}.") for name in known if node and name.startswith(f"{node}.")]
+    inside = [name for name in inside if "." not in name and name not in ("_target_", "_partial_")]
+    return f" {node} has {', '.join(inside)}." if inside else " clickexp --help lists the keys."
 
 
 def _unset(key: str, given: CommandLine) -> str:

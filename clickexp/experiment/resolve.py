@@ -14,7 +14,7 @@ from clickexp.data.dataset import check_split
 from clickexp.data.prepared import is_log
 from clickexp.errors import ConfigError
 from clickexp.evaluation.evaluate import validation_metrics
-from clickexp.experiment.conf import TOWERS, presets
+from clickexp.experiment.conf import TOWERS, metric_options, presets
 from clickexp.experiment.instantiate import (
     TEST_PARTS,
     build_metrics,
@@ -115,7 +115,20 @@ def build_trainer(values: Mapping[str, Any], metrics: Mapping[str, Any], **more:
     watched = (values["trainer"].get("early_stopping") or {}).get("metric"), values["optimized_metric"]
     validated = validation_metrics(metrics, [name.removeprefix("val/") for name in watched if name])
     parts = dict(optimizer=build_optimizer(values["optimizer"]), **validated, **more)
-    return new_trainer(**accepted(new_trainer, parts))
+    try:
+        return new_trainer(**accepted(new_trainer, parts))
+    except ConfigError as error:
+        raise ConfigError(f"{error}{_added_by(watched[0], metrics)}") from error
+
+
+def _added_by(metric: str | None, metrics: Mapping[str, Any]) -> str:
+    """Says how a metric is added that validation does not report, where it is known; else nothing."""
+    base, _, cutoff = (metric or "").partition("@")
+    if base in (metrics.get("ranking") or {}) and cutoff and metric not in MultiMetric(metrics["ranking"]).names:
+        return f". For {metric}, add {cutoff} to metric.cutoffs"
+    there = any(base in group for group in metrics.values() if isinstance(group, dict))
+    options = [] if there else metric_options(base)
+    return f". {metric} comes with metric=[all,{options[0]}]" if options else ""
 
 
 def is_tower(key: str, node: Any) -> bool:
@@ -178,7 +191,12 @@ def _check_model(new_model: Callable[..., Model]) -> None:
 def _check_estimates(trainer: Trainer, new_model: Callable[..., Model]) -> None:
     """ConfigError for a trainer that estimates by counting, but not this model."""
     model = getattr(new_model, "func", new_model)
-    if isinstance(trainer, EstimatingTrainer) and inspect.isclass(model) and issubclass(model, ClickModel):
+    if not isinstance(trainer, EstimatingTrainer) or not inspect.isclass(model):
+        return
+    if issubclass(model, Model) and not issubclass(model, ClickModel):
+        name = model.name or model.__name__
+        raise ConfigError(f"{type(trainer).__name__} fits click models, and {name} is none: use trainer=default")
+    if issubclass(model, ClickModel):
         trainer.expectation(model, **getattr(new_model, "keywords", {}))
 
 
@@ -187,8 +205,9 @@ def _reported(trainer: Trainer, metrics: Mapping[str, Any], new_model: Callable[
     model = getattr(new_model, "func", new_model)
     clicks = not inspect.isclass(model) or issubclass(model, ClickModel)
     groups = [group for name, group in trainer.groups.items() if clicks or name != "click"]
+    parts = TEST_PARTS if clicks else ("ranking", "counterfactual")
     val = [*(name for group in groups for name in MultiMetric(group).names), "loss"]
-    others = [name for part in TEST_PARTS for name in MultiMetric(metrics.get(part, {})).names]
+    others = [name for part in parts for name in MultiMetric(metrics.get(part, {})).names]
     return {"val": val, "test": list(dict.fromkeys([*val, *others]))}
 
 

@@ -178,6 +178,9 @@ def _note(parts: Parts) -> None:
             parts.logger.warning(links.describe())
         elif isinstance(parts.model, TwoTowersModel):  # of which much depends on it
             parts.logger.message(links.describe())
+    judged = parts.dataset.ranking is not None or parts.metrics.get("counterfactual")
+    if isinstance(parts.model, Ranker) and not judged:
+        parts.logger.message("no list has labels: metric=[all,counterfactual] judges the ranker by clicks")
     tables = [
         role
         for role, tower in vars(parts.model).items()

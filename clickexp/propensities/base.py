@@ -13,6 +13,7 @@ from clickexp.data import Dataset, Sessions
 from clickexp.errors import ConfigError
 
 Curve = tuple[float | None, ...]
+_ROUNDING = 1e-6
 _POOR = 0.1
 """Effective clicks per click below which a weighting is said to explode."""
 
@@ -169,6 +170,11 @@ class Weighting:
         yield f"propensities by position ({self.propensities.source}): {values}; clip {self.clip:g}, {effective}"
         if self.unknown:
             yield f"warning: no propensity for position {_listed(self.unknown)}: clicks there have weight 0"
+        if rising := self._rising():
+            yield (
+                f"warning: propensities above that of the first position at position {_listed(rising)}, where "
+                "examination seldom rises"
+            )
         if self.ignores_offsets:
             yield (
                 "warning: clicks of irrelevant documents count, although the propensities know their rates; "
@@ -178,6 +184,12 @@ class Weighting:
             yield (
                 "warning: few clicks have most of the weight; raise debias.clip, or take propensities with less decay"
             )
+
+    def _rising(self) -> list[int]:
+        """Positions with a propensity above the first one's, beyond the interval where there is one."""
+        values, low = self.propensities.values, self.propensities.low or ()
+        bounds = [low[at] if at < len(low) and low[at] is not None else value for at, value in enumerate(values)]
+        return [at + 1 for at, bound in enumerate(bounds) if bound is not None and bound > 1 + _ROUNDING]
 
     def result(self) -> dict[str, Any]:
         """Returns what result.json holds of it."""

@@ -80,6 +80,7 @@ _EXPECTED = {
     "bool_type": "true or false",
     "string_type": "text",
     "list_type": "a list",
+    "tuple_type": "a list",  # as configurations have them
     "dict_type": "a group of keys",
     "callable_type": "a group of keys with _target_",
     "is_instance_of": "{class}",

@@ -36,6 +36,8 @@ def located(path: str) -> Callable[..., Any]:
         ConfigError: There is nothing of this name; with the error of an import inside.
     """
     module, _, name = path.rpartition(".")
+    if not module:
+        raise ConfigError(f"{path}: give a dotted path, such as clickexp.models.PositionBasedModel")
     try:
         try:
             return pkgutil.resolve_name(f"{module}:{name}")  # without a colon it swallows errors of an import

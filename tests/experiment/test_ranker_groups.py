@@ -61,6 +61,25 @@ def test_what_cannot_be_combined_ends_before_data_is_read(overrides, message):
 
 
 @pytest.mark.parametrize(
+    "overrides, message",
+    [
+        (["trainer.early_stopping.metric=snips_dcg@10"], "snips_dcg@10 comes with metric=[all,counterfactual]"),
+        (["trainer.early_stopping.metric=ndcg@7"], "For ndcg@7, add 7 to metric.cutoffs"),
+        (["trainer=em"], "fits click models, and Ranker is none: use trainer=default"),
+        (["trainer=counting"], "fits click models, and Ranker is none: use trainer=default"),
+        (["optimized_metric=test/ppl"], "Did you mean test/loss? It reports val/loss, test/loss, test/dcg@1"),
+        (["debias=ips", "propensity=given", "propensity.values=0.5"], "values=0.5: give a list"),
+        (["debias=affine", "propensity=click_rate"], "debias=affine needs click rates of irrelevant documents"),
+        (["debias=affine", "propensity=given", "propensity.values=[1,0.5]"], "(GivenPropensities) have none"),
+    ],
+)
+def test_mistakes_about_rankers_are_answered_with_the_remedy(overrides, message):
+    with pytest.raises(ConfigError) as error:
+        resolved("model=ranker", *overrides)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
     "chosen, kind",
     [
         (["propensity=run", "propensity.run=a"], "RunPropensities"),

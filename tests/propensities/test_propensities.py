@@ -210,6 +210,19 @@ def test_offsets_that_a_correction_leaves_in_are_told():
     assert not any(line.startswith(told) for line in lines)
 
 
+@pytest.mark.parametrize(
+    "known, rises",
+    [
+        (dict(values=(1.0, 0.9)), None),
+        (dict(values=(1.0, 1.2, 0.5, 1.1)), "2, 4"),
+        (dict(values=(1.0, 1.2, 1.3), low=(1.0, 0.8, 1.1), high=(1.0, 1.6, 1.5)), "3"),
+    ],
+)
+def test_propensities_that_rise_are_pointed_out(known, rises):
+    lines = [line for line in Weighting.of(Propensities(**known), 0.05, swapped(50)).describe() if "above that" in line]
+    assert [f"at position {rises}," in line for line in lines] == ([] if rises is None else [True])
+
+
 @pytest.mark.parametrize("values", [[1, None, 0.3], [1, "much"], [1, float("nan")]])
 def test_given_propensities_are_numbers(values):
     with pytest.raises(ConfigError, match=r"propensity.values has .*: give a finite number per position"):
