@@ -4,9 +4,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from omegaconf import OmegaConf
+
 from clickexp.data import Dataset
 from clickexp.errors import UserError
 from clickexp.experiment.build import build_model
+from clickexp.experiment.conf import CONF
 from clickexp.experiment.instantiate import constructor
 from clickexp.export.trust import check_targets
 from clickexp.loggers.progress import Steps
@@ -33,8 +36,8 @@ def fitted(
     Args:
         run: The folder of the run, which may come from anyone.
         path: Of the log, if not that in the configuration.
-        trust: The configuration may call code outside clickexp, and name a cache; else the log is read into a
-            temporary folder.
+        trust: The configuration may call code outside clickexp, and name any cache; else the log is read into a
+            temporary folder, unless its cache is that of runs made here.
         opened: Datasets that are open already, by what describes them; this one is added.
 
     Raises:
@@ -47,7 +50,7 @@ def fitted(
     if not trust:
         for part in ("dataset", "model"):  # all that is built of the configuration
             check_targets(config[part], f"{run / CONFIG}: {part}")
-        if "cache" in node:
+        if "cache" in node and node["cache"] != _own_cache():
             node = {**node, "cache": None}  # a folder of someone else does not choose where to write
     if path is not None:
         if "path" not in node:
@@ -110,6 +113,12 @@ def configuration(run: Path) -> dict[str, Any]:
     if isinstance(target, str):
         config["dataset"]["_target_"] = _MOVED.get(target, target)
     return config
+
+
+def _own_cache() -> str:
+    """The cache of runs in the working directory, as their configurations have it by default."""
+    config = OmegaConf.load(CONF / "config.yaml")
+    return str(config["cache_dir"])  # pyright: ignore[reportCallIssue, reportArgumentType]  # a mapping
 
 
 def _with_points(node: Any) -> Any:

@@ -762,6 +762,16 @@ def test_a_folder_does_not_choose_where_export_writes(pbm, tmp_path, capsys):
     assert (tmp_path / "cache").exists()
 
 
+def test_export_reads_the_log_that_runs_here_have_packed(pbm, tmp_path, monkeypatch):
+    run = shutil.copytree(pbm[0], tmp_path / "run", ignore=shutil.ignore_patterns("export"))
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    config["dataset"]["cache"] = "outputs/cache"
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    monkeypatch.chdir(tmp_path)
+    main([str(run)])
+    assert [*(tmp_path / "outputs/cache").iterdir()]
+
+
 def test_the_runs_of_a_sweep_are_named_in_order(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(sweep(tmp_path))
