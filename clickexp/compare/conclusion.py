@@ -31,7 +31,8 @@ def conclusion(comparison: Comparison, baseline: Group | None = None) -> str:
         best, next_best = (*_ranked(comparison, metric), None, None)[:2]
         if best is None or next_best is None or best.spread(metric).mean == next_best.spread(metric).mean:
             continue
-        other = next_best if best is baseline else baseline
+        knows = bool(np.isfinite(baseline.spread(metric).mean))  # rankers know no metrics of clicks
+        other = next_best if best is baseline or not knows else baseline
         verdict = _advantage(
             comparison, baseline, metric, best, other, None if other is last else other.name, tested
         )

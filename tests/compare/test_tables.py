@@ -71,6 +71,16 @@ def test_the_conclusion_names_the_best_and_how_sure_it_is(tested):
     assert re.match(r"UBM is best in LL \(\+0\.\d+ on (DBN|PBM), p < 0.001\)", conclusion(comparison, ubm))
 
 
+def test_metrics_that_the_baseline_lacks_are_held_against_the_next(tmp_path):
+    """A ranker has no log-likelihood."""
+    write_run(tmp_path / "a", "PBM", 1, {"ndcg@10": 0.5, "ll": -0.3})
+    write_run(tmp_path / "b", "UBM", 1, {"ndcg@10": 0.4, "ll": -0.4})
+    write_run(tmp_path / "c", "Ranker", 1, {"ndcg@10": 0.9})
+    text = conclusion(comparisons(find_runs([tmp_path])[0])[0])
+    assert "Ranker is best in nDCG@10 (+0.4000 on PBM" in text
+    assert "PBM is best in LL (+0.1000 on UBM)" in text and "–" not in text
+
+
 def test_a_single_run_has_no_conclusion_and_two_are_not_tested(tmp_path):
     write_run(tmp_path / "a", "UBM", 1, {"ll": -0.3})
     assert conclusion(comparisons(find_runs([tmp_path])[0])[0]) == ""
