@@ -58,8 +58,14 @@ def ranked(
     if not source.exists():
         raise UserError(f"{source}: no such file or folder. Check the path.")
     is_table = source.is_dir() or source.name.endswith(_TABLES)
-    if config["dataset"].get("_target_") == LETOR and not is_table:
+    is_letor = config["dataset"].get("_target_") == LETOR
+    if is_letor and not is_table:
         return _ranked_vectors(model, dataset, transform_of(config), source)
+    inside = [*source.iterdir()] if source.is_dir() else [source]
+    endings = _TABLES if is_letor else (*_TABLES, ".txt", ".txt.gz")
+    if not any(file.name.endswith(endings) for file in inside):
+        own = "one learning-to-rank file, or " if is_letor else ""
+        raise UserError(f"{source}: give {own}lists as {', '.join(endings)}, or a folder of such files.")
     _, pieces = read_sessions(dataset, id_names, source, columns, to_rank=True)
     score, first, parts = relevance_scores(model), 1, []
     for piece in pieces:

@@ -323,6 +323,8 @@ def test_what_cannot_be_ranked_is_refused(linear, lists, table, tmp_path, capsys
         ([str(by_id), "--rank", str(lists / "candidates")], "scores documents by their ids, and the lines of such"),
         ([str(run), "--rank", str(folder / "lists.parquet"), "columns.query_doc_ids=docs"], "docs"),
         ([str(run), "columns.query_doc_ids=docs"], "for --predict FILE or --rank LISTS"),
+        ([str(run), "--rank", str(lists / "candidates")], "candidates: give lists as .parquet, .csv"),
+        ([str(linear), "--rank", str(lists)], "give one learning-to-rank file, or lists as .parquet"),
     ):
         with pytest.raises(SystemExit):
             main(given)
