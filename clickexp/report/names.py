@@ -25,7 +25,8 @@ _NAMES = {
 _ACRONYMS = ("auc", "dcg", "mrr", "map", "err", "rbp")
 _SHORT = {"ll": "LL", "ppl": "PPL", "cond_ppl": "cPPL", "ece": "ECE"}
 _UNITS = {
-    **dict.fromkeys(("ll", "loss", "train/loss"), "nats per document"),
+    "ll": "nats per document",
+    **dict.fromkeys(("loss", "train/loss"), "per document"),  # of a ranking loss no nats
     **dict.fromkeys(("seconds", "compile_seconds"), "s"),
 }
 _LEADING = ("ll", "ppl", "cond_ppl")

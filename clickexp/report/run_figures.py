@@ -149,5 +149,5 @@ def _losses(run: Run, axes: Axes) -> None:
             kept = [(x, y) for x, y in points if x == best and metric.startswith("val/")]
             if kept:
                 axes.plot(*zip(*kept, strict=True), "*", color=COLORS[i], markersize=9, zorder=3)
-    axes.set(xlabel="Epoch", ylabel="Loss\n(nats per document)")
+    axes.set(xlabel="Epoch", ylabel="Loss\n(per document)")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

@@ -40,8 +40,11 @@ function chooseComparison(value) {
   options("baseline", state.baseline ? chosen[0].baselines.map((id) => [id, D.groups[id].name]) : [], state.baseline?.id);
   $("baseline").closest("label").hidden = !state.baseline;
   options("ranks-metric", named(perRank), perRank.includes("cond_ppl") ? "cond_ppl" : perRank[0]);
-  const learned = leading.map((name) => (name.startsWith("val/") ? name : `val/${name}`)).find((name) => curves.includes(name));
-  options("learning-metric", named(curves), learned ?? curves[0]);
+  // rankers know no metrics of clicks: a curve that few runs have would leave the chart all but empty
+  const having = Object.fromEntries(curves.map((name) => [name, runs.filter((run) => run.curves[name]?.some(known)).length]));
+  const shared = curves.filter((name) => 2 * having[name] >= Math.max(...Object.values(having)));
+  const learned = leading.map((name) => (name.startsWith("val/") ? name : `val/${name}`)).find((name) => shared.includes(name));
+  options("learning-metric", named(curves), learned ?? shared.find((name) => name.startsWith("val/")) ?? curves[0]);
   const tested = metrics.find((name) => !name.startsWith("val/")) ?? leading[0];
   for (const id of ["cost-metric", "against-metric"]) options(id, named(metrics), tested);
   options("parallel-metric", named(metrics), leading[0]);
