@@ -33,7 +33,7 @@ def chosen_option(group: str, overrides: Sequence[str]) -> str:
 
 
 def changed_settings(overrides: Sequence[str]) -> Iterator[tuple[str, Any, Any]]:
-    """Yields key, value and default of each override, but for those of how a run is launched.
+    """Yields key, value and default of each override that differs from it, but for those of how a run is launched.
 
     The default of a key is that of the options that the overrides choose; None where there is none.
 
@@ -46,11 +46,13 @@ def changed_settings(overrides: Sequence[str]) -> Iterator[tuple[str, Any, Any]]
     values = [each for each in given if not _chooses(each, options)]
     defaults = compose("config", [line_of(each) for each in choices]) if values else None
     for each in choices:
-        yield each.get_key_element().lstrip("+"), each.get_value_element_as_str(), options.get(each.get_key_element())
+        if (option := each.get_value_element_as_str()) != (usual := options.get(each.get_key_element())):
+            yield each.get_key_element().lstrip("+"), option, usual
     for each in values:
         key = each.key_or_group
         default = OmegaConf.select(defaults, key, default=None) if defaults is not None else None
-        yield key, each.get_value_element_as_str(), default
+        if each.value() != default or default is None:
+            yield key, each.get_value_element_as_str(), default
 
 
 def _chooses(override: Any, options: dict[str, Any]) -> bool:

@@ -219,6 +219,8 @@ def test_settings_are_those_that_were_given_with_the_defaults_of_the_options_cho
         changed = [*changed_settings(given)]
         assert [*changed_settings([])] == []
         preset = [*changed_settings(["+sweep=seeds", "seed=2"])]
+        usual = ["model=ubm", "save_model=true", "trainer.early_stopping.patience=1", "metric.cutoffs=[1,3,5,10]"]
+        assert [*changed_settings(usual)] == []
     assert changed[:3] == [
         ("model", "pbm", "ubm"),
         ("optimizer", "adamw", "natural_gradient"),
