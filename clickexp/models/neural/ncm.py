@@ -10,51 +10,67 @@ from jaxtyping import Bool, Float
 from clickexp.models.neural.network import NetworkClickModel
 from clickexp.models.neural.recurrent import Kind, Recurrent
 from clickexp.models.sequential import State
-from clickexp.numerics import LogPair, log_sigmoid_pair
-from clickexp.parameters.base import Sizes
+from clickexp.numerics import LogPair, log_sigmoid_pair, mean_log_sigmoid_pair
+from clickexp.parameters import EmbeddingParameterConfig, Parameter
+from clickexp.parameters.base import Sizes, Source, build_parameter
 from clickexp.parameters.vectors import Vectors
 from clickexp.types import Array, ByRank, LogitsByRank
 from clickexp.utils.bounds import PositiveInt
 
 
 class _Document(NamedTuple):
-    """What a step reads: the vector of the document, projected, and the offset to the logit of a click."""
+    """What a step reads: the vector of the document, projected, and the offset to the logit of a click.
+
+    The variance is that of the offset, where a table knows it.
+    """
 
     read: Float[Array, "*lists gates"]
     offset: Float[Array, "*lists"]
+    variance: Float[Array, "*lists"] | None = None
 
 
 class NeuralClickModel(NetworkClickModel):
     """P(c_r = 1 | c_<r) = s(w . h_r + b + o) with h_r = f(h_{r-1}, [0, c_{r-1}, d_r]) and h_0 = f(0, [q, 0, 0]).
 
     f is a recurrent network, q a vector of the query and d_r one of each document. Positions are not read: the network
-    counts. o is the offset of `context`. Relevance is P(click) of a document at the first rank of a new session, and
-    examination, of which the model has no event, P(click) over that.
+    counts. o is the sum of the logits of the towers `offset`, of the document, and `context`; in the published model it
+    is 0. A table learns one number of a document from far fewer clicks than the network learns a vector. Relevance is
+    P(click) of a document at the first rank of a new session, and examination, of which the model has no event,
+    P(click) over that.
 
     Borisov, Markov, de Rijke and Serdyukov 2016, "A neural click model for web search".
 
     Attributes:
         cell: The recurrent network, "gru" or "lstm".
         hidden: Units of its state.
+        offset: Tower of the document whose logit is added to that of the network; None for the published model.
     """
 
     name = "NCM"
 
     cell: Kind = "gru"
     hidden: PositiveInt = 64
+    offset: Source | None = EmbeddingParameterConfig()
 
     def build_network(self, sizes: Sizes, rngs: nnx.Rngs) -> None:
-        """Builds the recurrent network."""
+        """Builds the recurrent network, and the tower of the document."""
         width = cast(Vectors, self.queries).dim + 1 + cast(Vectors, self.documents).dim
         self.recurrent = nnx.data(Recurrent(self.cell, width, self.hidden, rngs=rngs))
-        start = nnx.initializers.constant(sizes.starting_logit(None))
+        if self.offset is not None:  # which then starts at the click rate, and the network at 0
+            tower = build_parameter("offset", self.offset, EmbeddingParameterConfig(), sizes, rngs=rngs)
+            self.offset = nnx.data(tower)
+        start = nnx.initializers.constant(sizes.starting_logit(None) if self.offset is None else 0.0)
         self.output = nnx.data(nnx.Linear(self.hidden, 1, bias_init=start, rngs=rngs))
 
     def inputs(self, batch: ByRank) -> _Document:
         """Returns what the network reads of documents, projected, and offsets."""
         vectors = self.drop(cast(Vectors, self.documents)(batch.lists))
         read = jnp.moveaxis(self.recurrent.project(vectors, cast(Vectors, self.queries).dim + 1), 1, 0)
-        return _Document(read, self.offsets(batch))
+        if not isinstance(self.offset, Parameter):
+            return _Document(read, self.offsets(batch))
+        mean, variance = self.offset.posterior(batch.lists)
+        mean, variance = (None if each is None else jnp.broadcast_to(each.T, batch.shape) for each in (mean, variance))
+        return _Document(read, self.offsets(batch) + mean, variance)
 
     def start(self, batch: ByRank) -> State:
         """Returns the state after the query."""
@@ -74,7 +90,10 @@ class NeuralClickModel(NetworkClickModel):
         """Returns the next state, and the probability of a click."""
         of_click = self.recurrent.read.kernel[...][cast(Vectors, self.queries).dim]
         state, units = self.recurrent.step(state, inputs.read + jnp.where(previous[:, None], of_click, 0.0))
-        return state, log_sigmoid_pair(self.output(units)[:, 0] + inputs.offset)
+        logit = self.output(units)[:, 0] + inputs.offset
+        if inputs.variance is None:
+            return state, log_sigmoid_pair(logit)
+        return state, mean_log_sigmoid_pair(logit, inputs.variance)
 
     def relevance(self, batch: ByRank) -> LogitsByRank:
         """Returns log P(click) of each document, as if it were at the first rank."""

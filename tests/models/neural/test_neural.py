@@ -106,6 +106,14 @@ def offset_of(model, lists, at):
     return np.stack([seen > 0, seen > 1], axis=-1) @ np.float64(model.context.weight[...])
 
 
+def offset_of_documents(model, lists, at):
+    """Of a table of numbers, which tests give: with posteriors the logit of the mean probability is not the mean."""
+    if model.offset is None:
+        return np.zeros(RANKS)
+    rows = np.float64(model.offset.table.get_value().values)[lists["query_doc_ids"][at], 0]
+    return np.float64(model.offset.baseline[...]) + rows
+
+
 def by_ncm(model, lists, at, clicks):
     shown = np.flatnonzero(lists["mask"][at])
     if not shown.size:
@@ -117,11 +125,12 @@ def by_ncm(model, lists, at, clicks):
     def step(state, previous, rank):
         return advanced(model.recurrent, state, np.concatenate([0 * query, [previous], vectors[rank]]))
 
-    relevance = np.array([click_rate(model, step(first, 0, rank)[1]) for rank in range(RANKS)])
+    own = offset_of_documents(model, lists, at)
+    relevance = np.array([click_rate(model, step(first, 0, rank)[1], own[rank]) for rank in range(RANKS)])
     state, previous, found = first, 0, np.zeros(RANKS)
     for rank in shown:
         state, units = step(state, previous, rank)
-        found[rank] = click_rate(model, units, offset_of(model, lists, at)[rank])
+        found[rank] = click_rate(model, units, own[rank] + offset_of(model, lists, at)[rank])
         previous = int(clicks[rank])
     return found, relevance
 
@@ -221,7 +230,7 @@ def cacm_minus(**settings):
 def ncm(documents=None, **settings):
     tables = TableVectorsConfig(dim=DIM), TableVectorsConfig(use_feature="query_numbers", dim=DIM)
     given = {"documents": documents or tables[0], "queries": tables[1], "hidden": HIDDEN, "columns": COLUMNS}
-    return NeuralClickModel(**SIZES, **given, **settings, rngs=nnx.Rngs(0))
+    return NeuralClickModel(**SIZES, **{**given, "offset": None, **settings}, rngs=nnx.Rngs(0))
 
 
 def cacm(combination="mul", positions=RANKS, **settings):
@@ -237,6 +246,7 @@ BUILD = {
     "CACM": (lambda: cacm("sigmoid_log", context=SEEN), by_cacm),
     "NCM": (ncm, by_ncm),
     "NCM, LSTM": (lambda: ncm(cell="lstm", context=SEEN), by_ncm),
+    "NCM with offset": (lambda: ncm(offset=EmbeddingParameterConfig(posterior="none"), context=SEEN), by_ncm),
     "NCM, features": (lambda: ncm(FeatureVectorsConfig(features=FEATURES, dim=DIM)), by_ncm),
 }
 
@@ -410,6 +420,22 @@ def test_ubm_is_the_special_case_that_remembers_the_last_click(lists):
         batch = with_clicks(lists, vector)
         pair = (model.predict_conditional_clicks(batch) for model in (special, ubm))
         np.testing.assert_allclose(*(np.where(lists["mask"], each, 0) for each in pair), atol=2e-5)
+
+
+def test_offsets_of_tables_with_posteriors_are_integrated_over(lists):
+    """P(click) at the first rank is the mean of s(u + m + x sqrt(v)) over a normal x."""
+    model = ncm(offset=EmbeddingParameterConfig(posterior="normal"))
+    model.eval()
+    found, tower = np.exp(model.predict_relevance(lists)), model.offset
+    shown = lists["mask"].astype(bool)
+    mean, variance = (np.float64(each)[shown] for each in tower.posterior(lists))
+    assert variance.min() > 0.1
+    model.offset = None  # what the network says alone
+    network = np.array([by_ncm(model, lists, at, [0] * RANKS)[1] for at in range(len(shown))])[shown]
+    x, weight = np.polynomial.hermite_e.hermegauss(64)
+    points = (np.log(network / (1 - network)) + mean)[..., None] + np.sqrt(variance)[..., None] * x
+    expected = sigmoid(points) @ weight / weight.sum()
+    np.testing.assert_allclose(found[shown], expected, rtol=2e-3)
 
 
 def test_hidden_events_of_draws_make_the_clicks(lists):
