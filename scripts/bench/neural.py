@@ -46,7 +46,7 @@ from clickexp.training.step import TrainStep, split_model
 HERE = Path(__file__).resolve().parent
 MODELS = {
     "cacm_minus": functools.partial(CACMMinusModel, attraction=EmbeddingParameterConfig(posterior="none")),
-    "ncm": NeuralClickModel,
+    "ncm": functools.partial(NeuralClickModel, offset=None),  # as published
     "cacm": ContextAwareClickModel,
 }
 READ = {"cacm_minus": ["query_doc_ids"], "ncm": ["document_ids", "query_numbers"]}
