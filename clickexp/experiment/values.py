@@ -10,6 +10,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from clickexp.errors import ConfigError
+from clickexp.experiment.conf import CONF
 from clickexp.experiment.overrides import CHOSEN, line_of, parsed
 
 CONTEXT = "context"
@@ -106,6 +107,12 @@ def current(config: DictConfig) -> Iterator[None]:
 def plain(cfg: DictConfig, resolve: bool = True) -> Node:
     """A configuration as dicts and lists."""
     return cast(Node, OmegaConf.to_container(cfg, resolve=resolve, throw_on_missing=resolve))
+
+
+def default_value(key: str) -> Any:
+    """Returns the value of a key at the root of our configuration, where that depends on no choice."""
+    config = cast(DictConfig, OmegaConf.load(CONF / "config.yaml"))
+    return config[key]
 
 
 def walk(node: Any, where: str = "") -> Iterator[tuple[str, Any]]:

@@ -4,13 +4,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from omegaconf import OmegaConf
-
 from clickexp.data import Dataset
 from clickexp.errors import UserError
 from clickexp.experiment.build import build_model
-from clickexp.experiment.conf import CONF
 from clickexp.experiment.instantiate import constructor
+from clickexp.experiment.values import default_value
 from clickexp.export.trust import check_targets
 from clickexp.loggers.progress import Steps
 from clickexp.models import Model
@@ -50,7 +48,7 @@ def fitted(
     if not trust:
         for part in ("dataset", "model"):  # all that is built of the configuration
             check_targets(config[part], f"{run / CONFIG}: {part}")
-        if "cache" in node and node["cache"] != _own_cache():
+        if "cache" in node and node["cache"] != default_value("cache_dir"):
             node = {**node, "cache": None}  # a folder of someone else does not choose where to write
     if path is not None:
         if "path" not in node:
@@ -113,12 +111,6 @@ def configuration(run: Path) -> dict[str, Any]:
     if isinstance(target, str):
         config["dataset"]["_target_"] = _MOVED.get(target, target)
     return config
-
-
-def _own_cache() -> str:
-    """The cache of runs in the working directory, as their configurations have it by default."""
-    config = OmegaConf.load(CONF / "config.yaml")
-    return str(config["cache_dir"])  # pyright: ignore[reportCallIssue, reportArgumentType]  # a mapping
 
 
 def _with_points(node: Any) -> Any:
