@@ -37,7 +37,8 @@ def located(path: str) -> Callable[..., Any]:
     """
     module, _, name = path.rpartition(".")
     if not module:
-        raise ConfigError(f"{path}: give a dotted path, such as clickexp.models.PositionBasedModel")
+        where = "give a dotted path, such as clickexp.models.PositionBasedModel"
+        raise ConfigError(f"{path}: there is nothing of this name; {where}")
     try:
         try:
             return pkgutil.resolve_name(f"{module}:{name}")  # without a colon it swallows errors of an import

@@ -44,11 +44,11 @@ def test_its_result_has_data_frames(result):
 
 
 def test_its_result_is_plotted(result):
-    assert len(result.plot().axes) >= 5
-    figure = result.plot("examination", "learning")
-    assert [axes.get_xlabel() for axes in figure.axes] == ["Rank", "Epoch"]
+    assert len(result.plot().axes) == 4
+    figure = result.plot("perplexity", "learning")
+    assert [axes.get_xlabel() for axes in figure.axes] == ["Rank", "Rank", "Epoch"]
     assert figure._repr_png_().startswith(b"\x89PNG")
-    with pytest.raises(UserError, match="no figure cost: choose from perplexity, examination, learning, calibration"):
+    with pytest.raises(UserError, match="no figure cost: choose from perplexity, learning, calibration"):
         result.plot("cost")
 
 

@@ -15,10 +15,19 @@ def changes(*overrides):
     return run_info(parts, "sweep").changes
 
 
-def test_overrides_are_named_by_the_last_part_of_their_key_unless_that_has_another_meaning():
+def test_overrides_are_named_by_their_keys_and_sizes_by_the_last_part():
     assert changes("optimizer.learning_rate=0.1", "max_sessions=5") == ("learning_rate=0.1", "max_sessions=5")
     assert changes("seed=1", "dataset.seed=0") == ("dataset.seed=0",)
-    assert changes("a.rate=1", "b.rate=2", "c.decay=3") == ("a.rate=1", "b.rate=2", "decay=3")
+    assert changes("dataset.rate=1", "trainer.rate=2", "trainer.decays=3") == (
+        "dataset.rate=1",
+        "trainer.rate=2",
+        "decays=3",
+    )
+    assert changes("propensity.run=a", "model.dim=8", "trainer.metric=ppl") == (
+        "propensity.run=a",
+        "model.dim=8",
+        "trainer.metric=ppl",  # metric is a group
+    )
 
 
 def test_long_values_are_cut():
