@@ -116,7 +116,7 @@ RUNS = {
         6,
     ),
     "vectors of a recurrent network": (
-        lambda: NeuralClickModel(RANKS, PAIRS, DOCUMENTS, QUERIES, hidden=4, rngs=nnx.Rngs(0)),
+        lambda: NeuralClickModel(RANKS, PAIRS, DOCUMENTS, QUERIES, hidden=4, offset=None, rngs=nnx.Rngs(0)),
         lazy_adagrad(),
         3 * 8 + 1,
     ),
