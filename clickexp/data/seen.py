@@ -1,6 +1,6 @@
 """What training has shown of held-out data: impressions of documents, and lists that it has seen."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 import numpy as np
@@ -12,6 +12,9 @@ from clickexp.data.sessions import Sessions
 
 IMPRESSIONS = Column("train_impressions", np.int32)
 """How often the training sessions show a document, under the id that tables have a row for; 0 for padding."""
+
+
+_FEW = 4096
 
 
 class Impressions(DerivedColumn):
@@ -32,11 +35,7 @@ class Impressions(DerivedColumn):
     @cached_property
     def _counts(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Impressions by id, or those of the ids that training shows, which are second and ascend."""
-        train, ranks = self._train, np.arange(self._train.ranks)
-        chunks = (
-            chunk["query_doc_ids"][ranks < chunk["lengths"][:, None]]
-            for chunk in train.chunks(["query_doc_ids", "lengths"])
-        )
+        train, chunks = self._train, _ids(self._train)
         if train.query_doc_pairs <= train.documents:
             counts = np.zeros(train.query_doc_pairs + 1, np.int32)
             for ids in chunks:
@@ -80,14 +79,18 @@ def lists_seen(train: Sessions, lists: Sessions) -> float:
 
 def shows_any(train: Sessions, held_out: Sessions) -> bool:
     """Returns whether training shows a document of held-out sessions; it reads no further than the first of them."""
-    keys, held_ranks, ranks = ["query_doc_ids", "lengths"], np.arange(held_out.ranks), np.arange(train.ranks)
-    wanted = np.unique(
-        np.concatenate(
-            [each["query_doc_ids"][held_ranks < each["lengths"][:, None]] for each in held_out.chunks(keys)]
-        )
-    )
-    shown = (each["query_doc_ids"][ranks < each["lengths"][:, None]] for each in train.chunks(keys))
-    return any(np.isin(ids, wanted).any() for ids in shown)
+    for part in (held_out.slice(0, _FEW), held_out):  # of most logs a few sessions are enough
+        wanted = np.unique(np.concatenate([*_ids(part), np.zeros(0, np.int32)]))
+        if any(np.isin(ids, wanted).any() for ids in _ids(train)):
+            return True
+    return False
+
+
+def _ids(sessions: Sessions) -> Iterator[np.ndarray]:
+    """Yields the ids of the documents shown, some sessions at a time."""
+    ranks = np.arange(sessions.ranks)
+    for chunk in sessions.chunks(["query_doc_ids", "lengths"]):
+        yield chunk["query_doc_ids"][ranks < chunk["lengths"][:, None]]
 
 
 def _keys(chunk: Mapping[str, np.ndarray]) -> np.ndarray:

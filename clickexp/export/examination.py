@@ -8,6 +8,7 @@ from clickexp.export.predict import examination_outputs, predicted
 from clickexp.models import ClickModel
 from clickexp.numerics import QUANTILE
 from clickexp.parameters import PositionParameter
+from clickexp.propensities.base import clicks_by_position
 from clickexp.training.intervals.posterior import SharedPosterior
 from clickexp.training.intervals.probabilities import propensity
 
@@ -71,7 +72,7 @@ def learned_examination(curve: np.ndarray, sessions: Sessions) -> pl.DataFrame:
     Returns:
         The columns rank, propensity, click_rate and sessions, as `examination` has them.
     """
-    counts, clicks = _count_ranks(sessions, by_position=True)
+    counts, clicks = (each[1:] for each in clicks_by_position(sessions))
     both = min(len(curve), len(counts))
     table = {"rank": np.arange(1, both + 1), "propensity": curve[:both]}
     rates = {"click_rate": clicks[:both] / np.where(counts[:both], counts[:both], 1), "sessions": counts[:both]}
