@@ -35,13 +35,13 @@ def examination(model: ClickModel, sessions: Sessions, posterior: SharedPosterio
     if isinstance(tower, PositionParameter) and tower.config.use_feature == "positions":
         positions = np.arange(1, sessions.positions + 1, dtype=np.int32)[None]
         values = np.exp(np.asarray(tower.log_prob({"positions": positions}), np.float64))[0]
-        counts, clicks = _count_ranks(sessions, by_position=True)
+        counts, clicks = (each[1 : 1 + len(values)] for each in clicks_by_position(sessions))
     else:
         sums = np.zeros(sessions.ranks)
         for lengths, outputs in predicted(model, sessions, examination_outputs, "examination"):
             shown = np.arange(sessions.ranks) < lengths[:, None]
             sums += np.where(shown, outputs["examination"].astype(np.float64), 0).sum(axis=0)
-        counts, clicks = _count_ranks(sessions, by_position=False)
+        counts, clicks = (each[1:] for each in clicks_by_position(sessions, by_rank=True))
         values = sums / np.where(counts, counts, 1)
     ranks = np.arange(1, len(values) + 1)
     unknown = (values[counts > 0] == 1).all() and len(values) > 1
@@ -77,17 +77,3 @@ def learned_examination(curve: np.ndarray, sessions: Sessions) -> pl.DataFrame:
     table = {"rank": np.arange(1, both + 1), "propensity": curve[:both]}
     rates = {"click_rate": clicks[:both] / np.where(counts[:both], counts[:both], 1), "sessions": counts[:both]}
     return pl.DataFrame(table | rates).filter(pl.col("sessions") > 0)
-
-
-def _count_ranks(sessions: Sessions, by_position: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Returns documents shown and clicked, at each position from 1 or at each rank of the lists."""
-    length = sessions.positions if by_position else sessions.ranks
-    shown, clicked = np.zeros(length + 1, np.int64), np.zeros(length + 1, np.int64)
-    given = ["positions"] if by_position and "positions" in sessions.columns else []
-    for chunk in sessions.chunks(["lengths", "clicks", *given]):
-        there = np.arange(sessions.ranks) < chunk["lengths"][:, None]
-        ranks = np.broadcast_to(np.arange(1, sessions.ranks + 1), there.shape)
-        places = chunk.get("positions", ranks)
-        shown += np.bincount(places[there], minlength=length + 1)
-        clicked += np.bincount(places[there & chunk["clicks"]], minlength=length + 1)
-    return shown[1:], clicked[1:]

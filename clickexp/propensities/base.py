@@ -114,6 +114,7 @@ class Weighting:
         effective: Effective sample size, (sum w)^2 / sum w^2 over these clicks (Kong 1992).
         clipped: Positions whose propensity is below the clip.
         unknown: Positions with documents and without a propensity, of which clicks have weight 0.
+        unused: Positions with a propensity, beyond the last with a document.
         ignores_offsets: Whether there are offsets that the weights leave in.
     """
 
@@ -123,6 +124,7 @@ class Weighting:
     effective: float
     clipped: tuple[int, ...]
     unknown: tuple[int, ...]
+    unused: tuple[int, ...] = ()
     ignores_offsets: bool = False
 
     @classmethod
@@ -160,6 +162,7 @@ class Weighting:
             float(total**2 / squares) if squares else 0.0,
             tuple(np.flatnonzero((shown > 0) & (known < clip)).tolist()),
             tuple(np.flatnonzero((shown > 0) & np.isnan(known)).tolist()),
+            tuple(range(int(np.flatnonzero(shown).max(initial=0)) + 1, len(propensities.values) + 1)),
             ignores_offsets,
         )
 
@@ -170,6 +173,8 @@ class Weighting:
         yield f"propensities by position ({self.propensities.source}): {values}; clip {self.clip:g}, {effective}"
         if self.unknown:
             yield f"warning: no propensity for position {_listed(self.unknown)}: clicks there have weight 0"
+        if self.unused:
+            yield f"warning: propensities for position {_listed(self.unused)}, where training sessions have no document"
         if rising := self._rising():
             yield (
                 f"warning: propensities above that of the first position at position {_listed(rising)}, where "
@@ -199,23 +204,23 @@ class Weighting:
 
 
 def clicks_by_position(
-    sessions: Sessions,
+    sessions: Sessions, by_rank: bool = False
 ) -> tuple[Integer[np.ndarray, " positions+1"], Integer[np.ndarray, " positions+1"]]:
-    """Returns documents shown and clicks by position; index 0 is 0."""
-    largest = max(sessions.positions, sessions.ranks)
+    """Returns documents shown and clicks by position, or by rank in the list; index 0 is 0."""
+    largest = sessions.ranks if by_rank else max(sessions.positions, sessions.ranks)
     counts = np.zeros((2, largest + 1), np.int64)
-    for positions, clicks, _ in documents(sessions):
+    for positions, clicks, _ in documents(sessions, by_rank=by_rank):
         counts[0] += np.bincount(positions, minlength=largest + 1)
         counts[1] += np.bincount(positions[clicks], minlength=largest + 1)
     return counts[0], counts[1]
 
 
 def documents(
-    sessions: Sessions, *more: str
+    sessions: Sessions, *more: str, by_rank: bool = False
 ) -> Iterator[tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]]:
     """Yields positions and clicks of the documents shown, some sessions at a time, and further columns of theirs."""
     ranks = np.arange(sessions.ranks)
-    given = ["positions"] if "positions" in sessions.columns else []
+    given = [] if by_rank or "positions" not in sessions.columns else ["positions"]
     for chunk in sessions.chunks(["clicks", "lengths", *given, *more]):
         shown = ranks < chunk["lengths"][:, None]
         positions = chunk.get("positions", np.broadcast_to(ranks + 1, shown.shape))

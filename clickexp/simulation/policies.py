@@ -21,8 +21,10 @@ def check_policy(policy: str, feature: int | None, ranker: str | None) -> None:
         if (policy == name) != (value is not None):
             given = f"no policy_{name}" if value is None else f"policy_{name}={value}"
             raise DataError(f"policy is {policy!r}, with {given}. Set policy={name} and policy_{name} together.")
-    if ranker is not None and not _file_of(ranker).is_file():
-        raise DataError(f"policy_ranker={ranker}: there is no such file. Write it: clickexp-export RUN --numpy.")
+    if ranker is not None and not (file := _file_of(ranker)).is_file():
+        remedy = f"it has no {file.name}. Write it: clickexp-export {ranker} --numpy."
+        why = remedy if Path(ranker).expanduser().is_dir() else "no such file or folder."
+        raise DataError(f"policy_ranker={ranker}: {why}")
 
 
 def policy_scores(

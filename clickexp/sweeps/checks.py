@@ -9,6 +9,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override, OverrideType
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf
+from rich import get_console
 
 from clickexp.errors import ConfigError
 from clickexp.experiment.overrides import parsed
@@ -38,9 +39,10 @@ def check_jobs(
     def compose(number: int) -> DictConfig:
         return compose_job(context, config, number, jobs[number])
 
-    if data and not runs_elsewhere(config):
-        _check_data(compose, len(jobs))
-    _check_values(compose, jobs)
+    with get_console().status(f"checking {len(jobs)} jobs"):  # on a terminal alone
+        if data and not runs_elsewhere(config):
+            _check_data(compose, len(jobs))
+        _check_values(compose, jobs)
 
 
 def _check_data(compose: Compose, count: int) -> None:

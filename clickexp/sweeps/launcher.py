@@ -251,7 +251,8 @@ def execute(hydra: Any, context: HydraContext, config: DictConfig, function: str
         job_dir_key="hydra.sweep.dir",
         job_subdir_key="hydra.sweep.subdir",
     )
-    _ = returned.return_value  # raises what the job raised
+    if returned.status is JobStatus.FAILED:
+        raise returned._return_value
 
 
 def _new_pool(config: DictConfig) -> BasePool:

@@ -185,6 +185,21 @@ def test_the_effective_sample_size_is_that_of_kong():
     assert len(flat) == 1 and exploding.effective < exploding.clicks
 
 
+def test_propensities_of_positions_that_the_log_does_not_have_are_pointed_out():
+    weighting = Weighting.of(Propensities((*EXAMINATION, 0.1, 0.1)), 0.05, swapped(50))
+    assert weighting.unused == (RANKS + 1, RANKS + 2)
+    assert any(f"propensities for position {RANKS + 1}, {RANKS + 2}, where" in line for line in weighting.describe())
+
+
+def test_a_document_beyond_the_last_propensity_has_no_weight():
+    """At any position, also one in the tens of thousands."""
+    batch = {"positions": np.array([[1, 2, 3, 40_000]], np.int32), "mask": np.ones((1, 4), bool)}
+    method = InversePropensity(Propensities((1.0, 0.5)), clip=0.01)
+    np.testing.assert_array_equal(method.weights(batch), [[1, 2, 0, 0]])
+    many = InversePropensity(Propensities(tuple(1 / np.arange(1, 50_001))), clip=1e-6)
+    np.testing.assert_allclose(many.weights(batch), [[1, 2, 3, 40_000]], rtol=1e-6)
+
+
 def test_the_effective_sample_size_of_weights_by_document():
     """Of those of debias=policy_aware, from a column; clicks at unknown positions have no weight."""
     sessions = swapped(500)

@@ -199,8 +199,11 @@ def test_a_fitted_ranker_orders_the_lists(folder, tmp_path):
     with pytest.raises(UserError, match="ranker.npz: is no ranker"):
         open_letor(folder, **settings, **FEW)
     (tmp_path / "ranker.npz").unlink()
-    with pytest.raises(UserError, match="there is no such file. Write it: clickexp-export RUN --numpy"):
+    with pytest.raises(UserError, match="ranker.npz: no such file or folder"):
         open_letor(folder, **settings, **FEW)
+    (tmp_path / "unexported").mkdir()
+    with pytest.raises(UserError, match="it has no ranker.npz. Write it: clickexp-export .*unexported --numpy"):
+        open_letor(folder, **settings | {"policy_ranker": str(tmp_path / "unexported")}, **FEW)
 
 
 def write_linear(file, weights):

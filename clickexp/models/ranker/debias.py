@@ -121,19 +121,19 @@ class WithPropensities(Debias):
 
     def weights(self, batch: Batch) -> PerDocument:
         """Returns 1 / propensity of each document, 0 where it is unknown."""
-        return by_position(lambda largest: self.known().weights(largest, self.clip), batch)
+        known = self.known()
+        return by_position(known.weights(len(known.values), self.clip), batch)
 
 
-def by_position(curve: Any, batch: Batch) -> PerDocument:
+def by_position(curve: np.ndarray, batch: Batch) -> PerDocument:
     """Looks a curve up by the position of each document.
 
     Args:
-        curve: Function from the largest position to numbers by position from 0.
+        curve: Numbers by position from 0; further positions have 0.
         batch: Sessions.
     """
-    positions, most = batch["positions"], 1 << 14
-    values = jnp.asarray(np.asarray(curve(most), np.float32))
-    return jnp.broadcast_to(values[jnp.minimum(positions, most)], batch["mask"].shape)
+    values = jnp.asarray(np.append(curve, 0), jnp.float32)
+    return jnp.broadcast_to(values[jnp.minimum(batch["positions"], len(curve))], batch["mask"].shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,9 +194,8 @@ class AffineCorrection(WithPropensities):
         self, loss: Loss, scores: PerDocument, batch: Batch, learned: Any = None, key: Array | None = None
     ) -> PerList:
         """Returns the loss of the corrected clicks."""
-        offsets = by_position(
-            lambda largest: np.nan_to_num(self.known().by_position(largest, "offsets")), batch
-        )
+        known = self.known()
+        offsets = by_position(np.nan_to_num(known.by_position(len(known.values), "offsets")), batch)
         corrected = (jnp.asarray(batch["clicks"], jnp.float32) - offsets) * self.weights(batch)
         return loss(scores, corrected, batch["mask"]) + beyond_bounds(scores, batch["mask"])
 

@@ -256,8 +256,8 @@ class DoublyRobust(WithPropensities):
     ) -> PerList:
         """Returns the loss of the ranking plus that of the regression."""
         mask, clicks, known = batch["mask"], batch["clicks"], self.known()
-        alpha = by_position(lambda most: np.nan_to_num(known.by_position(most)), batch)
-        beta = by_position(lambda most: np.nan_to_num(known.by_position(most, "offsets")), batch)
+        curves = (known.by_position(len(known.values), name) for name in ("values", "offsets"))
+        alpha, beta = (by_position(np.nan_to_num(curve), batch) for curve in curves)
         pair = log_sigmoid_pair(jnp.broadcast_to(learned.logit(batch), mask.shape))
         estimate = jax.lax.stop_gradient(jnp.exp(pair.log))
         weights = self.weights(batch)

@@ -6,6 +6,8 @@ from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
@@ -34,8 +36,27 @@ for _name, _conf in {"basic": GridSweeperConf, "search": SearchSweeperConf}.item
     ConfigStore.instance().store(group="hydra/sweeper", name=_name, node=_conf, provider="clickexp")
 
 
+class _Raising:
+    """A launcher that raises the error of the first job that failed; Hydra prints a line of overrides before it."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        results = self._launcher.launch(job_overrides, initial_job_idx)
+        for failed in (each for each in results if each.status is JobStatus.FAILED):
+            raise failed._return_value
+        return results
+
+
 class GridSweeper(BasicSweeper):
     """Hydra's own, with checks that find more than its own, in less time, before the first job starts."""
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Takes what Hydra hands to each sweeper."""
+        super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
+        assert self.launcher is not None  # noqa: S101  # after setup
+        self.launcher: Any = _Raising(self.launcher)
 
     def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
         """Raises a ConfigError where jobs have mistakes, or no data to read; our launchers check it themselves."""
