@@ -69,8 +69,9 @@ def _panels(comparison: Comparison) -> Iterator[tuple[str, Sequence[Panel]]]:
 def _forests(comparison: Comparison) -> Iterator[Panel]:
     """A panel per leading metric: differences to the baseline of the best groups; open marks are not significant."""
     baseline = comparison.baseline
-    others = [group for group in comparison.groups if group is not baseline][: len(COLORS)]
+    shown = list(enumerate(comparison.groups[: len(COLORS)]))
+    others = [(i, group) for i, group in shown if group is not baseline]
     for place, metric in enumerate(comparison.leading[:_MOST_METRICS]):
-        found = [(group.name, *difference(comparison, baseline, group, metric)) for group in others]
-        rows = [(name, value, half, not p >= SIGNIFICANT) for name, value, half, p in found]
+        found = [(group.name, i, *difference(comparison, baseline, group, metric)) for i, group in others]
+        rows = [(name, i, value, half, not p >= SIGNIFICANT) for name, i, value, half, p in found]
         yield partial(forest, rows, figure_text(f"{short(metric)} minus {baseline.model}"), place == 0)

@@ -73,23 +73,24 @@ def barred(
         axes.errorbar(x, values, reach, fmt="none", ecolor=COLORS[place], **bars)
 
 
-def forest(rows: Sequence[tuple[str, float, float, bool]], xlabel: str, named: bool, axes: Axes) -> None:
+def forest(rows: Sequence[tuple[str, int, float, float, bool]], xlabel: str, named: bool, axes: Axes) -> None:
     """Draws differences to a baseline with their intervals.
 
     Args:
-        rows: Name, difference, half its interval (nan without one), and whether to fill the mark, of each group.
+        rows: Name, place among all groups, difference, half its interval (nan without one), and whether to fill the
+            mark, of each group.
         xlabel: Text below the axis.
         named: Whether the names are shown.
         axes: The panel.
     """
     axes.axvline(0, color=BLACK, linewidth=0.8)
-    for i, (_, value, half, filled) in enumerate(rows):
-        error = half if np.isfinite(half) else None
-        face = COLORS[i] if filled else "white"
-        axes.errorbar(value, -i, xerr=error, marker="o", color=COLORS[i], markerfacecolor=face, capsize=2)
+    for i, (_, place, value, half, filled) in enumerate(rows):
+        error, color = half if np.isfinite(half) else None, COLORS[place]
+        face = color if filled else "white"
+        axes.errorbar(value, -i, xerr=error, marker="o", color=color, markerfacecolor=face, capsize=2)
     names = [textwrap.fill(figure_text(name), _NAME) if named else "" for name, *_ in rows]
     axes.set_yticks([-i for i in range(len(rows))], names)
-    axes.set(xlabel=xlabel, ylim=(0.6 - len(rows), 0.6))
+    axes.set(xlabel=textwrap.fill(xlabel, _NAME), ylim=(0.6 - len(rows), 0.6))
     axes.grid(axis="y", visible=False)
     axes.xaxis.set_major_locator(MaxNLocator(4))
 

@@ -1,6 +1,6 @@
 """Figures and tables of the documentation, from runs of the command as it is.
 
-    python scripts/pages/measure.py            everything, in about ten minutes on two cores
+    python scripts/pages/measure.py            everything, in about twenty minutes on two cores
     python scripts/pages/measure.py --keep     from the runs of an earlier call, running what is missing
 
 Writes docs/data/ (figures of every model, leaderboard, output of the first command) and docs/images/, and renews the
@@ -27,7 +27,7 @@ import embed_examples  # noqa: E402
 
 DATA, IMAGES, RUNS = ROOT / "docs/data", ROOT / "docs/images", ROOT / "outputs/measured"
 QUIET = "sweeps_dir=outputs/measured"
-MODELS = "cm,pbm,ubm,dcm,ccm,dbn,sdbn,trust_bias,mixture,gctr,rctr,dctr,drctr"
+MODELS = "cm,pbm,ubm,dcm,ccm,dbn,sdbn,trust_bias,mixture,gctr,rctr,dctr,drctr,two_towers,cacm_minus,ncm"
 SWEEP = f"clickexp -m model={MODELS} dataset.seed=0"
 USERS = "clickexp -m model=pbm,ubm,dbn,dctr,rctr seed=1,2,3 keep_values=true dataset.seed=0"
 PICTURES = ("per_rank", "examination")
