@@ -42,10 +42,10 @@ def run_figures(run: Run) -> dict[str, list[Panel]]:
         figures["propensities"] = [partial(_propensity, points, groups)]
     if any(name in epoch for epoch in run.epochs for name in _LOSSES):
         figures["learning"] = [partial(_losses, run)]
-    if "cold" in (run.result.get("curves") or {}):
-        figures["cold_start"] = [partial(_cold_start, groups), partial(_shares_by_impressions, groups)]
     if groups[0].reliability():
         figures["calibration"] = [partial(calibration, groups[:1])]
+    if "cold" in (run.result.get("curves") or {}):
+        figures["cold_start"] = [partial(_cold_start, groups), partial(_shares_by_impressions, groups)]
     return figures
 
 

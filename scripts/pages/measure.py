@@ -132,7 +132,7 @@ def trimmed(text: str) -> str:
 
 
 def photograph(page: Path, picture: Path) -> None:
-    """Writes a picture of a page down to its figures, where there is a browser; else an earlier one stays."""
+    """Writes a picture of a page down to its small figures, where there is a browser; else an earlier one stays."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if not chromium or not importlib.util.find_spec("playwright"):
         print(f"{picture.name} stays as it is: there is no browser", file=sys.stderr)
@@ -144,7 +144,7 @@ def photograph(page: Path, picture: Path) -> None:
         tab = browser.new_page(viewport={"width": 1100, "height": 900})
         tab.goto(page.as_uri())
         tab.wait_for_timeout(500)
-        shown = tab.locator("#figures").bounding_box()  # the last of what has pictures
+        shown = tab.locator("#figures .card:not(.wide)").last.bounding_box()
         clip = {"x": 0, "y": 0, "width": 1100, "height": shown["y"] + shown["height"] + 12}
         tab.screenshot(path=picture, full_page=True, clip=clip)
         browser.close()

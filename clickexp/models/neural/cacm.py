@@ -40,8 +40,7 @@ class ContextAwareClickModel(NetworkClickModel):
         E_r = s(w . h_r + b), h_r = GRU(h_{r-1}, [position r, x, c_{r-1}])
 
     The queries of the session end with that of the list; its clicks are those on earlier lists. o is the offset of
-    `context`. Relevance that
-    documents are ranked by is R_d in a new session, whose only query is that of the list.
+    `context`. Relevance that documents are ranked by is R_d in a new session, whose only query is that of the list.
 
     Chen, Mao, Liu, Zhang and Ma 2020, "A context-aware click model for web search". What differs there: it also reads
     skipped documents, the types of results and vectors from a graph of the log; relevance reads the rank of its
