@@ -86,11 +86,12 @@ class LogFormat:
         chosen = {**defaults, **options}
         if cache is None:
             with temporary() as folder:  # mapped files stay readable when it is gone
-                log = _read(self, source, folder / "log", progress=progress, durable=False, **options)
+                log = _read(self.read, self.format, source, folder / "log", progress=progress, durable=False, **options)
                 return self._with_truth(log.dataset(**given), chosen)
         key = fingerprint(_files(source, chosen), {"format": self.format, "read_as": READ_AS, **chosen})
         folder = Path(cache).expanduser() / key
-        log = _reused(folder, source, progress) or _read(self, source, folder, progress=progress, **options)
+        log = _reused(folder, source, progress)
+        log = log or _read(self.read, self.format, source, folder, progress=progress, **options)
         return self._with_truth(log.dataset(**given), chosen)
 
     def _with_truth(self, dataset: Dataset, options: Mapping[str, Any]) -> Dataset:
@@ -129,7 +130,7 @@ def prepare(read: Read, format: str, source: str | Path, folder: str | Path, **o
     if folder.exists():
         raise DataError(f"{folder}: exists already. Delete it or choose another folder.")
     _check_exists(source)
-    return _read(LogFormat(read, format), source, folder, **options)
+    return _read(read, format, source, folder, **options)
 
 
 def _check_exists(source: Path) -> None:
@@ -138,7 +139,8 @@ def _check_exists(source: Path) -> None:
 
 
 def _read(
-    format: LogFormat,
+    read: Read,
+    format: str,
     source: Path,
     folder: Path,
     *,
@@ -149,9 +151,9 @@ def _read(
 ) -> Log:
     try:
         with LogWriter(
-            folder, name or source.stem, format.format, progress, source=source, durable=durable
+            folder, name or source.stem, format, progress, source=source, durable=durable
         ) as log:
-            format.read(source, log, **options)
+            read(source, log, **options)
     except MemoryError as error:
         remedy = "Lower the positions or features to keep, or use a machine with more memory"
         raise DataError(f"{source}: there is too little memory ({error}). {remedy}.") from error

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 from flax import nnx
 from omegaconf import DictConfig, OmegaConf
 
@@ -37,6 +36,7 @@ from clickexp.runs.store import (
     MODEL,
     RESULT,
     SHARED,
+    TRUE_POSITIVE,
     config_hash,
     values,
     write_json,
@@ -121,8 +121,7 @@ def run(parts: Parts, sweep: str | None = None) -> Result:
     }
     if settings.save_model:
         save_model(model, parts.folder / MODEL)
-    if (rates := _false_positive(model, dataset.positions)) is not None:
-        result[FALSE_POSITIVE] = rates
+    result |= _trust(model, dataset.positions)
     if isinstance(model, Ranker) and (curve := model.examination()) is not None:
         shown = clicks_by_position(dataset.train)[0]
         result["propensity"] = [
@@ -159,13 +158,17 @@ def _lists_seen(dataset: Dataset, ranked: bool) -> Result:
     return {"lists_seen": lists_seen(dataset.train, dataset.ranking)}
 
 
-def _false_positive(model: Model, positions: int) -> list[float] | None:
-    """Click rates of irrelevant documents by position from 1; None where the model has no tower of positions for it."""
-    tower = model.false_positive if isinstance(model, TrustBiasModel) else None
-    if not isinstance(tower, PositionParameter) or tower.config.use_feature != "positions":
-        return None
-    places = np.arange(1, positions + 1, dtype=np.int32)[None]
-    return np.exp(np.asarray(tower.log_prob({"positions": places}), np.float64))[0].tolist()
+def _trust(model: Model, positions: int) -> dict[str, list[float]]:
+    """Click rates of irrelevant and of relevant documents by position from 1, where the model has towers for them."""
+    if not isinstance(model, TrustBiasModel):
+        return {}
+    towers = {FALSE_POSITIVE: model.false_positive, TRUE_POSITIVE: model.true_positive}
+    known = {name: tower for name, tower in towers.items() if isinstance(tower, PositionParameter)}
+    return {
+        name: tower.probabilities(positions).tolist()
+        for name, tower in known.items()
+        if tower.config.use_feature == "positions"
+    }
 
 
 def _note(parts: Parts) -> None:

@@ -26,15 +26,15 @@ def examination(model: ClickModel, sessions: Sessions, posterior: SharedPosterio
 
     Returns:
         The columns rank (from 1), examination, propensity (examination divided by that of the first rank, since clicks
-        determine examination up to a factor; none where a model knows no examination and has 1 at all ranks),
+        determine examination up to a factor; of the trust-bias model, click rates of relevant documents less those of
+        irrelevant ones, likewise; none where a model knows no examination and has 1 at all ranks),
         click_rate (clicks per document at the rank), sessions (those with a document at the rank) and, with a posterior
         of examination itself, propensity_sd, the standard deviation of the logarithm of the propensity, and its 95%
         interval, propensity_low and propensity_high; see `propensity`.
     """
     tower = getattr(model, "examination", getattr(model, "true_positive", None))
     if isinstance(tower, PositionParameter) and tower.config.use_feature == "positions":
-        positions = np.arange(1, sessions.positions + 1, dtype=np.int32)[None]
-        values = np.exp(np.asarray(tower.log_prob({"positions": positions}), np.float64))[0]
+        values = tower.probabilities(sessions.positions)
         counts, clicks = (each[1 : 1 + len(values)] for each in clicks_by_position(sessions))
     else:
         sums = np.zeros(sessions.ranks)
@@ -43,12 +43,16 @@ def examination(model: ClickModel, sessions: Sessions, posterior: SharedPosterio
             sums += np.where(shown, outputs["examination"].astype(np.float64), 0).sum(axis=0)
         counts, clicks = (each[1:] for each in clicks_by_position(sessions, by_rank=True))
         values = sums / np.where(counts, counts, 1)
+    false = getattr(model, "false_positive", None)
+    slopes = values
+    if isinstance(false, PositionParameter) and false.config.use_feature == "positions":
+        slopes = values - false.probabilities(sessions.positions)[: len(values)]
     ranks = np.arange(1, len(values) + 1)
     unknown = (values[counts > 0] == 1).all() and len(values) > 1
     columns = {
         "rank": ranks,
         "examination": values,
-        "propensity": np.full(len(values), np.nan) if unknown else values / values[0],
+        "propensity": np.full(len(values), np.nan) if unknown else slopes / slopes[0],
         "click_rate": clicks / np.where(counts, counts, 1),
         "sessions": counts,
     }

@@ -192,7 +192,13 @@ def _table(tower: Parameter, role: str, arrays: dict[str, np.ndarray], dataset: 
     return {"kind": "table", "values": f"{role}/table"}
 
 
-def transform_of(config: Mapping[str, Any]) -> str:
-    """Returns the transform of features that the dataset of a run applies to those of its files."""
-    dataset = config["dataset"]
-    return str(dataset.get("transform", "log1p" if dataset.get("_target_") == LETOR else "none"))
+def transform_of(config: Mapping[str, Any], dataset: Dataset) -> str:
+    """Returns the transform of features that the dataset of a run applied to those of its files.
+
+    Args:
+        config: Configuration of the run.
+        dataset: Its dataset, whose reader notes it.
+    """
+    settings = config["dataset"]
+    given = settings.get("transform", "log1p" if settings.get("_target_") == LETOR else "none")
+    return str(dataset.notes.get("transform", given))

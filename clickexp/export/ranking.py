@@ -60,7 +60,7 @@ def ranked(
     is_table = source.is_dir() or source.name.endswith(_TABLES)
     is_letor = config["dataset"].get("_target_") == LETOR
     if is_letor and not is_table:
-        return _ranked_vectors(model, dataset, transform_of(config), source)
+        return _ranked_vectors(model, dataset, transform_of(config, dataset), source)
     inside = [*source.iterdir()] if source.is_dir() else [source]
     endings = _TABLES if is_letor else (*_TABLES, ".txt", ".txt.gz")
     if not any(file.name.endswith(endings) for file in inside):

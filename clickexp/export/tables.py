@@ -93,7 +93,7 @@ def export(
     model, log = fitted(run, dataset, trust)
     id_names = None if log.names is None else read_names(log.names)
     ordered = None if rank is None else ranked(model, log, configuration(run), id_names, Path(rank), columns)
-    served = described(model, log, transform_of(configuration(run))) if numpy or onnx is not None else None
+    served = described(model, log, transform_of(configuration(run), log)) if numpy or onnx is not None else None
     folder.mkdir(parents=True, exist_ok=True)
     if served is not None and numpy:
         for file in write_ranker(served, folder):

@@ -74,7 +74,8 @@ def figures(result: OnlineComparison) -> dict[str, list[Panel]]:
     """Returns the panels of a comparison: differences by day with both intervals, by metric and of interleaving."""
     days = {name: [day.ab.metrics[name].difference for day in result.days] for name in result.ab.metrics}
     days[_PREFERENCE] = [day.interleaving.preference for day in result.days]
-    return {f"online_{name}": [partial(_by_day, estimates, LABELS[name])] for name, estimates in days.items()}
+    confidence = 1 - result.alpha
+    return {f"online_{name}": [partial(_by_day, found, LABELS[name], confidence)] for name, found in days.items()}
 
 
 LABELS = {
@@ -86,7 +87,7 @@ LABELS = {
 }
 
 
-def _by_day(estimates: list[Estimate], label: str, axes: Axes) -> None:
+def _by_day(estimates: list[Estimate], label: str, confidence: float, axes: Axes) -> None:
     days = np.arange(1, len(estimates) + 1)
     values = {
         name: np.array([getattr(each, name) for each in estimates])
@@ -98,7 +99,7 @@ def _by_day(estimates: list[Estimate], label: str, axes: Axes) -> None:
         low, high = values[f"{kind}low"], values[f"{kind}high"]
         name = "at all looks" if kind else "at one look"
         axes.fill_between(days, low, high, color=style["color"], alpha=alpha, linewidth=0)
-        axes.plot(days, low, label=f"95% interval {name}", linewidth=0.9, **style)
+        axes.plot(days, low, label=f"{100 * confidence:g}% interval {name}", linewidth=0.9, **style)
         axes.plot(days, high, linewidth=0.9, **style)
     axes.plot(days, values["value"], label="difference", marker="o", markersize=3, **one)
     axes.set(xlabel="Day", ylabel=label)

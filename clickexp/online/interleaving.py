@@ -1,11 +1,14 @@
 """Team-draft interleaving: two rankers share each list, and clicks credit the one that placed the document."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy import stats
 
 from clickexp.online.intervals import Estimate, estimate
+
+_BOUNDS = ("low", "high", "anytime_low", "anytime_high")
 
 
 @dataclass(frozen=True)
@@ -17,8 +20,7 @@ class Interleaving:
         wins_a: Sessions in which A has more clicks.
         wins_b: Sessions in which B has more clicks.
         ties: Sessions in which they have equally many, or none.
-        preference: (wins of B - wins of A) / sessions, from -1 to 1, with its intervals; the p-value is that of the
-            sign test.
+        preference: (wins of B - wins of A) / sessions, from -1 to 1, with its intervals and the p-value.
     """
 
     sessions: int
@@ -83,7 +85,8 @@ def interleaving_test(
 ) -> Interleaving:
     """Tests which ranker users prefer: the one with more clicks on its documents wins a session.
 
-    The p-value is that of the two-sided sign test over sessions with a winner, or, with units, over units with one.
+    The p-value is that of the two-sided sign test over sessions with a winner. With units it is Student's, of the same
+    ratio of sums over units as the estimate and its intervals.
 
     Args:
         clicks: `[sessions, ranks]`.
@@ -102,8 +105,13 @@ def interleaving_test(
     value, count = float(unit_won.sum() / unit_sessions.sum()), len(unit_won)
     linear = (unit_won - value * unit_sessions) / unit_sessions.mean()
     error = float(linear.std(ddof=1) / np.sqrt(count)) if count > 1 else np.inf
-    for_b, for_a = int((unit_won > 0).sum()), int((unit_won < 0).sum())
-    p = float(stats.binomtest(for_b, for_a + for_b).pvalue) if for_a + for_b else 1.0
-    own = estimate(value, error, count, planned=planned, alpha=alpha, power=power, p_value=p)
     wins = int((won < 0).sum()), int((won > 0).sum())
+    settings: dict[str, Any] = {"planned": planned, "alpha": alpha, "power": power}
+    if units is None:
+        settings["p_value"] = float(stats.binomtest(wins[1], sum(wins)).pvalue) if sum(wins) else 1.0
+    else:
+        settings["freedom"] = max(count - 1, 1)
+    own = estimate(value, error, count, **settings)
+    bounds = {name: min(max(getattr(own, name), -1.0), 1.0) for name in _BOUNDS}
+    own = replace(own, **bounds)
     return Interleaving(sessions, *wins, sessions - sum(wins), own)

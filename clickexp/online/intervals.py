@@ -21,7 +21,7 @@ class Estimate:
         minimum_detectable_effect: The smallest true value that the test finds with the power asked for.
         significant: Whether the p-value is below the error rate.
         units_needed: Units with which a true value as large as this estimate is found with that power; None where the
-            estimate is 0.
+            estimate is 0, or its error is not known.
     """
 
     value: float
@@ -51,7 +51,7 @@ def estimate(
 
     Args:
         value: The estimate.
-        error: Its standard error.
+        error: Its standard error; 0 is taken as not known where the value differs from 0.
         units: Independent units behind it.
         freedom: Degrees of freedom of the error.
         planned: Units for which the anytime-valid interval is tightest; by default as many as there are.
@@ -59,12 +59,14 @@ def estimate(
         power: Probability of finding the minimum detectable effect.
         p_value: Of another test than Student's.
     """
+    if error == 0 and value:  # units that are all alike say nothing of the spread of others
+        error, p_value = np.inf, 1.0
     if p_value is None:
         p_value = float(2 * stats.t.sf(abs(value) / error, freedom)) if error > 0 else float(value == 0)
     half = float(stats.t.ppf(1 - alpha / 2, freedom)) * error
     anytime = anytime_radius(error, units, planned or units, alpha)
     effect = minimum_detectable_effect(error, alpha, power)
-    needed = None if value == 0 else int(np.ceil(units * (effect / value) ** 2))
+    needed = int(np.ceil(units * (effect / value) ** 2)) if value and np.isfinite(effect) else None
     bounds = value - half, value + half, value - anytime, value + anytime
     return Estimate(value, *bounds, p_value, error, effect, p_value < alpha, needed)
 

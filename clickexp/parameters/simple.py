@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from clickexp.numerics import LogPair, log_sigmoid_pair
@@ -90,3 +91,8 @@ class PositionParameter(Parameter):
         index = row_ids(batch, self.config.use_feature)
         pair = log_sigmoid_pair(self.weight[...])
         return LogPair(pair.log[index], pair.complement[index])
+
+    def probabilities(self, positions: int) -> np.ndarray:
+        """Returns s(z) of the positions 1, 2, ..., positions."""
+        places = np.arange(1, positions + 1, dtype=np.int32)[None]
+        return np.exp(np.asarray(self.log_prob({self.config.use_feature: places}), np.float64))[0]

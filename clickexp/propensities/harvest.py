@@ -15,8 +15,8 @@ from clickexp.utils.bounds import OneOf
 
 _GROUPS = 20
 """Of documents, one of which the jackknife leaves out at a time."""
-_BLOCK = 1 << 16
-"""Documents whose pairs of positions are compared at once."""
+_BLOCK = 1 << 22
+"""Pairs of positions that are compared at once, of all documents together."""
 _STEPS, _CLOSE = 10_000, 1e-10
 
 Square = Float[np.ndarray, "... position position"]
@@ -107,11 +107,12 @@ def _by_document(sessions: Sessions) -> Iterator[tuple[np.ndarray, np.ndarray, n
         counts[:, kept],
         (np.cumsum(several) - 1)[place[kept]],
     )
-    for start in range(0, len(ids), _BLOCK):
-        cut = slice(*np.searchsorted(place, [start, start + _BLOCK]))
-        block = np.zeros((2, min(_BLOCK, len(ids) - start), width))
+    most = max(_BLOCK // width**2, 1)
+    for start in range(0, len(ids), most):
+        cut = slice(*np.searchsorted(place, [start, start + most]))
+        block = np.zeros((2, min(most, len(ids) - start), width))
         block[:, place[cut] - start, keys[cut] % width] = counts[:, cut]
-        yield ids[start : start + _BLOCK], block[0], block[1]
+        yield ids[start : start + most], block[0], block[1]
 
 
 def _pivot(clicks: Square) -> Float[np.ndarray, " position"]:

@@ -1,7 +1,7 @@
 """What the logging policy does with each document, counted in the log, as columns of the sessions."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -9,44 +9,65 @@ from clickexp.data import Column, Dataset, Sessions
 from clickexp.propensities.base import Propensities, documents
 
 _LEAST = 1e-6
+_ByDocument = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""Numbers of documents, by their ids and positions."""
 
 
 def with_policy_propensity(dataset: Dataset, propensities: Propensities, name: str) -> Dataset:
-    """Adds the mean propensity of each document over the sessions of its query, 0 where it was not shown.
+    """Adds the mean propensity of each document over the training sessions of its query.
 
     p_d = sum_k n_dk p_k / n_q, with n_dk sessions that showed d at position k, of n_q sessions of the query. Without
-    query ids, over the sessions that showed it.
+    query ids, over the sessions that showed it. Of documents that training did not show, the same of the other parts.
 
     Args:
-        dataset: All parts of sessions count, since no label is read.
+        dataset: The dataset.
         propensities: By position; unknown ones are 0.
         name: Of the column.
     """
-    by_position = np.nan_to_num(
-        propensities.by_position(max(_positions(part) for part in _logs(dataset).values()))
-    )
-    sums = np.zeros(dataset.query_doc_pairs + 1)
-    shown = np.zeros(dataset.query_doc_pairs + 1, np.int64)
-    for part in _logs(dataset).values():
-        for positions, _, more in documents(part, "query_doc_ids"):
-            sums += np.bincount(more["query_doc_ids"], by_position[positions], minlength=len(sums))
-            shown += np.bincount(more["query_doc_ids"], minlength=len(sums))
-    means = (sums / np.maximum(_sessions(dataset, shown), 1)).astype(np.float32)
+    logs = _logs(dataset)
+    by_position = np.nan_to_num(propensities.by_position(max(_positions(part) for part in logs.values())))
+    means, shown = _means(dataset, ["train"], by_position)
+    others, _ = _means(dataset, ["val", "test"], by_position)
+    means = np.where(shown > 0, means, others).astype(np.float32)
     return _with_column(dataset, name, lambda ids, positions: means[ids])
 
 
 def with_policy_share(dataset: Dataset, name: str) -> Dataset:
     """Adds the share of the times that a document was shown at which it was at its position: P(k | d) of the policy.
 
+    In training; of documents that training did not show, in the other parts.
+
     Args:
-        dataset: All parts of sessions count.
+        dataset: The dataset.
         name: Of the column.
     """
-    width = max(_positions(part) for part in _logs(dataset).values()) + 1
-    keys, counts = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    (own, shown), (others, _) = _shares(dataset, ["train"]), _shares(dataset, ["val", "test"])
+    return _with_column(
+        dataset,
+        name,
+        lambda ids, positions: np.where(shown[ids] > 0, own(ids, positions), others(ids, positions)),
+    )
+
+
+def _means(dataset: Dataset, parts: Sequence[str], by_position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The mean propensity of each document over the sessions of its query, and how often it was shown."""
+    sums = np.zeros(dataset.query_doc_pairs + 1)
     shown = np.zeros(dataset.query_doc_pairs + 1, np.int64)
-    for part in _logs(dataset).values():
-        for positions, _, more in documents(part, "query_doc_ids"):
+    logs = [_logs(dataset)[part] for part in parts]
+    for log in logs:
+        for positions, _, more in documents(log, "query_doc_ids"):
+            sums += np.bincount(more["query_doc_ids"], by_position[positions], minlength=len(sums))
+            shown += np.bincount(more["query_doc_ids"], minlength=len(sums))
+    return sums / np.maximum(_sessions(logs, shown), 1), shown
+
+
+def _shares(dataset: Dataset, parts: Sequence[str]) -> tuple[_ByDocument, np.ndarray]:
+    """The share of each document at a position, and how often it was shown."""
+    width = max(_positions(part) for part in _logs(dataset).values()) + 1
+    keys, counts = np.zeros(1, np.int64), np.zeros(1)  # of no document
+    shown = np.zeros(dataset.query_doc_pairs + 1, np.int64)
+    for part in parts:
+        for positions, _, more in documents(_logs(dataset)[part], "query_doc_ids"):
             key = more["query_doc_ids"].astype(np.int64) * width + positions
             distinct, place = np.unique(np.concatenate([keys, key]), return_inverse=True)
             counts = np.bincount(place, np.append(counts, np.ones(len(key))), minlength=len(distinct))
@@ -54,21 +75,22 @@ def with_policy_share(dataset: Dataset, name: str) -> Dataset:
             shown += np.bincount(more["query_doc_ids"], minlength=len(shown))
 
     def share(ids: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        at = np.minimum(np.searchsorted(keys, ids.astype(np.int64) * width + positions), len(keys) - 1)
-        return counts[at] / np.maximum(shown[ids], 1)
+        key = ids.astype(np.int64) * width + positions
+        at = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
+        return np.where(keys[at] == key, counts[at], 0) / np.maximum(shown[ids], 1)
 
-    return _with_column(dataset, name, share)
+    return share, shown
 
 
-def _sessions(dataset: Dataset, shown: np.ndarray) -> np.ndarray:
+def _sessions(logs: Sequence[Sessions], shown: np.ndarray) -> np.ndarray:
     """Sessions of the query of each document; at least the number that showed it."""
-    if any("query_ids" not in part.columns for part in _logs(dataset).values()):
+    if any("query_ids" not in log.columns for log in logs):
         return shown
-    chunks = [chunk["query_ids"] for part in _logs(dataset).values() for chunk in part.chunks(["query_ids"])]
-    queries, counts = np.unique(np.concatenate(chunks), return_counts=True)
+    chunks = [chunk["query_ids"] for log in logs for chunk in log.chunks(["query_ids"])]
+    queries, counts = np.unique(np.concatenate([np.zeros(0, np.int64), *chunks]), return_counts=True)
     found = np.zeros(len(shown), np.int64)
-    for part in _logs(dataset).values():
-        for _, _, more in documents(part, "query_doc_ids", "query_ids"):
+    for log in logs:
+        for _, _, more in documents(log, "query_doc_ids", "query_ids"):
             found[more["query_doc_ids"]] = counts[np.searchsorted(queries, more["query_ids"])]
     return np.maximum(found, shown)
 

@@ -12,8 +12,8 @@ import numpy as np
 from clickexp.data import Dataset, Sessions
 from clickexp.errors import ConfigError
 from clickexp.numerics import QUANTILE
-from clickexp.propensities.base import Propensities, PropensitySource, clicks_by_position
-from clickexp.runs.store import FALSE_POSITIVE, RESULT, read_json
+from clickexp.propensities.base import Propensities, PropensitySource, documents
+from clickexp.runs.store import FALSE_POSITIVE, RESULT, TRUE_POSITIVE, read_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,14 +90,18 @@ class RunPropensities(PropensitySource):
             low=tuple(by_position("relative_low")),
             high=tuple(by_position("relative_high")),
             source=f"{result['model']} in {self.run}",
-            first=_slope(result),
+            first=1.0 if offsets is None else self._slope(result, offsets),
         )
 
-
-def _slope(result: dict[str, Any]) -> float:
-    """How much higher the click rate of relevant documents is than that of others, at the first position."""
-    curve = (result.get("per_rank") or {}).get("examination") or (1.0,)
-    return curve[0] - (result.get(FALSE_POSITIVE) or (0.0,))[0]
+    def _slope(self, result: dict[str, Any], offsets: Sequence[float]) -> float:
+        """How much higher the click rate of relevant documents is than that of others, at the first position."""
+        rates = result.get(TRUE_POSITIVE) or (result.get("per_rank") or {}).get("examination")
+        if not rates:
+            raise ConfigError(
+                f"propensity.run={self.run}: the run does not tell the click rates of relevant documents; repeat it "
+                "with metric=all"
+            )
+        return rates[0] - offsets[0]
 
 
 def _by_rank(result: dict[str, Any], offsets: Sequence[float]) -> list[dict[str, Any]]:
@@ -115,10 +119,9 @@ def _by_rank(result: dict[str, Any], offsets: Sequence[float]) -> list[dict[str,
 
 @dataclasses.dataclass(frozen=True)
 class ClickRatePropensities(PropensitySource):
-    """Ratios of the click rates of the positions to that of the first.
+    """Ratios of the click rates of the positions to that of the first, in lists of equal length.
 
-    Where better documents are shown first, click rates fall faster than examination does: these are too steep, an upper
-    bound of the decay.
+    Where better documents are shown first, click rates fall faster than examination does: these are too steep.
     """
 
     @property
@@ -128,12 +131,14 @@ class ClickRatePropensities(PropensitySource):
 
     def __call__(self, dataset: Dataset) -> Propensities:
         """Counts the training sessions."""
-        return _rate_ratios(dataset.train, "click rates, which fall at least as fast as examination")
+        return _rate_ratios(dataset.train, "click rates, which fall with relevance, too")
 
 
 @dataclasses.dataclass(frozen=True)
 class RandomizedPropensities(PropensitySource):
     """Ratios of click rates in sessions whose documents were shown in random order, where they are unbiased.
+
+    Lists of each length are compared among themselves, since longer ones may be of other queries.
 
     Joachims, Swaminathan and Schnabel 2017, "Unbiased learning-to-rank with biased feedback"; Wang et al. 2018,
     "Position bias estimation for unbiased learning to rank in personal search".
@@ -170,16 +175,36 @@ class RandomizedPropensities(PropensitySource):
 
 
 def _rate_ratios(sessions: Sessions, source: str) -> Propensities:
-    """Ratios of click rates, with intervals symmetric in the logarithm."""
-    shown, clicked = (counts[1:] for counts in clicks_by_position(sessions))
-    if not clicked[0]:
+    """Ratios of click rates in lists of equal length, with intervals symmetric in the logarithm.
+
+    Over the lengths, by the weights of Mantel and Haenszel: sum c_kl n_1l / (n_kl + n_1l) over sum c_1l n_kl / (n_kl +
+    n_1l), for n_kl documents at position k in lists of length l and c_kl clicks on them.
+    """
+    shown, clicked = _by_length(sessions)
+    if not clicked[:, 0].any():
         raise ConfigError("propensities: the first position has no click to compare others with")
+    both = np.maximum(shown + shown[:, :1], 1)
+    own, first = shown[:, :1] / both, shown / both
     with np.errstate(divide="ignore", invalid="ignore"):
-        rates = clicked / shown
-        ratios = rates / rates[0]
-        variance = (1 - rates) / clicked
-        spread = QUANTILE * np.sqrt(variance + variance[0])
+        at, at_first = (clicked * own).sum(axis=0), (clicked[:, :1] * first).sum(axis=0)
+        missed = np.nan_to_num(1 - clicked / shown)
+        variance = (clicked * missed * own**2).sum(axis=0) / at**2
+        variance += (clicked[:, :1] * missed[:, :1] * first**2).sum(axis=0) / at_first**2
+        ratios = at / at_first
+        spread = QUANTILE * np.sqrt(variance)
         spread[0] = 0
         low, high = ratios * np.exp(-spread), ratios * np.exp(spread)
-    seen = np.flatnonzero(shown).max(initial=0) + 1
+    seen = np.flatnonzero(shown.sum(axis=0)).max(initial=0) + 1
     return Propensities.relative(ratios[:seen], low=low[:seen], high=high[:seen], source=source)
+
+
+def _by_length(sessions: Sessions) -> tuple[np.ndarray, np.ndarray]:
+    """Documents shown and clicks, `[length, position]`, positions from 1 at index 0."""
+    size = sessions.ranks + 1, max(sessions.positions, sessions.ranks) + 1
+    counts = np.zeros((2, size[0] * size[1]))
+    for positions, clicks, more in documents(sessions, "lengths"):
+        cells = more["lengths"].astype(np.int64) * size[1] + positions
+        counts[0] += np.bincount(cells, minlength=counts.shape[1])
+        counts[1] += np.bincount(cells[clicks], minlength=counts.shape[1])
+    shown, clicked = counts.reshape(2, *size)[:, :, 1:]
+    return shown, clicked

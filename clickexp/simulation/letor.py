@@ -117,6 +117,7 @@ def open_letor(
     clicker = truth.user(located(user) if isinstance(user, str) else user, shown, behavior)
     log.notes |= {
         "features": width,
+        "transform": transform,
         LARGEST: f"{labels.max():.9g}",
         "judged queries behind the policy": len(judged) if policy == "trained" else 0,
     }

@@ -19,6 +19,7 @@ from clickexp.data import prepared as log
 from clickexp.data.inspect.summary import summaries
 from clickexp.data.readers.tiangong_st import FILES
 from clickexp.experiment.formats import FORMATS
+from clickexp.export.ranker import transform_of
 
 SIZES = {"train": 40, "val": 7, "test": 11, "ranking": 6}
 SPLITS = ["train_sessions=[0,40]", "val_sessions=[40,47]", "test_sessions=[47,58]"]
@@ -159,6 +160,25 @@ def test_tiangong_st_is_prepared_and_inspected(tiangong, tmp_path, capsys):
         assert_counts(printed, PARTS)
         assert_labels(printed, "ranking", PARTS["ranking"])
         assert row(printed, "examination")[0].startswith("documents link all 5 positions")
+
+
+def test_letor_is_prepared_with_the_transform_of_its_features(tmp_path, capsys):
+    """Clicks on lists of documents with labels; the log comes split and knows how features were transformed."""
+    rng = np.random.default_rng(0)
+    for part in ("train", "vali", "test"):
+        lines = [
+            f"{rng.integers(0, 3)} qid:{query} 1:{rng.random():.3f} 2:{rng.random():.3f}\n"
+            for query in range(1, 13)
+            for _ in range(5)
+        ]
+        (tmp_path / f"{part}.txt").write_text("".join(lines))
+    few = ["sessions=50", "val_sessions=20", "test_sessions=20"]
+    printed = said(capsys, "prepare", "letor", tmp_path, tmp_path / "log", *few)
+    assert row(printed, "sessions")[:3] == ["50", "20", "20"]
+    opened = open_prepared(tmp_path / "log")
+    assert opened.notes["transform"] == "log1p"
+    config = {"dataset": {"_target_": "clickexp.data.open_prepared", "path": str(tmp_path / "log")}}
+    assert transform_of(config, opened) == "log1p"
 
 
 def test_what_inspect_prints_is_drawn_and_there_as_json(tiangong, tmp_path, capsys):

@@ -8,12 +8,19 @@ from flax import nnx
 from posteriors import MEAN, NORMAL, PRECISION, SLOPE, filled
 from scipy.integrate import quad
 from scipy.optimize import minimize
+from scipy.special import logit
 from small_logs import sigmoid
 
 from clickexp.data import Dataset, Sessions
 from clickexp.export.examination import examination
 from clickexp.export.tables import _write_documents
-from clickexp.models import DocumentCTRModel, DynamicBayesianNetwork, MixtureModel, PositionBasedModel
+from clickexp.models import (
+    DocumentCTRModel,
+    DynamicBayesianNetwork,
+    MixtureModel,
+    PositionBasedModel,
+    TrustBiasModel,
+)
 from clickexp.parameters import EmbeddingParameterConfig, QREmbedding, Rows
 
 IDS = np.array([[1, 2], [2, 3], [1, 3]], np.int32)
@@ -143,3 +150,13 @@ def test_click_rate_of_each_rank_and_position():
     assert by_position["click_rate"].to_list() == [0, 1] and by_position["sessions"].to_list() == [2, 3]
     by_rank = examination(DynamicBayesianNetwork(positions=2, query_doc_pairs=3, rngs=nnx.Rngs(0)), sessions)
     assert by_rank["click_rate"].to_list() == [2 / 3, 1 / 2] and by_rank["sessions"].to_list() == [3, 2]
+
+
+def test_propensities_of_trust_bias_are_ratios_of_slopes():
+    """Click rates of relevant documents .8 and .5, of irrelevant ones .3 and .1: slopes .5 and .4."""
+    model = TrustBiasModel(positions=2, query_doc_pairs=3, rngs=nnx.Rngs(0))
+    for tower, rates in ((model.true_positive, [0.8, 0.5]), (model.false_positive, [0.3, 0.1])):
+        tower.weight[...] = jnp.asarray(logit([0.5, *rates]), jnp.float32)
+    table = examination(model, Sessions.from_arrays(query_doc_ids=IDS, clicks=CLICKS, query_doc_pairs=3))
+    np.testing.assert_allclose(table["examination"], [0.8, 0.5], rtol=1e-6)
+    np.testing.assert_allclose(table["propensity"], [1, 0.4 / 0.5], rtol=1e-6)

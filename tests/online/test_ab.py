@@ -187,6 +187,14 @@ def test_equal_numbers_are_no_difference():
     assert (own.value, own.p_value, own.significant, own.units_needed) == (0.0, 1.0, False, None)
 
 
+def test_units_that_are_all_alike_are_no_evidence():
+    """Two sessions each, all of A clicked and none of B: the spread of others is not known."""
+    clicks = np.repeat([[True], [True], [False], [False]], RANKS, axis=1)
+    own = ab_test(sums_of(clicks), np.array([False, False, True, True])).metrics["abandonment"].difference
+    assert own.value == 1 and own.p_value == 1 and not own.significant and own.units_needed is None
+    assert np.isinf([own.low, own.high, own.anytime_low, own.anytime_high]).all()
+
+
 def test_five_percent_of_interleaved_equal_rankers_are_significant():
     rng = np.random.default_rng(0)
     clicks, by_b = clicks_of(RATES, EXPERIMENTS * 500, 4), rng.random((EXPERIMENTS * 500, RANKS)) < 0.5

@@ -100,8 +100,25 @@ def test_drafts_of_equal_rankers_are_significant_as_often_as_the_sign_test_allow
 def test_sessions_of_a_user_count_once():
     rng = np.random.default_rng(0)
     clicks, by_b = rng.random((300, 5)) < 0.3, rng.random((300, 5)) < 0.5
-    once = interleaving_test(clicks, by_b)
+    once = interleaving_test(clicks, by_b, np.arange(300))
     users = interleaving_test(np.tile(clicks, (3, 1)), np.tile(by_b, (3, 1)), np.tile(np.arange(300), 3))
     assert users.preference.p_value == pytest.approx(once.preference.p_value)
     assert users.preference.standard_error == pytest.approx(once.preference.standard_error)
     assert users.sessions == 900 and users.wins_b == 3 * once.wins_b
+    won = np.sign((clicks & by_b).sum(axis=1) - (clicks & ~by_b).sum(axis=1))
+    assert once.preference.p_value == pytest.approx(stats.ttest_1samp(won, 0).pvalue)
+
+
+def test_a_user_with_most_sessions_does_not_turn_the_test_against_its_estimate():
+    """Twenty users of one session each prefer A, one of a hundred sessions B: all numbers are of the same ratio."""
+    users = np.concatenate([np.arange(20), np.full(100, 20)])
+    by_b = (users == 20)[:, None]
+    test = interleaving_test(np.ones((120, 1), bool), by_b, users)
+    assert test.preference.value == pytest.approx(80 / 120)
+    own = test.preference
+    assert test.better != "a" and own.significant == (own.low > 0) and -1 <= own.low < own.high <= 1
+
+
+def test_one_user_says_nothing_of_others():
+    test = interleaving_test(np.array([[True, False]]), np.array([[True, False]]), np.zeros(1, int))
+    assert test.better is None and test.preference.units_needed is None and test.preference.p_value > 0.9

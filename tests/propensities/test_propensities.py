@@ -172,6 +172,40 @@ def test_a_run_of_the_trust_bias_model_has_slopes_and_offsets(tmp_path, interval
     np.testing.assert_allclose(found.of_relevant().values, [1, 0.6 / 0.9])
 
 
+def test_lists_of_different_lengths_and_relevance_are_not_compared_with_each_other():
+    """Short lists of good documents and long ones of poor ones, in random order; examination falls by 1 / sqrt(k)."""
+    rng, count = np.random.default_rng(0), 60_000
+    lengths = np.where(np.arange(count) % 2, 3, RANKS).astype(np.int32)
+    relevance = np.where(lengths == 3, 0.6, 0.2)[:, None]
+    true = 1 / np.sqrt(np.arange(1, RANKS + 1))
+    there = np.arange(RANKS) < lengths[:, None]
+    clicks = (rng.random((count, RANKS)) < relevance * true) & there
+    ids = np.where(there, np.arange(1, RANKS + 1, dtype=np.int32), 0)
+    sessions = packed({"query_doc_ids": ids, "clicks": clicks, "lengths": lengths})
+    found = RandomizedPropensities(None)(dataset_of(sessions))
+    np.testing.assert_allclose(found.values, true, rtol=0.06)
+    inside = [low <= each <= high for low, each, high in zip(found.low, true, found.high, strict=True)]
+    assert sum(inside) >= RANKS - 1
+
+
+def test_a_run_of_trust_bias_that_does_not_tell_its_rates_is_refused(tmp_path):
+    relative = [{"position": 1, "relative": 1.0}, {"position": 2, "relative": 0.8}]
+    result = {"model": "TrustBias", "false_positive": [0.3, 0.1], "propensity": relative}
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    with pytest.raises(ConfigError, match="does not tell the click rates of relevant documents; repeat it"):
+        RunPropensities(str(tmp_path))(None)
+    (tmp_path / "result.json").write_text(json.dumps(result | {"true_positive": [0.8, 0.5]}))
+    found = RunPropensities(str(tmp_path))(None).of_relevant()
+    np.testing.assert_allclose(found.values, [1, 0.5 / 0.8])
+
+
+def test_blocks_of_documents_do_not_change_what_is_harvested(monkeypatch):
+    sessions = swapped(300)
+    whole = harvest(sessions)
+    monkeypatch.setattr("clickexp.propensities.harvest._BLOCK", 1)
+    np.testing.assert_allclose(harvest(sessions), whole, rtol=1e-12)
+
+
 def test_the_effective_sample_size_is_that_of_kong():
     sessions = swapped(2_000)
     weighting = Weighting.of(Propensities(tuple(EXAMINATION)), 0.25, sessions)

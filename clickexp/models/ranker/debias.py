@@ -14,7 +14,7 @@ from clickexp.models.ranker.losses import LINEAR, Loss, PerList
 from clickexp.parameters.base import Sizes
 from clickexp.propensities import Propensities, PropensitySource, Weighting
 from clickexp.propensities.policy import with_policy_propensity
-from clickexp.types import Array, Batch, Observed, PerDocument
+from clickexp.types import Array, Batch, PerDocument
 from clickexp.utils.bounds import PositiveProbability, check_numbers
 
 POLICY_PROPENSITY = "policy_propensity"
@@ -197,17 +197,7 @@ class AffineCorrection(WithPropensities):
         known = self.known()
         offsets = by_position(np.nan_to_num(known.by_position(len(known.values), "offsets")), batch)
         corrected = (jnp.asarray(batch["clicks"], jnp.float32) - offsets) * self.weights(batch)
-        return loss(scores, corrected, batch["mask"]) + beyond_bounds(scores, batch["mask"])
-
-
-def beyond_bounds(scores: PerDocument, mask: Observed, largest: float = 10.0) -> PerList:
-    """Returns what scores beyond +-`largest` cost, the sum of the squares of the excess.
-
-    A loss that is linear in its labels falls without end with the score of a document whose labels are below 0, as
-    estimates of relevance may be. Between the bounds this changes nothing.
-    """
-    excess = jnp.maximum(jnp.abs(scores) - largest, 0.0)
-    return jnp.sum(excess**2, axis=1, where=mask)
+        return loss(scores, corrected, batch["mask"])
 
 
 @dataclasses.dataclass(frozen=True)

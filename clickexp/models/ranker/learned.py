@@ -11,7 +11,6 @@ from flax import nnx
 from clickexp.models.ranker.debias import (
     Debias,
     WithPropensities,
-    beyond_bounds,
     by_position,
     corrected_relevance,
 )
@@ -265,5 +264,5 @@ class DoublyRobust(WithPropensities):
         targets = corrected_relevance(clicks.astype(jnp.float32), estimate, alpha, beta, divisor)
         click = jnp.clip(beta + alpha * jnp.exp(pair.log), _SMALLEST, 1 - _SMALLEST)
         of_clicks = -jnp.where(clicks, jnp.log(click), jnp.log1p(-click))
-        of_ranking = loss(scores, targets, mask) + beyond_bounds(scores, mask)
+        of_ranking = loss(scores, targets, mask)
         return of_ranking + jnp.sum(of_clicks, axis=1, where=mask & (alpha > 0))

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import rax
 from annotated_types import Ge
 from jaxtyping import Float
@@ -47,6 +48,10 @@ def as_lists(
     return Lists(jnp.where(where, scores, 0.0), labels, where, weights)
 
 
+_BOUND = 10.0
+"""Scores from which losses without a lower bound cost more."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Loss:
     """A loss of a ranking. A subclass defines `value`.
@@ -54,12 +59,14 @@ class Loss:
     Attributes:
         name: In results.
         linear: Whether it is a linear function of the weighted labels, so that estimates of them may take any value.
+        largest: The largest weighted label of which a linear loss has a lower bound; the smallest is 0.
         random: Whether it draws noise.
     """
 
     name: ClassVar[str] = ""
     linear: ClassVar[bool] = False
     random: ClassVar[bool] = False
+    largest: ClassVar[float] = np.inf
 
     def __post_init__(self) -> None:
         check_numbers(type(self).__init__, vars(self))
@@ -82,7 +89,21 @@ class Loss:
             key: JAX key of a loss that draws noise.
         """
         with jax.numpy_dtype_promotion("standard"):  # Rax relies on it, whatever the caller chose
-            return self.value(as_lists(scores, labels, where, weights), key)
+            lists = as_lists(scores, labels, where, weights)
+            value = self.value(lists, key)
+            return value + self._beyond_bounds(lists) if self.linear else value
+
+    def _beyond_bounds(self, lists: Lists) -> PerList:
+        """What scores beyond +-_BOUND cost, the sum of the squares of the excess, in lists with targets out of range.
+
+        There, a loss that is linear in its targets falls without end with some score. Between the bounds this changes
+        nothing.
+        """
+        scores, labels, where, weights = lists
+        targets = labels * weights
+        out_of_range = jnp.any((targets < 0) | (targets > self.largest), axis=1, where=where)
+        excess = jnp.sum(jnp.maximum(jnp.abs(scores) - _BOUND, 0.0) ** 2, axis=1, where=where)
+        return jnp.where(out_of_range, excess, 0.0)
 
     def value(self, lists: Lists, key: Array | None) -> PerList:
         """Returns the loss of each list; nothing that stands where no document was shown is to be read."""
@@ -98,6 +119,7 @@ class PointwiseLoss(Loss):
 
     name: ClassVar[str] = "pointwise"
     linear: ClassVar[bool] = True
+    largest: ClassVar[float] = 1.0
 
     def value(self, lists: Lists, key: Array | None) -> PerList:
         """Returns the sum over all documents shown."""

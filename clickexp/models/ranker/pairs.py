@@ -54,23 +54,20 @@ class LambdaLoss(PairwiseLoss):
     metric optimization".
 
     Attributes:
-        metric: `dcg` of LambdaRank, `dcg2` of LambdaLoss, or `labeldiff`.
+        metric: `dcg` of LambdaRank, or `dcg2` of LambdaLoss.
         topn: Ranks that count; None for all.
     """
 
     name: ClassVar[str] = "lambda"
-    metric: Annotated[str, OneOf("dcg", "dcg2", "labeldiff")] = "dcg"
+    metric: Annotated[str, OneOf("dcg", "dcg2")] = "dcg"
     topn: PositiveInt | None = None
 
     def pairs(self, lists: Lists) -> Pairs:
         """Returns losses of pairs, times what a swap changes."""
         scores, labels, where, _ = lists
-        if self.metric == "labeldiff":
-            changes = rax.labeldiff_lambdaweight(scores, labels, where=where)
-        else:
-            changed = rax.dcg_lambdaweight if self.metric == "dcg" else rax.dcg2_lambdaweight
-            ranked = jax.lax.stop_gradient(scores)
-            changes = changed(ranked, labels, where=where, topn=self.topn) / scores.shape[1]
+        changed = rax.dcg_lambdaweight if self.metric == "dcg" else rax.dcg2_lambdaweight
+        ranked = jax.lax.stop_gradient(scores)
+        changes = changed(ranked, labels, where=where, topn=self.topn) / scores.shape[1]
         return super().pairs(lists) * changes.reshape(*scores.shape, scores.shape[1])
 
 

@@ -198,6 +198,11 @@ def test_policy_propensities_are_counted_in_the_log():
     made = PolicyAware(propensity=Propensities((1.0, 0.4))).prepare(dataset).train
     expected = {1: (3 + 0.4) / 4, 2: (2 * 0.4 + 1) / 4, 3: 0.4 / 4, 4: 1.0, 5: 0.4}
     np.testing.assert_allclose(made.column(POLICY_PROPENSITY), np.vectorize(expected.get)(ids), rtol=1e-6)
+    queries = np.array([1, 1, 1, 1, 2])
+    swapped = packed({"query_doc_ids": ids[:, ::-1].copy(), "clicks": ids > 9, "query_ids": queries}, 5)
+    shifted = dataclasses.replace(dataset, test=swapped)  # another policy, which is not that of training
+    again = PolicyAware(propensity=Propensities((1.0, 0.4))).prepare(shifted)
+    np.testing.assert_array_equal(again.train.column(POLICY_PROPENSITY), made.column(POLICY_PROPENSITY))
     subset = dataclasses.replace(dataset, train=sessions.select(np.array([3, 0])))
     part = PolicyAware(propensity=Propensities((1.0, 0.4))).prepare(subset).train
     np.testing.assert_allclose(part.column(POLICY_PROPENSITY), [[1, 0.2], [1, 0.2]], rtol=1e-6)
