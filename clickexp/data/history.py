@@ -19,6 +19,10 @@ QUERIES = "earlier_query_numbers"
 """Queries of the lists before this one in its session."""
 
 
+DOCUMENTS = ("document_ids", "query_doc_ids")
+"""Columns that tell the documents of earlier clicks."""
+
+
 def history_columns(log: SearchLog, ids: Sequence[str], query: str | None) -> list[DerivedColumn]:
     """Returns the latest clicks and queries before each list in its search session, the last one last, 0 for none.
 
@@ -63,8 +67,9 @@ class _Sequences:
         for rows, first in whole_sessions(log):
             columns = log.rows(rows, ["clicks", "lengths", *known])
             chosen = columns["clicks"] & (ranks < columns["lengths"][:, None])
-            if not self._clicks:
-                chosen = np.broadcast_to(ranks == 0, chosen.shape)
+            if not self._clicks:  # a list has its query where a document that the log knows tells it
+                query = np.broadcast_to(columns[self.names[0]].reshape(len(chosen), -1), chosen.shape)
+                chosen = ranks == np.argmax((ranks < columns["lengths"][:, None]) & (query > 0), axis=1)[:, None]
             for name, found in pieces.items():
                 values = columns.get(name, ranks + 1)
                 values = values[:, None] if name in columns and values.ndim == 1 else values

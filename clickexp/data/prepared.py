@@ -1,5 +1,6 @@
 """Prepared logs: packed sessions, feature vectors and names of ids in a folder that opens in milliseconds."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from clickexp.utils.bounds import NonNegativeInt
 from clickexp.utils.exits import reason
 
 LOG, FEATURES, NAMES = "log.json", "features.npy", "names.parquet"
+_messages = logging.getLogger("clickexp.data.prepared")
 _SPLIT = ("train", "val", "test")
 _PARTS = ("sessions", *_SPLIT, "ranking")
 
@@ -94,6 +96,7 @@ class Log:
             train, *held_out = split(self.parts["sessions"], train_sessions, val_sessions, test_sessions)
         else:
             train, *held_out = (self.parts[part] for part in _SPLIT)
+            _warn_of_shared_sessions(train, held_out)
         val, test = (keep_queries_seen(train, part, min_train_sessions_per_query) for part in held_out)
         if not (val.count and test.count):
             what = f"no session of validation or test has a query with {min_train_sessions_per_query} training sessions"
@@ -109,6 +112,21 @@ class Log:
             notes=self.notes,
             names=self.names,
         )
+
+
+def _warn_of_shared_sessions(train: Sessions, held_out: Sequence[Sessions]) -> None:
+    """Points out parts of a source that cut a search session: the context of its later lists lacks the earlier ones."""
+    if "session_ids" not in train.columns:
+        return
+    known = np.unique(train.column("session_ids"))
+    for part in held_out:
+        ids = np.asarray(part.column("session_ids")) if "session_ids" in part.columns else known[:0]
+        if shared := int(np.isin(ids, known).sum()):
+            _messages.warning(
+                "%s lists of validation or test belong to search sessions of training, as the source numbers them: "
+                "their context lacks what came before there",
+                f"{shared:,}",
+            )
 
 
 def open_prepared(

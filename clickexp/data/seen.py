@@ -49,7 +49,7 @@ class Impressions(DerivedColumn):
         counts, known = self._counts
         ids = packed["query_doc_ids"]
         if known is None:
-            return counts[ids]
+            return np.where(ids < len(counts), counts[np.minimum(ids, len(counts) - 1)], 0)
         place = np.minimum(np.searchsorted(known, ids), len(known) - 1)
         return np.where(known[place] == ids, counts[place], 0)
 

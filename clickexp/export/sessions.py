@@ -177,9 +177,11 @@ def _context(lists: Lists, ranks: int, location: SourceLocation) -> Sequence[Der
     if "clicks" not in lists.documents:
         history = (Column(name, np.int32, "session", shape=(EARLIER,)) for name in HISTORY)
         return [_UnknownContext(column, location.source) for column in (*LIST_COLUMNS, SEEN, *history)]
-    own = PairIds("document").number(lists).padded(ranks)
     names = ("query_doc_ids", "clicks", "lengths", "query_ids", "session_ids")
-    arrays: dict[str, Any] = {name: own[name] for name in names if name in own}
+    documents, sessions = (
+        {name: values for name, values in each.items() if name in names} for each in (lists.documents, lists.sessions)
+    )
+    arrays: dict[str, Any] = PairIds("document").number(Lists(lists.lengths, documents, sessions)).padded(ranks)
     derived = Sessions.from_arrays(**arrays, location=location).derived
     return [column for name, column in derived.items() if name not in HISTORY]  # which has ids of the log
 

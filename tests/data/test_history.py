@@ -21,7 +21,8 @@ def by_loops(columns):
             before["clicked_query_doc_ids"].append(columns["query_doc_ids"][at][rank])
             before["clicked_document_ids"].append(columns["document_ids"][at][rank])
             before["clicked_positions"].append(columns.get("positions", np.tile(range(1, 5), (at + 1, 1)))[at][rank])
-        before["earlier_query_numbers"].append(columns["query_numbers"][at][0])
+        told = (number for number in columns["query_numbers"][at] if number)  # 0 where the log lacks a document
+        before["earlier_query_numbers"].append(next(told, 0))
     return {name: np.array(values) for name, values in found.items()}
 
 
@@ -32,7 +33,7 @@ def test_columns_are_those_of_a_loop_over_lists(apart, positions, lists_at_a_tim
     monkeypatch.setattr(context, "_LISTS", lists_at_a_time)
     columns = session_log(apart=apart, sessions=20)
     ids = columns["query_doc_ids"]
-    more = {"document_ids": np.where(ids > 0, 1 + ids // 2, 0), "query_numbers": np.where(ids > 0, 1 + ids % 3, 0)}
+    more = {"document_ids": np.where(ids > 0, 1 + ids // 2, 0), "query_numbers": np.where(ids % 5, 1 + ids % 3, 0)}
     if positions:
         columns["positions"] = np.where(ids > 0, np.array([2, 4, 5, 9]), 0)
     log = Sessions.from_arrays(**columns, extra={Column(name, "int32"): values for name, values in more.items()})

@@ -13,10 +13,13 @@ from small_logs import fill_tables, sigmoid
 
 from clickexp.cli.export import main
 from clickexp.data import Sessions
+from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest import tables as ingested
+from clickexp.data.schema import SourceLocation
 from clickexp.experiment.build import build_model
 from clickexp.experiment.instantiate import constructor
 from clickexp.experiment.values import resolved_values
+from clickexp.export import sessions as sessions_module
 from clickexp.export.predict import document_outputs, predictor, single_documents
 from clickexp.models import DynamicBayesianNetwork, PositionBasedModel
 from clickexp.parameters import ContextParameterConfig, EmbeddingParameterConfig, SumParameterConfig
@@ -39,6 +42,16 @@ def log(tmp_path_factory):
     file = tmp_path_factory.mktemp("log") / "impressions.csv"
     pl.DataFrame(rows).write_csv(file)
     return file
+
+
+def test_context_of_a_file_with_columns_of_its_own():
+    """A click on a document that its session shows again; prices are no part of the context."""
+    documents = {"query_doc_ids": np.array([5, 6, 5, 7]), "clicks": np.array([1, 0, 0, 0], bool), "price": np.ones(4)}
+    lists = Lists(np.array([2, 2]), documents, {"session_ids": np.array([1, 1])})
+    columns = {each.column.name: each for each in sessions_module._context(lists, 2, SourceLocation("file"))}
+    ids = np.array([[1, 2], [1, 3]])
+    found = columns["document_seen"].of({"query_doc_ids": ids}, np.arange(2))
+    np.testing.assert_array_equal(found, [[0, 0], [2, 0]])
 
 
 def new_run(folder, log, *overrides, filled=True):

@@ -185,19 +185,20 @@ def _pages(values: np.ndarray, is_page: np.ndarray) -> Pages:
 def _lists(pages: Pages, positions: int, log: LogWriter) -> Lists:
     """The lists of a block; counts what is dropped."""
     shown, clicks = pages.urls >= 0, np.zeros(pages.urls.shape, bool)
-    page, rank = _clicked(pages)
+    page, rank, returns = _clicked(pages)
     clicks[page, rank] = True
     above = pages.click_last >= pages.click_first
     log.note("clicks_before_any_page", (~above).sum())
     log.note("clicks_on_nothing_shown", above.sum() - page.size)
     log.note("clicks_beyond_positions", (rank >= positions).sum())
+    log.note("clicks_after_a_later_page", returns)
     documents = {"query_doc_ids": pages.urls[shown], "clicks": clicks[shown]}
     per_list = {"session_ids": pages.session_ids, "query_ids": pages.query_ids}
     return Lists(shown.sum(axis=1), documents, per_list).head(positions, log)
 
 
-def _clicked(pages: Pages) -> tuple[np.ndarray, np.ndarray]:
-    """Page and rank of each click that counts."""
+def _clicked(pages: Pages) -> tuple[np.ndarray, np.ndarray, int]:
+    """Page and rank of each click that counts, and how many came after a later page was shown."""
     page, rank = pages.click_last.copy(), np.zeros(pages.click_last.shape, np.int64)
     sought = np.flatnonzero(page >= pages.click_first)
     while sought.size:
@@ -207,7 +208,7 @@ def _clicked(pages: Pages) -> tuple[np.ndarray, np.ndarray]:
         page[sought] -= 1
         sought = sought[page[sought] >= pages.click_first[sought]]
     found = page >= pages.click_first
-    return page[found], rank[found]
+    return page[found], rank[found], int((page[found] < pages.click_last[found]).sum())
 
 
 def _read_labels(file: Path) -> pl.DataFrame:

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Bool, Float
 
-from clickexp.data.history import CLICKED, EARLIER, POSITIONS, QUERIES
+from clickexp.data.history import CLICKED, DOCUMENTS, EARLIER, POSITIONS, QUERIES
 from clickexp.errors import ConfigError, DataError
 from clickexp.models import derived
 from clickexp.models.base import uniform
 from clickexp.models.neural.combination import Combination, Kind
-from clickexp.models.neural.network import NetworkClickModel
+from clickexp.models.neural.network import NetworkClickModel, query_place
 from clickexp.models.neural.recurrent import Recurrent
 from clickexp.models.sequential import State, chosen
 from clickexp.numerics import LOG_ZERO, LogPair, log_sigmoid_pair
@@ -66,6 +66,11 @@ class ContextAwareClickModel(NetworkClickModel):
         if self.positions is None:
             raise ValueError("ContextAwareClickModel needs positions=..., the largest position")
         documents, queries = self._vectors
+        if documents.config.use_feature not in DOCUMENTS:
+            raise ConfigError(
+                f"model.documents.use_feature={documents.config.use_feature}: model=cacm knows the earlier clicks of a "
+                f"session by {' or '.join(DOCUMENTS)}"
+            )
         self._clicked = f"{CLICKED}{documents.config.use_feature}"
         if sizes.columns is not None and not {self._clicked, QUERIES} <= sizes.columns.keys():
             raise ConfigError(
@@ -161,8 +166,8 @@ class ContextAwareClickModel(NetworkClickModel):
         shown = jnp.asarray(lists[documents.config.use_feature])
         vectors = self.drop(documents({documents.config.use_feature: jnp.concatenate([clicked, shown], axis=1)}))
         of_clicks, of_documents = vectors[:, :EARLIER], vectors[:, EARLIER:]
-        first = jnp.argmax(lists["mask"].astype(bool), axis=1)[:, None]  # the query of a list, wherever it is told
-        own = jnp.take_along_axis(jnp.broadcast_to(lists[queries.config.use_feature], shown.shape), first, axis=1)
+        of_lists = jnp.broadcast_to(lists[queries.config.use_feature], shown.shape)
+        own = jnp.take_along_axis(of_lists, query_place(lists["mask"].astype(bool), of_lists), axis=1)
         numbers = jnp.concatenate([earlier, own], axis=1)
         # an axis more, since training takes ids of the shape of lists for those of documents
         of_queries = self.drop(queries.table.take(numbers[:, None])[:, 0])

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Bool, Float
 
-from clickexp.models.neural.network import NetworkClickModel
+from clickexp.models.neural.network import NetworkClickModel, query_place
 from clickexp.models.neural.recurrent import Kind, Recurrent
 from clickexp.models.sequential import State
 from clickexp.numerics import LogPair, log_sigmoid_pair, mean_log_sigmoid_pair
@@ -75,8 +75,8 @@ class NeuralClickModel(NetworkClickModel):
     def start(self, batch: ByRank) -> State:
         """Returns the state after the query."""
         shown = batch.lists["mask"].astype(bool)
-        # a document that is shown tells the query of its list, wherever it stands
-        first = jnp.argmax(shown, axis=1)[:, None]
+        numbers = batch.lists.get("query_numbers")
+        first = query_place(shown, None if numbers is None or numbers.shape != shown.shape else numbers)
         lists = {
             name: jnp.take_along_axis(values, first.reshape(-1, *[1] * (values.ndim - 1)), axis=1)
             if values.ndim > 1 and values.shape[:2] == shown.shape

@@ -11,11 +11,22 @@ from clickexp.parameters import TableVectorsConfig
 from clickexp.parameters.base import Columns, Features, Parameter, Sizes
 from clickexp.parameters.context import ContextParameterConfig
 from clickexp.parameters.vectors import Vectors, VectorsConfig
-from clickexp.types import Array, ByRank
+from clickexp.types import Array, ByRank, Observed
 from clickexp.utils.bounds import Decay, Pairs, PositiveInt, Probability
 from clickexp.utils.checks import Limit
 
 Source = VectorsConfig | Vectors
+
+
+def query_place(shown: Observed, numbers: Array | None) -> Array:
+    """Returns where to read the query of each list, `[batch, 1]`: at the first document shown that tells it.
+
+    Args:
+        shown: Which documents are shown.
+        numbers: Those of queries per document, 0 at documents that the log does not have; None where there are none.
+    """
+    known = shown if numbers is None else shown & (numbers > 0)
+    return jnp.argmax(shown.astype(int) + known.astype(int), axis=1)[:, None]
 
 
 class NetworkClickModel(SequentialClickModel):

@@ -139,6 +139,17 @@ def test_bad_lines_are_named(folder, bad, message):
         open_tiangong_st(folder)
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_search_sessions_that_parts_share_are_pointed_out(shared, tmp_path, caplog):
+    for number, part in enumerate(("train", "val", "test"), start=1):
+        session = 1 if shared and part != "val" else number
+        rows = [[session, 1, [1, 2], [1, 1], [0, 1]], [session, 2, [3], [1], [0]]]
+        (tmp_path / FILES[part]).write_text("".join("\t".join(map(str, row)) + "\n" for row in rows))
+    open_tiangong_st(tmp_path, files={"ranking": None})
+    found = [line.getMessage() for line in caplog.records if "search sessions of training" in line.getMessage()]
+    assert [line.startswith("2 lists of validation or test") for line in found] == [True] * shared
+
+
 def test_labelled_lists_need_relevance(folder):
     (folder / FILES["ranking"]).write_text(line(1, [2], [0]))
     with pytest.raises(DataError, match=r"line 1: .* \[clicks\], \[relevance\]"):

@@ -41,6 +41,7 @@ def plainly_read(lines, positions):
             counts["clicks_before_any_page"] += 1
         else:
             at = next((page for page in reversed(above) if line[3] in page[0]), None)
+            counts["clicks_after_a_later_page"] += at is not None and at is not above[-1]
             if at is None:
                 counts["clicks_on_nothing_shown"] += 1
             elif at[0].index(line[3]) >= positions:

@@ -355,6 +355,15 @@ def test_clicks_below_a_rank_do_not_change_it(conditionals):
             np.testing.assert_array_equal(values, np.broadcast_to(values[:1], values.shape))
 
 
+def test_a_document_that_the_log_does_not_have_leaves_the_query_to_the_others(case, lists):
+    model, _ = case
+    several = lists["mask"].sum(axis=1) > 1
+    numbers = lists["query_numbers"].copy()
+    numbers[np.arange(LISTS), lists["mask"].argmax(axis=1)] = 0
+    found = model.predict_relevance({**lists, "query_numbers": numbers})
+    np.testing.assert_array_equal(found[several], model.predict_relevance(lists)[several])
+
+
 def test_relevance_needs_no_clicks_and_no_rank(case, lists):
     model, by_hand = case
     found = np.exp(np.float64(model.predict_relevance(lists)))
@@ -494,6 +503,9 @@ def test_settings_that_do_not_go_together_are_errors():
         NeuralClickModel(**SIZES, documents=FeatureVectorsConfig(), columns=COLUMNS, rngs=nnx.Rngs(0))
     with pytest.raises(ConfigError, match="search sessions, and this data has none.*model=cacm_minus"):
         ContextAwareClickModel(**SIZES, columns={"document_ids": 3, "query_numbers": 2}, rngs=nnx.Rngs(0))
+    with pytest.raises(ConfigError, match="use_feature=price: model=cacm knows the earlier clicks of a session by"):
+        prices = TableVectorsConfig(use_feature="price", parameters=3)
+        ContextAwareClickModel(**SIZES, documents=prices, columns=COLUMNS, rngs=nnx.Rngs(0))
     with pytest.raises(ConfigError, match="combination"):
         cacm("sum")
 
