@@ -13,8 +13,8 @@ from small_logs import fill_tables, sigmoid
 
 from clickexp.cli.export import main
 from clickexp.data import Sessions
-from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest import tables as ingested
+from clickexp.data.ingest.lists import Lists
 from clickexp.data.schema import SourceLocation
 from clickexp.experiment.build import build_model
 from clickexp.experiment.instantiate import constructor
