@@ -145,7 +145,7 @@ def _remove_if_stale(part: Path) -> None:
         return
     with lock:
         host = lock.read(1 << 10)
-        newest = max(path.lstat().st_mtime for path in part.rglob("*"))
+        newest = max((path.lstat().st_mtime for path in part.rglob("*")), default=0.0)
         if host in ("", socket.gethostname()) or newest < time.time() - _DAY:
             shutil.rmtree(part, ignore_errors=True)
 

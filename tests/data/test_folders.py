@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -122,6 +123,19 @@ def test_temporary_folders_go_too(source, tmp_path, monkeypatch):
     assert part.stat().st_mode & 0o077 == 0
     assert open_parquet(source).train.column("query_doc_ids").tolist() == [[1, 2]] * 16
     assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_two_processes_may_remove_what_a_third_left(source, cache, killed, monkeypatch):
+    locked = folders.locked
+
+    def removed_by_another(path):
+        lock = locked(path)
+        shutil.rmtree(path.parent)
+        return lock
+
+    monkeypatch.setattr(folders, "locked", removed_by_another)
+    open_parquet(source, cache=cache)
+    assert not killed.exists()
 
 
 def test_a_temporary_folder_does_not_wait_for_the_disk(source, monkeypatch):
