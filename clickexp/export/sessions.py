@@ -2,7 +2,7 @@
 
 import dataclasses
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +14,9 @@ from clickexp.data.context import LIST_COLUMNS, SEEN
 from clickexp.data.derived import DerivedColumn, Rows
 from clickexp.data.history import EARLIER, history_columns
 from clickexp.data.ingest.columns import Field
-from clickexp.data.ingest.lists import Lists
-from clickexp.data.ingest.numbering import PairIds, with_session_keys
+from clickexp.data.ingest.id_table import IdTable
+from clickexp.data.ingest.lists import Lists, Values
+from clickexp.data.ingest.numbering import PairIds, keys_of, with_session_keys
 from clickexp.data.ingest.tables import (
     BATCH_ROWS,
     ParquetTable,
@@ -24,6 +25,7 @@ from clickexp.data.ingest.tables import (
     batches_of,
     open_tables,
 )
+from clickexp.data.pairs import DOCUMENTS, QUERIES
 from clickexp.data.readers.parquet import list_columns, packed_columns
 from clickexp.data.schema import COLUMNS, Column, Extent, SourceLocation
 from clickexp.errors import UserError
@@ -82,9 +84,10 @@ def read_sessions(
 ) -> tuple[bool, Iterator[Piece]]:
     """Reads sessions from parquet files or, to rank them, also from text.
 
-    They have lists of query_doc_ids, as the log of the run has them, and optionally clicks, positions and query_id,
-    which is required where ids are of pairs. Where a reader numbered the log's ids, those that are not in it have
-    the row 0, that of no document, and are counted on stderr.
+    They have lists of query_doc_ids, as the log of the run has them, and optionally clicks, positions, the columns that
+    the log declares itself, and query_id, which is required where ids are of pairs. Where a reader numbered the log's
+    ids, those that are not in it have the row 0, that of no document, and are counted on stderr; pairs among them keep
+    the numbers of their document and query, as far as the log has these.
 
     Args:
         dataset: That of the run.
@@ -110,8 +113,9 @@ def read_sessions(
                     f"{source}: --predict reads parquet files, or a folder of them, and this is none"
                 )
     ids = None if id_names is None else _numbered(id_names)
-    fields, names, required = list_columns(columns, None if ids is None else ids.pair_key)
-    required = [name for name in required if name != "clicks"]
+    declared = _declared(dataset, columns)
+    fields, names, required = list_columns({**columns, **declared}, None if ids is None else ids.pair_key)
+    required = [name for name in required if name not in ("clicks", *declared)]
     kinds: list[type[SourceTable]] = [ParquetTable, TextTable] if to_rank else [ParquetTable]
     tables = open_tables(source, kinds, fields, names, required)
     if id_names is not None and isinstance(tables[0], ParquetTable):  # text says nothing of kinds
@@ -127,7 +131,9 @@ def _read(
     id_names: pl.DataFrame | None,
     to_rank: bool,
 ) -> Iterator[Piece]:
-    ranks, schema = _ranks(dataset, tables, to_rank), packed_columns(tables[0])
+    numbers = {} if id_names is None else _numbers(dataset, id_names)
+    schema = packed_columns(tables[0]) | {column.name: column for column in numbers}
+    ranks = _ranks(dataset, tables, to_rank)
     fields = {**tables[0].fields}
     if id_names is not None:
         fields |= {key: _INTEGER._replace(per_document=fields[key].per_document) for key in _integers(id_names)}
@@ -141,7 +147,10 @@ def _read(
                 )
             lists = with_session_keys(Lists.of(batch.columns, batch.location, fields))
             context = [] if to_rank else _context(lists, ranks, batch.location)
-            chunk = (lists if ids is None else ids.number(lists)).padded(ranks, schema)
+            numbered = lists if ids is None else ids.number(lists)
+            for column, number in numbers.items():
+                numbered = numbered.with_documents(**{column.name: number(lists)})
+            chunk = numbered.padded(ranks, schema)
             search_sessions = chunk.pop("session_ids", None)
             names = {}
             if id_names is not None or to_rank:
@@ -171,16 +180,18 @@ def _read(
 
 
 def _context(lists: Lists, ranks: int, location: SourceLocation) -> Sequence[DerivedColumn]:
-    """Returns what came before each list in its search session, by the file's own documents, known or not."""
+    """Returns what came before each list in its search session, by the file's own documents, known or not.
+
+    As in the log, documents are told apart by `document_ids` where they have them.
+    """
     if "session_ids" not in lists.sessions:
         return []
     if "clicks" not in lists.documents:
         history = (Column(name, np.int32, "session", shape=(EARLIER,)) for name in HISTORY)
         return [_UnknownContext(column, location.source) for column in (*LIST_COLUMNS, SEEN, *history)]
-    names = ("query_doc_ids", "clicks", "lengths", "query_ids", "session_ids")
-    documents, sessions = (
-        {name: values for name, values in each.items() if name in names} for each in (lists.documents, lists.sessions)
-    )
+    shown = lists.documents.get(DOCUMENTS.name, lists.documents["query_doc_ids"])
+    documents = {"query_doc_ids": shown, "clicks": lists.documents["clicks"]}
+    sessions = {name: lists.sessions[name] for name in ("query_ids", "session_ids") if name in lists.sessions}
     arrays: dict[str, Any] = PairIds("document").number(Lists(lists.lengths, documents, sessions)).padded(ranks)
     derived = Sessions.from_arrays(**arrays, location=location).derived
     return [column for name, column in derived.items() if name not in HISTORY]  # which has ids of the log
@@ -220,7 +231,7 @@ def _ranks(dataset: Dataset, tables: Sequence[SourceTable], to_rank: bool) -> in
         extent.add(lengths, batch.location)
     if extent.longest <= dataset.train.ranks:  # as wide as the log itself is
         return max(extent.longest, 1)
-    return extent.ranks(tables[0].columns, "cut the list")
+    return extent.ranks(packed_columns(tables[0]).values(), "cut the list")
 
 
 def _check_known(position: int, dataset: Dataset, location: SourceLocation) -> None:
@@ -236,6 +247,40 @@ def _numbered(id_names: pl.DataFrame) -> PairIds:
     sessions = {} if queries is None else {"query_ids": queries}
     ids.number(Lists(np.ones(len(id_names), np.int64), {"query_doc_ids": id_names["document"]}, sessions))
     return ids
+
+
+def _numbers(dataset: Dataset, id_names: pl.DataFrame) -> dict[Column, Callable[[Lists], np.ndarray]]:
+    """Returns what numbers documents and queries by their names as the log does; what it lacks has the number 0."""
+
+    def numbering(name: str) -> Callable[[Values], np.ndarray]:
+        table = IdTable()
+        known = table.ids(keys_of(id_names[name])).max(initial=0)
+
+        def number(values: Values) -> np.ndarray:
+            numbers = table.ids(keys_of(pl.Series(values)))
+            return np.where(numbers > known, 0, numbers)
+
+        return number
+
+    numbers: dict[Column, Callable[[Lists], np.ndarray]] = {}
+    if DOCUMENTS.name in dataset.train.derived:
+        document = numbering("document")
+        numbers[DOCUMENTS] = lambda lists: document(lists.documents["query_doc_ids"])
+    if QUERIES.name in dataset.train.derived and "query" in id_names:
+        query = numbering("query")
+        numbers[QUERIES] = lambda lists: query(lists.sessions["query_ids"])[lists.rows]
+    return numbers
+
+
+def _declared(dataset: Dataset, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the declarations of what the log has of its own, under the names that these columns have in the file."""
+    declared = {}
+    for column in map(dataset.train.schema.__getitem__, dataset.train.columns.keys() - COLUMNS.keys()):
+        given = columns.get(column.name, column.name)
+        if not column.shape and isinstance(given, str):
+            options = {"dtype": np.dtype(column.dtype).name, "per": column.per, "fill": column.fill}
+            declared[column.name] = {**options, "name": given}
+    return declared
 
 
 def _integers(id_names: pl.DataFrame) -> list[str]:

@@ -1,6 +1,7 @@
 """Exports of models that read what follows from pairs and from search sessions."""
 
 import dataclasses
+from itertools import product
 
 import numpy as np
 import polars as pl
@@ -56,7 +57,8 @@ def test_context_of_a_file_with_columns_of_its_own():
 
 def new_run(folder, log, *overrides, filled=True):
     """The folder of a run that was not trained, with random tables if `filled`, and its parameters."""
-    overrides = ["dataset=impressions", f"dataset.path={log}", f"cache_dir={folder / 'cache'}", *overrides]
+    dataset = [] if any(each.startswith("dataset=") for each in overrides) else ["dataset=impressions"]
+    overrides = [*dataset, f"dataset.path={log}", f"cache_dir={folder / 'cache'}", *overrides]
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         config = resolved_values(compose("config", ["logger=console", "progress=off", *overrides]), overrides)
     dataset = constructor(config["dataset"], "dataset")()
@@ -89,6 +91,59 @@ def test_documents_have_the_sum_of_their_terms_whatever_the_context(log, tmp_pat
         assert row["attraction"] == pytest.approx(sigmoid(logit), rel=1e-4)
         assert row["relevance"] == row["attraction"]
     assert (pl.read_parquet(run / "export/predictions.parquet")["click_probability"].list.len() == RANKS).all()
+
+
+def test_a_file_has_the_columns_that_its_log_declares(tmp_path):
+    """Sessions show the same document under several pairs, which `document_ids` tells."""
+    rng, count = np.random.default_rng(2), 120
+    shown = np.array([rng.permutation(DOCUMENTS)[:RANKS] + 1 for _ in range(count)])
+    lists = {
+        "query_doc_ids": (shown + DOCUMENTS * rng.integers(QUERIES, size=(count, 1))).tolist(),
+        "document_ids": shown.tolist(),
+        "clicks": (rng.random(shown.shape) < 0.4).tolist(),
+        "search_session": (np.arange(count) // 4).tolist(),
+    }
+    pl.DataFrame(lists).write_parquet(tmp_path / "log.parquet")
+    overrides = ["dataset=parquet", "+dataset.columns.document_ids={dtype: int32}", "model=pbm", "+context=document"]
+    overrides.append("context.role=attraction")
+    halves = ["dataset.train_sessions=[0,60]", "dataset.val_sessions=[60,64]", "dataset.test_sessions=[64,120]"]
+    run, _ = new_run(tmp_path, tmp_path / "log.parquet", *overrides, *halves)
+    main([str(run), "--predict"])
+    log = pl.read_parquet(run / "export/predictions.parquet")
+    pl.DataFrame(lists).rename({"document_ids": "doc"}).write_parquet(tmp_path / "renamed.parquet")
+    main([str(run), "--predict", str(tmp_path / "renamed.parquet"), "columns.document_ids=doc"])
+    found = pl.read_parquet(run / "export/predictions.parquet")[64:]
+    name = "click_probability"
+    np.testing.assert_allclose(np.array(found[name].to_list()), np.array(log[name].to_list()), rtol=1e-5)
+
+
+def test_a_new_pair_borrows_from_its_document_and_its_query(log, tmp_path):
+    """As does one of a new query from its document; a new document under a known query has its query."""
+    run, parameters = new_run(tmp_path, log, "model=pbm", "parameter@attraction=hierarchical", *POINTS, filled=False)
+    with np.load(run / "model.npz") as stored:
+        parameters = dict(stored)
+    tables = {name: parameters[f"attraction/terms/{name}/table"] for name in TABLES}
+    rng = np.random.default_rng(1)
+    for name in TABLES[1:]:
+        tables[name][1:] = rng.normal(size=tables[name][1:].shape)
+    np.savez(run / "model.npz", **parameters)
+    order = {name: pl.read_csv(log)[name].unique(maintain_order=True).to_list() for name in ("query", "document")}
+    shown = set(pl.read_csv(log).select("query", "document").unique().rows())
+    query, document = next(pair for pair in product(order["query"], order["document"]) if pair not in shown)
+    rows = [(query, document), ("new", document), (query, "new"), ("new", "new")]
+    lists = {"query_id": [row[0] for row in rows], "query_doc_ids": [[row[1]] for row in rows]}
+    pl.DataFrame(lists).write_parquet(tmp_path / "lists.parquet")
+    for command in ("--predict", "--rank"):
+        main([str(run), command, str(tmp_path / "lists.parquet")])
+    found = pl.read_parquet(run / "export/predictions.parquet")["relevance"].list.first().to_numpy()
+    numbers = {name: {key: number for number, key in enumerate(keys, 1)} for name, keys in order.items()}
+    ids = [{name: numbers[name].get(key, 0) for name, key in zip(numbers, row, strict=True)} for row in rows]
+    baseline = parameters["attraction/terms/pair/baseline"]
+    logits = [sum(tables[name][each[name], 0] for name in each) + tables["pair"][0, 0] + baseline for each in ids]
+    np.testing.assert_allclose(found, sigmoid(np.array(logits)).reshape(-1), rtol=1e-5)
+    assert len(set(found)) == 4
+    ranking = pl.read_parquet(run / "export/ranking.parquet").sort("list")
+    np.testing.assert_array_equal(np.argsort(ranking["score"]), np.argsort(found))
 
 
 def test_a_run_whose_terms_have_posteriors_by_default_is_read(log, tmp_path):
