@@ -28,6 +28,7 @@ from clickexp.experiment.resolve import resolve
 from clickexp.loggers.jsonl import plain
 from clickexp.models import Model, Ranker, TrustBiasModel, TwoTowersModel
 from clickexp.parameters import EmbeddingParameter, PositionParameter
+from clickexp.parameters.context import in_new_session
 from clickexp.propensities.base import clicks_by_position
 from clickexp.runs.store import (
     CHECKPOINT,
@@ -187,7 +188,8 @@ def _note(parts: Parts) -> None:
     tables = [
         role
         for role, tower in vars(parts.model).items()
-        if isinstance(tower, EmbeddingParameter) and tower.config.use_feature == "query_doc_ids"
+        if isinstance(table := in_new_session(tower)[1], EmbeddingParameter)
+        and table.config.use_feature == "query_doc_ids"
     ]
     if tables and not shows_any(parts.dataset.train, parts.dataset.val):
         parts.logger.warning(

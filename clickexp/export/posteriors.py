@@ -6,7 +6,9 @@ from jaxtyping import Float, Integer
 
 from clickexp.models import Model
 from clickexp.numerics import QUANTILE, log_sigmoid_pair, mean_slope
-from clickexp.parameters import EmbeddingParameter, Rows, Table
+from clickexp.parameters import Rows, Table
+from clickexp.parameters.base import PosteriorParameter
+from clickexp.parameters.context import new_session
 from clickexp.types import Array, Batch
 
 ROLES = {"attraction": ("attraction", "ctr"), "satisfaction": ("satisfaction",)}
@@ -16,7 +18,7 @@ ROLES = {"attraction": ("attraction", "ctr"), "satisfaction": ("satisfaction",)}
 def posterior_outputs(model: Model, batch: Batch) -> dict[str, Array]:
     """Returns logarithms of what is known of each document.
 
-    For each column of `ROLES` whose tower is an EmbeddingParameter with posteriors N(m, v) of logits: the standard
+    For each column of `ROLES` whose tower has posteriors N(m, v) of logits, in a new search session: the standard
     deviation sqrt(v) as `_sd`, the bounds s(m -+ 1.96 sqrt(v)) of the 95% interval of the probability as `_low` and
     `_high`; for attraction also `effective_impressions`. A mixture has no logit of a document, and so none of them.
 
@@ -27,9 +29,9 @@ def posterior_outputs(model: Model, batch: Batch) -> dict[str, Array]:
     outputs = {}
     for column, roles in ROLES.items():
         tower = next((getattr(model, role) for role in roles if hasattr(model, role)), None)
-        if not isinstance(tower, EmbeddingParameter) or tower.config.use_feature not in batch:
+        if not isinstance(tower, PosteriorParameter):
             continue
-        mean, variance = tower.posterior(batch)
+        mean, variance = tower.posterior(new_session(batch))
         if variance is None:
             continue
         sd = jnp.sqrt(variance)
@@ -37,18 +39,19 @@ def posterior_outputs(model: Model, batch: Batch) -> dict[str, Array]:
         outputs[f"{column}_low"] = log_sigmoid_pair(mean - QUANTILE * sd).log
         outputs[f"{column}_high"] = log_sigmoid_pair(mean + QUANTILE * sd).log
         if column == "attraction":
-            outputs["effective_impressions"] = jnp.log(effective_impressions(tower, batch))
+            outputs["effective_impressions"] = jnp.log(effective_impressions(tower, new_session(batch)))
     return outputs
 
 
-def effective_impressions(tower: EmbeddingParameter, batch: Batch) -> Float[Array, "batch rank"]:
+def effective_impressions(tower: PosteriorParameter, batch: Batch) -> Float[Array, "batch rank"]:
     """Returns how many surely examined impressions the log is worth for each document.
 
     n = (1 / v - 1 / v_0) / E[s(z) s(-z)] for the posterior N(m, v) of the logit z, with its variance v_0 before any
     data. The best normal approximation of a posterior has 1 / v = 1 / v_0 + E[-d^2 log P(clicks | z) / dz^2] (Opper and
     Archambeau 2009, "The variational Gaussian approximation revisited"), to which each impression that is surely
     examined adds E[s(z) s(-z)]. One at a rank that few users reach adds less, and so n is below the impressions. For a
-    click-through-rate model n is their number.
+    click-through-rate model n is their number. Of a sum of tables, v and v_0 are sums, and n counts what a pair borrows
+    from others of its document and its query.
 
     Args:
         tower: A tower with posteriors.
@@ -79,7 +82,7 @@ class _PriorRows:
         return self._rows.values[ids].at[..., : self._rows.numbers].set(0.0)
 
 
-def _without_data(tower: EmbeddingParameter) -> EmbeddingParameter:
+def _without_data(tower: PosteriorParameter) -> PosteriorParameter:
     """Returns the tower as if no session had shown any document."""
     graphdef, state = nnx.split(tower)
     return nnx.merge(graphdef, nnx.map_state(lambda _, variable: _as_prior(variable), state))

@@ -9,6 +9,7 @@ from flax import nnx
 
 from clickexp.errors import ConfigError
 from clickexp.parameters.base import Parameter, ParameterConfig, Sizes
+from clickexp.parameters.sum import SumParameter
 from clickexp.types import Array, Batch, Logits
 from clickexp.utils.bounds import PositiveInt
 
@@ -97,3 +98,16 @@ class ContextParameter(Parameter):
 def new_session(batch: Any) -> Any:
     """Returns the batch without the context of search sessions, as where each list is the first of its user."""
     return {name: values for name, values in batch.items() if name not in (*CONTEXT, *HISTORY)}
+
+
+def in_new_session(tower: Any) -> tuple[str, Any]:
+    """Returns the path and the tower that is left in a new search session, where offsets of context are 0.
+
+    Args:
+        tower: The sum of another tower and of context, or anything else, which is all that is left, with the path "".
+    """
+    if isinstance(tower, SumParameter):
+        left = [name for name, term in tower.terms.items() if not isinstance(term, ContextParameter)]
+        if len(left) == 1:
+            return f"terms/{left[0]}/", tower.terms[left[0]]
+    return "", tower

@@ -21,7 +21,13 @@ from clickexp.models import (
     PositionBasedModel,
     TrustBiasModel,
 )
-from clickexp.parameters import EmbeddingParameterConfig, QREmbedding, Rows
+from clickexp.parameters import (
+    ContextParameterConfig,
+    EmbeddingParameterConfig,
+    QREmbedding,
+    Rows,
+    SumParameterConfig,
+)
 
 IDS = np.array([[1, 2], [2, 3], [1, 3]], np.int32)
 CLICKS = np.array([[1, 0], [1, 1], [0, 1]], bool)
@@ -69,6 +75,26 @@ def test_intervals_of_attraction_and_satisfaction(tmp_path):
     np.testing.assert_allclose(
         table["effective_impressions"], np.maximum(1 / sd**2 - PRECISION, 0) / slope, rtol=1e-3
     )
+
+
+def test_means_and_variances_of_the_terms_of_a_sum_add_up(tmp_path):
+    """In a new search session, in which context adds nothing."""
+    second = EmbeddingParameterConfig(posterior="normal", add_baseline=False)
+    terms = {"first": NORMAL, "second": second, "context": ContextParameterConfig(["session_index"])}
+    sum_of_terms = SumParameterConfig(terms)
+    model = filled(PositionBasedModel(positions=2, query_doc_pairs=3, attraction=sum_of_terms, rngs=nnx.Rngs(0)))
+    model.attraction.terms["context"].weight[...] = jnp.array([3.0, 4.0])
+    table = documents(model, tmp_path / "documents.parquet")
+    mean, sd = posterior(model.attraction.terms["first"])
+    values = np.asarray(model.attraction.terms["second"].table.get_value().values, np.float64)[1:4]
+    mean, variance = mean + values[:, 0] + MEAN, sd**2 + np.exp(2 * values[:, 1]) / PRECISION
+    sd = variance**0.5
+    np.testing.assert_allclose(table["attraction_sd"], sd, rtol=1e-5)
+    np.testing.assert_allclose(table["attraction_low"], sigmoid(mean - 1.959964 * sd), rtol=1e-4)
+    np.testing.assert_allclose(table["attraction_high"], sigmoid(mean + 1.959964 * sd), rtol=1e-4)
+    slope = np.array([expected(information, *each) for each in zip(mean, sd, strict=True)])
+    effective = np.maximum(1 / variance - PRECISION / 2, 0) / slope
+    np.testing.assert_allclose(table["effective_impressions"], effective, rtol=1e-3)
 
 
 @pytest.mark.parametrize(("impressions", "clicks"), [(1, 0), (20, 3), (200, 0), (500, 400)])

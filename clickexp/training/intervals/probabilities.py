@@ -14,6 +14,7 @@ from clickexp.models import MixtureModel, Model, TrustBiasModel
 from clickexp.numerics import QUANTILE
 from clickexp.parameters import GlobalParameter, PositionParameter
 from clickexp.parameters.base import Parameter
+from clickexp.parameters.context import in_new_session
 from clickexp.training.intervals.posterior import SharedPosterior
 from clickexp.types import Array
 
@@ -54,10 +55,10 @@ class SharedInterval(NamedTuple):
 def shared_intervals(model: Model, posterior: SharedPosterior) -> list[SharedInterval]:
     """Returns the shared probabilities that the log says something about, with 95% intervals.
 
-    Those of towers of one number or one per position. Intervals of a probability are symmetric in its logit, those of a
-    ratio in its logarithm. Models that separate examination from attraction have intervals of ratios to the first
-    position. Those of the trust-bias model are of slopes, true less false positives, since clicks leave attraction open
-    up to an affine change.
+    Those of towers of one number or one per position; with context of search sessions those in a new one. Intervals of
+    a probability are symmetric in its logit, those of a ratio in its logarithm. Models that separate examination from
+    attraction have intervals of ratios to the first position. Those of the trust-bias model are of slopes, true less
+    false positives, since clicks leave attraction open up to an affine change.
 
     Args:
         model: A fitted model; of a mixture, one component after the other.
@@ -80,6 +81,7 @@ def propensity(model: Model, posterior: SharedPosterior, sessions: Sessions) -> 
     """Returns examination relative to the first position, by position, of models that separate it from attraction.
 
     That of UBM is the mean over the sessions, given the clicks above each document; of the trust-bias model, the slope.
+    With context of search sessions it is that in a new one.
 
     Args:
         model: A fitted model.
@@ -89,7 +91,7 @@ def propensity(model: Model, posterior: SharedPosterior, sessions: Sessions) -> 
     Returns:
         An interval per position; none for models without a tower of positions for examination.
     """
-    tower = getattr(model, "examination", None)
+    path, tower = in_new_session(getattr(model, "examination", None))
     if not isinstance(tower, PositionParameter) or tower.config.use_feature not in model.indices():
         return [
             each
@@ -97,14 +99,14 @@ def propensity(model: Model, posterior: SharedPosterior, sessions: Sessions) -> 
             if each.relative and each.parameter in _BY_POSITION
         ]
     index = model.indices()[tower.config.use_feature]
-    names = (f"examination/weight[{place}]" for place in range(tower.weight[...].size))
+    names = (f"examination/{path}weight[{place}]" for place in range(tower.weight[...].size))
     known = np.array([name in set(posterior.names) for name in names]).reshape(-1, index.radix)
     counts = _last_clicks(sessions, index.radix, len(known)) * known
     positions = np.flatnonzero(counts.any(axis=1))
     shares = counts[positions] / counts[positions].sum(axis=1, keepdims=True)
 
     def logs(model: Any) -> Array:
-        table = jax.nn.sigmoid(model.examination.weight[...]).reshape(known.shape)
+        table = jax.nn.sigmoid(in_new_session(model.examination)[1].weight[...]).reshape(known.shape)
         return jnp.log(jnp.sum(jnp.float32(shares) * table[positions], axis=1))
 
     curve = _Curve("examination", [(int(position), None) for position in positions], logs, relative=True)
@@ -153,10 +155,11 @@ def _components(model: Model) -> dict[str, _Component]:
 
 def _curves(part: Model, prefix: str, known: Container[str]) -> Iterator[_Curve]:
     for role, tower in vars(part).items():
+        path, tower = in_new_session(tower)
         if not isinstance(tower, PositionParameter | GlobalParameter):
             continue
         sizes = range(tower.weight[...].size)
-        places = np.array([i for i in sizes if f"{prefix}{role}/weight[{i}]" in known], np.int32)
+        places = np.array([i for i in sizes if f"{prefix}{role}/{path}weight[{i}]" in known], np.int32)
         if not places.size or role == "false_positive":
             continue
         keys, relative = _keys(part, tower, places), part.separates_examination
@@ -177,7 +180,7 @@ def _keys(part: Model, tower: Parameter, places: np.ndarray) -> list[tuple[int |
 
 
 def _logits(role: str, places: np.ndarray, part: Any) -> Array:
-    return getattr(part, role).weight[...].ravel()[places]
+    return in_new_session(getattr(part, role))[1].weight[...].ravel()[places]
 
 
 def _log_probs(role: str, places: np.ndarray, part: Any) -> Array:

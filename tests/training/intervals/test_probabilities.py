@@ -16,7 +16,12 @@ from clickexp.models import (
     TrustBiasModel,
     UserBrowsingModel,
 )
-from clickexp.parameters import DeepParameterConfig
+from clickexp.parameters import (
+    ContextParameterConfig,
+    DeepParameterConfig,
+    PositionParameterConfig,
+    SumParameterConfig,
+)
 from clickexp.training.intervals.posterior import SharedPosterior, shared_posterior
 from clickexp.training.intervals.probabilities import propensity, shared_intervals
 
@@ -64,6 +69,23 @@ def test_ratios_of_examination_and_their_intervals():
         assert each.relative == pytest.approx(each.value / found[0].value)
         assert (each.relative_low, each.relative_high) == pytest.approx((low, high), rel=0.01)
         assert each.sd == pytest.approx(values.std(), rel=0.02, abs=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "key"), [(PositionBasedModel, "positions"), (UserBrowsingModel, "examination_idx")])
+def test_with_context_they_are_those_of_a_new_search_session(kind, key):
+    alone = built(kind)
+    weights = np.random.default_rng(3).normal(size=alone.examination.weight.shape)
+    terms = {"context": ContextParameterConfig(["session_index"]), "tower": PositionParameterConfig(use_feature=key)}
+    model = built(kind, examination=SumParameterConfig(terms))
+    model.examination.terms["context"].weight[...] = jnp.array([3.0, 4.0])
+    for tower in (alone.examination, model.examination.terms["tower"]):
+        tower.weight[...] = jnp.asarray(weights)
+    places = (1, 2, 3) if kind is PositionBasedModel else (4, 8, 9, 12)
+    names = [f"weight[{i}]" for i in places]
+    posterior = posterior_of([f"examination/{name}" for name in names])
+    of_sum = SharedPosterior(tuple(f"examination/terms/tower/{name}" for name in names), posterior.covariance)
+    assert shared_intervals(model, of_sum) == shared_intervals(alone, posterior) != []
+    assert propensity(model, of_sum, SESSIONS) == propensity(alone, posterior, SESSIONS) != []
 
 
 def test_cells_of_ubm_and_their_means_by_position():
