@@ -1,6 +1,7 @@
 """Neural click models against the same recurrences, list by list and click by click, in float64 NumPy."""
 
 import itertools
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -541,11 +542,36 @@ def test_examination_is_that_of_the_network_whatever_the_combination(kind, lists
         assert (np.abs(found[at] - expected) < 5 * error + 1e-5)[lists["mask"][at]].all()
 
 
-@pytest.mark.parametrize("kind", ["exp_mul", "linear", "nonlinear"])
-def test_extreme_weights_of_combinations_leave_everything_finite(kind):
+COMBINED = {
+    "mul": lambda r, e, _: r * e,
+    "exp_mul": lambda r, e, weights: r ** softplus(weights.powers[0]) * e ** softplus(weights.powers[1]),
+    "linear": lambda r, e, weights: sigmoid(weights.share) * r + (1 - sigmoid(weights.share)) * e,
+    "nonlinear": lambda r, e, weights: sigmoid(network(weights, np.stack([r, e], axis=-1))[..., 0]),
+    "sigmoid_log": lambda r, e, _: 4 * r * e / ((1 + r) * (1 + e)),
+}
+"""P(click) in float64 numpy."""
+
+
+def softplus(x):
+    return np.logaddexp(0, x)
+
+
+def network(weights, inputs):
+    units = np.tanh(inputs @ weights.hidden["kernel"] + weights.hidden["bias"])
+    return units @ weights.output["kernel"] + weights.output["bias"]
+
+
+@pytest.mark.parametrize("kind", COMBINED)
+def test_extreme_weights_of_combinations_give_probabilities_and_finite_gradients(kind):
     rng = np.random.default_rng(0)
     combination = fill(Combination(kind, rngs=nnx.Rngs(0)), lambda shape: 60 * rng.normal(size=shape))
-    logits = jnp.asarray(np.array([[-90.0, -1, 40, 90], [-90, 60, -3, 90]], np.float32))
+    logits = jnp.asarray(np.array([[-90.0, -1, 40, 90, 2], [-90, 60, -3, 90, 1]], np.float32))
+    weights = SimpleNamespace(**jax.tree.map(np.float64, nnx.to_pure_dict(nnx.state(combination))))
+    expected = COMBINED[kind](*sigmoid(np.float64(logits)), weights)
+    pair = combination(*map(log_sigmoid_pair, logits))
+    for logs, probabilities in zip(pair, (expected, 1 - expected), strict=True):
+        assert np.isfinite(logs).all() and (logs <= 0).all()
+        np.testing.assert_allclose(np.exp(np.float64(logs)), probabilities, atol=1e-6)
 
     def loss(combination, logits):
         pair = combination(*map(log_sigmoid_pair, logits))
