@@ -13,13 +13,15 @@ from clickexp.utils.escape import cleaned
 
 
 class _Estimate(BaseModel):
+    """A difference; bounds that are None are infinite, as where all units are alike."""
+
     value: float
-    low: float
-    high: float
-    anytime_low: float
-    anytime_high: float
+    low: float | None
+    high: float | None
+    anytime_low: float | None
+    anytime_high: float | None
     p_value: float
-    minimum_detectable_effect: float
+    minimum_detectable_effect: float | None
     units_needed: int | None
     significant: bool
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from clickexp.data import Sessions
 from clickexp.errors import ConfigError
+from clickexp.loggers.jsonl import plain
 from clickexp.loggers.progress import Steps
 from clickexp.models import ClickModel, Model
 from clickexp.online.ab import ABTest, ab_test, session_sums
@@ -85,7 +86,7 @@ class OnlineComparison:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns plain values, as JSON has them; numbers that it has not are None."""
-        return _plain(dataclasses.asdict(self))
+        return plain(dataclasses.asdict(self))
 
 
 @bounded
@@ -200,11 +201,3 @@ class _Tests:
         sums = {name: values[:end] for name, values in self.sums.items()}
         ab = ab_test(sums, self.sees_b[:end], units, **settings)
         return Day(day, ab, interleaving_test(self.clicks[:end], self.by_b[:end], units, **settings))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [*map(_plain, value)]
-    return None if isinstance(value, float) and not np.isfinite(value) else value

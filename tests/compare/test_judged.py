@@ -1,5 +1,6 @@
 """Comparisons of rankers by users on the comparison page."""
 
+import dataclasses
 import json
 import shutil
 
@@ -10,6 +11,8 @@ from clickexp.compare import find_runs
 from clickexp.compare.judged import judged
 from clickexp.compare.page import data, page
 from clickexp.compare.summary import comparisons
+from clickexp.loggers.jsonl import plain
+from clickexp.online.intervals import estimate as alike
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 ARGUMENTS = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
@@ -32,6 +35,9 @@ def content(a="<i>a</i>"):
         ab = {"sessions": [50 * day, 50 * day], "units": [50 * day, 50 * day], "metrics": metrics}
         test = {"sessions": 100 * day, "wins_a": 10, "wins_b": 30, "ties": 60, "preference": estimate(0.2, 0.05)}
         days.append({"day": day, "ab": ab, "interleaving": test})
+    unknown = plain(dataclasses.asdict(alike(0.5, 0.0, 10)))  # units that are all alike
+    days[0]["interleaving"]["preference"] = unknown | {"value": 0.2}
+    days[-1]["ab"]["metrics"]["abandonment"]["difference"] |= {"anytime_low": None, "anytime_high": None}
     own = {"a": a, "b": "runs/b", "user": "DBN (true user)", "models": ["PBM", "UBM"], "lists": 20, "same": 0.25}
     rest = {"positions": 5, "sessions": 300, "users": None, "alpha": 0.05, "power": 0.8, "seed": 0, "days": days}
     return {**own, **rest}
@@ -81,7 +87,7 @@ def test_the_page_shows_differences_by_day_and_by_metric(folder):
         browser.close()
     assert wrong == [] and y == [0.02] * 3
     assert rows[0].split("\t")[:4] == ["Click rate", "0.1000", "0.1200", "+0.0200"] and "< 0.001" in rows[0]
-    assert rows[1].split("\t")[4] == "−0.0200 to +0.0400" and "30 won" in rows[2]
+    assert rows[1].split("\t")[4] == "−0.0200 to +0.0400" and rows[1].split("\t")[5] == "–" and "30 won" in rows[2]
     assert best == ["0.1200", "30 won"]
     assert "A is PBM (<i>a</i>), B is UBM (runs/b)" in about and "online-metric=preference" in hash_
 

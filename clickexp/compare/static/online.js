@@ -14,7 +14,7 @@ function judgedTable(one) {
   const row = (name, a, b, own, higher) => {
     const better = own.significant ? ((own.value > 0) === higher ? "B" : "A") : "";
     const mark = (who, text) => `<td class="number${better === who ? " best" : ""}">${text}</td>`;
-    const bounds = (low, high) => `${signed(low)} to ${signed(high)}`;
+    const bounds = (low, high) => (known(low) && known(high) ? `${signed(low)} to ${signed(high)}` : "–");
     const cells = [signed(own.value), bounds(own.low, own.high), bounds(own.anytime_low, own.anytime_high), own.p_value < 0.001 ? "< 0.001" : own.p_value.toFixed(3),
       shown(own.minimum_detectable_effect), known(own.units_needed) ? own.units_needed.toLocaleString("en") : "–"];
     return `<tr><th scope="row">${JUDGED[name] ?? escaped(name)}</th>${mark("A", a)}${mark("B", b)}${cells.map((text) => `<td class="number">${text}</td>`).join("")}</tr>`;
