@@ -150,12 +150,13 @@ class Sessions:
         return {name: self.schema[name] for name in self.schema if name in chosen or name in REQUIRED}
 
     def carrying(self, names: Iterable[str]) -> "Sessions":
-        """The same sessions, of which batches carry no optional columns but these.
+        """The same sessions, of which batches carry no optional columns but these, and no positions that are the ranks.
 
         Raises:
             DataError: A value of 64 bits does not fit the 32 bits of a batch; it names the first one.
         """
-        sessions = replace(self, carried=frozenset(names))
+        needless = {"positions"} if self.positions_are_ranks else set()
+        sessions = replace(self, carried=frozenset(names) - needless)
         for name in (name for name, column in sessions.batch_columns.items() if column.dtype == np.int64):
             location = SourceLocation(str(self.folder or "sessions"))
             for chunk in self.chunks([name]):
@@ -218,6 +219,17 @@ class Sessions:
         ids = dict.fromkeys(["query_doc_ids", document])
         number = "query_numbers" if "query_numbers" in self.schema else None
         return self.deriving(*context_columns(self, document, query), *history_columns(self, [*ids], number))
+
+    @cached_property
+    def positions_are_ranks(self) -> bool:
+        """Whether each document stands at the position that is its rank, as it does where there are no positions."""
+        if "positions" not in self.columns:
+            return True
+        ranks = np.arange(1, self.ranks + 1)
+        return all(
+            ((chunk["positions"] == ranks) | (ranks > chunk["lengths"][:, None])).all()
+            for chunk in self.chunks(["positions", "lengths"])
+        )
 
     @cached_property
     def documents(self) -> int:

@@ -23,7 +23,7 @@ from clickexp.data import (
     open_prepared,
     superbatches,
 )
-from clickexp.data.batches import batch_like, keys_read
+from clickexp.data.batches import at_step, batch_like, keys_read, with_mask
 from clickexp.evaluation.model_evaluator import ModelEvaluator
 from clickexp.metrics import LogLikelihood, Metric
 from clickexp.models import GlobalCTRModel, PositionBasedModel
@@ -63,6 +63,21 @@ def arrays(seed=0):
 def sessions_of(given):
     own = {name: values for name, values in given.items() if name not in {column.name for column in EXTRA}}
     return Sessions.from_arrays(**own, extra={column: given[column.name] for column in EXTRA})
+
+
+def test_positions_that_are_the_ranks_do_not_travel():
+    """Those of padding are no positions; one document that stands elsewhere is enough."""
+    given = {name: values for name, values in arrays().items() if name in ("query_doc_ids", "clicks", "lengths")}
+    positions = np.where(given["query_doc_ids"] > 0, np.arange(1, RANKS + 1), 0)
+    alike = Sessions.from_arrays(**given, positions=positions)
+    moved = positions.copy()
+    moved[-1, given["lengths"][-1] - 1] = 7
+    for sessions, travels in ((alike, False), (Sessions.from_arrays(**given, positions=moved), True)):
+        batch = next(superbatches(sessions.carrying(["positions"]), N, 1))
+        assert ("positions" in batch.arrays) == travels
+        shown = np.broadcast_to(at_step(with_mask(batch.arrays), 0)["positions"], (N, RANKS))
+        there = given["query_doc_ids"] > 0
+        np.testing.assert_array_equal(shown[there], sessions.column("positions")[there])
 
 
 def test_extra_columns_are_packed_and_opened(tmp_path):
