@@ -136,7 +136,8 @@ class _Largest(Mapping[str, int]):
 def split(sessions: Sessions, train: Split, val: Split, test: Split) -> tuple[Sessions, Sessions, Sessions]:
     """Views of the three parts: ranges, or fractions taken one after another in file order.
 
-    Search sessions stay whole: all lists of one are in the part that has the first of them.
+    Search sessions stay whole. Where their lists stand apart, fractions are of the log with whole sessions one after
+    another, in the order of their first lists.
 
     Raises:
         DataError: A part is empty, a range goes beyond the sessions, parts overlap or share a search session, or
@@ -161,14 +162,17 @@ def split(sessions: Sessions, train: Split, val: Split, test: Split) -> tuple[Se
 
 
 def _whole_sessions(sessions: Sessions, ranges: Mapping[str, range]) -> list[Sessions]:
-    """The parts, each with all lists of the search sessions that begin in its range."""
+    """The parts, each with all lists of the search sessions that would begin in its range if none stood apart."""
     if "session_ids" not in sessions.columns:
         return [sessions.slice(part.start, part.stop) for part in ranges.values()]
     ids = sessions.column("session_ids")
     new = new_sessions(ids)
     if are_apart(ids, new):
-        _, first, number = np.unique(ids, return_index=True, return_inverse=True)
-        begun = first[number]
+        _, first, number, lists = np.unique(ids, return_index=True, return_inverse=True, return_counts=True)
+        order = np.argsort(first)
+        before = np.empty_like(lists)
+        before[order] = np.cumsum(lists[order]) - lists[order]
+        begun = before[number]
         parts = [
             sessions.select(np.flatnonzero((begun >= part.start) & (begun < part.stop))) for part in ranges.values()
         ]

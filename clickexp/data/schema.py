@@ -12,7 +12,7 @@ from clickexp.errors import DataError
 
 Columns = Mapping[str, np.ndarray]
 
-TYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "float16", "float32")
+TYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "float16", "float32", "float64")
 KINDS = {"b": "biuf", "i": "iu", "u": "iu", "f": "biuf"}
 """Kinds of numpy type that a column of each kind is read from."""
 
@@ -90,7 +90,7 @@ class Column:
     @property
     def batch_type(self) -> np.dtype:
         """Type in a batch, of at most 32 bits, as JAX computes."""
-        return np.dtype(np.int32 if self.dtype == np.int64 else self.dtype)
+        return np.dtype({"int64": np.int32, "float64": np.float32}.get(np.dtype(self.dtype).name, self.dtype))
 
     def in_batch(self, values: np.ndarray) -> np.ndarray:
         """Packed values as a batch holds them: one per session as [sessions, 1], which broadcasts over ranks."""
@@ -136,6 +136,7 @@ COLUMNS = {
         Column("lengths", np.int32, "session", least=0, rule="a list holds at least one document"),
         Column("query_ids", np.int64, "session", rule="query ids are 64-bit integers"),
         Column("session_ids", np.int64, "session", rule="ids of search sessions are 64-bit integers"),
+        Column("times", np.float64, "session", rule="times are finite numbers"),
         Column("positions", np.int32, least=1, rule="positions are integers from 1"),
         Column("labels", np.float32, rule="labels are finite numbers"),
     )

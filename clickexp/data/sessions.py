@@ -39,6 +39,7 @@ class Sessions:
         lengths        [count] int32           documents shown, 1 to ranks
         query_ids      [count] int64           optional
         session_ids    [count] int64           optional, of the search session that a list is part of
+        times          [count] float64         optional, orders the lists of a search session
         positions      [count, ranks] int32    optional, from 1; without it the rank is the position
         labels         [count, ranks] float32  optional, graded relevance
 
@@ -68,6 +69,7 @@ class Sessions:
         lengths: np.ndarray | None = None,
         query_ids: np.ndarray | None = None,
         session_ids: np.ndarray | None = None,
+        times: np.ndarray | None = None,
         positions: np.ndarray | None = None,
         labels: np.ndarray | None = None,
         query_doc_pairs: int | None = None,
@@ -81,7 +83,9 @@ class Sessions:
             clicks: Clicks.
             lengths: Documents shown; by default every list is full.
             query_ids: Queries.
-            session_ids: Search sessions, whose lists are in the order in which the user saw them.
+            session_ids: Search sessions.
+            times: What orders the lists of a search session; by default they are in the order in which the user saw
+                them.
             positions: Positions.
             labels: Relevance labels.
             query_doc_pairs: Largest id allowed, by default the largest found.
@@ -94,7 +98,8 @@ class Sessions:
         if lengths is None:
             lengths = np.full(np.shape(query_doc_ids)[:1], np.shape(query_doc_ids)[-1], np.int32)
         given = {"query_doc_ids": query_doc_ids, "clicks": clicks, "lengths": lengths}
-        given |= {"query_ids": query_ids, "session_ids": session_ids, "positions": positions, "labels": labels}
+        given |= {"query_ids": query_ids, "session_ids": session_ids, "times": times}
+        given |= {"positions": positions, "labels": labels}
         given = {name: values for name, values in given.items() if values is not None}
         schema = declared([*given, *(extra or {})])
         given |= {column.name: values for column, values in (extra or {}).items()}
@@ -144,7 +149,7 @@ class Sessions:
     def batch_columns(self) -> dict[str, Column]:
         """What batches carry: what is always there, and what `carrying` chose, or all packed of at most 32 bits."""
         if self.carried is None:
-            chosen = {name for name in self.columns if self.schema[name].dtype != np.int64}
+            chosen = {name for name in self.columns if np.dtype(self.schema[name].dtype).itemsize < 8}
         else:
             chosen = self.carried & {*self.columns, *self.derived}
         return {name: self.schema[name] for name in self.schema if name in chosen or name in REQUIRED}

@@ -26,7 +26,7 @@ from clickexp.experiment.differences import changed_settings, command_of
 from clickexp.experiment.display import print_config, run_info
 from clickexp.experiment.resolve import resolve
 from clickexp.loggers.jsonl import plain
-from clickexp.models import Model, Ranker, TrustBiasModel, TwoTowersModel
+from clickexp.models import ClickModel, Model, Ranker, TrustBiasModel, TwoTowersModel
 from clickexp.parameters import EmbeddingParameter, PositionParameter
 from clickexp.parameters.context import in_new_session
 from clickexp.propensities.base import clicks_by_position
@@ -113,6 +113,7 @@ def run(parts: Parts, sweep: str | None = None) -> Result:
         "val": _best_validation(report),
         "per_rank_val": report.per_rank,
         **evaluation.result(),
+        **({"marginals": model.how_marginal(dataset.test.ranks)} if isinstance(model, ClickModel) else {}),
         "train": {**report.summary(), **peak_memory()},
         "parameters": _count_parameters(model),
         "test_set": dataset.test_set(),

@@ -142,7 +142,9 @@ def _add_context(context: Node, places: Sequence[_Place]) -> None:
     takes = {place.role for place in places}
     role = context.get("role") or ("examination" if "examination" in takes else "attraction")
     if role not in takes:
-        known = f"it takes {', '.join(sorted(takes))}" if takes else "it takes none"
+        if not takes and not context.get("role"):
+            raise ConfigError("this model takes no tower that context can be added to; leave the context out")
+        known = f"it takes {', '.join(sorted(takes)) or 'none'}"
         raise ConfigError(f"context.role={role}: this model takes no tower of {role} ({known}); choose another")
     term = _term_of(context)
     for place in places:

@@ -15,7 +15,7 @@ from clickexp.evaluation.inputs import Carrying
 from clickexp.export.posteriors import posterior_outputs
 from clickexp.loggers.progress import Steps
 from clickexp.models import ClickModel, Model
-from clickexp.parameters.context import new_session
+from clickexp.parameters.context import CONTEXT, HISTORY, new_session
 from clickexp.types import Array, Batch
 
 BATCH = 8192
@@ -74,6 +74,12 @@ def single_documents(dataset: Dataset, ids: np.ndarray) -> Sessions:
 def of_pairs(dataset: Dataset) -> list[LookedUp]:
     """Returns the columns that follow from the ids of pairs, such as their documents."""
     return [column for column in dataset.train.derived.values() if isinstance(column, LookedUp)]
+
+
+def reads_context(model: Model, outputs: Outputs, dataset: Dataset) -> bool:
+    """Returns whether outputs read what came before a list in its search session."""
+    read = keys_read(lambda batch: outputs(model, batch), batch_like(dataset.train))
+    return not read.isdisjoint({*CONTEXT, *HISTORY})
 
 
 def session_columns(model: Model, outputs: Outputs, dataset: Dataset, documents: Sessions) -> list[str]:

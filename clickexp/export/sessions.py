@@ -81,7 +81,7 @@ def read_sessions(
     source: Path,
     columns: Mapping[str, str | None],
     to_rank: bool = False,
-) -> tuple[bool, Iterator[Piece]]:
+) -> tuple[set[str], Iterator[Piece]]:
     """Reads sessions from parquet files or, to rank them, also from text.
 
     They have lists of query_doc_ids, as the log of the run has them, and optionally clicks, positions, the columns that
@@ -98,7 +98,7 @@ def read_sessions(
             are unknown ones, too.
 
     Returns:
-        Whether there are clicks, and the sessions in pieces of one width.
+        The packed columns that the files have, and the sessions in pieces of one width.
 
     Raises:
         UserError: Ids or positions are beyond those that the model knows, or the files are no such sessions, or have
@@ -120,7 +120,7 @@ def read_sessions(
     tables = open_tables(source, kinds, fields, names, required)
     if id_names is not None and isinstance(tables[0], ParquetTable):  # text says nothing of kinds
         _check_kinds(source, tables[0].layout, id_names)
-    return "clicks" in tables[0].columns, _read(dataset, source, tables, ids, id_names, to_rank)
+    return {*tables[0].columns}, _read(dataset, source, tables, ids, id_names, to_rank)
 
 
 def _read(
@@ -191,7 +191,7 @@ def _context(lists: Lists, ranks: int, location: SourceLocation) -> Sequence[Der
         return [_UnknownContext(column, location.source) for column in (*LIST_COLUMNS, SEEN, *history)]
     shown = lists.documents.get(DOCUMENTS.name, lists.documents["query_doc_ids"])
     documents = {"query_doc_ids": shown, "clicks": lists.documents["clicks"]}
-    sessions = {name: lists.sessions[name] for name in ("query_ids", "session_ids") if name in lists.sessions}
+    sessions = {name: lists.sessions[name] for name in ("query_ids", "session_ids", "times") if name in lists.sessions}
     arrays: dict[str, Any] = PairIds("document").number(Lists(lists.lengths, documents, sessions)).padded(ranks)
     derived = Sessions.from_arrays(**arrays, location=location).derived
     return [column for name, column in derived.items() if name not in HISTORY]  # which has ids of the log

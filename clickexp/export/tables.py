@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from clickexp.export.predict import (
     marginal_outputs,
     predicted,
     predictor,
+    reads_context,
     relevance_outputs,
     session_columns,
     single_documents,
@@ -120,14 +122,34 @@ def export(
         order = thompson_order(model, log, id_names, thompson)
         with _whole(folder / "thompson.parquet") as file:
             order.write_parquet(file)
-    if predict is None:
-        return
-    clicked, pieces = True, own_sessions(sessions, id_names)
-    if predict:
-        clicked, pieces = read_sessions(log, id_names, Path(predict), columns)
+    if predict is not None:
+        _write_predictions(model, log, sessions if predict == "" else Path(predict), id_names, columns, folder)
+
+
+def _write_predictions(
+    model: Model,
+    log: Dataset,
+    source: Sessions | Path,
+    id_names: pl.DataFrame | None,
+    columns: dict[str, str],
+    folder: Path,
+) -> None:
+    """Writes what is predicted for a part of the log, or for files whose columns are called as `columns` says."""
+    if isinstance(source, Sessions):
+        known, pieces = {*source.columns}, own_sessions(source, id_names)
+    else:
+        known, pieces = read_sessions(log, id_names, source, columns)
+    outputs = click_outputs if "clicks" in known else marginal_outputs
+    outputs = outputs if isinstance(model, ClickModel) else relevance_outputs
+    silent = isinstance(source, Sessions) or columns.get("search_session", "") is None
+    if "session_ids" not in known and not silent and reads_context(model, outputs, log):
+        sys.stderr.write(
+            f"{source}: the model reads what came before in a search session, which the file does not have, so that "
+            "each list is predicted as the first of its user; name their column by columns.search_session=NAME, or say "
+            "columns.search_session=null\n"
+        )
     with _whole(folder / "predictions.parquet") as file:
-        outputs = click_outputs if clicked else marginal_outputs
-        predict_piece = predictor(model, outputs if isinstance(model, ClickModel) else relevance_outputs)
+        predict_piece = predictor(model, outputs)
         _write((_predictions(piece, predict_piece) for piece in pieces), file)
 
 

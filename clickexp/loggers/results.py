@@ -48,7 +48,9 @@ def _counts_none(value: Any) -> bool:
 
 
 def titled(kind: str, result: Mapping[str, Any]) -> str:
-    """Names a kind of metrics; rankings with the share of their lists that training has shown, where it has some."""
+    """Names a kind of metrics, with a word where marginals are sampled, and the share of ranking lists in training."""
+    if kind == "click" and result.get("marginals", "exact") != "exact":
+        return f"{kind}, ppl by draws"
     seen = (result.get("data") or {}).get("lists_seen")
     return f"{kind}, {seen:.0%} of lists in training" if kind == "ranking" and seen else kind
 

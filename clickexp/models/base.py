@@ -190,6 +190,10 @@ class ClickModel(Model):
         """Returns log P(c_r = 1) and log P(c_r = 0), by default derived from the conditional."""
         return derived.marginal(self.conditional, batch)
 
+    def how_marginal(self, ranks: int) -> str:
+        """Returns "exact", or what marginals of lists of so many documents are a mean over."""
+        return derived.how(ranks) if type(self).marginal is ClickModel.marginal else "exact"
+
     def relevance(  # pyright: ignore[reportIncompatibleMethodOverride]  # with ranks first
         self, batch: ByRank
     ) -> LogitsByRank:
@@ -259,14 +263,17 @@ class ClickModel(Model):
         return self._predicted(self.log_examination, batch)
 
     @checks_batch("mask")
-    def sample(self, batch: Batch, rngs: nnx.Rngs | Array) -> Sample:
+    def sample(self, batch: Batch, rngs: nnx.Rngs | Array, in_log_order: bool = True) -> Sample:
         """Draws clicks and hidden events of one session per list.
 
         Args:
             batch: Lists of documents.
             rngs: An `nnx.Rngs` or a JAX key.
+            in_log_order: Whether the policy of the log has ordered the lists, as predictions of clicks take it, so that
+                the ranks of documents which training has not shown tell of them. False for rankings to compare.
         """
-        drawn = self.draw(ByRank(batch), rngs() if isinstance(rngs, nnx.Rngs) else rngs)
+        ordered = as_shown(batch) if in_log_order else batch
+        drawn = self.draw(ByRank(ordered), rngs() if isinstance(rngs, nnx.Rngs) else rngs)
         shown = batch["mask"].astype(bool)
         events = jax.tree.map(lambda event: event.T & shown, drawn._replace(component=None))
         return events._replace(component=drawn.component)

@@ -18,8 +18,8 @@ Conditional = Callable[[ByRank], LogPair]
 
 
 def how(ranks: int) -> str:
-    """Describes how `marginal` computes lists of this length, for results."""
-    return "exact, by enumeration" if ranks <= EXACT_RANKS else f"mean over {DRAWS} sampled sessions"
+    """Returns "exact", or what `marginal` averages over for lists of so many documents."""
+    return "exact" if ranks <= EXACT_RANKS else f"mean over {DRAWS} sampled sessions"
 
 
 def marginal(conditional: Conditional, batch: ByRank) -> LogPair:

@@ -78,6 +78,10 @@ class SequentialClickModel(ClickModel):
         each = ranks, inputs, batch["mask"].astype(bool)
         return jax.lax.scan(step, start, each, unroll=UNROLLED)[1]
 
+    def how_marginal(self, ranks: int) -> str:
+        """Returns "exact", or what marginals of lists of so many documents are a mean over."""
+        return derived.how(ranks)
+
     def marginal(self, batch: ByRank) -> LogPair:
         """Returns the mean of P(click) over the clicks above, exact up to `derived.EXACT_RANKS`."""
         if batch.shape[0] > derived.EXACT_RANKS:

@@ -49,7 +49,7 @@ class User:
         batch = _batch(jnp.zeros((1, 2), jnp.int32), {} if features is None else {_FEATURES: features})
         batch |= {name: jnp.zeros((1, 2), jnp.int32) for name in known}
         try:
-            read = keys_read(lambda batch: model.sample(batch, jax.random.key(0)).clicks, batch)
+            read = keys_read(lambda batch: model.sample(batch, jax.random.key(0), in_log_order=False).clicks, batch)
         except DataError:  # it reads something else, of which `check` tells
             read = set()
         tables = {name: jnp.asarray(each.table) for name, each in known.items() if name in read}
@@ -97,7 +97,7 @@ class User:
         return clicks
 
     def _drawn(self, state: nnx.State, ids: Array, tables: Mapping[str, Array], key: Array) -> Array:
-        return nnx.merge(self._structure, state).sample(_batch(ids, tables), key).clicks
+        return nnx.merge(self._structure, state).sample(_batch(ids, tables), key, in_log_order=False).clicks
 
 
 def _batch(ids: Array, tables: Mapping[str, Array]) -> dict[str, Array]:

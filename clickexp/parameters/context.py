@@ -58,8 +58,8 @@ class ContextParameterConfig(ParameterConfig):
         for name in self.columns:
             if name not in known:
                 raise ConfigError(
-                    f"the data has no {name}, which follows from search sessions: choose a dataset whose lists have "
-                    "session ids, as clickexp-data inspect shows, or leave the context out"
+                    f"the data has no {name}, which follows from search sessions: name their column by "
+                    "dataset.columns.search_session=NAME, choose a dataset that has them, or leave the context out"
                 )
         return ContextParameter(self, rngs=rngs)
 

@@ -226,6 +226,6 @@ def _clicks_of(user: ClickModel) -> Callable[[np.ndarray, jax.Array], jax.Array]
         positions = jnp.arange(1, ids.shape[1] + 1, dtype=jnp.int32)[None]
         batch = {"query_doc_ids": ids, "positions": positions, "mask": ids > 0}
         user = nnx.merge(structure, state)
-        return user.sample({**batch, "clicks": jnp.zeros(ids.shape, bool)}, key).clicks
+        return user.sample({**batch, "clicks": jnp.zeros(ids.shape, bool)}, key, in_log_order=False).clicks
 
     return partial(clicks_of, state)  # else the true parameters would be constants of the compiled program

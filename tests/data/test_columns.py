@@ -174,7 +174,7 @@ def test_a_bad_value_is_named(changes, message):
 @pytest.mark.parametrize(
     "options, message",
     [
-        (dict(name="dwell", dtype="float64"), "column dwell has type float64. Choose one of bool, int8"),
+        (dict(name="dwell", dtype="complex64"), "column dwell has type complex64. Choose one of bool, int8"),
         (dict(name="dwell", dtype="seconds"), "column dwell: .*seconds.* Choose one of"),
         (dict(name="../x", dtype="int8"), "cannot name a column"),
         (dict(name="mask", dtype="bool"), "cannot name a column"),

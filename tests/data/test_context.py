@@ -46,6 +46,18 @@ def test_columns_are_those_of_a_loop_over_lists(apart, lists_at_a_time, monkeypa
         np.testing.assert_array_equal(log.column(name), expected[name], err_msg=name)
 
 
+def test_times_order_the_lists_of_a_session():
+    columns = session_log(apart=True)
+    expected = Sessions.from_arrays(**columns)
+    order = np.random.default_rng(0).permutation(len(columns["lengths"]))
+    shuffled = {name: values[order] for name, values in columns.items()}
+    log = Sessions.from_arrays(**shuffled, times=order / 3)
+    for name in (*NAMES, "clicked_query_doc_ids", "clicked_positions"):
+        np.testing.assert_array_equal(log.column(name), expected.column(name)[order], err_msg=name)
+    without = Sessions.from_arrays(**shuffled)
+    assert (without.column("session_index") != log.column("session_index")).any()
+
+
 def test_documents_are_told_apart_by_their_own_ids():
     columns = session_log(seed=1)
     documents = (columns["query_doc_ids"] + 2) // 3

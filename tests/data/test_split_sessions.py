@@ -24,17 +24,19 @@ def test_fractions_move_to_the_next_edge_between_sessions():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_sessions_that_stand_apart_are_whole_in_the_part_of_their_first_list(seed):
+def test_sessions_that_stand_apart_are_whole_and_parts_have_their_shares(seed):
     ids = np.random.default_rng(seed).integers(0, 150, 200)
     parts = split(log_of(ids), 0.5, 0.25, 0.25)
     found = rows(parts)
     assert sorted(sum(found, [])) == list(range(200))
     sessions = [set(ids[part]) for part in found]
     assert all(one.isdisjoint(other) for at, one in enumerate(sessions) for other in sessions[:at])
-    first = {session: ids.tolist().index(session) for session in ids.tolist()}
-    ends = [0, 100, 150, 200]
-    for at, part in enumerate(sessions):
-        assert all(ends[at] <= first[session] < ends[at + 1] for session in part)
+    begun = 0
+    for session in dict.fromkeys(ids.tolist()):  # in the order of their first lists
+        assert session in sessions[int(begun >= 100) + int(begun >= 150)]
+        begun += (ids == session).sum()
+    longest = np.bincount(ids).max()
+    assert all(abs(len(part) - share) < longest for part, share in zip(found, (100, 50, 50), strict=True))
     assert all(part == sorted(part) for part in found)
 
 

@@ -199,6 +199,11 @@ def test_files_are_predicted_with_the_context_of_their_search_sessions(reader, l
     for name, options in {"file": [], "none": ["columns.search_session=null"]}.items():
         main([str(run), "--predict", str(file), *options])
         found[name] = pl.read_parquet(own)[33:]
+    assert "predicted as the first of its user" not in capsys.readouterr().err
+    pl.read_parquet(file).drop("search_session").write_parquet(tmp_path / "unnamed.parquet")
+    main([str(run), "--predict", str(tmp_path / "unnamed.parquet")])
+    assert "each list is predicted as the first of its user; name their column" in capsys.readouterr().err
+    assert pl.read_parquet(own)[33:].equals(found["none"])
     column = "click_probability"
     values = {name: np.array(frame[column].to_list()) for name, frame in found.items()}
     np.testing.assert_allclose(values["file"], values["log"], rtol=1e-5)

@@ -97,6 +97,24 @@ def test_draws_of_new_documents_vary_around_the_prior_of_the_rank(model):
     assert not model.sample_parameters(jax.random.key(1)).has_posteriors
 
 
+def test_samples_are_of_the_predicted_probabilities(model):
+    """Of documents that training has not shown too, in the order of the log; else as at the average rank."""
+    sessions = 40_000
+    one = batch([[NEW, SHOWN, 3, NEW]])
+    lists = {name: jnp.broadcast_to(values, (sessions, RANKS)) for name, values in one.items()}
+    turned = batch([[NEW], [SHOWN], [3], [NEW]])
+    examination = sigmoid(model.examination.weight[...][1 : RANKS + 1])
+    expected = {
+        True: np.exp(model.predict_clicks(one)[0]),
+        False: examination * np.exp(np.asarray(model.predict_attraction(turned))[:, 0]),
+    }
+    assert abs(expected[True][0] - expected[False][0]) > 0.05
+    for in_log_order, probabilities in expected.items():
+        found = np.asarray(model.sample(lists, jax.random.key(2), in_log_order).clicks).mean(0)
+        sigma = np.sqrt(probabilities * (1 - probabilities) / sessions)
+        assert (np.abs(found - probabilities) < 5 * sigma).all(), in_log_order
+
+
 STORES = {
     "full": lambda: new_table(40, 2, 1.0, "normal_by_rank"),
     "hash": lambda: HashEmbedding(40, 2, 1.0, "normal_by_rank", compression_ratio=2),

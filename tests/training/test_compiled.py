@@ -19,8 +19,14 @@ from clickexp.data import feed as dispatch
 from clickexp.evaluation import evaluator as evaluation
 from clickexp.experiment import instantiate
 from clickexp.metrics import LogLikelihood
-from clickexp.models import DocumentCTRModel, DynamicBayesianNetwork, NeuralClickModel, PositionBasedModel
-from clickexp.parameters import EmbeddingParameterConfig, TableVectorsConfig
+from clickexp.models import (
+    CACMMinusModel,
+    DocumentCTRModel,
+    DynamicBayesianNetwork,
+    NeuralClickModel,
+    PositionBasedModel,
+)
+from clickexp.parameters import EmbeddingParameterConfig, SumParameterConfig, TableVectorsConfig
 from clickexp.training import (
     Optimizer,
     RowOptimizer,
@@ -99,6 +105,7 @@ def log(sessions, seed=0):
 POINTS, POSTERIORS = (EmbeddingParameterConfig(posterior=kind) for kind in ("none", "normal_by_rank"))
 DOCUMENTS = TableVectorsConfig("query_doc_ids", PAIRS, dim=8)
 QUERIES = TableVectorsConfig("positions", RANKS, dim=8)
+SUM = SumParameterConfig({"one": POSTERIORS, "other": POSTERIORS})
 RUNS = {
     "one table, Adagrad": (
         lambda: PositionBasedModel(RANKS, PAIRS, attraction=POINTS, rngs=nnx.Rngs(0)),
@@ -119,6 +126,16 @@ RUNS = {
         lambda: NeuralClickModel(RANKS, PAIRS, DOCUMENTS, QUERIES, hidden=4, offset=None, rngs=nnx.Rngs(0)),
         lazy_adagrad(),
         3 * 8 + 1,
+    ),
+    "a tower beside vectors": (
+        lambda: NeuralClickModel(RANKS, PAIRS, DOCUMENTS, QUERIES, hidden=4, offset=POINTS, rngs=nnx.Rngs(0)),
+        lazy_adagrad(),
+        3 * 8 + 1 + 4,
+    ),
+    "recurrent examination of a sum of tables": (
+        lambda: CACMMinusModel(RANKS, PAIRS, attraction=SUM, hidden=4, rngs=nnx.Rngs(0)),
+        natural_gradient(),
+        2 * 6,
     ),
 }
 

@@ -19,6 +19,7 @@ class Field(NamedTuple):
 
 
 ANY_ID = Field("iuU", "ids are integers or text")
+TIME = Field("ift", "times are numbers, or dates and times as 2014-03-01 or 2014-03-01 12:30:05", per_document=False)
 
 
 def named_columns(

@@ -15,6 +15,8 @@ Values = np.ndarray | pl.Series
 
 TRUTH = {"true": "1", "false": "0"}
 TEXT = (pl.String, pl.Categorical, pl.Enum)
+DATE = r"^\d{4}-\d\d-\d\d"
+"""How a date begins; other orders of day and month cannot be told apart."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,9 @@ def cells(
     """
     given, fill, is_text = values, field.fill, values.dtype in TEXT
     fill = int(fill) if fill is not None and fill == int(fill) else fill
-    if "U" in field.kinds:
+    if "t" in field.kinds:
+        values = _times(values, is_text)
+    elif "U" in field.kinds:
         values = values.cast(pl.String if is_text else pl.UInt64 if values.dtype == pl.UInt64 else pl.Int64)
     elif is_text:
         words = values if fill is None else values.replace("", str(fill))
@@ -142,6 +146,17 @@ def cells(
     remedy = field.rule if is_text else f"fill it or drop the row; {field.rule}"
     location.reject(values.is_null(), given, name, remedy, lengths)
     return values
+
+
+def _times(values: pl.Series, is_text: bool) -> pl.Series:
+    """Numbers as they are, dates and times in microseconds since 1970; null where text is neither."""
+    if values.dtype.is_temporal():
+        return values.dt.epoch("us").cast(pl.Float64)
+    numbers = values.cast(pl.Float64, strict=False)
+    if not is_text or not numbers.is_null().any():
+        return numbers
+    dates = values.cast(pl.String).set(~values.cast(pl.String).str.contains(DATE), None)
+    return dates.str.to_datetime(strict=False, time_unit="us", time_zone="UTC").dt.epoch("us").cast(pl.Float64)
 
 
 def _filtered(columns: Mapping[str, Values], kept: np.ndarray) -> dict[str, Values]:

@@ -17,7 +17,7 @@ from clickexp.data.ingest.columns import Field
 from clickexp.data.schema import Column, Extent, SourceLocation
 from clickexp.errors import DataError
 
-PACKED_NAMES = {"query_id": "query_ids", "search_session": "session_ids"}
+PACKED_NAMES = {"query_id": "query_ids", "search_session": "session_ids", "time": "times"}
 """Keys of `columns` whose packed column has another name."""
 BATCH_ROWS, VECTOR_ROWS = 1 << 16, 1 << 10
 BLOCK_BYTES = 1 << 23
@@ -133,6 +133,7 @@ class ParquetTable(SourceTable):
         values = values.value_type if types.is_dictionary(values) else values
         is_text = types.is_string(values) or types.is_large_string(values) or types.is_string_view(values)
         kinds = {"i": types.is_integer(values), "f": types.is_floating(values), "b": types.is_boolean(values)}
+        kinds |= {"t": is_text or types.is_timestamp(values) or types.is_date(values)}
         kinds |= {"U": is_text, "v": _is_list(values) and types.is_floating(values.value_type)}
         if not any(kinds.get(letter) for letter in field.kinds):
             raise self.source.error(f"{key} has type {kind}", field.rule)

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from clickexp.data.checksums import Progress
-from clickexp.data.ingest.columns import ANY_ID, Field, named_columns
+from clickexp.data.ingest.columns import ANY_ID, TIME, Field, named_columns
 from clickexp.data.ingest.id_table import IdTable
 from clickexp.data.ingest.lists import Lists, cells
 from clickexp.data.ingest.numbering import PairIds, keys_of, with_session_keys
@@ -22,6 +22,7 @@ from clickexp.utils.bounds import PositiveInt
 
 FIELDS: dict[str, Column | Field] = {
     **dict.fromkeys(("session", "query", "document", "search_session"), ANY_ID._replace(per_document=False)),
+    "time": TIME,
     "rank": Column("rank", "int32", per="session", least=1, rule="ranks are integers from 1"),
     "click": replace(COLUMNS["clicks"], name="click", per="session"),
     "label": replace(COLUMNS["labels"], name="label", per="session"),
@@ -35,6 +36,7 @@ PACKED = {
     "label": "labels",
     "query": "query_ids",
     "session_ids": "session_ids",
+    "times": "times",
 }
 """The packed column of a field, where it has another name."""
 
@@ -61,9 +63,10 @@ def open_impressions(
     query, and document or pair.
 
     files      pattern of the files in a folder, default all of these kinds
-    columns    file's name for session, query, document, rank, click, label, search_session; the last two are optional,
-               and so is the query where pair_key is "document". search_session is what the user's lists, one after
-               another, have in common. Any other key declares a column that models may read:
+    columns    file's name for session, query, document, rank, click, label, search_session, time; the last three are
+               optional, and so is the query where pair_key is "document". search_session is what the lists of a user
+               have in common; time, a number or a date and time, one per page, orders them, default the order of the
+               rows. Any other key declares a column that models may read:
                {dtype: float32, per: document, fill: null, name: KEY}; one per session has one value in all its rows
     separator  of text columns, default a tab if the first line has one, else a comma
     pair_key   what has a row in the tables: "query_document", a document under a query, or "document"
@@ -72,9 +75,9 @@ def open_impressions(
     DataError names file, row and remedy: a session that comes back after another, with two queries, or with two
     documents at a rank.
     """
-    names, extra = named_columns(columns, FIELDS)
+    names, extra = named_columns({"time": None, **(columns or {})}, FIELDS)
     fields = FIELDS | {name: replace(column, per="session") for name, column in extra.items()}
-    fields["session_ids"] = fields["search_session"]
+    fields |= {"session_ids": fields["search_session"], "times": fields["time"]}
     required = (*REQUIRED, *extra) + ("query",) * (pair_key == "query_document")
     kinds = (TextTable, ParquetTable)
     tables = open_tables(source, kinds, fields, names, required, files=files, separator=separator)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clickexp.data.ingest.columns import ANY_ID, Field, named_columns
+from clickexp.data.ingest.columns import ANY_ID, TIME, Field, named_columns
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, check_pair_key, with_session_keys
 from clickexp.data.ingest.tables import ParquetTable, SourceTable, batches_of, longest_list, open_tables
@@ -13,8 +13,8 @@ from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, POSITIONS, Column
 from clickexp.utils.bounds import Ids, PositiveInt
 
-KEYS = ("query_doc_ids", "clicks", "query_id", "search_session", "positions", "labels")
-"""Keys of the option `columns`, and names of the columns in the files by default. The first two must be there."""
+KEYS = ("query_doc_ids", "clicks", "query_id", "search_session", "time", "positions", "labels")
+"""Keys of the option `columns`, and but for time names of the columns in the files. The first two must be there."""
 
 REQUIRED = ("query_doc_ids", "clicks")
 ID_COLUMNS = ("query_doc_ids", "query_ids")
@@ -34,8 +34,9 @@ def open_parquet(
     """The dataset in a parquet file, or in those of a folder in the order of their names.
 
     files            pattern of the files in a folder, default *.parquet
-    columns          file's name for query_doc_ids, clicks, query_id, search_session, positions, labels; None leaves one
-                     out. Any other key declares a column that models may read:
+    columns          file's name for query_doc_ids, clicks, query_id, search_session, time, positions, labels; None
+                     leaves one out. time, a number or a date and time, orders the lists of a search session; None, the
+                     default, takes the order of the rows. Any other key declares a column that models may read:
                      {dtype: float32, per: document, fill: null, name: KEY}
     pair_key         None: the ids are rows of the tables, from 0. "document" or "query_document": they are integers
                      or text of any kind, numbered from 1 in the order of appearance, the latter under their query
@@ -52,10 +53,10 @@ def list_columns(
     columns: Mapping[str, Any] | None, pair_key: str | None
 ) -> tuple[dict[str, Column | Field], dict[str, str | None], tuple[str, ...]]:
     """Fields, names and required columns of tables with a row per session; DataError for options that mean nothing."""
-    names, extra = named_columns(columns, KEYS)
+    names, extra = named_columns({"time": None, **(columns or {})}, KEYS)
     check_pair_key(pair_key, (None, *PAIR_KEYS))
     any_session = ANY_ID._replace(per_document=False)
-    fields: dict[str, Column | Field] = {**COLUMNS, **extra, "session_ids": any_session}
+    fields: dict[str, Column | Field] = {**COLUMNS, **extra, "session_ids": any_session, "times": TIME}
     if pair_key:
         fields |= {name: ANY_ID._replace(per_document=COLUMNS[name].per_document) for name in ID_COLUMNS}
     return fields, names, (*REQUIRED, *extra) + ("query_id",) * (pair_key == "query_document")

@@ -265,3 +265,39 @@ def test_files_of_a_folder_need_the_same_columns(tmp_path, cache):
     write(tmp_path / "b.parquet", [{key: row[key] for key in REQUIRED} for row in random_rows(5)])
     with pytest.raises(DataError, match="b.parquet: there are .* columns.NAME=null"):
         open_parquet(tmp_path, cache=cache)
+
+
+def test_times_of_any_kind_order_the_lists_of_a_search_session(tmp_path):
+    rng = np.random.default_rng(0)
+    minutes = rng.permutation(60)
+    when = np.datetime64("2014-03-01T23:40:00", "us") + minutes.astype("timedelta64[m]")
+    own = {"search_session": rng.integers(0, 20, 60), "minute": minutes, "when": when}
+    frame = pl.DataFrame(random_rows(60)).with_columns(**{name: pl.Series(values) for name, values in own.items()})
+    kinds = {
+        "dates": frame,
+        "text": frame.with_columns(when=pl.Series(np.datetime_as_string(when))),
+        "numbers": frame.with_columns(when=pl.Series(minutes / 7)),
+        "sorted": frame.sort("minute"),
+    }
+    names = ["session_index", "session_clicks", "document_seen"]
+    found = {}
+    for kind, table in kinds.items():
+        table.write_parquet(tmp_path / f"{kind}.parquet")
+        columns = {"minute": {"dtype": "int32", "per": "session"}, "time": None if kind == "sorted" else "when"}
+        dataset = open_parquet(path=tmp_path / f"{kind}.parquet", columns=columns)
+        parts = (dataset.train, dataset.val, dataset.test)
+        rows = {name: np.concatenate([part.column(name) for part in parts]) for name in [*names, "minute"]}
+        found[kind] = {name: rows[name][np.argsort(rows["minute"])] for name in names}
+    assert found["sorted"]["session_index"].max() > 1
+    for kind in kinds:
+        for name in names:
+            np.testing.assert_array_equal(found[kind][name], found["sorted"][name], err_msg=f"{kind} {name}")
+
+
+@pytest.mark.parametrize("word", ["01/02/2014", "", "soon", "5", "2014-13-01"])
+def test_times_that_are_none_are_refused(tmp_path, word):
+    times = pl.Series(["2014-03-01", word, "2014-03-02"])
+    table = pl.DataFrame(random_rows(3)).with_columns(search_session=pl.lit(1), when=times)
+    table.write_parquet(tmp_path / "log.parquet")
+    with pytest.raises(DataError, match="row 1: times holds"):
+        open_parquet(path=tmp_path / "log.parquet", columns={"time": "when"})
