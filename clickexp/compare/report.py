@@ -1,6 +1,7 @@
 """The report on a comparison: the conclusion and leaderboard on the terminal; tables, figures and the page in files."""
 
 import shlex
+import textwrap
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ from clickexp.utils.paths import display_path
 
 PAGE = "comparison.html"
 _STYLES = ("", "bold", "underline")
+_NAME_WIDTH = 36
+"""Of names in a table that would be too wide."""
 
 
 def compare(
@@ -86,18 +89,19 @@ def _print(comparison: Comparison, console: Console) -> None:
         text = Text(sentence if sentence.endswith(".") else f"{sentence}.")
         console.print(text, soft_wrap=not console.is_terminal)
     table = leaderboard(comparison)
-    counts = range(len(table.header), 1, -1)
-    layouts = [(len(table.header), True), *((count, False) for count in counts)]
+    every, names = len(table.header), max(len(str(row[0])) for row in table.rows)
+    layouts = [(every, True, names), (every, True, _NAME_WIDTH)]
+    layouts += [(count, False, _NAME_WIDTH) for count in range(every, 1, -1)]
     shown = widest(lambda layout: _console_table(table, *layout), layouts, console)
     console.print()
-    console.print(_console_table(table, 2, False) if shown is None else shown)
+    console.print(_console_table(table, *layouts[-1]) if shown is None else shown)
     console.print()
 
 
-def _console_table(table: ReportTable, columns: int, uncertainty: bool) -> Table:
+def _console_table(table: ReportTable, columns: int, uncertainty: bool, names: int) -> Table:
     def text(cell: str | Cell) -> Text:
         if isinstance(cell, str):
-            return Text(cell)
+            return Text("\n".join(textwrap.wrap(cell, names, subsequent_indent="  ", break_on_hyphens=False)))
         deviation = f" ± {cell.deviation}" if cell.deviation and uncertainty else ""
         return Text.assemble((cell.text, _STYLES[cell.place]), cell.stars, deviation)
 

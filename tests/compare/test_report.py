@@ -375,6 +375,17 @@ def test_the_command_prints_the_conclusion_the_leaderboard_and_where_it_wrote(
     assert header == "| Model | 2 |"
 
 
+def test_long_names_leave_room_for_numbers(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    settings = [(f"a_long_setting_{place}", f"value_{place}") for place in range(6)]
+    for run, given in enumerate((settings, settings[:3])):
+        write_run(tmp_path / f"runs/{run}", "DBN", 1, {"ll": -0.25 - run, "ppl": 1.5 + run}, settings=given)
+    main([str(tmp_path / "runs"), "--output", str(tmp_path / "out")])
+    printed = capsys.readouterr().out
+    assert all(value in printed for value in ("-0.2500", "-1.2500", "1.5000", "2.5000")) and "…" not in printed
+    assert sum("value_5" in line for line in printed.splitlines()[3:]) == 1
+
+
 NAMES = (r"$\write18{id}$", "../../../evil", "=cmd|'/C calc'!A0", r"}\input{x}%&", "</script><img src=x>", "_x",
          "[1cm] a|b", "\x1b]0;t\x07x\ny", "$x")  # fmt: skip
 
