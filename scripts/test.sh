@@ -6,7 +6,7 @@
 set -euo pipefail
 EXTRAS="test ${EXTRAS:-}"
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
-bash "$root/scripts/install_browser.sh"
+bash "$root/scripts/install_tools.sh"
 cd "$root"
 # what only some tests need; they skip with the reason where it cannot be installed
 if ! python -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("ray") is None)'; then

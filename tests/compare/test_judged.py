@@ -65,7 +65,7 @@ def test_what_is_no_comparison_is_skipped(folder):
 def test_the_page_shows_differences_by_day_and_by_metric(folder):
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
     if CHROMIUM is None:
-        pytest.skip("needs Chromium: bash scripts/install_browser.sh")
+        pytest.skip("needs Chromium: bash scripts/install_tools.sh")
     runs, skipped = find_runs([folder])
     file, wrong = folder / "comparison.html", []
     file.write_text(page(comparisons(runs), skipped, folder))

@@ -30,7 +30,7 @@ RUNS = 9  # four configurations with two seeds each, and one on another test set
 def browser():
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
     if CHROMIUM is None:
-        pytest.skip("needs Chromium: bash scripts/install_browser.sh")
+        pytest.skip("needs Chromium: bash scripts/install_tools.sh")
     with playwright.sync_playwright() as started:
         browser = started.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield browser

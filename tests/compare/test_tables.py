@@ -140,13 +140,17 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize("kind", TABLES)
-def test_latex_tables_fit_a_page_and_small_ones_a_column(kind):
+def table_of(kind):
     metrics, names = TABLES[kind]
     cells = [Cell("-0.33288", "0.00003", 1, "**")] * metrics
     rows = [(name, *cells) for name in names]
-    table = ReportTable("A table.", ["Model", *["nDCG@10 ↑"] * metrics], rows, "l" + "r" * metrics)
-    tex = latex(table, "tab:a")
+    return ReportTable("A table.", ["Model", *["nDCG@10 ↑"] * metrics], rows, "l" + "r" * metrics)
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_latex_tables_fit_a_page_and_small_ones_a_column(kind):
+    metrics, names = TABLES[kind]
+    tex = latex(table_of(kind), "tab:a")
     assert width(tex) <= PAGE
     assert tex.count(r"\begin{tabular}") == (1 if metrics < 10 else tex.count(r"\end{tabular}"))
     assert tex.count(r"\pm 0.00003") == metrics * len(names)
@@ -156,13 +160,15 @@ def test_latex_tables_fit_a_page_and_small_ones_a_column(kind):
         assert r"\begin{table*}" in tex
 
 
-def test_latex_tables_compile_without_overfull_boxes(tested, tmp_path):
+@pytest.mark.parametrize("columns", ["onecolumn", "twocolumn"])
+def test_latex_tables_compile_without_overfull_boxes(columns, tested, tmp_path):
     if shutil.which("pdflatex") is None:
-        pytest.skip("needs TeX (pdflatex)")
+        pytest.skip("needs TeX: bash scripts/install_tools.sh")
     texts = [text for name, text in tables(tested[0]).items() if name.endswith(".tex")]
-    body = "\n".join(texts)
+    body = "\n".join([*texts, *(latex(table_of(kind), f"tab:{place}") for place, kind in enumerate(TABLES))])
     (tmp_path / "a.tex").write_text(
-        "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n" + body + "\n\\end{document}\n"
+        f"\\documentclass[{columns}]{{article}}\n\\usepackage{{booktabs}}\n"
+        f"\\begin{{document}}\n{body}\n\\end{{document}}\n"
     )
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "a.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)

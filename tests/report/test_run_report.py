@@ -168,7 +168,7 @@ def test_names_of_others_are_text(tmp_path):
 def test_nothing_is_cut_in_a_browser(width, scheme, tmp_path):
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
     if CHROMIUM is None:
-        pytest.skip("needs Chromium: bash scripts/install_browser.sh")
+        pytest.skip("needs Chromium: bash scripts/install_tools.sh")
     file = report(tmp_path / "run")
     with playwright.sync_playwright() as started:
         browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
@@ -195,7 +195,7 @@ def test_axe_reports_nothing_on_a_screen_and_on_paper(scheme, tmp_path):
     package = "axe_playwright_python.sync_playwright"
     axe = pytest.importorskip(package, reason="needs axe-playwright-python").Axe()
     if CHROMIUM is None:
-        pytest.skip("needs Chromium: bash scripts/install_browser.sh")
+        pytest.skip("needs Chromium: bash scripts/install_tools.sh")
     shared = {"parameter": "examination", "position": 1, "last_click": None, "value": 0.5, "low": 0.4, "high": 0.6}
     shared |= dict.fromkeys(("relative", "relative_low", "relative_high"))
     file = report(tmp_path / "run", intervals={"ll": [-0.52, -0.5]}, shared=[shared])
