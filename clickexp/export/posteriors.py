@@ -1,10 +1,12 @@
 """How sure a fitted model is of each document: intervals from the posteriors of its tables."""
 
+from collections.abc import Sequence
+
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Float, Integer
 
-from clickexp.models import Model
+from clickexp.models import MixtureModel, Model
 from clickexp.numerics import QUANTILE, log_sigmoid_pair, mean_slope
 from clickexp.parameters import Rows, Table
 from clickexp.parameters.base import PosteriorParameter
@@ -20,7 +22,7 @@ def posterior_outputs(model: Model, batch: Batch) -> dict[str, Array]:
 
     For each column of `ROLES` whose tower has posteriors N(m, v) of logits, in a new search session: the standard
     deviation sqrt(v) as `_sd`, the bounds s(m -+ 1.96 sqrt(v)) of the 95% interval of the probability as `_low` and
-    `_high`; for attraction also `effective_impressions`. A mixture has no logit of a document, and so none of them.
+    `_high`; for attraction also `effective_impressions`. A mixture has them of towers that all its components share.
 
     Args:
         model: A fitted model.
@@ -28,7 +30,7 @@ def posterior_outputs(model: Model, batch: Batch) -> dict[str, Array]:
     """
     outputs = {}
     for column, roles in ROLES.items():
-        tower = next((getattr(model, role) for role in roles if hasattr(model, role)), None)
+        tower = _tower(model, roles)
         if not isinstance(tower, PosteriorParameter):
             continue
         mean, variance = tower.posterior(new_session(batch))
@@ -41,6 +43,13 @@ def posterior_outputs(model: Model, batch: Batch) -> dict[str, Array]:
         if column == "attraction":
             outputs["effective_impressions"] = jnp.log(effective_impressions(tower, new_session(batch)))
     return outputs
+
+
+def _tower(model: Model, roles: Sequence[str]) -> object:
+    """Returns the tower of the first of these roles that the model has, or that all components of a mixture share."""
+    components = model.models if isinstance(model, MixtureModel) else [model]
+    towers = [next((getattr(each, role) for role in roles if hasattr(each, role)), None) for each in components]
+    return towers[0] if all(tower is towers[0] for tower in towers) else None
 
 
 def effective_impressions(tower: PosteriorParameter, batch: Batch) -> Float[Array, "batch rank"]:

@@ -1,5 +1,7 @@
 """Intervals and effective impressions of documents against float64 numpy and quadrature."""
 
+from functools import partial
+
 import jax.numpy as jnp
 import numpy as np
 import polars as pl
@@ -148,16 +150,28 @@ def test_rows_of_several_numbers_and_compressed_tables(tmp_path):
     np.testing.assert_allclose(table["effective_impressions"], effective, rtol=2e-2, atol=1e-4)
 
 
+SIZES = {"positions": 2, "query_doc_pairs": 3}
+
+
+def test_intervals_of_a_mixture_are_those_of_the_tower_that_its_components_share(tmp_path):
+    components = [PositionBasedModel, partial(DynamicBayesianNetwork, satisfaction=NORMAL)]
+    mixture = filled(MixtureModel(components, shared={"attraction": NORMAL}, **SIZES, rngs=nnx.Rngs(0)))
+    tower = mixture.models[0].attraction
+    assert mixture.models[1].attraction is tower
+    table = documents(mixture, tmp_path / "mixture.parquet")
+    mean, sd = posterior(tower)
+    np.testing.assert_allclose(table["attraction_sd"], sd, rtol=1e-5)
+    np.testing.assert_allclose(table["attraction_low"], sigmoid(mean - 1.959964 * sd), rtol=1e-5)
+    slope = [expected(information, m, s) for m, s in zip(mean, sd, strict=True)]
+    effective = np.maximum(1 / sd**2 - PRECISION, 0) / slope
+    np.testing.assert_allclose(table["effective_impressions"], effective, rtol=1e-3)
+    assert "satisfaction_sd" not in table.columns
+
+
 def test_models_without_posteriors_of_documents_have_no_intervals(tmp_path):
-    shared = MixtureModel(
-        [PositionBasedModel, PositionBasedModel],
-        shared={"attraction": NORMAL},
-        positions=2,
-        query_doc_pairs=3,
-        rngs=nnx.Rngs(0),
-    )
+    apart = MixtureModel([partial(PositionBasedModel, attraction=NORMAL)] * 2, **SIZES, rngs=nnx.Rngs(0))
     point = EmbeddingParameterConfig(posterior="none")
-    for model in (shared, PositionBasedModel(positions=2, query_doc_pairs=3, attraction=point, rngs=nnx.Rngs(0))):
+    for model in (apart, PositionBasedModel(**SIZES, attraction=point, rngs=nnx.Rngs(0))):
         columns = documents(model, tmp_path / "documents.parquet").columns
         assert columns == ["query_doc_id", "attraction", "relevance", "impressions", "clicks"]
 

@@ -1,6 +1,7 @@
 """Tables with a posterior, against quadrature, enumeration and simulated truth."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +24,7 @@ from clickexp.parameters import (
     new_table,
 )
 from clickexp.parameters.table import Rows
-from clickexp.training import Trainer, lazy_adagrad, lazy_adam, lazy_adamw, natural_gradient
+from clickexp.training import Trainer, lazy_adagrad, lazy_adam, lazy_adamw, lazy_sgd, natural_gradient
 from clickexp.training.sparse import rows as tbl
 
 POSTERIOR = EmbeddingParameterConfig(posterior="normal_by_rank")
@@ -94,7 +95,7 @@ def elbo_optimum(clicks, impressions, baseline, precision):
         return -expected + 0.5 * (precision * (sd**2 + mean**2) - 1 - np.log(precision * sd**2))
 
     best = optimize.minimize(loss, [0.0, 0.0], tol=1e-12)
-    return best.x[0], np.exp(best.x[1]), -loss(best.x)
+    return best.x[0], np.exp(best.x[1])
 
 
 @pytest.fixture(scope="module")
@@ -125,31 +126,79 @@ def posterior_of(tower, ids):
     return np.asarray(mean[0], np.float64), np.sqrt(np.asarray(variance[0], np.float64))
 
 
+def priors_of(model, ids):
+    """Means of the priors of rows, and their standard deviation."""
+    rows = model.ctr.table.get_value()
+    slope = np.asarray(rows.prior.slope[0] * rows.values[ids, 2], np.float64)
+    return slope + float(model.ctr.baseline[...] + rows.prior.mean[0]), float(np.exp(-rows.prior.log_precision / 2))
+
+
+def log_integral(log_values, z):
+    return np.log(np.trapezoid(np.exp(log_values - log_values.max()), z)) + log_values.max()
+
+
 def test_posteriors_of_click_rates_are_those_of_quadrature(click_rates):
     """At the learned prior: what training finds for a row is the optimum of its evidence lower bound."""
     model, clicks, impressions = click_rates
-    rows = model.ctr.table.get_value()
     ids = np.flatnonzero(impressions)
-    prior_means = np.asarray(rows.prior.slope[0] * rows.values[ids, 2], np.float64) + float(
-        model.ctr.baseline[...]
-    )
-    precision = float(np.exp(rows.prior.log_precision))
+    prior_means, prior_sd = priors_of(model, ids)
     mean, sd = posterior_of(model.ctr, ids)
     for row, id in enumerate(ids):
-        best, spread, _ = elbo_optimum(clicks[id], impressions[id], prior_means[row], precision)
+        best, spread = elbo_optimum(clicks[id], impressions[id], prior_means[row], prior_sd**-2)
         assert abs(mean[row] - best - prior_means[row]) < 0.25 * spread
         assert abs(np.log(sd[row] / spread)) < 0.2
 
 
 def test_the_bound_is_below_the_evidence(click_rates):
+    """At the posteriors that training has found, and close to it."""
     model, clicks, impressions = click_rates
-    precision = float(np.exp(model.ctr.table.get_value().prior.log_precision))
-    z = np.linspace(-6, 6, 200_001)
-    for id in np.flatnonzero(impressions)[:8]:
-        log_joint = clicks[id] * z - impressions[id] * np.logaddexp(0, z) + stats.norm.logpdf(z, 0, precision**-0.5)
-        evidence = np.log(np.trapezoid(np.exp(log_joint - log_joint.max()), z)) + log_joint.max()
-        bound = elbo_optimum(clicks[id], impressions[id], 0.0, precision)[2]
-        assert evidence - 0.1 < bound <= evidence + 1e-6
+    ids = np.flatnonzero(impressions)
+    prior_mean, prior_sd = priors_of(model, ids)
+    for id, mean, sd, before in zip(ids, *posterior_of(model.ctr, ids), prior_mean, strict=True):
+        z = np.linspace(-9, 7, 20_001)
+
+        def log_joint(z, id=id, before=before):
+            likelihood = clicks[id] * z - impressions[id] * np.logaddexp(0, z)
+            return likelihood + stats.norm.logpdf(z, before, prior_sd)
+
+        evidence = log_integral(log_joint(z), z)
+        nodes, weights = hermegauss(60)
+        entropy = stats.norm.entropy(mean, sd)
+        bound = log_joint(mean + sd * nodes) @ weights / weights.sum() + entropy
+        assert evidence - 0.06 < bound <= evidence + 1e-6
+
+
+def test_click_rates_are_those_of_integration_and_of_a_beta_prior(click_rates):
+    """Moments of exact posteriors; a Beta prior of the same mean and variance, which differs in its tails."""
+    model, clicks, impressions = click_rates
+    ids = np.flatnonzero(impressions > 20)
+    nodes, weights = hermegauss(80)
+    weights = weights / weights.sum()
+
+    def moments(mean, sd):
+        rates = sigmoid(mean[:, None] + sd * nodes)
+        return rates @ weights, np.sqrt(rates**2 @ weights - (rates @ weights) ** 2)
+
+    mean, sd = posterior_of(model.ctr, ids)
+    found, deviation = moments(mean, sd[:, None])
+    prior_mean, prior_sd = priors_of(model, ids)
+    z = np.linspace(-9, 7, 20_001)
+    log_joint = clicks[ids, None] * z - impressions[ids, None] * np.logaddexp(0, z)
+    log_joint += stats.norm.logpdf(z, prior_mean[:, None], prior_sd)
+    posterior = np.exp(log_joint - log_joint.max(axis=1, keepdims=True))
+    posterior /= posterior.sum(axis=1, keepdims=True)
+    exact = posterior @ sigmoid(z)
+    exact_sd = np.sqrt(posterior @ sigmoid(z) ** 2 - exact**2)
+    assert np.abs((found - exact) / exact_sd).max() < 0.1
+    assert np.abs(np.log(deviation / exact_sd)).max() < 0.15
+
+    rate, spread = moments(prior_mean, prior_sd)
+    total = rate * (1 - rate) / spread**2 - 1
+    beta = stats.beta(total * rate + clicks[ids], total * (1 - rate) + impressions[ids] - clicks[ids])
+    alike = np.abs(clicks[ids] / impressions[ids] - 0.5) < 0.4
+    assert alike.sum() > 25
+    assert np.abs((found - beta.mean()) / beta.std())[alike].max() < 0.15
+    assert np.abs(np.log(deviation / beta.std()))[alike].max() < 0.15
 
 
 def test_rows_never_shown_are_the_prior(click_rates):
@@ -256,6 +305,8 @@ OPTIMIZERS = {
     "natural": natural_gradient,
     "Adagrad": lazy_adagrad,
     "Adam": lazy_adam,
+    "AdamW": lazy_adamw,
+    "SGD": partial(lazy_sgd, 0.05),
 }
 
 
