@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clickexp.data.ingest.id_table import IdTable
+from clickexp.data.id_table import IdTable
 from clickexp.models import ClickModel, DynamicBayesianNetwork, UserBrowsingModel
 from clickexp.simulation.simulated import GroundTruth, zipf
 from clickexp.simulation.towers import Behavior

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections import defaultdict
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,38 @@ def test_rooms_import_downwards_only():
             if other != room and not lower:
                 wrong.append(f"{file.relative_to(ROOT)} imports {name}")
     assert not wrong
+
+
+def import_graph() -> dict[str, set[str]]:
+    """The modules that each module imports, in functions and for type checkers too.
+
+    Packages that load names on first use import what their stubs name; the root is above all others.
+    """
+    modules = {
+        ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file for file in FILES
+    }
+    graph = {}
+    for module, file in modules.items():
+        names = imports(file)
+        if (stub := file.with_suffix(".pyi")).exists() and module != "clickexp":
+            names |= {f"{module}.{name}" for name in imports(stub)}
+        graph[module] = {name if name in modules else name.rpartition(".")[0] for name in names} & {*modules}
+    return graph
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    TopologicalSorter(import_graph()).prepare()  # raises CycleError, which names the modules
+
+
+def test_no_folders_import_each_other():
+    """But for what a folder's `__init__` names for others, and the command's `__main__`."""
+    graph, folders = import_graph(), defaultdict(set)
+    packages = {module for module in graph if (ROOT / module.replace(".", "/")).is_dir()}
+    for module, others in graph.items():
+        if module not in packages and module != "clickexp.__main__":
+            folder = module.rpartition(".")[0]
+            folders[folder] |= {other if other in packages else other.rpartition(".")[0] for other in others} - {folder}
+    TopologicalSorter(folders).prepare()
 
 
 def test_every_room_says_what_lives_there():

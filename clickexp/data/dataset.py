@@ -47,7 +47,7 @@ class Dataset:
         ranking: Lists with relevance labels, if there are any.
         truth: The click model that clicked, where clicks are simulated and it is known.
         notes: Counts that the reader reports, for `describe`.
-        names: Bytes of the file that names the ids from 1, mapped; see `clickexp.data.ingest.names`.
+        names: Bytes of the file that names the ids from 1, mapped; see `clickexp.data.names`.
     """
 
     name: str

@@ -8,7 +8,9 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from clickexp.data import Features, Sessions, Superbatch, superbatches
+from clickexp.data.features import Features
+from clickexp.data.loader import Superbatch, superbatches
+from clickexp.data.sessions import Sessions
 from clickexp.types import Array
 
 Data = Sessions | Iterable[Mapping[str, Array]]

@@ -8,7 +8,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from clickexp.data.sessions import Rows, Sessions
+from clickexp.data.derived import Rows
+from clickexp.data.sessions import Sessions
 
 Item = TypeVar("Item")
 

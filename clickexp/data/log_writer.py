@@ -36,7 +36,7 @@ class LogWriter:
         durable: bool = True,
     ):
         # Here, because it needs Arrow, which a run that opens a prepared log does without.
-        from clickexp.data.ingest.names import NamesWriter
+        from clickexp.data.names import NamesWriter
 
         self.folder, self.name, self.format = Path(folder), name, format
         self.progress = progress or (lambda done, total: None)

@@ -18,7 +18,7 @@ def named_pairs(names: np.ndarray) -> tuple[LookedUp, LookedUp]:
     """Returns the columns `document_ids` and `query_numbers` of a log whose reader numbered its pairs.
 
     Args:
-        names: Bytes of the file that names the ids; see `clickexp.data.ingest.names`.
+        names: Bytes of the file that names the ids; see `clickexp.data.names`.
     """
     numbered = cache(partial(_numbered, names))
     return LookedUp(DOCUMENTS, partial(numbered, "document")), LookedUp(QUERIES, partial(numbered, "query"))
@@ -44,9 +44,8 @@ def _numbered(names: np.ndarray, of: str) -> np.ndarray:
         DataError: The log does not tell it.
     """
     # Here, because it needs Arrow, which a run that opens a prepared log does without.
-    from clickexp.data.ingest.id_table import IdTable
-    from clickexp.data.ingest.names import read_names
-    from clickexp.data.ingest.numbering import keys_of
+    from clickexp.data.id_table import IdTable
+    from clickexp.data.names import keys_of, read_names
 
     known = read_names(names)
     if of not in known.columns:

@@ -34,7 +34,7 @@ class Log:
         parts: "sessions", or "train", "val" and "test" where the source comes split; "ranking" for labelled lists.
         notes: Counts that the reader reports, such as what was dropped and why.
         names: Bytes of the file that names the ids, mapped, where a reader numbered them; see
-            `clickexp.data.ingest.names`.
+            `clickexp.data.names`.
     """
 
     name: str

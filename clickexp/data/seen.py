@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from clickexp.data.derived import DerivedColumn, Rows
-from clickexp.data.ingest.id_table import mixed
+from clickexp.data.id_table import mixed
 from clickexp.data.schema import Column
 from clickexp.data.sessions import Sessions
 

@@ -1,6 +1,6 @@
 """Search sessions in fixed-shape columns, in memory or mapped from a packed folder, and views of them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -9,7 +9,7 @@ import numpy as np
 
 from clickexp.data.checksums import verify_once
 from clickexp.data.context import context_columns
-from clickexp.data.derived import DerivedColumn, Rows
+from clickexp.data.derived import DerivedColumn
 from clickexp.data.features import Features
 from clickexp.data.hashes import digest_of, fingerprint_of
 from clickexp.data.history import history_columns
@@ -24,14 +24,14 @@ from clickexp.data.schema import (
     checked,
     declared,
 )
+from clickexp.data.view import ColumnsView
 from clickexp.errors import DataError
-
-CHUNK = 1 << 18
 
 _ARRAYS, _SESSIONS = SourceLocation("arrays"), SourceLocation("sessions")
 
+
 @dataclass(frozen=True, eq=False)
-class Sessions:
+class Sessions(ColumnsView):
     """Sessions of up to `ranks` documents, padded with 0. Made by from_arrays or open, never changed.
 
         query_doc_ids  [count, ranks] int32    0 to query_doc_pairs
@@ -136,16 +136,6 @@ class Sessions:
         return Sessions.open(folder)
 
     @property
-    def count(self) -> int:
-        """Sessions in this view."""
-        return len(self.columns["lengths"] if self.index is None else self.index)
-
-    @property
-    def ranks(self) -> int:
-        """Documents that a list has room for."""
-        return self.columns["query_doc_ids"].shape[1]
-
-    @property
     def batch_columns(self) -> dict[str, Column]:
         """What batches carry: what is always there, and what `carrying` chose, or all packed of at most 32 bits."""
         if self.carried is None:
@@ -225,27 +215,6 @@ class Sessions:
         number = "query_numbers" if "query_numbers" in self.schema else None
         return self.deriving(*context_columns(self, document, query), *history_columns(self, [*ids], number))
 
-    @cached_property
-    def positions_are_ranks(self) -> bool:
-        """Whether each document stands at the position that is its rank, as it does where there are no positions."""
-        if "positions" not in self.columns:
-            return True
-        ranks = np.arange(1, self.ranks + 1)
-        return all(
-            ((chunk["positions"] == ranks) | (ranks > chunk["lengths"][:, None])).all()
-            for chunk in self.chunks(["positions", "lengths"])
-        )
-
-    @cached_property
-    def documents(self) -> int:
-        """Documents shown, the sum of the lengths."""
-        return sum(int(chunk["lengths"].sum(dtype=np.int64)) for chunk in self.chunks(["lengths"]))
-
-    @cached_property
-    def clicks_total(self) -> int:
-        """Documents clicked."""
-        return sum(int(np.count_nonzero(chunk["clicks"])) for chunk in self.chunks(["clicks"]))
-
     def digest(self) -> str:
         """A hash of the count, and of lengths, clicks and labels of the first and last sessions.
 
@@ -260,7 +229,7 @@ class Sessions:
         Of a packed folder it takes the checksums of the pack and reads the first and last sessions, of arrays in memory
         all of them.
         """
-        return fingerprint_of(self)
+        return fingerprint_of(self, (self.count, self.query_doc_pairs, self.positions), self.features)
 
     def slice(self, start: int, stop: int) -> "Sessions":
         """The sessions start <= i < stop, without a copy."""
@@ -281,43 +250,3 @@ class Sessions:
         if self.query_doc_pairs > query_doc_pairs:
             check_ids(self.column("query_doc_ids"), query_doc_pairs, location)
         return replace(self, query_doc_pairs=query_doc_pairs)
-
-    def rows(self, rows: Rows, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
-        """Some columns (default all that are packed) at a slice or array of session numbers; slices may be views."""
-        rows = rows if self.index is None else self.index[rows]
-        return {
-            name: self._derived(name, rows) if name in self.derived else self.columns[name][rows]
-            for name in names or self.columns
-        }
-
-    def column(self, name: str) -> np.ndarray:
-        """A whole column of this view; DataError if the sessions have none of that name."""
-        if name in self.derived:
-            return self.rows(slice(0, self.count), [name])[name]
-        if name not in self.columns:
-            raise DataError(f"{self.folder or 'sessions'}: there are no {name}. Add them to the source.")
-        return self.columns[name] if self.index is None else self.columns[name][self.index]
-
-    def read_into(self, target: dict[str, np.ndarray], rows: Rows) -> None:
-        """Copies the columns named in target at a slice or array of valid session numbers into it."""
-        rows = rows if self.index is None else self.index[rows]
-        for name, out in target.items():
-            if name in self.derived:
-                np.copyto(out, self._derived(name, rows))
-            elif isinstance(rows, np.ndarray):  # clip: numpy would buffer `out` to raise on a bad row
-                np.take(self.columns[name], rows, axis=0, out=out, mode="clip")
-            else:
-                np.copyto(out, self.columns[name][rows])
-
-    def _derived(self, name: str, rows: Rows) -> np.ndarray:
-        """A derived column at rows of `columns`."""
-        derived = self.derived[name]
-        packed = {each: self.columns[each][rows] for each in derived.reads}
-        if isinstance(rows, slice):
-            start, stop, _ = rows.indices(len(self.columns["lengths"]))
-            return derived.of(packed, slice(self.first + start, self.first + stop))
-        return derived.of(packed, self.first + rows)
-
-    def chunks(self, names: Iterable[str] | None = None) -> Iterator[dict[str, np.ndarray]]:
-        """The columns in pieces of bounded size, in order."""
-        return (self.rows(slice(start, start + CHUNK), names) for start in range(0, self.count, CHUNK))

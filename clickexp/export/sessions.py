@@ -13,10 +13,10 @@ from clickexp.data import Dataset, Sessions
 from clickexp.data.context import LIST_COLUMNS, SEEN
 from clickexp.data.derived import DerivedColumn, Rows
 from clickexp.data.history import EARLIER, history_columns
+from clickexp.data.id_table import IdTable
 from clickexp.data.ingest.columns import Field
-from clickexp.data.ingest.id_table import IdTable
 from clickexp.data.ingest.lists import Lists, Values
-from clickexp.data.ingest.numbering import PairIds, keys_of, with_session_keys
+from clickexp.data.ingest.numbering import PairIds, with_session_keys
 from clickexp.data.ingest.tables import (
     BATCH_ROWS,
     ParquetTable,
@@ -25,6 +25,7 @@ from clickexp.data.ingest.tables import (
     batches_of,
     open_tables,
 )
+from clickexp.data.names import keys_of
 from clickexp.data.pairs import DOCUMENTS, QUERIES
 from clickexp.data.readers.parquet import list_columns, packed_columns
 from clickexp.data.schema import COLUMNS, Column, Extent, SourceLocation

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clickexp.data import Dataset, Sessions
-from clickexp.data.ingest.names import OLDEST, read_names
+from clickexp.data.names import OLDEST, read_names
 from clickexp.errors import UserError
 from clickexp.export.examination import examination, learned_examination
 from clickexp.export.fitted import configuration, fitted

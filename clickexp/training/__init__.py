@@ -6,18 +6,20 @@ from clickexp.training.em.counting import CountingTrainer
 from clickexp.training.em.em import EMTrainer
 from clickexp.training.loop import FitReport
 from clickexp.training.optimizers import (
-    LazyAdagrad,
-    LazyAdam,
-    LazySGD,
-    NaturalGradient,
     Optimizer,
-    RowOptimizer,
     lazy_adagrad,
     lazy_adam,
     lazy_adamw,
     lazy_sgd,
     natural_gradient,
     with_rate,
+)
+from clickexp.training.sparse.row_optimizers import (
+    LazyAdagrad,
+    LazyAdam,
+    LazySGD,
+    NaturalGradient,
+    RowOptimizer,
 )
 from clickexp.training.stopping import EarlyStopping
 from clickexp.training.trainer import Trainer

@@ -1,166 +1,21 @@
 """Optimizers: an update rule for the touched rows of tables, and any Optax transformation for the rest."""
 
-import copy
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, cast
+from typing import cast
 
-import jax.numpy as jnp
-import numpy as np
 import optax
-from jaxtyping import Float
 
 from clickexp.errors import ConfigError
-from clickexp.types import Array, Count
-from clickexp.utils.bounds import Decay, NonNegativeFloat, PositiveFloat, bounded, check_numbers
-
-RowVectors = Float[Array, "rows dim"]
-Slots = list[RowVectors]
-Updated = tuple[RowVectors, Slots]
-"""Of a moving average."""
-
-
-SPREAD_RATE = 0.6
-"""Learning rate of spreads over that of means, for rules that are made for single numbers."""
-
-
-@dataclasses.dataclass(frozen=True)
-class RowOptimizer:
-    """Update rule of table rows. It sees the rows of one batch, each with the summed gradient of its documents.
-
-    Rows that are not in the batch stay as they are.
-
-    Attributes:
-        learning_rate: Of rows; an array inside `update`, so that all rates share one compiled program.
-        rates: Names of the attributes that are such arrays.
-        slots: Number of state vectors that each row has.
-        without_decay: Attributes of a rule that leaves the pull on posteriors to their prior.
-    """
-
-    learning_rate: PositiveFloat
-    rates: ClassVar[tuple[str, ...]] = ("learning_rate",)
-    slots: ClassVar[int] = 0
-    without_decay: ClassVar[dict[str, float]] = {}
-
-    def __post_init__(self) -> None:
-        check_numbers(type(self).__init__, vars(self))
-
-    @property
-    def posterior_slots(self) -> int:
-        """Number of state vectors of means, and of spreads, that each row with posteriors has."""
-        return self.slots
-
-    def update(self, row: RowVectors, state: Slots, grad: RowVectors, step: Count) -> Updated:
-        """New rows and state.
-
-        Args:
-            row: Parameters of the rows.
-            state: Their `slots` state vectors, zero before the first step.
-            grad: Gradient of the loss, summed over the documents of each row.
-            step: Number of the step in the whole training, from 1.
-        """
-        raise NotImplementedError
-
-    def update_posterior(self, posterior: RowVectors, state: Slots, grad: RowVectors, step: Count) -> Updated:
-        """New posteriors and state; by default `update` at the learning rate, and at 0.6 of it for the spreads.
-
-        Args:
-            posterior: Means of the rows, as offsets from that of the prior, then the logarithms of their deviations.
-            state: `posterior_slots` state vectors of the same size, zero before the first step.
-            grad: Gradient of the negative evidence lower bound, summed over the documents of each row.
-            step: Number of the step in the whole training, from 1.
-        """
-        scale = np.repeat(np.array([1, SPREAD_RATE], np.float32), posterior.shape[-1] // 2)
-        rule = self.at_rates({"learning_rate": self.learning_rate * scale} | self.without_decay)
-        return rule.update(posterior, state, grad, step)
-
-    def at_rates(self, rates: Mapping[str, Any]) -> "RowOptimizer":
-        """The same rule at learning rates that are data of a compiled program."""
-        rule = copy.copy(self)
-        for name, rate in rates.items():
-            object.__setattr__(rule, name, rate)
-        return rule
-
-
-@dataclasses.dataclass(frozen=True)
-class LazySGD(RowOptimizer):
-    """row - lr * grad."""
-
-    def update(self, row: RowVectors, state: Slots, grad: RowVectors, step: Count) -> Updated:
-        """New rows, without a state."""
-        return row - self.learning_rate * grad, []
-
-
-@dataclasses.dataclass(frozen=True)
-class LazyAdagrad(RowOptimizer):
-    """row - lr * grad / (sqrt(sum of squared gradients) + eps) (Duchi, Hazan and Singer 2011)."""
-
-    eps: NonNegativeFloat = 1e-7
-    slots: ClassVar[int] = 1
-
-    def update(self, row: RowVectors, state: Slots, grad: RowVectors, step: Count) -> Updated:
-        """New rows and sums of squared gradients."""
-        total = state[0] + grad * grad
-        return row - self.learning_rate * grad / (jnp.sqrt(total) + self.eps), [total]
-
-
-@dataclasses.dataclass(frozen=True)
-class NaturalGradient(LazyAdagrad):
-    """Natural gradient of normal posteriors N(m, s^2): m - r s^2 g_m and log s - r / 2 g_log s; Adagrad for other rows.
-
-    A rate of r moves a posterior by the r-th part of a Newton step per pass over the data, whatever the number of its
-    documents, so that neither rows nor logs need rates that fit them. No step changes m by more than s, or log s by
-    more than 1/2: far from the optimum the curvature that s stands for is not yet that of the data.
-
-    Khan and Lin 2017, "Conjugate-computation variational inference"; Salimbeni, Eleftheriadis and Hensman 2018,
-    "Natural gradients in practice".
-
-    Attributes:
-        learning_rate: Of rows without posteriors.
-        posterior_rate: Of posteriors, r.
-    """
-
-    posterior_rate: PositiveFloat = 0.3
-    rates: ClassVar[tuple[str, ...]] = ("learning_rate", "posterior_rate")
-
-    @property
-    def posterior_slots(self) -> int:
-        """None are needed."""
-        return 0
-
-    def update_posterior(self, posterior: RowVectors, state: Slots, grad: RowVectors, step: Count) -> Updated:
-        """New posteriors, without a state."""
-        (mean, log_sd), (mean_grad, log_sd_grad) = (jnp.split(each, 2, axis=-1) for each in (posterior, grad))
-        sd = jnp.exp(log_sd)
-        mean -= sd * jnp.clip(self.posterior_rate * sd * mean_grad, -1, 1)
-        log_sd -= jnp.clip(self.posterior_rate / 2 * log_sd_grad, -0.5, 0.5)
-        return jnp.concatenate([mean, log_sd], axis=-1), []
-
-
-@dataclasses.dataclass(frozen=True)
-class LazyAdam(RowOptimizer):
-    """Adam on touched rows only, as torch.optim.SparseAdam, with AdamW's decoupled decay of touched rows.
-
-    m' = b1 m + (1 - b1) g, v' = b2 v + (1 - b2) g^2, row - lr (m'/(1 - b1^t) / (sqrt(v'/(1 - b2^t)) + eps) + decay row)
-    with t the number of steps of the whole run (Kingma and Ba 2015; Loshchilov and Hutter 2019).
-    """
-
-    b1: Decay = 0.9
-    b2: Decay = 0.999
-    eps: NonNegativeFloat = 1e-8
-    weight_decay: NonNegativeFloat = 0.0
-    slots: ClassVar[int] = 2
-    without_decay: ClassVar[dict[str, float]] = {"weight_decay": 0.0}
-
-    def update(self, row: RowVectors, state: Slots, grad: RowVectors, step: Count) -> Updated:
-        """New rows and moments."""
-        first = self.b1 * state[0] + (1 - self.b1) * grad
-        second = self.b2 * state[1] + (1 - self.b2) * grad * grad
-        time = step.astype(jnp.float32)
-        scale = jnp.sqrt(second / (1 - self.b2**time)) + self.eps
-        change = first / (1 - self.b1**time) / scale + self.weight_decay * row
-        return row - self.learning_rate * change, [first, second]
+from clickexp.training.sparse.row_optimizers import (
+    LazyAdagrad,
+    LazyAdam,
+    LazySGD,
+    NaturalGradient,
+    RowOptimizer,
+)
+from clickexp.utils.bounds import Decay, NonNegativeFloat, PositiveFloat, bounded
 
 
 @dataclasses.dataclass(frozen=True)

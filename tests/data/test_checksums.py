@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from clickexp.data import DataError, Log, LogWriter, SourceLocation, checksums, log_format
-from clickexp.data.ingest.names import read_names
+from clickexp.data.names import read_names
 
 SESSIONS, RANKS, PAIRS = 12, 3, 20
 

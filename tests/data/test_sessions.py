@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from clickexp.data import DataError, PackWriter, Sessions, SourceLocation
-from clickexp.data import sessions as sessions_module
 from clickexp.data.pack import verify_pack
 
 
@@ -112,7 +111,7 @@ def test_views_compose():
 
 @pytest.mark.parametrize("chunk", [7, 1000])
 def test_saved_sessions_open_equal(tmp_path, monkeypatch, chunk):
-    monkeypatch.setattr(sessions_module, "CHUNK", chunk)
+    monkeypatch.setattr("clickexp.data.view._CHUNK", chunk)
     arrays = ragged(50, 3)
     view = Sessions.from_arrays(**arrays, query_doc_pairs=99).select(np.arange(49, 9, -1))
     saved = view.save(tmp_path / "a" / "pack")

@@ -1,1 +1,1 @@
-"""What readers share: tables in pieces, ragged lists, text fields, ids and their names."""
+"""What readers share: tables in pieces, ragged lists, text fields, and numbers for ids; formats live in `readers`."""

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from clickexp.data.ingest.id_table import IdTable, pair_keys
+from clickexp.data.id_table import IdTable, pair_keys
 from clickexp.data.ingest.lists import Lists
-from clickexp.data.ingest.names import NamesWriter
+from clickexp.data.names import NamesWriter, keys_of
 from clickexp.data.schema import DataError
 
 PAIR_KEYS = ("query_document", "document")
@@ -51,14 +51,6 @@ class PairIds:
             at = {"query": lists.rows[new], "document": new}
             self._names.append(**{name: values[at[name]] for name, values in named.items()})
         return replace(lists.with_documents(query_doc_ids=rows), sessions=sessions)
-
-
-def keys_of(values: pl.Series) -> np.ndarray:
-    """uint64 keys: integers as they are, text or bytes by a 64-bit hash.
-
-    Two of n distinct texts share a key with probability n^2 / 2^65: 3e-8 for a million, 3e-4 for a hundred million.
-    """
-    return (values if values.dtype.is_integer() else values.hash()).to_numpy().astype(np.uint64, copy=False)
 
 
 def with_session_keys(lists: Lists) -> Lists:

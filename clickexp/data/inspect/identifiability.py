@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from clickexp.data.ingest.id_table import dense_rows
+from clickexp.data.id_table import dense_rows
 from clickexp.data.schema import Columns
 from clickexp.data.sessions import Sessions
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from clickexp.data.dataset import Dataset
-from clickexp.data.ingest.id_table import IdTable, dense_rows
+from clickexp.data.id_table import IdTable, dense_rows
 from clickexp.data.sessions import Sessions
 
 

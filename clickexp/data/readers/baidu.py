@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from clickexp.data.id_table import IdTable
 from clickexp.data.ingest.columns import Field, check_keys
-from clickexp.data.ingest.id_table import IdTable
 from clickexp.data.ingest.lists import Lists
-from clickexp.data.ingest.numbering import keys_of
 from clickexp.data.ingest.tables import Batch, ParquetTable, batches_of, longest_list, open_tables
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
+from clickexp.data.names import keys_of
 from clickexp.data.schema import COLUMNS, POSITIONS, SourceLocation
 from clickexp.errors import DataError
 from clickexp.utils.bounds import PositiveInt

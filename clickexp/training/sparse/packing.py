@@ -10,7 +10,7 @@ from flax import nnx
 from jaxtyping import Float
 
 from clickexp.parameters.table import Prior, Rows, Table
-from clickexp.training.optimizers import RowOptimizer
+from clickexp.training.sparse.row_optimizers import RowOptimizer
 from clickexp.types import Array
 
 ALIGNED = 4

@@ -26,7 +26,6 @@ from jaxtyping import Float, Integer
 from clickexp import types
 from clickexp.parameters.hashing import murmur3
 from clickexp.parameters.table import Prior, Table
-from clickexp.training.optimizers import RowOptimizer, RowVectors, Slots, Updated
 from clickexp.training.sparse.lookups import OpenRows, Traced
 from clickexp.training.sparse.packing import (
     Layout,
@@ -43,6 +42,7 @@ from clickexp.training.sparse.packing import (
     prior_precision,
     priors,
 )
+from clickexp.training.sparse.row_optimizers import RowOptimizer, RowVectors, Slots, Updated
 from clickexp.types import Array, Count, Flag, Observed
 
 Ids = Integer[Array, "*ids"]

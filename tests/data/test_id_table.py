@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from clickexp.data.ingest import id_table as ids
-from clickexp.data.ingest.id_table import IdTable, pair_keys
+from clickexp.data import id_table as ids
+from clickexp.data.id_table import IdTable, pair_keys
 
 MASK = (1 << 64) - 1
 

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clickexp.data import DataError, Log, open_parquet, prepare
-from clickexp.data.ingest import names, tables
-from clickexp.data.ingest.names import read_names
+from clickexp.data import DataError, Log, names, open_parquet, prepare
+from clickexp.data.ingest import tables
+from clickexp.data.names import read_names
 from clickexp.data.readers.tiangong_st import FILES
 from clickexp.experiment.formats import FORMATS
 
