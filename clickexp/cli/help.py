@@ -32,7 +32,7 @@ _GROUPS = {
     "loss": "of model=ranker",
     "debias": "of model=ranker",
     "propensity": "for debias",
-    "metric": "what is measured, such as [click,ranking]",
+    "metric": "measures, such as [click,ranking]",
     "optimizer": "updates of all or of a batch's rows",
     "trainer": "how a model is fitted",
     "logger": "where results go",
@@ -44,7 +44,7 @@ _GROUPS = {
     "sweep": "as +sweep=OPTION",
     "variant": "as +variant=OPTION",
     "method": "as +method=OPTION, of rankers",
-    "vectors": "of model=ncm, cacm",
+    "vectors": "of ncm, cacm",
 }
 """The groups in the order of the help, each in a few words; others come after them."""
 _WORDS = {
@@ -68,14 +68,21 @@ _WORDS = {
         "linear": "of features", "module": "yours", "position": "per rank", "position_low": "rare",
         "quotient_remainder": "tables", "robe": "one array",
     },
-    "loss": {"lambda": "LambdaRank", "pairwise": "RankNet"},
-    "debias": {
-        "affine": "trust bias", "dla": "dual",
-        "ips": "weights", "policy_aware": "top k",
+    "loss": {
+        "approx_ndcg": "smooth", "gumbel_ndcg": "noisy", "lambda": "LambdaRank", "listmle": "Plackett-Luce",
+        "pairwise": "RankNet", "pointwise": "log loss", "poly1": "PolyLoss", "softmax": "listwise", "warp": "top ranks",
     },
-    "propensity": {"run": "fitted model"},
+    "debias": {
+        "affine": "trust bias", "dla": "dual", "doubly_robust": "regression", "ips": "weights", "none": "naive",
+        "pair_debias": "ratios", "policy_aware": "top k", "regression_em": "EM",
+    },
+    "propensity": {
+        "click_rate": "by rank", "given": "list", "harvest": "swaps", "randomized": "shuffled", "run": "fitted model",
+        "simulated": "truth",
+    },
     "metric": {
-        "all": "default", "click": "perplexity", "counterfactual": "clicks", "pairs": "tau", "ranking": "nDCG",
+        "all": "default", "calibration": "AUC", "click": "perplexity", "cold_start": "new", "counterfactual": "clicks",
+        "pairs": "tau", "ranking": "nDCG", "ranking_all": "MAP", "truth": "errors",
     },
     "optimizer": {
         "adagrad": "dense", "adam": "dense", "adamw": "dense", "lazy_adagrad": "rows",
@@ -83,22 +90,17 @@ _WORDS = {
         "natural_gradient": "default", "sgd": "dense",
     },
     "trainer": {"clax2025": "published", "counting": "closed form", "default": "gradients", "em": "expectations"},
-    "logger": {"wandb": "dashboard"},
-    "launcher": {"basic": "one by one"},
+    "logger": {"console": "terminal", "jsonl": "file", "wandb": "online"},
+    "launcher": {"accelerators": "devices", "basic": "one by one", "ray": "cluster", "slurm": "cluster"},
     "search": {"grid": "all", "random": "uniform", "tpe": "Bayesian"},
-    "context": {"both": "of a session"},
+    "context": {"both": "all", "document": "seen", "list": "clicks"},
     "debug": {"fast": "seconds"},
-    "experiment": {
-        "cascade_user": "example", "clax2025_baidu_ids": "ids", "clax2025_baidu_uva": "features",
-        "clax2025_compression": "tables", "clax2025_mixture": "of three", "clax2025_yandex_baseline": "ids",
-        "deffayet2023_yandex": "ids",
-        "ultr_baidu_uva": "rankers", "ultr_letor": "rankers",
-    },
     "sweep": {
         "compression": "tables", "learning_rate": "AdamW", "models": "all", "seeds": "three",
         "towers": "features", "tune": "search",
     },
     "variant": {"fast": "optimizer", "letor_defaults": "users", "trusting": "users"},
+    "vectors": {"documents": "rows", "features": "linear", "queries": "rows"},
 }  # fmt: skip
 """What options are, in a word or two."""
 _ROLES = (
@@ -110,6 +112,8 @@ _OF_RANKERS = ("loss", "debias", "propensity")
 _KEYS = "keys"
 _MANY = 20
 """Options beyond which they are listed by `--help GROUP` alone."""
+_BRIEF = ("experiment",)
+"""Groups whose options are listed there alone, however few."""
 _HIDDEN = ("hydra", "reproduction", "local")
 """Groups that users do not choose from, or that other groups choose."""
 
@@ -173,7 +177,7 @@ def _group(group: str, options: Sequence[str], width: int) -> Iterator[str]:
     """A group, and its options with a word for each."""
     words = _WORDS.get(group, {})
     listed = [f"{name} ({words[name]})" if name in words else name for name in options]
-    if len(listed) > _MANY:
+    if len(listed) > _MANY or group in _BRIEF:
         listed = [f"{len(listed)}, see --help {group}"]
     text = f"{_GROUPS[group]}: " if group in _GROUPS else ""
     text += ", ".join(each.replace(" ", "\xa0") for each in listed)
@@ -189,7 +193,7 @@ def _topic(group: str, options: Mapping[str, Sequence[str]], chosen: str, width:
     indent = max(map(len, options), default=0) + 6
     for name, lines in options.items():
         start = f"  {name:<{indent - 4}}  "
-        about = " ".join(_about(lines)) or _WORDS.get(group, {}).get(name, "")
+        about = " ".join(_about(lines))
         below = " " * len(start)
         yield from textwrap.wrap(about, width, initial_indent=start, subsequent_indent=below) or [start.rstrip()]
     if group == TOWERS:

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import importlib.util
+import re
 from collections import Counter
 from collections.abc import Sequence, Set
 from pathlib import Path
@@ -24,6 +25,7 @@ CHOSEN = ("loss", "debias", "propensity")
 """Groups of which only some models have an option, which they choose; see conf/model/ranker.yaml."""
 _REQUIRED = (*DESCRIBED, "metric")
 _SEARCHPATH = "hydra.searchpath"
+_COMPLETION = re.compile("(install|uninstall|query)=(bash|zsh|fish)")
 _IN_PROCESS = "basic"
 """The launcher that runs jobs one after the other in this process."""
 
@@ -61,7 +63,9 @@ class CommandLine:
             else:
                 flags.insert(0, word)
         self.overrides: list[str] = list(known.overrides)
-        if not known.shell_completion:
+        if known.shell_completion:
+            _check_completion(self.overrides)
+        else:
             self.overrides = canonical(known.overrides, *self.folders)
         # Hydra would take no override behind an option that is between two
         self.arguments = [*flags, *self.overrides]
@@ -85,6 +89,14 @@ class CommandLine:
         """Whether the command ends after printing, without a run."""
         options = self.options
         return any((self.version, options.help, options.hydra_help, options.cfg, options.info))
+
+
+def _check_completion(overrides: Sequence[str]) -> None:
+    if len(overrides) != 1 or not _COMPLETION.fullmatch(overrides[0]):
+        raise ConfigError(
+            "--shell-completion: one of install=SHELL, uninstall=SHELL and query=SHELL, for bash, zsh or fish: "
+            'eval "$(clickexp -sc install=bash)"'
+        )
 
 
 def folder_of(path: str) -> Path:

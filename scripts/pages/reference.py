@@ -10,6 +10,12 @@ ROOMS = {
         "Click models, their base classes, and roles; [Extend](../extend.md) shows your own.",
         ["clickexp.models"],
     ),
+    "rankers": (
+        "Rankers",
+        "Losses of rankings and corrections of clicks, behind [`Ranker`](models.md#clickexp.models.Ranker).",
+        [f"clickexp.models.ranker.{name}" for name in ("losses", "pairs", "debias", "learned")],
+    ),
+    "propensities": ("Propensities", "Where propensities of examination come from.", ["clickexp.propensities"]),
     "parameters": ("Towers", "Towers and tables behind roles.", ["clickexp.parameters"]),
     "training": ("Training", "Trainers, optimizers, early stopping.", ["clickexp.training"]),
     "data": ("Data", "Datasets, readers, packed sessions, columns.", ["clickexp.data"]),
@@ -21,10 +27,19 @@ ROOMS = {
         ["clickexp.evaluation.per_query", "clickexp.evaluation.draws", "clickexp.evaluation.significance"],
     ),
     "online": ("Online", "Rankers judged by users.", ["clickexp.online"]),
+    "sweeps": (
+        "Sweeps",
+        "Pools that run the jobs of a sweep; [Extend](../extend.md#a-launcher-backend) shows your own.",
+        [f"clickexp.sweeps.backends.{name}" for name in ("base", "pool", "slots", "remote", "slurm")],
+    ),
     "results": (
         "Results",
         "Reading and comparing runs, logging.",
-        ["clickexp.compare", "clickexp.loggers", "clickexp.export.fitted"],
+        [
+            *(f"clickexp.compare{name}" for name in ("", ".report", ".summary")),
+            "clickexp.loggers",
+            "clickexp.export.fitted",
+        ],
     ),
 }
 

@@ -15,6 +15,7 @@ import pytest
 from places import ROOT
 from small_runs import write_run
 
+from clickexp.cli.help import _about
 from clickexp.utils.paths import display_path
 
 CONF = ROOT / "conf"
@@ -467,13 +468,26 @@ def test_help_of_a_group_has_a_line_for_each_option_and_keys_with_their_comments
 
 
 def test_the_help_has_a_word_for_every_option_but_those_of_others(tmp_path):
+    """Presets with long names, and many of them, are listed by --help GROUP alone."""
     done = clickexp(tmp_path, "--help", COLUMNS="80")
     words = " ".join(done.stdout.split())
-    for group in ("model", "dataset", "parameter", "optimizer", "experiment", "sweep", "search", "variant", "trainer"):
-        for file in (CONF / group).glob("*.yaml"):
-            assert f"{file.stem} (" in words
+    groups = {file.name: sorted(file.glob("*.yaml")) for file in CONF.iterdir() if file.is_dir()}
+    for group in groups.keys() - {"hydra", "reproduction", "local"}:
+        if group in ("experiment", "method"):
+            assert f"OPTION{', of rankers' * (group == 'method')}: {len(groups[group])}, see --help {group}" in words
+            continue
+        for file in groups[group]:
+            assert f"{file.stem} (" in words, file
     chosen = re.findall(r"- (optimizer): (\w+)", (CONF / "config.yaml").read_text())
     assert all(f"{option} (default)" in words for _, option in chosen)
+
+
+def test_every_option_opens_with_a_sentence_that_the_help_of_its_group_shows():
+    groups = sorted({file.parent for file in CONF.glob("*/*.yaml")} - {CONF / "reproduction"})
+    assert len(groups) > 15
+    for group in groups:
+        for file in group.glob("*.yaml"):
+            assert " ".join(_about(file.read_text().splitlines())).endswith("."), file
 
 
 @pytest.mark.parametrize(
@@ -559,3 +573,25 @@ def test_a_local_file_sets_paths_of_this_machine(tmp_path):
     (tmp_path / "local/default.yaml").write_text("# @package _global_\ncache_dir: /my/cache\n")
     done = clickexp(tmp_path, "--cfg", "job", f"hydra.searchpath=[file://{tmp_path}]")
     assert "cache_dir: /my/cache" in done.stdout
+
+
+def test_bash_completes_options_after_the_line_that_the_documentation_gives(tmp_path):
+    command = tmp_path / "bin/clickexp"
+    command.parent.mkdir()
+    start = "import sys; sys.argv[0] = 'clickexp'; from clickexp.cli.main import main; main()"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{start}" "$@"\n')
+    command.chmod(0o755)
+    typed = """eval "$(clickexp -sc install=bash)"
+        COMP_LINE="clickexp model=pb"; COMP_POINT=17; COMP_WORDS=(clickexp model=pb); COMP_CWORD=1
+        hydra_bash_completion; echo "${COMPREPLY[@]}"
+    """
+    env = os.environ | {"PATH": f"{command.parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(["bash", "-c", typed], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.stdout.strip() == "model=pbm", done.stderr
+
+
+@pytest.mark.parametrize("words", [[], ["install=csh"], ["model=pbm"]])
+def test_completion_without_a_shell_ends_in_one_line(words, tmp_path):
+    done = clickexp(tmp_path, "--shell-completion", *words)
+    assert done.returncode == 1 and not done.stdout
+    assert len(done.stderr.splitlines()) == 1 and 'eval "$(clickexp -sc install=bash)"' in done.stderr

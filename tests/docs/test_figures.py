@@ -3,6 +3,8 @@
 import re
 
 import pytest
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
 from places import ROOT
 
 BENCHMARKS = (ROOT / "scripts/bench/README.md").read_text()
@@ -100,3 +102,54 @@ def test_the_table_of_rankers_is_that_of_the_benchmarks():
     affine, true, harvested, naive = (trusting[f"`{name}`"].lstrip("0") for name in named)
     text = f"has {affine}, inverse weights of true click rates {true}, harvested ones {harvested}, none {naive}."
     assert text in plain(page)
+
+
+def options(group):
+    return {file.stem for file in (ROOT / "conf" / group).glob("*.yaml")}
+
+
+def quoted(cells):
+    return re.findall(r"`([\w@]+)`", cells)
+
+
+VARIANTS = {"cm_marginal", "embedding_even", "position_low", "none"}
+"""Options that are another one with another setting, or the absence of a correction."""
+
+
+def test_the_readme_counts_what_there_is():
+    formats = options("dataset") - {"letor", "simulated", "prepared"}
+    towers, models = (options(group) - VARIANTS for group in ("parameter", "model"))
+    metrics = len(set(metric_names()))
+    assert f"{len(models)} models, {len(towers)} towers" in README and f"{len(formats)} log formats" in README
+    assert f"{metrics} metrics per rank and per query" in README
+    assert f"{len(options('loss'))} losses, {len(options('debias') - VARIANTS)} corrections" in README
+
+
+def test_tables_of_the_readme_and_of_the_start_list_every_option():
+    readme, start = ((ROOT / page).read_text() for page in ("README.md", "docs/index.md"))
+    for group in ("model", "dataset"):
+        listed = [name for cells in rows(readme, f"`{group}=` |") for name in quoted(cells[0])]
+        assert sorted(listed) == sorted(options(group) - VARIANTS)
+    cells = {name: second for first, second in rows(start, "group | options") for name in quoted(first)}
+    assert set(quoted(cells["model"])) == options("model") and set(quoted(cells["dataset"])) == options("dataset")
+    assert set(quoted(cells["ROLE"])) == options("parameter") - VARIANTS
+
+
+def metric_names():
+    """Names in the tables of the page of metrics, without cutoffs and ranges."""
+    page = (ROOT / "docs/metrics.md").read_text().split("\n## ")
+    tables = [part for part in page if "| name | definition" in part]
+    return [name.partition("@")[0] for part in tables for cells in rows(part, "name |") for name in quoted(cells[0])]
+
+
+def test_the_page_of_metrics_has_every_group_and_name():
+    page = (ROOT / "docs/metrics.md").read_text()
+    groups = {cells[0].strip("`") for cells in rows(page, "group | metrics")}
+    assert groups | {"all"} == options("metric")
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        every = "[click,calibration,cold_start,ranking_all,counterfactual,pairs,truth]"
+        config = compose("config", [f"metric={every}"])["metric"]
+    kinds = ("click", "test", "ranking", "counterfactual", "truth")
+    metrics = {name: instantiate(node) for kind in kinds for name, node in config[kind].items()}
+    found = {f"{name}{suffix}".partition("@")[0] for name, metric in metrics.items() for suffix in metric.suffixes}
+    assert sorted(metric_names()) == sorted(found | {"loss"})

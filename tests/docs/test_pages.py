@@ -1,8 +1,10 @@
 """The pages of the site: code runs, sample rows open, names exist, what is made from the code is there."""
 
+import os
 import re
 import shlex
 import sys
+from pathlib import Path
 
 import jax
 import nbformat
@@ -11,6 +13,7 @@ import polars as pl
 import pytest
 import yaml
 from hydra import compose, initialize_config_dir
+from hydra.utils import get_object
 from places import ROOT
 
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -25,6 +28,8 @@ DOCS = ROOT / "docs"
 HAND_WRITTEN = sorted([ROOT / "README.md", *DOCS.rglob("*.md")])
 FENCES = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MADE = {path: text for source in (models, configuration, reference) for path, text in source.pages()}
+NAMING = ("dataset", "debias", "loss", "metric", "model", "optimizer", "parameter", "propensity")
+"""Groups whose options are objects of the Python reference."""
 SKIPPED = {"extend.md", "coming-from-clax.md"}  # tests/examples run these
 
 
@@ -205,6 +210,42 @@ LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 @pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem)
 def test_links_to_files_lead_somewhere(page):
     assert not [link for link in LINK.findall(page.read_text()) if not (ROOT / link).exists()]
+
+
+def pages_of(navigation):
+    """Paths in the navigation of the site."""
+    if isinstance(navigation, str):
+        return [navigation]
+    entries = navigation if isinstance(navigation, list) else navigation.values()
+    return [page for entry in entries for page in pages_of(entry)]
+
+
+def test_links_from_the_start_lead_to_every_page():
+    site = (ROOT / "mkdocs.yml").read_text()
+    reached, ahead = set(), ["index.md"]
+    while ahead:
+        page = ahead.pop()
+        if page not in reached:
+            reached.add(page)
+            file = DOCS / page
+            text = MADE.get(page, "") or (file.read_text() if page.endswith(".md") and file.exists() else "")
+            ahead += [os.path.normpath(Path(page).parent / link) for link in LINK.findall(text)]
+    listed = pages_of(yaml.safe_load(site[site.index("\nnav:") :])["nav"])
+    assert len(listed) > 50 and not set(listed) - reached
+
+
+def test_the_readme_links_every_how_to():
+    linked = {link.removeprefix("docs/") for link in LINK.findall((ROOT / "README.md").read_text())}
+    assert not {str(page.relative_to(DOCS)) for page in (DOCS / "howto").glob("*.md")} - linked
+
+
+def test_what_configurations_name_is_in_the_python_reference():
+    listed = set(re.findall(r"^::: (\S+)$", "\n".join(MADE.values()), re.MULTILINE))
+    documented = {get_object(name) for name in listed}
+    texts = [file.read_text() for group in NAMING for file in (ROOT / "conf" / group).glob("*.yaml")]
+    named = {name for text in texts for name in re.findall(r"_target_: (clickexp\.\S+)", text)}
+    assert len(named) > 80
+    assert not {name for name in named if get_object(name) not in documented}
 
 
 @pytest.mark.parametrize("page", HAND_WRITTEN, ids=lambda page: page.stem)
