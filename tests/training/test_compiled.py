@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 
 import jax
 import numpy as np
@@ -23,10 +24,16 @@ from clickexp.models import (
     CACMMinusModel,
     DocumentCTRModel,
     DynamicBayesianNetwork,
+    MixtureModel,
     NeuralClickModel,
     PositionBasedModel,
 )
-from clickexp.parameters import EmbeddingParameterConfig, SumParameterConfig, TableVectorsConfig
+from clickexp.parameters import (
+    EmbeddingParameterConfig,
+    HashEmbedding,
+    SumParameterConfig,
+    TableVectorsConfig,
+)
 from clickexp.training import (
     Optimizer,
     RowOptimizer,
@@ -38,6 +45,7 @@ from clickexp.training import (
     optimizers,
     trainer,
 )
+from clickexp.training.sparse import packing
 from clickexp.training.step import TrainStep, split_model
 
 pytestmark = pytest.mark.as_users
@@ -106,6 +114,8 @@ POINTS, POSTERIORS = (EmbeddingParameterConfig(posterior=kind) for kind in ("non
 DOCUMENTS = TableVectorsConfig("query_doc_ids", PAIRS, dim=8)
 QUERIES = TableVectorsConfig("positions", RANKS, dim=8)
 SUM = SumParameterConfig({"one": POSTERIORS, "other": POSTERIORS})
+WIDE = EmbeddingParameterConfig(posterior="normal_by_rank", embedding_features=4)
+HASHED = EmbeddingParameterConfig(posterior="normal_by_rank", embedding_fn=HashEmbedding, compression_ratio=1)
 RUNS = {
     "one table, Adagrad": (
         lambda: PositionBasedModel(RANKS, PAIRS, attraction=POINTS, rngs=nnx.Rngs(0)),
@@ -137,6 +147,22 @@ RUNS = {
         natural_gradient(),
         2 * 6,
     ),
+    "posteriors of four numbers, Adam": (
+        lambda: PositionBasedModel(RANKS, PAIRS, attraction=WIDE, rngs=nnx.Rngs(0)),
+        lazy_adam(),
+        4 * 8 + 2,
+    ),
+    "hashed and full posteriors in a mixture, Adagrad": (
+        lambda: MixtureModel(
+            [PositionBasedModel, partial(DynamicBayesianNetwork, satisfaction=POSTERIORS)],
+            shared={"attraction": HASHED},
+            positions=RANKS,
+            query_doc_pairs=PAIRS,
+            rngs=nnx.Rngs(0),
+        ),
+        lazy_adagrad(),
+        2 * 8,
+    ),
 }
 
 
@@ -147,20 +173,25 @@ def test_a_run_compiles_once_and_updates_tables_in_place(made, name):
     metrics = {"ll": LogLikelihood()}
     options = dict(batch_size=BATCH, eval_batch_size=BATCH, steps_per_execution=STEPS, metrics=metrics)
     train, val = log(3 * BATCH * STEPS + 5), log(BATCH * STEPS + 1, 1)
-    Trainer(optimizer, 3, None, **options).train(build(), train, val)
+    model = build()
+    learned = bool(packing.priors(split_model(model, optimizer)[1].tables))
+    Trainer(optimizer, 3, None, **options).train(model, train, val)
     assert {(run.name, run.traces, len(run.programs)) for run in made} == {
         ("train", 1, 1),
         ("count_rows", 1, 1),
         ("shares", 1, 1),
         ("_statistics", 1, 1),
         ("snapshot", 2, 2),  # with and without an older one to write into
-        *([("refit_priors", 1, 1)] if name == "posteriors" else []),
+        *([("refit_priors", 1, 1)] if learned else []),
     }
     for run in made:
         program = next(iter(run.programs.values()))
         if run.name == "_statistics":
             assert not table_sized(program)
             assert program.memory_analysis().temp_size_in_bytes < PAIRS
+        if run.name == "refit_priors":  # which reads and writes blocks of the table
+            memory = program.memory_analysis()
+            assert memory.temp_size_in_bytes < columns * (PAIRS + 1) <= memory.alias_size_in_bytes / 4
         if run.name in ("train", "count_rows"):
             check_in_place(program, 4 * columns * (PAIRS + 1))
             counts = trip_counts(program)

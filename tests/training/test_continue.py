@@ -21,8 +21,15 @@ from clickexp.data import Features
 from clickexp.errors import ConfigError
 from clickexp.experiment import run as experiment
 from clickexp.loggers.base import Logger
-from clickexp.models import DocumentCTRModel, PositionBasedModel, RankCTRModel
-from clickexp.parameters import DeepParameterConfig, EmbeddingParameterConfig
+from clickexp.models import DocumentCTRModel, MixtureModel, PositionBasedModel, RankCTRModel
+from clickexp.parameters import (
+    DeepParameterConfig,
+    EmbeddingParameterConfig,
+    HashEmbedding,
+    QREmbedding,
+    RobeDEmbedding,
+    SumParameterConfig,
+)
 from clickexp.runs.store import CHECKPOINT
 from clickexp.training import (
     EarlyStopping,
@@ -32,6 +39,7 @@ from clickexp.training import (
     Optimizer,
     Trainer,
     checkpoint,
+    lazy_adagrad,
     lazy_adam,
     natural_gradient,
 )
@@ -59,11 +67,31 @@ def position_based():
     return PositionBasedModel(RANKS, PAIRS, rngs=nnx.Rngs(0))
 
 
+def compressed_posteriors():
+    one, other = (
+        EmbeddingParameterConfig(posterior=posterior, embedding_fn=store, compression_ratio=2)
+        for posterior, store in (("normal_by_rank", HashEmbedding), ("normal", RobeDEmbedding))
+    )
+    return PositionBasedModel(RANKS, PAIRS, SumParameterConfig({"one": one, "other": other}), rngs=nnx.Rngs(0))
+
+
+def mixture_of_posteriors():
+    wide = EmbeddingParameterConfig(
+        posterior="normal_by_rank", embedding_fn=QREmbedding, embedding_features=2, compression_ratio=2
+    )
+    components = [PositionBasedModel, DocumentCTRModel]
+    return MixtureModel(
+        components, shared={"attraction": wide}, positions=RANKS, query_doc_pairs=PAIRS, rngs=nnx.Rngs(0)
+    )
+
+
 CASES = {
     "overfits, lazy": (documents, Optimizer(optax.sgd(0.5), LazySGD(0.2)), TRAIN, VAL),
     "dense": (documents, Optimizer(optax.adamw(0.1)), TRAIN, VAL),
     "prior, dropout, lazy": (two_towers, Optimizer(optax.adam(0.1), LazyAdam(0.1)), BATCHES, BATCHES),
     "posteriors, falling rates": (position_based, natural_gradient(0.5, 0.5, 0.1), TRAIN, VAL),
+    "sum of compressed posteriors, Adagrad": (compressed_posteriors, lazy_adagrad(0.2), TRAIN, VAL),
+    "mixture of posteriors, Adam": (mixture_of_posteriors, lazy_adam(0.1), TRAIN, VAL),
 }
 SETTINGS = {"posteriors, falling rates": dict(early_stopping=EarlyStopping(patience=0, min_delta=0.01), decays=3)}
 
