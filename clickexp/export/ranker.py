@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -24,6 +25,7 @@ from clickexp.runs.scorer import Ranker
 from clickexp.types import Batch
 from clickexp.utils.files import whole
 
+_messages = logging.getLogger(__name__)
 RANKER, SCORER = "ranker.npz", "ranker.py"
 _ACTIVATIONS = {
     jax.nn.elu: "elu",
@@ -43,13 +45,14 @@ _CLOSE = 1e-4
 """How far float32 may lie from float64."""
 
 
-def described(model: Model, dataset: Dataset, transform: str = "none") -> Ranker:
+def described(model: Model, dataset: Dataset, transform: str = "none", or_by_id: bool = False) -> Ranker:
     """Describes a ranker.
 
     Args:
         model: A fitted model whose score is a sum of towers: of features, or of ids.
         dataset: The dataset that it was fitted to.
         transform: Of features, which the dataset has applied to those of its files.
+        or_by_id: Whether any other score becomes a table by id of the documents of the log, such as that of a mixture.
 
     Raises:
         UserError: The score is something else, or a tower has layers that the description does not know.
@@ -72,7 +75,11 @@ def described(model: Model, dataset: Dataset, transform: str = "none") -> Ranker
         if np.allclose(scores, expected, rtol=_CLOSE, atol=_CLOSE):
             return ranker
     kinds = "towers of features (linear, deep, deep_cross) or of ids"
-    raise UserError(f"the score of {model.name or type(model).__name__} is no sum of {kinds}{problem}. Use --rank.")
+    reason = f"the score of {model.name or type(model).__name__} is no sum of {kinds}{problem}"
+    if not or_by_id:
+        raise UserError(f"{reason}. Use --rank.")
+    _messages.warning("%s: ranker.npz has the scores of the documents of the log by their ids", reason)
+    return _by_id(model, dataset)
 
 
 def write_ranker(ranker: Ranker, folder: Path) -> list[Path]:
@@ -100,6 +107,15 @@ def onnx_writer() -> Callable[[Ranker, Path], None]:
     except ModuleNotFoundError as error:
         raise UserError(f"--onnx needs the package onnx: {install('onnx')}") from error
     return write_onnx
+
+
+def _by_id(model: Model, dataset: Dataset) -> Ranker:
+    score, rows = relevance_scores(model), dataset.query_doc_pairs + 1
+    blocks = (np.arange(start, min(start + _BLOCK, rows)) for start in range(0, rows, _BLOCK))
+    scores = np.concatenate([part[:, 0] for ids in blocks for part in score(single_documents(dataset, ids))])
+    tower = {"kind": "table", "values": "scores", "log_probability": False}
+    description = {"features": None, "transform": "none", "towers": [tower]}
+    return Ranker(_archive({"model": model.name or type(model).__name__, **description}, {"scores": scores}))
 
 
 def _ranker(

@@ -95,7 +95,9 @@ def export(
     model, log = fitted(run, dataset, trust)
     id_names = None if log.names is None else read_names(log.names)
     ordered = None if rank is None else ranked(model, log, configuration(run), id_names, Path(rank), columns)
-    served = described(model, log, transform_of(configuration(run), log)) if numpy or onnx is not None else None
+    served = None
+    if numpy or onnx is not None:
+        served = described(model, log, transform_of(configuration(run), log), or_by_id=onnx is None)
     folder.mkdir(parents=True, exist_ok=True)
     if served is not None and numpy:
         for file in write_ranker(served, folder):

@@ -166,6 +166,18 @@ def test_other_scores_are_refused(dataset, model, message):
         described(model(dataset), dataset)
 
 
+@pytest.mark.parametrize("name", ["mixture", "gctr", "rank"])
+def test_any_other_score_is_a_table_where_asked_for(dataset, name, caplog):
+    kinds = {"gctr": models.GlobalCTRModel, "rank": models.RankCTRModel}
+    components = [
+        fill_tables(built(kind, dataset)) for kind in (models.PositionBasedModel, models.DocumentCTRModel)
+    ]
+    model = models.MixtureModel(components) if name == "mixture" else built(kinds[name], dataset)
+    ranker = described(model, dataset, or_by_id=True)
+    np.testing.assert_allclose(served(ranker, dataset), scores_of(model, dataset), **CLOSE)
+    assert (name == "gctr") == (not caplog.text)  # one number is a table of ids, too
+
+
 @pytest.mark.parametrize("tower", TOWERS)
 def test_onnx_scores_as_the_model_does(dataset, tower):
     pytest.importorskip("onnx", reason="needs the extra onnx")

@@ -5,6 +5,8 @@ import json
 import numpy as np
 import pytest
 
+import clickexp
+from clickexp.cli.export import main as export
 from clickexp.errors import UserError
 from clickexp.simulation import open_letor
 
@@ -204,6 +206,23 @@ def test_a_fitted_ranker_orders_the_lists(folder, tmp_path):
     (tmp_path / "unexported").mkdir()
     with pytest.raises(UserError, match="it has no ranker.npz. Write it: clickexp-export .*unexported --numpy"):
         open_letor(folder, **settings | {"policy_ranker": str(tmp_path / "unexported")}, **FEW)
+
+
+@pytest.mark.parametrize("model", ["mixture", "rctr"])
+def test_the_scores_of_any_run_order_the_lists(folder, tmp_path, model):
+    """Also where they are no sum of towers; click rates by rank score all documents alike."""
+    own = [f"dataset.{key}={value}" for key, value in FEW.items()]
+    own += [f"dataset.path={folder}", f"cache_dir={tmp_path}/cache", "trainer.epochs=2", "save_model=true"]
+    quiet = dict(report="false", logger="console", progress="off", shared_intervals="false")
+    run = clickexp.run(*own, folder=tmp_path / "run", model=model, dataset="letor", **quiet)
+    export(["--numpy", str(tmp_path / "run")])
+    settings = dict(policy="ranker", policy_ranker=str(tmp_path / "run"), policy_noise=0.0)
+    part = open_letor(folder, **settings, **FEW).train
+    ids = np.arange(1, run.dataset.query_doc_pairs + 1, dtype=np.int32)[:, None]
+    alone = {"query_doc_ids": ids, "mask": ids > 0, "positions": np.ones_like(ids)}
+    scores = np.append(0, np.asarray(run.model.predict_relevance(alone), np.float64))
+    assert (np.ptp(scores[1:]) > 0.01) == (model == "mixture")
+    assert all((np.diff(scores[ids]) <= 1e-5).all() for ids in shown(part))
 
 
 def write_linear(file, weights):

@@ -1,6 +1,7 @@
 """Corrections of clicks, by enumeration over all click vectors of small lists in float64."""
 
 import dataclasses
+import functools
 import itertools
 
 import jax
@@ -8,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from small_logs import packed, ragged_log, superbatch
+from small_logs import fill_tables, packed, ragged_log, superbatch
 
 from clickexp.data import Dataset
 from clickexp.errors import ConfigError
-from clickexp.models import Ranker
+from clickexp.models import Ranker, TwoTowersModel
 from clickexp.models.ranker.debias import (
     POLICY_PROPENSITY,
     AffineCorrection,
@@ -24,6 +25,8 @@ from clickexp.models.ranker.debias import (
 from clickexp.models.ranker.learned import DoublyRobust, DualLearning, PairDebias, RegressionEM
 from clickexp.models.ranker.losses import ApproxNDCGLoss, PointwiseLoss, Poly1Loss, SoftmaxLoss
 from clickexp.models.ranker.pairs import LambdaLoss, PairwiseLoss, WarpLoss
+from clickexp.models.two_towers import POLICY_SHARE
+from clickexp.parameters import DeepCrossParameterConfig, DeepParameterConfig, LinearParameterConfig
 from clickexp.parameters.base import Sizes
 from clickexp.propensities import Propensities
 from clickexp.training import lazy_adam
@@ -158,6 +161,49 @@ def test_the_doubly_robust_estimate_is_unbiased_if_either_part_is_right(wrong):
     chances = probabilities(beta + alpha * RELEVANCE)
     mean = chances @ corrected_relevance(VECTORS, estimate, alpha, beta, divisor)
     assert np.allclose(mean, RELEVANCE) == (wrong != "both")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Logits:
+    """A tower of one list, with given logits."""
+
+    values: jax.Array
+
+    def logit(self, batch):
+        return self.values[None]
+
+
+def logit(p):
+    return jnp.asarray(np.log(p / (1 - p)), jnp.float32)
+
+
+@pytest.mark.parametrize("loss", LINEAR, ids=lambda loss: loss.name)
+@pytest.mark.parametrize("wrong", ["nothing", "regression", "divisor", "both"])
+def test_gradients_of_doubly_robust_losses_are_unbiased_if_either_part_is_right(wrong, loss):
+    """The divisor is that of the weights: wrong where the clip is above a propensity."""
+    alpha, beta = EXAMINATION, TRUST * 0.5
+    tower = _Logits(logit(RELEVANCE if wrong in ("nothing", "divisor") else np.array([0.8, 0.1, 0.2])))
+    clip = 0.05 if wrong in ("nothing", "regression") else 0.6
+    method = DoublyRobust(propensity=Propensities(tuple(alpha), offsets=tuple(beta)), clip=clip)
+    found = probabilities(beta + alpha * RELEVANCE) @ slopes(method, loss, VECTORS, tower)
+    if wrong == "both":
+        assert np.abs(found - of_relevance(loss)).max() > 0.05
+    else:
+        np.testing.assert_allclose(found, of_relevance(loss), atol=1e-6)
+
+
+def test_true_relevance_is_the_fixed_point_of_the_regression_of_doubly_robust():
+    alpha, beta = EXAMINATION, TRUST * 0.5
+    method = DoublyRobust(propensity=Propensities(tuple(alpha), offsets=tuple(beta)))
+    chances = np.float32(probabilities(beta + alpha * RELEVANCE))
+
+    def expected(logits):
+        shown = jnp.broadcast_to(SCORES, VECTORS.shape)
+        return jnp.sum(chances * method.loss(SoftmaxLoss(), shown, batch_of(VECTORS), _Logits(logits)))
+
+    np.testing.assert_allclose(jax.grad(expected)(logit(RELEVANCE)), 0, atol=1e-6)
+    wrong = jax.grad(expected)(logit(np.array([0.8, 0.1, 0.2])))
+    assert np.abs(wrong).min() > 0.01
 
 
 def test_policy_aware_weights_are_unbiased_where_a_page_cuts_documents_off():
@@ -295,9 +341,12 @@ def test_a_ranker_without_its_propensities_says_so():
         ranker.compute_loss(batch_of(VECTORS, query_doc_ids=np.ones((8, 3), np.int32)))
 
 
+OFFSETS = Propensities(tuple(EXAMINATION), offsets=tuple(TRUST))
 METHODS = {
     "none": (NoDebias(), WarpLoss()),
     "ips": (InversePropensity(propensity=GIVEN), SoftmaxLoss()),
+    "affine": (AffineCorrection(propensity=OFFSETS), PointwiseLoss()),
+    "policy_aware": (PolicyAware(propensity=GIVEN), SoftmaxLoss()),
     "dla": (DualLearning(), SoftmaxLoss()),
     "regression_em": (RegressionEM(), PointwiseLoss()),
     "pair_debias": (PairDebias(), LambdaLoss()),
@@ -305,26 +354,66 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_losses_and_scores_do_not_depend_on_padding_and_batches(name):
+def ranker_of(name, **given):
     debias, loss = METHODS[name]
-    ranker = Ranker(loss=loss, debias=debias, query_doc_pairs=6, positions=8, rngs=nnx.Rngs(0))
-    ranker.eval()
-    columns = ragged_log(5, 4, 6)
+    return Ranker(loss=loss, debias=debias, query_doc_pairs=6, positions=8, rngs=nnx.Rngs(0), **given)
+
+
+MODELS = {
+    **{name: functools.partial(ranker_of, name) for name in METHODS},
+    **{
+        f"ips {name}": functools.partial(
+            ranker_of, "ips", attraction=tower, features={"query_doc_features": 5}
+        )
+        for name, tower in {
+            "linear": LinearParameterConfig(),
+            "deep": DeepParameterConfig(layers=1, hidden_units=4),
+            "deep_cross": DeepCrossParameterConfig(deep_layers=1, cross_layers=1),
+        }.items()
+    },
+    "two_towers": lambda: TwoTowersModel(8, 6, policy_weighting=True, reversal=0.5, rngs=nnx.Rngs(0)),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_losses_and_scores_do_not_depend_on_padding_and_batches(name):
+    model = fill_tables(MODELS[name]())
+    model.eval()
+    columns, rng = ragged_log(5, 4, 6), np.random.default_rng(0)
     mask = np.arange(4) < columns["lengths"][:, None]
-    batch = {"query_doc_ids": columns["query_doc_ids"], "clicks": columns["clicks"], "mask": mask}
-    wide = {key: np.pad(values, ((0, 2), (0, 3)), mode="edge") for key, values in batch.items()}
-    wide["mask"] = np.pad(mask, ((0, 2), (0, 3)))
-    both = [
-        {**each, "positions": np.arange(1, each["mask"].shape[1] + 1, dtype=np.int32)[None]}
-        for each in (batch, wide)
+    batch = {
+        "query_doc_ids": columns["query_doc_ids"],
+        "clicks": columns["clicks"],
+        "mask": mask,
+        "query_doc_features": rng.normal(size=(5, 4, 5)).astype(np.float32),
+        POLICY_PROPENSITY: rng.uniform(0.1, 1, (5, 4)).astype(np.float32),
+        POLICY_SHARE: rng.uniform(0.1, 1, (5, 4)).astype(np.float32),
+    }
+
+    def placed(batch):
+        return {**batch, "positions": np.arange(1, batch["mask"].shape[1] + 1, dtype=np.int32)[None]}
+
+    def padded(values):
+        return np.pad(values, ((0, 2), (0, 3), (0, 0))[: values.ndim], mode="edge")
+
+    wide = placed(
+        {**{key: padded(values) for key, values in batch.items()}, "mask": np.pad(mask, ((0, 2), (0, 3)))}
+    )
+    plain, wider = (np.asarray(model.compute_loss(each, aggregate=False)) for each in (placed(batch), wide))
+    total = plain if plain.ndim == 1 else np.pad(plain, ((0, 0), (0, 3)))
+    np.testing.assert_allclose(wider[:5], total, rtol=1e-5)
+    np.testing.assert_array_equal(wider[5:], 0)
+    scores, more = (np.asarray(model.predict_relevance(each)) for each in (placed(batch), wide))
+    np.testing.assert_allclose(more[:5, :4], scores, rtol=1e-6)
+    assert (more[:, 4:] == -np.inf).all() and (more[5:] == -np.inf).all()
+    parts = [
+        placed({key: values[part] for key, values in batch.items()}) for part in (slice(0, 3), slice(3, 5))
     ]
-    plain, padded = (ranker.compute_loss(each, aggregate=False) for each in both)
-    np.testing.assert_allclose(padded[:5], plain, rtol=1e-5)
-    np.testing.assert_array_equal(padded[5:], 0)
-    plain, padded = (np.asarray(ranker.predict_relevance(each)) for each in both)
-    np.testing.assert_array_equal(padded[:5, :4], plain)
-    assert (padded[:, 4:] == -np.inf).all() and (padded[5:] == -np.inf).all()
+    for found, whole in (
+        ([model.compute_loss(each, aggregate=False) for each in parts], plain),
+        ([model.predict_relevance(each) for each in parts], scores),
+    ):
+        np.testing.assert_allclose(np.concatenate(found), whole, rtol=1e-5)
 
 
 @pytest.mark.as_users
@@ -335,7 +424,8 @@ def test_no_step_touches_a_whole_table(name):
     pairs, batch = 50_000, 16
     ranker = Ranker(loss=loss, debias=debias, query_doc_pairs=pairs, positions=4, rngs=nnx.Rngs(0))
     graphdef, state = split_model(ranker, lazy_adam())
-    arrays = superbatch(ragged_log(32, 4, pairs, full=True), batch)
+    columns = ragged_log(32, 4, pairs, full=True)
+    arrays = superbatch({**columns, POLICY_PROPENSITY: np.ones((32, 4), np.float32)}, batch)
     compiled = (
         jax.jit(TrainStep(graphdef, lazy_adam()), donate_argnums=0)
         .lower(state, arrays, np.int32(2))

@@ -1,11 +1,13 @@
 """Losses of rankings against float64 NumPy, and Rax where it has them."""
 
+import functools
 import itertools
 
 import jax
 import numpy as np
 import pytest
 import rax
+from scipy.stats import rankdata
 
 from clickexp.errors import ConfigError
 from clickexp.models.ranker.losses import (
@@ -55,7 +57,13 @@ def by_hand(name, scores, clicks, where, weights, **settings):
         return sum(w[i] * np.log1p(np.exp(f[j] - f[i])) for i, j in pairs)
     if name == "lambda":
         rank = {i: 1 + k for k, i in enumerate(np.argsort(-f, kind="stable"))}
-        change = {(i, j): abs(1 / np.log2(1 + rank[i]) - 1 / np.log2(1 + rank[j])) for i, j in pairs}
+        between = {
+            "dcg": lambda i, j: (rank[i], rank[j]),
+            "dcg2": lambda i, j: (abs(rank[i] - rank[j]), abs(rank[i] - rank[j]) + 1),
+        }[settings.get("metric", "dcg")]
+        change = {
+            (i, j): abs(1 / np.log2(1 + a) - 1 / np.log2(1 + b)) for i, j in pairs for a, b in [between(i, j)]
+        }
         return sum(w[i] * change[i, j] * np.log1p(np.exp(f[j] - f[i])) for i, j in pairs)
     if name == "listmle":
         order = [*sorted(clicked, key=lambda i: -f[i]), *(j for j in range(n) if not c[j])]
@@ -77,10 +85,14 @@ def by_hand(name, scores, clicks, where, weights, **settings):
     return total
 
 
-@pytest.mark.parametrize("name", [name for name in LOSSES if name != "gumbel_ndcg"])
-def test_a_loss_is_what_counting_by_hand_gives(name):
-    found = loss_of(name, SCORES, CLICKS, WHERE, WEIGHTS)
-    expected = [by_hand(name, *each) for each in zip(SCORES, CLICKS, WHERE, WEIGHTS, strict=True)]
+@pytest.mark.parametrize(
+    "name, settings",
+    [*((name, {}) for name in LOSSES if name != "gumbel_ndcg"), ("lambda", {"metric": "dcg2"})],
+)
+def test_a_loss_is_what_counting_by_hand_gives(name, settings):
+    found = loss_of(name, SCORES, CLICKS, WHERE, WEIGHTS, **settings)
+    lists = zip(SCORES, CLICKS, WHERE, WEIGHTS, strict=True)
+    expected = [by_hand(name, *each, **settings) for each in lists]
     np.testing.assert_allclose(found, expected, rtol=3e-6)
 
 
@@ -160,15 +172,32 @@ def test_losses_agree_with_rax_where_it_has_them():
         [[3, 1, 4, 0, 2, 0], [5, 4, 3, 2, 1, 0], [3, 0, 2, 1, 0, 0], [2, 3, 0, 0, 4, 1]], np.float32
     )
     labels *= WHERE
+    pointwise = rax.pointwise_sigmoid_loss(SCORES, clicks, **given).sum(axis=1)
+    np.testing.assert_allclose(loss_of("pointwise", SCORES, CLICKS, WHERE), pointwise, rtol=1e-6)
     softmax = rax.softmax_loss(SCORES, clicks, weights=WEIGHTS, **given)
     np.testing.assert_allclose(loss_of("softmax", SCORES, CLICKS, WHERE, WEIGHTS), softmax, rtol=1e-6)
     np.testing.assert_allclose(
         loss_of("poly1", SCORES, one, WHERE), rax.poly1_softmax_loss(SCORES, one, **given), rtol=1e-5
     )
-    for name, kind in (("pairwise", None), ("lambda", rax.dcg_lambdaweight)):
+    lambdas = {"dcg": rax.dcg_lambdaweight, "dcg2": rax.dcg2_lambdaweight}
+    theirs = rax.pairwise_logistic_loss(SCORES, clicks, **given).sum(axis=1)
+    np.testing.assert_allclose(loss_of("pairwise", SCORES, CLICKS, WHERE), theirs, rtol=1e-5)
+    for metric, kind in lambdas.items():
         theirs = rax.pairwise_logistic_loss(SCORES, clicks, lambdaweight_fn=kind, **given).sum(axis=1)
-        scale = 1 if kind is None else SCORES.shape[1]  # Rax scales by the padded length
-        np.testing.assert_allclose(loss_of(name, SCORES, CLICKS, WHERE), theirs / scale, rtol=1e-5)
+        found = loss_of("lambda", SCORES, CLICKS, WHERE, metric=metric)
+        np.testing.assert_allclose(
+            found, theirs / SCORES.shape[1], rtol=1e-5
+        )  # Rax scales by the padded length
+    step = functools.partial(rax.utils.approx_ranks, step_fn=lambda x: jax.nn.sigmoid(x / 0.5))
+
+    def approx(scores):  # rax.approx_t12n, which needs an older JAX
+        return -rax.ndcg_metric(scores, clicks, rank_fn=step, **given)
+
+    found = loss_of("approx_ndcg", SCORES, CLICKS, WHERE, temperature=0.5)
+    np.testing.assert_allclose(found, approx(SCORES), rtol=1e-5)
+    noise = 0.7 * jax.random.gumbel(KEY, (5, *SCORES.shape))  # as rax.gumbel_t12n draws it
+    found = loss_of("gumbel_ndcg", SCORES, CLICKS, WHERE, temperature=0.5, samples=5, beta=0.7)
+    np.testing.assert_allclose(found, jax.vmap(approx)(SCORES + noise).mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(
         loss_of("listmle", SCORES, labels, WHERE), rax.listmle_loss(SCORES, labels, **given), rtol=1e-5
     )
@@ -204,11 +233,22 @@ def test_warp_costs_and_their_limits():
     np.testing.assert_array_equal(WarpLoss(alpha=[1, 1, 1]).costs(5), [0, 1, 2, 3, 3, 3])  # precision at 3
     np.testing.assert_array_equal(WarpLoss(alpha="constant").costs(5), range(6))  # the rank itself
     for order in itertools.permutations([0.0, 5.0, 10.0, 15.0]):  # gaps beyond the margin
-        scores, clicks = np.float32([order]), np.array([[True, False, False, False]])
+        lists = np.float32([order]), np.array([[True, False, False, False]]), np.ones((1, 4), bool)
         above = sum(each > order[0] for each in order[1:])
         mean = np.mean([1 + each - order[0] for each in order[1:] if each > order[0]]) if above else 0
-        found = top_only(scores, clicks, np.ones((1, 4), bool))
-        np.testing.assert_allclose(found, (above > 0) * mean, rtol=1e-6)
+        np.testing.assert_allclose(top_only(*lists), (above > 0) * mean, rtol=1e-6)
+        np.testing.assert_allclose(WarpLoss(alpha="constant")(*lists), above * mean, rtol=1e-6)
+
+
+def test_warp_of_constant_costs_is_the_average_rank():
+    """All violators are 7 above, so that each has hinge 8: the loss counts the others above each clicked document."""
+    for ups in itertools.product([False, True], repeat=5):
+        for clicked in ([True] + [False] * 4, [True, True] + [False] * 3):
+            clicks = np.array([clicked])
+            scores = np.where(clicks, 0.0, np.where(ups, 7.0, -7.0)).astype(np.float32)
+            ranks = rankdata(-scores[0], method="min")[clicks[0]]
+            loss = WarpLoss(alpha="constant")(scores, clicks, np.ones((1, 5), bool))
+            np.testing.assert_allclose(np.asarray(loss) / (8 * clicks.sum()), [ranks.mean() - 1], rtol=1e-6)
 
 
 @pytest.mark.parametrize("alpha", [[1.0, 2.0], [], [1.0, -1.0], "linear"])
