@@ -50,9 +50,8 @@ def leaderboard(comparison: Comparison) -> ReportTable:
     columns: list[Sequence[str | Cell]] = [[group.title for group in groups]]
     for metric in metrics:
         uncertainties = [group.uncertainty(metric, comparison.uncertainty) for group in groups]
-        # all rows meet the same folds, which differ more than the rows
-        more = int("folds" in comparison.uncertainty)
-        pairs = rounded([float(group.spread(metric).mean) for group in groups], uncertainties, more=more)
+        values = [float(group.spread(metric).mean) for group in groups]
+        pairs = rounded(values, uncertainties, more=int(comparison.shares_units))
         texts, deviations = zip(*pairs, strict=True)
         places = standing(texts, comparison.direction(metric))
         header.append(short(metric) + _ARROWS[comparison.direction(metric)])
@@ -155,6 +154,7 @@ def _leaderboard_csv(comparison: Comparison) -> str:
                 f"{metric}_low": low,
                 f"{metric}_high": high,
             }
+            over = unit if (over, unit) == ("queries", "search sessions") else over
             row |= {f"{metric}_interval_over": over, f"{metric}_p": values[i]}
             row[f"{metric}_p_over"] = unit if np.isfinite(values[i]) else ""
             value, half, _ = difference(comparison, comparison.baseline, group, metric)

@@ -75,6 +75,11 @@ class Comparison:
         return "queries" if kept else ""
 
     @property
+    def shares_units(self) -> bool:
+        """Whether all rows meet the same folds or queries, which differ more than the rows."""
+        return "folds" in self.uncertainty or self.uncertainty == "queries"
+
+    @property
     def choice(self) -> str:
         """How searches chose, in a sentence; empty without a search."""
         if not self._optimized:

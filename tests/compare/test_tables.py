@@ -34,6 +34,16 @@ def test_an_uncertainty_of_nothing_is_not_shown():
     assert rounded([0.004, -0.1], [np.nan, np.nan], "+") == [("+0.0040", ""), ("-0.1000", "")]
 
 
+def test_intervals_over_one_test_set_leave_a_decimal_for_differences(tmp_path):
+    """Half intervals of .012 round to three decimals; the same queries tell models apart by .002."""
+    log_probs = -np.random.default_rng(0).random((300, 2))
+    for model, gain in (("PBM", 0.0), ("UBM", 0.002)):
+        write_run(tmp_path / model, model, 1, {"ll": log_probs.mean() + gain}, log_probs=log_probs + gain)
+    (comparison,) = comparisons(find_runs([tmp_path])[0])
+    ubm, pbm = (row[1] for row in leaderboard(comparison).rows)
+    assert float(ubm.text) - float(pbm.text) == pytest.approx(0.002, abs=1e-9) and len(ubm.text) == len("-0.5010")
+
+
 @pytest.fixture(scope="module")
 def tested(tmp_path_factory):
     """UBM 0.1 +- 0.01 above PBM in every seed, DBN at PBM's level; nDCG the other way round."""

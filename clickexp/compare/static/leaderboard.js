@@ -2,10 +2,10 @@
 
 const ARROWS = ["\u00a0↓", "", "\u00a0↑"];
 
-// a value of a group and its uncertainty as text; all rows meet the same folds, which differ more than the rows
+// a value of a group and its uncertainty as text; all rows meet the same folds or queries, which differ more than the rows
 function roundedOf(group, name, others) {
   const [mean, error] = group.values[name] ?? [null];
-  return rounded(mean, error, others, false, group.comparison.over.includes("folds") ? 1 : 0);
+  return rounded(mean, error, others, false, /folds|queries/.test(group.comparison.over) ? 1 : 0);
 }
 
 function places(groups, name) {
