@@ -86,8 +86,9 @@ def _print(comparison: Comparison, console: Console) -> None:
     say(f"{comparison.name}: {runs} runs of {groups} configurations on {comparison.describe()}")
     sentences = [conclusion(comparison), comparison.choice, *comparison.warnings, significance(comparison)]
     for sentence in filter(None, sentences):
-        text = Text(sentence if sentence.endswith(".") else f"{sentence}.")
-        console.print(text, soft_wrap=not console.is_terminal)
+        text = sentence if sentence.endswith(".") else f"{sentence}."
+        filled = textwrap.fill(text, console.width, break_long_words=False, break_on_hyphens=False)
+        console.print(Text(filled), soft_wrap=True)  # paths stay whole
     table = leaderboard(comparison)
     every, names = len(table.header), max(len(str(row[0])) for row in table.rows)
     layouts = [(every, True, names), (every, True, _NAME_WIDTH)]
