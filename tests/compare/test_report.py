@@ -368,7 +368,8 @@ def test_the_command_prints_the_conclusion_the_leaderboard_and_where_it_wrote(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "clicks: 7 runs of 3 configurations on one test set of 50 sessions"
     assert lines[1].startswith("UBM is best in LL (+0.1000 on PBM, p < 0.001)")
-    assert "* p < 0.05, ** p < 0.01 against PBM: paired t-test over seeds, corrected by Holm's method." in " ".join(lines)
+    note = "* p < 0.05, ** p < 0.01 against PBM: paired t-test over seeds, corrected by Holm's method."
+    assert note in " ".join(lines)
     assert ["UBM", "-0.30**", "±", "0.10", "1.5000", "0.5000**", "3"] in [line.split() for line in lines]
     assert len(lines) < 18 and all(len(line) <= 80 for line in lines[:-2])
     assert lines[-1] == str(tmp_path / "out/comparison.html")
