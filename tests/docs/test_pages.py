@@ -111,21 +111,31 @@ def sample(name, folder):
         "tiangong_st": ["train_per_query_quid.txt", "human_label_for_NCM_per_query_quid.txt"],
         "yandex": ["YandexClicks.txt", "YandexRelevance.txt"],
         "letor": ["train.txt"],
+        "yandex_clax": ["yandex/part-0.parquet"],
+        "baidu_ultr": ["baidu-ultr/part-0.parquet"],
+        "baidu_ultr_uva": ["baidu-ultr-uva/part-0_split-0.parquet", "baidu-ultr-uva/annotations.parquet"],
     }[name]
     for file in files:
-        (folder / file).write_text(SAMPLES[file])
-    if name == "parquet":
-        pl.read_ndjson(folder / files[0]).write_parquet(folder / files[0])
+        (folder / file).parent.mkdir(exist_ok=True)
+        if file.endswith(".parquet"):
+            pl.read_ndjson(SAMPLES[file].encode()).write_parquet(folder / file)
+        else:
+            (folder / file).write_text(SAMPLES[file])
     if name == "tiangong_st":
         for part in ("valid", "test"):
             (folder / f"{part}_per_query_quid.txt").write_text(SAMPLES[files[0]])
     if name == "letor":
         (folder / "test.txt").write_text(SAMPLES[files[0]])
-    return folder if name in ("tiangong_st", "letor") else folder / files[0]
+    path = folder / files[0]
+    return folder if name in ("tiangong_st", "letor") else path.parent if path.parent != folder else path
 
 
 @pytest.mark.parametrize(
-    "name, sessions", [("parquet", 4), ("csv", 4), ("impressions", 4), ("tiangong_st", 9), ("yandex", 3)]
+    "name, sessions",
+    [
+        *(("parquet", 4), ("csv", 4), ("impressions", 4), ("tiangong_st", 9), ("yandex", 3)),
+        *(("yandex_clax", 3), ("baidu_ultr", 3), ("baidu_ultr_uva", 3)),
+    ],
 )
 def test_sample_rows_open(name, sessions, tmp_path):
     path = sample(name, tmp_path)
@@ -139,9 +149,9 @@ def test_sample_rows_open(name, sessions, tmp_path):
         [f"dataset={name}", f"dataset.path={path}", f"cache_dir={tmp_path}/cache", *extra, *parts]
     )
     assert dataset.train.count + dataset.val.count + dataset.test.count == sessions
-    assert (dataset.ranking is not None) == (
-        name in ("tiangong_st", "yandex", "parquet")
-    ) or name == "parquet"
+    assert (dataset.ranking is not None) == (name in ("tiangong_st", "yandex", "baidu_ultr_uva")) or name == "parquet"
+    if name == "baidu_ultr_uva":
+        assert dataset.notes["distinct_documents"] == 4
 
 
 def test_sample_rows_of_letor_open(tmp_path):
