@@ -3,9 +3,11 @@
 import ast
 import functools
 import importlib.metadata
+import io
 import re
 import subprocess
 import sys
+import tokenize
 import tomllib
 from collections import defaultdict
 from graphlib import TopologicalSorter
@@ -101,6 +103,45 @@ def test_no_folders_import_each_other():
             folder = module.rpartition(".")[0]
             folders[folder] |= {other if other in packages else other.rpartition(".")[0] for other in others} - {folder}
     TopologicalSorter(folders).prepare()
+
+
+def test_the_design_lists_the_rooms_from_the_ground_up():
+    text = (ROOT / "docs/design.md").read_text()
+    root, drawing = re.search(r"^clickexp/ +(.*?)\n(.*?)^examples/", text, re.S | re.M).groups()
+    named = re.findall(r"\w+(?=/)", drawing)
+    folders = {file.parent.name for file in FILES if "plugins" not in file.parts} | {"plugins"}
+    assert {*named} == folders - {"clickexp"}
+    rooms = [name for name in named if name in FLOOR]
+    assert {*rooms, *root.split(", and rooms")[0].split(", ")} == {*FLOOR}
+    assert sorted(rooms, key=FLOOR.get) == rooms
+
+
+def test_every_suppression_has_a_reason():
+    comments = [
+        (file, token.string)
+        for file in FILES
+        for token in tokenize.generate_tokens(io.StringIO(file.read_text()).readline)
+        if token.type == tokenize.COMMENT and re.match(r"# (noqa|pyright: ignore|type: ignore)", token.string)
+    ]
+    assert comments
+    assert not [comment for comment in comments if not re.fullmatch(r"# .*?  # \w.*", comment[1])]
+
+
+def test_files_and_functions_are_short():
+    """Functions without their docstrings."""
+    long = []
+    for file in FILES:
+        text = file.read_text()
+        if len(text.splitlines()) > 300:
+            long.append(file)
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = node.end_lineno - node.lineno + 1
+                if ast.get_docstring(node) is not None:
+                    lines -= node.body[0].end_lineno - node.body[0].lineno + 1
+                if lines > 80:
+                    long.append(f"{file}: {node.name}")
+    assert not long
 
 
 def test_every_room_says_what_lives_there():

@@ -83,7 +83,7 @@ def inspect_log(path: str, options: Sequence[str], output: str | None = None, js
     except OSError as error:
         drawn = f"not written ({reason(error)}); choose another folder with --output"
     if json:
-        print(dumps({"path": path, **report.as_json(dataset, counts, links, contexts), "figures": drawn}, indent=2))  # noqa: T201
+        print(dumps({"path": path, **report.as_json(dataset, counts, links, contexts), "figures": drawn}, indent=2))  # noqa: T201  # output
         return
     train = counts["train"]
     grades = (report.grades(name, part.labels) for name, part in counts.items() if part.labels)

@@ -69,20 +69,20 @@ def dashboard(
     )
     if dry_run:
         if sync:
-            print(f"would upload {len(offline)} runs: {' '.join(command)}", file=sys.stderr)  # noqa: T201  output
+            print(f"would upload {len(offline)} runs: {' '.join(command)}", file=sys.stderr)  # noqa: T201  # output
         models = {name: view._to_model() for name, view in views.items()}
         options: dict[str, Any] = {"mode": "json", "by_alias": True, "exclude_none": True}
         plain = {name: model.model_dump(**options) for name, model in models.items()}
-        print(json.dumps(plain, indent=2))  # noqa: T201  output
-        print(outline(views["workspace"]), file=sys.stderr)  # noqa: T201  output
+        print(json.dumps(plain, indent=2))  # noqa: T201  # output
+        print(outline(views["workspace"]), file=sys.stderr)  # noqa: T201  # output
         return
     # the command is ours, its arguments are passed as they are
-    if sync and (code := subprocess.run(command, stdin=subprocess.DEVNULL).returncode):  # noqa: S603
+    if sync and (code := subprocess.run(command, stdin=subprocess.DEVNULL).returncode):  # noqa: S603  # fixed words
         raise UserError(f"wandb sync ended with code {code}; its output is above")
     try:
         for view in views.values():
             view.entity = view.entity or wandb.Api().default_entity or ""
-            print(view.save().url)  # noqa: T201  output
+            print(view.save().url)  # noqa: T201  # output
     except (wandb.Error, ValueError, OSError) as error:
         raise UserError(f"Weights & Biases: {error}") from error
 

@@ -15,7 +15,7 @@ _RECORD = ".comparison.json"
 
 def say(text: str) -> None:
     """Prints one line of a command's output; control characters in it are replaced."""
-    print(printable(text), flush=True)  # noqa: T201  a command's output
+    print(printable(text), flush=True)  # noqa: T201  # a command's output
 
 
 def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:

@@ -53,7 +53,7 @@ def compare_published(
     files = {}
     for reproduction in found:
         made, name = table(reproduction), escape.slug(reproduction.name)
-        print(markdown(made))  # noqa: T201  the command's result
+        print(markdown(made))  # noqa: T201  # the command's result
         files[f"{name}.md"] = markdown(made)
         files[f"{name}.tex"] = latex(made, f"tab:{name}")
         files[f"{name}.csv"] = as_csv(reproduction)

@@ -26,7 +26,8 @@ from clickexp.loggers.jsonl import plain
 from clickexp.models import Model
 from clickexp.runs.claims import claim_named, claim_new
 from clickexp.runs.run import Run
-from clickexp.runs.store import HYDRA, REPORT, values
+from clickexp.runs.store import HYDRA, OVERRIDES, REPORT, values
+from clickexp.utils.files import whole
 
 if TYPE_CHECKING:
     import polars as pl
@@ -162,7 +163,8 @@ def _run(cfg: DictConfig, overrides: list[str], folder: str | Path | None) -> Ru
     try:
         share_compilations(Path(config.settings.cache_dir))
         (claim.folder / HYDRA).mkdir(exist_ok=True)
-        (claim.folder / HYDRA / "overrides.yaml").write_text(OmegaConf.to_yaml(overrides))
+        with whole(claim.folder / OVERRIDES) as part:
+            part.write_text(OmegaConf.to_yaml(overrides))
         recorder = _Recorder()
         with open_loggers(config) as logger:
             parts = build(config, claim.folder, FanOut([logger, recorder]))

@@ -26,7 +26,8 @@ from clickexp.models import Model, Ranker
 from clickexp.models.ranker.debias import WithPropensities
 from clickexp.propensities import PropensitySource, Weighting
 from clickexp.runs.claims import is_abandoned, remove_parts
-from clickexp.runs.store import CHECKPOINT, identity
+from clickexp.runs.hashing import identity
+from clickexp.runs.store import CHECKPOINT
 from clickexp.training import Trainer
 from clickexp.training.checkpoint import check_same
 from clickexp.utils.signatures import accepted

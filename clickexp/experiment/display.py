@@ -11,7 +11,8 @@ from clickexp.experiment.conf import default_groups
 from clickexp.experiment.differences import chosen_option
 from clickexp.experiment.resolve import is_tower
 from clickexp.loggers import RunInfo
-from clickexp.runs.store import NOT_HASHED, values
+from clickexp.runs.hashing import NOT_HASHED
+from clickexp.runs.store import values
 from clickexp.training import Trainer
 
 _NOT_NAMED = {*NOT_HASHED, "seed", "keep_values", "draws"}

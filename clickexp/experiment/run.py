@@ -30,6 +30,7 @@ from clickexp.models import ClickModel, Model, Ranker, TrustBiasModel, TwoTowers
 from clickexp.parameters import EmbeddingParameter, PositionParameter
 from clickexp.parameters.context import in_new_session
 from clickexp.propensities.base import clicks_by_position
+from clickexp.runs.hashing import config_hash
 from clickexp.runs.store import (
     CHECKPOINT,
     CONFIG,
@@ -38,7 +39,6 @@ from clickexp.runs.store import (
     RESULT,
     SHARED,
     TRUE_POSITIVE,
-    config_hash,
     values,
     write_json,
 )

@@ -56,7 +56,7 @@ class ColdStart(ClickMetric):
         return tuple(f"_{value}@{each}" for value in ("ll", "ppl", "share") for each in self.ranges)
 
     @property
-    def higher_is_better(self) -> dict[str, bool | None]:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def higher_is_better(self) -> dict[str, bool | None]:  # pyright: ignore[reportIncompatibleVariableOverride]  # computed
         """Of each suffix."""
         better = {"_ll": True, "_ppl": False, "_share": None}
         return {suffix: better[suffix.partition("@")[0]] for suffix in self.suffixes}

@@ -1,4 +1,7 @@
-"""Click models and rankers. Each is a short definition; what they share lives in base and cascade.chain."""
+"""Click models and rankers. Each is a short definition; what they share lives in base and cascade.chain.
+
+Nothing here trains.
+"""
 
 from clickexp.models.base import ClickModel as ClickModel
 from clickexp.models.base import Model as Model

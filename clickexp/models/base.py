@@ -1,13 +1,13 @@
 """What every model shares: loss, predictions and sampling, written once."""
 
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from clickexp.data import Dataset
 from clickexp.models import derived
@@ -288,21 +288,6 @@ class IndependentModel(ClickModel):
     def conditional(self, batch: ByRank) -> LogPair:
         """Returns the marginal."""
         return self.marginal(batch)
-
-
-def past_hidden(shown: Bool[Array, "#batch"] | None, after: Any, before: Any) -> Any:
-    """Returns the state after a rank, or that before it where no document was shown."""
-    return after if shown is None else jax.tree.map(partial(jnp.where, shown), after, before)
-
-
-def uniform(key: Array, batch: ByRank) -> Float[Array, "rank batch"]:
-    """Draws one number per document, list by list."""
-    return jax.random.uniform(key, batch.shape[::-1]).T
-
-
-def bernoulli(key: Array, log_prob: LogitsByRank, batch: ByRank) -> Bool[Array, "rank batch"]:
-    """Draws one event per document, of probability exp(log_prob)."""
-    return uniform(key, batch) < jnp.exp(log_prob)
 
 
 def _masked(values: Logits, mask: Observed) -> PerDocument:

@@ -4,7 +4,8 @@ from dataclasses import field
 
 import jax.numpy as jnp
 
-from clickexp.models.base import IndependentModel, Sample, bernoulli
+from clickexp.models.base import IndependentModel, Sample
+from clickexp.models.events import bernoulli
 from clickexp.models.roles import Index, Role
 from clickexp.numerics import LogPair
 from clickexp.parameters import EmbeddingParameterConfig, GlobalParameterConfig, PositionParameterConfig

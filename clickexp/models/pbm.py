@@ -2,7 +2,8 @@
 
 import jax
 
-from clickexp.models.base import IndependentModel, Sample, bernoulli
+from clickexp.models.base import IndependentModel, Sample
+from clickexp.models.events import bernoulli
 from clickexp.models.roles import Role
 from clickexp.numerics import LogPair, log_and
 from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Bool
 
 from clickexp.models import derived
-from clickexp.models.base import ClickModel, Sample, uniform
+from clickexp.models.base import ClickModel, Sample
+from clickexp.models.events import uniform
 from clickexp.numerics import LOG_ZERO, LogPair
 from clickexp.types import Array, ByRank
 
@@ -97,9 +98,9 @@ class SequentialClickModel(ClickModel):
         states = jax.tree.map(lambda x: x[None], start)
         weights, previous, pairs = jnp.zeros(1), jnp.zeros(1, bool), []
         for rank, shown in enumerate(mask):
-            here = jax.tree.map(lambda x: jnp.broadcast_to(x[rank], (len(weights), *x.shape[1:])), inputs)  # noqa: B023
+            here = jax.tree.map(lambda x: jnp.broadcast_to(x[rank], (len(weights), *x.shape[1:])), inputs)  # noqa: B023  # called here
             following, pair = self.step(states, here, previous)
-            pairs.append(jax.tree.map(lambda x: jax.nn.logsumexp(weights + x), pair))  # noqa: B023
+            pairs.append(jax.tree.map(lambda x: jax.nn.logsumexp(weights + x), pair))  # noqa: B023  # called here
             states = _twice(chosen(shown, following, states))
             weights = jnp.concatenate(
                 [

@@ -3,7 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from clickexp.models.base import IndependentModel, Sample, bernoulli
+from clickexp.models.base import IndependentModel, Sample
+from clickexp.models.events import bernoulli
 from clickexp.models.roles import Role
 from clickexp.numerics import LogPair, log_mix
 from clickexp.parameters import EmbeddingParameterConfig, Parameter, PositionParameterConfig

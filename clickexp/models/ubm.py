@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Integer
 
-from clickexp.models.base import ClickModel, Sample, past_hidden, uniform
+from clickexp.models.base import ClickModel, Sample
+from clickexp.models.events import past_hidden, uniform
 from clickexp.models.roles import Index, Role
 from clickexp.numerics import NEVER, LogPair, log_and
 from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig

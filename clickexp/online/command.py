@@ -109,9 +109,9 @@ def _by_day(estimates: list[Estimate], label: str, confidence: float, axes: Axes
 def _print(result: OnlineComparison) -> None:
     console = Console()
     print(printable(f"A: {result.models[0]} ({result.a})"))  # noqa: T201  # the output of the command
-    print(printable(f"B: {result.models[1]} ({result.b})"))  # noqa: T201
+    print(printable(f"B: {result.models[1]} ({result.b})"))  # noqa: T201  # the output of the command
     units = f" of {result.users:,} users" if result.users else ""
-    print(  # noqa: T201
+    print(  # noqa: T201  # the output of the command
         printable(
             f"{result.sessions:,} sessions{units} over {len(result.days)} days on {result.lists:,} lists, "
             f"{result.positions} documents shown, clicks of {result.user}; {result.same:.0%} of lists are ordered alike"
@@ -136,7 +136,7 @@ def _print(result: OnlineComparison) -> None:
         cells = ([name, *(more[column] for column in rest)] for name, (_, _, more) in rows.items())
         console.print(console_table(["", *rest], cells))
     for sentence in (*conclusions(result), *result.caveats):
-        print(printable(sentence))  # noqa: T201
+        print(printable(sentence))  # noqa: T201  # the output of the command
 
 
 def _cells(estimate: Estimate, confidence: float) -> dict[str, str]:

@@ -1,4 +1,7 @@
-"""The towers behind the parameters of a click model. One config class builds each; any role takes any of them."""
+"""The towers behind the parameters of a click model. One config class builds each; any role takes any of them.
+
+Nothing here knows a click model; optimizers of tables are in `clickexp.training.sparse`.
+"""
 
 from clickexp.parameters.base import ModuleParameter as ModuleParameter
 from clickexp.parameters.base import Parameter as Parameter

@@ -1,4 +1,7 @@
-"""Where propensities of examination come from: lists, fitted runs, click rates, interventions in the log."""
+"""Where propensities of examination come from: lists, fitted runs, click rates, interventions in the log.
+
+What rankers do with them is in `clickexp.models.ranker`.
+"""
 
 from clickexp.propensities.base import Propensities as Propensities
 from clickexp.propensities.base import PropensitySource as PropensitySource

@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from clickexp.report.drawing import Panel, draw
 from clickexp.report.figures import MARKERS, look
 from clickexp.runs.store import FIGURES
+from clickexp.utils.files import whole
 
 
 def write_figures(figures: Mapping[str, Sequence[Panel]], folder: Path) -> Path:
@@ -25,7 +26,8 @@ def write_figures(figures: Mapping[str, Sequence[Panel]], folder: Path) -> Path:
     """
     (folder / FIGURES).mkdir(parents=True, exist_ok=True)
     for name, content in draw(figures.items()).items():
-        (folder / FIGURES / name).write_bytes(content)
+        with whole(folder / FIGURES / name) as part:
+            part.write_bytes(content)
     return folder / FIGURES
 
 

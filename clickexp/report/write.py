@@ -28,7 +28,8 @@ def write_report(run: Run, changed: Sequence[Changed], command: str) -> Path:
     text = run_page(run, run_groups(run), drawings, changed, command)
     (run.folder / FIGURES).mkdir(exist_ok=True)
     for name, content in files.items():
-        (run.folder / name).write_bytes(content)
+        with whole(run.folder / name) as part:
+            part.write_bytes(content)
     with whole(run.folder / REPORT) as part:  # last: where it is, its figures are
         part.write_text(text, encoding="utf-8")
     return run.folder / REPORT

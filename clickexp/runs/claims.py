@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from clickexp.errors import ConfigError
+from clickexp.runs.hashing import identity
 from clickexp.runs.store import (
     CHECKPOINT,
     CONFIG,
@@ -18,7 +19,6 @@ from clickexp.runs.store import (
     RESULT,
     SESSIONS,
     SHARED,
-    identity,
     is_whole,
     read_yaml,
 )

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from clickexp.runs.hashing import NOT_HASHED, flat
 from clickexp.runs.objective import DRAWS, VALIDATION
-from clickexp.runs.store import MODEL, NOT_HASHED, flat, training_seconds
+from clickexp.runs.store import MODEL, training_seconds
 
 SEED = "seed"
 FOLD, FOLDS = "dataset.fold", "dataset.folds"

@@ -13,18 +13,9 @@ from omegaconf import DictConfig, flag_override, open_dict
 from clickexp.errors import ConfigError
 from clickexp.experiment.overrides import check_launcher
 from clickexp.runs.claims import is_abandoned, remove_parts
+from clickexp.runs.hashing import config_hash
 from clickexp.runs.objective import objective, reports
-from clickexp.runs.store import (
-    CHECKPOINT,
-    KEPT,
-    RESULT,
-    Record,
-    config_hash,
-    finished,
-    is_whole,
-    read_json,
-    unfinished,
-)
+from clickexp.runs.store import CHECKPOINT, KEPT, RESULT, Record, finished, is_whole, read_json, unfinished
 from clickexp.sweeps.callback import all_overrides, composed_config, current, in_sweep, jobs_folder
 from clickexp.sweeps.view import say
 from clickexp.utils.exits import complain

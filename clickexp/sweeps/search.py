@@ -13,8 +13,9 @@ from optuna.trial import Trial, TrialState
 
 from clickexp.errors import ConfigError
 from clickexp.experiment.values import plain
+from clickexp.runs.hashing import config_hash
 from clickexp.runs.objective import higher_is_better
-from clickexp.runs.store import CHECKPOINT, PRUNED, Record, config_hash, read_epochs
+from clickexp.runs.store import CHECKPOINT, PRUNED, Record, read_epochs
 from clickexp.sweeps.callback import without_hydra
 from clickexp.sweeps.checks import check_jobs
 from clickexp.sweeps.launcher import LAUNCHER, JobError, Queue

@@ -1,4 +1,4 @@
-"""Fitting and evaluating click models."""
+"""Fits models: the loop over epochs, gradient descent, stopping and checkpoints. Runs are configured elsewhere."""
 
 from clickexp.evaluation.evaluator import Evaluator
 from clickexp.evaluation.model_evaluator import click_metrics

@@ -38,7 +38,7 @@ def check_address_space() -> None:
     environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     code = _TRY.format(limit=max(limit - _ROOM, 0))
     command = [sys.executable, "-c", code]
-    tried = subprocess.run(  # noqa: S603
+    tried = subprocess.run(  # noqa: S603  # fixed words
         command, env=environment, capture_output=True, text=True, errors="replace", check=False
     )
     if not tried.returncode:

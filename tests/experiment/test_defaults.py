@@ -8,7 +8,7 @@ from hydra import compose, initialize_config_dir
 from places import ROOT
 
 from clickexp.experiment.values import resolved_values
-from clickexp.runs.store import config_hash
+from clickexp.runs.hashing import config_hash
 from clickexp.utils.signatures import function_of, located
 
 CONF = ROOT / "conf"

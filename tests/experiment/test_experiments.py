@@ -27,8 +27,8 @@ from clickexp.experiment.instantiate import build_optimizer, constructor
 from clickexp.experiment.run import run_experiment
 from clickexp.experiment.values import resolved_values
 from clickexp.loggers import Logger
+from clickexp.runs.hashing import config_hash
 from clickexp.runs.run import Run
-from clickexp.runs.store import config_hash
 from clickexp.utils.signatures import accepted
 
 CONF = ROOT / "conf"

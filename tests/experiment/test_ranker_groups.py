@@ -10,7 +10,7 @@ from places import ROOT
 from clickexp.errors import ConfigError
 from clickexp.experiment.resolve import resolve
 from clickexp.experiment.run import run_experiment
-from clickexp.runs.store import config_hash
+from clickexp.runs.hashing import config_hash
 
 
 def resolved(*overrides):

@@ -25,7 +25,8 @@ from pathlib import Path
 def run_experiment(cfg, folder, sweep=None, overrides=()):
     from omegaconf import OmegaConf
     from clickexp.errors import ConfigError
-    from clickexp.runs.store import CHECKPOINT, MODEL, RESULT, config_hash, write_json
+    from clickexp.runs.hashing import config_hash
+    from clickexp.runs.store import CHECKPOINT, MODEL, RESULT, write_json
 
     with open("ran", "a") as file:
         file.write(f"{cfg.seed}\\n")

@@ -314,7 +314,8 @@ import dataclasses, json, sys, time, types, zipfile
 
 def run_experiment(cfg, folder, sweep=None, overrides=()):
     from omegaconf import OmegaConf
-    from clickexp.runs.store import MODEL, RESULT, config_hash, write_json
+    from clickexp.runs.hashing import config_hash
+    from clickexp.runs.store import MODEL, RESULT, write_json
 
     rate = cfg.optimizer.learning_rate
     for epoch in (1, 2, 3):

@@ -9,8 +9,9 @@ import pytest
 from rich.console import Console
 
 from clickexp.errors import ConfigError
+from clickexp.runs.hashing import config_hash
 from clickexp.runs.objective import objective
-from clickexp.runs.store import CHECKPOINT, MODEL, Record, config_hash, finished, is_whole, unfinished, values
+from clickexp.runs.store import CHECKPOINT, MODEL, Record, finished, is_whole, unfinished, values
 from clickexp.sweeps.table import collect
 from clickexp.sweeps.view import View, last_epoch
 

@@ -1,6 +1,6 @@
 """Settings of trainers that earlier versions called otherwise."""
 
-from clickexp.runs.store import config_hash, identity
+from clickexp.runs.hashing import config_hash, identity
 
 
 def test_a_renamed_setting_leaves_hash_and_identity_of_a_run_as_they_were():

@@ -1,1 +1,1 @@
-"""One file per log format: each turns its source into packed sessions."""
+"""One file per log format: each turns its source into packed sessions. What they share is in `ingest`."""

@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
-from clickexp.models.base import ClickModel, Sample, past_hidden
+from clickexp.models.base import ClickModel, Sample
+from clickexp.models.events import past_hidden
 from clickexp.numerics import ALWAYS, NEVER, LogPair, log_add, log_mix, log_sigmoid_pair
 from clickexp.types import Array, ByRank
 

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from clickexp.data.history import CLICKED, DOCUMENTS, EARLIER, POSITIONS, QUERIES
 from clickexp.errors import ConfigError, DataError
 from clickexp.models import derived
-from clickexp.models.base import uniform
+from clickexp.models.events import uniform
 from clickexp.models.neural.combination import Combination, Kind
 from clickexp.models.neural.network import NetworkClickModel, query_place
 from clickexp.models.neural.recurrent import Recurrent

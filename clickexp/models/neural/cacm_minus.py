@@ -8,7 +8,8 @@ from flax import nnx
 from jaxtyping import Bool
 
 from clickexp.models import derived
-from clickexp.models.base import Sample, uniform
+from clickexp.models.base import Sample
+from clickexp.models.events import uniform
 from clickexp.models.neural.recurrent import Recurrent
 from clickexp.models.roles import Role
 from clickexp.models.sequential import SequentialClickModel, State, chosen
@@ -113,9 +114,9 @@ class CACMMinusModel(SequentialClickModel):
         attractions, pairs = self.inputs(batch).attraction, []
         weights = jnp.zeros((1, batch.shape[1]))  # log P(clicks above), [click vectors, batch]
         for rank, logits in enumerate(self._of_click_vectors(self._first_positions(batch))):
-            attraction = jax.tree.map(lambda x: x[rank], attractions)  # noqa: B023
+            attraction = jax.tree.map(lambda x: x[rank], attractions)  # noqa: B023  # called here
             click = log_and(jax.tree.map(lambda x: x[:, None], log_sigmoid_pair(logits)), attraction)
-            pairs.append(jax.tree.map(lambda x: jax.nn.logsumexp(weights + x, axis=0), click))  # noqa: B023
+            pairs.append(jax.tree.map(lambda x: jax.nn.logsumexp(weights + x, axis=0), click))  # noqa: B023  # called here
             weights = jnp.concatenate([jnp.maximum(weights + x, LOG_ZERO) for x in click])
         return jax.tree.map(lambda *each: jnp.stack(each), *pairs)
 

@@ -88,7 +88,7 @@ def _devices() -> tuple[str, int]:
     """Returns platform and number of devices, as a process that JAX starts in sees them."""
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         return "cpu", 1
-    done = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, check=False)  # noqa: S603
+    done = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, check=False)  # noqa: S603  # fixed words
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise UserError(f"JAX does not start on this machine: {reason}")

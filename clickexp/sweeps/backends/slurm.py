@@ -127,4 +127,4 @@ class SlurmPool(RemotePool):
 
     def cancel(self, handles: Sequence[submitit.Job]) -> None:
         """Cancels jobs, running or not."""
-        subprocess.run(["scancel", *(handle.job_id for handle in handles)], check=False)  # noqa: S603, S607
+        subprocess.run(["scancel", *(handle.job_id for handle in handles)], check=False)  # noqa: S603, S607  # SLURM

@@ -1,1 +1,4 @@
-"""How sure the parameters are that all rows of tables share, such as examination by rank and continuation."""
+"""How sure the parameters are that all rows of tables share, such as examination by rank and continuation.
+
+Intervals of single rows are in `clickexp.export`.
+"""

@@ -1,1 +1,1 @@
-"""The launchers of clickexp."""
+"""The launcher that Hydra finds; what it runs is in `clickexp.sweeps`."""

@@ -1,1 +1,1 @@
-"""The sweepers of clickexp."""
+"""The sweeper that Hydra finds; what it runs is in `clickexp.sweeps`."""

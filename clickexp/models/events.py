@@ -1,0 +1,25 @@
+"""What definitions of click models draw events with, and how a state passes ranks that show no document."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Bool, Float
+
+from clickexp.types import Array, ByRank, LogitsByRank
+
+
+def past_hidden(shown: Bool[Array, "#batch"] | None, after: Any, before: Any) -> Any:
+    """Returns the state after a rank, or that before it where no document was shown."""
+    return after if shown is None else jax.tree.map(partial(jnp.where, shown), after, before)
+
+
+def uniform(key: Array, batch: ByRank) -> Float[Array, "rank batch"]:
+    """Draws one number per document, list by list."""
+    return jax.random.uniform(key, batch.shape[::-1]).T
+
+
+def bernoulli(key: Array, log_prob: LogitsByRank, batch: ByRank) -> Bool[Array, "rank batch"]:
+    """Draws one event per document, of probability exp(log_prob)."""
+    return uniform(key, batch) < jnp.exp(log_prob)
