@@ -41,7 +41,7 @@ def conclusion(comparison: Comparison, baseline: Group | None = None) -> str:
         if metric == comparison.leading[0] and next_best is not other:
             p = p_value(comparison, best, next_best, metric)
             if p >= SIGNIFICANT:
-                reserve = f" {next_best.name} is not significantly worse in {short(metric)} ({p_text(p)})."
+                reserve = f" {next_best.name} is not significantly worse in {short(metric)} ({_p_text(p)})."
     if not clauses:
         return ""
     text = "; ".join(f"{group.name} is best in {_listed(parts)}" for group, parts in clauses.items())
@@ -94,12 +94,12 @@ def _advantage(
     value = float(best.spread(metric).mean - other.spread(metric).mean)
     ((text, _),) = rounded([value], [half], "+")
     verdict = (
-        "not tested" if math.isnan(p) else p_text(p) if p < SIGNIFICANT else f"not significant, {p_text(p)}"
+        "not tested" if math.isnan(p) else _p_text(p) if p < SIGNIFICANT else f"not significant, {_p_text(p)}"
     )
     return text + (f" on {name}" if name else "") + (f", {verdict}" if tested else "")
 
 
-def p_text(p: float) -> str:
+def _p_text(p: float) -> str:
     """Such as "p = 0.012"."""
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 

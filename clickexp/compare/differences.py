@@ -46,7 +46,7 @@ def run_tests(groups: Sequence[Group], baselines: Sequence[int], metric: str) ->
     if values is None:
         values, unit = _per_seed(groups, metric), "seeds"
     p = [holm(paired_p(values, baseline)) for baseline in baselines]
-    return Tests(unit, np.array(p), np.array([paired_half(values, baseline) for baseline in baselines]))
+    return Tests(unit, np.array(p), np.array([_paired_half(values, baseline) for baseline in baselines]))
 
 
 def paired_p(values: np.ndarray, baseline: int) -> np.ndarray:
@@ -64,7 +64,7 @@ def paired_p(values: np.ndarray, baseline: int) -> np.ndarray:
     return p
 
 
-def paired_half(values: np.ndarray, baseline: int) -> np.ndarray:
+def _paired_half(values: np.ndarray, baseline: int) -> np.ndarray:
     """Half the 95% t-interval of the mean difference of each group to the baseline, [group].
 
     Args:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 BLOCK = 1 << 16
-MAX_LOAD = 0.7
+_MAX_LOAD = 0.7
 
 
 class IdTable:
@@ -66,7 +66,7 @@ class IdTable:
 
     def _make_room(self, keys: int) -> None:
         capacity = self._keys.size
-        while self._count + keys > MAX_LOAD * capacity:
+        while self._count + keys > _MAX_LOAD * capacity:
             capacity *= 2
         if capacity == self._keys.size:
             return

@@ -19,7 +19,7 @@ from clickexp.utils.exits import no_room
 
 _messages = logging.getLogger("clickexp.data.prepared")
 
-READ_AS = 3
+_READ_AS = 3
 """Changes with what readers make of a source, so that caches are read again."""
 
 Read = Callable[..., None]
@@ -88,7 +88,7 @@ class LogFormat:
             with temporary() as folder:  # mapped files stay readable when it is gone
                 log = _read(self.read, self.format, source, folder / "log", progress=progress, durable=False, **options)
                 return self._with_truth(log.dataset(**given), chosen)
-        key = fingerprint(_files(source, chosen), {"format": self.format, "read_as": READ_AS, **chosen})
+        key = fingerprint(_files(source, chosen), {"format": self.format, "read_as": _READ_AS, **chosen})
         folder = Path(cache).expanduser() / key
         log = _reused(folder, source, progress)
         log = log or _read(self.read, self.format, source, folder, progress=progress, **options)

@@ -27,7 +27,7 @@ from clickexp.errors import DataError
 from clickexp.utils.exits import reason
 
 FORMAT = 1
-META = "meta.json"
+_META = "meta.json"
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, OverflowError, TokenError)
 """What reading a damaged .npy or JSON file raises."""
 
@@ -147,7 +147,7 @@ class PackWriter:
         meta["crc32"] = {name: column.crc for name, column in self._columns.items()}
         if extra := [_stated(column) for name, column in self.schema.items() if name not in COLUMNS]:
             meta["columns"] = extra
-        (part / META).write_text(sealed(meta))
+        (part / _META).write_text(sealed(meta))
         if not self.nested:
             self._new.flush()
             stamp(part, stored_files(part))
@@ -163,7 +163,7 @@ def bounds(columns: Columns) -> tuple[int, int]:
 
 def is_pack(folder: Path) -> bool:
     """Whether a completed pack lies there."""
-    return (folder / META).is_file()
+    return (folder / _META).is_file()
 
 
 def read_pack(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -192,7 +192,7 @@ def stored_files(folder: Path) -> list[Stored]:
         )
         for name, column in meta["schema"].items()
     ]
-    return [Stored(folder / META), *columns]
+    return [Stored(folder / _META), *columns]
 
 
 def verify_pack(folder: Path, progress: Progress | None = None) -> Sequence[Stored]:
@@ -211,7 +211,7 @@ def fingerprint(files: Iterable[Path], options: Mapping[str, Any]) -> str:
 def _meta(folder: Path) -> dict[str, Any]:
     """meta.json, its keys and types checked."""
     try:
-        meta = unsealed((folder / META).read_text())
+        meta = unsealed((folder / _META).read_text())
         if meta["format"] != FORMAT:
             raise ValueError(f"format {meta['format']} instead of {FORMAT}")
         for key in ("count", "ranks", "query_doc_pairs", "positions"):
@@ -229,7 +229,7 @@ def _meta(folder: Path) -> dict[str, Any]:
         return {**meta, "schema": {name: known[name] for name in meta["crc32"]}}
     except UNREADABLE as error:
         raise DamagedError(
-            f"{folder / META}: cannot be read ({reason(error, context=False)})", REMEDY
+            f"{folder / _META}: cannot be read ({reason(error, context=False)})", REMEDY
         ) from error
 
 

@@ -12,7 +12,7 @@ from clickexp.errors import DataError
 
 Columns = Mapping[str, np.ndarray]
 
-TYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "float16", "float32", "float64")
+_TYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "float16", "float32", "float64")
 KINDS = {"b": "biuf", "i": "iu", "u": "iu", "f": "biuf"}
 """Kinds of numpy type that a column of each kind is read from."""
 
@@ -29,7 +29,7 @@ class Column:
 
     Args:
         name: Key of the column in a batch, and name of its packed file.
-        dtype: NumPy type that it is packed in, one of TYPES. Batches hold int64 as int32.
+        dtype: NumPy type that it is packed in: bool, an integer, or float16 to float64. Batches hold int64 as int32.
         per: Whether there is a value per document or per session.
         fill: Value of padding, by default 0. If it is given, it also replaces values that a source lacks.
         shape: Of each value, such as (8,) for vectors of eight numbers.
@@ -52,13 +52,13 @@ class Column:
         try:
             dtype = np.dtype(self.dtype)
         except TypeError as error:
-            raise DataError(f"column {self.name}: {error}. Choose one of {', '.join(TYPES)}.") from error
+            raise DataError(f"column {self.name}: {error}. Choose one of {', '.join(_TYPES)}.") from error
         if not self.name.isidentifier() or self.name.startswith("_") or self.name in MADE:
             raise DataError(
                 f"{self.name!r} cannot name a column. Choose another name, of letters and digits."
             )
-        if dtype.name not in TYPES:
-            raise DataError(f"column {self.name} has type {dtype}. Choose one of {', '.join(TYPES)}.")
+        if dtype.name not in _TYPES:
+            raise DataError(f"column {self.name} has type {dtype}. Choose one of {', '.join(_TYPES)}.")
         if self.per not in ("document", "session"):
             raise DataError(f"column {self.name} is per {self.per!r}. Choose document or session.")
         if not _fits(self.padding, dtype):
@@ -197,7 +197,7 @@ class SourceLocation:
 
 
 POSITIONS = "set positions to the ranks to keep; longer lists are cut, and counted"
-PADDING = 10
+_PADDING = 10
 """Padding that takes more than this many times the data is refused,"""
 FLOOR = 1 << 26
 """unless it takes less than this many bytes."""
@@ -205,7 +205,7 @@ FLOOR = 1 << 26
 
 def outweighs(padding: int, data: int, size: int) -> bool:
     """Whether so many numbers of padding, of a size in bytes, are too many for so many of data."""
-    return padding * size > FLOOR and padding > PADDING * data
+    return padding * size > FLOOR and padding > _PADDING * data
 
 
 def shown_bytes(size: int) -> str:

@@ -21,8 +21,8 @@ OBSERVED = {
     "cond_ppl": "observed_conditional_log_prob",
     "ppl": "observed_log_prob",
 }
-CONVENTION = "rank_normalization"
-SEARCH_SESSION = "search_session"
+_CONVENTION = "rank_normalization"
+_SEARCH_SESSION = "search_session"
 
 
 def write_values(
@@ -44,8 +44,8 @@ def write_values(
         lists: Their metrics.
     """
     if clicks.metrics:
-        convention = getattr(clicks.metrics.get("ppl"), CONVENTION, "own")
-        _write(folder / SESSIONS, test, clicks, {CONVENTION: convention})
+        convention = getattr(clicks.metrics.get("ppl"), _CONVENTION, "own")
+        _write(folder / SESSIONS, test, clicks, {_CONVENTION: convention})
     if ranking is not None and lists.metrics:
         _write(folder / LISTS, ranking, lists, {})
 
@@ -54,7 +54,7 @@ def _write(file: Path, sessions: Sessions, metrics: MultiMetric, metadata: dict[
     queries = sessions.column("query_ids") if "query_ids" in sessions.columns else np.arange(sessions.count)
     columns = {"query_id": np.asarray(queries, np.int64)}
     if "session_ids" in sessions.columns:
-        columns[SEARCH_SESSION] = sessions.column("session_ids")
+        columns[_SEARCH_SESSION] = sessions.column("session_ids")
     columns |= {name: values[: sessions.count] for name, values in metrics.values().items()}
     frame = pl.DataFrame(columns).with_columns(pl.col(pl.Float32, pl.Float64).fill_nan(None))
     with whole(file) as part:
@@ -106,10 +106,10 @@ def samples(run: str | Path, metric: str) -> Samples:
         )
     if metric in OBSERVED:
         metadata = pl.read_parquet_metadata(file)
-        convention = metadata.get(CONVENTION) or metadata["short_lists"]  # its name in files of earlier versions
-        by = SEARCH_SESSION if SEARCH_SESSION in pl.read_parquet_schema(file) else "query_id"
+        convention = metadata.get(_CONVENTION) or metadata["short_lists"]  # its name in files of earlier versions
+        by = _SEARCH_SESSION if _SEARCH_SESSION in pl.read_parquet_schema(file) else "query_id"
         return _of_sessions(pl.read_parquet(file, columns=[by, OBSERVED[metric]]), metric, convention)
-    names = [name for name in pl.read_parquet_schema(file) if name != SEARCH_SESSION]
+    names = [name for name in pl.read_parquet_schema(file) if name != _SEARCH_SESSION]
     if metric not in names:
         raise UserError(
             f"{file}: there are no values of {metric}; choose from {', '.join([*OBSERVED, *names[1:]])}"

@@ -79,18 +79,18 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     open_dataset = constructor(values["dataset"], "dataset")
     progress = {"progress": partial(logger.progress, "read", 0)}
     dataset = open_dataset(**accepted(open_dataset, progress)).first(settings.max_sessions)
-    model = build_model(estimate_propensities(constructor(values["model"], "model"), dataset), dataset, settings.seed)
+    model = build_model(_estimate_propensities(constructor(values["model"], "model"), dataset), dataset, settings.seed)
     dataset = model.prepare(dataset)
     _check_features(model, values["model"], dataset)
     check_lists(model, dataset, metrics)
-    metrics, judging = with_propensities(metrics, dataset)
+    metrics, judging = _with_propensities(metrics, dataset)
     trainer = build_trainer(values, metrics, logger=logger, settings=identity(values), **files)
     debias = model.debias if isinstance(model, Ranker) else None
     weighting = debias.weighting(dataset.train) if isinstance(debias, WithPropensities) else None
     return Parts(config, folder, dataset, model, trainer, metrics, logger, weighting, judging)
 
 
-def estimate_propensities(new_model: Callable[..., Model], dataset: Dataset) -> Callable[..., Model]:
+def _estimate_propensities(new_model: Callable[..., Model], dataset: Dataset) -> Callable[..., Model]:
     """Estimates the propensities that a ranker asks for, from the training sessions or where it says.
 
     Args:
@@ -111,7 +111,7 @@ def estimate_propensities(new_model: Callable[..., Model], dataset: Dataset) -> 
     return partial(getattr(new_model, "func", new_model), **{**given, "debias": debias})
 
 
-def with_propensities(
+def _with_propensities(
     metrics: Mapping[str, Any], dataset: Dataset
 ) -> tuple[dict[str, Any], dict[str, Weighting]]:
     """Returns the metrics with propensities of the dataset in place of their sources, and what these leave of clicks.

@@ -17,9 +17,9 @@ from clickexp.parameters import ParameterConfig, Table, VectorsConfig
 from clickexp.propensities import PropensitySource
 from clickexp.utils.signatures import located
 
-PACKAGE = __name__.split(".")[0]
+_PACKAGE = __name__.split(".")[0]
 TARGET, POSITIONAL = "_target_", "_args_"
-INTERPOLATION = "${"
+_INTERPOLATION = "${"
 MADE = (Dataset, nnx.Module, ParameterConfig, VectorsConfig, Table, Loss, Debias, PropensitySource)
 """What the dataset and the model of a run are made of."""
 REMEDY = "If you trust who made the folder, add --trust."
@@ -48,14 +48,14 @@ def _is_ours(name: Any) -> bool:
     What the package has imported from elsewhere, as in `clickexp.data.pack.os`, is not.
     """
     parts = name.split(".") if isinstance(name, str) else []
-    if parts[:1] != [PACKAGE] or any(part.startswith("_") for part in parts):
+    if parts[:1] != [_PACKAGE] or any(part.startswith("_") for part in parts):
         return False
     try:
         found = located(name)
-        same = functools.reduce(getattr, parts[1:], sys.modules[PACKAGE]) is found  # as Hydra looks for it
+        same = functools.reduce(getattr, parts[1:], sys.modules[_PACKAGE]) is found  # as Hydra looks for it
     except Exception:  # there is nothing of this name, or its import fails
         return False
-    if not same or not str(getattr(found, "__module__", "")).startswith(f"{PACKAGE}."):
+    if not same or not str(getattr(found, "__module__", "")).startswith(f"{_PACKAGE}."):
         return False
     calls = callable(found) and not inspect.isclass(found)  # functions, and formats of logs
     kind = inspect.signature(found).return_annotation if calls else found
@@ -63,7 +63,7 @@ def _is_ours(name: Any) -> bool:
 
 
 def _check(node: Any, where: str) -> None:
-    if isinstance(node, str) and INTERPOLATION in node:
+    if isinstance(node, str) and _INTERPOLATION in node:
         raise UserError(f"{where}={node!r}: runs leave no interpolations. {REMEDY}")
     if isinstance(node, list):
         node = dict(enumerate(node))
@@ -71,7 +71,7 @@ def _check(node: Any, where: str) -> None:
         return
     for key, name in _called(node).items():
         if not _is_ours(name):
-            what = f"no model, tower or dataset of {PACKAGE}: it is not run"
+            what = f"no model, tower or dataset of {_PACKAGE}: it is not run"
             raise UserError(f"{where}.{key}={name!r} is {what}. {REMEDY}")
     if TARGET in node and POSITIONAL in node:
         raise UserError(f"{where}.{POSITIONAL}: runs leave no positional arguments. {REMEDY}")

@@ -22,9 +22,9 @@ from clickexp.utils.bounds import Fraction, NonNegativeFloat, NonNegativeInt, Po
 from clickexp.utils.signatures import located
 
 PARTS = {"train": ("train",), "val": ("vali", "valid", "val", "dev"), "test": ("test",)}
-SUFFIXES = ("", ".txt", ".svm", ".svmlight", ".dat")
+_SUFFIXES = ("", ".txt", ".svm", ".svmlight", ".dat")
 COLUMNS = ["query_doc_ids", "clicks", "lengths", "query_ids", "labels"]
-POLICY_SCORES = Column("policy_scores", np.float32)
+_POLICY_SCORES = Column("policy_scores", np.float32)
 """The logging policy's score of each document, of mean 0 and standard deviation 1, before noise."""
 Folds = Annotated[int, Ge(2)]
 
@@ -121,7 +121,7 @@ def open_letor(
         LARGEST: f"{labels.max():.9g}",
         "judged queries behind the policy": len(judged) if policy == "trained" else 0,
     }
-    kept = [POLICY_SCORES] if keep_policy_scores else []
+    kept = [_POLICY_SCORES] if keep_policy_scores else []
     columns = [*COLUMNS, *kept, *([RANDOMIZED] if randomized_sessions else [])]
     counts = {"train": sessions, "val": val_sessions, "test": test_sessions}
     done = 0
@@ -177,7 +177,7 @@ def _found(folder: Path, names: Mapping[str, str | None], pooled: bool) -> dict[
 
 def _is_named(file: Path, words: tuple[str, ...]) -> bool:
     """Whether one of the words stands alone in the name of a file that may hold documents."""
-    stem = next((file.name.removesuffix(s) for s in SUFFIXES[1:] if file.name.endswith(s)), file.name)
+    stem = next((file.name.removesuffix(s) for s in _SUFFIXES[1:] if file.name.endswith(s)), file.name)
     return (
         file.is_file()
         and not {*re.split(r"[^a-z]+", stem.lower())}.isdisjoint(words)

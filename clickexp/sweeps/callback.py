@@ -23,8 +23,8 @@ from clickexp.experiment.values import current, resolved_values
 from clickexp.runs.claims import RUN_DIR, Claim, claim_named, claim_new, claim_sweep, remove_parts
 from clickexp.runs.store import KEPT, records
 
-REPEAT = "repeat-"
-SWEEP_DIR = "hydra.sweep.dir"
+_REPEAT = "repeat-"
+_SWEEP_DIR = "hydra.sweep.dir"
 
 
 class RefusedError(BaseException):
@@ -61,7 +61,7 @@ class SweepCallback(Callback):
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         """Claims the folder of a sweep, and folders of its jobs in it; see Hydra's Callback."""
-        with _refusing(config, SWEEP_DIR):
+        with _refusing(config, _SWEEP_DIR):
             claim = claim_sweep(Path(config.hydra.sweep.dir))
         subdir = _subdir(config.hydra)
         earlier = records(claim.folder)
@@ -69,7 +69,7 @@ class SweepCallback(Callback):
             remove_parts(job)
         if earlier and config.get("search") is None:
             number = 2
-            while (repeat := claim.folder / f"{REPEAT}{number}").exists():
+            while (repeat := claim.folder / f"{_REPEAT}{number}").exists():
                 number += 1
             repeat.mkdir()
             subdir, claim = f"{repeat.name}/{subdir}", claim._replace(made=[repeat])
@@ -102,7 +102,7 @@ def collected() -> Iterator[None]:
             jobs = jobs_folder(config.hydra)
             collect(Path(config.hydra.sweep.dir), jobs, config.optimized_metric)
             statuses = {record.status for _, record in records(jobs)}
-            if jobs.name.startswith(REPEAT) and statuses == {KEPT}:
+            if jobs.name.startswith(_REPEAT) and statuses == {KEPT}:
                 shutil.rmtree(jobs, ignore_errors=True)
         if claim is not None:
             claim.release()
@@ -113,7 +113,7 @@ def jobs_folder(hydra: HydraConf) -> Path:
     """Returns the folder below which a sweep has its jobs, and only its own."""
     first = _subdir(hydra).split("/")[0]
     folder = Path(hydra.sweep.dir)
-    return folder / first if first.startswith(REPEAT) else folder
+    return folder / first if first.startswith(_REPEAT) else folder
 
 
 def in_sweep(hydra: HydraConf) -> bool:

@@ -5,8 +5,8 @@ import sys
 
 import jax
 
-MIB = 1 << 20
-MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
+_MIB = 1 << 20
+_MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 def peak_memory() -> dict[str, float]:
@@ -14,8 +14,8 @@ def peak_memory() -> dict[str, float]:
 
     Runs that share a process share its peaks.
     """
-    peaks = {"peak_host_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_UNIT / MIB}
+    peaks = {"peak_host_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT / _MIB}
     reported = jax.devices()[0].memory_stats() or {}
     if "peak_bytes_in_use" in reported:
-        peaks["peak_device_mib"] = reported["peak_bytes_in_use"] / MIB
+        peaks["peak_device_mib"] = reported["peak_bytes_in_use"] / _MIB
     return peaks

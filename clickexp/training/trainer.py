@@ -24,9 +24,9 @@ from clickexp.training.step import TrainState, TrainStep, decayed, learning_rate
 from clickexp.training.stopping import EarlyStopping, Stopping
 from clickexp.utils.bounds import Fraction, NonNegativeInt, PositiveInt, Seed
 
-MAX_BATCH = 4096
+_MAX_BATCH = 4096
 MIN_STEPS = 128
-FIXED_PRIOR = 3
+_FIXED_PRIOR = 3
 """Epochs before precisions of priors are learned, which rows that have not yet left their start would make too high."""
 
 
@@ -97,7 +97,7 @@ class _GradientDescent(Learner):
         self.programs = [self._train, self._count, self._shares]
         self._refit_priors = None
         if packing.priors(self.state.tables):
-            self.unsettled = FIXED_PRIOR
+            self.unsettled = _FIXED_PRIOR
             self._refit_priors = Compiled(learned_priors.refit_priors, donate_argnums=0)
             self.programs.append(self._refit_priors)
         seed = trainer.seed if trainer.shuffle else None
@@ -113,7 +113,7 @@ class _GradientDescent(Learner):
 
     def run_pass(self, data: Data, epoch: int) -> tuple[float, int]:
         losses, done, total = [], 0, session_count(data)
-        self.state = dataclasses.replace(self.state, prior_rate=jnp.float32(epoch > FIXED_PRIOR))
+        self.state = dataclasses.replace(self.state, prior_rate=jnp.float32(epoch > _FIXED_PRIOR))
         for batch in self._feed(data, self.settings["seed"], epoch):
             self.state, loss, documents = self._train(self.state, batch.arrays, np.int32(batch.steps))
             losses.append((loss, documents))
@@ -154,7 +154,7 @@ class _GradientDescent(Learner):
 
 def _fitting_batch_size(sessions: int) -> int:
     steps = max(sessions // MIN_STEPS, 1)
-    return min(MAX_BATCH, 1 << (steps.bit_length() - 1))
+    return min(_MAX_BATCH, 1 << (steps.bit_length() - 1))
 
 
 def _mean(sums: list[tuple[jax.Array, jax.Array]]) -> float:

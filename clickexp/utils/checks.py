@@ -9,12 +9,12 @@ from jax.core import Tracer
 from clickexp.errors import DataError
 from clickexp.types import SHOWN_FIRST, Array, Batch
 
-LARGEST_ID = 2**31 - 1
-LEAST = {"query_doc_ids": 0, "positions": 1}
+_LARGEST_ID = 2**31 - 1
+_LEAST = {"query_doc_ids": 0, "positions": 1}
 SIZES = {"query_doc_ids": "query_doc_pairs", "positions": "positions"}
 """Argument of a model that makes room for larger values of a key."""
 
-EVENTS = ("mask", "clicks")
+_EVENTS = ("mask", "clicks")
 KINDS = {"mask": "biuf", "clicks": "biuf", "query_doc_ids": "iu", "positions": "iu", "labels": "biuf"}
 """Kinds of numpy type that a key [batch, rank] holds."""
 
@@ -62,7 +62,7 @@ def check_batch(batch: Batch, required: Iterable[str]) -> None:
                             "Give one number per document.")  # fmt: skip
         kind = np.dtype(values.dtype).kind
         if kind not in KINDS.get(key, kind) and kind != "V":
-            fit = "integers" if KINDS[key] == "iu" else "0 and 1" if key in EVENTS else "numbers"
+            fit = "integers" if KINDS[key] == "iu" else "0 and 1" if key in _EVENTS else "numbers"
             raise DataError(f"{key} has type {values.dtype}. Give {fit}.")
 
 
@@ -83,9 +83,9 @@ def check_values(batch: Batch, limits: Iterable[Limit], needed: Callable[[str], 
         raise DataError("lengths and mask differ. Leave lengths out where a mask has holes.")
     if "clicks" in batch:
         check_events(batch["clicks"], shown)
-    bounds = [Limit("query_doc_ids", LARGEST_ID, ""), Limit("positions", LARGEST_ID, ""), *limits]
+    bounds = [Limit("query_doc_ids", _LARGEST_ID, ""), Limit("positions", _LARGEST_ID, ""), *limits]
     for key, largest, role in bounds:
-        value = _outside(batch.get(key), shown, LEAST.get(key, 0), largest)
+        value = _outside(batch.get(key), shown, _LEAST.get(key, 0), largest)
         if value is not None and needed(key):
             raise _out_of_bounds(key, value, largest, role)
 
@@ -170,8 +170,8 @@ def _outside(values: Array | None, shown: np.ndarray, least: int, largest: int) 
 
 
 def _out_of_bounds(key: str, value: int, largest: int, role: str) -> DataError:
-    if value < LEAST.get(key, 0):
-        return DataError(f"{key} holds {value}. Give at least {LEAST.get(key, 0)}.")
+    if value < _LEAST.get(key, 0):
+        return DataError(f"{key} holds {value}. Give at least {_LEAST.get(key, 0)}.")
     if not role:
         return DataError(f"{key} holds {value}. At most {largest} fits into 32 bits.")
     remedy = f"the model with {SIZES[key]}" if key in SIZES else f"{role} with parameters"

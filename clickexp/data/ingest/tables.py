@@ -22,8 +22,8 @@ PACKED_NAMES = {"query_id": "query_ids", "search_session": "session_ids", "time"
 BATCH_ROWS, VECTOR_ROWS = 1 << 16, 1 << 10
 BLOCK_BYTES = 1 << 23
 
-WORD = r"""[^\[\](){}<>,;'"\s]+"""
-CELL = r"""^(\s*\[[^\[\]]*\]\s*|[^\[\]]*)$"""
+_WORD = r"""[^\[\](){}<>,;'"\s]+"""
+_CELL = r"""^(\s*\[[^\[\]]*\]\s*|[^\[\]]*)$"""
 """A list in a cell: words in square brackets or in none."""
 
 
@@ -179,8 +179,8 @@ class TextTable(SourceTable):
         broken = text.str.contains("\n", literal=True)
         location.reject(broken, text, key, "it goes over two lines: close its quote")
         if self.fields[key].per_document:
-            location.reject(~text.str.contains(CELL), text, key, "close its bracket")
-            return text.str.extract_all(WORD)
+            location.reject(~text.str.contains(_CELL), text, key, "close its bracket")
+            return text.str.extract_all(_WORD)
         words = text.str.strip_chars()
         if "U" in self.fields[key].kinds:
             location.reject(words == "", words, key, self.fields[key].rule)
@@ -198,7 +198,7 @@ class TextTable(SourceTable):
         )
 
 
-def find_files(source: Path, files: str | None, suffixes: Iterable[str]) -> list[Path]:
+def _find_files(source: Path, files: str | None, suffixes: Iterable[str]) -> list[Path]:
     """The file itself, or those of a folder that match the pattern `files`, default all with such an ending."""
     if not source.is_dir():
         return [source]
@@ -226,7 +226,7 @@ def open_tables(
         DataError: A table cannot be read, or they have different columns.
     """
     tables: list[SourceTable] = []
-    for file in find_files(source, files, [suffix for kind in kinds for suffix in kind.suffixes]):
+    for file in _find_files(source, files, [suffix for kind in kinds for suffix in kind.suffixes]):
         kind = next((kind for kind in kinds if file.name.endswith(kind.suffixes)), kinds[0])
         table = kind(file, *columns, **(options if kind is kinds[0] else {}))
         tables.append(table)

@@ -21,7 +21,7 @@ from clickexp.data.schema import Columns
 from clickexp.data.sessions import Sessions
 
 CELLS = 1 << 22
-SHOWN_GROUPS = 8
+_SHOWN_GROUPS = 8
 
 
 class Link(NamedTuple):
@@ -75,8 +75,8 @@ class Identifiability:
     def describe(self) -> str:
         """A sentence on what the log identifies, or the warning that it does not."""
         if not self.identified:
-            groups = " | ".join(map(_ranges, self.groups[:SHOWN_GROUPS]))
-            more = len(self.groups) - SHOWN_GROUPS
+            groups = " | ".join(map(_ranges, self.groups[:_SHOWN_GROUPS]))
+            more = len(self.groups) - _SHOWN_GROUPS
             return (
                 f"warning: examination cannot be identified: no document links the groups of positions {groups}"
                 + (f" | {more} more" if more > 0 else "")

@@ -22,10 +22,10 @@ from clickexp.errors import DataError
 from clickexp.utils.bounds import PositiveInt
 
 VECTORS = "query_doc_features"
-ANNOTATIONS = "annotations.parquet"
-RULE = "features are finite numbers within half precision, as many for every document"
-FIELDS = {VECTORS: Field("v", RULE), **COLUMNS}
-COLUMN_NAMES = {name: name for name in (VECTORS, "positions", "clicks", "labels")}
+_ANNOTATIONS = "annotations.parquet"
+_RULE = "features are finite numbers within half precision, as many for every document"
+FIELDS = {VECTORS: Field("v", _RULE), **COLUMNS}
+_COLUMN_NAMES = {name: name for name in (VECTORS, "positions", "clicks", "labels")}
 REQUIRED = {"sessions": (VECTORS, "positions", "clicks"), "ranking": (VECTORS, "labels")}
 
 REMEDIES = {"sessions": POSITIONS, "ranking": "shorten the list in the file, or set annotations to null"}
@@ -49,14 +49,14 @@ class Documents:
         if wrong.any():
             row = int(np.searchsorted(np.cumsum(lengths), wrong.argmax(), side="right"))
             what = f"a vector of {sizes[wrong.argmax()]} numbers, the first one has {self._width}"
-            raise location.error(f"{VECTORS} has {what}", RULE, row)
+            raise location.error(f"{VECTORS} has {what}", _RULE, row)
         numbers = vectors.explode()
         location.reject(
-            numbers.is_null(), numbers, VECTORS, f"fill it or drop the row; {RULE}", lengths * self._width
+            numbers.is_null(), numbers, VECTORS, f"fill it or drop the row; {_RULE}", lengths * self._width
         )
         with np.errstate(over="ignore"):
             halves = numbers.to_numpy().astype(np.float16)
-        location.reject(~np.isfinite(halves), numbers, VECTORS, RULE, lengths * self._width)
+        location.reject(~np.isfinite(halves), numbers, VECTORS, _RULE, lengths * self._width)
         return halves.reshape(len(sizes), self._width)
 
     def ids(self, vectors: np.ndarray) -> np.ndarray:
@@ -78,7 +78,7 @@ def open_baidu_ultr_uva(
     log: LogWriter,
     *,
     files: str = "part-*_split-*.parquet",
-    annotations: str | None = ANNOTATIONS,
+    annotations: str | None = _ANNOTATIONS,
     columns: Mapping[str, str | None] | None = None,
     positions: PositiveInt | None = 10,
 ) -> None:
@@ -94,8 +94,8 @@ def open_baidu_ultr_uva(
 
     DataError names file, row and remedy.
     """
-    check_keys("columns", columns or {}, COLUMN_NAMES)
-    labelled, names = _annotations(source, annotations), {**COLUMN_NAMES, **(columns or {})}
+    check_keys("columns", columns or {}, _COLUMN_NAMES)
+    labelled, names = _annotations(source, annotations), {**_COLUMN_NAMES, **(columns or {})}
     tables = {}
     for part, pattern in {"sessions": files, **({"ranking": labelled} if labelled else {})}.items():
         wanted = {key: names[key] for key in REQUIRED[part]}
@@ -129,7 +129,7 @@ def _annotations(folder: Path, name: str | None) -> str | None:
         raise DataError(f"{folder}: not a folder. Give the folder that holds the files.")
     if name is None or (folder / name).is_file():
         return name
-    if name == ANNOTATIONS:
+    if name == _ANNOTATIONS:
         return None
     raise DataError(f"{folder / name}: no such file. Check annotations, or set it to null.")
 

@@ -23,10 +23,10 @@ FILES = {
     "ranking": "human_label_for_NCM_per_query_quid.txt",
 }
 
-LAYOUT = "session id, query id, [documents], [vertical types], [clicks]"
+_LAYOUT = "session id, query id, [documents], [vertical types], [clicks]"
 NUMBER = r"-?\d+"
-LIST = rf"\[ *{NUMBER}(?: *, *{NUMBER})* *\]"
-LINE = rf"^-?\d+\t-?\d+(?:\t{LIST}){{LISTS}}\r?$"
+_LIST = rf"\[ *{NUMBER}(?: *, *{NUMBER})* *\]"
+LINE = rf"^-?\d+\t-?\d+(?:\t{_LIST}){{LISTS}}\r?$"
 FIELDS = {"session_ids": 0, "query_ids": 1, "query_doc_ids": 2, "clicks": 4, "labels": 5}
 
 
@@ -95,5 +95,5 @@ def _check_lines(lines: pl.Series, labelled: bool, location: SourceLocation) -> 
     good = lines.str.contains(LINE.replace("LISTS", "4" if labelled else "3"))
     if not good.all():
         row = int(good.to_numpy().argmin())
-        remedy = f"expected, separated by tabs: {LAYOUT}" + ", [relevance]" * labelled
+        remedy = f"expected, separated by tabs: {_LAYOUT}" + ", [relevance]" * labelled
         raise location.error(f"{lines[row][:80]!r} does not parse", remedy, row)

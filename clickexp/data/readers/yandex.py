@@ -25,15 +25,15 @@ BLOCK_BYTES = 1 << 20
 MAX_URLS, MAX_DIGITS = 100, 18
 BEFORE_URLS, CLICK_FIELDS, ACTION = 5, 4, 2
 TAB, NEWLINE = b"\t\n"
-INTEGER = f"[0-9]{{1,{MAX_DIGITS}}}"
+_INTEGER = f"[0-9]{{1,{MAX_DIGITS}}}"
 KNOWN = b"0123456789QC\t\n"
 """Characters of a log."""
 
-PAGE_LAYOUT = "SessionID TimePassed Q QueryID RegionID URL1 URL2 ..."
-CLICK_LAYOUT = "SessionID TimePassed C URLID"
-LABEL_LAYOUT = "QueryID RegionID URLID Label"
-LOG_REMEDY = f"expected, separated by tabs: {PAGE_LAYOUT}, or {CLICK_LAYOUT}; mend or delete the line"
-LABEL_REMEDY = f"expected four integers: {LABEL_LAYOUT}; mend or delete the line"
+_PAGE_LAYOUT = "SessionID TimePassed Q QueryID RegionID URL1 URL2 ..."
+_CLICK_LAYOUT = "SessionID TimePassed C URLID"
+_LABEL_LAYOUT = "QueryID RegionID URLID Label"
+_LOG_REMEDY = f"expected, separated by tabs: {_PAGE_LAYOUT}, or {_CLICK_LAYOUT}; mend or delete the line"
+_LABEL_REMEDY = f"expected four integers: {_LABEL_LAYOUT}; mend or delete the line"
 
 
 class Pages(NamedTuple):
@@ -84,7 +84,7 @@ def open_yandex(
             pack.append(ids.number(_lists(pages, positions, log)).padded(positions), location)
             log.progress(bytes_read, size)
         if not pack.written:
-            raise SourceLocation(str(source)).error("holds no result page", LOG_REMEDY)
+            raise SourceLocation(str(source)).error("holds no result page", _LOG_REMEDY)
     if labels is not None:
         shown, location = len(ids), SourceLocation(str(relevance), 1, "query")
         lists = _labelled(labels, ids, location, log)
@@ -151,7 +151,7 @@ def _parsed(text: bytes, location: SourceLocation) -> tuple[np.ndarray, np.ndarr
     if not good.all():
         row = int(good.argmin())
         line = text[ends[row - 1] + 1 if row else 0 : ends[row]]
-        raise location.error(_wrong(line.decode("utf-8", "backslashreplace").split("\t")), LOG_REMEDY, row)
+        raise location.error(_wrong(line.decode("utf-8", "backslashreplace").split("\t")), _LOG_REMEDY, row)
     return values, is_page, ends
 
 
@@ -166,7 +166,7 @@ def _wrong(words: list[str]) -> str:
         return f"a click of {count} fields"
     if action == "Q" and not 0 < count - BEFORE_URLS <= MAX_URLS:
         return f"a result page of {max(count - BEFORE_URLS, 0)} URLs instead of 1 to {MAX_URLS}"
-    return next(_not_integer(word) for word in words[:2] + words[3:] if not re.fullmatch(INTEGER, word))
+    return next(_not_integer(word) for word in words[:2] + words[3:] if not re.fullmatch(_INTEGER, word))
 
 
 def _not_integer(word: str) -> str:
@@ -212,7 +212,7 @@ def _clicked(pages: Pages) -> tuple[np.ndarray, np.ndarray, int]:
 
 
 def _read_labels(file: Path) -> pl.DataFrame:
-    """The columns of LABEL_LAYOUT, by number."""
+    """The columns of _LABEL_LAYOUT, by number."""
     location = SourceLocation(str(file), 1, "line")
     try:
         text = file.read_bytes().decode("utf-8", "backslashreplace")
@@ -224,14 +224,14 @@ def _read_labels(file: Path) -> pl.DataFrame:
     counts = words.list.len().to_numpy()
     row = int(((counts != 0) & (counts != 4)).argmax())
     if counts[row] not in (0, 4):
-        raise location.error(f"the number of fields is {counts[row]}", LABEL_REMEDY, row)
+        raise location.error(f"the number of fields is {counts[row]}", _LABEL_REMEDY, row)
     flat = words.filter(counts > 0).explode()
-    bad = ~flat.str.contains(f"^{INTEGER}$")
+    bad = ~flat.str.contains(f"^{_INTEGER}$")
     if bad.any():
         row = int(np.repeat(np.arange(len(counts)), counts)[bad.arg_max()])
-        raise location.error(_not_integer(flat.filter(bad)[0]), LABEL_REMEDY, row)
+        raise location.error(_not_integer(flat.filter(bad)[0]), _LABEL_REMEDY, row)
     if not len(flat):
-        raise SourceLocation(str(file)).error("holds no label", LABEL_REMEDY)
+        raise SourceLocation(str(file)).error("holds no label", _LABEL_REMEDY)
     numbers = flat.cast(pl.Int64).to_numpy().reshape(-1, 4)
     return pl.DataFrame({"query": numbers[:, 0], "document": numbers[:, 2], "label": numbers[:, 3]})
 

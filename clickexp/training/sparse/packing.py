@@ -13,7 +13,7 @@ from clickexp.parameters.table import Prior, Rows, Table
 from clickexp.training.sparse.row_optimizers import RowOptimizer
 from clickexp.types import Array
 
-ALIGNED = 4
+_ALIGNED = 4
 """Rows are a multiple of so many columns wide, 16 bytes.
 
 In a table of 24 bytes per row every third row lies in two cache lines, and XLA on the CPU moves single numbers where it
@@ -66,7 +66,7 @@ class Layout:
     def width(self) -> int:
         """Number of columns."""
         needed = self.learned.start + self.row + self.has_share
-        return -(-needed // ALIGNED) * ALIGNED
+        return -(-needed // _ALIGNED) * _ALIGNED
 
 
 def layout_of(table: Table, optimizer: RowOptimizer) -> Layout:
