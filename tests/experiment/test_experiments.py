@@ -295,6 +295,51 @@ def run_toy(sources, folder, experiment, *more):
         return run_experiment(compose("config", given), folder / "run", overrides=given)
 
 
+@pytest.fixture(scope="module")
+def labelled_lists(tmp_path_factory):
+    """Learning-to-rank files of 20 queries; feature 34 knows something of the labels."""
+    folder, rng = tmp_path_factory.mktemp("lists"), np.random.default_rng(0)
+    for name, queries in (("rank.train", range(14)), ("rank.test", range(14, 20))):
+        lines = [
+            f"{label} qid:{query} 1:{label + rng.normal():.3f} 34:{label + 2 * rng.normal():.3f}"
+            for query in queries
+            for label in rng.integers(0, 5, 12)
+        ]
+        (folder / name).write_text("\n".join(lines))
+    return folder
+
+
+SMALL = ["trainer.epochs=1", "logger=console", "progress=off", "report=false", "save_model=false"]
+
+
+@pytest.mark.parametrize("method, name", [("softmax_ips", "Ranker(softmax, ips)"), ("pbm", "PBM")])
+def test_the_experiment_of_rankers_from_simulated_clicks_runs(labelled_lists, tmp_path, method, name):
+    sizes = [f"dataset.{part}sessions=200" for part in ("", "val_", "test_")]
+    own = [f"method={method}", f"dataset.path={labelled_lists}", "dataset.fold=1", f"cache_dir={tmp_path}/cache"]
+    given = ["+experiment=ultr_letor", *own, *sizes, *SMALL]
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        result = run_experiment(compose("config", given), tmp_path, overrides=given)
+    assert result["model"] == name and 0 < result["test"]["ndcg@10"] <= 1
+    assert result["data"]["sessions"]["ranking"] == 4  # a fifth of the queries
+    learned = [each["relative"] for each in result.get("propensity", [])]
+    curve = learned or result["weighting"]["values"]  # of the model, or what clicks are weighted by
+    assert curve[0] == 1 and len(curve) == 10
+
+
+def test_the_experiment_of_rankers_on_annotated_lists_runs_and_earns_no_verdict(sources, tmp_path):
+    folder = tmp_path / "run"
+    own = [f"dataset.path={sources / 'baidu_ultr_uva'}", f"cache_dir={tmp_path}/cache", "debias=ips"]
+    given = ["+experiment=ultr_baidu_uva", *own, *SMALL]
+    (folder / ".hydra").mkdir(parents=True)
+    (folder / ".hydra/overrides.yaml").write_text(yaml.safe_dump(given))
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        result = run_experiment(compose("config", given), folder, overrides=given)
+    assert result["model"] == "Ranker(softmax, ips)" and result["test"]["dcg@10"] > 0
+    (found,) = compare_published([tmp_path])
+    assert {row.metric for row in found.rows} == {"dcg@10"}
+    assert all(np.isfinite(row.mean) and row.verdict == "other data" for row in found.rows)
+
+
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_an_experiment_runs_and_earns_no_verdict(sources, tmp_path, experiment, capsys):
     result = run_toy(sources, tmp_path, experiment)
