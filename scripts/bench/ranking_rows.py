@@ -1,4 +1,4 @@
-"""Training steps of every loss and correction of rankers, by the size of the table of documents.
+"""Training steps of every loss and correction of rankers and of two towers, by the size of the table of documents.
 
     python scripts/bench/ranking_rows.py                      1e5 and 1e7 rows
     python scripts/bench/ranking_rows.py --rows 100000 1000000 --repeats 3
@@ -20,7 +20,7 @@ from report import machine, print_table
 
 from clickexp.data import Dataset, superbatches
 from clickexp.data.feed import Compiled
-from clickexp.models import Ranker
+from clickexp.models import Ranker, TwoTowersModel
 from clickexp.models.ranker import debias, learned, losses, pairs
 from clickexp.propensities import Propensities
 from clickexp.training import Trainer
@@ -45,11 +45,12 @@ CORRECTIONS = {
     "doubly_robust": ("softmax", learned.DoublyRobust(KNOWN)),
     "dla": ("softmax", learned.DualLearning()),
     "regression_em": ("pointwise", learned.RegressionEM()),
-    "pair_debias": ("lambda", learned.PairDebias()),
 }
 METHODS = {
     **{name: (loss, debias.NoDebias()) for name, loss in LOSSES.items()},
     **{f"{loss}, {name}": (LOSSES[loss], correction) for name, (loss, correction) in CORRECTIONS.items()},
+    **{f"{loss}, pair_debias": (LOSSES[loss], learned.PairDebias()) for loss in ("pairwise", "lambda")},
+    "two_towers": None,
 }
 SUPERBATCHES = 4
 
@@ -58,11 +59,12 @@ class Case:
     """A method on a log."""
 
     def __init__(self, method: str, log: object, batch_size: int):
-        loss, correction = METHODS[method]
         parts = [log.sessions(name) for name in ("train", "val", "val")]
-        model = Ranker(
-            positions=log.positions, query_doc_pairs=log.query_doc_pairs, loss=loss, debias=correction, rngs=nnx.Rngs(0)
-        )
+        sizes = {"positions": log.positions, "query_doc_pairs": log.query_doc_pairs, "rngs": nnx.Rngs(0)}
+        if (chosen := METHODS[method]) is None:
+            model = TwoTowersModel(**sizes)
+        else:
+            model = Ranker(loss=chosen[0], debias=chosen[1], **sizes)
         train = model.prepare(Dataset("log", *parts, log.query_doc_pairs, log.positions)).train
         trainer = Trainer(batch_size=batch_size)
         graphdef, self.state = split_model(model, trainer.optimizer)

@@ -1,12 +1,17 @@
 """Two rankers judged by simulated users: both tests find the better one, and interleaving needs fewer sessions."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from flax import nnx
+from scipy import stats
 
 from clickexp.errors import UserError
+from clickexp.evaluation.scores import relevance_scores
 from clickexp.models import DynamicBayesianNetwork, Model, PositionBasedModel, UserBrowsingModel
 from clickexp.online import User, compare_rankers
+from clickexp.online.ab import METRICS
 from clickexp.simulation import simulate
 from clickexp.simulation.towers import FixedParameter
 
@@ -69,6 +74,26 @@ def test_a_ranker_does_not_differ_from_itself(pbm_log):
     result = compare_rankers(one, one, pbm_log.truth, pbm_log.ranking, **FEW)
     assert result.same == 1.0 and result.interleaving.better is None
     assert all(metric.better is None for metric in result.ab.metrics.values())
+
+
+@pytest.mark.slow
+def test_five_percent_of_comparisons_of_a_ranker_with_itself_are_significant(log, monkeypatch):
+    """With any user, of every metric and of interleaving, within the 99.9% range of a binomial count.
+
+    What each comparison would compile again is compiled once. Clicks of consecutive seeds would be shared by two tests.
+    """
+    one, user = ranker(log, 1.0, 1), User(log.truth)
+    score = relevance_scores(one)
+    monkeypatch.setattr("clickexp.online.lists.relevance_scores", lambda model, progress: score)
+    monkeypatch.setattr("clickexp.online.comparison.User", lambda *given: user)
+    comparisons, settings = 400, dict(sessions=1000, days=1, positions=6)
+    significant = Counter()
+    for number in range(comparisons):
+        result = compare_rankers(one, one, log.truth, log.ranking, seed=2 * number, **settings)
+        significant.update(name for name, metric in result.ab.metrics.items() if metric.better)
+        significant.update(["interleaving"] if result.interleaving.better else [])
+    low, high = stats.binom.interval(0.999, comparisons, 0.05)
+    assert all(low <= significant[name] <= high for name in (*METRICS, "interleaving")), significant
 
 
 def test_ties_are_in_random_order_the_same_for_both(pbm_log):
