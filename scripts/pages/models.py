@@ -105,6 +105,8 @@ def _page(option: str, measured: Mapping[str, Any]) -> str:
     if option in measured["runs"]:
         lines += ["## Example", "", _sentence(measured), "", _table(measured, [option]), ""]
         lines += [_note(option, measured), ""]
+    else:
+        lines += ["## Example", "", text["example"], ""]
     lines += [
         "## In Python",
         "",

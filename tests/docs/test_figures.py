@@ -153,3 +153,24 @@ def test_the_page_of_metrics_has_every_group_and_name():
     metrics = {name: instantiate(node) for kind in kinds for name, node in config[kind].items()}
     found = {f"{name}{suffix}".partition("@")[0] for name, metric in metrics.items() for suffix in metric.suffixes}
     assert sorted(metric_names()) == sorted(found | {"loss"})
+
+
+def test_the_example_of_cacm_is_in_the_table_of_context():
+    page = (ROOT / "docs/howto/session-context.md").read_text()
+    text = plain((ROOT / "scripts/pages/models.yaml").read_text())
+
+    def ll(model, context):
+        """Of the first row with a context from the model's on."""
+        return re.search(rf"^\| {model} .*?\| {context} \| (\S+)", page, re.MULTILINE | re.DOTALL)[1]
+
+    cacm, ncm = (ll(f"{name}, posteriors of 8 numbers", own) for name, own in (("CACM", "its own"), ("NCM", "none")))
+    assert f"log-likelihood is {cacm} with posteriors of 8 numbers" in text
+    assert f"no context {ncm}, that of UBM {ll('UBM', 'none')} and with `+context=both` {ll('UBM', 'both')}." in text
+
+
+def test_rankers_under_other_biases_are_those_of_the_benchmarks():
+    found = {cells[0]: cells[1:] for cells in rows(BENCHMARKS, "method | mild") if cells[0]}
+    text = plain((ROOT / "docs/howto/learning-to-rank.md").read_text())
+    for at, sentence in ((0, "has {} and PBM {} in place of {};"), (6, ", {} and {} in place of {} (")):
+        values = [found[f"`{name}`"][at].lstrip("0") for name in ("softmax_ips", "pbm", "softmax")]
+        assert sentence.format(*values) in text

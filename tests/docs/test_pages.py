@@ -183,7 +183,9 @@ def test_every_model_has_a_page_and_a_graph_of_its_roles():
         roles = set(models.class_of(option).roles)
         assert set(graphs.GRAPHS[option].behind) == roles - ({"continuation"} if option == "sdbn" else set())
         page = MADE[f"models/{option}.md"]
-        assert "<svg" in page and "<math" in page and f"model={option}" in page and "## Assumptions" in page
+        assert "<svg" in page and "<math" in page and f"model={option}" in page
+        for heading in ("Assumptions", "When to use it", "Example"):
+            assert len(page.split(f"## {heading}\n")[1].split("\n## ")[0].split()) > 7, (option, heading)
 
 
 def test_every_key_is_in_the_configuration_reference():
