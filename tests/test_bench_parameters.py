@@ -219,6 +219,18 @@ def test_posteriors_are_read_from_models(bench):
     assert measured["coverage of attraction"] > 0.85 and measured["coverage of satisfaction"] > 0.85
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("user", ["UBM", "DBN", "CCM"])
+def test_intervals_of_shared_parameters_of_trained_models_hold_the_truth(bench, user):
+    """Of eight logs; where a log has one interval, at least six hold it with probability .994."""
+    held = []
+    for seed in range(8):
+        log = small(bench, user, queries=100, impressions=10, seed=seed)
+        held.append(bench.figures(log, bench.METHODS["posterior"](log, 0))["coverage of shared"])
+    assert np.mean(held) >= 0.75 if user == "DBN" else np.mean(held) > 0.85
+
+
 @pytest.mark.parametrize("user", ["PBM", "UBM", "TrustBias", "DBN", "DCM", "CCM"])
 def test_intervals_of_shared_parameters_are_in_the_order_of_the_truth(bench, user, monkeypatch):
     """Narrow ones around true towers hold the truth; those of an order that is not the truth's would not."""
