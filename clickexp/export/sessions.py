@@ -1,6 +1,5 @@
 """The sessions to predict: those of the run's log, or of parquet files with the ids of that log."""
 
-import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,33 +9,22 @@ import numpy as np
 import polars as pl
 
 from clickexp.data import Dataset, Sessions
-from clickexp.data.context import LIST_COLUMNS, SEEN
-from clickexp.data.derived import DerivedColumn, Rows
-from clickexp.data.history import EARLIER, history_columns
 from clickexp.data.id_table import IdTable
 from clickexp.data.ingest.columns import Field
 from clickexp.data.ingest.lists import Lists, Values
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
-from clickexp.data.ingest.tables import (
-    BATCH_ROWS,
-    ParquetTable,
-    SourceTable,
-    TextTable,
-    batches_of,
-    open_tables,
-)
+from clickexp.data.ingest.tables import ParquetTable, SourceTable, TextTable, batches_of, open_tables
 from clickexp.data.names import keys_of
 from clickexp.data.pairs import DOCUMENTS, QUERIES
 from clickexp.data.readers.parquet import list_columns, packed_columns
 from clickexp.data.schema import COLUMNS, Column, Extent, SourceLocation
 from clickexp.errors import UserError
+from clickexp.export.context import with_context
 from clickexp.export.predict import of_pairs
 from clickexp.loggers.progress import Steps
-from clickexp.parameters.context import HISTORY
 
 PIECE = 1 << 16
 """Sessions that are read at a time."""
-_WITHOUT_CONTEXT = "or read all lists as the first ones of their users, with columns.search_session=null"
 _NAMES = {"query_doc_ids": "document", "query_ids": "query"}
 _INTEGER = Field("i", "the ids of the log are integers")
 _PARQUET = b"PAR1"
@@ -81,7 +69,10 @@ def read_sessions(
     id_names: pl.DataFrame | None,
     source: Path,
     columns: Mapping[str, str | None],
+    *,
     to_rank: bool = False,
+    context: bool = False,
+    time: str | None = None,
 ) -> tuple[set[str], Iterator[Piece]]:
     """Reads sessions from parquet files or, to rank them, also from text.
 
@@ -97,13 +88,15 @@ def read_sessions(
         columns: What columns are called.
         to_rank: Lists of candidates: they may be longer than those that users see, and any ids beyond those of the log
             are unknown ones, too.
+        context: Read what came before each list in its search session, which takes the memory of all lists at once.
+        time: What the log of the run calls the column that orders the lists of a search session.
 
     Returns:
         The packed columns that the files have, and the sessions in pieces of one width.
 
     Raises:
-        UserError: Ids or positions are beyond those that the model knows, or the files are no such sessions, or have
-            search sessions in more lists than are read at a time.
+        UserError: Ids or positions are beyond those that the model knows, or the files are no such sessions, or do not
+            say what came before in search sessions.
     """
     if not source.exists():
         raise UserError(f"{source}: no such file or folder. Check the path.")
@@ -114,14 +107,41 @@ def read_sessions(
                     f"{source}: --predict reads parquet files, or a folder of them, and this is none"
                 )
     ids = None if id_names is None else _numbered(id_names)
+    tables = _opened(dataset, ids, source, columns if context else {**columns, "search_session": None}, to_rank)
+    context = "session_ids" in tables[0].columns
+    if context and "clicks" not in tables[0].columns:
+        raise UserError(
+            f"{source}: the model reads the context of search sessions, which follows from clicks. Add them as the "
+            "column clicks, or read all lists as the first ones of their users, with columns.search_session=null."
+        )
+    if context and "times" in dataset.train.columns and "time" not in columns:
+        if time is None:
+            raise UserError(
+                f"{source}: times order the search sessions of the run's log. Name their column by columns.time=NAME, "
+                "or take the order of the rows, with columns.time=null."
+            )
+        tables = _opened(dataset, ids, source, {**columns, "time": time}, to_rank)
+    if id_names is not None and isinstance(tables[0], ParquetTable):  # text says nothing of kinds
+        _check_kinds(source, tables[0].layout, id_names)
+    read = _read(dataset, source, tables, ids, id_names, to_rank)
+    return {*tables[0].columns}, _with_context(read) if context else (piece for _, piece in read)
+
+
+def _opened(
+    dataset: Dataset, ids: PairIds | None, source: Path, columns: Mapping[str, str | None], to_rank: bool
+) -> list[SourceTable]:
     declared = _declared(dataset, columns)
     fields, names, required = list_columns({**columns, **declared}, None if ids is None else ids.pair_key)
     required = [name for name in required if name not in ("clicks", *declared)]
     kinds: list[type[SourceTable]] = [ParquetTable, TextTable] if to_rank else [ParquetTable]
-    tables = open_tables(source, kinds, fields, names, required)
-    if id_names is not None and isinstance(tables[0], ParquetTable):  # text says nothing of kinds
-        _check_kinds(source, tables[0].layout, id_names)
-    return {*tables[0].columns}, _read(dataset, source, tables, ids, id_names, to_rank)
+    return open_tables(source, kinds, fields, names, required)
+
+
+def _with_context(read: Iterator[tuple[Lists, Piece]]) -> Iterator[Piece]:
+    whole = [*read]  # since the lists of a search session may stand anywhere
+    sessions = with_context([lists for lists, _ in whole], [piece.sessions for _, piece in whole])
+    for (_, piece), each in zip(whole, sessions, strict=True):
+        yield piece._replace(sessions=each)
 
 
 def _read(
@@ -131,7 +151,8 @@ def _read(
     ids: PairIds | None,
     id_names: pl.DataFrame | None,
     to_rank: bool,
-) -> Iterator[Piece]:
+) -> Iterator[tuple[Lists, Piece]]:
+    """Yields the lists as the file has them, and by the ids of the log."""
     numbers = {} if id_names is None else _numbers(dataset, id_names)
     schema = packed_columns(tables[0]) | {column.name: column for column in numbers}
     ranks = _ranks(dataset, tables, to_rank)
@@ -140,24 +161,23 @@ def _read(
         fields |= {key: _INTEGER._replace(per_document=fields[key].per_document) for key in _integers(id_names)}
     shown = unknown = 0
     with Steps("ranking" if to_rank else "predicting") as progress:
-        for number, batch in enumerate(batches_of(tables, progress)):
-            if number and "session_ids" in batch.columns:
-                raise UserError(
-                    f"{source}: there are more than {BATCH_ROWS:,} lists, and a search session is known in one batch "
-                    f"only. Give fewer lists, in one file; {_WITHOUT_CONTEXT}."
-                )
+        for batch in batches_of(tables, progress):
             lists = with_session_keys(Lists.of(batch.columns, batch.location, fields))
-            context = [] if to_rank else _context(lists, ranks, batch.location)
             numbered = lists if ids is None else ids.number(lists)
             for column, number in numbers.items():
                 numbered = numbered.with_documents(**{column.name: number(lists)})
             chunk = numbered.padded(ranks, schema)
-            search_sessions = chunk.pop("session_ids", None)
+            chunk.pop("session_ids", None)  # of which this batch may have a part
             names = {}
             if id_names is not None or to_rank:
                 if id_names is not None:
                     chunk.pop("query_ids", None)  # numbers of this command
                 new = chunk["query_doc_ids"] > (dataset.query_doc_pairs if id_names is None else len(id_names))
+                if id_names is None and new.any() and _shows_zero(dataset):
+                    raise UserError(
+                        f"{source}: {new.sum():,} documents are not in the log of the run, and would have the score of "
+                        "its document 0. Leave them out, or train with ids from 1, or with dataset.pair_key=document."
+                    )
                 chunk["query_doc_ids"][new] = 0
                 shown, unknown = shown + chunk["lengths"].sum(), unknown + new.sum()
                 given = {
@@ -171,55 +191,11 @@ def _read(
             sessions = Sessions.from_arrays(**chunk, **own, location=batch.location)
             if not to_rank:
                 _check_known(sessions.positions, dataset, batch.location)
-            sessions = sessions.with_features(dataset.train.features).deriving(*of_pairs(dataset), *context)
-            if search_sessions is not None and "clicks" in lists.documents and not to_rank:
-                sessions = _with_history(sessions, search_sessions)
-            yield Piece(sessions, names)
+            sessions = sessions.with_features(dataset.train.features).deriving(*of_pairs(dataset))
+            yield lists, Piece(sessions, names)
     if unknown:
         what = f"{unknown:,} of the {shown:,} documents shown are not in the log of the run"
         sys.stderr.write(f"{source}: {what}, and have query_doc_ids 0\n")
-
-
-def _context(lists: Lists, ranks: int, location: SourceLocation) -> Sequence[DerivedColumn]:
-    """Returns what came before each list in its search session, by the file's own documents, known or not.
-
-    As in the log, documents are told apart by `document_ids` where they have them.
-    """
-    if "session_ids" not in lists.sessions:
-        return []
-    if "clicks" not in lists.documents:
-        history = (Column(name, np.int32, "session", shape=(EARLIER,)) for name in HISTORY)
-        return [_UnknownContext(column, location.source) for column in (*LIST_COLUMNS, SEEN, *history)]
-    shown = lists.documents.get(DOCUMENTS.name, lists.documents["query_doc_ids"])
-    documents = {"query_doc_ids": shown, "clicks": lists.documents["clicks"]}
-    sessions = {name: lists.sessions[name] for name in ("query_ids", "session_ids", "times") if name in lists.sessions}
-    arrays: dict[str, Any] = PairIds("document").number(Lists(lists.lengths, documents, sessions)).padded(ranks)
-    derived = Sessions.from_arrays(**arrays, location=location).derived
-    return [column for name, column in derived.items() if name not in HISTORY]  # which has ids of the log
-
-
-def _with_history(sessions: Sessions, search_sessions: np.ndarray) -> Sessions:
-    """The sessions with their earlier clicks and queries, by the ids of the log; documents that it lacks have id 0."""
-    log = dataclasses.replace(sessions, columns={**sessions.columns, "session_ids": search_sessions})
-    known = [name for name in ("query_doc_ids", "document_ids") if name in sessions.schema]
-    query = "query_numbers" if "query_numbers" in sessions.schema else None
-    return sessions.deriving(*history_columns(log, known, query))
-
-
-class _UnknownContext(DerivedColumn):
-    """Context of a file without clicks: an error where a model reads it."""
-
-    def __init__(self, column: Column, source: str):
-        self.column, self._source = column, source
-
-    def of(self, packed: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
-        raise UserError(
-            f"{self._source}: the model reads the context of search sessions, which follows from clicks. "
-            f"Add them as the column clicks; {_WITHOUT_CONTEXT}."
-        )
-
-    def bounds(self) -> tuple[int, int]:
-        return 0, 0
 
 
 def _ranks(dataset: Dataset, tables: Sequence[SourceTable], to_rank: bool) -> int:
@@ -239,6 +215,16 @@ def _check_known(position: int, dataset: Dataset, location: SourceLocation) -> N
     if position > dataset.positions:
         what = f"position {position}, of which the model knows {dataset.positions}"
         raise location.error(f"there are documents at {what}", "cut the lists")
+
+
+def _shows_zero(dataset: Dataset) -> bool:
+    """Returns whether row 0 is that of a document, as it may be where the log came with its ids."""
+    for part in dataset.parts.values():
+        for chunk in part.chunks(["query_doc_ids", "lengths"]):
+            shown = np.arange(part.ranks) < chunk["lengths"][:, None]
+            if (shown & (chunk["query_doc_ids"] == 0)).any():
+                return True
+    return False
 
 
 def _numbered(id_names: pl.DataFrame) -> PairIds:

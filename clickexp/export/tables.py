@@ -125,7 +125,9 @@ def export(
         with _whole(folder / "thompson.parquet") as file:
             order.write_parquet(file)
     if predict is not None:
-        _write_predictions(model, log, sessions if predict == "" else Path(predict), id_names, columns, folder)
+        source = sessions if predict == "" else Path(predict)
+        named = configuration(run)["dataset"].get("columns") or {}
+        _write_predictions(model, log, source, id_names, columns, folder, named.get("time"))
 
 
 def _write_predictions(
@@ -135,16 +137,20 @@ def _write_predictions(
     id_names: pl.DataFrame | None,
     columns: dict[str, str],
     folder: Path,
+    time: str | None,
 ) -> None:
     """Writes what is predicted for a part of the log, or for files whose columns are called as `columns` says."""
+    of_clicks = isinstance(model, ClickModel)
+    context = not isinstance(source, Sessions) and reads_context(
+        model, click_outputs if of_clicks else relevance_outputs, log
+    )
     if isinstance(source, Sessions):
         known, pieces = {*source.columns}, own_sessions(source, id_names)
     else:
-        known, pieces = read_sessions(log, id_names, source, columns)
+        known, pieces = read_sessions(log, id_names, source, columns, context=context, time=time)
     outputs = click_outputs if "clicks" in known else marginal_outputs
-    outputs = outputs if isinstance(model, ClickModel) else relevance_outputs
-    silent = isinstance(source, Sessions) or columns.get("search_session", "") is None
-    if "session_ids" not in known and not silent and reads_context(model, outputs, log):
+    outputs = outputs if of_clicks else relevance_outputs
+    if context and "session_ids" not in known and columns.get("search_session", "") is not None:
         sys.stderr.write(
             f"{source}: the model reads what came before in a search session, which the file does not have, so that "
             "each list is predicted as the first of its user; name their column by columns.search_session=NAME, or say "

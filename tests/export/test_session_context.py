@@ -13,15 +13,18 @@ from places import ROOT
 from small_logs import fill_tables, sigmoid
 
 from clickexp.cli.export import main
-from clickexp.data import Sessions
+from clickexp.data import Sessions, open_parquet
 from clickexp.data.ingest import tables as ingested
 from clickexp.data.ingest.lists import Lists
-from clickexp.data.schema import SourceLocation
+from clickexp.data.names import read_names
+from clickexp.errors import UserError
 from clickexp.experiment.build import build_model
 from clickexp.experiment.instantiate import constructor
 from clickexp.experiment.values import resolved_values
-from clickexp.export import sessions as sessions_module
+from clickexp.export.context import with_context
+from clickexp.export.fitted import fitted
 from clickexp.export.predict import document_outputs, predictor, single_documents
+from clickexp.export.sessions import read_sessions
 from clickexp.models import DynamicBayesianNetwork, PositionBasedModel
 from clickexp.parameters import ContextParameterConfig, EmbeddingParameterConfig, SumParameterConfig
 from clickexp.simulation import simulate
@@ -49,10 +52,9 @@ def test_context_of_a_file_with_columns_of_its_own():
     """A click on a document that its session shows again; prices are no part of the context."""
     documents = {"query_doc_ids": np.array([5, 6, 5, 7]), "clicks": np.array([1, 0, 0, 0], bool), "price": np.ones(4)}
     lists = Lists(np.array([2, 2]), documents, {"session_ids": np.array([1, 1])})
-    columns = {each.column.name: each for each in sessions_module._context(lists, 2, SourceLocation("file"))}
-    ids = np.array([[1, 2], [1, 3]])
-    found = columns["document_seen"].of({"query_doc_ids": ids}, np.arange(2))
-    np.testing.assert_array_equal(found, [[0, 0], [2, 0]])
+    known = Sessions.from_arrays(query_doc_ids=np.array([[1, 2], [1, 0]]), clicks=np.array([[1, 0], [0, 0]]))
+    (found,) = with_context([lists], [known])
+    np.testing.assert_array_equal(found.column("document_seen"), [[0, 0], [2, 0]])
 
 
 def new_run(folder, log, *overrides, filled=True):
@@ -216,6 +218,69 @@ def test_files_are_predicted_with_the_context_of_their_search_sessions(reader, l
     assert "context of search sessions, which follows from clicks" in capsys.readouterr().err
     main([str(run), "--predict", str(tmp_path / "unclicked.parquet"), "columns.search_session=null"])
     monkeypatch.setattr(ingested, "BATCH_ROWS", 7)
+    (tmp_path / "files").mkdir()
+    pl.read_parquet(file)[:20].write_parquet(tmp_path / "files/a.parquet")
+    pl.read_parquet(file)[20:].write_parquet(tmp_path / "files/b.parquet")
+    main([str(run), "--predict", str(tmp_path / "files")])  # in batches that cut search sessions
+    values["files"] = np.array(pl.read_parquet(own)[33:][column].to_list())
+    np.testing.assert_allclose(values["files"], values["log"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("reader", ["context", "history"])
+def test_files_are_in_the_order_that_the_run_was_trained_with(reader, log, tmp_path, capsys):
+    """Times run against the order of the rows."""
+    timed = pl.read_csv(log).with_columns(when=-pl.col("session"))
+    timed.write_csv(tmp_path / "timed.csv")
+    overrides = [*READERS[reader], "dataset.columns.time=when"]
+    whole = ["dataset.train_sessions=[0,30]", "dataset.val_sessions=[30,33]", "dataset.test_sessions=[33,60]"]
+    run, _ = new_run(tmp_path, tmp_path / "timed.csv", *overrides, *whole)
+
+    def predicted(*options):
+        main([str(run), "--predict", *map(str, options)])
+        return np.array(pl.read_parquet(run / "export/predictions.parquet")["click_probability"].to_list())[-27:]
+
+    own = predicted()
+    pages = {name: pl.Series(-np.arange(LISTS)) for name in ("when", "at")}
+    file = lists_of(log, tmp_path / "lists.parquet", **pages)
+    np.testing.assert_allclose(predicted(file), own, rtol=1e-5)
+    np.testing.assert_allclose(predicted(file, "columns.time=at"), own, rtol=1e-5)
+    assert np.abs(predicted(file, "columns.time=null") - own).max() > 1e-4
+    pl.read_parquet(file).drop("when").write_parquet(tmp_path / "unnamed.parquet")
     with pytest.raises(SystemExit):
-        main([str(run), "--predict", str(file)])
-    assert "a search session is known in one batch only" in capsys.readouterr().err
+        main([str(run), "--predict", str(tmp_path / "unnamed.parquet")])
+    assert "no column 'when' for time" in (error := capsys.readouterr().err) and "columns.time to one of" in error
+    dataset = fitted(run, None, True)[1]
+    with pytest.raises(UserError, match="columns.time=NAME, or .*columns.time=null"):
+        read_sessions(dataset, read_names(dataset.names), file, {}, context=True)
+
+
+@pytest.mark.parametrize("overrides", [["model=ubm"], ["model=pbm", "+context=list"]])
+def test_lists_of_any_number_are_predicted_and_ranked_without_context(overrides, log, tmp_path, monkeypatch, capsys):
+    """Relevance is that in a new search session, so that ranking needs none."""
+    run, _ = new_run(tmp_path, log, *overrides, filled=False)
+    (tmp_path / "files").mkdir()
+    lists = lists_of(log, tmp_path / "lists.parquet", search_session=pl.Series(np.arange(LISTS) / 2.0))
+    pl.read_parquet(lists)[:50].write_parquet(tmp_path / "files/a.parquet")
+    pl.read_parquet(lists)[50:].write_parquet(tmp_path / "files/b.parquet")
+    monkeypatch.setattr(ingested, "BATCH_ROWS", 7)
+    main([str(run), "--rank", str(tmp_path / "files")])
+    assert pl.read_parquet(run / "export/ranking.parquet")["list"].max() == LISTS
+    if "+context=list" not in overrides:
+        main([str(run), "--predict", str(tmp_path / "files")])
+        assert len(pl.read_parquet(run / "export/predictions.parquet")) == LISTS
+        assert "search" not in capsys.readouterr().err
+
+
+def test_unknown_documents_are_not_ranked_by_the_row_of_a_document(tmp_path):
+    """Where ids of the log start at 0; where they start at 1, row 0 is that of no document."""
+    for least in (0, 1):
+        ids = [[least, least + 1]] * 40
+        pl.DataFrame({"query_doc_ids": ids, "clicks": [[1, 0]] * 40}).write_parquet(tmp_path / "log.parquet")
+        pl.DataFrame({"query_doc_ids": [[999, 1]]}).write_parquet(tmp_path / "lists.parquet")
+        dataset = open_parquet(tmp_path / "log.parquet", cache=tmp_path / str(least))
+        _, pieces = read_sessions(dataset, None, tmp_path / "lists.parquet", {}, to_rank=True)
+        if least == 0:
+            with pytest.raises(UserError, match=r"1 documents are not in the log .* dataset.pair_key=document\."):
+                next(pieces)
+        else:
+            np.testing.assert_array_equal(next(pieces).sessions.column("query_doc_ids"), [[0, 1]])
