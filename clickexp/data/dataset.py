@@ -140,7 +140,7 @@ def split(sessions: Sessions, train: Split, val: Split, test: Split) -> tuple[Se
     another, in the order of their first lists.
 
     Raises:
-        DataError: A part is empty, a range goes beyond the sessions, parts overlap or share a search session, or
+        DataError: A part is empty, a range goes beyond the sessions or cuts a search session, parts overlap, or
             `check_split` refuses them.
     """
     check_split(train, val, test)
@@ -192,19 +192,21 @@ def _checked_sessions(sessions: Sessions, ranges: Mapping[str, range]) -> list[S
     if "session_ids" not in sessions.columns:
         return parts
     number = np.unique(sessions.column("session_ids"), return_inverse=True)[1]
-    owner = np.full(number.max(initial=0) + 1, -1)
-    for at, (name, part) in enumerate(ranges.items()):
-        here = number[part.start : part.stop]
-        shared = np.flatnonzero((owner[here] >= 0) & (owner[here] != at))
-        if shared.size:
-            row, other = part.start + int(shared[0]), list(ranges)[owner[here[shared[0]]]]
-            session = sessions.rows(slice(row, row + 1), ["session_ids"])["session_ids"][0]
-            lists = np.flatnonzero(number == number[row])
-            raise DataError(
-                f"{name} {_show(part)} has lists of search session {session}, as {other} has. Its lists are "
-                f"{lists[0]} to {lists[-1]}: cut before or behind them, or give fractions, which keep sessions whole."
-            )
-        owner[here] = at
+    part_of, own = np.full(sessions.count, -1), np.zeros(number.max(initial=0) + 1, np.int64)
+    for at, part in enumerate(ranges.values()):
+        part_of[part.start : part.stop] = at
+    own[number] = part_of  # of one of its lists each
+    cut = np.flatnonzero(part_of != own[number])
+    if cut.size:
+        lists = np.flatnonzero(number == number[cut[0]])
+        session = sessions.rows(lists[:1], ["session_ids"])["session_ids"][0]
+        *others, last = np.unique(part_of[lists])
+        (name, part), other = list(ranges.items())[last], list(ranges)[others[-1]] if others[-1] >= 0 else None
+        raise DataError(
+            f"{name} {_show(part)} has lists of search session {session}, "
+            f"{f'as {other} has' if other else 'but not all'}. Its lists are {lists[0]} to {lists[-1]}: cut before or "
+            "behind them, or give fractions, which keep sessions whole."
+        )
     return parts
 
 

@@ -36,14 +36,6 @@ class Composition(NamedTuple):
     roles: frozenset[str]
 
 
-class _Place(NamedTuple):
-    """Where the tower of a role is described: the node that holds it, and its key there."""
-
-    node: Node
-    key: str
-    role: str
-
-
 class _Component(NamedTuple):
     """The node of a click model in a mixture, and the roles of its towers, such as {"ctr": "attraction"}, by key."""
 
@@ -72,10 +64,8 @@ def compose_values(cfg: DictConfig, overrides: Sequence[str] = ()) -> Compositio
     mixture = values.get("model")
     if not isinstance(mixture, dict) or "components" not in mixture:
         roles = _roles(unresolved)
-        if isinstance(mixture, dict) and CONTEXT in mixture and CONTEXT in values and not values[CONTEXT].get("role"):
-            mixture[CONTEXT] = _term_of(values[CONTEXT])
-        elif isinstance(mixture, dict) and CONTEXT in values:
-            _add_context(values[CONTEXT], [_Place(mixture, key, role) for key, role in roles.items()])
+        if isinstance(mixture, dict) and CONTEXT in values:
+            _add_context(values[CONTEXT], [_Component(mixture, roles)], {})
         return Composition(values, unresolved, frozenset(roles.values()))
     for key in ("components", "shared"):
         if not isinstance(mixture[key], list):
@@ -87,9 +77,8 @@ def compose_values(cfg: DictConfig, overrides: Sequence[str] = ()) -> Compositio
     models = [_sharing(component, shared) for component in components]
     roles = frozenset(role for component in components for role in component.roles.values())
     if CONTEXT in values:
-        own = [(node, component.roles) for node, component in zip(models, components, strict=True)]
-        places = [_Place(node, key, role) for node, played in own for key, role in played.items() if role not in shared]
-        _add_context(values[CONTEXT], [*places, *(_Place(shared, role, role) for role in shared)])
+        own = [component._replace(node=node) for component, node in zip(components, models, strict=True)]
+        _add_context(values[CONTEXT], own, shared)
     return Composition({**values, "model": rest | {"models": models, "shared": shared}}, unresolved, roles)
 
 
@@ -137,24 +126,38 @@ def _roles(unresolved: Node) -> dict[str, str]:
     return {key: text[2:-1] for key, text in references.items() if text[:2] == "${" and text[2:-1] in known}
 
 
-def _add_context(context: Node, places: Sequence[_Place]) -> None:
-    """Makes the tower of a role a sum of itself and of the context of search sessions; ConfigError if there is none."""
-    takes = {place.role for place in places}
-    role = context.get("role") or ("examination" if "examination" in takes else "attraction")
-    if role not in takes:
-        if not takes and not context.get("role"):
-            raise ConfigError("this model takes no tower that context can be added to; leave the context out")
+def _add_context(context: Node, models: Sequence[_Component], shared: Node) -> None:
+    """Makes a tower of each model, and of those that they share, a sum of itself and of the context of search sessions.
+
+    A model that has a place for context itself takes it there, unless a role is given, which only some may have.
+
+    Raises:
+        ConfigError: A model takes no such tower, or none takes one of the given role.
+    """
+    given, term = context.get("role"), {key: value for key, value in context.items() if key != "role"}
+    takes = {role for _, roles in models for role in roles.values()}
+    if given and given not in takes:
         known = f"it takes {', '.join(sorted(takes)) or 'none'}"
-        raise ConfigError(f"context.role={role}: this model takes no tower of {role} ({known}); choose another")
-    term = _term_of(context)
-    for place in places:
-        if place.role == role:
-            terms = {"tower": place.node[place.key], CONTEXT: dict(term)}
-            place.node[place.key] = {"_target_": "clickexp.parameters.SumParameterConfig", "terms": terms}
+        raise ConfigError(f"context.role={given}: this model takes no tower of {given} ({known}); choose another")
+    of_shared = set()
+    for node, roles in models:
+        if not given and CONTEXT in node:
+            node[CONTEXT] = dict(term)
+            continue
+        role = given or next((each for each in ("examination", "attraction") if each in roles.values()), None)
+        if role is None:
+            name = "this model" if len(models) == 1 else f"{node['_target_'].rpartition('.')[2]} in model.components"
+            raise ConfigError(f"{name} takes no tower that context can be added to; leave it or the context out")
+        for key in (key for key, played in roles.items() if played == role):
+            if role in shared:
+                of_shared.add(role)
+            else:
+                node[key] = _sum_of(node[key], term)
+    shared.update({role: _sum_of(shared[role], term) for role in of_shared})
 
 
-def _term_of(context: Node) -> Node:
-    return {key: value for key, value in context.items() if key != "role"}
+def _sum_of(tower: Any, term: Node) -> Node:
+    return {"_target_": "clickexp.parameters.SumParameterConfig", "terms": {"tower": tower, CONTEXT: dict(term)}}
 
 
 def _unread(unresolved: Node) -> list[str]:

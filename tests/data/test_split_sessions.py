@@ -55,4 +55,21 @@ def test_a_range_that_cuts_a_session_is_an_error_that_names_its_lists():
     with pytest.raises(DataError, match="search session 9, as train_sessions has. Its lists are 2 to 5: cut before"):
         split(log_of([8, 8, 9, 9, 9, 9, 5, 5]), [0, 4], [4, 6], [6, 8])
     assert rows(split(log_of([8, 8, 9, 9, 9, 9, 5, 5]), [0, 2], [2, 6], [6, 8])) == [[0, 1], [2, 3, 4, 5], [6, 7]]
-    assert rows(split(log_of([8, 8, 9, 9, 9, 9, 5, 5]), [0, 2], [2, 4], [6, 8])) == [[0, 1], [2, 3], [6, 7]]
+
+
+GAPS = {
+    "between parts": ([0, 2], [2, 4], [6, 8]),
+    "before the first": ([1, 2], [2, 6], [6, 8]),
+    "behind the last": ([0, 2], [2, 6], [6, 7]),
+}
+
+
+@pytest.mark.parametrize("gap", GAPS)
+def test_a_range_that_leaves_lists_of_a_session_to_no_part_is_an_error(gap):
+    with pytest.raises(DataError, match=r"has lists of search session \d, but not all. Its lists are \d to \d: cut"):
+        split(log_of([8, 8, 9, 9, 9, 9, 5, 5]), *GAPS[gap])
+
+
+def test_ranges_may_leave_whole_sessions_to_no_part():
+    assert rows(split(log_of([8, 8, 9, 7, 7, 9, 5, 5]), [0, 2], [2, 6], [6, 8])) == [[0, 1], [2, 3, 4, 5], [6, 7]]
+    assert rows(split(log_of([1, 2, 2, 3, 4, 4, 5, 5]), [0, 1], [3, 4], [6, 8])) == [[0], [3], [6, 7]]

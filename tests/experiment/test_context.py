@@ -60,12 +60,14 @@ def sums(node, key=""):
 def test_every_model_takes_context(name):
     before = composed(*TREC, f"model={name}")["model"]
     values = composed(*TREC, f"model={name}", "+context=both", check=True)
-    (key, *more) = sums(values["model"])
-    at, tower = before, values["model"]
-    for part in key.split("."):
-        at, tower = (node[int(part)] if isinstance(node, list) else node[part] for node in (at, tower))
-    assert tower["terms"]["tower"] == at and not more
-    assert tower["terms"]["context"]["columns"][-1] == "document_seen"
+    keys = [*sums(values["model"])]
+    assert len(keys) == (2 if name == "mixture" else 1)  # whose components take different roles
+    for key in keys:
+        at, tower = before, values["model"]
+        for part in key.split("."):
+            at, tower = (node[int(part)] if isinstance(node, list) else node[part] for node in (at, tower))
+        assert tower["terms"]["tower"] == at
+        assert tower["terms"]["context"]["columns"][-1] == "document_seen"
 
 
 @pytest.mark.parametrize("name", sorted(NETWORKS))
@@ -132,8 +134,27 @@ def test_examination_has_it_by_default_and_any_role_by_request():
 
 def test_components_of_a_mixture_that_take_the_role_have_it():
     mixture = ("model=mixture", "model.components=[pbm,dbn]", "model.shared=[attraction]", "+context=document")
-    assert list(sums(composed(*TREC, *mixture)["model"])) == ["models.0.examination"]
+    assert sorted(sums(composed(*TREC, *mixture)["model"])) == ["models.0.examination", "shared.attraction"]
+    apart = composed(*TREC, *mixture, "model.shared=[]")["model"]
+    assert list(sums(apart)) == ["models.0.examination", "models.1.attraction"]
     assert list(sums(composed(*TREC, *mixture, "context.role=attraction")["model"])) == ["shared.attraction"]
+
+
+def test_networks_in_a_mixture_take_context():
+    mixture = ("model=mixture", "model.components=[ubm,ncm,cacm]", "+context=document")
+    model = composed(*TREC, *mixture)["model"]
+    assert list(sums(model)) == ["models.0.examination"]
+    assert [each["context"]["columns"] for each in model["models"][1:]] == [["document_seen"]] * 2
+    model = composed(*TREC, *mixture, "context.role=attraction")["model"]
+    assert list(sums(model)) == ["shared.attraction"]
+    assert model["models"][1]["context"] is model["models"][2]["context"] is None
+
+
+def test_a_component_without_a_role_for_context_is_an_error():
+    with pytest.raises(ConfigError, match="RankCTRModel in model.components takes no tower that context"):
+        composed(*TREC, "model=mixture", "model.components=[pbm,rctr]", "+context=list")
+    some = composed(*TREC, "model=mixture", "model.components=[pbm,rctr]", "+context=list", "context.role=examination")
+    assert list(sums(some["model"])) == ["models.0.examination"]
 
 
 def test_a_key_that_the_term_does_not_have_is_an_error():
