@@ -16,6 +16,8 @@ from clickexp.types import Array, ByRank
 
 State = Any
 """A pytree of arrays `[batch, ...]`."""
+_EventStep = Callable[[State, Any, Array], tuple[State, LogPair, LogPair]]
+"""A step that returns P(click) and the probability of an event."""
 
 CHUNK = 256
 """Lists whose prefix trees are in memory at a time."""
@@ -57,27 +59,12 @@ class SequentialClickModel(ClickModel):
 
     def conditional(self, batch: ByRank) -> LogPair:
         """Returns P(click) along the batch's own clicks."""
-        return self._scan(batch, batch["clicks"].astype(bool), lambda click, pair: click, self.inputs(batch))[1]
+        clicks = batch["clicks"].astype(bool)
+        return self._scan(batch, clicks, lambda click, pair: click, self.inputs(batch), self._of_click)[1]
 
     def draw(self, batch: ByRank, key: Array) -> Sample:
         """Draws clicks from the top down."""
-        return Sample(self._drawn(batch, key, self.inputs(batch))[0])
-
-    def _drawn(self, batch: ByRank, key: Array, inputs: Any) -> tuple[Array, LogPair]:
-        return self._scan(batch, uniform(key, batch), lambda number, pair: number < jnp.exp(pair.log), inputs)
-
-    def _scan(self, batch: ByRank, ranks: Array, choose: Callable, inputs: Any) -> tuple[Array, LogPair]:
-        """Clicks and their pairs, `[rank, batch]`; `choose` makes the click of what the rank holds."""
-
-        def step(carry: tuple[State, Array], rank: tuple[Array, Any, Array]) -> tuple[Any, Any]:
-            (state, previous), (each, inputs, shown) = carry, rank
-            following, pair = self.step(state, inputs, previous)
-            click = choose(each, pair)
-            return (chosen(shown, following, state), jnp.where(shown, click, previous)), (click, pair)
-
-        start = self.start(batch), jnp.zeros(batch.shape[1], bool)
-        each = ranks, inputs, batch["mask"].astype(bool)
-        return jax.lax.scan(step, start, each, unroll=UNROLLED)[1]
+        return Sample(self._drawn(batch, key, self.inputs(batch), self._of_click)[0])
 
     def how_marginal(self, ranks: int) -> str:
         """Returns "exact", or what marginals of lists of so many documents are a mean over."""
@@ -85,32 +72,59 @@ class SequentialClickModel(ClickModel):
 
     def marginal(self, batch: ByRank) -> LogPair:
         """Returns the mean of P(click) over the clicks above, exact up to `derived.EXACT_RANKS`."""
+        return self.mean_above(batch, self._of_click)
+
+    def mean_above(self, batch: ByRank, step: _EventStep) -> LogPair:
+        """Returns the mean of the probability of an event over the clicks above, exact up to `derived.EXACT_RANKS`.
+
+        Args:
+            batch: The lists.
+            step: As `self.step`; it returns the probability of the event behind that of a click.
+        """
+        inputs = self.inputs(batch)
         if batch.shape[0] > derived.EXACT_RANKS:
-            inputs = self.inputs(batch)
-            return derived.mean_of_draws(lambda key: self._drawn(batch, key, inputs)[1], batch)
-        inputs = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), self.inputs(batch))
-        lists = self.start(batch), inputs, batch["mask"].T.astype(bool)
-        pair = jax.lax.map(lambda each: self._prefix_tree(*each), lists, batch_size=CHUNK)
+            return derived.mean_of_draws(lambda key: self._drawn(batch, key, inputs, step)[1], batch)
+        lists = self.start(batch), jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), inputs), batch["mask"].T.astype(bool)
+        pair = jax.lax.map(lambda each: _prefix_tree(step, *each), lists, batch_size=CHUNK)
         return jax.tree.map(jnp.transpose, pair)
 
-    def _prefix_tree(self, start: State, inputs: Any, mask: Bool[Array, " rank"]) -> LogPair:
-        """P(c_r) of one list; the prefixes of a rank take the place of the batch."""
-        states = jax.tree.map(lambda x: x[None], start)
-        weights, previous, pairs = jnp.zeros(1), jnp.zeros(1, bool), []
-        for rank, shown in enumerate(mask):
-            here = jax.tree.map(lambda x: jnp.broadcast_to(x[rank], (len(weights), *x.shape[1:])), inputs)  # noqa: B023  # called here
-            following, pair = self.step(states, here, previous)
-            pairs.append(jax.tree.map(lambda x: jax.nn.logsumexp(weights + x), pair))  # noqa: B023  # called here
-            states = _twice(chosen(shown, following, states))
-            weights = jnp.concatenate(
-                [
-                    jnp.where(shown, weights + pair.log, LOG_ZERO),
-                    weights + jnp.where(shown, pair.complement, 0.0),
-                ]
-            )
-            click = jnp.repeat(jnp.array([True, False]), len(previous))
-            previous = jnp.where(shown, click, _twice(previous))
-        return jax.tree.map(lambda *ranks: jnp.stack(ranks), *pairs)
+    def _of_click(self, state: State, inputs: Any, previous: Array) -> tuple[State, LogPair, LogPair]:
+        state, pair = self.step(state, inputs, previous)
+        return state, pair, pair
+
+    def _drawn(self, batch: ByRank, key: Array, inputs: Any, step: _EventStep) -> tuple[Array, LogPair]:
+        return self._scan(batch, uniform(key, batch), lambda number, pair: number < jnp.exp(pair.log), inputs, step)
+
+    def _scan(
+        self, batch: ByRank, ranks: Array, choose: Callable, inputs: Any, step: _EventStep
+    ) -> tuple[Array, LogPair]:
+        """Clicks and the pairs of an event, `[rank, batch]`; `choose` makes the click of what the rank holds."""
+
+        def along(carry: tuple[State, Array], rank: tuple[Array, Any, Array]) -> tuple[Any, Any]:
+            (state, previous), (each, inputs, shown) = carry, rank
+            following, pair, event = step(state, inputs, previous)
+            click = choose(each, pair)
+            return (chosen(shown, following, state), jnp.where(shown, click, previous)), (click, event)
+
+        start = self.start(batch), jnp.zeros(batch.shape[1], bool)
+        each = ranks, inputs, batch["mask"].astype(bool)
+        return jax.lax.scan(along, start, each, unroll=UNROLLED)[1]
+
+
+def _prefix_tree(step: _EventStep, start: State, inputs: Any, mask: Bool[Array, " rank"]) -> LogPair:
+    """P(event) at each rank of one list; the prefixes of a rank take the place of the batch."""
+    states = jax.tree.map(lambda x: x[None], start)
+    weights, previous, events = jnp.zeros(1), jnp.zeros(1, bool), []
+    for rank, shown in enumerate(mask):
+        here = jax.tree.map(lambda x: jnp.broadcast_to(x[rank], (len(weights), *x.shape[1:])), inputs)  # noqa: B023  # called here
+        following, pair, event = step(states, here, previous)
+        events.append(jax.tree.map(lambda x: jax.nn.logsumexp(weights + x), event))  # noqa: B023  # called here
+        states = _twice(chosen(shown, following, states))
+        clicked = jnp.where(shown, weights + pair.log, LOG_ZERO)
+        weights = jnp.concatenate([clicked, weights + jnp.where(shown, pair.complement, 0.0)])
+        click = jnp.repeat(jnp.array([True, False]), len(previous))
+        previous = jnp.where(shown, click, _twice(previous))
+    return jax.tree.map(lambda *ranks: jnp.stack(ranks), *events)
 
 
 def chosen(shown: Array, new: State, old: State) -> State:

@@ -10,8 +10,6 @@ from jaxtyping import Bool, Float
 
 from clickexp.data.history import CLICKED, DOCUMENTS, EARLIER, POSITIONS, QUERIES
 from clickexp.errors import ConfigError, DataError
-from clickexp.models import derived
-from clickexp.models.events import uniform
 from clickexp.models.neural.combination import Combination, Kind
 from clickexp.models.neural.network import NetworkClickModel, query_place
 from clickexp.models.neural.recurrent import Recurrent
@@ -126,35 +124,24 @@ class ContextAwareClickModel(NetworkClickModel):
 
     def step(self, state: State, inputs: _Document, previous: Bool[Array, " batch"]) -> tuple[State, LogPair]:
         """Returns the next state, and the probability of a click."""
-        state, examination = self._examination(state, inputs, previous)
-        return state, self.combined(inputs.relevance, examination)
+        return self._of_examination(state, inputs, previous)[:2]
 
     def relevance(self, batch: ByRank) -> LogitsByRank:
         """Returns log R_d."""
         return self.inputs(batch).relevance.log
 
     def log_examination(self, batch: ByRank, marginal: LogPair | None = None) -> LogitsByRank:
-        """Returns log E_r, whatever the clicks above: exact where a click is R_d E_r, else a mean over draws."""
-        if self.combination == "mul":
+        """Returns log E_r, whatever the clicks above; exact as far as marginals are."""
+        if self.combination == "mul":  # where a click is R_d E_r
             return super().log_examination(batch, marginal)
-        shown, documents = batch["mask"].astype(bool), self.inputs(batch)
+        return self.mean_above(batch, self._of_examination).log
 
-        def along(key: Array) -> LogPair:
-            def step(carry: tuple[State, Array], rank: tuple) -> tuple[tuple[State, Array], LogPair]:
-                (state, previous), (document, number, shown) = carry, rank
-                following, examination = self._examination(state, document, previous)
-                click = number < jnp.exp(self.combined(document.relevance, examination).log)
-                return (chosen(shown, following, state), jnp.where(shown, click, previous)), examination
-
-            start = self.start(batch), jnp.zeros(batch.shape[1], bool)
-            return jax.lax.scan(step, start, (documents, uniform(key, batch), shown))[1]
-
-        return derived.mean_of_draws(along, batch).log
-
-    def _examination(self, state: State, inputs: _Document, previous: Array) -> tuple[State, LogPair]:
+    def _of_examination(self, state: State, inputs: _Document, previous: Array) -> tuple[State, LogPair, LogPair]:
+        """Returns the next state, and the probabilities of a click and of examination."""
         of_click = self.of_click(jnp.asarray(previous, jnp.int32)) @ self.recurrent.read.kernel[...][-self.embedding :]
         state, units = self.recurrent.step(state, inputs.read + of_click)
-        return state, log_sigmoid_pair(self.output(units)[..., 0])
+        examination = log_sigmoid_pair(self.output(units)[..., 0])
+        return state, self.combined(inputs.relevance, examination), examination
 
     def _session(self, lists: Batch) -> tuple[Float[Array, "batch two_hidden"], Array, Array]:
         """The context of the session, and vectors of the query and of the documents."""
