@@ -1,7 +1,8 @@
 """What came before a list in its search session: columns that are derived of the order of lists and their clicks."""
 
-from collections.abc import Iterator, Mapping
-from functools import cached_property
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, cached_property
 from itertools import pairwise
 from threading import Lock
 from typing import Any, Protocol
@@ -26,6 +27,9 @@ SEEN = Column("document_seen", np.uint8)
 
 _LISTS = 1 << 16
 """Lists that are read at a time, at least."""
+_LARGE = 100_000
+"""Lists that no search session has more of."""
+_messages = logging.getLogger(__name__)
 
 
 class SearchLog(Protocol):
@@ -101,12 +105,12 @@ class _Context:
 
     @cached_property
     def _values(self) -> dict[str, np.ndarray]:
-        log, names = self.log, ["clicks", "lengths", self.document, *([self.query] if self.query else [])]
+        log, names = self.log, [self.document, *([self.query] if self.query else [])]
         columns = (*LIST_COLUMNS, SEEN)
         found = {each.name: np.zeros(each.shape_of(log.count, log.ranks), each.dtype) for each in columns}
         largest = log.bounds(self.document)[1]
         for rows, first in whole_sessions(log):
-            read = log.rows(rows, names)
+            read = lists_at(log, rows, names)
             shown = np.arange(log.ranks) < read["lengths"][:, None]
             documents = np.where(shown, read[self.document], 0)
             clicks = read["clicks"] & shown
@@ -147,15 +151,42 @@ def whole_sessions(log: SearchLog) -> Iterator[tuple[Rows, np.ndarray]]:
     """
     ids = log.column("session_ids")
     new, order = new_sessions(ids), None
-    times = log.column("times") if "times" in log.columns else None
-    if times is not None or are_apart(ids, new):
-        order = np.argsort(ids, kind="stable") if times is None else np.lexsort((times, ids))
+    times = log.column("times") if "times" in log.columns else np.zeros(len(ids))
+    if are_apart(ids, new) or (~new[1:] & (np.diff(times) < 0)).any():
+        order = np.lexsort((times, ids))
         new = np.append(True, np.diff(ids[order]) != 0)
     starts = np.append(np.flatnonzero(new), len(ids))
+    lists = np.diff(starts)
+    if lists.max(initial=0) > _LARGE:
+        at = starts[lists.argmax()]
+        _warn_of(int(ids[at if order is None else order[at]]), int(lists.max()))
     wanted = np.arange(0, len(ids) + _LISTS, _LISTS)
     cuts = np.unique(starts[np.searchsorted(starts, wanted).clip(max=len(starts) - 1)])
     for start, stop in pairwise(cuts):
         yield slice(start, stop) if order is None else order[start:stop], new[start:stop]
+
+
+@cache
+def _warn_of(session: int, lists: int) -> None:
+    """Warns once of a search session that is none."""
+    _messages.warning(
+        "search session %d has %s lists, as if one user saw them all, and takes much memory: drop these rows if it is "
+        "an id of unknown users, or leave context out",
+        session,
+        f"{lists:,}",
+    )
+
+
+def lists_at(log: SearchLog, rows: Rows, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Returns some columns of lists, their lengths, and those of their clicks that came before any later list.
+
+    Others are left out for good: a list that was shown before such a click must not know it.
+    """
+    late = ["late_clicks"] if "late_clicks" in log.columns else []
+    read = log.rows(rows, ["clicks", "lengths", *names, *late])
+    for name in late:
+        read["clicks"] = read["clicks"] & ~read[name]
+    return read
 
 
 def _of_lists(

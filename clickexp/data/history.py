@@ -6,7 +6,7 @@ from threading import Lock
 
 import numpy as np
 
-from clickexp.data.context import SearchLog, whole_sessions
+from clickexp.data.context import SearchLog, lists_at, whole_sessions
 from clickexp.data.derived import DerivedColumn, Rows
 from clickexp.data.schema import Column
 
@@ -27,8 +27,9 @@ def history_columns(log: SearchLog, ids: Sequence[str], query: str | None) -> li
     """Returns the latest clicks and queries before each list in its search session, the last one last, 0 for none.
 
     The columns are `clicked_ID` for each kind of id and `clicked_positions`, of `EARLIER` clicks, and
-    `earlier_query_numbers`, of as many lists. Lists of a session may stand apart; they are in the order of the log.
-    Memory, of the columns of clicks together and of the queries: 16 bytes per list, and 4 per click and column.
+    `earlier_query_numbers`, of as many lists. Lists of a session may stand apart; they are in the order of their
+    `times`, or else of the log. Memory, of the columns of clicks together and of the queries: 16 bytes per list, and 4
+    per click and column.
 
     Args:
         log: All lists, with `session_ids`, clicks and lengths.
@@ -65,7 +66,7 @@ class _Sequences:
         ranks = np.arange(log.ranks)
         known = [name for name in self.names if name != "positions" or name in log.columns]
         for rows, first in whole_sessions(log):
-            columns = log.rows(rows, ["clicks", "lengths", *known])
+            columns = lists_at(log, rows, known)
             chosen = columns["clicks"] & (ranks < columns["lengths"][:, None])
             if not self._clicks:  # a list has its query where a document that the log knows tells it
                 query = np.broadcast_to(columns[self.names[0]].reshape(len(chosen), -1), chosen.shape)

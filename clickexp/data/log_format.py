@@ -19,7 +19,7 @@ from clickexp.utils.exits import no_room
 
 _messages = logging.getLogger("clickexp.data.prepared")
 
-_READ_AS = 3
+_READ_AS = 4
 """Changes with what readers make of a source, so that caches are read again."""
 
 Read = Callable[..., None]

@@ -139,6 +139,7 @@ COLUMNS = {
         Column("times", np.float64, "session", rule="times are finite numbers"),
         Column("positions", np.int32, least=1, rule="positions are integers from 1"),
         Column("labels", np.float32, rule="labels are finite numbers"),
+        Column("late_clicks", np.bool_, rule="clicks that came after a later list are true or false, 1 or 0"),
     )
 }
 """The columns that the package reads itself. The first three are always there."""

@@ -42,6 +42,7 @@ class Sessions(ColumnsView):
         times          [count] float64         optional, orders the lists of a search session
         positions      [count, ranks] int32    optional, from 1; without it the rank is the position
         labels         [count, ranks] float32  optional, graded relevance
+        late_clicks    [count, ranks] bool     optional, clicks after a later list was shown, which no context has
 
     and any other column that was declared, [count, ranks] or [count]; `schema` holds the declarations by name.
     `index`, if there, holds the rows of the columns that this view shows. `features` holds a feature vector for each

@@ -58,6 +58,26 @@ def test_times_order_the_lists_of_a_session():
     assert (without.column("session_index") != log.column("session_index")).any()
 
 
+def test_lists_in_order_are_read_as_they_are():
+    columns = session_log()
+    ids = np.unique(columns["session_ids"], return_inverse=True)[1]
+    columns = {name: values[np.argsort(-ids, kind="stable")] for name, values in columns.items()}
+    for times in ({}, {"times": np.arange(len(ids)) // 2}):
+        log = Sessions.from_arrays(**columns, **times)
+        assert all(isinstance(rows, slice) for rows, _ in context.whole_sessions(log))
+
+
+def test_an_id_of_unknown_users_is_named_once(monkeypatch, caplog):
+    monkeypatch.setattr(context, "_LARGE", 8)
+    columns = session_log(apart=True)
+    columns["session_ids"] = np.where(np.arange(len(columns["lengths"])) % 3, columns["session_ids"], 987654)
+    log = Sessions.from_arrays(**columns)
+    for name in (*NAMES, "clicked_positions"):
+        log.column(name)
+    (message,) = (record.getMessage() for record in caplog.records)
+    assert f"session 987654 has {(columns['session_ids'] == 987654).sum()} lists" in message
+
+
 def test_documents_are_told_apart_by_their_own_ids():
     columns = session_log(seed=1)
     documents = (columns["query_doc_ids"] + 2) // 3

@@ -19,7 +19,8 @@ class Field(NamedTuple):
 
 
 ANY_ID = Field("iuU", "ids are integers or text")
-TIME = Field("ift", "times are numbers, or dates and times as 2014-03-01 or 2014-03-01 12:30:05", per_document=False)
+_TIMES = "times are finite numbers, or all are dates and times as 2014-03-01 or 2014-03-01 12:30:05"
+TIME = Field("ift", _TIMES, per_document=False)
 
 
 def named_columns(

@@ -149,14 +149,20 @@ def cells(
 
 
 def _times(values: pl.Series, is_text: bool) -> pl.Series:
-    """Numbers as they are, dates and times in microseconds since 1970; null where text is neither."""
+    """Finite numbers as they are, dates and times in microseconds since 1970; null where text is neither."""
     if values.dtype.is_temporal():
         return values.dt.epoch("us").cast(pl.Float64)
-    numbers = values.cast(pl.Float64, strict=False)
-    if not is_text or not numbers.is_null().any():
-        return numbers
-    dates = values.cast(pl.String).set(~values.cast(pl.String).str.contains(DATE), None)
-    return dates.str.to_datetime(strict=False, time_unit="us", time_zone="UTC").dt.epoch("us").cast(pl.Float64)
+    values = values.cast(pl.String) if is_text else values
+    times = values.cast(pl.Float64, strict=False)
+    if is_text and times.is_null().any():
+        dates = values.set(~are_dates(values), None).str.to_datetime(strict=False, time_unit="us", time_zone="UTC")
+        times = dates.dt.epoch("us").cast(pl.Float64)
+    return times.set(~times.is_finite(), None)
+
+
+def are_dates(times: pl.Series) -> pl.Series:
+    """Returns which cells of text begin with a date."""
+    return times.cast(pl.String).str.contains(DATE)
 
 
 def _filtered(columns: Mapping[str, Values], kept: np.ndarray) -> dict[str, Values]:

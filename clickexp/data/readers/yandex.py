@@ -63,7 +63,8 @@ def open_yandex(
 
     Lines are, separated by tabs, `SessionID TimePassed Q QueryID RegionID URL1 URL2 ...` with at least one URL,
     or `SessionID TimePassed C URLID`. The lines of a session follow one another. A click counts for the latest
-    page above it in its session that shows the URL. Clicks on what no page above shows, clicks before the first
+    page above it in its session that shows the URL; where that is not the last page above it, the context of later
+    pages does not have it. Clicks on what no page above shows, clicks before the first
     page, and clicks on documents beyond `positions` are dropped and counted. Pairs of query and URL are numbered
     from 1 in order of first appearance. A URL that a page lists twice keeps both ranks, under one id, and the
     first of them takes the clicks.
@@ -78,7 +79,8 @@ def open_yandex(
     """
     labels = None if relevance is None else _read_labels(Path(relevance).expanduser())
     ids, size = PairIds("query_document", log.names, own_queries=True), source.stat().st_size
-    with log.part("sessions", positions, ["query_doc_ids", "clicks", "lengths", "query_ids", "session_ids"]) as pack:
+    columns = ["query_doc_ids", "clicks", "late_clicks", "lengths", "query_ids", "session_ids"]
+    with log.part("sessions", positions, columns) as pack:
         for pages, bytes_read in ahead(_blocks(source), 2, "yandex"):
             location = SourceLocation(str(source), pack.written + 1, "result page")
             pack.append(ids.number(_lists(pages, positions, log)).padded(positions), location)
@@ -184,21 +186,22 @@ def _pages(values: np.ndarray, is_page: np.ndarray) -> Pages:
 
 def _lists(pages: Pages, positions: int, log: LogWriter) -> Lists:
     """The lists of a block; counts what is dropped."""
-    shown, clicks = pages.urls >= 0, np.zeros(pages.urls.shape, bool)
-    page, rank, returns = _clicked(pages)
+    shown, (clicks, early) = pages.urls >= 0, np.zeros((2, *pages.urls.shape), bool)
+    page, rank, late = _clicked(pages)
     clicks[page, rank] = True
+    early[page[~late], rank[~late]] = True
     above = pages.click_last >= pages.click_first
     log.note("clicks_before_any_page", (~above).sum())
     log.note("clicks_on_nothing_shown", above.sum() - page.size)
     log.note("clicks_beyond_positions", (rank >= positions).sum())
-    log.note("clicks_after_a_later_page", returns)
-    documents = {"query_doc_ids": pages.urls[shown], "clicks": clicks[shown]}
+    log.note("clicks_after_a_later_page", late.sum())
+    documents = {"query_doc_ids": pages.urls[shown], "clicks": clicks[shown], "late_clicks": (clicks & ~early)[shown]}
     per_list = {"session_ids": pages.session_ids, "query_ids": pages.query_ids}
     return Lists(shown.sum(axis=1), documents, per_list).head(positions, log)
 
 
-def _clicked(pages: Pages) -> tuple[np.ndarray, np.ndarray, int]:
-    """Page and rank of each click that counts, and how many came after a later page was shown."""
+def _clicked(pages: Pages) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Page and rank of each click that counts, and whether it came after a later page was shown."""
     page, rank = pages.click_last.copy(), np.zeros(pages.click_last.shape, np.int64)
     sought = np.flatnonzero(page >= pages.click_first)
     while sought.size:
@@ -208,7 +211,7 @@ def _clicked(pages: Pages) -> tuple[np.ndarray, np.ndarray, int]:
         page[sought] -= 1
         sought = sought[page[sought] >= pages.click_first[sought]]
     found = page >= pages.click_first
-    return page[found], rank[found], int((page[found] < pages.click_last[found]).sum())
+    return page[found], rank[found], page[found] < pages.click_last[found]
 
 
 def _read_labels(file: Path) -> pl.DataFrame:

@@ -166,6 +166,18 @@ def test_bad_parquet_is_named(tmp_path, rows, message):
         open_impressions(write(tmp_path / "log.parquet", rows))
 
 
+@pytest.mark.parametrize("word", ["nan", "inf", "-inf"])
+def test_a_time_that_is_not_finite_is_named(word, tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 300)
+    lines = ["session,query,document,rank,click,search_session,time"]
+    lines += [f"s{row // 3},q,d{row},{row % 3 + 1},0,u,{row // 3}" for row in range(60)]
+    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
+    lines[31] = f"s10,q,d30,1,0,u,{word}"
+    (tmp_path / "b.csv").write_text("\n".join([lines[0], *(f"other {line}" for line in lines[1:])]))
+    with pytest.raises(DataError, match=f"b.csv, line 32: times holds '?{word}"):
+        open_impressions(tmp_path, columns={"time": "time"})
+
+
 def test_options_that_mean_nothing(tmp_path):
     path = write(tmp_path / "log.csv", BASE)
     for options, message in (

@@ -1,5 +1,7 @@
 """Parquet: what is read, how it is cut, split and cached, and what is refused."""
 
+import datetime
+
 import numpy as np
 import polars as pl
 import pyarrow as pa
@@ -276,6 +278,7 @@ def test_times_of_any_kind_order_the_lists_of_a_search_session(tmp_path):
     kinds = {
         "dates": frame,
         "text": frame.with_columns(when=pl.Series(np.datetime_as_string(when))),
+        "categories": frame.with_columns(when=pl.Series(np.datetime_as_string(when), dtype=pl.Categorical)),
         "numbers": frame.with_columns(when=pl.Series(minutes / 7)),
         "sorted": frame.sort("minute"),
     }
@@ -294,10 +297,30 @@ def test_times_of_any_kind_order_the_lists_of_a_search_session(tmp_path):
             np.testing.assert_array_equal(found[kind][name], found["sorted"][name], err_msg=f"{kind} {name}")
 
 
-@pytest.mark.parametrize("word", ["01/02/2014", "", "soon", "5", "2014-13-01"])
+@pytest.mark.parametrize("word", ["01/02/2014", "", "soon", "5", "2014-13-01", None])
 def test_times_that_are_none_are_refused(tmp_path, word):
     times = pl.Series(["2014-03-01", word, "2014-03-02"])
     table = pl.DataFrame(random_rows(3)).with_columns(search_session=pl.lit(1), when=times)
     table.write_parquet(tmp_path / "log.parquet")
     with pytest.raises(DataError, match="row 1: times holds"):
         open_parquet(path=tmp_path / "log.parquet", columns={"time": "when"})
+
+
+KINDS = {"seconds": ["5", "7"], "dates": ["2014-03-01", "2014-03-02"]}
+VALUES = {"seconds": [5, 7], "dates": [datetime.date(2014, 3, 1)] * 2}
+
+
+@pytest.mark.parametrize("first", KINDS)
+def test_times_of_two_kinds_are_refused_across_files_and_batches(first, tmp_path, monkeypatch):
+    second = next(kind for kind in KINDS if kind != first)
+    lists = pl.DataFrame(random_rows(2)).with_columns(search_session=pl.lit(1))
+    for kinds, message in ((KINDS, "b.parquet, row 0: times holds"), (VALUES, "b.parquet: there are .*times")):
+        for name, kind in {"a": first, "b": second}.items():
+            lists.with_columns(time=pl.Series(kinds[kind])).write_parquet(tmp_path / f"{name}.parquet")
+        with pytest.raises(DataError, match=message):
+            open_parquet(path=tmp_path, columns={"time": "time"})
+    monkeypatch.setattr(tables, "BATCH_ROWS", 2)
+    both = pl.concat([lists.with_columns(time=pl.Series(KINDS[kind])) for kind in (first, second)])
+    both.write_parquet(tmp_path / "both.parquet")
+    with pytest.raises(DataError, match="both.parquet, row 2: times holds"):
+        open_parquet(path=tmp_path / "both.parquet", columns={"time": "time"})

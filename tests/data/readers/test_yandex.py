@@ -87,6 +87,44 @@ def test_every_click_finds_its_page(tmp_path_factory, lines, block, positions, e
     assert Counter(log.notes) == counts
 
 
+def known_when_shown(lines):
+    """What a user had clicked when each page was shown: on the page above, on all; and the urls that it shows again."""
+    found, session = [], None
+    for line in lines:
+        if line[0] != session:
+            session, above = line[0], []
+        if line[2] == "Q":
+            clicked = {url for _, urls in above for url in urls}
+            states = [2 if url in clicked else int(any(url in page for page, _ in above)) for url in line[5:]]
+            found.append((len(above[-1][1]) if above else 0, sum(len(urls) for _, urls in above), states))
+            above.append((line[5:], set()))
+        else:
+            page = next((page for page in reversed(above) if line[3] in page[0]), None)
+            if page is not None:
+                page[1].add(line[3])
+    return found
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_the_context_of_a_page_has_no_click_that_came_after_it(late, tmp_path):
+    """It has all clicks that came before it where every click came before the next page."""
+    rng, lines = np.random.default_rng(0), []
+    for session in range(200):
+        for _ in range(rng.integers(1, 5)):
+            page = [session, 0, "Q", rng.integers(3), 0, *(10 + rng.permutation(9)[:4])]
+            lines.append(page)
+            urls = np.arange(10, 19) if late else page[5:]
+            lines += [[session, 0, "C", url] for url in rng.choice(urls, rng.integers(3))]
+    sessions = prepared(tmp_path, "\n".join("\t".join(map(str, line)) for line in lines)).parts["sessions"]
+    above, before, states = zip(*known_when_shown(lines), strict=True)
+    np.testing.assert_array_equal(sessions.column("previous_clicks"), above)
+    known, seen = sessions.column("session_clicks"), np.array(lists(sessions, "document_seen"))
+    assert (known <= before).all() and (seen <= states).all()
+    assert (known == before).all() == (seen == states).all() == (not late)
+    history = (sessions.column("clicked_positions") > 0).sum(axis=1)
+    np.testing.assert_array_equal(history, np.minimum(known, 10))
+
+
 TEXT = "1\t0\tQ\t5\t0\t7\t8\t9\n1\t3\tC\t8\n2\t0\tQ\t6\t0\t7\n2\t4\tC\t7\n2\t5\tC\t7\n"
 
 
