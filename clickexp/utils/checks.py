@@ -139,6 +139,10 @@ def needs(compute: Callable[[Batch], Any], batch: Batch) -> Callable[[str], bool
     return needed
 
 
+_OF_PAIRS = ("document_ids", "query_numbers")
+"""Keys that follow from pairs which a reader has numbered."""
+
+
 def missing(error: KeyError, batch: Mapping[str, Any]) -> DataError | KeyError:
     """The error to raise where a model did not find a key that it reads.
 
@@ -153,7 +157,8 @@ def missing(error: KeyError, batch: Mapping[str, Any]) -> DataError | KeyError:
     if not isinstance(key, str) or key in batch:
         return error
     there = ", ".join(name for name in batch if name != SHOWN_FIRST)
-    return DataError(f"the batch has no {key}, which the model reads. It has {there}.")
+    remedy = " Logs read with dataset.pair_key=query_document have it." if key in _OF_PAIRS else ""
+    return DataError(f"the batch has no {key}, which the model reads. It has {there}.{remedy}")
 
 
 def _outside(values: Array | None, shown: np.ndarray, least: int, largest: int) -> int | None:

@@ -190,6 +190,11 @@ def test_malformed_batches(changed, message):
     one_line(message, PBM().compute_loss, batch(**changed))
 
 
+def test_a_missing_document_of_pairs_has_its_remedy():
+    of_documents = PBM(attraction=EmbeddingParameterConfig(use_feature="document_ids", parameters=3))
+    one_line("It has .*Logs read with dataset.pair_key=query_document have it", of_documents.compute_loss, batch())
+
+
 def test_a_missing_feature_is_named_in_compiled_programs_too():
     model = PBM(attraction=LinearParameterConfig(features=3))
     message = "the batch has no query_doc_features, which the model reads"
