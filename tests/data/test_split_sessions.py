@@ -1,5 +1,7 @@
 """Splits keep search sessions whole."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -8,10 +10,10 @@ from clickexp.data.dataset import split
 from clickexp.errors import DataError
 
 
-def log_of(session_ids):
+def log_of(session_ids, **columns):
     count = len(session_ids)
     ids = np.arange(1, count + 1, dtype=np.int32)[:, None]
-    return Sessions.from_arrays(query_doc_ids=ids, clicks=ids > 10**6, session_ids=np.asarray(session_ids))
+    return Sessions.from_arrays(query_doc_ids=ids, clicks=ids > 10**6, session_ids=np.asarray(session_ids), **columns)
 
 
 def rows(parts):
@@ -73,3 +75,36 @@ def test_a_range_that_leaves_lists_of_a_session_to_no_part_is_an_error(gap):
 def test_ranges_may_leave_whole_sessions_to_no_part():
     assert rows(split(log_of([8, 8, 9, 7, 7, 9, 5, 5]), [0, 2], [2, 6], [6, 8])) == [[0, 1], [2, 3, 4, 5], [6, 7]]
     assert rows(split(log_of([1, 2, 2, 3, 4, 4, 5, 5]), [0, 1], [3, 4], [6, 8])) == [[0], [3], [6, 7]]
+
+
+def shuffled(sessions=1000):
+    """Sessions of 1 to 4 lists, side by side in time, in any order; ids tell nothing of it."""
+    rng = np.random.default_rng(0)
+    ids = np.repeat(rng.permutation(sessions), rng.integers(1, 5, sessions))
+    order = rng.permutation(len(ids))
+    return ids[order], order.astype(float)
+
+
+def test_times_split_a_log_whose_rows_are_shuffled(caplog):
+    """By the start of each session: parts have sessions of the same length, and the later ones come later."""
+    ids, times = shuffled()
+    parts = split(log_of(ids, times=times), 0.5, 0.25, 0.25)
+    lists = [np.mean(np.unique(part.column("session_ids"), return_counts=True)[1]) for part in parts]
+    np.testing.assert_allclose(lists, 2.5, atol=0.25)
+    for one, other in pairwise(parts):
+        assert one.column("times").max() < other.column("times").min()
+    assert not caplog.records
+
+
+def test_a_log_that_seems_shuffled_is_pointed_out(caplog):
+    ids, times = shuffled()
+    parts = split(log_of(ids), 0.5, 0.25, 0.25)
+    first, *_, last = (np.mean(np.unique(part.column("session_ids"), return_counts=True)[1]) for part in parts)
+    assert first > last + 0.5  # whose short sessions have late first rows
+    (record,) = caplog.records
+    assert "as if its rows were shuffled" in record.message and "dataset.columns.time=NAME" in record.message
+    caplog.clear()
+    in_order = ids[np.argsort(times)]
+    swapped = in_order[: len(ids) // 2 * 2].reshape(-1, 2)[:, ::-1].ravel()
+    split(log_of(swapped), 0.5, 0.25, 0.25)
+    assert not caplog.records
