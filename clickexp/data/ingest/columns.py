@@ -19,6 +19,8 @@ class Field(NamedTuple):
 
 
 ANY_ID = Field("iuU", "ids are integers or text")
+_SESSIONS = "ids of search sessions are integers or text; drop the row, or leave them out: columns.search_session=null"
+SEARCH_SESSION = Field("iuU", _SESSIONS, per_document=False)
 _TIMES = "times are finite numbers, or all are dates and times as 2014-03-01 or 2014-03-01 12:30:05"
 TIME = Field("ift", _TIMES, per_document=False)
 

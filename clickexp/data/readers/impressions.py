@@ -10,7 +10,7 @@ import polars as pl
 
 from clickexp.data.checksums import Progress
 from clickexp.data.id_table import IdTable
-from clickexp.data.ingest.columns import ANY_ID, TIME, Field, named_columns
+from clickexp.data.ingest.columns import ANY_ID, SEARCH_SESSION, TIME, Field, named_columns
 from clickexp.data.ingest.lists import Lists, cells
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
 from clickexp.data.ingest.tables import ParquetTable, SourceTable, TextTable, batches_of, open_tables
@@ -22,7 +22,8 @@ from clickexp.errors import DataError
 from clickexp.utils.bounds import PositiveInt
 
 FIELDS: dict[str, Column | Field] = {
-    **dict.fromkeys(("session", "query", "document", "search_session"), ANY_ID._replace(per_document=False)),
+    **dict.fromkeys(("session", "query", "document"), ANY_ID._replace(per_document=False)),
+    "search_session": SEARCH_SESSION,
     "time": TIME,
     "rank": Column("rank", "int32", per="session", least=1, rule="ranks are integers from 1"),
     "click": replace(COLUMNS["clicks"], name="click", per="session"),

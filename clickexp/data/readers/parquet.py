@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clickexp.data.ingest.columns import ANY_ID, TIME, Field, named_columns
+from clickexp.data.ingest.columns import ANY_ID, SEARCH_SESSION, TIME, Field, named_columns
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, check_pair_key, with_session_keys
 from clickexp.data.ingest.tables import ParquetTable, SourceTable, batches_of, longest_list, open_tables
@@ -55,8 +55,7 @@ def list_columns(
     """Fields, names and required columns of tables with a row per session; DataError for options that mean nothing."""
     names, extra = named_columns({"time": None, **(columns or {})}, KEYS)
     check_pair_key(pair_key, (None, *PAIR_KEYS))
-    any_session = ANY_ID._replace(per_document=False)
-    fields: dict[str, Column | Field] = {**COLUMNS, **extra, "session_ids": any_session, "times": TIME}
+    fields: dict[str, Column | Field] = {**COLUMNS, **extra, "session_ids": SEARCH_SESSION, "times": TIME}
     if pair_key:
         fields |= {name: ANY_ID._replace(per_document=COLUMNS[name].per_document) for name in ID_COLUMNS}
     return fields, names, (*REQUIRED, *extra) + ("query_id",) * (pair_key == "query_document")

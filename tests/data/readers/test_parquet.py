@@ -324,3 +324,11 @@ def test_times_of_two_kinds_are_refused_across_files_and_batches(first, tmp_path
     both.write_parquet(tmp_path / "both.parquet")
     with pytest.raises(DataError, match="both.parquet, row 2: times holds"):
         open_parquet(path=tmp_path / "both.parquet", columns={"time": "time"})
+
+
+def test_lists_without_a_search_session_are_refused_with_the_way_out(tmp_path):
+    table = pl.DataFrame(random_rows(12)).with_columns(search_session=pl.Series([4, None, *range(10)]))
+    table.write_parquet(tmp_path / "log.parquet")
+    with pytest.raises(DataError, match="row 1: session_ids holds null.*columns.search_session=null"):
+        open_parquet(path=tmp_path / "log.parquet")
+    assert "session_ids" not in open_parquet(tmp_path / "log.parquet", columns={"search_session": None}).train.columns
