@@ -25,7 +25,7 @@ def named_pairs(names: np.ndarray) -> tuple[LookedUp, LookedUp]:
 
 
 def consecutive_pairs(starts: np.ndarray) -> tuple[LookedUp, LookedUp]:
-    """Returns the same columns where each pair is a document of its own, and the ids of a query follow one another.
+    """Returns the same columns where each pair is a separate document, and the ids of a query follow one another.
 
     Args:
         starts: `[queries + 1]`, the first id of each query, from 1, and behind the last one.

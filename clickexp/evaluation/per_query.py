@@ -34,7 +34,7 @@ def write_values(
     (`observed_log_prob`) and given the clicks above (`observed_conditional_log_prob`), NaN beyond a list's end, and
     `search_session` where the log has it;
     test_lists.parquet query_id and each ranking metric, null where a list does not count. Without query ids every
-    session is a query of its own.
+    session is a separate query.
 
     Args:
         folder: That of the run.

@@ -29,7 +29,7 @@ def format_hydra_error(error: Exception, words: Sequence[str]) -> str:
     """
     if isinstance(error, OF_SYSTEM) and not isinstance(error, HydraException):  # some are both
         return reason(error)
-    # OmegaConf appends types and the key in lines of their own
+    # OmegaConf appends types and the key in separate lines
     text = " ".join((str(error) or str(error.__cause__)).partition("\n    full_key:")[0].split())
     if isinstance(error, UserError):
         return text

@@ -18,7 +18,7 @@ def with_context(lists: Sequence[Lists], sessions: Sequence[Sessions]) -> Iterat
     """Yields the pieces of a file with what came before each list in its search session, in whichever piece that is.
 
     Args:
-        lists: Those of each piece as the file has them. Documents are told apart by `document_ids` where they have
+        lists: Those of each piece as the file has them. Documents are distinguished by `document_ids` where they have
             them, as in the log, else by the file's own ids, known to the log or not.
         sessions: The pieces by the ids of the log, which earlier clicks and queries are known by; documents that it
             lacks have id 0.

@@ -43,7 +43,7 @@ class ConsoleLogger(Logger):
         if progress not in ("auto", "bar", "plain", "off"):
             raise ValueError(f"progress={progress!r}: choose auto, bar, plain or off")
         self.console = Console(file=stream) if stream else get_console()
-        if self.console.is_jupyter:  # which would make each line an output of its own
+        if self.console.is_jupyter:  # which would make each line a separate output
             self.console = Console(force_jupyter=False, force_terminal=False)
         self.automatic = progress == "auto"
         self.mode = progress if progress != "auto" else "bar" if is_terminal(self.console) else "plain"

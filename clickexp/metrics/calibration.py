@@ -193,7 +193,7 @@ def _histogram(
 ) -> Integer[Array, "2 bins rank"]:
     """Adds up amounts by click, bin and rank; masked documents add nothing.
 
-    One number a document, the click being part of the row: XLA on the CPU adds two at thrice the time.
+    One number per document, the click being part of the row: XLA on the CPU adds two at thrice the time.
     """
     ranks = len(where)
     rows = jnp.where(where, index, 0).astype(jnp.int32) + bins * clicks.astype(jnp.int32)

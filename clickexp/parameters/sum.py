@@ -35,7 +35,7 @@ class SumParameterConfig(ParameterConfig):
 class SumParameter(PosteriorParameter):
     """z = sum over terms of z_t.
 
-    Tables of a pair, its document and its query make a hierarchy: each has a prior of its own, whose learned precision
+    Tables of a pair, its document and its query make a hierarchy: each has a separate prior, whose learned precision
     says how much documents, queries and pairs differ, and a pair that training has hardly shown borrows from its
     document and its query (Gelman and Hill 2007, "Data analysis using regression and multilevel/hierarchical models").
     Terms with posteriors are independent: means and variances add up.

@@ -97,7 +97,7 @@ class Learner:
         raise NotImplementedError
 
     def snapshot(self, state: Any, old: Any) -> Any:
-        """What `restore` needs of the state, in arrays of its own; pure, so that it is compiled.
+        """What `restore` needs of the state, in separate arrays; pure, so that it is compiled.
 
         Args:
             state: That of the learner.

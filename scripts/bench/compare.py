@@ -28,7 +28,7 @@ HERE = Path(__file__).resolve().parent
 
 
 class Sides:
-    """Runs tasks of either side, each in a process of its own."""
+    """Runs tasks of either side, each in a separate process."""
 
     def __init__(self, peer: Path, timeout: float):
         self.peer, self.timeout = peer, timeout

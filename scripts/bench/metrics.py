@@ -2,8 +2,8 @@
 
     python scripts/bench/metrics.py
 
-All metrics at four cutoffs, then those of pairs as well. Lists of graded labels come in batches, several a dispatch, as
-the evaluator feeds them. Every run has a process of its own, so that none finds what another compiled; the least of
+All metrics at four cutoffs, then those of pairs, too. Lists of graded labels come in batches, several a dispatch, as
+the evaluator feeds them. Every run has a separate process, so that none finds what another compiled; the least of
 the repeated times is the one that other work on the machine disturbed least.
 """
 

@@ -7,7 +7,7 @@
 Both sides train a GRU of 64 units, with vectors of 64 numbers for documents and queries in NCM, on the same batches
 in memory: Adam on all weights, of tables on the rows of a batch. PyTorch also runs with Adam on whole tables, as public
 implementations do. CACM runs alone. Seconds are those of the processor, with the same threads; each measurement is a
-process of its own.
+separate process.
 """
 
 import argparse

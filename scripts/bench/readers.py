@@ -3,7 +3,7 @@
     python scripts/bench/readers.py --pages 1000000
 
 The log is made up: sessions of one to four pages of ten URLs, Zipf queries of 20 documents each, half a click a page.
-Each side runs in a process of its own.
+Each side runs in a separate process.
 """
 
 import argparse

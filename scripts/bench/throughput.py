@@ -3,7 +3,7 @@
 Training steps of tables with posteriors stand beside those of tables of numbers.
 
 python scripts/bench/throughput.py                       # 1e5, 1e6 and 1e7 rows, 2 million sessions
-python scripts/bench/throughput.py --huge                # 1e8 rows as well
+python scripts/bench/throughput.py --huge                # 1e8 rows, too
 python scripts/bench/throughput.py --sessions 100000 --validation 10000 --rows 100000 1000000 --repeats 3
 """
 
@@ -99,7 +99,7 @@ def beside_numbers(args: argparse.Namespace) -> None:
         low = times[model, min(args.rows), kind]
         ratios = (statistics.median(np.divide(mine, other)) for other in (numbers, low))
         table.append((f"{model} {rows:.0e} {kind}", statistics.median(mine), min(mine), *ratios, case.row_bytes))
-    headers = ("rows", "ms a step", "least", ": numbers", f": {min(args.rows):.0e} rows", "bytes a row")
+    headers = ("rows", "ms a step", "least", ": numbers", f": {min(args.rows):.0e} rows", "bytes per row")
     print_table(f"Training steps, zipf ids, batches of {args.batch_size}, {args.repeats} turns", headers, table)
 
 
@@ -114,7 +114,7 @@ def log_of(args: argparse.Namespace, ids: str, rows: int) -> Log:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[10**5, 10**6, 10**7], help="table sizes")
-    parser.add_argument("--huge", action="store_true", help="1e8 rows as well (8 GB of memory)")
+    parser.add_argument("--huge", action="store_true", help="1e8 rows, too (8 GB of memory)")
     parser.add_argument("--model", choices=MODELS, default="PBM", help="of the first table")
     parser.add_argument("--models", choices=MODELS, nargs="*", default=list(MODELS), help="of the second")
     parser.add_argument("--model-rows", type=int, default=10**6, help="table size of the second table")

@@ -5,6 +5,7 @@ import inspect
 import pytest
 import yaml
 from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
 from places import ROOT
 
 from clickexp.experiment.values import resolved_values
@@ -108,6 +109,18 @@ def test_a_default_of_a_configuration_is_that_of_the_signature():
     pairs = list(compared())
     assert len(pairs) > 200
     assert {place for place, value, default in pairs if not same(value, default)} == DIFFERENT.keys()
+
+
+def test_towers_of_a_configured_model_are_the_defaults_of_its_roles():
+    compared = set()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        for file in sorted((CONF / "model").glob("*.yaml")):
+            model = resolved_values(compose("config", [f"model={file.stem}"]))["model"]
+            roles = located(model["_target_"]).roles
+            for role in roles.keys() & model.keys():
+                assert instantiate(model[role]) == roles[role], f"{file.stem}: {role}"
+                compared.add(f"{file.stem}.{role}")
+    assert {"ubm.examination", "dbn.continuation", "dbn.satisfaction", "trust_bias.false_positive"} < compared
 
 
 @pytest.mark.parametrize("value, default, alike", [("1e-5", 1e-5, True), (1, 1.0, True), (1, True, False)])

@@ -16,7 +16,7 @@ Values = np.ndarray | pl.Series
 TRUTH = {"true": "1", "false": "0"}
 TEXT = (pl.String, pl.Categorical, pl.Enum)
 DATE = r"^\d{4}-\d\d-\d\d"
-"""How a date begins; other orders of day and month cannot be told apart."""
+"""How a date begins; other orders of day and month cannot be distinguished."""
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ PACKED = {
 """The packed column of a field, where it has another name."""
 
 Rows = pl.DataFrame
-"""A row an impression: the fields that are there; `place`, where it stands; `page`, the number of its session here."""
+"""A row per impression: the fields that are there; `place`, where it stands; `page`, the number of its session here."""
 
 
 @log_format("impressions")

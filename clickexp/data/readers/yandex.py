@@ -69,11 +69,11 @@ def open_yandex(
     from 1 in order of first appearance. A URL that a page lists twice keeps both ranks, under one id, and the
     first of them takes the clicks.
 
-    relevance  file of lines `QueryID RegionID URLID Label`, in any white space: one list a query for the ranking
+    relevance  file of lines `QueryID RegionID URLID Label`, in any white space: one list per query for the ranking
                metrics. Of a document labelled several times, as in several regions, the first label holds.
     positions  ranks to keep; longer pages are cut and counted
 
-    Memory holds the table of pairs, 17 to 34 bytes a pair (half as much again while it grows), and some
+    Memory holds the table of pairs, 17 to 34 bytes per pair (half as much again while it grows), and some
     blocks of a megabyte of text, or the longest session.
     DataError names file, line and what was expected.
     """

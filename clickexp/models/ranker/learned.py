@@ -26,7 +26,7 @@ _SMALLEST = 1e-6
 
 
 class Curve(nnx.Module):
-    """Numbers by position from 0, of which gradients or steps of their own change those from 1."""
+    """Numbers by position from 0, of which gradients or separate steps change those from 1."""
 
     def __init__(self, positions: int, initial: float, variable: type[nnx.Variable] = nnx.Param):
         self.values = variable(jnp.full(positions + 1, initial, jnp.float32))
@@ -43,7 +43,7 @@ class Curve(nnx.Module):
 
 
 class Moved(nnx.Variable):
-    """A variable that training moves by a rule of its own, without a gradient."""
+    """A variable that training moves by a separate rule, without a gradient."""
 
 
 def _positions(sizes: Sizes) -> int:

@@ -31,7 +31,7 @@ Values = dict[str, PerRank]
 class EMTrainer(EstimatingTrainer):
     """Expectation-maximisation for PBM, UBM, DCM, CCM, DBN and SDBN; an iteration is one pass over the log.
 
-    The E-step is exact and needs no recursion of its own: by Fisher's identity, a Bernoulli variable of logit z that
+    The E-step is exact and needs no separate recursion: by Fisher's identity, a Bernoulli variable of logit z that
     occurs with probability n given the clicks of its session has on average
 
         E[successes | clicks] = d log P(clicks) / dz + n s(z)

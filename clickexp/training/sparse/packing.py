@@ -158,7 +158,7 @@ def flat_rows(taken: list[Array]) -> Float[Array, "rows dim"]:
     """Rows in the shapes in which the model takes them, in the order of the ids that are `flat`."""
 
     def turned(rows: Array) -> Array:
-        if rows.shape[-1] == 1:  # this way XLA sees that the model turns them as well
+        if rows.shape[-1] == 1:  # this way XLA sees that the model turns them, too
             return rows[..., 0].T.reshape(-1, 1)
         return rows.transpose(_backwards(rows.ndim - 1)).reshape(-1, rows.shape[-1])
 
