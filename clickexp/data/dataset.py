@@ -190,7 +190,10 @@ def _whole_sessions(sessions: Sessions, ranges: Mapping[str, range]) -> list[Ses
         parts = [sessions.slice(*map(int, each)) for each in ends.values()]
     for (name, part), view in zip(ranges.items(), parts, strict=True):
         if not view.count:
-            raise DataError(f"{name} {_show(part)} is within one search session. Change the split.")
+            raise DataError(
+                f"{name} {_show(part)} is within one search session. Change the split, or leave them out: "
+                "dataset.columns.search_session=null."
+            )
     return parts
 
 
