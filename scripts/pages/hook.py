@@ -38,7 +38,8 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def on_post_page(output: str, **_: Any) -> str:
-    """Names the search for screen readers, which the theme leaves without a name."""
+    """Names the search for screen readers, which the theme leaves without a name; wide formulas scroll by keys, too."""
+    output = re.sub(r"<math\b(?=[^>]*display=\"block\")", '<math tabindex="0"', output)
     return output.replace(
         'data-md-component="search" role="dialog"',
         'data-md-component="search" role="dialog" aria-label="Search"',

@@ -79,15 +79,15 @@ def test_pages_open_from_disk_with_no_request_to_elsewhere(site, width):
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_reports_nothing(site, scheme):
+@pytest.mark.parametrize("scheme, width", [("light", 1280), ("dark", 1280), ("light", 400)])
+def test_axe_reports_nothing(site, scheme, width):
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
     package = "axe_playwright_python.sync_playwright"
     axe = pytest.importorskip(package, reason="needs axe-playwright-python").Axe()
     found = {}
     with playwright.sync_playwright() as started:
         browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
-        page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme=scheme)
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
         for name in PAGES:
             page.goto((site / name).as_uri())
             page.wait_for_load_state("load")
