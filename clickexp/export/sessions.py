@@ -282,4 +282,4 @@ def _check_kinds(source: Path, layout: Mapping[str, str], id_names: pl.DataFrame
         if name in id_names.columns and (layout[key] == "text") != (key not in integers):
             kind = "numbers" if key in integers else "text"
             what = f"{key} holds {layout[key]}, and the log of the run has {kind} there"
-            raise UserError(f"{source}: {what}. Write them as the log does.")
+            raise UserError(f"{source}: {what}. Write them as {kind}, too.")

@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,7 @@ _PROBABILITIES = (
 )
 """Columns of documents.parquet that the model knows, in their order."""
 SHARED_TABLE = "shared.csv"
+_SEARCH_SESSION = "search_session"
 _EFFECTIVE = "effective_impressions"
 
 
@@ -127,7 +128,7 @@ def export(
     if predict is not None:
         source = sessions if predict == "" else Path(predict)
         named = configuration(run)["dataset"].get("columns") or {}
-        _write_predictions(model, log, source, id_names, columns, folder, named.get("time"))
+        _write_predictions(model, log, source, id_names, columns, folder, named)
 
 
 def _write_predictions(
@@ -137,9 +138,12 @@ def _write_predictions(
     id_names: pl.DataFrame | None,
     columns: dict[str, str],
     folder: Path,
-    time: str | None,
+    named: Mapping[str, Any],
 ) -> None:
-    """Writes what is predicted for a part of the log, or for files whose columns are called as `columns` says."""
+    """Writes what is predicted for a part of the log, or for files whose columns are called as `columns` says.
+
+    Those of search sessions and times are called as the log of the run has them, `named`, if `columns` does not say.
+    """
     of_clicks = isinstance(model, ClickModel)
     context = not isinstance(source, Sessions) and reads_context(
         model, click_outputs if of_clicks else relevance_outputs, log
@@ -147,10 +151,13 @@ def _write_predictions(
     if isinstance(source, Sessions):
         known, pieces = {*source.columns}, own_sessions(source, id_names)
     else:
+        if context and (name := named.get(_SEARCH_SESSION)) not in (None, _SEARCH_SESSION):
+            columns = {_SEARCH_SESSION: name, **columns}
+        time = named.get("time")
         known, pieces = read_sessions(log, id_names, source, columns, context=context, time=time)
     outputs = click_outputs if "clicks" in known else marginal_outputs
     outputs = outputs if of_clicks else relevance_outputs
-    if context and "session_ids" not in known and columns.get("search_session", "") is not None:
+    if context and "session_ids" not in known and columns.get(_SEARCH_SESSION, "") is not None:
         sys.stderr.write(
             f"{source}: the model reads what came before in a search session, which the file does not have, so that "
             "each list is predicted as the first of its user; name their column by columns.search_session=NAME, or say "

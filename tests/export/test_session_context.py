@@ -228,10 +228,10 @@ def test_files_are_predicted_with_the_context_of_their_search_sessions(reader, l
 
 @pytest.mark.parametrize("reader", ["context", "history"])
 def test_files_are_in_the_order_that_the_run_was_trained_with(reader, log, tmp_path, capsys):
-    """Times run against the order of the rows."""
-    timed = pl.read_csv(log).with_columns(when=-pl.col("session"))
+    """Times run against the order of the rows; users have the name that the log gives them."""
+    timed = pl.read_csv(log).with_columns(when=-pl.col("session")).rename({"search_session": "user"})
     timed.write_csv(tmp_path / "timed.csv")
-    overrides = [*READERS[reader], "dataset.columns.time=when"]
+    overrides = [*READERS[reader], "dataset.columns.time=when", "dataset.columns.search_session=user"]
     whole = ["dataset.train_sessions=[0,30]", "dataset.val_sessions=[30,33]", "dataset.test_sessions=[33,60]"]
     run, _ = new_run(tmp_path, tmp_path / "timed.csv", *overrides, *whole)
 
@@ -242,6 +242,7 @@ def test_files_are_in_the_order_that_the_run_was_trained_with(reader, log, tmp_p
     own = predicted()
     pages = {name: pl.Series(-np.arange(LISTS)) for name in ("when", "at")}
     file = lists_of(log, tmp_path / "lists.parquet", **pages)
+    pl.read_parquet(file).rename({"search_session": "user"}).write_parquet(file)
     np.testing.assert_allclose(predicted(file), own, rtol=1e-5)
     np.testing.assert_allclose(predicted(file, "columns.time=at"), own, rtol=1e-5)
     assert np.abs(predicted(file, "columns.time=null") - own).max() > 1e-4
@@ -251,7 +252,7 @@ def test_files_are_in_the_order_that_the_run_was_trained_with(reader, log, tmp_p
     assert "no column 'when' for time" in (error := capsys.readouterr().err) and "columns.time to one of" in error
     dataset = fitted(run, None, True)[1]
     with pytest.raises(UserError, match="columns.time=NAME, or .*columns.time=null"):
-        read_sessions(dataset, read_names(dataset.names), file, {}, context=True)
+        read_sessions(dataset, read_names(dataset.names), file, {"search_session": "user"}, context=True)
 
 
 @pytest.mark.parametrize("overrides", [["model=ubm"], ["model=pbm", "+context=list"]])
