@@ -28,7 +28,7 @@ SEEN = Column("document_seen", np.uint8)
 _LISTS = 1 << 16
 """Lists that are read at a time, at least."""
 _LARGE = 100_000
-"""Lists that no search session has more of."""
+"""Lists of an id above which it is hardly that of one search session."""
 _messages = logging.getLogger(__name__)
 
 

@@ -94,9 +94,9 @@ def test_figures_of_the_default_run_are_those_it_printed():
 def test_the_table_of_rankers_is_that_of_the_benchmarks():
     page = (ROOT / "docs/howto/learning-to-rank.md").read_text()
     shown, measured = (rows(text, "method | nDCG@10 | vs softmax | relative") for text in (page, BENCHMARKS))
-    assert shown == measured and len(shown) == 24
-    methods = {file.stem for file in (ROOT / "conf/method").glob("*.yaml")}
-    assert {cells[0].strip("`") for cells in shown} == methods
+    assert shown == measured and len(shown) == 24 + 2
+    ours = {cells[0].strip("`") for cells in shown if not cells[0].startswith("LightGBM")}
+    assert ours == {file.stem for file in (ROOT / "conf/method").glob("*.yaml")}
     trusting = {cells[0]: cells[1] for cells in rows(BENCHMARKS.split("Trust bias (")[1], "method | nDCG@10")}
     named = ("softmax_affine_true", "softmax_ips_true", "softmax_ips", "softmax")
     affine, true, harvested, naive = (trusting[f"`{name}`"].lstrip("0") for name in named)
