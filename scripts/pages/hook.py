@@ -38,12 +38,18 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def on_post_page(output: str, **_: Any) -> str:
-    """Names the search for screen readers, which the theme leaves without a name; wide formulas scroll by keys, too."""
+    """Makes pages readable for all: the search has a name, wide formulas scroll by keys, headers of tables have text."""
     output = re.sub(r"<math\b(?=[^>]*display=\"block\")", '<math tabindex="0"', output)
+    output = re.sub(r"<th\b([^>]*)>\s*</th>", r"<td\1></td>", output)
     return output.replace(
         'data-md-component="search" role="dialog"',
         'data-md-component="search" role="dialog" aria-label="Search"',
     )
+
+
+def on_post_build(config: MkDocsConfig, **_: Any) -> None:
+    """Removes the page of the theme for addresses that a server does not know."""
+    Path(config.site_dir, "404.html").unlink(missing_ok=True)
 
 
 def formulas(text: str) -> str:

@@ -20,6 +20,8 @@ PAGES = [
     "metrics.html",
     "reference/configuration.html",
     "howto/compare.html",
+    "benchmarks.html",
+    "data-formats.html",
 ]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
