@@ -38,7 +38,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def on_post_page(output: str, **_: Any) -> str:
-    """Makes pages readable for all: the search has a name, wide formulas scroll by keys, headers of tables have text."""
+    """Makes pages readable for all: the search has a name, wide formulas scroll by keys, table headers have text."""
     output = re.sub(r"<math\b(?=[^>]*display=\"block\")", '<math tabindex="0"', output)
     output = re.sub(r"<th\b([^>]*)>\s*</th>", r"<td\1></td>", output)
     return output.replace(
