@@ -15,7 +15,8 @@ from clickexp.models import DocumentCTRModel, PositionBasedModel
 from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.parameters.table import new_table
 from clickexp.training import EarlyStopping, LazySGD, NaturalGradient, Optimizer, Trainer
-from clickexp.training.optimizers import SPREAD_RATE, with_rate
+from clickexp.training.optimizers import with_rate
+from clickexp.training.sparse.row_optimizers import SPREAD_RATE
 
 SESSIONS, PRECISION, BASELINE = 400, 1.5, -0.5
 IMPRESSIONS = SESSIONS // 2

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import ROOT
 
-from clickexp.data import Sessions, sessions
+from clickexp.data import Sessions, view
 from clickexp.data.inspect.identifiability import Link, identifiability
 from clickexp.experiment.run import run_experiment
 
@@ -85,7 +85,7 @@ def logs(draw):
 def test_any_log_is_as_by_hand(log, pairs, chunk):
     """Also where ids are sparse, and across chunks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sessions, "CHUNK", chunk)
+        patch.setattr(view, "_CHUNK", chunk)
         assert_as_by_hand(identifiability(packed(*log, pairs=pairs)), *log)
 
 
