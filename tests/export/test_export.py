@@ -415,7 +415,7 @@ def test_other_ids_than_the_log_has_are_refused(spelled, tmp_path, capsys):
     numbers = write_rows([(1, [1, 2, 3], [0, 0, 0])], tmp_path / "numbers.parquet")
     with pytest.raises(SystemExit):
         main([str(spelled[0]), "--output", str(tmp_path), "--predict", str(numbers)])
-    message = "numbers.parquet: query_doc_ids holds numbers, and the log of the run has text there. Write them as text, too."
+    message = "query_doc_ids holds numbers, and the log of the run has text there. Write them as text, too."
     assert message in capsys.readouterr().err and not (tmp_path / "predictions.parquet").exists()
 
 
