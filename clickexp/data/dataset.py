@@ -174,10 +174,12 @@ def _whole_sessions(sessions: Sessions, ranges: Mapping[str, range]) -> list[Ses
     new = new_sessions(ids)
     if are_apart(ids, new):
         _, first, number, lists = np.unique(ids, return_index=True, return_inverse=True, return_counts=True)
-        started = first if "times" not in sessions.columns else _earliest(sessions.column("times"), number)
-        order = np.argsort(started, kind="stable")
-        if "times" not in sessions.columns:
+        if "times" in sessions.columns:
+            started = _earliest(sessions.column("times"), number)
+        else:
+            started = first
             _warn_of_shuffled(first, number, lists)
+        order = np.argsort(started, kind="stable")
         before = np.empty_like(lists)
         before[order] = np.cumsum(lists[order]) - lists[order]
         begun = before[number]
