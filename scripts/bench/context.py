@@ -22,7 +22,7 @@ from clickexp.experiment.conf import CONF
 from clickexp.experiment.instantiate import constructor
 from clickexp.experiment.overrides import canonical
 from clickexp.experiment.resolve import build_trainer, resolve
-from clickexp.metrics import ConditionalPerplexity, LogLikelihood
+from clickexp.metrics import LogLikelihood, MultiMetric, Perplexity
 
 MODELS = {
     "UBM, no documents": ("attraction=global",),
@@ -31,6 +31,8 @@ MODELS = {
     "DBN, hierarchical": ("model=dbn", "attraction=hierarchical"),
 }
 CONTEXT = [*LIST_COLUMNS, SEEN]
+METRICS = {"conditional": LogLikelihood(), "marginal": Perplexity()}
+COLUMNS = {"conditional": "observed_conditional_log_prob", "marginal": "observed_log_prob"}
 
 
 def main() -> None:
@@ -41,8 +43,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=[*MODELS], choices=[*MODELS], metavar="NAME", help="some")
     given = parser.parse_args()
     log = whole(given.overrides)
-    session = np.unique(log.column("session_ids"), return_inverse=True)[1]
-    fold = np.random.default_rng(1).permutation(session.max() + 1)[session] % given.folds
+    session, fold = folds(log, given.folds)
     shuffled = with_shuffled_context(log)
     print(f"{log.count:,} lists of {session.max() + 1:,} search sessions, {given.folds} folds")
     print("\n| model | without | with context | shuffled | gain | gain, shuffled |\n|---|---:|---:|---:|---|---|")
@@ -54,11 +55,18 @@ def main() -> None:
             "shuffled": (shuffled, (*plain, f"+context={given.context}")),
         }
         values = {kind: held_out(*run, fold) for kind, run in runs.items()}
-        documents = values["without"][1]
-        level = [f"{values[kind][0].sum() / documents.sum():.4f}" for kind in runs]
-        gains = [ratio(values[kind][0] - values["without"][0], documents, session) for kind in ("with", "shuffled")]
+        documents = values["without"]["documents"]
+        sums = {kind: values[kind]["conditional"] for kind in runs}
+        level = [f"{sums[kind].sum() / documents.sum():.4f}" for kind in runs]
+        gains = [ratio(sums[kind] - sums["without"], documents, session) for kind in ("with", "shuffled")]
         cells = [name, *level, *(f"{gain:+.4f} ± {error:.4f}" for gain, error in gains)]
         print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def folds(log: Sessions, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Search session and fold of each list, [lists] each."""
+    session = np.unique(log.column("session_ids"), return_inverse=True)[1]
+    return session, np.random.default_rng(1).permutation(session.max() + 1)[session] % count
 
 
 def whole(overrides: list[str]) -> Sessions:
@@ -87,12 +95,16 @@ def with_shuffled_context(log: Sessions) -> Sessions:
     return Sessions.from_arrays(**packed, extra=extra).with_pairs(log.query_doc_pairs)
 
 
-def held_out(log: Sessions, overrides: tuple[str, ...], fold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Summed log-likelihood of each list where its fold is the test set, and its documents."""
+def held_out(log: Sessions, overrides: tuple[str, ...], fold: np.ndarray) -> dict[str, np.ndarray]:
+    """Summed log-probability of the clicks of each list where its fold is the test set.
+
+    Returns:
+        `conditional`, given the clicks above, and `marginal`, [lists] each, and `documents` by list.
+    """
     with initialize_config_dir(str(CONF), version_base="1.3"):
         chosen = canonical(overrides)
         values = resolve(compose("config", chosen), chosen).values
-    total, documents = np.zeros(log.count), log.column("lengths").astype(float)
+    sums = {name: np.zeros(log.count) for name in METRICS}
     for number in range(fold.max() + 1):
         rest = np.flatnonzero(fold != number)
         sessions = log.column("session_ids")[rest]
@@ -102,12 +114,10 @@ def held_out(log: Sessions, overrides: tuple[str, ...], fold: np.ndarray) -> tup
         dataset = Dataset("fold", *parts, log.query_doc_pairs, log.positions)
         model = build_model(constructor(values["model"], "model"), dataset, number)
         build_trainer(values, {}).train(model, dataset.train, dataset.val)
-        kept = LogLikelihood()
-        kept.keep_values = True
-        metrics = {"ll": kept, "cond_ppl": ConditionalPerplexity()}
-        found = ModelEvaluator().clicks(model, dataset.test, metrics).values()["observed_conditional_log_prob"]
-        total[test] = np.nansum(found[: len(test)], axis=1)
-    return total, documents
+        found = ModelEvaluator().clicks(model, dataset.test, MultiMetric(METRICS).keep_values().metrics).values()
+        for name, column in COLUMNS.items():
+            sums[name][test] = np.nansum(found[column][: len(test)], axis=1)
+    return sums | {"documents": log.column("lengths").astype(float)}
 
 
 def ratio(sums: np.ndarray, documents: np.ndarray, session: np.ndarray) -> tuple[float, float]:
