@@ -25,7 +25,9 @@ _MOST_ROWS = 30
 _PROBABILITIES = ("attraction", "satisfaction")
 
 
-def export_drawn(run: str | Path, output: str | Path | None = None, as_json: bool = False, **options: Any) -> None:
+def export_drawn(
+    run: str | Path, output: str | Path | None = None, as_json: bool = False, **options: Any
+) -> None:
     """Writes the tables of `export` and draws them into figures/ beside them.
 
     Prints the shared parameters, then the files; the last line is the path of the figures.
@@ -47,11 +49,18 @@ def export_drawn(run: str | Path, output: str | Path | None = None, as_json: boo
     drawn = display_path(write_figures(figures, folder)) if figures else None
     if as_json:
         rows = None if examination is None else examination.to_dicts()
-        content = {"files": printed.getvalue().splitlines(), "examination": rows, "shared": shared, "figures": drawn}
+        content = {
+            "files": printed.getvalue().splitlines(),
+            "examination": rows,
+            "shared": shared,
+            "figures": drawn,
+        }
         print(json.dumps(content, indent=2))  # noqa: T201  # the output of the command
         return
     if shared:
         console.print("", _shared_table(shared), "", sep="\n")
+        if any(_is_open(row) for row in shared[:_MOST_ROWS]):
+            console.print("open: the log does not determine the ratio; its value follows the prior\n")
         if len(shared) > _MOST_ROWS:
             console.print(f"the first {_MOST_ROWS} of {len(shared)} rows of {SHARED_TABLE}\n")
     if drawn:
@@ -62,6 +71,8 @@ def _shared_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Shared parameters with their intervals; columns that none of them has are left out."""
 
     def interval(row: Mapping[str, Any], low: str, high: str) -> str:
+        if low == "relative_low" and _is_open(row):
+            return "open"
         return "" if row[low] is None or row[high] is None else f"{number(row[low])} to {number(row[high])}"
 
     def cell(value: Any) -> str:
@@ -80,12 +91,18 @@ def _shared_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     return console_table(shown, zip(*shown.values(), strict=True))
 
 
+def _is_open(row: Mapping[str, Any]) -> bool:
+    """Whether a ratio has a value and no interval."""
+    return row["relative"] is not None and row["relative_low"] is None
+
+
 def _figures(examination: pl.DataFrame | None, documents: Path) -> Iterator[tuple[str, list[Panel]]]:
     """Yields propensities beside click rates, with intervals where the table has them, and attraction."""
     if examination is not None and len(examination):
         names = ("propensity", "propensity_low", "propensity_high", "click_rate")
         values, low, high, rates = (
-            examination[name].cast(pl.Float64).to_numpy() if name in examination.columns else None for name in names
+            examination[name].cast(pl.Float64).to_numpy() if name in examination.columns else None
+            for name in names
         )
         if values is not None and rates is not None and np.isfinite(values).any():
             others = {"click rate": rates / rates[0]} if rates[0] else {}

@@ -5,7 +5,7 @@ declares and their default towers.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from clickexp.parameters import (
@@ -168,6 +168,88 @@ def svg(option: str, roles: Mapping[str, ParameterConfig]) -> str:
         anchor = "start" if beside > 0 else "end"
         parts.append(_text(px + beside * (RADIUS + 10), py + 4, NAMES[letter], 12, anchor))
     title = f"graph of {option}: " + ", ".join(NAMES[letter] for letter in graph.events)
+    return _drawing(title, width, height, parts)
+
+
+@dataclass(frozen=True)
+class Box:
+    """A step from clicks to a ranking: what goes in is seen, groups of the configuration choose the others.
+
+    Attributes:
+        words: What it holds.
+        x: Of the middle.
+        y: Of the middle.
+        group: The group of the configuration that chooses how it is computed.
+        seen: Whether the log has it.
+    """
+
+    words: str
+    x: float
+    y: float
+    group: str = ""
+    seen: bool = False
+
+
+RANKER = {
+    "documents": Box("documents", 62, 30, seen=True),
+    "positions": Box("positions", 62, 118, seen=True),
+    "clicks": Box("clicks", 62, 206, seen=True),
+    "scores": Box("scores f", 232, 30, "attraction"),
+    "propensities": Box("propensities p", 232, 118, "propensity"),
+    "weights": Box("corrected clicks", 232, 206, "debias"),
+    "order": Box("ranking", 402, 30),
+    "loss": Box("loss", 402, 118, "loss"),
+}
+FLOWS = (
+    ("documents", "scores"),
+    ("positions", "propensities"),
+    ("clicks", "weights"),
+    ("clicks", "propensities"),
+    ("propensities", "weights"),
+    ("scores", "order"),
+    ("scores", "loss"),
+    ("weights", "loss"),
+)
+HALF_WIDTH, HALF_HEIGHT = 56, 17
+
+
+def ranker_svg(groups: Collection[str]) -> str:
+    """The way from clicks to a ranking, each step with the group that chooses it.
+
+    Args:
+        groups: Groups that `model=ranker` composes, as its configuration has them.
+    """
+    missing = {box.group for box in RANKER.values() if box.group} ^ set(groups)
+    if missing:
+        raise ValueError(f"the picture of rankers and conf/model/ranker.yaml differ in {sorted(missing)}")
+    parts = []
+    for a, b in FLOWS:
+        parts.append(_flow(RANKER[a], RANKER[b]))
+    for box in RANKER.values():
+        fill = ' fill="currentColor" fill-opacity="0.18"' if box.seen else ""
+        parts.append(
+            f'<rect x="{box.x - HALF_WIDTH}" y="{box.y - HALF_HEIGHT}" width="{2 * HALF_WIDTH}" '
+            f'height="{2 * HALF_HEIGHT}" rx="6"{fill}/>'
+        )
+        parts.append(_text(box.x, box.y + 4, box.words, 12))
+        if box.group:
+            parts.append(_text(box.x, box.y + HALF_HEIGHT + 15, f"{box.group}=", 11))
+    return _drawing(
+        "from clicks to a ranking: " + ", ".join(box.words for box in RANKER.values()), 464, 246, parts
+    )
+
+
+def _flow(a: Box, b: Box) -> str:
+    """An arrow from the rim of a box to that of another: to the right, or down."""
+    side = a.x != b.x
+    apart = 8 * ((a.y > b.y) - (a.y < b.y))  # heads of arrows from above and from below stand apart
+    x, y = (a.x + HALF_WIDTH, a.y) if side else (a.x, a.y + HALF_HEIGHT + 20)
+    to_x, to_y = (b.x - HALF_WIDTH - 2, b.y + apart) if side else (b.x, b.y - HALF_HEIGHT - 2)
+    return f'<path d="M{x} {y}L{to_x} {to_y}" marker-end="url(#head)"/>'
+
+
+def _drawing(title: str, width: float, height: float, parts: Sequence[str]) -> str:
+    """A picture with a title for those who do not see it."""
     attributes = {
         "class": "graph",
         "role": "img",

@@ -11,8 +11,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FENCE = re.compile(r"^(?:```.*?^```|(?:    [^\n]*\n)+)", re.MULTILINE | re.DOTALL)
-MATH: list[str] = []
-TOKEN = re.compile(r"mathml(\d+)token")
+RANKER = "<!-- graph: ranker -->"
 DISPLAY, INLINE = re.compile(r"\$\$(.+?)\$\$", re.DOTALL), re.compile(r"(?<![\\$\w])\$([^$\n]+?)\$(?![\w$])")
 
 
@@ -29,7 +28,10 @@ def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Writes $$display$$ and $inline$ formulas as MathML, which browsers show without a script; code stays."""
+    """Draws the picture of rankers, and writes $$display$$ and $inline$ formulas as MathML; code stays."""
+    from pages import models
+
+    markdown = markdown.replace(RANKER, models.ranker())
     parts, last = [], 0
     for code in FENCE.finditer(markdown):
         parts += [formulas(markdown[last : code.start()]), code.group()]

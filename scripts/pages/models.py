@@ -12,7 +12,7 @@ from latex2mathml.converter import convert
 
 import clickexp.models
 from clickexp.parameters import ParameterConfig
-from pages.graphs import GRAPHS, depends_on, svg
+from pages.graphs import GRAPHS, depends_on, ranker_svg, svg
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TEXTS = yaml.safe_load((Path(__file__).parent / "models.yaml").read_text())
@@ -39,6 +39,13 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "models/index.md", _index(measured)
     for option in TEXTS:
         yield f"models/{option}.md", _page(option, measured)
+
+
+def ranker() -> str:
+    """The picture of a ranker, with the legend below it."""
+    groups = set(re.findall(r"@_global_\.(\w+):|\$\{(\w+)\}", config("ranker")[0]))
+    legend = "Shaded: what the log has. Below a step: the group that chooses it."
+    return f"{ranker_svg({one or other for one, other in groups})}\n\n{legend}\n{{ .legend }}"
 
 
 def config(option: str) -> tuple[str, Mapping[str, Any], str]:
@@ -69,7 +76,9 @@ def _page(option: str, measured: Mapping[str, Any]) -> str:
     keys, head = config(option)[1:]
     roles = {name: tower for name, tower in cls.roles.items() if option != "sdbn" or name != "continuation"}
     found = re.findall(r"^(\w+): [^#\n]*# (.*)$", config(option)[0], re.MULTILINE)
-    comments = {key: comment.replace("|", r"\|") for key, comment in found}  # which would end the cell of a table
+    comments = {
+        key: comment.replace("|", r"\|") for key, comment in found
+    }  # which would end the cell of a table
     lines = [f"# {text['title']}", "", head, "", svg(option, roles), ""]
     lines += [
         "Shaded: seen. Dots: parameters, in brackets what has one each."

@@ -19,7 +19,7 @@ from places import ROOT
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from embed_examples import embedded
-from pages import configuration, graphs, models, notebooks, reference
+from pages import configuration, graphs, hook, models, notebooks, reference
 
 from clickexp.experiment.run import run_experiment
 from clickexp.export.tables import export
@@ -149,7 +149,9 @@ def test_sample_rows_open(name, sessions, tmp_path):
         [f"dataset={name}", f"dataset.path={path}", f"cache_dir={tmp_path}/cache", *extra, *parts]
     )
     assert dataset.train.count + dataset.val.count + dataset.test.count == sessions
-    assert (dataset.ranking is not None) == (name in ("tiangong_st", "yandex", "baidu_ultr_uva")) or name == "parquet"
+    assert (dataset.ranking is not None) == (
+        name in ("tiangong_st", "yandex", "baidu_ultr_uva")
+    ) or name == "parquet"
     if name == "baidu_ultr_uva":
         assert dataset.notes["distinct_documents"] == 4
 
@@ -186,6 +188,20 @@ def test_every_model_has_a_page_and_a_graph_of_its_roles():
         assert "<svg" in page and "<math" in page and f"model={option}" in page
         for heading in ("Assumptions", "When to use it", "Example"):
             assert len(page.split(f"## {heading}\n")[1].split("\n## ")[0].split()) > 7, (option, heading)
+
+
+def test_the_picture_of_rankers_names_the_groups_that_they_compose():
+    picture = models.ranker()
+    for group in ("attraction", "propensity", "debias", "loss"):
+        assert f">{group}=<" in picture
+    with pytest.raises(ValueError, match="differ in .*propensity"):
+        graphs.ranker_svg(["attraction", "debias", "loss"])
+    text = (DOCS / "rankers.md").read_text()
+    assert hook.RANKER in text
+    assert "<svg" in hook.on_page_markdown(text)
+    options = [file.stem for file in (ROOT / "conf/debias").glob("*.yaml")]
+    use = text.split("when to use it:\n")[1].split("\nLinear losses")[0]
+    assert sorted(re.findall(r"^\| `(\w+)` \|", use, re.MULTILINE)) == sorted(options)
 
 
 def test_every_key_is_in_the_configuration_reference():

@@ -149,7 +149,9 @@ def test_propensities_and_shared_parameters_have_intervals(pbm):
     assert shared["parameter"].to_list() == ["examination"] * RANKS and (sd[1:] > 0).all()
     result = json.loads((run / "result.json").read_text())
     assert [each["position"] for each in result["propensity"]] == table["rank"].to_list()
-    assert [each["relative_low"] for each in result["shared"]] == pytest.approx(shared["relative_low"].to_list())
+    assert [each["relative_low"] for each in result["shared"]] == pytest.approx(
+        shared["relative_low"].to_list()
+    )
 
 
 def test_a_ranker_has_the_propensities_that_it_learned(log, tmp_path):
@@ -560,7 +562,9 @@ def test_a_mistake_is_reported_in_one_line(wrong, pbm, tmp_path, capsys):
     arguments = arguments(pbm[0], tmp_path)
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
-    lines = [line for line in capsys.readouterr().err.splitlines() if "% in " not in line]  # on a slow machine
+    lines = [
+        line for line in capsys.readouterr().err.splitlines() if "% in " not in line
+    ]  # on a slow machine
     assert stopped.value.code == 1 and len(lines) == 1
     assert lines[0].startswith("clickexp-export: ") and message in lines[0]
     assert not list(tmp_path.rglob("predictions*"))
@@ -777,6 +781,15 @@ def test_the_runs_of_a_sweep_are_named_in_order(tmp_path, capsys):
         main(sweep(tmp_path))
     named = capsys.readouterr().err.split("Name one of them: ")[1].split()
     assert named == [f"{tmp_path}/0,", f"{tmp_path}/2,", f"{tmp_path}/10"]
+
+
+def test_ratios_that_the_log_leaves_open_are_said_to_be(pbm, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("clickexp.training.intervals.probabilities._OPEN", 0)
+    main([str(pbm[0]), "--output", str(tmp_path)])
+    printed = capsys.readouterr().out
+    lines = [line.split() for line in printed.splitlines() if line.startswith("examination ")]
+    assert [line[-1] for line in lines[1:]] == ["open"] * (RANKS - 1)
+    assert "open: the log does not determine the ratio" in printed
 
 
 def test_tables_are_drawn_and_there_as_json(pbm, tmp_path, capsys):
