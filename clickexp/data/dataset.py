@@ -186,14 +186,11 @@ def _whole_sessions(sessions: Sessions, ranges: Mapping[str, range]) -> list[Ses
         before[order] = np.cumsum(lists[order]) - lists[order]
         begun = before[number]
         parts = [
-            sessions.select(np.flatnonzero((begun >= part.start) & (begun < part.stop)))
-            for part in ranges.values()
+            sessions.select(np.flatnonzero((begun >= part.start) & (begun < part.stop))) for part in ranges.values()
         ]
     else:
         starts = np.append(np.flatnonzero(new), sessions.count)
-        ends = {
-            name: starts[np.searchsorted(starts, [part.start, part.stop])] for name, part in ranges.items()
-        }
+        ends = {name: starts[np.searchsorted(starts, [part.start, part.stop])] for name, part in ranges.items()}
         parts = [sessions.slice(*map(int, each)) for each in ends.values()]
     for (name, part), view in zip(ranges.items(), parts, strict=True):
         if not view.count:
@@ -239,10 +236,7 @@ def _checked_sessions(sessions: Sessions, ranges: Mapping[str, range]) -> list[S
         session = sessions.rows(lists[:1], ["session_ids"])["session_ids"][0]
         named = f"search session {session}" if abs(int(session)) < _HASHED else "one search session"
         *others, last = np.unique(part_of[lists])
-        (name, part), other = (
-            list(ranges.items())[last],
-            list(ranges)[others[-1]] if others[-1] >= 0 else None,
-        )
+        (name, part), other = list(ranges.items())[last], list(ranges)[others[-1]] if others[-1] >= 0 else None
         raise DataError(
             f"{name} {_show(part)} has lists of {named}, "
             f"{f'as {other} has' if other else 'but not all'}. Its lists are {lists[0]} to {lists[-1]}: cut before or "

@@ -25,9 +25,7 @@ _MOST_ROWS = 30
 _PROBABILITIES = ("attraction", "satisfaction")
 
 
-def export_drawn(
-    run: str | Path, output: str | Path | None = None, as_json: bool = False, **options: Any
-) -> None:
+def export_drawn(run: str | Path, output: str | Path | None = None, as_json: bool = False, **options: Any) -> None:
     """Writes the tables of `export` and draws them into figures/ beside them.
 
     Prints the shared parameters, then the files; the last line is the path of the figures.
@@ -49,12 +47,7 @@ def export_drawn(
     drawn = display_path(write_figures(figures, folder)) if figures else None
     if as_json:
         rows = None if examination is None else examination.to_dicts()
-        content = {
-            "files": printed.getvalue().splitlines(),
-            "examination": rows,
-            "shared": shared,
-            "figures": drawn,
-        }
+        content = {"files": printed.getvalue().splitlines(), "examination": rows, "shared": shared, "figures": drawn}
         print(json.dumps(content, indent=2))  # noqa: T201  # the output of the command
         return
     if shared:
@@ -101,8 +94,7 @@ def _figures(examination: pl.DataFrame | None, documents: Path) -> Iterator[tupl
     if examination is not None and len(examination):
         names = ("propensity", "propensity_low", "propensity_high", "click_rate")
         values, low, high, rates = (
-            examination[name].cast(pl.Float64).to_numpy() if name in examination.columns else None
-            for name in names
+            examination[name].cast(pl.Float64).to_numpy() if name in examination.columns else None for name in names
         )
         if values is not None and rates is not None and np.isfinite(values).any():
             others = {"click rate": rates / rates[0]} if rates[0] else {}

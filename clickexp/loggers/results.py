@@ -1,5 +1,6 @@
 """The result of a run as tables on a terminal."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ from clickexp.loggers.tables import console_table, fits, number, rank_table, sid
 
 _ARROWS = {True: " ↑", False: " ↓", None: ""}
 _AT = "@"
+_END_ERROR = 0.0216
+"""Standard error of an end of a 95% interval by 1,000 resamples of a normal quantity, over the interval's width."""
 
 
 def result_blocks(result: Mapping[str, Any], console: Console) -> list[Table]:
@@ -77,7 +80,10 @@ def _cutoffs(kind: str, metrics: Sequence[str], result: Mapping[str, Any]) -> Ta
     for base in dict.fromkeys(base for base, _, _ in parts):
         names = [f"{base}{_AT}{at}" for at in cutoffs]
         arrow = _ARROWS[next((stated[name] for name in names if name in stated), None)]
-        rows.append([base + arrow, *(number(result["test"].get(name)) for name in names)])
+        values = (result["test"].get(name) for name in names)  # nan where a cutoff has no documents
+        rows.append(
+            [base + arrow, *(number(None if value is None or math.isnan(value) else value) for value in values)]
+        )
         for title, reference in (result.get("references") or {}).items():
             if any(name in reference["test"] for name in names):
                 rows.append([f"  {title}", *(number(reference["test"].get(name)) for name in names)])
@@ -93,7 +99,14 @@ def _draws(intervals: Mapping[str, Mapping[str, float]] | None) -> Table | None:
 
 
 def _interval(bounds: Sequence[float | None] | None) -> str:
-    return " to ".join(map(number, bounds)) if bounds else ""
+    """Both ends, the last decimal about as large as the error of resampling, at most four decimals."""
+    if not bounds:
+        return ""
+    low, high = bounds
+    width = (high or 0) - (low or 0)
+    error = _END_ERROR * width
+    decimals = min(max(round(-math.log10(error)), 0), 4) if math.isfinite(error) and error > 0 else 4
+    return " to ".join(number(bound, decimals) for bound in bounds)
 
 
 def _flow(tables: Sequence[Table], console: Console) -> list[Table]:

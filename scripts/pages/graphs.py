@@ -234,9 +234,7 @@ def ranker_svg(groups: Collection[str]) -> str:
         parts.append(_text(box.x, box.y + 4, box.words, 12))
         if box.group:
             parts.append(_text(box.x, box.y + HALF_HEIGHT + 15, f"{box.group}=", 11))
-    return _drawing(
-        "from clicks to a ranking: " + ", ".join(box.words for box in RANKER.values()), 464, 246, parts
-    )
+    return _drawing("from clicks to a ranking: " + ", ".join(box.words for box in RANKER.values()), 464, 246, parts)
 
 
 def _flow(a: Box, b: Box) -> str:

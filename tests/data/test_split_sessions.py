@@ -13,9 +13,7 @@ from clickexp.errors import DataError
 def log_of(session_ids, **columns):
     count = len(session_ids)
     ids = np.arange(1, count + 1, dtype=np.int32)[:, None]
-    return Sessions.from_arrays(
-        query_doc_ids=ids, clicks=ids > 10**6, session_ids=np.asarray(session_ids), **columns
-    )
+    return Sessions.from_arrays(query_doc_ids=ids, clicks=ids > 10**6, session_ids=np.asarray(session_ids), **columns)
 
 
 def rows(parts):
@@ -56,22 +54,14 @@ def test_a_part_within_one_session_is_an_error():
 
 
 def test_a_range_that_cuts_a_session_is_an_error_that_names_its_lists():
-    with pytest.raises(
-        DataError, match="search session 9, as train_sessions has. Its lists are 2 to 5: cut before"
-    ):
+    with pytest.raises(DataError, match="search session 9, as train_sessions has. Its lists are 2 to 5: cut before"):
         split(log_of([8, 8, 9, 9, 9, 9, 5, 5]), [0, 4], [4, 6], [6, 8])
-    assert rows(split(log_of([8, 8, 9, 9, 9, 9, 5, 5]), [0, 2], [2, 6], [6, 8])) == [
-        [0, 1],
-        [2, 3, 4, 5],
-        [6, 7],
-    ]
+    assert rows(split(log_of([8, 8, 9, 9, 9, 9, 5, 5]), [0, 2], [2, 6], [6, 8])) == [[0, 1], [2, 3, 4, 5], [6, 7]]
 
 
 def test_an_error_names_lists_only_where_sessions_are_text():
     hashed = 2**61 + 3
-    with pytest.raises(
-        DataError, match="has lists of one search session, .* Its lists are 0 to 3: cut before"
-    ):
+    with pytest.raises(DataError, match="has lists of one search session, .* Its lists are 0 to 3: cut before"):
         split(log_of([hashed] * 4 + [5, 5, 6, 6]), [0, 2], [2, 6], [6, 8])
 
 
@@ -84,18 +74,12 @@ GAPS = {
 
 @pytest.mark.parametrize("gap", GAPS)
 def test_a_range_that_leaves_lists_of_a_session_to_no_part_is_an_error(gap):
-    with pytest.raises(
-        DataError, match=r"has lists of search session \d, but not all. Its lists are \d to \d: cut"
-    ):
+    with pytest.raises(DataError, match=r"has lists of search session \d, but not all. Its lists are \d to \d: cut"):
         split(log_of([8, 8, 9, 9, 9, 9, 5, 5]), *GAPS[gap])
 
 
 def test_ranges_may_leave_whole_sessions_to_no_part():
-    assert rows(split(log_of([8, 8, 9, 7, 7, 9, 5, 5]), [0, 2], [2, 6], [6, 8])) == [
-        [0, 1],
-        [2, 3, 4, 5],
-        [6, 7],
-    ]
+    assert rows(split(log_of([8, 8, 9, 7, 7, 9, 5, 5]), [0, 2], [2, 6], [6, 8])) == [[0, 1], [2, 3, 4, 5], [6, 7]]
     assert rows(split(log_of([1, 2, 2, 3, 4, 4, 5, 5]), [0, 1], [3, 4], [6, 8])) == [[0], [3], [6, 7]]
 
 
@@ -121,9 +105,7 @@ def test_times_split_a_log_whose_rows_are_shuffled(caplog):
 def test_a_log_that_seems_shuffled_is_pointed_out(caplog):
     ids, times = shuffled()
     parts = split(log_of(ids), 0.5, 0.25, 0.25)
-    first, *_, last = (
-        np.mean(np.unique(part.column("session_ids"), return_counts=True)[1]) for part in parts
-    )
+    first, *_, last = (np.mean(np.unique(part.column("session_ids"), return_counts=True)[1]) for part in parts)
     assert first > last + 0.5  # whose short sessions have late first rows
     (record,) = caplog.records
     assert "as if its rows were shuffled" in record.message and "dataset.columns.time=NAME" in record.message

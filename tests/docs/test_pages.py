@@ -149,9 +149,7 @@ def test_sample_rows_open(name, sessions, tmp_path):
         [f"dataset={name}", f"dataset.path={path}", f"cache_dir={tmp_path}/cache", *extra, *parts]
     )
     assert dataset.train.count + dataset.val.count + dataset.test.count == sessions
-    assert (dataset.ranking is not None) == (
-        name in ("tiangong_st", "yandex", "baidu_ultr_uva")
-    ) or name == "parquet"
+    assert (dataset.ranking is not None) == (name in ("tiangong_st", "yandex", "baidu_ultr_uva")) or name == "parquet"
     if name == "baidu_ultr_uva":
         assert dataset.notes["distinct_documents"] == 4
 

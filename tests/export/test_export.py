@@ -149,9 +149,7 @@ def test_propensities_and_shared_parameters_have_intervals(pbm):
     assert shared["parameter"].to_list() == ["examination"] * RANKS and (sd[1:] > 0).all()
     result = json.loads((run / "result.json").read_text())
     assert [each["position"] for each in result["propensity"]] == table["rank"].to_list()
-    assert [each["relative_low"] for each in result["shared"]] == pytest.approx(
-        shared["relative_low"].to_list()
-    )
+    assert [each["relative_low"] for each in result["shared"]] == pytest.approx(shared["relative_low"].to_list())
 
 
 def test_a_ranker_has_the_propensities_that_it_learned(log, tmp_path):
@@ -562,9 +560,7 @@ def test_a_mistake_is_reported_in_one_line(wrong, pbm, tmp_path, capsys):
     arguments = arguments(pbm[0], tmp_path)
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
-    lines = [
-        line for line in capsys.readouterr().err.splitlines() if "% in " not in line
-    ]  # on a slow machine
+    lines = [line for line in capsys.readouterr().err.splitlines() if "% in " not in line]  # on a slow machine
     assert stopped.value.code == 1 and len(lines) == 1
     assert lines[0].startswith("clickexp-export: ") and message in lines[0]
     assert not list(tmp_path.rglob("predictions*"))

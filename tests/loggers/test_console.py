@@ -210,8 +210,25 @@ def test_intervals_are_shown_where_there_are_any():
     stream = io.StringIO()
     draws = {"ll": {"mean": -0.31, "low": -0.33, "high": -0.29}}
     ConsoleLogger(stream=stream).result(GROUPED | {"intervals": {"ll": [-0.32, -0.28]}, "test_draws": draws})
-    assert re.search(r"ll ↑ +-0.3000 +-0.3200 to -0.2800 +-0.4000", stream.getvalue())
-    assert re.search(r"ll +-0.3100 +-0.3300 to -0.2900", stream.getvalue())
+    assert re.search(r"ll ↑ +-0.3000 +-0.320 to -0.280 +-0.4000", stream.getvalue())
+    assert re.search(r"ll +-0.3100 +-0.330 to -0.290", stream.getvalue())
+
+
+@pytest.mark.parametrize(
+    "bounds, shown",
+    [([-0.3296, -0.3295], "-0.3296 to -0.3295"), ([1.234, 9.876], "1.2 to 9.9"), ([0.5, 0.5], "0.5000 to 0.5000")],
+)
+def test_ends_of_intervals_have_the_decimals_that_resampling_determines(bounds, shown):
+    stream = io.StringIO()
+    ConsoleLogger(stream=stream).result(GROUPED | {"intervals": {"ll": bounds}})
+    assert f" {shown} " in stream.getvalue()
+
+
+def test_cutoffs_without_documents_have_a_dash():
+    stream = io.StringIO()
+    result = {"model": "PBM", "test": {"cold_ll@new": -0.1, "cold_ll@51+": float("nan")}}
+    ConsoleLogger(stream=stream).result({**GROUPED, **result, "groups": {"click": list(result["test"])}})
+    assert re.search(r"cold_ll +-0.1000 +-\s*$", stream.getvalue(), re.MULTILINE)
 
 
 def test_a_log_likelihood_that_is_minus_the_loss_is_not_repeated():
