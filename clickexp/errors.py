@@ -18,5 +18,5 @@ class DivergedError(UserError, FloatingPointError):
 
 
 def install(extra: str) -> str:
-    """The command that installs an extra; clickexp is on no index, so it names the folder of the source."""
-    return f"pip install -e '.[{extra}]'"
+    """The command that installs an extra, in any folder: pip takes the clickexp that is installed."""
+    return f"pip install 'clickexp[{extra}]'"

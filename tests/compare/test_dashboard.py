@@ -15,7 +15,7 @@ from wandb_server import ENTITY, WandbServer
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of what wandb-workspaces takes from pydantic
-    pytest.importorskip("wandb_workspaces.workspaces", reason="pip install -e '.[dashboard]'")
+    pytest.importorskip("wandb_workspaces.workspaces", reason="pip install 'clickexp[dashboard]'")
 
 from clickexp.cli.compare import main
 from clickexp.compare import find_runs

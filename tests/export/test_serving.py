@@ -348,4 +348,4 @@ def test_onnx_without_its_package_is_one_line(linear, capsys, monkeypatch):
     monkeypatch.delitem(sys.modules, "clickexp.export.onnx_graph", raising=False)
     with pytest.raises(SystemExit):
         main([str(linear), "--onnx", "x.onnx"])
-    assert capsys.readouterr().err == "clickexp-export: --onnx needs the package onnx: pip install -e '.[onnx]'\n"
+    assert capsys.readouterr().err == "clickexp-export: --onnx needs the package onnx: pip install 'clickexp[onnx]'\n"

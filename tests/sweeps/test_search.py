@@ -400,7 +400,7 @@ def test_without_optuna_one_line_tells_what_to_install(tmp_path):
     with command(tmp_path, "search=tpe", "seed=1,2") as process:
         output = process.communicate(timeout=60)[0]
     assert process.returncode == 1
-    assert output.startswith("clickexp: search=... needs Optuna: pip install -e '.[search]'"), output
+    assert output.startswith("clickexp: search=... needs Optuna: pip install 'clickexp[search]'"), output
 
 
 def test_a_study_that_cannot_be_written_is_an_error_in_writing_study(tmp_path):

@@ -21,7 +21,7 @@ RAY = [
 
 @pytest.fixture
 def place(tmp_path):
-    pytest.importorskip("ray", reason="Ray is not installed: pip install -e '.[ray]'")
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'clickexp[ray]'")
     return Place(tmp_path)
 
 
@@ -86,4 +86,4 @@ def test_a_package_that_is_missing_is_reported_in_one_line(launcher, package, tm
         text=True,
     )
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert f"launcher={launcher} needs {package}: pip install -e '.[{launcher}]'" in done.stderr
+    assert f"launcher={launcher} needs {package}: pip install 'clickexp[{launcher}]'" in done.stderr

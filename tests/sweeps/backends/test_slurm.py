@@ -28,7 +28,7 @@ MODELS = ["gctr", "rctr", "dctr", "drctr", "cm", "pbm"]
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     """Variables with which commands find the cluster."""
-    pytest.importorskip("submitit", reason="submitit is not installed: pip install -e '.[slurm]'")
+    pytest.importorskip("submitit", reason="submitit is not installed: pip install 'clickexp[slurm]'")
     if not all(map(shutil.which, ("slurmctld", "slurmd", "munged", "sbatch"))):
         pytest.skip("SLURM is not installed: bash scripts/slurm.sh install")
     if os.geteuid() != 0:
@@ -149,7 +149,7 @@ def test_what_slurm_refuses_is_reported_in_one_line(place):
 
 def test_without_a_cluster_the_cause_and_the_remedy_are_reported(tmp_path):
     """What SLURM's own commands say where no cluster answers."""
-    pytest.importorskip("submitit", reason="submitit is not installed: pip install -e '.[slurm]'")
+    pytest.importorskip("submitit", reason="submitit is not installed: pip install 'clickexp[slurm]'")
     for name in ("srun", "sbatch"):
         (tmp_path / name).write_text(
             "#!/bin/sh\necho 'sbatch: error: lookup\nsbatch: fatal: no source' >&2\nexit 1\n"
