@@ -22,6 +22,8 @@ from clickexp.data.sessions import Sessions
 
 CELLS = 1 << 22
 _SHOWN_GROUPS = 8
+_FEW = 10
+"""Documents of the weakest link, below which one should look at how sure the estimates are."""
 
 
 class Link(NamedTuple):
@@ -91,6 +93,7 @@ class Identifiability:
         return (
             f"examination: documents link all {len(self.positions)} positions; weakest link: "
             f"{documents:,} document{plural} at both {position} and {other}"
+            + (", which may leave their ratio open: see the intervals of clickexp-export" if documents < _FEW else "")
         )
 
 

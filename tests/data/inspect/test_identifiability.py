@@ -94,8 +94,14 @@ def test_positions_that_documents_link_are_identified():
     assert report.links.tolist() == [[4, 2, 2], [2, 3, 3], [2, 3, 3]]
     assert report.groups == ((1, 2, 3),) and report.weakest == Link(1, 2, 2)
     assert report.describe() == (
-        "examination: documents link all 3 positions; weakest link: 2 documents at both 1 and 2"
+        "examination: documents link all 3 positions; weakest link: 2 documents at both 1 and 2, "
+        "which may leave their ratio open: see the intervals of clickexp-export"
     )
+
+
+def test_many_documents_link_positions_without_a_hint():
+    swapped = [[2 * pair + 1 + (side ^ order) for order in (0, 1)] for pair in range(10) for side in (0, 1)]
+    assert identifiability(packed(swapped)).describe().endswith("weakest link: 20 documents at both 1 and 2")
 
 
 def test_positions_that_no_document_links_are_reported():
