@@ -30,7 +30,7 @@ def posterior_outputs(model: Model, batch: Batch) -> dict[str, Array]:
     """
     outputs = {}
     for column, roles in ROLES.items():
-        tower = _tower(model, roles)
+        tower = tower_of(model, roles)
         if not isinstance(tower, PosteriorParameter):
             continue
         mean, variance = tower.posterior(new_session(batch))
@@ -45,7 +45,13 @@ def posterior_outputs(model: Model, batch: Batch) -> dict[str, Array]:
     return outputs
 
 
-def _tower(model: Model, roles: Sequence[str]) -> object:
+def attraction_interval(model: Model, batch: Batch) -> dict[str, Array]:
+    """Returns the logarithms of the standard deviation and the bounds of attraction alone."""
+    outputs = posterior_outputs(model, batch)
+    return {name: outputs[name] for name in ("attraction_sd", "attraction_low", "attraction_high")}
+
+
+def tower_of(model: Model, roles: Sequence[str]) -> object:
     """Returns the tower of the first of these roles that the model has, or that all components of a mixture share."""
     components = model.models if isinstance(model, MixtureModel) else [model]
     towers = [next((getattr(each, role) for role in roles if hasattr(each, role)), None) for each in components]

@@ -1,6 +1,7 @@
 """What a fitted model knows, as tables: examination by rank, documents, and predictions of sessions."""
 
 import contextlib
+import itertools
 import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from clickexp.data.names import OLDEST, read_names
 from clickexp.errors import UserError
 from clickexp.export.examination import examination, learned_examination
 from clickexp.export.fitted import configuration, fitted
-from clickexp.export.posteriors import ROLES
+from clickexp.export.posteriors import ROLES, attraction_interval
 from clickexp.export.predict import (
     Predict,
     click_outputs,
@@ -30,6 +31,7 @@ from clickexp.export.predict import (
     session_columns,
     single_documents,
 )
+from clickexp.export.prior_variance import with_prior_variance
 from clickexp.export.ranker import described, onnx_writer, transform_of, write_ranker
 from clickexp.export.ranking import ranked
 from clickexp.export.sessions import Piece, own_sessions, read_sessions
@@ -171,7 +173,8 @@ def _write_predictions(
 def _write_documents(model: Model, dataset: Dataset, id_names: pl.DataFrame | None, file: Path) -> None:
     """Writes a row for each document that the dataset shows: probabilities, training impressions and clicks.
 
-    Tables with posteriors add standard deviations, intervals and effective impressions; see `posterior_outputs`.
+    Tables with posteriors add standard deviations, intervals and effective impressions; see `posterior_outputs`, and
+    `clickexp.export.prior_variance` for the intervals of attraction.
 
     A model whose attraction depends on the rank gives that at rank 1. One that reads a column that changes from session
     to session has no probabilities of a document alone, so that these are left out.
@@ -186,9 +189,15 @@ def _write_documents(model: Model, dataset: Dataset, id_names: pl.DataFrame | No
     def known(model: Model, batch: Batch) -> dict[str, Array]:
         return {} if others else document_outputs(model, batch)
 
+    intervals: Iterable[Mapping[str, np.ndarray]] = itertools.repeat({})
+    if not others and (varied := with_prior_variance(model, impressions)) is not None:
+        intervals = (values for _, values in predictor(varied, attraction_interval)(documents))
+
     def tables() -> Iterator[pa.Table]:
         done = 0
-        for lengths, outputs in predicted(model, documents, known, "documents"):
+        known_of = predicted(model, documents, known, "documents")
+        for (lengths, outputs), interval in zip(known_of, intervals, strict=False):  # which may repeat
+            outputs |= interval
             rows = ids[done : done + len(lengths)]
             done += len(lengths)
             # in this order, whatever that of a compiled program

@@ -15,6 +15,7 @@ from users import POSITIONS, Parameters, Part, SimulatedLog
 
 from clickexp import models
 from clickexp.data import Sessions
+from clickexp.export.prior_variance import with_prior_variance
 from clickexp.models import ClickModel
 from clickexp.parameters import EmbeddingParameter, EmbeddingParameterConfig
 from clickexp.parameters.base import Parameter
@@ -46,6 +47,7 @@ class Fitted:
         seconds: Wall time of the estimation, without compilation where that can be told apart.
         parameters: Estimates; with a posterior its means.
         spread: Standard deviations of the logits of rows by role, `attraction` and `satisfaction`, if there are any.
+        middle: Logits that intervals of rows are around, by role; those of `parameters` unless they are here.
         prior_means: Learned mean of the logits of all rows, by role.
         predictions: P(click | clicks above) of the test sessions [sessions, positions].
         shared: Bounds of 95 % intervals [numbers, 2] of `users.shared`; nan where the log says nothing.
@@ -54,6 +56,7 @@ class Fitted:
     seconds: float
     parameters: Parameters | None = None
     spread: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    middle: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     prior_means: Mapping[str, float] = dataclasses.field(default_factory=dict)
     predictions: np.ndarray | None = None
     shared: np.ndarray | None = None
@@ -148,11 +151,16 @@ def fitted(log: SimulatedLog, seed: int, trainer: BaseTrainer, **towers: object)
     found = {role: moments(tower) for role, tower in towers.items()}
     parameters = estimated(user, {role: mean for role, (mean, _) in found.items()}, pairs)
     spread = {role: deviation for role, (_, deviation) in found.items() if deviation is not None}
+    middle = {}
+    impressions = np.bincount(log.train.ids.ravel(), minlength=pairs + 1)
+    if (varied := with_prior_variance(model, impressions)) is not None:
+        middle["attraction"], spread["attraction"] = moments(varied.attraction)
     learned = isinstance(trainer, Trainer)  # the others store a constant
     tables = [role for role, tower in towers.items() if isinstance(tower, EmbeddingParameter) and learned]
     prior_means = {role: float(found[role][0][0]) for role in tables}  # row 0 is padding, which nothing moves
     bounds = shared_bounds(user, model, parts["train"]) if spread else None
-    return Fitted(report.training_seconds, parameters, spread, prior_means, predictions(model, log.test), bounds)
+    predicted = predictions(model, log.test)
+    return Fitted(report.training_seconds, parameters, spread, middle, prior_means, predicted, bounds)
 
 
 def shared_bounds(user: str, model: ClickModel, train: Sessions) -> np.ndarray | None:

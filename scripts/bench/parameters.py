@@ -64,9 +64,9 @@ def figures(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
     attraction: Mean of |estimate - truth| over all pairs, of P(click at rank 1).
     log-likelihood: Of the test sessions, per document, less that of the true parameters.
     prediction: Mean of |estimate - truth| over documents of the test sessions, of P(click | clicks above).
-    coverage: Fraction of all pairs whose 95 % interval holds the truth: of attraction as P(click at rank 1), given the
-        estimated examination there, of satisfaction as it is. Shown: of pairs that the training log shows. Shared: of
-        ratios of examination as above, or of continuation.
+    coverage: Fraction of all pairs whose 95 % interval, as clickexp-export has it, holds the truth: of attraction as
+        P(click at rank 1), given the estimated examination there, of satisfaction as it is. Shown: of pairs that the
+        training log shows. Shared: of ratios of examination as above, or of continuation.
     """
     user, truth, found = log.design.user, log.truth, {"seconds": fitted.seconds}
     if fitted.predictions is not None:
@@ -98,7 +98,7 @@ def _rows(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
 
     def covered(role: str, at: Callable[[np.ndarray], np.ndarray], true: np.ndarray) -> None:
         if role in fitted.spread:
-            mean, width = getattr(given, role), INTERVAL * fitted.spread[role]
+            mean, width = fitted.middle.get(role, getattr(given, role)), INTERVAL * fitted.spread[role]
             low, high = (at(mean + sign * width)[1:] for sign in (-1, 1))
             held = (low <= true) & (true <= high)
             found[f"coverage of {role}"] = float(held.mean())
