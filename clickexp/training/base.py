@@ -134,12 +134,7 @@ class BaseTrainer:
         learner = self.learner(model)
         required = ("clicks",) if isinstance(model, ClickModel) else ()
         train = checked(train, model, model.compute_loss, *required)
-        lists = val if val_lists is None and self.ranking_metrics else val_lists
-        validation = HeldOutEvaluator(self.evaluation, model, HeldOut(val, lists, truth), self._validated(model))
-        if self.stopping and self.stopping.metric not in validation.names:
-            raise ConfigError(_no_metric(self.stopping.metric, validation.names))
-        for data in validation.data:
-            check_ahead(data)
+        validation = self._validation(model, val, val_lists, truth)
         file, earlier = (Path(place) if place else None for place in (self.checkpoint, self.continue_from))
         checkpoint = Checkpoint(file, 60.0 * (self.checkpoint_minutes or 0), earlier, self.settings)
         loop = Loop(learner, validation, self.stopping, self.logger, checkpoint)
@@ -148,6 +143,16 @@ class BaseTrainer:
         finally:
             learner.restore(model, loop.best)
         return loop.report()
+
+    def _validation(self, model: Model, val: Data, lists: Data | None, truth: ClickModel | None) -> HeldOutEvaluator:
+        """What is computed after each pass, its data checked."""
+        lists = val if lists is None and self.ranking_metrics else lists
+        validation = HeldOutEvaluator(self.evaluation, model, HeldOut(val, lists, truth), self._validated(model))
+        if self.stopping and self.stopping.metric not in validation.names:
+            raise ConfigError(_no_metric(self.stopping.metric, validation.names))
+        for data in validation.data:
+            check_ahead(data)
+        return validation
 
     def evaluate(self, model: ClickModel, data: Data, metrics: Metrics | None = None) -> MultiMetric:
         """Click metrics of a model, by default those of the validation; see `ModelEvaluator.clicks`."""

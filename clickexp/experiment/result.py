@@ -1,0 +1,163 @@
+"""The content of result.json: what a run reports of its trained model."""
+
+import importlib.metadata
+import logging
+import platform
+import subprocess
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+from flax import nnx
+
+from clickexp.data import Dataset
+from clickexp.data.seen import lists_seen
+from clickexp.evaluation.draws import as_result, evaluate_draws
+from clickexp.evaluation.evaluate import evaluate
+from clickexp.evaluation.references import references
+from clickexp.experiment.build import Parts
+from clickexp.models import ClickModel, Model, Ranker, TrustBiasModel
+from clickexp.parameters import PositionParameter
+from clickexp.propensities.base import clicks_by_position
+from clickexp.runs.hashing import config_hash
+from clickexp.runs.store import FALSE_POSITIVE, MODEL, SHARED, TRUE_POSITIVE
+from clickexp.training import FitReport
+from clickexp.training.checkpoint import KEPT, save_model
+from clickexp.training.intervals.posterior import shared_posterior
+from clickexp.training.intervals.probabilities import propensity, shared_intervals
+from clickexp.training.memory import peak_memory
+
+log = logging.getLogger(__name__)
+_VERSIONS = ("clickexp", "jax", "flax", "optax", "rax", "hydra-core", "numpy")
+
+Result = dict[str, Any]
+"""The content of result.json."""
+
+
+def evaluate_run(parts: Parts, fit: FitReport) -> Result:
+    """Evaluates the trained model, and saves it where the configuration says so.
+
+    Args:
+        parts: From `build`.
+        fit: Report of the training.
+
+    Returns:
+        The content of result.json.
+    """
+    model, dataset, trainer, settings = parts.model, parts.dataset, parts.trainer, parts.config.settings
+    groups = {**parts.metrics, "click": trainer.groups["click"]}
+    evaluation = evaluate(model, dataset, groups, trainer.evaluation, keep_values=settings.keep_values)
+    result = {
+        "model": model.name,
+        "dataset": dataset.name,
+        "seed": settings.seed,
+        "val": _best_validation(fit),
+        "per_rank_val": fit.per_rank,
+        **evaluation.result(),
+        **({"marginals": model.how_marginal(dataset.test.ranks)} if isinstance(model, ClickModel) else {}),
+        "train": {**fit.summary(), **peak_memory()},
+        "parameters": _count_parameters(model),
+        "test_set": dataset.test_set(),
+        "data": dataset.sizes() | _lists_seen(dataset, "ranking" in evaluation.parts),
+        "environment": _environment(),
+        "config_hash": config_hash(parts.config.values),
+    }
+    if settings.save_model:
+        save_model(model, parts.folder / MODEL)
+    result |= _trust(model, dataset.positions) | _examination(model, dataset)
+    result |= {"weighting": parts.weighting.result()} if parts.weighting else {}
+    result |= _shared_intervals(parts)
+    if settings.report:
+        result["references"] = references(model, dataset, trainer.evaluation, groups.get("ranking"))
+    drawn = evaluate_draws(model, dataset, groups, trainer.evaluation, draws=settings.draws, seed=settings.seed)
+    if drawn:
+        result["test_draws"] = as_result(drawn)
+    elif settings.draws:
+        parts.logger.warning(f"draws={settings.draws} has no effect: no table of the model has posteriors")
+    if settings.keep_values:
+        result["intervals"] = evaluation.keep(dataset, parts.folder)
+    return result
+
+
+def _lists_seen(dataset: Dataset, ranked: bool) -> Result:
+    """The share of the labelled lists whose documents training has shown together, where rankings are measured."""
+    if dataset.ranking is None or not ranked:
+        return {}
+    return {"lists_seen": lists_seen(dataset.train, dataset.ranking)}
+
+
+def _trust(model: Model, positions: int) -> dict[str, list[float]]:
+    """Click rates of irrelevant and of relevant documents by position from 1, where the model has towers for them."""
+    if not isinstance(model, TrustBiasModel):
+        return {}
+    towers = {FALSE_POSITIVE: model.false_positive, TRUE_POSITIVE: model.true_positive}
+    known = {name: tower for name, tower in towers.items() if isinstance(tower, PositionParameter)}
+    return {
+        name: tower.probabilities(positions).tolist()
+        for name, tower in known.items()
+        if tower.config.use_feature == "positions"
+    }
+
+
+def _examination(model: Model, dataset: Dataset) -> Result:
+    """The examination that a ranker has estimated, relative to the first position, at positions that training shows."""
+    if not isinstance(model, Ranker) or (curve := model.examination()) is None:
+        return {}
+    shown = clicks_by_position(dataset.train)[0]
+    return {
+        "propensity": [
+            {"parameter": "examination", "position": position, "relative": float(value)}
+            for position, value in enumerate(curve, 1)
+            if position < len(shown) and shown[position]
+        ]
+    }
+
+
+def _shared_intervals(parts: Parts) -> Result:
+    """Intervals of shared parameters; none where there are too many, or the model cannot be differentiated twice."""
+    if not parts.config.settings.shared_intervals:
+        return {}
+    try:
+        report = partial(parts.logger.progress, "intervals", 0)
+        posterior = shared_posterior(parts.model, parts.dataset.train, report)
+        if posterior is None:
+            return {}
+        if parts.config.settings.save_model:
+            posterior.save(parts.folder / SHARED)
+        found = {
+            "shared": shared_intervals(parts.model, posterior),
+            "propensity": propensity(parts.model, posterior, parts.dataset.test),
+        }
+        return {name: [each._asdict() for each in intervals] for name, intervals in found.items() if intervals}
+    except Exception as error:  # a training is not lost for them
+        log.debug("no intervals", exc_info=True)
+        parts.logger.warning(f"no intervals of shared parameters ({type(error).__name__}: {error})")
+        return {}
+
+
+def _best_validation(report: FitReport) -> dict[str, float]:
+    """Validation metrics of the epoch whose state the model is left in."""
+    record = report.history[report.best_epoch - 1] if report.best_epoch else {}
+    return {name.removeprefix("val/"): value for name, value in record.items() if name.startswith("val/")}
+
+
+def _count_parameters(model: Model) -> int:
+    """Numbers that were fitted, tables included."""
+    return sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model, KEPT)))
+
+
+def _environment() -> dict[str, str | None]:
+    """Versions, device and commit that a result came from."""
+    versions = {name: importlib.metadata.version(name) for name in _VERSIONS}
+    device = jax.devices()[0].device_kind
+    return {"python": platform.python_version(), **versions, "device": device, "git_commit": _commit()}
+
+
+def _commit() -> str | None:
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)  # noqa: S603  # fixed words
+        return done.stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
