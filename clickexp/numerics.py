@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from clickexp.types import Array, Leaf
 
-Numbers = Float[Array, "*#shape"] | float
+_Numbers = Float[Array, "*#shape"] | float
 """Arrays that broadcast with the others of a signature."""
 
 QUANTILE = 1.959964
@@ -45,14 +45,14 @@ NEVER = LogPair(LOG_ZERO, 0.0)
 
 
 @jax.custom_jvp
-def log_sigmoid_pair(logit: Numbers) -> LogPair:
+def log_sigmoid_pair(logit: _Numbers) -> LogPair:
     """Returns (log s(z), log s(-z)) from one exponential and one logarithm, for |z| up to 1e30."""
     tail = _log1p(jnp.exp(-jnp.abs(logit)))
     return LogPair(jnp.minimum(logit, 0) - tail, jnp.minimum(-logit, 0) - tail)
 
 
 @log_sigmoid_pair.defjvp
-def _log_sigmoid_pair_jvp(primals: tuple[Numbers], tangents: tuple[Numbers]) -> tuple[LogPair, LogPair]:
+def _log_sigmoid_pair_jvp(primals: tuple[_Numbers], tangents: tuple[_Numbers]) -> tuple[LogPair, LogPair]:
     """Slopes s(-z) and -s(z), from the exponential that the value takes."""
     (logit,), (change,) = primals, tangents
     sigmoid, complement = _sigmoid_pair(logit)
@@ -60,21 +60,21 @@ def _log_sigmoid_pair_jvp(primals: tuple[Numbers], tangents: tuple[Numbers]) -> 
 
 
 @jax.custom_jvp
-def log_add(a: Numbers, b: Numbers) -> Numbers:
+def log_add(a: _Numbers, b: _Numbers) -> _Numbers:
     """Returns log(exp(a) + exp(b)) for finite a and b; LOG_ZERO plays the part of -inf."""
     return jnp.maximum(a, b) + _log1p(jnp.exp(-jnp.abs(a - b)))
 
 
 @log_add.defjvp
 def _log_add_jvp(
-    primals: tuple[Numbers, Numbers], tangents: tuple[Numbers, Numbers]
-) -> tuple[Numbers, Numbers]:
+    primals: tuple[_Numbers, _Numbers], tangents: tuple[_Numbers, _Numbers]
+) -> tuple[_Numbers, _Numbers]:
     """Slopes s(a - b) and s(b - a), from the exponential that the value takes."""
     weight, other = _sigmoid_pair(primals[0] - primals[1])
     return log_add(*primals), weight * tangents[0] + other * tangents[1]
 
 
-def _log1p(x: Numbers) -> Numbers:
+def _log1p(x: _Numbers) -> _Numbers:
     """log(1 + x) for 0 <= x <= 1, to 2e-7 of its value, as 2 atanh(s) with s = x / (2 + x).
 
     A polynomial in s^2, since XLA on the CPU takes log1p one number at a time, a third of PBM's step.
@@ -83,7 +83,7 @@ def _log1p(x: Numbers) -> Numbers:
     return s * functools.reduce(lambda sum_, coefficient: sum_ * (s * s) + coefficient, _ATANH)
 
 
-def _sigmoid_pair(z: Numbers) -> tuple[Numbers, Numbers]:
+def _sigmoid_pair(z: _Numbers) -> tuple[_Numbers, _Numbers]:
     """s(z) and s(-z), both to full relative precision."""
     small = jnp.exp(-jnp.abs(z))
     larger = 1 / (1 + small)
@@ -154,7 +154,7 @@ def log_mix(weight: LogPair, a: LogPair, b: LogPair) -> LogPair:
     return LogPair(log_add(weight.log + a.log, weight.complement + b.log), complement)
 
 
-def log_complement(log_prob: Numbers) -> Numbers:
+def log_complement(log_prob: _Numbers) -> _Numbers:
     """Returns log(1 - exp(x)) for x <= 0, for log-probabilities that come without their complement.
 
     -inf where x is 0. The switch at log 2 keeps the relative error near one unit in the last place
@@ -166,7 +166,7 @@ def log_complement(log_prob: Numbers) -> Numbers:
     return jnp.where(near_one, jnp.log(-jnp.expm1(large)), jnp.log1p(-jnp.exp(small)))
 
 
-def as_pair(log_probs: Numbers | LogPair) -> LogPair:
+def as_pair(log_probs: _Numbers | LogPair) -> LogPair:
     """Returns the pair itself, or the pair that a plain array of log-probabilities implies."""
     if isinstance(log_probs, LogPair):
         return log_probs

@@ -39,7 +39,7 @@ def conclusion(comparison: Comparison, baseline: Group | None = None) -> str:
         clauses.setdefault(best, []).append(f"{short(metric)} ({verdict})")
         last = other
         if metric == comparison.leading[0] and next_best is not other:
-            p = p_value(comparison, best, next_best, metric)
+            p = _p_value(comparison, best, next_best, metric)
             if p >= SIGNIFICANT:
                 reserve = f" {next_best.name} is not significantly worse in {short(metric)} ({_p_text(p)})."
     if not clauses:
@@ -61,7 +61,7 @@ def difference(
     return value, float(tests.half[row, column]), float(tests.p[row, column])
 
 
-def p_value(comparison: Comparison, baseline: Group, group: Group, metric: str) -> float:
+def _p_value(comparison: Comparison, baseline: Group, group: Group, metric: str) -> float:
     """Corrected p-value of a group against one of the baselines; nan where there is no test."""
     if comparison.groups.index(baseline) not in comparison.baselines:
         return math.nan

@@ -46,11 +46,11 @@ _AXES = {
     "predicted": "predicted P(click)",
 }
 
-Panels = dict[str, list[Any]]
+_Panels = dict[str, list[Any]]
 """Panels by section."""
 
 
-def sections(logged: set[str] | None, runs: Sequence[Run] = (), baseline: str | None = None) -> Panels:
+def sections(logged: set[str] | None, runs: Sequence[Run] = (), baseline: str | None = None) -> _Panels:
     """New panels of each section, without those that would show nothing.
 
     Args:

@@ -15,7 +15,7 @@ from clickexp.runs.run import Run
 from clickexp.utils import escape
 from clickexp.utils.paths import display_path
 
-FOLDER = "published"
+_FOLDER = "published"
 
 
 def compare_published(
@@ -57,7 +57,7 @@ def compare_published(
         files[f"{name}.md"] = markdown(made)
         files[f"{name}.tex"] = latex(made, f"tab:{name}")
         files[f"{name}.csv"] = as_csv(reproduction)
-    folder = Path(folders[0] if output is None else output) / FOLDER
+    folder = Path(folders[0] if output is None else output) / _FOLDER
     write_files(folder, files)
     say(f"{len(files)} files in {display_path(folder)}")
     return found

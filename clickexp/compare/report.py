@@ -20,7 +20,7 @@ from clickexp.runs.load import find_runs
 from clickexp.utils.escape import slug
 from clickexp.utils.paths import display_path
 
-PAGE = "comparison.html"
+_PAGE = "comparison.html"
 _STYLES = ("", "bold", "underline")
 _NAME_WIDTH = 36
 """Of names in a table that would be too wide."""
@@ -72,11 +72,11 @@ def compare(
         say(f"{len(found)} test sets, one table each: numbers of different test sets cannot be ranked")
     command = ["clickexp-compare", *map(str, folders), *(["--baseline", baseline] if baseline else [])]
     content = page(found, skipped, folder, title, shlex.join(command))
-    write_files(folder, made | drawn | {PAGE: content})
+    write_files(folder, made | drawn | {_PAGE: content})
     say(f"{len(made)} tables and {len(drawn)} figures in {display_path(folder)}")
-    say(display_path(folder / PAGE))
+    say(display_path(folder / _PAGE))
     if open_page:
-        webbrowser.open((folder / PAGE).resolve().as_uri())
+        webbrowser.open((folder / _PAGE).resolve().as_uri())
     return found
 
 

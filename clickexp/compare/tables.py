@@ -75,7 +75,7 @@ def markdown(table: ReportTable) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def decimals(uncertainty: float) -> int | None:
+def _decimals(uncertainty: float) -> int | None:
     """Decimals of a number with this uncertainty: those of its first digit, or of its second after a 1.
 
     Returns:
@@ -98,7 +98,7 @@ def rounded(
         sign: "+" shows the sign of all.
         more: Decimals beyond those, where the uncertainty is not that of differences between rows.
     """
-    places = [None if (known := decimals(each)) is None else known + more for each in uncertainties]
+    places = [None if (known := _decimals(each)) is None else known + more for each in uncertainties]
     others = max((each for each in places if each is not None), default=_DECIMALS)
     return [
         (

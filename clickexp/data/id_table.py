@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-BLOCK = 1 << 16
+_BLOCK = 1 << 16
 _MAX_LOAD = 0.7
 
 
@@ -115,4 +115,4 @@ def mixed(keys: np.ndarray) -> np.ndarray:
 
 
 def _blocks(size: int) -> Iterator[slice]:
-    return (slice(start, start + BLOCK) for start in range(0, size, BLOCK))
+    return (slice(start, start + _BLOCK) for start in range(0, size, _BLOCK))

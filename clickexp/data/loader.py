@@ -11,7 +11,7 @@ import numpy as np
 from clickexp.data.derived import Rows
 from clickexp.data.sessions import Sessions
 
-Item = TypeVar("Item")
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def _read(sessions: Sessions, rows: Rows, size: int, count: int) -> dict[str, np
     return {name: columns[name].in_batch(values) for name, values in flat.items()}
 
 
-def ahead(items: Iterator[Item], depth: int, thread: str) -> Iterator[Item]:
+def ahead(items: Iterator[_Item], depth: int, thread: str) -> Iterator[_Item]:
     """The same items, the next `depth` of them made ahead in a thread of this name."""
     with ThreadPoolExecutor(1, thread) as pool:
         pending = deque(pool.submit(next, items, None) for _ in range(depth))

@@ -22,9 +22,9 @@ _messages = logging.getLogger("clickexp.data.prepared")
 _READ_AS = 4
 """Changes with what readers make of a source, so that caches are read again."""
 
-Read = Callable[..., None]
+_Read = Callable[..., None]
 """Reads a source into a log: (source, log, **options)."""
-TrueUser = Callable[[Dataset, Mapping[str, Any]], Any]
+_TrueUser = Callable[[Dataset, Mapping[str, Any]], Any]
 """The click model that clicked, of a dataset and the options of its reader; None where it is not known."""
 
 
@@ -42,12 +42,12 @@ class LogFormat:
 
     def __init__(
         self,
-        read: Read,
+        read: _Read,
         format: str,
         *,
         comes_split: bool = False,
         has_features: bool = False,
-        true_user: TrueUser | None = None,
+        true_user: _TrueUser | None = None,
     ):
         functools.update_wrapper(self, read)
         self.read, self.format, self.has_features, self.true_user = read, format, has_features, true_user
@@ -99,8 +99,8 @@ class LogFormat:
 
 
 def log_format(
-    format: str, *, comes_split: bool = False, has_features: bool = False, true_user: TrueUser | None = None
-) -> Callable[[Read], LogFormat]:
+    format: str, *, comes_split: bool = False, has_features: bool = False, true_user: _TrueUser | None = None
+) -> Callable[[_Read], LogFormat]:
     """Returns a decorator that makes a format of a reader (source, log, *, options).
 
     Args:
@@ -113,7 +113,7 @@ def log_format(
     return lambda read: LogFormat(read, format, **settings)
 
 
-def prepare(read: Read, format: str, source: str | Path, folder: str | Path, **options: Any) -> Log:
+def prepare(read: _Read, format: str, source: str | Path, folder: str | Path, **options: Any) -> Log:
     """Reads a source into a new folder.
 
     Args:
@@ -139,7 +139,7 @@ def _check_exists(source: Path) -> None:
 
 
 def _read(
-    read: Read,
+    read: _Read,
     format: str,
     source: Path,
     folder: Path,

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from clickexp.data.checksums import REMEDY, DamagedError
 
-BLOCK = 1 << 18
+_BLOCK = 1 << 18
 OLDEST = pl.CompatLevel.oldest()
 
 
@@ -39,7 +39,7 @@ class NamesWriter:
         rows = pl.DataFrame(columns).to_arrow(compat_level=OLDEST)
         self._block.append(rows)
         self.count += len(rows)
-        if self.count - self._written >= BLOCK:
+        if self.count - self._written >= _BLOCK:
             self._write()
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ from clickexp.data.schema import COLUMNS, REQUIRED, Column, Columns, SourceLocat
 from clickexp.errors import DataError
 from clickexp.utils.exits import reason
 
-FORMAT = 1
+_FORMAT = 1
 _META = "meta.json"
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, OverflowError, TokenError)
 """What reading a damaged .npy or JSON file raises."""
@@ -140,7 +140,7 @@ class PackWriter:
         part = self._new.part
         keys = ("ranks", "query_doc_pairs", "positions")
         meta = (
-            {"format": FORMAT, "count": self.written}
+            {"format": _FORMAT, "count": self.written}
             | {key: getattr(self, key) for key in keys}
             | {"info": {}}
         )
@@ -204,7 +204,7 @@ def fingerprint(files: Iterable[Path], options: Mapping[str, Any]) -> str:
     """A name that changes with the files' names, sizes and times, the options and the pack format."""
     stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return hashlib.sha256(
-        json.dumps([FORMAT, stats, options], sort_keys=True, default=repr).encode()
+        json.dumps([_FORMAT, stats, options], sort_keys=True, default=repr).encode()
     ).hexdigest()[:20]
 
 
@@ -212,8 +212,8 @@ def _meta(folder: Path) -> dict[str, Any]:
     """meta.json, its keys and types checked."""
     try:
         meta = unsealed((folder / _META).read_text())
-        if meta["format"] != FORMAT:
-            raise ValueError(f"format {meta['format']} instead of {FORMAT}")
+        if meta["format"] != _FORMAT:
+            raise ValueError(f"format {meta['format']} instead of {_FORMAT}")
         for key in ("count", "ranks", "query_doc_pairs", "positions"):
             if type(meta[key]) is not int or meta[key] < 0:
                 raise ValueError(f"{key} is {meta[key]!r}")

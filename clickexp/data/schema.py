@@ -13,7 +13,7 @@ from clickexp.errors import DataError
 Columns = Mapping[str, np.ndarray]
 
 _TYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "float16", "float32", "float64")
-KINDS = {"b": "biuf", "i": "iu", "u": "iu", "f": "biuf"}
+_KINDS = {"b": "biuf", "i": "iu", "u": "iu", "f": "biuf"}
 """Kinds of numpy type that a column of each kind is read from."""
 
 MADE = ("mask", "query_doc_features", "feature_table")
@@ -81,7 +81,7 @@ class Column:
     @property
     def kinds(self) -> str:
         """Kinds of numpy type that it is read from."""
-        return KINDS[np.dtype(self.dtype).kind]
+        return _KINDS[np.dtype(self.dtype).kind]
 
     def shape_of(self, sessions: int, ranks: int) -> tuple[int, ...]:
         """The shape of the packed column."""
@@ -200,13 +200,13 @@ class SourceLocation:
 POSITIONS = "set positions to the ranks to keep; longer lists are cut, and counted"
 _PADDING = 10
 """Padding that takes more than this many times the data is refused,"""
-FLOOR = 1 << 26
+_FLOOR = 1 << 26
 """unless it takes less than this many bytes."""
 
 
 def outweighs(padding: int, data: int, size: int) -> bool:
     """Whether so many numbers of padding, of a size in bytes, are too many for so many of data."""
-    return padding * size > FLOOR and padding > _PADDING * data
+    return padding * size > _FLOOR and padding > _PADDING * data
 
 
 def shown_bytes(size: int) -> str:

@@ -13,7 +13,7 @@ from clickexp.evaluation.evaluate import Groups, HeldOut, HeldOutEvaluator
 from clickexp.evaluation.model_evaluator import ModelEvaluator
 from clickexp.models.base import Model
 
-INTERVAL = (0.025, 0.975)
+_INTERVAL = (0.025, 0.975)
 """Quantiles that bound a 95% interval."""
 
 
@@ -70,7 +70,7 @@ def evaluate_draws(
 
 
 def _interval(values: list[float | int]) -> PosteriorInterval:
-    low, high = np.quantile(values, INTERVAL)
+    low, high = np.quantile(values, _INTERVAL)
     return PosteriorInterval(float(np.mean(values)), float(low), float(high))
 
 

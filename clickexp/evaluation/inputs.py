@@ -14,10 +14,10 @@ from clickexp.models.base import Model
 from clickexp.types import Array, Batch
 from clickexp.utils.checks import Limit, check_batch, check_values, from_lengths, missing, needs
 
-Compute = Callable[[Batch], Any]
+_Compute = Callable[[Batch], Any]
 
 
-def checked(data: Data, model: Model, compute: Compute, *required: str) -> Data:
+def checked(data: Data, model: Model, compute: _Compute, *required: str) -> Data:
     """The data, of which batches are checked in the first pass.
 
     Packed sessions know their largest id and position, so that only those beyond the model are searched.
@@ -99,7 +99,7 @@ class _CheckedBatches:
         self,
         batches: Iterable[Mapping[str, Array]],
         limits: list[Limit],
-        compute: Compute,
+        compute: _Compute,
         required: tuple[str, ...],
     ):
         self.batches, self.limits, self.compute, self.required = batches, limits, compute, required

@@ -36,7 +36,7 @@ _KINDS = {
 }
 
 
-class Task(NamedTuple):
+class _Task(NamedTuple):
     """Metrics of one kind, and the data that they are computed on."""
 
     evaluator: Evaluator
@@ -94,12 +94,12 @@ class ModelEvaluator:
         data: Data,
         metrics: Metrics,
         truth: Model | None = None,
-    ) -> Task:
+    ) -> _Task:
         """Metrics of a kind for states of this model, on data that is found to fit it and the true user."""
         outputs, method, required = _KINDS[kind]
         for each in filter(None, (model, truth)):
             data = checked(data, each, getattr(each, method), *required)
-        return Task(self.program(model, metrics, outputs, truth), data)
+        return _Task(self.program(model, metrics, outputs, truth), data)
 
     def program(
         self,
@@ -115,5 +115,5 @@ class ModelEvaluator:
         return Evaluator(nnx.graphdef(model), metrics, read, truth=truth, logger=self.logger, **sizes)
 
 
-def _run(model: Model, task: Task) -> MultiMetric:
+def _run(model: Model, task: _Task) -> MultiMetric:
     return task.evaluator((nnx.state(model),), task.data, "test")

@@ -13,7 +13,7 @@ from clickexp.evaluation.inputs import Carrying, checked
 from clickexp.models.base import Model
 from clickexp.types import Array, Batch
 
-BATCH = 8192
+_BATCH = 8192
 """Lists that are scored at a time."""
 
 
@@ -42,7 +42,7 @@ def relevance_scores(
 
     def predict(sessions: Sessions) -> Iterator[np.ndarray]:
         done, lists = 0, checked(sessions, model, model.predict_relevance)
-        for batch in feed(carrying(lists, state), min(BATCH, sessions.count), 1):
+        for batch in feed(carrying(lists, state), min(_BATCH, sessions.count), 1):
             yield np.asarray(run(state, batch.arrays))[: batch.sessions]
             done += batch.sessions
             if progress is not None:

@@ -33,7 +33,7 @@ from clickexp.utils.bounds import NonNegativeInt, PositiveInt, Seed
 from clickexp.utils.signatures import accepted, check_arguments
 from clickexp.utils.suggest import did_you_mean
 
-PARTS = (*DESCRIBED, *SEVERAL, *CHOSEN, CONTEXT, "search", "reproduction")
+_PARTS = (*DESCRIBED, *SEVERAL, *CHOSEN, CONTEXT, "search", "reproduction")
 """Groups of keys at the root besides the towers of roles."""
 
 
@@ -133,7 +133,7 @@ def _added_by(metric: str | None, metrics: Mapping[str, Any]) -> str:
 
 def is_tower(key: str, node: Any) -> bool:
     """Whether a key at the root is the tower of a role, whose place is where the model takes it."""
-    return key not in PARTS and isinstance(node, Mapping) and "_target_" in node
+    return key not in _PARTS and isinstance(node, Mapping) and "_target_" in node
 
 
 def _check_parts(composition: Composition) -> None:
@@ -163,7 +163,7 @@ def _check_added(cfg: DictConfig, composition: Composition, overrides: Sequence[
         if override.is_add() or override.is_force_add()
     }
     unresolved = composition.unresolved
-    for key in added.keys() & unresolved.keys() - {*Settings.__dataclass_fields__, *PARTS}:
+    for key in added.keys() & unresolved.keys() - {*Settings.__dataclass_fields__, *_PARTS}:
         if is_tower(key, unresolved[key]) or _is_read(key, cfg):
             continue
         places = [name for name, _ in walk(unresolved) if name.partition(".")[0] != key]

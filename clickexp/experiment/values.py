@@ -16,7 +16,7 @@ from clickexp.experiment.overrides import CHOSEN, line_of, parsed
 CONTEXT = "context"
 """Key of what the logits of a role add for the search session so far."""
 
-Node = dict[str, Any]
+_Node = dict[str, Any]
 """A group of keys."""
 
 
@@ -31,19 +31,19 @@ class Composition(NamedTuple):
         roles: The roles that the model takes towers for.
     """
 
-    values: Node
-    unresolved: Node
+    values: _Node
+    unresolved: _Node
     roles: frozenset[str]
 
 
 class _Component(NamedTuple):
     """The node of a click model in a mixture, and the roles of its towers, such as {"ctr": "attraction"}, by key."""
 
-    node: Node
+    node: _Node
     roles: Mapping[str, str]
 
 
-def resolved_values(cfg: DictConfig, overrides: Sequence[str] = ()) -> Node:
+def resolved_values(cfg: DictConfig, overrides: Sequence[str] = ()) -> _Node:
     """The values of `compose_values`."""
     return compose_values(cfg, overrides).values
 
@@ -93,9 +93,9 @@ def current(config: DictConfig) -> Iterator[None]:
         HydraConfig.instance().cfg = before
 
 
-def plain(cfg: DictConfig, resolve: bool = True) -> Node:
+def plain(cfg: DictConfig, resolve: bool = True) -> _Node:
     """A configuration as dicts and lists."""
-    return cast(Node, OmegaConf.to_container(cfg, resolve=resolve, throw_on_missing=resolve))
+    return cast(_Node, OmegaConf.to_container(cfg, resolve=resolve, throw_on_missing=resolve))
 
 
 def default_value(key: str) -> Any:
@@ -118,7 +118,7 @@ def walk(node: Any, where: str = "") -> Iterator[tuple[str, Any]]:
         yield from walk(value, key)
 
 
-def _roles(unresolved: Node) -> dict[str, str]:
+def _roles(unresolved: _Node) -> dict[str, str]:
     """By the keys of the model that refer to a tower at the root, the role of that tower."""
     model = unresolved.get("model")
     references = {key: str(value) for key, value in model.items()} if isinstance(model, dict) else {}
@@ -126,7 +126,7 @@ def _roles(unresolved: Node) -> dict[str, str]:
     return {key: text[2:-1] for key, text in references.items() if text[:2] == "${" and text[2:-1] in known}
 
 
-def _add_context(context: Node, models: Sequence[_Component], shared: Node) -> None:
+def _add_context(context: _Node, models: Sequence[_Component], shared: _Node) -> None:
     """Makes a tower of each model, and of those that they share, a sum of itself and of the context of search sessions.
 
     A model that has a place for context itself takes it there, unless a role is given, which only some may have.
@@ -156,11 +156,11 @@ def _add_context(context: Node, models: Sequence[_Component], shared: Node) -> N
     shared.update({role: _sum_of(shared[role], term) for role in of_shared})
 
 
-def _sum_of(tower: Any, term: Node) -> Node:
+def _sum_of(tower: Any, term: _Node) -> _Node:
     return {"_target_": "clickexp.parameters.SumParameterConfig", "terms": {"tower": tower, CONTEXT: dict(term)}}
 
 
-def _unread(unresolved: Node) -> list[str]:
+def _unread(unresolved: _Node) -> list[str]:
     """Those of the groups that models choose which this one does not read, directly or through another of them."""
     groups = [group for group in CHOSEN if group in unresolved]
     read, found = {"model", "metric"}, {"model", "metric"}
@@ -171,7 +171,7 @@ def _unread(unresolved: Node) -> list[str]:
     return [group for group in groups if group not in read]
 
 
-def _component(component: str | Node, mixture: Node, overrides: Sequence[str]) -> _Component:
+def _component(component: str | _Node, mixture: _Node, overrides: Sequence[str]) -> _Component:
     """A component given by name, or spelled out."""
     if isinstance(component, dict):
         return _Component(component, {key: key for key in component})
@@ -191,7 +191,7 @@ def _component(component: str | Node, mixture: Node, overrides: Sequence[str]) -
     return _Component(node, {key: role for key, role in roles.items() if key in node})
 
 
-def _shared(role: str, components: Sequence[_Component], known: bool) -> Node | None:
+def _shared(role: str, components: Sequence[_Component], known: bool) -> _Node | None:
     """The tower of all components with this role; None if no component has it, and it is known."""
     towers = [model[key] for model, roles in components for key, played in roles.items() if played == role]
     if not towers and not known:
@@ -204,7 +204,7 @@ def _shared(role: str, components: Sequence[_Component], known: bool) -> Node | 
     return towers[0] if towers else None
 
 
-def _sharing(component: _Component, shared: Mapping[str, Node]) -> Node:
+def _sharing(component: _Component, shared: Mapping[str, _Node]) -> _Node:
     """The component without the towers that it shares; a key of another name than the role holds the role's."""
     own = {key: value for key, value in component.node.items() if key not in shared}
     return own | {key: role for key, role in component.roles.items() if role in shared and role != key}

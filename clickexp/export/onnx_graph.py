@@ -16,7 +16,7 @@ from onnx import (  # pyright: ignore[reportMissingImports]  # of an extra
 from clickexp.runs.scorer import Ranker
 from clickexp.utils.files import whole
 
-OPSET, IR = 17, 9
+_OPSET, _IR = 17, 9
 """Versions of operators (LayerNormalization came with 17) and of the format, which runtimes of 2023 and later read."""
 
 
@@ -48,7 +48,7 @@ def onnx_model(ranker: Ranker) -> ModelProto:
         inputs.append(helper.make_tensor_value_info("ids", TensorProto.INT64, ["documents"]))
     output = helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["documents"])
     made = helper.make_graph(graph.nodes, ranker.name, inputs, [output], graph.constants)
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR)
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR)
     model.producer_name = "clickexp"
     checker.check_model(model, full_check=True)
     return model

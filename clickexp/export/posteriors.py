@@ -22,7 +22,7 @@ def posterior_outputs(model: Model, batch: Batch) -> dict[str, Array]:
 
     For each column of `ROLES` whose tower has posteriors N(m, v) of logits, in a new search session: the standard
     deviation sqrt(v) as `_sd`, the bounds s(m -+ 1.96 sqrt(v)) of the 95% interval of the probability as `_low` and
-    `_high`; for attraction also `effective_impressions`. A mixture has them of towers that all its components share.
+    `_high`; for attraction also `_effective_impressions`. A mixture has them of towers that all its components share.
 
     Args:
         model: A fitted model.
@@ -41,7 +41,7 @@ def posterior_outputs(model: Model, batch: Batch) -> dict[str, Array]:
         outputs[f"{column}_low"] = log_sigmoid_pair(mean - QUANTILE * sd).log
         outputs[f"{column}_high"] = log_sigmoid_pair(mean + QUANTILE * sd).log
         if column == "attraction":
-            outputs["effective_impressions"] = jnp.log(effective_impressions(tower, new_session(batch)))
+            outputs["effective_impressions"] = jnp.log(_effective_impressions(tower, new_session(batch)))
     return outputs
 
 
@@ -58,7 +58,7 @@ def tower_of(model: Model, roles: Sequence[str]) -> object:
     return towers[0] if all(tower is towers[0] for tower in towers) else None
 
 
-def effective_impressions(tower: PosteriorParameter, batch: Batch) -> Float[Array, "batch rank"]:
+def _effective_impressions(tower: PosteriorParameter, batch: Batch) -> Float[Array, "batch rank"]:
     """Returns how many surely examined impressions the log is worth for each document.
 
     n = (1 / v - 1 / v_0) / E[s(z) s(-z)] for the posterior N(m, v) of the logit z, with its variance v_0 before any

@@ -18,14 +18,14 @@ from clickexp.models import ClickModel, Model
 from clickexp.parameters.context import CONTEXT, HISTORY, new_session
 from clickexp.types import Array, Batch
 
-BATCH = 8192
+_BATCH = 8192
 """Sessions, or documents, that are predicted at a time."""
 
-Outputs = Callable[[Any, Batch], Mapping[str, Array]]
+_Outputs = Callable[[Any, Batch], Mapping[str, Array]]
 """Logarithms, most of them of probabilities, of a batch by name, each [sessions, rank]."""
-Batches = Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]
+_Batches = Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]
 """Lengths [sessions] and values [sessions, rank] of each batch."""
-Predict = Callable[[Sessions], Batches]
+Predict = Callable[[Sessions], _Batches]
 
 
 def examination_outputs(model: ClickModel, batch: Batch) -> dict[str, Array]:
@@ -76,19 +76,19 @@ def of_pairs(dataset: Dataset) -> list[LookedUp]:
     return [column for column in dataset.train.derived.values() if isinstance(column, LookedUp)]
 
 
-def reads_context(model: Model, outputs: Outputs, dataset: Dataset) -> bool:
+def reads_context(model: Model, outputs: _Outputs, dataset: Dataset) -> bool:
     """Returns whether outputs read what came before a list in its search session."""
     read = keys_read(lambda batch: outputs(model, batch), batch_like(dataset.train))
     return not read.isdisjoint({*CONTEXT, *HISTORY})
 
 
-def session_columns(model: Model, outputs: Outputs, dataset: Dataset, documents: Sessions) -> list[str]:
+def session_columns(model: Model, outputs: _Outputs, dataset: Dataset, documents: Sessions) -> list[str]:
     """Returns columns that outputs read and single documents do not have, since they belong to a session."""
     read = keys_read(lambda batch: outputs(model, batch), batch_like(dataset.train))
     return sorted(read - batch_like(documents).keys())
 
 
-def predicted(model: Model, sessions: Sessions, outputs: Outputs, what: str) -> Batches:
+def predicted(model: Model, sessions: Sessions, outputs: _Outputs, what: str) -> _Batches:
     """Yields lengths and values of each batch, and shows the progress."""
     done = 0
     with Steps(what) as progress:
@@ -98,7 +98,7 @@ def predicted(model: Model, sessions: Sessions, outputs: Outputs, what: str) -> 
             progress(done, sessions.count)
 
 
-def predictor(model: Model, outputs: Outputs) -> Predict:
+def predictor(model: Model, outputs: _Outputs) -> Predict:
     """Compiles what a model predicts.
 
     Args:
@@ -117,8 +117,8 @@ def predictor(model: Model, outputs: Outputs) -> Predict:
         logs, shape = outputs(nnx.merge(graphdef, *state), batch), batch["mask"].shape
         return {name: jax.numpy.broadcast_to(jax.numpy.exp(log), shape) for name, log in logs.items()}
 
-    def predict(sessions: Sessions) -> Batches:
-        for batch in feed(carrying(sessions, state), min(BATCH, sessions.count), 1):
+    def predict(sessions: Sessions) -> _Batches:
+        for batch in feed(carrying(sessions, state), min(_BATCH, sessions.count), 1):
             count = batch.sessions
             values = {name: np.asarray(array)[:count] for name, array in run(state, batch.arrays).items()}
             yield np.asarray(batch.arrays["lengths"][0, :count]), values

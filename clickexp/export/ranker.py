@@ -26,7 +26,7 @@ from clickexp.types import Batch
 from clickexp.utils.files import whole
 
 _messages = logging.getLogger(__name__)
-RANKER, SCORER = "ranker.npz", "ranker.py"
+_RANKER, _SCORER = "ranker.npz", "ranker.py"
 _ACTIVATIONS = {
     jax.nn.elu: "elu",
     jax.nn.relu: "relu",
@@ -93,7 +93,7 @@ def write_ranker(ranker: Ranker, folder: Path) -> list[Path]:
         The files.
     """
     source = (files("clickexp.runs") / "scorer.py").read_text()
-    made = {RANKER: _archive(ranker.description, ranker.arrays).getvalue(), SCORER: source.encode()}
+    made = {_RANKER: _archive(ranker.description, ranker.arrays).getvalue(), _SCORER: source.encode()}
     for name, text in made.items():
         with whole(folder / name) as part:
             part.write_bytes(text)

@@ -23,7 +23,7 @@ from clickexp.export.context import with_context
 from clickexp.export.predict import of_pairs
 from clickexp.loggers.progress import Steps
 
-PIECE = 1 << 16
+_PIECE = 1 << 16
 """Sessions that are read at a time."""
 _NAMES = {"query_doc_ids": "document", "query_ids": "query"}
 _INTEGER = Field("i", "the ids of the log are integers")
@@ -52,8 +52,8 @@ def own_sessions(sessions: Sessions, id_names: pl.DataFrame | None) -> Iterator[
         id_names: Names of the ids from 1; None where the log came with these ids.
     """
     with Steps("predicting") as progress:
-        for start in range(0, sessions.count, PIECE):
-            piece = sessions.slice(start, start + PIECE)
+        for start in range(0, sessions.count, _PIECE):
+            piece = sessions.slice(start, start + _PIECE)
             ids, lengths = piece.column("query_doc_ids"), piece.column("lengths")
             names = {}
             if id_names is not None:

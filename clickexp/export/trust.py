@@ -18,11 +18,11 @@ from clickexp.propensities import PropensitySource
 from clickexp.utils.signatures import located
 
 _PACKAGE = __name__.split(".")[0]
-TARGET, POSITIONAL = "_target_", "_args_"
+_TARGET, _POSITIONAL = "_target_", "_args_"
 _INTERPOLATION = "${"
-MADE = (Dataset, nnx.Module, ParameterConfig, VectorsConfig, Table, Loss, Debias, PropensitySource)
+_MADE = (Dataset, nnx.Module, ParameterConfig, VectorsConfig, Table, Loss, Debias, PropensitySource)
 """What the dataset and the model of a run are made of."""
-REMEDY = "If you trust who made the folder, add --trust."
+_REMEDY = "If you trust who made the folder, add --trust."
 
 
 def check_targets(node: Any, where: str) -> None:
@@ -59,12 +59,12 @@ def _is_ours(name: Any) -> bool:
         return False
     calls = callable(found) and not inspect.isclass(found)  # functions, and formats of logs
     kind = inspect.signature(found).return_annotation if calls else found
-    return inspect.isclass(kind) and issubclass(kind, MADE)
+    return inspect.isclass(kind) and issubclass(kind, _MADE)
 
 
 def _check(node: Any, where: str) -> None:
     if isinstance(node, str) and _INTERPOLATION in node:
-        raise UserError(f"{where}={node!r}: runs leave no interpolations. {REMEDY}")
+        raise UserError(f"{where}={node!r}: runs leave no interpolations. {_REMEDY}")
     if isinstance(node, list):
         node = dict(enumerate(node))
     if not isinstance(node, dict):
@@ -72,20 +72,20 @@ def _check(node: Any, where: str) -> None:
     for key, name in _called(node).items():
         if not _is_ours(name):
             what = f"no model, tower or dataset of {_PACKAGE}: it is not run"
-            raise UserError(f"{where}.{key}={name!r} is {what}. {REMEDY}")
-    if TARGET in node and POSITIONAL in node:
-        raise UserError(f"{where}.{POSITIONAL}: runs leave no positional arguments. {REMEDY}")
+            raise UserError(f"{where}.{key}={name!r} is {what}. {_REMEDY}")
+    if _TARGET in node and _POSITIONAL in node:
+        raise UserError(f"{where}.{_POSITIONAL}: runs leave no positional arguments. {_REMEDY}")
     for key, value in node.items():
         _check(value, f"{where}.{key}")
 
 
 def _called(node: dict[Any, Any]) -> dict[str, Any]:
     """The keys of a node under which something to call is named, and the names; the target comes first."""
-    if TARGET not in node:
+    if _TARGET not in node:
         return {}
-    named = {TARGET: node[TARGET]}
-    if _is_ours(node[TARGET]):
-        parameters = inspect.signature(located(node[TARGET])).parameters
+    named = {_TARGET: node[_TARGET]}
+    if _is_ours(node[_TARGET]):
+        parameters = inspect.signature(located(node[_TARGET])).parameters
         functions = [name for name, parameter in parameters.items() if _is_callable(parameter.annotation)]
         named |= {name: node[name] for name in functions if isinstance(node.get(name), str)}
     return named

@@ -11,7 +11,7 @@ from rich.text import Text
 from clickexp.loggers.base import Phase
 from clickexp.loggers.tables import count, number
 
-SECONDS_BETWEEN_FRAMES = 0.1
+_SECONDS_BETWEEN_FRAMES = 0.1
 _USUAL_PARTS = ("epoch 17/50 train", None, "1.23M/s", "loss 0.1234", "best ll -0.1234", "≤ 1:23 left")
 """Each part keeps this width when it is empty, so that the line does not jump. None is the bar."""
 
@@ -45,7 +45,7 @@ class LiveLine:
         best: str,
         left: float | None = None,
     ) -> None:
-        """Draws a frame, unless the last one is younger than SECONDS_BETWEEN_FRAMES and the phase goes on.
+        """Draws a frame, unless the last one is younger than _SECONDS_BETWEEN_FRAMES and the phase goes on.
 
         Args:
             phase: Phase of the run.
@@ -60,7 +60,7 @@ class LiveLine:
         begun, self.done = done < self.done, done
         if begun or (phase, epoch) != self.phase:
             self.phase, self.first = (phase, epoch), (now, done)
-        elif done < total and now - self.shown < SECONDS_BETWEEN_FRAMES:
+        elif done < total and now - self.shown < _SECONDS_BETWEEN_FRAMES:
             return
         self.shown = now
         self.live.start()

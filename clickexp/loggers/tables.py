@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _WIDTHS = {"epoch": 5, "seconds": 7, "best": 4}
 _NUMBER_WIDTH = len("-0.12345")
 _DECIMALS = 5
@@ -105,7 +105,7 @@ def fits(table: Table, console: Console) -> bool:
     return wanted <= console.width
 
 
-def widest(make: Callable[[T], Table], contents: Sequence[T], console: Console) -> Table | None:
+def widest(make: Callable[[_T], Table], contents: Sequence[_T], console: Console) -> Table | None:
     """The first table that fits, made of contents from the widest to the narrowest; None if none does."""
     first = bisect_left(contents, True, key=lambda content: fits(make(content), console))
     return make(contents[first]) if first < len(contents) else None

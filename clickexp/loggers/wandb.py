@@ -18,7 +18,7 @@ from clickexp.loggers.base import Logger, RunInfo, Split, Vectors
 from clickexp.loggers.jsonl import plain
 from clickexp.utils.paths import display_path
 
-Mode = Literal["auto", "online", "offline", "disabled"]
+_Mode = Literal["auto", "online", "offline", "disabled"]
 
 _AXES = {
     "epoch": ("train/*", "val/*", "speed/*"),
@@ -69,7 +69,7 @@ class WandbLogger(Logger):
         self,
         project: str | None = None,
         entity: str | None = None,
-        mode: Mode = "auto",
+        mode: _Mode = "auto",
         artifacts: bool = True,
         settings: Mapping[str, Any] | None = None,
     ) -> None:

@@ -12,7 +12,7 @@ from clickexp.metrics.base import or_nan, pick
 from clickexp.metrics.click import CONDITIONAL, MARGINAL, ClickMetric, by_rank, perplexity
 from clickexp.metrics.exact import exact_sum
 
-IMPRESSIONS = "train_impressions"
+_IMPRESSIONS = "train_impressions"
 """Column of how often the training sessions show a document, under the id that the tables have a row for."""
 
 
@@ -65,7 +65,7 @@ class ColdStart(ClickMetric):
         """By range: sums of log P(observed), given the clicks above and `marginal`; documents and clicks."""
         conditional, clicks, where = by_rank(*self.read(outputs))
         marginal, *_ = by_rank(pick(self, outputs, *MARGINAL), clicks.T, where.T)
-        impressions = jnp.asarray(pick(self, outputs, IMPRESSIONS)).T
+        impressions = jnp.asarray(pick(self, outputs, _IMPRESSIONS)).T
         place = jnp.searchsorted(jnp.asarray([*self.edges]), impressions, side="right")
         inside = where[..., None] & (place[..., None] == jnp.arange(len(self.edges) + 1))
 

@@ -14,7 +14,7 @@ EXACT_RANKS = 10
 DRAWS = 256
 """Sampled sessions per list that a marginal beyond `EXACT_RANKS` is averaged over."""
 
-Conditional = Callable[[ByRank], LogPair]
+_Conditional = Callable[[ByRank], LogPair]
 
 
 def how(ranks: int) -> str:
@@ -22,7 +22,7 @@ def how(ranks: int) -> str:
     return "exact" if ranks <= EXACT_RANKS else f"mean over {DRAWS} sampled sessions"
 
 
-def marginal(conditional: Conditional, batch: ByRank) -> LogPair:
+def marginal(conditional: _Conditional, batch: ByRank) -> LogPair:
     """Returns P(c_r) = E[P(c_r | c_1 .. c_{r-1})], `[rank, batch]`.
 
     The expectation runs over all click vectors of the ranks above, or over draws beyond `EXACT_RANKS`.
@@ -32,7 +32,7 @@ def marginal(conditional: Conditional, batch: ByRank) -> LogPair:
     return _enumerated(conditional, batch)
 
 
-def _enumerated(conditional: Conditional, batch: ByRank) -> LogPair:
+def _enumerated(conditional: _Conditional, batch: ByRank) -> LogPair:
     mask = batch["mask"].astype(bool)
     ranks = len(mask)
 
@@ -48,7 +48,7 @@ def _enumerated(conditional: Conditional, batch: ByRank) -> LogPair:
     return jax.lax.fori_loop(0, 1 << (ranks - 1), add, _nothing(batch))
 
 
-def _sampled(conditional: Conditional, batch: ByRank) -> LogPair:
+def _sampled(conditional: _Conditional, batch: ByRank) -> LogPair:
     return mean_of_draws(lambda key: conditional(batch.replace(clicks=draw(conditional, batch, key))), batch)
 
 
@@ -71,7 +71,7 @@ def _nothing(batch: ByRank) -> LogPair:
     return LogPair(jnp.full(batch.shape, LOG_ZERO), jnp.full(batch.shape, LOG_ZERO))
 
 
-def draw(conditional: Conditional, batch: ByRank, key: Array) -> Bool[Array, "rank batch"]:
+def draw(conditional: _Conditional, batch: ByRank, key: Array) -> Bool[Array, "rank batch"]:
     """Draws clicks from the top down, each given those above; none where no document is shown."""
 
     def add(rank: Array, clicks: jax.Array) -> jax.Array:

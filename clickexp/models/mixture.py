@@ -18,10 +18,10 @@ from clickexp.utils.bounds import Pairs, PositiveFloat, PositiveInt, Probability
 from clickexp.utils.checks import Limit
 from clickexp.utils.signatures import accepted
 
-Tree = TypeVar("Tree")
+_Tree = TypeVar("_Tree")
 """One array, or a pair."""
 
-APART = 0.1
+_APART = 0.1
 """Standard deviation, in logits, of the noise that sets components of one kind apart."""
 
 
@@ -157,16 +157,16 @@ class MixtureModel(ClickModel):
 
         return Sample(*map(drawn, *samples))._replace(component=component)
 
-    def _expected(self, each: list[Tree], batch: ByRank) -> Tree:
+    def _expected(self, each: list[_Tree], batch: ByRank) -> _Tree:
         return _mean(self.log_prior()[:, None, None], _stacked(each, batch))
 
 
-def _stacked(each: list[Tree], batch: ByRank) -> Tree:
+def _stacked(each: list[_Tree], batch: ByRank) -> _Tree:
     """Log-probabilities of each component, [component, rank, batch]."""
     return jax.tree.map(lambda *xs: jnp.stack([jnp.broadcast_to(x, batch.shape) for x in xs]), *each)
 
 
-def _mean(log_weights: Array, stacked: Tree) -> Tree:
+def _mean(log_weights: Array, stacked: _Tree) -> _Tree:
     """Log of the mean over components, with weights that sum to 1."""
     return jax.tree.map(lambda x: jax.nn.logsumexp(log_weights + x, axis=0), stacked)
 
@@ -176,4 +176,4 @@ def _disturb(model: ClickModel, towers: Mapping[str, Parameter], rngs: nnx.Rngs)
     common = {id(node) for tower in towers.values() for _, node in nnx.iter_graph(tower)}
     for _, node in nnx.iter_graph(model):
         if isinstance(node, nnx.Param) and id(node) not in common:
-            node[...] += APART * jax.random.normal(rngs.params(), node.shape)
+            node[...] += _APART * jax.random.normal(rngs.params(), node.shape)

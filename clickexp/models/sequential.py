@@ -19,9 +19,9 @@ State = Any
 _EventStep = Callable[[State, Any, Array], tuple[State, LogPair, LogPair]]
 """A step that returns P(click) and the probability of an event."""
 
-CHUNK = 256
+_CHUNK = 256
 """Lists whose prefix trees are in memory at a time."""
-UNROLLED = 10
+_UNROLLED = 10
 """Ranks that a loop computes in one turn, which takes a quarter off a training step of 64 recurrent units."""
 
 
@@ -85,7 +85,7 @@ class SequentialClickModel(ClickModel):
         if batch.shape[0] > derived.EXACT_RANKS:
             return derived.mean_of_draws(lambda key: self._drawn(batch, key, inputs, step)[1], batch)
         lists = self.start(batch), jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), inputs), batch["mask"].T.astype(bool)
-        pair = jax.lax.map(lambda each: _prefix_tree(step, *each), lists, batch_size=CHUNK)
+        pair = jax.lax.map(lambda each: _prefix_tree(step, *each), lists, batch_size=_CHUNK)
         return jax.tree.map(jnp.transpose, pair)
 
     def _of_click(self, state: State, inputs: Any, previous: Array) -> tuple[State, LogPair, LogPair]:
@@ -108,7 +108,7 @@ class SequentialClickModel(ClickModel):
 
         start = self.start(batch), jnp.zeros(batch.shape[1], bool)
         each = ranks, inputs, batch["mask"].astype(bool)
-        return jax.lax.scan(along, start, each, unroll=UNROLLED)[1]
+        return jax.lax.scan(along, start, each, unroll=_UNROLLED)[1]
 
 
 def _prefix_tree(step: _EventStep, start: State, inputs: Any, mask: Bool[Array, " rank"]) -> LogPair:

@@ -14,7 +14,7 @@ from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfi
 from clickexp.types import Array, ByRank
 from clickexp.utils.bounds import Pairs, PositiveInt
 
-IndexByRank = Integer[Array, "rank #batch"]
+_IndexByRank = Integer[Array, "rank #batch"]
 
 
 class UserBrowsingModel(ClickModel):
@@ -83,7 +83,7 @@ class UserBrowsingModel(ClickModel):
         clicks, examined = jax.lax.scan(step, jnp.zeros(sessions, jnp.int32), each)[1]
         return Sample(clicks, examined, attracted)
 
-    def _examination(self, batch: ByRank, last: IndexByRank) -> LogPair:
+    def _examination(self, batch: ByRank, last: _IndexByRank) -> LogPair:
         index = batch["positions"].astype(jnp.int32) * (self.positions + 1) + last.astype(jnp.int32)
         return self.examination.log_pair(batch.replace(last_click_positions=last, examination_idx=index))
 

@@ -75,10 +75,10 @@ def figures(result: OnlineComparison) -> dict[str, list[Panel]]:
     days = {name: [day.ab.metrics[name].difference for day in result.days] for name in result.ab.metrics}
     days[_PREFERENCE] = [day.interleaving.preference for day in result.days]
     confidence = 1 - result.alpha
-    return {f"online_{name}": [partial(_by_day, found, LABELS[name], confidence)] for name, found in days.items()}
+    return {f"online_{name}": [partial(_by_day, found, _LABELS[name], confidence)] for name, found in days.items()}
 
 
-LABELS = {
+_LABELS = {
     "click_rate": "Click rate, B - A",
     "clicks_per_session": "Clicks per session, B - A",
     "reciprocal_rank": "Reciprocal rank of\nthe first click, B - A",

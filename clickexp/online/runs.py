@@ -13,13 +13,13 @@ from clickexp.online.comparison import OnlineComparison, check_trial, compare_ra
 from clickexp.online.lists import candidate_lists, check_same_lists
 from clickexp.runs.store import RESULT, read_json
 
-TRUE_USER = "true"
+_TRUE_USER = "true"
 
 
 def compare_runs(
     a: str | Path,
     b: str | Path,
-    user: str | Path = TRUE_USER,
+    user: str | Path = _TRUE_USER,
     *,
     dataset: str | Path | None = None,
     trust: bool = False,
@@ -45,7 +45,7 @@ def compare_runs(
     folders = [Path(a), Path(b)]
     (ranker_a, first), (ranker_b, second) = (fitted(folder, dataset, trust, opened) for folder in folders)
     check_same_lists(first, second, (str(folders[0]), str(folders[1])))
-    if str(user) == TRUE_USER:
+    if str(user) == _TRUE_USER:
         clicker, name = true_user(folders[0], first), "true user"
     else:
         clicker, known = fitted(Path(user), dataset, trust, opened)
@@ -56,7 +56,7 @@ def compare_runs(
     own = {**settings, "positions": shown, "names": names}
     result = compare_rankers(ranker_a, ranker_b, clicker, candidate_lists(first), **own)  # pyright: ignore[reportArgumentType]  # User checks it
     kinds = [_name_of(folder) for folder in folders]
-    caveats = tuple(_caveats(folders[0], folders[1], None if str(user) == TRUE_USER else Path(user)))
+    caveats = tuple(_caveats(folders[0], folders[1], None if str(user) == _TRUE_USER else Path(user)))
     return dataclasses.replace(
         result, user=f"{clicker.name} ({name})", models=(kinds[0], kinds[1]), caveats=caveats
     )

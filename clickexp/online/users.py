@@ -14,7 +14,7 @@ from clickexp.models import ClickModel, Model
 from clickexp.types import Array
 from clickexp.utils.checks import check_values
 
-CHUNK = 1 << 16
+_CHUNK = 1 << 16
 """Sessions that are drawn at a time."""
 _FEATURES = "query_doc_features"
 
@@ -85,7 +85,7 @@ class User:
             `[sessions, ranks]`.
         """
         clicks, key = np.zeros(shown.shape, bool), jax.random.key(seed)
-        size = min(CHUNK, len(shown))
+        size = min(_CHUNK, len(shown))
         for number, start in enumerate(range(0, len(shown), size)):
             chunk = shown[start : start + size]
             padded = np.zeros((size, shown.shape[1]), np.int32)

@@ -20,7 +20,7 @@ Features = Mapping[str, int] | None
 Columns = Mapping[str, int] | None
 """Largest value of each column of integers, by its key in the batch."""
 
-Oriented = Float[Array, "#list_or_rank #rank_or_list"]
+_Oriented = Float[Array, "#list_or_rank #rank_or_list"]
 """One number per document, oriented as the batch is."""
 
 
@@ -103,7 +103,7 @@ class Parameter(nnx.Module):
         """Returns the largest value that the tower has a row for, by the key of the batch that it looks up."""
         return {}
 
-    def __call__(self, batch: Batch | ByRank) -> Oriented:
+    def __call__(self, batch: Batch | ByRank) -> _Oriented:
         """Returns the logits."""
         return self.logit(batch.lists).T if isinstance(batch, ByRank) else self.logit(batch)
 
@@ -114,11 +114,11 @@ class Parameter(nnx.Module):
             mean, variance = mean.T, None if variance is None else variance.T
         return log_sigmoid_pair(mean) if variance is None else mean_log_sigmoid_pair(mean, variance)
 
-    def log_prob(self, batch: Batch | ByRank) -> Oriented:
+    def log_prob(self, batch: Batch | ByRank) -> _Oriented:
         """Returns log s(z)."""
         return self.log_pair(batch).log
 
-    def prob(self, batch: Batch | ByRank) -> Oriented:
+    def prob(self, batch: Batch | ByRank) -> _Oriented:
         """Returns s(z)."""
         return jax.nn.sigmoid(self(batch))
 

@@ -13,8 +13,8 @@ from clickexp.parameters.base import Parameter, ParameterConfig, Sizes
 from clickexp.types import Array, Batch, Logits
 from clickexp.utils.bounds import Decay, NonNegativeInt, PositiveInt
 
-Config = TypeVar("Config", bound="FeatureConfig")
-Norm = Callable[..., Any] | None
+_Config = TypeVar("_Config", bound="FeatureConfig")
+_Norm = Callable[..., Any] | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,9 +29,9 @@ class FeatureConfig(ParameterConfig):
 
     use_feature: str = "query_doc_features"
     features: PositiveInt | None = None
-    input_norm: Norm = nnx.LayerNorm
+    input_norm: _Norm = nnx.LayerNorm
 
-    def sized(self: Config, sizes: Sizes) -> Config:
+    def sized(self: _Config, sizes: Sizes) -> _Config:
         """Returns the settings with the number of features; ConfigError if it is not known."""
         return dataclasses.replace(self, features=sizes.width(self.use_feature, self.features))
 
@@ -51,7 +51,7 @@ class _FeatureParameter(Parameter):
         raise NotImplementedError
 
 
-def _norm(norm: Norm, features: int, rngs: nnx.Rngs) -> Callable[..., Any]:
+def _norm(norm: _Norm, features: int, rngs: nnx.Rngs) -> Callable[..., Any]:
     return _identity if norm is None else norm(features, rngs=rngs)
 
 
@@ -96,7 +96,7 @@ class DeepParameterConfig(FeatureConfig):
     layers: NonNegativeInt = 2
     dropout: Decay = 0.0
     activation_fn: Callable[[Array], Array] = jax.nn.elu
-    norm: Norm = nnx.LayerNorm
+    norm: _Norm = nnx.LayerNorm
 
     def build(self, sizes: Sizes, *, rngs: nnx.Rngs) -> "DeepParameter":
         """Builds the tower."""
@@ -142,7 +142,7 @@ class DeepCrossParameterConfig(FeatureConfig):
     deep_layers: NonNegativeInt = 2
     dropout: Decay = 0.0
     activation_fn: Callable[[Array], Array] = jax.nn.elu
-    norm: Norm = nnx.LayerNorm
+    norm: _Norm = nnx.LayerNorm
     combination: Combination | str = Combination.STACKED
 
     def build(self, sizes: Sizes, *, rngs: nnx.Rngs) -> "DeepCrossParameter":

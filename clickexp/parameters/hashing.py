@@ -8,8 +8,8 @@ from jaxtyping import Float, Integer, UInt32
 
 from clickexp.types import Array
 
-BITS = 32
-ROUNDS = 3
+_BITS = 32
+_ROUNDS = 3
 
 
 def murmur3(*words: Integer[Array, "..."], seed: int = 0) -> UInt32[Array, "..."]:
@@ -39,29 +39,29 @@ def buckets(*words: Integer[Array, "..."], count: int, seed: int = 0) -> UInt32[
 
 def signs(ids: Integer[Array, "*ids"], count: int, seed: int = 0) -> Float[Array, "*ids {count}"]:
     """Returns 1.0 or -1.0 for each id and each of `count` numbers: the bits of one hash after the other."""
-    words = jnp.stack([murmur3(ids, seed=seed + word) for word in range(-(-count // BITS))], axis=-1)
-    bits = (words[..., None] >> jnp.arange(BITS, dtype=jnp.uint32)) & np.uint32(1)
+    words = jnp.stack([murmur3(ids, seed=seed + word) for word in range(-(-count // _BITS))], axis=-1)
+    bits = (words[..., None] >> jnp.arange(_BITS, dtype=jnp.uint32)) & np.uint32(1)
     bits = bits.reshape(*words.shape[:-1], -1)[..., :count]
     return 1.0 - 2.0 * bits.astype(jnp.float32)
 
 
-Cells = tuple[UInt32[Array, "*ids"], UInt32[Array, "*ids"]]
+_Cells = tuple[UInt32[Array, "*ids"], UInt32[Array, "*ids"]]
 
 
-def shuffled_cells(ids: Integer[Array, "*ids"], rows: int, columns: int, seed: int = 0) -> Cells:
+def shuffled_cells(ids: Integer[Array, "*ids"], rows: int, columns: int, seed: int = 0) -> _Cells:
     """Returns the row and column of each id in a grid: a permutation of the rows * columns ids from 0 to its cells.
 
     An alternating Feistel network: a round shifts one coordinate by a hash of the other, which can be undone, so that
     no two ids ever meet (Black and Rogaway 2002, "Ciphers with arbitrary finite domains").
     """
     row, column = cells(ids.reshape(-1), columns)  # XLA vectorises over one long axis best
-    for key in range(seed, seed + 2 * ROUNDS, 2):
+    for key in range(seed, seed + 2 * _ROUNDS, 2):
         column = (column + buckets(row, count=columns, seed=key)) % np.uint32(columns)
         row = (row + buckets(column, count=rows, seed=key + 1)) % np.uint32(rows)
     return row.reshape(ids.shape), column.reshape(ids.shape)
 
 
-def cells(ids: Integer[Array, "*ids"], columns: int) -> Cells:
+def cells(ids: Integer[Array, "*ids"], columns: int) -> _Cells:
     """Returns the row and column of each id in a grid that ids fill row by row."""
     ids = jnp.asarray(ids).astype(jnp.uint32)
     return ids // np.uint32(columns), ids % np.uint32(columns)

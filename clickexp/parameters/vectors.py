@@ -12,7 +12,7 @@ from clickexp.parameters.table import Posterior, new_table
 from clickexp.types import Array, Batch
 from clickexp.utils.bounds import Ids, NonNegativeFloat, PositiveInt
 
-VectorPerDocument = Float[Array, "batch #rank dim"]
+_VectorPerDocument = Float[Array, "batch #rank dim"]
 
 
 class Vectors(nnx.Module):
@@ -25,7 +25,7 @@ class Vectors(nnx.Module):
     dim: int
 
     @abc.abstractmethod
-    def __call__(self, batch: Batch) -> VectorPerDocument:
+    def __call__(self, batch: Batch) -> _VectorPerDocument:
         """Returns the vectors."""
 
     def limits(self) -> dict[str, int]:
@@ -84,7 +84,7 @@ class TableVectors(Vectors):
         prior = config.prior_precision, config.posterior
         self.table = new_table(config.parameters + 1, config.dim, *prior, learns_prior=False)
 
-    def __call__(self, batch: Batch) -> VectorPerDocument:
+    def __call__(self, batch: Batch) -> _VectorPerDocument:
         """Returns the row of each id."""
         return self.table.take(row_ids(batch, self.config.use_feature))
 
@@ -121,6 +121,6 @@ class FeatureVectors(Vectors):
         self.norm = nnx.LayerNorm(config.features or 0, rngs=rngs)
         self.linear = nnx.Linear(config.features or 0, config.dim, rngs=rngs)
 
-    def __call__(self, batch: Batch) -> VectorPerDocument:
+    def __call__(self, batch: Batch) -> _VectorPerDocument:
         """Returns the projections."""
         return self.linear(self.norm(jnp.asarray(batch[self.config.use_feature])))

@@ -12,7 +12,7 @@ from jaxtyping import Float, Integer
 from clickexp.data import Dataset, Sessions
 from clickexp.errors import ConfigError
 
-Curve = tuple[float | None, ...]
+_Curve = tuple[float | None, ...]
 _ROUNDING = 1e-6
 _POOR = 0.1
 """Effective clicks per click below which a weighting is said to explode."""
@@ -33,10 +33,10 @@ class Propensities:
         source: Where they come from, in a few words.
     """
 
-    values: Curve
-    offsets: Curve | None = None
-    low: Curve | None = None
-    high: Curve | None = None
+    values: _Curve
+    offsets: _Curve | None = None
+    low: _Curve | None = None
+    high: _Curve | None = None
     source: str = "given"
     first: float = 1.0
 
@@ -235,7 +235,7 @@ def documents(
         )
 
 
-def _known(values: np.ndarray) -> Curve:
+def _known(values: np.ndarray) -> _Curve:
     return tuple(float(each) if math.isfinite(each) else None for each in values)
 
 

@@ -19,7 +19,7 @@ _BLOCK = 1 << 22
 """Pairs of positions that are compared at once, of all documents together."""
 _STEPS, _CLOSE = 10_000, 1e-10
 
-Square = Float[np.ndarray, "... position position"]
+_Square = Float[np.ndarray, "... position position"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,19 +115,19 @@ def _by_document(sessions: Sessions) -> Iterator[tuple[np.ndarray, np.ndarray, n
         yield ids[start : start + most], block[0], block[1]
 
 
-def _pivot(clicks: Square) -> Float[np.ndarray, " position"]:
+def _pivot(clicks: _Square) -> Float[np.ndarray, " position"]:
     found = clicks[:, 0] / clicks[0]
     found[0] = 1
     return np.where(found > 0, found, np.nan)
 
 
-def _chain(clicks: Square) -> Float[np.ndarray, " position"]:
+def _chain(clicks: _Square) -> Float[np.ndarray, " position"]:
     steps = np.diagonal(clicks, -1) / np.diagonal(clicks, 1)
     found = np.append(1.0, np.cumprod(steps))
     return np.where(found > 0, found, np.nan)
 
 
-def _all_pairs(clicks: Square) -> Float[np.ndarray, " position"]:
+def _all_pairs(clicks: _Square) -> Float[np.ndarray, " position"]:
     """Bradley-Terry strengths by minorisation-maximisation (Hunter 2004) of positions that clicks link to the first."""
     linked = (clicks > 0) & (clicks.T > 0) | np.eye(len(clicks), dtype=bool)
     for _ in range(len(clicks).bit_length()):

@@ -68,7 +68,7 @@ def _printed(figure: Figure, suffix: str) -> bytes:
     return content.getvalue()
 
 
-class Drawing(Figure):
+class _Drawing(Figure):
     """A figure that notebooks show."""
 
     def _repr_png_(self) -> bytes:
@@ -77,14 +77,14 @@ class Drawing(Figure):
         return content.getvalue()
 
 
-def drawing(panels: Sequence[Panel]) -> Drawing:
+def drawing(panels: Sequence[Panel]) -> _Drawing:
     """Makes a figure for a paper of panels side by side, with one legend below them."""
     with as_file(files("clickexp.report") / "static" / "paper.mplstyle") as style, rc_context(fname=style):
         return _drawing(panels)
 
 
-def _drawing(panels: Sequence[Panel]) -> Drawing:
-    figure = Drawing(figsize=(_COLUMN if len(panels) == 1 else 2.5 * len(panels), _ROW), layout="constrained")
+def _drawing(panels: Sequence[Panel]) -> _Drawing:
+    figure = _Drawing(figsize=(_COLUMN if len(panels) == 1 else 2.5 * len(panels), _ROW), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     beyond: set[str] = set()
     for panel, place in zip(panels, axes, strict=True):

@@ -18,7 +18,7 @@ from clickexp.runs.objective import DRAWS, VALIDATION
 from clickexp.runs.store import MODEL, training_seconds
 
 SEED = "seed"
-FOLD, FOLDS = "dataset.fold", "dataset.folds"
+_FOLD, _FOLDS = "dataset.fold", "dataset.folds"
 VARYING = (*NOT_HASHED, SEED, "keep_values", "draws")
 """Keys in which runs of one experiment may differ."""
 
@@ -103,13 +103,13 @@ class Run:
     @property
     def fold(self) -> int | None:
         """The fold of the queries that is the test set; None where they are not in folds."""
-        return self.settings.get(FOLD) if (self.settings.get(FOLDS) or 1) > 1 else None
+        return self.settings.get(_FOLD) if (self.settings.get(_FOLDS) or 1) > 1 else None
 
     @cached_property
     def overrides(self) -> dict[str, Any]:
         """Overrides that distinguish experiments: neither the seed, nor the fold, nor where runs report to."""
         given = {key: value for key, value in self.given.items() if key.split(".")[0] not in VARYING}
-        return {key: value for key, value in given.items() if key != FOLD or self.fold is None}
+        return {key: value for key, value in given.items() if key != _FOLD or self.fold is None}
 
     @property
     def description(self) -> str:
@@ -150,7 +150,7 @@ class Run:
     @cached_property
     def experiment(self) -> str:
         """The same for runs that differ in their seed or fold only, and in what follows it."""
-        left_out = ("dataset.cache", *((FOLD,) if self.fold is not None else ()))
+        left_out = ("dataset.cache", *((_FOLD,) if self.fold is not None else ()))
         settings = {
             key: value
             for key, value in self.settings.items()

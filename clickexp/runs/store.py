@@ -16,7 +16,7 @@ from clickexp.utils.files import whole
 
 RESULT = "result.json"
 RECORD = "job.json"
-METRICS = "metrics.jsonl"
+_METRICS = "metrics.jsonl"
 CHECKPOINT = "checkpoint.npz"
 MODEL = "model.npz"
 SHARED = "shared.npz"
@@ -182,7 +182,7 @@ def read_epochs(folder: Path) -> list[dict[str, Any]]:
     """Returns the last record of each epoch of a run, without lines that a killed process cut off."""
     epochs: dict[int, dict[str, Any]] = {}
     with contextlib.suppress(OSError):  # before the first epoch
-        for line in (folder / METRICS).read_text(errors="replace").splitlines():
+        for line in (folder / _METRICS).read_text(errors="replace").splitlines():
             with contextlib.suppress(ValueError):
                 record = json.loads(line)
                 if isinstance(record, dict) and isinstance(record.get("epoch"), int):

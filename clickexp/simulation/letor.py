@@ -21,12 +21,12 @@ from clickexp.simulation.truth import LARGEST, attraction_of, letor_user
 from clickexp.utils.bounds import Fraction, NonNegativeFloat, NonNegativeInt, PositiveInt, Probability, Seed
 from clickexp.utils.signatures import located
 
-PARTS = {"train": ("train",), "val": ("vali", "valid", "val", "dev"), "test": ("test",)}
+_PARTS = {"train": ("train",), "val": ("vali", "valid", "val", "dev"), "test": ("test",)}
 _SUFFIXES = ("", ".txt", ".svm", ".svmlight", ".dat")
-COLUMNS = ["query_doc_ids", "clicks", "lengths", "query_ids", "labels"]
+_COLUMNS = ["query_doc_ids", "clicks", "lengths", "query_ids", "labels"]
 _POLICY_SCORES = Column("policy_scores", np.float32)
 """The logging policy's score of each document, of mean 0 and standard deviation 1, before noise."""
-Folds = Annotated[int, Ge(2)]
+_Folds = Annotated[int, Ge(2)]
 
 
 @log_format("letor", comes_split=True, has_features=True, true_user=letor_user)
@@ -42,7 +42,7 @@ def open_letor(
     val_sessions: PositiveInt = 20_000,
     test_sessions: PositiveInt = 20_000,
     val_queries: Fraction = 0.2,
-    folds: Folds | None = None,
+    folds: _Folds | None = None,
     fold: NonNegativeInt = 0,
     positions: PositiveInt | None = 10,
     policy: str = "trained",
@@ -122,7 +122,7 @@ def open_letor(
         "judged queries behind the policy": len(judged) if policy == "trained" else 0,
     }
     kept = [_POLICY_SCORES] if keep_policy_scores else []
-    columns = [*COLUMNS, *kept, *([RANDOMIZED] if randomized_sessions else [])]
+    columns = [*_COLUMNS, *kept, *([RANDOMIZED] if randomized_sessions else [])]
     counts = {"train": sessions, "val": val_sessions, "test": test_sessions}
     done = 0
     for number, (part, count) in enumerate(counts.items()):
@@ -134,7 +134,7 @@ def open_letor(
                 log.progress(done + pack.written, sum(counts.values()))
         done += count
     ids, there = truth.candidates(queries["test"])  # whole lists
-    with log.part("ranking", ranks, [*COLUMNS, *kept]) as pack:
+    with log.part("ranking", ranks, [*_COLUMNS, *kept]) as pack:
         ranking = truth.labelled(np.where(there, ids, 0)[:, :ranks], queries["test"])
         pack.append(_with_scores(ranking, kept, scores), SourceLocation(str(source)))
 
@@ -158,9 +158,9 @@ def _check(transform: str, folds: int | None, fold: int) -> None:
 
 def _found(folder: Path, names: Mapping[str, str | None], pooled: bool) -> dict[str, Path]:
     """The file of each part; train and test must be there, or where their queries are `pooled`, any."""
-    check_keys("files", names, PARTS)
+    check_keys("files", names, _PARTS)
     found = {}
-    for part, words in PARTS.items():
+    for part, words in _PARTS.items():
         if name := names.get(part):
             matches = [folder / name]
         else:
@@ -218,4 +218,4 @@ def _longest(file: Path, lengths: np.ndarray) -> int:
     """The length of the longest list of a file."""
     extent = Extent()
     extent.add(lengths, SourceLocation(str(file), 1, "query"))
-    return extent.ranks(COLUMNS, "leave documents of that query out of the file")
+    return extent.ranks(_COLUMNS, "leave documents of that query out of the file")

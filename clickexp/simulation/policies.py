@@ -10,13 +10,13 @@ from clickexp.data.schema import SourceLocation
 from clickexp.errors import DataError
 from clickexp.runs.scorer import Ranker
 
-POLICIES = ("trained", "random", "scores", "oracle", "feature", "ranker")
+_POLICIES = ("trained", "random", "scores", "oracle", "feature", "ranker")
 
 
 def check_policy(policy: str, feature: int | None, ranker: str | None) -> None:
     """DataError for a policy that there is not, or one without the feature or the ranker that it orders by."""
-    if policy not in POLICIES:
-        raise DataError(f"policy is {policy!r}. It must be one of {POLICIES}.")
+    if policy not in _POLICIES:
+        raise DataError(f"policy is {policy!r}. It must be one of {_POLICIES}.")
     for name, value in (("feature", feature), ("ranker", ranker)):
         if (policy == name) != (value is not None):
             given = f"no policy_{name}" if value is None else f"policy_{name}={value}"
@@ -41,7 +41,7 @@ def policy_scores(
     """Scores documents by a logging policy.
 
     Args:
-        policy: One of POLICIES.
+        policy: One of _POLICIES.
         files: Of the documents, in the order of their ids.
         labels: `[ids]`; id 0 is no document.
         starts: `[queries + 1]`, the first id of each query.

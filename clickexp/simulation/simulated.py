@@ -20,10 +20,10 @@ from clickexp.simulation.towers import Behavior, FixedParameter
 from clickexp.utils.bounds import NonNegativeFloat, PositiveInt, Seed, bounded
 from clickexp.utils.signatures import accepted, missing
 
-CELLS = 1 << 20
+_CELLS = 1 << 20
 RANDOMIZED = Column("randomized", np.bool_, "session")
 """Whether a session sees its candidates in uniformly random order."""
-LABEL_QUANTILES = (0.5, 0.75, 0.9, 0.97)
+_LABEL_QUANTILES = (0.5, 0.75, 0.9, 0.97)
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class GroundTruth:
         rows = queries * documents_per_query + 1
         attraction = rng.normal(mean, spread, rows).astype(np.float32)
         satisfaction = (0.5 * (attraction - mean) + rng.normal(0, spread / 2, rows)).astype(np.float32)
-        labels = np.searchsorted(np.quantile(attraction, LABEL_QUANTILES), attraction).astype(np.float32)
+        labels = np.searchsorted(np.quantile(attraction, _LABEL_QUANTILES), attraction).astype(np.float32)
         starts = 1 + documents_per_query * np.arange(queries + 1)
         return cls(starts, attraction, labels, attraction, satisfaction)
 
@@ -111,7 +111,7 @@ class GroundTruth:
         A share of sessions that is `randomized` sees candidates in uniformly random order; a column flags them.
         """
         counts = np.diff(self.starts)
-        size, key = max(CELLS // max(counts[queries].max(), positions), 1), jax.random.key(seed)
+        size, key = max(_CELLS // max(counts[queries].max(), positions), 1), jax.random.key(seed)
         cumulative, clicks_of = np.cumsum(popularity / popularity.sum()), _clicks_of(user)
         for number, start in enumerate(range(0, sessions, size)):
             count = min(size, sessions - start)

@@ -15,14 +15,14 @@ import polars as pl
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import SourceLocation, outweighs, shown_bytes
 
-BLOCK = 1 << 24
+_BLOCK = 1 << 24
 """Bytes of text that are parsed at a time."""
-SLICE = 1 << 26
+_SLICE = 1 << 26
 """Bytes of feature vectors that are dense at a time."""
 TRANSFORMS = {"none": lambda x: x, "log1p": lambda x: np.sign(x) * np.log1p(np.abs(x))}
 _LAYOUT = "a line is label, qid:N (or none, with a .query file of group sizes), feature:value ..., separated by blanks"
 _QID = re.compile(rb"(?<![^ \t\n])qid:([^ \t\n]*)")
-LABEL = b"-.5"
+_LABEL = b"-.5"
 """Stands before a label as an index stands before a feature."""
 _WRONG = {
     rb":[^ \t\n:]*:": "a token has two colons",
@@ -49,7 +49,7 @@ class Lists(NamedTuple):
 def _blocks(file: Path) -> Iterator[bytes]:
     """Whole lines, without comments."""
     with open(file, "rb") as lines:
-        while block := lines.read(BLOCK):
+        while block := lines.read(_BLOCK):
             yield re.sub(rb"[ \t]*(?:#[^\n]*)?\r?(?=\n|\Z)", b"", block + lines.readline())
 
 
@@ -87,7 +87,7 @@ def read_lists(file: Path, width: int, transform: str, log: LogWriter) -> Lists:
         DataError: A line does not parse; it names file, line and what was expected.
     """
     labels, queries, named, line = [np.zeros(0)], [np.zeros(0, np.int64)], [np.zeros(0, bool)], 0
-    rows = max(SLICE // (np.dtype(np.float32).itemsize * width), 1)
+    rows = max(_SLICE // (np.dtype(np.float32).itemsize * width), 1)
     for block in _blocks(file):
         parsed = _parsed(block, width, SourceLocation(str(file), line + 1, "line"))
         for start in range(0, len(parsed.labels), rows):
@@ -142,24 +142,24 @@ class _Parsed(NamedTuple):
 
 
 def _parsed(block: bytes, width: int, location: SourceLocation) -> _Parsed:
-    """The numbers of whole lines. The parser gets one token per line: qid left out, a label as value of LABEL."""
+    """The numbers of whole lines. The parser gets one token per line: qid left out, a label as value of _LABEL."""
     block = block.removesuffix(b"\n")
     for pattern, what in _WRONG.items():
         if found := re.search(pattern, block, re.MULTILINE):
             raise location.error(what, _LAYOUT, block.count(b"\n", 0, found.start()))
     lines = pl.Series([block.decode("utf-8", "replace")]).str.split("\n").explode()
     queries, has_query = _queries(lines, location)
-    text = re.sub(rb"(\n|\A)[ \t]*", b"\n%s:" % LABEL, _QID.sub(b"", block))
+    text = re.sub(rb"(\n|\A)[ \t]*", b"\n%s:" % _LABEL, _QID.sub(b"", block))
     tokens = b"\n".join(text.split())
     schema, options = {"key": pl.Float64, "value": pl.Float64}, {"has_header": False, "quote_char": None}
     table = pl.read_csv(io.BytesIO(tokens), separator=":", schema=schema, ignore_errors=True, **options)
     key, value = (table[name].to_numpy() for name in schema)
-    is_label = key == float(LABEL)
+    is_label = key == float(_LABEL)
     line = np.cumsum(is_label) - 1
     bad = ~np.isfinite(key + value) | (~is_label & ((key < 0) | (key >= width) | (key != np.floor(key))))
     if bad.any():
         at = int(bad.argmax())
-        token = tokens.split(b"\n", at + 1)[at].removeprefix(b"%s:" % LABEL).decode("utf-8", "replace")
+        token = tokens.split(b"\n", at + 1)[at].removeprefix(b"%s:" % _LABEL).decode("utf-8", "replace")
         remedy = f"{_LAYOUT}; feature indices lie below {width}"
         raise location.error(f"{token!r} does not parse", remedy, int(line[at]))
     features = ~is_label

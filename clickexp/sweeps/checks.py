@@ -18,7 +18,7 @@ from clickexp.sweeps.callback import current, without_hydra
 from clickexp.sweeps.job import compose_job, new_record, searched, why_again
 from clickexp.sweeps.launcher import runs_elsewhere
 
-Compose = Callable[[int], DictConfig]
+_Compose = Callable[[int], DictConfig]
 _MOST_COMPOSED = 64
 """Jobs that are composed, a third of a second each, before pairs of choices are no longer looked for."""
 
@@ -45,7 +45,7 @@ def check_jobs(
         _check_values(compose, jobs)
 
 
-def _check_data(compose: Compose, count: int) -> None:
+def _check_data(compose: _Compose, count: int) -> None:
     """Raises a ConfigError where no job of the sweep has a result, or its data on this machine."""
     path = None
     for number in range(count):
@@ -64,7 +64,7 @@ def _check_data(compose: Compose, count: int) -> None:
         raise ConfigError(f"{path}: no such file or folder. Check the path.")
 
 
-def _check_values(compose: Compose, jobs: Sequence[Sequence[str]]) -> None:
+def _check_values(compose: _Compose, jobs: Sequence[Sequence[str]]) -> None:
     """Checks each override that any job has, and each pair of choices, in one job, not in all their combinations.
 
     A job is composed unless a composed one differs in numbers only, which then replace its own: composing takes longer

@@ -33,7 +33,7 @@ _SEED = "seed"
 _STATES = {KEPT: "kept (the same settings had a result)"}
 _NDCG = ("ndcg@10", "ndcg@5", "ndcg@3", "ndcg@1")
 
-Row = dict[str, Any]
+_Row = dict[str, Any]
 
 
 def collect(folder: Path, jobs: Path, metric: str, console: Console | None = None) -> None:
@@ -78,7 +78,7 @@ def collect(folder: Path, jobs: Path, metric: str, console: Console | None = Non
         say(f"next: clickexp-compare {display_path(folder)}", console)
 
 
-def _row(record: Record, result: Mapping[str, Any]) -> Row:
+def _row(record: Record, result: Mapping[str, Any]) -> _Row:
     """Returns one job; whoever still runs when the sweep ends was interrupted."""
     status = "interrupted" if record.status == "running" else record.status
     earlier = Record.read(Path(record.result)) if status == KEPT else None
@@ -99,7 +99,7 @@ def _row(record: Record, result: Mapping[str, Any]) -> Row:
     }
 
 
-def _write(rows: Sequence[Row], folder: Path) -> None:
+def _write(rows: Sequence[_Row], folder: Path) -> None:
     """Writes both files, each whole or not at all. Columns of mixed types hold text."""
     import polars as pl
 
@@ -111,7 +111,7 @@ def _write(rows: Sequence[Row], folder: Path) -> None:
 
 
 def _means(
-    rows: Sequence[Row],
+    rows: Sequence[_Row],
     overrides: Sequence[Mapping[str, Any]],
     metric: str | None,
     better: bool | None,
@@ -125,7 +125,7 @@ def _means(
     names = list(dict.fromkeys(name for given in overrides for name in given))
     differ = [name for name in names if len({repr(given.get(name)) for given in overrides}) > 1]
     shown = [name for name in differ if name.split(".")[-1] != _SEED]
-    done: dict[tuple[str, ...], dict[str, Row]] = {}
+    done: dict[tuple[str, ...], dict[str, _Row]] = {}
     for row, given in zip(rows, overrides, strict=True):
         if row["status"] in DONE:
             key = tuple("-" if given.get(name) is None else str(given[name]) for name in shown)
@@ -157,16 +157,16 @@ def _comparable(results: Sequence[Mapping[str, Any]], metric: str) -> str | None
     return next((f"test/{name}" for name in _NDCG if all(name in result["test"] for result in done)), None)
 
 
-def _known(group: Sequence[Row], metric: str) -> list[float]:
+def _known(group: Sequence[_Row], metric: str) -> list[float]:
     return [row[metric] for row in group if row.get(metric) is not None]
 
 
-def _sort_key(group: Sequence[Row], metric: str, better: bool) -> float:
+def _sort_key(group: Sequence[_Row], metric: str, better: bool) -> float:
     known = _known(group, metric)
     return (-1 if better else 1) * statistics.fmean(known) if known else math.inf
 
 
-def _spread(group: Sequence[Row], metric: str) -> str:
+def _spread(group: Sequence[_Row], metric: str) -> str:
     """Returns mean and standard deviation, as far as there are enough values."""
     known = _known(group, metric)
     deviation = f" ± {statistics.stdev(known):.4f}" if len(known) > 1 else ""

@@ -27,7 +27,7 @@ from pydantic import (
 
 from clickexp.errors import ConfigError
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 MOST_IDS = 2**31 - 1
 
 PositiveInt = Annotated[int, Ge(1)]
@@ -101,7 +101,7 @@ def check_value(function: Callable[..., Any], name: str, value: Any, where: str 
     Raises:
         ConfigError: The value does not fit. The message names the key, the value and what is allowed.
     """
-    hint = annotations(function).get(name, Any)
+    hint = _annotations(function).get(name, Any)
     try:
         adapter = _adapter(function, name)
         if adapter is not None:
@@ -131,7 +131,7 @@ def check_numbers(function: Callable[..., Any], values: Mapping[str, Any]) -> No
         ConfigError: A value is no number, out of its bounds, or none of the choices.
     """
     for name, value in values.items():
-        hint = annotations(function).get(name)
+        hint = _annotations(function).get(name)
         kinds = {getattr(member, "__origin__", member) for member in _members(hint)}
         if _has_choices(hint) or kinds <= {int, float, int | float, type(None)}:
             if not hasattr(value, "dtype"):
@@ -140,7 +140,7 @@ def check_numbers(function: Callable[..., Any], values: Mapping[str, Any]) -> No
                 check_value(function, name, value.item())  # pyright: ignore[reportAttributeAccessIssue]  # has a dtype
 
 
-def bounded(function: Function) -> Function:
+def bounded(function: _Function) -> _Function:
     """Lets a function check its numbers, as `check_numbers` does, before it is called."""
     signature = inspect.signature(function)
 
@@ -153,11 +153,11 @@ def bounded(function: Function) -> Function:
         check_numbers(function, given)
         return function(*args, **kwargs)
 
-    return typing.cast(Function, checked)
+    return typing.cast(_Function, checked)
 
 
 @functools.cache
-def annotations(function: Callable[..., Any]) -> dict[str, Any]:
+def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
     """Annotations by argument, with their constraints; none where one cannot be resolved."""
     module = getattr(function, "__module__", None) or ""  # object.__init__ has none
     theirs = OF_OPTAX if module.partition(".")[0] == "optax" else {}
@@ -170,7 +170,7 @@ def annotations(function: Callable[..., Any]) -> dict[str, Any]:
 @functools.cache
 def _adapter(function: Callable[..., Any], name: str) -> TypeAdapter[Any] | None:
     """What checks values of an argument; None where its annotation allows anything, or is beyond Pydantic."""
-    hint = annotations(function).get(name, Any)
+    hint = _annotations(function).get(name, Any)
     if hint in (Any, object):
         return None
     # Pydantic would look inside dataclasses, whose objects have been checked when they were made

@@ -11,11 +11,11 @@ from clickexp.types import SHOWN_FIRST, Array, Batch
 
 _LARGEST_ID = 2**31 - 1
 _LEAST = {"query_doc_ids": 0, "positions": 1}
-SIZES = {"query_doc_ids": "query_doc_pairs", "positions": "positions"}
+_SIZES = {"query_doc_ids": "query_doc_pairs", "positions": "positions"}
 """Argument of a model that makes room for larger values of a key."""
 
 _EVENTS = ("mask", "clicks")
-KINDS = {"mask": "biuf", "clicks": "biuf", "query_doc_ids": "iu", "positions": "iu", "labels": "biuf"}
+_KINDS = {"mask": "biuf", "clicks": "biuf", "query_doc_ids": "iu", "positions": "iu", "labels": "biuf"}
 """Kinds of numpy type that a key [batch, rank] holds."""
 
 
@@ -47,7 +47,7 @@ def check_batch(batch: Batch, required: Iterable[str]) -> None:
         if key not in batch:
             raise DataError(f"the batch has no {key}. Add it: {key} [batch, rank]; it has {', '.join(batch)}.")
     shape = None
-    for key in (*required, *KINDS):
+    for key in (*required, *_KINDS):
         if key not in batch:
             continue
         values = batch[key]
@@ -61,8 +61,8 @@ def check_batch(batch: Batch, required: Iterable[str]) -> None:
             raise DataError(f"{key} has shape {tuple(values.shape)}, and {next(iter(required))} {tuple(shape)}. "
                             "Give one number per document.")  # fmt: skip
         kind = np.dtype(values.dtype).kind
-        if kind not in KINDS.get(key, kind) and kind != "V":
-            fit = "integers" if KINDS[key] == "iu" else "0 and 1" if key in _EVENTS else "numbers"
+        if kind not in _KINDS.get(key, kind) and kind != "V":
+            fit = "integers" if _KINDS[key] == "iu" else "0 and 1" if key in _EVENTS else "numbers"
             raise DataError(f"{key} has type {values.dtype}. Give {fit}.")
 
 
@@ -179,6 +179,6 @@ def _out_of_bounds(key: str, value: int, largest: int, role: str) -> DataError:
         return DataError(f"{key} holds {value}. Give at least {_LEAST.get(key, 0)}.")
     if not role:
         return DataError(f"{key} holds {value}. At most {largest} fits into 32 bits.")
-    remedy = f"the model with {SIZES[key]}" if key in SIZES else f"{role} with parameters"
+    remedy = f"the model with {_SIZES[key]}" if key in _SIZES else f"{role} with parameters"
     return DataError(f"{key} holds {value}, and {role} has parameters up to {largest}. "
                      f"Build {remedy}={value} or more.")  # fmt: skip

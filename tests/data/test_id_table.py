@@ -31,10 +31,10 @@ KEYS = {
 }
 
 
-@pytest.mark.parametrize("block", [7, ids.BLOCK])
+@pytest.mark.parametrize("block", [7, ids._BLOCK])
 @pytest.mark.parametrize("keys", KEYS.values(), ids=KEYS)
 def test_ids_are_numbered_by_first_appearance(keys, block, monkeypatch):
-    monkeypatch.setattr(ids, "BLOCK", block)
+    monkeypatch.setattr(ids, "_BLOCK", block)
     keys = keys if block > 1_000 else keys[:5_000]
     table, numbers = IdTable(), {}
     for part in np.array_split(keys, [1, 2, len(keys) // 5, len(keys) // 2]):

@@ -54,8 +54,8 @@ def prepared(format, source, folder, **options):
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(names, "BLOCK", 5)
-    monkeypatch.setattr(tables, "BATCH_ROWS", 7)
+    monkeypatch.setattr(names, "_BLOCK", 5)
+    monkeypatch.setattr(tables, "_BATCH_ROWS", 7)
 
 
 @pytest.mark.parametrize("pair_key", ["query_document", "document"])

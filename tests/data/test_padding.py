@@ -103,7 +103,7 @@ CASES = {
 def test_one_long_list_is_refused_and_the_remedy_works(tmp_path, monkeypatch, case):
     write, options, message, remedy = CASES[case]
     opener, source = FORMATS[case.split()[0]], write(tmp_path, sizes())
-    monkeypatch.setattr(schema, "FLOOR", 1 << 10)
+    monkeypatch.setattr(schema, "_FLOOR", 1 << 10)
     with monkeypatch.context() as patch:
         if "annotations" not in case:
             patch.setattr(LogWriter, "part", lambda *_, **__: pytest.fail("something is written"))
@@ -111,13 +111,13 @@ def test_one_long_list_is_refused_and_the_remedy_works(tmp_path, monkeypatch, ca
             opener(source, **options)
     splits = {} if case == "tiangong_st" else dict(train_sessions=0.5, val_sessions=0.25, test_sessions=0.25)
     assert opener(source, **{**options, **remedy}, **splits).train.ranks in (4, 10)
-    monkeypatch.setattr(schema, "FLOOR", 1 << 16)
+    monkeypatch.setattr(schema, "_FLOOR", 1 << 16)
     parts = opener(source, **options, **splits).parts.values()
     assert max(part.ranks for part in parts) == LONG  # small, however wide
 
 
 def test_long_lists_of_labels_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(schema, "FLOOR", 1 << 10)
+    monkeypatch.setattr(schema, "_FLOOR", 1 << 10)
     source = yandex(tmp_path, sizes())
     with pytest.raises(
         DataError, match=f"labels.txt, query {AT + 1}: {LISTS}.* Leave labels of that query out"
@@ -145,7 +145,7 @@ def test_a_kibibyte_does_not_become_half_a_gibibyte(tmp_path):
 
 
 def test_padding_that_the_data_outweighs_is_no_matter(monkeypatch):
-    monkeypatch.setattr(schema, "FLOOR", 0)
+    monkeypatch.setattr(schema, "_FLOOR", 0)
     extent = schema.Extent()
     extent.add(np.array([11] + [1] * 99), schema.SourceLocation("here"))
     assert extent.ranks(["clicks"], "") == 11  # 990 of padding, 110 of documents

@@ -114,8 +114,8 @@ def pbm(log, tmp_path_factory):
         run_experiment(config, folder / "run", overrides=overrides)
     new = write_log(NEW, folder / "new.parquet", query_doc_ids="docs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables, "BATCH_ROWS", 3)  # several batches of a file, the last one short
-        patch.setattr(predict_module, "BATCH", 2)
+        patch.setattr(tables, "_BATCH_ROWS", 3)  # several batches of a file, the last one short
+        patch.setattr(predict_module, "_BATCH", 2)
         main([str(folder / "run"), "--predict", str(new), "columns.query_doc_ids=docs"])
     return folder / "run", dict(np.load(folder / "run/model.npz"))
 
@@ -246,7 +246,7 @@ def test_attraction_of_posteriors_is_their_mean_probability(log, tmp_path):
 
 def test_predictions_of_the_log_itself(pbm, tmp_path, monkeypatch):
     """In its order, so that they stand beside the rows that it was read from."""
-    monkeypatch.setattr(sessions_module, "PIECE", 3)
+    monkeypatch.setattr(sessions_module, "_PIECE", 3)
     main([str(pbm[0]), "--output", str(tmp_path), "--predict"])
     table = pl.read_parquet(tmp_path / "predictions.parquet")
     assert table["query_id"].to_list() == [*range(280, 300)]
@@ -394,7 +394,7 @@ def test_predictions_of_sessions_in_the_ids_of_the_log(own, spelled, tmp_path, m
     run, parameters, rows, ids, name_of = spelled
     sessions = rows[TEST] if own else spelled_rows(12, 7, documents=12)
     given = [] if own else [write_rows(sessions, tmp_path / "new.parquet")]
-    for owner, name in ((tables, "BATCH_ROWS"), (sessions_module, "PIECE"), (predict_module, "BATCH")):
+    for owner, name in ((tables, "_BATCH_ROWS"), (sessions_module, "_PIECE"), (predict_module, "_BATCH")):
         monkeypatch.setattr(owner, name, 5)
     main([str(run), "--output", str(tmp_path), "--predict", *map(str, given)])
     table = pl.read_parquet(tmp_path / "predictions.parquet")

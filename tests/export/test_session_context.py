@@ -217,7 +217,7 @@ def test_files_are_predicted_with_the_context_of_their_search_sessions(reader, l
         main([str(run), "--predict", str(tmp_path / "unclicked.parquet")])
     assert "context of search sessions, which follows from clicks" in capsys.readouterr().err
     main([str(run), "--predict", str(tmp_path / "unclicked.parquet"), "columns.search_session=null"])
-    monkeypatch.setattr(ingested, "BATCH_ROWS", 7)
+    monkeypatch.setattr(ingested, "_BATCH_ROWS", 7)
     (tmp_path / "files").mkdir()
     pl.read_parquet(file)[:20].write_parquet(tmp_path / "files/a.parquet")
     pl.read_parquet(file)[20:].write_parquet(tmp_path / "files/b.parquet")
@@ -263,7 +263,7 @@ def test_lists_of_any_number_are_predicted_and_ranked_without_context(overrides,
     lists = lists_of(log, tmp_path / "lists.parquet", search_session=pl.Series(np.arange(LISTS) / 2.0))
     pl.read_parquet(lists)[:50].write_parquet(tmp_path / "files/a.parquet")
     pl.read_parquet(lists)[50:].write_parquet(tmp_path / "files/b.parquet")
-    monkeypatch.setattr(ingested, "BATCH_ROWS", 7)
+    monkeypatch.setattr(ingested, "_BATCH_ROWS", 7)
     main([str(run), "--rank", str(tmp_path / "files")])
     assert pl.read_parquet(run / "export/ranking.parquet")["list"].max() == LISTS
     if "+context=list" not in overrides:

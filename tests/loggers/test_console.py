@@ -373,7 +373,7 @@ def test_long_message_stays_one_line():
 
 
 def test_terminal_gets_a_live_line_that_is_gone_at_the_end(monkeypatch):
-    monkeypatch.setattr(live_module, "SECONDS_BETWEEN_FRAMES", 0.0)
+    monkeypatch.setattr(live_module, "_SECONDS_BETWEEN_FRAMES", 0.0)
     terminal = Terminal()
     logger = ConsoleLogger(stream=terminal)
     run_all(logger, epochs=3)
@@ -401,7 +401,7 @@ def test_epoch_lines_replace_the_live_line_and_do_not_run_into_it():
 
 
 def test_frames_are_rare_within_a_phase(monkeypatch):
-    monkeypatch.setattr(live_module, "SECONDS_BETWEEN_FRAMES", 1e9)
+    monkeypatch.setattr(live_module, "_SECONDS_BETWEEN_FRAMES", 1e9)
     terminal = Terminal()
     logger = ConsoleLogger(stream=terminal)
     for done in range(1001):

@@ -172,6 +172,6 @@ def test_users_click_alike_in_chunks_of_any_size(pbm_log, monkeypatch):
     shown = np.tile(pbm_log.ranking.column("query_doc_ids")[:1], (30_001, 1)).astype(np.int32)
     user = User(pbm_log.truth)
     whole = user.clicks(shown, 0).mean(axis=0)
-    monkeypatch.setattr("clickexp.online.users.CHUNK", 7000)
+    monkeypatch.setattr("clickexp.online.users._CHUNK", 7000)
     pieces = user.clicks(shown, 1).mean(axis=0)
     assert (abs(whole - pieces) < 5 * np.sqrt(2 * whole * (1 - whole) / len(shown))).all()

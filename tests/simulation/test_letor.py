@@ -57,7 +57,7 @@ def folder(tmp_path, rows):
 )
 @pytest.mark.parametrize("transform", ["none", "log1p"])
 def test_every_number_arrives(tmp_path, rows, monkeypatch, qid, end, block, transform):
-    monkeypatch.setattr(svmlight, "BLOCK", block)
+    monkeypatch.setattr(svmlight, "_BLOCK", block)
     for name in rows:
         write(tmp_path / "log", f"rank.{name}", rows[name], qid, end)
     dataset = open_letor(tmp_path / "log", features=WIDTH, transform=transform, **FEW)
@@ -118,12 +118,12 @@ def test_a_mistyped_index_does_not_ask_for_all_memory(folder, tmp_path):
 
 def test_wide_documents_are_few_at_a_time(folder, monkeypatch):
     expected = open_letor(folder, features=WIDTH, **FEW).train.features.values
-    monkeypatch.setattr(svmlight, "SLICE", 3 * 4 * WIDTH)
+    monkeypatch.setattr(svmlight, "_SLICE", 3 * 4 * WIDTH)
     assert np.array_equal(open_letor(folder, features=WIDTH, **FEW).train.features.values, expected)
 
 
 def test_one_long_list_does_not_set_the_width_of_all(tmp_path, monkeypatch):
-    monkeypatch.setattr(schema, "FLOOR", 1 << 12)
+    monkeypatch.setattr(schema, "_FLOOR", 1 << 12)
     rows = [(document % 4, query, np.ones(2)) for query in range(50) for document in range(2)]
     long = [(document % 4, 77, np.ones(2)) for document in range(200)]
     write(tmp_path / "log", "train", rows)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from clickexp.data.schema import COLUMNS, Column
 from clickexp.errors import DataError
 
-KEYS = ("dtype", "per", "fill", "name")
+_KEYS = ("dtype", "per", "fill", "name")
 
 
 class Field(NamedTuple):
@@ -52,7 +52,7 @@ def named_columns(
     for key, options in stated.items():
         if key in names or key in COLUMNS:
             raise DataError(f"columns.{key} is {dict(options)}. Give its name in the file, or another key.")
-        check_keys(f"columns.{key}", options, KEYS)
+        check_keys(f"columns.{key}", options, _KEYS)
         names[key] = options.get("name", key)
         extra[key] = Column(key, **{"dtype": "float32", **{k: v for k, v in options.items() if k != "name"}})
     return names, extra

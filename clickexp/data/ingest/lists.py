@@ -13,9 +13,9 @@ from clickexp.data.schema import COLUMNS, Column, SourceLocation
 
 Values = np.ndarray | pl.Series
 
-TRUTH = {"true": "1", "false": "0"}
+_TRUTH = {"true": "1", "false": "0"}
 TEXT = (pl.String, pl.Categorical, pl.Enum)
-DATE = r"^\d{4}-\d\d-\d\d"
+_DATE = r"^\d{4}-\d\d-\d\d"
 """How a date begins; other orders of day and month cannot be distinguished."""
 
 
@@ -139,7 +139,7 @@ def cells(
         values = values.cast(pl.String if is_text else pl.UInt64 if values.dtype == pl.UInt64 else pl.Int64)
     elif is_text:
         words = values if fill is None else values.replace("", str(fill))
-        words = words.str.to_lowercase().replace(TRUTH) if "f" in field.kinds else words
+        words = words.str.to_lowercase().replace(_TRUTH) if "f" in field.kinds else words
         values = words.cast(pl.Float64 if "f" in field.kinds else pl.Int64, strict=False)
     elif fill is not None:
         values = values.fill_null(fill)
@@ -162,7 +162,7 @@ def _times(values: pl.Series, is_text: bool) -> pl.Series:
 
 def are_dates(times: pl.Series) -> pl.Series:
     """Returns which cells of text begin with a date."""
-    return times.cast(pl.String).str.contains(DATE)
+    return times.cast(pl.String).str.contains(_DATE)
 
 
 def _filtered(columns: Mapping[str, Values], kept: np.ndarray) -> dict[str, Values]:

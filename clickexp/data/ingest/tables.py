@@ -18,10 +18,10 @@ from clickexp.data.ingest.lists import TEXT, are_dates
 from clickexp.data.schema import Column, Extent, SourceLocation
 from clickexp.errors import DataError
 
-PACKED_NAMES = {"query_id": "query_ids", "search_session": "session_ids", "time": "times"}
+_PACKED_NAMES = {"query_id": "query_ids", "search_session": "session_ids", "time": "times"}
 """Keys of `columns` whose packed column has another name."""
-BATCH_ROWS, VECTOR_ROWS = 1 << 16, 1 << 10
-BLOCK_BYTES = 1 << 23
+_BATCH_ROWS, _VECTOR_ROWS = 1 << 16, 1 << 10
+_BLOCK_BYTES = 1 << 23
 
 _WORD = r"""[^\[\](){}<>,;'"\s]+"""
 _CELL = r"""^(\s*\[[^\[\]]*\]\s*|[^\[\]]*)$"""
@@ -95,7 +95,7 @@ class SourceTable(ABC):
             if name in found:
                 if found.count(name) > 1:
                     raise self.source.error(f"two columns are called {name!r}", "rename one of them")
-                columns[PACKED_NAMES.get(key, key)] = name
+                columns[_PACKED_NAMES.get(key, key)] = name
             elif key in required or name not in (None, key):
                 near = difflib.get_close_matches(str(name), found, 1, cutoff=0.5)
                 hint = f"set columns.{key}" + (f", perhaps to {near[0]}" if near else " to one of them")
@@ -119,7 +119,7 @@ class ParquetTable(SourceTable):
 
     def _batches(self, columns: Mapping[str, str]) -> Iterator[Batch]:
         done = 0
-        size = VECTOR_ROWS if any(self.fields[key].kinds == "v" for key in columns) else BATCH_ROWS
+        size = _VECTOR_ROWS if any(self.fields[key].kinds == "v" for key in columns) else _BATCH_ROWS
         with pq.ParquetFile(self.file) as parquet:
             for batch in parquet.iter_batches(size, columns=list(columns.values())):
                 location, done = SourceLocation(str(self.file), done), done + batch.num_rows
@@ -196,7 +196,7 @@ class TextTable(SourceTable):
         types = {name: pa.string() for name in wanted or ()}
         return pa_csv.open_csv(
             stream,
-            pa_csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),
+            pa_csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES),
             pa_csv.ParseOptions(delimiter=self._separator),
             pa_csv.ConvertOptions(column_types=types, include_columns=wanted, strings_can_be_null=False),
         )

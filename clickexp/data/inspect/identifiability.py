@@ -20,7 +20,7 @@ from clickexp.data.id_table import dense_rows
 from clickexp.data.schema import Columns
 from clickexp.data.sessions import Sessions
 
-CELLS = 1 << 22
+_CELLS = 1 << 22
 _SHOWN_GROUPS = 8
 _FEW = 10
 """Documents of the weakest link, below which one should look at how sure the estimates are."""
@@ -159,7 +159,7 @@ def _documents_by_position(chunk: Columns) -> Iterator[tuple[int, np.ndarray]]:
 
 def _shared(marks: np.ndarray, nodes: int) -> np.ndarray:
     """[nodes, nodes] documents marked at both; the sums of a block are exact in float32."""
-    links, size = np.zeros((nodes, nodes), np.int64), CELLS // nodes
+    links, size = np.zeros((nodes, nodes), np.int64), _CELLS // nodes
     for start in range(0, marks.shape[1], size):
         block = marks[:, start : start + size]
         used = np.flatnonzero(np.bitwise_or.reduce(block, axis=0))

@@ -21,17 +21,17 @@ from clickexp.data.schema import COLUMNS, POSITIONS, SourceLocation
 from clickexp.errors import DataError
 from clickexp.utils.bounds import PositiveInt
 
-VECTORS = "query_doc_features"
+_VECTORS = "query_doc_features"
 _ANNOTATIONS = "annotations.parquet"
 _RULE = "features are finite numbers within half precision, as many for every document"
-FIELDS = {VECTORS: Field("v", _RULE), **COLUMNS}
-_COLUMN_NAMES = {name: name for name in (VECTORS, "positions", "clicks", "labels")}
-REQUIRED = {"sessions": (VECTORS, "positions", "clicks"), "ranking": (VECTORS, "labels")}
+_FIELDS = {_VECTORS: Field("v", _RULE), **COLUMNS}
+_COLUMN_NAMES = {name: name for name in (_VECTORS, "positions", "clicks", "labels")}
+_REQUIRED = {"sessions": (_VECTORS, "positions", "clicks"), "ranking": (_VECTORS, "labels")}
 
-REMEDIES = {"sessions": POSITIONS, "ranking": "shorten the list in the file, or set annotations to null"}
+_REMEDIES = {"sessions": POSITIONS, "ranking": "shorten the list in the file, or set annotations to null"}
 
 
-class Documents:
+class _Documents:
     """Numbers distinct vectors from 1 and stores each of them once."""
 
     def __init__(self, log: LogWriter):
@@ -49,14 +49,14 @@ class Documents:
         if wrong.any():
             row = int(np.searchsorted(np.cumsum(lengths), wrong.argmax(), side="right"))
             what = f"a vector of {sizes[wrong.argmax()]} numbers, the first one has {self._width}"
-            raise location.error(f"{VECTORS} has {what}", _RULE, row)
+            raise location.error(f"{_VECTORS} has {what}", _RULE, row)
         numbers = vectors.explode()
         location.reject(
-            numbers.is_null(), numbers, VECTORS, f"fill it or drop the row; {_RULE}", lengths * self._width
+            numbers.is_null(), numbers, _VECTORS, f"fill it or drop the row; {_RULE}", lengths * self._width
         )
         with np.errstate(over="ignore"):
             halves = numbers.to_numpy().astype(np.float16)
-        location.reject(~np.isfinite(halves), numbers, VECTORS, _RULE, lengths * self._width)
+        location.reject(~np.isfinite(halves), numbers, _VECTORS, _RULE, lengths * self._width)
         return halves.reshape(len(sizes), self._width)
 
     def ids(self, vectors: np.ndarray) -> np.ndarray:
@@ -98,14 +98,14 @@ def open_baidu_ultr_uva(
     labelled, names = _annotations(source, annotations), {**_COLUMN_NAMES, **(columns or {})}
     tables = {}
     for part, pattern in {"sessions": files, **({"ranking": labelled} if labelled else {})}.items():
-        wanted = {key: names[key] for key in REQUIRED[part]}
-        tables[part] = open_tables(source, [ParquetTable], FIELDS, wanted, REQUIRED[part], files=pattern)
+        wanted = {key: names[key] for key in _REQUIRED[part]}
+        tables[part] = open_tables(source, [ParquetTable], _FIELDS, wanted, _REQUIRED[part], files=pattern)
     total, read = sum(table.size for part in tables.values() for table in part), 0
-    documents = Documents(log)
+    documents = _Documents(log)
     for part, lowest in zip(tables, (positions, None), strict=False):
-        schema = {name: COLUMNS[name] for name in ("query_doc_ids", "clicks", *REQUIRED[part][1:])}
+        schema = {name: COLUMNS[name] for name in ("query_doc_ids", "clicks", *_REQUIRED[part][1:])}
         ranks = (
-            longest_list(tables[part], REQUIRED[part][-1], schema, REMEDIES[part])
+            longest_list(tables[part], _REQUIRED[part][-1], schema, _REMEDIES[part])
             if lowest is None
             else lowest
         )
@@ -118,7 +118,7 @@ def open_baidu_ultr_uva(
                 location.reject(lists.lengths > ranks, lists.lengths, "the number of documents", remedy)
                 if len(lists.lengths):
                     shown = {name: lists.documents[name] for name in schema.keys() - {"query_doc_ids"}}
-                    shown["query_doc_ids"] = documents.ids(np.asarray(lists.documents[VECTORS]))
+                    shown["query_doc_ids"] = documents.ids(np.asarray(lists.documents[_VECTORS]))
                     pack.append(Lists(lists.lengths, shown, {}).padded(ranks), location)
         read += sum(table.size for table in tables[part])
     log.note("distinct_documents", len(documents))
@@ -134,12 +134,12 @@ def _annotations(folder: Path, name: str | None) -> str | None:
     raise DataError(f"{folder / name}: no such file. Check annotations, or set it to null.")
 
 
-def _checked(batch: Batch, documents: Documents) -> Lists:
+def _checked(batch: Batch, documents: _Documents) -> Lists:
     """The lists of a batch, their vectors [documents, features] in half precision."""
-    lists = Lists.of(batch.columns, batch.location, FIELDS)
+    lists = Lists.of(batch.columns, batch.location, _FIELDS)
     columns = {"clicks": np.zeros(len(lists.rows), bool)}
     for name, values in lists.documents.items():
-        if name == VECTORS:
+        if name == _VECTORS:
             columns[name] = documents.halves(pl.Series(values), lists.lengths, batch.location)
         else:
             columns[name] = COLUMNS[name].convert(np.asarray(values), batch.location, lists.lengths)

@@ -21,7 +21,7 @@ from clickexp.data.schema import COLUMNS, Column, Extent, SourceLocation, declar
 from clickexp.errors import DataError
 from clickexp.utils.bounds import PositiveInt
 
-FIELDS: dict[str, Column | Field] = {
+_FIELDS: dict[str, Column | Field] = {
     **dict.fromkeys(("session", "query", "document"), ANY_ID._replace(per_document=False)),
     "search_session": SEARCH_SESSION,
     "time": TIME,
@@ -30,8 +30,8 @@ FIELDS: dict[str, Column | Field] = {
     "label": replace(COLUMNS["labels"], name="label", per="session"),
 }
 """What each cell of a row is read as."""
-REQUIRED = ("session", "document", "rank", "click")
-PACKED = {
+_REQUIRED = ("session", "document", "rank", "click")
+_PACKED = {
     "document": "query_doc_ids",
     "click": "clicks",
     "rank": "positions",
@@ -42,7 +42,7 @@ PACKED = {
 }
 """The packed column of a field, where it has another name."""
 
-Rows = pl.DataFrame
+_Rows = pl.DataFrame
 """A row per impression: the fields that are there; `place`, where it stands; `page`, the number of its session here."""
 
 
@@ -77,18 +77,18 @@ def open_impressions(
     DataError names file, row and remedy: a session that comes back after another, with two queries, or with two
     documents at a rank.
     """
-    names, extra = named_columns({"time": None, **(columns or {})}, FIELDS)
-    fields = FIELDS | {name: replace(column, per="session") for name, column in extra.items()}
+    names, extra = named_columns({"time": None, **(columns or {})}, _FIELDS)
+    fields = _FIELDS | {name: replace(column, per="session") for name, column in extra.items()}
     fields |= {"session_ids": fields["search_session"], "times": fields["time"]}
-    required = (*REQUIRED, *extra) + ("query",) * (pair_key == "query_document")
+    required = (*_REQUIRED, *extra) + ("query",) * (pair_key == "query_document")
     kinds = (TextTable, ParquetTable)
     tables = open_tables(source, kinds, fields, names, required, files=files, separator=separator)
     packed = [
-        extra[name] if name in extra else PACKED[name] for name in tables[0].columns if name != "session"
+        extra[name] if name in extra else _PACKED[name] for name in tables[0].columns if name != "session"
     ]
     schema = declared(["lengths", *packed])
     ranks = _longest(tables, schema.values()) if positions is None else positions
-    reading, sessions, ids = Reading(tables, log.progress), IdTable(), PairIds(pair_key, log.names)
+    reading, sessions, ids = _Reading(tables, log.progress), IdTable(), PairIds(pair_key, log.names)
     with log.part("sessions", ranks, schema.values()) as pack:
         for rows in _whole_sessions(reading.rows()):
             lists = _lists(rows, schema, sessions, reading).down_to(positions, log)
@@ -96,14 +96,14 @@ def open_impressions(
                 pack.append(ids.number(lists).padded(ranks, schema), SourceLocation(str(source)))
 
 
-class Reading:
+class _Reading:
     """Reads the rows of tables, one after the other, and knows where each of them stands."""
 
     def __init__(self, tables: Sequence[SourceTable], progress: Progress | None = None):
         self.tables, self.progress = tables, progress
         self._locations: list[SourceLocation] = []
 
-    def rows(self, keys: Sequence[str] | None = None) -> Iterator[Rows]:
+    def rows(self, keys: Sequence[str] | None = None) -> Iterator[_Rows]:
         """The rows batch by batch."""
         for batch in batches_of(self.tables, self.progress, keys):
             columns = {
@@ -122,7 +122,7 @@ class Reading:
         """The error to raise about the row at a place."""
         return self._locations[row >> 32].error(what, remedy, row & 0xFFFFFFFF)
 
-    def reject(self, bad: pl.Series, rows: Rows, what: str, remedy: str) -> None:
+    def reject(self, bad: pl.Series, rows: _Rows, what: str, remedy: str) -> None:
         """DataError for the first of the rows where `bad` is true; `what` may name columns in braces."""
         if bad.any():
             row = rows.filter(bad).row(0, named=True)
@@ -131,14 +131,14 @@ class Reading:
 
 def _longest(tables: Sequence[SourceTable], columns: Iterable[Column]) -> int:
     """Rows of the longest session."""
-    extent, reading = Extent(), Reading(tables)
+    extent, reading = Extent(), _Reading(tables)
     for rows in _whole_sessions(reading.rows(["session"])):
         found = rows.group_by("page", maintain_order=True).agg(pl.len(), pl.first("place"))
         extent.add(found["len"].to_numpy().astype(np.int64), reading, found["place"].to_numpy())
     return extent.ranks(columns, "set positions to the lowest rank to keep")
 
 
-def _whole_sessions(blocks: Iterable[Rows]) -> Iterator[Rows]:
+def _whole_sessions(blocks: Iterable[_Rows]) -> Iterator[_Rows]:
     """The same rows cut between sessions: the last session of a block waits for what follows."""
     held = None
     for rows in filter(len, blocks):
@@ -152,7 +152,7 @@ def _whole_sessions(blocks: Iterable[Rows]) -> Iterator[Rows]:
         yield held.with_columns(page=pl.lit(0))
 
 
-def _lists(rows: Rows, schema: Mapping[str, Column], sessions: IdTable, reading: Reading) -> Lists:
+def _lists(rows: _Rows, schema: Mapping[str, Column], sessions: IdTable, reading: _Reading) -> Lists:
     """Whole sessions as lists in the order of ranks.
 
     Raises:
@@ -162,7 +162,7 @@ def _lists(rows: Rows, schema: Mapping[str, Column], sessions: IdTable, reading:
     begun = rows.filter(first)
     back = pl.Series(sessions.ids(keys_of(begun["session"])) != known + np.arange(1, len(begun) + 1))
     reading.reject(back, begun, "a session goes on after another one has begun", "sort the table by session")
-    by_name = {key: schema[PACKED.get(key, key)] for key in rows.columns if PACKED.get(key, key) in schema}
+    by_name = {key: schema[_PACKED.get(key, key)] for key in rows.columns if _PACKED.get(key, key) in schema}
     for name in (name for name, column in by_name.items() if not column.per_document):
         remedy = "a session is one result page: give every page its own session"
         other = (rows[name] != rows[name].shift()) & ~first

@@ -13,11 +13,11 @@ from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, POSITIONS, Column
 from clickexp.utils.bounds import Ids, PositiveInt
 
-KEYS = ("query_doc_ids", "clicks", "query_id", "search_session", "time", "positions", "labels")
+_KEYS = ("query_doc_ids", "clicks", "query_id", "search_session", "time", "positions", "labels")
 """Keys of the option `columns`, and but for time names of the columns in the files. The first two must be there."""
 
 REQUIRED = ("query_doc_ids", "clicks")
-ID_COLUMNS = ("query_doc_ids", "query_ids")
+_ID_COLUMNS = ("query_doc_ids", "query_ids")
 
 
 @log_format("parquet")
@@ -53,11 +53,11 @@ def list_columns(
     columns: Mapping[str, Any] | None, pair_key: str | None
 ) -> tuple[dict[str, Column | Field], dict[str, str | None], tuple[str, ...]]:
     """Fields, names and required columns of tables with a row per session; DataError for options that mean nothing."""
-    names, extra = named_columns({"time": None, **(columns or {})}, KEYS)
+    names, extra = named_columns({"time": None, **(columns or {})}, _KEYS)
     check_pair_key(pair_key, (None, *PAIR_KEYS))
     fields: dict[str, Column | Field] = {**COLUMNS, **extra, "session_ids": SEARCH_SESSION, "times": TIME}
     if pair_key:
-        fields |= {name: ANY_ID._replace(per_document=COLUMNS[name].per_document) for name in ID_COLUMNS}
+        fields |= {name: ANY_ID._replace(per_document=COLUMNS[name].per_document) for name in _ID_COLUMNS}
     return fields, names, (*REQUIRED, *extra) + ("query_id",) * (pair_key == "query_document")
 
 

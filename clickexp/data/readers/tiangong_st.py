@@ -24,10 +24,10 @@ FILES = {
 }
 
 _LAYOUT = "session id, query id, [documents], [vertical types], [clicks]"
-NUMBER = r"-?\d+"
-_LIST = rf"\[ *{NUMBER}(?: *, *{NUMBER})* *\]"
-LINE = rf"^-?\d+\t-?\d+(?:\t{_LIST}){{LISTS}}\r?$"
-FIELDS = {"session_ids": 0, "query_ids": 1, "query_doc_ids": 2, "clicks": 4, "labels": 5}
+_NUMBER = r"-?\d+"
+_LIST = rf"\[ *{_NUMBER}(?: *, *{_NUMBER})* *\]"
+_LINE = rf"^-?\d+\t-?\d+(?:\t{_LIST}){{LISTS}}\r?$"
+_FIELDS = {"session_ids": 0, "query_ids": 1, "query_doc_ids": 2, "clicks": 4, "labels": 5}
 
 
 @log_format("tiangong_st", comes_split=True)
@@ -82,17 +82,17 @@ def _parsed(file: Path, labelled: bool, location: SourceLocation) -> Lists:
         text = file.read_text("utf-8").removesuffix("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise location.error(f"cannot be read ({error})", "save it as UTF-8 text") from error
-    labelled = labelled or text.partition("\n")[0].count("\t") == FIELDS["labels"]
+    labelled = labelled or text.partition("\n")[0].count("\t") == _FIELDS["labels"]
     lines = pl.DataFrame({"line": [text]}).select(pl.col("line").str.split("\n").explode())
     _check_lines(lines["line"], labelled, location)
     fields = lines["line"].str.split("\t").list
-    columns = {name: fields.get(at) for name, at in FIELDS.items() if labelled or name != "labels"}
-    lists = {name: text.str.extract_all(NUMBER) for name, text in columns.items() if COLUMNS[name].per_document}
+    columns = {name: fields.get(at) for name, at in _FIELDS.items() if labelled or name != "labels"}
+    lists = {name: text.str.extract_all(_NUMBER) for name, text in columns.items() if COLUMNS[name].per_document}
     return Lists.of({**columns, **lists}, location)
 
 
 def _check_lines(lines: pl.Series, labelled: bool, location: SourceLocation) -> None:
-    good = lines.str.contains(LINE.replace("LISTS", "4" if labelled else "3"))
+    good = lines.str.contains(_LINE.replace("LISTS", "4" if labelled else "3"))
     if not good.all():
         row = int(good.to_numpy().argmin())
         remedy = f"expected, separated by tabs: {_LAYOUT}" + ", [relevance]" * labelled

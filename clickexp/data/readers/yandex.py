@@ -21,12 +21,12 @@ from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import Extent, SourceLocation
 from clickexp.utils.bounds import PositiveInt
 
-BLOCK_BYTES = 1 << 20
-MAX_URLS, MAX_DIGITS = 100, 18
-BEFORE_URLS, CLICK_FIELDS, ACTION = 5, 4, 2
-TAB, NEWLINE = b"\t\n"
-_INTEGER = f"[0-9]{{1,{MAX_DIGITS}}}"
-KNOWN = b"0123456789QC\t\n"
+_BLOCK_BYTES = 1 << 20
+_MAX_URLS, _MAX_DIGITS = 100, 18
+_BEFORE_URLS, _CLICK_FIELDS, _ACTION = 5, 4, 2
+_TAB, _NEWLINE = b"\t\n"
+_INTEGER = f"[0-9]{{1,{_MAX_DIGITS}}}"
+_KNOWN = b"0123456789QC\t\n"
 """Characters of a log."""
 
 _PAGE_LAYOUT = "SessionID TimePassed Q QueryID RegionID URL1 URL2 ..."
@@ -36,7 +36,7 @@ _LOG_REMEDY = f"expected, separated by tabs: {_PAGE_LAYOUT}, or {_CLICK_LAYOUT};
 _LABEL_REMEDY = f"expected four integers: {_LABEL_LAYOUT}; mend or delete the line"
 
 
-class Pages(NamedTuple):
+class _Pages(NamedTuple):
     """Result pages, and the clicks below them.
 
     urls, [pages, longest], is -1 beyond the length of a list. The pages above click i in its session are
@@ -95,9 +95,9 @@ def open_yandex(
             pack.append(lists, location)
 
 
-def _blocks(source: Path) -> Iterator[tuple[Pages, int]]:
-    """The pages of about BLOCK_BYTES at a time, sessions whole, and the bytes of the file read so far."""
-    lines, rest, size = 0, b"", BLOCK_BYTES
+def _blocks(source: Path) -> Iterator[tuple[_Pages, int]]:
+    """The pages of about _BLOCK_BYTES at a time, sessions whole, and the bytes of the file read so far."""
+    lines, rest, size = 0, b"", _BLOCK_BYTES
     try:
         with open(source, "rb") as raw, gzip.open(raw) if source.suffix == ".gz" else raw as file:
             while True:
@@ -111,7 +111,7 @@ def _blocks(source: Path) -> Iterator[tuple[Pages, int]]:
                 whole = changes.max(initial=0) if read else len(is_page)
                 if whole:
                     yield _pages(values[:whole], is_page[:whole]), raw.tell()
-                    lines, rest, size = lines + whole, text[ends[whole - 1] + 1 :], BLOCK_BYTES
+                    lines, rest, size = lines + whole, text[ends[whole - 1] + 1 :], _BLOCK_BYTES
                 else:
                     rest, size = text, 2 * size
                 if not read:
@@ -131,25 +131,25 @@ def _parsed(text: bytes, location: SourceLocation) -> tuple[np.ndarray, np.ndarr
         DataError: A line is neither page nor click.
     """
     characters = np.frombuffer(text, np.uint8)
-    separators = np.flatnonzero((characters == TAB) | (characters == NEWLINE))
-    last = np.flatnonzero(characters[separators] == NEWLINE)
+    separators = np.flatnonzero((characters == _TAB) | (characters == _NEWLINE))
+    last = np.flatnonzero(characters[separators] == _NEWLINE)
     ends, counts = separators[last], np.diff(last, prepend=-1)
-    good = (counts == CLICK_FIELDS) | ((counts > BEFORE_URLS) & (counts <= BEFORE_URLS + MAX_URLS))
-    if text.translate(None, KNOWN):
-        good[np.searchsorted(ends, np.flatnonzero(~np.isin(characters, list(KNOWN))))] = False
-    values, is_page = np.zeros((0, CLICK_FIELDS), np.int64), good[:0]
+    good = (counts == _CLICK_FIELDS) | ((counts > _BEFORE_URLS) & (counts <= _BEFORE_URLS + _MAX_URLS))
+    if text.translate(None, _KNOWN):
+        good[np.searchsorted(ends, np.flatnonzero(~np.isin(characters, list(_KNOWN))))] = False
+    values, is_page = np.zeros((0, _CLICK_FIELDS), np.int64), good[:0]
     if good.all() and len(good):
         fields = list(map(str, range(counts.max())))
-        schema = dict.fromkeys(fields, pl.Int64) | {str(ACTION): pl.String}
+        schema = dict.fromkeys(fields, pl.Int64) | {str(_ACTION): pl.String}
         first = "\t".join(fields).encode() + b"\n"  # the parser expects as many columns as the first line has
         options = {"has_header": False, "separator": "\t", "quote_char": None}
         table = pl.read_csv(
             first + text, schema=schema, ignore_errors=True, truncate_ragged_lines=True, **options
         )
-        action, numbers = table[str(ACTION)][1:].fill_null(""), table[1:].drop(str(ACTION)).fill_null(-1)
+        action, numbers = table[str(_ACTION)][1:].fill_null(""), table[1:].drop(str(_ACTION)).fill_null(-1)
         values, is_page = numbers.to_numpy(), (action == "Q").to_numpy()
-        good = (values.view(np.uint64) < 10**MAX_DIGITS).sum(axis=1) == counts - 1
-        good &= np.where(is_page, counts > BEFORE_URLS, (counts == CLICK_FIELDS) & (action == "C").to_numpy())
+        good = (values.view(np.uint64) < 10**_MAX_DIGITS).sum(axis=1) == counts - 1
+        good &= np.where(is_page, counts > _BEFORE_URLS, (counts == _CLICK_FIELDS) & (action == "C").to_numpy())
     if not good.all():
         row = int(good.argmin())
         line = text[ends[row - 1] + 1 if row else 0 : ends[row]]
@@ -166,25 +166,25 @@ def _wrong(words: list[str]) -> str:
         return f"{action[:40]!r} is no known type of action"
     if action == "C" and count != 4:
         return f"a click of {count} fields"
-    if action == "Q" and not 0 < count - BEFORE_URLS <= MAX_URLS:
-        return f"a result page of {max(count - BEFORE_URLS, 0)} URLs instead of 1 to {MAX_URLS}"
+    if action == "Q" and not 0 < count - _BEFORE_URLS <= _MAX_URLS:
+        return f"a result page of {max(count - _BEFORE_URLS, 0)} URLs instead of 1 to {_MAX_URLS}"
     return next(_not_integer(word) for word in words[:2] + words[3:] if not re.fullmatch(_INTEGER, word))
 
 
 def _not_integer(word: str) -> str:
-    return f"{word[:40]!r} is not an integer of 1 to {MAX_DIGITS} digits"
+    return f"{word[:40]!r} is not an integer of 1 to {_MAX_DIGITS} digits"
 
 
-def _pages(values: np.ndarray, is_page: np.ndarray) -> Pages:
+def _pages(values: np.ndarray, is_page: np.ndarray) -> _Pages:
     """The pages and clicks of whole sessions."""
     pages, clicks, above = values[is_page], np.flatnonzero(~is_page), np.cumsum(is_page)
     starts = np.flatnonzero(np.diff(values[:, 0], prepend=-1))
     start = starts[np.searchsorted(starts, clicks, side="right") - 1]
     click_first = above[start] - is_page[start]
-    return Pages(pages[:, 0], pages[:, 2], pages[:, 4:], values[clicks, 2], click_first, above[clicks] - 1)
+    return _Pages(pages[:, 0], pages[:, 2], pages[:, 4:], values[clicks, 2], click_first, above[clicks] - 1)
 
 
-def _lists(pages: Pages, positions: int, log: LogWriter) -> Lists:
+def _lists(pages: _Pages, positions: int, log: LogWriter) -> Lists:
     """The lists of a block; counts what is dropped."""
     shown, (clicks, early) = pages.urls >= 0, np.zeros((2, *pages.urls.shape), bool)
     page, rank, late = _clicked(pages)
@@ -200,7 +200,7 @@ def _lists(pages: Pages, positions: int, log: LogWriter) -> Lists:
     return Lists(shown.sum(axis=1), documents, per_list).head(positions, log)
 
 
-def _clicked(pages: Pages) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _clicked(pages: _Pages) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Page and rank of each click that counts, and whether it came after a later page was shown."""
     page, rank = pages.click_last.copy(), np.zeros(pages.click_last.shape, np.int64)
     sought = np.flatnonzero(page >= pages.click_first)

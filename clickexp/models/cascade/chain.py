@@ -16,8 +16,8 @@ from clickexp.models.events import past_hidden
 from clickexp.numerics import ALWAYS, NEVER, LogPair, log_add, log_mix, log_sigmoid_pair
 from clickexp.types import Array, ByRank
 
-State = Float[Array, " batch"]
-Event = Bool[Array, "#batch"]
+_State = Float[Array, " batch"]
+_Event = Bool[Array, "#batch"]
 
 
 class CascadeProbs(NamedTuple):
@@ -60,7 +60,7 @@ class CascadeFamily(ClickModel):
         probs = self.probs(batch)
         reads_on = probs.skipped is ALWAYS
 
-        def step(gone: State, rank: tuple) -> tuple[State, LogPair]:
+        def step(gone: _State, rank: tuple) -> tuple[_State, LogPair]:
             attraction, after_click, after_skip, click, shown = rank
             left, examining = log_sigmoid_pair(gone)
             skip = attraction.complement
@@ -100,7 +100,7 @@ class CascadeFamily(ClickModel):
             for key, pair in zip(jax.random.split(key, 5), self.probs(batch), strict=True)
         )
 
-        def step(examined: Event, rank: tuple) -> tuple[Event, tuple[Event, Event, Event]]:
+        def step(examined: _Event, rank: tuple) -> tuple[_Event, tuple[_Event, _Event, _Event]]:
             attracted, satisfied, if_satisfied, if_unsatisfied, if_skipped, shown = rank
             click = examined & attracted
             satisfied = click & satisfied

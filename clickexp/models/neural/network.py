@@ -15,7 +15,7 @@ from clickexp.types import Array, ByRank, Observed
 from clickexp.utils.bounds import Decay, Pairs, PositiveInt, Probability
 from clickexp.utils.checks import Limit
 
-Source = VectorsConfig | Vectors
+_Source = VectorsConfig | Vectors
 
 
 def query_place(shown: Observed, numbers: Array | None) -> Array:
@@ -43,8 +43,8 @@ class NetworkClickModel(SequentialClickModel):
 
     positions: PositiveInt | None = None
     query_doc_pairs: Pairs | None = None
-    documents: Source = TableVectorsConfig()
-    queries: Source = TableVectorsConfig(use_feature="query_numbers")
+    documents: _Source = TableVectorsConfig()
+    queries: _Source = TableVectorsConfig(use_feature="query_numbers")
     dropout: Decay = 0.0
     context: ContextParameterConfig | Parameter | None = None
 

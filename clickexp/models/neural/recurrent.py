@@ -12,7 +12,7 @@ from clickexp.types import Array
 from clickexp.utils.bounds import OneOf
 
 Kind = Annotated[str, OneOf("gru", "lstm")]
-State = jax.Array | tuple[jax.Array, jax.Array]
+_State = jax.Array | tuple[jax.Array, jax.Array]
 _GATES = {"gru": 3, "lstm": 4}
 
 
@@ -43,7 +43,7 @@ class Recurrent(nnx.Module):
             hidden, gates, use_bias=False, kernel_init=nnx.initializers.orthogonal(), rngs=rngs
         )
 
-    def start(self, lists: int) -> State:
+    def start(self, lists: int) -> _State:
         """Returns a state of zeros."""
         zeros = jnp.zeros((lists, self.hidden))
         return (zeros, zeros) if self.kind == "lstm" else zeros
@@ -54,7 +54,7 @@ class Recurrent(nnx.Module):
         weights = self.read.kernel[...][first : first + read.shape[-1]]
         return read @ weights + cast(nnx.Param, self.read.bias)[...]
 
-    def step(self, state: State, projected: Float[Array, "lists gates"]) -> tuple[State, jax.Array]:
+    def step(self, state: _State, projected: Float[Array, "lists gates"]) -> tuple[_State, jax.Array]:
         """Returns the next state, and its units."""
         if isinstance(state, tuple):
             memory, units = state

@@ -42,7 +42,7 @@ class Curve(nnx.Module):
             self.deterministic = deterministic
 
 
-class Moved(nnx.Variable):
+class _Moved(nnx.Variable):
     """A variable that training moves by a separate rule, without a gradient."""
 
 
@@ -133,7 +133,7 @@ class RegressionEM(Debias):
 
     def build(self, sizes: Sizes, rngs: nnx.Rngs) -> nnx.Module:
         """Builds a probability per position."""
-        return Curve(_positions(sizes), self.initial, Moved)
+        return Curve(_positions(sizes), self.initial, _Moved)
 
     def loss(
         self, loss: Loss, scores: PerDocument, batch: Batch, learned: Any = None, key: Array | None = None
@@ -162,8 +162,8 @@ class Ratios(nnx.Module):
     """The bias of clicked and of other documents by position, relative to the first."""
 
     def __init__(self, positions: int):
-        self.clicked = Curve(positions, 1.0, Moved)
-        self.others = Curve(positions, 1.0, Moved)
+        self.clicked = Curve(positions, 1.0, _Moved)
+        self.others = Curve(positions, 1.0, _Moved)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ from clickexp.models.ranker.losses import Lists, Loss, PerList, as_lists
 from clickexp.types import Array, Observed, PerDocument
 from clickexp.utils.bounds import OneOf, PositiveFloat, PositiveInt
 
-Pairs = Float[Array, "batch rank rank"]
+_Pairs = Float[Array, "batch rank rank"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,13 +27,13 @@ class PairwiseLoss(Loss):
 
     name: ClassVar[str] = "pairwise"
 
-    def pairs(self, lists: Lists) -> Pairs:
+    def pairs(self, lists: Lists) -> _Pairs:
         """Returns unweighted losses [batch, clicked, other document], 0 unless the first has the larger label."""
         scores, labels, where, _ = lists
         flat = rax.pairwise_logistic_loss(scores, labels, where=where, reduce_fn=None)
         return flat.reshape(*scores.shape, scores.shape[1])
 
-    def of_pairs(self, scores: PerDocument, clicks: Observed, where: Observed) -> Pairs:
+    def of_pairs(self, scores: PerDocument, clicks: Observed, where: Observed) -> _Pairs:
         """Returns the unweighted losses of pairs, as `pairs` does."""
         with jax.numpy_dtype_promotion("standard"):
             return self.pairs(as_lists(scores, clicks, where))
@@ -62,7 +62,7 @@ class LambdaLoss(PairwiseLoss):
     metric: Annotated[str, OneOf("dcg", "dcg2")] = "dcg"
     topn: PositiveInt | None = None
 
-    def pairs(self, lists: Lists) -> Pairs:
+    def pairs(self, lists: Lists) -> _Pairs:
         """Returns losses of pairs, times what a swap changes."""
         scores, labels, where, _ = lists
         changed = rax.dcg_lambdaweight if self.metric == "dcg" else rax.dcg2_lambdaweight

@@ -15,7 +15,7 @@ from typing import Any
 from clickexp.sweeps.backends.base import LOG, BasePool, Job, Outcome, Slot
 from clickexp.sweeps.backends.worker import GRACE, HELD, work
 
-FORKS = sys.platform == "linux"  # elsewhere the libraries of the system do not survive a fork
+_FORKS = sys.platform == "linux"  # elsewhere the libraries of the system do not survive a fork
 _IMPORTED = (
     "clickexp.cli.main",
     "clickexp.sweeps.launcher",
@@ -48,8 +48,8 @@ class Pool(BasePool):
         super().__init__(slots)
         self._path = module_path() if path is None else path
         # each context has its class of processes, which typeshed states for no union of them
-        self._processes: Any = multiprocessing.get_context("forkserver" if FORKS else "spawn")
-        if FORKS:
+        self._processes: Any = multiprocessing.get_context("forkserver" if _FORKS else "spawn")
+        if _FORKS:
             self._processes.set_forkserver_preload(list(_IMPORTED))
             with _blocked(HELD):
                 resource_tracker.ensure_running()  # which the other would start, and then let signals through

@@ -15,7 +15,7 @@ from clickexp.utils.bounds import PositiveInt
 
 _MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _DEFAULT_MEMORY = 0.9
-LOOK = "import jax, json; print(json.dumps([jax.default_backend(), jax.local_device_count()]))"
+_LOOK = "import jax, json; print(json.dumps([jax.default_backend(), jax.local_device_count()]))"
 _VISIBLE = {"gpu": "CUDA_VISIBLE_DEVICES", "tpu": "TPU_VISIBLE_CHIPS"}  # AMD's GPUs heed the former, too
 _ONE_CHIP = {"TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1", "TPU_PROCESS_BOUNDS": "1,1,1"}
 
@@ -88,7 +88,7 @@ def _devices() -> tuple[str, int]:
     """Returns platform and number of devices, as a process that JAX starts in sees them."""
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         return "cpu", 1
-    done = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, check=False)  # noqa: S603  # fixed words
+    done = subprocess.run([sys.executable, "-c", _LOOK], capture_output=True, text=True, check=False)  # noqa: S603  # fixed words
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise UserError(f"JAX does not start on this machine: {reason}")

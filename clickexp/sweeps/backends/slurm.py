@@ -22,7 +22,7 @@ _SECONDS_TO_KILL = 60
 
 
 @dataclasses.dataclass(frozen=True)
-class Requeued:
+class _Requeued:
     """A call that is repeated when SLURM preempts it or its time is up; the run continues from its checkpoint.
 
     Attributes:
@@ -104,7 +104,7 @@ class SlurmPool(RemotePool):
         """Submits the calls as one array; a UserError where SLURM refuses them."""
         are_first = not self.files.exists()
         try:
-            return self.executor.submit_array([Requeued(call) for call in calls])
+            return self.executor.submit_array([_Requeued(call) for call in calls])
         except (FailedJobError, FailedSubmissionError) as error:
             if are_first:
                 shutil.rmtree(self.files, ignore_errors=True)

@@ -32,8 +32,8 @@ _LEAST_COUNT = 1e-30
 Event = Bool[Array, "rank batch"]
 PerRank = Float[Array, "rank batch"]
 Logit = Float[Array, "#rank #batch"]
-RowIds = Integer[Array, "#rank #batch"]
-Totals = Float[Array, "rows 2"]
+_RowIds = Integer[Array, "#rank #batch"]
+_Totals = Float[Array, "rows 2"]
 
 
 class Counts(NamedTuple):
@@ -48,7 +48,7 @@ def counts(event: Event, possible: Event) -> Counts:
     return Counts(*(jnp.asarray(possible & seen, jnp.float32) for seen in (event, ~event)))
 
 
-def estimates(totals: Totals, prior: Float[Array, "2"]) -> Float[Array, " rows"]:
+def estimates(totals: _Totals, prior: Float[Array, "2"]) -> Float[Array, " rows"]:
     """Logit of each row.
 
     Args:
@@ -59,7 +59,7 @@ def estimates(totals: Totals, prior: Float[Array, "2"]) -> Float[Array, " rows"]
     return jnp.minimum(successes - failures, _LARGEST_LOGIT)
 
 
-def add_counts(totals: Totals, rows: RowIds, counted: Counts, batch: ByRank) -> Totals:
+def add_counts(totals: _Totals, rows: _RowIds, counted: Counts, batch: ByRank) -> _Totals:
     """The totals with the counts of the documents that were shown."""
     # summed before they are scattered where documents share a row: in parallel, and more exactly
     shared = tuple(axis for axis in (0, 1) if rows.shape[axis] == 1)
@@ -73,7 +73,7 @@ class _StandIn:
     def __init__(self, tower: Any):
         self.tower = tower
         self.logit: Logit = jnp.zeros((1, 1))
-        self.rows: RowIds = jnp.zeros((1, 1), jnp.int32)
+        self.rows: _RowIds = jnp.zeros((1, 1), jnp.int32)
 
     def log_pair(self, batch: ByRank) -> LogPair:
         if not isinstance(self.tower, GlobalParameter):
@@ -102,7 +102,7 @@ class BernoulliTowers:
         self._model: Any = object.__new__(type(model))
         self._model.__dict__.update({**vars(model), **self._stand_ins})
 
-    def rows(self, batch: ByRank) -> dict[str, RowIds]:
+    def rows(self, batch: ByRank) -> dict[str, _RowIds]:
         """The row of each tower at each document."""
         self._model.conditional(batch)
         return {role: stand_in.rows for role, stand_in in self._stand_ins.items()}

@@ -23,7 +23,7 @@ from clickexp.training.stopping import Stopping
 from clickexp.types import ByRank
 from clickexp.utils.bounds import PositiveInt
 
-Values = dict[str, PerRank]
+_Values = dict[str, PerRank]
 """A number at each document for each role."""
 
 
@@ -94,18 +94,18 @@ def _expected(probability: PerRank, slope: PerRank, times: PerRank | float) -> C
     return Counts(successes, times - successes)
 
 
-def _independent(p: Values, slope: Values, click: Event) -> dict[str, Counts]:
+def _independent(p: _Values, slope: _Values, click: Event) -> dict[str, Counts]:
     """PBM and UBM: every document is examined or not, and attracts or not."""
     return {role: _expected(p[role], slope[role], 1.0) for role in p}
 
 
-def _dcm(p: Values, slope: Values, click: Event) -> dict[str, Counts]:
+def _dcm(p: _Values, slope: _Values, click: Event) -> dict[str, Counts]:
     """What is not attraction occurs at clicks."""
     times = {role: 1.0 if role == "attraction" else _number(click) for role in p}
     return {role: _expected(p[role], slope[role], times[role]) for role in p}
 
 
-def _dbn(p: Values, slope: Values, click: Event) -> dict[str, Counts]:
+def _dbn(p: _Values, slope: _Values, click: Event) -> dict[str, Counts]:
     """DBN, and SDBN, which has no continuation."""
     simplified = _dcm({role: p[role] for role in ("attraction", "satisfaction")}, slope, click)
     if "continuation" not in p:
@@ -114,7 +114,7 @@ def _dbn(p: Values, slope: Values, click: Event) -> dict[str, Counts]:
     return {**simplified, "continuation": _expected(p["continuation"], slope["continuation"], reading)}
 
 
-def _ccm(p: Values, slope: Values, click: Event) -> dict[str, Counts]:
+def _ccm(p: _Values, slope: _Values, click: Event) -> dict[str, Counts]:
     """At a click attraction came true, and occurs again as satisfaction."""
     attraction = _expected(p["attraction"], slope["attraction"], 1.0 + _number(click))
     satisfied = jnp.where(click, attraction.successes - 1.0, 0.0)
@@ -127,7 +127,7 @@ def _ccm(p: Values, slope: Values, click: Event) -> dict[str, Counts]:
     return {"attraction": attraction, **continuation}
 
 
-def _read(p: Values, slope: Values) -> PerRank:
+def _read(p: _Values, slope: _Values) -> PerRank:
     """P(examined | clicks) of a document without a click: a skip lowers attraction only as far as it was examined."""
     return jnp.clip(-slope["attraction"] / p["attraction"], 0.0, 1.0)
 
@@ -136,7 +136,7 @@ def _number(click: Event) -> PerRank:
     return click.astype(jnp.float32)
 
 
-_EXACT: dict[type[Model], Callable[[Values, Values, Event], dict[str, Counts]]] = {
+_EXACT: dict[type[Model], Callable[[_Values, _Values, Event], dict[str, Counts]]] = {
     **dict.fromkeys((PositionBasedModel, UserBrowsingModel), _independent),
     DependentClickModel: _dcm,
     ClickChainModel: _ccm,

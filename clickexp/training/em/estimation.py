@@ -21,7 +21,7 @@ from clickexp.training.loop import Learner
 from clickexp.types import Array, ByRank, Count, Scalar
 from clickexp.utils.bounds import NonNegativeFloat, PositiveFloat, PositiveInt
 
-FEW_ROWS = 4096
+_FEW_ROWS = 4096
 """Towers of at most so many rows add up in float64 on the host, since single rows may count every document."""
 
 Expected = tuple[Scalar | None, dict[str, Counts]]
@@ -30,7 +30,7 @@ Expected = tuple[Scalar | None, dict[str, Counts]]
 Expect = Callable[[BernoulliTowers, Mapping[str, Logit], ByRank], Expected]
 """What a batch counts, given the logits of each role at each document."""
 
-Entry = TypeVar("Entry")
+_Entry = TypeVar("_Entry")
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -67,7 +67,7 @@ class EstimatingTrainer(BaseTrainer):
         return _Counting(self, cast(ClickModel, model), expect)  # there are entries for click models only
 
 
-def entry_for(model: type[Model], entries: Mapping[type[Model], Entry]) -> Entry | None:
+def entry_for(model: type[Model], entries: Mapping[type[Model], _Entry]) -> _Entry | None:
     """The entry of a class, or of the nearest one that it inherits from."""
     return next((entries[kind] for kind in model.__mro__ if kind in entries), None)
 
@@ -89,7 +89,7 @@ class _Counting(Learner):
         self._trainer, self._model, self._expect = trainer, model, expect
         self.passes = trainer.iterations
         self._towers = BernoulliTowers(model)
-        self._many = [role for role, rows in self._towers.sizes.items() if rows > FEW_ROWS]
+        self._many = [role for role, rows in self._towers.sizes.items() if rows > _FEW_ROWS]
         self._step = Compiled(self._superbatch, donate_argnums=1)
         self._estimate = Compiled(estimates)
         self.programs = self._step, self._estimate

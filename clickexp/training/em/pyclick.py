@@ -19,7 +19,7 @@ from jaxtyping import Float
 from clickexp.training.em.bernoulli import Counts, Event, PerRank
 from clickexp.types import Array
 
-Values = dict[str, PerRank]
+_Values = dict[str, PerRank]
 
 
 class _Cascade(NamedTuple):
@@ -37,7 +37,7 @@ class _Cascade(NamedTuple):
         return (1 - self.satisfaction) * self.unsatisfied + self.satisfaction * self.satisfied
 
 
-def dbn(p: Values, click: Event, shown: Event) -> dict[str, Counts]:
+def dbn(p: _Values, click: Event, shown: Event) -> dict[str, Counts]:
     """Counts of the dynamic Bayesian network."""
     goes_on = p["continuation"]
     scan = _Cascade(p["attraction"], p["satisfaction"], goes_on, goes_on, jnp.zeros_like(goes_on))
@@ -46,7 +46,7 @@ def dbn(p: Values, click: Event, shown: Event) -> dict[str, Counts]:
     return {"attraction": counted.attraction, "satisfaction": counted.satisfaction, "continuation": both}
 
 
-def ccm(p: Values, click: Event, shown: Event) -> dict[str, Counts]:
+def ccm(p: _Values, click: Event, shown: Event) -> dict[str, Counts]:
     """Counts of the click chain model; attraction is also satisfaction."""
     events = ("exam_no_click", "click_not_satisfied", "click_satisfied")
     roles = [f"continuation_{event}" for event in events]

@@ -31,16 +31,16 @@ from clickexp.training.sparse import packing
 from clickexp.training.sparse.packing import Path
 from clickexp.types import Array
 
-FEW = 64
+_FEW = 64
 """Shared numbers up to which those that the log does not read are carried along."""
-ROOM = 2**25
+_ROOM = 2**25
 """Numbers that are kept of rows; where there are more rows, a sample stands for all."""
-LEAST_PRECISION = 1e-2
+_LEAST_PRECISION = 1e-2
 """Of rows without a prior."""
 _CHUNK = 2**15
 
 
-class Kept(NamedTuple):
+class _Kept(NamedTuple):
     """Rows of a table that sums are kept of.
 
     Attributes:
@@ -71,7 +71,7 @@ class Information(NamedTuple):
 def information(model: Model, data: Data, done: Done = lambda sessions: None) -> Information:
     """Returns what a log says about the shared parameters of a model that was fitted to it.
 
-    Takes one or two passes. Of tables with more rows than `ROOM` has numbers for, a sample by the number of documents
+    Takes one or two passes. Of tables with more rows than `_ROOM` has numbers for, a sample by the number of documents
     stands for all.
 
     Args:
@@ -85,9 +85,9 @@ def information(model: Model, data: Data, done: Done = lambda sessions: None) ->
     passes, state = _compiled(graphdef), (params, table_state, other)
     tables = {path: table.get_value() for path, table in nnx.to_flat_state(state[1])}
     size = ravelled(state)[0].size
-    used, room = np.arange(size), ROOM // max(len(tables), 1)
-    kept = {path: Kept(np.arange(len(r.values)), np.ones(len(r.values))) for path, r in tables.items()}
-    if size > FEW or any(len(r.values) * r.dim * 2 * size > room for r in tables.values()):
+    used, room = np.arange(size), _ROOM // max(len(tables), 1)
+    kept = {path: _Kept(np.arange(len(r.values)), np.ones(len(r.values))) for path, r in tables.items()}
+    if size > _FEW or any(len(r.values) * r.dim * 2 * size > room for r in tables.values()):
         moved, counts = passes.reads(state, data, done)
         used = np.flatnonzero(moved)
         numbers = 2 * (len(used) + 1)
@@ -99,7 +99,7 @@ def information(model: Model, data: Data, done: Done = lambda sessions: None) ->
 _compiled = functools.lru_cache(maxsize=4)(Passes)
 
 
-def _sample(counts: np.ndarray, most: int) -> Kept:
+def _sample(counts: np.ndarray, most: int) -> _Kept:
     """Rows with documents: all, or at most about as many, each with a probability proportional to its documents."""
     order = np.sort(counts)[::-1].astype(np.float64)
     certain = np.arange(min(most, len(order)))
@@ -109,10 +109,10 @@ def _sample(counts: np.ndarray, most: int) -> Kept:
     if np.count_nonzero(counts) > most:
         chance = np.minimum(counts * factors[np.argmax(factors * order[certain] <= 1)], 1.0)
     rows = np.flatnonzero(np.random.default_rng(0).random(len(counts)) < chance)
-    return Kept(rows, 1 / chance[rows])
+    return _Kept(rows, 1 / chance[rows])
 
 
-def _assembled(state: State, used: np.ndarray, kept: dict[Path, Kept], sums: Sums) -> Information:
+def _assembled(state: State, used: np.ndarray, kept: dict[Path, _Kept], sums: Sums) -> Information:
     """Integrates rows out, in double precision."""
     tables = nnx.to_flat_state(state[1])
     learned = [path for path, table in tables if table.get_value().prior is not None]
@@ -157,7 +157,7 @@ class _Block(NamedTuple):
     of_prior: np.ndarray
 
 
-def _blocks(table: Table, kept: Kept, sums: Array, size: int, width: int, at: int | None) -> Iterator[_Block]:
+def _blocks(table: Table, kept: _Kept, sums: Array, size: int, width: int, at: int | None) -> Iterator[_Block]:
     """The rows of a table in blocks, for double precision takes room; at: place of the precision of the prior."""
     rows = table.get_value()
     for start in range(0, len(kept.rows), _CHUNK):
@@ -170,7 +170,7 @@ def _blocks(table: Table, kept: Kept, sums: Array, size: int, width: int, at: in
         weight = np.repeat(kept.weights[part], rows.dim)
         own, gradient = block[:, -2], block[:, -1]
         if rows.prior is None or at is None:
-            precision = max(packing.prior_precision(table), LEAST_PRECISION)
+            precision = max(packing.prior_precision(table), _LEAST_PRECISION)
             variance = 1 / np.maximum(own + precision, precision / 4)
             zero = np.zeros_like(variance)  # for the gradient, too: numbers are taken to be at their optimum
             yield _Block(weight, cross, curved, zero, variance, zero, zero)

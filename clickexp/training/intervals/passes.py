@@ -22,11 +22,11 @@ from clickexp.training.sparse.lookups import Traced
 from clickexp.training.sparse.packing import Path
 from clickexp.types import Array, Batch, Count
 
-BATCH, STEPS = 256, 64
+_BATCH, _STEPS = 256, 64
 """Small batches, whose derivatives in each direction stay in the cache of a core."""
 
-Ids = Integer[Array, " lookups"]
-Vector = Float[jax.Array, " shared"]
+_Ids = Integer[Array, " lookups"]
+_Vector = Float[jax.Array, " shared"]
 State = tuple[nnx.State, nnx.State, nnx.State]
 """Shared parameters, tables, the rest."""
 Done = Callable[[int], None]
@@ -48,7 +48,7 @@ class Sums(NamedTuple):
     rows: dict[Path, jax.Array]
 
 
-def ravelled(state: State) -> tuple[Vector, Callable[[jax.Array], tuple[nnx.State, dict[Path, jax.Array]]]]:
+def ravelled(state: State) -> tuple[_Vector, Callable[[jax.Array], tuple[nnx.State, dict[Path, jax.Array]]]]:
     """Shared parameters and the slopes of priors as a vector, and the way back."""
     params, tables, _ = state
     slopes = {path: t.get_value().prior.slope for path, t in nnx.to_flat_state(tables) if t.get_value().by_rank}
@@ -88,10 +88,10 @@ class Passes:
 
     def _pass(self, program: Compiled, sums: Any, arguments: tuple, data: Data, done: Done) -> Any:
         done(0)
-        for number, batch in enumerate(feed(data, BATCH, STEPS)):
-            sums = program(sums, arguments, batch.arrays, np.int32(batch.steps), np.uint32(number * STEPS))
+        for number, batch in enumerate(feed(data, _BATCH, _STEPS)):
+            sums = program(sums, arguments, batch.arrays, np.int32(batch.steps), np.uint32(number * _STEPS))
             jax.block_until_ready(sums)
-            done((number * STEPS + batch.steps) * BATCH)
+            done((number * _STEPS + batch.steps) * _BATCH)
         return sums
 
     def _loop(
@@ -134,8 +134,8 @@ class Passes:
 
         def at_point(sign: jax.Array) -> Sums:
             def gradients(
-                used_theta: Vector, moved: dict[Path, jax.Array]
-            ) -> tuple[Vector, dict[Path, jax.Array]]:
+                used_theta: _Vector, moved: dict[Path, jax.Array]
+            ) -> tuple[_Vector, dict[Path, jax.Array]]:
                 return jax.grad(
                     lambda part, moved: step.loss(step.theta.at[used].set(part), moved), argnums=(0, 1)
                 )(used_theta, moved)
@@ -195,7 +195,7 @@ class _Step:
             path: _deviations(self._tables[path], packed) for path, packed in self._packed.items()
         }
 
-    def loss(self, theta: Vector, moved: dict[Path, jax.Array]) -> jax.Array:
+    def loss(self, theta: _Vector, moved: dict[Path, jax.Array]) -> jax.Array:
         """Returns the sum over documents.
 
         Args:
@@ -219,7 +219,7 @@ def _deviations(table: Rows, packed: jax.Array) -> jax.Array:
     )
 
 
-def _signs(ids: Ids, seed: Count, salt: int) -> Float[jax.Array, "lookups 1"]:
+def _signs(ids: _Ids, seed: Count, salt: int) -> Float[jax.Array, "lookups 1"]:
     """Random signs, the same for all lookups of a row in a batch."""
     bits = murmur3(ids.astype(jnp.uint32), seed, seed=salt)
     return jnp.where(bits & np.uint32(1), 1.0, -1.0)[:, None]

@@ -62,7 +62,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_every_document_has_its_vector_and_equal_ones_share_it(tmp_path, kind, monkeypatch):
-    monkeypatch.setattr(tables, "VECTOR_ROWS", 4)
+    monkeypatch.setattr(tables, "_VECTOR_ROWS", 4)
     clicked, labelled = folder_of(tmp_path / "uva", kind=kind)
     calls = []
     dataset = open_baidu_ultr_uva(
@@ -132,7 +132,7 @@ BAD = {
 
 @pytest.mark.parametrize("row, message", BAD.values(), ids=BAD)
 def test_bad_rows_are_named_and_nothing_is_left(tmp_path, row, message, monkeypatch):
-    monkeypatch.setattr(tables, "VECTOR_ROWS", 4)
+    monkeypatch.setattr(tables, "_VECTOR_ROWS", 4)
     folder_of(tmp_path / "uva")
     write(tmp_path / "uva" / "part-1_split-0.parquet", [session(positions=[1, 9])] * 5 + [row])
     with pytest.raises(DataError, match=f"part-1_split-0.parquet, row 5: .*{message}"):

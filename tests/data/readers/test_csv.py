@@ -65,7 +65,7 @@ def test_every_value_arrives(tmp_path, style, separator):
 
 
 def test_blocks_folders_and_gzip(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "BLOCK_BYTES", 90)
+    monkeypatch.setattr(tables, "_BLOCK_BYTES", 90)
     write(tmp_path / "b.tsv", ROWS[11:], separator="\t")
     write(tmp_path / "a.csv.gz", ROWS[:11])
     (tmp_path / "readme.md").write_text("not a table")

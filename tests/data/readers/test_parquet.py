@@ -55,7 +55,7 @@ def cache(tmp_path):
 
 
 def test_every_value_arrives(tmp_path, cache, monkeypatch):
-    monkeypatch.setattr(tables, "BATCH_ROWS", 8)
+    monkeypatch.setattr(tables, "_BATCH_ROWS", 8)
     rows = random_rows(50)
     calls = []
     path = write(tmp_path / "log.parquet", rows)
@@ -82,7 +82,7 @@ LIST_TYPES = {
 
 @pytest.mark.parametrize("types", LIST_TYPES.values(), ids=LIST_TYPES)
 def test_types_of_lists(tmp_path, cache, types, monkeypatch):
-    monkeypatch.setattr(tables, "BATCH_ROWS", 3)  # slices of lists
+    monkeypatch.setattr(tables, "_BATCH_ROWS", 3)  # slices of lists
     rows = [{"query_doc_ids": [i, 2 * i, 3 * i], "clicks": [i % 2, 0, 1]} for i in range(20)]
     dataset = open_parquet(write(tmp_path / "log.parquet", rows, **types), cache=cache)
     assert lists(dataset.train, "query_doc_ids") == [row["query_doc_ids"] for row in rows[:16]]
@@ -92,7 +92,7 @@ def test_types_of_lists(tmp_path, cache, types, monkeypatch):
 
 @pytest.mark.parametrize("kind", [pl.Categorical, pl.Enum([f"d{i}" for i in range(9)]), pl.String])
 def test_text_in_dictionaries_is_text(tmp_path, cache, kind, monkeypatch):
-    monkeypatch.setattr(tables, "BATCH_ROWS", 3)
+    monkeypatch.setattr(tables, "_BATCH_ROWS", 3)
     spelled = [[f"d{(i * j) % 9}" for j in range(1, 4)] for i in range(20)]
     table = pl.DataFrame(
         {"query_doc_ids": spelled, "clicks": [[0, 1, 0]] * 20, "query_id": [row[0] for row in spelled]},
@@ -200,7 +200,7 @@ BAD_ROWS = {
 
 @pytest.mark.parametrize("rows, message", BAD_ROWS.values(), ids=BAD_ROWS)
 def test_bad_rows_are_named_and_nothing_is_left(tmp_path, cache, rows, message, monkeypatch):
-    monkeypatch.setattr(tables, "BATCH_ROWS", 8)
+    monkeypatch.setattr(tables, "_BATCH_ROWS", 8)
     write(tmp_path / "a.parquet", broken(0))
     write(tmp_path / "b.parquet", rows)
     with pytest.raises(DataError, match=f"b.parquet, {message}"):
@@ -319,7 +319,7 @@ def test_times_of_two_kinds_are_refused_across_files_and_batches(first, tmp_path
             lists.with_columns(time=pl.Series(kinds[kind])).write_parquet(tmp_path / f"{name}.parquet")
         with pytest.raises(DataError, match=message):
             open_parquet(path=tmp_path, columns={"time": "time"})
-    monkeypatch.setattr(tables, "BATCH_ROWS", 2)
+    monkeypatch.setattr(tables, "_BATCH_ROWS", 2)
     both = pl.concat([lists.with_columns(time=pl.Series(KINDS[kind])) for kind in (first, second)])
     both.write_parquet(tmp_path / "both.parquet")
     with pytest.raises(DataError, match="both.parquet, row 2: times holds"):

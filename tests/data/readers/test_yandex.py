@@ -73,7 +73,7 @@ def test_every_click_finds_its_page(tmp_path_factory, lines, block, positions, e
     )
     pages, counts, numbers = plainly_read(lines, positions)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(yandex, "BLOCK_BYTES", block)
+        patch.setattr(yandex, "_BLOCK_BYTES", block)
         if not pages:
             with pytest.raises(DataError, match="clicks.txt: holds no result page"):
                 prepared(folder, text, positions=positions)
@@ -177,7 +177,7 @@ WRONG = {
 @pytest.mark.parametrize("block", [10, 1 << 20])
 @pytest.mark.parametrize("bad, message", WRONG.items())
 def test_wrong_lines_are_named(tmp_path, monkeypatch, bad, message, block):
-    monkeypatch.setattr(yandex, "BLOCK_BYTES", block)
+    monkeypatch.setattr(yandex, "_BLOCK_BYTES", block)
     bad = bad if isinstance(bad, bytes) else bad.encode()
     with pytest.raises(DataError, match=f"clicks.txt, line 6: {message}"):
         prepared(tmp_path, TEXT.encode() + bad + b"\n" + TEXT.encode())

@@ -40,9 +40,9 @@ def numbers(file):
     return [int(word) for word in wait_until(lambda: read(file).endswith("\n") and read(file)).split()]
 
 
-@pytest.mark.parametrize("forks", [pool_module.FORKS, False])
+@pytest.mark.parametrize("forks", [pool_module._FORKS, False])
 def test_a_job_sees_its_slot_and_writes_its_log(forks, tmp_path, monkeypatch):
-    monkeypatch.setattr(pool_module, "FORKS", forks)
+    monkeypatch.setattr(pool_module, "_FORKS", forks)
     monkeypatch.setenv("ALL", "1")
     monkeypatch.setenv("PLACE", "none")
     code = "import os, sys; print(os.environ['PLACE'], os.environ['ALL']); print('oh', file=sys.stderr)"
@@ -230,7 +230,7 @@ def test_devices_are_those_that_a_process_with_jax_sees(monkeypatch):
         + stand_in
         + "print(json.dumps([jax.default_backend(), jax.local_device_count()]))"
     )
-    monkeypatch.setattr("clickexp.sweeps.backends.slots.LOOK", look)
+    monkeypatch.setattr("clickexp.sweeps.backends.slots._LOOK", look)
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert [slot.name for slot in device_slots(jobs_per_device=2)][:4] == [
@@ -239,7 +239,7 @@ def test_devices_are_those_that_a_process_with_jax_sees(monkeypatch):
         "gpu:2.0",
         "gpu:0.1",
     ]
-    monkeypatch.setattr("clickexp.sweeps.backends.slots.LOOK", "raise RuntimeError('no driver')")
+    monkeypatch.setattr("clickexp.sweeps.backends.slots._LOOK", "raise RuntimeError('no driver')")
     with pytest.raises(Exception, match="JAX does not start on this machine: RuntimeError: no driver"):
         device_slots()
 

@@ -383,7 +383,7 @@ def test_rows_on_the_device_and_batches_of_any_kind(monkeypatch):
     """Large tables add up on the device, and ready-made batches are counted like packed sessions."""
     few = new_model("DBN")
     EMTrainer(2, **SIZES).train(few, LOG, VAL)
-    monkeypatch.setattr(estimation, "FEW_ROWS", 1)
+    monkeypatch.setattr(estimation, "_FEW_ROWS", 1)
     many = new_model("DBN")
     mask = shown(COLUMNS)
     batches = [

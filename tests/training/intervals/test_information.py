@@ -128,7 +128,7 @@ def test_a_sample_of_rows_stands_for_all(monkeypatch):
     log = simulated(2000, 12)
     model = model_at(THETA, counted(*log, 2000))
     whole = information(model, sessions(*log, 2000)).matrix
-    monkeypatch.setattr(module, "ROOM", 10 * 400)
+    monkeypatch.setattr(module, "_ROOM", 10 * 400)
     sampled = information(model, sessions(*log, 2000)).matrix
     assert not np.array_equal(whole, sampled)
     expected, found = (ratio_deviations(THETA, each[np.ix_(ORDER, ORDER)]) for each in (whole, sampled))
@@ -191,7 +191,7 @@ def test_the_first_sessions_of_a_large_log_stand_for_all(monkeypatch):
     counts = counted(*log, 300)
     model = model_at(most_likely(counts), counts)
     whole = shared_intervals(model, shared_posterior(model, sessions(*log, 300)))
-    monkeypatch.setattr(posterior_module, "WORK", len(log[0]) // 2 * 5)
+    monkeypatch.setattr(posterior_module, "_WORK", len(log[0]) // 2 * 5)
     half = shared_intervals(model, shared_posterior(model, sessions(*log, 300)))
     for all_, some in zip(whole[1:], half[1:], strict=True):
         assert all_.sd * 0.97 < some.sd < all_.sd * 1.6 and some.relative == all_.relative
