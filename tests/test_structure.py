@@ -148,7 +148,7 @@ def test_files_and_functions_are_short():
 
 WAY = (
     ("cli/main.py", "main", "run"),
-    ("sweeps/job.py", "run_job", "_run"),
+    ("sweeps/job.py", "run_job", "_run_experiment"),
     ("experiment/run.py", "run_experiment"),
     ("experiment/resolve.py", "resolve"),
     ("experiment/build.py", "build"),

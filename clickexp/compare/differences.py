@@ -7,7 +7,7 @@ import numpy as np
 
 from clickexp.errors import UserError
 from clickexp.evaluation.significance import paired_t
-from clickexp.report.groups import Group, Spread, or_nan
+from clickexp.report.groups import Group, Spread, nan_if_none
 from clickexp.runs.run import Run
 
 SIGNIFICANT = 0.05
@@ -96,7 +96,7 @@ def _per_seed(groups: Sequence[Group], metric: str) -> np.ndarray:
     values = np.full((len(groups), len(units)), np.nan)
     for row, group in zip(values, groups, strict=True):
         for run in group.runs:
-            row[column[run.test_set, run.seed or 0]] = or_nan(run.value(metric))
+            row[column[run.test_set, run.seed or 0]] = nan_if_none(run.value(metric))
     return values
 
 

@@ -49,7 +49,7 @@ def importances(groups: Sequence[Group], metric: str, direction: int) -> dict[st
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for group, row in zip(known, rows, strict=True):
-            values = {key: _plain(row[key]) for key in keys}
+            values = {key: _trial_value(row[key]) for key in keys}
             value = float(group.spread(metric).mean)
             study.add_trial(optuna.create_trial(params=values, distributions=distributions, value=value))
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()
@@ -79,12 +79,12 @@ def commands(groups: Sequence[Group]) -> list[str]:
 
 def _distribution(distributions: Any, values: Sequence[Any]) -> Any:
     if not all(_is_number(value) for value in values):
-        return distributions.CategoricalDistribution(sorted({_plain(value) for value in values}, key=str))
+        return distributions.CategoricalDistribution(sorted({_trial_value(value) for value in values}, key=str))
     low, high = float(min(values)), float(max(values))
     return distributions.FloatDistribution(low, high, log=low > 0 and high > _WIDE * low)
 
 
-def _plain(value: Any) -> Any:
+def _trial_value(value: Any) -> Any:
     return float(value) if _is_number(value) else str(value)
 
 

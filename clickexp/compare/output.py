@@ -33,7 +33,7 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
             folder.
     """
     contents = {name: text.encode() if isinstance(text, str) else text for name, text in files.items()}
-    known = _known(folder)
+    known = _recorded(folder)
     ours = {name for name, digests in known.items() if _digest(folder / name) in digests}
     for name in contents:
         if not _is_inside(folder / name, folder):
@@ -55,7 +55,7 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
     _record(folder, digests)
 
 
-def _known(folder: Path) -> dict[str, list[str]]:
+def _recorded(folder: Path) -> dict[str, list[str]]:
     """Reads the checksums of the files in this folder from the record."""
     record = read_json(folder / _RECORD)
     files = record.get("files") if isinstance(record, dict) else None

@@ -90,7 +90,7 @@ def data(
         "commands": [*commands(groups)[:_MOST_COMMANDS], *filter(None, [command])],
         "environment": _environments(runs),
         "colors": COLORS,
-        "quantiles": _plain(special.stdtrit(np.arange(1, 31), 0.975)),
+        "quantiles": _rounded(special.stdtrit(np.arange(1, 31), 0.975)),
         "significant": SIGNIFICANT,
         "skipped": [
             f"{os.path.relpath(one.folder, folder)}: {one.reason.replace(f'{folder}{os.sep}', '')}"
@@ -112,7 +112,7 @@ def data(
         "settings": settings,
         "comparisons": [_comparison(comparison, group_at) for comparison in comparisons],
         "groups": [_group(group, run_at, one.uncertainty) for one in comparisons for group in one.groups],
-        "runs": [_run(run, settings, folder) for run in runs],
+        "runs": [_run_data(run, settings, folder) for run in runs],
     }
 
 
@@ -126,14 +126,14 @@ def _comparison(comparison: Comparison, group_at: dict[Group, int]) -> dict[str,
         "over": comparison.uncertainty,
         "conclusions": {group_at[group]: conclusion(comparison, group) for group in baselines},
         "optimized": searched,
-        "importances": _plain(importances(comparison.groups, searched, comparison.direction(searched)))
+        "importances": _rounded(importances(comparison.groups, searched, comparison.direction(searched)))
         if searched
         else {},
         "groups": [group_at[group] for group in comparison.groups],
         "baselines": [group_at[group] for group in baselines],
         "baseline": group_at[comparison.baseline],
         "tests": {
-            metric: {"unit": test.unit, "p": _plain(test.p), "half": _plain(test.half)}
+            metric: {"unit": test.unit, "p": _rounded(test.p), "half": _rounded(test.half)}
             for metric, test in tests
             if np.isfinite(test.p).any()
         },
@@ -147,15 +147,15 @@ def _group(group: Group, run_at: dict[int, int], over: str) -> dict[str, Any]:
     )
     return {
         **{name: getattr(group, name) for name in ("name", "rest", "model", "tower", "chosen")},
-        "overrides": {key: _finite(value) for key, value in group.overrides.items()},
+        "overrides": {key: _as_json(value) for key, value in group.overrides.items()},
         "runs": [run_at[id(run)] for run in group.runs],
         "values": {metric: _value(group, metric, over) for metric in metrics},
         "examines": not _everything_examined(group),
-        "seconds": _plain(group.seconds),
-        "compiling": _plain(group.compile_seconds),
+        "seconds": _rounded(group.seconds),
+        "compiling": _rounded(group.compile_seconds),
         "parameters": group.runs[0].parameters,
-        "perRank": {metric: _plain([spread.mean, spread.low, spread.high]) for metric, spread in ranks},
-        "reliability": _plain(group.reliability()),
+        "perRank": {metric: _rounded([spread.mean, spread.low, spread.high]) for metric, spread in ranks},
+        "reliability": _rounded(group.reliability()),
     }
 
 
@@ -163,7 +163,7 @@ def _value(group: Group, metric: str, over_all: str) -> list[Any]:
     """Mean, its uncertainty, standard deviation, bounds of the interval, and what it is over."""
     spread, (low, high, over) = group.spread(metric), group.interval(metric)
     shown = group.uncertainty(metric, over_all)
-    return [*_plain([spread.mean, shown, spread.sd, low, high]), over]
+    return [*_rounded([spread.mean, shown, spread.sd, low, high]), over]
 
 
 def _per_rank(group: Group) -> dict[str, Spread]:
@@ -173,11 +173,11 @@ def _per_rank(group: Group) -> dict[str, Spread]:
     return {metric: spread for metric, spread in spreads.items() if spread}
 
 
-def _run(run: Run, settings: Sequence[str], folder: Path) -> dict[str, Any]:
+def _run_data(run: Run, settings: Sequence[str], folder: Path) -> dict[str, Any]:
     set_here = _settings(run)
     columns = dict.fromkeys(name for epoch in run.epochs for name in epoch if "/" in name)
-    curves = {name: [_number(epoch.get(name)) for epoch in run.epochs] for name in ("epoch", *columns)}
-    each = [_number(epoch.get("sessions")) for epoch in run.epochs]
+    curves = {name: [_number_or_none(epoch.get(name)) for epoch in run.epochs] for name in ("epoch", *columns)}
+    each = [_number_or_none(epoch.get("sessions")) for epoch in run.epochs]
     sessions = [] if None in each else np.cumsum(np.array(each, np.float64))
     curves |= {"sessions": list(sessions), "seconds": list(np.cumsum(run.epoch_seconds))}
     return {
@@ -186,14 +186,14 @@ def _run(run: Run, settings: Sequence[str], folder: Path) -> dict[str, Any]:
         "seed": run.seed,
         "testSet": run.test_set,
         "perRank": {
-            key: _plain(list(map(_number, own))) for key, own in run.result.get("per_rank", {}).items()
+            key: _rounded(list(map(_number_or_none, own))) for key, own in run.result.get("per_rank", {}).items()
         },
         "chosen": run.chosen,
-        "values": _plain({metric: run.value(metric) for metric in run.metrics}),
-        "seconds": _plain(run.seconds),
-        "compiling": _plain(run.compile_seconds),
+        "values": _rounded({metric: run.value(metric) for metric in run.metrics}),
+        "seconds": _rounded(run.seconds),
+        "compiling": _rounded(run.compile_seconds),
         "environment": run.result.get("environment") or {},
-        "curves": _plain(curves),
+        "curves": _rounded(curves),
         "settings": [_setting(set_here[key]) if key in set_here else None for key in settings],
     }
 
@@ -228,20 +228,20 @@ def _everything_examined(group: Group) -> bool:
     return spread is not None and bool((spread.mean == 1).all())
 
 
-def _plain(values: Any) -> Any:
+def _rounded(values: Any) -> Any:
     """Numbers rounded, nan as None."""
     if isinstance(values, dict):
-        return {key: _plain(value) for key, value in values.items()}
+        return {key: _rounded(value) for key, value in values.items()}
     if np.ndim(values):
-        return [_plain(value) for value in values]
+        return [_rounded(value) for value in values]
     return None if values is None or not np.isfinite(values) else float(f"{values:.{_DIGITS}g}")
 
 
-def _number(value: Any) -> float | None:
+def _number_or_none(value: Any) -> float | None:
     return value if isinstance(value, (int, float)) else None
 
 
-def _finite(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     """The value, as text where JSON has no number for it."""
     return str(value) if isinstance(value, float) and not np.isfinite(value) else value
 

@@ -10,7 +10,7 @@ from clickexp.compare.differences import SIGNIFICANT
 from clickexp.compare.summary import Comparison
 from clickexp.report.drawing import Panel, draw
 from clickexp.report.figures import COLORS, calibration, cost, forest, learning, per_rank
-from clickexp.report.groups import or_nan
+from clickexp.report.groups import nan_if_none
 from clickexp.report.names import short
 from clickexp.runs.objective import VALIDATION
 from clickexp.utils.escape import figure_text
@@ -57,7 +57,7 @@ def _panels(comparison: Comparison) -> Iterator[tuple[str, Sequence[Panel]]]:
     costs = {
         "seconds": [group.seconds for group in groups],
         "compile_seconds": [group.compile_seconds for group in groups],
-        "parameters": [or_nan(group.runs[0].parameters) for group in groups],
+        "parameters": [nan_if_none(group.runs[0].parameters) for group in groups],
     }
     known = {name: values for name, values in costs.items() if np.isfinite(values).any()}
     if known:

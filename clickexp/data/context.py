@@ -63,18 +63,18 @@ class SearchLog(Protocol):
         ...
 
 
-def context_columns(log: SearchLog, document: str, query: str | None) -> list[DerivedColumn]:
+def context_columns(order: "SessionOrder", document: str, query: str | None) -> list[DerivedColumn]:
     """Returns the columns of `LIST_COLUMNS` and `SEEN`, computed together when one is first read.
 
     Lists of a session may stand apart; they are in the order of their `times`, or else of the log. Memory: 7 bytes per
     list and one per document that it has room for. Ten million lists of ten documents take 15 to 20 s on one core.
 
     Args:
-        log: All lists, with `session_ids`, clicks and lengths.
-        document: Column that tells documents apart.
-        query: Column that tells queries apart; without one there is no `query_repeated`.
+        order: Of all lists; their log has clicks and lengths.
+        document: Column that distinguishes documents.
+        query: Column that distinguishes queries; without one there is no `query_repeated`.
     """
-    context = _Context(log, document, query)
+    context = _Context(order, document, query)
     columns = [column for column in (*LIST_COLUMNS, SEEN) if query or column.name != "query_repeated"]
     return [_ContextColumn(column, context) for column in columns]
 
@@ -94,9 +94,9 @@ class _ContextColumn(DerivedColumn):
 class _Context:
     """The columns of a whole log, once one of them is read."""
 
-    def __init__(self, log: SearchLog, document: str, query: str | None):
-        self.log, self.document, self.query = log, document, query
-        self._lock = Lock()  # batches are filled in a thread of their own
+    def __init__(self, order: "SessionOrder", document: str, query: str | None):
+        self.order, self.document, self.query = order, document, query
+        self._lock = Lock()  # a separate thread fills batches
 
     @property
     def values(self) -> dict[str, np.ndarray]:
@@ -105,11 +105,11 @@ class _Context:
 
     @cached_property
     def _values(self) -> dict[str, np.ndarray]:
-        log, names = self.log, [self.document, *([self.query] if self.query else [])]
+        log, names = self.order.log, [self.document, *([self.query] if self.query else [])]
         columns = (*LIST_COLUMNS, SEEN)
         found = {each.name: np.zeros(each.shape_of(log.count, log.ranks), each.dtype) for each in columns}
         largest = log.bounds(self.document)[1]
-        for rows, first in whole_sessions(log):
+        for rows, first in self.order:
             read = lists_at(log, rows, names)
             shown = np.arange(log.ranks) < read["lengths"][:, None]
             documents = np.where(shown, read[self.document], 0)
@@ -140,30 +140,43 @@ def are_apart(ids: np.ndarray, new: np.ndarray) -> bool:
     return len(np.unique(ids[new])) < int(np.count_nonzero(new))
 
 
-def whole_sessions(log: SearchLog) -> Iterator[tuple[Rows, np.ndarray]]:
-    """Yields lists session by session, by `times` if there are any, else in the order of the log, some at a time.
+class SessionOrder:
+    """The lists of a log session by session, by `times` if there are any, else in the order of the log.
+
+    The order is found once, when it is first needed: 1 byte per list, 9 where lists of a session stand apart.
 
     Args:
         log: All lists, with `session_ids`.
-
-    Yields:
-        The rows of lists of whole sessions, and which of these lists are the first of theirs.
     """
-    ids = log.column("session_ids")
-    new, order = new_sessions(ids), None
-    times = log.column("times") if "times" in log.columns else np.zeros(len(ids))
-    if are_apart(ids, new) or (~new[1:] & (np.diff(times) < 0)).any():
-        order = np.lexsort((times, ids))
-        new = np.append(True, np.diff(ids[order]) != 0)
-    starts = np.append(np.flatnonzero(new), len(ids))
-    lists = np.diff(starts)
-    if lists.max(initial=0) > _LARGE:
-        at = starts[lists.argmax()]
-        _warn_of(int(ids[at if order is None else order[at]]), int(lists.max()))
-    wanted = np.arange(0, len(ids) + _LISTS, _LISTS)
-    cuts = np.unique(starts[np.searchsorted(starts, wanted).clip(max=len(starts) - 1)])
-    for start, stop in pairwise(cuts):
-        yield slice(start, stop) if order is None else order[start:stop], new[start:stop]
+
+    def __init__(self, log: SearchLog):
+        self.log = log
+
+    def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]:
+        """Yields the rows of lists of whole sessions, some at a time, and which of them are the first of theirs."""
+        order, new = self._found
+        starts = np.append(np.flatnonzero(new), len(new))
+        wanted = np.arange(0, len(new) + _LISTS, _LISTS)
+        cuts = np.unique(starts[np.searchsorted(starts, wanted).clip(max=len(starts) - 1)])
+        for start, stop in pairwise(cuts):
+            yield slice(start, stop) if order is None else order[start:stop], new[start:stop]
+
+    @cached_property
+    def _found(self) -> tuple[np.ndarray | None, np.ndarray]:
+        """The rows in order, None where that is the log's; and which of them begin a session."""
+        log = self.log
+        ids = log.column("session_ids")
+        new, order = new_sessions(ids), None
+        times = log.column("times") if "times" in log.columns else np.zeros(len(ids))
+        if are_apart(ids, new) or (~new[1:] & (np.diff(times) < 0)).any():
+            order = np.lexsort((times, ids))
+            new = new_sessions(ids[order])
+        starts = np.append(np.flatnonzero(new), len(ids))
+        lists = np.diff(starts)
+        if lists.max(initial=0) > _LARGE:
+            at = starts[lists.argmax()]
+            _warn_of(int(ids[at if order is None else order[at]]), int(lists.max()))
+        return order, new
 
 
 @cache

@@ -6,7 +6,7 @@ from threading import Lock
 
 import numpy as np
 
-from clickexp.data.context import SearchLog, lists_at, whole_sessions
+from clickexp.data.context import SessionOrder, lists_at
 from clickexp.data.derived import DerivedColumn, Rows
 from clickexp.data.schema import Column
 
@@ -20,10 +20,10 @@ QUERIES = "earlier_query_numbers"
 
 
 DOCUMENTS = ("document_ids", "query_doc_ids")
-"""Columns that tell the documents of earlier clicks."""
+"""Columns that identify the documents of earlier clicks."""
 
 
-def history_columns(log: SearchLog, ids: Sequence[str], query: str | None) -> list[DerivedColumn]:
+def history_columns(order: SessionOrder, ids: Sequence[str], query: str | None) -> list[DerivedColumn]:
     """Returns the latest clicks and queries before each list in its search session, the last one last, 0 for none.
 
     The columns are `clicked_ID` for each kind of id and `clicked_positions`, of `EARLIER` clicks, and
@@ -32,26 +32,26 @@ def history_columns(log: SearchLog, ids: Sequence[str], query: str | None) -> li
     per click and column.
 
     Args:
-        log: All lists, with `session_ids`, clicks and lengths.
-        ids: Columns that tell documents.
-        query: Column that tells the query, of a list or of its documents, if there is one.
+        order: Of all lists; their log has clicks and lengths.
+        ids: Columns that identify documents.
+        query: Column that identifies the query, of a list or of its documents, if there is one.
     """
-    clicks = _Sequences(log, (*ids, "positions"), clicks=True)
+    clicks = _Sequences(order, (*ids, "positions"), clicks=True)
     columns: list[DerivedColumn] = [_Earlier(CLICKED + name, name, clicks) for name in clicks.names]
     if query is not None:
-        columns.append(_Earlier(QUERIES, query, _Sequences(log, (query,), clicks=False)))
+        columns.append(_Earlier(QUERIES, query, _Sequences(order, (query,), clicks=False)))
     return columns
 
 
 class _Sequences:
     """What clicks, or lists, have one after the other, session by session, once it is read.
 
-    Each list knows where its session begins in them, and where it stands itself.
+    Each list knows where its session begins in them, and where its own values begin.
     """
 
-    def __init__(self, log: SearchLog, names: Sequence[str], *, clicks: bool):
-        self.names, self._log, self._clicks = names, log, clicks
-        self._lock = Lock()  # batches are filled in a thread of their own
+    def __init__(self, order: SessionOrder, names: Sequence[str], *, clicks: bool):
+        self.names, self._order, self._clicks = names, order, clicks
+        self._lock = Lock()  # a separate thread fills batches
 
     def read(self) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
         """Returns the values by name, and for each list the number of those before its session, and before itself."""
@@ -60,15 +60,15 @@ class _Sequences:
 
     @cached_property
     def _read(self) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-        log, done = self._log, 0
+        log, done = self._order.log, 0
         pieces: dict[str, list[np.ndarray]] = {name: [np.zeros(0, np.int32)] for name in self.names}
         begun, stop = np.zeros((2, log.count), np.int64)
         ranks = np.arange(log.ranks)
         known = [name for name in self.names if name != "positions" or name in log.columns]
-        for rows, first in whole_sessions(log):
+        for rows, first in self._order:
             columns = lists_at(log, rows, known)
             chosen = columns["clicks"] & (ranks < columns["lengths"][:, None])
-            if not self._clicks:  # a list has its query where a document that the log knows tells it
+            if not self._clicks:  # a list has its query where a document that the log knows has it
                 query = np.broadcast_to(columns[self.names[0]].reshape(len(chosen), -1), chosen.shape)
                 chosen = ranks == np.argmax((ranks < columns["lengths"][:, None]) & (query > 0), axis=1)[:, None]
             for name, found in pieces.items():

@@ -20,7 +20,7 @@ def named_pairs(names: np.ndarray) -> tuple[LookedUp, LookedUp]:
     Args:
         names: Bytes of the file that names the ids; see `clickexp.data.names`.
     """
-    numbered = cache(partial(_numbered, names))
+    numbered = cache(partial(_numbers_of, names))
     return LookedUp(DOCUMENTS, partial(numbered, "document")), LookedUp(QUERIES, partial(numbered, "query"))
 
 
@@ -37,7 +37,7 @@ def consecutive_pairs(starts: np.ndarray) -> tuple[LookedUp, LookedUp]:
     )
 
 
-def _numbered(names: np.ndarray, of: str) -> np.ndarray:
+def _numbers_of(names: np.ndarray, of: str) -> np.ndarray:
     """Numbers, in the order in which they appear, of what pairs have in common; row 0 is that of no pair.
 
     Raises:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from clickexp.data.checksums import verify_once
-from clickexp.data.context import context_columns
+from clickexp.data.context import SessionOrder, context_columns
 from clickexp.data.derived import DerivedColumn
 from clickexp.data.features import Features
 from clickexp.data.hashes import digest_of, fingerprint_of
@@ -214,7 +214,8 @@ class Sessions(ColumnsView):
         query = "query_ids" if "query_ids" in self.columns else None
         ids = dict.fromkeys(["query_doc_ids", document])
         number = "query_numbers" if "query_numbers" in self.schema else None
-        return self.deriving(*context_columns(self, document, query), *history_columns(self, [*ids], number))
+        order = SessionOrder(self)
+        return self.deriving(*context_columns(order, document, query), *history_columns(order, [*ids], number))
 
     def digest(self) -> str:
         """A hash of the count, and of lengths, clicks and labels of the first and last sessions.

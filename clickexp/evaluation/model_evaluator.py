@@ -68,7 +68,7 @@ class ModelEvaluator:
         Raises:
             DataError: Clicks are missing, or ids, positions or clicks do not fit the model.
         """
-        return _run(model, self.task("click", model, data, metrics))
+        return _evaluated(model, self.task("click", model, data, metrics))
 
     def ranking(self, model: Model, data: Data, metrics: Metrics) -> MultiMetric:
         """Metrics of rankings.
@@ -81,11 +81,11 @@ class ModelEvaluator:
         Raises:
             DataError: Batches lack labels or mask, or do not fit the model.
         """
-        return _run(model, self.task("ranking", model, data, metrics))
+        return _evaluated(model, self.task("ranking", model, data, metrics))
 
     def truth(self, model: ClickModel, truth: ClickModel, data: Data, metrics: Metrics) -> MultiMetric:
         """Metrics of hidden events on data that the true user clicked on."""
-        return _run(model, self.task("truth", model, data, metrics, truth))
+        return _evaluated(model, self.task("truth", model, data, metrics, truth))
 
     def task(
         self,
@@ -115,5 +115,5 @@ class ModelEvaluator:
         return Evaluator(nnx.graphdef(model), metrics, read, truth=truth, logger=self.logger, **sizes)
 
 
-def _run(model: Model, task: _Task) -> MultiMetric:
+def _evaluated(model: Model, task: _Task) -> MultiMetric:
     return task.evaluator((nnx.state(model),), task.data, "test")

@@ -150,14 +150,14 @@ def run(
         with initialize_config_dir(str(CONF), version_base="1.3"):
             cfg = compose("config", [*given.searchpath, *given.overrides], return_hydra_config=True)
             with current(cfg):
-                return _run(cfg, given.overrides, folder)
+                return _run_in(cfg, given.overrides, folder)
     except MENDABLE as error:
         if isinstance(error, UserError | OSError) and not isinstance(error, HydraException):
             raise
         raise ConfigError(format_hydra_error(error, words)) from error
 
 
-def _run(cfg: DictConfig, overrides: list[str], folder: str | Path | None) -> RunResult:
+def _run_in(cfg: DictConfig, overrides: list[str], folder: str | Path | None) -> RunResult:
     config = resolve(OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"]), overrides)
     claim = claim_new(Path(cfg.hydra.run.dir)) if folder is None else claim_named(Path(folder), lambda: config.values)
     try:

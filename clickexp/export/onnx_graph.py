@@ -13,14 +13,14 @@ from onnx import (  # pyright: ignore[reportMissingImports]  # of an extra
     numpy_helper,
 )
 
-from clickexp.runs.scorer import Ranker
+from clickexp.runs.scorer import Scorer
 from clickexp.utils.files import whole
 
 _OPSET, _IR = 17, 9
 """Versions of operators (LayerNormalization came with 17) and of the format, which runtimes of 2023 and later read."""
 
 
-def write_onnx(ranker: Ranker, file: Path) -> None:
+def write_onnx(ranker: Scorer, file: Path) -> None:
     """Writes an ONNX model of a ranker, whole or not at all.
 
     Its inputs are `features` [documents, features] float32, as in the files that training read, and `ids` [documents]
@@ -36,7 +36,7 @@ def write_onnx(ranker: Ranker, file: Path) -> None:
         part.write_bytes(content)
 
 
-def onnx_model(ranker: Ranker) -> ModelProto:
+def onnx_model(ranker: Scorer) -> ModelProto:
     """Returns the model that `write_onnx` writes."""
     graph = _Graph(ranker)
     terms = [graph.tower(tower) for tower in ranker.description["towers"]]
@@ -57,7 +57,7 @@ def onnx_model(ranker: Ranker) -> ModelProto:
 class _Graph:
     """Collects nodes and constants; methods return the name of what they compute."""
 
-    def __init__(self, ranker: Ranker):
+    def __init__(self, ranker: Scorer):
         self.ranker = ranker
         self.nodes: list[Any] = []
         self.constants: list[Any] = []

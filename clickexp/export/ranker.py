@@ -21,7 +21,7 @@ from clickexp.export.predict import single_documents
 from clickexp.models import Model
 from clickexp.parameters import Parameter
 from clickexp.parameters.dense import DeepCrossParameter, DeepParameter, LinearParameter
-from clickexp.runs.scorer import Ranker
+from clickexp.runs.scorer import Scorer
 from clickexp.types import Batch
 from clickexp.utils.files import whole
 
@@ -45,7 +45,7 @@ _CLOSE = 1e-4
 """How far float32 may lie from float64."""
 
 
-def described(model: Model, dataset: Dataset, transform: str = "none", or_by_id: bool = False) -> Ranker:
+def described(model: Model, dataset: Dataset, transform: str = "none", or_by_id: bool = False) -> Scorer:
     """Describes a ranker.
 
     Args:
@@ -82,7 +82,7 @@ def described(model: Model, dataset: Dataset, transform: str = "none", or_by_id:
     return _by_id(model, dataset)
 
 
-def write_ranker(ranker: Ranker, folder: Path) -> list[Path]:
+def write_ranker(ranker: Scorer, folder: Path) -> list[Path]:
     """Writes ranker.npz, and ranker.py, which scores with NumPy alone.
 
     Args:
@@ -100,7 +100,7 @@ def write_ranker(ranker: Ranker, folder: Path) -> list[Path]:
     return [folder / name for name in made]
 
 
-def onnx_writer() -> Callable[[Ranker, Path], None]:
+def onnx_writer() -> Callable[[Scorer, Path], None]:
     """Returns what writes an ONNX model of a ranker; a UserError where the package is not installed."""
     try:
         from clickexp.export.onnx_graph import write_onnx
@@ -109,18 +109,18 @@ def onnx_writer() -> Callable[[Ranker, Path], None]:
     return write_onnx
 
 
-def _by_id(model: Model, dataset: Dataset) -> Ranker:
+def _by_id(model: Model, dataset: Dataset) -> Scorer:
     score, rows = relevance_scores(model), dataset.query_doc_pairs + 1
     blocks = (np.arange(start, min(start + _BLOCK, rows)) for start in range(0, rows, _BLOCK))
     scores = np.concatenate([part[:, 0] for ids in blocks for part in score(single_documents(dataset, ids))])
     tower = {"kind": "table", "values": "scores", "log_probability": False}
     description = {"features": None, "transform": "none", "towers": [tower]}
-    return Ranker(_archive({"model": model.name or type(model).__name__, **description}, {"scores": scores}))
+    return Scorer(_archive({"model": model.name or type(model).__name__, **description}, {"scores": scores}))
 
 
 def _ranker(
     model: Model, roles: Sequence[str], log_probability: bool, dataset: Dataset, transform: str
-) -> Ranker:
+) -> Scorer:
     arrays: dict[str, np.ndarray] = {}
     towers = []
     for role in roles:
@@ -134,7 +134,7 @@ def _ranker(
     width = next((tower["width"] for tower in towers if tower["kind"] == "network"), None)
     name = model.name or type(model).__name__
     description = {"model": name, "features": width, "transform": transform, "towers": towers}
-    return Ranker(_archive(description, arrays))
+    return Scorer(_archive(description, arrays))
 
 
 def _archive(description: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> io.BytesIO:

@@ -153,7 +153,7 @@ def _read(
     to_rank: bool,
 ) -> Iterator[tuple[Lists, Piece]]:
     """Yields the lists as the file has them, and by the ids of the log."""
-    numbers = {} if id_names is None else _numbers(dataset, id_names)
+    numbers = {} if id_names is None else _numberings(dataset, id_names)
     schema = packed_columns(tables[0]) | {column.name: column for column in numbers}
     ranks = _ranks(dataset, tables, to_rank)
     fields = {**tables[0].fields}
@@ -236,7 +236,7 @@ def _numbered(id_names: pl.DataFrame) -> PairIds:
     return ids
 
 
-def _numbers(dataset: Dataset, id_names: pl.DataFrame) -> dict[Column, Callable[[Lists], np.ndarray]]:
+def _numberings(dataset: Dataset, id_names: pl.DataFrame) -> dict[Column, Callable[[Lists], np.ndarray]]:
     """Returns what numbers documents and queries by their names as the log does; what it lacks has the number 0."""
 
     def numbering(name: str) -> Callable[[Values], np.ndarray]:

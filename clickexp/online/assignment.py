@@ -25,12 +25,12 @@ def assign(ids: np.ndarray, salt: str = "", share: float = 0.5) -> np.ndarray:
     Returns:
         `[units]`, whether each sees B.
     """
-    start = np.uint64(_digest(salt))
+    start = np.uint64(_hash_number(salt))
     values, at = np.unique(np.asarray(ids), return_inverse=True)
     if values.dtype.kind in "biu":
         numbers = values.astype(np.uint64)
     else:
-        numbers = np.array([_digest(str(value)) for value in values], np.uint64)
+        numbers = np.array([_hash_number(str(value)) for value in values], np.uint64)
     with np.errstate(over="ignore"):
         mixed = _mixed(_mixed(numbers + _GOLDEN) ^ start)
     return ((mixed >> np.uint64(64 - _BITS)) * 2.0**-_BITS < share)[at]
@@ -42,5 +42,5 @@ def _mixed(z: np.ndarray) -> np.ndarray:
     return z ^ (z >> np.uint64(31))
 
 
-def _digest(text: str) -> int:
+def _hash_number(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")

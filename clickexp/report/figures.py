@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
 
 from clickexp.report.drawing import BLACK
-from clickexp.report.groups import Group, Spread, or_nan
+from clickexp.report.groups import Group, Spread, nan_if_none
 from clickexp.report.names import axis, uncapitalised
 from clickexp.runs.run import Run
 from clickexp.utils.escape import figure_text
@@ -102,7 +102,7 @@ def learning(groups: Sequence[Group], metric: str, over: str, axes: Axes) -> Non
     """
     for i, group in enumerate(groups):
         runs = [run for run in group.runs if any(metric in epoch for epoch in run.epochs)]
-        curves = [(_along(run, over), [or_nan(epoch.get(metric)) for epoch in run.epochs]) for run in runs]
+        curves = [(_along(run, over), [nan_if_none(epoch.get(metric)) for epoch in run.epochs]) for run in runs]
         if not curves:
             continue
         shared = min(len(y) for _, y in curves)
@@ -125,7 +125,7 @@ def learning(groups: Sequence[Group], metric: str, over: str, axes: Axes) -> Non
 
 def _along(run: Run, over: str) -> np.ndarray:
     seconds = over == "seconds"
-    return np.cumsum(run.epoch_seconds) if seconds else np.array([or_nan(epoch.get(over)) for epoch in run.epochs])
+    return np.cumsum(run.epoch_seconds) if seconds else np.array([nan_if_none(epoch.get(over)) for epoch in run.epochs])
 
 
 def cost(groups: Sequence[Group], metric: str, over: str, values: Sequence[float], axes: Axes) -> None:

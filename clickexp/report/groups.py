@@ -98,7 +98,7 @@ class Group:
 
     def spread(self, metric: str) -> Spread:
         """Spread over the runs of a metric of the test, or, as val/..., of the validation."""
-        return Spread.of([or_nan(run.value(metric)) for run in self.runs])
+        return Spread.of([nan_if_none(run.value(metric)) for run in self.runs])
 
     @property
     def repeats(self) -> str:
@@ -111,12 +111,12 @@ class Group:
     @property
     def seconds(self) -> float:
         """Mean over the runs of the seconds of training without compilation; nan where unknown."""
-        return float(Spread.of([or_nan(run.seconds) for run in self.runs]).mean)
+        return float(Spread.of([nan_if_none(run.seconds) for run in self.runs]).mean)
 
     @property
     def compile_seconds(self) -> float:
         """Mean over the runs; nan where unknown."""
-        return float(Spread.of([or_nan(run.compile_seconds) for run in self.runs]).mean)
+        return float(Spread.of([nan_if_none(run.compile_seconds) for run in self.runs]).mean)
 
     def interval(self, metric: str) -> tuple[float, float, str]:
         """Low, high, and over what.
@@ -128,7 +128,7 @@ class Group:
             drawn = [
                 run.result.get("test_draws", {}).get(metric.removeprefix(DRAWS)) or {} for run in self.runs
             ]
-            low, high = (Spread.of([or_nan(one.get(end)) for one in drawn]).mean for end in ("low", "high"))
+            low, high = (Spread.of([nan_if_none(one.get(end)) for one in drawn]).mean for end in ("low", "high"))
             return float(low), float(high), "posterior draws"
         spread = self.spread(metric)
         if spread.count > 1:
@@ -220,10 +220,10 @@ def _quantile(count: np.ndarray) -> np.ndarray:
 
 def _over(interval: Mapping[str, Any], end: str) -> float:
     """A bound of a ratio over the ratio; nan where one is unknown."""
-    return or_nan(interval.get(f"relative_{end}")) / or_nan(interval.get("relative"))
+    return nan_if_none(interval.get(f"relative_{end}")) / nan_if_none(interval.get("relative"))
 
 
-def or_nan(value: float | None) -> float:
+def nan_if_none(value: float | None) -> float:
     """The value, nan for None."""
     return np.nan if value is None else value
 

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from clickexp.report.drawing import Panel
 from clickexp.report.figures import COLORS, MARKERS, barred, calibration, look, per_rank
-from clickexp.report.groups import Group, or_nan
+from clickexp.report.groups import Group, nan_if_none
 from clickexp.runs.run import Run
 from clickexp.utils.escape import figure_text
 
@@ -75,7 +75,7 @@ def run_groups(run: Run) -> list[Group]:
 def _propensity(points: Sequence[Mapping[str, Any]], groups: Sequence[Group], axes: Axes) -> None:
     """Draws propensities with their intervals, and those of the true user, if it is known."""
     ranks, values = [each["position"] for each in points], np.array([each["relative"] for each in points])
-    low, high = (np.array([or_nan(each.get(f"relative_{side}")) for each in points]) for side in ("low", "high"))
+    low, high = (np.array([nan_if_none(each.get(f"relative_{side}")) for each in points]) for side in ("low", "high"))
     barred(ranks, values, low, high, 0, axes, figure_text(groups[0].name))
     for i, group in enumerate(groups):
         if i and (truth := group.per_rank("examination")):
@@ -113,7 +113,7 @@ def _cold_start(groups: Sequence[Group], axes: Axes) -> None:
     for i, group in enumerate(groups):
         curve = _cold(group)
         if curve.get("from") == _cold(groups[0])["from"]:
-            values = [or_nan(value) for value in curve["ppl"]]
+            values = [nan_if_none(value) for value in curve["ppl"]]
             axes.plot(names, values, label=figure_text(group.name), marker=MARKERS[i], **look(i))
     axes.set(xlabel="Impressions in training", ylabel="Perplexity")
 
@@ -143,7 +143,7 @@ def _losses(run: Run, axes: Axes) -> None:
     """Draws the losses over epochs, and marks the best epoch."""
     best = run.result.get("train", {}).get("best_epoch")
     for i, (metric, label) in enumerate(_LOSSES.items()):
-        points = [(epoch.get("epoch"), or_nan(epoch.get(metric))) for epoch in run.epochs]
+        points = [(epoch.get("epoch"), nan_if_none(epoch.get(metric))) for epoch in run.epochs]
         if np.isfinite([y for _, y in points]).any():
             axes.plot(*zip(*points, strict=True), label=label, marker="o", markersize=2.5, color=COLORS[i])
             kept = [(x, y) for x, y in points if x == best and metric.startswith("val/")]

@@ -63,7 +63,7 @@ def run_page(
         "shared": _shared(run),
         "changed": _changed(changed),
         "command": html.escape(command),
-        "environment": _table(["Key", "Value"], [[key, text] for key, text in _environment(run)], "Environment"),
+        "environment": _table(["Key", "Value"], [[key, text] for key, text in _environment_rows(run)], "Environment"),
     }
     return filled("clickexp.report", "report.html", "report.css", parts)
 
@@ -89,15 +89,15 @@ def _conclusion(run: Run, groups: Sequence[Group]) -> str:
     if own is None:
         first = next((name for name in _HEADLINES if run.value(name) is not None), next(iter(run.metrics)))
         others = [(group.name, group.runs[0].value(first)) for group in groups[1:]]
-        beside = "".join(f", {_number(value)} in {name}" for name, value in others if value is not None)
-        return f"{names.name(first)} {_number(run.value(first))} on the test set{beside}."
-    text = f"Test perplexity {_number(own)}"
+        beside = "".join(f", {_formatted(value)} in {name}" for name, value in others if value is not None)
+        return f"{names.name(first)} {_formatted(run.value(first))} on the test set{beside}."
+    text = f"Test perplexity {_formatted(own)}"
     if len(values) > 1 and values[1] is not None:
-        text += f", {groups[1].name} {_number(values[1])}"
+        text += f", {groups[1].name} {_formatted(values[1])}"
         gained = (values[1] - own) / max(values[1] - 1, 1e-9)
         if len(values) > 2 and values[2] is not None and values[2] < values[1]:
             way = (values[1] - own) / (values[1] - values[2])
-            return f"{text}, {groups[2].name} {_number(values[2])}: {way:.0%} of the way to the best possible."
+            return f"{text}, {groups[2].name} {_formatted(values[2])}: {way:.0%} of the way to the best possible."
         return f"{text}: a gain of {gained:.1%} of the perplexity above 1."
     return f"{text}."
 
@@ -120,12 +120,12 @@ def _result(run: Run, groups: Sequence[Group]) -> str:
 def _metrics(kind: str, metrics: Sequence[str], run: Run, groups: Sequence[Group]) -> str:
     """A row per metric: its value, its interval, and those of references and validation, as far as there are any."""
     intervals = run.result.get("intervals") or {}
-    columns = {run.model: [_number(run.value(metric)) for metric in metrics]}
+    columns = {run.model: [_formatted(run.value(metric)) for metric in metrics]}
     bounds = [intervals.get(metric) or () for metric in metrics]
-    columns["95% interval"] = [" to ".join(map(_number, each)) for each in bounds]
+    columns["95% interval"] = [" to ".join(map(_formatted, each)) for each in bounds]
     for group in groups[1:]:
-        columns[group.name] = [_number(group.runs[0].value(metric), "") for metric in metrics]
-    columns["validation"] = [_number(run.value(f"val/{metric}"), "") for metric in metrics]
+        columns[group.name] = [_formatted(group.runs[0].value(metric), "") for metric in metrics]
+    columns["validation"] = [_formatted(run.value(f"val/{metric}"), "") for metric in metrics]
     shown = {name: cells for name, cells in columns.items() if name == run.model or any(cells)}
     rows = [[_name(run, metric), *cells] for metric, *cells in zip(metrics, *shown.values(), strict=True)]
     return _table([kind.capitalize(), *shown], rows, f"Test metrics: {kind}")
@@ -138,7 +138,7 @@ def _cutoffs(
     rows = []
     for base in dict.fromkeys(metric.partition("@")[0] for metric in metrics):
         for group in groups:
-            values = [_number(group.runs[0].value(f"{base}@{at}"), "") for at in cutoffs]
+            values = [_formatted(group.runs[0].value(f"{base}@{at}"), "") for at in cutoffs]
             if group is groups[0]:
                 rows.append([_name(run, base, f"{base}@{cutoffs[0]}"), *values])
             elif any(values):
@@ -164,7 +164,7 @@ def _ranks(groups: Sequence[Group]) -> str:
     if not longest:
         return ""
     rows = [
-        [str(rank + 1), *(_number(vector[rank] if rank < len(vector) else None) for vector in columns.values())]
+        [str(rank + 1), *(_formatted(vector[rank] if rank < len(vector) else None) for vector in columns.values())]
         for rank in range(longest)
     ]
     return f"<details><summary>Numbers by rank</summary>{_table(['Rank', *columns], rows, 'By rank')}</details>"
@@ -176,8 +176,8 @@ def _shared(run: Run) -> str:
         [
             each["parameter"],
             *("" if each[key] is None else str(each[key]) for key in ("position", "last_click")),
-            *(_number(each["value"]), _bounds(each["low"], each["high"])),
-            *(_number(each["relative"], ""), _bounds(each["relative_low"], each["relative_high"])),
+            *(_formatted(each["value"]), _bounds(each["low"], each["high"])),
+            *(_formatted(each["relative"], ""), _bounds(each["relative_low"], each["relative_high"])),
         ]
         for each in run.result.get("shared") or ()
     ]
@@ -189,7 +189,7 @@ def _shared(run: Run) -> str:
 
 
 def _bounds(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f"{_number(low)} to {_number(high)}"
+    return "" if low is None or high is None else f"{_formatted(low)} to {_formatted(high)}"
 
 
 def _changed(changed: Sequence[Changed]) -> str:
@@ -199,7 +199,7 @@ def _changed(changed: Sequence[Changed]) -> str:
     return _table(["Key", "Value", "Default"], rows, "Settings that differ from their defaults")
 
 
-def _environment(run: Run) -> Iterable[tuple[str, str]]:
+def _environment_rows(run: Run) -> Iterable[tuple[str, str]]:
     return ((key, str(value)) for key, value in (run.result.get("environment") or {}).items() if value)
 
 
@@ -243,7 +243,7 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]], caption: str) -
     )
 
 
-def _number(value: Any, missing: str = "–") -> str:
+def _formatted(value: Any, missing: str = "–") -> str:
     """Four decimals; counts whole."""
     if not isinstance(value, int | float) or not math.isfinite(value):
         return missing

@@ -60,7 +60,7 @@ class Claim(NamedTuple):
 
 def claim_sweep(wanted: Path) -> Claim:
     """Claims the folder of a sweep, or the next of FOLDER-2, FOLDER-3, ... that no other process has."""
-    return next(claim for folder in _numbered(wanted) if (claim := _claim(folder)))
+    return next(claim for folder in _numbered_folders(wanted) if (claim := _claim(folder)))
 
 
 def claim_new(wanted: Path) -> Claim:
@@ -69,7 +69,7 @@ def claim_new(wanted: Path) -> Claim:
     It removes what killed runs have left half-written in the folders beside it.
     """
     _clean_beside(wanted)
-    for folder in _numbered(wanted):
+    for folder in _numbered_folders(wanted):
         with contextlib.suppress(FileExistsError):
             if claim := _claim(folder, exist_ok=False):
                 return claim
@@ -169,7 +169,7 @@ def _claim(folder: Path, exist_ok: bool = True) -> Claim | None:
     return lock and Claim(folder, lock, made)
 
 
-def _numbered(wanted: Path) -> Iterator[Path]:
+def _numbered_folders(wanted: Path) -> Iterator[Path]:
     """Yields FOLDER, FOLDER-2, FOLDER-3, ..."""
     yield wanted
     for number in itertools.count(2):

@@ -78,7 +78,7 @@ class Run:
         recorded = any("compile_seconds" in epoch for epoch in self.epochs)
         left, made = self.compile_seconds or 0.0, []
         for epoch in self.epochs:
-            seconds, compiled = (_finite(epoch.get(name)) for name in ("seconds", "compile_seconds"))
+            seconds, compiled = (_float_or_nan(epoch.get(name)) for name in ("seconds", "compile_seconds"))
             if not recorded:
                 compiled = 0.0 if math.isnan(seconds) else min(left, seconds)
                 left -= compiled
@@ -136,7 +136,7 @@ class Run:
     def parameters(self) -> int | None:
         """Number of fitted parameters, tables included; from model.npz where result.json does not have it."""
         known = self.result.get("parameters")
-        return known if isinstance(known, int) else _count_parameters(self.folder / MODEL)
+        return known if isinstance(known, int) else _stored_parameters(self.folder / MODEL)
 
     @cached_property
     def test_set(self) -> str:
@@ -145,7 +145,7 @@ class Run:
             return known
         dataset = {key: value for key, value in self.settings.items() if key.startswith("dataset.")}
         source = [dataset, self.settings.get("max_sessions")] if dataset else [self.seed]
-        return f"guess-{_digest([*source, self.dataset, self.result.get('per_rank', {}).get('sessions')])}"
+        return f"guess-{_short_hash([*source, self.dataset, self.result.get('per_rank', {}).get('sessions')])}"
 
     @cached_property
     def experiment(self) -> str:
@@ -157,7 +157,7 @@ class Run:
             if key.split(".")[0] not in VARYING and key.split(".")[-1] != SEED and key not in left_out
         }
         seeds = {key: value for key, value in self.overrides.items() if key.endswith(f".{SEED}")}
-        return _digest([self.model, self.dataset, settings or self.overrides, seeds])
+        return _short_hash([self.model, self.dataset, settings or self.overrides, seeds])
 
     @property
     def same(self) -> tuple[str, str, int | None]:
@@ -169,28 +169,28 @@ class Run:
         own = str(self.folder), self.model, self.dataset, self.seed, self.description
         for part in ("test", "val", "train"):
             for name, value in self.result.get(part, {}).items():
-                yield (*own, part, name, None, _float(value))
-        yield (*own, "train", "parameters", None, _float(self.parameters))
+                yield (*own, part, name, None, _float_or_none(value))
+        yield (*own, "train", "parameters", None, _float_or_none(self.parameters))
         for part, vectors in (("test", "per_rank"), ("val", "per_rank_val")):
             for name, vector in self.result.get(vectors, {}).items():
                 for rank, value in enumerate(vector, start=1):
-                    yield (*own, part, name, rank, _float(value))
+                    yield (*own, part, name, rank, _float_or_none(value))
 
 
-def _digest(content: Any) -> str:
+def _short_hash(content: Any) -> str:
     text = json.dumps(content, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _float(value: float | None) -> float | None:
+def _float_or_none(value: float | None) -> float | None:
     return None if value is None else float(value)
 
 
-def _finite(value: Any) -> float:
+def _float_or_nan(value: Any) -> float:
     return float(value) if isinstance(value, int | float) else math.nan
 
 
-def _count_parameters(file: Path) -> int | None:
+def _stored_parameters(file: Path) -> int | None:
     """Returns the sizes of the arrays in a NumPy archive, from their headers alone; None for an unreadable one."""
     try:
         with zipfile.ZipFile(file) as archive:

@@ -1,9 +1,9 @@
 """Scores documents by a fitted ranker, with NumPy alone. Needs nothing else, so that this file serves by itself.
 
-    ranker = Ranker("ranker.npz")
-    scores = ranker.score(features=vectors)     # towers of features; as in the files that training read
-    scores = ranker.score(ids=query_doc_ids)    # tables of ids
-    order = ranker.rank(features=vectors)       # the best document first
+    scorer = Scorer("ranker.npz")
+    scores = scorer.score(features=vectors)     # towers of features; as in the files that training read
+    scores = scorer.score(ids=query_doc_ids)    # tables of ids
+    order = scorer.rank(features=vectors)       # the best document first
 
 `clickexp-export RUN --numpy` writes this file beside ranker.npz.
 """
@@ -22,7 +22,7 @@ _ACTIVATIONS = {
 }
 
 
-class Ranker:
+class Scorer:
     """The score of a document: the sum over towers of the logit z, or of log s(z) for a probability.
 
     A tower is a network of features, or a table with a logit per id. Its row 0 is that of ids it does not know: what

@@ -15,7 +15,7 @@ from clickexp.data.schema import Column, Extent, SourceLocation
 from clickexp.errors import DataError
 from clickexp.simulation.policies import check_policy, policy_scores
 from clickexp.simulation.simulated import RANDOMIZED, GroundTruth, zipf
-from clickexp.simulation.svmlight import TRANSFORMS, Lists, feature_count, read_lists
+from clickexp.simulation.svmlight import TRANSFORMS, JudgedLists, feature_count, read_lists
 from clickexp.simulation.towers import Behavior, logits_of
 from clickexp.simulation.truth import LARGEST, attraction_of, letor_user
 from clickexp.utils.bounds import Fraction, NonNegativeFloat, NonNegativeInt, PositiveInt, Probability, Seed
@@ -186,7 +186,7 @@ def _is_named(file: Path, words: tuple[str, ...]) -> bool:
 
 
 def _numbered(
-    lists: Mapping[str, Lists],
+    lists: Mapping[str, JudgedLists],
     val_queries: float,
     folds: int | None,
     fold: int,

@@ -8,7 +8,7 @@ import numpy as np
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import SourceLocation
 from clickexp.errors import DataError
-from clickexp.runs.scorer import Ranker
+from clickexp.runs.scorer import Scorer
 
 _POLICIES = ("trained", "random", "scores", "oracle", "feature", "ranker")
 
@@ -98,7 +98,7 @@ def _ranker(file: Path, transform: str, rows: int, log: LogWriter) -> np.ndarray
     """Scores of a fitted ranker; DataError where it was fitted to other features or documents."""
     location = SourceLocation(str(file))
     try:
-        ranker = Ranker(file)
+        ranker = Scorer(file)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise location.error(f"is no ranker ({error})", "write it with clickexp-export RUN --numpy") from error
     features, what = log.features(), None

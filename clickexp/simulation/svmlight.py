@@ -32,7 +32,7 @@ _WRONG = {
 _LAST_INDEX = re.compile(rb"(\d+):[^ :\n]*(?=\n|\Z)")
 
 
-class Lists(NamedTuple):
+class JudgedLists(NamedTuple):
     """The judged documents of one file.
 
     Attributes:
@@ -74,7 +74,7 @@ def feature_count(files: Iterable[Path]) -> int:
     return width
 
 
-def read_lists(file: Path, width: int, transform: str, log: LogWriter) -> Lists:
+def read_lists(file: Path, width: int, transform: str, log: LogWriter) -> JudgedLists:
     """Reads labels and lists of a file; its feature vectors go to the log.
 
     Args:
@@ -101,7 +101,7 @@ def read_lists(file: Path, width: int, transform: str, log: LogWriter) -> Lists:
         raise SourceLocation(str(file)).error("there are no documents", _LAYOUT)
     sizes = file.with_name(file.name + ".query")
     if sizes.is_file():
-        return Lists(labels, np.append(0, np.cumsum(_sizes(sizes, len(labels)))))
+        return JudgedLists(labels, np.append(0, np.cumsum(_sizes(sizes, len(labels)))))
     if not named.all():
         row = int(named.argmin())
         raise SourceLocation(str(file), 1, "line").error(
@@ -112,7 +112,7 @@ def read_lists(file: Path, width: int, transform: str, log: LogWriter) -> Lists:
         raise SourceLocation(str(file)).error(
             "a query comes back after another", "put the lines of a query together"
         )
-    return Lists(labels, np.append(starts, len(labels)), queries[starts])
+    return JudgedLists(labels, np.append(starts, len(labels)), queries[starts])
 
 
 def _lines(block: bytes) -> int:

@@ -78,7 +78,7 @@ def _check_values(compose: _Compose, jobs: Sequence[Sequence[str]]) -> None:
     for number, overrides in enumerate(jobs):
         new = set(overrides) - seen
         seen |= new
-        numbers = {each.input_line: each for each in parsed(overrides) if _is_number(each, settings)}
+        numbers = {each.input_line: each for each in parsed(overrides) if _gives_number(each, settings)}
         others = frozenset(line for line in overrides if line not in numbers)
         pairs = set(combinations(sorted(others - common), 2)) - seen if len(composed) < _MOST_COMPOSED else set()
         seen |= pairs
@@ -96,7 +96,7 @@ def _check_values(compose: _Compose, jobs: Sequence[Sequence[str]]) -> None:
             resolve(cfg, [*config.hydra.overrides.hydra, *overrides])
 
 
-def _is_number(override: Override, settings: Container[str]) -> bool:
+def _gives_number(override: Override, settings: Container[str]) -> bool:
     """Returns whether an override gives an existing key a number, which chooses no option of a group."""
     key, value = override.key_or_group, override.value()
     is_number = isinstance(value, int | float) and not isinstance(value, bool)

@@ -17,7 +17,7 @@ from clickexp.runs.hashing import config_hash
 from clickexp.runs.objective import objective, reports
 from clickexp.runs.store import CHECKPOINT, KEPT, RESULT, Record, finished, is_whole, read_json, unfinished
 from clickexp.sweeps.callback import all_overrides, composed_config, current, in_sweep, jobs_folder
-from clickexp.sweeps.view import say
+from clickexp.sweeps.view import print_plain
 from clickexp.utils.exits import complain
 from clickexp.utils.limits import check_address_space
 from clickexp.utils.paths import display_path
@@ -41,7 +41,7 @@ def run_job(cfg: DictConfig, hydra: HydraConf) -> float:
     check_launcher(hydra.overrides.task)
     folder = Path(hydra.runtime.output_dir)
     try:
-        return _run(cfg, hydra)
+        return _run_experiment(cfg, hydra)
     except KeyboardInterrupt:
         there = (folder / CHECKPOINT).exists()
         hint = f"; continue_from={display_path(folder)} continues from its checkpoint" if there else ""
@@ -95,7 +95,7 @@ def _run_in_sweep(cfg: DictConfig, hydra: HydraConf) -> float:
         record.write(folder)
         return objective(read_json(earlier / RESULT), cfg.optimized_metric)
     if again:
-        say(again)
+        print_plain(again)
     # its own sweep runs no other job of this configuration now
     own = Path(hydra.sweep.dir)
     left = [each for each in unfinished(record.config_hash, *places) if is_abandoned(each, own)]
@@ -106,7 +106,7 @@ def _run_in_sweep(cfg: DictConfig, hydra: HydraConf) -> float:
             with contextlib.suppress(FileNotFoundError):  # none was written, or another job was faster
                 shutil.move(each / CHECKPOINT, folder / CHECKPOINT)
                 break
-        return _run(cfg, hydra)
+        return _run_experiment(cfg, hydra)
 
 
 @contextlib.contextmanager
@@ -130,7 +130,7 @@ def _recorded(record: Record, folder: Path) -> Iterator[None]:
             record.write(folder)
 
 
-def _run(cfg: DictConfig, hydra: HydraConf) -> float:
+def _run_experiment(cfg: DictConfig, hydra: HydraConf) -> float:
     check_address_space()
     from clickexp.experiment.run import run_experiment
 

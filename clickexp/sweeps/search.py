@@ -20,7 +20,7 @@ from clickexp.sweeps.callback import without_hydra
 from clickexp.sweeps.checks import check_jobs
 from clickexp.sweeps.launcher import LAUNCHER, JobError, Queue
 from clickexp.sweeps.space import Space, ends, overrides, read_space
-from clickexp.sweeps.study import FOLDER, Direction, Settings, open_study, report_best, writing_study
+from clickexp.sweeps.study import FOLDER, Direction, SearchSettings, open_study, report_best, writing_study
 from clickexp.utils.signatures import check_arguments
 
 _SECONDS_BETWEEN_REPORTS = 0.2
@@ -52,8 +52,8 @@ def _search(
     context: HydraContext, task: TaskFunction, config: DictConfig, given: Sequence[str]
 ) -> float | None:
     node = plain(config.search)
-    check_arguments(Settings, node, "search")
-    settings, metric, folder = Settings(**node), config.optimized_metric, Path(config.hydra.sweep.dir)
+    check_arguments(SearchSettings, node, "search")
+    settings, metric, folder = SearchSettings(**node), config.optimized_metric, Path(config.hydra.sweep.dir)
     if settings.sampler is not None and settings.trials is None:
         raise ConfigError("search.trials=null is for search=grid; give at least 1")
     if config.hydra.launcher._target_ != LAUNCHER:
@@ -80,7 +80,7 @@ class _Trials:
     """The trials of one call, running and to come: those enqueued, or what the study lacks of the wanted number."""
 
     def __init__(
-        self, study: optuna.Study, space: Space, fixed: Sequence[str], config: DictConfig, settings: Settings
+        self, study: optuna.Study, space: Space, fixed: Sequence[str], config: DictConfig, settings: SearchSettings
     ):
         self.study, self.space, self.fixed = study, space, fixed
         self.folder, self.metric = str(config.hydra.sweep.dir), config.optimized_metric

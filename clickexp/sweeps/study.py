@@ -19,7 +19,7 @@ from sqlalchemy.pool import NullPool
 from clickexp.errors import ConfigError, UserError
 from clickexp.runs.store import BEST, HOW
 from clickexp.sweeps.space import Space, overrides
-from clickexp.sweeps.view import say
+from clickexp.sweeps.view import print_plain
 from clickexp.utils.bounds import PositiveInt
 from clickexp.utils.files import whole
 
@@ -33,7 +33,7 @@ Direction = Literal["minimize", "maximize"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class SearchSettings:
     """The keys of the group `search`; see conf/search/grid.yaml."""
 
     study: str
@@ -56,7 +56,7 @@ def writing_study(folder: Path) -> Iterator[None]:
 
 
 def open_study(
-    settings: Settings, folder: Path, space: Space, metric: str, digest: str, direction: Direction
+    settings: SearchSettings, folder: Path, space: Space, metric: str, digest: str, direction: Direction
 ) -> optuna.Study:
     """Creates a study, or opens it as an earlier call has left it.
 
@@ -123,7 +123,7 @@ def report_best(study: optuna.Study, fixed: Sequence[str], metric: str, folder: 
     with whole(folder / BEST) as part:
         part.write_text(yaml.safe_dump(best, sort_keys=False))
     line = f"best of {len(study.trials)} trials: {metric} {trial.value:.6g} in trial {trial.number}"
-    say(f"{line}: {' '.join(given)}")
+    print_plain(f"{line}: {' '.join(given)}")
 
 
 def _storage(file: Path) -> optuna.storages.RDBStorage:

@@ -24,7 +24,7 @@ from clickexp.runs.store import (
     values,
 )
 from clickexp.sweeps.backends.base import LOG
-from clickexp.sweeps.view import say
+from clickexp.sweeps.view import print_plain
 from clickexp.utils.escape import csv_text
 from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
@@ -56,7 +56,7 @@ def collect(folder: Path, jobs: Path, metric: str, console: Console | None = Non
     try:
         _write(rows, folder)
     except OSError as error:
-        say(f"cannot write {display_path(folder / 'sweep.csv')}: {error}", console)
+        print_plain(f"cannot write {display_path(folder / 'sweep.csv')}: {error}", console)
     if any(row["status"] in DONE for row in rows):
         overrides = [values(record.overrides) for _, record in found]
         order = _comparable(results, metric)
@@ -68,14 +68,14 @@ def collect(folder: Path, jobs: Path, metric: str, console: Console | None = Non
     for job, row in missing:
         reason = f": {row['error']}" if row["error"] else ""
         log = f". Its log: {display_path(job / LOG)}" if (job / LOG).exists() else ""
-        say(f"job {row['job']} {row['status']}{reason}{log}", console)
+        print_plain(f"job {row['job']} {row['status']}{reason}{log}", console)
     states = [row["status"] for row in rows]
     counts = ", ".join(f"{states.count(state)} {_STATES.get(state, state)}" for state in dict.fromkeys(states))
-    say(f"{counts}; all in {display_path(folder / 'sweep.csv')}", console)
+    print_plain(f"{counts}; all in {display_path(folder / 'sweep.csv')}", console)
     if missing:
-        say("the same command again runs what has no result", console)
+        print_plain("the same command again runs what has no result", console)
     elif len(rows) > 1:
-        say(f"next: clickexp-compare {display_path(folder)}", console)
+        print_plain(f"next: clickexp-compare {display_path(folder)}", console)
 
 
 def _row(record: Record, result: Mapping[str, Any]) -> _Row:
@@ -157,17 +157,17 @@ def _comparable(results: Sequence[Mapping[str, Any]], metric: str) -> str | None
     return next((f"test/{name}" for name in _NDCG if all(name in result["test"] for result in done)), None)
 
 
-def _known(group: Sequence[_Row], metric: str) -> list[float]:
+def _reported(group: Sequence[_Row], metric: str) -> list[float]:
     return [row[metric] for row in group if row.get(metric) is not None]
 
 
 def _sort_key(group: Sequence[_Row], metric: str, better: bool) -> float:
-    known = _known(group, metric)
+    known = _reported(group, metric)
     return (-1 if better else 1) * statistics.fmean(known) if known else math.inf
 
 
 def _spread(group: Sequence[_Row], metric: str) -> str:
     """Returns mean and standard deviation, as far as there are enough values."""
-    known = _known(group, metric)
+    known = _reported(group, metric)
     deviation = f" ± {statistics.stdev(known):.4f}" if len(known) > 1 else ""
     return number(statistics.fmean(known) if known else None) + deviation

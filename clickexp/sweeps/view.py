@@ -85,7 +85,7 @@ class View:
     def line(self, text: str, always: bool = False) -> None:
         """Prints a line above the table; progress=off leaves those that are always printed."""
         if always or self._mode != "off":
-            say(folded(text, self._console.width) if is_terminal(self._console) else text, self._console)
+            print_plain(folded(text, self._console.width) if is_terminal(self._console) else text, self._console)
 
     def _table(self) -> Group:
         table = console_table(["device", "overrides", "job", "epoch", self._metric], text_columns=2)
@@ -103,7 +103,7 @@ class View:
         return f"job {job} ({text})" if text else f"job {job}"
 
 
-def say(text: str, console: Console | None = None) -> None:
+def print_plain(text: str, console: Console | None = None) -> None:
     """Prints text as it is: no markup, and long paths are not broken into lines."""
     (console or get_console()).print(text, markup=False, highlight=False, soft_wrap=True)
 

@@ -18,8 +18,8 @@ def is_cuda() -> bool:
 def slow_scatter() -> str | None:
     """What is wrong and the remedy, where adding gradients to table rows is hundreds of times slower than it can be."""
     jaxlib = version("jaxlib")
-    first, last = map(_numbers, _SLOW_SCATTER)
-    if not (first <= _numbers(jaxlib) <= last and is_cuda()):
+    first, last = map(_version, _SLOW_SCATTER)
+    if not (first <= _version(jaxlib) <= last and is_cuda()):
         return None
     return (
         f"jaxlib {jaxlib} adds floats on NVIDIA GPUs hundreds of times slower than it can; "
@@ -35,5 +35,5 @@ def warn_of_faults() -> None:
         warnings.warn(fault, RuntimeWarning, stacklevel=3)
 
 
-def _numbers(text: str) -> tuple[int, ...]:
+def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(".")[:3] if part.isdigit())

@@ -124,7 +124,7 @@ def check_same(file: Path, facts: Mapping[str, Mapping[str, Any]]) -> None:
         ValueError: Values differ, which the message names, or the file is damaged.
     """
     with _opened(file) as (_, stored):
-        pairs = [(stored.get(fact, {}), _plain(values)) for fact, values in facts.items()]
+        pairs = [(stored.get(fact, {}), _as_json(values)) for fact, values in facts.items()]
     differ = [
         f"{name} {_short(earlier.get(name))}, not {_short(values.get(name))}"
         for earlier, values in pairs
@@ -148,7 +148,7 @@ def _opened(file: Path) -> Iterator[tuple[Mapping[str, np.ndarray], dict[str, An
         ) from error
 
 
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+def _as_json(values: Mapping[str, Any]) -> dict[str, Any]:
     """As JSON gives them back."""
     return json.loads(json.dumps(values, default=float))
 

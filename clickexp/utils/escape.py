@@ -89,7 +89,7 @@ def csv_cell(value: Any) -> Any:
     Numbers stay as they are, also negative ones, and also as text. Other text is in one line, since readers differ in
     what ends a row.
     """
-    if not isinstance(value, str) or _is_number(value):
+    if not isinstance(value, str) or _reads_as_number(value):
         return value
     text = printable(value)
     return f"'{text}" if text.lstrip().startswith(_FORMULAS) else text
@@ -104,7 +104,7 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
-def _is_number(text: str) -> bool:
+def _reads_as_number(text: str) -> bool:
     try:
         float(text)
     except ValueError:

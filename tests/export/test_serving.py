@@ -258,9 +258,9 @@ sys.modules.update(jax=None, flax=None, clickexp=None)
 sys.path.insert(0, {str(linear / "export")!r})
 import json
 import numpy as np
-from ranker import Ranker
-ranker = Ranker({str(linear / "export/ranker.npz")!r})
-print(json.dumps(ranker.score(np.array({vectors.tolist()})).tolist()))
+from ranker import Scorer
+scorer = Scorer({str(linear / "export/ranker.npz")!r})
+print(json.dumps(scorer.score(np.array({vectors.tolist()})).tolist()))
 """
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
     np.testing.assert_allclose(json.loads(done.stdout), expected[:, 0], **CLOSE)

@@ -75,7 +75,7 @@ def rank_lists(
     shown = jnp.arange(where.shape[1]) < jnp.sum(where, axis=1, keepdims=True)
     start, size = _tie_groups((keys[:, 1:] != keys[:, :-1]) | ~shown[:, 1:])
     ideal = jnp.sort(falling, stable=False)
-    return RankedLists(_float(-1 - keys), _float(-1 - ranked), shown, start, size, _float(-1 - ideal))
+    return RankedLists(_as_float32(-1 - keys), _as_float32(-1 - ranked), shown, start, size, _as_float32(-1 - ideal))
 
 
 def _tie_groups(differs: Bool[Array, "list pairs"]) -> tuple[_Ranks, _Ranks]:
@@ -94,6 +94,6 @@ def _ordered(x: PerRank) -> Integer[jax.Array, "list rank"]:
     return jnp.where(bits < 0, bits ^ np.iinfo(np.int32).max, bits)
 
 
-def _float(ordered: _Ranks) -> PerRank:
+def _as_float32(ordered: _Ranks) -> PerRank:
     bits = jnp.where(ordered < 0, ordered ^ np.iinfo(np.int32).max, ordered)
     return jax.lax.bitcast_convert_type(bits, jnp.float32)

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 
 from clickexp.data.history import CLICKED, DOCUMENTS, EARLIER, POSITIONS, QUERIES
 from clickexp.errors import ConfigError, DataError
-from clickexp.models.neural.combination import Combination, Kind
+from clickexp.models.neural.combination import ClickCombination, Kind
 from clickexp.models.neural.network import NetworkClickModel, query_place
 from clickexp.models.neural.recurrent import Recurrent
 from clickexp.models.sequential import State, chosen
@@ -93,7 +93,7 @@ class ContextAwareClickModel(NetworkClickModel):
         self.relevant_output = nnx.data(linear(hidden, 1, bias_init=start))
         self.recurrent = nnx.data(Recurrent("gru", 2 * (of_position + hidden), hidden, rngs=rngs))
         self.output = nnx.data(linear(hidden, 1, bias_init=nnx.initializers.constant(1.0)))
-        self.combined = nnx.data(Combination(self.combination, rngs=rngs))
+        self.combined = nnx.data(ClickCombination(self.combination, rngs=rngs))
 
     @property
     def _vectors(self) -> tuple[TableVectors, TableVectors]:

@@ -13,7 +13,7 @@ Kind = Annotated[str, OneOf("mul", "exp_mul", "linear", "nonlinear", "sigmoid_lo
 _HIDDEN = 8
 
 
-class Combination(nnx.Module):
+class ClickCombination(nnx.Module):
     """P(click) of the probabilities R of relevance and E of examination.
 
         mul          R E

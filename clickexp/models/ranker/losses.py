@@ -22,7 +22,7 @@ from clickexp.utils.bounds import PositiveFloat, PositiveInt, check_numbers
 PerList = Float[Array, " batch"]
 
 
-class Lists(NamedTuple):
+class ScoredLists(NamedTuple):
     """Lists that a loss is computed of.
 
     Attributes:
@@ -40,12 +40,12 @@ class Lists(NamedTuple):
 
 def as_lists(
     scores: PerDocument, labels: Observed, where: Observed, weights: PerDocument | None = None
-) -> Lists:
+) -> ScoredLists:
     """Returns lists with 0 where no document was shown."""
     where = jnp.asarray(where, bool)
     labels = jnp.where(where, jnp.asarray(labels, jnp.float32), 0.0)
     weights = jnp.ones_like(labels) if weights is None else jnp.where(where, weights, 0.0)
-    return Lists(jnp.where(where, scores, 0.0), labels, where, weights)
+    return ScoredLists(jnp.where(where, scores, 0.0), labels, where, weights)
 
 
 _BOUND = 10.0
@@ -93,7 +93,7 @@ class Loss:
             value = self.value(lists, key)
             return value + self._beyond_bounds(lists) if self.linear else value
 
-    def _beyond_bounds(self, lists: Lists) -> PerList:
+    def _beyond_bounds(self, lists: ScoredLists) -> PerList:
         """What scores beyond +-_BOUND cost, the sum of the squares of the excess, in lists with targets out of range.
 
         There, a loss that is linear in its targets falls without end with some score. Between the bounds this changes
@@ -105,7 +105,7 @@ class Loss:
         excess = jnp.sum(jnp.maximum(jnp.abs(scores) - _BOUND, 0.0) ** 2, axis=1, where=where)
         return jnp.where(out_of_range, excess, 0.0)
 
-    def value(self, lists: Lists, key: Array | None) -> PerList:
+    def value(self, lists: ScoredLists, key: Array | None) -> PerList:
         """Returns the loss of each list; nothing that stands where no document was shown is to be read."""
         raise NotImplementedError
 
@@ -121,7 +121,7 @@ class PointwiseLoss(Loss):
     linear: ClassVar[bool] = True
     largest: ClassVar[float] = 1.0
 
-    def value(self, lists: Lists, key: Array | None) -> PerList:
+    def value(self, lists: ScoredLists, key: Array | None) -> PerList:
         """Returns the sum over all documents shown."""
         scores, labels, where, weights = lists
         pair, targets = log_sigmoid_pair(scores), weights * labels
@@ -138,7 +138,7 @@ class SoftmaxLoss(Loss):
     name: ClassVar[str] = "softmax"
     linear: ClassVar[bool] = True
 
-    def value(self, lists: Lists, key: Array | None) -> PerList:
+    def value(self, lists: ScoredLists, key: Array | None) -> PerList:
         """Returns the cross-entropy."""
         scores, labels, where, weights = lists
         return rax.softmax_loss(scores, labels, where=where, weights=weights, reduce_fn=None)
@@ -160,7 +160,7 @@ class Poly1Loss(Loss):
     linear: ClassVar[bool] = True
     epsilon: Annotated[float, Ge(-1)] = 1.0
 
-    def value(self, lists: Lists, key: Array | None) -> PerList:
+    def value(self, lists: ScoredLists, key: Array | None) -> PerList:
         """Returns the sum over clicks."""
         scores, labels, where, weights = lists
         log_probs = jax.nn.log_softmax(jnp.where(where, scores, LOG_ZERO), axis=1)
@@ -181,7 +181,7 @@ class ListMLELoss(Loss):
 
     name: ClassVar[str] = "listmle"
 
-    def value(self, lists: Lists, key: Array | None) -> PerList:
+    def value(self, lists: ScoredLists, key: Array | None) -> PerList:
         """Returns the sum over clicks."""
         scores, labels, where, weights = lists
         order = jnp.lexsort((-jax.lax.stop_gradient(scores), -labels, ~where), axis=1)
@@ -208,11 +208,11 @@ class ApproxNDCGLoss(Loss):
     name: ClassVar[str] = "approx_ndcg"
     temperature: PositiveFloat = 1.0
 
-    def value(self, lists: Lists, key: Array | None) -> PerList:
+    def value(self, lists: ScoredLists, key: Array | None) -> PerList:
         """Returns minus the smooth nDCG."""
         return -self.smooth_dcg(lists) / _ideal_dcg(lists)
 
-    def smooth_dcg(self, lists: Lists) -> PerList:
+    def smooth_dcg(self, lists: ScoredLists) -> PerList:
         """Returns the DCG of the weighted clicks with smooth ranks."""
 
         def ranks(scores: jax.Array, where: Any, key: Any, segments: Any = None) -> jax.Array:
@@ -241,7 +241,7 @@ class GumbelNDCGLoss(ApproxNDCGLoss):
     samples: PositiveInt = 8
     beta: PositiveFloat = 1.0
 
-    def value(self, lists: Lists, key: Array | None) -> PerList:
+    def value(self, lists: ScoredLists, key: Array | None) -> PerList:
         """Returns the mean over draws; ValueError without a key."""
         if key is None:
             raise ValueError("gumbel_ndcg draws noise: give key=...")
@@ -250,7 +250,7 @@ class GumbelNDCGLoss(ApproxNDCGLoss):
         return -jnp.mean(drawn, axis=0) / _ideal_dcg(lists)
 
 
-def _ideal_dcg(lists: Lists) -> PerList:
+def _ideal_dcg(lists: ScoredLists) -> PerList:
     labels = lists.labels
     ideal = rax.dcg_metric(labels, labels, where=lists.where, reduce_fn=None)
     return jnp.where(ideal > 0, ideal, 1.0)

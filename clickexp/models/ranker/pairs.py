@@ -10,7 +10,7 @@ import rax
 from jaxtyping import Float
 
 from clickexp.errors import ConfigError
-from clickexp.models.ranker.losses import Lists, Loss, PerList, as_lists
+from clickexp.models.ranker.losses import Loss, PerList, ScoredLists, as_lists
 from clickexp.types import Array, Observed, PerDocument
 from clickexp.utils.bounds import OneOf, PositiveFloat, PositiveInt
 
@@ -27,7 +27,7 @@ class PairwiseLoss(Loss):
 
     name: ClassVar[str] = "pairwise"
 
-    def pairs(self, lists: Lists) -> _Pairs:
+    def pairs(self, lists: ScoredLists) -> _Pairs:
         """Returns unweighted losses [batch, clicked, other document], 0 unless the first has the larger label."""
         scores, labels, where, _ = lists
         flat = rax.pairwise_logistic_loss(scores, labels, where=where, reduce_fn=None)
@@ -38,7 +38,7 @@ class PairwiseLoss(Loss):
         with jax.numpy_dtype_promotion("standard"):
             return self.pairs(as_lists(scores, clicks, where))
 
-    def value(self, lists: Lists, key: Array | None) -> PerList:
+    def value(self, lists: ScoredLists, key: Array | None) -> PerList:
         """Returns the sum over pairs, each with the weight of its clicked document."""
         return jnp.sum(lists.weights * jnp.sum(self.pairs(lists), axis=2), axis=1)
 
@@ -62,7 +62,7 @@ class LambdaLoss(PairwiseLoss):
     metric: Annotated[str, OneOf("dcg", "dcg2")] = "dcg"
     topn: PositiveInt | None = None
 
-    def pairs(self, lists: Lists) -> _Pairs:
+    def pairs(self, lists: ScoredLists) -> _Pairs:
         """Returns losses of pairs, times what a swap changes."""
         scores, labels, where, _ = lists
         changed = rax.dcg_lambdaweight if self.metric == "dcg" else rax.dcg2_lambdaweight
@@ -113,7 +113,7 @@ class WarpLoss(Loss):
             alpha = 1 / ranks if self.alpha == "harmonic" else jnp.ones(documents)
         return jnp.append(0.0, jnp.cumsum(alpha))
 
-    def value(self, lists: Lists, key: Array | None) -> PerList:
+    def value(self, lists: ScoredLists, key: Array | None) -> PerList:
         """Returns the sum over clicks."""
         scores, labels, where, weights = lists
         hinges = self.margin + scores[:, None, :] - scores[:, :, None]

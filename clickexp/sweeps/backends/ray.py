@@ -49,7 +49,7 @@ class RayPool(RemotePool):
             )
         super().__init__("ray", int(room))
         task = ray.remote(num_cpus=num_cpus, num_gpus=gpus, resources=resources, max_retries=max_retries)
-        self.task = task(_run)
+        self.task = task(_call)
 
     def send(self, calls: Sequence[Call]) -> Sequence[ray.ObjectRef]:
         """Starts a task for each call."""
@@ -73,5 +73,5 @@ class RayPool(RemotePool):
         ray.wait(list(handles), num_returns=len(handles), timeout=GRACE)
 
 
-def _run(call: Call) -> Outcome:
+def _call(call: Call) -> Outcome:
     return call()

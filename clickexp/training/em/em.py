@@ -101,7 +101,7 @@ def _independent(p: _Values, slope: _Values, click: Event) -> dict[str, Counts]:
 
 def _dcm(p: _Values, slope: _Values, click: Event) -> dict[str, Counts]:
     """What is not attraction occurs at clicks."""
-    times = {role: 1.0 if role == "attraction" else _number(click) for role in p}
+    times = {role: 1.0 if role == "attraction" else _as_float(click) for role in p}
     return {role: _expected(p[role], slope[role], times[role]) for role in p}
 
 
@@ -116,7 +116,7 @@ def _dbn(p: _Values, slope: _Values, click: Event) -> dict[str, Counts]:
 
 def _ccm(p: _Values, slope: _Values, click: Event) -> dict[str, Counts]:
     """At a click attraction came true, and occurs again as satisfaction."""
-    attraction = _expected(p["attraction"], slope["attraction"], 1.0 + _number(click))
+    attraction = _expected(p["attraction"], slope["attraction"], 1.0 + _as_float(click))
     satisfied = jnp.where(click, attraction.successes - 1.0, 0.0)
     times = {
         "continuation_exam_no_click": jnp.where(click, 0.0, _read(p, slope)),
@@ -132,7 +132,7 @@ def _read(p: _Values, slope: _Values) -> PerRank:
     return jnp.clip(-slope["attraction"] / p["attraction"], 0.0, 1.0)
 
 
-def _number(click: Event) -> PerRank:
+def _as_float(click: Event) -> PerRank:
     return click.astype(jnp.float32)
 
 

@@ -22,7 +22,7 @@ from clickexp.models import (
     UserBrowsingModel,
     derived,
 )
-from clickexp.models.neural.combination import Combination
+from clickexp.models.neural.combination import ClickCombination
 from clickexp.numerics import log_sigmoid_pair
 from clickexp.parameters import (
     ContextParameterConfig,
@@ -168,7 +168,7 @@ def combined(combination, relevance, examination):
 @pytest.mark.parametrize("kind", ["mul", "exp_mul", "linear", "nonlinear", "sigmoid_log"])
 def test_relevance_and_examination_combine_as_the_paper_has_it(kind):
     rng = np.random.default_rng(0)
-    combination = Combination(kind, rngs=nnx.Rngs(0))
+    combination = ClickCombination(kind, rngs=nnx.Rngs(0))
     before = combined(combination, np.full(1, 0.3), np.full(1, 0.6))
     if kind == "exp_mul":  # powers of 1 to start from
         np.testing.assert_allclose(before, 0.18, rtol=1e-6)
@@ -566,7 +566,7 @@ def network(weights, inputs):
 @pytest.mark.parametrize("kind", COMBINED)
 def test_extreme_weights_of_combinations_give_probabilities_and_finite_gradients(kind):
     rng = np.random.default_rng(0)
-    combination = fill(Combination(kind, rngs=nnx.Rngs(0)), lambda shape: 60 * rng.normal(size=shape))
+    combination = fill(ClickCombination(kind, rngs=nnx.Rngs(0)), lambda shape: 60 * rng.normal(size=shape))
     logits = jnp.asarray(np.array([[-90.0, -1, 40, 90, 2], [-90, 60, -3, 90, 1]], np.float32))
     weights = SimpleNamespace(**jax.tree.map(np.float64, nnx.to_pure_dict(nnx.state(combination))))
     expected = COMBINED[kind](*sigmoid(np.float64(logits)), weights)
