@@ -87,7 +87,7 @@ class ByRank(Mapping[str, Array]):
         self.lists = lists
 
     def __getitem__(self, key: str) -> Array:
-        return _turned(self.lists[key])
+        return turned(self.lists[key])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.lists)
@@ -118,8 +118,13 @@ class ByRank(Mapping[str, Array]):
 
     def replace(self, **arrays: Array) -> "ByRank":
         """The batch with other or further arrays, `[rank, batch, ...]`."""
-        return ByRank({**self.lists, **{key: _turned(array) for key, array in arrays.items()}})
+        return ByRank({**self.lists, **{key: turned(array) for key, array in arrays.items()}})
 
 
-def _turned(array: Array) -> Array:
+def turned(array: Array) -> Array:
+    """Returns an array with its first two axes exchanged: the one place where lists first and ranks first meet.
+
+    Users, towers and readers have lists first, `[batch, rank, ...]`; definitions of click models and sums of metrics
+    have ranks first. In a compiled program this moves nothing.
+    """
     return array.swapaxes(0, 1) if array.ndim > 1 else array

@@ -168,6 +168,13 @@ def test_the_way_from_the_command_to_the_first_step_is_short():
     assert sum(bodies[file, name] for file, *names in WAY for name in names) < 200
 
 
+def test_batches_turn_at_one_place():
+    """Lists first or ranks first: `clickexp.types.turned` leads from one to the other."""
+    turns = re.compile(r"\.T\b|swapaxes|moveaxis|transpose")
+    rooms = ("models", "parameters", "metrics", "evaluation")
+    assert not [file for file in FILES if room_of(file) in rooms and turns.search(file.read_text())]
+
+
 def test_every_room_says_what_lives_there():
     folders = {file.parent for file in FILES if "plugins" not in file.parts}
     for folder in folders:

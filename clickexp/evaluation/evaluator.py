@@ -16,7 +16,7 @@ from clickexp.evaluation.outputs import Outputs, click_outputs
 from clickexp.loggers.base import Logger, Phase
 from clickexp.metrics import Metric, MultiMetric
 from clickexp.models.base import Model
-from clickexp.types import SHOWN_FIRST, Array, Count
+from clickexp.types import SHOWN_FIRST, Array, Count, turned
 from clickexp.utils.checks import missing
 
 _MOST_NUMBERS = 1 << 25
@@ -119,10 +119,10 @@ class Evaluator:
                 raise missing(error, batch) from error
             distinct = {id(leaf): leaf for leaf in leaves}
             places = [list(distinct).index(id(leaf)) for leaf in leaves]
-            return [leaf.T for leaf in distinct.values()]
+            return [turned(leaf) for leaf in distinct.values()]
 
         def statistics(predicted: list[Array]) -> dict[str, dict[str, Any]]:
-            return self.metrics.statistics(**structure.unflatten([predicted[place].T for place in places]))
+            return self.metrics.statistics(**structure.unflatten([turned(predicted[place]) for place in places]))
 
         predicted = jax.lax.map(predict, jnp.arange(len(arrays["mask"])))
         return jax.lax.map(statistics, predicted)

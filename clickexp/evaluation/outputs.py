@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from clickexp.metrics import Metric
 from clickexp.models.base import ClickModel, IndependentModel, Model
 from clickexp.numerics import LogPair
-from clickexp.types import Array, Batch, ByRank, as_shown
+from clickexp.types import Array, Batch, ByRank, as_shown, turned
 
 Outputs = Callable[..., dict[str, Any]]
 """From one or several models and a batch to the arguments of `MultiMetric.statistics`."""
@@ -18,11 +18,8 @@ Outputs = Callable[..., dict[str, Any]]
 def click_outputs(model: ClickModel, batch: Batch) -> dict[str, Array | LogPair]:
     """Predictions that click metrics read, as pairs of complements `[batch, rank]`."""
 
-    def per_document(log_prob: Array) -> Array:
-        return jnp.broadcast_to(log_prob, batch["mask"].shape)
-
-    def by_list(pair: LogPair) -> LogPair:
-        return jax.tree.map(lambda log_prob: per_document(log_prob.T), pair)
+    def by_list(log_probs: Array | LogPair) -> Any:
+        return jax.tree.map(lambda each: jnp.broadcast_to(turned(each), batch["mask"].shape), log_probs)
 
     by_rank = ByRank(as_shown(batch))
     pair = model.marginal(by_rank)
@@ -32,7 +29,7 @@ def click_outputs(model: ClickModel, batch: Batch) -> dict[str, Array | LogPair]
         "conditional_log_probs": marginal if independent else by_list(model.conditional(by_rank)),
         "log_probs": marginal,
         # given the marginal: the compiler would run the loop of a recursion a second time
-        "examination_log_probs": per_document(model.log_examination(by_rank, pair).T),
+        "examination_log_probs": by_list(model.log_examination(by_rank, pair)),
         "clicks": batch["clicks"],
         "where": batch["mask"],
     }

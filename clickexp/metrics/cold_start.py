@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from clickexp.metrics.base import or_nan, pick
 from clickexp.metrics.click import CONDITIONAL, MARGINAL, ClickMetric, by_rank, perplexity
-from clickexp.metrics.exact import exact_sum
+from clickexp.metrics.exact import exact_sum, ranks_first
+from clickexp.numerics import as_pair
 
 _IMPRESSIONS = "train_impressions"
 """Column of how often the training sessions show a document, under the id that the tables have a row for."""
@@ -64,8 +66,8 @@ class ColdStart(ClickMetric):
     def statistics(self, **outputs: Any) -> dict[str, Any]:
         """By range: sums of log P(observed), given the clicks above and `marginal`; documents and clicks."""
         conditional, clicks, where = by_rank(*self.read(outputs))
-        marginal, *_ = by_rank(pick(self, outputs, *MARGINAL), clicks.T, where.T)
-        impressions = jnp.asarray(pick(self, outputs, _IMPRESSIONS)).T
+        marginal = jax.tree.map(ranks_first, as_pair(pick(self, outputs, *MARGINAL)))
+        impressions = ranks_first(jnp.asarray(pick(self, outputs, _IMPRESSIONS)))
         place = jnp.searchsorted(jnp.asarray([*self.edges]), impressions, side="right")
         inside = where[..., None] & (place[..., None] == jnp.arange(len(self.edges) + 1))
 

@@ -82,8 +82,8 @@ class MultiMetric:
         kept: dict[str, np.ndarray] = {}
         for name, metric in self.metrics.items():
             for what, values in metric.values().items():
-                own = zip(metric.suffixes, values.T, strict=True) if what == VALUE else ()
-                kept |= {name + suffix: column for suffix, column in own} or {what: values}
+                own = enumerate(metric.suffixes) if what == VALUE else ()
+                kept |= {name + suffix: values[:, place] for place, suffix in own} or {what: values}
         return kept
 
     def reset(self) -> None:

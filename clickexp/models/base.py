@@ -25,6 +25,7 @@ from clickexp.types import (
     PerDocument,
     Scalar,
     as_shown,
+    turned,
 )
 from clickexp.utils.checks import check_batch, check_values, is_concrete, missing, needs
 
@@ -229,22 +230,22 @@ class ClickModel(Model):
         Returns:
             The mean, or `[batch, rank]` with 0 where no document is shown.
         """
-        turned = ByRank(as_shown(batch))
-        pair, mask = self.conditional(turned), turned["mask"]
-        loss = jnp.where(mask, -jnp.where(turned["clicks"], pair.log, pair.complement), 0.0)
+        by_rank = ByRank(as_shown(batch))
+        pair, mask = self.conditional(by_rank), by_rank["mask"]
+        loss = jnp.where(mask, -jnp.where(by_rank["clicks"], pair.log, pair.complement), 0.0)
         if aggregate:
             return jnp.sum(loss) / jnp.maximum(jnp.sum(mask, dtype=jnp.float32), 1.0)
-        return loss.T
+        return turned(loss)
 
     @checks_batch("mask", "clicks")
     def predict_conditional_clicks(self, batch: Batch) -> PerDocument:
         """Returns log P(c_r = 1 | c_1 .. c_{r-1}); posteriors in tables are integrated over, as the class states."""
-        return self._predicted(lambda turned: self.conditional(turned).log, as_shown(batch))
+        return self._predicted(lambda by_rank: self.conditional(by_rank).log, as_shown(batch))
 
     @checks_batch("mask")
     def predict_clicks(self, batch: Batch) -> PerDocument:
         """Returns log P(c_r = 1); posteriors in tables are integrated over, as the class states."""
-        return self._predicted(lambda turned: self.marginal(turned).log, as_shown(batch))
+        return self._predicted(lambda by_rank: self.marginal(by_rank).log, as_shown(batch))
 
     @checks_batch("mask")
     def predict_attraction(self, batch: Batch) -> PerDocument:
@@ -275,11 +276,11 @@ class ClickModel(Model):
         ordered = as_shown(batch) if in_log_order else batch
         drawn = self.draw(ByRank(ordered), rngs() if isinstance(rngs, nnx.Rngs) else rngs)
         shown = batch["mask"].astype(bool)
-        events = jax.tree.map(lambda event: event.T & shown, drawn._replace(component=None))
+        events = jax.tree.map(lambda event: turned(event) & shown, drawn._replace(component=None))
         return events._replace(component=drawn.component)
 
     def _predicted(self, method: Callable[[ByRank], LogitsByRank], batch: Batch) -> PerDocument:
-        return _lists_first(method(ByRank(batch)), batch["mask"])
+        return _masked(turned(method(ByRank(batch))), batch["mask"])
 
 
 class IndependentModel(ClickModel):
@@ -292,7 +293,3 @@ class IndependentModel(ClickModel):
 
 def _masked(values: Logits, mask: Observed) -> PerDocument:
     return jnp.where(mask, values, -jnp.inf)
-
-
-def _lists_first(values: LogitsByRank, mask: Observed) -> PerDocument:
-    return _masked(values.T, mask)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool
 
+from clickexp.models.events import uniform
 from clickexp.numerics import LOG_ZERO, LogPair, log_add
 from clickexp.types import Array, ByRank
 
@@ -77,8 +78,8 @@ def draw(conditional: _Conditional, batch: ByRank, key: Array) -> Bool[Array, "r
     def add(rank: Array, clicks: jax.Array) -> jax.Array:
         pair = conditional(batch.replace(clicks=clicks))
         probability = jnp.exp(jnp.broadcast_to(pair.log, batch.shape)[rank])
-        return clicks.at[rank].set(shown[rank] & (uniform[rank] < probability))
+        return clicks.at[rank].set(shown[rank] & (numbers[rank] < probability))
 
     shown = jnp.asarray(batch["mask"], bool)
-    uniform = jax.random.uniform(key, batch.shape[::-1]).T
+    numbers = uniform(key, batch)
     return jax.lax.fori_loop(0, batch.shape[0], add, jnp.zeros(batch.shape, bool))

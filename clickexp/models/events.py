@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
-from clickexp.types import Array, ByRank, LogitsByRank
+from clickexp.types import Array, ByRank, LogitsByRank, turned
 
 
 def past_hidden(shown: Bool[Array, "#batch"] | None, after: Any, before: Any) -> Any:
@@ -17,7 +17,7 @@ def past_hidden(shown: Bool[Array, "#batch"] | None, after: Any, before: Any) ->
 
 def uniform(key: Array, batch: ByRank) -> Float[Array, "rank batch"]:
     """Draws one number per document, list by list."""
-    return jax.random.uniform(key, batch.shape[::-1]).T
+    return turned(jax.random.uniform(key, batch.shape[::-1]))
 
 
 def bernoulli(key: Array, log_prob: LogitsByRank, batch: ByRank) -> Bool[Array, "rank batch"]:

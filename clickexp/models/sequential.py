@@ -12,7 +12,7 @@ from clickexp.models import derived
 from clickexp.models.base import ClickModel, Sample
 from clickexp.models.events import uniform
 from clickexp.numerics import LOG_ZERO, LogPair
-from clickexp.types import Array, ByRank
+from clickexp.types import Array, ByRank, turned
 
 State = Any
 """A pytree of arrays `[batch, ...]`."""
@@ -84,9 +84,9 @@ class SequentialClickModel(ClickModel):
         inputs = self.inputs(batch)
         if batch.shape[0] > derived.EXACT_RANKS:
             return derived.mean_of_draws(lambda key: self._drawn(batch, key, inputs, step)[1], batch)
-        lists = self.start(batch), jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), inputs), batch["mask"].T.astype(bool)
+        lists = self.start(batch), jax.tree.map(turned, inputs), batch.lists["mask"].astype(bool)
         pair = jax.lax.map(lambda each: _prefix_tree(step, *each), lists, batch_size=_CHUNK)
-        return jax.tree.map(jnp.transpose, pair)
+        return jax.tree.map(turned, pair)
 
     def _of_click(self, state: State, inputs: Any, previous: Array) -> tuple[State, LogPair, LogPair]:
         state, pair = self.step(state, inputs, previous)

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from clickexp.errors import ConfigError, DataError
 from clickexp.numerics import LogPair, log_odds, log_sigmoid_pair, mean_log_sigmoid_pair
-from clickexp.types import Array, Batch, ByRank, Logits
+from clickexp.types import Array, Batch, ByRank, Logits, turned
 from clickexp.utils.bounds import Pairs, PositiveInt, Probability, check_numbers
 
 Features = Mapping[str, int] | None
@@ -105,13 +105,13 @@ class Parameter(nnx.Module):
 
     def __call__(self, batch: Batch | ByRank) -> _Oriented:
         """Returns the logits."""
-        return self.logit(batch.lists).T if isinstance(batch, ByRank) else self.logit(batch)
+        return turned(self.logit(batch.lists)) if isinstance(batch, ByRank) else self.logit(batch)
 
     def log_pair(self, batch: Batch | ByRank) -> LogPair:
         """Returns (log s(z), log s(-z)); with posteriors (log E[s(z)], log E[s(-z)])."""
         mean, variance = self.posterior(batch.lists if isinstance(batch, ByRank) else batch)
         if isinstance(batch, ByRank):
-            mean, variance = mean.T, None if variance is None else variance.T
+            mean, variance = turned(mean), None if variance is None else turned(variance)
         return log_sigmoid_pair(mean) if variance is None else mean_log_sigmoid_pair(mean, variance)
 
     def log_prob(self, batch: Batch | ByRank) -> _Oriented:

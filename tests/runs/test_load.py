@@ -8,7 +8,7 @@ from small_runs import write_json, write_run
 
 from clickexp.compare import find_runs, load
 from clickexp.errors import UserError
-from clickexp.runs.run import _count_parameters
+from clickexp.runs.run import _stored_parameters
 
 
 def test_the_tidy_frame_holds_every_number_of_a_result(tmp_path):
@@ -122,4 +122,4 @@ def test_a_model_that_cannot_be_read_has_no_number_of_parameters(content, tmp_pa
     else:
         with file.open("wb") as stream:
             np.save(stream, np.zeros(3))
-    assert _count_parameters(file) is None
+    assert _stored_parameters(file) is None

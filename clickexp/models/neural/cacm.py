@@ -17,7 +17,7 @@ from clickexp.models.sequential import State, chosen
 from clickexp.numerics import LOG_ZERO, LogPair, log_sigmoid_pair
 from clickexp.parameters.base import Sizes
 from clickexp.parameters.vectors import TableVectors
-from clickexp.types import Array, Batch, ByRank, LogitsByRank
+from clickexp.types import Array, Batch, ByRank, LogitsByRank, turned
 from clickexp.utils.bounds import PositiveInt
 from clickexp.utils.checks import Limit
 
@@ -107,16 +107,15 @@ class ContextAwareClickModel(NetworkClickModel):
     def inputs(self, batch: ByRank) -> _Document:
         """Returns relevance, and what examination reads."""
         session, query, documents = self._session(batch.lists)
-        lists, ranks = documents.shape[:2]
         of_list = jnp.concatenate([session, query], axis=-1)
         width = of_list.shape[-1]
         kernel = self.relevant.kernel[...]
         # what documents of a list share is projected once
         shared = (of_list @ kernel[:width])[:, None] + cast(nnx.Param, self.relevant.bias)[...]
         logits = self.relevant_output(jnp.tanh(shared + documents @ kernel[width:]))[..., 0]
-        position = self.of_position(jnp.broadcast_to(batch.lists["positions"], (lists, ranks)).T)
-        read = jnp.concatenate([position, jnp.broadcast_to(session, (ranks, *session.shape))], axis=-1)
-        return _Document(log_sigmoid_pair(logits.T + self.offsets(batch)), self.recurrent.project(read))
+        position = self.of_position(jnp.broadcast_to(batch["positions"], batch.shape))
+        read = jnp.concatenate([position, jnp.broadcast_to(session, (batch.shape[0], *session.shape))], axis=-1)
+        return _Document(log_sigmoid_pair(turned(logits) + self.offsets(batch)), self.recurrent.project(read))
 
     def start(self, batch: ByRank) -> State:
         """Returns zeros."""
@@ -192,10 +191,11 @@ def _attended(network: Recurrent, read: Array, there: Array, attends: nnx.Linear
         state = chosen(shown, network.step(state, jnp.asarray(projected))[0], state)
         return state, state
 
-    along = jnp.moveaxis(network.project(read), 1, 0), there.T
+    there = turned(there)
+    along = turned(network.project(read)), there
     _, states = jax.lax.scan(step, network.start(len(read)), along, unroll=EARLIER + 1)
     scores = jnp.einsum("bq,jbq->jb", query, attends(jnp.asarray(states)))
-    scores = jnp.where(there.T, scores, LOG_ZERO)
-    odds = jnp.where(there.T, jnp.exp(scores - scores.max(axis=0)), 0.0)
+    scores = jnp.where(there, scores, LOG_ZERO)
+    odds = jnp.where(there, jnp.exp(scores - scores.max(axis=0)), 0.0)
     weights = odds / jnp.maximum(odds.sum(axis=0), 1.0)  # one of the odds is 1 where there is anything
     return jnp.einsum("jb,jbh->bh", weights, states)

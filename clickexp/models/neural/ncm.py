@@ -14,7 +14,7 @@ from clickexp.numerics import LogPair, log_sigmoid_pair, mean_log_sigmoid_pair
 from clickexp.parameters import EmbeddingParameterConfig, Parameter
 from clickexp.parameters.base import Sizes, Source, build_parameter
 from clickexp.parameters.vectors import Vectors
-from clickexp.types import Array, ByRank, LogitsByRank
+from clickexp.types import Array, ByRank, LogitsByRank, turned
 from clickexp.utils.bounds import PositiveInt
 
 
@@ -65,11 +65,11 @@ class NeuralClickModel(NetworkClickModel):
     def inputs(self, batch: ByRank) -> _Document:
         """Returns what the network reads of documents, projected, and offsets."""
         vectors = self.drop(cast(Vectors, self.documents)(batch.lists))
-        read = jnp.moveaxis(self.recurrent.project(vectors, cast(Vectors, self.queries).dim + 1), 1, 0)
+        read = turned(self.recurrent.project(vectors, cast(Vectors, self.queries).dim + 1))
         if not isinstance(self.offset, Parameter):
             return _Document(read, self.offsets(batch))
-        mean, variance = self.offset.posterior(batch.lists)
-        mean, variance = (None if each is None else jnp.broadcast_to(each.T, batch.shape) for each in (mean, variance))
+        of_offset = self.offset.posterior(batch.lists)
+        mean, variance = jax.tree.map(lambda each: jnp.broadcast_to(turned(each), batch.shape), of_offset)
         return _Document(read, self.offsets(batch) + mean, variance)
 
     def start(self, batch: ByRank) -> State:
