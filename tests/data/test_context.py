@@ -64,7 +64,7 @@ def test_lists_in_order_are_read_as_they_are():
     columns = {name: values[np.argsort(-ids, kind="stable")] for name, values in columns.items()}
     for times in ({}, {"times": np.arange(len(ids)) // 2}):
         log = Sessions.from_arrays(**columns, **times)
-        assert all(isinstance(rows, slice) for rows, _ in context.whole_sessions(log))
+        assert all(isinstance(rows, slice) for rows, _ in context.SessionOrder(log))
 
 
 def test_an_id_of_unknown_users_is_named_once(monkeypatch, caplog):

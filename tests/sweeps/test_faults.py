@@ -558,7 +558,7 @@ def test_an_interrupted_run_tells_how_to_go_on(checkpoint, tmp_path, capsys, mon
             (tmp_path / "checkpoint.npz").touch()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("clickexp.sweeps.job._run", interrupted)
+    monkeypatch.setattr("clickexp.sweeps.job._run_experiment", interrupted)
     node = {"mode": RunMode.RUN, "runtime": {"output_dir": str(tmp_path)}, "overrides": {"task": []}}
     runtime = OmegaConf.create(node)
     with pytest.raises(KeyboardInterrupt):
