@@ -60,7 +60,7 @@ LOG_RANKS = "_log_ranks"
 def as_shown(batch: Batch) -> Batch:
     """The batch with the logarithms of ranks, for predictions of clicks on lists in the order of the log.
 
-    They tell of documents that training has not seen what the policy knew; see `clickexp.parameters.table.Prior`.
+    Of documents that training has not seen they carry what the policy knew; see `clickexp.parameters.table.Prior`.
     Scores that rank documents must not read them.
     """
     return {**batch, LOG_RANKS: log_ranks(batch["mask"])}

@@ -66,8 +66,9 @@ class SearchLog(Protocol):
 def context_columns(order: "SessionOrder", document: str, query: str | None) -> list[DerivedColumn]:
     """Returns the columns of `LIST_COLUMNS` and `SEEN`, computed together when one is first read.
 
-    Lists of a session may stand apart; they are in the order of their `times`, or else of the log. Memory: 7 bytes per
-    list and one per document that it has room for. Ten million lists of ten documents take 15 to 20 s on one core.
+    Lists of a session may be apart from each other; they are in the order of their `times`, or else of the log.
+    Memory: 7 bytes per list and one per document that it has room for. Ten million lists of ten documents take 15 to
+    20 s on one core.
 
     Args:
         order: Of all lists; their log has clicks and lengths.
@@ -143,7 +144,7 @@ def are_apart(ids: np.ndarray, new: np.ndarray) -> bool:
 class SessionOrder:
     """The lists of a log session by session, by `times` if there are any, else in the order of the log.
 
-    The order is found once, when it is first needed: 1 byte per list, 9 where lists of a session stand apart.
+    The order is found once, when it is first needed: 1 byte per list, 9 where lists of a session are apart.
 
     Args:
         log: All lists, with `session_ids`.

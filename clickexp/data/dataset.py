@@ -18,7 +18,7 @@ _PARTS = ("train_sessions", "val_sessions", "test_sessions")
 _HASHED = 2**53
 """From here on an id of a search session is taken for the hash of a text, which nobody would recognise."""
 _FAR_APART, _ENOUGH_LISTS = 0.1, 1000
-"""Part of a log that search sessions reach over where its rows seem shuffled, and lists that are enough to tell."""
+"""Part of a log that search sessions reach over where its rows seem shuffled, and lists that are enough to see it."""
 
 _messages = logging.getLogger(__name__)
 
@@ -143,7 +143,7 @@ class _Largest(Mapping[str, int]):
 def split(sessions: Sessions, train: Split, val: Split, test: Split) -> tuple[Sessions, Sessions, Sessions]:
     """Views of the three parts: ranges, or fractions taken one after another in file order.
 
-    Search sessions stay whole. Where their lists stand apart, fractions are of the log with whole sessions one after
+    Search sessions stay whole. Where their lists are apart, fractions are of the log with whole sessions one after
     another, by the time of their first list where lists have `times`, else in the order of their first rows.
 
     Raises:

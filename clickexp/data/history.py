@@ -27,9 +27,9 @@ def history_columns(order: SessionOrder, ids: Sequence[str], query: str | None) 
     """Returns the latest clicks and queries before each list in its search session, the last one last, 0 for none.
 
     The columns are `clicked_ID` for each kind of id and `clicked_positions`, of `EARLIER` clicks, and
-    `earlier_query_numbers`, of as many lists. Lists of a session may stand apart; they are in the order of their
-    `times`, or else of the log. Memory, of the columns of clicks together and of the queries: 16 bytes per list, and 4
-    per click and column.
+    `earlier_query_numbers`, of as many lists. Lists of a session may be apart from each other; they are in the order
+    of their `times`, or else of the log. Memory, of the columns of clicks together and of the queries: 16 bytes per
+    list, and 4 per click and column.
 
     Args:
         order: Of all lists; their log has clicks and lengths.

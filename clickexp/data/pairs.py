@@ -41,7 +41,7 @@ def _numbers_of(names: np.ndarray, of: str) -> np.ndarray:
     """Numbers, in the order in which they appear, of what pairs have in common; row 0 is that of no pair.
 
     Raises:
-        DataError: The log does not tell it.
+        DataError: The log does not say.
     """
     # Here, because it needs Arrow, which a run that opens a prepared log does without.
     from clickexp.data.id_table import IdTable

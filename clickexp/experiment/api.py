@@ -132,7 +132,7 @@ def run(
     Args:
         *overrides: As on the command line.
         folder: Of the run, in which an interrupted one continues; by default a new one below outputs/.
-        config_dir: A folder of your own options, as `--config-dir`.
+        config_dir: A folder of further options, as `--config-dir`.
         **settings: Options by group and values by key: model="pbm", progress="off".
 
     Returns:

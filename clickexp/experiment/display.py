@@ -21,7 +21,7 @@ _TITLE = ("optimizer", "trainer", "seed")
 """Overrides that the title of a run has."""
 _SHORTENED = ("dataset", "trainer", "optimizer")
 _NAMED_BY_DATA = ("model", "dataset", "dataset.path", "dataset.name")
-"""Overrides that the names of model and dataset stand for."""
+"""Overrides that the names of model and dataset include."""
 
 
 def print_config(config: Mapping[str, Any]) -> None:

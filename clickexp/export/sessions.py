@@ -260,7 +260,7 @@ def _numberings(dataset: Dataset, id_names: pl.DataFrame) -> dict[Column, Callab
 
 
 def _declared(dataset: Dataset, columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the declarations of what the log has of its own, under the names that these columns have in the file."""
+    """Returns the declarations of the log's additional columns, under the names that these columns have in the file."""
     declared = {}
     for column in map(dataset.train.schema.__getitem__, dataset.train.columns.keys() - COLUMNS.keys()):
         given = columns.get(column.name, column.name)

@@ -27,7 +27,7 @@ class ConsoleLogger(Logger):
         metric: The watched metric: the live line shows its best value, and the table of epochs always holds it.
         stream: Defaults to rich's own console, which a `rich.logging.RichHandler` shares, so that log lines and the
             live line do not collide; a handler that writes to a terminal directly would.
-        passes: Most epochs, if it is known, from which the live line tells the time left.
+        passes: Most epochs, if it is known, from which the live line estimates the time left.
 
     Raises:
         ValueError: For another kind of progress.

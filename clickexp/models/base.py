@@ -179,7 +179,7 @@ class ClickModel(Model):
     `sample_parameters` gives averages of anything.
 
     The loss and predictions of clicks take lists to be in the order of the training log: for a row that training has
-    not shown, the rank of its document tells what the policy knew (see `clickexp.parameters.table.Prior`). Relevance,
+    not shown, the rank of its document carries what the policy knew (see `clickexp.parameters.table.Prior`). Relevance,
     attraction, examination and samples do not depend on it.
     """
 
@@ -271,7 +271,8 @@ class ClickModel(Model):
             batch: Lists of documents.
             rngs: An `nnx.Rngs` or a JAX key.
             in_log_order: Whether the policy of the log has ordered the lists, as predictions of clicks take it, so that
-                the ranks of documents which training has not shown tell of them. False for rankings to compare.
+                the ranks of documents that training has not shown say something about them. False for
+                rankings to compare.
         """
         ordered = as_shown(batch) if in_log_order else batch
         drawn = self.draw(ByRank(ordered), rngs() if isinstance(rngs, nnx.Rngs) else rngs)

@@ -43,7 +43,7 @@ class Role:
     def __get__(self, model: object, owner: type) -> Parameter: ...
 
     def __get__(self, model: object, owner: type) -> Parameter | None:
-        """The default of the constructor's argument; the attribute of a model stands in the model itself."""
+        """The default of the constructor's argument; the attribute of a model is in the model itself."""
         if model is None:
             return None
         raise AttributeError("this tower is not built yet; Model.__post_init__ builds it")

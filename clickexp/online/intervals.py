@@ -95,12 +95,3 @@ def anytime_radius(error: float, units: int, planned: int, alpha: float = 0.05) 
 def minimum_detectable_effect(error: float, alpha: float = 0.05, power: float = 0.8) -> float:
     """Returns (z_{1 - alpha / 2} + z_power) error: the true difference that a two-sided test finds with this power."""
     return float(stats.norm.ppf(1 - alpha / 2) + stats.norm.ppf(power)) * error
-
-
-def power_of(effect: float, error: float, alpha: float = 0.05) -> float:
-    """Returns the probability that a two-sided test at level alpha finds a true difference.
-
-    Phi(|effect| / error - z) + Phi(-|effect| / error - z),  z = z_{1 - alpha / 2}
-    """
-    z, shift = stats.norm.ppf(1 - alpha / 2), abs(effect) / error
-    return float(stats.norm.cdf(shift - z) + stats.norm.cdf(-shift - z))

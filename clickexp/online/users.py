@@ -26,7 +26,7 @@ class User:
         model: The click model.
         features: Feature vectors of documents `[ids, features]`, where there are any.
         name: Of the user, for messages.
-        lookups: What else follows from the ids of documents, such as columns that tell their query.
+        lookups: Columns that follow from the ids of documents, such as those of their query.
 
     Raises:
         DataError: The model has no distribution over clicks.
@@ -50,7 +50,7 @@ class User:
         batch |= {name: jnp.zeros((1, 2), jnp.int32) for name in known}
         try:
             read = keys_read(lambda batch: model.sample(batch, jax.random.key(0), in_log_order=False).clicks, batch)
-        except DataError:  # it reads something else, of which `check` tells
+        except DataError:  # it reads something else, which `check` reports
             read = set()
         tables = {name: jnp.asarray(each.table) for name, each in known.items() if name in read}
         self._tables: Mapping[str, Array] = tables if features is None else {**tables, _FEATURES: features}

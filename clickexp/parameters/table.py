@@ -82,7 +82,7 @@ class Rows:
         Args:
             ids: Rows.
             log_ranks: Logarithms of the ranks that the policy of the training log shows them at, for rows that training
-                has not shown; None where ranks tell nothing of documents.
+                has not shown; None where ranks say nothing about documents.
         """
         return self.means(self.values[ids], log_ranks)
 

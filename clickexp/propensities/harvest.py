@@ -64,7 +64,7 @@ class HarvestedPropensities(PropensitySource):
         if not np.isfinite(found[1:]).any():
             raise ConfigError(
                 "propensity=harvest: no document was shown and clicked at the first position and at another, so that "
-                "the log cannot tell examination from relevance; give others, or randomise some sessions"
+                "the log cannot distinguish examination from relevance; give others, or randomise some sessions"
             )
         return Propensities.relative(
             found, low=low, high=high, source=f"harvested, {self.estimator.replace('_', ' ')}"

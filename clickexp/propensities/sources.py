@@ -98,7 +98,7 @@ class RunPropensities(PropensitySource):
         rates = result.get(TRUE_POSITIVE) or (result.get("per_rank") or {}).get("examination")
         if not rates:
             raise ConfigError(
-                f"propensity.run={self.run}: the run does not tell the click rates of relevant documents; repeat it "
+                f"propensity.run={self.run}: the run does not have the click rates of relevant documents; repeat it "
                 "with metric=all"
             )
         return rates[0] - offsets[0]

@@ -22,7 +22,7 @@ def run_figures(run: Run) -> dict[str, list[Panel]]:
     """Chooses the figures that a run has numbers for.
 
     Args:
-        run: The run. `references` in its result, by name, have values `test` and vectors `per_rank` of their own.
+        run: The run. `references` in its result, by name, have values `test` and vectors `per_rank`.
 
     Returns:
         Panels by the name of the figure.

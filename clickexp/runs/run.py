@@ -1,4 +1,4 @@
-"""A finished run: its result, configuration and epochs, and what tells it apart from others."""
+"""A finished run: its result, configuration and epochs, and what distinguishes it from others."""
 
 import hashlib
 import json

@@ -89,7 +89,7 @@ def open_letor(
     trust_positive, trust_negative   P(click | examined) of attractive documents and of others at each rank, for the
                     user clickexp.models.TrustBiasModel
 
-    Training, validation and test sessions come from the queries of their own files. DataError names file, line and
+    Training, validation and test sessions come from the queries of separate files. DataError names file, line and
     what was expected.
     """
     check_policy(policy, policy_feature, policy_ranker)

@@ -87,7 +87,7 @@ class GroundTruth:
         if known.keys() <= sizes.keys():
             raise ConfigError(
                 f"dataset.user={name}: it takes none of the true towers ({', '.join(towers)}), so that its clicks "
-                "would tell nothing of documents. Choose another click model."
+                "would say nothing about documents. Choose another click model."
             )
         behavior.check_read(known, name)
         if lacking := missing(model, {*known, "rngs"}):
@@ -182,15 +182,29 @@ def simulate(
 ) -> Dataset:
     """A dataset of sampled sessions, the same for the same arguments.
 
-    user: constructor of the click model that clicks; it is given the true towers of the roles it names.
-    zipf_exponent: query of popularity rank i is asked with probability proportional to i ** -exponent.
-    policy_noise: standard deviation of the noise that the logging policy adds to attraction logits, per session.
-    attraction_mean, attraction_spread: mean and standard deviation of the true attraction logits.
-    examination_top, examination_decay: true examination logit top - decay log(distance to the last click or the top).
-    continuation: true logit of going on, for models with such a parameter.
-
     The ranking test set has one list per query: random candidates in random order, with labels.
-    ConfigError where a query has fewer documents than there are positions.
+
+    Args:
+        user: Constructor of the click model that clicks; it is given the true towers of the roles that it names.
+        sessions: Sessions of all parts.
+        queries: Queries.
+        documents_per_query: Documents of each.
+        positions: Documents that a list shows.
+        zipf_exponent: The query of popularity rank i is asked with probability proportional to i ** -exponent.
+        policy_noise: Standard deviation of the noise that the logging policy adds to attraction logits, per session.
+        attraction_mean: Mean of the true attraction logits.
+        attraction_spread: Their standard deviation.
+        examination_top: True examination logit of the top, or right below the last click.
+        examination_decay: What it loses per logarithm of the distance to these.
+        continuation: True logit of going on, for models with such a parameter.
+        train_sessions: Share, number or range of the sessions for training.
+        val_sessions: Those for validation.
+        test_sessions: Those for the test.
+        seed: Seed of the sample.
+        name: Name of the dataset.
+
+    Raises:
+        ConfigError: A query has fewer documents than there are positions.
     """
     if documents_per_query < positions:
         raise ConfigError(

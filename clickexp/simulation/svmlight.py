@@ -1,6 +1,6 @@
 """Learning-to-rank files in svmlight form: `label qid:N feature:value ...` per line, documents of a query together.
 
-Without qid, the number of documents of each query stands in a file of the same name plus ".query".
+Without qid, the number of documents of each query is in a file of the same name plus ".query".
 """
 
 import io
@@ -38,7 +38,7 @@ class JudgedLists(NamedTuple):
     Attributes:
         labels: `[documents]`.
         starts: `[queries + 1]`, where the list of each query starts, and the end.
-        queries: `[queries]`, their ids; None where a file of sizes stands in for them.
+        queries: `[queries]`, their ids; None where a file of sizes replaces them.
     """
 
     labels: np.ndarray

@@ -58,7 +58,7 @@ def letor_user(dataset: Dataset, settings: Mapping[str, Any]) -> ClickModel | No
 def attraction_of(
     labels: np.ndarray, largest: float, noise: float, by_label: Sequence[float] | None, location: SourceLocation
 ) -> np.ndarray:
-    """P(attraction) [ids] of documents, of which labels go up to `largest`; DataError where these tell nothing."""
+    """P(attraction) [ids] of documents, of which labels go up to `largest`; DataError where these say nothing."""
     if largest <= 0:
         raise location.error("no document has a label above 0", "clicks are simulated from graded labels")
     if by_label is None:

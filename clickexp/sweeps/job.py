@@ -73,7 +73,7 @@ def searched(cfg: DictConfig, hydra: HydraConf) -> tuple[Path, ...]:
 
 
 def why_again(number: int, earlier: Path, cfg: DictConfig) -> str | None:
-    """Returns a line about a job whose earlier result cannot stand for it; None where it can."""
+    """Returns a line about a job whose earlier result cannot be reused; None where it can."""
     place = display_path(earlier)
     if not is_whole(earlier, cfg.save_model):
         return f"job {number}: the model in {place} is damaged or missing; it is run again"

@@ -1,4 +1,4 @@
-"""Models and interrupted trainings on disk: NumPy archives with one array a variable, named by its path."""
+"""Models and interrupted trainings on disk: NumPy archives with one array per variable, named by its path."""
 
 import contextlib
 import json

@@ -40,7 +40,7 @@ class EarlyStopping:
         self.reset()
 
     def directed(self, stated: Stated | None = None) -> "EarlyStopping":
-        """A fresh copy with the mode that "auto" stands for.
+        """A fresh copy with the mode that "auto" means.
 
         Args:
             stated: Which way metrics are better, by name; see `clickexp.runs.objective.higher_is_better`.

@@ -121,7 +121,7 @@ def check_value(function: Callable[..., Any], name: str, value: Any, where: str 
 def check_numbers(function: Callable[..., Any], values: Mapping[str, Any]) -> None:
     """Checks the values of arguments that are annotated as numbers or choices, as they come from Python.
 
-    Arrays may stand for numbers; a program that is being compiled does not know their values.
+    Arrays may replace numbers; a program that is being compiled does not know their values.
 
     Args:
         function: A function, the __init__ of a class, or a class whose attributes are annotated.

@@ -7,7 +7,7 @@ from scipy import optimize, stats
 from clickexp.errors import UserError
 from clickexp.online import ab_test, assign, interleaving_test
 from clickexp.online.ab import METRICS, session_sums
-from clickexp.online.intervals import anytime_radius, minimum_detectable_effect, power_of
+from clickexp.online.intervals import anytime_radius, minimum_detectable_effect
 
 EXPERIMENTS, SESSIONS, RANKS, DAYS = 1000, 2000, 4, 14
 RATES = np.array([0.4, 0.25, 0.15, 0.1])
@@ -101,6 +101,12 @@ def test_the_anytime_interval_is_that_of_the_paper_at_its_best_rho():
         radius(best, units, error * np.sqrt(units)), rel=1e-5
     )
     assert 1.5 < anytime_radius(error, planned, planned) / (1.96 * error) < 1.6
+
+
+def power_of(effect, error):
+    """The probability that a two-sided test at 0.05 finds a true difference."""
+    z, shift = stats.norm.ppf(0.975), abs(effect) / error
+    return stats.norm.cdf(shift - z) + stats.norm.cdf(-shift - z)
 
 
 def test_power_agrees_with_its_formula():

@@ -85,7 +85,7 @@ def test_unequal_exposure_is_weighted_out():
 def test_a_log_without_swaps_cannot_be_harvested():
     ids = np.tile(np.arange(1, 5, dtype=np.int32), (50, 1))
     sessions = packed({"query_doc_ids": ids, "clicks": np.random.default_rng(0).random(ids.shape) < 0.5})
-    with pytest.raises(ConfigError, match="cannot tell examination from relevance"):
+    with pytest.raises(ConfigError, match="cannot distinguish examination from relevance"):
         HarvestedPropensities()(dataset_of(sessions))
 
 
@@ -192,7 +192,7 @@ def test_a_run_of_trust_bias_that_does_not_tell_its_rates_is_refused(tmp_path):
     relative = [{"position": 1, "relative": 1.0}, {"position": 2, "relative": 0.8}]
     result = {"model": "TrustBias", "false_positive": [0.3, 0.1], "propensity": relative}
     (tmp_path / "result.json").write_text(json.dumps(result))
-    with pytest.raises(ConfigError, match="does not tell the click rates of relevant documents; repeat it"):
+    with pytest.raises(ConfigError, match="does not have the click rates of relevant documents; repeat it"):
         RunPropensities(str(tmp_path))(None)
     (tmp_path / "result.json").write_text(json.dumps(result | {"true_positive": [0.8, 0.5]}))
     found = RunPropensities(str(tmp_path))(None).of_relevant()

@@ -130,7 +130,7 @@ class ParquetTable(SourceTable):
     def _checked(self, key: str, kind: pa.DataType) -> str:
         field, types = self.fields[key], pa.types
         if field.per_document and not _is_list(kind):
-            raise self.source.error(f"{key} has type {kind}", f"it must hold one list a row; {field.rule}")
+            raise self.source.error(f"{key} has type {kind}", f"it must hold one list per row; {field.rule}")
         values = kind.value_type if field.per_document else kind
         values = values.value_type if types.is_dictionary(values) else values
         is_text = types.is_string(values) or types.is_large_string(values) or types.is_string_view(values)

@@ -1,4 +1,4 @@
-"""What clicks of a log tell of rankings that it has not shown."""
+"""Metrics of rankings that the log has not shown, estimated from its clicks."""
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass

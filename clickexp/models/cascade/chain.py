@@ -21,7 +21,7 @@ _Event = Bool[Array, "#batch"]
 
 
 class CascadeProbs(NamedTuple):
-    """The log-probabilities behind one scan, each a number or broadcastable to `[rank, batch]`.
+    """The log-probabilities behind one scan, each one number, or broadcastable to `[rank, batch]`.
 
     Attributes:
         attraction: P(click | examined).

@@ -19,7 +19,7 @@ from clickexp.utils.bounds import Pairs, PositiveInt, Probability
 
 
 class Conditional(enum.StrEnum):
-    """Which probability stands in for P(click | clicks above) down to the first click."""
+    """Which probability replaces P(click | clicks above) down to the first click."""
 
     CASCADE = "cascade"
     MARGINAL = "marginal"

@@ -23,7 +23,7 @@ class DynamicBayesianNetwork(CascadeFamily):
 
     query_doc_pairs: Pairs | None = None
     attraction: Role = Role(EmbeddingParameterConfig())
-    # ranks tell of satisfaction mostly where a single probability g does not fit users who stop
+    # ranks predict satisfaction mostly where a single probability g does not fit users who stop
     satisfaction: Role = Role(EmbeddingParameterConfig(baseline=0.0, posterior="normal"))
     fix_continuation: bool = False
     continuation: Role = Role(GlobalParameterConfig(1.0))

@@ -19,7 +19,7 @@ _Source = VectorsConfig | Vectors
 
 
 def query_place(shown: Observed, numbers: Array | None) -> Array:
-    """Returns where to read the query of each list, `[batch, 1]`: at the first document shown that tells it.
+    """Returns where to read the query of each list, `[batch, 1]`: at the first document shown that has one.
 
     Args:
         shown: Which documents are shown.

@@ -34,7 +34,7 @@ from clickexp.types import Array
 _FEW = 64
 """Shared numbers up to which those that the log does not read are carried along."""
 _ROOM = 2**25
-"""Numbers that are kept of rows; where there are more rows, a sample stands for all."""
+"""Numbers that are kept of rows; where there are more rows, a sample represents all."""
 _LEAST_PRECISION = 1e-2
 """Of rows without a prior."""
 _CHUNK = 2**15
@@ -45,7 +45,7 @@ class _Kept(NamedTuple):
 
     Attributes:
         rows: Their numbers, ascending.
-        weights: How many rows each stands for.
+        weights: How many rows each represents.
     """
 
     rows: np.ndarray
@@ -72,7 +72,7 @@ def information(model: Model, data: Data, done: Done = lambda sessions: None) ->
     """Returns what a log says about the shared parameters of a model that was fitted to it.
 
     Takes one or two passes. Of tables with more rows than `_ROOM` has numbers for, a sample by the number of documents
-    stands for all.
+    represents all.
 
     Args:
         model: The model, in the state to judge.
@@ -139,7 +139,7 @@ class _Block(NamedTuple):
     """Numbers of some rows, all [numbers] but for the derivatives by shared parameters and nuisances, [numbers, all].
 
     Attributes:
-        weight: How many each stands for.
+        weight: How many each represents.
         cross: E[loss_tz].
         curved: E[loss_tz e s].
         gradient: E[loss_z].

@@ -22,7 +22,7 @@ from clickexp.utils.files import whole
 _MOST = 400
 """Shared numbers of models that have intervals; the time per session grows with them."""
 _WORK = 10_000_000
-"""Sessions times shared numbers that are looked at, some ten seconds of one core; the first stand for larger logs."""
+"""Sessions times shared numbers that are looked at, some ten seconds of one core; the first represent larger logs."""
 _LEAST, _FLOOR = 1e-2, 1e-4
 """Information per number, and eigenvalues of it in units of its diagonal, below which a log says nothing."""
 
@@ -90,7 +90,7 @@ def shared_posterior(
     integrated out; see `clickexp.training.intervals.information`. To it comes the square of the Newton step that is
     left, at most a deviation in each direction: how far from the optimum training has ended.
 
-    Of a log of more sessions than `_WORK` has room for, the first ones stand for all: the covariance is theirs times
+    Of a log of more sessions than `_WORK` has room for, the first ones represent all: the covariance is theirs times
     their share. That is at least that of all, since rows with few documents explain more in place of shared parameters.
 
     95% intervals hold the truth where rows have posteriors. Rows that are one number leave shared parameters biased,

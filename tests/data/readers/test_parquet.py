@@ -211,7 +211,7 @@ def test_bad_rows_are_named_and_nothing_is_left(tmp_path, cache, rows, message, 
 BAD_COLUMNS = {
     "NaN click": (dict(clicks=[0.0, float("nan")]), {}, "row 0: clicks holds nan"),
     "text clicks": (dict(clicks=["0", "1"]), {}, "clicks has type list<.*string>. Clicks are true or false"),
-    "no list": (dict(query_doc_ids=1), {}, "query_doc_ids has type int64. It must hold one list a row"),
+    "no list": (dict(query_doc_ids=1), {}, "query_doc_ids has type int64. It must hold one list per row"),
     "float ids": (dict(query_doc_ids=[1.0, 2.0]), {}, "query_doc_ids has type list<.*double>. Ids are"),
     "float query": (dict(query_id=1.5), {}, "query_ids has type double. Query ids are 64-bit integers"),
     "NaN label": (dict(labels=[1.0, float("nan")]), {}, "row 0: labels holds nan"),
