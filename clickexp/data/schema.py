@@ -88,13 +88,13 @@ class Column:
         return (sessions, *((ranks,) if self.per_document else ()), *self.shape)
 
     @property
-    def batch_type(self) -> np.dtype:
+    def _batch_type(self) -> np.dtype:
         """Type in a batch, of at most 32 bits, as JAX computes."""
         return np.dtype({"int64": np.int32, "float64": np.float32}.get(np.dtype(self.dtype).name, self.dtype))
 
     def in_batch(self, values: np.ndarray) -> np.ndarray:
         """Packed values as a batch holds them: one per session as [sessions, 1], which broadcasts over ranks."""
-        values = values.astype(self.batch_type, copy=False)
+        values = values.astype(self._batch_type, copy=False)
         return values if self.per_document or self.name == "lengths" else values[:, None]
 
     def convert(

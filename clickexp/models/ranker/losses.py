@@ -210,9 +210,9 @@ class ApproxNDCGLoss(Loss):
 
     def value(self, lists: ScoredLists, key: Array | None) -> PerList:
         """Returns minus the smooth nDCG."""
-        return -self.smooth_dcg(lists) / _ideal_dcg(lists)
+        return -self._smooth_dcg(lists) / _ideal_dcg(lists)
 
-    def smooth_dcg(self, lists: ScoredLists) -> PerList:
+    def _smooth_dcg(self, lists: ScoredLists) -> PerList:
         """Returns the DCG of the weighted clicks with smooth ranks."""
 
         def ranks(scores: jax.Array, where: Any, key: Any, segments: Any = None) -> jax.Array:
@@ -246,7 +246,7 @@ class GumbelNDCGLoss(ApproxNDCGLoss):
         if key is None:
             raise ValueError("gumbel_ndcg draws noise: give key=...")
         noise = self.beta * jax.random.gumbel(key, (self.samples, *lists.scores.shape))
-        drawn = jax.vmap(lambda each: self.smooth_dcg(lists._replace(scores=lists.scores + each)))(noise)
+        drawn = jax.vmap(lambda each: self._smooth_dcg(lists._replace(scores=lists.scores + each)))(noise)
         return -jnp.mean(drawn, axis=0) / _ideal_dcg(lists)
 
 
