@@ -17,7 +17,7 @@ from clickexp.data.batches import batch_like
 from clickexp.data.feed import Compiled
 from clickexp.errors import ConfigError, DataError
 from clickexp.evaluation.evaluate import check_lists
-from clickexp.experiment.instantiate import build_metrics, constructor, instantiate
+from clickexp.experiment.instantiate import instantiate
 from clickexp.experiment.resolve import Config, build_trainer
 from clickexp.experiment.values import walk
 from clickexp.loggers import ConsoleLogger, FanOut, Logger
@@ -73,17 +73,15 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
         DataError: The data cannot be used, or does not fit the model.
     """
     values, settings = config.values, config.settings
-    metrics = build_metrics(values["metric"])
     earlier = None if settings.continue_from is None else _checkpoint_of(Path(settings.continue_from), values)
     files = {"checkpoint": folder / CHECKPOINT, "continue_from": earlier}
-    open_dataset = constructor(values["dataset"], "dataset")
     progress = {"progress": partial(logger.progress, "read", 0)}
-    dataset = open_dataset(**accepted(open_dataset, progress)).first(settings.max_sessions)
-    model = build_model(_estimate_propensities(constructor(values["model"], "model"), dataset), dataset, settings.seed)
+    dataset = config.open_dataset(**accepted(config.open_dataset, progress)).first(settings.max_sessions)
+    model = build_model(_estimate_propensities(config.new_model, dataset), dataset, settings.seed)
     dataset = model.prepare(dataset)
     _check_features(model, values["model"], dataset)
-    check_lists(model, dataset, metrics)
-    metrics, judging = _with_propensities(metrics, dataset)
+    check_lists(model, dataset, config.metrics)
+    metrics, judging = _with_propensities(config.metrics, dataset)
     trainer = build_trainer(values, metrics, logger=logger, settings=identity(values), **files)
     debias = model.debias if isinstance(model, Ranker) else None
     weighting = debias.weighting(dataset.train) if isinstance(debias, WithPropensities) else None

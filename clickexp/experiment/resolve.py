@@ -68,12 +68,18 @@ class Config:
     Attributes:
         values: Plain values by key, interpolations resolved.
         settings: The single keys at the root.
+        open_dataset: Reads the dataset; takes `progress`, if it reports it.
+        new_model: Builds the model; takes the sizes of the dataset.
+        metrics: By group (click, test, ranking, truth), metrics by name.
         overrides: Those that it was composed with.
         without_effect: A line for each override of a tower that the model does not take.
     """
 
     values: dict[str, Any]
     settings: Settings
+    open_dataset: Callable[..., Dataset]
+    new_model: Callable[..., Model]
+    metrics: Mapping[str, Any]
     overrides: tuple[str, ...] = ()
     without_effect: tuple[str, ...] = ()
 
@@ -106,7 +112,8 @@ def resolve(cfg: DictConfig, overrides: Sequence[str] = ()) -> Config:
     sizes = [values["dataset"].get(f"{part}_sessions") for part in ("train", "val", "test")]
     if None not in sizes:
         check_split(*sizes)
-    return Config(values, settings, tuple(overrides), tuple(_without_effect(composition, overrides)))
+    unused = tuple(_without_effect(composition, overrides))
+    return Config(values, settings, open_dataset, new_model, metrics, tuple(overrides), unused)
 
 
 def build_trainer(values: Mapping[str, Any], metrics: Mapping[str, Any], **more: Any) -> Trainer:

@@ -11,7 +11,6 @@ from rich import get_console
 from rich.console import Console
 
 from clickexp.experiment.build import open_loggers
-from clickexp.experiment.resolve import Config
 from clickexp.loggers import ConsoleLogger, RunInfo
 from clickexp.loggers import live as live_module
 from clickexp.loggers.tables import EpochTable, console_table, count, fits, number, rank_table
@@ -125,8 +124,8 @@ def test_the_console_watches_what_stops_the_training():
     "stopping, watched", [({"metric": "ndcg@10"}, "val/ndcg@10"), ({"patience": 2}, "val/loss"), (None, "val/ll")]
 )
 def test_the_console_of_a_run_watches_the_metric_of_early_stopping(stopping, watched):
-    settings = SimpleNamespace(progress="off")
-    with open_loggers(Config({"trainer": {"early_stopping": stopping}}, settings)) as logger:
+    values = {"trainer": {"early_stopping": stopping}}
+    with open_loggers(SimpleNamespace(values=values, settings=SimpleNamespace(progress="off"))) as logger:
         assert logger.loggers[0].metric == watched
 
 
