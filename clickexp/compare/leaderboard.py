@@ -10,11 +10,9 @@ from clickexp.compare.differences import SIGNIFICANT
 from clickexp.compare.latex import latex
 from clickexp.compare.summary import Comparison
 from clickexp.compare.tables import MISSING, Cell, ReportTable, fixed, markdown, rounded, standing
-from clickexp.report.names import name, short
+from clickexp.report.names import ARROWS, PER_RANK, name, short
 from clickexp.utils import escape
 
-_ARROWS = {1: " ↑", 0: "", -1: " ↓"}
-_PER_RANK = ("ll", "ppl", "cond_ppl")
 _STARS = ((0.01, "**"), (SIGNIFICANT, "*"))
 _MARKS = "Best in bold, second underlined"
 
@@ -31,7 +29,7 @@ def tables(comparison: Comparison, label: str = "", ranks: Sequence[int] | None 
     made = {f"leaderboard{label}": leaderboard(comparison)}
     if len(comparison.groups) > 1:
         made[f"differences{label}"] = differences(comparison)
-    for metric in _PER_RANK:
+    for metric in PER_RANK:
         if ranked := per_rank(comparison, metric, ranks):
             made[f"{metric}_per_rank{label}"] = ranked
             files[f"{metric}_per_rank{label}.csv"] = _per_rank_csv(comparison, metric)
@@ -54,7 +52,7 @@ def leaderboard(comparison: Comparison) -> ReportTable:
         pairs = rounded(values, uncertainties, more=int(comparison.shares_units))
         texts, deviations = zip(*pairs, strict=True)
         places = standing(texts, comparison.direction(metric))
-        header.append(short(metric) + _ARROWS[comparison.direction(metric)])
+        header.append(short(metric) + ARROWS[comparison.direction(metric)])
         columns.append(list(map(Cell, texts, deviations, places, map(_stars, p[metric][1]))))
     if len(counts) > 1:
         header.append("Runs" if "folds" in comparison.uncertainty else "Seeds")
@@ -74,7 +72,7 @@ def differences(comparison: Comparison) -> ReportTable:
     """The leading metrics minus those of the baseline, with the 95% interval of each difference."""
     baseline, metrics = comparison.baseline, comparison.leading
     others = [group for group in comparison.groups if group is not baseline]
-    header = ["Model", *(short(metric) + _ARROWS[comparison.direction(metric)] for metric in metrics)]
+    header = ["Model", *(short(metric) + ARROWS[comparison.direction(metric)] for metric in metrics)]
     columns: list[Sequence[str | Cell]] = [[group.title for group in others]]
     for metric in metrics:
         found = [difference(comparison, baseline, group, metric) for group in others]

@@ -11,11 +11,10 @@ from clickexp.compare.summary import Comparison
 from clickexp.report.drawing import Panel, draw
 from clickexp.report.figures import COLORS, calibration, cost, forest, learning, per_rank
 from clickexp.report.groups import nan_if_none
-from clickexp.report.names import short
+from clickexp.report.names import PER_RANK, short
 from clickexp.runs.objective import VALIDATION
 from clickexp.utils.escape import figure_text
 
-_PER_RANK = ("ll", "ppl", "cond_ppl")
 _MOST_METRICS = 3
 """Panels of the differences."""
 
@@ -43,7 +42,7 @@ def _panels(comparison: Comparison) -> Iterator[tuple[str, Sequence[Panel]]]:
     baseline, several = comparison.baseline, len(comparison.groups) > 1
     if several:
         yield "differences", list(_forests(comparison))
-    if ranked := [metric for metric in _PER_RANK if has(metric)]:
+    if ranked := [metric for metric in PER_RANK if has(metric)]:
         if several:
             yield "per_rank", [partial(per_rank, groups, metric, baseline=baseline) for metric in ranked]
         yield "per_rank_values", [partial(per_rank, groups, metric) for metric in ranked]

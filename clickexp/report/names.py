@@ -25,6 +25,10 @@ _NAMES = {
     "compile_seconds": "Compilation",
     "parameters": "Fitted parameters",
 }
+ARROWS = {1: " ↑", 0: "", -1: " ↓"}
+"""Behind the name of a metric, by its `direction`."""
+PER_RANK = ("ll", "ppl", "cond_ppl")
+"""Metrics that tables and figures show by rank."""
 _ACRONYMS = ("auc", "dcg", "mrr", "map", "err", "rbp")
 _SHORT = {"ll": "LL", "ppl": "PPL", "cond_ppl": "cPPL", "ece": "ECE"}
 _UNITS = {

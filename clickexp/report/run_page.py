@@ -32,7 +32,6 @@ _HEADLINES = ("ndcg@10", "ndcg@5", "ndcg@3", "ndcg@1")
 """Metrics of rankings that sum up a run without perplexity, the first that it has."""
 _WIDE = 1.5
 """Width over height from which a figure has a row to itself."""
-_ARROWS = {1: "↑", -1: "↓", 0: ""}
 
 
 Changed = tuple[str, Any, Any]
@@ -149,7 +148,7 @@ def _cutoffs(
 def _name(run: Run, metric: str, stated: str | None = None) -> str:
     """The name of a metric and the arrow of its direction, which the result may state under another name."""
     way = names.direction(stated or metric, run.result.get("higher_is_better") or {})
-    return f"{names.name(metric)} {_ARROWS[way]}".strip()
+    return names.name(metric) + names.ARROWS[way]
 
 
 def _ranks(groups: Sequence[Group]) -> str:
