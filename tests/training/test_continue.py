@@ -407,7 +407,7 @@ def kill(tmp_path, monkeypatch, capsys):
 
     def call(*overrides):
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(experiment, "evaluate", killing)
+            patch.setattr(experiment, "evaluate_run", killing)
             run_toy(tmp_path / "killed", *overrides)
         assert (tmp_path / "killed" / CHECKPOINT).exists()
         capsys.readouterr()
