@@ -205,7 +205,8 @@ def _dataset(path: Path, options: dict[str, Any]) -> Dataset:
         with Steps(f"verifying {path.name}") as progress:
             return open_prepared(path, progress=progress, **options)
     if not path.exists():
-        raise ConfigError(f"{path}: no such file or folder. Check the path.")
+        remedy = "The path comes first: clickexp-data inspect PATH format=NAME" if "=" in str(path) else "Check the path"
+        raise ConfigError(f"{path}: no such file or folder. {remedy}.")
     opener = _opener(format or _format_of(path))
     _check(opener, options, _names(opener), opener.format)
     with Steps(f"reading {path.name}") as progress:

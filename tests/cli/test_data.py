@@ -298,6 +298,7 @@ ERRORS = {
     "source": (["prepare", "parquet", "none", "TARGET"], "none: no such file or folder"),
     "column": (["prepare", "parquet", "SOURCE", "TARGET"], "log.parquet: no column 'clicks'"),
     "path": (["inspect", "none"], "none: no such file or folder"),
+    "keyed path": (["inspect", "dataset.path=none/log"], "The path comes first: clickexp-data inspect PATH"),
     "verify": (
         ["verify", "HERE"],
         "no packed sessions. Give a folder that clickexp-data prepare wrote, or one of such",
