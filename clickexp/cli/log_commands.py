@@ -205,8 +205,9 @@ def _dataset(path: Path, options: dict[str, Any]) -> Dataset:
         with Steps(f"verifying {path.name}") as progress:
             return open_prepared(path, progress=progress, **options)
     if not path.exists():
-        remedy = "The path comes first: clickexp-data inspect PATH format=NAME" if "=" in str(path) else "Check the path"
-        raise ConfigError(f"{path}: no such file or folder. {remedy}.")
+        keyed = "=" in str(path)
+        remedy = "The path comes first: clickexp-data inspect PATH format=NAME." if keyed else "Check the path."
+        raise ConfigError(f"{path}: no such file or folder. {remedy}")
     opener = _opener(format or _format_of(path))
     _check(opener, options, _names(opener), opener.format)
     with Steps(f"reading {path.name}") as progress:
