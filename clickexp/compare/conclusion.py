@@ -93,6 +93,8 @@ def _advantage(
     _, half, p = difference(comparison, baseline, other if best is baseline else best, metric)
     value = float(best.spread(metric).mean - other.spread(metric).mean)
     ((text, _),) = rounded([value], [half], "+")
+    if float(text) == 0:
+        text = f"{value:+.1g}"  # rather than a difference of +0.0000
     verdict = (
         "not tested" if math.isnan(p) else _p_text(p) if p < SIGNIFICANT else f"not significant, {_p_text(p)}"
     )

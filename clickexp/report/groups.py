@@ -10,6 +10,7 @@ import numpy as np
 
 from clickexp.runs.objective import DRAWS
 from clickexp.runs.run import SEED, VARYING, Run
+from clickexp.runs.store import short_keys
 
 _CONFIDENCE = 0.95
 _MOST_KEYS = 3
@@ -273,16 +274,8 @@ def varying(mappings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _key_values(keys: Sequence[str], own: Mapping[str, Any]) -> list[str]:
     """Such as lr=0.1 for each key that has a value; keys are cut to their last part where that is unique."""
-
-    def last(key: str) -> str:
-        return key.split("@")[-1].split(".")[-1]
-
-    lasts = [last(key) for key in keys]
-    return [
-        f"{last(key) if lasts.count(last(key)) == 1 else key}={own[key]}"
-        for key in keys
-        if own.get(key) is not None
-    ]
+    named = zip(keys, short_keys(keys), strict=True)
+    return [f"{name}={own[key]}" for key, name in named if own.get(key) is not None]
 
 
 def _is_setting(key: str) -> bool:

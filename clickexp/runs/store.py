@@ -145,6 +145,12 @@ def describe_overrides(overrides: Sequence[str], common: Sequence[str] = ()) -> 
     return ", ".join(f"{key}={value}" for key, value in own.items())
 
 
+def short_keys(keys: Sequence[str]) -> list[str]:
+    """Returns the keys cut to their last part, such as lr of optimizer.lr, where that is unique."""
+    lasts = [key.split("@")[-1].split(".")[-1] for key in keys]
+    return [last if lasts.count(last) == 1 else key for key, last in zip(keys, lasts, strict=True)]
+
+
 def _value(text: str) -> Any:
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]

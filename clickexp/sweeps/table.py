@@ -3,6 +3,7 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from clickexp.runs.store import (
     Record,
     read_json,
     records,
+    short_keys,
     training_seconds,
     values,
 )
@@ -119,8 +121,9 @@ def _means(
 ) -> Table:
     """Returns mean and standard deviation over seeds of each configuration, best first by the metric.
 
-    It shows the overrides that differ, and the metrics that the console has room for. A configuration that came twice
-    counts once. Where it is not known which way is better, the order stays.
+    It shows the overrides that differ, by their last parts where whole keys are too wide, and the metrics that the
+    console has room for. A configuration that came twice counts once. Where it is not known which way is better, the
+    order stays.
     """
     names = list(dict.fromkeys(name for given in overrides for name in given))
     differ = [name for name in names if len({repr(given.get(name)) for given in overrides}) > 1]
@@ -137,12 +140,18 @@ def _means(
     if metric and better is not None:
         groups.sort(key=lambda group: _sort_key(group[1], metric, better))
     lines = [[*key, str(len(group)), *(_spread(group, name) for name in columns)] for key, group in groups]
-    header, least = [*shown, "runs", *columns], len(shown) + 2
+    least = len(shown) + 2
 
-    def table(count: int) -> Table:
-        return console_table(header[:count], (line[:count] for line in lines), text_columns=len(shown))
+    def table(count: int, keys: Sequence[str]) -> Table:
+        header = [*keys, "runs", *columns][:count]
+        return console_table(header, (line[:count] for line in lines), text_columns=len(shown))
 
-    return widest(table, range(len(header), least - 1, -1), console) or table(least)
+    for keys in shown, short_keys(shown):
+        counts = range(len(shown) + 1 + len(columns), least - 1, -1)
+        found = widest(partial(table, keys=keys), counts, console)
+        if found:
+            return found
+    return table(least, short_keys(shown))
 
 
 def _comparable(results: Sequence[Mapping[str, Any]], metric: str) -> str | None:

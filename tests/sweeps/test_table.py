@@ -11,7 +11,7 @@ from rich.console import Console
 from clickexp.errors import ConfigError
 from clickexp.runs.hashing import config_hash
 from clickexp.runs.objective import objective
-from clickexp.runs.store import CHECKPOINT, MODEL, Record, finished, is_whole, unfinished, values
+from clickexp.runs.store import CHECKPOINT, MODEL, Record, finished, is_whole, short_keys, unfinished, values
 from clickexp.sweeps.table import collect
 from clickexp.sweeps.view import View, last_epoch
 
@@ -64,6 +64,17 @@ def test_losses_of_several_kinds_order_nothing(ndcg, tmp_path):
     header, _, *lines = [line.split() for line in printed(tmp_path).splitlines() if line.split()]
     assert [line[0] for line in lines[:3]] == (["ips", "none", "pbm"] if ndcg else ["none", "ips", "pbm"])
     assert header[2] == ("test/ndcg@10" if ndcg else "test/loss")
+
+
+def test_long_names_of_overrides_are_cut_rather_than_numbers(tmp_path):
+    """Names that share their last part stay whole."""
+    keys = ["optimizer.learning_rate", "optimizer.dense_learning_rate", "optimizer.weight_decay"]
+    for number in range(2):
+        job(tmp_path, number, [f"{key}=0.0{number + 1}" for key in keys], 0.25)
+    header, _, line = [line.split() for line in printed(tmp_path, width=80).splitlines()[:3]]
+    assert header[:5] == ["learning_rate", "dense_learning_rate", "weight_decay", "runs", "val/loss"]
+    assert line[:5] == ["0.01", "0.01", "0.01", "1", "0.2500"]
+    assert short_keys(["a.x", "b.x", "role@c.y"]) == ["a.x", "b.x", "y"]
 
 
 def test_lists_among_the_overrides_are_distinguished(tmp_path):

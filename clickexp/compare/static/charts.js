@@ -210,7 +210,7 @@ function forest(name, groups) {
   const lines = groups.map((group) => broken(group).split("<br>").length);
   const format = layout(`Difference in ${metric(name).short} to ${state.baseline?.rest}${way ? `${narrow() ? "\n" : " "}(${way})` : ""}`, "", {
     yaxis: { tickvals: groups.map((_, at) => -at), ticktext: groups.map(broken), range: [0.6 - groups.length, 0.6], zeroline: false, fixedrange: true },
-    xaxis: { zeroline: true, zerolinecolor: css("--text"), zerolinewidth: 1.5 }, uirevision: name,
+    xaxis: { exponentformat: "power", zeroline: true, zerolinecolor: css("--text"), zerolinewidth: 1.5 }, uirevision: name,
   });
   format.height = 110 + TOOLBAR + lines.reduce((sum, count) => sum + Math.max(30, 17 * count), 0);
   chart("forest", groups.length ? [trace] : [], { ...format, showlegend: false }, "No other row has this metric.");

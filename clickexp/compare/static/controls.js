@@ -165,7 +165,7 @@ async function start() {
   options("test-set", sets.length > 1 ? [...sets, [ALL, `all ${sets.length} test sets`]] : sets, 0);
   if (D.skipped.length) {
     $("skipped").hidden = false;
-    $("skipped").querySelector("summary").textContent = `${D.skipped.length} folders skipped`;
+    $("skipped").querySelector("summary").textContent = `${D.skipped.length} ${D.skipped.length === 1 ? "folder" : "folders"} skipped`;
     $("skipped").querySelector("ul").innerHTML = D.skipped.map((one) => `<li>${escaped(one)}</li>`).join("");
   }
   judgedChoices();

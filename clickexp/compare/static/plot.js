@@ -38,7 +38,7 @@ function layout(x, y, more = {}) {
     hoverlabel: { bgcolor: css("--card"), bordercolor: css("--line"), font: { color: css("--text") }, namelength: -1 },
     legend: { orientation: "h", xref: "container", x: 0, xanchor: "left", yref: "container", y: 0, yanchor: "bottom", font: { size: 12 }, maxheight: 1 },
     ...(more.yaxis2 ? { yaxis2: axis("", more.yaxis2) } : {}),
-    xaxis: axis(x, more.xaxis), yaxis: axis(y.replace(/ (?=\([^)]* [^)]*\)$)/, "\n"), more.yaxis), showlegend: true, shapes: more.shapes ?? [],
+    xaxis: axis(x, more.xaxis), yaxis: axis(y.replace(/ (?=\([^)]* [^)]*\)$)/, "\n"), { exponentformat: "power", ...more.yaxis }), showlegend: true, shapes: more.shapes ?? [],
     uirevision: more.uirevision ?? "stay",
   };
 }
