@@ -24,8 +24,7 @@ from clickexp.sweeps.backends.base import LOG, BasePool, Job
 from clickexp.sweeps.backends.remote import RemotePool
 from clickexp.sweeps.callback import current, without_hydra
 from clickexp.sweeps.job import compose_job, new_record, searched, why_again
-from clickexp.sweeps.view import View
-from clickexp.utils.paths import display_path
+from clickexp.sweeps.view import View, see_log
 from clickexp.utils.signatures import accepted, check_arguments, located
 
 LAUNCHER = "hydra_plugins.clickexp_launcher.launcher.QueueLauncher"
@@ -212,8 +211,7 @@ class Queue:
         if job.record.status not in ("failed", "interrupted", PRUNED):
             job.record.status = "failed"
         job.record.error = None if job.record.status == PRUNED else reason
-        see = f". Its log: {display_path(log)}" if log else ""
-        job.returns.return_value = JobError(f"job {job.number} failed: {reason}{see}")
+        job.returns.return_value = JobError(f"job {job.number} failed: {reason}{see_log(log) if log else ''}")
         job.returns.status = JobStatus.FAILED
         self._close(job)
 

@@ -26,7 +26,7 @@ from clickexp.runs.store import (
     values,
 )
 from clickexp.sweeps.backends.base import LOG
-from clickexp.sweeps.view import print_plain
+from clickexp.sweeps.view import print_plain, see_log
 from clickexp.utils.escape import csv_text
 from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
@@ -69,8 +69,7 @@ def collect(folder: Path, jobs: Path, metric: str, console: Console | None = Non
     missing = [(job, row) for (job, _), row in pairs if row["config_hash"] not in settled]
     for job, row in missing:
         reason = f": {row['error']}" if row["error"] else ""
-        log = f". Its log: {display_path(job / LOG)}" if (job / LOG).exists() else ""
-        print_plain(f"job {row['job']} {row['status']}{reason}{log}", console)
+        print_plain(f"job {row['job']} {row['status']}{reason}{see_log(job / LOG)}", console)
     states = [row["status"] for row in rows]
     counts = ", ".join(f"{states.count(state)} {_STATES.get(state, state)}" for state in dict.fromkeys(states))
     print_plain(f"{counts}; all in {display_path(folder / 'sweep.csv')}", console)

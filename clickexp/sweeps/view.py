@@ -73,7 +73,7 @@ class View:
             KEPT: f"kept, its result is in {display_path(record.result)}{done}",
             PRUNED: f"pruned after epoch {last_epoch(folder).get('epoch')}{done}",
         }
-        error = f"{record.status}: {record.error}. Its log: {display_path(folder / LOG)}"
+        error = f"{record.status}: {record.error}{see_log(folder / LOG)}"
         self.line(f"{self._name(job, record.overrides)} {ends.get(record.status, error)}", always=failed)
         self.update()
 
@@ -106,6 +106,11 @@ class View:
 def print_plain(text: str, console: Console | None = None) -> None:
     """Prints text as it is: no markup, and long paths are not broken into lines."""
     (console or get_console()).print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def see_log(log: Path) -> str:
+    """Returns the end of a message that names a job's log; empty where the job has not come as far as to have one."""
+    return f". Its log: {display_path(log)}" if log.exists() else ""
 
 
 def last_epoch(folder: Path) -> dict[str, Any]:

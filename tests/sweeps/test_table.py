@@ -12,6 +12,7 @@ from clickexp.errors import ConfigError
 from clickexp.runs.hashing import config_hash
 from clickexp.runs.objective import objective
 from clickexp.runs.store import CHECKPOINT, MODEL, Record, finished, is_whole, short_keys, unfinished, values
+from clickexp.sweeps.backends.base import LOG
 from clickexp.sweeps.table import collect
 from clickexp.sweeps.view import View, last_epoch
 
@@ -237,10 +238,14 @@ def test_without_a_terminal_there_are_lines(mode, lines, tmp_path):
     view = View(mode, "val/loss", ["gpu:0"], 3, [], Console(file=stream, width=40))
     view.start()
     view.started(0, ["seed=1"], "gpu:0", tmp_path)
-    view.ended(0, Record(0, ["seed=1"], "h", "failed", "x", error="killed by SIGKILL"), tmp_path)
-    view.stop()
-    assert stream.getvalue().splitlines()[-1].startswith("job 0 (seed=1) failed: killed by SIGKILL. Its log:")
+    failed = Record(0, ["seed=1"], "h", "failed", "x", error="killed by SIGKILL")
+    view.ended(0, failed, tmp_path)
+    assert stream.getvalue().endswith("job 0 (seed=1) failed: killed by SIGKILL\n")
     assert len(stream.getvalue().splitlines()) == lines
+    (tmp_path / LOG).touch()
+    view.ended(0, failed, tmp_path)
+    view.stop()
+    assert stream.getvalue().endswith(f"job 0 (seed=1) failed: killed by SIGKILL. Its log: {tmp_path / LOG}\n")
 
 
 def test_the_last_epoch_is_read_from_a_file_that_is_being_written(tmp_path):
