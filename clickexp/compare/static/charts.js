@@ -61,7 +61,7 @@ function perRank(id, name, difference) {
     const without = all.filter((group) => !group.examines).map(label);
     $("examination-note").textContent = without.length ? ` Not drawn, since all ranks are examined: ${without.join(", ")}.` : "";
   }
-  const title = base ? `Difference to ${base.rest}\nin ${metric(name).axis.replace(/^[A-Z](?=[a-z ])/, (sign) => sign.toLowerCase())}` : metric(name).axis;
+  const title = base ? `Difference to ${alone(base)}\nin ${metric(name).axis.replace(/^[A-Z](?=[a-z ])/, (sign) => sign.toLowerCase())}` : metric(name).axis;
   const yaxis = id === "examination" ? { range: [0, 1.03] } : {};
   chart(id, traces, layout("Rank", title, { xaxis: { dtick: traces.some((trace) => trace.x.length > 50) ? undefined : 1 }, yaxis, uirevision: `${name}${Boolean(base)}` }));
 }
@@ -208,7 +208,7 @@ function forest(name, groups) {
   };
   const way = ["left is better", "", "right is better"][metric(name).direction + 1];
   const lines = groups.map((group) => broken(group).split("<br>").length);
-  const format = layout(`Difference in ${metric(name).short} to ${state.baseline?.rest}${way ? `${narrow() ? "\n" : " "}(${way})` : ""}`, "", {
+  const format = layout(`Difference in ${metric(name).short} to ${state.baseline ? alone(state.baseline) : ""}${way ? `${narrow() ? "\n" : " "}(${way})` : ""}`, "", {
     yaxis: { tickvals: groups.map((_, at) => -at), ticktext: groups.map(broken), range: [0.6 - groups.length, 0.6], zeroline: false, fixedrange: true },
     xaxis: { exponentformat: "power", zeroline: true, zerolinecolor: css("--text"), zerolinewidth: 1.5 }, uirevision: name,
   });

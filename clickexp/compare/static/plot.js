@@ -17,6 +17,8 @@ function look(group) {
 
 // short names for legends: the settings that distinguish rows, without the keys
 const label = (group) => [group.rest, ...keys().map((key) => group.overrides[key]).filter(known)].join(" · ");
+// the name of a baseline on an axis, where no other row has it, too
+const alone = (base) => (mine().some((group) => group !== base && group.rest === base.rest) ? "the baseline" : base.rest);
 const translucent = (color) => `rgba(${[1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16)).join()},0.16)`;
 
 const [LINE, GAP, LETTER, MARK] = [16, 13, 6.3, 50]; // of a legend: height of a line, space between rows, width of a letter and of a mark
