@@ -34,7 +34,13 @@ class RayPool(RemotePool):
         handler = signal.getsignal(signal.SIGTERM)
         try:
             ray.init(address=address, ignore_reinit_error=True, **init)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except ConnectionError as error:
+            where = f"hydra.launcher.address={address}" if address else "RAY_ADDRESS"
+            raise UserError(
+                f"launcher=ray: no cluster answers at {where}: start one by 'ray start --head', or take "
+                f"hydra.launcher.address=local, a Ray of the sweep's own. Ray says: {' '.join(str(error).split())}"
+            ) from error
+        except (RuntimeError, ValueError) as error:
             raise UserError(f"launcher=ray: {' '.join(str(error).split())}") from error
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)  # Ray's own aborts the process

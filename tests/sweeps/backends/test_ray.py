@@ -74,6 +74,13 @@ def test_a_cluster_without_room_for_a_job_is_reported_in_one_line(place):
     assert code == 1 and "clickexp: launcher=ray: a job needs" in output and "Traceback" not in output
 
 
+@pytest.mark.slow
+def test_a_cluster_that_does_not_run_is_reported_with_the_remedy(place):
+    code, output = place.sweep("launcher=ray", "hydra.launcher.address=auto", "seed=1")
+    assert code == 1 and "Traceback" not in output
+    assert "clickexp: launcher=ray: no cluster answers at hydra.launcher.address=auto: start one by" in output
+
+
 @pytest.mark.parametrize("launcher, package", [("slurm", "submitit"), ("ray", "ray")])
 def test_a_package_that_is_missing_is_reported_in_one_line(launcher, package, tmp_path):
     missing = f"raise ModuleNotFoundError('missing', name={package!r})"
