@@ -27,7 +27,7 @@ from clickexp.models.ranker.debias import WithPropensities
 from clickexp.propensities import PropensitySource, Weighting
 from clickexp.runs.claims import is_abandoned, remove_parts
 from clickexp.runs.hashing import identity
-from clickexp.runs.store import CHECKPOINT
+from clickexp.runs.store import CHECKPOINT, RESULT
 from clickexp.training import Trainer
 from clickexp.training.checkpoint import check_same
 from clickexp.utils.signatures import accepted
@@ -175,8 +175,9 @@ def _checkpoint_of(earlier: Path, values: dict[str, Any]) -> Path:
         (earlier / CHECKPOINT).open("rb").close()
         check_same(earlier / CHECKPOINT, {"settings": identity(values)})
     except OSError as error:
-        hint = "it is there only after the first trainer.checkpoint_minutes and until the run has finished"
-        reason = f"{CHECKPOINT} cannot be read ({error.strerror}); {hint}"
+        reason = f"{CHECKPOINT} cannot be read ({error.strerror}); the first is there after trainer.checkpoint_minutes"
+        if (earlier / RESULT).exists():
+            reason = f"this run has finished, {RESULT} has its result. Give the folder of an interrupted run."
         raise ConfigError(f"continue_from={earlier}: {reason}") from error
     except ValueError as error:
         raise ConfigError(f"continue_from={earlier}: the checkpoint cannot be used: {error}") from error

@@ -26,6 +26,8 @@ CHOSEN = ("loss", "debias", "propensity")
 _REQUIRED = (*DESCRIBED, "metric")
 _SEARCHPATH = "hydra.searchpath"
 _COMPLETION = re.compile("(install|uninstall|query)=(bash|zsh|fish)")
+_ALONE = ("multirun", "run", "cfg", "info", "shell_completion")
+"""Options of Hydra of which a command has one at most."""
 _IN_PROCESS = "basic"
 """The launcher that runs jobs one after the other in this process."""
 
@@ -55,6 +57,7 @@ class CommandLine:
         self.options: argparse.Namespace = known
         if unknown:
             raise ConfigError(_advice(unknown[0]))
+        _check_alone(known)
         given = Counter(known.overrides)
         flags = []
         for word in reversed(words):  # the value of an option comes before the overrides that look like it
@@ -89,6 +92,12 @@ class CommandLine:
         """Whether the command ends after printing, without a run."""
         options = self.options
         return any((self.version, options.help, options.hydra_help, options.cfg, options.info))
+
+
+def _check_alone(options: argparse.Namespace) -> None:
+    given = [f"--{name.replace('_', '-')}" for name in _ALONE if getattr(options, name)]
+    if len(given) > 1:
+        raise ConfigError(f"{' and '.join(given)} cannot stand in one command. Leave {given[0]} out.")
 
 
 def _check_completion(overrides: Sequence[str]) -> None:

@@ -20,11 +20,19 @@ from clickexp.sweeps.callback import without_hydra
 from clickexp.sweeps.checks import check_jobs
 from clickexp.sweeps.launcher import LAUNCHER, JobError, Queue
 from clickexp.sweeps.space import Space, ends, overrides, read_space
-from clickexp.sweeps.study import FOLDER, Direction, SearchSettings, open_study, report_best, writing_study
+from clickexp.sweeps.study import (
+    ENDED,
+    FOLDER,
+    Direction,
+    SearchSettings,
+    open_study,
+    report_best,
+    writing_study,
+)
+from clickexp.sweeps.view import print_plain
 from clickexp.utils.signatures import check_arguments
 
 _SECONDS_BETWEEN_REPORTS = 0.2
-_COUNTED = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
 def search(
@@ -68,6 +76,9 @@ def _search(
         if trials.to_come:
             with Queue(context, task, config, trials.to_come) as queue:
                 trials.run(queue)
+        else:
+            more = "" if settings.sampler is None else "; a higher search.trials runs more"
+            print_plain(f"nothing is left to run in study {settings.study}{more}")
     finally:
         report_best(study, fixed, metric, folder)
     if trials.failures:
@@ -91,7 +102,7 @@ class _Trials:
         if settings.sampler is None or settings.trials is None:
             self.to_come = len(study.get_trials(states=(TrialState.WAITING,)))
         else:
-            self.to_come = max(settings.trials - len(study.get_trials(states=_COUNTED)), 0)
+            self.to_come = max(settings.trials - len(study.get_trials(states=ENDED)), 0)
 
     def run(self, queue: Queue) -> None:
         while self.running or self.to_come:

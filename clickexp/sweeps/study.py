@@ -24,6 +24,8 @@ from clickexp.utils.bounds import PositiveInt
 from clickexp.utils.files import whole
 
 FOLDER = "folder"
+ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
+"""States of trials that count; failed and interrupted ones are run again."""
 _SUBJECT = "subject"
 _FILE = "search.db"
 _SWEEP = "+sweep="
@@ -122,7 +124,7 @@ def report_best(study: optuna.Study, fixed: Sequence[str], metric: str, folder: 
     }
     with whole(folder / BEST) as part:
         part.write_text(yaml.safe_dump(best, sort_keys=False))
-    line = f"best of {len(study.trials)} trials: {metric} {trial.value:.6g} in trial {trial.number}"
+    line = f"best of {len(study.get_trials(states=ENDED))} trials: {metric} {trial.value:.6g} in trial {trial.number}"
     print_plain(f"{line}: {' '.join(given)}")
 
 

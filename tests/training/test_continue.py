@@ -483,6 +483,9 @@ def test_a_folder_without_a_checkpoint_cannot_be_continued(tmp_path):
     earlier.mkdir()
     with pytest.raises(ConfigError, match=f"continue_from={earlier}: {CHECKPOINT} cannot be read"):
         run_toy(tmp_path / "new", f"continue_from={earlier}")
+    run_toy(earlier)
+    with pytest.raises(ConfigError, match=f"continue_from={earlier}: this run has finished, result.json has its"):
+        run_toy(tmp_path / "new", f"continue_from={earlier}")
 
 
 def test_more_epochs_and_other_places_are_the_same_training(killed, tmp_path, capsys):
