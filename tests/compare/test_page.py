@@ -394,6 +394,11 @@ def test_the_forest_has_the_differences_to_the_baseline(page):
     assert error[0] == pytest.approx(12.7062 * 0.001 * 2**0.5 / 2**0.5, rel=1e-3)
 
 
+@pytest.mark.parametrize("value, text", [(3e-5, "+0.00003"), (-2e-7, "-2e-7"), (0, "+0.0000"), (0.12345, "+0.1235")])
+def test_small_differences_without_a_test_show_their_first_digit(page, value, text):
+    assert page.evaluate(f"rounded({value}, null, 4, true)")[0] == text
+
+
 def test_curves_by_rank_are_differences_with_bands_by_default(page):
     assert page.is_checked("#ranks-difference")
     page.select_option("#ranks-metric", "ll")

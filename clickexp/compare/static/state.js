@@ -46,11 +46,12 @@ function decimals(error) {
   return Math.min(Math.max((digit[0] === "1" ? 1 : 0) - Number(exponent), 0), 6);
 }
 
-// a number and its uncertainty as text; without one it has the decimals of the others in its column
+// a number and its uncertainty as text; without one it has the decimals of the others in its column, or its first digit where these are zeros
 function rounded(value, error, others = 4, sign = false, more = 0) {
   if (!known(value)) return ["–", ""];
   const own = decimals(error) === null ? null : decimals(error) + more;
-  const text = value.toFixed(own ?? others);
+  let text = value.toFixed(own ?? others);
+  if (own === null && value !== 0 && Number(text) === 0) text = value.toPrecision(1);
   return [sign && value >= 0 ? `+${text}` : text, own === null ? "" : error.toFixed(own)];
 }
 
