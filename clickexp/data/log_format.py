@@ -135,7 +135,7 @@ def prepare(read: _Read, format: str, source: str | Path, folder: str | Path, **
 
 def _check_exists(source: Path) -> None:
     if not source.exists():
-        raise DataError(f"{source}: no such file or folder. Check the path.")
+        raise DataError(f"{source}: no such file or folder. Check the path; a configuration has it as dataset.path.")
 
 
 def _read(

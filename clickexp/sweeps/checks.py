@@ -61,7 +61,7 @@ def _check_data(compose: _Compose, count: int) -> None:
             if folder is not None and not why_again(number, folder, composed):
                 return
     if path is not None:
-        raise ConfigError(f"{path}: no such file or folder. Check the path.")
+        raise ConfigError(f"{path}: no such file or folder. Check the path; a configuration has it as dataset.path.")
 
 
 def _check_values(compose: _Compose, jobs: Sequence[Sequence[str]]) -> None:
