@@ -17,7 +17,8 @@ def examination(model: ClickModel, sessions: Sessions, posterior: SharedPosterio
     """Returns P(examination) and the click rate by rank.
 
     Where examination is a tower of positions alone, as in PBM and the trust-bias model, it is the tower at each
-    position; else the mean over the sessions.
+    position; else the mean over the sessions, by position where it depends on positions, as in UBM, and by rank in the
+    list elsewhere.
 
     Args:
         model: The model.
@@ -25,45 +26,62 @@ def examination(model: ClickModel, sessions: Sessions, posterior: SharedPosterio
         posterior: Of its shared parameters, if it is known.
 
     Returns:
-        The columns rank (from 1), examination, propensity (examination divided by that of the first rank, since clicks
-        determine examination up to a factor; of the trust-bias model, click rates of relevant documents less those of
-        irrelevant ones, likewise; none where a model knows no examination and has 1 at all ranks),
-        click_rate (clicks per document at the rank), sessions (those with a document at the rank) and, with a posterior
-        of examination itself, propensity_sd, the standard deviation of the logarithm of the propensity, and its 95%
-        interval, propensity_low and propensity_high; see `propensity`.
+        The columns rank (from 1), examination, propensity (examination divided by that of the first rank that the log
+        shows, since clicks determine examination up to a factor; of the trust-bias model, click rates of relevant
+        documents less those of irrelevant ones, likewise; none where a model knows no examination and has 1 at all
+        ranks), click_rate (clicks per document at the rank), sessions (those with a document at the rank) and, with a
+        posterior of examination itself, propensity_sd, the standard deviation of the logarithm of the propensity, and
+        its 95% interval, propensity_low and propensity_high, without a value where the log leaves it open; see
+        `propensity`.
     """
     tower = getattr(model, "examination", getattr(model, "true_positive", None))
     if isinstance(tower, PositionParameter) and tower.config.use_feature == "positions":
         values = tower.probabilities(sessions.positions)
         counts, clicks = (each[1 : 1 + len(values)] for each in clicks_by_position(sessions))
     else:
-        sums = np.zeros(sessions.ranks)
-        for lengths, outputs in predicted(model, sessions, examination_outputs, "examination"):
-            shown = np.arange(sessions.ranks) < lengths[:, None]
-            sums += np.where(shown, outputs["examination"].astype(np.float64), 0).sum(axis=0)
-        counts, clicks = (each[1:] for each in clicks_by_position(sessions, by_rank=True))
-        values = sums / np.where(counts, counts, 1)
+        by_rank = not isinstance(tower, PositionParameter)
+        counts, clicks = (each[1:] for each in clicks_by_position(sessions, by_rank=by_rank))
+        values = _sums(model, sessions, by_rank, len(counts)) / np.where(counts, counts, 1)
     false = getattr(model, "false_positive", None)
     slopes = values
     if isinstance(false, PositionParameter) and false.config.use_feature == "positions":
         slopes = values - false.probabilities(sessions.positions)[: len(values)]
     ranks = np.arange(1, len(values) + 1)
     unknown = (values[counts > 0] == 1).all() and len(values) > 1
+    intervals = [] if posterior is None else propensity(model, posterior, sessions)
+    first = (intervals[0].position if intervals else None) or ranks[counts > 0].min(initial=len(ranks))
     columns = {
         "rank": ranks,
         "examination": values,
-        "propensity": np.full(len(values), np.nan) if unknown else slopes / slopes[0],
+        "propensity": np.full(len(values), np.nan) if unknown else slopes / slopes[first - 1],
         "click_rate": clicks / np.where(counts, counts, 1),
         "sessions": counts,
     }
     table = pl.DataFrame(columns, nan_to_null=True)
-    if posterior is not None and (intervals := propensity(model, posterior, sessions)):
-        sd = pl.DataFrame({"rank": [i.position for i in intervals], "propensity_sd": [i.sd for i in intervals]})
-        width = QUANTILE * pl.col("propensity_sd")
+    if intervals:
+        known = {
+            "rank": [each.position for each in intervals],
+            "propensity_sd": [each.sd for each in intervals],
+            "closed": [each.relative_low is not None for each in intervals],
+        }
+        table = table.join(pl.DataFrame(known), on="rank", how="left", maintain_order="left")
+        width = QUANTILE * pl.when("closed").then("propensity_sd")
         low, high = (pl.col("propensity") * (sign * width).exp() for sign in (-1, 1))
-        table = table.join(sd, on="rank", how="left", maintain_order="left")
-        table = table.with_columns(propensity_low=low, propensity_high=high)
+        table = table.with_columns(propensity_low=low, propensity_high=high).drop("closed")
     return table.filter(pl.col("sessions") > 0)
+
+
+def _sums(model: ClickModel, sessions: Sessions, by_rank: bool, ranks: int) -> np.ndarray:
+    """Returns the sum of P(examination) by position, or by rank in the list, from 1."""
+    sums, done = np.zeros(ranks + 1), 0
+    positions = None if by_rank or "positions" not in sessions.columns else sessions.column("positions")
+    for lengths, outputs in predicted(model, sessions, examination_outputs, "examination"):
+        shown = np.arange(sessions.ranks) < lengths[:, None]
+        at = np.broadcast_to(np.arange(1, sessions.ranks + 1), shown.shape)
+        at = at if positions is None else np.asarray(positions[done : done + len(lengths)])
+        sums += np.bincount(at[shown], outputs["examination"].astype(np.float64)[shown], len(sums))
+        done += len(lengths)
+    return sums[1:]
 
 
 def learned_examination(curve: np.ndarray, sessions: Sessions) -> pl.DataFrame:
