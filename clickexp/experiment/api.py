@@ -141,6 +141,8 @@ def run(
     Raises:
         UserError: The configuration or the data is wrong; before training starts.
     """
+    if config_dir is not None and not Path(config_dir).is_dir():
+        raise ConfigError(f"config_dir={config_dir}: there is no such folder. Give a folder of options.")
     words = [*overrides, *(f"{key}={_text(value)}" for key, value in settings.items())]
     words += [] if config_dir is None else ["--config-dir", str(config_dir)]
     try:

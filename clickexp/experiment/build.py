@@ -32,6 +32,11 @@ from clickexp.training import Trainer
 from clickexp.training.checkpoint import check_same
 from clickexp.utils.signatures import accepted
 
+_MANY_IDS = 1_000_000
+"""The largest id below which tables are small, however few documents a log shows."""
+_SPARSE = 20
+"""The largest id over the documents that a log shows, from which on ids are taken for hashes."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
@@ -76,7 +81,10 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     earlier = None if settings.continue_from is None else _checkpoint_of(Path(settings.continue_from), values)
     files = {"checkpoint": folder / CHECKPOINT, "continue_from": earlier}
     progress = {"progress": partial(logger.progress, "read", 0)}
-    dataset = config.open_dataset(**accepted(config.open_dataset, progress)).first(settings.max_sessions)
+    dataset = config.open_dataset(**accepted(config.open_dataset, progress))
+    if (advice := _sparse_ids(dataset)) is not None:
+        logger.warning(advice)
+    dataset = dataset.first(settings.max_sessions)
     model = build_model(_estimate_propensities(config.new_model, dataset), dataset, settings.seed)
     dataset = model.prepare(dataset)
     _check_features(model, values["model"], dataset)
@@ -86,6 +94,17 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     debias = model.debias if isinstance(model, Ranker) else None
     weighting = debias.weighting(dataset.train) if isinstance(debias, WithPropensities) else None
     return Parts(config, folder, dataset, model, trainer, metrics, logger, weighting, judging)
+
+
+def _sparse_ids(dataset: Dataset) -> str | None:
+    """What to say of ids such as hashes, of which most are no document's, so that tables are too large."""
+    most = sum(part.count * part.ranks for part in dataset.parts.values())
+    if dataset.query_doc_pairs < max(_MANY_IDS, _SPARSE * most):
+        return None
+    return (
+        f"query-document ids go up to {dataset.query_doc_pairs:,}, while the log shows {most:,} documents at most: a "
+        "whole table has a row for each id. dataset.pair_key=query_document or document numbers those of the log."
+    )
 
 
 def _estimate_propensities(new_model: Callable[..., Model], dataset: Dataset) -> Callable[..., Model]:

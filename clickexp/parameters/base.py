@@ -78,9 +78,19 @@ class Sizes:
         return known
 
     def starting_logit(self, logit: float | None) -> float:
-        """Returns the logit itself; for None the log-odds of the click rate, or 0 where that is unknown."""
+        """Returns the logit itself; for None the log-odds of the click rate, or 0 where that is unknown.
+
+        Raises:
+            DataError: The sessions have no click, or nothing but clicks.
+        """
         if logit is not None:
             return logit
+        if self.click_rate in (0, 1):
+            clicked = "every document" if self.click_rate else "no document"
+            raise DataError(
+                f"{clicked} of the training sessions was clicked, so that there is nothing to fit. "
+                "Check the column of clicks, and which sessions are for training."
+            )
         return 0.0 if self.click_rate is None else log_odds(self.click_rate)
 
 

@@ -158,7 +158,7 @@ def calibration(groups: Sequence[Group], axes: Axes) -> None:
             axes.plot(x, y, label=figure_text(group.name), marker=MARKERS[i], markersize=3, **look(i))
             edges = np.linspace(0, 1, len(documents) + 1)
             counts.stairs(documents, edges, baseline=None, linewidth=0.9, **look(i))
-            largest = max(largest, *x, *y)
+            largest = max([largest, *x, *y])  # bins with few documents are left out, in small test sets all
     axes.plot([0, largest], [0, largest], color="#888888", linewidth=0.8, zorder=0)
     axes.set(xlabel="Predicted P(click)", ylabel="Observed click rate")
     counts.set(xlim=axes.get_xlim(), yscale="log", ylim=(1, None))

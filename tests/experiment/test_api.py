@@ -69,6 +69,7 @@ def test_results_of_earlier_versions_have_no_references(tmp_path):
         (("--multirun",), {}, "takes overrides, such as seed=1, and no options"),
         (("pbm",), {}, "settings are written as key=value"),
         ((), {"optimized_metric": "val/none"}, "choose one that the run reports"),
+        ((), {"config_dir": "missing"}, "config_dir=missing: there is no such folder"),
     ],
 )
 def test_mistakes_have_the_message_of_the_command(words, settings, message, tmp_path, monkeypatch):

@@ -1,0 +1,43 @@
+"""Logs of which nothing can be learned, or that are very small: an error that says so, or a report."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+import clickexp
+from clickexp.errors import DataError
+
+SMALL = {"model": "pbm", "dataset": "parquet", "logger": [], "progress": "off", "trainer.epochs": 1}
+
+
+def write(file, clicks, ids=None):
+    """A session per row of clicks, and of ids, by default two documents in turn."""
+    ids = np.tile([[0, 1], [1, 0]], (len(clicks), 1))[: len(clicks)] if ids is None else ids
+    pl.DataFrame({"query_doc_ids": ids.tolist(), "clicks": clicks.astype(int).tolist()}).write_parquet(file)
+    return {"dataset.path": file, "cache_dir": file.parent / "cache", "folder": file.parent / "out"}
+
+
+@pytest.mark.parametrize("value, words", [(0, "no document"), (1, "every document")])
+def test_a_log_without_clicks_or_with_nothing_else_cannot_be_fitted(value, words, tmp_path):
+    places = write(tmp_path / "log.parquet", np.full((40, 2), value))
+    with pytest.raises(DataError, match=f"{words} of the training sessions was clicked"):
+        clickexp.run(report=False, **SMALL, **places)
+
+
+def test_a_test_set_of_one_session_has_a_report(tmp_path):
+    places = write(tmp_path / "log.parquet", np.random.default_rng(0).random((40, 2)) < 0.5)
+    ranges = {"train_sessions": [0, 38], "val_sessions": [38, 39], "test_sessions": [39, 40]}
+    result = clickexp.run(**SMALL, **places, **{f"dataset.{key}": value for key, value in ranges.items()})
+    assert result.result["data"]["sessions"]["test"] == 1
+    assert result.report.exists()
+    assert result.plot("calibration").axes
+
+
+@pytest.mark.parametrize("largest, warned", [(2_000_000, True), (90, False)])
+def test_ids_such_as_hashes_are_named_before_tables_have_a_row_for_each(largest, warned, tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    ids = rng.permuted(np.tile([largest - 1, largest], (40, 1)), axis=1)
+    places = write(tmp_path / "log.parquet", rng.random((40, 2)) < 0.5, ids)
+    clickexp.run(report=False, shared_intervals=False, save_model=False, **SMALL, **places)
+    printed = "".join(capsys.readouterr())
+    assert ("query-document ids go up to 2,000,000, while the log shows 80 documents at most" in printed) is warned
