@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clickexp.data import Dataset, Sessions
+from clickexp.data.inspect.identifiability import identifiability
 from clickexp.data.names import OLDEST, read_names
 from clickexp.errors import UserError
 from clickexp.export.examination import examination, learned_examination
@@ -54,6 +55,8 @@ _PROBABILITIES = (
 SHARED_TABLE = "shared.csv"
 _SEARCH_SESSION = "search_session"
 _EFFECTIVE = "effective_impressions"
+_ENOUGH_SESSIONS = 2_000_000
+"""Sessions whose links suffice if these link all positions."""
 
 
 def export(
@@ -121,6 +124,7 @@ def export(
     if posterior is not None and (intervals := shared_intervals(model, posterior)):
         with _whole(folder / SHARED_TABLE) as file:
             pl.DataFrame(intervals, SharedInterval._fields, orient="row", infer_schema_length=None).write_csv(file)
+    _warn_of_unlinked_positions(model, log.train)
     with _whole(folder / "documents.parquet") as file:
         _write_documents(model, log, id_names, file)
     if thompson is not None:
@@ -131,6 +135,12 @@ def export(
         source = sessions if predict == "" else Path(predict)
         named = configuration(run)["dataset"].get("columns") or {}
         _write_predictions(model, log, source, id_names, columns, folder, named)
+
+
+def _warn_of_unlinked_positions(model: Model, sessions: Sessions) -> None:
+    if model.separates_examination and not (links := identifiability(sessions, _ENOUGH_SESSIONS)).identified:
+        rest = "Intervals with bounds rest on the prior, and those of attraction take examination as known."
+        sys.stderr.write(f"{links.describe()} {rest}\n")
 
 
 def _write_predictions(

@@ -5,6 +5,7 @@ import polars as pl
 import pytest
 
 import clickexp
+from clickexp.cli.export import main as export
 from clickexp.errors import DataError
 
 SMALL = {"model": "pbm", "dataset": "parquet", "logger": [], "progress": "off", "trainer.epochs": 1}
@@ -41,3 +42,17 @@ def test_ids_such_as_hashes_are_named_before_tables_have_a_row_for_each(largest,
     clickexp.run(report=False, shared_intervals=False, save_model=False, **SMALL, **places)
     printed = "".join(capsys.readouterr())
     assert ("query-document ids go up to 2,000,000, while the log shows 80 documents at most" in printed) is warned
+
+
+@pytest.mark.parametrize("swapped, named", [(False, True), (True, False)])
+def test_an_export_names_positions_that_no_document_links(swapped, named, tmp_path, capsys):
+    """Each document at one position only: examination cannot be told from attraction, whatever intervals say."""
+    rng = np.random.default_rng(0)
+    ids = np.tile([[0, 1], [1, 0] if swapped else [0, 1]], (20, 1))
+    places = write(tmp_path / "log.parquet", rng.random((40, 2)) < 0.5, ids)
+    clickexp.run(report=False, **SMALL, **places)
+    capsys.readouterr()
+    export([str(tmp_path / "out")])
+    printed = capsys.readouterr()
+    for words in ("no document links the groups of positions 1 | 2", "those of attraction take examination as known"):
+        assert (words in printed.err) is named and words not in printed.out
