@@ -83,7 +83,8 @@ def compare(
 def _print(comparison: Comparison, console: Console) -> None:
     """Prints the conclusion and the leaderboard, with as many columns as fit."""
     runs, groups = len(comparison.runs), len(comparison.groups)
-    say(f"{comparison.name}: {runs} runs of {groups} configurations on {comparison.describe()}")
+    counted = f"{_count(runs, 'run')} of {_count(groups, 'configuration')}"
+    say(f"{comparison.name}: {counted} on {comparison.describe()}")
     sentences = [conclusion(comparison), comparison.choice, *comparison.warnings, significance(comparison)]
     for sentence in filter(None, sentences):
         text = sentence if sentence.endswith(".") else f"{sentence}."
@@ -109,3 +110,7 @@ def _console_table(table: ReportTable, columns: int, uncertainty: bool, names: i
     return console_table(
         table.header[:columns], ([text(cell) for cell in row[:columns]] for row in table.rows)
     )
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"

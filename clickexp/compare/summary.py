@@ -116,7 +116,7 @@ class Comparison:
         """Sessions and test sets in a line."""
         sizes = {int(own[0]) for run in self.runs if (own := _sessions_per_rank(run)) and own[0]}
         sessions = " or ".join(f"{size:,}" for size in sorted(sizes))
-        size = f" of {sessions} sessions" if sessions else ""
+        size = f" of {sessions} session{'' if sizes == {1} else 's'}" if sessions else ""
         if len(self._test_sets) == 1:
             return f"one test set{size}"
         each = ""

@@ -517,3 +517,9 @@ def test_a_configuration_that_refers_to_itself_is_skipped(tmp_path):
     (write_run(tmp_path / "1") / "config.yaml").write_text("model: &m {of: *m}")
     runs, skipped = find_runs([tmp_path])
     assert len(runs) == 1 and str(skipped[0]).endswith("1: its files are nested without end")
+
+
+def test_one_run_is_one_run(tmp_path, capsys):
+    write_run(tmp_path / "a", per_rank={"ll": [-0.5], "sessions": [1]})
+    compare([tmp_path / "a"])
+    assert capsys.readouterr().out.startswith("clicks: 1 run of 1 configuration on one test set of 1 session\n")
