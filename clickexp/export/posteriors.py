@@ -1,16 +1,18 @@
 """How sure a fitted model is of each document: intervals from the posteriors of its tables."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Float, Integer
 
-from clickexp.models import MixtureModel, Model
+from clickexp.data import Sessions
+from clickexp.models import ClickModel, MixtureModel, Model
 from clickexp.numerics import QUANTILE, log_sigmoid_pair, mean_slope
-from clickexp.parameters import Rows, Table
+from clickexp.parameters import EmbeddingParameter, Rows, Table
 from clickexp.parameters.base import PosteriorParameter
 from clickexp.parameters.context import new_session
+from clickexp.training.intervals.rows import settled
 from clickexp.types import Array, Batch
 
 ROLES = {"attraction": ("attraction", "ctr"), "satisfaction": ("satisfaction",)}
@@ -49,6 +51,26 @@ def attraction_interval(model: Model, batch: Batch) -> dict[str, Array]:
     """Returns the logarithms of the standard deviation and the bounds of attraction alone."""
     outputs = posterior_outputs(model, batch)
     return {name: outputs[name] for name in ("attraction_sd", "attraction_low", "attraction_high")}
+
+
+def with_settled_rows(model: Model, train: Sessions, progress: Callable[[int, int], None]) -> Model:
+    """Returns the model with posteriors of documents that the noise of training has left; see `intervals.rows`.
+
+    Those of whole tables of one number per row, in models of clicks. All others stay as they are.
+
+    Args:
+        model: A fitted model.
+        train: Its training sessions.
+        progress: Receives how many of them are read, and how many there are.
+    """
+    towers = [tower_of(model, roles) for roles in ROLES.values()] if isinstance(model, ClickModel) else []
+    found = [tower.table for tower in towers if isinstance(tower, EmbeddingParameter)]
+    tables = [table for table in found if isinstance(table, Table) and _is_settleable(table.get_value())]
+    return settled(model, tables, train, progress)
+
+
+def _is_settleable(rows: Rows) -> bool:
+    return rows.has_posteriors and rows.dim == 1
 
 
 def tower_of(model: Model, roles: Sequence[str]) -> object:

@@ -1,7 +1,6 @@
 """What a fitted model knows, as tables: examination by rank, documents, and predictions of sessions."""
 
 import contextlib
-import itertools
 import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from clickexp.data.names import OLDEST, read_names
 from clickexp.errors import UserError
 from clickexp.export.examination import examination, learned_examination
 from clickexp.export.fitted import configuration, fitted
-from clickexp.export.posteriors import ROLES, attraction_interval
+from clickexp.export.posteriors import ROLES, attraction_interval, posterior_outputs, with_settled_rows
 from clickexp.export.predict import (
     Predict,
     click_outputs,
@@ -183,8 +182,8 @@ def _write_predictions(
 def _write_documents(model: Model, dataset: Dataset, id_names: pl.DataFrame | None, file: Path) -> None:
     """Writes a row for each document that the dataset shows: probabilities, training impressions and clicks.
 
-    Tables with posteriors add standard deviations, intervals and effective impressions; see `posterior_outputs`, and
-    `clickexp.export.prior_variance` for the intervals of attraction.
+    Tables with posteriors add standard deviations, intervals and effective impressions; see `posterior_outputs`,
+    `with_settled_rows`, and `clickexp.export.prior_variance` for the intervals of attraction.
 
     A model whose attraction depends on the rank gives that at rank 1. One that reads a column that changes from session
     to session has no probabilities of a document alone, so that these are left out.
@@ -199,15 +198,21 @@ def _write_documents(model: Model, dataset: Dataset, id_names: pl.DataFrame | No
     def known(model: Model, batch: Batch) -> dict[str, Array]:
         return {} if others else document_outputs(model, batch)
 
-    intervals: Iterable[Mapping[str, np.ndarray]] = itertools.repeat({})
-    if not others and (varied := with_prior_variance(model, impressions)) is not None:
-        intervals = (values for _, values in predictor(varied, attraction_interval)(documents))
+    intervals = []
+    if not others:
+        with Steps("intervals of documents") as progress:
+            settled = with_settled_rows(model, dataset.train, progress)
+        if settled is not model:
+            intervals.append(predictor(settled, posterior_outputs)(documents))
+        if (varied := with_prior_variance(settled, impressions, model)) is not None:
+            intervals.append(predictor(varied, attraction_interval)(documents))
 
     def tables() -> Iterator[pa.Table]:
         done = 0
         known_of = predicted(model, documents, known, "documents")
-        for (lengths, outputs), interval in zip(known_of, intervals, strict=False):  # which may repeat
-            outputs |= interval
+        for (lengths, outputs), *better in zip(known_of, *intervals, strict=True):
+            for _, each in better:
+                outputs |= each
             rows = ids[done : done + len(lengths)]
             done += len(lengths)
             # in this order, whatever that of a compiled program

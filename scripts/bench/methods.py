@@ -15,6 +15,7 @@ from users import POSITIONS, Parameters, Part, SimulatedLog
 
 from clickexp import models
 from clickexp.data import Sessions
+from clickexp.export.posteriors import with_settled_rows
 from clickexp.export.prior_variance import with_prior_variance
 from clickexp.models import ClickModel
 from clickexp.parameters import EmbeddingParameter, EmbeddingParameterConfig
@@ -153,8 +154,11 @@ def fitted(log: SimulatedLog, seed: int, trainer: BaseTrainer, **towers: object)
     spread = {role: deviation for role, (_, deviation) in found.items() if deviation is not None}
     middle = {}
     impressions = np.bincount(log.train.ids.ravel(), minlength=pairs + 1)
-    if (varied := with_prior_variance(model, impressions)) is not None:
-        middle["attraction"], spread["attraction"] = moments(varied.attraction)
+    settled = with_settled_rows(model, parts["train"], lambda done, total: None)
+    varied = with_prior_variance(settled, impressions, model) or settled
+    for role, best in (("attraction", varied), ("satisfaction", settled)):
+        if role in spread:
+            middle[role], spread[role] = moments(getattr(best, role))
     learned = isinstance(trainer, Trainer)  # the others store a constant
     tables = [role for role, tower in towers.items() if isinstance(tower, EmbeddingParameter) and learned]
     prior_means = {role: float(found[role][0][0]) for role in tables}  # row 0 is padding, which nothing moves

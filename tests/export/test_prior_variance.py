@@ -134,8 +134,8 @@ def test_exported_intervals_of_attraction_hold_the_truth(policy, tmp_path):
             table["attraction"] < table["attraction_high"]
         )
         assert inside.mean() > 0.99
-    else:
-        assert held["exported"] == pytest.approx(held["as trained"], abs=0.01)
+    else:  # where they change by the noise of training alone
+        assert 0 < held["exported"] - held["as trained"] < 0.02
 
 
 def test_what_has_no_such_variance_stays_as_it_is():

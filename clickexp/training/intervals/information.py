@@ -79,10 +79,7 @@ def information(model: Model, data: Data, done: Done = lambda sessions: None) ->
         data: Its training data, which can be iterated twice.
         done: Receives how many sessions of a pass are done.
     """
-    graphdef, *whole = nnx.split(model)
-    data = Carrying(lambda model, batch: model.compute_loss(batch, aggregate=False), graphdef)(data, whole)
-    graphdef, params, table_state, other = nnx.split(model, nnx.Param, Table, ...)
-    passes, state = _compiled(graphdef), (params, table_state, other)
+    passes, state, data = opened(model, data)
     tables = {path: table.get_value() for path, table in nnx.to_flat_state(state[1])}
     size = ravelled(state)[0].size
     used, room = np.arange(size), _ROOM // max(len(tables), 1)
@@ -94,6 +91,14 @@ def information(model: Model, data: Data, done: Done = lambda sessions: None) ->
         kept = {path: _sample(each, room // (tables[path].dim * numbers)) for path, each in counts.items()}
     rows = {path: each.rows for path, each in kept.items()}
     return _assembled(state, used, kept, passes.sums(state, used, rows, data, done))
+
+
+def opened(model: Model, data: Data) -> tuple[Passes, State, Data]:
+    """Returns passes of a model, its state, and the data with the columns that its loss reads."""
+    graphdef, *whole = nnx.split(model)
+    data = Carrying(lambda model, batch: model.compute_loss(batch, aggregate=False), graphdef)(data, whole)
+    graphdef, params, tables, other = nnx.split(model, nnx.Param, Table, ...)
+    return _compiled(graphdef), (params, tables, other), data
 
 
 _compiled = functools.lru_cache(maxsize=4)(Passes)

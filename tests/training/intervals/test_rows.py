@@ -1,0 +1,99 @@
+"""Settled posteriors of rows against Newton steps in float64 numpy and against exact posteriors on a grid."""
+
+import numpy as np
+import pytest
+from flax import nnx
+from posteriors import MEAN, NORMAL, PRECISION, SLOPE, filled
+from scipy.special import expit
+
+from clickexp.data import Sessions
+from clickexp.models import DocumentCTRModel, PositionBasedModel
+from clickexp.training import Trainer
+from clickexp.training.intervals import rows as settling
+from clickexp.training.intervals.rows import settled
+
+IMPRESSIONS, CLICKS = np.array([0, 1, 20, 200]), np.array([0, 1, 3, 0])
+"""Of ids 0 to 3."""
+
+
+def click_rates():
+    """A model whose posteriors are near those of the log, and the log: one document per list."""
+    model = filled(DocumentCTRModel(query_doc_pairs=4, ctr=NORMAL, rngs=nnx.Rngs(0)))
+    ids = np.repeat(np.arange(4), IMPRESSIONS)
+    clicks = np.concatenate([np.arange(number) < c for number, c in zip(IMPRESSIONS, CLICKS, strict=True)])
+    return model, Sessions.from_arrays(
+        query_doc_ids=ids[:, None].astype(np.int32), clicks=clicks[:, None], query_doc_pairs=4
+    )
+
+
+def posterior(table):
+    """Offsets from the prior and standard deviations of all rows."""
+    values = np.asarray(table.get_value().values, np.float64)
+    return values[:, 0], np.exp(values[:, 1]) / PRECISION**0.5
+
+
+def test_a_step_is_newtons_on_the_bound():
+    model, log = click_rates()
+    before = np.asarray(model.ctr.table.get_value().values).copy()
+    offset, sd = posterior(model.ctr.table)
+    found, found_sd = posterior(settled(model, [model.ctr.table], log).ctr.table)
+    logit = offset + MEAN + SLOPE * before[:, 2] + float(model.ctr.baseline[...])
+    points = expit(logit + sd * np.array([[1.0], [-1.0]]))
+    number, clicks = (np.pad(each, (0, len(logit) - 4)) for each in (IMPRESSIONS, CLICKS))
+    curvature = number * (points * (1 - points)).mean(axis=0)
+    gradient = number * points.mean(axis=0) - clicks
+    total = PRECISION + curvature
+    step = np.clip((gradient + PRECISION * offset) / total, -(total**-0.5), total**-0.5)
+    shown = number > 0
+    np.testing.assert_allclose(found[shown], (offset - step)[shown], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found_sd[shown], total[shown] ** -0.5, rtol=1e-4)
+    np.testing.assert_array_equal(found[~shown], offset[~shown])
+    np.testing.assert_array_equal(found_sd[~shown], sd[~shown])
+    np.testing.assert_array_equal(model.ctr.table.get_value().values, before)
+
+
+def test_large_logs_and_other_tables_stay_as_they_are(monkeypatch):
+    model, log = click_rates()
+    assert settled(model, [], log) is model
+    monkeypatch.setattr(settling, "_MOST_SESSIONS", log.count - 1)
+    assert settled(model, [model.ctr.table], log) is model
+
+
+def test_settled_posteriors_are_nearer_to_exact_ones():
+    """Of PBM's attraction on a sparse log in random order, for its learned prior and examination, on a grid."""
+    rng, queries, documents, ranks, sessions = np.random.default_rng(0), 60, 10, 5, 2_400
+    pairs = queries * documents
+    truth, examination = rng.normal(-1.0, 1.0, pairs + 1), np.arange(1, ranks + 1) ** -0.7
+    query = rng.integers(queries, size=sessions)
+    shown = np.argsort(rng.random((sessions, documents)), axis=1)[:, :ranks]
+    ids = (1 + query[:, None] * documents + shown).astype(np.int32)
+    clicks = rng.random(ids.shape) < examination * expit(truth[ids])
+    log = Sessions.from_arrays(query_doc_ids=ids, clicks=clicks, query_doc_pairs=pairs)
+    model = PositionBasedModel(ranks, pairs, click_rate=float(clicks.mean()), rngs=nnx.Rngs(0))
+    Trainer(seed=0).train(model, log, log)
+    better = settled(model, [model.attraction.table], log)
+
+    grid = np.linspace(-12, 8, 801)
+    rows = model.attraction.table.get_value()
+    theta = expit(np.asarray(model.examination.weight, np.float64))[1 : ranks + 1]
+    x = np.asarray(rows.values, np.float64)[:, 2]
+    middle = float(model.attraction.baseline[...]) + float(rows.prior.mean[0]) + float(rows.prior.slope[0]) * x
+    logs = -np.exp(float(rows.prior.log_precision)) * (grid - middle[1:, None]) ** 2 / 2
+    for rank in range(ranks):
+        rate = theta[rank] * expit(grid)
+        clicked = np.bincount(ids[clicks[:, rank], rank], minlength=pairs + 1)[1:, None]
+        number = np.bincount(ids[:, rank], minlength=pairs + 1)[1:, None]
+        logs += clicked * np.log(rate) + (number - clicked) * np.log1p(-rate)
+    weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    mean = weights @ grid
+    sd = np.sqrt(weights @ grid**2 - mean**2)
+
+    def off(found):
+        """Spread of standard deviations over exact ones, and of means in exact deviations."""
+        m, v = found.attraction.posterior({"query_doc_ids": np.arange(1, pairs + 1, dtype=np.int32)[None]})
+        return np.std(np.log(np.sqrt(v[0]) / sd)), np.std((np.asarray(m[0]) - mean) / sd)
+
+    (trained_sd, trained_mean), (settled_sd, settled_mean) = off(model), off(better)
+    assert settled_sd < 0.6 * trained_sd and settled_mean < trained_mean
+    assert settled_sd == pytest.approx(0, abs=0.06) and settled_mean == pytest.approx(0, abs=0.1)
