@@ -121,12 +121,10 @@ def with_prior_variance(model: Model, impressions: np.ndarray, trained: Model | 
     if len(shown) > _SAMPLE:
         shown = np.random.default_rng(0).choice(shown, _SAMPLE, replace=False)
     noisy = None if trained is None else _rows(tower_of(trained, ROLES["attraction"]))
-    fits = []
-    for each in filter(None, (noisy, rows)):
-        offsets, variances = _in_units(each, scale)
-        fits.append(fit(offsets[shown], variances[shown], counts[shown]))
+    units = [_in_units(each, scale) for each in (rows, noisy) if each is not None]
+    fits = [fit(offsets[shown], variances[shown], counts[shown]) for offsets, variances in units]
     prior = PriorVariance(*np.max(fits, axis=0).tolist())
-    means, spreads = recombined(offsets, variances, counts, prior)
+    means, spreads = recombined(*units[0], counts, prior)
     columns = np.stack([means / scale, np.log(spreads) / 2], axis=1)
     changed = nnx.clone(model)
     values = rows.values.at[:, :2].set(jnp.asarray(columns, jnp.float32))
