@@ -18,6 +18,7 @@ from clickexp.evaluation.model_evaluator import ModelEvaluator, click_metrics
 from clickexp.evaluation.outputs import MeanLoss
 from clickexp.loggers.base import Phase
 from clickexp.metrics import (
+    DCG,
     ClickRateError,
     ColdStart,
     Examination,
@@ -27,6 +28,9 @@ from clickexp.metrics import (
 )
 from clickexp.models import ClickModel
 from clickexp.models.base import Model
+
+_LARGEST_GRADE = 100
+"""Label of which sums of exponential gains are within single precision."""
 
 Groups = Mapping[str, Metrics]
 """Metrics by group.
@@ -261,3 +265,11 @@ def check_lists(model: Model, dataset: Dataset, metrics: Groups) -> None:
             checked(dataset.ranking, model, model.predict_relevance, "labels")
         except DataError as error:
             raise DataError(f"labelled lists: {error} metric=click leaves them out.") from error
+        gains = [m for m in metrics["ranking"].values() if isinstance(m, DCG) and m.form == "exponential"]
+        found = (float(chunk["labels"].max(initial=0)) for chunk in dataset.ranking.chunks(["labels"]))
+        largest = max(found, default=0.0) if gains else 0.0
+        if largest > _LARGEST_GRADE:
+            raise DataError(
+                f"labelled lists: labels go up to {largest:g}, and the gain 2^label - 1 of dcg and ndcg overflows "
+                f"above {_LARGEST_GRADE}. Scale them to grades, or set metric.ranking.NAME.form=linear for both."
+            )

@@ -297,3 +297,18 @@ def test_ranking_checks_what_relevance_depends_on():
     one_line(f"labelled lists: {re.escape(message)}.* metric=click", check_lists, rctr, dataset, groups)
     check_lists(PBM(), dataset, groups)
     check_lists(rctr, dataset, {})
+
+
+def test_labels_whose_gains_overflow_are_an_error():
+    """Before training, where metrics have exponential gains: 2^127 is near the largest number of float32."""
+    ids = np.ones((2, 3), np.int32)
+    linear = {"ranking": {"ndcg": metrics.NDCG([3], form="linear"), "mrr": metrics.MRR()}}
+    for largest, fits in (100, True), (101, False):
+        lists = Sessions.from_arrays(query_doc_ids=ids, clicks=ids < 0, labels=ids * largest)
+        dataset = Dataset("small", packed(), packed(), packed(), PAIRS, RANKS, ranking=lists)
+        check_lists(PBM(), dataset, linear)
+        if fits:
+            check_lists(PBM(), dataset, {"ranking": metrics.ranking_metrics()})
+            assert np.isfinite(TRAINERS[0].evaluate_ranking(PBM(), lists).compute()["ndcg@3"])
+        else:
+            one_line("labels go up to 101", check_lists, PBM(), dataset, {"ranking": metrics.ranking_metrics()})
