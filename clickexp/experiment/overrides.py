@@ -97,7 +97,7 @@ class CommandLine:
 def _check_alone(options: argparse.Namespace) -> None:
     given = [f"--{name.replace('_', '-')}" for name in _ALONE if getattr(options, name)]
     if len(given) > 1:
-        raise ConfigError(f"{' and '.join(given)} cannot stand in one command. Leave {given[0]} out.")
+        raise ConfigError(f"{' and '.join(given)} exclude each other. Leave {given[0]} out.")
 
 
 def _check_completion(overrides: Sequence[str]) -> None:

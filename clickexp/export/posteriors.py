@@ -53,8 +53,10 @@ def attraction_interval(model: Model, batch: Batch) -> dict[str, Array]:
     return {name: outputs[name] for name in ("attraction_sd", "attraction_low", "attraction_high")}
 
 
-def with_settled_rows(model: Model, train: Sessions, progress: Callable[[int, int], None]) -> Model:
-    """Returns the model with posteriors of documents that the noise of training has left; see `intervals.rows`.
+def with_settled_rows(
+    model: Model, train: Sessions, progress: Callable[[int, int], None] = lambda done, total: None
+) -> Model:
+    """Returns the model with posteriors of documents without the noise of training; see `settled`.
 
     Those of whole tables of one number per row, in models of clicks. All others stay as they are.
 

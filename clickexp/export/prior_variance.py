@@ -120,7 +120,7 @@ def with_prior_variance(model: Model, impressions: np.ndarray, trained: Model | 
     scale = np.exp(float(rows.prior.log_precision) / 2)
     if len(shown) > _SAMPLE:
         shown = np.random.default_rng(0).choice(shown, _SAMPLE, replace=False)
-    noisy = None if trained is None else _rows(tower_of(trained, ROLES["attraction"]))
+    noisy = None if trained is None or trained is model else _rows(tower_of(trained, ROLES["attraction"]))
     units = [_in_units(each, scale) for each in (rows, noisy) if each is not None]
     fits = [fit(offsets[shown], variances[shown], counts[shown]) for offsets, variances in units]
     prior = PriorVariance(*np.max(fits, axis=0).tolist())

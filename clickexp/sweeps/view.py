@@ -109,7 +109,7 @@ def print_plain(text: str, console: Console | None = None) -> None:
 
 
 def see_log(log: Path) -> str:
-    """Returns the end of a message that names a job's log; empty where the job has not come as far as to have one."""
+    """Returns the end of a message that names the log; empty where there is none."""
     return f". Its log: {display_path(log)}" if log.exists() else ""
 
 

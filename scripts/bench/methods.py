@@ -154,7 +154,7 @@ def fitted(log: SimulatedLog, seed: int, trainer: BaseTrainer, **towers: object)
     spread = {role: deviation for role, (_, deviation) in found.items() if deviation is not None}
     middle = {}
     impressions = np.bincount(log.train.ids.ravel(), minlength=pairs + 1)
-    settled = with_settled_rows(model, parts["train"], lambda done, total: None)
+    settled = with_settled_rows(model, parts["train"])
     varied = with_prior_variance(settled, impressions, model) or settled
     for role, best in (("attraction", varied), ("satisfaction", settled)):
         if role in spread:

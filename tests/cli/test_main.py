@@ -239,7 +239,7 @@ WRONG = {
     "-m search=tpe seed=1,2 search.trials=null": "search.trials=null is for search=grid; give at least 1",
     "-m search=tpe seed=1,2 optimized_metric=val/nope": "optimized_metric=val/nope: choose one that the run reports",
     "-m search=tpe optimizer.learning_rate=interval(-1,1)": "optimizer.learning_rate=-0.998: give a number above 0",
-    "-m --cfg job seed=1,2": "--multirun and --cfg cannot stand in one command. Leave --multirun out.",
+    "-m --cfg job seed=1,2": "--multirun and --cfg exclude each other. Leave --multirun out.",
     "search=tpe trainer.epoch=1,2": "there is no key trainer.epoch. Did you mean trainer.epochs?",
 }
 """Words of a command, and the message about them."""

@@ -46,7 +46,7 @@ def test_ids_such_as_hashes_are_named_before_tables_have_a_row_for_each(largest,
 
 @pytest.mark.parametrize("swapped, named", [(False, True), (True, False)])
 def test_an_export_names_positions_that_no_document_links(swapped, named, tmp_path, capsys):
-    """Each document at one position only: examination cannot be told from attraction, whatever intervals say."""
+    """Each document at one position only: clicks separate no examination from attraction, whatever intervals say."""
     rng = np.random.default_rng(0)
     ids = np.tile([[0, 1], [1, 0] if swapped else [0, 1]], (20, 1))
     places = write(tmp_path / "log.parquet", rng.random((40, 2)) < 0.5, ids)

@@ -15,7 +15,7 @@ from small_logs import sigmoid
 
 from clickexp.data import Dataset, Sessions
 from clickexp.export.examination import examination
-from clickexp.export.posteriors import posterior_outputs
+from clickexp.export.posteriors import posterior_outputs, with_settled_rows
 from clickexp.export.tables import _write_documents
 from clickexp.models import (
     DocumentCTRModel,
@@ -34,10 +34,10 @@ from clickexp.parameters import (
 
 IDS = np.array([[1, 2], [2, 3], [1, 3]], np.int32)
 CLICKS = np.array([[1, 0], [1, 1], [0, 1]], bool)
+LOG = Sessions.from_arrays(query_doc_ids=IDS, clicks=CLICKS, query_doc_pairs=3)
 
 def documents(model, file):
-    sessions = Sessions.from_arrays(query_doc_ids=IDS, clicks=CLICKS, query_doc_pairs=3)
-    _write_documents(model, Dataset("d", sessions, sessions, sessions, 3, 2), None, file)
+    _write_documents(model, Dataset("d", LOG, LOG, LOG, 3, 2), None, file)
     return pl.read_parquet(file)
 
 
@@ -74,6 +74,8 @@ def test_intervals_of_attraction_and_satisfaction(tmp_path):
     assert table.columns == [
         "query_doc_id", *columns, "relevance", "impressions", "clicks", "effective_impressions"
     ]  # fmt: skip
+    for name, values in known(with_settled_rows(model, LOG)).items():
+        np.testing.assert_allclose(table[name], values, rtol=1e-5)
     table = known(model)
     for role in ("attraction", "satisfaction"):
         mean, sd = posterior(getattr(model, role))
