@@ -9,7 +9,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from clickexp.data.inspect.identifiability import identifiability
+from clickexp.data.inspect.identifiability import ENOUGH_SESSIONS, identifiability
 from clickexp.data.seen import shows_any
 from clickexp.evaluation.evaluate import HeldOut
 from clickexp.experiment.build import Parts, build, open_loggers, share_compilations
@@ -33,7 +33,6 @@ from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
 
 log = logging.getLogger(__name__)
-_ENOUGH_SESSIONS = 2_000_000  # link all positions of most logs; the rest is read only if they do not
 
 
 def run_experiment(cfg: DictConfig, folder: Path, sweep: str | None = None, overrides: Sequence[str] = ()) -> Result:
@@ -112,7 +111,7 @@ def _note(parts: Parts) -> None:
     for line in (*parts.config.without_effect, parts.dataset.describe()):
         parts.logger.message(line)
     if parts.model.separates_examination:
-        links = identifiability(parts.dataset.train, _ENOUGH_SESSIONS)
+        links = identifiability(parts.dataset.train, ENOUGH_SESSIONS)
         if not links.identified:
             parts.logger.warning(links.describe())
         elif isinstance(parts.model, TwoTowersModel):  # of which much depends on it

@@ -8,6 +8,7 @@ from clickexp.export.predict import examination_outputs, predicted
 from clickexp.models import ClickModel
 from clickexp.numerics import QUANTILE
 from clickexp.parameters import PositionParameter
+from clickexp.parameters.context import in_new_session
 from clickexp.propensities.base import clicks_by_position
 from clickexp.training.intervals.posterior import SharedPosterior
 from clickexp.training.intervals.probabilities import propensity
@@ -39,7 +40,7 @@ def examination(model: ClickModel, sessions: Sessions, posterior: SharedPosterio
         values = tower.probabilities(sessions.positions)
         counts, clicks = (each[1 : 1 + len(values)] for each in clicks_by_position(sessions))
     else:
-        by_rank = not isinstance(tower, PositionParameter)
+        by_rank = not isinstance(in_new_session(tower)[1], PositionParameter)
         counts, clicks = (each[1:] for each in clicks_by_position(sessions, by_rank=by_rank))
         values = _sums(model, sessions, by_rank, len(counts)) / np.where(counts, counts, 1)
     false = getattr(model, "false_positive", None)
@@ -48,8 +49,9 @@ def examination(model: ClickModel, sessions: Sessions, posterior: SharedPosterio
         slopes = values - false.probabilities(sessions.positions)[: len(values)]
     ranks = np.arange(1, len(values) + 1)
     unknown = (values[counts > 0] == 1).all() and len(values) > 1
-    intervals = [] if posterior is None else propensity(model, posterior, sessions)
-    first = (intervals[0].position if intervals else None) or ranks[counts > 0].min(initial=len(ranks))
+    found = [] if posterior is None else propensity(model, posterior, sessions)
+    intervals = {each.position: each for each in found if each.position is not None}
+    first = min(intervals) if intervals else ranks[counts > 0].min(initial=len(ranks))
     columns = {
         "rank": ranks,
         "examination": values,
@@ -60,9 +62,9 @@ def examination(model: ClickModel, sessions: Sessions, posterior: SharedPosterio
     table = pl.DataFrame(columns, nan_to_null=True)
     if intervals:
         known = {
-            "rank": [each.position for each in intervals],
-            "propensity_sd": [each.sd for each in intervals],
-            "closed": [each.relative_low is not None for each in intervals],
+            "rank": [*intervals],
+            "propensity_sd": [each.sd for each in intervals.values()],
+            "closed": [each.relative_low is not None for each in intervals.values()],
         }
         table = table.join(pl.DataFrame(known), on="rank", how="left", maintain_order="left")
         width = QUANTILE * pl.when("closed").then("propensity_sd")

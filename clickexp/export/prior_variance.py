@@ -7,7 +7,7 @@ has an x that is off by chance, with a variance in proportion to 1 / n, and so i
 
 in place of the 1 / precision that training learns for all documents (Fuller 1987, "Measurement error models"). Where a
 policy orders lists, most documents of a sparse log vary more than that, and their intervals are too short. In random
-order the slope of the line is near 0, so is per_list, and nothing changes.
+order the slope of the line is near 0, and so is per_list.
 """
 
 import dataclasses
@@ -95,10 +95,11 @@ def recombined(
 def with_prior_variance(model: Model, impressions: np.ndarray, trained: Model | None = None) -> Model | None:
     """Returns the model with the posteriors of attraction under the variance by impressions.
 
-    Where posteriors are settled, the larger one of two fits. The noise that training leaves in rows with few documents
-    passes for variance of their prior. Where a policy orders lists, that is about what intervals lack for errors of
-    shared parameters, which rows do not know: with it, 95 to 97% of the 95% intervals hold the truth, without it 86 to
-    93%. In random order the fit to settled posteriors is the larger one: 94 to 95%, and 92 to 93% by the other one.
+    Where posteriors are settled, each of the two numbers is the larger one of two fits. The noise that training leaves
+    in rows with few documents passes for variance of their prior. Where a policy orders lists, that is about what
+    intervals lack for errors of shared parameters, which rows do not know: with it, 94 to 96% of the 95% intervals hold
+    the truth, without it 86 to 93%. In random order the fit to settled posteriors is the larger one: 94 to 95%, and 92
+    to 94% by the other one.
 
     Args:
         model: A fitted model.

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clickexp.data import Dataset, Sessions
-from clickexp.data.inspect.identifiability import identifiability
+from clickexp.data.inspect.identifiability import ENOUGH_SESSIONS, identifiability
 from clickexp.data.names import OLDEST, read_names
 from clickexp.errors import UserError
 from clickexp.export.examination import examination, learned_examination
@@ -54,8 +54,6 @@ _PROBABILITIES = (
 SHARED_TABLE = "shared.csv"
 _SEARCH_SESSION = "search_session"
 _EFFECTIVE = "effective_impressions"
-_ENOUGH_SESSIONS = 2_000_000
-"""Sessions whose links suffice if these link all positions."""
 
 
 def export(
@@ -137,7 +135,7 @@ def export(
 
 
 def _warn_of_unlinked_positions(model: Model, sessions: Sessions) -> None:
-    if model.separates_examination and not (links := identifiability(sessions, _ENOUGH_SESSIONS)).identified:
+    if model.separates_examination and not (links := identifiability(sessions, ENOUGH_SESSIONS)).identified:
         rest = "Intervals with bounds rest on the prior, and those of attraction take examination as known."
         sys.stderr.write(f"{links.describe()} {rest}\n")
 

@@ -7,8 +7,10 @@ from flax import nnx
 from scipy.special import expit
 
 from clickexp.data import Sessions
+from clickexp.data.schema import Column
 from clickexp.export.examination import examination
 from clickexp.models import PositionBasedModel, UserBrowsingModel
+from clickexp.parameters import ContextParameterConfig, PositionParameterConfig, SumParameterConfig
 from clickexp.training.intervals.posterior import SharedPosterior
 
 CLICKS = np.array([[1, 0], [1, 1], [0, 1]], bool)
@@ -71,3 +73,25 @@ def test_examination_that_depends_on_positions_is_averaged_by_position():
     np.testing.assert_allclose(table["propensity"], [1, curve[1] / curve[0]], rtol=1e-5)
     assert table["propensity_sd"][0] == pytest.approx(0) and table["propensity_sd"][1] > 0
     assert table["propensity_low"][1] < curve[1] / curve[0] < table["propensity_high"][1]
+
+
+def test_context_of_search_sessions_leaves_examination_by_position():
+    """Context that adds nothing: the mean over sessions is the tower at each position."""
+    terms = {"position": PositionParameterConfig(), "context": ContextParameterConfig(["session_index"])}
+    model = PositionBasedModel(6, 3, examination=SumParameterConfig(terms), rngs=nnx.Rngs(0))
+    tower = model.examination.terms["position"]
+    tower.weight[...] = jnp.asarray(LOGITS[: tower.weight[...].size], jnp.float32)
+    model.examination.terms["context"].weight[...] *= 0
+    log = Sessions.from_arrays(
+        query_doc_ids=LOG.column("query_doc_ids"),
+        clicks=CLICKS,
+        positions=AT,
+        query_doc_pairs=3,
+        extra={Column("session_index", np.float32, per="session"): np.zeros(3, np.float32)},
+    )
+    names = tuple(f"examination/terms/position/weight[{position}]" for position in (3, 6))
+    table = examination(model, log, SharedPosterior(names, np.diag([0.2, 0.3])))
+    assert table["rank"].to_list() == [3, 6]
+    np.testing.assert_allclose(table["examination"], expit(LOGITS[[3, 6]]), rtol=1e-5)
+    np.testing.assert_allclose(table["propensity"], [1, expit(LOGITS[6]) / expit(LOGITS[3])], rtol=1e-5)
+    assert table["propensity_sd"][0] == pytest.approx(0) and table["propensity_sd"][1] > 0

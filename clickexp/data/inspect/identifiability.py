@@ -20,6 +20,8 @@ from clickexp.data.id_table import dense_rows
 from clickexp.data.schema import Columns
 from clickexp.data.sessions import Sessions
 
+ENOUGH_SESSIONS = 2_000_000
+"""Sessions that link all positions of most logs; the rest is read only if they do not."""
 _CELLS = 1 << 22
 _SHOWN_GROUPS = 8
 _FEW = 10

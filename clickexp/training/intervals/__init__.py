@@ -1,4 +1,4 @@
-"""How sure the parameters are that all rows of tables share, such as examination by rank and continuation.
+"""How sure the parameters are that all rows of tables share, such as examination by rank; and rows without noise.
 
-Intervals of single rows are in `clickexp.export`.
+Intervals of documents are in `clickexp.export`.
 """

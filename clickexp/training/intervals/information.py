@@ -79,7 +79,7 @@ def information(model: Model, data: Data, done: Done = lambda sessions: None) ->
         data: Its training data, which can be iterated twice.
         done: Receives how many sessions of a pass are done.
     """
-    passes, state, data = opened(model, data)
+    passes, state, data = prepared(model, data)
     tables = {path: table.get_value() for path, table in nnx.to_flat_state(state[1])}
     size = ravelled(state)[0].size
     used, room = np.arange(size), _ROOM // max(len(tables), 1)
@@ -93,7 +93,7 @@ def information(model: Model, data: Data, done: Done = lambda sessions: None) ->
     return _assembled(state, used, kept, passes.sums(state, used, rows, data, done))
 
 
-def opened(model: Model, data: Data) -> tuple[Passes, State, Data]:
+def prepared(model: Model, data: Data) -> tuple[Passes, State, Data]:
     """Returns passes of a model, its state, and the data with the columns that its loss reads."""
     graphdef, *whole = nnx.split(model)
     data = Carrying(lambda model, batch: model.compute_loss(batch, aggregate=False), graphdef)(data, whole)
@@ -162,6 +162,16 @@ class _Block(NamedTuple):
     of_prior: np.ndarray
 
 
+def row_precision(own: np.ndarray, precision: float) -> np.ndarray:
+    """Precisions of posteriors, at least a quarter of the prior's.
+
+    Args:
+        own: E[loss_zz], an estimate that may be below 0.
+        precision: Of the prior.
+    """
+    return np.maximum(own + precision, precision / 4)
+
+
 def _blocks(table: Table, kept: _Kept, sums: Array, size: int, width: int, at: int | None) -> Iterator[_Block]:
     """The rows of a table in blocks, for double precision takes room; at: place of the precision of the prior."""
     rows = table.get_value()
@@ -176,14 +186,14 @@ def _blocks(table: Table, kept: _Kept, sums: Array, size: int, width: int, at: i
         own, gradient = block[:, -2], block[:, -1]
         if rows.prior is None or at is None:
             precision = max(packing.prior_precision(table), _LEAST_PRECISION)
-            variance = 1 / np.maximum(own + precision, precision / 4)
+            variance = 1 / row_precision(own, precision)
             zero = np.zeros_like(variance)  # for the gradient, too: numbers are taken to be at their optimum
             yield _Block(weight, cross, curved, zero, variance, zero, zero)
             continue
         precision = math.exp(float(rows.prior.log_precision))
         square = np.asarray(rows.deviations(jnp.asarray(values)), np.float64).ravel() ** 2
         cross[:, at], curved[:, at] = precision * offset, precision * square
-        variance = 1 / np.maximum(own + precision, precision / 4)
+        variance = 1 / row_precision(own, precision)
         of_prior = precision / 2 * (offset**2 + square)
         yield _Block(
             weight, cross, curved, gradient + precision * offset, variance, variance / (2 * square), of_prior

@@ -122,7 +122,11 @@ class Passes:
         sums: Sums, step: "_Step", seed: Count, state: State, used: Array, slots: dict[Path, jax.Array]
     ) -> Sums:
         size = used.size
-        drawn, probes = ({path: _signs(ids, seed, salt) for path, ids in step.ids.items()} for salt in (0, 1))
+        # each table has signs of its own, since several may have rows of the same ids
+        drawn, probes = (
+            {path: _signs(ids, seed, 2 * table + salt) for table, (path, ids) in enumerate(step.ids.items())}
+            for salt in (0, 1)
+        )
         # one direction per parameter and, for the diagonal of E[L_zz], random signs of all rows at once
         directions = (
             jnp.eye(size + 1, size),

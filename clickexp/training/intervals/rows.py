@@ -11,7 +11,7 @@ from flax import nnx
 from clickexp.data.sessions import Sessions
 from clickexp.models.base import Model
 from clickexp.parameters.table import Rows, Table
-from clickexp.training.intervals.information import opened
+from clickexp.training.intervals.information import prepared, row_precision
 from clickexp.training.sparse.packing import Path
 from clickexp.types import Array
 
@@ -41,13 +41,14 @@ def settled(
 
     Args:
         model: A model fitted to the log.
-        tables: Those to settle: one number per row, of which a document has one.
+        tables: Those to settle: one number per row, of which a document has one. Rows in which the log has no slope,
+            such as satisfaction of documents without clicks, stay as they are.
         train: The training sessions; none are read where these are more than two million.
         progress: Receives how many sessions are read, and how many there are.
     """
     if not tables or train.count > _MOST_SESSIONS:
         return model
-    passes, state, data = opened(model, train)
+    passes, state, data = prepared(model, train)
     chosen = {path for path, node in nnx.iter_graph(model) if any(node is table for table in tables)}
     sizes = {path: len(t.get_value().values) for path, t in nnx.to_flat_state(state[1])}
     kept = {path: np.arange(size if path in chosen else 0) for path, size in sizes.items()}
@@ -70,7 +71,7 @@ def _settled(rows: Rows, sums: Array) -> Rows:
     curvature, gradient = both[..., -2], both[..., -1]
     values = np.array(rows.values, np.float64)
     offsets, spreads = values[:, : rows.dim], values[:, rows.dim : rows.numbers]
-    total = np.maximum(curvature + precision, precision / 4)
+    total = row_precision(curvature, precision)
     sd = total**-0.5
     steps = (gradient + precision * offsets) / total
     read = (curvature != 0) | (gradient != 0)

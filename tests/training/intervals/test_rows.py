@@ -1,5 +1,9 @@
 """Settled posteriors of rows against Newton steps in float64 numpy and against exact posteriors on a grid."""
 
+import dataclasses
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
@@ -7,7 +11,7 @@ from posteriors import MEAN, NORMAL, PRECISION, SLOPE, filled
 from scipy.special import expit
 
 from clickexp.data import Sessions
-from clickexp.models import DocumentCTRModel, PositionBasedModel
+from clickexp.models import DocumentCTRModel, DynamicBayesianNetwork, PositionBasedModel
 from clickexp.training import Trainer
 from clickexp.training.intervals import rows as settling
 from clickexp.training.intervals.rows import settled
@@ -57,6 +61,38 @@ def test_large_logs_and_other_tables_stay_as_they_are(monkeypatch):
     assert settled(model, [], log) is model
     monkeypatch.setattr(settling, "_MOST_SESSIONS", log.count - 1)
     assert settled(model, [model.ctr.table], log) is model
+
+
+def test_tables_of_the_same_ids_have_separate_signs():
+    """A list that shows a document twice, so that its attraction and satisfaction are coupled, against the Hessian."""
+    sizes = dict(positions=2, query_doc_pairs=1)
+    model = filled(DynamicBayesianNetwork(**sizes, attraction=NORMAL, satisfaction=NORMAL, rngs=nnx.Rngs(0)))
+    for tower in (model.attraction, model.satisfaction):  # with deviations near 0, so that draws are means
+        rows = tower.table.get_value()
+        tower.table.set_value(dataclasses.replace(rows, values=rows.values.at[:, 1].set(-12.0)))
+    number = 256 * 256  # steps of the pass, with signs of their own, and lists of each
+    ids, clicks = np.ones((1, 2), np.int32), np.array([[True, False]])
+    log = Sessions.from_arrays(
+        query_doc_ids=np.repeat(ids, number, 0), clicks=np.repeat(clicks, number, 0), query_doc_pairs=1
+    )
+    batch = {"query_doc_ids": ids, "clicks": clicks, "mask": np.ones((1, 2), bool)}
+    batch["positions"] = np.array([[1, 2]])
+    graphdef, state = nnx.split(model)
+
+    def loss(moved):
+        model = nnx.merge(graphdef, state, copy=True)
+        for tower, by in zip((model.attraction, model.satisfaction), moved, strict=True):
+            rows = tower.table.get_value()
+            tower.table.set_value(dataclasses.replace(rows, values=rows.values.at[1, 0].add(by)))
+        return jnp.sum(model.compute_loss(batch, aggregate=False))
+
+    hessian = np.asarray(jax.hessian(loss)(jnp.zeros(2)), np.float64)
+    better = settled(model, [model.attraction.table, model.satisfaction.table], log)
+    _, sd = posterior(better.attraction.table)
+    own = (sd[1] ** -2 - PRECISION) / number
+    # with the same signs it would be off by all of the element beside the diagonal; four deviations of a mean of 256
+    assert own == pytest.approx(hessian[0, 0], abs=4 / 256**0.5 * abs(hessian[0, 1]))
+    assert abs(hessian[0, 1]) > 0.01
 
 
 def test_settled_posteriors_are_nearer_to_exact_ones():
