@@ -196,9 +196,17 @@ def test_towers_built_by_hand_ask_for_their_number_of_rows():
             parameter(config, rngs=nnx.Rngs(0))
 
 
-def test_click_rates_of_0_and_1_have_no_logit():
-    with pytest.raises(ValueError, match="strictly between 0 and 1"):
-        models.DocumentCTRModel(5, click_rate=0.0, rngs=nnx.Rngs(0))
+@pytest.mark.parametrize(
+    "click_rate, message",
+    [
+        (0.0, "no document of the training sessions was clicked"),
+        (1.0, "every document of the training sessions was clicked"),
+        (1.5, "click_rate=1.5: give at least 0 and at most 1"),
+    ],
+)
+def test_click_rates_of_0_and_1_have_no_logit(click_rate, message):
+    with pytest.raises(ValueError, match=message):
+        models.DocumentCTRModel(5, click_rate=click_rate, rngs=nnx.Rngs(0))
 
 
 def test_document_rank_tables_larger_than_an_index_are_refused():
