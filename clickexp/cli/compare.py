@@ -82,7 +82,10 @@ def _names(text: str) -> list[str]:
 
 
 def _ranks(text: str) -> list[int]:
-    return [int(rank) for rank in _names(text)]
+    try:
+        return [int(rank) for rank in _names(text)]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} are no ranks; they look like 1,3,10") from None
 
 
 def _wandb() -> argparse.ArgumentParser:

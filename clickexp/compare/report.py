@@ -15,7 +15,9 @@ from clickexp.compare.leaderboard import leaderboard, significance, tables
 from clickexp.compare.output import say, write_files
 from clickexp.compare.summary import Comparison, comparisons
 from clickexp.compare.tables import Cell, ReportTable
+from clickexp.errors import UserError
 from clickexp.loggers.tables import console_table, widest
+from clickexp.report.names import PER_RANK
 from clickexp.runs.load import find_runs
 from clickexp.utils.escape import slug
 from clickexp.utils.paths import display_path
@@ -50,7 +52,8 @@ def compare(
         One comparison for each test set.
 
     Raises:
-        UserError: Where there are no runs, or a file in the way is not one that an earlier comparison wrote.
+        UserError: Where there are no runs or no figures of a rank, or a file in the way is not one that an earlier
+            comparison wrote.
     """
     # here, so that errors in the folders come before the libraries load
     from clickexp.compare.page import page
@@ -60,6 +63,7 @@ def compare(
     for one in skipped:
         say(f"skipped {one}")
     found = comparisons(runs, metrics, baseline)
+    _check_ranks(found, ranks or ())
     folder = Path(folders[0] if output is None else output)
     console = Console()
     made, drawn = {}, {}
@@ -78,6 +82,15 @@ def compare(
     if open_page:
         webbrowser.open((folder / _PAGE).resolve().as_uri())
     return found
+
+
+def _check_ranks(found: Sequence[Comparison], ranks: Sequence[int]) -> None:
+    spreads = (group.per_rank(metric) for one in found for group in one.groups for metric in PER_RANK)
+    longest = max((len(spread.mean) for spread in spreads if spread), default=0)
+    for rank in ranks:
+        if not 1 <= rank <= longest:
+            known = f"there are those of 1 to {longest}" if longest else "no run has any by rank"
+            raise UserError(f"no run has figures of rank {rank}: {known}")
 
 
 def _print(comparison: Comparison, console: Console) -> None:

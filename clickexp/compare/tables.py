@@ -94,19 +94,22 @@ def rounded(
 
     Args:
         values: The numbers; nan becomes MISSING.
-        uncertainties: One for each; numbers without one have the most decimals of the column, or four.
+        uncertainties: One for each; numbers without one have the most decimals of the column, or four, or their first
+            digit where these decimals are zeros.
         sign: "+" shows the sign of all.
         more: Decimals beyond those, where the uncertainty is not that of differences between rows.
     """
     places = [None if (known := _decimals(each)) is None else known + more for each in uncertainties]
     others = max((each for each in places if each is not None), default=_DECIMALS)
+
+    def text(value: float, known: int | None) -> str:
+        shown = f"{value:{sign}.{others if known is None else known}f}"
+        if known is None and value and not float(shown):
+            return f"{value:{sign}.{-math.floor(math.log10(abs(value)))}f}"
+        return shown
+
     return [
-        (
-            f"{value:{sign}.{others if known is None else known}f}",
-            "" if known is None else f"{each:.{known}f}",
-        )
-        if math.isfinite(value)
-        else (MISSING, "")
+        (text(value, known), "" if known is None else f"{each:.{known}f}") if math.isfinite(value) else (MISSING, "")
         for value, each, known in zip(values, uncertainties, places, strict=True)
     ]
 

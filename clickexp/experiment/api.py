@@ -143,6 +143,8 @@ def run(
     """
     if config_dir is not None and not Path(config_dir).is_dir():
         raise ConfigError(f"config_dir={config_dir}: there is no such folder. Give a folder of options.")
+    if others := [each for each in overrides if not isinstance(each, str)]:
+        raise ConfigError(f"clickexp.run takes overrides as text, such as 'seed=1', and not {others[0]!r}")
     words = [*overrides, *(f"{key}={_text(value)}" for key, value in settings.items())]
     words += [] if config_dir is None else ["--config-dir", str(config_dir)]
     try:

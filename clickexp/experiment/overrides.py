@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import importlib.util
 import re
+import shlex
 from collections import Counter
 from collections.abc import Sequence, Set
 from pathlib import Path
@@ -122,14 +123,27 @@ def parsed(overrides: Sequence[str]) -> list[Override]:
     """Parses overrides.
 
     Raises:
-        ConfigError: One is not key=value.
+        ConfigError: One is not key=value, or has a value that needs quotes.
     """
     try:
         return OverridesParser.create().parse_overrides(list(overrides))
     except OverrideParseException as error:
-        if "=" in error.override or error.override.startswith("~"):
+        key, equals, value = error.override.partition("=")
+        if not equals and not key.startswith("~"):
+            raise ConfigError(_advice(error.override)) from error
+        quoted = f'{key}="{value}"'
+        if set(value) & set("[]{}()'\"") or not _parses(quoted):
             raise
-        raise ConfigError(_advice(error.override)) from error
+        hint = f"a value with such signs needs quotes: {shlex.quote(quoted)}"
+        raise ConfigError(f"{error.override}: {hint}") from error
+
+
+def _parses(override: str) -> bool:
+    try:
+        OverridesParser.create().parse_override(override)
+    except OverrideParseException:
+        return False
+    return True
 
 
 def line_of(override: Override) -> str:

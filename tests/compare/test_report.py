@@ -349,6 +349,21 @@ def test_the_command_reports_an_error_in_one_line(tmp_path, capsys):
     assert not list(tmp_path.glob("*.*"))
 
 
+@pytest.mark.parametrize(
+    "ranks, code, message",
+    [
+        ("3", 1, "clickexp-compare: no run has figures of rank 3: there are those of 1 to 2\n"),
+        ("1,x", 2, "error: argument --ranks: '1,x' are no ranks; they look like 1,3,10\n"),
+    ],
+)
+def test_ranks_that_no_run_has_are_an_error_before_anything_is_written(
+    folder, tmp_path, capsys, ranks, code, message
+):
+    with pytest.raises(SystemExit, match=str(code)):
+        main([str(folder), "--output", str(tmp_path / "out"), "--ranks", ranks])
+    assert capsys.readouterr().err.endswith(message) and not (tmp_path / "out").exists()
+
+
 def test_help_imports_nothing_heavy():
     code = """
 import sys

@@ -34,6 +34,14 @@ def test_an_uncertainty_of_nothing_is_not_shown():
     assert rounded([0.004, -0.1], [np.nan, np.nan], "+") == [("+0.0040", ""), ("-0.1000", "")]
 
 
+def test_small_numbers_without_an_uncertainty_show_their_first_digit():
+    values = [3e-5, -2e-7, 0.0, 0.12345]
+    assert rounded(values, [np.nan] * 4, "+") == [
+        ("+0.00003", ""), ("-0.0000002", ""), ("+0.0000", ""), ("+0.1235", ""),
+    ]  # fmt: skip
+    assert rounded([2e-6, 0.25], [np.nan, 0.0012]) == [("0.000002", ""), ("0.2500", "0.0012")]
+
+
 def test_intervals_over_one_test_set_leave_a_decimal_for_differences(tmp_path):
     """Half intervals of .012 round to three decimals; the same queries tell models apart by .002."""
     log_probs = -np.random.default_rng(0).random((300, 2))

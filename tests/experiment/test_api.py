@@ -68,6 +68,7 @@ def test_results_of_earlier_versions_have_no_references(tmp_path):
         ((), {"model": "pbm,ubm"}, "there is no model pbm,ubm"),
         (("--multirun",), {}, "takes overrides, such as seed=1, and no options"),
         (("pbm",), {}, "settings are written as key=value"),
+        (({"seed": 1},), {}, "takes overrides as text, such as 'seed=1', and not {'seed': 1}"),
         ((), {"optimized_metric": "val/none"}, "choose one that the run reports"),
         ((), {"config_dir": "missing"}, "config_dir=missing: there is no such folder"),
     ],

@@ -4,11 +4,12 @@
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
+from hydra.errors import HydraException
 from places import ROOT
 
 from clickexp.errors import ConfigError
 from clickexp.experiment.conf import roles
-from clickexp.experiment.overrides import CommandLine, canonical, check_launcher
+from clickexp.experiment.overrides import CommandLine, canonical, check_launcher, parsed, values_of
 from clickexp.experiment.resolve import is_tower, resolve
 from clickexp.experiment.values import resolved_values
 from clickexp.runs.store import values
@@ -127,6 +128,19 @@ def test_words_that_no_run_can_be_made_of(words, advice):
     with pytest.raises(ConfigError) as error:
         CommandLine(words.split())
     assert advice in str(error.value) and "\n" not in str(error.value)
+
+
+def test_values_that_need_quotes_are_shown_with_them():
+    with pytest.raises(ConfigError, match="needs quotes: 'dataset.columns.rank=\"Rang ⭐\"'"):
+        CommandLine(["dataset.columns.rank=Rang ⭐"])
+    (override,) = parsed(CommandLine(['dataset.columns.rank="Rang ⭐"', "seed=1"]).overrides[:1])
+    assert values_of(override) == ["Rang ⭐"]
+
+
+@pytest.mark.parametrize("line", ["tags=[a,", "a..b=⭐", "~⭐"])
+def test_no_quotes_are_advised_where_they_do_not_help(line):
+    with pytest.raises(HydraException):
+        CommandLine([line])
 
 
 @pytest.mark.parametrize("group", ["attraction", "parameter@attraction"])
