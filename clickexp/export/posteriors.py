@@ -12,11 +12,13 @@ from clickexp.numerics import QUANTILE, log_sigmoid_pair, mean_slope
 from clickexp.parameters import EmbeddingParameter, Rows, Table
 from clickexp.parameters.base import PosteriorParameter
 from clickexp.parameters.context import new_session
-from clickexp.training.intervals.rows import settled
+from clickexp.training.intervals import rows
+from clickexp.training.intervals.posterior import SharedPosterior
 from clickexp.types import Array, Batch
 
 ROLES = {"attraction": ("attraction", "ctr"), "satisfaction": ("satisfaction",)}
 """Columns of probabilities, and the roles that they come from, the first that a model has."""
+EFFECTIVE = "effective_impressions"
 
 
 def posterior_outputs(model: Model, batch: Batch) -> dict[str, Array]:
@@ -43,20 +45,19 @@ def posterior_outputs(model: Model, batch: Batch) -> dict[str, Array]:
         outputs[f"{column}_low"] = log_sigmoid_pair(mean - QUANTILE * sd).log
         outputs[f"{column}_high"] = log_sigmoid_pair(mean + QUANTILE * sd).log
         if column == "attraction":
-            outputs["effective_impressions"] = jnp.log(_effective_impressions(tower, new_session(batch)))
+            outputs[EFFECTIVE] = jnp.log(_effective_impressions(tower, new_session(batch)))
     return outputs
 
 
-def attraction_interval(model: Model, batch: Batch) -> dict[str, Array]:
-    """Returns the logarithms of the standard deviation and the bounds of attraction alone."""
-    outputs = posterior_outputs(model, batch)
-    return {name: outputs[name] for name in ("attraction_sd", "attraction_low", "attraction_high")}
+def interval_outputs(model: Model, batch: Batch) -> dict[str, Array]:
+    """Returns the `posterior_outputs` but for effective impressions."""
+    return {name: each for name, each in posterior_outputs(model, batch).items() if name != EFFECTIVE}
 
 
 def with_settled_rows(
     model: Model, train: Sessions, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> Model:
-    """Returns the model with posteriors of documents without the noise of training; see `settled`.
+    """Returns the model with posteriors of documents without the noise of training; see `rows.settled`.
 
     Those of whole tables of one number per row, in models of clicks. All others stay as they are.
 
@@ -65,14 +66,34 @@ def with_settled_rows(
         train: Its training sessions.
         progress: Receives how many of them are read, and how many there are.
     """
+    return rows.settled(model, _tables(model), train, progress)
+
+
+def with_shared_errors(
+    model: Model,
+    posterior: SharedPosterior,
+    train: Sessions,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Model:
+    """Returns the model with the errors of shared parameters among those of documents; see `rows.with_shared_errors`.
+
+    Args:
+        model: A fitted model, its rows settled.
+        posterior: Of its shared parameters.
+        train: Its training sessions.
+        progress: Receives how many of them are read, and how many there are.
+    """
+    return rows.with_shared_errors(model, _tables(model), posterior, train, progress)
+
+
+def _tables(model: Model) -> list[Table]:
     towers = [tower_of(model, roles) for roles in ROLES.values()] if isinstance(model, ClickModel) else []
     found = [tower.table for tower in towers if isinstance(tower, EmbeddingParameter)]
-    tables = [table for table in found if isinstance(table, Table) and _is_settleable(table.get_value())]
-    return settled(model, tables, train, progress)
+    return [table for table in found if isinstance(table, Table) and _is_settleable(table.get_value())]
 
 
-def _is_settleable(rows: Rows) -> bool:
-    return rows.has_posteriors and rows.dim == 1
+def _is_settleable(table: Rows) -> bool:
+    return table.has_posteriors and table.dim == 1
 
 
 def tower_of(model: Model, roles: Sequence[str]) -> object:

@@ -18,7 +18,8 @@ from clickexp.data.names import OLDEST, read_names
 from clickexp.errors import UserError
 from clickexp.export.examination import examination, learned_examination
 from clickexp.export.fitted import configuration, fitted
-from clickexp.export.posteriors import ROLES, attraction_interval, posterior_outputs, with_settled_rows
+from clickexp.export.intervals import exported
+from clickexp.export.posteriors import EFFECTIVE, ROLES, interval_outputs, posterior_outputs
 from clickexp.export.predict import (
     Predict,
     click_outputs,
@@ -31,7 +32,6 @@ from clickexp.export.predict import (
     session_columns,
     single_documents,
 )
-from clickexp.export.prior_variance import with_prior_variance
 from clickexp.export.ranker import described, onnx_writer, transform_of, write_ranker
 from clickexp.export.ranking import ranked
 from clickexp.export.sessions import Piece, own_sessions, read_sessions
@@ -53,7 +53,6 @@ _PROBABILITIES = (
 """Columns of documents.parquet that the model knows, in their order."""
 SHARED_TABLE = "shared.csv"
 _SEARCH_SESSION = "search_session"
-_EFFECTIVE = "effective_impressions"
 
 
 def export(
@@ -123,7 +122,7 @@ def export(
             pl.DataFrame(intervals, SharedInterval._fields, orient="row", infer_schema_length=None).write_csv(file)
     _warn_of_unlinked_positions(model, log.train)
     with _whole(folder / "documents.parquet") as file:
-        _write_documents(model, log, id_names, file)
+        _write_documents(model, log, id_names, posterior, file)
     if thompson is not None:
         order = thompson_order(model, log, id_names, thompson)
         with _whole(folder / "thompson.parquet") as file:
@@ -136,8 +135,7 @@ def export(
 
 def _warn_of_unlinked_positions(model: Model, sessions: Sessions) -> None:
     if model.separates_examination and not (links := identifiability(sessions, ENOUGH_SESSIONS)).identified:
-        rest = "Intervals with bounds rest on the prior, and those of attraction take examination as known."
-        sys.stderr.write(f"{links.describe()} {rest}\n")
+        sys.stderr.write(f"{links.describe()} Intervals with bounds rest on the prior.\n")
 
 
 def _write_predictions(
@@ -177,11 +175,13 @@ def _write_predictions(
         _write((_predictions(piece, predict_piece) for piece in pieces), file)
 
 
-def _write_documents(model: Model, dataset: Dataset, id_names: pl.DataFrame | None, file: Path) -> None:
+def _write_documents(
+    model: Model, dataset: Dataset, id_names: pl.DataFrame | None, posterior: SharedPosterior | None, file: Path
+) -> None:
     """Writes a row for each document that the dataset shows: probabilities, training impressions and clicks.
 
-    Tables with posteriors add standard deviations, intervals and effective impressions; see `posterior_outputs`,
-    `with_settled_rows`, and `clickexp.export.prior_variance` for the intervals of attraction.
+    Tables with posteriors add standard deviations, intervals and effective impressions; see `posterior_outputs` and
+    `exported`.
 
     A model whose attraction depends on the rank gives that at rank 1. One that reads a column that changes from session
     to session has no probabilities of a document alone, so that these are left out.
@@ -198,12 +198,11 @@ def _write_documents(model: Model, dataset: Dataset, id_names: pl.DataFrame | No
 
     intervals = []
     if not others:
-        with Steps("intervals of documents") as progress:
-            settled = with_settled_rows(model, dataset.train, progress)
+        settled, best = exported(model, dataset.train, impressions, posterior)
         if settled is not model:
             intervals.append(predictor(settled, posterior_outputs)(documents))
-        if (varied := with_prior_variance(settled, impressions, model)) is not None:
-            intervals.append(predictor(varied, attraction_interval)(documents))
+        if best is not settled:
+            intervals.append(predictor(best, interval_outputs)(documents))
 
     def tables() -> Iterator[pa.Table]:
         done = 0
@@ -219,7 +218,7 @@ def _write_documents(model: Model, dataset: Dataset, id_names: pl.DataFrame | No
             columns |= {} if id_names is None else id_names[rows - 1].to_dict()
             columns |= {name: outputs[name][:, 0] for name in order}
             columns |= {"impressions": impressions[rows], "clicks": clicks[rows]}
-            columns |= {name: outputs[name][:, 0] for name in (_EFFECTIVE,) if name in outputs}
+            columns |= {name: outputs[name][:, 0] for name in (EFFECTIVE,) if name in outputs}
             yield pl.DataFrame(columns).to_arrow(compat_level=OLDEST)
 
     _write(tables(), file)

@@ -15,14 +15,13 @@ from users import POSITIONS, Parameters, Part, SimulatedLog
 
 from clickexp import models
 from clickexp.data import Sessions
-from clickexp.export.posteriors import with_settled_rows
-from clickexp.export.prior_variance import with_prior_variance
+from clickexp.export.intervals import exported
 from clickexp.models import ClickModel
 from clickexp.parameters import EmbeddingParameter, EmbeddingParameterConfig
 from clickexp.parameters.base import Parameter
 from clickexp.training import CountingTrainer, EMTrainer, Trainer, lazy_adagrad
 from clickexp.training.base import BaseTrainer
-from clickexp.training.intervals.posterior import shared_posterior
+from clickexp.training.intervals.posterior import SharedPosterior, shared_posterior
 from clickexp.training.intervals.probabilities import shared_intervals
 
 MODELS: dict[str, type[ClickModel]] = {
@@ -154,20 +153,20 @@ def fitted(log: SimulatedLog, seed: int, trainer: BaseTrainer, **towers: object)
     spread = {role: deviation for role, (_, deviation) in found.items() if deviation is not None}
     middle = {}
     impressions = np.bincount(log.train.ids.ravel(), minlength=pairs + 1)
-    settled = with_settled_rows(model, parts["train"])
-    varied = with_prior_variance(settled, impressions, model) or settled
-    for role, best in (("attraction", varied), ("satisfaction", settled)):
+    known = shared_posterior(model, parts["train"]) if spread else None
+    _, best = exported(model, parts["train"], impressions, known)
+    for role in ("attraction", "satisfaction"):
         if role in spread:
             middle[role], spread[role] = moments(getattr(best, role))
     learned = isinstance(trainer, Trainer)  # the others store a constant
     tables = [role for role, tower in towers.items() if isinstance(tower, EmbeddingParameter) and learned]
     prior_means = {role: float(found[role][0][0]) for role in tables}  # row 0 is padding, which nothing moves
-    bounds = shared_bounds(user, model, parts["train"]) if spread else None
+    bounds = None if known is None else shared_bounds(user, model, known)
     predicted = predictions(model, log.test)
     return Fitted(report.training_seconds, parameters, spread, middle, prior_means, predicted, bounds)
 
 
-def shared_bounds(user: str, model: ClickModel, train: Sessions) -> np.ndarray | None:
+def shared_bounds(user: str, model: ClickModel, known: SharedPosterior) -> np.ndarray | None:
     """Bounds of the 95 % intervals of `users.shared`, [numbers, 2]; None for users without shared parameters."""
     ranks = range(1, POSITIONS + 1)
     keys: dict[str, list[tuple]] = {
@@ -178,7 +177,7 @@ def shared_bounds(user: str, model: ClickModel, train: Sessions) -> np.ndarray |
         "DCM": [("continuation", rank, None) for rank in ranks[:-1]],
         "CCM": [(role, None, None) for role in CHAIN],
     }
-    if user not in keys or (known := shared_posterior(model, train)) is None:
+    if user not in keys:
         return None
     found = {each[:3]: each for each in shared_intervals(model, known)}
     bounds = np.full((len(keys[user]), 2), np.nan)

@@ -54,5 +54,5 @@ def test_an_export_names_positions_that_no_document_links(swapped, named, tmp_pa
     capsys.readouterr()
     export([str(tmp_path / "out")])
     printed = capsys.readouterr()
-    for words in ("no document links the groups of positions 1 | 2", "those of attraction take examination as known"):
+    for words in ("no document links the groups of positions 1 | 2", "Intervals with bounds rest on the prior"):
         assert (words in printed.err) is named and words not in printed.out

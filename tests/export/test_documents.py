@@ -26,7 +26,7 @@ def documents(model_class, file):
     heights = {Column("height", "float32"): np.ones((3, 2), np.float32)}
     sessions = Sessions.from_arrays(query_doc_ids=IDS, clicks=CLICKS, query_doc_pairs=3, extra=heights)
     model = model_class(positions=2, query_doc_pairs=3, rngs=nnx.Rngs(0))
-    _write_documents(model, Dataset("d", sessions, sessions, sessions, 3, 2), None, file)
+    _write_documents(model, Dataset("d", sessions, sessions, sessions, 3, 2), None, None, file)
     return pl.read_parquet(file)
 
 

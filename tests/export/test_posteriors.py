@@ -31,13 +31,15 @@ from clickexp.parameters import (
     Rows,
     SumParameterConfig,
 )
+from clickexp.training.intervals.posterior import SharedPosterior
 
 IDS = np.array([[1, 2], [2, 3], [1, 3]], np.int32)
 CLICKS = np.array([[1, 0], [1, 1], [0, 1]], bool)
 LOG = Sessions.from_arrays(query_doc_ids=IDS, clicks=CLICKS, query_doc_pairs=3)
 
-def documents(model, file):
-    _write_documents(model, Dataset("d", LOG, LOG, LOG, 3, 2), None, file)
+
+def documents(model, file, posterior=None):
+    _write_documents(model, Dataset("d", LOG, LOG, LOG, 3, 2), None, posterior, file)
     return pl.read_parquet(file)
 
 
@@ -87,6 +89,23 @@ def test_intervals_of_attraction_and_satisfaction(tmp_path):
     np.testing.assert_allclose(
         table["effective_impressions"], np.maximum(1 / sd**2 - PRECISION, 0) / slope, rtol=1e-3
     )
+
+
+def test_intervals_have_the_errors_of_shared_parameters_and_effective_impressions_do_not(tmp_path):
+    """Of continuation g: a click has the factor g, which moves no row; the skip, of 2 below 1, is 1 - g (1 - s) a."""
+    towers = dict(attraction=NORMAL, satisfaction=NORMAL)
+    model = filled(DynamicBayesianNetwork(positions=2, query_doc_pairs=3, **towers, rngs=nnx.Rngs(0)))
+    posterior = SharedPosterior(("continuation/weight[0]",), np.array([[30.0]]))
+    before, table = (documents(model, tmp_path / "documents.parquet", each) for each in (None, posterior))
+    assert table.columns == before.columns
+    for role, moved in (("attraction", 2), ("satisfaction", 1)):
+        sd = table[f"{role}_sd"].to_numpy()
+        ratio = sd / before[f"{role}_sd"].to_numpy()
+        assert ratio[moved - 1] > 1.003 and np.delete(ratio, moved - 1) == pytest.approx([1, 1], abs=1e-5)
+        middle = logit(before[[f"{role}_low", f"{role}_high"]].to_numpy()).mean(axis=1)
+        for end, sign in (("low", -1), ("high", 1)):
+            np.testing.assert_allclose(table[f"{role}_{end}"], sigmoid(middle + sign * 1.959964 * sd), rtol=1e-4)
+    assert table["effective_impressions"].equals(before["effective_impressions"])
 
 
 def test_means_and_variances_of_the_terms_of_a_sum_add_up(tmp_path):

@@ -20,6 +20,7 @@ from clickexp.export.tables import _write_documents
 from clickexp.models import PositionBasedModel
 from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.training import Trainer
+from clickexp.training.intervals.posterior import shared_posterior
 
 Z = np.linspace(-14, 14, 701)
 
@@ -115,7 +116,8 @@ def test_exported_intervals_of_attraction_hold_the_truth(policy, tmp_path):
     click_rate = float(log.column("clicks").mean())
     model = PositionBasedModel(RANKS, PAIRS, click_rate=click_rate, rngs=nnx.Rngs(0))
     Trainer(seed=0).train(model, log, log)
-    _write_documents(model, Dataset("d", log, log, log, PAIRS, RANKS), None, tmp_path / "documents.parquet")
+    dataset = Dataset("d", log, log, log, PAIRS, RANKS)
+    _write_documents(model, dataset, None, shared_posterior(model, log), tmp_path / "documents.parquet")
     table = pl.read_parquet(tmp_path / "documents.parquet")
     ids, top = table["query_doc_id"].to_numpy(), sigmoid(model.examination.weight[1])
     rate = sigmoid(truth[ids])

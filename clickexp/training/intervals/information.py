@@ -33,7 +33,7 @@ from clickexp.types import Array
 
 _FEW = 64
 """Shared numbers up to which those that the log does not read are carried along."""
-_ROOM = 2**25
+ROOM = 2**25
 """Numbers that are kept of rows; where there are more rows, a sample represents all."""
 _LEAST_PRECISION = 1e-2
 """Of rows without a prior."""
@@ -71,7 +71,7 @@ class Information(NamedTuple):
 def information(model: Model, data: Data, done: Done = lambda sessions: None) -> Information:
     """Returns what a log says about the shared parameters of a model that was fitted to it.
 
-    Takes one or two passes. Of tables with more rows than `_ROOM` has numbers for, a sample by the number of documents
+    Takes one or two passes. Of tables with more rows than `ROOM` has numbers for, a sample by the number of documents
     represents all.
 
     Args:
@@ -82,7 +82,7 @@ def information(model: Model, data: Data, done: Done = lambda sessions: None) ->
     passes, state, data = prepared(model, data)
     tables = {path: table.get_value() for path, table in nnx.to_flat_state(state[1])}
     size = ravelled(state)[0].size
-    used, room = np.arange(size), _ROOM // max(len(tables), 1)
+    used, room = np.arange(size), ROOM // max(len(tables), 1)
     kept = {path: _Kept(np.arange(len(r.values)), np.ones(len(r.values))) for path, r in tables.items()}
     if size > _FEW or any(len(r.values) * r.dim * 2 * size > room for r in tables.values()):
         moved, counts = passes.reads(state, data, done)

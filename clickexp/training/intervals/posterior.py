@@ -1,7 +1,7 @@
 """The posterior of shared parameters, such as examination by rank and continuation: all that are no rows of a table."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from flax import nnx
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Float
+from jaxtyping import Float, Integer
 
 from clickexp.data import Sessions
 from clickexp.data.feed import Data
@@ -51,16 +51,31 @@ class SharedPosterior:
         """
         graphdef, params, rest = nnx.split(model, nnx.Param, ...)
         theta, unravel = ravel_pytree(params)
-        places = {name: place for place, name in enumerate(_names(params))}
-        if not places.keys() >= set(self.names):
-            raise UserError("the intervals are those of another model. Run the experiment again.")
-        used = np.array([places[name] for name in self.names], np.int32)
+        used = self.places(model)
 
         def value(part: Array) -> Array:
             return function(nnx.merge(graphdef, unravel(theta.at[used].set(part)), rest, copy=True))
 
         slopes = np.asarray(jax.jacfwd(value)(theta[used]), np.float64)
         return slopes @ self.covariance @ slopes.T
+
+    def given(self, names: Collection[str]) -> "SharedPosterior":
+        """Returns the posterior of all other parameters, where these have the values of the model."""
+        known = np.isin(self.names, list(names))
+        across, of_known = self.covariance[np.ix_(~known, known)], self.covariance[np.ix_(known, known)]
+        covariance = self.covariance[np.ix_(~known, ~known)] - across @ np.linalg.pinv(of_known) @ across.T
+        return SharedPosterior(tuple(np.array(self.names)[~known].tolist()), covariance)
+
+    def places(self, model: Model) -> Integer[np.ndarray, " numbers"]:
+        """Returns where the numbers are in the vector of all shared parameters of the model.
+
+        Raises:
+            UserError: The posterior is that of another model.
+        """
+        places = {name: place for place, name in enumerate(_names(nnx.state(model, nnx.Param)))}
+        if not places.keys() >= set(self.names):
+            raise UserError("the intervals are those of another model. Run the experiment again.")
+        return np.array([places[name] for name in self.names], np.int32)
 
     def save(self, file: Path) -> None:
         """Writes the posterior as a NumPy archive, whole or not at all."""
@@ -110,9 +125,8 @@ def shared_posterior(
         return None
     model.eval()
     share = 1.0
-    if isinstance(data, Sessions) and data.count * len(names) > _WORK:
-        first = max(_WORK // len(names), 1)
-        data, share = data.slice(0, first), first / data.count
+    if isinstance(data, Sessions):
+        data, share = first_sessions(data, len(names))
     total = data.count if isinstance(data, Sessions) else 0
     found = information(model, data, lambda done: progress(min(done, total), total) if progress else None)
     used = found.used[found.used < len(names)]
@@ -120,6 +134,14 @@ def shared_posterior(
     if not len(used) or not np.isfinite(covariance).all():
         return None
     return SharedPosterior(tuple(names[place] for place in used), covariance)
+
+
+def first_sessions(log: Sessions, numbers: int) -> tuple[Sessions, float]:
+    """Returns as much of a log as there is time to differentiate it by so many numbers, and its share of the whole."""
+    if log.count * numbers <= _WORK:
+        return log, 1.0
+    first = max(_WORK // numbers, 1)
+    return log.slice(0, first), first / log.count
 
 
 def _covariance(found: Information) -> np.ndarray:

@@ -153,14 +153,37 @@ def _components(model: Model) -> dict[str, _Component]:
     return {f"models/{k}/": lambda model, k=k: model.models[k] for k in range(len(model.models))}
 
 
-def _curves(part: Model, prefix: str, known: Container[str]) -> Iterator[_Curve]:
+def _towers(part: Model, prefix: str, known: Container[str]) -> Iterator[tuple[str, str, Parameter, np.ndarray]]:
+    """Role, path, tower and known places of the towers of one number, or one per position, that the log moves."""
     for role, tower in vars(part).items():
         path, tower = in_new_session(tower)
-        if not isinstance(tower, PositionParameter | GlobalParameter):
-            continue
-        sizes = range(tower.weight[...].size)
-        places = np.array([i for i in sizes if f"{prefix}{role}/{path}weight[{i}]" in known], np.int32)
-        if not places.size or role == "false_positive":
+        if isinstance(tower, PositionParameter | GlobalParameter):
+            name, sizes = f"{prefix}{role}/{path}weight", range(tower.weight[...].size)
+            places = np.array([i for i in sizes if f"{name}[{i}]" in known], np.int32)
+            if places.size:
+                yield role, name, tower, places
+
+
+def of_first_positions(model: Model, posterior: SharedPosterior) -> list[str]:
+    """Returns the shared numbers that have to be known for attraction to be: those of the first position.
+
+    Args:
+        model: A fitted model.
+        posterior: From `shared_posterior`.
+
+    Returns:
+        Their names; none where clicks determine the scale of attraction.
+    """
+    parts = {prefix: of(model) for prefix, of in _components(model).items()}
+    if not all(part.separates_examination for part in parts.values()):
+        return []
+    prefix, part = next(iter(parts.items()))
+    return [f"{name}[{places[0]}]" for _, name, _, places in _towers(part, prefix, set(posterior.names))]
+
+
+def _curves(part: Model, prefix: str, known: Container[str]) -> Iterator[_Curve]:
+    for role, _, tower, places in _towers(part, prefix, known):
+        if role == "false_positive":
             continue
         keys, relative = _keys(part, tower, places), part.separates_examination
         if isinstance(part, TrustBiasModel):

