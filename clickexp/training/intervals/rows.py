@@ -79,7 +79,7 @@ def with_shared_errors(
     hierarchical models"). D is 1 for the baseline of the tower and 0 for others. Rows with few documents hardly change.
     Where clicks leave the scale of attraction open, the error is that given the
     examination of the first position. On logs of 40 documents with 50,000 impressions each, ordered by a policy of
-    medium strength, DBN's 95% intervals hold the truth for 88% of the documents without it.
+    medium strength, 88% of CCM's 95% intervals of attraction hold the truth without it, and 97.5% with it.
 
     Args:
         model: A model fitted to the log.

@@ -23,7 +23,7 @@ from clickexp.parameters import (
     SumParameterConfig,
 )
 from clickexp.training.intervals.posterior import SharedPosterior, shared_posterior
-from clickexp.training.intervals.probabilities import propensity, shared_intervals
+from clickexp.training.intervals.probabilities import of_first_positions, propensity, shared_intervals
 
 SIZES = {"positions": 3, "query_doc_pairs": 4}
 IDS = np.array([[1, 2, 3], [2, 4, 1], [3, 1, 2]], np.int32)
@@ -50,6 +50,52 @@ def drawn(posterior, logits):
 
 def bounds(values):
     return np.quantile(values, [0.025, 0.975], axis=0)
+
+
+def test_a_posterior_given_numbers_has_the_rest_of_the_precision_matrix():
+    root = np.random.default_rng(1).normal(size=(4, 4))
+    posterior = SharedPosterior(("a", "b", "c", "d"), root @ root.T)
+    given = posterior.given(["d", "b"])
+    assert given.names == ("a", "c")
+    precision = np.linalg.inv(posterior.covariance)[np.ix_([0, 2], [0, 2])]
+    np.testing.assert_allclose(given.covariance, np.linalg.inv(precision), rtol=1e-8)
+    assert posterior.given([]).names == posterior.names
+    np.testing.assert_array_equal(posterior.given([]).covariance, posterior.covariance)
+
+
+@pytest.mark.parametrize(
+    "kind, first",
+    [
+        (PositionBasedModel, ["examination/weight[2]"]),
+        (TrustBiasModel, ["false_positive/weight[2]", "true_positive/weight[2]"]),
+        (UserBrowsingModel, ["examination/weight[8]"]),  # position 2, no click above; rows have four last clicks
+        (DependentClickModel, []),
+        (DynamicBayesianNetwork, []),
+    ],
+)
+def test_attraction_is_known_given_the_first_position_that_the_log_shows(kind, first):
+    """Rows of position 1 are not among the names."""
+    model = built(kind)
+    names = [
+        name
+        for path, variable in nnx.to_flat_state(nnx.state(model, nnx.Param))
+        for place in range(variable.get_value().size)
+        if (name := "/".join(map(str, path)) + (f"[{place}]" if variable.get_value().ndim else ""))
+        and not (path[-1] == "weight" and place < (8 if kind is UserBrowsingModel else 2))
+    ]
+    assert sorted(of_first_positions(model, posterior_of(names))) == first
+
+
+def test_one_component_of_a_mixture_is_enough_to_know_attraction():
+    shared = {"attraction": PositionBasedModel.roles["attraction"]}
+
+    def first(*kinds):
+        mixture = MixtureModel(kinds, shared=shared, **SIZES, rngs=nnx.Rngs(0))
+        names = [f"models/{k}/examination/weight[{i}]" for k in range(2) for i in (1, 2, 3)]
+        return of_first_positions(mixture, posterior_of(names))
+
+    assert first(PositionBasedModel, PositionBasedModel) == ["models/0/examination/weight[1]"]
+    assert first(PositionBasedModel, DynamicBayesianNetwork) == []
 
 
 def test_ratios_of_examination_and_their_intervals():
