@@ -1,22 +1,33 @@
-"""The posteriors of documents that exported intervals are of."""
+"""The posteriors of documents that an export writes."""
+
+from typing import NamedTuple
 
 import numpy as np
 
 from clickexp.data import Sessions
 from clickexp.export.posteriors import with_settled_rows, with_shared_errors
-from clickexp.export.prior_variance import with_prior_variance
+from clickexp.export.prior_by_impressions import with_prior_by_impressions
 from clickexp.loggers.progress import Steps
 from clickexp.models import Model
 from clickexp.training.intervals.posterior import SharedPosterior
 
 
-def exported(
-    model: Model, train: Sessions, impressions: np.ndarray, posterior: SharedPosterior | None
-) -> tuple[Model, Model]:
-    """Returns the model with the posteriors that effective impressions are of, and with those of intervals.
+class Exported(NamedTuple):
+    """A model with the posteriors that each part of an export is of; the model itself where there is nothing to change.
 
-    The first have no noise of training. The others also have a prior that varies by impressions, and the errors of
-    shared parameters. Either is the model itself where there is nothing to change.
+    Attributes:
+        settled: For effective impressions: posteriors without the noise of training.
+        known: For probabilities: also with a prior by impressions.
+        sure: For intervals: also with the errors of shared parameters.
+    """
+
+    settled: Model
+    known: Model
+    sure: Model
+
+
+def exported(model: Model, train: Sessions, impressions: np.ndarray, posterior: SharedPosterior | None) -> Exported:
+    """Returns the model as an export needs it.
 
     Args:
         model: A fitted model.
@@ -26,8 +37,8 @@ def exported(
     """
     with Steps("posteriors of documents") as progress:
         settled = with_settled_rows(model, train, progress)
-    varied = with_prior_variance(settled, impressions, model) or settled
+    known = with_prior_by_impressions(settled, impressions, model) or settled
     if posterior is None:
-        return settled, varied
+        return Exported(settled, known, known)
     with Steps("errors of shared parameters") as progress:
-        return settled, with_shared_errors(varied, posterior, train, progress)
+        return Exported(settled, known, with_shared_errors(known, posterior, train, progress))

@@ -49,8 +49,13 @@ def posterior_outputs(model: Model, batch: Batch) -> dict[str, Array]:
     return outputs
 
 
+def worth_outputs(model: Model, batch: Batch) -> dict[str, Array]:
+    """Returns logarithms of effective impressions alone, where `posterior_outputs` has them."""
+    return {name: each for name, each in posterior_outputs(model, batch).items() if name == EFFECTIVE}
+
+
 def interval_outputs(model: Model, batch: Batch) -> dict[str, Array]:
-    """Returns the `posterior_outputs` but for effective impressions."""
+    """Returns all other `posterior_outputs`."""
     return {name: each for name, each in posterior_outputs(model, batch).items() if name != EFFECTIVE}
 
 

@@ -12,7 +12,6 @@ from clickexp.data.batches import at_step, batch_like, keys_read, with_mask
 from clickexp.data.derived import LookedUp
 from clickexp.data.feed import feed
 from clickexp.evaluation.inputs import Carrying
-from clickexp.export.posteriors import posterior_outputs
 from clickexp.loggers.progress import Steps
 from clickexp.models import ClickModel, Model
 from clickexp.parameters.context import CONTEXT, HISTORY, new_session
@@ -36,13 +35,13 @@ def examination_outputs(model: ClickModel, batch: Batch) -> dict[str, Array]:
 def document_outputs(model: Model, batch: Batch) -> dict[str, Array]:
     """Returns what the model knows of a document: attraction and satisfaction, as far as it has them, and relevance.
 
-    `posterior_outputs` adds what is known of their uncertainty. All are those in a new search session.
+    All are those in a new search session.
     """
     batch = new_session(batch)
     outputs = {"attraction": model.predict_attraction(batch)} if isinstance(model, ClickModel) else {}
     if (satisfaction := getattr(model, "satisfaction", None)) is not None:
         outputs["satisfaction"] = satisfaction.log_prob(batch)
-    return {**outputs, **posterior_outputs(model, batch), **relevance_outputs(model, batch)}
+    return outputs | relevance_outputs(model, batch)
 
 
 def relevance_outputs(model: Model, batch: Batch) -> dict[str, Array]:

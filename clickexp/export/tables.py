@@ -19,7 +19,7 @@ from clickexp.errors import UserError
 from clickexp.export.examination import examination, learned_examination
 from clickexp.export.fitted import configuration, fitted
 from clickexp.export.intervals import exported
-from clickexp.export.posteriors import EFFECTIVE, ROLES, interval_outputs, posterior_outputs
+from clickexp.export.posteriors import EFFECTIVE, ROLES, interval_outputs, worth_outputs
 from clickexp.export.predict import (
     Predict,
     click_outputs,
@@ -180,8 +180,8 @@ def _write_documents(
 ) -> None:
     """Writes a row for each document that the dataset shows: probabilities, training impressions and clicks.
 
-    Tables with posteriors add standard deviations, intervals and effective impressions; see `posterior_outputs` and
-    `exported`.
+    Tables with posteriors, which are those of `exported`, add standard deviations, intervals and effective impressions;
+    see `posterior_outputs`.
 
     A model whose attraction depends on the rank gives that at rank 1. One that reads a column that changes from session
     to session has no probabilities of a document alone, so that these are left out.
@@ -193,22 +193,19 @@ def _write_documents(
         reads = f"the model reads {', '.join(others)}, which belongs to a session"
         _messages.warning("documents.parquet has impressions and clicks only: %s", reads)
 
-    def known(model: Model, batch: Batch) -> dict[str, Array]:
+    def outputs_of(model: Model, batch: Batch) -> dict[str, Array]:
         return {} if others else document_outputs(model, batch)
 
-    intervals = []
+    known, better = model, []
     if not others:
-        settled, best = exported(model, dataset.train, impressions, posterior)
-        if settled is not model:
-            intervals.append(predictor(settled, posterior_outputs)(documents))
-        if best is not settled:
-            intervals.append(predictor(best, interval_outputs)(documents))
+        settled, known, sure = exported(model, dataset.train, impressions, posterior)
+        better = [predictor(settled, worth_outputs)(documents), predictor(sure, interval_outputs)(documents)]
 
     def tables() -> Iterator[pa.Table]:
         done = 0
-        known_of = predicted(model, documents, known, "documents")
-        for (lengths, outputs), *better in zip(known_of, *intervals, strict=True):
-            for _, each in better:
+        probabilities = predicted(known, documents, outputs_of, "documents")
+        for (lengths, outputs), *posteriors in zip(probabilities, *better, strict=True):
+            for _, each in posteriors:
                 outputs |= each
             rows = ids[done : done + len(lengths)]
             done += len(lengths)

@@ -154,10 +154,10 @@ def fitted(log: SimulatedLog, seed: int, trainer: BaseTrainer, **towers: object)
     middle = {}
     impressions = np.bincount(log.train.ids.ravel(), minlength=pairs + 1)
     known = shared_posterior(model, parts["train"]) if spread else None
-    _, best = exported(model, parts["train"], impressions, known)
+    sure = exported(model, parts["train"], impressions, known).sure
     for role in ("attraction", "satisfaction"):
         if role in spread:
-            middle[role], spread[role] = moments(getattr(best, role))
+            middle[role], spread[role] = moments(getattr(sure, role))
     learned = isinstance(trainer, Trainer)  # the others store a constant
     tables = [role for role, tower in towers.items() if isinstance(tower, EmbeddingParameter) and learned]
     prior_means = {role: float(found[role][0][0]) for role in tables}  # row 0 is padding, which nothing moves
