@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from clickexp.data import Sessions
+from clickexp.export.policy_prior import lists_of_queries, with_policy_prior
 from clickexp.export.posteriors import with_settled_rows, with_shared_errors
-from clickexp.export.prior_by_impressions import with_prior_by_impressions
 from clickexp.loggers.progress import Steps
 from clickexp.models import Model
 from clickexp.training.intervals.posterior import SharedPosterior
@@ -17,8 +17,8 @@ class Exported(NamedTuple):
 
     Attributes:
         settled: For effective impressions: posteriors without the noise of training.
-        known: For probabilities: also with a prior by impressions.
-        sure: For intervals: also with the errors of shared parameters.
+        known: For probabilities: also with a prior that knows which lists a policy has shown documents in.
+        sure: For intervals: also with the errors of that prior and of shared parameters.
     """
 
     settled: Model
@@ -37,8 +37,10 @@ def exported(model: Model, train: Sessions, impressions: np.ndarray, posterior: 
     """
     with Steps("posteriors of documents") as progress:
         settled = with_settled_rows(model, train, progress)
-    known = with_prior_by_impressions(settled, impressions, model) or settled
+    lists = lists_of_queries(train, len(impressions))
+    known = with_policy_prior(settled, impressions, lists)
+    sure = with_policy_prior(settled, impressions, lists, model)
     if posterior is None:
-        return Exported(settled, known, known)
+        return Exported(settled, known, sure)
     with Steps("errors of shared parameters") as progress:
-        return Exported(settled, known, with_shared_errors(known, posterior, train, progress))
+        return Exported(settled, known, with_shared_errors(sure, posterior, train, progress))

@@ -43,6 +43,7 @@ FORMATS: dict[str, Callable[[float], str]] = {
     "satisfaction": "{:.3f}".format,
     "prior satisfaction": "{:.3f}".format,
     "attraction": "{:.4f}".format,
+    "attraction, exported": "{:.4f}".format,
     "log-likelihood": "{:+.5f}".format,
     "prediction": "{:.5f}".format,
     "coverage of attraction": "{:.3f}".format,
@@ -61,7 +62,7 @@ def figures(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
     continuation: Mean of |estimate - truth|.
     satisfaction: |mean logit of all pairs - true mean|.
     prior satisfaction: The same of the learned mean of the prior, in place of that of all pairs.
-    attraction: Mean of |estimate - truth| over all pairs, of P(click at rank 1).
+    attraction: Mean of |estimate - truth| over all pairs, of P(click at rank 1). Exported: as clickexp-export has it.
     log-likelihood: Of the test sessions, per document, less that of the true parameters.
     prediction: Mean of |estimate - truth| over documents of the test sessions, of P(click | clicks above).
     coverage: Fraction of all pairs whose 95 % interval, as clickexp-export has it, holds the truth: of attraction as
@@ -108,6 +109,8 @@ def _rows(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
         at_top = functools.partial(users.top_click_rate, user, given)
         true = users.top_click_rate(user, truth, truth.attraction)[1:]
         found["attraction"] = _distance(at_top(given.attraction)[1:], true)
+        if "attraction" in fitted.middle:
+            found["attraction, exported"] = _distance(at_top(fitted.middle["attraction"])[1:], true)
         covered("attraction", at_top, true)
     if truth.satisfaction is not None and given.satisfaction is not None:
         mean = float(truth.satisfaction[1:].mean())

@@ -1,0 +1,212 @@
+"""The prior by what a policy shows against integration, and its fit, probabilities and intervals against the truth."""
+
+import numpy as np
+import polars as pl
+import pytest
+from flax import nnx
+from scipy import stats
+from small_logs import sigmoid
+
+from clickexp.data import Dataset, Sessions
+from clickexp.export.policy_prior import (
+    LEAST_DOCUMENTS,
+    PolicyPrior,
+    Shown,
+    fit,
+    lists_of_queries,
+    recombined,
+    with_policy_prior,
+)
+from clickexp.export.tables import _write_documents
+from clickexp.models import PositionBasedModel
+from clickexp.parameters import EmbeddingParameterConfig
+from clickexp.training import Trainer
+from clickexp.training.intervals.posterior import shared_posterior
+
+Z = np.linspace(-14, 14, 701)
+SLOPES = 0.5, -0.4, 0.2, 0.3
+
+
+def shown_of(rng, documents):
+    """Queries of few lists and of many, documents in some of these."""
+    lists = np.minimum(np.ceil(rng.pareto(0.7, documents) + 1), 80)
+    impressions = np.maximum(rng.binomial(lists.astype(int), rng.random(documents)), 1.0)
+    return Shown(impressions, lists, rng.normal(size=documents))
+
+
+def line(shown, mean, slopes, center):
+    """Mean of the prior."""
+    odds = np.log((shown.impressions + 0.5) / (shown.lists - shown.impressions + 0.5)) - center
+    a, b, c, d = slopes
+    many = shown.lists / (shown.lists + 8)
+    return mean + many * (a * odds + b * shown.x) + (1 - many) * (c * odds + d * shown.x)
+
+
+def posteriors(rng, documents, constant, per_list, slopes=SLOPES):
+    """Offsets with that prior, normal clicks, and posteriors under a standard normal prior."""
+    shown = shown_of(rng, documents)
+    truth = rng.normal(line(shown, 0.1, slopes, 0.0), np.sqrt(constant + per_list / shown.lists))
+    precisions = 0.5 * shown.impressions
+    seen = rng.normal(truth, precisions**-0.5)
+    return truth, shown, seen * precisions / (precisions + 1), 1 / (precisions + 1)
+
+
+def log_integrals(means, variances, prior_means, sd):
+    """log of the integral of posterior / N(0, 1) * N(prior_means, sd^2), and mean and variance under it, on a grid."""
+    logs = stats.norm.logpdf(Z, means[:, None], variances[:, None] ** 0.5) - stats.norm.logpdf(Z)
+    logs += stats.norm.logpdf(Z, prior_means[:, None], sd[:, None])
+    weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+    total = weights.sum(axis=1)
+    mean = weights @ Z / total
+    return np.log(total) + logs.max(axis=1), mean, weights @ Z**2 / total - mean**2
+
+
+def test_posteriors_are_those_of_integration():
+    _, shown, means, variances = posteriors(np.random.default_rng(0), 50, 0.7, 2.0)
+    prior = PolicyPrior(0.6, 3.0, mean=-0.2, slopes=SLOPES, center=1.0)
+    of_prior = line(shown, -0.2, SLOPES, 1.0), (0.6 + 3.0 / shown.lists) ** 0.5
+    _, mean, variance = log_integrals(means, variances, *of_prior)
+    found = recombined(means, variances, shown, prior)
+    np.testing.assert_allclose(found[0], mean, atol=1e-5)
+    np.testing.assert_allclose(found[1], variance, rtol=1e-5)
+    np.testing.assert_allclose(recombined(means, variances, shown, PolicyPrior()), (means, variances), rtol=1e-12)
+
+
+def test_documents_that_no_list_shows_are_of_any_share_and_rank():
+    none = Shown(*np.zeros((3, 1)))
+    prior = PolicyPrior(0.6, 3.0, mean=-0.2, slopes=SLOPES, center=1.0, spread=0.7)
+    np.testing.assert_allclose(prior.means(none), -0.2)
+    np.testing.assert_allclose(prior.variances(none), 0.6 + 3.0 + 0.7)
+    _, shown, means, variances = posteriors(np.random.default_rng(0), 500, 0.7, 2.0)
+    found = fit(means, variances, shown)
+    assert found.spread == pytest.approx(found.means(shown).var())
+
+
+def test_the_fit_is_the_most_likely():
+    """Integrals on a grid have no slope there."""
+    _, shown, means, variances = posteriors(np.random.default_rng(1), 400, 0.7, 2.0)
+    found = fit(means, variances, shown)
+    best = np.array([np.log(found.constant), np.log(found.per_list), found.mean, *found.slopes])
+
+    def loss(point):
+        constant, per_list = np.exp(point[:2])
+        of_prior = line(shown, point[2], point[3:], found.center), np.sqrt(constant + per_list / shown.lists)
+        return -log_integrals(means, variances, *of_prior)[0].sum()
+
+    above, below = (np.array([loss(best + step) for step in sign * np.eye(7)]) for sign in (1e-3, -1e-3))
+    slopes, curvatures = (above - below) / 2e-3, (above + below - 2 * loss(best)) / 1e-6
+    assert (curvatures > 0).all()
+    assert (np.abs(slopes / curvatures) < 2e-3).all()  # Newton steps
+
+
+@pytest.mark.parametrize(
+    ("constant", "per_list", "slopes"), [(0.6, 4.0, (0.0,) * 4), (1.0, 0.0, (0.0,) * 4), (0.8, 1.0, SLOPES)]
+)
+def test_the_fit_finds_what_offsets_were_drawn_from(constant, per_list, slopes):
+    truth, shown, means, variances = posteriors(np.random.default_rng(2), 20_000, constant, per_list, slopes)
+    prior = fit(means, variances, shown)
+    assert prior.constant == pytest.approx(constant, rel=0.1)
+    assert prior.per_list == pytest.approx(per_list, abs=0.3)
+    # four standard errors of least squares, each document with the error of its clicks and its own variance
+    log_odds = np.log((shown.impressions + 0.5) / (shown.lists - shown.impressions + 0.5))
+    many = shown.lists / (shown.lists + 8)
+    lines = np.stack([np.ones_like(many), many * log_odds, many * shown.x, (1 - many) * log_odds, (1 - many) * shown.x])
+    weights = 1 / (constant + per_list / shown.lists + 2 / shown.impressions)
+    errors = np.sqrt(np.diag(np.linalg.inv(lines * weights @ lines.T)))
+    assert (np.abs(np.array(prior.slopes) - slopes) < 4 * errors[1:]).all()
+    expected = line(shown, 0.1, slopes, 0.0)
+    assert np.abs(prior.means(shown) - expected).mean() < 0.05
+    mean, variance = recombined(means, variances, shown, prior)
+    for few in shown.lists < 3, shown.lists >= 3:
+        assert 0.94 < (np.abs(mean - truth)[few] < 1.959964 * variance[few] ** 0.5).mean() < 0.96
+
+
+def test_posteriors_wider_than_their_prior_say_nothing():
+    """The noise of training leaves some; they stay near the prior, and move the center of a fit, but hardly its line."""
+    _, shown, means, variances = posteriors(np.random.default_rng(3), 2000, 0.7, 2.0)
+    one = Shown(*np.ones((3, 50)))
+    more = Shown(*(np.append(each, other) for each, other in zip(shown, one, strict=True)))
+    prior = fit(np.append(means, np.zeros(50)), np.append(variances, np.full(50, 1.3)), more)
+    expected = fit(means, variances, shown)
+    np.testing.assert_allclose(prior.means(shown), expected.means(shown), atol=1e-2)
+    np.testing.assert_allclose(prior.variances(shown), expected.variances(shown), rtol=2e-3)
+    mean, variance = recombined(np.zeros(50), np.full(50, 1.3), one, prior)
+    np.testing.assert_allclose((mean, variance), (prior.means(one), prior.variances(one)))
+
+
+def test_lists_link_the_documents_of_a_query():
+    """One query whose lists share documents only by way of a third, one of a single document, and another."""
+    ids = np.array([[1, 2, 3], [3, 4, 0], [5, 4, 0], [7, 0, 0], [7, 0, 0], [9, 8, 0]], np.int32)
+    sessions = Sessions.from_arrays(
+        query_doc_ids=ids, clicks=np.zeros(ids.shape, bool), lengths=np.array([3, 2, 2, 1, 1, 2]), query_doc_pairs=10
+    )
+    found = lists_of_queries(sessions, 11)
+    assert found.tolist() == [0, 3, 3, 3, 3, 3, 0, 2, 1, 1, 0]
+
+
+QUERIES, DOCUMENTS, RANKS, SESSIONS = 150, 12, 6, 12_000
+PAIRS = QUERIES * DOCUMENTS
+EXAMINATION = np.arange(1, RANKS + 1) ** -0.7
+
+
+def log_of(rng, policy, skew):
+    """PBM users, queries of popularity rank^-skew, lists of the best by a policy that knows so much of attraction."""
+    truth = rng.normal(-1.0, 1.2, PAIRS + 1)
+    popularity = np.arange(1.0, QUERIES + 1) ** -skew
+    query = rng.choice(QUERIES, SESSIONS, p=popularity / popularity.sum())
+    candidates = 1 + query[:, None] * DOCUMENTS + np.arange(DOCUMENTS)
+    scores = rng.standard_normal(candidates.shape) + policy * (truth[candidates] + 1.0) / 1.2
+    ids = np.take_along_axis(candidates, np.argsort(-scores, axis=1)[:, :RANKS], axis=1)
+    clicks = rng.random(ids.shape) < EXAMINATION * sigmoid(truth[ids])
+    return truth, Sessions.from_arrays(
+        query_doc_ids=ids.astype(np.int32), clicks=clicks, query_doc_pairs=PAIRS
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "skew"), [(1.0, 1.0), (0.0, 1.0), (1.0, 0.0)], ids=["ordered", "random", "ordered, equally popular"]
+)
+def test_exported_attraction_and_its_intervals_are_near_the_truth(policy, skew, tmp_path):
+    """Of click rates at rank 1, which clicks identify, where a policy orders lists and where it does not."""
+    truth, log = log_of(np.random.default_rng(4), policy, skew)
+    click_rate = float(log.column("clicks").mean())
+    model = PositionBasedModel(RANKS, PAIRS, click_rate=click_rate, rngs=nnx.Rngs(0))
+    Trainer(seed=0).train(model, log, log)
+    dataset = Dataset("d", log, log, log, PAIRS, RANKS)
+    _write_documents(model, dataset, None, shared_posterior(model, log), tmp_path / "documents.parquet")
+    table = pl.read_parquet(tmp_path / "documents.parquet")
+    ids, top = table["query_doc_id"].to_numpy(), sigmoid(model.examination.weight[1])
+    rate = sigmoid(truth[ids])
+    mean, variance = model.attraction.posterior({"query_doc_ids": ids[None]})
+    half = 1.959964 * variance[0] ** 0.5
+    held = {}
+    for name, (low, high) in {
+        "exported": (table["attraction_low"].to_numpy(), table["attraction_high"].to_numpy()),
+        "as trained": (sigmoid(mean[0] - half), sigmoid(mean[0] + half)),
+    }.items():
+        held[name] = ((top * low <= rate) & (rate <= top * high)).mean()
+    assert 0.92 < held["exported"] < 0.97
+    trained = model.attraction.prob({"query_doc_ids": ids[None], "mask": np.ones((1, len(ids)), bool)})[0]
+    error, before = (np.abs(top * each - rate).mean() for each in (table["attraction"].to_numpy(), trained))
+    assert error < before * (1.01 if not policy else 0.97 if skew else 0.85)
+    if policy:
+        assert held["as trained"] < 0.91
+        inside = (table["attraction_low"] < table["attraction"]) & (
+            table["attraction"] < table["attraction_high"]
+        )
+        assert inside.mean() > 0.99
+    else:  # where they change by the noise of training alone
+        assert 0 < held["exported"] - held["as trained"] < 0.02
+
+
+def test_what_has_no_such_prior_stays_as_it_is():
+    impressions, lists = np.ones(PAIRS + 1), np.full(PAIRS + 1, 2.0)
+    for settings in dict(posterior="normal"), dict(posterior="none"), dict(embedding_features=2):
+        config = EmbeddingParameterConfig(**settings)
+        model = PositionBasedModel(RANKS, PAIRS, attraction=config, rngs=nnx.Rngs(0))
+        assert with_policy_prior(model, impressions, lists) is model
+    model = PositionBasedModel(RANKS, PAIRS, rngs=nnx.Rngs(0))
+    assert with_policy_prior(model, np.arange(PAIRS + 1) < LEAST_DOCUMENTS - 1, lists) is model
+    before = np.asarray(model.attraction.table.get_value().values)
+    assert with_policy_prior(model, impressions, lists) is not model
+    np.testing.assert_array_equal(model.attraction.table.get_value().values, before)
