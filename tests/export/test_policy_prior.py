@@ -122,7 +122,7 @@ def test_the_fit_finds_what_offsets_were_drawn_from(constant, per_list, slopes):
 
 
 def test_posteriors_wider_than_their_prior_say_nothing():
-    """The noise of training leaves some; they stay near the prior, and move the center of a fit, but hardly its line."""
+    """The noise of training leaves some; they stay near the prior and move the center of a fit, but hardly its line."""
     _, shown, means, variances = posteriors(np.random.default_rng(3), 2000, 0.7, 2.0)
     one = Shown(*np.ones((3, 50)))
     more = Shown(*(np.append(each, other) for each, other in zip(shown, one, strict=True)))
