@@ -132,9 +132,9 @@ def parsed(overrides: Sequence[str]) -> list[Override]:
         if not equals and not key.startswith("~"):
             raise ConfigError(_advice(error.override)) from error
         quoted = f'{key}="{value}"'
-        if set(value) & set("[]{}()'\"") or not _parses(quoted):
+        if set(value) & set(",[]{}()'\"") or not _parses(quoted):
             raise
-        hint = f"a value with such signs needs quotes: {shlex.quote(quoted)}"
+        hint = f"Hydra reads this value in quotes only: {shlex.quote(quoted)}"
         raise ConfigError(f"{error.override}: {hint}") from error
 
 

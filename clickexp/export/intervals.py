@@ -5,29 +5,33 @@ from typing import NamedTuple
 import numpy as np
 
 from clickexp.data import Sessions
-from clickexp.export.policy_prior import lists_of_queries, with_policy_prior
-from clickexp.export.posteriors import with_settled_rows, with_shared_errors
+from clickexp.export.policy_prior import with_policy_prior
+from clickexp.export.posteriors import ROLES, tower_of
 from clickexp.loggers.progress import Steps
-from clickexp.models import Model
+from clickexp.models import ClickModel, Model
+from clickexp.parameters import EmbeddingParameter, Table
 from clickexp.training.intervals.posterior import SharedPosterior
+from clickexp.training.intervals.rows import settled, with_shared_errors
 
 
 class Exported(NamedTuple):
     """A model with the posteriors that each part of an export is of; the model itself where there is nothing to change.
 
     Attributes:
-        settled: For effective impressions: posteriors without the noise of training.
-        known: For probabilities: also with a prior that knows which lists a policy has shown documents in.
-        sure: For intervals: also with the errors of that prior and of shared parameters.
+        effective: For effective impressions: posteriors without the noise of training.
+        probabilities: Also with a prior that knows which lists a policy has shown documents in.
+        intervals: With more variance in that prior, and with the errors of shared parameters.
     """
 
-    settled: Model
-    known: Model
-    sure: Model
+    effective: Model
+    probabilities: Model
+    intervals: Model
 
 
 def exported(model: Model, train: Sessions, impressions: np.ndarray, posterior: SharedPosterior | None) -> Exported:
     """Returns the model as an export needs it.
+
+    Of click models with whole tables of one number per row; all others stay as they are.
 
     Args:
         model: A fitted model.
@@ -35,12 +39,24 @@ def exported(model: Model, train: Sessions, impressions: np.ndarray, posterior: 
         impressions: Training impressions by id.
         posterior: Of its shared parameters, if it is known.
     """
+    if not _tables(model):
+        return Exported(model, model, model)
     with Steps("posteriors of documents") as progress:
-        settled = with_settled_rows(model, train, progress)
-    lists = lists_of_queries(train, len(impressions))
-    known = with_policy_prior(settled, impressions, lists)
-    sure = with_policy_prior(settled, impressions, lists, model)
-    if posterior is None:
-        return Exported(settled, known, sure)
-    with Steps("errors of shared parameters") as progress:
-        return Exported(settled, known, with_shared_errors(sure, posterior, train, progress))
+        effective = settled(model, _tables(model), train, progress)
+    with Steps("lists of queries") as progress:
+        probabilities, intervals = with_policy_prior(effective, model, train, impressions, progress)
+    if posterior is not None:
+        with Steps("errors of shared parameters") as progress:
+            intervals = with_shared_errors(intervals, _tables(intervals), posterior, train, progress)
+    return Exported(effective, probabilities, intervals)
+
+
+def _tables(model: Model) -> list[Table]:
+    """Tables whose rows have a posterior of one number."""
+    towers = [tower_of(model, roles) for roles in ROLES.values()] if isinstance(model, ClickModel) else []
+    tables = [tower.table for tower in towers if isinstance(tower, EmbeddingParameter)]
+    return [
+        table
+        for table in tables
+        if isinstance(table, Table) and table.get_value().has_posteriors and table.get_value().dim == 1
+    ]

@@ -16,6 +16,7 @@ In random order a, b, c, d and per_list are near 0.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple, cast
 
 import jax.numpy as jnp
@@ -38,8 +39,11 @@ _SAMPLE = 200_000
 _FEW = 8
 """Lists of a query whose shares and ranks count half as those of many lists and half as those of few."""
 _BOUNDS = (-3.0, 3.0), (-4.0, 7.0), *[(-9.0, 9.0)] * 5
-"""Of log constant, log per_list, mean, a, b, c and d."""
-_OF_VARIANCE = ("constant", "per_list")
+"""Of log constant, log per_list, mean, a, b, c and d; the last five have a standard normal prior themselves."""
+_FARTHEST = 3.0
+"""Standard deviations of the prior to which clicks may pull a document that tell no precision."""
+_LINKS = 1 << 25
+"""Links between documents that are kept in memory."""
 
 Numbers = Float[np.ndarray, " documents"]
 
@@ -71,7 +75,8 @@ class PolicyPrior(NamedTuple):
         mean: Of documents of average shares and ranks.
         slopes: a, b, c, d.
         center: Average of the log odds of shares.
-        spread: Variance of the mean over the documents of the log.
+        average: Mean over the documents of the log.
+        spread: Variance of the means over the documents of the log.
     """
 
     constant: float = 1.0
@@ -79,11 +84,13 @@ class PolicyPrior(NamedTuple):
     mean: float = 0.0
     slopes: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
     center: float = 0.0
+    average: float = 0.0
     spread: float = 0.0
 
     def means(self, shown: Shown) -> Numbers:
-        """Returns the means; of documents that no list shows, that of the average one."""
-        return self.mean + np.where(shown.lists > 0, np.array(self.slopes) @ _regressors(shown, self.center), 0.0)
+        """Returns the means; of documents that no list shows, that of all others."""
+        line = self.mean + np.array(self.slopes) @ _regressors(shown, self.center)
+        return np.where(shown.lists > 0, line, self.average)
 
     def variances(self, shown: Shown) -> Numbers:
         """Returns the variances; documents that no list shows may be of any share and rank."""
@@ -101,7 +108,7 @@ def _regressors(shown: Shown, center: float) -> Float[np.ndarray, "4 documents"]
 
 
 def fit(offsets: Numbers, variances: Numbers, shown: Shown) -> PolicyPrior:
-    """Returns the most likely prior, with the logits of documents integrated out.
+    """Returns the most likely prior, with the logits of documents integrated out; slopes are held near 0 by a prior.
 
     The posterior N(m, v) of an offset under the prior N(0, 1) is the product of that prior and of what clicks say, a
     normal factor of precision p = 1 / v - 1 and mean m / (v p). Under N(mu, s), the integral of the product is
@@ -123,89 +130,110 @@ def fit(offsets: Numbers, variances: Numbers, shown: Shown) -> PolicyPrior:
         value = np.log(scale) - rest**2 * variance / scale + precisions * mean**2 - 2 * tilts * mean
         by_variance = precisions / scale - (rest / scale) ** 2
         gradient = np.concatenate([parts @ by_variance / 2, -lines @ (rest / scale)])
-        return value.mean() / 2, gradient / len(offsets)
+        gradient[2:] += point[2:]
+        return (value.sum() + point[2:] @ point[2:]) / 2 / len(offsets), gradient / len(offsets)
 
     options = {"ftol": 1e-12, "gtol": 1e-8}
     found = minimize(loss, np.zeros(7), jac=True, method="L-BFGS-B", bounds=_BOUNDS, options=options).x
     (constant, per_list), (mean, a, b, c, d) = np.exp(found[:2]).tolist(), found[2:].tolist()
-    return PolicyPrior(constant, per_list, mean, (a, b, c, d), center, float(np.var(found[2:] @ lines)))
+    line = found[2:] @ lines
+    return PolicyPrior(constant, per_list, mean, (a, b, c, d), center, float(line.mean()), float(line.var()))
 
 
 def _clicks(offsets: Numbers, variances: Numbers) -> tuple[Numbers, Numbers]:
-    """What clicks say: p, which the noise of training may leave below 0, and h."""
-    precisions = np.maximum(1 / variances - 1, 0.0)
-    return precisions, offsets * (precisions + 1)
+    """What clicks say: p and h. Where p is below 0, as noise or skips may leave it, one that bounds h / p."""
+    precisions, tilts = 1 / variances - 1, offsets / variances
+    return np.where(precisions > 0, precisions, np.abs(tilts) / _FARTHEST), tilts
 
 
-def recombined(offsets: Numbers, variances: Numbers, shown: Shown, prior: PolicyPrior) -> tuple[Numbers, Numbers]:
-    """Returns means and variances of the posteriors under the prior, in the units of `fit`."""
+def recombined(
+    offsets: Numbers, variances: Numbers, means: Numbers, spreads: Numbers
+) -> tuple[Numbers, Numbers]:
+    """Returns means and variances of the posteriors under priors N(means, spreads), in the units of `fit`."""
     precisions, tilts = _clicks(offsets, variances)
-    means, spreads = prior.means(shown), prior.variances(shown)
     changed = 1 / (precisions + 1 / spreads)
     return changed * (tilts + means / spreads), changed
 
 
-def lists_of_queries(train: Sessions, rows: int) -> Numbers:
+def lists_of_queries(train: Sessions, rows: int, progress: Callable[[int, int], None]) -> Numbers:
     """Returns for each id how many lists its query has: those with any document that lists link to it.
+
+    Of documents that several queries share, these are the lists of all; where lists are pages of results, those of the
+    page. Then shares are popularities, of which the fit finds out as well what they tell.
 
     Args:
         train: The training sessions.
         rows: One more than the largest id.
+        progress: Receives how many of them are read, and how many there are.
     """
-    first, links = np.zeros(rows), np.zeros(0, np.int64)
+    first, query = np.zeros(rows), np.arange(rows)
+    links: list[np.ndarray] = []
+    done = 0
+
+    def merged(query: np.ndarray) -> np.ndarray:
+        ends = query[np.concatenate(links, axis=1)]
+        graph = coo_array((np.ones(ends.shape[1], bool), ends), shape=(rows, rows))
+        return connected_components(graph, directed=False)[1][query]
+
     for chunk in train.chunks(["lengths", "query_doc_ids"]):
         ids = chunk["query_doc_ids"].astype(np.int64)
-        ids, lengths = ids[chunk["lengths"] > 0], chunk["lengths"][chunk["lengths"] > 0]
-        there = np.arange(ids.shape[1]) < lengths[:, None]
+        there = np.arange(ids.shape[1]) < chunk["lengths"][:, None]
         first += np.bincount(ids[:, 0], minlength=rows)
-        links = np.union1d(links, (ids[:, :1] * rows + ids)[there])
-    graph = coo_array((np.ones(len(links), bool), np.divmod(links, rows)), shape=(rows, rows))
-    _, query = connected_components(graph, directed=False)
+        links.append(np.stack(np.divmod(np.unique((ids[:, :1] * rows + ids)[there]), rows)))
+        if sum(each.shape[1] for each in links) > _LINKS:
+            query, links = merged(query), []
+        done += len(ids)
+        progress(done, train.count)
+    query = merged(query) if links else query
     return np.bincount(query, weights=first)[query]
 
 
-def with_policy_prior(model: Model, impressions: Numbers, lists: Numbers, trained: Model | None = None) -> Model:
-    """Returns the model with the posteriors of attraction under the prior by what lists show.
+def with_policy_prior(
+    model: Model, trained: Model, train: Sessions, impressions: Numbers, progress: Callable[[int, int], None]
+) -> tuple[Model, Model]:
+    """Returns the model with posteriors of attraction under the prior by what lists show, for probabilities, intervals.
 
-    With the model as training has left it, before its posteriors were settled, each of the two numbers of the variance
-    is the larger one of two fits, for intervals. The noise that training leaves in rows with few documents passes for
-    variance of their prior. Where a policy orders lists, that is about what intervals lack, as measured on simulated
-    logs; in random order both fits are the same.
+    Variances of the prior for intervals are the larger ones of two fits, to settled posteriors and to those that
+    training has left, whose noise in rows with few documents passes for variance of their prior. Where a policy orders
+    lists, that is about what intervals lack, as measured on simulated logs; in random order both fits are the same.
 
     Args:
-        model: A fitted model.
+        model: A fitted model, its posteriors settled.
+        trained: The model as training has left it.
+        train: Its training sessions.
         impressions: Training impressions by id.
-        lists: From `lists_of_queries`.
-        trained: The model before its posteriors were settled; None for probabilities.
+        progress: Receives how many sessions are read, and how many there are.
 
     Returns:
-        The model; itself where its attraction is no whole table of one number per query-document pair with a learned
-        prior by rank, or the log shows few documents.
+        Two models; the model itself, twice, where its attraction is no whole table of one number per query-document
+        pair with a learned prior by rank, or the log shows few documents.
     """
-    rows = _rows(tower_of(model, ROLES["attraction"]))
-    if rows is None or rows.prior is None:
-        return model
-    number, of_queries = np.zeros((2, len(rows.values)))
-    number[: len(impressions)], of_queries[: len(lists)] = impressions, np.maximum(lists, impressions)
+    rows, noisy = (_rows(tower_of(each, ROLES["attraction"])) for each in (model, trained))
+    shown_ids = np.flatnonzero(impressions)
+    if rows is None or noisy is None or rows.prior is None or len(shown_ids) < LEAST_DOCUMENTS:
+        return model, model
+    number = np.zeros(len(rows.values))
+    number[: len(impressions)] = impressions
+    lists = np.maximum(lists_of_queries(train, len(number), progress), number)
     x = np.asarray(rows.values[:, rows.numbers], np.float64)
-    shown = Shown(number, of_queries, np.where(np.isfinite(x), x, 0.0))
-    known = np.flatnonzero(number)
-    if len(known) < LEAST_DOCUMENTS:
-        return model
+    shown = Shown(number, lists, np.where(np.isfinite(x), x, 0.0))
+    if len(shown_ids) > _SAMPLE:
+        shown_ids = np.random.default_rng(0).choice(shown_ids, _SAMPLE, replace=False)
     scale = np.exp(float(rows.prior.log_precision) / 2)
-    if len(known) > _SAMPLE:
-        known = np.random.default_rng(0).choice(known, _SAMPLE, replace=False)
-    noisy = None if trained is None or trained is model else _rows(tower_of(trained, ROLES["attraction"]))
-    units = [_in_units(each, scale) for each in (rows, noisy) if each is not None]
-    fits = [fit(offsets[known], variances[known], shown.some(known)) for offsets, variances in units]
-    prior = fits[0]._replace(**{name: max(getattr(each, name) for each in fits) for name in _OF_VARIANCE})
-    means, spreads = recombined(*units[0], shown, prior)
-    columns = np.stack([means / scale, np.log(spreads) / 2], axis=1)
-    changed = nnx.clone(model)
-    values = rows.values.at[:, :2].set(jnp.asarray(columns, jnp.float32))
-    tower = cast(EmbeddingParameter, tower_of(changed, ROLES["attraction"]))
-    tower.table.set_value(dataclasses.replace(rows, values=values))
-    return changed
+    units = [_in_units(each, scale) for each in (rows, noisy)]
+    fits = [fit(offsets[shown_ids], variances[shown_ids], shown.some(shown_ids)) for offsets, variances in units]
+    means, spreads = fits[0].means(shown), [each.variances(shown) for each in fits]
+
+    def under(spreads: Numbers) -> Model:
+        offsets, variances = recombined(*units[0], means, spreads)
+        columns = np.stack([offsets / scale, np.log(variances) / 2], axis=1)
+        changed = nnx.clone(model)
+        tower = cast(EmbeddingParameter, tower_of(changed, ROLES["attraction"]))
+        values = rows.values.at[:, :2].set(jnp.asarray(columns, jnp.float32))
+        tower.table.set_value(dataclasses.replace(rows, values=values))
+        return changed
+
+    return under(spreads[0]), under(np.maximum(*spreads))
 
 
 def _in_units(rows: Rows, scale: float) -> tuple[Numbers, Numbers]:

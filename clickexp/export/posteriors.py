@@ -1,19 +1,16 @@
 """How sure a fitted model is of each document: intervals from the posteriors of its tables."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Float, Integer
 
-from clickexp.data import Sessions
-from clickexp.models import ClickModel, MixtureModel, Model
+from clickexp.models import MixtureModel, Model
 from clickexp.numerics import QUANTILE, log_sigmoid_pair, mean_slope
-from clickexp.parameters import EmbeddingParameter, Rows, Table
+from clickexp.parameters import Rows, Table
 from clickexp.parameters.base import PosteriorParameter
 from clickexp.parameters.context import new_session
-from clickexp.training.intervals import rows
-from clickexp.training.intervals.posterior import SharedPosterior
 from clickexp.types import Array, Batch
 
 ROLES = {"attraction": ("attraction", "ctr"), "satisfaction": ("satisfaction",)}
@@ -49,7 +46,7 @@ def posterior_outputs(model: Model, batch: Batch) -> dict[str, Array]:
     return outputs
 
 
-def worth_outputs(model: Model, batch: Batch) -> dict[str, Array]:
+def effective_outputs(model: Model, batch: Batch) -> dict[str, Array]:
     """Returns logarithms of effective impressions alone, where `posterior_outputs` has them."""
     return {name: each for name, each in posterior_outputs(model, batch).items() if name == EFFECTIVE}
 
@@ -57,48 +54,6 @@ def worth_outputs(model: Model, batch: Batch) -> dict[str, Array]:
 def interval_outputs(model: Model, batch: Batch) -> dict[str, Array]:
     """Returns all other `posterior_outputs`."""
     return {name: each for name, each in posterior_outputs(model, batch).items() if name != EFFECTIVE}
-
-
-def with_settled_rows(
-    model: Model, train: Sessions, progress: Callable[[int, int], None] = lambda done, total: None
-) -> Model:
-    """Returns the model with posteriors of documents without the noise of training; see `rows.settled`.
-
-    Those of whole tables of one number per row, in models of clicks. All others stay as they are.
-
-    Args:
-        model: A fitted model.
-        train: Its training sessions.
-        progress: Receives how many of them are read, and how many there are.
-    """
-    return rows.settled(model, _tables(model), train, progress)
-
-
-def with_shared_errors(
-    model: Model,
-    posterior: SharedPosterior,
-    train: Sessions,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Model:
-    """Returns the model with the errors of shared parameters among those of documents; see `rows.with_shared_errors`.
-
-    Args:
-        model: A fitted model, its rows settled.
-        posterior: Of its shared parameters.
-        train: Its training sessions.
-        progress: Receives how many of them are read, and how many there are.
-    """
-    return rows.with_shared_errors(model, _tables(model), posterior, train, progress)
-
-
-def _tables(model: Model) -> list[Table]:
-    towers = [tower_of(model, roles) for roles in ROLES.values()] if isinstance(model, ClickModel) else []
-    found = [tower.table for tower in towers if isinstance(tower, EmbeddingParameter)]
-    return [table for table in found if isinstance(table, Table) and _is_settleable(table.get_value())]
-
-
-def _is_settleable(table: Rows) -> bool:
-    return table.has_posteriors and table.dim == 1
 
 
 def tower_of(model: Model, roles: Sequence[str]) -> object:

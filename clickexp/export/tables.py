@@ -19,7 +19,7 @@ from clickexp.errors import UserError
 from clickexp.export.examination import examination, learned_examination
 from clickexp.export.fitted import configuration, fitted
 from clickexp.export.intervals import exported
-from clickexp.export.posteriors import EFFECTIVE, ROLES, interval_outputs, worth_outputs
+from clickexp.export.posteriors import EFFECTIVE, ROLES, effective_outputs, interval_outputs
 from clickexp.export.predict import (
     Predict,
     click_outputs,
@@ -120,7 +120,7 @@ def export(
     if posterior is not None and (intervals := shared_intervals(model, posterior)):
         with _whole(folder / SHARED_TABLE) as file:
             pl.DataFrame(intervals, SharedInterval._fields, orient="row", infer_schema_length=None).write_csv(file)
-    _warn_of_unlinked_positions(model, log.train)
+    _warn_of_unlinked_positions(model, log.train, posterior is None)
     with _whole(folder / "documents.parquet") as file:
         _write_documents(model, log, id_names, posterior, file)
     if thompson is not None:
@@ -133,9 +133,10 @@ def export(
         _write_predictions(model, log, source, id_names, columns, folder, named)
 
 
-def _warn_of_unlinked_positions(model: Model, sessions: Sessions) -> None:
+def _warn_of_unlinked_positions(model: Model, sessions: Sessions, takes_as_known: bool) -> None:
     if model.separates_examination and not (links := identifiability(sessions, ENOUGH_SESSIONS)).identified:
-        sys.stderr.write(f"{links.describe()} Intervals with bounds rest on the prior.\n")
+        more = ", and those of attraction take examination as known" if takes_as_known else ""
+        sys.stderr.write(f"{links.describe()} Intervals with bounds rest on the prior{more}.\n")
 
 
 def _write_predictions(
@@ -180,8 +181,8 @@ def _write_documents(
 ) -> None:
     """Writes a row for each document that the dataset shows: probabilities, training impressions and clicks.
 
-    Tables with posteriors, which are those of `exported`, add standard deviations, intervals and effective impressions;
-    see `posterior_outputs`.
+    Where tables have posteriors, these are those of `exported`, and there are standard deviations, intervals and
+    effective impressions, too; see `posterior_outputs`.
 
     A model whose attraction depends on the rank gives that at rank 1. One that reads a column that changes from session
     to session has no probabilities of a document alone, so that these are left out.
@@ -196,14 +197,14 @@ def _write_documents(
     def outputs_of(model: Model, batch: Batch) -> dict[str, Array]:
         return {} if others else document_outputs(model, batch)
 
-    known, better = model, []
+    probable, better = model, []
     if not others:
-        settled, known, sure = exported(model, dataset.train, impressions, posterior)
-        better = [predictor(settled, worth_outputs)(documents), predictor(sure, interval_outputs)(documents)]
+        effective, probable, sure = exported(model, dataset.train, impressions, posterior)
+        better = [predictor(effective, effective_outputs)(documents), predictor(sure, interval_outputs)(documents)]
 
     def tables() -> Iterator[pa.Table]:
         done = 0
-        probabilities = predicted(known, documents, outputs_of, "documents")
+        probabilities = predicted(probable, documents, outputs_of, "documents")
         for (lengths, outputs), *posteriors in zip(probabilities, *better, strict=True):
             for _, each in posteriors:
                 outputs |= each

@@ -48,6 +48,7 @@ class Fitted:
         parameters: Estimates; with a posterior its means.
         spread: Standard deviations of the logits of rows by role, `attraction` and `satisfaction`, if there are any.
         middle: Logits that intervals of rows are around, by role; those of `parameters` unless they are here.
+        attraction: Logits of rows as an export has them, if they are others than those of `parameters`.
         prior_means: Learned mean of the logits of all rows, by role.
         predictions: P(click | clicks above) of the test sessions [sessions, positions].
         shared: Bounds of 95 % intervals [numbers, 2] of `users.shared`; nan where the log says nothing.
@@ -57,6 +58,7 @@ class Fitted:
     parameters: Parameters | None = None
     spread: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     middle: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    attraction: np.ndarray | None = None
     prior_means: Mapping[str, float] = dataclasses.field(default_factory=dict)
     predictions: np.ndarray | None = None
     shared: np.ndarray | None = None
@@ -154,16 +156,17 @@ def fitted(log: SimulatedLog, seed: int, trainer: BaseTrainer, **towers: object)
     middle = {}
     impressions = np.bincount(log.train.ids.ravel(), minlength=pairs + 1)
     known = shared_posterior(model, parts["train"]) if spread else None
-    sure = exported(model, parts["train"], impressions, known).sure
+    better = exported(model, parts["train"], impressions, known)
     for role in ("attraction", "satisfaction"):
         if role in spread:
-            middle[role], spread[role] = moments(getattr(sure, role))
+            middle[role], spread[role] = moments(getattr(better.intervals, role))
     learned = isinstance(trainer, Trainer)  # the others store a constant
     tables = [role for role, tower in towers.items() if isinstance(tower, EmbeddingParameter) and learned]
     prior_means = {role: float(found[role][0][0]) for role in tables}  # row 0 is padding, which nothing moves
     bounds = None if known is None else shared_bounds(user, model, known)
     predicted = predictions(model, log.test)
-    return Fitted(report.training_seconds, parameters, spread, middle, prior_means, predicted, bounds)
+    attraction = moments(better.probabilities.attraction)[0] if "attraction" in spread else None
+    return Fitted(report.training_seconds, parameters, spread, middle, attraction, prior_means, predicted, bounds)
 
 
 def shared_bounds(user: str, model: ClickModel, known: SharedPosterior) -> np.ndarray | None:

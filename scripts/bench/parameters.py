@@ -109,8 +109,8 @@ def _rows(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
         at_top = functools.partial(users.top_click_rate, user, given)
         true = users.top_click_rate(user, truth, truth.attraction)[1:]
         found["attraction"] = _distance(at_top(given.attraction)[1:], true)
-        if "attraction" in fitted.middle:
-            found["attraction, exported"] = _distance(at_top(fitted.middle["attraction"])[1:], true)
+        if fitted.attraction is not None:
+            found["attraction, exported"] = _distance(at_top(fitted.attraction)[1:], true)
         covered("attraction", at_top, true)
     if truth.satisfaction is not None and given.satisfaction is not None:
         mean = float(truth.satisfaction[1:].mean())

@@ -131,13 +131,13 @@ def test_words_that_no_run_can_be_made_of(words, advice):
 
 
 def test_values_that_need_quotes_are_shown_with_them():
-    with pytest.raises(ConfigError, match="needs quotes: 'dataset.columns.rank=\"Rang ⭐\"'"):
+    with pytest.raises(ConfigError, match="in quotes only: 'dataset.columns.rank=\"Rang ⭐\"'"):
         CommandLine(["dataset.columns.rank=Rang ⭐"])
     (override,) = parsed(CommandLine(['dataset.columns.rank="Rang ⭐"', "seed=1"]).overrides[:1])
     assert values_of(override) == ["Rang ⭐"]
 
 
-@pytest.mark.parametrize("line", ["tags=[a,", "a..b=⭐", "~⭐"])
+@pytest.mark.parametrize("line", ["tags=[a,", "a..b=⭐", "~⭐", "seed=1,2,"])
 def test_no_quotes_are_advised_where_they_do_not_help(line):
     with pytest.raises(HydraException):
         CommandLine([line])

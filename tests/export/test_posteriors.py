@@ -15,7 +15,8 @@ from small_logs import sigmoid
 
 from clickexp.data import Dataset, Sessions
 from clickexp.export.examination import examination
-from clickexp.export.posteriors import posterior_outputs, with_settled_rows
+from clickexp.export.intervals import exported
+from clickexp.export.posteriors import posterior_outputs
 from clickexp.export.tables import _write_documents
 from clickexp.models import (
     DocumentCTRModel,
@@ -76,7 +77,7 @@ def test_intervals_of_attraction_and_satisfaction(tmp_path):
     assert table.columns == [
         "query_doc_id", *columns, "relevance", "impressions", "clicks", "effective_impressions"
     ]  # fmt: skip
-    for name, values in known(with_settled_rows(model, LOG)).items():
+    for name, values in known(exported(model, LOG, np.ones(4), None).effective).items():
         np.testing.assert_allclose(table[name], values, rtol=1e-5)
     table = known(model)
     for role in ("attraction", "satisfaction"):

@@ -125,8 +125,9 @@ def shared_posterior(
         return None
     model.eval()
     share = 1.0
-    if isinstance(data, Sessions):
-        data, share = first_sessions(data, len(names))
+    if isinstance(data, Sessions) and data.count * len(names) > _WORK:
+        first = max(_WORK // len(names), 1)
+        data, share = data.slice(0, first), first / data.count
     total = data.count if isinstance(data, Sessions) else 0
     found = information(model, data, lambda done: progress(min(done, total), total) if progress else None)
     used = found.used[found.used < len(names)]
@@ -134,14 +135,6 @@ def shared_posterior(
     if not len(used) or not np.isfinite(covariance).all():
         return None
     return SharedPosterior(tuple(names[place] for place in used), covariance)
-
-
-def first_sessions(log: Sessions, numbers: int) -> tuple[Sessions, float]:
-    """Returns as much of a log as there is time to differentiate it by so many numbers, and its share of the whole."""
-    if log.count * numbers <= _WORK:
-        return log, 1.0
-    first = max(_WORK // numbers, 1)
-    return log.slice(0, first), first / log.count
 
 
 def _covariance(found: Information) -> np.ndarray:

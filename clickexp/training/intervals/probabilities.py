@@ -164,7 +164,7 @@ def _towers(part: Model, prefix: str, known: Container[str]) -> Iterator[tuple[s
                 yield role, name, tower, places
 
 
-def of_first_positions(model: Model, posterior: SharedPosterior) -> list[str]:
+def of_first_positions(model: Model, posterior: SharedPosterior) -> list[str] | None:
     """Returns the shared numbers that have to be known for attraction to be: those of the first position.
 
     Args:
@@ -172,13 +172,13 @@ def of_first_positions(model: Model, posterior: SharedPosterior) -> list[str]:
         posterior: From `shared_posterior`.
 
     Returns:
-        Their names; none where clicks determine the scale of attraction.
+        Their names, none where clicks determine the scale of attraction; None where no tower of positions has it.
     """
     parts = {prefix: of(model) for prefix, of in _components(model).items()}
     if not all(part.separates_examination for part in parts.values()):
         return []
     prefix, part = next(iter(parts.items()))
-    return [f"{name}[{places[0]}]" for _, name, _, places in _towers(part, prefix, set(posterior.names))]
+    return [f"{name}[{places[0]}]" for _, name, _, places in _towers(part, prefix, set(posterior.names))] or None
 
 
 def _curves(part: Model, prefix: str, known: Container[str]) -> Iterator[_Curve]:

@@ -12,13 +12,15 @@ from clickexp.data.sessions import Sessions
 from clickexp.models.base import Model
 from clickexp.parameters.table import Rows, Table
 from clickexp.training.intervals.information import ROOM, prepared, row_precision
-from clickexp.training.intervals.posterior import SharedPosterior, first_sessions
+from clickexp.training.intervals.posterior import SharedPosterior
 from clickexp.training.intervals.probabilities import of_first_positions
 from clickexp.training.sparse.packing import Path
 from clickexp.types import Array
 
 _MOST_SESSIONS = 2_000_000
 """Of a log that is read once more; of larger ones, rows stay as training has left them."""
+_WORK = 10_000_000
+"""Sessions times shared numbers that errors are taken from, some ten seconds of one core."""
 _LONGEST_STEP = 1.0
 """Of a mean, in standard deviations."""
 
@@ -86,16 +88,20 @@ def with_shared_errors(
         model: A model fitted to the log.
         tables: Those to change: one number per row. Of large tables, only rows with the smallest variances do.
         posterior: Of its shared parameters.
-        train: The training sessions; of large logs the first represent all.
+        train: The training sessions; of large logs every second, third or later one represents all.
         progress: Receives how many sessions are read, and how many there are.
     """
     found = {path: node for path, node in nnx.iter_graph(model) if any(node is table for table in tables)}
     baselines = {"/".join(map(str, (*path[:-1], "baseline"))) for path in found}
-    known = posterior.given({*of_first_positions(model, posterior), *baselines})
-    used = known.places(model)
+    first = of_first_positions(model, posterior)
+    if first is None:
+        return model
+    others = posterior.given({*first, *baselines})
+    used = others.places(model)
     if not tables or not len(used):
         return model
-    part, share = first_sessions(train, len(used))
+    part = train.select(np.arange(0, train.count, -(-train.count * len(used) // _WORK)))
+    share = part.count / train.count
     passes, state, data = prepared(model, part)
     most = ROOM // (len(found) * (2 * len(used) + 2))
     kept: dict[Path, np.ndarray] = {path: np.zeros(0, np.intp) for path, _ in nnx.to_flat_state(state[1])}
@@ -108,7 +114,7 @@ def with_shared_errors(
         if path not in found:
             return table
         cross = np.asarray(sums.rows[path][:, 0, : len(used)], np.float64) / share
-        return table.copy(_widened(table.get_value(), kept[path], cross, known.covariance))
+        return table.copy(_widened(table.get_value(), kept[path], cross, others.covariance))
 
     widened = nnx.clone(model)
     nnx.update(widened, nnx.map_state(changed, state[1]))
