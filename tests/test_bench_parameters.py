@@ -232,7 +232,7 @@ def test_intervals_of_shared_parameters_of_trained_models_hold_the_truth(bench, 
 
 
 @pytest.mark.parametrize("user", ["PBM", "UBM", "TrustBias", "DBN", "DCM", "CCM"])
-def test_intervals_of_shared_parameters_are_in_the_order_of_the_truth(bench, user, monkeypatch):
+def test_intervals_of_shared_parameters_are_in_the_order_of_the_truth(bench, user):
     """Narrow ones around true towers hold the truth; those of an order that is not the truth's would not."""
     log, names = small(bench, user), []
     model = bench.methods.MODELS[user](positions=10, query_doc_pairs=60, rngs=nnx.Rngs(0))
@@ -245,8 +245,7 @@ def test_intervals_of_shared_parameters_are_in_the_order_of_the_truth(bench, use
                 read = [11 * rank + last for rank in range(1, 11) for last in range(rank)]
             names += [f"{role}/weight[{i}]" for i in read]
     narrow = SharedPosterior(tuple(names), 1e-6 * np.eye(len(names)))
-    monkeypatch.setattr(bench.methods, "shared_posterior", lambda model, train: narrow)
-    bounds = bench.methods.shared_bounds(user, model, None)
+    bounds = bench.methods.shared_bounds(user, model, narrow)
     found = bench.figures(log, fitted(bench, log.truth, shared=bounds))
     assert found["coverage of shared"] == 1.0 and (bounds[:, 1] - bounds[:, 0] < 0.02).all()
 

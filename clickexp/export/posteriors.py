@@ -70,9 +70,9 @@ def _effective_impressions(tower: PosteriorParameter, batch: Batch) -> Float[Arr
     data. The best normal approximation of a posterior has 1 / v = 1 / v_0 + E[-d^2 log P(clicks | z) / dz^2] (Opper and
     Archambeau 2009, "The variational Gaussian approximation revisited"), to which each impression that is surely
     examined adds E[s(z) s(-z)]. One at a rank that few users reach adds less, and so n is below the impressions. A
-    click counts as one, and an attractive document without a click below 0, since its user has rather not looked: n
-    may be below the clicks. For a click-through-rate model n is the number of impressions. Of a sum of tables, v and
-    v_0 are sums, and n counts what a pair borrows from others of its document and its query.
+    click counts as one, and an attractive document without a click below 0, since its user probably did not look at
+    it: n may be below the clicks. For a click-through-rate model n is the number of impressions. Of a sum of tables, v
+    and v_0 are sums, and n counts what a pair borrows from others of its document and its query.
 
     Args:
         tower: A tower with posteriors.
