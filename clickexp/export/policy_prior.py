@@ -75,8 +75,7 @@ class PolicyPrior(NamedTuple):
         mean: Of documents of average shares and ranks.
         slopes: a, b, c, d.
         center: Average of the log odds of shares.
-        average: Mean over the documents of the log.
-        spread: Variance of the means over the documents of the log.
+        spread: Mean square of the means over the documents of the log.
     """
 
     constant: float = 1.0
@@ -84,13 +83,12 @@ class PolicyPrior(NamedTuple):
     mean: float = 0.0
     slopes: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
     center: float = 0.0
-    average: float = 0.0
     spread: float = 0.0
 
     def means(self, shown: Shown) -> Numbers:
-        """Returns the means; of documents that no list shows, that of all others."""
+        """Returns the means; of documents that no list shows, that by rank alone, for they may be new."""
         line = self.mean + np.array(self.slopes) @ _regressors(shown, self.center)
-        return np.where(shown.lists > 0, line, self.average)
+        return np.where(shown.lists > 0, line, 0.0)
 
     def variances(self, shown: Shown) -> Numbers:
         """Returns the variances; documents that no list shows may be of any share and rank."""
@@ -136,8 +134,7 @@ def fit(offsets: Numbers, variances: Numbers, shown: Shown) -> PolicyPrior:
     options = {"ftol": 1e-12, "gtol": 1e-8}
     found = minimize(loss, np.zeros(7), jac=True, method="L-BFGS-B", bounds=_BOUNDS, options=options).x
     (constant, per_list), (mean, a, b, c, d) = np.exp(found[:2]).tolist(), found[2:].tolist()
-    line = found[2:] @ lines
-    return PolicyPrior(constant, per_list, mean, (a, b, c, d), center, float(line.mean()), float(line.var()))
+    return PolicyPrior(constant, per_list, mean, (a, b, c, d), center, float(np.mean((found[2:] @ lines) ** 2)))
 
 
 def _clicks(offsets: Numbers, variances: Numbers) -> tuple[Numbers, Numbers]:
@@ -233,7 +230,8 @@ def with_policy_prior(
         tower.table.set_value(dataclasses.replace(rows, values=values))
         return changed
 
-    return under(spreads[0]), under(np.maximum(*spreads))
+    # documents that no list shows have the probability that training gives them: they may be new
+    return under(np.where(shown.lists > 0, spreads[0], 1.0)), under(np.maximum(*spreads))
 
 
 def _in_units(rows: Rows, scale: float) -> tuple[Numbers, Numbers]:

@@ -75,13 +75,12 @@ def test_posteriors_are_those_of_integration():
 
 def test_documents_that_no_list_shows_are_of_any_share_and_rank():
     none = Shown(*np.zeros((3, 1)))
-    prior = PolicyPrior(0.6, 3.0, mean=-0.2, slopes=SLOPES, center=1.0, average=-0.1, spread=0.7)
-    np.testing.assert_allclose(prior.means(none), -0.1)
+    prior = PolicyPrior(0.6, 3.0, mean=-0.2, slopes=SLOPES, center=1.0, spread=0.7)
+    np.testing.assert_array_equal(prior.means(none), 0.0)
     np.testing.assert_allclose(prior.variances(none), 0.6 + 3.0 + 0.7)
     _, shown, means, variances = posteriors(np.random.default_rng(0), 500, 0.7, 2.0)
     found = fit(means, variances, shown)
-    means = found.means(shown)
-    assert (found.average, found.spread) == pytest.approx((means.mean(), means.var()))
+    assert found.spread == pytest.approx((found.means(shown) ** 2).mean())
 
 
 def test_the_fit_is_the_most_likely():
@@ -235,5 +234,12 @@ def test_what_has_no_such_prior_stays_as_it_is():
     model = PositionBasedModel(RANKS, PAIRS, rngs=nnx.Rngs(0))
     assert under(model, np.arange(PAIRS + 1) < LEAST_DOCUMENTS - 1) == (model, model)
     before = np.asarray(model.attraction.table.get_value().values)
-    assert model not in under(model, impressions)
+    impressions[: PAIRS // 2] = 0
+    changed = under(model, impressions)
+    assert model not in changed
     np.testing.assert_array_equal(model.attraction.table.get_value().values, before)
+    probable, sure = (np.asarray(each.attraction.table.get_value().values)[:, :2] for each in changed)
+    unseen = lists_of_queries(log, PAIRS + 1, lambda done, total: None) == 0
+    assert unseen[0]
+    np.testing.assert_array_equal(probable[unseen], before[unseen, :2])
+    assert (sure[unseen, 0] == before[unseen, 0]).all() and (sure[:, 1] >= probable[:, 1]).all()
