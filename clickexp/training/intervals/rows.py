@@ -81,8 +81,8 @@ def with_shared_errors(
     hierarchical models"). Rows with few documents hardly change. What is learned of their prior, baselines included, is
     taken to be known: a log of few impressions per row tells its mean and its precision together only. Where clicks
     leave the scale of attraction open, the error is that given the examination of the first position. On logs of 40
-    documents with 50,000 impressions each, ordered by a policy of medium strength, 88% of CCM's 95% intervals of
-    attraction hold the truth without it, and 97.5% with it.
+    documents with 50,000 impressions each, 93% of the trust-bias model's 95% intervals of attraction hold the truth
+    with it, and 86% without it; those of cascade models, whose continuation such logs tell, do not change.
 
     Args:
         model: A model fitted to the log.
