@@ -113,7 +113,7 @@ def test_the_conclusion_shows_a_small_difference_by_its_first_digit(tmp_path):
     write_run(tmp_path / "a", "UBM", 1, {"ll": -0.300000})
     write_run(tmp_path / "b", "PBM", 1, {"ll": -0.300004})
     text = conclusion(comparisons(find_runs([tmp_path])[0])[0])
-    assert text == "UBM is best in LL (+4e-06 on PBM). Nothing is tested."
+    assert text == "UBM is best in LL (+0.000004 on PBM). Nothing is tested."
 
 
 def test_metrics_over_posterior_draws_have_their_own_interval(tmp_path):
