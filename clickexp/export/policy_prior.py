@@ -156,7 +156,7 @@ def lists_of_queries(train: Sessions, rows: int, progress: Callable[[int, int], 
     """Returns for each id how many lists its query has: those with any document that lists link to it.
 
     Of documents that several queries share, these are the lists of all; where lists are pages of results, those of the
-    page. Then shares are popularities, of which the fit finds out as well what they tell.
+    page. Shares are then popularities or shares of a page, and the fit finds out what these tell.
 
     Args:
         train: The training sessions.

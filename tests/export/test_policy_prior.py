@@ -132,6 +132,8 @@ def test_posteriors_wider_than_their_prior_say_little():
     expected = fit(means, variances, shown)
     np.testing.assert_allclose(prior.means(shown), expected.means(shown), atol=0.06)
     np.testing.assert_allclose(prior.variances(shown), expected.variances(shown), rtol=0.1)
+    mean, variance = recombined(np.zeros(1), np.full(1, 1.3), np.full(1, 0.2), np.full(1, 0.7))
+    np.testing.assert_allclose((mean[0], variance[0]), (0.2, 0.7))  # one that is where training put it says nothing
     mean, variance = recombined(off, np.full(80, 1.2), np.zeros(80), np.full(80, 1000.0))
     assert (np.abs(mean) < 3.001).all() and (variance < 1000).all()
 
@@ -211,7 +213,7 @@ def test_exported_attraction_and_its_intervals_are_near_the_truth(policy, skew, 
     error, before = (np.abs(top * each - rate).mean() for each in (table["attraction"].to_numpy(), trained))
     assert error < before * (1.01 if not policy else 0.97 if skew else 0.85)
     if policy:
-        assert held["as trained"] < 0.91
+        assert held["as trained"] < (0.9 if skew else 0.91)
         inside = (table["attraction_low"] < table["attraction"]) & (
             table["attraction"] < table["attraction_high"]
         )

@@ -21,7 +21,7 @@ from clickexp.utils.files import whole
 
 _MOST = 400
 """Shared numbers of models that have intervals; the time per session grows with them."""
-_WORK = 10_000_000
+WORK = 10_000_000
 """Sessions times shared numbers that are looked at, some ten seconds of one core; the first represent larger logs."""
 _LEAST, _FLOOR = 1e-2, 1e-4
 """Information per number, and eigenvalues of it in units of its diagonal, below which a log says nothing."""
@@ -105,7 +105,7 @@ def shared_posterior(
     integrated out; see `clickexp.training.intervals.information`. To it comes the square of the Newton step that is
     left, at most a deviation in each direction: how far from the optimum training has ended.
 
-    Of a log of more sessions than `_WORK` has room for, the first ones represent all: the covariance is theirs times
+    Of a log of more sessions than `WORK` has room for, the first ones represent all: the covariance is theirs times
     their share. That is at least that of all, since rows with few documents explain more in place of shared parameters.
 
     95% intervals hold the truth where rows have posteriors. Rows that are one number leave shared parameters biased,
@@ -125,8 +125,8 @@ def shared_posterior(
         return None
     model.eval()
     share = 1.0
-    if isinstance(data, Sessions) and data.count * len(names) > _WORK:
-        first = max(_WORK // len(names), 1)
+    if isinstance(data, Sessions) and data.count * len(names) > WORK:
+        first = max(WORK // len(names), 1)
         data, share = data.slice(0, first), first / data.count
     total = data.count if isinstance(data, Sessions) else 0
     found = information(model, data, lambda done: progress(min(done, total), total) if progress else None)

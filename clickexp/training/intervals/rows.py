@@ -12,15 +12,13 @@ from clickexp.data.sessions import Sessions
 from clickexp.models.base import Model
 from clickexp.parameters.table import Rows, Table
 from clickexp.training.intervals.information import ROOM, prepared, row_precision
-from clickexp.training.intervals.posterior import SharedPosterior
+from clickexp.training.intervals.posterior import WORK, SharedPosterior
 from clickexp.training.intervals.probabilities import of_first_positions
 from clickexp.training.sparse.packing import Path
 from clickexp.types import Array
 
 _MOST_SESSIONS = 2_000_000
 """Of a log that is read once more; of larger ones, rows stay as training has left them."""
-_WORK = 10_000_000
-"""Sessions times shared numbers that errors are taken from, some ten seconds of one core."""
 _LONGEST_STEP = 1.0
 """Of a mean, in standard deviations."""
 
@@ -100,7 +98,7 @@ def with_shared_errors(
     used = others.places(model)
     if not tables or not len(used):
         return model
-    part = train.select(np.arange(0, train.count, -(-train.count * len(used) // _WORK)))
+    part = train.select(np.arange(0, train.count, -(-train.count * len(used) // WORK)))
     share = part.count / train.count
     passes, state, data = prepared(model, part)
     most = ROOM // (len(found) * (2 * len(used) + 2))

@@ -172,7 +172,7 @@ def test_rows_have_the_errors_of_shared_parameters(pairs, impressions, monkeypat
     np.testing.assert_allclose((found - own) / own, more, rtol=0.25, atol=0.02 * more.max())
 
     with monkeypatch.context() as patch:  # a log in the order of its documents, of which every third session is read
-        patch.setattr(rows_module, "_WORK", len(log[0]) * 2 // 3 + 2)
+        patch.setattr(rows_module, "WORK", len(log[0]) * 2 // 3 + 2)
         order = np.argsort(log[0][:, 0], kind="stable")
         data_in_order = sessions(*(each[order] for each in log), pairs)
         part = variances(with_shared_errors(model, [model.attraction.table], posterior, data_in_order))
@@ -242,7 +242,7 @@ def test_the_first_sessions_of_a_large_log_stand_for_all(monkeypatch):
     counts = counted(*log, 300)
     model = model_at(most_likely(counts), counts)
     whole = shared_intervals(model, shared_posterior(model, sessions(*log, 300)))
-    monkeypatch.setattr(posterior_module, "_WORK", len(log[0]) // 2 * 5)
+    monkeypatch.setattr(posterior_module, "WORK", len(log[0]) // 2 * 5)
     half = shared_intervals(model, shared_posterior(model, sessions(*log, 300)))
     for all_, some in zip(whole[1:], half[1:], strict=True):
         assert all_.sd * 0.97 < some.sd < all_.sd * 1.6 and some.relative == all_.relative
