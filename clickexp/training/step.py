@@ -16,7 +16,9 @@ from clickexp.training.optimizers import Optimizer
 from clickexp.training.sparse import learned_priors, packing
 from clickexp.training.sparse import rows as tbl
 from clickexp.training.sparse.huge_pages import use_huge_pages
+from clickexp.training.sparse.learned_priors import Documents
 from clickexp.training.sparse.lookups import Traced
+from clickexp.training.sparse.packing import Path
 from clickexp.types import Batch, Count, Flag, Leaf, Scalar
 
 
@@ -32,6 +34,7 @@ from clickexp.types import Batch, Count, Flag, Leaf, Scalar
         "prior_rate",
         "decays",
         "seed",
+        "steps_per_pass",
     ],
     meta_fields=[],
 )
@@ -49,6 +52,7 @@ class TrainState:
         prior_rate: Factor of the changes of the precisions.
         decays: How often learning rates were lowered.
         seed: Of draws from posteriors.
+        steps_per_pass: Number of batches in a pass over the data; infinite until they are counted.
     """
 
     tables: nnx.State
@@ -60,6 +64,7 @@ class TrainState:
     prior_rate: Leaf
     decays: Leaf
     seed: Leaf
+    steps_per_pass: Leaf
 
 
 def split_model(model: Model, optimizer: Optimizer, seed: int = 0) -> tuple[nnx.GraphDef, TrainState]:
@@ -85,7 +90,16 @@ def split_model(model: Model, optimizer: Optimizer, seed: int = 0) -> tuple[nnx.
     dense_state = optimizer.dense.init((params, packing.priors(tables)))
     done, prior_rate = jnp.zeros((), jnp.int32), jnp.ones(())
     state = TrainState(
-        tables, params, other, dense_state, done, rates, prior_rate, jnp.copy(done), jnp.uint32(seed)
+        tables,
+        params,
+        other,
+        dense_state,
+        done,
+        rates,
+        prior_rate,
+        jnp.copy(done),
+        jnp.uint32(seed),
+        jnp.float32(jnp.inf),
     )
     return graphdef, state
 
@@ -139,17 +153,18 @@ class TrainStep:
         start = (state, jnp.zeros(()), jnp.zeros((), jnp.int32))
         return jax.lax.fori_loop(0, len(arrays["mask"]), body, start)
 
-    def count_rows(self, state: TrainState, arrays: Arrays, steps: Count) -> TrainState:
-        """Counts how many documents of the superbatch each row serves, and adds up the logarithms of their ranks."""
+    def count(
+        self, found: dict[Path, Documents], state: TrainState, arrays: Arrays, steps: Count
+    ) -> dict[Path, Documents]:
+        """The documents of rows found so far, with those of the superbatch."""
         arrays = with_mask(arrays)
 
-        def body(index: Count, tables: nnx.State) -> nnx.State:
+        def body(index: Count, found: dict[Path, Documents]) -> dict[Path, Documents]:
             batch = at_step(arrays, index)
             traced, ids = self._ids(state, batch, index < steps)
-            return learned_priors.count(tables, ids, tbl.log_ranks(traced, ids, batch["mask"]))
+            return learned_priors.count(found, ids, tbl.log_ranks(traced, ids, batch["mask"]))
 
-        tables = jax.lax.fori_loop(0, len(arrays["mask"]), body, state.tables)
-        return dataclasses.replace(state, tables=tables)
+        return jax.lax.fori_loop(0, len(arrays["mask"]), body, found)
 
     def _loss(
         self, taken: nnx.State, params: nnx.State, other: nnx.State, batch: Batch
@@ -182,7 +197,7 @@ class TrainStep:
         rule, tables, prior_grads = self.optimizer.rows, state.tables, {}
         if rule:
             tables, prior_grads = tbl.update(
-                tables, ids, rows, row_grads, rule.at_rates(state.row_rates), step
+                tables, ids, rows, row_grads, rule.at_rates(state.row_rates), step, state.steps_per_pass
             )
         priors = packing.priors(tables)
         dense, weights = (state.params, priors), (state.params, jax.tree.map(jnp.zeros_like, priors))

@@ -92,7 +92,7 @@ class _GradientDescent(Learner):
         self._carrying = Carrying(lambda model, batch: model.compute_loss(batch, aggregate=False), structure)
         step = TrainStep(graphdef, optimizer)
         self._train = Compiled(step, donate_argnums=0)
-        self._count = Compiled(step.count_rows, donate_argnums=0)
+        self._count = Compiled(step.count, donate_argnums=0)
         self._shares = Compiled(learned_priors.shares, donate_argnums=0)
         self.programs = [self._train, self._count, self._shares]
         self._refit_priors = None
@@ -106,10 +106,16 @@ class _GradientDescent(Learner):
 
     def start(self, data: Data) -> None:
         """Shares the prior of each row among its training documents, which one pass over the data counts."""
-        if any(packing.has_prior(table) for _, table in nnx.to_flat_state(self.state.tables)):
-            for batch in self._feed(data):
-                self.state = self._count(self.state, batch.arrays, np.int32(batch.steps))
-            self.state = dataclasses.replace(self.state, tables=self._shares(self.state.tables))
+        found, steps = learned_priors.no_documents(self.state.tables), 0
+        if not found:
+            return
+        for sums in jax.tree.leaves(found):
+            use_huge_pages(sums)
+        for batch in self._feed(data):
+            found = self._count(found, self.state, batch.arrays, np.int32(batch.steps))
+            steps += batch.steps
+        tables = self._shares(self.state.tables, found)
+        self.state = dataclasses.replace(self.state, tables=tables, steps_per_pass=jnp.float32(steps))
 
     def run_pass(self, data: Data, epoch: int) -> tuple[float, int]:
         losses, done, total = [], 0, session_count(data)

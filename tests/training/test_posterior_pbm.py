@@ -136,6 +136,15 @@ def test_a_step_follows_the_divergence_from_the_prior():
     np.testing.assert_allclose(found[:, 1], SPREADS - rate * SPREAD_RATE * of_spread, atol=1e-6)
 
 
+def test_a_natural_step_is_the_gradient_of_the_divergence_times_the_inverse_fisher_information():
+    """That of a normal distribution is 1 / s^2 for the mean, and 2 for the logarithm of the deviation."""
+    rate = 0.3
+    found = after(NaturalGradient(0.5, posterior_rate=rate), 1)
+    variances = np.exp(2.0 * SPREADS) / PRECISION
+    np.testing.assert_allclose(found[:, 0], OFFSETS - rate * variances * PRECISION * OFFSETS, atol=1e-6)
+    np.testing.assert_allclose(found[:, 1], SPREADS - rate / 2 * (variances * PRECISION - 1), atol=1e-6)
+
+
 @pytest.mark.parametrize("rule", [LazySGD(0.2), NaturalGradient(0.5, posterior_rate=0.3)], ids=["SGD", "natural"])
 def test_the_divergence_is_zero_at_the_prior_where_rows_without_evidence_go(rule):
     found = after(rule, 80)

@@ -39,8 +39,8 @@ def moves_of_an_epoch(build, precision, columns):
     model, optimizer = fill_tables(build(precision)), Optimizer(optax.set_to_zero(), LazySGD(1.0))
     graphdef, state = split_model(model, optimizer)
     step, arrays = TrainStep(graphdef, optimizer), superbatch(columns, BATCH)
-    state = jax.jit(step.count_rows)(state, arrays, np.int32(STEPS))
-    state = dataclasses.replace(state, tables=learned_priors.shares(state.tables))
+    found = jax.jit(step.count)(learned_priors.no_documents(state.tables), state, arrays, np.int32(STEPS))
+    state = dataclasses.replace(state, tables=learned_priors.shares(state.tables, found))
     run, total = jax.jit(step), 0.0
     (before,), (packed,) = leaves(packing.learned(state.tables)), leaves(state.tables)
     for index in range(STEPS):

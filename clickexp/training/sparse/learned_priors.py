@@ -1,6 +1,8 @@
 """The priors of tables while a model trains: what a row has of them, and how their means are learned."""
 
 import dataclasses
+import functools
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +11,7 @@ from jaxtyping import Bool, Float
 
 from clickexp.parameters.table import NEVER_SHOWN, Prior, Rows, Table
 from clickexp.training.sparse.packing import Path, Taken, WholeTable, flat, has_prior, learns_prior
-from clickexp.types import Array, Count, Scalar
+from clickexp.types import Array, Count, Leaf, Scalar
 
 Block = Float[jax.Array, "rows width"]
 Flags = Bool[jax.Array, " rows"]
@@ -20,35 +22,48 @@ LEAST_DEVIATION = 1e-3
 _BLOCK = 1 << 12
 """Rows that a pass over a table takes at a time."""
 
-_LOG_RANKS = 0
-"""Column in which logarithms of ranks are counted; gradients are added up there later."""
 
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["sums", "squares"], meta_fields=[])
+@dataclasses.dataclass
+class Documents:
+    """What a pass over the data finds of the documents of a table.
 
-def count(tables: nnx.State, ids: Taken, log_ranks: Taken) -> nnx.State:
-    """Adds one to the last column of a row for each of its documents; in tables with a prior.
-
-    Where its mean follows ranks, log ranks are added to the first column, which is free between steps, and their
-    squares to those of the table.
+    Attributes:
+        sums: [rows, 1 or 2], how many each row serves, then the sum of the logarithms of their ranks, where the mean of
+            the prior follows ranks.
+        squares: Sum over all documents of the squares of these logarithms.
     """
 
-    def counted(path: Path, table: Table) -> nnx.Variable[Rows]:
-        rows = table.get_value()
-        if path not in ids or not has_prior(table):
-            return table
-        rows_read = flat(ids[path])
-        counted = rows.values.at[rows_read, -1].add(1.0, mode="drop")
-        if not rows.by_rank:
-            return table.copy(dataclasses.replace(rows, values=counted))
-        ranks = flat(log_ranks[path])
-        counted = counted.at[rows_read, _LOG_RANKS].add(ranks, mode="drop")
-        squares = jnp.sum(jnp.where(rows_read < len(rows.values), ranks**2, 0.0))
-        return table.copy(dataclasses.replace(rows, values=counted, log_ranks=rows.log_ranks.at[1].add(squares)))
-
-    return nnx.map_state(counted, tables)
+    sums: Leaf
+    squares: Leaf
 
 
-def shares(tables: nnx.State) -> nnx.State:
-    """Turns the counts of the last column into the prior's share of one document, 1 / count; 0 for rows without any.
+def no_documents(tables: nnx.State) -> dict[Path, Documents]:
+    """Documents before the pass, of the tables with a prior."""
+    found = {path: table for path, table in nnx.to_flat_state(tables) if has_prior(table)}
+    rows = {path: table.get_value() for path, table in found.items()}
+    return {
+        path: Documents(jnp.zeros((len(each.values), 1 + each.by_rank)), jnp.zeros(()))
+        for path, each in rows.items()
+    }
+
+
+def count(found: Mapping[Path, Documents], ids: Taken, log_ranks: Taken) -> dict[Path, Documents]:
+    """The documents so far with those of a batch."""
+
+    def counted(path: Path, before: Documents) -> Documents:
+        if path not in ids:
+            return before
+        rows, ranks = flat(ids[path]), flat(log_ranks[path])
+        columns = jnp.stack([jnp.ones(rows.shape), ranks], axis=1)[:, : before.sums.shape[1]]
+        squares = jnp.sum(jnp.where(rows < len(before.sums), ranks**2, 0.0))
+        return Documents(before.sums.at[rows].add(columns, mode="drop"), before.squares + squares)
+
+    return {path: counted(path, before) for path, before in found.items()}
+
+
+def shares(tables: nnx.State, found: Mapping[Path, Documents]) -> nnx.State:
+    """Writes the prior's share of one document, 1 / count, into each row; 0 into rows without any.
 
     Sums of log ranks become x, standardised means. Rows that an earlier training has left keep their means, whatever x
     they get, and their x where this log does not show them.
@@ -56,18 +71,18 @@ def shares(tables: nnx.State) -> nnx.State:
 
     def shared(path: Path, table: Table) -> nnx.Variable[Rows]:
         rows = table.get_value()
-        if not has_prior(table):
+        if path not in found:
             return table
-        values, log_ranks = rows.values, rows.log_ranks
-        counts = values[:, -1]
+        values, log_ranks, documents = rows.values, rows.log_ranks, found[path]
+        counts = documents.sums[:, 0]
         share = jnp.where(counts > 0, 1 / jnp.maximum(counts, 1.0), 0.0)
         if rows.prior is not None and rows.by_rank:
             before = jnp.where(_are_prior(rows, values), NEVER_SHOWN, values[:, _x(rows)])
-            x, log_ranks = _standardised(values[:, _LOG_RANKS] * share, counts, rows.log_ranks[1])
+            x, log_ranks = _standardised(documents.sums[:, 1] * share, counts, documents.squares)
             x = jnp.where(counts > 0, x, before)
             moved = jnp.where(jnp.isfinite(before), before - x, 0.0)
             values = values.at[:, rows.start : rows.start + rows.dim].add(moved[:, None] * rows.prior.slope)
-            values = values.at[:, _x(rows)].set(x).at[:, _LOG_RANKS].set(0.0)
+            values = values.at[:, _x(rows)].set(x)
         values = values.at[:, -1].set(share)
         return table.copy(dataclasses.replace(rows, values=values, log_ranks=log_ranks))
 

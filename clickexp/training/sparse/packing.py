@@ -35,31 +35,33 @@ turned.
 class Layout:
     """Columns of the packed rows of one table: [accumulator | state | row as `Rows` has it | unused | share].
 
+    A rule whose changes are sums over documents adds these to the row itself: it has no accumulator.
+
     What a step changes is in front, since a gather or scatter of the first columns takes ids alone. XLA would have to
     make pairs of ids and columns for others, which costs a twentieth of a step.
 
     Attributes:
         numbers: Learned numbers per row: parameters, or offsets and spreads.
         row: Columns of a row outside training.
-        slots: State vectors of the optimizer.
+        vectors: Accumulator and state vectors of the optimizer.
         has_share: Whether there is a prior.
     """
 
     numbers: int
     row: int
-    slots: int
+    vectors: int
     has_share: bool
 
     @property
     def state(self) -> list[slice]:
         """Columns of each state vector."""
-        starts = [(1 + slot) * self.numbers for slot in range(self.slots)]
+        starts = [vector * self.numbers for vector in range(1, self.vectors)]
         return [slice(start, start + self.numbers) for start in starts]
 
     @property
     def learned(self) -> slice:
         """Columns of the learned numbers, where the row starts."""
-        start = (1 + self.slots) * self.numbers
+        start = self.vectors * self.numbers
         return slice(start, start + self.numbers)
 
     @property
@@ -72,19 +74,19 @@ class Layout:
 def layout_of(table: Table, optimizer: RowOptimizer) -> Layout:
     """The columns of a table."""
     rows = table.get_value()
-    slots = optimizer.slots if rows.prior is None else optimizer.posterior_slots
-    return Layout(rows.numbers, rows.width, slots, has_prior(table))
+    adds = rows.prior is not None and optimizer.adds_to_posteriors
+    return Layout(rows.numbers, rows.width, 0 if adds else 1 + optimizer.slots, has_prior(table))
 
 
 def pack(tables: nnx.State, optimizer: RowOptimizer) -> nnx.State:
-    """The tables with room for the optimizer in every row; counts, and sums of log ranks, start from 0."""
+    """The tables with room for the optimizer, and for the prior's share of a document, in every row."""
 
     def widened(path: Path, table: Table) -> nnx.Variable[Rows]:
         rows = table.get_value()
         layout = layout_of(table, optimizer)
         start, behind = layout.learned.start, layout.width - layout.learned.start - rows.width
         values = jnp.pad(rows.values, ((0, 0), (start, behind)))
-        log_ranks = jnp.zeros(2) if rows.by_rank else None
+        log_ranks = jax.tree.map(jnp.copy, rows.log_ranks)
         return table.copy(dataclasses.replace(rows, values=values, log_ranks=log_ranks, start=start))
 
     return with_priors(nnx.map_state(widened, tables), jax.tree.map(jnp.copy, priors(tables)))

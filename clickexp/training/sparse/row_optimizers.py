@@ -13,10 +13,12 @@ from clickexp.types import Array, Count
 from clickexp.utils.bounds import Decay, NonNegativeFloat, PositiveFloat, check_numbers
 
 RowVectors = Float[Array, "rows dim"]
+PerRow = Float[Array, "rows 1"]
 Slots = list[RowVectors]
 Updated = tuple[RowVectors, Slots]
-"""Of a moving average."""
 
+_SAMPLE = 512
+"""Documents of a batch whose largest gradient stands for that of all: to look at all takes a third of a step."""
 
 SPREAD_RATE = 0.6
 """Learning rate of spreads over that of means, for rules that are made for single numbers."""
@@ -32,21 +34,18 @@ class RowOptimizer:
         learning_rate: Of rows; an array inside `update`, so that all rates share one compiled program.
         rates: Names of the attributes that are such arrays.
         slots: Number of state vectors that each row has.
+        adds_to_posteriors: Whether posteriors change by `posterior_changes`, one per document, and have no state.
         without_decay: Attributes of a rule that leaves the pull on posteriors to their prior.
     """
 
     learning_rate: PositiveFloat
     rates: ClassVar[tuple[str, ...]] = ("learning_rate",)
     slots: ClassVar[int] = 0
+    adds_to_posteriors: ClassVar[bool] = False
     without_decay: ClassVar[dict[str, float]] = {}
 
     def __post_init__(self) -> None:
         check_numbers(type(self).__init__, vars(self))
-
-    @property
-    def posterior_slots(self) -> int:
-        """Number of state vectors of means, and of spreads, that each row with posteriors has."""
-        return self.slots
 
     def update(self, row: RowVectors, state: Slots, grad: RowVectors, step: Count) -> Updated:
         """New rows and state.
@@ -64,13 +63,26 @@ class RowOptimizer:
 
         Args:
             posterior: Means of the rows, as offsets from that of the prior, then the logarithms of their deviations.
-            state: `posterior_slots` state vectors of the same size, zero before the first step.
+            state: `slots` state vectors of the same size, zero before the first step.
             grad: Gradient of the negative evidence lower bound, summed over the documents of each row.
             step: Number of the step in the whole training, from 1.
         """
         scale = np.repeat(np.array([1, SPREAD_RATE], np.float32), posterior.shape[-1] // 2)
         rule = self.at_rates({"learning_rate": self.learning_rate * scale} | self.without_decay)
         return rule.update(posterior, state, grad, step)
+
+    def posterior_changes(
+        self, sd: RowVectors, mean_grad: RowVectors, log_sd_grad: RowVectors, documents: PerRow
+    ) -> tuple[RowVectors, RowVectors]:
+        """Changes of means, and of the logarithms of deviations, by each document of a batch; the step adds them up.
+
+        Args:
+            sd: Standard deviations of the posteriors.
+            mean_grad: Gradient of the negative evidence lower bound of each document with respect to the mean.
+            log_sd_grad: That with respect to the logarithm of the deviation.
+            documents: How many documents of a batch each row has in the mean, at least 1.
+        """
+        raise NotImplementedError
 
     def at_rates(self, rates: Mapping[str, Any]) -> "RowOptimizer":
         """The same rule at learning rates that are data of a compiled program."""
@@ -107,8 +119,10 @@ class NaturalGradient(LazyAdagrad):
     """Natural gradient of normal posteriors N(m, s^2): m - r s^2 g_m and log s - r / 2 g_log s; Adagrad for other rows.
 
     A rate of r moves a posterior by the r-th part of a Newton step per pass over the data, whatever the number of its
-    documents, so that neither rows nor logs need rates that fit them. No step changes m by more than s, or log s by
-    more than 1/2: far from the optimum the curvature that s stands for is not yet that of the data.
+    documents, so that neither rows nor logs need rates that fit them. Changes are sums over documents, which a step
+    adds to the rows. Far from the optimum 1 / s^2 is not yet the curvature of the data: r s^2 is at most the inverse of
+    the largest curvature that a row's documents in one batch may have, 1/4 each for log odds, and the square of the
+    largest gradient times that where it is above 1.
 
     Khan and Lin 2017, "Conjugate-computation variational inference"; Salimbeni, Eleftheriadis and Hensman 2018,
     "Natural gradients in practice".
@@ -120,19 +134,16 @@ class NaturalGradient(LazyAdagrad):
 
     posterior_rate: PositiveFloat = 0.3
     rates: ClassVar[tuple[str, ...]] = ("learning_rate", "posterior_rate")
+    adds_to_posteriors: ClassVar[bool] = True
 
-    @property
-    def posterior_slots(self) -> int:
-        """None are needed."""
-        return 0
-
-    def update_posterior(self, posterior: RowVectors, state: Slots, grad: RowVectors, step: Count) -> Updated:
-        """New posteriors, without a state."""
-        (mean, log_sd), (mean_grad, log_sd_grad) = (jnp.split(each, 2, axis=-1) for each in (posterior, grad))
-        sd = jnp.exp(log_sd)
-        mean -= sd * jnp.clip(self.posterior_rate * sd * mean_grad, -1, 1)
-        log_sd -= jnp.clip(self.posterior_rate / 2 * log_sd_grad, -0.5, 0.5)
-        return jnp.concatenate([mean, log_sd], axis=-1), []
+    def posterior_changes(
+        self, sd: RowVectors, mean_grad: RowVectors, log_sd_grad: RowVectors, documents: PerRow
+    ) -> tuple[RowVectors, RowVectors]:
+        """-r s^2 g_m and -r / 2 g_log s of each document, r s^2 limited by the curvature of the batch."""
+        steepest = jnp.maximum(jnp.max(jnp.abs(mean_grad[:_SAMPLE]), axis=0), 1.0)
+        limited = jnp.minimum(1.0, 4 / (self.posterior_rate * documents * sd * sd * steepest**2))
+        rate = -self.posterior_rate * limited
+        return rate * sd * sd * mean_grad, rate / 2 * log_sd_grad
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,10 +1,11 @@
 """Table steps whose cost does not grow with the table: rows in, rows out.
 
-While a model trains, each row holds side by side what is learned of its parameters, the optimizer's state, a gradient
-accumulator that is zero between steps, and the share of the prior that falls on one of the row's training documents. A
-step gathers the batch's rows, differentiates the loss with respect to them, adds the gradients into the accumulators,
-where duplicates sum, reads the sums back, and scatters whole new rows. XLA does all of it in place because everything
-lives in one donated array.
+While a model trains, each row holds side by side what is learned of its parameters, what the optimizer keeps, and the
+share of the prior that falls on one of the row's training documents. A step gathers the batch's rows and
+differentiates the loss with respect to them. The changes of posteriors by natural gradients are sums over documents,
+which the step adds to the rows. Other rules need the sum of a row's gradients first: the step adds these into an
+accumulator in the row, zero between steps, reads the sums back, and scatters whole new rows. XLA does all of it in
+place because everything lives in one donated array.
 
 What is learned of a parameter is its value, or mean m and spread l of a normal posterior, whose standard deviation is
 s = exp(l) / sqrt(precision of the prior). Then a step draws z = m + s e for each lookup and descends on the negative
@@ -43,7 +44,7 @@ from clickexp.training.sparse.packing import (
     priors,
 )
 from clickexp.training.sparse.row_optimizers import RowOptimizer, RowVectors, Slots, Updated
-from clickexp.types import Array, Count, Flag, Observed
+from clickexp.types import Array, Count, Flag, Observed, Scalar
 
 Ids = Integer[Array, "*ids"]
 FlatIds = Integer[Array, " rows"]
@@ -179,6 +180,7 @@ def update(
     grads: Taken,
     optimizer: RowOptimizer,
     step: Count,
+    steps_per_pass: Scalar,
 ) -> tuple[nnx.State, dict[Path, Prior]]:
     """The tables after one step on the batch's rows.
 
@@ -189,6 +191,7 @@ def update(
         grads: Gradients of the summed loss with respect to what was `drawn`.
         optimizer: Rule of rows.
         step: Number of the step.
+        steps_per_pass: Number of batches in a pass over the data.
 
     Returns:
         The tables, and the gradients of the bound with respect to the `priors`, for fixed means and deviations.
@@ -218,8 +221,13 @@ def update(
             jnp.zeros(rows.dim),  # see `learned_priors.refit_priors`
             of_slope,
         )
-        of_prior = share * precision * jnp.concatenate([offset, sd * sd], axis=1)
-        grad = jnp.concatenate([grad, grad * (drawn - rows.means(lookup.packed)) - share], axis=1) + of_prior
+        mean_grad = grad + share * precision * offset
+        log_sd_grad = grad * (drawn - rows.means(lookup.packed)) + share * (precision * sd * sd - 1)
+        if optimizer.adds_to_posteriors:
+            fraction = share * steps_per_pass  # one over the documents that a batch has of the row, in the mean
+            documents = jnp.where((fraction > 0) & (fraction < 1), 1 / fraction, 1.0)
+            changes = optimizer.posterior_changes(sd, mean_grad, log_sd_grad, documents)
+            return _scattered(jax.lax.scatter_add, rows.values, lookup.ids, jnp.concatenate(changes, axis=1))
         half = rows.prior.log_precision / 2  # of the deviation of the prior, in logarithms
 
         def rule(row: RowVectors, state: Slots, grad: RowVectors) -> Updated:
@@ -229,7 +237,7 @@ def update(
             offsets, log_sd = jnp.split(posterior, 2, axis=1)
             return jnp.concatenate([offsets, log_sd + half], axis=1), state
 
-        return _update(rows.values, layout, lookup, grad, rule)
+        return _update(rows.values, layout, lookup, jnp.concatenate([mean_grad, log_sd_grad], axis=1), rule)
 
     return map_values(updated, tables), prior_grads
 

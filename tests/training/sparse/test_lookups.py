@@ -1,5 +1,7 @@
 """Lookups of table rows wherever a tower makes them: in a scan, under vmap, in a part that is never run."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +14,7 @@ from clickexp.errors import ConfigError
 from clickexp.models import DocumentCTRModel
 from clickexp.parameters import Parameter, new_table
 from clickexp.training import LazyAdagrad, Optimizer
-from clickexp.training.sparse import packing
+from clickexp.training.sparse import learned_priors, packing
 from clickexp.training.step import TrainStep, split_model
 
 RANKS, PAIRS, BATCH, STEPS, DIM = 4, 12, 16, 3, 2
@@ -80,7 +82,8 @@ def trained(tower, steps=STEPS):
     optimizer = Optimizer(optax.sgd(0.1), LazyAdagrad(0.5))
     graphdef, state = split_model(model, optimizer)
     step, arrays = TrainStep(graphdef, optimizer), superbatch(ragged_log(BATCH * STEPS, RANKS, PAIRS), BATCH)
-    state = jax.jit(step.count_rows)(state, arrays, np.int32(STEPS))
+    found = jax.jit(step.count)(learned_priors.no_documents(state.tables), state, arrays, np.int32(STEPS))
+    state = dataclasses.replace(state, tables=learned_priors.shares(state.tables, found))
     state, loss, _ = jax.jit(step)(state, arrays, np.int32(steps))
     return leaves(packing.learned(state.tables)), loss
 
