@@ -94,7 +94,7 @@ def _advantage(
     value = float(best.spread(metric).mean - other.spread(metric).mean)
     ((text, _),) = rounded([value], [half], "+")
     if float(text) == 0:
-        text = f"{value:+.1g}"  # rather than a difference of +0.0000
+        ((text, _),) = rounded([value], [math.nan], "+")  # its first digit, rather than +0.0000
     verdict = (
         "not tested" if math.isnan(p) else _p_text(p) if p < SIGNIFICANT else f"not significant, {_p_text(p)}"
     )
