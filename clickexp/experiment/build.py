@@ -17,9 +17,7 @@ from clickexp.data.batches import batch_like
 from clickexp.data.feed import Compiled
 from clickexp.errors import ConfigError, DataError
 from clickexp.evaluation.evaluate import check_lists
-from clickexp.experiment.instantiate import instantiate
-from clickexp.experiment.resolve import Config, build_trainer
-from clickexp.experiment.values import walk
+from clickexp.experiment.resolve import Config
 from clickexp.loggers import ConsoleLogger, FanOut, Logger
 from clickexp.metrics import Metric
 from clickexp.models import Model, Ranker
@@ -77,20 +75,20 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
         ConfigError: The checkpoint is of another configuration, or a tower reads what the dataset does not have.
         DataError: The data cannot be used, or does not fit the model.
     """
-    values, settings = config.values, config.settings
-    earlier = None if settings.continue_from is None else _checkpoint_of(Path(settings.continue_from), values)
-    files = {"checkpoint": folder / CHECKPOINT, "continue_from": earlier}
-    progress = {"progress": partial(logger.progress, "read", 0)}
-    dataset = config.open_dataset(**accepted(config.open_dataset, progress))
+    settings, training = config.settings, identity(config.values)
+    files = {"checkpoint": folder / CHECKPOINT, "continue_from": _earlier(settings.continue_from, training)}
+    dataset = config.open_dataset(**accepted(config.open_dataset, {"progress": partial(logger.progress, "read", 0)}))
     if (advice := _sparse_ids(dataset)) is not None:
         logger.warning(advice)
     dataset = dataset.first(settings.max_sessions)
     model = build_model(_estimate_propensities(config.new_model, dataset), dataset, settings.seed)
     dataset = model.prepare(dataset)
-    _check_features(model, values["model"], dataset)
+    _check_features(model, config.reads, dataset)
     check_lists(model, dataset, config.metrics)
     metrics, judging = _with_propensities(config.metrics, dataset)
-    trainer = build_trainer(values, metrics, logger=logger, settings=identity(values), **files)
+    judged = config.trainer.counterfactual_metrics and metrics["counterfactual"]
+    more = {"counterfactual_metrics": judged, "logger": logger, "settings": training}
+    trainer = dataclasses.replace(config.trainer, **more, **files)
     debias = model.debias if isinstance(model, Ranker) else None
     weighting = debias.weighting(dataset.train) if isinstance(debias, WithPropensities) else None
     return Parts(config, folder, dataset, model, trainer, metrics, logger, weighting, judging)
@@ -107,11 +105,11 @@ def _sparse_ids(dataset: Dataset) -> str | None:
     )
 
 
-def _estimate_propensities(new_model: Callable[..., Model], dataset: Dataset) -> Callable[..., Model]:
+def _estimate_propensities(new_model: partial[Model], dataset: Dataset) -> partial[Model]:
     """Estimates the propensities that a ranker asks for, from the training sessions or where it says.
 
     Args:
-        new_model: A constructor of a model; a partial with `debias` may hold a source of propensities.
+        new_model: Builds the model; its `debias` may hold a source of propensities.
         dataset: The data.
 
     Returns:
@@ -120,12 +118,11 @@ def _estimate_propensities(new_model: Callable[..., Model], dataset: Dataset) ->
     Raises:
         UserError: The source has none.
     """
-    given = getattr(new_model, "keywords", {})
-    debias = given.get("debias")
+    debias = new_model.keywords.get("debias")
     if not isinstance(debias, WithPropensities) or not isinstance(debias.propensity, PropensitySource):
         return new_model
     debias = dataclasses.replace(debias, propensity=debias.propensity(dataset))
-    return partial(getattr(new_model, "func", new_model), **{**given, "debias": debias})
+    return partial(new_model.func, **{**new_model.keywords, "debias": debias})
 
 
 def _with_propensities(
@@ -167,14 +164,10 @@ def build_model(new_model: Callable[..., Model], dataset: Dataset, seed: int) ->
 @contextmanager
 def open_loggers(config: Config) -> Iterator[Logger]:
     """The loggers of a configuration and the console, as one; on leaving, they learn whether the run succeeded."""
-    loggers = instantiate(config.values.get("logger") or {}, "logger")
-    stopping = config.values["trainer"].get("early_stopping")
-    watched = stopping.get("metric", "loss") if stopping else "ll"
-    trainer = config.values["trainer"]
-    console = ConsoleLogger(
-        config.settings.progress, f"val/{watched}", passes=trainer.get("epochs") or trainer.get("iterations")
-    )
-    logger, succeeded = FanOut([console, *loggers.values()]), False
+    trainer, stopping = config.trainer, getattr(config.trainer, "early_stopping", None)
+    passes = getattr(trainer, "epochs", None) or getattr(trainer, "iterations", None)
+    console = ConsoleLogger(config.settings.progress, f"val/{stopping.metric if stopping else 'll'}", passes=passes)
+    logger, succeeded = FanOut([console, *config.loggers.values()]), False
     Compiled.listener = logger.compiling
     try:
         yield logger
@@ -184,15 +177,18 @@ def open_loggers(config: Config) -> Iterator[Logger]:
         logger.finish(succeeded)
 
 
-def _checkpoint_of(earlier: Path, values: dict[str, Any]) -> Path:
+def _earlier(folder: str | None, training: dict[str, Any]) -> Path | None:
     """The checkpoint in the folder of an earlier run; a ConfigError where there is none, or one of other settings."""
+    if folder is None:
+        return None
+    earlier = Path(folder)
     if not earlier.is_dir():
         raise ConfigError(f"continue_from={earlier}: there is no such folder. Give the folder of an interrupted run.")
     if is_abandoned(earlier):
         remove_parts(earlier)
     try:
         (earlier / CHECKPOINT).open("rb").close()
-        check_same(earlier / CHECKPOINT, {"settings": identity(values)})
+        check_same(earlier / CHECKPOINT, {"settings": training})
     except OSError as error:
         reason = f"{CHECKPOINT} cannot be read ({error.strerror}); the first is there after trainer.checkpoint_minutes"
         if (earlier / RESULT).exists():
@@ -214,16 +210,15 @@ def share_compilations(folder: Path) -> None:
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
-def _check_features(model: Model, node: Mapping[str, Any], dataset: Dataset) -> None:
-    """ConfigError for a tower that reads what batches of the dataset do not have. node: the model's."""
-    read = {value: key for key, value in walk(node, "model") if key.endswith(".use_feature")}
-    if read.keys() <= {"query_doc_ids", "positions", *dataset.train.feature_lengths}:
+def _check_features(model: Model, reads: Mapping[str, str], dataset: Dataset) -> None:
+    """ConfigError for a tower that reads what batches of the dataset do not have. reads: `Config.reads`."""
+    if reads.keys() <= {"query_doc_ids", "positions", *dataset.train.feature_lengths}:
         return
     model.eval()
     try:  # models may add keys, such as UBM's examination_idx
         jax.eval_shape(model.compute_loss, batch_like(dataset.train))
     except DataError as error:
-        key = error.__cause__.args[0] if isinstance(error.__cause__, KeyError) else None
-        if key not in read:
+        key = error.__cause__.args[0] if isinstance(error.__cause__, KeyError) else ""
+        if key not in reads:
             raise
-        raise ConfigError(f"{read[key]}={key}: {error}") from error
+        raise ConfigError(f"{reads[key]}={key}: {error}") from error

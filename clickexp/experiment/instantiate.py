@@ -1,6 +1,7 @@
 """Objects described by nodes of a configuration, their plain values checked first."""
 
 from collections.abc import Callable, Container, Mapping
+from functools import partial
 from typing import Any
 
 import hydra
@@ -8,9 +9,11 @@ import optax
 from hydra.errors import InstantiationException
 
 from clickexp.errors import ConfigError, UserError
+from clickexp.evaluation.evaluate import validation_metrics
+from clickexp.experiment.conf import metric_options
 from clickexp.metrics import Metric, MultiMetric
-from clickexp.training import Optimizer, with_rate
-from clickexp.utils.signatures import check_arguments, located
+from clickexp.training import Optimizer, Trainer, with_rate
+from clickexp.utils.signatures import accepted, check_arguments, located
 
 TEST_PARTS = ("test", "ranking", "counterfactual", "truth")
 """Groups of metrics that only the test set is measured by."""
@@ -34,7 +37,7 @@ def instantiate(node: Any, where: str) -> Any:
         raise cause if isinstance(cause, UserError) else ConfigError(f"{where}: {cause}") from error
 
 
-def constructor(node: Mapping[str, Any], where: str) -> Callable[..., Any]:
+def constructor(node: Mapping[str, Any], where: str) -> partial[Any]:
     """As `instantiate`, but the result still waits for arguments that no configuration can hold."""
     return instantiate({**node, "_partial_": True}, where)
 
@@ -67,6 +70,27 @@ def build_metrics(node: Mapping[str, Any]) -> dict[str, Any]:
                 key = f"metric.{part}.{name}".rstrip(".")
                 raise ConfigError(f"{key}={metric!r} is no metric; ~{key} leaves it out")
     return metrics
+
+
+def build_trainer(values: Mapping[str, Any], metrics: Mapping[str, Any]) -> Trainer:
+    """Builds the trainer with its optimizer and those of the metrics that validation computes."""
+    new_trainer, optimizer = constructor(values["trainer"], "trainer"), build_optimizer(values["optimizer"])
+    watched = (values["trainer"].get("early_stopping") or {}).get("metric"), values["optimized_metric"]
+    validated = validation_metrics(metrics, [name.removeprefix("val/") for name in watched if name])
+    try:
+        return new_trainer(**accepted(new_trainer, {"optimizer": optimizer, **validated}))
+    except ConfigError as error:
+        raise ConfigError(f"{error}{_added_by(watched[0], metrics)}") from error
+
+
+def _added_by(metric: str | None, metrics: Mapping[str, Any]) -> str:
+    """Says how a metric is added that validation does not report, where it is known; else nothing."""
+    base, _, cutoff = (metric or "").partition("@")
+    if base in (metrics.get("ranking") or {}) and cutoff and metric not in MultiMetric(metrics["ranking"]).names:
+        return f". For {metric}, add {cutoff} to metric.cutoffs"
+    there = any(base in group for group in metrics.values() if isinstance(group, dict))
+    options = [] if there else metric_options(base)
+    return f". {metric} comes with metric=[all,{options[0]}]" if options else ""
 
 
 def directions(node: Mapping[str, Any]) -> dict[str, bool | None]:

@@ -2,7 +2,8 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,17 +14,11 @@ from clickexp.data import Dataset
 from clickexp.data.dataset import check_split
 from clickexp.data.prepared import is_log
 from clickexp.errors import ConfigError
-from clickexp.evaluation.evaluate import validation_metrics
-from clickexp.experiment.conf import TOWERS, metric_options, presets
-from clickexp.experiment.instantiate import (
-    TEST_PARTS,
-    build_metrics,
-    build_optimizer,
-    check_node,
-    constructor,
-)
+from clickexp.experiment.conf import TOWERS, presets
+from clickexp.experiment.instantiate import TEST_PARTS, build_metrics, build_trainer, constructor, instantiate
 from clickexp.experiment.overrides import CHOSEN, DESCRIBED, SEVERAL, parsed
 from clickexp.experiment.values import CONTEXT, Composition, compose_values, plain, walk
+from clickexp.loggers import Logger
 from clickexp.metrics import MultiMetric
 from clickexp.models import ClickModel, Model
 from clickexp.runs.objective import check_objective
@@ -60,28 +55,37 @@ class Settings:
     tags: list[str]
     notes: str | None
 
+    def __post_init__(self) -> None:
+        check_arguments(type(self), vars(self), "")
+
 
 @dataclasses.dataclass(frozen=True)
 class Config:
     """A configuration that no check without the data has found fault with.
 
     Attributes:
-        values: Plain values by key, interpolations resolved.
+        values: Plain values by key, interpolations resolved: what a run records. Its parts are made of what follows.
         settings: The single keys at the root.
+        loggers: By name, not yet started.
+        metrics: By group (click, test, ranking, truth), metrics by name.
+        trainer: With optimizer and metrics, and without logger and files.
         open_dataset: Reads the dataset; takes `progress`, if it reports it.
         new_model: Builds the model; takes the sizes of the dataset.
-        metrics: By group (click, test, ranking, truth), metrics by name.
+        reads: The features that towers read, with the key of one that does, such as model.attraction.use_feature.
         overrides: Those that it was composed with.
         without_effect: A line for each override of a tower that the model does not take.
     """
 
     values: dict[str, Any]
     settings: Settings
-    open_dataset: Callable[..., Dataset]
-    new_model: Callable[..., Model]
+    loggers: Mapping[str, Logger]
     metrics: Mapping[str, Any]
-    overrides: tuple[str, ...] = ()
-    without_effect: tuple[str, ...] = ()
+    trainer: Trainer
+    open_dataset: partial[Dataset]
+    new_model: partial[Model]
+    reads: Mapping[str, str]
+    overrides: tuple[str, ...]
+    without_effect: tuple[str, ...]
 
 
 def resolve(cfg: DictConfig, overrides: Sequence[str] = ()) -> Config:
@@ -95,47 +99,26 @@ def resolve(cfg: DictConfig, overrides: Sequence[str] = ()) -> Config:
         ConfigError: A key is unknown or missing, or a value does not fit.
     """
     composition = compose_values(cfg, overrides)
-    values = composition.values
     _check_parts(composition)
-    given = accepted(Settings, values)
-    check_arguments(Settings, given, "")
-    settings = Settings(**given)
     _check_added(cfg, composition, overrides)
-    check_node(values.get("logger"), "logger")
+    values = composition.values
     metrics = build_metrics(values["metric"])
-    trainer = build_trainer(values, metrics)
-    open_dataset, new_model = (constructor(values[part], part) for part in ("dataset", "model"))
-    _check_model(new_model)
-    check_objective(settings.optimized_metric, _reported(trainer, metrics, new_model))
-    _check_estimates(trainer, new_model)
-    _check_vectors(values, open_dataset)
-    sizes = [values["dataset"].get(f"{part}_sessions") for part in ("train", "val", "test")]
-    if None not in sizes:
-        check_split(*sizes)
-    unused = tuple(_without_effect(composition, overrides))
-    return Config(values, settings, open_dataset, new_model, metrics, tuple(overrides), unused)
-
-
-def build_trainer(values: Mapping[str, Any], metrics: Mapping[str, Any], **more: Any) -> Trainer:
-    """Builds the trainer with its optimizer and metrics, and what more it takes of the arguments given."""
-    new_trainer = constructor(values["trainer"], "trainer")
-    watched = (values["trainer"].get("early_stopping") or {}).get("metric"), values["optimized_metric"]
-    validated = validation_metrics(metrics, [name.removeprefix("val/") for name in watched if name])
-    parts = dict(optimizer=build_optimizer(values["optimizer"]), **validated, **more)
-    try:
-        return new_trainer(**accepted(new_trainer, parts))
-    except ConfigError as error:
-        raise ConfigError(f"{error}{_added_by(watched[0], metrics)}") from error
-
-
-def _added_by(metric: str | None, metrics: Mapping[str, Any]) -> str:
-    """Says how a metric is added that validation does not report, where it is known; else nothing."""
-    base, _, cutoff = (metric or "").partition("@")
-    if base in (metrics.get("ranking") or {}) and cutoff and metric not in MultiMetric(metrics["ranking"]).names:
-        return f". For {metric}, add {cutoff} to metric.cutoffs"
-    there = any(base in group for group in metrics.values() if isinstance(group, dict))
-    options = [] if there else metric_options(base)
-    return f". {metric} comes with metric=[all,{options[0]}]" if options else ""
+    config = Config(
+        values=values,
+        settings=Settings(**accepted(Settings, values)),
+        loggers=instantiate(values.get("logger") or {}, "logger"),
+        metrics=metrics,
+        trainer=build_trainer(values, metrics),
+        open_dataset=constructor(values["dataset"], "dataset"),
+        new_model=constructor(values["model"], "model"),
+        reads={value: key for key, value in walk(values["model"], "model") if key.endswith(".use_feature")},
+        overrides=tuple(overrides),
+        without_effect=tuple(_without_effect(composition, overrides)),
+    )
+    _check_model(config)
+    _check_dataset(config)
+    check_objective(config.settings.optimized_metric, _reported(config))
+    return config
 
 
 def is_tower(key: str, node: Any) -> bool:
@@ -188,50 +171,46 @@ def _is_read(key: str, cfg: DictConfig) -> bool:
         return True
 
 
-def _check_model(new_model: Callable[..., Model]) -> None:
-    """ConfigError for settings of a model that do not go together."""
-    model = getattr(new_model, "func", new_model)
-    if inspect.isclass(model) and issubclass(model, Model):
-        model.check_settings(**getattr(new_model, "keywords", {}))
-
-
-def _check_estimates(trainer: Trainer, new_model: Callable[..., Model]) -> None:
-    """ConfigError for a trainer that estimates by counting, but not this model."""
-    model = getattr(new_model, "func", new_model)
-    if not isinstance(trainer, EstimatingTrainer) or not inspect.isclass(model):
+def _check_model(config: Config) -> None:
+    """ConfigError for settings of a model that do not go together, or a model that the trainer cannot fit."""
+    model, given = config.new_model.func, config.new_model.keywords
+    if not (inspect.isclass(model) and issubclass(model, Model)):
         return
-    if issubclass(model, Model) and not issubclass(model, ClickModel):
-        name = model.name or model.__name__
-        raise ConfigError(f"{type(trainer).__name__} fits click models, and {name} is none: use trainer=default")
-    if issubclass(model, ClickModel):
-        trainer.expectation(model, **getattr(new_model, "keywords", {}))
+    model.check_settings(**given)
+    if isinstance(config.trainer, EstimatingTrainer):
+        if not issubclass(model, ClickModel):
+            trainer, name = type(config.trainer).__name__, model.name or model.__name__
+            raise ConfigError(f"{trainer} fits click models, and {name} is none: use trainer=default")
+        config.trainer.expectation(model, **given)
 
 
-def _reported(trainer: Trainer, metrics: Mapping[str, Any], new_model: Callable[..., Model]) -> dict[str, list[str]]:
+def _check_dataset(config: Config) -> None:
+    """ConfigError for parts that are more than the whole, or a tower over vectors that the format does not have."""
+    reader, given = config.open_dataset.func, config.open_dataset.keywords
+    sizes: list[Any] = [given.get(f"{part}_sessions") for part in ("train", "val", "test")]
+    if None not in sizes:
+        check_split(*sizes)
+    key, path = config.reads.get("query_doc_features"), given.get("path")
+    if key is None or getattr(reader, "has_features", True) or (path is not None and is_log(Path(path).expanduser())):
+        return
+    from clickexp.experiment.formats import FORMATS  # here, since it imports every reader
+
+    have = [f"dataset={name}" for name, opener in FORMATS.items() if getattr(opener, "has_features", False)]
+    raise ConfigError(
+        f"{key.removesuffix('.use_feature')} reads query_doc_features, which this dataset does not have; choose one "
+        f"that has, such as {' or '.join(have)}, or another tower, such as embedding"
+    )
+
+
+def _reported(config: Config) -> dict[str, list[str]]:
     """Names of the metrics that a run may report for each part of its result; a ranker has none of clicks."""
-    model = getattr(new_model, "func", new_model)
+    model = config.new_model.func
     clicks = not inspect.isclass(model) or issubclass(model, ClickModel)
-    groups = [group for name, group in trainer.groups.items() if clicks or name != "click"]
+    groups = [group for name, group in config.trainer.groups.items() if clicks or name != "click"]
     parts = TEST_PARTS if clicks else ("ranking", "counterfactual")
     val = [*(name for group in groups for name in MultiMetric(group).names), "loss"]
-    others = [name for part in parts for name in MultiMetric(metrics.get(part, {})).names]
+    others = [name for part in parts for name in MultiMetric(config.metrics.get(part, {})).names]
     return {"val": val, "test": list(dict.fromkeys([*val, *others]))}
-
-
-def _check_vectors(values: Mapping[str, Any], open_dataset: Callable[..., Dataset]) -> None:
-    """ConfigError for a tower over feature vectors where the format of the dataset is known to have none."""
-    reader, path = getattr(open_dataset, "func", open_dataset), values["dataset"].get("path")
-    if getattr(reader, "has_features", True) or (path is not None and is_log(Path(path).expanduser())):
-        return
-    for key, value in walk(values["model"], "model"):
-        if key.endswith(".use_feature") and value == "query_doc_features":
-            from clickexp.experiment.formats import FORMATS  # here, since it imports every reader
-
-            have = [f"dataset={name}" for name, opener in FORMATS.items() if getattr(opener, "has_features", False)]
-            raise ConfigError(
-                f"{key.removesuffix('.use_feature')} reads {value}, which this dataset does not have; choose one that "
-                f"has, such as {' or '.join(have)}, or another tower, such as embedding"
-            )
 
 
 def _without_effect(composition: Composition, overrides: Sequence[str]) -> Iterator[str]:

@@ -53,7 +53,8 @@ def run_experiment(cfg: DictConfig, folder: Path, sweep: str | None = None, over
     config = resolve(cfg, overrides)
     share_compilations(Path(config.settings.cache_dir))
     with open_loggers(config) as logger:
-        return run(build(config, folder, logger), sweep)
+        parts = build(config, folder, logger)
+        return run(parts, sweep)
 
 
 def run(parts: Parts, sweep: str | None = None) -> Result:
@@ -75,11 +76,10 @@ def run(parts: Parts, sweep: str | None = None) -> Result:
 
 def _begin(parts: Parts, sweep: str | None) -> None:
     """Writes the configuration, and reports what there is to say before training."""
-    config = parts.config.values
     if parts.config.settings.verbose:
-        print_config(config)
+        print_config(parts.config.values)
     with whole(parts.folder / CONFIG) as part:
-        part.write_text(OmegaConf.to_yaml(config))
+        part.write_text(OmegaConf.to_yaml(parts.config.values))
     parts.logger.start(run_info(parts, sweep))
     _note(parts)
     if parts.config.settings.report:
@@ -88,9 +88,8 @@ def _begin(parts: Parts, sweep: str | None) -> None:
 
 def _train(parts: Parts) -> FitReport:
     """Fits the model to the training sessions."""
-    dataset, trainer, held_out = parts.dataset, parts.trainer, HeldOut.validation(parts.dataset)
-    lists = held_out.lists if trainer.groups["ranking"] else None
-    return trainer.train(parts.model, dataset.train, held_out.sessions, val_lists=lists, truth=dataset.truth)
+    train, val = parts.dataset.train, HeldOut.validation(parts.dataset)
+    return parts.trainer.train(parts.model, train, val.sessions, val_lists=val.lists, truth=val.truth)
 
 
 def _finish(parts: Parts, result: Result, fit: FitReport) -> None:

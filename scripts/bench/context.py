@@ -19,9 +19,9 @@ from clickexp.data.schema import Column
 from clickexp.evaluation.model_evaluator import ModelEvaluator
 from clickexp.experiment.build import build_model
 from clickexp.experiment.conf import CONF
-from clickexp.experiment.instantiate import constructor
+from clickexp.experiment.instantiate import build_trainer, constructor
 from clickexp.experiment.overrides import canonical
-from clickexp.experiment.resolve import build_trainer, resolve
+from clickexp.experiment.resolve import resolve
 from clickexp.metrics import LogLikelihood, MultiMetric, Perplexity
 
 MODELS = {

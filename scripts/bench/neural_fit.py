@@ -17,9 +17,9 @@ from clickexp.data import Sessions
 from clickexp.evaluation.model_evaluator import ModelEvaluator
 from clickexp.experiment.build import build_model
 from clickexp.experiment.conf import CONF
-from clickexp.experiment.instantiate import constructor
+from clickexp.experiment.instantiate import build_trainer, constructor
 from clickexp.experiment.overrides import canonical
-from clickexp.experiment.resolve import build_trainer, resolve
+from clickexp.experiment.resolve import resolve
 from clickexp.metrics import LogLikelihood
 from clickexp.models import ClickModel
 

@@ -14,6 +14,8 @@ from clickexp.experiment.build import open_loggers
 from clickexp.loggers import ConsoleLogger, RunInfo
 from clickexp.loggers import live as live_module
 from clickexp.loggers.tables import EpochTable, console_table, count, fits, number, rank_table
+from clickexp.metrics import ranking_metrics
+from clickexp.training import EarlyStopping, Trainer
 
 RECORD = {
     "epoch": 1,
@@ -121,11 +123,13 @@ def test_the_console_watches_what_stops_the_training():
 
 
 @pytest.mark.parametrize(
-    "stopping, watched", [({"metric": "ndcg@10"}, "val/ndcg@10"), ({"patience": 2}, "val/loss"), (None, "val/ll")]
+    "stopping, watched",
+    [(EarlyStopping("ndcg@10"), "val/ndcg@10"), (EarlyStopping(patience=2), "val/loss"), (None, "val/ll")],
 )
 def test_the_console_of_a_run_watches_the_metric_of_early_stopping(stopping, watched):
-    values = {"trainer": {"early_stopping": stopping}}
-    with open_loggers(SimpleNamespace(values=values, settings=SimpleNamespace(progress="off"))) as logger:
+    trainer = Trainer(early_stopping=stopping, ranking_metrics=ranking_metrics())
+    settings = SimpleNamespace(progress="off")
+    with open_loggers(SimpleNamespace(trainer=trainer, loggers={}, settings=settings)) as logger:
         assert logger.loggers[0].metric == watched
 
 
