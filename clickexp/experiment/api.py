@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from clickexp.data import Dataset
 from clickexp.errors import ConfigError, UserError
-from clickexp.experiment.build import build, open_loggers, share_compilations
+from clickexp.experiment.build import build, open_loggers
 from clickexp.experiment.conf import CONF
 from clickexp.experiment.hydra_errors import MENDABLE, format_hydra_error
 from clickexp.experiment.overrides import CommandLine
@@ -165,7 +165,6 @@ def _run_in(cfg: DictConfig, overrides: list[str], folder: str | Path | None) ->
     config = resolve(OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"]), overrides)
     claim = claim_new(Path(cfg.hydra.run.dir)) if folder is None else claim_named(Path(folder), lambda: config.values)
     try:
-        share_compilations(Path(config.settings.cache_dir))
         (claim.folder / HYDRA).mkdir(exist_ok=True)
         with whole(claim.folder / OVERRIDES) as part:
             part.write_text(OmegaConf.to_yaml(overrides))

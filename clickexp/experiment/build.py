@@ -76,6 +76,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
         DataError: The data cannot be used, or does not fit the model.
     """
     settings, training = config.settings, identity(config.values)
+    share_compilations(Path(settings.cache_dir))
     files = {"checkpoint": folder / CHECKPOINT, "continue_from": _earlier(settings.continue_from, training)}
     dataset = config.open_dataset(**accepted(config.open_dataset, {"progress": partial(logger.progress, "read", 0)}))
     if (advice := _sparse_ids(dataset)) is not None:

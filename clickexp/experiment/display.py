@@ -1,4 +1,4 @@
-"""A configuration as readers see it: YAML on the terminal, and the record that loggers receive."""
+"""What readers see before a run trains: its configuration as YAML, the record that loggers receive, and notes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,11 +6,16 @@ from typing import Any
 import yaml
 from rich import get_console
 
+from clickexp.data.inspect.identifiability import ENOUGH_SESSIONS, identifiability
+from clickexp.data.seen import shows_any
 from clickexp.experiment.build import Parts
 from clickexp.experiment.conf import default_groups
 from clickexp.experiment.differences import chosen_option
 from clickexp.experiment.resolve import is_tower
 from clickexp.loggers import RunInfo
+from clickexp.models import Ranker, TwoTowersModel
+from clickexp.parameters import EmbeddingParameter
+from clickexp.parameters.context import in_new_session
 from clickexp.runs.hashing import NOT_HASHED
 from clickexp.runs.store import values
 from clickexp.training import Trainer
@@ -61,6 +66,37 @@ def run_info(parts: Parts, sweep: str | None) -> RunInfo:
         title=_title(parts, [key.partition(".")[0] for key in overrides] if sweep else None),
         changes=_changes({key: value for key, value in named.items() if key not in _TITLE}),
     )
+
+
+def note(parts: Parts) -> None:
+    """Reports what there is to say before training: the data, what the log identifies, what weights do."""
+    for line in (*parts.config.without_effect, parts.dataset.describe()):
+        parts.logger.message(line)
+    if parts.model.separates_examination:
+        links = identifiability(parts.dataset.train, ENOUGH_SESSIONS)
+        if not links.identified:
+            parts.logger.warning(links.describe())
+        elif isinstance(parts.model, TwoTowersModel):  # of which much depends on it
+            parts.logger.message(links.describe())
+    judged = parts.dataset.ranking is not None or parts.metrics.get("counterfactual")
+    if isinstance(parts.model, Ranker) and not judged:
+        parts.logger.message("no list has labels: metric=[all,counterfactual] judges the ranker by clicks")
+    tables = [
+        role
+        for role, tower in vars(parts.model).items()
+        if isinstance(table := in_new_session(tower)[1], EmbeddingParameter)
+        and table.config.use_feature == "query_doc_ids"
+    ]
+    if tables and not shows_any(parts.dataset.train, parts.dataset.val):
+        parts.logger.warning(
+            f"training shows no document of the validation sessions, so that the table of {', '.join(tables)} learns "
+            f"nothing of them. Take a tower of features: parameter@{tables[0]}=linear"
+        )
+    for line in parts.weighting.describe() if parts.weighting else ():
+        parts.logger.message(line)
+    for name, weighting in parts.judging.items():
+        for line in weighting.describe():
+            parts.logger.message(f"{name}: {line}")
 
 
 _LONGEST = 60

@@ -9,25 +9,14 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from clickexp.data.inspect.identifiability import ENOUGH_SESSIONS, identifiability
-from clickexp.data.seen import shows_any
 from clickexp.evaluation.evaluate import HeldOut
-from clickexp.experiment.build import Parts, build, open_loggers, share_compilations
+from clickexp.experiment.build import Parts, build, open_loggers
 from clickexp.experiment.differences import changed_settings, command_of
-from clickexp.experiment.display import print_config, run_info
+from clickexp.experiment.display import note, print_config, run_info
 from clickexp.experiment.resolve import resolve
 from clickexp.experiment.result import Result, evaluate_run
 from clickexp.loggers.jsonl import plain
-from clickexp.models import Ranker, TwoTowersModel
-from clickexp.parameters import EmbeddingParameter
-from clickexp.parameters.context import in_new_session
-from clickexp.runs.store import (
-    CHECKPOINT,
-    CONFIG,
-    RESULT,
-    values,
-    write_json,
-)
+from clickexp.runs.store import CHECKPOINT, CONFIG, RESULT, values, write_json
 from clickexp.training import FitReport
 from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
@@ -51,7 +40,6 @@ def run_experiment(cfg: DictConfig, folder: Path, sweep: str | None = None, over
         UserError: The configuration or the data is wrong; before training starts.
     """
     config = resolve(cfg, overrides)
-    share_compilations(Path(config.settings.cache_dir))
     with open_loggers(config) as logger:
         parts = build(config, folder, logger)
         return run(parts, sweep)
@@ -76,12 +64,12 @@ def run(parts: Parts, sweep: str | None = None) -> Result:
 
 def _begin(parts: Parts, sweep: str | None) -> None:
     """Writes the configuration, and reports what there is to say before training."""
-    if parts.config.settings.verbose:
-        print_config(parts.config.values)
     with whole(parts.folder / CONFIG) as part:
         part.write_text(OmegaConf.to_yaml(parts.config.values))
+    if parts.config.settings.verbose:
+        print_config(parts.config.values)
     parts.logger.start(run_info(parts, sweep))
-    _note(parts)
+    note(parts)
     if parts.config.settings.report:
         threading.Thread(target=_import_report, daemon=True).start()
 
@@ -103,37 +91,6 @@ def _finish(parts: Parts, result: Result, fit: FitReport) -> None:
     logger.message(f"results in {display_path(parts.folder)}")
     if parts.config.settings.report:
         _report(parts, result, fit)
-
-
-def _note(parts: Parts) -> None:
-    """Reports what there is to say before training: the data, what the log identifies, what weights do."""
-    for line in (*parts.config.without_effect, parts.dataset.describe()):
-        parts.logger.message(line)
-    if parts.model.separates_examination:
-        links = identifiability(parts.dataset.train, ENOUGH_SESSIONS)
-        if not links.identified:
-            parts.logger.warning(links.describe())
-        elif isinstance(parts.model, TwoTowersModel):  # of which much depends on it
-            parts.logger.message(links.describe())
-    judged = parts.dataset.ranking is not None or parts.metrics.get("counterfactual")
-    if isinstance(parts.model, Ranker) and not judged:
-        parts.logger.message("no list has labels: metric=[all,counterfactual] judges the ranker by clicks")
-    tables = [
-        role
-        for role, tower in vars(parts.model).items()
-        if isinstance(table := in_new_session(tower)[1], EmbeddingParameter)
-        and table.config.use_feature == "query_doc_ids"
-    ]
-    if tables and not shows_any(parts.dataset.train, parts.dataset.val):
-        parts.logger.warning(
-            f"training shows no document of the validation sessions, so that the table of {', '.join(tables)} learns "
-            f"nothing of them. Take a tower of features: parameter@{tables[0]}=linear"
-        )
-    for line in parts.weighting.describe() if parts.weighting else ():
-        parts.logger.message(line)
-    for name, weighting in parts.judging.items():
-        for line in weighting.describe():
-            parts.logger.message(f"{name}: {line}")
 
 
 def _import_report() -> None:
