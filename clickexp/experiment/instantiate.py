@@ -1,6 +1,6 @@
 """Objects described by nodes of a configuration, their plain values checked first."""
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
 from functools import partial
 from typing import Any
 
@@ -114,7 +114,7 @@ def check_node(node: Any, where: str, shared: Container[str] = ()) -> None:
         return
     if "_target_" in node:
         own = {key: value for key, value in node.items() if key[0] != "_" and not _is_role(value, shared)}
-        check_arguments(_target(node["_target_"], where), own, where)
+        check_arguments(located(str(node["_target_"]), f"{where}._target_"), own, where)
         shared = node.get("shared") or ()
     for name, value in node.items():
         check_node(value, f"{where}.{name}", shared)
@@ -122,10 +122,3 @@ def check_node(node: Any, where: str, shared: Container[str] = ()) -> None:
 
 def _is_role(value: Any, shared: Container[str]) -> bool:
     return isinstance(value, str) and value in shared
-
-
-def _target(path: Any, where: str) -> Callable[..., Any]:
-    try:
-        return located(str(path))
-    except ConfigError as error:
-        raise ConfigError(f"{where}._target_={error}") from error

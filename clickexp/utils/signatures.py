@@ -29,16 +29,20 @@ def missing(constructor: Callable[..., Any], known: Collection[str]) -> list[str
     ]
 
 
-def located(path: str) -> Callable[..., Any]:
+def located(path: str, key: str = "") -> Callable[..., Any]:
     """Finds what a dotted path names, such as clickexp.models.PositionBasedModel.
+
+    Args:
+        path: The dotted path.
+        key: The key of a configuration that has it, for messages.
 
     Raises:
         ConfigError: There is nothing of this name; with the error of an import inside.
     """
+    nothing = f"{key}={path}: there is nothing of this name".lstrip("=")
     module, _, name = path.rpartition(".")
     if not module:
-        where = "give a dotted path, such as clickexp.models.PositionBasedModel"
-        raise ConfigError(f"{path}: there is nothing of this name; {where}")
+        raise ConfigError(f"{nothing}; give a dotted path, such as clickexp.models.PositionBasedModel")
     try:
         try:
             return pkgutil.resolve_name(f"{module}:{name}")  # without a colon it swallows errors of an import
@@ -47,7 +51,7 @@ def located(path: str) -> Callable[..., Any]:
                 raise
             return pkgutil.resolve_name(path)  # it may be inside a class
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"{path}: there is nothing of this name ({error})") from error
+        raise ConfigError(f"{nothing} ({error})") from error
 
 
 def check_arguments(constructor: Callable[..., Any], arguments: Mapping[str, Any], where: str) -> None:
