@@ -26,7 +26,7 @@ from clickexp.propensities import PropensitySource, Weighting
 from clickexp.runs.claims import is_abandoned, remove_parts
 from clickexp.runs.hashing import identity
 from clickexp.runs.store import CHECKPOINT, RESULT
-from clickexp.training import Trainer
+from clickexp.training.base import BaseTrainer
 from clickexp.training.checkpoint import check_same
 from clickexp.utils.signatures import accepted
 
@@ -56,7 +56,7 @@ class Parts:
     folder: Path
     dataset: Dataset
     model: Model
-    trainer: Trainer
+    trainer: BaseTrainer
     metrics: Mapping[str, Mapping[str, Metric]]
     logger: Logger
     weighting: Weighting | None = None
@@ -64,7 +64,7 @@ class Parts:
 
 
 def build(config: Config, folder: Path, logger: Logger) -> Parts:
-    """Reads the dataset and builds the model and the trainer.
+    """Reads the dataset, builds the model, and gives the trainer what it lacks.
 
     Args:
         config: From `resolve`.
@@ -87,7 +87,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     _check_features(model, config.reads, dataset)
     check_lists(model, dataset, config.metrics)
     metrics, judging = _with_propensities(config.metrics, dataset)
-    judged = config.trainer.counterfactual_metrics and metrics["counterfactual"]
+    judged = config.trainer.counterfactual_metrics and metrics["counterfactual"]  # if validation computes them
     more = {"counterfactual_metrics": judged, "logger": logger, "settings": training}
     trainer = dataclasses.replace(config.trainer, **more, **files)
     debias = model.debias if isinstance(model, Ranker) else None

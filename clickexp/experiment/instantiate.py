@@ -12,7 +12,8 @@ from clickexp.errors import ConfigError, UserError
 from clickexp.evaluation.evaluate import validation_metrics
 from clickexp.experiment.conf import metric_options
 from clickexp.metrics import Metric, MultiMetric
-from clickexp.training import Optimizer, Trainer, with_rate
+from clickexp.training import Optimizer, with_rate
+from clickexp.training.base import BaseTrainer
 from clickexp.utils.signatures import accepted, check_arguments, located
 
 TEST_PARTS = ("test", "ranking", "counterfactual", "truth")
@@ -72,7 +73,7 @@ def build_metrics(node: Mapping[str, Any]) -> dict[str, Any]:
     return metrics
 
 
-def build_trainer(values: Mapping[str, Any], metrics: Mapping[str, Any]) -> Trainer:
+def build_trainer(values: Mapping[str, Any], metrics: Mapping[str, Any]) -> BaseTrainer:
     """Builds the trainer with its optimizer and those of the metrics that validation computes."""
     new_trainer, optimizer = constructor(values["trainer"], "trainer"), build_optimizer(values["optimizer"])
     watched = (values["trainer"].get("early_stopping") or {}).get("metric"), values["optimized_metric"]

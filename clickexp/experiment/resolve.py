@@ -1,4 +1,4 @@
-"""From a composed configuration to a checked one: what can be known to be wrong without data is found here."""
+"""From a composed configuration to typed parts: what can be known to be wrong without data is found here."""
 
 import dataclasses
 import inspect
@@ -22,7 +22,7 @@ from clickexp.loggers import Logger
 from clickexp.metrics import MultiMetric
 from clickexp.models import ClickModel, Model
 from clickexp.runs.objective import check_objective
-from clickexp.training import Trainer
+from clickexp.training.base import BaseTrainer
 from clickexp.training.em.estimation import EstimatingTrainer
 from clickexp.utils.bounds import NonNegativeInt, PositiveInt, Seed
 from clickexp.utils.signatures import accepted, check_arguments
@@ -80,7 +80,7 @@ class Config:
     settings: Settings
     loggers: Mapping[str, Logger]
     metrics: Mapping[str, Any]
-    trainer: Trainer
+    trainer: BaseTrainer
     open_dataset: partial[Dataset]
     new_model: partial[Model]
     reads: Mapping[str, str]
