@@ -71,7 +71,7 @@ class Config:
         trainer: With optimizer and metrics, and without logger and files.
         open_dataset: Reads the dataset; takes `progress`, if it reports it.
         new_model: Builds the model; takes the sizes of the dataset.
-        reads: The features that towers read, with the key of one that does, such as model.attraction.use_feature.
+        reads: The features that towers read, with the key of the first that does: model.attraction.use_feature.
         overrides: Those that it was composed with.
         without_effect: A line for each override of a tower that the model does not take.
     """
@@ -111,7 +111,7 @@ def resolve(cfg: DictConfig, overrides: Sequence[str] = ()) -> Config:
         trainer=build_trainer(values, metrics),
         open_dataset=constructor(values["dataset"], "dataset"),
         new_model=constructor(values["model"], "model"),
-        reads={value: key for key, value in walk(values["model"], "model") if key.endswith(".use_feature")},
+        reads={name: key for key, name in reversed([*walk(values["model"], "model")]) if key.endswith(".use_feature")},
         overrides=tuple(overrides),
         without_effect=tuple(_without_effect(composition, overrides)),
     )
