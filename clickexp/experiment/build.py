@@ -75,9 +75,9 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
         ConfigError: The checkpoint is of another configuration, or a tower reads what the dataset does not have.
         DataError: The data cannot be used, or does not fit the model.
     """
-    settings, training = config.settings, identity(config.values)
+    settings, identified = config.settings, identity(config.values)
     share_compilations(Path(settings.cache_dir))
-    files = {"checkpoint": folder / CHECKPOINT, "continue_from": _earlier(settings.continue_from, training)}
+    files = {"checkpoint": folder / CHECKPOINT, "continue_from": _earlier(settings.continue_from, identified)}
     dataset = config.open_dataset(**accepted(config.open_dataset, {"progress": partial(logger.progress, "read", 0)}))
     if (advice := _sparse_ids(dataset)) is not None:
         logger.warning(advice)
@@ -87,9 +87,10 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     _check_features(model, config.reads, dataset)
     check_lists(model, dataset, config.metrics)
     metrics, judging = _with_propensities(config.metrics, dataset)
-    judged = config.trainer.counterfactual_metrics and metrics["counterfactual"]  # if validation computes them
-    more = {"counterfactual_metrics": judged, "logger": logger, "settings": training}
-    trainer = dataclasses.replace(config.trainer, **more, **files)
+    more = {"logger": logger, "settings": identified, **files}
+    if config.trainer.counterfactual_metrics:  # validation computes them
+        more["counterfactual_metrics"] = metrics["counterfactual"]
+    trainer = config.new_trainer(**accepted(config.new_trainer, more))
     debias = model.debias if isinstance(model, Ranker) else None
     weighting = debias.weighting(dataset.train) if isinstance(debias, WithPropensities) else None
     return Parts(config, folder, dataset, model, trainer, metrics, logger, weighting, judging)
@@ -178,7 +179,7 @@ def open_loggers(config: Config) -> Iterator[Logger]:
         logger.finish(succeeded)
 
 
-def _earlier(folder: str | None, training: dict[str, Any]) -> Path | None:
+def _earlier(folder: str | None, identified: dict[str, Any]) -> Path | None:
     """The checkpoint in the folder of an earlier run; a ConfigError where there is none, or one of other settings."""
     if folder is None:
         return None
@@ -189,7 +190,7 @@ def _earlier(folder: str | None, training: dict[str, Any]) -> Path | None:
         remove_parts(earlier)
     try:
         (earlier / CHECKPOINT).open("rb").close()
-        check_same(earlier / CHECKPOINT, {"settings": training})
+        check_same(earlier / CHECKPOINT, {"settings": identified})
     except OSError as error:
         reason = f"{CHECKPOINT} cannot be read ({error.strerror}); the first is there after trainer.checkpoint_minutes"
         if (earlier / RESULT).exists():

@@ -73,15 +73,17 @@ def build_metrics(node: Mapping[str, Any]) -> dict[str, Any]:
     return metrics
 
 
-def build_trainer(values: Mapping[str, Any], metrics: Mapping[str, Any]) -> BaseTrainer:
-    """Builds the trainer with its optimizer and those of the metrics that validation computes."""
+def bind_trainer(values: Mapping[str, Any], metrics: Mapping[str, Any]) -> partial[BaseTrainer]:
+    """Returns what builds the trainer, with its optimizer and those of the metrics that validation computes."""
     new_trainer, optimizer = constructor(values["trainer"], "trainer"), build_optimizer(values["optimizer"])
     watched = (values["trainer"].get("early_stopping") or {}).get("metric"), values["optimized_metric"]
     validated = validation_metrics(metrics, [name.removeprefix("val/") for name in watched if name])
+    bound = partial(new_trainer, **accepted(new_trainer, {"optimizer": optimizer, **validated}))
     try:
-        return new_trainer(**accepted(new_trainer, {"optimizer": optimizer, **validated}))
+        bound()
     except ConfigError as error:
         raise ConfigError(f"{error}{_added_by(watched[0], metrics)}") from error
+    return bound
 
 
 def _added_by(metric: str | None, metrics: Mapping[str, Any]) -> str:

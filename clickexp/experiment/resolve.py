@@ -15,7 +15,7 @@ from clickexp.data.dataset import check_split
 from clickexp.data.prepared import is_log
 from clickexp.errors import ConfigError
 from clickexp.experiment.conf import TOWERS, presets
-from clickexp.experiment.instantiate import TEST_PARTS, build_metrics, build_trainer, constructor, instantiate
+from clickexp.experiment.instantiate import TEST_PARTS, bind_trainer, build_metrics, constructor, instantiate
 from clickexp.experiment.overrides import CHOSEN, DESCRIBED, SEVERAL, parsed
 from clickexp.experiment.values import CONTEXT, Composition, compose_values, plain, walk
 from clickexp.loggers import Logger
@@ -64,11 +64,12 @@ class Config:
     """A configuration that no check without the data has found fault with.
 
     Attributes:
-        values: Plain values by key, interpolations resolved: what a run records. Its parts are made of what follows.
+        values: Plain values by key, interpolations resolved: what a run records. What follows is made of it.
         settings: The single keys at the root.
         loggers: By name, not yet started.
-        metrics: By group (click, test, ranking, truth), metrics by name.
+        metrics: By group (click, test, ranking, counterfactual, truth), metrics by name.
         trainer: With optimizer and metrics, and without logger and files.
+        new_trainer: Builds it with these.
         open_dataset: Reads the dataset; takes `progress`, if it reports it.
         new_model: Builds the model; takes the sizes of the dataset.
         reads: The features that towers read, with the key of the first that does: model.attraction.use_feature.
@@ -81,6 +82,7 @@ class Config:
     loggers: Mapping[str, Logger]
     metrics: Mapping[str, Any]
     trainer: BaseTrainer
+    new_trainer: partial[BaseTrainer]
     open_dataset: partial[Dataset]
     new_model: partial[Model]
     reads: Mapping[str, str]
@@ -103,15 +105,17 @@ def resolve(cfg: DictConfig, overrides: Sequence[str] = ()) -> Config:
     _check_added(cfg, composition, overrides)
     values = composition.values
     metrics = build_metrics(values["metric"])
+    new_trainer = bind_trainer(values, metrics)
     config = Config(
         values=values,
         settings=Settings(**accepted(Settings, values)),
         loggers=instantiate(values.get("logger") or {}, "logger"),
         metrics=metrics,
-        trainer=build_trainer(values, metrics),
+        trainer=new_trainer(),
+        new_trainer=new_trainer,
         open_dataset=constructor(values["dataset"], "dataset"),
         new_model=constructor(values["model"], "model"),
-        reads={name: key for key, name in reversed([*walk(values["model"], "model")]) if key.endswith(".use_feature")},
+        reads=_features_read(values["model"]),
         overrides=tuple(overrides),
         without_effect=tuple(_without_effect(composition, overrides)),
     )
@@ -169,6 +173,15 @@ def _is_read(key: str, cfg: DictConfig) -> bool:
         return without != {name: value for name, value in plain(cfg).items() if name != key}
     except OmegaConfBaseException:
         return True
+
+
+def _features_read(node: Any) -> dict[str, str]:
+    """The features that the towers of a model read, with the key of the first that does."""
+    found: dict[str, str] = {}
+    for key, name in walk(node, "model"):
+        if key.endswith(".use_feature"):
+            found.setdefault(name, key)
+    return found
 
 
 def _check_model(config: Config) -> None:

@@ -44,7 +44,7 @@ class Logger:
     """Receives what a run reports: start, (progress, compiling, epoch, per_rank, message)*, result, finish.
 
     Every method does nothing here: a backend overrides those that it needs, and may raise in any of them
-    when it stands behind `FanOut`.
+    when it stands behind `FanOut`. Constructors open nothing, since checks of a configuration run them; `start` does.
     """
 
     @property

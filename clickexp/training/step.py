@@ -52,7 +52,8 @@ class TrainState:
         prior_rate: Factor of the changes of the precisions.
         decays: How often learning rates were lowered.
         seed: Of draws from posteriors.
-        steps_per_pass: Number of batches in a pass over the data; infinite until they are counted.
+        steps_per_pass: Over how many batches, at least, a pass spreads the documents of a row with many: all, or 1 of
+            data that are not shuffled; infinite until they are counted.
     """
 
     tables: nnx.State

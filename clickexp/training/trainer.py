@@ -10,7 +10,7 @@ import numpy as np
 import optax
 from flax import nnx
 
-from clickexp.data import Superbatch
+from clickexp.data import Sessions, Superbatch
 from clickexp.data.feed import Compiled, Data, feed, session_count
 from clickexp.evaluation.evaluator import ModelState
 from clickexp.evaluation.inputs import Carrying
@@ -115,7 +115,10 @@ class _GradientDescent(Learner):
             found = self._count(found, self.state, batch.arrays, np.int32(batch.steps))
             steps += batch.steps
         tables = self._shares(self.state.tables, found)
-        self.state = dataclasses.replace(self.state, tables=tables, steps_per_pass=jnp.float32(steps))
+        # in an order of their own, one batch may have all documents of a row
+        random = isinstance(data, Sessions) and self.settings["seed"] is not None
+        steps_per_pass = jnp.float32(steps if random else 1)
+        self.state = dataclasses.replace(self.state, tables=tables, steps_per_pass=steps_per_pass)
 
     def run_pass(self, data: Data, epoch: int) -> tuple[float, int]:
         losses, done, total = [], 0, session_count(data)

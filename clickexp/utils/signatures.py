@@ -39,7 +39,7 @@ def located(path: str, key: str = "") -> Callable[..., Any]:
     Raises:
         ConfigError: There is nothing of this name; with the error of an import inside.
     """
-    nothing = f"{key}={path}: there is nothing of this name".lstrip("=")
+    nothing = f"{f'{key}=' if key else ''}{path}: there is nothing of this name"
     module, _, name = path.rpartition(".")
     if not module:
         raise ConfigError(f"{nothing}; give a dotted path, such as clickexp.models.PositionBasedModel")

@@ -87,3 +87,25 @@ def test_options_of_ones_own_are_found(tmp_path):
     small = {**SMALL, **LOG, "cache_dir": tmp_path / "cache", "metric": "click", "report": False, "save_model": False}
     result = clickexp.run(model="mine", config_dir=tmp_path / "my conf", folder=tmp_path / "out", **small)
     assert result.result["model"] == "GCTR" and not result.report.exists()
+
+
+TRAINER = '''
+from clickexp.training import Trainer
+
+
+class Short(Trainer):
+    """Has settings of its own, and takes of the others what it names."""
+
+    def __init__(self, passes, optimizer=None, metrics=None, logger=None):
+        super().__init__(optimizer, passes, None, metrics=metrics, logger=logger)
+'''
+
+
+def test_a_trainer_may_have_a_constructor_of_its_own(tmp_path, monkeypatch):
+    (tmp_path / "short_trainer.py").write_text(TRAINER)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "conf/trainer").mkdir(parents=True)
+    (tmp_path / "conf/trainer/short.yaml").write_text("_target_: short_trainer.Short\npasses: 2\n")
+    options = {key: value for key, value in SMALL.items() if key != "debug"} | {"folder": tmp_path / "out"}
+    found = clickexp.run(model="rctr", trainer="short", config_dir=tmp_path / "conf", **options, **LOG)
+    assert found.epochs["epoch"].to_list() == [1, 2]

@@ -25,7 +25,7 @@ from clickexp.parameters import (
 )
 from clickexp.parameters.table import Rows
 from clickexp.training import Trainer, lazy_adagrad, lazy_adam, lazy_adamw, lazy_sgd, natural_gradient
-from clickexp.training.sparse import rows as tbl
+from clickexp.training.sparse import noise
 
 POSTERIOR = EmbeddingParameterConfig(posterior="normal_by_rank")
 EVEN = EmbeddingParameterConfig(posterior="normal_by_rank", baseline=0.0)
@@ -57,18 +57,32 @@ def test_mean_pair_of_extremes_is_finite():
 
 
 def test_noise_has_the_moments_of_a_standard_normal_variable():
-    noise = np.concatenate(
-        [np.asarray(tbl._noise((100_000, 2), jnp.uint32([7, step]), 0)).ravel() for step in range(5)]
+    found = np.concatenate(
+        [np.asarray(noise.normal((100_000, 2), jnp.uint32([7, step]), 0)).ravel() for step in range(5)]
     ).astype(np.float64)
     for power, moment in ((1, 0), (2, 1), (3, 0), (4, 3)):
         spread = np.sqrt(stats.norm.moment(2 * power) - moment**2)
-        assert abs((noise**power).mean() - moment) < 4 * spread / np.sqrt(noise.size)
-    assert abs(stats.kstest(noise, "norm").statistic) < 0.004
+        assert abs((found**power).mean() - moment) < 4 * spread / np.sqrt(found.size)
+    assert abs(stats.kstest(found, "norm").statistic) < 0.004
+
+
+def test_changes_are_rounded_to_numbers_of_float32_with_the_right_mean():
+    """A thousandth of the last digit, which the nearest number loses, is kept on average; large changes are kept."""
+    numbers = np.full((400_000, 1), -3.9, np.float32)
+    last_digit = float(np.spacing(np.float32(3.9)))
+    uniform = np.asarray(noise.uniform(numbers.shape, jnp.uint32([7, 1]), -1))
+    assert abs(stats.kstest(uniform.ravel(), "uniform", (-0.5, 1)).statistic) < 0.003
+    for digits in (0.001, 0.4, 2.25, -1000.75):
+        changes = np.full_like(numbers, digits * last_digit)
+        found = np.asarray(noise.rounded(numbers, changes, uniform), np.float64) / last_digit
+        np.testing.assert_array_equal(found, np.round(found))
+        assert abs(found.mean() - digits) < 4 * 0.5 / np.sqrt(len(numbers))
+        assert np.abs(found - digits).max() <= 1
 
 
 def test_noise_of_steps_and_tables_is_independent():
     one, step, table, seed = (
-        np.asarray(tbl._noise((50_000, 1), jnp.uint32(key), table)).ravel()
+        np.asarray(noise.normal((50_000, 1), jnp.uint32(key), table)).ravel()
         for key, table in (((0, 0), 0), ((0, 1), 0), ((0, 0), 1), ((1, 0), 0))
     )
     for other in (step, table, seed):

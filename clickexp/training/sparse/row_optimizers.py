@@ -17,9 +17,6 @@ PerRow = Float[Array, "rows 1"]
 Slots = list[RowVectors]
 Updated = tuple[RowVectors, Slots]
 
-_SAMPLE = 512
-"""Documents of a batch whose largest gradient stands for that of all: to look at all takes a third of a step."""
-
 SPREAD_RATE = 0.6
 """Learning rate of spreads over that of means, for rules that are made for single numbers."""
 
@@ -28,13 +25,14 @@ SPREAD_RATE = 0.6
 class RowOptimizer:
     """Update rule of table rows. It sees the rows of one batch, each with the summed gradient of its documents.
 
-    Rows that are not in the batch stay as they are.
+    Rows that are not in the batch stay as they are. Posteriors may also change by sums over documents.
 
     Attributes:
         learning_rate: Of rows; an array inside `update`, so that all rates share one compiled program.
         rates: Names of the attributes that are such arrays.
         slots: Number of state vectors that each row has.
-        adds_to_posteriors: Whether posteriors change by `posterior_changes`, one per document, and have no state.
+        adds_to_posteriors: Whether posteriors change by `posterior_changes` of each document, without a state, and not
+            by `update_posterior`.
         without_decay: Attributes of a rule that leaves the pull on posteriors to their prior.
     """
 
@@ -72,7 +70,7 @@ class RowOptimizer:
         return rule.update(posterior, state, grad, step)
 
     def posterior_changes(
-        self, sd: RowVectors, mean_grad: RowVectors, log_sd_grad: RowVectors, documents: PerRow
+        self, sd: RowVectors, mean_grad: RowVectors, log_sd_grad: RowVectors, curvature: PerRow
     ) -> tuple[RowVectors, RowVectors]:
         """Changes of means, and of the logarithms of deviations, by each document of a batch; the step adds them up.
 
@@ -80,7 +78,7 @@ class RowOptimizer:
             sd: Standard deviations of the posteriors.
             mean_grad: Gradient of the negative evidence lower bound of each document with respect to the mean.
             log_sd_grad: That with respect to the logarithm of the deviation.
-            documents: How many documents of a batch each row has in the mean, at least 1.
+            curvature: About the largest second derivative of the loss of a whole batch with respect to the mean.
         """
         raise NotImplementedError
 
@@ -120,9 +118,8 @@ class NaturalGradient(LazyAdagrad):
 
     A rate of r moves a posterior by the r-th part of a Newton step per pass over the data, whatever the number of its
     documents, so that neither rows nor logs need rates that fit them. Changes are sums over documents, which a step
-    adds to the rows. Far from the optimum 1 / s^2 is not yet the curvature of the data: r s^2 is at most the inverse of
-    the largest curvature that a row's documents in one batch may have, 1/4 each for log odds, and the square of the
-    largest gradient times that where it is above 1.
+    adds to the rows. Far from the optimum 1 / s^2 is not yet the curvature of the loss: r s^2 is at most the inverse of
+    the largest curvature that a batch is expected to have.
 
     Khan and Lin 2017, "Conjugate-computation variational inference"; Salimbeni, Eleftheriadis and Hensman 2018,
     "Natural gradients in practice".
@@ -137,13 +134,12 @@ class NaturalGradient(LazyAdagrad):
     adds_to_posteriors: ClassVar[bool] = True
 
     def posterior_changes(
-        self, sd: RowVectors, mean_grad: RowVectors, log_sd_grad: RowVectors, documents: PerRow
+        self, sd: RowVectors, mean_grad: RowVectors, log_sd_grad: RowVectors, curvature: PerRow
     ) -> tuple[RowVectors, RowVectors]:
-        """-r s^2 g_m and -r / 2 g_log s of each document, r s^2 limited by the curvature of the batch."""
-        steepest = jnp.maximum(jnp.max(jnp.abs(mean_grad[:_SAMPLE]), axis=0), 1.0)
-        limited = jnp.minimum(1.0, 4 / (self.posterior_rate * documents * sd * sd * steepest**2))
-        rate = -self.posterior_rate * limited
-        return rate * sd * sd * mean_grad, rate / 2 * log_sd_grad
+        """-r s^2 g_m and -r / 2 g_log s of each document, r s^2 at most 1 / curvature."""
+        variance = sd * sd
+        rate = -jnp.minimum(self.posterior_rate, 1 / (variance * curvature))
+        return rate * variance * mean_grad, rate / 2 * log_sd_grad
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,18 +15,16 @@ evidence lower bound, loss(z) + KL(posterior | prior), of which every step has a
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 from jaxtyping import Float, Integer
 
 from clickexp import types
-from clickexp.parameters.hashing import murmur3
 from clickexp.parameters.table import Prior, Table
+from clickexp.training.sparse import noise
 from clickexp.training.sparse.lookups import OpenRows, Traced
 from clickexp.training.sparse.packing import (
     Layout,
@@ -49,9 +47,6 @@ from clickexp.types import Array, Count, Flag, Observed, Scalar
 Ids = Integer[Array, "*ids"]
 FlatIds = Integer[Array, " rows"]
 Packed = Float[Array, "rows width"]
-
-_TINY = np.float32(1e-30)
-
 
 def opened(tables: nnx.State) -> nnx.State:
     """The tables as a model is traced with: lookups of their rows stay open."""
@@ -107,11 +102,13 @@ class Lookup:
         ids: [rows]
         packed: Whole rows.
         draws: Standard deviations of their posteriors, and draws from these; None where there are no posteriors.
+        rounding: Uniform numbers from -1/2 to 1/2 for each number that is learned; None likewise.
     """
 
     ids: FlatIds
     packed: Packed
     draws: tuple[RowVectors, RowVectors] | None = None
+    rounding: Float[Array, "rows learned"] | None = None
 
 
 def gather(tables: nnx.State, ids: Taken, key: Array) -> dict[Path, Lookup]:
@@ -126,37 +123,14 @@ def gather(tables: nnx.State, ids: Taken, key: Array) -> dict[Path, Lookup]:
     for index, (path, table) in enumerate(nnx.to_flat_state(tables)):
         if path in ids:
             read, rows = flat(ids[path]), table.get_value()
-            packed, draws = _first_columns(rows.values, read, rows.values.shape[1]), None
+            packed, draws, rounding = _first_columns(rows.values, read, rows.values.shape[1]), None, None
             if rows.prior is not None:
-                sd = jnp.maximum(rows.deviations(packed), _TINY)
-                noise = _noise((read.size, rows.dim), key, index)
-                draws = sd, _draw(rows.means(packed), sd, noise)
-            found[path] = Lookup(read, packed, draws)
+                sd = jnp.maximum(rows.deviations(packed), noise.TINY)
+                normal = noise.normal((read.size, rows.dim), key, index)
+                draws = sd, noise.draw(rows.means(packed), sd, normal)
+                rounding = noise.uniform((read.size, rows.numbers), key, ~index)
+            found[path] = Lookup(read, packed, draws, rounding)
     return found
-
-
-def _draw(mean: RowVectors, sd: RowVectors, noise: RowVectors) -> RowVectors:
-    """Draws mean + sd * noise, by a division.
-
-    XLA on the CPU computes quotients and exponentials once, but sums and products, noise included, again wherever they
-    are read, here seven times. `_TINY` keeps it from turning quotients of exponentials back into products.
-    """
-    per_deviation = jnp.maximum(1 / sd, _TINY)
-    return (mean * per_deviation + noise) / per_deviation
-
-
-def _noise(shape: tuple[int, int], key: Array, table: int) -> RowVectors:
-    """Numbers whose first five moments are those of a standard normal variable, from hashes of their index.
-
-    The sum x of the four bytes of a hash, standardised, is nearly normal; c x + d x^3 has the fourth moment too. Its
-    distribution function is off by .002 at most, and E[s(z)] by .1 % up to a deviation of 2. JAX's normal numbers take
-    ten times as long, and half of a step.
-    """
-    bits = murmur3(jax.lax.iota(jnp.uint32, math.prod(shape)), *key, seed=table)
-    pairs = (bits & np.uint32(0x00FF00FF)) + ((bits >> np.uint32(8)) & np.uint32(0x00FF00FF))
-    total = (pairs & np.uint32(0xFFFF)) + (pairs >> np.uint32(16))
-    x = (total.astype(jnp.float32) - 510) * np.float32(21845**-0.5)
-    return (x * (np.float32(0.94903328) + np.float32(0.01864238) * x * x)).reshape(shape)
 
 
 def drawn(tables: nnx.State, ids: Taken, lookups: dict[Path, Lookup]) -> Taken:
@@ -191,7 +165,7 @@ def update(
         grads: Gradients of the summed loss with respect to what was `drawn`.
         optimizer: Rule of rows.
         step: Number of the step.
-        steps_per_pass: Number of batches in a pass over the data.
+        steps_per_pass: Number of batches over which a pass spreads the documents of a row.
 
     Returns:
         The tables, and the gradients of the bound with respect to the `priors`, for fixed means and deviations.
@@ -223,11 +197,15 @@ def update(
         )
         mean_grad = grad + share * precision * offset
         log_sd_grad = grad * (drawn - rows.means(lookup.packed)) + share * (precision * sd * sd - 1)
-        if optimizer.adds_to_posteriors:
-            fraction = share * steps_per_pass  # one over the documents that a batch has of the row, in the mean
+        if optimizer.adds_to_posteriors and lookup.rounding is not None:
+            fraction = share * steps_per_pass  # one over the documents that a batch has of the row on average
             documents = jnp.where((fraction > 0) & (fraction < 1), 1 / fraction, 1.0)
-            changes = optimizer.posterior_changes(sd, mean_grad, log_sd_grad, documents)
-            return _scattered(jax.lax.scatter_add, rows.values, lookup.ids, jnp.concatenate(changes, axis=1))
+            curvature = documents * (_curvature(jnp.where(real, grad, 0.0)) + share * precision)
+            changes = jnp.concatenate(
+                optimizer.posterior_changes(sd, mean_grad, log_sd_grad, curvature), axis=1
+            )
+            changes = noise.rounded(row[:, : rows.numbers], changes, lookup.rounding)
+            return _scattered(jax.lax.scatter_add, rows.values, lookup.ids, changes)
         half = rows.prior.log_precision / 2  # of the deviation of the prior, in logarithms
 
         def rule(row: RowVectors, state: Slots, grad: RowVectors) -> Updated:
@@ -240,6 +218,19 @@ def update(
         return _update(rows.values, layout, lookup, jnp.concatenate([mean_grad, log_sd_grad], axis=1), rule)
 
     return map_values(updated, tables), prior_grads
+
+
+_SAMPLE = 1024
+"""Lookups that gradients are squared of; to look at all takes a third of a step."""
+
+
+def _curvature(grad: RowVectors) -> Scalar:
+    """About the largest second derivative of the loss of a document: 1/4 of log odds, more where gradients are large.
+
+    The mean square of the gradient is its expectation (Fisher information); numbers of one row add up.
+    """
+    some = grad[:: max(1, len(grad) // _SAMPLE) | 1]  # odd, so that it meets all ranks of batches of a power of two
+    return jnp.maximum(jnp.sum(jnp.mean(some * some, axis=0)), 0.25)
 
 
 def _update(
