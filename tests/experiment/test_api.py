@@ -90,6 +90,7 @@ def test_options_of_ones_own_are_found(tmp_path):
 
 
 TRAINER = '''
+from clickexp.loggers import Logger
 from clickexp.training import Trainer
 
 
@@ -97,7 +98,7 @@ class Short(Trainer):
     """Has settings of its own, and takes of the others what it names."""
 
     def __init__(self, passes, optimizer=None, metrics=None, logger=None):
-        super().__init__(optimizer, passes, None, metrics=metrics, logger=logger)
+        super().__init__(optimizer, passes, None, metrics=metrics, logger=logger or Logger())
 '''
 
 
