@@ -22,6 +22,9 @@ LEAST_DEVIATION = 1e-3
 _BLOCK = 1 << 12
 """Rows that a pass over a table takes at a time."""
 
+_ENOUGH = 1 << 20
+"""Rows that tell the mean of a prior to a thousandth of its deviation; of larger tables blocks of about so many count."""
+
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["sums", "squares"], meta_fields=[])
 @dataclasses.dataclass
@@ -111,7 +114,7 @@ def _refitted(rows: Rows, prior: Prior) -> Rows:
     # rows takes four times as long.
     number, width = rows.values.shape
     size, means = min(_BLOCK, number), slice(rows.start, rows.start + rows.dim)
-    blocks = -(-number // size)
+    blocks, stride = -(-number // size), max(1, number // _ENOUGH)
 
     def block_at(values: WholeTable, index: Count) -> tuple[Count, Block, Flags]:
         """First row, rows, and which of them are not in earlier blocks: the last block ends with the table."""
@@ -124,7 +127,7 @@ def _refitted(rows: Rows, prior: Prior) -> Rows:
         return jnp.where(jnp.isfinite(x), x, 0.0)
 
     def add(index: Count, sums: list[Array]) -> list[Array]:
-        _, block, new = block_at(rows.values, index)
+        _, block, new = block_at(rows.values, index * stride)
         shown = jnp.where((block[:, -1:] > 0) & new[:, None], 1.0, 0.0)
         found = [jnp.sum(shown), jnp.sum(shown * block[:, means], axis=0)]
         if rows.by_rank:
@@ -132,7 +135,8 @@ def _refitted(rows: Rows, prior: Prior) -> Rows:
             found += [jnp.sum(x * x), jnp.sum(x * block[:, means], axis=0)]
         return jax.tree.map(jnp.add, sums, found)
 
-    sums = jax.lax.fori_loop(0, blocks, add, [jnp.zeros(()), jnp.zeros(rows.dim)] * (1 + rows.by_rank))
+    nothing = [jnp.zeros(()), jnp.zeros(rows.dim)] * (1 + rows.by_rank)
+    sums = jax.lax.fori_loop(0, -(-blocks // stride), add, nothing)
     mean, *slope = (sums[i + 1] / jnp.maximum(sums[i], 1.0) for i in range(0, len(sums), 2))
 
     def change(index: Count, values: WholeTable) -> WholeTable:
