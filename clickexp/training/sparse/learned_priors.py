@@ -23,7 +23,7 @@ _BLOCK = 1 << 12
 """Rows that a pass over a table takes at a time."""
 
 _ENOUGH = 1 << 20
-"""Rows that tell the mean of a prior to a thousandth of its deviation; of larger tables blocks of about so many count."""
+"""Rows that tell the mean of a prior to a thousandth of its deviation. Of larger tables, blocks of about so many do."""
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["sums", "squares"], meta_fields=[])
