@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -12,6 +13,7 @@ from small_logs import fill_tables, leaves, packed, ragged_log, shown, sigmoid, 
 from clickexp.metrics import LogLikelihood
 from clickexp.models import DocumentCTRModel, DynamicBayesianNetwork
 from clickexp.parameters import EmbeddingParameter, EmbeddingParameterConfig
+from clickexp.parameters.table import new_table
 from clickexp.training import EarlyStopping, LazySGD, Optimizer, Trainer
 from clickexp.training.sparse import learned_priors, packing
 from clickexp.training.step import TrainStep, split_model
@@ -97,3 +99,21 @@ def test_training_reaches_the_map_estimate(precision):
     np.testing.assert_allclose(model.ctr.table.get_value().values[:, 0], rows, atol=1e-3)
     np.testing.assert_allclose(model.ctr.baseline[...], baseline, atol=1e-3)
     assert np.abs(rows).max() > 0.1
+
+
+def test_the_prior_of_a_large_table_is_fitted_to_some_of_its_blocks(monkeypatch):
+    """Least squares over the shown rows of the blocks that count; the means of all shown rows stay."""
+    monkeypatch.setattr(learned_priors, "_ENOUGH", 10_000)
+    block, number, rng = learned_priors._BLOCK, 40_000, np.random.default_rng(0)
+    table = new_table(number, 1, 1.0, "normal_by_rank")
+    x, shown = rng.normal(size=number), rng.random(number) < 0.8
+    offsets = np.where(shown, 0.4 - 0.7 * x + rng.normal(size=number), 0.0)
+    values = np.stack([offsets, np.where(shown, -0.5, 0.0), np.where(shown, x, np.inf), shown / 7], axis=1)
+    rows = dataclasses.replace(table.get_value(), values=jnp.asarray(values, jnp.float32))
+    found = jax.jit(learned_priors._refitted)(rows, rows.prior)
+    counted = shown & (np.arange(number) // block % (number // 10_000) == 0)
+    assert 5000 < counted.sum() < 10_000
+    mean, slope = offsets[counted].mean(), (offsets * x)[counted].sum() / (x**2)[counted].sum()
+    np.testing.assert_allclose([found.prior.mean[0], found.prior.slope[0]], [mean, slope], rtol=1e-4)
+    np.testing.assert_allclose(found.means(found.values)[shown, 0], offsets[shown], atol=1e-5)
+    assert (np.asarray(found.values)[~shown, 0] == 0).all()
