@@ -87,13 +87,16 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     _check_features(model, config.reads, dataset)
     check_lists(model, dataset, config.metrics)
     metrics, judging = _with_propensities(config.metrics, dataset)
-    more = {"logger": logger, "settings": identified, **files}
-    if config.trainer.counterfactual_metrics:  # validation computes them
-        more["counterfactual_metrics"] = metrics["counterfactual"]
-    trainer = config.new_trainer(**accepted(config.new_trainer, more))
+    judged = metrics["counterfactual"] if config.trainer.counterfactual_metrics else {}  # if validation has them
+    more = {"counterfactual_metrics": judged, "logger": logger, "settings": identified, **files}
+    trainer = config.new_trainer(**accepted(config.new_trainer.func, more))
+    return Parts(config, folder, dataset, model, trainer, metrics, logger, _weighting(model, dataset), judging)
+
+
+def _weighting(model: Model, dataset: Dataset) -> Weighting | None:
+    """The propensities that a ranker weighs clicks by."""
     debias = model.debias if isinstance(model, Ranker) else None
-    weighting = debias.weighting(dataset.train) if isinstance(debias, WithPropensities) else None
-    return Parts(config, folder, dataset, model, trainer, metrics, logger, weighting, judging)
+    return debias.weighting(dataset.train) if isinstance(debias, WithPropensities) else None
 
 
 def _sparse_ids(dataset: Dataset) -> str | None:
