@@ -73,17 +73,18 @@ def build_metrics(node: Mapping[str, Any]) -> dict[str, Any]:
     return metrics
 
 
-def bind_trainer(values: Mapping[str, Any], metrics: Mapping[str, Any]) -> partial[BaseTrainer]:
-    """Returns what builds the trainer, with its optimizer and those of the metrics that validation computes."""
+def build_trainer(
+    values: Mapping[str, Any], metrics: Mapping[str, Any]
+) -> tuple[BaseTrainer, partial[BaseTrainer]]:
+    """Returns the trainer with its optimizer and the metrics that validation computes, and what builds it with more."""
     new_trainer, optimizer = constructor(values["trainer"], "trainer"), build_optimizer(values["optimizer"])
     watched = (values["trainer"].get("early_stopping") or {}).get("metric"), values["optimized_metric"]
     validated = validation_metrics(metrics, [name.removeprefix("val/") for name in watched if name])
     bound = partial(new_trainer, **accepted(new_trainer, {"optimizer": optimizer, **validated}))
     try:
-        bound()
+        return bound(), bound
     except ConfigError as error:
         raise ConfigError(f"{error}{_added_by(watched[0], metrics)}") from error
-    return bound
 
 
 def _added_by(metric: str | None, metrics: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from clickexp.data.dataset import check_split
 from clickexp.data.prepared import is_log
 from clickexp.errors import ConfigError
 from clickexp.experiment.conf import TOWERS, presets
-from clickexp.experiment.instantiate import TEST_PARTS, bind_trainer, build_metrics, constructor, instantiate
+from clickexp.experiment.instantiate import TEST_PARTS, build_metrics, build_trainer, constructor, instantiate
 from clickexp.experiment.overrides import CHOSEN, DESCRIBED, SEVERAL, parsed
 from clickexp.experiment.values import CONTEXT, Composition, compose_values, plain, walk
 from clickexp.loggers import Logger
@@ -105,13 +105,13 @@ def resolve(cfg: DictConfig, overrides: Sequence[str] = ()) -> Config:
     _check_added(cfg, composition, overrides)
     values = composition.values
     metrics = build_metrics(values["metric"])
-    new_trainer = bind_trainer(values, metrics)
+    trainer, new_trainer = build_trainer(values, metrics)
     config = Config(
         values=values,
         settings=Settings(**accepted(Settings, values)),
         loggers=instantiate(values.get("logger") or {}, "logger"),
         metrics=metrics,
-        trainer=new_trainer(),
+        trainer=trainer,
         new_trainer=new_trainer,
         open_dataset=constructor(values["dataset"], "dataset"),
         new_model=constructor(values["model"], "model"),

@@ -115,7 +115,7 @@ class _GradientDescent(Learner):
             found = self._count(found, self.state, batch.arrays, np.int32(batch.steps))
             steps += batch.steps
         tables = self._shares(self.state.tables, found)
-        # in an order of their own, one batch may have all documents of a row
+        # unless data are shuffled, one batch may have all documents of a row
         random = isinstance(data, Sessions) and self.settings["seed"] is not None
         steps_per_pass = jnp.float32(steps if random else 1)
         self.state = dataclasses.replace(self.state, tables=tables, steps_per_pass=steps_per_pass)

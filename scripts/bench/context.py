@@ -19,7 +19,7 @@ from clickexp.data.schema import Column
 from clickexp.evaluation.model_evaluator import ModelEvaluator
 from clickexp.experiment.build import build_model
 from clickexp.experiment.conf import CONF
-from clickexp.experiment.instantiate import bind_trainer, constructor
+from clickexp.experiment.instantiate import build_trainer, constructor
 from clickexp.experiment.overrides import canonical
 from clickexp.experiment.resolve import resolve
 from clickexp.metrics import LogLikelihood, MultiMetric, Perplexity
@@ -113,7 +113,7 @@ def held_out(log: Sessions, overrides: tuple[str, ...], fold: np.ndarray) -> dic
         parts = (log.select(rows) for rows in (rest[~is_val], rest[is_val], test))
         dataset = Dataset("fold", *parts, log.query_doc_pairs, log.positions)
         model = build_model(constructor(values["model"], "model"), dataset, number)
-        bind_trainer(values, {})().train(model, dataset.train, dataset.val)
+        build_trainer(values, {})[0].train(model, dataset.train, dataset.val)
         found = ModelEvaluator().clicks(model, dataset.test, MultiMetric(METRICS).keep_values().metrics).values()
         for name, column in COLUMNS.items():
             sums[name][test] = np.nansum(found[column][: len(test)], axis=1)

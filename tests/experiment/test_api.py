@@ -95,14 +95,14 @@ from clickexp.training import Trainer
 
 
 class Short(Trainer):
-    """Has settings of its own, and takes of the others what it names."""
+    """Has its own settings, and takes of the others what it names."""
 
     def __init__(self, passes, optimizer=None, metrics=None, logger=None):
         super().__init__(optimizer, passes, None, metrics=metrics, logger=logger or Logger())
 '''
 
 
-def test_a_trainer_may_have_a_constructor_of_its_own(tmp_path, monkeypatch):
+def test_a_trainer_may_define_its_constructor(tmp_path, monkeypatch):
     (tmp_path / "short_trainer.py").write_text(TRAINER)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "conf/trainer").mkdir(parents=True)

@@ -7,24 +7,17 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
-from small_logs import sigmoid
+from small_logs import Last, sigmoid
 
 from clickexp.data import Sessions
 from clickexp.models import DocumentCTRModel
 from clickexp.parameters import Parameter
 from clickexp.parameters.table import new_table
-from clickexp.training import EarlyStopping, NaturalGradient, Optimizer, Trainer
+from clickexp.training import NaturalGradient, Optimizer, Trainer
 from clickexp.training.optimizers import with_rate
 
 PRECISION = 1.5
 TRUTH = np.array([0.02, 0.3, 0.5, 0.93])
-
-
-class Last(EarlyStopping):
-    """Keeps the state of every epoch, so that of the last."""
-
-    def update(self, values):
-        return True
 
 
 class Steep(Parameter):

@@ -8,13 +8,13 @@ import optax
 import pytest
 from flax import nnx
 from scipy import optimize, stats
-from small_logs import sigmoid
+from small_logs import Last, sigmoid
 
 from clickexp.data import Sessions
 from clickexp.models import DocumentCTRModel, PositionBasedModel
 from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.parameters.table import new_table
-from clickexp.training import EarlyStopping, LazySGD, NaturalGradient, Optimizer, Trainer
+from clickexp.training import LazySGD, NaturalGradient, Optimizer, Trainer
 from clickexp.training.optimizers import with_rate
 from clickexp.training.sparse.row_optimizers import SPREAD_RATE
 
@@ -23,13 +23,6 @@ IMPRESSIONS = SESSIONS // 2
 Z = np.linspace(-7, 6, 2601)
 LOG_CLICK, LOG_SKIP = np.log(sigmoid(Z)), np.log(sigmoid(-Z))
 LOG_PRIOR = stats.norm.logpdf(Z, BASELINE, PRECISION**-0.5)
-
-
-class Last(EarlyStopping):
-    """Keeps the state of every epoch, so that of the last."""
-
-    def update(self, values):
-        return True
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ evidence lower bound, loss(z) + KL(posterior | prior), of which every step has a
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -47,6 +48,7 @@ from clickexp.types import Array, Count, Flag, Observed, Scalar
 Ids = Integer[Array, "*ids"]
 FlatIds = Integer[Array, " rows"]
 Packed = Float[Array, "rows width"]
+
 
 def opened(tables: nnx.State) -> nnx.State:
     """The tables as a model is traced with: lookups of their rows stay open."""
@@ -94,6 +96,20 @@ def log_ranks(traced: Traced, ids: Taken, mask: Observed) -> Taken:
     return found
 
 
+class Draws(NamedTuple):
+    """Draws from the posteriors of rows.
+
+    Attributes:
+        sd: Standard deviations of the posteriors.
+        values: The draws.
+        rounding: Uniform numbers from -1/2 to 1/2, for each number that is learned.
+    """
+
+    sd: RowVectors
+    values: RowVectors
+    rounding: Float[Array, "rows learned"]
+
+
 @dataclasses.dataclass
 class Lookup:
     """Rows of one table that a batch reads, all its takes one after the other.
@@ -101,14 +117,12 @@ class Lookup:
     Attributes:
         ids: [rows]
         packed: Whole rows.
-        draws: Standard deviations of their posteriors, and draws from these; None where there are no posteriors.
-        rounding: Uniform numbers from -1/2 to 1/2 for each number that is learned; None likewise.
+        draws: From their posteriors; None where there are none.
     """
 
     ids: FlatIds
     packed: Packed
-    draws: tuple[RowVectors, RowVectors] | None = None
-    rounding: Float[Array, "rows learned"] | None = None
+    draws: Draws | None = None
 
 
 def gather(tables: nnx.State, ids: Taken, key: Array) -> dict[Path, Lookup]:
@@ -123,13 +137,13 @@ def gather(tables: nnx.State, ids: Taken, key: Array) -> dict[Path, Lookup]:
     for index, (path, table) in enumerate(nnx.to_flat_state(tables)):
         if path in ids:
             read, rows = flat(ids[path]), table.get_value()
-            packed, draws, rounding = _first_columns(rows.values, read, rows.values.shape[1]), None, None
+            packed, draws = _first_columns(rows.values, read, rows.values.shape[1]), None
             if rows.prior is not None:
                 sd = jnp.maximum(rows.deviations(packed), noise.TINY)
                 normal = noise.normal((read.size, rows.dim), key, index)
-                draws = sd, noise.draw(rows.means(packed), sd, normal)
                 rounding = noise.uniform((read.size, rows.numbers), key, ~index)
-            found[path] = Lookup(read, packed, draws, rounding)
+                draws = Draws(sd, noise.draw(rows.means(packed), sd, normal), rounding)
+            found[path] = Lookup(read, packed, draws)
     return found
 
 
@@ -139,10 +153,7 @@ def drawn(tables: nnx.State, ids: Taken, lookups: dict[Path, Lookup]) -> Taken:
     for path, table in nnx.to_flat_state(tables):
         if path in ids:
             rows, lookup, taken = table.get_value(), lookups[path], ids[path]
-            if lookup.draws is None:
-                values = rows.means(lookup.packed)
-            else:
-                _, values = lookup.draws
+            values = rows.means(lookup.packed) if lookup.draws is None else lookup.draws.values
             found[path] = in_shapes(values, taken)
     return found
 
@@ -182,7 +193,7 @@ def update(
         if lookup.draws is None or rows.prior is None:
             grad = grad + share * prior_precision(table) * offset if has_prior(table) else grad
             return _update(rows.values, layout, lookup, grad, functools.partial(optimizer.update, step=step))
-        (sd, drawn), precision = lookup.draws, jnp.exp(rows.prior.log_precision)
+        (sd, drawn, rounding), precision = lookup.draws, jnp.exp(rows.prior.log_precision)
         real = (lookup.ids < len(rows.values))[:, None]
         learned = 1.0 if learns_prior(table) else 0.0
         of_precision = learned * share * (precision * (sd * sd + offset * offset) - 1) / 2
@@ -197,14 +208,12 @@ def update(
         )
         mean_grad = grad + share * precision * offset
         log_sd_grad = grad * (drawn - rows.means(lookup.packed)) + share * (precision * sd * sd - 1)
-        if optimizer.adds_to_posteriors and lookup.rounding is not None:
+        if optimizer.adds_to_posteriors:
             fraction = share * steps_per_pass  # one over the documents that a batch has of the row on average
             documents = jnp.where((fraction > 0) & (fraction < 1), 1 / fraction, 1.0)
             curvature = documents * (_curvature(jnp.where(real, grad, 0.0)) + share * precision)
-            changes = jnp.concatenate(
-                optimizer.posterior_changes(sd, mean_grad, log_sd_grad, curvature), axis=1
-            )
-            changes = noise.rounded(row[:, : rows.numbers], changes, lookup.rounding)
+            changes = optimizer.posterior_changes(sd, mean_grad, log_sd_grad, curvature)
+            changes = noise.rounded(row[:, : rows.numbers], jnp.concatenate(changes, axis=1), rounding)
             return _scattered(jax.lax.scatter_add, rows.values, lookup.ids, changes)
         half = rows.prior.log_precision / 2  # of the deviation of the prior, in logarithms
 
