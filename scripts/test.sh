@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Sets up clickexp on a machine with Python 3.11 or later and runs its tests, in a process more than there are cores.
-#   bash scripts/test.sh
-#   bash scripts/test.sh -m "not slow" -k models
+# Sets up clickexp on a machine with Python 3.11 or later and runs its tests.
+#   bash scripts/test.sh                 what each change needs
+#   bash scripts/test.sh --all           with the nightly tier
+#   bash scripts/test.sh tests/models -k mixture
 #   PYTHON=python3.13 VENV=.venv-3.13 bash scripts/test.sh     with the versions of scripts/constraints-py312.txt
 set -euo pipefail
 EXTRAS="test ${EXTRAS:-}"
@@ -16,5 +17,6 @@ fi
 bash scripts/slurm.sh install || echo "test.sh: the tests of launcher=slurm skip" >&2
 # some tests wait for others' work, hence one more
 processes=$(($(getconf _NPROCESSORS_ONLN) + 1))
-exec python -m pytest --numprocesses="$processes" --maxprocesses=8 --max-worker-restart=0 \
+TIMEFORMAT="%0lR of wall time, %0lU + %0lS of processor time"
+time python -m pytest --numprocesses="$processes" --maxprocesses=8 --max-worker-restart=0 \
     --dist=loadfile --no-loadscope-reorder "$@"

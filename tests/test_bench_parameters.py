@@ -219,7 +219,7 @@ def test_posteriors_are_read_from_models(bench):
     assert measured["coverage of attraction"] > 0.85 and measured["coverage of satisfaction"] > 0.85
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("user", ["UBM", "DBN", "CCM"])
 def test_intervals_of_shared_parameters_of_trained_models_hold_the_truth(bench, user):

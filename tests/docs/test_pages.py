@@ -80,7 +80,7 @@ def runs(tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("page, code", PROGRAMS)
 def test_a_program_runs(page, code, runs, monkeypatch, capsys):
     """With simulated logs of a hundredth of the size; what it prints is what the page shows, if it shows that."""
@@ -287,7 +287,7 @@ def test_a_notebook_is_committed_with_its_outputs(file):
     assert not [out for cell in cells for out in cell.outputs if out.output_type == "error"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("file", sorted(notebooks.FOLDER.glob("*.ipynb")), ids=lambda file: file.stem)
 def test_a_notebook_runs(file):
     from pages.execute import executed

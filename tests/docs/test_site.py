@@ -23,7 +23,7 @@ PAGES = [
     "benchmarks.html",
     "data-formats.html",
 ]
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -165,7 +165,7 @@ def test_a_row_optimizer_of_the_user_against_dense_float64(tmp_path, monkeypatch
     assert result_of(done, tmp_path)["train"]["epochs"] == 2
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_another_launcher_runs_every_job(tmp_path):
     """Without ssh: the Python of a job starts here."""
     arguments = ["launcher=ssh", "hydra.launcher.command=[]", "hydra.launcher.hosts=[a,b]"]

@@ -76,7 +76,7 @@ def test_a_ranker_does_not_differ_from_itself(pbm_log):
     assert all(metric.better is None for metric in result.ab.metrics.values())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_five_percent_of_comparisons_of_a_ranker_with_itself_are_significant(log, monkeypatch):
     """With any user, of every metric and of interleaving, within the 99.9% range of a binomial count.
 

@@ -82,7 +82,7 @@ def test_compressed_tables_find_the_attraction_of_users_that_they_can_express(na
         assert np.exp(-tables[0].get_value().prior.log_precision / 2) == pytest.approx(SPREAD, rel=0.15)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_a_mixture_finds_its_users_with_a_table_of_posteriors_each():
     """Three of five users follow PBM; the others go down the list to their first click and like other documents."""

@@ -25,7 +25,7 @@ def place(tmp_path):
     return Place(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_each_job_has_a_device_of_its_own_and_is_not_run_again(place):
     (place.folder / "sitecustomize.py").unlink()
     models = [f"model={','.join(MODELS)}", "logger=jsonl", *SMALL, "hydra.sweep.dir=s"]
@@ -47,7 +47,7 @@ def test_each_job_has_a_device_of_its_own_and_is_not_run_again(place):
     assert code == 0 and statuses(place.rows("s")) == ["kept"] * 4
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_jobs_that_fail_are_reported_and_the_others_go_on(place):
     place.does(_1="raise", _2="kill")
     code, output = place.sweep(*RAY, "seed=1,2,3", "hydra.sweep.dir=s")
@@ -57,7 +57,7 @@ def test_jobs_that_fail_are_reported_and_the_others_go_on(place):
     assert "ConfigError: wrong in this one" in rows[0]["error"] and "killed by SIGKILL" in rows[1]["error"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_sweep_that_is_stopped_leaves_no_job_behind(place):
     place.does(_1="hang")
     with place.start(*RAY, "seed=1,2", "hydra.sweep.dir=s") as process:
@@ -68,13 +68,13 @@ def test_a_sweep_that_is_stopped_leaves_no_job_behind(place):
     assert json.loads((place.folder / "s/0/job.json").read_text())["status"] == "interrupted"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_cluster_without_room_for_a_job_is_reported_in_one_line(place):
     code, output = place.sweep(*RAY, "hydra.launcher.num_gpus=3", "seed=1")
     assert code == 1 and "clickexp: launcher=ray: a job needs" in output and "Traceback" not in output
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_cluster_that_does_not_run_is_reported_with_the_remedy(place):
     code, output = place.sweep("launcher=ray", "hydra.launcher.address=auto", "seed=1")
     assert code == 1 and "Traceback" not in output

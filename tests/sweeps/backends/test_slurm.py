@@ -16,7 +16,7 @@ from test_faults import Place, statuses
 
 from clickexp.runs.store import records
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 SCRIPT = ROOT / "scripts/slurm.sh"
 SLURM = [
     "launcher=slurm",
