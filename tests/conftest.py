@@ -32,7 +32,9 @@ NIGHTLY_FILE = "pytestmark = pytest.mark.nightly"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--all", action="store_true", help="run the tests that are marked nightly, too")
+    parser.addoption(
+        "--all", action="store_true", help="run the tests that are marked nightly, too"
+    )
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -25,7 +25,9 @@ def _processor() -> str:
     """What the processor can do, which compiled programs rely on."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
-    return next((line for line in lines if line.startswith(("flags", "Features"))), platform.machine())
+    return next(
+        (line for line in lines if line.startswith(("flags", "Features"))), platform.machine()
+    )
 
 
 def prune(parent: Path, most_bytes: int = MOST_BYTES) -> None:
