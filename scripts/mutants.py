@@ -4,9 +4,10 @@
     python scripts/mutants.py --areas metrics parameters --count 3
     python scripts/mutants.py --output outputs/mutants.jsonl      continues what an earlier call has begun
 
-The mutants are drawn with a fixed seed from all places where an operator, a number, a condition, a branch or a
-statement can be changed. Each meets the tests of its area, those of its own folder first, until one fails: the default tier,
-then the nightly one. A survivor may still be found by tests of other areas, so that the table is no better than the truth.
+The mutants are drawn with a fixed seed from all places where an operator, a number, a condition, a
+branch or a statement can be changed. Each meets the tests of its area until one fails, first of the
+default tier, then of the nightly one. Tests of other areas may still find a survivor, so that the
+table is no better than the truth.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Tiers, compiled programs and strictness of all tests: no silent dtype promotion, warnings are errors (pyproject.toml).
+"""Tiers, compiled programs and strictness of all tests: no silent dtype promotion.
 
 Tests marked `nightly` run with `--all` alone. XLA takes most of the time to compile programs that run once. Hence runs
 share a folder of compiled programs (programs.py), and tests compile with little optimization, but for those marked
@@ -97,7 +97,7 @@ def pytest_runtest_teardown(item: pytest.Item):
 
 
 def pytest_terminal_summary(terminalreporter) -> None:
-    """Processor seconds of each folder and of the slowest tests: unlike wall time, they hardly depend on what else runs."""
+    """Processor seconds of folders and of the slowest tests: what else runs hardly changes them."""
     costs = collections.Counter()
     for reports in terminalreporter.stats.values():
         for report in reports:
