@@ -9,6 +9,7 @@ EXTRAS="test ${EXTRAS:-}"
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 bash "$root/scripts/install_tools.sh"
 cd "$root"
+unset PYTHONDONTWRITEBYTECODE # what pytest makes of each file is kept for the next run
 # what only some tests need; they skip with the reason where it cannot be installed
 if ! python -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("ray") is None)'; then
     python -m pip install --quiet --disable-pip-version-check --constraint "$constraints" ray ||
