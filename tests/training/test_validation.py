@@ -7,6 +7,7 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
+from refusals import refuses
 from small_logs import packed, ragged_log, shown, sigmoid
 
 from clickexp.errors import ConfigError
@@ -28,7 +29,9 @@ FREE = EmbeddingParameterConfig(posterior="none", prior_precision=0.0, baseline=
 
 
 def labelled(columns):
-    return packed({**columns, "labels": np.where(shown(columns), LABELS[columns["query_doc_ids"]], 0)}, PAIRS)
+    return packed(
+        {**columns, "labels": np.where(shown(columns), LABELS[columns["query_doc_ids"]], 0)}, PAIRS
+    )
 
 
 TRAIN, VAL = packed(LOG, PAIRS), labelled(OTHER)
@@ -49,43 +52,47 @@ def scores_of(model):
     return np.asarray(model.ctr.table.get_value().values, np.float64)[:, 0]
 
 
-@pytest.mark.parametrize("lists", [None, labelled(ragged_log(20, RANKS, PAIRS, seed=5, full=True))])
+LISTS = labelled(ragged_log(20, RANKS, PAIRS, seed=5, full=True))
+
+
+@pytest.mark.parametrize("lists", [pytest.param(None, marks=pytest.mark.nightly), LISTS])
 def test_early_stopping_on_a_ranking_metric(lists):
-    """Of labelled lists, or of the validation sessions; the model is left in the epoch of its best value."""
+    """Of labelled lists, or of the validation sessions; the model is left in the best epoch."""
     model = DocumentCTRModel(PAIRS, FREE, rngs=nnx.Rngs(0))
-    stopping = EarlyStopping("ndcg@3", patience=2)
-    trainer = Trainer(OVERFIT, 20, stopping, ranking_metrics=ranking_metrics(["ndcg"], [3]), **SIZES)
+    stopping, ndcg_at_3 = EarlyStopping("ndcg@3", patience=2), ranking_metrics(["ndcg"], [3])
+    trainer = Trainer(OVERFIT, 20, stopping, ranking_metrics=ndcg_at_3, **SIZES)
     report = trainer.train(model, TRAIN, VAL, val_lists=lists)
     values = [record["val/ndcg@3"] for record in report.history]
-    assert report.best_epoch == 1 + int(np.argmax(values)) and report.epochs == report.best_epoch + 3
+    assert report.best_epoch == 1 + int(np.argmax(values))
+    assert report.epochs == report.best_epoch + 3
     data = VAL if lists is None else lists
     ids, labels, lengths = (data.column(name) for name in ("query_doc_ids", "labels", "lengths"))
-    expected = ndcg(scores_of(model)[ids], labels.astype(np.float64), np.arange(RANKS) < lengths[:, None])
+    mask = np.arange(RANKS) < lengths[:, None]
+    expected = ndcg(scores_of(model)[ids], labels.astype(np.float64), mask)
     assert values[report.best_epoch - 1] == pytest.approx(expected, rel=1e-5)
     assert {"val/ll", "val/ppl", "val/cond_ppl", "val/loss"} < set(report.history[0])
 
 
 def test_ranking_metrics_need_labels_and_click_metrics_a_click_model():
-    stopping = EarlyStopping("ndcg@3")
-    with pytest.raises(
-        ConfigError, match="cannot stop early on 'ndcg@3'; validation reports loss, ll, ppl, "
-    ):
-        Trainer(early_stopping=stopping)
+    with refuses(ConfigError, "'ndcg@3'", "loss, ll, ppl, "):
+        Trainer(early_stopping=EarlyStopping("ndcg@3"))
     trainer = Trainer(OVERFIT, 2, EarlyStopping("ll"), **SIZES)
-    with pytest.raises(ConfigError, match="cannot stop early on 'll'; validation reports loss$"):
+    with refuses(ConfigError, "'ll'", "loss") as caught:
         trainer.train(Ranker(PAIRS, rngs=nnx.Rngs(0)), TRAIN, VAL)
-    truth = Trainer(OVERFIT, 2, EarlyStopping("r"), truth_metrics={"r": Correlation("attraction")}, **SIZES)
-    with pytest.raises(
-        ConfigError, match="cannot stop early on 'r'; validation reports loss, ll, ppl, cond_ppl$"
-    ):
+    assert "ppl" not in str(caught.value)
+    metrics = {"r": Correlation("attraction")}
+    truth = Trainer(OVERFIT, 2, EarlyStopping("r"), truth_metrics=metrics, **SIZES)
+    with refuses(ConfigError, "'r'", "loss, ll, ppl, cond_ppl"):
         truth.train(DocumentCTRModel(PAIRS, FREE, rngs=nnx.Rngs(0)), TRAIN, VAL)
 
 
+@pytest.mark.nightly
 def test_early_stopping_on_the_truth():
-    data = simulate(PositionBasedModel, sessions=400, queries=8, documents_per_query=5, positions=4)
+    sizes = dict(sessions=400, queries=8, documents_per_query=5, positions=4)
+    data = simulate(PositionBasedModel, **sizes)
     model = PositionBasedModel(4, data.query_doc_pairs, rngs=nnx.Rngs(0))
-    stopping = EarlyStopping("r", patience=20)
-    trainer = Trainer(OVERFIT, 6, stopping, truth_metrics={"r": Correlation("attraction")}, **SIZES)
+    stopping, metrics = EarlyStopping("r", patience=20), {"r": Correlation("attraction")}
+    trainer = Trainer(OVERFIT, 6, stopping, truth_metrics=metrics, **SIZES)
     report = trainer.train(model, data.train, data.val, truth=data.truth)
     values = [record["val/r"] for record in report.history]
     assert report.best_epoch == 1 + int(np.argmax(values))
@@ -131,7 +138,9 @@ def test_a_ranker_is_validated_by_its_own_loss():
     assert best["val/loss"] == pytest.approx(squared_error(scores, LOG), rel=1e-5)
     seen = shown(LOG)
     counts = np.bincount(LOG["query_doc_ids"][seen], minlength=PAIRS + 1)
-    means = np.bincount(LOG["query_doc_ids"][seen], LOG["clicks"][seen], PAIRS + 1) / np.maximum(counts, 1)
+    means = np.bincount(LOG["query_doc_ids"][seen], LOG["clicks"][seen], PAIRS + 1) / np.maximum(
+        counts, 1
+    )
     np.testing.assert_allclose(scores[counts > 2], means[counts > 2], atol=0.12)
 
     @dataclasses.dataclass
@@ -141,9 +150,15 @@ def test_a_ranker_is_validated_by_its_own_loss():
         ranking: object
         truth: object = None
 
-    groups = {"click": click_metrics(), "ranking": ranking_metrics(["ndcg"], [3]), "test": {"auc": AUC()}}
+    groups = {
+        "click": click_metrics(),
+        "ranking": ranking_metrics(["ndcg"], [3]),
+        "test": {"auc": AUC()},
+    }
     result = evaluate(model, Parts(VAL, VAL, VAL), groups).result()
-    assert set(result["test"]) == {"ndcg@3", "loss"} and result["per_rank"] == result["curves"] == {}
+    assert (
+        set(result["test"]) == {"ndcg@3", "loss"} and result["per_rank"] == result["curves"] == {}
+    )
     assert result["higher_is_better"] == {"ndcg@3": True, "loss": False}
     assert result["test"]["loss"] == pytest.approx(squared_error(scores, OTHER), rel=1e-5)
 
@@ -158,21 +173,32 @@ class Penalised(DocumentCTRModel):
 
 def test_a_click_model_may_have_a_loss_of_its_own():
     model = Penalised(PAIRS, FREE, rngs=nnx.Rngs(0))
-    report = Trainer(OVERFIT, 5, None, metrics={"ll": LogLikelihood()}, **SIZES).train(model, TRAIN, VAL)
+    report = Trainer(OVERFIT, 5, None, metrics={"ll": LogLikelihood()}, **SIZES).train(
+        model, TRAIN, VAL
+    )
     record = report.history[report.best_epoch - 1]
     logits = (scores_of(model) + float(model.ctr.baseline[...]))[OTHER["query_doc_ids"]]
     documents, clicks = shown(OTHER), OTHER["clicks"]
     likelihoods = np.log(np.where(clicks, sigmoid(logits), sigmoid(-logits)))[documents]
     assert record["val/ll"] == pytest.approx(likelihoods.mean(), rel=1e-5)
-    assert record["val/loss"] == pytest.approx((0.5 * logits[documents] ** 2 - likelihoods).mean(), rel=1e-5)
+    assert record["val/loss"] == pytest.approx(
+        (0.5 * logits[documents] ** 2 - likelihoods).mean(), rel=1e-5
+    )
     assert report.best_epoch == 1 + int(np.argmin([r["val/loss"] for r in report.history]))
 
 
 def test_a_validation_has_the_metrics_that_are_watched():
     groups = {"click": click_metrics(), "test": {"auc": AUC(), "skip_ppl": Perplexity("skips")}}
-    groups |= {"ranking": ranking_metrics(["ndcg", "mrr"], [3]), "truth": {"r": Correlation("attraction")}}
+    groups |= {
+        "ranking": ranking_metrics(["ndcg", "mrr"], [3]),
+        "truth": {"r": Correlation("attraction")},
+    }
     assert set(validation_metrics(groups, ["loss"])) == {"metrics"}
     assert list(validation_metrics(groups, ["auc"])["metrics"]) == ["ll", "ppl", "cond_ppl", "auc"]
     assert set(validation_metrics(groups, ["ndcg@3"])["ranking_metrics"]) == {"ndcg", "mrr"}
-    assert set(validation_metrics(groups, ["r", "mrr@3"])) == {"metrics", "ranking_metrics", "truth_metrics"}
+    assert set(validation_metrics(groups, ["r", "mrr@3"])) == {
+        "metrics",
+        "ranking_metrics",
+        "truth_metrics",
+    }
     assert validation_metrics({"ranking": groups["ranking"]}, ["loss"]) == {}
