@@ -7,6 +7,7 @@ import socket
 
 import numpy as np
 import pytest
+from refusals import refuses
 
 from clickexp.data import DataError, Log, LogWriter, SourceLocation, checksums, log_format
 from clickexp.data.names import read_names
@@ -131,16 +132,14 @@ def test_a_change_that_keeps_size_and_time_is_seen(folder, reopen):
     stat = file.stat()
     flip(file, 8 * stat.st_size - 10)
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    with pytest.raises(DataError, match=r"log: damaged: sessions/query_doc_ids.npy \(the checksum differs\)"):
+    with refuses(DataError, f"{folder}", "damaged: sessions/query_doc_ids.npy (the checksum differs)"):
         reopen()
 
 
 def test_all_damaged_files_are_named(folder, reopen):
     flip(folder / "features.npy", 8 * 130)
     (folder / "sessions" / "clicks.npy").write_bytes(b"")
-    with pytest.raises(
-        DataError, match=r"damaged: features.npy \(the checksum differs\), sessions/clicks.npy \(empty\)"
-    ):
+    with refuses(DataError, "features.npy (the checksum differs)", "sessions/clicks.npy (empty)"):
         reopen()
 
 
@@ -190,9 +189,9 @@ def test_logs_of_earlier_versions_open(folder, reopen):
 
 
 WRONG = {
-    "name": (dict(name=None), "the key 'name' is missing"),
+    "name": (dict(name=None), "'name' is missing"),
     "parts": (dict(parts=7), "parts is 7"),
-    "no parts": (dict(parts=[]), r"parts is \[\]"),
+    "no parts": (dict(parts=[]), "parts is []"),
     "some parts": (dict(parts=["train", "test"]), "parts is"),
     "outside": (dict(parts=["sessions", "../other"]), "parts is"),
     "notes": (dict(notes=["x"]), "notes is"),
@@ -200,18 +199,21 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("changes, message", WRONG.values(), ids=WRONG)
-def test_a_wrong_description_is_one_line(folder, changes, message):
-    rewrite(folder, **changes)
-    with pytest.raises(DataError, match=f"log.json: cannot be read .{message}.*prepare the data again.$"):
-        Log.open(folder)
+def test_a_wrong_description_is_one_line(folder):
+    description = (folder / "log.json").read_text()
+    for changes, wrong in WRONG.values():
+        rewrite(folder, **changes)
+        with refuses(DataError, "log.json: cannot be read", wrong, "prepare the data again") as refused:
+            Log.open(folder)
+        assert "\n" not in str(refused.value)
+        (folder / "log.json").write_text(description)
 
 
 def test_names_that_are_no_parquet_are_one_line(folder):
     rewrite(folder)
     (folder / "names.parquet").write_bytes(b"PAR1 and no more")
     log = Log.open(folder)
-    with pytest.raises(DataError, match="log/names.parquet: cannot be read as parquet"):
+    with refuses(DataError, "log/names.parquet", "cannot be read as parquet"):
         read_names(log.names)
 
 

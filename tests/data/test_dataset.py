@@ -5,6 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from refusals import refuses
 
 from clickexp.data import DataError, Dataset, Sessions, keep_queries_seen, split
 
@@ -32,33 +33,31 @@ def test_ranges_are_half_open_and_may_end_at_the_end():
 
 
 BAD = {
-    "overlap": (([0, 5], [5, 8], [4, 9]), r"train_sessions \[0, 5\] and test_sessions \[4, 9\] overlap"),
-    "same": (([0, 5], [0, 5], [6, 9]), "train_sessions .* and val_sessions .* overlap"),
-    "empty": (([0, 5], [5, 5], [6, 9]), r"val_sessions \[5, 5\] of 10 sessions is empty"),
-    "backwards": (([5, 0], [6, 7], [8, 9]), r"train_sessions \[5, 0\] of 10 sessions is empty"),
-    "beyond": (([0, 5], [5, 8], [8, 11]), r"test_sessions \[8, 11\] goes beyond the 10 sessions"),
-    "negative": (([-5, 5], [5, 8], [8, 9]), r"train_sessions \[-5, 5\] goes beyond"),
-    "mixed": ((0.5, [5, 8], [8, 9]), "mix fractions and ranges"),
-    "sum": (
-        (0.5, 0.4, 0.2),
-        "train_sessions=0.5, val_sessions=0.4, test_sessions=0.2: the fractions sum to 1.1",
-    ),
-    "no number": ((math.nan, 0.1, 0.1), "train_sessions=nan: give a fraction above 0"),
-    "text": ((0.5, "abc", 0.1), "val_sessions='abc': give a fraction, such as 0.8, or a range"),
-    "nothing": ((0.5, 0.1, None), "test_sessions=None: give a fraction, such as 0.8, or a range"),
-    "one number": (([1], [2, 3], [3, 4]), r"train_sessions=\[1\]: give a fraction"),
-    "three numbers": (([1, 2, 3], [3, 4], [4, 5]), r"train_sessions=\[1, 2, 3\]: give a fraction"),
-    "fractions in a range": (([0.1, 0.2], [2, 3], [3, 4]), r"train_sessions=\[0.1, 0.2\]: give a fraction"),
-    "words in a range": ((["a", "b"], [2, 3], [3, 4]), r"train_sessions=\['a', 'b'\]: give a fraction"),
+    "overlap": (([0, 5], [5, 8], [4, 9]), "train_sessions [0, 5]", "test_sessions [4, 9]", "overlap"),
+    "same": (([0, 5], [0, 5], [6, 9]), "train_sessions", "val_sessions", "overlap"),
+    "empty": (([0, 5], [5, 5], [6, 9]), "val_sessions [5, 5]", "10 sessions", "empty"),
+    "backwards": (([5, 0], [6, 7], [8, 9]), "train_sessions [5, 0]", "10 sessions", "empty"),
+    "beyond": (([0, 5], [5, 8], [8, 11]), "test_sessions [8, 11]", "beyond the 10 sessions"),
+    "negative": (([-5, 5], [5, 8], [8, 9]), "train_sessions [-5, 5]", "beyond"),
+    "mixed": ((0.5, [5, 8], [8, 9]), "fractions and ranges"),
+    "sum": ((0.5, 0.4, 0.2), "train_sessions=0.5, val_sessions=0.4, test_sessions=0.2", "sum to 1.1"),
+    "no number": ((math.nan, 0.1, 0.1), "train_sessions=nan", "a fraction above 0"),
+    "text": ((0.5, "abc", 0.1), "val_sessions='abc'", "a fraction", "a range"),
+    "nothing": ((0.5, 0.1, None), "test_sessions=None", "a fraction", "a range"),
+    "one number": (([1], [2, 3], [3, 4]), "train_sessions=[1]", "a fraction"),
+    "three numbers": (([1, 2, 3], [3, 4], [4, 5]), "train_sessions=[1, 2, 3]", "a fraction"),
+    "fractions in a range": (([0.1, 0.2], [2, 3], [3, 4]), "train_sessions=[0.1, 0.2]", "a fraction"),
+    "words in a range": ((["a", "b"], [2, 3], [3, 4]), "train_sessions=['a', 'b']", "a fraction"),
     "zero": ((0.5, 0.0, 0.2), "above 0"),
-    "too few": ((0.9, 0.01, 0.09), r"val_sessions \[9, 9\] of 10 sessions is empty"),
+    "too few": ((0.9, 0.01, 0.09), "val_sessions [9, 9]", "10 sessions", "empty"),
 }
 
 
-@pytest.mark.parametrize("parts, message", BAD.values(), ids=BAD)
-def test_bad_splits(parts, message):
-    with pytest.raises(DataError, match=message):
-        split(sessions_of(range(10)), *parts)
+@pytest.mark.parametrize("case", BAD)
+def test_bad_splits(case):
+    given, *parts = BAD[case]
+    with refuses(DataError, *parts):
+        split(sessions_of(range(10)), *given)
 
 
 @pytest.mark.parametrize("at_least", [0, 1, 2, 5, 100])
@@ -73,7 +72,7 @@ def test_keep_queries_seen_counts_training_sessions(at_least):
 
 def test_keep_queries_seen_needs_query_ids():
     bare = Sessions.from_arrays(query_doc_ids=np.array([[1]]), clicks=np.array([[1]]))
-    with pytest.raises(DataError, match="no query_ids"):
+    with refuses(DataError, "no query_ids"):
         keep_queries_seen(bare, bare, 1)
 
 

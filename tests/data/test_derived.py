@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from refusals import refuses
 
 from clickexp.data import Column, Sessions, open_impressions, open_parquet
 from clickexp.data.batches import at_step, batch_like, with_mask
@@ -117,7 +118,7 @@ def test_a_log_without_queries_in_its_rows_says_so(impressions, tmp_path):
     prepare(open_impressions.read, "impressions", impressions, tmp_path / "prepared", pair_key="document")
     train = split(Log.open(tmp_path / "prepared")).train
     np.testing.assert_array_equal(train.column("document_ids"), train.column("query_doc_ids"))
-    with pytest.raises(DataError, match="pair_key=query_document"):
+    with refuses(DataError, "pair_key=query_document"):
         train.column("query_numbers")
 
 

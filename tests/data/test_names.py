@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from refusals import refuses
 
 from clickexp.data import DataError, Log, names, open_parquet, prepare
 from clickexp.data.ingest import tables
@@ -130,9 +131,7 @@ def test_unsigned_integers_stay_apart_from_signed_ones(tmp_path):
         )
     log = prepared("parquet", tmp_path / "in" / "a.parquet", tmp_path, pair_key="document")
     assert found(log, "document") == [(large,), (4,)]
-    with pytest.raises(
-        DataError, match="b.parquet: there are .*'numbers'.*in .*a.parquet there are .*unsigned"
-    ):
+    with refuses(DataError, "b.parquet: ", "'numbers'", "a.parquet", "unsigned"):
         open_parquet(tmp_path / "in", pair_key="document")
 
 

@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+from refusals import refuses
 
 from clickexp.data import DataError, PackWriter, Sessions, SourceLocation
 from clickexp.data.pack import verify_pack
@@ -60,35 +61,36 @@ def test_without_lengths_lists_are_full_and_ranks_are_positions():
 
 
 BAD = {
-    "negative id": (dict(query_doc_ids=[[1, 2], [-7, 2]]), "log.x, row 1: query_doc_ids holds -7"),
-    "id above 32 bits": (dict(query_doc_ids=[[1, 2], [3, 2**31]]), "row 1: query_doc_ids holds 2147483648"),
-    "id above the table": (dict(query_doc_ids=[[1, 2], [3, 5]], query_doc_pairs=4), "row 1: .*ids holds 5"),
-    "float id": (dict(query_doc_ids=[[1.0, 2.0], [3.0, 2.0]]), "query_doc_ids has type float64"),
-    "half a click": (dict(clicks=[[0, 1], [0.5, 0]]), "row 1: clicks holds 0.5"),
-    "two clicks": (dict(clicks=[[0, 1], [2, 0]]), "row 1: clicks holds 2"),
-    "NaN click": (dict(clicks=[[0, np.nan], [1, 0]]), "row 0: clicks holds nan"),
-    "text click": (dict(clicks=[["a", "b"], ["c", "d"]]), "clicks has type <U1"),
-    "id on padding": (dict(lengths=[2, 1]), "row 1: query_doc_ids holds 2. Beyond the length"),
-    "empty list": (dict(lengths=[0, 2]), "row 0: lengths holds 0"),
-    "long list": (dict(lengths=[2, 3]), "row 1: lengths holds 3"),
-    "NaN label": (dict(labels=[[1, 2], [0, np.nan]]), "row 1: labels holds nan"),
-    "infinite label": (dict(labels=[[1, 1e39], [0, 1]]), "row 0: labels holds 1e"),
-    "position 0": (dict(positions=[[1, 2], [1, 0]]), "row 1: positions holds 0"),
-    "other ranks": (dict(clicks=[[0, 1, 0], [0, 1, 0]]), r"clicks has shape \(2, 3\)"),
-    "other sessions": (dict(query_ids=[1, 2, 3]), r"query_ids has shape \(3,\)"),
-    "one axis": (dict(query_doc_ids=[1, 2]), r"query_doc_ids has shape \(2,\)"),
+    "negative id": (dict(query_doc_ids=[[1, 2], [-7, 2]]), "log.x, row 1", "query_doc_ids holds -7"),
+    "id above 32 bits": (dict(query_doc_ids=[[1, 2], [3, 2**31]]), "row 1", "query_doc_ids holds 2147483648"),
+    "id above the table": (dict(query_doc_ids=[[1, 2], [3, 5]], query_doc_pairs=4), "row 1", "ids holds 5"),
+    "float id": (dict(query_doc_ids=[[1.0, 2.0], [3.0, 2.0]]), "query_doc_ids", "float64"),
+    "half a click": (dict(clicks=[[0, 1], [0.5, 0]]), "row 1", "clicks holds 0.5"),
+    "two clicks": (dict(clicks=[[0, 1], [2, 0]]), "row 1", "clicks holds 2"),
+    "NaN click": (dict(clicks=[[0, np.nan], [1, 0]]), "row 0", "clicks holds nan"),
+    "text click": (dict(clicks=[["a", "b"], ["c", "d"]]), "clicks", "<U1"),
+    "id on padding": (dict(lengths=[2, 1]), "row 1", "query_doc_ids holds 2", "the length"),
+    "empty list": (dict(lengths=[0, 2]), "row 0", "lengths holds 0"),
+    "long list": (dict(lengths=[2, 3]), "row 1", "lengths holds 3"),
+    "NaN label": (dict(labels=[[1, 2], [0, np.nan]]), "row 1", "labels holds nan"),
+    "infinite label": (dict(labels=[[1, 1e39], [0, 1]]), "row 0", "labels holds 1e"),
+    "position 0": (dict(positions=[[1, 2], [1, 0]]), "row 1", "positions holds 0"),
+    "other ranks": (dict(clicks=[[0, 1, 0], [0, 1, 0]]), "clicks", "(2, 3)"),
+    "other sessions": (dict(query_ids=[1, 2, 3]), "query_ids", "(3,)"),
+    "one axis": (dict(query_doc_ids=[1, 2]), "query_doc_ids", "(2,)"),
 }
 
 
-@pytest.mark.parametrize("changes, message", BAD.values(), ids=BAD)
-def test_bad_values_name_place_and_value(changes, message):
+@pytest.mark.parametrize("case", BAD)
+def test_bad_values_name_place_and_value(case):
+    changes, *parts = BAD[case]
     arrays = dict(query_doc_ids=[[1, 2], [3, 2]], clicks=[[0, 1], [0, 0]]) | changes
-    with pytest.raises(DataError, match=message):
+    with refuses(DataError, *parts):
         Sessions.from_arrays(**arrays, location=SourceLocation("log.x"))
 
 
 def test_click_on_padding_alone():
-    with pytest.raises(DataError, match="row 6: clicks holds True. Beyond the length of a list"):
+    with refuses(DataError, "row 6", "clicks holds True", "the length"):
         Sessions.from_arrays(
             query_doc_ids=[[4, 0]], clicks=[[0, 1]], lengths=[1], location=SourceLocation("x", 6)
         )
@@ -122,7 +124,7 @@ def test_saved_sessions_open_equal(tmp_path, monkeypatch, chunk):
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["pack"]
     with pytest.raises(ValueError, match="read-only"):
         saved.columns["clicks"][0, 0] = True
-    with pytest.raises(DataError, match="exists already"):
+    with refuses(DataError, "a/pack", "exists"):
         view.save(tmp_path / "a" / "pack")
 
 
@@ -131,7 +133,7 @@ def test_a_changed_byte_fails_verify(tmp_path):
     with open(tmp_path / "pack" / "labels.npy", "r+b") as file:
         file.seek(-1, 2)
         file.write(b"\x01")
-    with pytest.raises(DataError, match=r"damaged: labels.npy \(the checksum differs\)"):
+    with refuses(DataError, "damaged: labels.npy (the checksum differs)"):
         verify_pack(tmp_path / "pack")
 
 
@@ -165,48 +167,35 @@ def _other_digit(folder):
     (folder / "meta.json").write_text(text.replace('"count": 20', '"count": 21'))
 
 
+META = "meta.json: cannot be read"
 DAMAGES = {
-    "cut": (_cut_file, r"pack: damaged: clicks.npy \(the checksum differs\)"),
-    "empty": (
-        lambda folder: (folder / "clicks.npy").write_bytes(b""),
-        r"pack: damaged: clicks.npy \(empty\)",
-    ),
-    "gone": (
-        lambda folder: (folder / "clicks.npy").unlink(),
-        r"damaged: clicks.npy \(cannot be read: No such",
-    ),
-    "shape": (_other_shape, r"pack: damaged: clicks.npy \(the checksum differs"),
-    "header": (_other_header, r"pack: not a readable pack \(clicks.npy is bool\[10, 6\]"),
-    "digit": (_other_digit, r"meta.json: cannot be read \(the checksum differs\)"),
-    "meta gone": (lambda folder: (folder / "meta.json").unlink(), "meta.json: cannot be read .No such file"),
-    "meta empty": (
-        lambda folder: (folder / "meta.json").write_text(""),
-        "meta.json: cannot be read .Expecting",
-    ),
-    "meta a list": (
-        lambda folder: (folder / "meta.json").write_text("[]"),
-        "meta.json: cannot be read .it holds",
-    ),
-    "format": (_other_key(format=0), "meta.json: cannot be read .format 0 instead of 1"),
-    "key": (_other_key(info=None), "meta.json: cannot be read .the key 'info' is missing"),
-    "negative": (_other_key(ranks=-3), "meta.json: cannot be read .ranks is -3"),
-    "text": (_other_key(count="20"), "meta.json: cannot be read .count is '20'"),
-    "sums": (_other_key(crc32=[]), "meta.json: cannot be read .info and crc32"),
-    "columns": (_other_key(crc32={"../../clicks": 1}), r"the columns \['../../clicks', 'clicks', 'lengths'"),
-    "largest id": (
-        _other_key(query_doc_pairs=3),
-        r"query_doc_ids.npy \(a number in it is 49, the largest .* 3",
-    ),
+    "cut": (_cut_file, "damaged: clicks.npy (the checksum differs)"),
+    "empty": (lambda folder: (folder / "clicks.npy").write_bytes(b""), "damaged: clicks.npy (empty)"),
+    "gone": (lambda folder: (folder / "clicks.npy").unlink(), "damaged: clicks.npy", "No such"),
+    "shape": (_other_shape, "damaged: clicks.npy (the checksum differs"),
+    "header": (_other_header, "not a readable pack", "clicks.npy is bool[10, 6]"),
+    "digit": (_other_digit, META, "the checksum differs"),
+    "meta gone": (lambda folder: (folder / "meta.json").unlink(), META, "No such file"),
+    "meta empty": (lambda folder: (folder / "meta.json").write_text(""), META, "Expecting"),
+    "meta a list": (lambda folder: (folder / "meta.json").write_text("[]"), META, "it holds"),
+    "format": (_other_key(format=0), META, "format 0 instead of 1"),
+    "key": (_other_key(info=None), META, "'info' is missing"),
+    "negative": (_other_key(ranks=-3), META, "ranks is -3"),
+    "text": (_other_key(count="20"), META, "count is '20'"),
+    "sums": (_other_key(crc32=[]), META, "info and crc32"),
+    "columns": (_other_key(crc32={"../../clicks": 1}), "['../../clicks', 'clicks', 'lengths'"),
+    "largest id": (_other_key(query_doc_pairs=3), "query_doc_ids.npy", "49", "3"),
 }
 
 
-@pytest.mark.parametrize("damage, message", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_folder_does_not_open(tmp_path, damage, message):
+@pytest.mark.parametrize("case", DAMAGES)
+def test_a_damaged_folder_does_not_open(tmp_path, case):
+    damage, *parts = DAMAGES[case]
     Sessions.from_arrays(**ragged(20, 3)).save(tmp_path / "pack")
     damage(tmp_path / "pack")
-    with pytest.raises(DataError, match=message) as error:
+    with refuses(DataError, f"{tmp_path}/pack", *parts) as refused:
         Sessions.open(tmp_path / "pack")
-    assert "\n" not in str(error.value) and str(error.value).endswith("prepare the data again.")
+    assert "\n" not in str(refused.value) and "prepare the data again" in str(refused.value)
 
 
 def test_packs_of_earlier_versions_open(tmp_path):
@@ -221,14 +210,14 @@ def test_packs_of_earlier_versions_open(tmp_path):
 def test_a_pack_is_written_whole_or_not_at_all(tmp_path):
     good = Sessions.from_arrays(**ragged(5, 3)).columns
     bad = dict(good, lengths=np.array([1, 1, 9, 1, 1]))
-    with pytest.raises(DataError, match="part.x, line 12: lengths holds 9"):
+    with refuses(DataError, "part.x, line 12", "lengths holds 9"):
         with PackWriter(tmp_path / "pack", 3, good) as pack:
             pack.append(good, SourceLocation("part.x", 5, "line"))
             pack.append(bad, SourceLocation("part.x", 10, "line"))
-    with pytest.raises(DataError, match="part.y, row 0: query_doc_ids holds"):
+    with refuses(DataError, "part.y, row 0", "query_doc_ids holds"):
         with PackWriter(tmp_path / "pack", 3, good, max_id=0) as pack:
             pack.append(good, SourceLocation("part.y"))
-    with pytest.raises(DataError, match="no sessions"):
+    with refuses(DataError, "no sessions"):
         with PackWriter(tmp_path / "pack", 3, good):
             pass
     assert list(tmp_path.iterdir()) == []
@@ -245,5 +234,5 @@ def test_the_first_of_two_writers_wins(tmp_path):
 
 
 def test_a_missing_column_is_named():
-    with pytest.raises(DataError, match="there are no query_ids"):
+    with refuses(DataError, "no query_ids"):
         Sessions.from_arrays(query_doc_ids=np.array([[1]]), clicks=np.array([[1]])).column("query_ids")

@@ -1,7 +1,6 @@
 """Sweeps and runs whose jobs fail in this process: nothing finished is lost, overwritten or run again."""
 
 import json
-import re
 import shutil
 import signal
 import sys
@@ -197,6 +196,15 @@ def test_a_job_whose_result_lacks_the_metric_runs_again(launcher, place):
     assert "job 0: the result in s/0 has no val/auc; it is run again" in output
     for metric in ("auc", "loss"):
         assert place.sweep(*sweep, f"optimized_metric=val/{metric}")[0] == 0 and place.ran() == []
+
+
+@pytest.mark.parametrize("launcher, package", [("slurm", "submitit"), ("ray", "ray")])
+def test_a_package_that_is_missing_is_reported_in_one_line(launcher, package, place, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, f"clickexp.sweeps.backends.{launcher}", raising=False)
+    code, output = place.sweep(f"launcher={launcher}", "seed=1")
+    assert code == 1 and output.count("\n") == 1
+    assert f"launcher={launcher} needs {package}: pip install 'clickexp[{launcher}]'" in output
 
 
 def test_a_run_that_is_no_part_of_a_sweep_always_runs(place):

@@ -1,6 +1,8 @@
 """Links between positions, against sets and union-find in plain Python."""
 
 from itertools import combinations
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -11,9 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import ROOT
 
-from clickexp.data import Sessions, view
+from clickexp.data import Dataset, Sessions, view
 from clickexp.data.inspect.identifiability import Link, identifiability
+from clickexp.experiment import display
+from clickexp.experiment.build import build_model
 from clickexp.experiment.run import run_experiment
+from clickexp.models import CascadeModel, PositionBasedModel
 
 CONF = str(ROOT / "conf")
 
@@ -80,13 +85,17 @@ def logs(draw):
     return lists, [draw(st.lists(place, min_size=len(row), max_size=len(row))) for row in lists]
 
 
-@settings(max_examples=150, deadline=None)
-@given(logs(), st.sampled_from([None, 5000]), st.sampled_from([1, 3, 1 << 18]))
-def test_any_log_is_as_by_hand(log, pairs, chunk):
+@pytest.mark.parametrize("examples", [30, pytest.param(150, marks=pytest.mark.nightly)])
+def test_any_log_is_as_by_hand(examples):
     """Also where ids are sparse, and across chunks."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(view, "_CHUNK", chunk)
-        assert_as_by_hand(identifiability(packed(*log, pairs=pairs)), *log)
+    @settings(max_examples=examples, deadline=None)
+    @given(logs(), st.sampled_from([None, 5000]), st.sampled_from([1, 3, 1 << 18]))
+    def check(log, pairs, chunk):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(view, "_CHUNK", chunk)
+            assert_as_by_hand(identifiability(packed(*log, pairs=pairs)), *log)
+
+    check()
 
 
 def test_positions_that_documents_link_are_identified():
@@ -132,24 +141,39 @@ def test_enough_sessions_are_enough_only_if_they_link_everything():
     assert not identifiability(packed(apart + [[1, 2, 9]] + linked), enough=2).identified
 
 
-@pytest.mark.parametrize(
-    "model, swap, warned", [("pbm", False, True), ("pbm", True, False), ("cm", False, False)]
-)
-def test_a_run_warns_where_the_model_cannot_tell_examination(tmp_path, capsys, model, swap, warned):
+def three_ranks(swap):
+    """Ids and clicks of documents that stand at one rank each, or at any."""
     rng = np.random.default_rng(0)
     ids = 1 + 3 * rng.integers(0, 5, (300, 1)) + np.arange(3)
     if swap:
         ids = rng.permuted(ids, axis=1)
-    table = pa.table({"query_doc_ids": ids.tolist(), "clicks": (rng.random((300, 3)) < 0.3).tolist()})
+    return ids, rng.random((300, 3)) < 0.3
+
+
+CASES = [(PositionBasedModel, "pbm", False), (PositionBasedModel, "pbm", True), (CascadeModel, "cm", False)]
+APART = "no document links the groups of positions 1 | 2 | 3."
+
+
+@pytest.mark.parametrize("model, name, swap", CASES)
+def test_what_precedes_a_run_warns_where_the_model_cannot_tell_examination(model, name, swap):
+    ids, clicks = three_ranks(swap)
+    sessions = Sessions.from_arrays(query_doc_ids=ids, clicks=clicks)
+    dataset = Dataset("log", sessions, sessions, sessions, sessions.query_doc_pairs, sessions.positions)
+    logger, config = Mock(), SimpleNamespace(without_effect=())
+    parts = {"config": config, "dataset": dataset, "logger": logger, "metrics": {}, "judging": {}}
+    display.note(SimpleNamespace(**parts, model=build_model(model, dataset, 0), weighting=None))
+    warnings = [call.args[0] for call in logger.warning.mock_calls]
+    assert [APART in line for line in warnings] == [True] * (name == "pbm" and not swap)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("model, name, swap", CASES)
+def test_a_run_warns_where_the_model_cannot_tell_examination(model, name, swap, tmp_path, capsys):
+    ids, clicks = three_ranks(swap)
+    table = pa.table({"query_doc_ids": ids.tolist(), "clicks": clicks.tolist()})
     pq.write_table(table, tmp_path / "log.parquet")
-    overrides = [
-        f"model={model}",
-        "dataset=parquet",
-        f"dataset.path={tmp_path}/log.parquet",
-        "trainer.epochs=1",
-    ]
+    overrides = [f"model={name}", "dataset=parquet", f"dataset.path={tmp_path}/log.parquet", "trainer.epochs=1"]
     overrides += ["logger=console", "progress=off", "save_model=false", f"cache_dir={tmp_path}/cache"]
     with initialize_config_dir(CONF, version_base="1.3"):
         run_experiment(compose("config", overrides), tmp_path)
-    printed = capsys.readouterr().out
-    assert ("no document links the groups of positions 1 | 2 | 3." in printed) == warned
+    assert (APART in capsys.readouterr().out) == (name == "pbm" and not swap)

@@ -6,8 +6,9 @@ import gzip
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refuses
 
 from clickexp.data import DataError, open_csv, open_parquet
 from clickexp.data.ingest import tables
@@ -120,37 +121,34 @@ def test_ids_of_any_kind_are_numbered(tmp_path, pair_key, kind):
 
 
 BAD = {
-    "word": (["1,2;x,0 0"], {}, "line 2: query_doc_ids holds 'x'. Ids are integers"),
-    "fraction": (["1,2 3,0 0", "1,2 3.5,0 0"], {}, "line 3: query_doc_ids holds '3.5'"),
-    "large id": ([f"1,{2**40},0"], {}, f"line 2: query_doc_ids holds {2**40}"),
-    "huge id": ([f"1,{2**70},0"], {}, f"line 2: query_doc_ids holds '{2**70}'"),
-    "click": (["1,2 3,0 2"], {}, "line 2: clicks holds 2"),
-    "click word": (["1,2 3,0 maybe"], {}, "line 2: clicks holds 'maybe'. Clicks are true or false"),
-    "lengths": (["1,2 3,0 0", "1,2 3,0"], {}, "line 3: clicks has length 1, query_doc_ids has 2"),
-    "empty": (["1,2 3,0 0", "1,[],[]"], {}, "line 3: lengths holds 0"),
-    "bracket": (['1,"[2, 3",0 0'], {}, r"line 2: query_doc_ids holds '\[2, 3'. Close its bracket"),
-    "quote": (['1,"2 3,0 0', '2,3","0"'], {}, "over two lines: close its quote"),
-    "query": (["shoes,2 3,0 0"], {}, "line 2: query_ids holds 'shoes'. Query ids are 64-bit integers"),
-    "truncated": (["1,2 3,0 0", "1,2"], {}, "cannot be read as a table of text .*Row #3.*Mend it"),
+    "word": (["1,2;x,0 0"], {}, "line 2", "query_doc_ids holds 'x'", "integers"),
+    "fraction": (["1,2 3,0 0", "1,2 3.5,0 0"], {}, "line 3", "query_doc_ids holds '3.5'"),
+    "large id": ([f"1,{2**40},0"], {}, "line 2", f"query_doc_ids holds {2**40}"),
+    "huge id": ([f"1,{2**70},0"], {}, "line 2", f"query_doc_ids holds '{2**70}'"),
+    "click": (["1,2 3,0 2"], {}, "line 2", "clicks holds 2"),
+    "click word": (["1,2 3,0 maybe"], {}, "line 2", "clicks holds 'maybe'", "true or false"),
+    "lengths": (["1,2 3,0 0", "1,2 3,0"], {}, "line 3", "clicks has length 1", "query_doc_ids has 2"),
+    "empty": (["1,2 3,0 0", "1,[],[]"], {}, "line 3", "lengths holds 0"),
+    "bracket": (['1,"[2, 3",0 0'], {}, "line 2", "query_doc_ids holds '[2, 3'", "Close its bracket"),
+    "quote": (['1,"2 3,0 0', '2,3","0"'], {}, "two lines", "close its quote"),
+    "query": (["shoes,2 3,0 0"], {}, "line 2", "query_ids holds 'shoes'", "64-bit integers"),
+    "truncated": (["1,2 3,0 0", "1,2"], {}, "cannot be read", "Row #3", "Mend it"),
     "longer": (["1,2,3,0,0"], {}, "Row #2"),
-    "no rows": ([], {}, "there are no sessions"),
+    "no rows": ([], {}, "no sessions"),
     "separator": (["1,2,0"], {"separator": "::"}, "separator is '::'"),
-    "column": (["1,2,0"], {"columns": {"clicks": "click"}}, "no column 'click' .* perhaps to clicks"),
+    "column": (["1,2,0"], {"columns": {"clicks": "click"}}, "no column 'click'", "perhaps to clicks"),
     "pair key": (["1,2,0"], {"pair_key": "url"}, "pair_key is 'url'"),
     "no query": (["1,2,0"], {"pair_key": "query_document", "columns": {"query_id": None}}, "for query_id"),
-    "empty query": (
-        [",2,0"],
-        {"pair_key": "document"},
-        "line 2: query_ids holds ''. Ids are integers or text",
-    ),
+    "empty query": ([",2,0"], {"pair_key": "document"}, "line 2", "query_ids holds ''", "integers or text"),
 }
 
 
-@pytest.mark.parametrize("lines, options, message", BAD.values(), ids=BAD)
-def test_what_is_refused_is_named_and_nothing_is_left(tmp_path, lines, options, message):
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_refused_is_named_and_nothing_is_left(tmp_path, case):
+    lines, options, *parts = BAD[case]
     path, cache = tmp_path / "log.csv", tmp_path / "cache"
     path.write_text("\n".join(["query_id,query_doc_ids,clicks", *lines]) + "\n")
-    with pytest.raises(DataError, match=message):
+    with refuses(DataError, *parts):
         open_csv(path, cache=cache, **options)
     assert not cache.exists() or not any(cache.iterdir())
 
@@ -159,38 +157,39 @@ def test_what_is_refused_is_named_and_nothing_is_left(tmp_path, lines, options, 
 def test_bytes_that_are_no_table(tmp_path, data):
     for name in ("log.csv", "log.csv.gz"):
         (tmp_path / name).write_bytes(data)
-        with pytest.raises(DataError, match=name):
+        with refuses(DataError, name):
             open_csv(tmp_path / name)
 
 
 def test_files_of_a_folder_need_the_same_kind_of_ids(tmp_path):
     for name, ids in (("a", ["x"]), ("b", [1])):
         pq.write_table(pa.table({"query_doc_ids": [ids], "clicks": [[0]]}), tmp_path / f"{name}.parquet")
-    with pytest.raises(DataError, match="b.parquet: there are .*'numbers'.*'text'"):
+    with refuses(DataError, "b.parquet", "'numbers'", "'text'"):
         open_parquet(tmp_path, pair_key="document")
 
 
 GOOD = "query_id,query_doc_ids,clicks\n" + '1,"[2, 3]","[0, 1]"\n' * 12
+SIGNS = [b'"', b"\n", b",", b"[", b"\xff", b"\0", b"nan", b"-1"]
+KEYS = st.sampled_from([None, "document", "query_document"])
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    at=st.integers(0, len(GOOD)),
-    cut=st.integers(0, 12),
-    put=st.binary(max_size=6) | st.sampled_from([b'"', b"\n", b",", b"[", b"\xff", b"\0", b"nan", b"-1"]),
-    pair_key=st.sampled_from([None, "document", "query_document"]),
-)
-def test_broken_text_gives_a_data_error_or_a_whole_dataset(tmp_path, at, cut, put, pair_key):
-    text = GOOD.encode()
-    (tmp_path / "log.csv").write_bytes(text[:at] + put + text[at + cut :])
-    cache = tmp_path / "cache"
-    try:
-        dataset = open_csv(tmp_path / "log.csv", pair_key=pair_key, cache=cache)
-    except DataError as error:
-        assert "log.csv" in str(error) or "split" in str(error) or "no sessions" in str(error)
-    else:
-        for name in ("query_doc_ids", "clicks"):
-            assert [len(values) for values in lists(dataset, name)] == [
-                n for part in (dataset.train, dataset.val, dataset.test) for n in part.column("lengths")
-            ]
-    assert not list(cache.glob(".*"))
+@pytest.mark.parametrize("examples", [30, pytest.param(150, marks=pytest.mark.nightly)])
+def test_broken_text_gives_a_data_error_or_a_whole_dataset(examples, tmp_path):
+    @settings(max_examples=examples, deadline=None)
+    @given(at=st.integers(0, len(GOOD)), cut=st.integers(0, 12), put=st.binary(max_size=6) | st.sampled_from(SIGNS), pair_key=KEYS)
+    def check(at, cut, put, pair_key):
+        text = GOOD.encode()
+        (tmp_path / "log.csv").write_bytes(text[:at] + put + text[at + cut :])
+        cache = tmp_path / "cache"
+        try:
+            dataset = open_csv(tmp_path / "log.csv", pair_key=pair_key, cache=cache)
+        except DataError as error:
+            assert "log.csv" in str(error) or "split" in str(error) or "no sessions" in str(error)
+        else:
+            for name in ("query_doc_ids", "clicks"):
+                assert [len(values) for values in lists(dataset, name)] == [
+                    n for part in (dataset.train, dataset.val, dataset.test) for n in part.column("lengths")
+                ]
+        assert not list(cache.glob(".*"))
+
+    check()

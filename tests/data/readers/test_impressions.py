@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refuses
 
 from clickexp.data import DataError, open_impressions, prepare
 from clickexp.data.ingest import tables
@@ -118,7 +119,7 @@ def test_names_and_what_may_be_missing(tmp_path):
     columns = dict(session="page", document="url", rank="pos", click="c")
     dataset = open_impressions(path, columns=columns, pair_key="document")
     assert set(dataset.train.columns) == {"query_doc_ids", "clicks", "lengths", "positions"}
-    with pytest.raises(DataError, match="no column 'query' for query"):
+    with refuses(DataError, "no column 'query'"):
         open_impressions(path, columns=columns)
 
 
@@ -131,38 +132,40 @@ def changed(row, **changes):
 
 BASE = impressions()
 BAD = {
-    "comes back": (BASE + BASE[:1], f"line {len(BASE) + 2}: a session goes on after .* Sort the table by"),
-    "rank twice": (BASE[:9] + [BASE[8]] + BASE[9:], "line 1[01]: its session has another document at rank"),
-    "two queries": (BASE + [("z", "q", "d", 1, 0, 1), ("z", "r", "d", 2, 0, 1)], "its query differs from"),
-    "rank 0": (changed(11, rank=0), "line 13: rank holds 0. Ranks are integers from 1"),
-    "rank word": (changed(11, rank="top"), "line 13: rank holds 'top'"),
-    "click": (changed(20, click=2), "line 22: click holds 2"),
-    "click word": (changed(20, click="x"), "line 22: click holds 'x'"),
-    "label": (changed(20, label="nan"), "line 22: label holds nan"),
-    "no session": (changed(20, session=" "), "line 22: session holds ''. Ids are integers or text"),
-    "truncated": (BASE[:5] + [BASE[5][:3]], "cannot be read as a table of text .*Row #7"),
-    "no rows": ([], "there are no sessions"),
+    "comes back": (BASE + BASE[:1], f"line {len(BASE) + 2}", "a session goes on", "Sort the table by"),
+    "rank twice": (BASE[:9] + [BASE[8]] + BASE[9:], "log.csv, line 1", "another document at rank"),
+    "two queries": (BASE + [("z", "q", "d", 1, 0, 1), ("z", "r", "d", 2, 0, 1)], "its query differs"),
+    "rank 0": (changed(11, rank=0), "line 13", "rank holds 0", "integers from 1"),
+    "rank word": (changed(11, rank="top"), "line 13", "rank holds 'top'"),
+    "click": (changed(20, click=2), "line 22", "click holds 2"),
+    "click word": (changed(20, click="x"), "line 22", "click holds 'x'"),
+    "label": (changed(20, label="nan"), "line 22", "label holds nan"),
+    "no session": (changed(20, session=" "), "line 22", "session holds ''", "integers or text"),
+    "truncated": (BASE[:5] + [BASE[5][:3]], "cannot be read", "Row #7"),
+    "no rows": ([], "no sessions"),
 }
 
 
-@pytest.mark.parametrize("rows, message", BAD.values(), ids=BAD)
-def test_what_is_refused_is_named_and_nothing_is_left(tmp_path, rows, message):
-    with pytest.raises(DataError, match=message):
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_refused_is_named_and_nothing_is_left(tmp_path, case):
+    rows, *parts = BAD[case]
+    with refuses(DataError, "log.csv", *parts):
         open_impressions(write(tmp_path / "log.csv", rows), cache=tmp_path / "cache")
     assert not list((tmp_path / "cache").glob("*"))
 
 
 BAD_PARQUET = {
-    "null": (changed(30, click=None), "row 30: click holds null"),
-    "float ranks": ([(*row[:3], row[3] + 0.5, *row[4:]) for row in BASE], "rank has type double. Ranks are"),
-    "float sessions": ([(1.5, *row[1:]) for row in BASE], "session has type double. Ids are integers or"),
-    "comes back": (BASE + BASE[:1], f"row {len(BASE)}: a session goes on after"),
+    "null": (changed(30, click=None), "row 30", "click holds null"),
+    "float ranks": ([(*row[:3], row[3] + 0.5, *row[4:]) for row in BASE], "rank has type double", "Ranks"),
+    "float sessions": ([(1.5, *row[1:]) for row in BASE], "session has type double", "integers or"),
+    "comes back": (BASE + BASE[:1], f"row {len(BASE)}", "a session goes on"),
 }
 
 
-@pytest.mark.parametrize("rows, message", BAD_PARQUET.values(), ids=BAD_PARQUET)
-def test_bad_parquet_is_named(tmp_path, rows, message):
-    with pytest.raises(DataError, match=f"log.parquet.*{message}"):
+@pytest.mark.parametrize("case", BAD_PARQUET)
+def test_bad_parquet_is_named(tmp_path, case):
+    rows, *parts = BAD_PARQUET[case]
+    with refuses(DataError, "log.parquet", *parts):
         open_impressions(write(tmp_path / "log.parquet", rows))
 
 
@@ -174,18 +177,18 @@ def test_a_time_that_is_not_finite_is_named(word, tmp_path, monkeypatch):
     (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
     lines[31] = f"s10,q,d30,1,0,u,{word}"
     (tmp_path / "b.csv").write_text("\n".join([lines[0], *(f"other {line}" for line in lines[1:])]))
-    with pytest.raises(DataError, match=f"b.csv, line 32: times holds '?{word}"):
+    with refuses(DataError, "b.csv, line 32", "times holds", word):
         open_impressions(tmp_path, columns={"time": "time"})
 
 
 def test_options_that_mean_nothing(tmp_path):
     path = write(tmp_path / "log.csv", BASE)
-    for options, message in (
+    for options, *parts in (
         (dict(positions=0), "positions is 0"),
         (dict(pair_key=None), "pair_key is None"),
-        (dict(columns={"doc": "d"}), r"columns has keys \['doc'\]"),
+        (dict(columns={"doc": "d"}), "columns", "['doc']"),
     ):
-        with pytest.raises(DataError, match=message):
+        with refuses(DataError, *parts):
             open_impressions(path, **options)
 
 
@@ -216,27 +219,35 @@ def is_good(rows):
     return len(sessions) > 0
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(rows=ROWS)
-def test_tables_are_read_or_refused_by_the_rules(tmp_path, rows):
-    path = write(tmp_path / "log.csv", rows, NAMES[:5])
-    folder = tmp_path / "log"
-    try:
-        log = prepare(open_impressions.read, "impressions", path, folder)
-    except DataError:
-        assert not is_good(rows)
-    else:
-        assert is_good(rows) and log.parts["sessions"].documents == len(rows)
-        shutil.rmtree(folder)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["log.csv"]
+@pytest.mark.parametrize("examples", [30, pytest.param(150, marks=pytest.mark.nightly)])
+def test_tables_are_read_or_refused_by_the_rules(examples, tmp_path):
+    @settings(max_examples=examples, deadline=None)
+    @given(rows=ROWS)
+    def check(rows):
+        path = write(tmp_path / "log.csv", rows, NAMES[:5])
+        folder = tmp_path / "log"
+        try:
+            log = prepare(open_impressions.read, "impressions", path, folder)
+        except DataError:
+            assert not is_good(rows)
+        else:
+            assert is_good(rows) and log.parts["sessions"].documents == len(rows)
+            shutil.rmtree(folder)
+        assert sorted(file.name for file in tmp_path.iterdir()) == ["log.csv"]
+
+    check()
 
 
 GOOD = ("session,query,document,rank,click\n" + "s1,q,d,1,0\ns1,q,e,2,1\ns2,q,d,1,0\n").encode()
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(at=st.integers(0, len(GOOD)), cut=st.integers(0, 20), put=st.binary(max_size=5))
-def test_broken_bytes_never_end_otherwise(tmp_path, at, cut, put):
-    (tmp_path / "log.csv").write_bytes(GOOD[:at] + put + GOOD[at + cut :])
-    with contextlib.suppress(DataError):
-        open_impressions(tmp_path / "log.csv")
+@pytest.mark.parametrize("examples", [20, pytest.param(100, marks=pytest.mark.nightly)])
+def test_broken_bytes_never_end_otherwise(examples, tmp_path):
+    @settings(max_examples=examples, deadline=None)
+    @given(at=st.integers(0, len(GOOD)), cut=st.integers(0, 20), put=st.binary(max_size=5))
+    def check(at, cut, put):
+        (tmp_path / "log.csv").write_bytes(GOOD[:at] + put + GOOD[at + cut :])
+        with contextlib.suppress(DataError):
+            open_impressions(tmp_path / "log.csv")
+
+    check()

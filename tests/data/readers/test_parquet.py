@@ -7,6 +7,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from refusals import refuses
 
 from clickexp.data import DataError, open_parquet
 from clickexp.data.ingest import tables
@@ -139,7 +140,7 @@ def test_long_lists_are_cut_and_counted(tmp_path, cache):
 def test_positions_must_leave_room(tmp_path, cache):
     path = write(tmp_path / "log.parquet", random_rows(10))
     for positions in (0, -1):
-        with pytest.raises(DataError, match=f"positions is {positions}: no rank is left"):
+        with refuses(DataError, f"positions is {positions}", "no rank is left"):
             open_parquet(path, cache=cache, positions=positions)
 
 
@@ -159,7 +160,7 @@ def test_held_out_queries_are_filtered_by_training_sessions(tmp_path, cache):
     frequent = {query for query in queries if queries[:48].count(query) >= 5}
     expected = [query for query in queries[54:] if query in frequent]
     assert dataset.test.column("query_ids").tolist() == expected and 0 < len(expected) < 6
-    with pytest.raises(DataError, match="Lower min_train_sessions_per_query"):
+    with refuses(DataError, "Lower min_train_sessions_per_query"):
         open_parquet(path, cache=cache, min_train_sessions_per_query=49)
 
 
@@ -187,50 +188,52 @@ def broken(row: int, **changes) -> list[dict]:
 
 
 BAD_ROWS = {
-    "negative id": (broken(17, query_doc_ids=[1, -5, 3]), "row 17: query_doc_ids holds -5. Ids are integers"),
-    "large id": (broken(3, query_doc_ids=[1, 2**40, 3]), "row 3: query_doc_ids holds 1099511627776"),
-    "shorter clicks": (broken(21, clicks=[0]), "row 21: clicks has length 1, query_doc_ids has 3"),
-    "null in list": (broken(9, clicks=[0, None, 1]), "row 9: clicks holds null"),
-    "null list": (broken(11, query_doc_ids=None), "row 11: query_doc_ids holds null"),
-    "null query": (broken(12, query_id=None), "row 12: query_id"),
-    "two clicks": (broken(14, clicks=[0, 2, 1]), "row 14: clicks holds 2"),
-    "empty list": (broken(15, query_doc_ids=[], clicks=[]), "row 15: lengths holds 0. A list holds 1 to 3"),
+    "negative id": (broken(17, query_doc_ids=[1, -5, 3]), "row 17", "query_doc_ids holds -5", "integers"),
+    "large id": (broken(3, query_doc_ids=[1, 2**40, 3]), "row 3", "query_doc_ids holds 1099511627776"),
+    "shorter clicks": (broken(21, clicks=[0]), "row 21", "clicks has length 1", "query_doc_ids has 3"),
+    "null in list": (broken(9, clicks=[0, None, 1]), "row 9", "clicks holds null"),
+    "null list": (broken(11, query_doc_ids=None), "row 11", "query_doc_ids holds null"),
+    "null query": (broken(12, query_id=None), "row 12", "query_id"),
+    "two clicks": (broken(14, clicks=[0, 2, 1]), "row 14", "clicks holds 2"),
+    "empty list": (broken(15, query_doc_ids=[], clicks=[]), "row 15", "lengths holds 0", "1 to 3"),
 }
 
 
-@pytest.mark.parametrize("rows, message", BAD_ROWS.values(), ids=BAD_ROWS)
-def test_bad_rows_are_named_and_nothing_is_left(tmp_path, cache, rows, message, monkeypatch):
+@pytest.mark.parametrize("case", BAD_ROWS)
+def test_bad_rows_are_named_and_nothing_is_left(tmp_path, cache, case, monkeypatch):
+    rows, place, *parts = BAD_ROWS[case]
     monkeypatch.setattr(tables, "_BATCH_ROWS", 8)
     write(tmp_path / "a.parquet", broken(0))
     write(tmp_path / "b.parquet", rows)
-    with pytest.raises(DataError, match=f"b.parquet, {message}"):
+    with refuses(DataError, f"b.parquet, {place}:", *parts):
         open_parquet(tmp_path, cache=cache)
     assert not any(cache.iterdir())
 
 
 BAD_COLUMNS = {
-    "NaN click": (dict(clicks=[0.0, float("nan")]), {}, "row 0: clicks holds nan"),
-    "text clicks": (dict(clicks=["0", "1"]), {}, "clicks has type list<.*string>. Clicks are true or false"),
-    "no list": (dict(query_doc_ids=1), {}, "query_doc_ids has type int64. It must hold one list per row"),
-    "float ids": (dict(query_doc_ids=[1.0, 2.0]), {}, "query_doc_ids has type list<.*double>. Ids are"),
-    "float query": (dict(query_id=1.5), {}, "query_ids has type double. Query ids are 64-bit integers"),
-    "NaN label": (dict(labels=[1.0, float("nan")]), {}, "row 0: labels holds nan"),
-    "long labels": (dict(labels=[1, 2, 3]), {}, "row 0: labels has length 3, query_doc_ids has 2"),
-    "position 0": (dict(positions=[0, 1]), {}, "row 0: positions holds 0. Positions are integers from 1"),
+    "NaN click": (dict(clicks=[0.0, float("nan")]), {}, "row 0", "clicks holds nan"),
+    "text clicks": (dict(clicks=["0", "1"]), {}, "clicks has type list<", "string", "true or false"),
+    "no list": (dict(query_doc_ids=1), {}, "query_doc_ids has type int64", "one list per row"),
+    "float ids": (dict(query_doc_ids=[1.0, 2.0]), {}, "query_doc_ids has type list<", "double", "Ids"),
+    "float query": (dict(query_id=1.5), {}, "query_ids has type double", "64-bit integers"),
+    "NaN label": (dict(labels=[1.0, float("nan")]), {}, "row 0", "labels holds nan"),
+    "long labels": (dict(labels=[1, 2, 3]), {}, "row 0", "labels has length 3", "query_doc_ids has 2"),
+    "position 0": (dict(positions=[0, 1]), {}, "row 0", "positions holds 0", "integers from 1"),
     "text query": (dict(query_id="shoes"), {}, "query_ids has type string"),
-    "misnamed": (dict(), {"clicks": "click"}, r"no column 'click' for clicks among \['query_doc_ids'"),
-    "nearest": (dict(), {"query_doc_ids": "query_docs_id"}, "doc_ids, perhaps to query_doc_ids"),
+    "misnamed": (dict(), {"clicks": "click"}, "no column 'click' for clicks", "['query_doc_ids'"),
+    "nearest": (dict(), {"query_doc_ids": "query_docs_id"}, "perhaps to query_doc_ids"),
     "asked for": (dict(), {"labels": "grades"}, "no column 'grades' for labels"),
     "left out": (dict(), {"clicks": None}, "no column None for clicks"),
-    "bad key": (dict(), {"query_ids": "q"}, r"columns has keys \['query_ids'\]"),
-    "number for a key": (dict(), {1: {"dtype": "int32"}}, "columns has the key 1. Keys are text; write '1'"),
+    "bad key": (dict(), {"query_ids": "q"}, "columns", "['query_ids']"),
+    "number for a key": (dict(), {1: {"dtype": "int32"}}, "columns", "key 1", "write '1'"),
 }
 
 
-@pytest.mark.parametrize("changes, columns, message", BAD_COLUMNS.values(), ids=BAD_COLUMNS)
-def test_bad_columns_are_named(tmp_path, cache, changes, columns, message):
+@pytest.mark.parametrize("case", BAD_COLUMNS)
+def test_bad_columns_are_named(tmp_path, cache, case):
+    changes, columns, *parts = BAD_COLUMNS[case]
     row = {"query_doc_ids": [1, 2], "clicks": [0, 1]} | changes
-    with pytest.raises(DataError, match=message):
+    with refuses(DataError, *parts):
         open_parquet(write(tmp_path / "log.parquet", [row] * 10), cache=cache, columns=columns)
 
 
@@ -238,34 +241,34 @@ def test_an_id_outside_the_table_names_its_file_and_row(tmp_path, cache):
     write(tmp_path / "a.parquet", broken(0))
     write(tmp_path / "b.parquet", broken(4, query_doc_ids=[1, 70, 2]))
     assert open_parquet(tmp_path, cache=cache, query_doc_pairs=70).query_doc_pairs == 70
-    with pytest.raises(DataError, match="b.parquet, row 4: query_doc_ids holds 70. Ids lie in 0 to .* 69"):
+    with refuses(DataError, "b.parquet, row 4", "query_doc_ids holds 70", "0 to", "69"):
         open_parquet(tmp_path, cache=cache, query_doc_pairs=69)
 
 
 def test_files_that_cannot_be_read(tmp_path, cache):
-    with pytest.raises(DataError, match="nowhere: no such file"):
+    with refuses(DataError, "nowhere", "no such file"):
         open_parquet(tmp_path / "nowhere", cache=cache)
-    with pytest.raises(DataError, match=r"no \*.parquet file in this folder"):
+    with refuses(DataError, "no *.parquet file"):
         open_parquet(tmp_path, cache=cache)
     path = tmp_path / "bad.parquet"
     path.write_bytes(b"PAR1 and no more")
-    with pytest.raises(DataError, match="bad.parquet: cannot be read as parquet"):
+    with refuses(DataError, "bad.parquet", "cannot be read as parquet"):
         open_parquet(path, cache=cache)
     pq.write_table(pa.Table.from_pylist(random_rows(3)).slice(0, 0), path)
-    with pytest.raises(DataError, match=f"^{path}: there are no sessions to pack. Check the path"):
+    with refuses(DataError, f"{path}: ", "no sessions", "Check the path"):
         open_parquet(path, cache=cache)
     path = write(tmp_path / "cut.parquet", random_rows(300), query_doc_ids=pa.list_(pa.int64()))
     data = bytearray(path.read_bytes())
     data[4:60] = bytes(56)
     path.write_bytes(data)
-    with pytest.raises(DataError, match="cut.parquet: cannot be read as parquet"):
+    with refuses(DataError, "cut.parquet", "cannot be read as parquet"):
         open_parquet(path, cache=cache)
 
 
 def test_files_of_a_folder_need_the_same_columns(tmp_path, cache):
     write(tmp_path / "a.parquet", random_rows(10))
     write(tmp_path / "b.parquet", [{key: row[key] for key in REQUIRED} for row in random_rows(5)])
-    with pytest.raises(DataError, match="b.parquet: there are .* columns.NAME=null"):
+    with refuses(DataError, "b.parquet: ", "columns.NAME=null"):
         open_parquet(tmp_path, cache=cache)
 
 
@@ -297,13 +300,13 @@ def test_times_of_any_kind_order_the_lists_of_a_search_session(tmp_path):
             np.testing.assert_array_equal(found[kind][name], found["sorted"][name], err_msg=f"{kind} {name}")
 
 
-@pytest.mark.parametrize("word", ["01/02/2014", "", "soon", "5", "2014-13-01", None])
-def test_times_that_are_none_are_refused(tmp_path, word):
-    times = pl.Series(["2014-03-01", word, "2014-03-02"])
-    table = pl.DataFrame(random_rows(3)).with_columns(search_session=pl.lit(1), when=times)
-    table.write_parquet(tmp_path / "log.parquet")
-    with pytest.raises(DataError, match="row 1: times holds"):
-        open_parquet(path=tmp_path / "log.parquet", columns={"time": "when"})
+def test_times_that_are_none_are_refused(tmp_path):
+    for number, word in enumerate(["01/02/2014", "", "soon", "5", "2014-13-01", None]):
+        times = pl.Series(["2014-03-01", word, "2014-03-02"])
+        table = pl.DataFrame(random_rows(3)).with_columns(search_session=pl.lit(1), when=times)
+        table.write_parquet(tmp_path / f"{number}.parquet")
+        with refuses(DataError, f"{number}.parquet, row 1", "times holds"):
+            open_parquet(path=tmp_path / f"{number}.parquet", columns={"time": "when"})
 
 
 KINDS = {"seconds": ["5", "7"], "dates": ["2014-03-01", "2014-03-02"]}
@@ -314,21 +317,21 @@ VALUES = {"seconds": [5, 7], "dates": [datetime.date(2014, 3, 1)] * 2}
 def test_times_of_two_kinds_are_refused_across_files_and_batches(first, tmp_path, monkeypatch):
     second = next(kind for kind in KINDS if kind != first)
     lists = pl.DataFrame(random_rows(2)).with_columns(search_session=pl.lit(1))
-    for kinds, message in ((KINDS, "b.parquet, row 0: times holds"), (VALUES, "b.parquet: there are .*times")):
+    for kinds, *parts in ((KINDS, "b.parquet, row 0", "times holds"), (VALUES, "b.parquet: ", "times")):
         for name, kind in {"a": first, "b": second}.items():
             lists.with_columns(time=pl.Series(kinds[kind])).write_parquet(tmp_path / f"{name}.parquet")
-        with pytest.raises(DataError, match=message):
+        with refuses(DataError, *parts):
             open_parquet(path=tmp_path, columns={"time": "time"})
     monkeypatch.setattr(tables, "_BATCH_ROWS", 2)
     both = pl.concat([lists.with_columns(time=pl.Series(KINDS[kind])) for kind in (first, second)])
     both.write_parquet(tmp_path / "both.parquet")
-    with pytest.raises(DataError, match="both.parquet, row 2: times holds"):
+    with refuses(DataError, "both.parquet, row 2", "times holds"):
         open_parquet(path=tmp_path / "both.parquet", columns={"time": "time"})
 
 
 def test_lists_without_a_search_session_are_refused_with_the_way_out(tmp_path):
     table = pl.DataFrame(random_rows(12)).with_columns(search_session=pl.Series([4, None, *range(10)]))
     table.write_parquet(tmp_path / "log.parquet")
-    with pytest.raises(DataError, match="row 1: session_ids holds null.*columns.search_session=null"):
+    with refuses(DataError, "row 1", "session_ids holds null", "columns.search_session=null"):
         open_parquet(path=tmp_path / "log.parquet")
     assert "session_ids" not in open_parquet(tmp_path / "log.parquet", columns={"search_session": None}).train.columns

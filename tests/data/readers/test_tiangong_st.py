@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from places import ROOT
+from refusals import refuses
 
 from clickexp.data import DataError, open_tiangong_st
 from clickexp.data.readers.tiangong_st import FILES
@@ -103,7 +104,7 @@ def test_ranking_is_optional_and_files_may_have_other_names(folder):
     assert dataset.val.count == 8
     (folder / FILES["ranking"]).write_text("")
     assert open_tiangong_st(folder, files={"val": "dev.txt", "ranking": None}).ranking is None
-    with pytest.raises(DataError, match="labels.txt: no such file.* set files.ranking"):
+    with refuses(DataError, "labels.txt", "no such file", "set files.ranking"):
         open_tiangong_st(folder, files={"val": "dev.txt", "ranking": "labels.txt"})
 
 
@@ -114,28 +115,29 @@ def test_windows_line_ends_and_spaces(folder):
 
 
 BAD_LINES = {
-    "text": ("nonsense", "line 3: 'nonsense' does not parse. Expected, separated by tabs: session id"),
-    "blank": ("", "line 3: '' does not parse"),
-    "no brackets": ("1\t2\t3\t[1]\t[0]", "line 3: .* does not parse"),
-    "spaces for tabs": ("1 2 [3] [1] [0]", "line 3: .* does not parse"),
-    "word in list": ("1\t2\t[3, x]\t[1, 1]\t[0, 0]", "line 3: .* does not parse"),
-    "empty list": ("1\t2\t[]\t[]\t[]", "line 3: .* does not parse"),
-    "one column less": ("1\t2\t[3]\t[1]", "line 3: .* does not parse"),
-    "one column more": ("1\t2\t[3]\t[1]\t[0]\t[1]", "line 3: .* does not parse"),
-    "fewer clicks": ("1\t2\t[3, 4]\t[1, 1]\t[0]", "line 3: clicks has length 1, query_doc_ids has 2"),
-    "two clicks": ("1\t2\t[3, 4]\t[1, 1]\t[0, 2]", "line 3: clicks holds 2"),
-    "beyond 64 bits": (f"1\t2\t[3, {10**30}]\t[1, 1]\t[0, 0]", f"line 3: query_doc_ids holds '{10**30}'"),
-    "query beyond 64 bits": (f"1\t{10**30}\t[3]\t[1]\t[0]", f"line 3: query_ids holds '{10**30}'"),
+    "text": ("nonsense", "'nonsense' does not parse", "separated by tabs: session id"),
+    "blank": ("", "'' does not parse"),
+    "no brackets": ("1\t2\t3\t[1]\t[0]", "does not parse"),
+    "spaces for tabs": ("1 2 [3] [1] [0]", "does not parse"),
+    "word in list": ("1\t2\t[3, x]\t[1, 1]\t[0, 0]", "does not parse"),
+    "empty list": ("1\t2\t[]\t[]\t[]", "does not parse"),
+    "one column less": ("1\t2\t[3]\t[1]", "does not parse"),
+    "one column more": ("1\t2\t[3]\t[1]\t[0]\t[1]", "does not parse"),
+    "fewer clicks": ("1\t2\t[3, 4]\t[1, 1]\t[0]", "clicks has length 1", "query_doc_ids has 2"),
+    "two clicks": ("1\t2\t[3, 4]\t[1, 1]\t[0, 2]", "clicks holds 2"),
+    "beyond 64 bits": (f"1\t2\t[3, {10**30}]\t[1, 1]\t[0, 0]", f"query_doc_ids holds '{10**30}'"),
+    "query beyond 64 bits": (f"1\t{10**30}\t[3]\t[1]\t[0]", f"query_ids holds '{10**30}'"),
 }
 
 
-@pytest.mark.parametrize("bad, message", BAD_LINES.values(), ids=BAD_LINES)
-def test_bad_lines_are_named(folder, bad, message):
+@pytest.mark.parametrize("case", BAD_LINES)
+def test_bad_lines_are_named(folder, case):
+    bad, *parts = BAD_LINES[case]
     path = folder / FILES["test"]
     lines = path.read_text().splitlines()
     lines[2] = bad
     path.write_text("\n".join(lines))
-    with pytest.raises(DataError, match=f"{path.name}, {message}"):
+    with refuses(DataError, f"{path.name}, line 3:", *parts):
         open_tiangong_st(folder)
 
 
@@ -152,23 +154,23 @@ def test_search_sessions_that_parts_share_are_pointed_out(shared, tmp_path, capl
 
 def test_labelled_lists_need_relevance(folder):
     (folder / FILES["ranking"]).write_text(line(1, [2], [0]))
-    with pytest.raises(DataError, match=r"line 1: .* \[clicks\], \[relevance\]"):
+    with refuses(DataError, "line 1", "[clicks], [relevance]"):
         open_tiangong_st(folder)
 
 
 def test_bad_files_and_settings(folder):
-    with pytest.raises(DataError, match="pair_key is 'query'"):
+    with refuses(DataError, "pair_key is 'query'"):
         open_tiangong_st(folder, pair_key="query")
-    with pytest.raises(DataError, match=r"files has keys \['valid'\]"):
+    with refuses(DataError, "files", "['valid']"):
         open_tiangong_st(folder, files={"valid": "x"})
     (folder / FILES["test"]).write_bytes(b"\xff\xfe")
-    with pytest.raises(DataError, match="cannot be read .* Save it as UTF-8"):
+    with refuses(DataError, "cannot be read", "Save it as UTF-8"):
         open_tiangong_st(folder)
     (folder / FILES["test"]).write_text("")
-    with pytest.raises(DataError, match="line 1: '' does not parse"):
+    with refuses(DataError, "line 1", "'' does not parse"):
         open_tiangong_st(folder)
     (folder / FILES["test"]).unlink()
-    with pytest.raises(DataError, match="test_per_query_quid.txt: no such file.* set files.test"):
+    with refuses(DataError, "test_per_query_quid.txt", "no such file", "set files.test"):
         open_tiangong_st(folder)
 
 

@@ -1,15 +1,13 @@
 """launcher=ray on a Ray of this machine, whose two GPUs are pretended."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 from processes import gone
+from stand_in import ProcessPlace, statuses
 from test_accelerators import SMALL
-from test_faults import Place, statuses
 
+pytestmark = pytest.mark.nightly
 MODELS = ["gctr", "rctr", "dctr", "pbm"]
 RAY = [
     "launcher=ray",
@@ -22,12 +20,12 @@ RAY = [
 @pytest.fixture
 def place(tmp_path):
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'clickexp[ray]'")
-    return Place(tmp_path)
+    return ProcessPlace(tmp_path)
 
 
-@pytest.mark.nightly
 def test_each_job_has_a_device_of_its_own_and_is_not_run_again(place):
     (place.folder / "sitecustomize.py").unlink()
+    place.words = lambda *arguments: arguments  # of the real configuration
     models = [f"model={','.join(MODELS)}", "logger=jsonl", *SMALL, "hydra.sweep.dir=s"]
     code, output = place.sweep(*RAY, *models)
     assert code == 0, output
@@ -47,9 +45,8 @@ def test_each_job_has_a_device_of_its_own_and_is_not_run_again(place):
     assert code == 0 and statuses(place.rows("s")) == ["kept"] * 4
 
 
-@pytest.mark.nightly
 def test_jobs_that_fail_are_reported_and_the_others_go_on(place):
-    place.does(_1="raise", _2="kill")
+    place.does({1: "raise", 2: "kill"})
     code, output = place.sweep(*RAY, "seed=1,2,3", "hydra.sweep.dir=s")
     assert code == 1 and place.ran() == [1, 2, 3] and "Traceback" not in output
     rows = place.rows("s")
@@ -57,10 +54,9 @@ def test_jobs_that_fail_are_reported_and_the_others_go_on(place):
     assert "ConfigError: wrong in this one" in rows[0]["error"] and "killed by SIGKILL" in rows[1]["error"]
 
 
-@pytest.mark.nightly
 def test_a_sweep_that_is_stopped_leaves_no_job_behind(place):
-    place.does(_1="hang")
-    with place.start(*RAY, "seed=1,2", "hydra.sweep.dir=s") as process:
+    place.does({1: "hang"})
+    with place.start("-m", *RAY, "seed=1,2", "hydra.sweep.dir=s") as process:
         pid = place.wait_for("s/0/job.log", 60)
         process.terminate()
         output, _ = process.communicate(timeout=30)
@@ -68,29 +64,12 @@ def test_a_sweep_that_is_stopped_leaves_no_job_behind(place):
     assert json.loads((place.folder / "s/0/job.json").read_text())["status"] == "interrupted"
 
 
-@pytest.mark.nightly
 def test_a_cluster_without_room_for_a_job_is_reported_in_one_line(place):
     code, output = place.sweep(*RAY, "hydra.launcher.num_gpus=3", "seed=1")
     assert code == 1 and "clickexp: launcher=ray: a job needs" in output and "Traceback" not in output
 
 
-@pytest.mark.nightly
 def test_a_cluster_that_does_not_run_is_reported_with_the_remedy(place):
     code, output = place.sweep("launcher=ray", "hydra.launcher.address=auto", "seed=1")
     assert code == 1 and "Traceback" not in output
     assert "clickexp: launcher=ray: no cluster answers at hydra.launcher.address=auto: start one by" in output
-
-
-@pytest.mark.parametrize("launcher, package", [("slurm", "submitit"), ("ray", "ray")])
-def test_a_package_that_is_missing_is_reported_in_one_line(launcher, package, tmp_path):
-    missing = f"raise ModuleNotFoundError('missing', name={package!r})"
-    (tmp_path / f"{package}.py").write_text(missing)
-    done = subprocess.run(
-        [sys.executable, "-m", "clickexp", "-m", f"launcher={launcher}", "seed=1"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert f"launcher={launcher} needs {package}: pip install 'clickexp[{launcher}]'" in done.stderr

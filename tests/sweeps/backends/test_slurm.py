@@ -11,8 +11,8 @@ from itertools import pairwise
 import pytest
 from places import ROOT
 from processes import gone, wait_until
+from stand_in import ProcessPlace, statuses
 from test_accelerators import SMALL, SPY
-from test_faults import Place, statuses
 
 from clickexp.runs.store import records
 
@@ -89,7 +89,7 @@ def test_six_models_each_have_a_device_of_their_own_and_are_not_run_again(cluste
 
 @pytest.fixture
 def place(cluster, tmp_path):
-    place = Place(tmp_path)
+    place = ProcessPlace(tmp_path)
     place.env |= {name: cluster[name] for name in ("SLURM_CONF", "PATH")}
     place.slurm = lambda *command: subprocess.run(command, env=place.env, capture_output=True, text=True)
     return place
@@ -104,14 +104,14 @@ def hanging(place, number):
 
 def test_jobs_that_slurm_stops_go_on_and_those_that_die_are_reported(place):
     """One raises, one is killed; one is preempted, one requeued, and one cancelled, each while it runs."""
-    place.does(_2="raise", _3="kill", _4="hang", _5="hang", _6="hang")
-    with place.start(*SLURM, "seed=1,2,3,4,5,6", "hydra.sweep.dir=s") as process:
+    place.does({2: "raise", 3: "kill", 4: "hang", 5: "hang", 6: "hang"})
+    with place.start("-m", *SLURM, "seed=1,2,3,4,5,6", "hydra.sweep.dir=s") as process:
         preempted = hanging(place, 3)
-        place.does(_3="kill", _5="hang", _6="hang")
+        place.does({3: "kill", 5: "hang", 6: "hang"})
         # once the job has requeued itself, scancel would go on trying for a minute; sending takes seconds on busy cores
         place.slurm("timeout", "30", "scancel", "--signal=USR2", f"{preempted}.0")
         requeued = hanging(place, 4)
-        place.does(_3="kill", _6="hang")
+        place.does({3: "kill", 6: "hang"})
         place.slurm("scontrol", "requeue", requeued)
         cancelled = hanging(place, 5)
         place.slurm("scancel", cancelled)
@@ -131,8 +131,8 @@ def test_jobs_that_slurm_stops_go_on_and_those_that_die_are_reported(place):
 
 
 def test_a_sweep_that_is_stopped_leaves_no_job_behind(place):
-    place.does(_1="hang", _2="hang")
-    with place.start(*SLURM, "seed=1,2,3", "hydra.sweep.dir=s") as process:
+    place.does({1: "hang", 2: "hang"})
+    with place.start("-m", *SLURM, "seed=1,2,3", "hydra.sweep.dir=s") as process:
         pid = place.wait_for("s/0/job.log")
         process.terminate()
         output, _ = process.communicate(timeout=10)
@@ -155,7 +155,7 @@ def test_without_a_cluster_the_cause_and_the_remedy_are_reported(tmp_path):
             "#!/bin/sh\necho 'sbatch: error: lookup\nsbatch: fatal: no source' >&2\nexit 1\n"
         )
         (tmp_path / name).chmod(0o755)
-    place = Place(tmp_path)
+    place = ProcessPlace(tmp_path)
     place.env["PATH"] = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
     code, output = place.sweep(*SLURM, "seed=1")
     remedy = "Start the sweep where sbatch reaches a cluster"
