@@ -1,4 +1,4 @@
-"""What the trainer computes, against float64 loops over documents: losses, gradients, orders, metrics."""
+"""What the trainer computes, against float64 loops over documents."""
 
 import numpy as np
 import optax
@@ -21,8 +21,19 @@ EPOCH = trainer_module.MIN_STEPS
 
 
 def trained(model, optimizer, columns=LOG, val=VAL, epochs=2, **options):
-    options = dict(metrics=LL, early_stopping=None, batch_size=16, eval_batch_size=16, steps_per_execution=2) | options
-    return Trainer(optimizer, epochs, **options).train(model, packed(columns, PAIRS), packed(val, PAIRS))
+    options = (
+        dict(
+            metrics=LL,
+            early_stopping=None,
+            batch_size=16,
+            eval_batch_size=16,
+            steps_per_execution=2,
+        )
+        | options
+    )
+    return Trainer(optimizer, epochs, **options).train(
+        model, packed(columns, PAIRS), packed(val, PAIRS)
+    )
 
 
 def position_based(seed=0):
@@ -42,7 +53,7 @@ def log_likelihoods(probabilities, columns):
 
 
 def test_reported_losses_are_means_over_documents():
-    """Lists of all lengths, a short last batch in training and validation; the model does not move."""
+    """Lists of all lengths, short last batches; the model does not move."""
     model = position_based()
     record = trained(model, STILL, epochs=1).history[0]
     for columns, loss in ((LOG, record["train/loss"]), (VAL, record["val/loss"])):
@@ -54,11 +65,17 @@ def test_reported_losses_are_means_over_documents():
 
 def test_evaluated_metrics_are_means_over_documents():
     model = position_based()
-    metrics = Trainer(batch_size=16, eval_batch_size=16, steps_per_execution=2).evaluate(model, packed(VAL, PAIRS))
+    metrics = Trainer(batch_size=16, eval_batch_size=16, steps_per_execution=2).evaluate(
+        model, packed(VAL, PAIRS)
+    )
     values, mask = log_likelihoods(click_probabilities(model, VAL), VAL), shown(VAL)
     per_rank = [values[mask[:, rank], rank].mean() for rank in range(RANKS)]
     perplexities = np.exp(-np.array(per_rank))
-    expected = {"ll": values[mask].mean(), "ppl": perplexities.mean(), "cond_ppl": perplexities.mean()}
+    expected = {
+        "ll": values[mask].mean(),
+        "ppl": perplexities.mean(),
+        "cond_ppl": perplexities.mean(),
+    }
     assert metrics.compute() == pytest.approx(expected, rel=1e-6)
     np.testing.assert_allclose(metrics.compute_per_rank()["ll"], per_rank, rtol=1e-6)
     np.testing.assert_allclose(metrics.compute_per_rank()["ppl"], perplexities, rtol=1e-6)
@@ -73,7 +90,7 @@ def test_evaluation_does_not_depend_on_batches():
 
 
 def global_losses(columns, seed, epochs, batch, rate):
-    """Train losses by epoch of one logit under descent, every document weighing 1 / (batch * RANKS)."""
+    """Losses by epoch of one logit under descent, each document weighing 1 / (batch * RANKS)."""
     logit, losses = 0.0, []
     for epoch in range(1, epochs + 1):
         order = np.arange(len(columns["clicks"]))
@@ -89,10 +106,15 @@ def global_losses(columns, seed, epochs, batch, rate):
     return losses
 
 
-@pytest.mark.parametrize("seed", [None, 0, 3])
+@pytest.mark.parametrize(
+    "seed",
+    [pytest.param(None, marks=pytest.mark.nightly), pytest.param(0, marks=pytest.mark.nightly), 3],
+)
 def test_order_of_sessions_and_weight_of_documents(seed):
-    """90 sessions in batches of 16: their order is that of (seed, epoch), and a document in the short last
-    batch weighs as any other."""
+    """90 sessions in batches of 16: their order is that of (seed, epoch).
+
+    A document in the short last batch weighs as any other.
+    """
     columns = {name: values[np.argsort(LOG["clicks"].sum(1))] for name, values in LOG.items()}
     options = dict(shuffle=seed is not None, seed=seed or 0)
     report = trained(GlobalCTRModel(rngs=nnx.Rngs(0)), optax.sgd(4.0), columns, epochs=3, **options)
@@ -130,8 +152,11 @@ def run_of(**options):
     return [(record["train/loss"], record["val/loss"]) for record in history], state_of(model)
 
 
+@pytest.mark.nightly
 def test_a_seed_fixes_every_bit_however_many_steps_a_dispatch():
-    one, same, other, four = (run_of(**o) for o in (dict(), dict(), dict(seed=2), dict(steps_per_execution=4)))
+    one, same, other, four = (
+        run_of(**o) for o in (dict(), dict(), dict(seed=2), dict(steps_per_execution=4))
+    )
     assert one[0] == same[0] != other[0]
     for a, b in zip(one[1], same[1], strict=True):
         np.testing.assert_array_equal(a, b)
@@ -145,19 +170,30 @@ def as_batches(columns, size, **more):
     columns = dict(columns, mask=shown(columns), **more)
     columns.pop("lengths")
     count = len(columns["clicks"])
-    return [{n: v[start : start + size] for n, v in columns.items()} for start in range(0, count, size)]
+    return [
+        {n: v[start : start + size] for n, v in columns.items()} for start in range(0, count, size)
+    ]
 
 
-def test_lists_of_batches_train_as_packed_sessions_do():
-    """A list of batches with a mask, float clicks and explicit positions, in place of packed columns."""
+@pytest.mark.parametrize(
+    "kind", [PositionBasedModel, pytest.param(UserBrowsingModel, marks=pytest.mark.nightly)]
+)
+def test_lists_of_batches_train_as_packed_sessions_do(kind):
+    """Batches with a mask, float clicks and explicit positions, in place of packed columns."""
     columns = ragged_log(64, RANKS, PAIRS)
     positions = np.tile(np.arange(1, RANKS + 1, dtype=np.int32), (64, 1))
-    batches = as_batches(columns | dict(clicks=columns["clicks"].astype(np.float32)), 16, positions=positions)
+    batches = as_batches(
+        columns | dict(clicks=columns["clicks"].astype(np.float32)), 16, positions=positions
+    )
 
     def build():
-        return fill_tables(UserBrowsingModel(RANKS, PAIRS, rngs=nnx.Rngs(0)))
+        return fill_tables(kind(RANKS, PAIRS, rngs=nnx.Rngs(0)))
 
-    packed_model, listed_model, optimizer = build(), build(), Optimizer(optax.adam(0.05), LazySGD(0.1))
+    packed_model, listed_model, optimizer = (
+        build(),
+        build(),
+        Optimizer(optax.adam(0.05), LazySGD(0.1)),
+    )
     packed_report = trained(packed_model, optimizer, columns, columns, shuffle=False)
     listed_report = Trainer(optimizer, 2, None, metrics=LL).train(listed_model, batches, batches)
     for a, b in zip(packed_report.history, listed_report.history, strict=True):
@@ -175,14 +211,21 @@ def test_documents_of_a_short_listed_batch_count_once():
     assert metrics.compute()["ll"] == pytest.approx(values[shown(VAL)].mean(), rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    "sessions, expected",
-    [(1, 1), (2 * EPOCH - 1, 1), (2 * EPOCH, 2), (4 * EPOCH - 1, 2), (4 * EPOCH, 4)]
-    + [(4096 * EPOCH - 1, 2048), (4096 * EPOCH, 4096), (10**7, 4096)],
-)
-def test_the_batch_size_fits_the_log(monkeypatch, sessions, expected):
-    """The largest power of 2, up to 4096, that makes EPOCH steps an epoch; a size that is given stays."""
-    sizes = []
+FITTING = {
+    1: 1,
+    2 * EPOCH - 1: 1,
+    2 * EPOCH: 2,
+    4 * EPOCH - 1: 2,
+    4 * EPOCH: 4,
+    4096 * EPOCH - 1: 2048,
+    4096 * EPOCH: 4096,
+    10**7: 4096,
+}
+
+
+def test_the_batch_size_fits_the_log(monkeypatch):
+    """The largest power of 2, up to 4096, that makes EPOCH steps; a size that is given stays."""
+    sizes, log = [], packed(LOG, PAIRS)
 
     class Stop(Exception):
         pass
@@ -191,10 +234,14 @@ def test_the_batch_size_fits_the_log(monkeypatch, sessions, expected):
         sizes.append(batch_size)
         raise Stop
 
-    one = packed({name: values[:1] for name, values in LOG.items()}, PAIRS)
     monkeypatch.setattr(trainer_module, "feed", feed)
-    data = one.select(np.zeros(sessions, np.intp))
-    for given in (None, 48):
-        with pytest.raises(Stop):
-            Trainer(STILL, batch_size=given).train(GlobalCTRModel(rngs=nnx.Rngs(0)), data, one)
-    assert sizes == [expected, 48]
+    learners = [
+        Trainer(STILL, batch_size=given).learner(GlobalCTRModel(rngs=nnx.Rngs(0)))
+        for given in (None, 48)
+    ]
+    for sessions, expected in FITTING.items():
+        monkeypatch.setattr(trainer_module, "session_count", lambda data: sessions)
+        for learner in learners:
+            with pytest.raises(Stop):
+                learner.run_pass(log, 1)
+        assert sizes[-2:] == [expected, 48], sessions

@@ -1,4 +1,4 @@
-"""What a validation computes: the model's own loss, and any metric of clicks, rankings and the truth."""
+"""What a validation computes: the model's own loss, and metrics of clicks, rankings and truth."""
 
 import dataclasses
 
@@ -126,7 +126,7 @@ def squared_error(scores, columns):
 
 
 def test_a_ranker_is_validated_by_its_own_loss():
-    """Fitted rows are the means of clicks; its loss is that of numpy, its test has ranking metrics and no clicks."""
+    """Fitted rows are the means of clicks; its test has its loss and ranking metrics, no clicks."""
     model = Ranker(PAIRS, rngs=nnx.Rngs(0))
     trainer = Trainer(Optimizer(optax.set_to_zero(), LazySGD(0.05)), 60, None, **SIZES)
     report = trainer.train(model, TRAIN, TRAIN)
