@@ -1,4 +1,4 @@
-"""Huge pages change neither values nor addresses, also across steps that the array is donated to."""
+"""Huge pages change neither values nor addresses, also across steps that donate the array."""
 
 import sys
 

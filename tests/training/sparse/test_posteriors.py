@@ -80,7 +80,9 @@ def built(rule):
     table, rows = start(), model.ctr.table.get_value()
     values = jnp.asarray(np.stack([table.offsets, table.spreads, table.x], axis=1), jnp.float32)
     model.ctr.table.set_value(dataclasses.replace(rows, values=values, prior=PRIOR))
-    optimizer = Optimizer(optax.sgd(DENSE_RATE), rule)
+    # decay of weights leaves priors alone
+    dense = optax.chain(optax.add_decayed_weights(WEIGHT_DECAY), optax.sgd(DENSE_RATE))
+    optimizer = Optimizer(dense, rule)
     return (optimizer, *split_model(model, optimizer, SEED))
 
 
