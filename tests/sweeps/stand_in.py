@@ -22,7 +22,10 @@ import stand_in
 stand_in.replace_modules()
 """
 BASIC = ["launcher=basic"]
-MODULES = "clickexp.loggers.wandb", "wandb", "wandb.sdk", "wandb.sdk.launch"
+MODULES = (
+    *(f"clickexp.experiment.{name}" for name in ("run", "resolve", "instantiate")),
+    *("clickexp.loggers.wandb", "wandb", "wandb.sdk", "wandb.sdk.launch"),
+)
 REAL = Path(__file__).resolve().parents[2] / "conf/config.yaml"
 MEMORY = "RESOURCE_EXHAUSTED: Out of memory allocating 80 bytes."
 
@@ -40,9 +43,11 @@ def run_experiment(cfg, folder, sweep=None, overrides=()):
     checkpoint = folder / CHECKPOINT
     if checkpoint.exists():
         Path("continued").write_text(checkpoint.read_text())
+    loss = cfg.seed / 10 + (cfg.trainer.epochs == 7)
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.writelines(json.dumps({"epoch": n, "val/loss": loss * 3 / n}) + "\n" for n in (1, 2, 3))
     act(json.loads(Path("does").read_text()).get(str(cfg.seed)), checkpoint)
     config = OmegaConf.to_container(cfg, resolve=True)
-    loss = cfg.seed / 10 + (cfg.trainer.epochs == 7)
     parts = {"val": {"loss": loss, cfg.optimized_metric.removeprefix("val/"): loss}, "test": {"ll": -loss}}
     result = {**parts, "environment": {"device": "stand-in"}, "config_hash": config_hash(config)}
     with zipfile.ZipFile(folder / MODEL, "w") as model:
@@ -88,12 +93,13 @@ def act(does, checkpoint):
 
 def replace_modules():
     """In a new process: what runs is the stand-in, and nothing imports JAX."""
-    for name in ("clickexp.experiment.run", "clickexp.experiment.resolve", *MODULES):
+    for name in MODULES:
         sys.modules[name] = types.ModuleType(name)
     sys.modules["clickexp.experiment.run"].run_experiment = run_experiment
     sys.modules["clickexp.experiment.resolve"].resolve = lambda *_: None
     settings = dataclasses.make_dataclass("Settings", [("seed", int)])
     sys.modules["clickexp.experiment.resolve"].Settings = settings
+    sys.modules["clickexp.experiment.instantiate"].directions = lambda config: {}
 
 
 class HerePool(BasePool):
@@ -146,7 +152,7 @@ class Place:
         config["hydra"]["run"]["dir"] = "outputs/${now:%Y-%m-%d}/${now:%H-%M-%S}"
         config["hydra"] = {key: value for key, value in config["hydra"].items() if key != "help"} | hydra
         config |= {"defaults": ["_self_", *chosen], "dataset": {"path": None}, "trainer": {"epochs": 5}}
-        config |= {"model": {"_target_": "some.Model"}}
+        config |= {"model": {"_target_": "some.Model"}, "optimizer": {"learning_rate": 0.1}, "metric": {}}
         (self.folder / "conf").mkdir(exist_ok=True)
         (self.folder / "conf/small.yaml").write_text(yaml.safe_dump(config))
 

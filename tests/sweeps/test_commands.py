@@ -48,6 +48,7 @@ def place(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(exits.FULL_ERROR, "0")
     monkeypatch.setattr("atexit.register", lambda _: None)  # this process ends with a code of its own
+    monkeypatch.setattr("os.fsync", lambda _: None)
     monkeypatch.setattr(sys, "argv", [])
     monkeypatch.setattr(run, "run_experiment", stand_in.run_experiment)
     monkeypatch.setattr(resolve, "resolve", lambda *_: None)

@@ -1,13 +1,17 @@
 """Sweeps and runs whose processes are stopped, killed, or work at the same time; their jobs are stand-ins."""
 
+import csv
 import json
+import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
 
+import optuna
 import pytest
+import yaml
 from processes import gone, read, wait_until
 from stand_in import BASIC, ProcessPlace, statuses
 
@@ -179,6 +183,49 @@ def test_what_a_killed_job_left_half_written_goes_and_that_of_one_that_runs_stay
     assert not any(part.exists() for part in parts)
     parts[0].touch()
     assert place.sweep(*BASIC, "seed=3", "hydra.sweep.dir=outputs/sweeps/a")[0] == 0 and not parts[0].exists()
+
+
+def test_a_killed_search_goes_on_and_prunes_what_falls_behind(place):
+    """Seeds 3 and 4 hang after three epochs. The first command is killed amid both."""
+    place.does({3: "hang", 4: "hang"})
+    given = ["-m", "search=grid", "search.study=s", "search.pruner.n_startup_trials=1", "seed=3,4,1,2"]
+    given.append("hydra.launcher.workers=2")
+    folder = place.folder / "outputs/sweeps/s"
+    with place.start(*given) as first:
+        wait_until(lambda: all((folder / number / "checkpoint.npz").exists() for number in "01"))
+        assert first.poll() is None
+        first.kill()
+    code, output = place.ended(*given)
+    assert code == 0, output
+    assert [(row["seed"], row["status"]) for row in place.rows("outputs/sweeps/s")] == [
+        *(("3", "interrupted"), ("4", "interrupted")),
+        *(("1", "finished"), ("2", "finished")),
+        *(("3", "pruned"), ("4", "pruned")),
+    ]
+    assert "job 4 (seed=3) pruned after epoch 3 (" in output
+    assert "val/loss 0.1 in trial 2: seed=1" in output and "again" not in output
+    code, output = place.ended(*given)
+    assert code == 0 and "nothing is left to run in study s\n" in output and "best of 4 trials" in output
+
+
+def test_a_search_trains(tmp_path):
+    """Of the real configuration."""
+    rate = "optimizer.learning_rate=tag(log,interval(0.1,1))"
+    given = ["dataset.sessions=2000", "dataset.queries=50", "trainer.epochs=2", "metric=click", "logger=jsonl"]
+    given += ["search=tpe", "search.study=s", "search.trials=3", "hydra.launcher.workers=2", rate]
+    command = [sys.executable, "-m", "clickexp", "-m", *given]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    folder = tmp_path / "outputs/sweeps/s"
+    with (folder / "sweep.csv").open() as file:
+        losses = {int(row["job"]): float(row["val/loss"]) for row in csv.DictReader(file)}
+    best = yaml.safe_load((folder / "best.yaml").read_text())
+    assert sorted(losses) == [0, 1, 2] and best["value"] == min(losses.values()) == losses[best["trial"]]
+    storage = optuna.storages.RDBStorage(f"sqlite:///{folder}/search.db")
+    trials = optuna.load_study(study_name="s", storage=storage).trials
+    storage.engine.dispose()
+    assert [len(trial.intermediate_values) for trial in trials] == [2] * 3
 
 
 @pytest.mark.parametrize("gigabytes, code", [(1, 1), (64, 0)])
