@@ -110,12 +110,16 @@ def log(sessions, seed=0):
     return packed(ragged_log(sessions, RANKS, PAIRS, seed), PAIRS)
 
 
-POINTS, POSTERIORS = (EmbeddingParameterConfig(posterior=kind) for kind in ("none", "normal_by_rank"))
+POINTS, POSTERIORS = (
+    EmbeddingParameterConfig(posterior=kind) for kind in ("none", "normal_by_rank")
+)
 DOCUMENTS = TableVectorsConfig("query_doc_ids", PAIRS, dim=8)
 QUERIES = TableVectorsConfig("positions", RANKS, dim=8)
 SUM = SumParameterConfig({"one": POSTERIORS, "other": POSTERIORS})
 WIDE = EmbeddingParameterConfig(posterior="normal_by_rank", embedding_features=4)
-HASHED = EmbeddingParameterConfig(posterior="normal_by_rank", embedding_fn=HashEmbedding, compression_ratio=1)
+HASHED = EmbeddingParameterConfig(
+    posterior="normal_by_rank", embedding_fn=HashEmbedding, compression_ratio=1
+)
 RUNS = {
     "one table, Adagrad": (
         lambda: PositionBasedModel(RANKS, PAIRS, attraction=POINTS, rngs=nnx.Rngs(0)),
@@ -133,12 +137,16 @@ RUNS = {
         4,
     ),
     "vectors of a recurrent network": (
-        lambda: NeuralClickModel(RANKS, PAIRS, DOCUMENTS, QUERIES, hidden=4, offset=None, rngs=nnx.Rngs(0)),
+        lambda: NeuralClickModel(
+            RANKS, PAIRS, DOCUMENTS, QUERIES, hidden=4, offset=None, rngs=nnx.Rngs(0)
+        ),
         lazy_adagrad(),
         3 * 8 + 1,
     ),
     "a tower beside vectors": (
-        lambda: NeuralClickModel(RANKS, PAIRS, DOCUMENTS, QUERIES, hidden=4, offset=POINTS, rngs=nnx.Rngs(0)),
+        lambda: NeuralClickModel(
+            RANKS, PAIRS, DOCUMENTS, QUERIES, hidden=4, offset=POINTS, rngs=nnx.Rngs(0)
+        ),
         lazy_adagrad(),
         3 * 8 + 1 + 4,
     ),
@@ -166,12 +174,16 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n == "posteriors" else pytest.mark.nightly) for n in RUNS]
+)
 def test_a_run_compiles_once_and_updates_tables_in_place(made, name):
     """Several epochs of several superbatches, the last one short, in training and in validation."""
     build, optimizer, columns = RUNS[name]
     metrics = {"ll": LogLikelihood()}
-    options = dict(batch_size=BATCH, eval_batch_size=BATCH, steps_per_execution=STEPS, metrics=metrics)
+    options = dict(
+        batch_size=BATCH, eval_batch_size=BATCH, steps_per_execution=STEPS, metrics=metrics
+    )
     train, val = log(3 * BATCH * STEPS + 5), log(BATCH * STEPS + 1, 1)
     model = build()
     tables = split_model(model, optimizer)[1].tables
@@ -193,13 +205,16 @@ def test_a_run_compiles_once_and_updates_tables_in_place(made, name):
             assert program.memory_analysis().temp_size_in_bytes < PAIRS
         if run.name == "refit_priors":  # which reads and writes blocks of the table
             memory = program.memory_analysis()
-            assert memory.temp_size_in_bytes < columns * (PAIRS + 1) <= memory.alias_size_in_bytes / 4
-        if run.name in ("train", "count"):
-            check_in_place(program, 4 * columns * (PAIRS + 1) if run.name == "train" else of_documents)
-            counts = trip_counts(program)
             assert (
-                STEPS in counts and None not in counts
-            )  # else XLA on GPUs waits for the host after each step
+                memory.temp_size_in_bytes < columns * (PAIRS + 1) <= memory.alias_size_in_bytes / 4
+            )
+        if run.name in ("train", "count"):
+            check_in_place(
+                program, 4 * columns * (PAIRS + 1) if run.name == "train" else of_documents
+            )
+            counts = trip_counts(program)
+            # else XLA on GPUs waits for the host after each step
+            assert STEPS in counts and None not in counts
 
 
 def test_evaluation_traces_once_a_shape(made):
@@ -241,12 +256,14 @@ BAD_STEPS = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", BAD_STEPS)
 def test_the_check_notices_bad_steps(name):
     with pytest.raises(AssertionError):
         check_in_place(*BAD_STEPS[name]())
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["dense optimizer", "old table still needed"])
 def test_bad_steps_show_in_the_instructions_and_in_memory(name):
     compiled, _ = BAD_STEPS[name]()
@@ -254,7 +271,10 @@ def test_bad_steps_show_in_the_instructions_and_in_memory(name):
     assert compiled.memory_analysis().temp_size_in_bytes > 4 * PAIRS
 
 
-@pytest.mark.parametrize("tower, optimizer", [(POINTS, lazy_adam()), (POSTERIORS, natural_gradient())])
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "tower, optimizer", [(POINTS, lazy_adam()), (POSTERIORS, natural_gradient())]
+)
 def test_a_good_step_passes_the_check(tower, optimizer):
     check_in_place(*compiled_step(optimizer, tower=tower))
 
@@ -269,12 +289,19 @@ def lowered(name, learning_rate, tower=POSTERIORS):
     return jax.jit(TrainStep(graphdef, optimizer)).lower(*given), given
 
 
-@pytest.mark.parametrize("name", sorted(file.stem for file in CONF.glob("*.yaml")))
+FILES = sorted(file.stem for file in CONF.glob("*.yaml"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n == "natural_gradient" else pytest.mark.nightly) for n in FILES],
+)
 def test_all_learning_rates_run_one_program(name):
     one, other = (lowered(name, rate)[0].as_text() for rate in (0.5, 0.02))
     assert one == other
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["lazy_adamw", "adam"])
 def test_a_rate_that_is_data_trains_as_a_constant_does(name, monkeypatch):
     step, given = lowered(name, 0.02, POINTS)
@@ -305,8 +332,13 @@ Trainer(lazy_adam(*map(float, sys.argv[1:])), 1, None, batch_size=16, steps_per_
 """
 
 
+@pytest.mark.nightly
 def test_another_process_with_other_rates_compiles_nothing(tmp_path):
-    env = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT / "tests")}
+    env = {
+        **os.environ,
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path),
+        "PYTHONPATH": str(ROOT / "tests"),
+    }
     entries = []
     for rates in (("0.03", "0.01"), ("0.1", "0.002")):
         subprocess.run([sys.executable, "-c", TRAINED, *rates], env=env, check=True)

@@ -64,17 +64,24 @@ def best(shown, clicked, slopes):
     return means, np.exp(log_sds)
 
 
+STEEP_BELOW = "steep below the top"
 CASES = {
     "whole log": (20, 3000, [1], dict(batch_size=60_000)),
     "small batches": (20, 3000, [1], dict(batch_size=500)),
     "steep": (20, 320, [20], dict(batch_size=200)),
     "steep, many": (20, 3000, [20], dict(batch_size=2000)),
-    "steep below the top": (20, 3000, [1, 30, 30, 30], dict(batch_size=1500)),
+    STEEP_BELOW: (20, 3000, [1, 30, 30, 30], dict(batch_size=1500)),
     "bursts": (40, 1000, [1], dict(batch_size=1000, shuffle=False)),
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name == STEEP_BELOW else pytest.mark.nightly)
+        for name in CASES
+    ],
+)
 def test_rows_reach_the_best_normal_posterior(name):
     documents, impressions, slopes, options = CASES[name]
     in_order = not options.get("shuffle", True)
@@ -90,6 +97,7 @@ def test_rows_reach_the_best_normal_posterior(name):
     assert np.abs(spreads).max() < 0.4 and abs(spreads.mean()) < 0.1
 
 
+@pytest.mark.nightly
 def test_changes_below_the_last_digit_of_a_frequent_row_add_up():
     """One of 400,000 documents changes its row by less than float32 can; it stays the best."""
     log, shown, clicked = log_of(1, 400_000, 1, in_order=False)

@@ -1,4 +1,4 @@
-"""A position-based model of two documents against numerical integration, and the divergence from the prior alone."""
+"""A model of two documents against numerical integration, and the divergence from the prior."""
 
 import dataclasses
 
@@ -31,12 +31,14 @@ def log():
     rng = np.random.default_rng(3)
     ids = np.array([[1, 2], [2, 1]], np.int32)[np.arange(SESSIONS) % 2]
     clicks = rng.random(ids.shape) < np.array([0.9, 0.4]) * np.array([0.0, 0.55, 0.25])[ids]
-    counts = np.array([[clicks[ids[:, rank] == id, rank].sum() for rank in range(2)] for id in (1, 2)])
+    counts = np.array(
+        [[clicks[ids[:, rank] == id, rank].sum() for rank in range(2)] for id in (1, 2)]
+    )
     return Sessions.from_arrays(query_doc_ids=ids, clicks=clicks, query_doc_pairs=2), counts
 
 
 def log_joint(examination, counts):
-    """log P(clicks, z) of each document at the nodes, which examination leaves independent: [documents, nodes]."""
+    """log P(clicks, z) of each document, independent given examination: [documents, nodes]."""
     click = np.log(examination)[:, None] + LOG_CLICK
     skip = np.log1p(-examination[:, None] * sigmoid(Z))
     return counts @ click + (IMPRESSIONS - counts) @ skip + LOG_PRIOR
@@ -49,7 +51,9 @@ def log_integral(values):
 
 @pytest.fixture(scope="module")
 def trained(log):
-    config = EmbeddingParameterConfig(posterior="normal", prior_precision=PRECISION, add_baseline=False)
+    config = EmbeddingParameterConfig(
+        posterior="normal", prior_precision=PRECISION, add_baseline=False
+    )
     model = PositionBasedModel(2, 2, attraction=config, rngs=nnx.Rngs(0))
     model.attraction.table = new_table(3, 1, PRECISION, "normal", learns_prior=False)
     rows = model.attraction.table.get_value()
@@ -60,6 +64,7 @@ def trained(log):
     return model
 
 
+@pytest.mark.nightly
 def test_two_documents_are_those_of_numerical_integration(log, trained):
     """At the examination that training has found: moments of posteriors, predictions, and the bound."""
     counts = log[1]
@@ -70,18 +75,24 @@ def test_two_documents_are_those_of_numerical_integration(log, trained):
     mean = np.trapezoid(posterior * Z, Z, axis=1)
     sd = np.sqrt(np.trapezoid(posterior * (Z - mean[:, None]) ** 2, Z, axis=1))
     found, variance = trained.attraction.posterior({"query_doc_ids": jnp.array([[1, 2]])})
-    found, deviation = np.asarray(found[0], np.float64), np.sqrt(np.asarray(variance[0], np.float64))
+    found, deviation = (
+        np.asarray(found[0], np.float64),
+        np.sqrt(np.asarray(variance[0], np.float64)),
+    )
     assert np.abs((found - mean) / sd).max() < 0.15
     assert np.abs(np.log(deviation / sd)).max() < 0.1
     rates = np.trapezoid(posterior * sigmoid(Z), Z, axis=1)
     ids = np.array([[1, 2], [2, 1]])
     lists = {"query_doc_ids": ids, "positions": np.array([[1, 2]]), "mask": np.ones((2, 2), bool)}
-    np.testing.assert_allclose(np.exp(trained.predict_clicks(lists)), examination * rates[ids - 1], rtol=0.02)
+    np.testing.assert_allclose(
+        np.exp(trained.predict_clicks(lists)), examination * rates[ids - 1], rtol=0.02
+    )
     density = stats.norm.pdf(Z, found[:, None], deviation[:, None])
     bound = np.trapezoid(density * joint, Z, axis=1) + stats.norm.entropy(found, deviation)
     assert (bound <= evidence + 1e-9).all() and (bound > evidence - 0.02).all()
 
 
+@pytest.mark.nightly
 def test_examination_is_that_of_the_highest_evidence(log, trained):
     best = optimize.minimize(
         lambda logits: -log_integral(log_joint(sigmoid(logits), log[1])).sum(), [1.0, 0.0], tol=1e-8
@@ -115,13 +126,16 @@ def after(rule, epochs):
     log = Sessions.from_arrays(query_doc_ids=ids, clicks=ids > 2, query_doc_pairs=4)
     tower = Unread(OFFSETS, SPREADS)
     model = DocumentCTRModel(4, ctr=tower, rngs=nnx.Rngs(0))
-    trainer = Trainer(Optimizer(with_rate(optax.adam, 0.01), rule), epochs, Last(), batch_size=3, decays=0)
+    trainer = Trainer(
+        Optimizer(with_rate(optax.adam, 0.01), rule), epochs, Last(), batch_size=3, decays=0
+    )
     trainer.train(model, log, log)
     return np.asarray(tower.table.get_value().values, np.float64)
 
 
+@pytest.mark.nightly
 def test_a_step_follows_the_divergence_from_the_prior():
-    """KL = (precision (s^2 + m^2) - 1 - log(precision s^2)) / 2 in full, however many documents a row has."""
+    """KL = (precision (s^2 + m^2) - 1 - log(precision s^2)) / 2, however many documents it has."""
     rate = 0.05
     found = after(LazySGD(rate), 1)
     np.testing.assert_allclose(found[:, 0], OFFSETS - rate * PRECISION * OFFSETS, atol=1e-6)
@@ -134,11 +148,18 @@ def test_a_natural_step_is_the_gradient_of_the_divergence_times_the_inverse_fish
     rate = 0.3
     found = after(NaturalGradient(0.5, posterior_rate=rate), 1)
     variances = np.exp(2.0 * SPREADS) / PRECISION
-    np.testing.assert_allclose(found[:, 0], OFFSETS - rate * variances * PRECISION * OFFSETS, atol=1e-6)
-    np.testing.assert_allclose(found[:, 1], SPREADS - rate / 2 * (variances * PRECISION - 1), atol=1e-6)
+    np.testing.assert_allclose(
+        found[:, 0], OFFSETS - rate * variances * PRECISION * OFFSETS, atol=1e-6
+    )
+    np.testing.assert_allclose(
+        found[:, 1], SPREADS - rate / 2 * (variances * PRECISION - 1), atol=1e-6
+    )
 
 
-@pytest.mark.parametrize("rule", [LazySGD(0.2), NaturalGradient(0.5, posterior_rate=0.3)], ids=["SGD", "natural"])
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "rule", [LazySGD(0.2), NaturalGradient(0.5, posterior_rate=0.3)], ids=["SGD", "natural"]
+)
 def test_the_divergence_is_zero_at_the_prior_where_rows_without_evidence_go(rule):
     found = after(rule, 80)
     np.testing.assert_allclose(found[:2], 0.0, atol=1e-6)

@@ -10,8 +10,16 @@ from zoo import fill
 
 from clickexp.data import Sessions
 from clickexp.models import CascadeModel, MixtureModel, PositionBasedModel
-from clickexp.parameters import EmbeddingParameterConfig, HashEmbedding, QREmbedding, RobeDEmbedding, Table
+from clickexp.parameters import (
+    EmbeddingParameterConfig,
+    HashEmbedding,
+    QREmbedding,
+    RobeDEmbedding,
+    Table,
+)
 from clickexp.training import Trainer
+
+pytestmark = pytest.mark.nightly
 
 QUERIES, DOCUMENTS, RANKS = 100, 8, 6
 PAIRS = QUERIES * DOCUMENTS
@@ -44,9 +52,15 @@ def examination_error(model):
 
 
 def coverage(tower, truth, top=1.0):
-    """Fraction of the 95 % intervals of click rates at rank 1, of estimated examination `top`, that hold the truth."""
+    """Fraction of the 95 % intervals of click rates at rank 1 that hold the truth.
+
+    `top` is the estimated examination there.
+    """
     mean, variance = tower.posterior({"query_doc_ids": IDS[None].astype(np.int32)})
-    mean, half = np.asarray(mean[0], np.float64), 1.959964 * np.sqrt(np.asarray(variance[0], np.float64))
+    mean, half = (
+        np.asarray(mean[0], np.float64),
+        1.959964 * np.sqrt(np.asarray(variance[0], np.float64)),
+    )
     rate = sigmoid(truth[IDS])
     return ((top * sigmoid(mean - half) <= rate) & (rate <= top * sigmoid(mean + half))).mean()
 
@@ -62,13 +76,15 @@ SPREAD = 0.8
 
 @pytest.mark.parametrize("name", STORES)
 def test_compressed_tables_find_the_attraction_of_users_that_they_can_express(name):
-    """Users of such a store with random numbers; what it makes of them is tested by definition in test_compressed.py.
+    """Users of such a store with random numbers.
 
-    Tables of a row per id would have twice as many numbers. Half of the rows serve several documents, which the
-    intervals count on.
+    What it makes of them is tested by definition in test_compressed.py. Tables of a row per id would
+    have twice as many numbers. Half of the rows serve several documents, which the intervals count on.
     """
     rng, store = np.random.default_rng(1), STORES[name]
-    users = fill(store(PAIRS + 1, 1, compression_ratio=2), lambda shape: rng.normal(0, SPREAD, shape))
+    users = fill(
+        store(PAIRS + 1, 1, compression_ratio=2), lambda shape: rng.normal(0, SPREAD, shape)
+    )
     truth = np.asarray(users.take(np.arange(PAIRS + 1)), np.float64)[:, 0] - 1.0
     ids = random_lists(rng, 12_000)
     clicks = rng.random(ids.shape) < EXAMINATION * sigmoid(truth[ids])
@@ -79,13 +95,14 @@ def test_compressed_tables_find_the_attraction_of_users_that_they_can_express(na
     tables = [node for _, node in nnx.iter_graph(model) if isinstance(node, Table)]
     assert all(table.get_value().has_posteriors for table in tables)
     if name in ("hash", "ROBE"):  # of factors and terms, one may do the work of the other
-        assert np.exp(-tables[0].get_value().prior.log_precision / 2) == pytest.approx(SPREAD, rel=0.15)
+        assert np.exp(-tables[0].get_value().prior.log_precision / 2) == pytest.approx(
+            SPREAD, rel=0.15
+        )
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_a_mixture_finds_its_users_with_a_table_of_posteriors_each():
-    """Three of five users follow PBM; the others go down the list to their first click and like other documents."""
+    """Three of five users follow PBM; the others are cascade users who like other documents."""
     rng, sessions, share = np.random.default_rng(2), 16_000, 0.6
     ids, browsing = random_lists(rng, sessions), rng.random((sessions, 1)) < share
     truth = rng.normal(-0.5, 1.0, PAIRS + 1), rng.normal(-1.5, 0.8, PAIRS + 1)
@@ -99,7 +116,9 @@ def test_a_mixture_finds_its_users_with_a_table_of_posteriors_each():
     assert examination_error(pbm) < 0.05
     assert 0.91 < coverage(pbm.attraction, truth[0], examination(pbm)[0]) < 0.98
     assert 0.91 < coverage(cascade.attraction, truth[1]) < 0.98
-    tower = cascade.attraction  # of PBM, clicks do not tell attraction from examination at the first rank
+    tower = (
+        cascade.attraction
+    )  # of PBM, clicks do not tell attraction from examination at the first rank
     prior = tower.table.get_value().prior
     assert float(tower.baseline[...] + prior.mean[0]) == pytest.approx(truth[1].mean(), abs=0.15)
     assert np.exp(-prior.log_precision / 2) == pytest.approx(truth[1].std(), rel=0.15)
