@@ -106,6 +106,7 @@ def specified(sweep):
     return json.loads(done.stdout), done.stderr
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("view", ["workspace", "report"])
 def test_every_panel_shows_what_the_runs_log(specified, records, view):
     summary, rows = records[0]
@@ -136,6 +137,7 @@ def test_every_panel_shows_what_the_runs_log(specified, records, view):
     assert kinds.count("Run Comparer") == (view == "report")
 
 
+@pytest.mark.nightly
 def test_sections_follow_from_what_was_logged(specified):
     """A fit by counting has no loss of its own; these runs have everything else."""
     sections = panels(specified[0]["workspace"])
@@ -160,6 +162,7 @@ def test_sections_follow_from_what_was_logged(specified):
     assert titles[-1] == "Validation log-likelihood (nats per document)"
 
 
+@pytest.mark.nightly
 def test_runs_are_grouped_by_what_all_their_seeds_have_in_common(specified, records):
     configs = [summary["config"] for summary, _ in records]
     assert configs[0]["experiment"] == configs[1]["experiment"]
@@ -176,6 +179,7 @@ def test_runs_are_grouped_by_what_all_their_seeds_have_in_common(specified, reco
         assert section != "summary" or name in records[0][0]["summary"]
 
 
+@pytest.mark.nightly
 def test_a_configuration_holds_names_and_each_tower_once(records):
     config = records[0][0]["config"]
     assert config["model"]["name"] == "RCTR" and config["model"]["class"] == "RankCTRModel"
@@ -185,6 +189,7 @@ def test_a_configuration_holds_names_and_each_tower_once(records):
     assert (run["run_group"], run["job_type"]) == ("a sweep", "sweep")
 
 
+@pytest.mark.nightly
 def test_baseline_and_others(specified, records):
     spec = specified[0]["report"]["spec"]
     for grid in (block for block in spec["blocks"] if block["type"] == "panel-grid"):
@@ -198,10 +203,87 @@ def test_baseline_and_others(specified, records):
     assert records[0][0]["run_id"] in base64.b64decode(runset["baselineRunId"]).decode()
 
 
+@pytest.mark.nightly
 def test_what_would_be_uploaded_is_reported(specified, sweep):
     assert specified[1].startswith("would upload 2 runs: ")
     assert "\n  Test: Perplexity, Conditional perplexity, " in specified[1]
     assert all(str(run) in specified[1] for run in sweep.glob("*/wandb/offline-run-*"))
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """Runs of two models with two seeds each, and where W&B would have kept them."""
+    folder = tmp_path_factory.mktemp("kept")
+    for number, model in enumerate(("UBM", "PBM")):
+        for seed in (1, 2):
+            test = {"ll": -0.3 - 0.01 * number, "ppl": 1.4, "ndcg@1": 0.5, "ndcg@10": 0.75, "cold_ll@new": -0.4}
+            more = {"per_rank_val": {"ll": [-0.5, -0.4]}, "train": {"seconds": 2.0, "training_seconds": 1.5}}
+            run = write_run(folder / f"{number}{seed}", model, seed, test, **more)
+            offline = run / f"wandb/offline-run-2026010{seed}_00000{number}-id{number}{seed}"
+            offline.mkdir(parents=True)
+            (offline / f"run-id{number}{seed}.wandb").touch()
+    return folder
+
+
+@pytest.fixture
+def dry(kept, capsys, monkeypatch):
+    """What --dry-run writes with these options, without a network."""
+
+    def dry(*options):
+        monkeypatch.setattr(socket, "socket", None)
+        main(["wandb", str(kept), "--project", "clicks", "--dry-run", *options])
+        written = capsys.readouterr()
+        return json.loads(written.out), written.err
+
+    return dry
+
+
+KEPT = {
+    "Test": ["test/ppl", "test/ll", "test/ndcg@10"],
+    "Test, by rank": ["rank/test/ll", "rank/test/examination"],
+    "Validation, by rank": ["rank/val/ll"],
+    "Ranking, by cutoff": ["cutoff/test/ndcg"],
+    "Calibration": ["calibration/ece"],
+    "Training, over epochs": ["train/loss", "val/ll"],
+    "Training, over sessions": ["sessions/train/loss", "sessions/val/ll"],
+}
+
+
+def test_panels_show_what_the_results_have(dry):
+    specified, described = dry()
+    shown = panels(specified["workspace"])
+    assert list(shown) == ["Test", "Difference to the baseline", *list(KEPT)[1:], "Speed and memory"]
+    for name, keys in KEPT.items():
+        metrics = [panel["config"]["metrics"] for panel in shown[name]]
+        assert metrics == [[key if name != "Test" else f"summary_metrics.{key}"] for key in keys], name
+        assert f"\n  {name}: " in described
+    for name, axis in (("Test, by rank", "rank"), ("Training, over sessions", "sessions"), ("Calibration", "predicted")):
+        assert {panel["config"]["xAxis"] for panel in shown[name]} == {axis}
+    titles = [panel["config"]["yAxisTitle"] for panel in shown["Validation, by rank"]]
+    assert titles == ["Validation log-likelihood (nats per document)"]
+    bars, *scatters = shown["Speed and memory"]
+    assert bars["config"]["metrics"] == ["summary_metrics.train/training_seconds"]
+    assert [scatter["config"]["yAxis"] for scatter in scatters] == ["summary:test/ll"] * 2
+    (runset,) = specified["workspace"]["spec"]["section"]["runSets"]
+    assert runset["grouping"] == [{"section": "config", "name": "experiment.value"}]
+    shown = {"summary:test/ppl", "summary:test/ll", "summary:test/ndcg@10", "config:seed.value"}
+    assert shown <= set(runset["runFeed"]["columnOrder"])
+
+
+def test_the_baseline_is_apart_from_the_others_and_the_upload_is_told(dry, kept):
+    specified, described = dry("--baseline", "PBM", "--sync")
+    spec = specified["report"]["spec"]
+    for grid in (block for block in spec["blocks"] if block["type"] == "panel-grid"):
+        found = {runset["name"]: runset["filters"]["filters"] for runset in grid["metadata"]["runSets"]}
+        assert list(found) == ["Baseline: PBM", "Others"]
+        assert [(filters[0]["op"], filters[0]["value"]) for filters in found.values()] == [
+            ("IN", ["PBM"]), ("NIN", ["PBM"]),
+        ]  # fmt: skip
+    (runset,) = specified["workspace"]["spec"]["section"]["runSets"]
+    assert "id11" in base64.b64decode(runset["baselineRunId"]).decode()
+    assert described.startswith("would upload 4 runs: ") and "sync --project clicks" in described
+    runs = [run.name for run in offline_runs([kept])]
+    assert runs == sorted(runs) and all(name in described for name in runs)
 
 
 def test_without_folders_panels_are_those_of_the_default_metrics(monkeypatch):
@@ -255,6 +337,7 @@ def test_hyperparameters_and_differences_are_those_of_the_runs(tmp_path):
     assert "Hyperparameters" not in panels(views["workspace"]._to_model().model_dump(by_alias=True))
 
 
+@pytest.mark.nightly
 def test_runs_are_uploaded_whole_and_once_and_views_are_saved(sweep, records, specified):
     arguments = ["wandb", str(sweep), "--project", "clicks", "--baseline", "RCTR", "--sync"]
     with WandbServer() as server:
@@ -284,26 +367,25 @@ def test_runs_are_uploaded_whole_and_once_and_views_are_saved(sweep, records, sp
 
 
 WRONG = {
-    ("--baseline", "PBM"): "baseline PBM: there is no run of this model",
-    ("--project", "other"): "Weights & Biases: No API key configured",
-    ("nowhere",): "nowhere: there is no such folder",
+    ("--baseline", "CM"): ("baseline CM", "no run of this model"),
+    ("--project", "other"): ("Weights & Biases", "API key"),
+    ("nowhere",): ("nowhere", "no such folder"),
 }
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=" ".join)
-def test_a_mistake_is_reported_in_one_line(wrong, sweep, monkeypatch, capsys):
+def test_a_mistake_is_reported_in_one_line(wrong, kept, monkeypatch, capsys):
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(sweep.parent))
+    monkeypatch.setenv("HOME", str(kept))
     with pytest.raises(SystemExit):
-        main(["wandb", "--project", "clicks", str(sweep), *wrong])
-    errors = capsys.readouterr().err.splitlines()
-    assert len(errors) == 1 and errors[0].startswith(f"clickexp-compare: {WRONG[wrong]}")
+        main(["wandb", "--project", "clicks", str(kept), *wrong])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("clickexp-compare: ") and all(part in line for part in WRONG[wrong])
 
 
 def test_without_offline_runs_there_is_nothing_to_upload(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["wandb", "--project", "clicks", "--sync", "--dry-run"])
-    assert capsys.readouterr().err == (
-        "clickexp-compare: no offline runs below no folder: name folders of runs with logger=wandb\n"
-    )
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("clickexp-compare: no offline runs") and "logger=wandb" in line

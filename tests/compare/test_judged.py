@@ -62,6 +62,7 @@ def test_what_is_no_comparison_is_skipped(folder):
     assert len(data(comparisons(runs), [], folder)["online"]) == 1
 
 
+@pytest.mark.nightly
 def test_the_page_shows_differences_by_day_and_by_metric(folder):
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
     if CHROMIUM is None:

@@ -20,6 +20,7 @@ from clickexp.evaluation.model_evaluator import click_metrics
 from clickexp.models import PositionBasedModel
 from clickexp.simulation import simulate
 
+pytestmark = pytest.mark.nightly
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 ARGUMENTS = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
 LL = {("UBM", 0.1): -0.30, ("UBM", 0.5): -0.31, ("PBM", 0.1): -0.34, ("PBM", 0.5): -0.36}
