@@ -257,7 +257,8 @@ def test_panels_show_what_the_results_have(dry):
         metrics = [panel["config"]["metrics"] for panel in shown[name]]
         assert metrics == [[key if name != "Test" else f"summary_metrics.{key}"] for key in keys], name
         assert f"\n  {name}: " in described
-    for name, axis in (("Test, by rank", "rank"), ("Training, over sessions", "sessions"), ("Calibration", "predicted")):
+    axes = {"Test, by rank": "rank", "Training, over sessions": "sessions", "Calibration": "predicted"}
+    for name, axis in axes.items():
         assert {panel["config"]["xAxis"] for panel in shown[name]} == {axis}
     titles = [panel["config"]["yAxisTitle"] for panel in shown["Validation, by rank"]]
     assert titles == ["Validation log-likelihood (nats per document)"]

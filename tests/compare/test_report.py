@@ -12,8 +12,10 @@ import sys
 import polars as pl
 import pytest
 import yaml
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.text import Text
+from refusals import refuses
 from small_runs import write_json, write_run
 
 from clickexp.cli.compare import main
@@ -27,6 +29,14 @@ from clickexp.compare.tables import standing
 from clickexp.errors import UserError
 from clickexp.utils.escape import slug
 from clickexp.utils.files import whole
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_plotly():
+    """Which only a browser needs, and takes a third of a second to compress into each page."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("clickexp.compare.page.get_plotlyjs", lambda: "")
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -102,20 +112,16 @@ def test_csv_holds_unrounded_numbers(files):
     assert ranks.filter(pl.col("name") == "UBM")["ll"].to_list() == pytest.approx([-0.36, -0.24])
 
 
-def remembered(monkeypatch):
-    """Figures as they are drawn."""
-    drawn, save = [], FigureCanvasPdf.print_pdf
-
-    def remember(canvas, *args, **options):
-        if canvas.figure not in drawn:  # the layout, too, asks the canvas
-            drawn.append(canvas.figure)
-        return save(canvas, *args, **options)
-
-    monkeypatch.setattr(FigureCanvasPdf, "print_pdf", remember)
-    return drawn
+@pytest.fixture
+def drawn(monkeypatch):
+    """Figures, as far as they can be without rendering them, which takes most of the time of a comparison."""
+    made = []
+    monkeypatch.setattr(FigureCanvasPdf, "print_pdf", lambda canvas, *_, **__: made.append(canvas.figure))
+    monkeypatch.setattr(FigureCanvasAgg, "print_png", lambda *_, **__: None)
+    return made
 
 
-def test_times_are_without_compilation_which_has_a_column(tmp_path, monkeypatch):
+def test_times_are_without_compilation_which_has_a_column(tmp_path, drawn):
     """PBM trains 1 s and compiles 5, UBM trains 2 s and compiles 1, each in one epoch of two. DBN was run before epochs
     recorded compilation."""
     for model, training, compiling in (("PBM", 1.0, 5.0), ("UBM", 2.0, 1.0), ("DBN", 1.5, 2.0)):
@@ -133,7 +139,6 @@ def test_times_are_without_compilation_which_has_a_column(tmp_path, monkeypatch)
     frame = pl.read_csv(tables(comparison)["leaderboard.csv"].encode()).sort("training_seconds")
     columns = frame.select("model", "training_seconds", "compile_seconds").rows()
     assert columns == [("PBM", 1.0, 5.0), ("DBN", 1.5, 2.0), ("UBM", 2.0, 1.0)]
-    drawn = remembered(monkeypatch)
     figures(comparison)
     (over_time, cost, compilation) = (
         axes for figure in drawn for axes in figure.axes if "compilation" in axes.get_xlabel().lower()
@@ -231,8 +236,7 @@ def test_standing_follows_what_is_shown():
     assert standing(["0.5000", "0.5000"], 1) == standing(["0.5000", "0.7000"], 0) == [0, 0]
 
 
-def test_figures_are_vectors_with_text_that_stays_text(folder, monkeypatch):
-    drawn = remembered(monkeypatch)
+def test_figures_are_vectors_with_text_that_stays_text(folder):
     made = figures(comparisons(find_runs([folder])[0])[0])
     names = ("differences", "per_rank", "per_rank_values", "examination", "learning", "cost", "calibration")
     assert list(made) == [f"{name}.{suffix}" for name in names for suffix in ("pdf", "png")]
@@ -240,6 +244,10 @@ def test_figures_are_vectors_with_text_that_stays_text(folder, monkeypatch):
         made[f"{name}.pdf"].startswith(b"%PDF") and b"/Type3" not in made[f"{name}.pdf"] for name in names
     )
     assert all(made[f"{name}.png"].startswith(b"\x89PNG") for name in names)
+
+
+def test_axes_are_named(folder, drawn):
+    figures(comparisons(find_runs([folder])[0])[0])
     labels = [(axes.get_xlabel(), axes.get_ylabel()) for figure in drawn for axes in figure.axes]
     assert labels == [
         *((f"{metric} minus UBM", "") for metric in ("LL", "PPL", "nDCG@10")),
@@ -254,9 +262,8 @@ def test_figures_are_vectors_with_text_that_stays_text(folder, monkeypatch):
     ]
 
 
-def test_differences_are_drawn_as_they_are_tabled(folder, monkeypatch):
+def test_differences_are_drawn_as_they_are_tabled(folder, drawn):
     """To PBM, LL of UBM is +0.1 in each seed; DBN_2 has one run, 0.05 above PBM's mean."""
-    drawn = remembered(monkeypatch)
     figures(comparisons(find_runs([folder])[0], None, "PBM")[0])
     forest, ranks = drawn[0].axes[0], drawn[1].axes[0]
     assert [text.get_text() for text in forest.get_yticklabels()] == ["UBM", "DBN_2"]
@@ -267,10 +274,9 @@ def test_differences_are_drawn_as_they_are_tabled(folder, monkeypatch):
     assert curves["DBN_2"] == pytest.approx([-0.42 + 0.36, -0.28 + 0.24])  # to PBM's run of the same seed
 
 
-def test_a_curve_far_off_leaves_room_to_the_others_and_is_reported(tmp_path, monkeypatch):
+def test_a_curve_far_off_leaves_room_to_the_others_and_is_reported(tmp_path, drawn):
     for i, model in enumerate(("PBM", "UBM", "DBN", "CM")):
         write_run(tmp_path / model, model, test={"ll": -9 if model == "CM" else -0.3 - 0.01 * i})
-    drawn = remembered(monkeypatch)
     figures(comparisons(find_runs([tmp_path])[0])[0])
     figure = next(figure for figure in drawn if figure.axes[0].get_ylabel().startswith("Log-likelihood"))
     (axes,) = figure.axes
@@ -283,22 +289,24 @@ def test_a_curve_far_off_leaves_room_to_the_others_and_is_reported(tmp_path, mon
     ]
 
 
-def test_a_legend_reads_row_by_row_from_the_best(tmp_path, monkeypatch):
+def test_a_legend_reads_row_by_row_from_the_best(tmp_path, drawn):
     models = ("UBM", "PBM", "DBN", "CCM", "DCM", "CM", "RCTR")
     for i, model in enumerate(models):
         write_run(tmp_path / model, model, test={"ll": -0.3 - 0.01 * i})
-    made = remembered(monkeypatch)
     figures(comparisons(find_runs([tmp_path])[0])[0])
-    drawn = {(figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()): figure for figure in made}
+    named = {(figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()): figure for figure in drawn}
     for labels in (("Rank", "P(examination)"), ("Predicted P(click)", "Observed click rate")):
-        places = {text.get_text(): text.get_window_extent() for text in drawn[labels].legends[0].texts}
+        figure = named[labels]
+        figure.set_layout_engine("constrained")
+        FigureCanvasAgg(figure).draw()
+        places = {text.get_text(): text.get_window_extent() for text in figure.legends[0].texts}
         assert len({round(place.y0) for place in places.values()}) > 1
         assert tuple(sorted(places, key=lambda name: (-round(places[name].y0), places[name].x0))) == models
 
 
 def test_files_of_others_are_never_overwritten(tmp_path, capsys, monkeypatch):
-    drawn = {"per_rank.pdf": b"%PDF"}
-    monkeypatch.setattr("clickexp.compare.paper.figures", lambda comparison, label: drawn)
+    figure = {"per_rank.pdf": b"%PDF"}
+    monkeypatch.setattr("clickexp.compare.paper.figures", lambda comparison, label: figure)
     write_run(tmp_path / "runs/0", "UBM")
     compare([tmp_path / "runs"])
     written = {file.name for file in (tmp_path / "runs").rglob("*.*") if file.is_file()}
@@ -316,9 +324,7 @@ def test_files_of_others_are_never_overwritten(tmp_path, capsys, monkeypatch):
     edited.write_text("mine")
     before = {file: file.read_bytes() for file in (tmp_path / "runs").rglob("*.*") if file.is_file()}
     write_run(tmp_path / "runs/2", "CM")
-    with pytest.raises(
-        UserError, match="leaderboard-clicks.tex was not written by clickexp-compare, or was edited"
-    ):
+    with refuses(UserError, str(edited), "was edited", "another --output"):
         compare([tmp_path / "runs"])
     assert all(file.read_bytes() == content for file, content in before.items())
     compare([tmp_path / "runs"], output=tmp_path / "elsewhere", metrics=["ppl"])
@@ -350,18 +356,14 @@ def test_the_command_reports_an_error_in_one_line(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "ranks, code, message",
-    [
-        ("3", 1, "clickexp-compare: no run has figures of rank 3: there are those of 1 to 2\n"),
-        ("1,x", 2, "error: argument --ranks: '1,x' are no ranks; they look like 1,3,10\n"),
-    ],
+    "ranks, code, parts",
+    [("3", 1, ["clickexp-compare: ", "rank 3", "1 to 2"]), ("1,x", 2, ["--ranks", "'1,x'", "1,3,10"])],
 )
-def test_ranks_that_no_run_has_are_an_error_before_anything_is_written(
-    folder, tmp_path, capsys, ranks, code, message
-):
+def test_ranks_that_no_run_has_are_an_error_before_anything_is_written(folder, tmp_path, capsys, ranks, code, parts):
     with pytest.raises(SystemExit, match=str(code)):
         main([str(folder), "--output", str(tmp_path / "out"), "--ranks", ranks])
-    assert capsys.readouterr().err.endswith(message) and not (tmp_path / "out").exists()
+    error = capsys.readouterr().err
+    assert all(part in error for part in parts) and not (tmp_path / "out").exists()
 
 
 def test_help_imports_nothing_heavy():
@@ -376,7 +378,7 @@ except SystemExit: print(sorted({"jax", "polars", "numpy", "plotly", "matplotlib
 
 
 def test_the_command_prints_the_conclusion_the_leaderboard_and_where_it_wrote(
-    folder, tmp_path, capsys, monkeypatch
+    folder, tmp_path, capsys, monkeypatch, drawn
 ):
     monkeypatch.setenv("COLUMNS", "80")
     main([str(folder), "--baseline", "PBM", "--output", str(tmp_path / "out"), "--ranks", "2"])
@@ -392,7 +394,7 @@ def test_the_command_prints_the_conclusion_the_leaderboard_and_where_it_wrote(
     assert header == "| Model | 2 |"
 
 
-def test_long_names_leave_room_for_numbers(tmp_path, capsys, monkeypatch):
+def test_long_names_leave_room_for_numbers(tmp_path, capsys, monkeypatch, drawn):
     monkeypatch.setenv("COLUMNS", "80")
     settings = [(f"a_long_setting_{place}", f"value_{place}") for place in range(6)]
     for run, given in enumerate((settings, settings[:3])):
@@ -465,8 +467,7 @@ def test_hostile_names_in_tables_are_text(hostile):
     assert tex.count(r"\\") == 1 + len(NAMES)
 
 
-def test_hostile_names_in_figures_are_text(hostile, monkeypatch):
-    drawn = remembered(monkeypatch)
+def test_hostile_names_in_figures_are_text(hostile, drawn):
     (comparison, _) = comparisons(find_runs([hostile[0] / "in"])[0], metrics=["$\\frac$"])
     figures(comparison)
     texts = [text for figure in drawn for text in figure.findobj(Text)]
@@ -514,7 +515,7 @@ def test_links_in_the_folder_lead_nothing_elsewhere(tmp_path, monkeypatch):
     other = tmp_path / "other"
     write_run(other / "0")
     (other / "tables").symlink_to(tmp_path)
-    with pytest.raises(UserError, match="leaderboard.csv leads out of .*other: choose another --output"):
+    with refuses(UserError, "leaderboard.csv", f"out of {other}", "another --output"):
         compare([other])
     assert not (tmp_path / "leaderboard.csv").exists() and not (other / "comparison.html").exists()
 
@@ -534,7 +535,7 @@ def test_a_configuration_that_refers_to_itself_is_skipped(tmp_path):
     assert len(runs) == 1 and str(skipped[0]).endswith("1: its files are nested without end")
 
 
-def test_one_run_is_one_run(tmp_path, capsys):
+def test_one_run_is_one_run(tmp_path, capsys, drawn):
     write_run(tmp_path / "a", per_rank={"ll": [-0.5], "sessions": [1]})
     compare([tmp_path / "a"])
     assert capsys.readouterr().out.startswith("clicks: 1 run of 1 configuration on one test set of 1 session\n")

@@ -7,6 +7,9 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from hydra import initialize_config_dir
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from small_runs import write_run
 
 from clickexp.experiment.conf import CONF
@@ -24,6 +27,14 @@ REFERENCES = {
 RANKS = {"ppl": [1.7, 1.5], "examination": [1.0, 0.5], "sessions": [50, 40]}
 GROUPS = {"clicks": ["ll", "ppl"], "ranking": ["ndcg@1", "ndcg@10"]}
 TEST = {"ll": -0.51234, "ppl": 1.6, "ndcg@1": 0.25, "ndcg@10": 0.75}
+
+
+@pytest.fixture
+def unrendered(monkeypatch):
+    """Figures stay empty: to render them takes most of the time of a report."""
+    monkeypatch.setattr(FigureCanvasSVG, "print_svg", lambda _, file, **__: file.write(b"<svg></svg>"))
+    monkeypatch.setattr(FigureCanvasPdf, "print_pdf", lambda *_, **__: None)
+    monkeypatch.setattr(FigureCanvasAgg, "print_png", lambda *_, **__: None)
 
 
 def report(folder, changed=(("seed", "3", 0),), command="clickexp seed=3", **result):
@@ -55,7 +66,7 @@ class Rows(HTMLParser):
             self.rows[-1][-1] += data
 
 
-def test_the_page_has_the_result_with_directions_beside_references(tmp_path):
+def test_the_page_has_the_result_with_directions_beside_references(tmp_path, unrendered):
     text = report(tmp_path / "run").read_text()
     rows = Rows(text).rows
     assert ["Clicks", "UBM", "rank-CTR", "true user", "validation"] in rows
@@ -67,17 +78,17 @@ def test_the_page_has_the_result_with_directions_beside_references(tmp_path):
     assert ["2", "1.5000", "0.5000", "40", "1.8000", "1.3000", "0.4000"] in rows
 
 
-def test_without_a_true_user_the_gain_over_rank_ctr_is_named(tmp_path):
+def test_without_a_true_user_the_gain_over_rank_ctr_is_named(tmp_path, unrendered):
     text = report(tmp_path / "run", references={"rank-CTR": REFERENCES["rank-CTR"]}).read_text()
     assert "a gain of 40.0% of the perplexity above 1" in text
 
 
-def test_intervals_of_the_metrics_are_shown(tmp_path):
+def test_intervals_of_the_metrics_are_shown(tmp_path, unrendered):
     rows = Rows(report(tmp_path / "run", intervals={"ll": [-0.52, -0.5]}).read_text()).rows
     assert ["Log-likelihood ↑", "-0.5123", "-0.5200 to -0.5000", "-0.7000", "-0.4000", "-0.5123"] in rows
 
 
-def test_shared_parameters_have_their_intervals_beside_the_truth(tmp_path):
+def test_shared_parameters_have_their_intervals_beside_the_truth(tmp_path, unrendered):
     shared = [
         {"parameter": "examination", "position": 1, "relative": 1.0, "relative_low": 1.0, "relative_high": 1.0},
         {"parameter": "examination", "position": 2, "relative": 0.5, "relative_low": 0.4, "relative_high": 0.625},
@@ -98,7 +109,7 @@ def test_shared_parameters_have_their_intervals_beside_the_truth(tmp_path):
     assert [segment[:, 1].tolist() for segment in bars.get_segments()] == [[1, 1], pytest.approx([0.4, 0.625])]
 
 
-def test_figures_are_pdf_and_png_and_in_the_page(tmp_path):
+def test_figures_are_pdf_and_png_and_in_the_page_which_refers_to_nothing_outside(tmp_path):
     file = report(tmp_path / "run")
     names = ("calibration", "examination", "learning", "perplexity")
     written = sorted(each.name for each in (tmp_path / "run/figures").iterdir())
@@ -108,10 +119,6 @@ def test_figures_are_pdf_and_png_and_in_the_page(tmp_path):
     ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(ids) == len(set(ids))
     assert set(re.findall(r"url\(#([^)]+)\)", text)) <= set(ids)
-
-
-def test_the_page_refers_to_nothing_outside(tmp_path):
-    text = report(tmp_path / "run").read_text()
     assert "<script" not in text and "@import" not in text
     assert not re.findall(r'(?:src|href)="(?!#|figures/|data:|[a-z]+-)[^"]*"', text)
 
@@ -124,14 +131,14 @@ def test_the_page_refers_to_nothing_outside(tmp_path):
         ({"curves": {}, "epochs": 1}, ["examination", "learning", "perplexity"]),
     ],
 )
-def test_a_run_with_less_has_less_to_look_at(result, drawn, tmp_path):
+def test_a_run_with_less_has_less_to_look_at(result, drawn, tmp_path, unrendered):
     """Rankers without click metrics, results without references, a single pass of counting."""
     text = report(tmp_path / "run", changed=(), **result).read_text()
     assert sorted(file.stem for file in (tmp_path / "run/figures").glob("*.pdf")) == drawn
     assert "all settings have their defaults" in text and "nan" not in text
 
 
-def test_rankers_have_their_ranking_beside_random_order_and_their_propensities(tmp_path):
+def test_rankers_have_their_ranking_beside_random_order_and_their_propensities(tmp_path, unrendered):
     weighting = {"values": [1.0, 0.6, None], "low": [1.0, 0.5, None], "high": [1.0, 0.7, None], "source": "harvest"}
     result = {
         "test": {"loss": 0.3, "ndcg@1": 0.25, "ndcg@10": 0.75},
@@ -153,17 +160,18 @@ def test_rankers_have_their_ranking_beside_random_order_and_their_propensities(t
 
 
 @pytest.mark.parametrize("points", [None, [{"parameter": "examination", "position": 1, "relative": 1.0}]])
-def test_models_without_examination_have_no_picture_of_it(points, tmp_path):
+def test_models_without_examination_have_no_picture_of_it(points, tmp_path, unrendered):
     text = report(tmp_path / "run", per_rank=RANKS | {"examination": [1.0, 1.0]}, propensity=points).read_text()
     drawn = {file.stem for file in (tmp_path / "run/figures").glob("*.pdf")}
     assert drawn == {"calibration", "learning", "perplexity"} and "How likely users look" not in text
 
 
-def test_names_of_others_are_text(tmp_path):
+def test_names_of_others_are_text(tmp_path, unrendered):
     text = report(tmp_path / "run", dataset="<b>logs</b>", command="clickexp dataset.name='<b>'").read_text()
     assert "<b>" not in text and "&lt;b&gt;logs&lt;/b&gt;" in text
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("width, scheme", [(1280, "light"), (400, "dark")])
 def test_nothing_is_cut_in_a_browser(width, scheme, tmp_path):
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
@@ -189,6 +197,7 @@ def test_nothing_is_cut_in_a_browser(width, scheme, tmp_path):
         browser.close()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_reports_nothing_on_a_screen_and_on_paper(scheme, tmp_path):
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
@@ -230,5 +239,3 @@ def test_settings_are_those_that_were_given_with_the_defaults_of_the_options_cho
     assert (key, value) == ("optimizer.learning_rate", "0.2") and default == 0.003
     assert preset == [("sweep", "seeds", None), ("seed", "2", 0)]
     assert command_of([*given, "hydra.run.dir=a"]) == f"clickexp {' '.join(given)}"
-
-

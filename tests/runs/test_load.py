@@ -1,9 +1,11 @@
 """What runs left, read back; what is broken, partial or foreign is named."""
 
 import json
+import os
 
 import numpy as np
 import pytest
+from refusals import refuses
 from small_runs import write_json, write_run
 
 from clickexp.compare import find_runs, load
@@ -71,8 +73,6 @@ def test_broken_partial_and_foreign_folders_are_named(tmp_path):
 
 
 def test_a_repeated_run_counts_once(tmp_path):
-    import os
-
     for number, folder in enumerate(("early", "late")):
         os.utime(write_run(tmp_path / folder) / "result.json", (number, number))
     runs, skipped = find_runs([tmp_path / "late", tmp_path / "early", tmp_path])
@@ -82,9 +82,9 @@ def test_a_repeated_run_counts_once(tmp_path):
 
 def test_without_runs_the_error_names_folder_and_reason(tmp_path):
     write_json(tmp_path / "foreign/result.json", {"accuracy": 0.9})
-    with pytest.raises(UserError, match="no finished runs below .*it names no model"):
+    with refuses(UserError, str(tmp_path), "no finished runs", "names no model"):
         load(tmp_path)
-    with pytest.raises(UserError, match="there is no such folder"):
+    with refuses(UserError, str(tmp_path / "nowhere"), "no such folder"):
         load(tmp_path / "nowhere")
 
 
