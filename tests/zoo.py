@@ -7,7 +7,7 @@ parameters to predictions.
 import collections
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -171,10 +171,35 @@ SHARED = _mixture_case(
 CASES = [CM, CM_MARGINAL, PBM, UBM, DCM, CCM, DBN, SDBN, GCTR, RCTR, DCTR, DRCTR, TRUST_BIAS, MIXTURE, SHARED]
 EXACT = [case for case in CASES if case is not CM_MARGINAL]
 """Models whose conditional predictions are those of their story."""
+REPRESENTATIVE = [DCTR, DBN, UBM, MIXTURE, TRUST_BIAS]
+"""One of each kind: independent, chain, browsing, mixture and affine; test_sequential.py has a sequential one."""
 
-every_model, every_exact_model = (
-    pytest.mark.parametrize("case", cases, ids=repr) for cases in (CASES, EXACT)
+
+def by_tier(
+    daily: Sequence[Case], nightly: Sequence[Case] = (), as_users: Sequence[Case] = ()
+) -> pytest.MarkDecorator:
+    """Cases of both tiers, of the nightly one alone, and there also with programs as XLA compiles them for users."""
+    marks = pytest.mark.nightly, pytest.mark.as_users
+    return pytest.mark.parametrize(
+        "case",
+        [
+            *(pytest.param(case, id=case.name) for case in daily),
+            *(pytest.param(case, id=case.name, marks=marks[0]) for case in nightly),
+            *(pytest.param(case, id=f"{case.name} as users", marks=marks) for case in as_users),
+        ],
+    )
+
+
+def without(cases: Sequence[Case], others: Sequence[Case]) -> list[Case]:
+    return [case for case in cases if case not in others]
+
+
+every_model, every_exact_model = (by_tier(without(cases, [SHARED]), [SHARED]) for cases in (CASES, EXACT))
+"""In both tiers but for SHARED, which MIXTURE and the tests of mixtures stand for."""
+nightly_every_model, nightly_every_exact_model = (
+    by_tier(REPRESENTATIVE, without(cases, REPRESENTATIVE)) for cases in (CASES, EXACT)
 )
+"""In both tiers the representative ones alone."""
 
 
 def point(model: ClickModel) -> ClickModel:

@@ -1,8 +1,6 @@
 """Roles as data: constructors, defaults and limits follow from what a class declares."""
 
 import inspect
-import json
-import subprocess
 import sys
 
 import numpy as np
@@ -10,9 +8,13 @@ import oracle
 import pytest
 import zoo
 from flax import nnx
-from places import ROOT
+from hydra import compose, initialize_config_dir
+from refusals import refuses
 
+import clickexp
 from clickexp import models
+from clickexp.experiment.conf import CONF
+from clickexp.experiment.resolve import resolve
 from clickexp.models import CascadeModel, Role
 from clickexp.models.base import IndependentModel
 from clickexp.numerics import log_and
@@ -79,6 +81,11 @@ def test_declared_attributes_are_the_arguments_of_the_constructor():
     assert list(models.DocumentCTRModel.roles) == ["ctr"] and not models.MixtureModel.roles
 
 
+@nnx.jit
+def answers(model, batch):
+    return model.predict_clicks(batch), model.compute_loss(batch, aggregate=False)
+
+
 def test_a_role_takes_none_a_config_a_parameter_and_a_constructor():
     fixed, batch = FixedParameter(1.0), zoo.every_click_vector()
     for patience, expected in (
@@ -89,13 +96,11 @@ def test_a_role_takes_none_a_config_a_parameter_and_a_constructor():
     ):
         model = Patient(FixedParameter(0.5), patience, rngs=nnx.Rngs(0))
         assert model.scale == 1 and (patience is not fixed or model.patience is fixed)
-        clicks = np.exp(model.predict_clicks(batch))
+        log_probs, losses = answers(model, batch)
+        clicks = np.exp(log_probs)
         np.testing.assert_allclose(clicks, zoo.sigmoid(0.5) * zoo.sigmoid(expected), rtol=1e-5)
         joint, vectors = oracle.enumerate_clicks(
             oracle.independent_clicks, click_rate=clicks[0].astype(np.float64)
-        )
-        losses = np.asarray(
-            model.compute_loss({**batch, "clicks": np.tile(zoo.VECTORS, (zoo.LISTS, 1))}, False)
         )
         np.testing.assert_allclose(np.exp(-losses.sum(axis=1))[: len(vectors)], joint, rtol=1e-5)
 
@@ -109,7 +114,7 @@ def test_sizes_reach_every_tower_of_every_model():
 
 
 def test_a_model_with_roles_needs_a_stream():
-    with pytest.raises(TypeError, match=r"CascadeModel needs rngs=nnx\.Rngs"):
+    with refuses(TypeError, "CascadeModel", "rngs=nnx.Rngs"):
         CascadeModel(5)
 
 
@@ -126,20 +131,32 @@ def test_a_subclass_inherits_the_constructor_of_its_own():
     assert list(Longer.roles) == ["attraction", "patience", "doubt"]
 
 
-def test_the_role_of_an_outsider_is_chosen_by_configuration(tmp_path):
+@pytest.fixture
+def outsider(tmp_path, monkeypatch):
+    """A folder with an option of a model that the package does not know, and the words that choose it."""
     (tmp_path / "patient.py").write_text(OUTSIDER)
     (tmp_path / "conf/model").mkdir(parents=True)
     (tmp_path / "conf/model/patient.yaml").write_text(OPTION)
-    tiny = (
-        "dataset.sessions=400 dataset.queries=10 trainer.epochs=1 logger=[] progress=off metric=click".split()
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "clickexp", "--config-dir", "conf", "model=patient", "parameter@patience=position",
-         "hydra.run.dir=run", *tiny],
-        cwd=tmp_path, env={"PYTHONPATH": f"{ROOT}:{tmp_path}", "PATH": "", "JAX_PLATFORMS": "cpu"},
-        capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "run/result.json").read_text())["model"] == "Patient"
-    with np.load(tmp_path / "run/model.npz") as stored:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "patient", raising=False)
+    return tmp_path, ("model=patient", "parameter@patience=position")
+
+
+def test_the_role_of_an_outsider_is_chosen_by_configuration(outsider):
+    folder, words = outsider
+    words = f"hydra.searchpath=[file://{folder}/conf]", *words
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        found = resolve(compose("config", [*words]), words)
+    model = found.new_model(positions=10, query_doc_pairs=3, rngs=nnx.Rngs(0))
+    assert model.name == "Patient" and model.patience.weight.shape == (11,)
+    assert model.attraction.table.largest_id == 3
+
+
+@pytest.mark.nightly
+def test_a_run_of_an_outsider_stores_its_role(outsider):
+    folder, words = outsider
+    tiny = "dataset.sessions=400 dataset.queries=10 trainer.epochs=1 logger=[] progress=off metric=click".split()
+    options = {"config_dir": folder / "conf", "folder": folder / "run", "cache_dir": folder / "cache"}
+    assert clickexp.run(*words, *tiny, **options).result["model"] == "Patient"
+    with np.load(folder / "run/model.npz") as stored:
         assert any("patience" in name and stored[name].size == 11 for name in stored)

@@ -7,7 +7,7 @@ import pytest
 import zoo
 from flax import nnx
 
-pytestmark = pytest.mark.as_users
+every_model = zoo.by_tier(zoo.REPRESENTATIVE, as_users=zoo.CASES)
 
 
 def with_logits(case, size, signs=(-1.0, 1.0), seed=0):
@@ -25,7 +25,7 @@ def finite(tree):
     return all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(tree))
 
 
-@zoo.every_model
+@every_model
 @pytest.mark.parametrize("size", [50.0, 1e4])
 def test_extreme_logits_keep_losses_and_gradients_finite(case, size):
     run, batch = zoo.runner(case.name), zoo.every_click_vector()
@@ -34,7 +34,7 @@ def test_extreme_logits_keep_losses_and_gradients_finite(case, size):
         assert finite([run.predict(model, batch), run.loss(model, batch)])
 
 
-@zoo.every_model
+@every_model
 @pytest.mark.parametrize("sign", [-1.0, 1.0])
 def test_gradients_push_against_confident_mistakes(case, sign):
     """Logits of one sign at +-1e4 with all clicks the other way: the loss has a slope that leads back."""
@@ -49,7 +49,7 @@ def test_gradients_push_against_confident_mistakes(case, sign):
     assert (sign * leaves).min() >= 0
 
 
-@zoo.every_model
+@every_model
 def test_certain_events_cost_nothing(case):
     """Logits of +-1e4 leave one possible session, whose probability is 1."""
     run, batch = zoo.runner(case.name), zoo.every_click_vector()
@@ -64,7 +64,7 @@ def test_certain_events_cost_nothing(case):
         assert finite(run.loss(model, observed))
 
 
-@zoo.every_model
+@every_model
 def test_lists_without_documents_cost_nothing_and_have_no_gradient(case):
     run, batch = zoo.runner(case.name), zoo.every_click_vector(np.zeros(len(zoo.VECTORS) * zoo.LISTS, int))
     for model in zoo.random_model(case), with_logits(case, 1e4):

@@ -54,15 +54,20 @@ def batch(clicks):
     }
 
 
+@nnx.jit
+def predicted(model, batch):
+    return model.predict_clicks(batch), model.predict_conditional_clicks(batch)
+
+
 @pytest.mark.parametrize("first", [0, 1])
 def test_conditional_given_the_click_above(dbn, first):
     model, expected = dbn
-    found = np.exp(np.asarray(model.predict_conditional_clicks(batch((first, 0)))))[0]
+    found = np.exp(np.asarray(predicted(model, batch((first, 0)))[1]))[0]
     assert found[0] == pytest.approx(expected[1, 0] + expected[1, 1], abs=1e-4)
     assert found[1] == pytest.approx(expected[first, 1] / (expected[first, 0] + expected[first, 1]), abs=1e-4)
 
 
 def test_marginal(dbn):
     model, expected = dbn
-    found = np.exp(np.asarray(model.predict_clicks(batch((0, 0)))))[0]
+    found = np.exp(np.asarray(predicted(model, batch((0, 0)))[0]))[0]
     assert found[1] == pytest.approx(expected[0, 1] + expected[1, 1], abs=1e-4)

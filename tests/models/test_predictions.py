@@ -1,15 +1,20 @@
 """Predictions and losses of every click model against enumeration in float64."""
 
+import functools
+
 import jax
 import numpy as np
 import oracle
-import pytest
 import zoo
 
 FLOOR = 1e-8
 """What the cascade model gives a second click, which its story never has."""
 
-pytestmark = pytest.mark.as_users
+DAILY, DAILY_EXACT = (zoo.without(cases, [zoo.SHARED]) for cases in (zoo.CASES, zoo.EXACT))
+every_model = zoo.by_tier(DAILY, as_users=zoo.CASES)
+every_exact_model = zoo.by_tier(DAILY_EXACT, as_users=zoo.EXACT)
+nightly_every_model = zoo.by_tier(zoo.REPRESENTATIVE, as_users=zoo.CASES)
+nightly_every_exact_model = zoo.by_tier(zoo.REPRESENTATIVE, as_users=zoo.EXACT)
 
 
 def close(actual, expected, rtol=2e-5, atol=2e-6):
@@ -20,97 +25,98 @@ def predict(case, model, batch):
     return zoo.runner(case.name).predict(model, batch)
 
 
-@pytest.fixture(scope="module")
-def said():
-    """Of each case: its random model, the click vectors [lists * vectors, ranks], predictions, and joints."""
-    batch = zoo.every_click_vector()
-    models = {case.name: zoo.random_model(case) for case in zoo.CASES}
-    return {
-        case.name: (predict(case, models[case.name], batch), zoo.joints(case, models[case.name]))
-        for case in zoo.CASES
-    }
+def said(case):
+    """What the case's random model predicts for the click vectors [lists * vectors, ranks]."""
+    return predict(case, zoo.random_model(case), zoo.every_click_vector())
+
+
+@functools.cache
+def joints(case):
+    """Those of the case's random model."""
+    return zoo.joints(case, zoo.random_model(case))
 
 
 def by_list(values):
     return np.reshape(values, (zoo.LISTS, len(zoo.VECTORS), zoo.RANKS))
 
 
-@zoo.every_model
-def test_probabilities_of_all_click_vectors_sum_to_one(said, case):
-    outputs, _ = said[case.name]
+@every_model
+def test_probabilities_of_all_click_vectors_sum_to_one(case):
+    outputs = said(case)
     close(np.exp(-by_list(outputs["loss"]).sum(-1, dtype=np.float64)).sum(-1), np.ones(zoo.LISTS))
 
 
-@zoo.every_model
-def test_each_event_and_its_complement_sum_to_one(said, case):
-    outputs, _ = said[case.name]
+@every_model
+def test_each_event_and_its_complement_sum_to_one(case):
+    outputs = said(case)
     close(np.exp(outputs["clicks"]) + np.exp(outputs["no_clicks"]), np.ones_like(outputs["clicks"]))
     complement = np.where(np.tile(zoo.VECTORS, (zoo.LISTS, 1)), np.nan, np.exp(-outputs["loss"]))
     skipped = ~np.isnan(complement)
     close(np.exp(outputs["conditional_clicks"][skipped]) + complement[skipped], np.ones(skipped.sum()))
 
 
-@zoo.every_model
-def test_conditional_ignores_the_click_itself_and_those_below(said, case):
-    conditional = by_list(said[case.name][0]["conditional_clicks"])
+@every_model
+def test_conditional_ignores_the_click_itself_and_those_below(case):
+    conditional = by_list(said(case)["conditional_clicks"])
     for rank in range(zoo.RANKS):
         for above in np.unique(zoo.VECTORS[:, :rank], axis=0):
             same = (zoo.VECTORS[:, :rank] == above).all(axis=1)
             assert np.ptp(conditional[:, same, rank], axis=1).max() == 0
 
 
-@zoo.every_exact_model
-def test_conditional_is_that_of_the_enumeration(said, case):
-    outputs, joints = said[case.name]
-    for actual, joint in zip(by_list(outputs["conditional_clicks"]), joints, strict=True):
+@every_exact_model
+def test_conditional_is_that_of_the_enumeration(case):
+    outputs = said(case)
+    for actual, joint in zip(by_list(outputs["conditional_clicks"]), joints(case), strict=True):
         expected = oracle.conditional(joint, zoo.VECTORS)
         possible = ~np.isnan(expected)
         close(actual[possible], np.log(np.maximum(expected[possible], FLOOR)))
         assert np.all(actual[~possible] <= np.float32(np.log(FLOOR)))
 
 
-def test_published_conditional_of_the_cascade_model_is_the_marginal_up_to_the_first_click(said):
-    outputs, joints = said["CM marginal"]
+def test_published_conditional_of_the_cascade_model_is_the_marginal_up_to_the_first_click():
+    outputs = said(zoo.CM_MARGINAL)
     first = (np.cumsum(zoo.VECTORS, axis=1) - zoo.VECTORS) == 0
-    for actual, joint in zip(by_list(outputs["conditional_clicks"]), joints, strict=True):
+    for actual, joint in zip(by_list(outputs["conditional_clicks"]), joints(zoo.CM_MARGINAL), strict=True):
         close(actual, np.where(first, np.log(oracle.marginal(joint, zoo.VECTORS)), np.log(FLOOR)))
 
 
-@zoo.every_model
-def test_marginal_is_that_of_the_enumeration(said, case):
-    outputs, joints = said[case.name]
-    for actual, joint in zip(by_list(outputs["clicks"]), joints, strict=True):
+@every_model
+def test_marginal_is_that_of_the_enumeration(case):
+    outputs = said(case)
+    for actual, joint in zip(by_list(outputs["clicks"]), joints(case), strict=True):
         close(actual, np.broadcast_to(np.log(oracle.marginal(joint, zoo.VECTORS)), actual.shape))
 
 
-@zoo.every_exact_model
-def test_loss_of_a_list_is_minus_the_log_of_its_probability(said, case):
-    outputs, joints = said[case.name]
+@every_exact_model
+def test_loss_of_a_list_is_minus_the_log_of_its_probability(case):
+    outputs = said(case)
     losses = by_list(outputs["loss"]).sum(-1, dtype=np.float64)
-    possible = np.array(joints) > 0
-    close(losses[possible], -np.log(np.array(joints)[possible]))
+    probabilities = np.array(joints(case))
+    possible = probabilities > 0
+    close(losses[possible], -np.log(probabilities[possible]))
     assert losses[~possible].min(initial=np.inf) > -np.log(FLOOR) - 1e-4
 
 
-@zoo.every_exact_model
+@every_exact_model
 def test_loss_stays_exact_where_float32_probabilities_are_not(case):
     """Logits up to +-14: probabilities within 1e-6 of 1, whose complements 1 - p would lose their digits."""
     rng = np.random.default_rng(3)
     model = zoo.fill(zoo.random_model(case), lambda shape: rng.choice([-7.0, -3.5, 3.5, 7.0], shape))
     losses = by_list(predict(case, model, zoo.every_click_vector())["loss"]).sum(-1, dtype=np.float64)
-    joints = np.array(zoo.joints(case, model))
-    possible = joints > 0
-    close(losses[possible], -np.log(joints[possible]))
+    probabilities = np.array(zoo.joints(case, model))
+    possible = probabilities > 0
+    close(losses[possible], -np.log(probabilities[possible]))
 
 
-@zoo.every_exact_model
+@nightly_every_exact_model
 def test_mean_loss_weighs_documents_and_masked_ones_count_nothing(case):
     lengths = np.tile(np.arange(zoo.RANKS + 1), 16)
     batch, model = zoo.every_click_vector(lengths), zoo.random_model(case)
     outputs, (mean_loss, _) = predict(case, model, batch), zoo.runner(case.name).loss(model, batch)
-    joints = np.repeat(zoo.joints(case, model), len(zoo.VECTORS), axis=0)
+    of_vectors = np.repeat(joints(case), len(zoo.VECTORS), axis=0)
     starts = (zoo.VECTORS[None] == batch["clicks"][:, None]) | ~batch["mask"][:, None]
-    probabilities = (joints * starts.all(axis=-1)).sum(axis=-1)
+    probabilities = (of_vectors * starts.all(axis=-1)).sum(axis=-1)
     possible = probabilities > 0
     close(outputs["loss"].sum(-1, dtype=np.float64)[possible], -np.log(probabilities[possible]))
     close(mean_loss, outputs["loss"].sum(dtype=np.float64) / lengths.sum())
@@ -128,21 +134,24 @@ RELEVANCE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", [case for case in zoo.CASES if case.name in RELEVANCE], ids=repr)
-def test_relevance_is_a_product_of_parameters(said, case):
+PRODUCTS = [case for case in zoo.CASES if case.name in RELEVANCE]
+
+
+@zoo.by_tier(PRODUCTS, as_users=PRODUCTS)
+def test_relevance_is_a_product_of_parameters(case):
     model = zoo.random_model(case)
-    outputs, _ = said[case.name]
+    outputs = said(case)
     for actual, ids, positions in zip(by_list(outputs["relevance"]), *zoo.lists(), strict=True):
         parameters = case.probabilities(model, ids, positions)
         expected = sum(np.log(parameters[name]) for name in RELEVANCE[case.name])
         close(actual, np.broadcast_to(expected, actual.shape))
 
 
-@zoo.every_model
-def test_examination_and_attraction_are_those_of_the_hidden_events(said, case):
+@every_model
+def test_examination_and_attraction_are_those_of_the_hidden_events(case):
     """The trust-bias model takes the true-positive rate for examination, as its docstring states."""
     model = zoo.random_model(case)
-    outputs, _ = said[case.name]
+    outputs = said(case)
     shown = zip(by_list(outputs["examination"]), by_list(outputs["attraction"]), *zoo.lists(), strict=True)
     for examination, attraction, ids, positions in shown:
         parameters = case.probabilities(model, ids, positions)
@@ -154,7 +163,7 @@ def test_examination_and_attraction_are_those_of_the_hidden_events(said, case):
             close(np.exp(attraction), np.broadcast_to(known, attraction.shape))
 
 
-@zoo.every_model
+@nightly_every_model
 def test_gradient_is_the_slope_of_the_loss(case):
     """Central differences along a random direction, the loss in float64 from the float32 parts."""
     model, batch, rng = zoo.random_model(case), zoo.every_click_vector(), np.random.default_rng(5)

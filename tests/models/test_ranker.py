@@ -2,8 +2,8 @@
 
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from flax import nnx
+from refusals import refuses
 
 from clickexp.errors import DataError
 from clickexp.models import ClickModel, Model, Role
@@ -37,5 +37,5 @@ def test_a_ranker_needs_a_loss_and_a_relevance():
 
 def test_ids_beyond_its_towers_are_an_error():
     model = Pointwise(query_doc_pairs=4, rngs=nnx.Rngs(0))
-    with pytest.raises(DataError, match="query_doc_ids holds 5, and score has parameters up to 4"):
+    with refuses(DataError, "query_doc_ids holds 5", "score", "up to 4"):
         model.predict_relevance({"query_doc_ids": np.array([[5]]), "mask": np.ones((1, 1), bool)})

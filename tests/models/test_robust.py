@@ -3,19 +3,20 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 import zoo
 from flax import nnx
 from jax.extend.core import jaxprs_in_params
 
 from clickexp.types import ByRank
 
+ALONE = [zoo.UBM, zoo.DBN]
+
 
 def same(actual, expected):
     np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-6)
 
 
-@zoo.every_model
+@zoo.nightly_every_model
 def test_it_does_not_matter_what_padding_holds(case):
     run, model, rng = zoo.runner(case.name), zoo.random_model(case), np.random.default_rng(2)
     batch = zoo.every_click_vector(np.tile(np.arange(zoo.RANKS + 1), 16))
@@ -29,7 +30,7 @@ def test_it_does_not_matter_what_padding_holds(case):
         jax.tree.map(same, function(model, {**batch, **other}), function(model, batch))
 
 
-@zoo.every_model
+@zoo.nightly_every_model
 def test_neither_more_ranks_of_padding_nor_positions_shared_by_all_lists_matter(case):
     run, model, batch = zoo.runner(case.name), zoo.random_model(case), zoo.every_click_vector()
     more = zoo.POSITIONS - zoo.RANKS
@@ -41,7 +42,7 @@ def test_neither_more_ranks_of_padding_nor_positions_shared_by_all_lists_matter(
     assert np.all(actual["loss"][:, zoo.RANKS :] == 0)
 
 
-@zoo.every_model
+@zoo.by_tier(ALONE, nightly=zoo.without(zoo.CASES, ALONE))
 def test_one_session_and_one_document_are_batches_like_any_other(case):
     """The first list alone, and its first document alone."""
     run, model, batch = zoo.runner(case.name), zoo.random_model(case), zoo.every_click_vector()
@@ -53,7 +54,7 @@ def test_one_session_and_one_document_are_batches_like_any_other(case):
             jax.tree.map(lambda a, e: same(a, e[row : row + 1, :ranks]), actual, expected)
 
 
-@zoo.every_model
+@zoo.by_tier([zoo.DBN], nightly=zoo.without(zoo.CASES, [zoo.DBN]))
 def test_one_trace_a_shape(case):
     """Fresh, random and updated parameters, numpy and JAX batches: all the same program."""
     run, batch, model = zoo.Runner(case), zoo.every_click_vector(), zoo.random_model(case)
@@ -84,7 +85,7 @@ def operations(jaxpr):
     return len(jaxpr.eqns) + sum(map(operations, inner))
 
 
-@zoo.every_model
-@pytest.mark.parametrize("method", ["conditional", "marginal"])
-def test_programs_do_not_grow_with_the_ranks(case, method):
-    assert program_size(case, method, 40) == program_size(case, method, 10)
+@zoo.nightly_every_model
+def test_programs_do_not_grow_with_the_ranks(case):
+    for method in "conditional", "marginal":
+        assert program_size(case, method, 40) == program_size(case, method, 10), method

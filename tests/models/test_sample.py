@@ -80,7 +80,9 @@ def test_users_of_the_simulation_are_sampled_as_they_are_predicted():
     )
     shown = np.ones(zoo.RANKS, bool)
     batch = zoo.repeated({"query_doc_ids": ids, "positions": positions, "clicks": ~shown, "mask": shown})
-    clicks = np.asarray(model.sample(batch, jax.random.key(1)).clicks)
+    sample = nnx.jit(lambda model, batch, key: model.sample(batch, key).clicks)
+    clicks = np.asarray(sample(model, batch, jax.random.key(1)))
     zoo.within_5_sigma((clicks[:, None] == vectors).all(axis=-1), joint)
-    predicted = np.exp(model.predict_clicks({name: values[:1] for name, values in batch.items()}))
+    one = {name: values[:1] for name, values in batch.items()}
+    predicted = np.exp(nnx.jit(lambda model: model.predict_clicks(one))(model))
     np.testing.assert_allclose(predicted[0], oracle.marginal(joint, vectors), rtol=1e-5)

@@ -79,13 +79,14 @@ def test_lists_of_a_log_come_with_their_lengths(batch):
     """As the loader gives them, with padding behind a list."""
     mask = np.arange(RANKS) < np.arange(LISTS)[:, None] % RANKS + 1
     plain = {**batch, "mask": mask, "clicks": batch["clicks"] & mask}
-    for predict in (Habit().conditional, Habit().marginal):
-        expected, found = (predict(ByRank(each)) for each in (plain, {**plain, "lengths": mask.sum(axis=1)}))
+    predict = jax.jit(lambda lists: (Habit().conditional(ByRank(lists)), Habit().marginal(ByRank(lists))))
+    with_lengths = predict({**plain, "lengths": mask.sum(axis=1)})
+    for found, expected in zip(with_lengths, predict(plain), strict=True):
         np.testing.assert_array_equal(found.log, expected.log)
 
 
 def test_the_conditional_skips_documents_that_are_not_shown(batch):
-    log_probs = np.asarray(Habit().predict_conditional_clicks(batch))
+    log_probs = np.asarray(jax.jit(Habit().predict_conditional_clicks)(batch))
     for ids, mask, clicks, log_prob in zip(
         batch["query_doc_ids"], batch["mask"], batch["clicks"], log_probs, strict=True
     ):
@@ -96,8 +97,8 @@ def test_the_conditional_skips_documents_that_are_not_shown(batch):
 
 @pytest.mark.parametrize("model", [Habit(), ConditionalOnly()], ids=["prefix tree", "conditional alone"])
 def test_marginals_are_those_of_the_enumeration(model, batch):
-    log_probs = np.asarray(jax.jit(model.predict_clicks)(batch))
-    no_clicks = np.asarray(model.marginal(ByRank(batch)).complement.T)
+    predict = jax.jit(lambda lists: (model.predict_clicks(lists), model.marginal(ByRank(lists)).complement.T))
+    log_probs, no_clicks = map(np.asarray, predict(batch))
     for ids, mask, log_prob, no_click in zip(
         batch["query_doc_ids"], batch["mask"], log_probs, no_clicks, strict=True
     ):
@@ -113,7 +114,8 @@ def test_draws_follow_the_model(model, batch):
     one = {
         name: np.repeat(values[:1], sessions, axis=0) for name, values in batch.items() if name != "positions"
     }
-    clicks = np.asarray(model.sample({**one, "positions": batch["positions"]}, nnx.Rngs(0)).clicks)
+    sample = jax.jit(lambda lists, key: model.sample(lists, key).clicks)
+    clicks = np.asarray(sample({**one, "positions": batch["positions"]}, jax.random.key(0)))
     joint, _ = by_hand(one["query_doc_ids"][0], one["mask"][0])
     found = np.array([(clicks == vector).all(axis=1).mean() for vector in VECTORS])
     sigma = np.sqrt(joint * (1 - joint) / sessions)
@@ -125,7 +127,7 @@ def test_long_lists_average_over_draws(batch, monkeypatch):
     monkeypatch.setattr(derived, "EXACT_RANKS", 4)
     assert derived.how(RANKS) == "mean over 256 sampled sessions" and derived.how(4) == "exact"
     assert Habit().how_marginal(RANKS) == derived.how(RANKS)
-    probabilities = np.exp(np.asarray(Habit().predict_clicks(batch)))
+    probabilities = np.exp(np.asarray(jax.jit(Habit().predict_clicks)(batch)))
     for ids, mask, found in zip(batch["query_doc_ids"], batch["mask"], probabilities, strict=True):
         joint, conditional = by_hand(ids, mask)
         expected = joint @ VECTORS
@@ -133,8 +135,13 @@ def test_long_lists_average_over_draws(batch, monkeypatch):
         assert (np.abs(found - expected) < 5 * spread + 1e-5)[mask].all()
 
 
-@pytest.mark.parametrize("case", [zoo.UBM, zoo.DBN, zoo.CCM, zoo.MIXTURE], ids=repr)
+@zoo.by_tier([zoo.UBM], nightly=[zoo.DBN, zoo.CCM, zoo.MIXTURE])
 def test_what_is_derived_equals_a_model_s_own_marginal(case):
-    model, batch = zoo.random_model(case), ByRank(zoo.every_click_vector())
-    own, enumerated = model.marginal(batch), derived.marginal(model.conditional, batch)
-    np.testing.assert_allclose(enumerated.log, np.broadcast_to(own.log, batch.shape), atol=2e-5)
+    @nnx.jit
+    def marginals(model, lists):
+        batch = ByRank(lists)
+        return model.marginal(batch), derived.marginal(model.conditional, batch)
+
+    lists = zoo.every_click_vector()
+    own, enumerated = marginals(zoo.random_model(case), lists)
+    np.testing.assert_allclose(enumerated.log, np.broadcast_to(own.log, lists["mask"].T.shape), atol=2e-5)

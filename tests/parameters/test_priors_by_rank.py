@@ -55,26 +55,38 @@ def now(rank):
     return BASELINE + MEAN + SLOPE * (LINE[0] + LINE[1] * np.log(rank))
 
 
+@nnx.jit
+def clicks(model, lists):
+    return model.predict_clicks(lists)
+
+
+@nnx.jit
+def scores(model, lists):
+    return model.predict_relevance(lists), model.predict_attraction(lists)
+
+
 def test_clicks_on_a_new_document_follow_the_rank_where_it_is_shown(model):
     lists = batch([[NEW, SHOWN, 3, NEW]])
     expected = mean_probability([now(1), BASELINE + MEAN - 0.3, now(3), now(4)], PRECISION)
     expected[1] = mean_probability([BASELINE + MEAN - 0.3], PRECISION * np.exp(1.0))[0]
     examination = sigmoid(model.examination.weight[...][1 : RANKS + 1])
-    outputs = click_outputs(model, lists)
-    for found in (
-        model.predict_clicks(lists),
-        model.predict_conditional_clicks(lists),
-        outputs["log_probs"].log,
-        outputs["conditional_log_probs"].log,
-    ):
+
+    @nnx.jit
+    def said(model, lists):
+        outputs = click_outputs(model, lists)
+        predicted = model.predict_clicks(lists), model.predict_conditional_clicks(lists)
+        pairs = outputs["log_probs"], outputs["conditional_log_probs"]
+        return model.compute_loss(lists, aggregate=False), [*predicted, *(pair.log for pair in pairs)]
+
+    loss, predicted = said(model, lists)
+    for found in predicted:
         np.testing.assert_allclose(np.exp(found[0]), examination * expected, rtol=2e-4)
-    loss = model.compute_loss(lists, aggregate=False)
     np.testing.assert_allclose(loss[0], -np.log1p(-examination * expected), rtol=2e-4)
 
 
 def test_ranks_count_the_documents_that_are_shown(model):
     lists = batch([[SHOWN, SHOWN, NEW, NEW]], mask=[[True, False, True, True]])
-    both = np.exp(model.predict_clicks(lists)[0, 2:]) / sigmoid(model.examination.weight[...][3:5])
+    both = np.exp(clicks(model, lists)[0, 2:]) / sigmoid(model.examination.weight[...][3:5])
     np.testing.assert_allclose(both, mean_probability([now(2), now(3)], PRECISION), rtol=2e-4)
 
 
@@ -82,19 +94,26 @@ def test_what_ranks_documents_does_not_know_their_order(model):
     """Else labelled lists, which come in the order of a policy, would tell the answer."""
     first, second = batch([[NEW, SHOWN, 3]]), batch([[3, SHOWN, NEW]])
     average = mean_probability([BASELINE + MEAN], PRECISION)[0]
-    for predict in (model.predict_relevance, model.predict_attraction):
-        np.testing.assert_array_equal(predict(first), predict(second))
-        np.testing.assert_allclose(np.exp(predict(first)[0, [0, 2]]), average, rtol=1e-4)
+    for found, of_second in zip(scores(model, first), scores(model, second), strict=True):
+        np.testing.assert_array_equal(found, of_second)
+        np.testing.assert_allclose(np.exp(np.asarray(found)[0, [0, 2]]), average, rtol=1e-4)
 
 
+@pytest.mark.nightly
 def test_draws_of_new_documents_vary_around_the_prior_of_the_rank(model):
     lists = batch([[NEW, SHOWN, 3, NEW]])
     drawn = jax.jit(
         jax.vmap(lambda key: jnp.exp(model.sample_parameters(key).predict_clicks(lists)[0])),
     )(jax.random.split(jax.random.key(0), 4000))
-    expected = np.exp(model.predict_clicks(lists)[0])
+    expected = np.exp(clicks(model, lists)[0])
     np.testing.assert_allclose(drawn.mean(0), expected, atol=5 * float(drawn.std(0).max()) / np.sqrt(4000))
-    assert not model.sample_parameters(jax.random.key(1)).has_posteriors
+
+
+def test_a_draw_of_a_new_document_follows_the_rank(model):
+    drawn, log_ranks = model.sample_parameters(jax.random.key(1)), np.log(np.float32([1, 3]))
+    first, third = np.ravel(drawn.attraction.table.take(np.array([NEW, NEW]), log_ranks))
+    assert first - third == pytest.approx(SLOPE * LINE[1] * (log_ranks[0] - log_ranks[1]), rel=1e-5)
+    assert not drawn.has_posteriors
 
 
 def test_samples_are_of_the_predicted_probabilities(model):
@@ -105,12 +124,13 @@ def test_samples_are_of_the_predicted_probabilities(model):
     turned = batch([[NEW], [SHOWN], [3], [NEW]])
     examination = sigmoid(model.examination.weight[...][1 : RANKS + 1])
     expected = {
-        True: np.exp(model.predict_clicks(one)[0]),
-        False: examination * np.exp(np.asarray(model.predict_attraction(turned))[:, 0]),
+        True: np.exp(clicks(model, one)[0]),
+        False: examination * np.exp(np.asarray(scores(model, turned)[1])[:, 0]),
     }
     assert abs(expected[True][0] - expected[False][0]) > 0.05
     for in_log_order, probabilities in expected.items():
-        found = np.asarray(model.sample(lists, jax.random.key(2), in_log_order).clicks).mean(0)
+        sample = jax.jit(lambda lists, key: model.sample(lists, key, in_log_order).clicks)
+        found = np.asarray(sample(lists, jax.random.key(2))).mean(0)
         sigma = np.sqrt(probabilities * (1 - probabilities) / sessions)
         assert (np.abs(found - probabilities) < 5 * sigma).all(), in_log_order
 
@@ -137,10 +157,11 @@ def test_embeddings_of_new_rows_are_linear_in_the_logarithm_of_the_rank(store):
         prior = Prior(jnp.zeros(()), jnp.zeros(rows.dim), jnp.ones(rows.dim))
         table.set_value(Rows(values, rows.dim, prior, jnp.asarray(LINE)))
     ids = jnp.arange(1, 9)
-    np.testing.assert_array_equal(made.take(ids), 0)
+    take = jax.jit(made.take)
+    np.testing.assert_array_equal(take(ids), 0)
     ranks = np.asarray([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
     x = LINE[0] + LINE[1] * np.log(ranks)
-    found = np.asarray(made.take(ids, jnp.asarray(np.log(ranks), jnp.float32)))
+    found = np.asarray(take(ids, np.log(ranks).astype(np.float32)))
     np.testing.assert_allclose(np.abs(found), np.abs(x)[:, None] * len(tables) * np.ones(2), rtol=1e-5)
 
 
@@ -157,11 +178,11 @@ def test_rows_that_are_always_shown_at_one_rank_tell_nothing_of_others():
     model = PositionBasedModel(positions=RANKS, query_doc_pairs=60, click_rate=0.3, rngs=nnx.Rngs(0))
     Trainer(epochs=2).train(model, log, log)
     lists = batch([[55, 55, 55, 55]])
-    attraction = model.predict_clicks(lists) - np.log(sigmoid(model.examination.weight[...][1 : RANKS + 1]))
-    np.testing.assert_allclose(attraction, model.predict_attraction(lists), rtol=1e-4)
+    attraction = clicks(model, lists) - np.log(sigmoid(model.examination.weight[...][1 : RANKS + 1]))
+    np.testing.assert_allclose(attraction, scores(model, lists)[1], rtol=1e-4)
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.5, 3.0])
+@pytest.mark.parametrize("noise", [0.5, *(pytest.param(noise, marks=pytest.mark.nightly) for noise in (0.0, 3.0))])
 def test_ranks_in_one_list_tell_of_mean_ranks_as_far_as_rows_differ(noise):
     """The line is the regression of x, of the documents of all lists, on their log ranks."""
     rng = np.random.default_rng(1)
@@ -194,7 +215,7 @@ def ordered_log(rng, documents, sessions):
     )
 
 
-@pytest.mark.parametrize("posterior", ["normal", "normal_by_rank"])
+@pytest.mark.parametrize("posterior", [pytest.param("normal", marks=pytest.mark.nightly), "normal_by_rank"])
 def test_training_goes_on_from_posteriors_that_another_log_has_left(posterior):
     """At tiny rates nothing changes, whether the second log shows documents, at other ranks, or not."""
     rng = np.random.default_rng(2)
@@ -237,4 +258,4 @@ def test_rows_that_were_not_counted_leave_the_prior_its_slope():
     Trainer(epochs=3).train(model, batches, [known])
     assert batches.passes == 4
     assert np.isfinite(model.attraction.table.get_value().prior.slope).all()
-    assert np.isfinite(model.predict_clicks(later)).all()
+    assert np.isfinite(clicks(model, later)).all()
