@@ -4,6 +4,7 @@ import json
 
 import pytest
 from places import ROOT
+from refusals import refuses
 from small_runs import write_run
 
 import clickexp
@@ -48,7 +49,7 @@ def test_its_result_is_plotted(result):
     figure = result.plot("perplexity", "learning")
     assert [axes.get_xlabel() for axes in figure.axes] == ["Rank", "Rank", "Epoch"]
     assert figure._repr_png_().startswith(b"\x89PNG")
-    with pytest.raises(UserError, match="no figure cost: choose from perplexity, learning, calibration"):
+    with refuses(UserError, "cost", "choose from perplexity, learning, calibration"):
         result.plot("cost")
 
 
@@ -61,21 +62,21 @@ def test_results_of_earlier_versions_have_no_references(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words, settings, message",
+    "words, settings, parts",
     [
-        ((), {"model": "pbmm"}, "there is no model pbmm. Did you mean pbm?"),
-        ((), {"modle": "pbm"}, "there is no key modle. Did you mean model?"),
-        ((), {"model": "pbm,ubm"}, "there is no model pbm,ubm"),
-        (("--multirun",), {}, "takes overrides, such as seed=1, and no options"),
-        (("pbm",), {}, "settings are written as key=value"),
-        (({"seed": 1},), {}, "takes overrides as text, such as 'seed=1', and not {'seed': 1}"),
-        ((), {"optimized_metric": "val/none"}, "choose one that the run reports"),
-        ((), {"config_dir": "missing"}, "config_dir=missing: there is no such folder"),
+        ((), {"model": "pbmm"}, ["model pbmm", "Did you mean pbm?"]),
+        ((), {"modle": "pbm"}, ["modle", "Did you mean model?"]),
+        ((), {"model": "pbm,ubm"}, ["model pbm,ubm"]),
+        (("--multirun",), {}, ["clickexp.run", "seed=1"]),
+        (("pbm",), {}, ["pbm: ", "key=value"]),
+        (({"seed": 1},), {}, ["'seed=1'", "{'seed': 1}"]),
+        ((), {"optimized_metric": "val/none"}, ["optimized_metric=val/none"]),
+        ((), {"config_dir": "missing"}, ["config_dir=missing"]),
     ],
 )
-def test_mistakes_have_the_message_of_the_command(words, settings, message, tmp_path, monkeypatch):
+def test_mistakes_have_the_message_of_the_command(words, settings, parts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=message.replace("?", r"\?")):
+    with refuses(ConfigError, *parts):
         clickexp.run(*words, **settings)
     assert not list(tmp_path.iterdir())
 
@@ -83,10 +84,10 @@ def test_mistakes_have_the_message_of_the_command(words, settings, message, tmp_
 def test_options_of_ones_own_are_found(tmp_path):
     conf = tmp_path / "my conf/model"
     conf.mkdir(parents=True)
-    (conf / "mine.yaml").write_text((ROOT / "conf/model/gctr.yaml").read_text())
-    small = {**SMALL, **LOG, "cache_dir": tmp_path / "cache", "metric": "click", "report": False, "save_model": False}
+    (conf / "mine.yaml").write_text((ROOT / "conf/model/rctr.yaml").read_text())
+    small = {**SMALL, **LOG, "cache_dir": tmp_path / "cache", "report": False, "save_model": False}
     result = clickexp.run(model="mine", config_dir=tmp_path / "my conf", folder=tmp_path / "out", **small)
-    assert result.result["model"] == "GCTR" and not result.report.exists()
+    assert result.result["model"] == "RCTR" and not result.report.exists()
 
 
 TRAINER = '''

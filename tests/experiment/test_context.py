@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from compositions import options, resolved, values
 from flax import nnx
-from hydra import compose, initialize_config_dir
-from places import ROOT
+from refusals import refuses
 from small_logs import ragged_log
 
 from clickexp.data import Dataset, Sessions
@@ -15,8 +15,6 @@ from clickexp.data.schema import Column
 from clickexp.errors import ConfigError
 from clickexp.experiment.build import build_model
 from clickexp.experiment.instantiate import constructor
-from clickexp.experiment.resolve import resolve
-from clickexp.experiment.values import resolved_values
 from clickexp.models import ClickModel, PositionBasedModel
 from clickexp.parameters import (
     ContextParameter,
@@ -26,23 +24,22 @@ from clickexp.parameters import (
 )
 from clickexp.training.em.bernoulli import BernoulliTowers
 
-CONF = ROOT / "conf"
 TREC = ("dataset=tiangong_st", "dataset.path=.")
 
 
-def composed(*overrides, check=False):
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        cfg = compose("config", list(overrides))
-        return resolve(cfg, overrides).values if check else resolved_values(cfg, overrides)
-
-
-MODELS = sorted(file.stem for file in (CONF / "model").glob("*.yaml"))
+def composed(*overrides):
+    return values(*TREC, *overrides)["model"]
 
 
 NETWORKS = {"ncm", "cacm"}
 """Models with no towers, of which context is a part of its own."""
 WITHOUT = {"gctr", "rctr", "drctr"}
 """Models with no tower of a role: click rates of everything, of ranks, of documents at ranks."""
+MODELS = sorted({*options("model")} - WITHOUT - NETWORKS)
+FEW = ["cm", "mixture", "ranker", "ubm"]
+every_model = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in FEW else pytest.mark.nightly) for name in MODELS]
+)
 
 
 def sums(node, key=""):
@@ -56,14 +53,13 @@ def sums(node, key=""):
         yield from sums(value, f"{key}.{at}")
 
 
-@pytest.mark.parametrize("name", [model for model in MODELS if model not in WITHOUT | NETWORKS])
+@every_model
 def test_every_model_takes_context(name):
-    before = composed(*TREC, f"model={name}")["model"]
-    values = composed(*TREC, f"model={name}", "+context=both", check=True)
-    keys = [*sums(values["model"])]
+    model, before = resolved(*TREC, f"model={name}", "+context=both").values["model"], composed(f"model={name}")
+    keys = [*sums(model)]
     assert len(keys) == (2 if name == "mixture" else 1)  # whose components take different roles
     for key in keys:
-        at, tower = before, values["model"]
+        at, tower = before, model
         for part in key.split("."):
             at, tower = (node[int(part)] if isinstance(node, list) else node[part] for node in (at, tower))
         assert tower["terms"]["tower"] == at
@@ -72,11 +68,11 @@ def test_every_model_takes_context(name):
 
 @pytest.mark.parametrize("name", sorted(NETWORKS))
 def test_networks_take_context_but_for_no_role(name):
-    assert composed(*TREC, f"model={name}")["model"]["context"] is None
-    term = composed(*TREC, f"model={name}", "+context=document", check=True)["model"]["context"]
+    assert composed(f"model={name}")["context"] is None
+    term = resolved(*TREC, f"model={name}", "+context=document").values["model"]["context"]
     assert term["columns"] == ["document_seen"] and "role" not in term
-    with pytest.raises(ConfigError, match="role=examination: this model takes no tower of examination"):
-        composed(*TREC, f"model={name}", "+context=list", "context.role=examination")
+    with refuses(ConfigError, "role=examination", "choose another"):
+        composed(f"model={name}", "+context=list", "context.role=examination")
 
 
 @pytest.fixture(scope="module")
@@ -91,15 +87,14 @@ def data():
     return Dataset("log", log, log, log, 9, 3)
 
 
-@pytest.mark.parametrize("name", [model for model in MODELS if model not in WITHOUT | NETWORKS])
+@every_model
 def test_context_without_weight_leaves_every_model_as_it_is(name, data):
     """With weight, it changes the predictions of lists that have context, and no relevance."""
     columns = {*data.train.columns, *data.train.derived}
     batch = at_step(with_mask(next(feed(data.train.carrying(columns), 40, 1)).arrays), 0)
     found = []
     for overrides in ([], ["+context=both"]):
-        config = composed(*TREC, f"model={name}", *overrides)["model"]
-        model = build_model(constructor(config, "model"), data, 0)
+        model = build_model(constructor(composed(f"model={name}", *overrides), "model"), data, 0)
         model.eval()
         found.append(model)
     without, with_context = found
@@ -119,52 +114,51 @@ def test_context_without_weight_leaves_every_model_as_it_is(name, data):
 
 @pytest.mark.parametrize("name", sorted(WITHOUT))
 def test_a_model_without_the_role_says_so(name):
-    with pytest.raises(ConfigError, match="takes no tower that context can be added to"):
-        composed(*TREC, f"model={name}", "+context=list")
+    with refuses(ConfigError, "context", "leave it or the context out"):
+        composed(f"model={name}", "+context=list")
 
 
 def test_examination_has_it_by_default_and_any_role_by_request():
-    assert list(sums(composed(*TREC, "model=ubm", "+context=list")["model"])) == ["examination"]
-    assert list(sums(composed(*TREC, "model=cm", "+context=list")["model"])) == ["attraction"]
-    dbn = composed(*TREC, "model=dbn", "+context=list", "context.role=satisfaction")["model"]
+    assert list(sums(composed("model=ubm", "+context=list"))) == ["examination"]
+    assert list(sums(composed("model=cm", "+context=list"))) == ["attraction"]
+    dbn = composed("model=dbn", "+context=list", "context.role=satisfaction")
     assert list(sums(dbn)) == ["satisfaction"]
-    with pytest.raises(ConfigError, match=r"takes no tower of examination \(it takes attraction, continuation, satis"):
-        composed(*TREC, "model=dbn", "+context=list", "context.role=examination")
+    with refuses(ConfigError, "context.role=examination", "(it takes attraction, continuation, satisfaction)"):
+        composed("model=dbn", "+context=list", "context.role=examination")
 
 
 def test_components_of_a_mixture_that_take_the_role_have_it():
     mixture = ("model=mixture", "model.components=[pbm,dbn]", "model.shared=[attraction]", "+context=document")
-    assert sorted(sums(composed(*TREC, *mixture)["model"])) == ["models.0.examination", "shared.attraction"]
-    apart = composed(*TREC, *mixture, "model.shared=[]")["model"]
-    assert list(sums(apart)) == ["models.0.examination", "models.1.attraction"]
-    assert list(sums(composed(*TREC, *mixture, "context.role=attraction")["model"])) == ["shared.attraction"]
+    assert sorted(sums(composed(*mixture))) == ["models.0.examination", "shared.attraction"]
+    assert list(sums(composed(*mixture, "model.shared=[]"))) == ["models.0.examination", "models.1.attraction"]
+    assert list(sums(composed(*mixture, "context.role=attraction"))) == ["shared.attraction"]
 
 
 def test_networks_in_a_mixture_take_context():
     mixture = ("model=mixture", "model.components=[ubm,ncm,cacm]", "+context=document")
-    model = composed(*TREC, *mixture)["model"]
+    model = composed(*mixture)
     assert list(sums(model)) == ["models.0.examination"]
     assert [each["context"]["columns"] for each in model["models"][1:]] == [["document_seen"]] * 2
-    model = composed(*TREC, *mixture, "context.role=attraction")["model"]
+    model = composed(*mixture, "context.role=attraction")
     assert list(sums(model)) == ["shared.attraction"]
     assert model["models"][1]["context"] is model["models"][2]["context"] is None
 
 
 def test_a_component_without_a_role_for_context_is_an_error():
-    with pytest.raises(ConfigError, match="RankCTRModel in model.components takes no tower that context"):
-        composed(*TREC, "model=mixture", "model.components=[pbm,rctr]", "+context=list")
-    some = composed(*TREC, "model=mixture", "model.components=[pbm,rctr]", "+context=list", "context.role=examination")
-    assert list(sums(some["model"])) == ["models.0.examination"]
+    mixture = ("model=mixture", "model.components=[pbm,rctr]", "+context=list")
+    with refuses(ConfigError, "RankCTRModel in model.components", "leave it or the context out"):
+        composed(*mixture)
+    assert list(sums(composed(*mixture, "context.role=examination"))) == ["models.0.examination"]
 
 
 def test_a_key_that_the_term_does_not_have_is_an_error():
-    with pytest.raises(ConfigError, match="hiden_units"):
-        composed(*TREC, "+context=list", "+context.hiden_units=[4]", check=True)
+    with refuses(ConfigError, "hiden_units"):
+        resolved(*TREC, "+context=list", "+context.hiden_units=[4]")
 
 
 def test_counts_cannot_estimate_it():
     term = ContextParameterConfig()
     examination = SumParameterConfig({"tower": PositionParameterConfig(), "context": term})
     model = PositionBasedModel(3, 9, examination, rngs=nnx.Rngs(0))
-    with pytest.raises(ConfigError, match="examination: counts cannot estimate this SumParameter"):
+    with refuses(ConfigError, "examination: ", "SumParameter", "choose a tower of one number per row"):
         BernoulliTowers(model)

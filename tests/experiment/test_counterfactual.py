@@ -18,7 +18,7 @@ WORDS = (
 
 
 @pytest.mark.parametrize(
-    "words", [("model=ranker", "debias=ips"), ("model=pbm",)], ids=lambda words: words[0].removeprefix("model=")
+    "words", [("model=ranker", "debias=ips"), pytest.param(("model=pbm",), marks=pytest.mark.nightly)], ids=" ".join
 )
 def test_any_model_stops_on_an_estimate_from_clicks(words, tmp_path):
     run = clickexp.run(*words, *WORDS, f"cache_dir={tmp_path}/cache", folder=tmp_path / "run")

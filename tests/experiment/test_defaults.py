@@ -4,15 +4,12 @@ import inspect
 
 import pytest
 import yaml
-from hydra import compose, initialize_config_dir
+from compositions import CONF, options, values
 from hydra.utils import instantiate
-from places import ROOT
 
-from clickexp.experiment.values import resolved_values
 from clickexp.runs.hashing import config_hash
 from clickexp.utils.signatures import function_of, located
 
-CONF = ROOT / "conf"
 FORMAT = "the layout of this log, which is one of many that the reader takes"
 CUTOFFS = "from Python a metric has one value, of the whole list; a run states its cutoffs"
 TERM = "one of the terms of a sum, of which each reads another column and one has the baseline"
@@ -79,26 +76,22 @@ def stated(value, heads):
 
 
 def same(value, default):
-    if isinstance(default, float) and isinstance(
-        value, str
-    ):  # YAML reads 1e-5 as text, OmegaConf as a number
-        value = float(value)
+    if isinstance(default, float) and isinstance(value, str):
+        value = float(value)  # YAML reads 1e-5 as text, OmegaConf as a number
     default = list(default) if isinstance(default, tuple) else default
     return value == default and isinstance(value, bool) == isinstance(default, bool)
 
 
 def compared():
     """For every default that is stated twice: file and key, the value in conf/, and the signature's."""
-    heads = {
-        name: (file, value) for file in (CONF / "metric").glob("*.yaml") for name, value in load(file).items()
-    }
-    values = {name: value for name, (_, value) in heads.items()}
+    heads = {name: (file, value) for file in (CONF / "metric").glob("*.yaml") for name, value in load(file).items()}
+    of_heads = {name: value for name, (_, value) in heads.items()}
     for file in sorted(CONF.rglob("*.yaml")):
         for key, target, node in nodes(load(file)):
             parameters = inspect.signature(function_of(target)).parameters
             for name in node.keys() & parameters.keys():
                 default = parameters[name].default
-                value, head = stated(node[name], values)
+                value, head = stated(node[name], of_heads)
                 if default is inspect.Parameter.empty or isinstance(value, dict) or "${" in str(value):
                     continue
                 place = f"{(heads[head][0] if head else file).relative_to(CONF).with_suffix('')} "
@@ -113,13 +106,12 @@ def test_a_default_of_a_configuration_is_that_of_the_signature():
 
 def test_towers_of_a_configured_model_are_the_defaults_of_its_roles():
     compared = set()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        for file in sorted((CONF / "model").glob("*.yaml")):
-            model = resolved_values(compose("config", [f"model={file.stem}"]))["model"]
-            roles = located(model["_target_"]).roles
-            for role in roles.keys() & model.keys():
-                assert instantiate(model[role]) == roles[role], f"{file.stem}: {role}"
-                compared.add(f"{file.stem}.{role}")
+    for name in options("model"):
+        model = values(f"model={name}")["model"]
+        roles = located(model["_target_"]).roles
+        for role in roles.keys() & model.keys():
+            assert instantiate(model[role]) == roles[role], f"{name}: {role}"
+            compared.add(f"{name}.{role}")
     assert {"ubm.examination", "dbn.continuation", "dbn.satisfaction", "trust_bias.false_positive"} < compared
 
 
@@ -143,9 +135,6 @@ HASHES = {
 """By overrides, the hashes that the first results of these configurations have."""
 
 
-@pytest.mark.parametrize("overrides", HASHES)
-def test_results_of_earlier_versions_are_found_by_their_hash(overrides):
+def test_results_of_earlier_versions_are_found_by_their_hash():
     """Keys and targets that were renamed since then do not change it."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = resolved_values(compose("config", overrides.split()), overrides.split())
-    assert config_hash(config) == HASHES[overrides]
+    assert {overrides: config_hash(values(*overrides.split())) for overrides in HASHES} == HASHES

@@ -1,11 +1,11 @@
 """The words of a command line: roles as groups, words that are no overrides, and names that may have been meant."""
 
-
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.errors import HydraException
 from places import ROOT
+from refusals import refuses
 
 from clickexp.errors import ConfigError
 from clickexp.experiment.conf import roles
@@ -25,11 +25,11 @@ def composed(*words):
         return resolved_values(compose("config", overrides), overrides)
 
 
-@pytest.mark.parametrize("role", roles())
-def test_a_role_is_chosen_as_every_other_group(role):
-    chosen = composed(f"{role}=deep", f"{role}.layers=3")
-    assert chosen == composed(f"parameter@{role}=deep", f"{role}.layers=3")
-    assert chosen[role]["_target_"].endswith("DeepParameterConfig") and chosen[role]["layers"] == 3
+def test_roles_are_chosen_as_every_other_group():
+    short = composed(*(f"{role}=deep" for role in roles()), *(f"{role}.layers=3" for role in roles()))
+    assert short == composed(*(f"parameter@{role}=deep" for role in roles()), *(f"{role}.layers=3" for role in roles()))
+    for role in roles():
+        assert short[role]["_target_"].endswith("DeepParameterConfig") and short[role]["layers"] == 3, role
 
 
 def test_components_of_a_mixture_have_the_towers_that_were_chosen():
@@ -106,32 +106,36 @@ def test_what_only_prints_is_known(words, prints):
     assert CommandLine(words).only_prints is prints
 
 
+SPELLING = "key=value"
+SEVERAL = "sweep over several with -m"
+
+
 @pytest.mark.parametrize(
-    "words, advice",
+    "words, parts",
     [
-        ("pbm", "pbm: settings are written as key=value, without dashes and blanks, such as model=pbm"),
-        ("model = pbm", "model: settings are written as key=value, without dashes and blanks"),
-        ("-m model=pbm ubm", "ubm: settings are written as key=value, without dashes and blanks"),
-        ("seed=1 --model pbm", "--model: settings are written as key=value, without dashes and blanks"),
-        ("--model=pbm", "--model=pbm: settings are written as key=value, without dashes and blanks"),
-        ("-x", "-x: settings are written as key=value, without dashes and blanks"),
-        ("--cfg jbo", "invalid choice: 'jbo'"),
-        ("~model", "~model: model cannot be left out; choose one by model=..."),
-        ("~dataset=simulated", "dataset cannot be left out"),
-        ("metric=[]", "metric=[]: give at least one, such as metric=click, or leave it out"),
-        ("model=[pbm,ubm]", "a run has one model; sweep over several with -m model=pbm,ubm; mix them with"),
-        ("-m trainer=[em],default", "a run has one trainer; sweep over several with -m trainer=em"),
-        ("parameter@attraction=[deep,linear]", "sweep over several with -m parameter@attraction=deep,linear"),
+        ("pbm", ["pbm: ", SPELLING, "model=pbm"]),
+        ("model = pbm", ["model: ", SPELLING]),
+        ("-m model=pbm ubm", ["ubm: ", SPELLING, "-m model=pbm,ubm"]),
+        ("seed=1 --model pbm", ["--model: ", SPELLING]),
+        ("--model=pbm", ["--model=pbm: ", SPELLING]),
+        ("-x", ["-x: ", SPELLING]),
+        ("--cfg jbo", ["'jbo'", "job"]),
+        ("~model", ["~model", "model=..."]),
+        ("~dataset=simulated", ["dataset", "cannot be left out"]),
+        ("metric=[]", ["metric=[]", "metric=click"]),
+        ("model=[pbm,ubm]", ["one model", f"{SEVERAL} model=pbm,ubm", "model=mixture"]),
+        ("-m trainer=[em],default", ["one trainer", f"{SEVERAL} trainer=em"]),
+        ("parameter@attraction=[deep,linear]", [f"{SEVERAL} parameter@attraction=deep,linear"]),
     ],
 )
-def test_words_that_no_run_can_be_made_of(words, advice):
-    with pytest.raises(ConfigError) as error:
+def test_words_that_no_run_can_be_made_of(words, parts):
+    with refuses(ConfigError, *parts) as error:
         CommandLine(words.split())
-    assert advice in str(error.value) and "\n" not in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_values_that_need_quotes_are_shown_with_them():
-    with pytest.raises(ConfigError, match="in quotes only: 'dataset.columns.rank=\"Rang ⭐\"'"):
+    with refuses(ConfigError, "quotes", "'dataset.columns.rank=\"Rang ⭐\"'"):
         CommandLine(["dataset.columns.rank=Rang ⭐"])
     (override,) = parsed(CommandLine(['dataset.columns.rank="Rang ⭐"', "seed=1"]).overrides[:1])
     assert values_of(override) == ["Rang ⭐"]
@@ -161,7 +165,7 @@ def test_lists_are_for_groups_that_take_several():
 
 @pytest.mark.parametrize("word", ["launcher=slurm", "launcher=accelerators", "hydra/launcher=clickexp_ray"])
 def test_a_single_run_has_no_launcher(word):
-    with pytest.raises(ConfigError, match=f"{word}: launchers start the jobs of a sweep, .* add -m"):
+    with refuses(ConfigError, word, "add -m"):
         check_launcher(["model=pbm", word])
     check_launcher(["launcher=basic", "hydra/launcher=basic", "hydra.launcher.x=1", "model=pbm"])
 
@@ -195,7 +199,8 @@ KEYS = [
 )
 def test_the_nearest_names_are_those_that_are_meant(name, meant):
     assert nearest(name, KEYS) == meant
-    assert did_you_mean(name, KEYS) == (f" Did you mean {' or '.join(meant)}?" if meant else "")
+    text = did_you_mean(name, KEYS)
+    assert bool(text) == bool(meant) and all(key in text for key in meant)
 
 
 def test_roles_are_those_of_the_defaults_lists(tmp_path):
@@ -237,10 +242,8 @@ def test_a_model_from_outside_has_a_role_of_its_own(tmp_path, monkeypatch):
         search = f"hydra.searchpath=['file://{tmp_path}']"
         config = resolve(compose("config", [search, *overrides]), overrides)
     assert config.values["model"]["visibility"]["initial"] == 0.5
-    assert config.without_effect == (
-        "parameter@satisfaction=global has no effect: this model takes no tower of satisfaction (it takes attraction, "
-        "visibility)",
-    )
+    (line,) = config.without_effect
+    assert all(part in line for part in ("parameter@satisfaction=global", "(it takes attraction, visibility)"))
     assert is_tower("visibility", config.values["visibility"]) and not is_tower("model", config.values["model"])
 
 
