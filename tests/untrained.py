@@ -11,13 +11,13 @@ from clickexp.experiment.values import resolved_values
 from clickexp.training.checkpoint import save_model
 
 
-def new_run(folder, *overrides):
-    """Writes configuration and model into a new folder, and returns it."""
+def new_run(folder, *overrides, fill=fill_tables):
+    """Writes configuration and model, changed by `fill`, into a new folder, and returns it."""
     overrides = ["seed=1", f"cache_dir={folder.parent / 'cache'}", *overrides]
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         config = resolved_values(compose("config", ["logger=console", "progress=off", *overrides]), overrides)
     dataset = constructor(config["dataset"], "dataset")()
-    model = fill_tables(build_model(constructor(config["model"], "model"), dataset, 1))
+    model = fill(build_model(constructor(config["model"], "model"), dataset, 1))
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(OmegaConf.to_yaml(config))
     save_model(model, folder / "model.npz")
