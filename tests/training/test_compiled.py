@@ -57,7 +57,7 @@ INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?[\w.-]+ = \w+\[([\d,]*)\][^ ]* ([\w-]
 
 
 def table_sized(compiled):
-    """Instructions outside IN_PLACE with an element a row or more; fusions count by what is fused."""
+    """Instructions outside IN_PLACE with an element a row; fusions count by what is fused."""
     found = []
     for line in compiled.as_text().splitlines():
         if (match := INSTRUCTION.match(line)) and match[2] not in IN_PLACE | {"fusion"}:
@@ -280,7 +280,7 @@ def test_a_good_step_passes_the_check(tower, optimizer):
 
 
 def lowered(name, learning_rate, tower=POSTERIORS):
-    """The steps of `optimizer=NAME optimizer.learning_rate=...`, their state and their superbatch."""
+    """The steps of `optimizer=NAME optimizer.learning_rate=...`, state and superbatch."""
     config = OmegaConf.to_container(OmegaConf.load(CONF / f"{name}.yaml"))
     optimizer = instantiate.build_optimizer({**config, "learning_rate": learning_rate})
     optimizer = optimizer if isinstance(optimizer, Optimizer) else Optimizer(optimizer)

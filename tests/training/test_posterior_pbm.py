@@ -66,7 +66,7 @@ def trained(log):
 
 @pytest.mark.nightly
 def test_two_documents_are_those_of_numerical_integration(log, trained):
-    """At the examination that training has found: moments of posteriors, predictions, and the bound."""
+    """At the examination that training has found: moments, predictions and the bound."""
     counts = log[1]
     examination = sigmoid(trained.examination.weight[...])[1:]
     joint = log_joint(examination, counts)
@@ -144,7 +144,7 @@ def test_a_step_follows_the_divergence_from_the_prior():
 
 
 def test_a_natural_step_is_the_gradient_of_the_divergence_times_the_inverse_fisher_information():
-    """That of a normal distribution is 1 / s^2 for the mean, and 2 for the logarithm of the deviation."""
+    """The information is 1 / s^2 for the mean, and 2 for the logarithm of the deviation."""
     rate = 0.3
     found = after(NaturalGradient(0.5, posterior_rate=rate), 1)
     variances = np.exp(2.0 * SPREADS) / PRECISION

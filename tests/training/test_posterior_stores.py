@@ -78,8 +78,9 @@ SPREAD = 0.8
 def test_compressed_tables_find_the_attraction_of_users_that_they_can_express(name):
     """Users of such a store with random numbers.
 
-    What it makes of them is tested by definition in test_compressed.py. Tables of a row per id would
-    have twice as many numbers. Half of the rows serve several documents, which the intervals count on.
+    What it makes of them is tested by definition in test_compressed.py. Tables of a row per id
+    would have twice as many numbers. Half of the rows serve several documents, which the intervals
+    count on.
     """
     rng, store = np.random.default_rng(1), STORES[name]
     users = fill(
