@@ -1,4 +1,4 @@
-"""Observed information of shared parameters against the exact marginal log-likelihood, rows integrated numerically."""
+"""Observed information of shared parameters against the exact marginal log-likelihood."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -28,13 +28,18 @@ def simulated(pairs, impressions, seed=0):
     """Sessions of a PBM user; lists are three of the pairs, in random order."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(MEAN, PRECISION**-0.5, pairs + 1)
-    ids = np.argsort(rng.random((pairs * impressions // POSITIONS, pairs)), axis=1)[:, :POSITIONS] + 1
+    ids = (
+        np.argsort(rng.random((pairs * impressions // POSITIONS, pairs)), axis=1)[:, :POSITIONS] + 1
+    )
     clicks = rng.random(ids.shape) < np.array([0.9, 0.6, 0.4]) * sigmoid(logits[ids])
     return ids.astype(np.int32), clicks
 
 
 def log_joint(theta, counts):
-    """log P(clicks of a row, z) at the nodes, [pairs, nodes]. theta: logits of examination, mean, log precision."""
+    """log P(clicks of a row, z) at the nodes, [pairs, nodes].
+
+    theta: logits of examination, mean, log precision.
+    """
     examination, mean, precision = sigmoid(theta[:POSITIONS]), theta[3], np.exp(theta[4])
     click = examination[:, None] * sigmoid(NODES)
     prior = 0.5 * (np.log(precision) - precision * (NODES - mean) ** 2)
@@ -47,6 +52,7 @@ def log_likelihood(theta, counts):
 
 def hessian(function, point, step=1e-3):
     """Central differences."""
+
     def at(i, j):
         moved = [function(point + step * (a * np.eye(len(point))[i] + b * np.eye(len(point))[j]))
                  for a, b in ((1, 1), (1, -1), (-1, 1), (-1, -1))]  # fmt: skip
@@ -65,14 +71,14 @@ def counted(ids, clicks, pairs):
 
 
 def model_at(theta, counts):
-    """A PBM with these shared parameters whose rows have the mean and deviation of their exact posteriors."""
+    """A PBM with these shared parameters, and the means and deviations of exact posteriors."""
     pairs, (mean, log_precision) = counts.shape[1], theta[POSITIONS:]
     joint = log_joint(theta, counts)
     posterior = np.exp(joint - np.logaddexp.reduce(joint, axis=1, keepdims=True))
     means = posterior @ NODES
     sd = np.sqrt(posterior @ NODES**2 - means**2)
     config = EmbeddingParameterConfig(posterior="normal", baseline=0.0)
-    model = PositionBasedModel(positions=POSITIONS, query_doc_pairs=pairs, attraction=config, rngs=nnx.Rngs(0))
+    model = PositionBasedModel(POSITIONS, pairs, attraction=config, rngs=nnx.Rngs(0))
     model.attraction.baseline[...] = jnp.float32(mean)
     model.examination.weight[...] = jnp.asarray([0.0, *theta[:POSITIONS]])
     rows = np.zeros((pairs + 1, 3))
@@ -97,7 +103,10 @@ def ratio_deviations(theta, matrix):
 def most_likely(counts):
     """Shared parameters of the highest marginal likelihood."""
     options = {"gtol": 0.05}
-    return minimize(lambda theta: -log_likelihood(theta, counts), THETA, method="BFGS", options=options).x
+    lost = minimize(
+        lambda theta: -log_likelihood(theta, counts), THETA, method="BFGS", options=options
+    )
+    return lost.x
 
 
 ORDER = [1, 2, 3, 0, 4]
@@ -105,9 +114,15 @@ ORDER = [1, 2, 3, 0, 4]
 THETA = np.array([2.0, 0.4, -0.4, MEAN, np.log(PRECISION)])
 
 
-@pytest.mark.parametrize(("pairs", "impressions"), [(400, 9), (150, 60)], ids=["sparse", "dense"])
+SPARSE = pytest.param(400, 9, id="sparse", marks=pytest.mark.nightly)
+
+
+@pytest.mark.parametrize("pairs, impressions", [SPARSE, pytest.param(150, 60, id="dense")])
 def test_information_is_that_of_exact_integration_over_rows(pairs, impressions):
-    """Identified directions to 3 %; the scale of examination and the spread of rows, which clicks hardly tell, less."""
+    """Identified directions to 3 %; the scale of examination and the spread of rows less.
+
+    Clicks hardly tell these.
+    """
     log = simulated(pairs, impressions)
     counts = counted(*log, pairs)
     exact = -hessian(lambda theta: log_likelihood(theta, counts), THETA)
@@ -115,7 +130,8 @@ def test_information_is_that_of_exact_integration_over_rows(pairs, impressions):
     assert found.used.tolist() == [0, 2, 3, 4]
     matrix = found.matrix[np.ix_(ORDER, ORDER)]
     np.testing.assert_allclose(np.diag(matrix)[:3], np.diag(exact)[:3], rtol=0.04)
-    np.testing.assert_allclose(ratio_deviations(THETA, matrix), ratio_deviations(THETA, exact), rtol=0.03)
+    found_sd, exact_sd = (ratio_deviations(THETA, each) for each in (matrix, exact))
+    np.testing.assert_allclose(found_sd, exact_sd, rtol=0.03)
     score = np.array([
         (log_likelihood(THETA - step, counts) - log_likelihood(THETA + step, counts)) / 2e-3
         for step in 1e-3 * np.eye(5)
@@ -123,9 +139,35 @@ def test_information_is_that_of_exact_integration_over_rows(pairs, impressions):
     steps = (np.linalg.solve(exact, score), np.linalg.solve(found.first, found.score)[ORDER])
     slopes = sigmoid(-THETA[:POSITIONS])
     moved = [slopes[1:] * step[1:3] - slopes[0] * step[0] for step in steps]
-    np.testing.assert_allclose(*moved, atol=0.3 * ratio_deviations(THETA, exact).max())
+    np.testing.assert_allclose(*moved, atol=0.3 * exact_sd.max())
 
 
+def test_rows_that_represent_others_count_as_often(monkeypatch):
+    """Documents come in pairs with the same clicks, of which a sample takes one."""
+    ids, clicks = simulated(20, 30)
+    twins = np.concatenate([ids, ids + 20]), np.concatenate([clicks, clicks])
+    model, data = model_at(THETA, counted(*twins, 40)), sessions(*twins, 40)
+    monkeypatch.setattr(module, "ROOM", 10 * 20)
+    monkeypatch.setattr(
+        module, "_sample", lambda counts, most: module._Kept(np.arange(1, 41), np.ones(40))
+    )
+    whole = information(model, data)
+    asked = []
+
+    def one_of_two(counts, most):
+        np.testing.assert_array_equal(counts, np.bincount(twins[0].ravel(), minlength=41))
+        asked.append(most)
+        return module._Kept(np.arange(1, 21), np.full(20, 2.0))
+
+    monkeypatch.setattr(module, "_sample", one_of_two)
+    half = information(model, data)
+    assert asked == [20]  # 2 numbers a row for each of 4 shared parameters and 2 more
+    np.testing.assert_allclose(half.matrix, whole.matrix, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(half.first, whole.first, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(half.score, whole.score, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.nightly
 def test_a_sample_of_rows_stands_for_all(monkeypatch):
     log = simulated(2000, 12)
     model = model_at(THETA, counted(*log, 2000))
@@ -133,7 +175,9 @@ def test_a_sample_of_rows_stands_for_all(monkeypatch):
     monkeypatch.setattr(module, "ROOM", 10 * 400)
     sampled = information(model, sessions(*log, 2000)).matrix
     assert not np.array_equal(whole, sampled)
-    expected, found = (ratio_deviations(THETA, each[np.ix_(ORDER, ORDER)]) for each in (whole, sampled))
+    expected, found = (
+        ratio_deviations(THETA, each[np.ix_(ORDER, ORDER)]) for each in (whole, sampled)
+    )
     np.testing.assert_allclose(found, expected, rtol=0.03)
 
 
@@ -145,9 +189,12 @@ def moments(theta, counts):
     return np.stack([means, weights @ NODES**2 - means**2], axis=1)
 
 
-@pytest.mark.parametrize(("pairs", "impressions"), [(6, 6_000), (60, 60)], ids=["dense", "sparse"])
+FEW = pytest.param(60, 60, id="sparse", marks=pytest.mark.nightly)
+
+
+@pytest.mark.parametrize("pairs, impressions", [pytest.param(6, 6_000, id="dense"), FEW])
 def test_rows_have_the_errors_of_shared_parameters(pairs, impressions, monkeypatch):
-    """The law of total variance, with rows integrated on a grid, given the first examination and the baseline."""
+    """The law of total variance, rows on a grid, given the first examination and the baseline."""
     log = simulated(pairs, impressions)
     counts = counted(*log, pairs)
     theta = most_likely(counts)
@@ -161,8 +208,12 @@ def test_rows_have_the_errors_of_shared_parameters(pairs, impressions, monkeypat
     found = variances(with_shared_errors(model, [model.attraction.table], posterior, data))
     exact = -hessian(lambda theta: log_likelihood(theta, counts), theta)
     free = [1, 2, 4]
-    covariance = np.linalg.inv(exact[np.ix_(free, free)])[:2, :2]  # the error of the precision of the prior is left out
-    moved = [(moments(theta + step, counts) - moments(theta - step, counts))[:, 0] / 2e-3 for step in 1e-3 * np.eye(5)]
+    # the error of the precision of the prior is left out
+    covariance = np.linalg.inv(exact[np.ix_(free, free)])[:2, :2]
+    moved = [
+        (moments(theta + step, counts) - moments(theta - step, counts))[:, 0] / 2e-3
+        for step in 1e-3 * np.eye(5)
+    ]
     slopes = np.stack(moved, axis=1)[:, 1:3]
     own = moments(theta, counts)[:, 1]
     expected = own + np.einsum("ij,jk,ik->i", slopes, covariance, slopes)
@@ -171,11 +222,13 @@ def test_rows_have_the_errors_of_shared_parameters(pairs, impressions, monkeypat
     assert (more > 0.06).all() if impressions > 100 else more.max() > 0.01
     np.testing.assert_allclose((found - own) / own, more, rtol=0.25, atol=0.02 * more.max())
 
-    with monkeypatch.context() as patch:  # a log in the order of its documents, of which every third session is read
+    # a log in the order of its documents, of which every third session is read
+    with monkeypatch.context() as patch:
         patch.setattr(rows_module, "WORK", len(log[0]) * 2 // 3 + 2)
         order = np.argsort(log[0][:, 0], kind="stable")
         data_in_order = sessions(*(each[order] for each in log), pairs)
-        part = variances(with_shared_errors(model, [model.attraction.table], posterior, data_in_order))
+        changed = with_shared_errors(model, [model.attraction.table], posterior, data_in_order)
+        part = variances(changed)
         np.testing.assert_allclose((part - own).mean(), (found - own).mean(), rtol=0.25)
         assert (part - own != found - own).all()
 
@@ -186,16 +239,17 @@ def test_rows_have_the_errors_of_shared_parameters(pairs, impressions, monkeypat
     np.testing.assert_allclose(np.delete(some, surest), np.delete(own, surest), rtol=1e-4)
 
 
-@pytest.mark.parametrize("most", [1, 30, 99, 100, 500])
-def test_rows_are_sampled_by_their_documents(most):
+def test_rows_are_sampled_by_their_documents():
     counts = np.array([0, 1, 2, 1000] * 50)
-    kept = module._sample(counts, most)
-    assert (counts[kept.rows] > 0).all() and (np.diff(kept.rows) > 0).all()
-    if most >= 150:
-        assert len(kept.rows) == 150 and (kept.weights == 1).all()
-        return
-    assert abs(len(kept.rows) - most) <= 4 * most**0.5
-    assert kept.weights @ counts[kept.rows] == pytest.approx(counts.sum(), rel=4 * most**-0.5)
+    for most in (1, 30, 99, 100, 500):
+        kept = module._sample(counts, most)
+        assert (counts[kept.rows] > 0).all() and (np.diff(kept.rows) > 0).all(), most
+        if most >= 150:
+            assert len(kept.rows) == 150 and (kept.weights == 1).all()
+            continue
+        assert abs(len(kept.rows) - most) <= 4 * most**0.5, most
+        total = kept.weights @ counts[kept.rows]
+        assert total == pytest.approx(counts.sum(), rel=4 * most**-0.5), most
 
 
 def test_rows_of_one_number_are_taken_at_their_optimum():
@@ -204,22 +258,25 @@ def test_rows_of_one_number_are_taken_at_their_optimum():
     counts = counted(*log, 60)
     rows = np.random.default_rng(1).normal(size=60)
     config = EmbeddingParameterConfig(posterior="none", baseline=MEAN, prior_precision=PRECISION)
-    model = PositionBasedModel(positions=POSITIONS, query_doc_pairs=60, attraction=config, rngs=nnx.Rngs(0))
+    model = PositionBasedModel(POSITIONS, 60, attraction=config, rngs=nnx.Rngs(0))
     model.examination.weight[...] = jnp.asarray([0.0, *THETA[:POSITIONS]])
     model.attraction.table.set_value(Rows(jnp.asarray([[0.0], *rows[:, None]], jnp.float32), 1))
 
     def loss(point, row):
         click = sigmoid(point[:POSITIONS]) * sigmoid(point[POSITIONS] + point[-1])
-        of_row = counts[:, row]
-        return -(of_row[0] @ np.log(click) + of_row[1] @ np.log1p(-click)) + PRECISION / 2 * point[-1] ** 2
+        clicked, skipped = counts[:, row]
+        likelihood = clicked @ np.log(click) + skipped @ np.log1p(-click)
+        return PRECISION / 2 * point[-1] ** 2 - likelihood
 
     expected = np.zeros((4, 4))
     for row, value in enumerate(rows):
-        each = hessian(lambda point, row=row: loss(point, row), np.array([*THETA[:4], value]))
+        point = np.array([*THETA[:4], value])
+        each = hessian(lambda point, row=row: loss(point, row), point)
         explained = np.outer(each[:4, 4], each[4, :4]) / max(each[4, 4], PRECISION / 4)
         expected += each[:4, :4] - explained
     found = information(model, sessions(*log, 60)).matrix
-    np.testing.assert_allclose(found[np.ix_(ORDER[:4], ORDER[:4])], expected, rtol=1e-3, atol=2e-3)
+    in_order = found[np.ix_(ORDER[:4], ORDER[:4])]
+    np.testing.assert_allclose(in_order, expected, rtol=1e-3, atol=2e-3)
 
 
 def test_batches_with_holes_say_what_their_documents_say():
@@ -228,14 +285,16 @@ def test_batches_with_holes_say_what_their_documents_say():
     ids, clicks = (np.insert(each, 1, 1, axis=1) for each in log)
     mask = np.insert(np.ones(log[0].shape, bool), 1, False, axis=1)
     positions = np.broadcast_to(np.array([1, 3, 2, 3], np.int32), ids.shape)
+    columns = dict(query_doc_ids=ids, clicks=clicks, mask=mask, positions=positions)
     batches = [
-        dict(query_doc_ids=ids[part], clicks=clicks[part], mask=mask[part], positions=positions[part])
-        for part in (slice(0, 200), slice(200, None))
+        {name: values[part] for name, values in columns.items()}
+        for part in (slice(0, 300), slice(300, 600))
     ]
     expected, found = (information(model, data) for data in (sessions(*log, 60), batches))
     np.testing.assert_allclose(found.matrix, expected.matrix, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.nightly
 def test_the_first_sessions_of_a_large_log_stand_for_all(monkeypatch):
     """With intervals that are at least as wide."""
     log = simulated(300, 60)
@@ -248,6 +307,7 @@ def test_the_first_sessions_of_a_large_log_stand_for_all(monkeypatch):
         assert all_.sd * 0.97 < some.sd < all_.sd * 1.6 and some.relative == all_.relative
 
 
+@pytest.mark.nightly
 def test_intervals_of_maximum_likelihood_hold_the_truth():
     """Of 20 logs, 19 do on average, and at least 16 with probability .997."""
     truth, held = np.log(np.array([0.6, 0.4]) / 0.9), np.zeros(2)
@@ -257,5 +317,8 @@ def test_intervals_of_maximum_likelihood_hold_the_truth():
         model = model_at(most_likely(counts), counts)
         posterior = shared_posterior(model, sessions(*log, 300))
         intervals = [each for each in shared_intervals(model, posterior) if each.position > 1]
-        held += [np.log(i.relative_low) <= t <= np.log(i.relative_high) for i, t in zip(intervals, truth, strict=True)]
+        held += [
+            np.log(each.relative_low) <= true <= np.log(each.relative_high)
+            for each, true in zip(intervals, truth, strict=True)
+        ]
     assert (held >= 16).all()

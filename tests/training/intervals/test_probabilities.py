@@ -4,6 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from jax.flatten_util import ravel_pytree
+from refusals import refuses
 from small_logs import sigmoid
 
 from clickexp.data import Sessions
@@ -22,8 +24,14 @@ from clickexp.parameters import (
     PositionParameterConfig,
     SumParameterConfig,
 )
+from clickexp.training.intervals import posterior as posterior_module
+from clickexp.training.intervals.information import Information
 from clickexp.training.intervals.posterior import SharedPosterior, shared_posterior
-from clickexp.training.intervals.probabilities import of_first_positions, propensity, shared_intervals
+from clickexp.training.intervals.probabilities import (
+    of_first_positions,
+    propensity,
+    shared_intervals,
+)
 
 SIZES = {"positions": 3, "query_doc_pairs": 4}
 IDS = np.array([[1, 2, 3], [2, 4, 1], [3, 1, 2]], np.int32)
@@ -63,27 +71,31 @@ def test_a_posterior_given_numbers_has_the_rest_of_the_precision_matrix():
     np.testing.assert_array_equal(posterior.given([]).covariance, posterior.covariance)
 
 
-@pytest.mark.parametrize(
-    "kind, first",
-    [
-        (PositionBasedModel, ["examination/weight[2]"]),
-        (TrustBiasModel, ["false_positive/weight[2]", "true_positive/weight[2]"]),
-        (UserBrowsingModel, ["examination/weight[8]"]),  # position 2, no click above; rows have four last clicks
-        (DependentClickModel, []),
-        (DynamicBayesianNetwork, []),
-    ],
-)
-def test_attraction_is_known_given_the_first_position_that_the_log_shows(kind, first):
+FIRST = [
+    (PositionBasedModel, ["examination/weight[2]"]),
+    (TrustBiasModel, ["false_positive/weight[2]", "true_positive/weight[2]"]),
+    # position 2, no click above; rows have four last clicks
+    (UserBrowsingModel, ["examination/weight[8]"]),
+    (DependentClickModel, []),
+    (DynamicBayesianNetwork, []),
+]
+
+
+def test_attraction_is_known_given_the_first_position_that_the_log_shows():
     """Rows of position 1 are not among the names."""
-    model = built(kind)
-    names = [
-        name
-        for path, variable in nnx.to_flat_state(nnx.state(model, nnx.Param))
-        for place in range(variable.get_value().size)
-        if (name := "/".join(map(str, path)) + (f"[{place}]" if variable.get_value().ndim else ""))
-        and not (path[-1] == "weight" and place < (8 if kind is UserBrowsingModel else 2))
-    ]
-    assert sorted(of_first_positions(model, posterior_of(names))) == first
+    for kind, first in FIRST:
+        model = built(kind)
+        names = [
+            name
+            for path, variable in nnx.to_flat_state(nnx.state(model, nnx.Param))
+            for place in range(variable.get_value().size)
+            if (
+                name := "/".join(map(str, path))
+                + (f"[{place}]" if variable.get_value().ndim else "")
+            )
+            and not (path[-1] == "weight" and place < (8 if kind is UserBrowsingModel else 2))
+        ]
+        assert sorted(of_first_positions(model, posterior_of(names))) == first, kind
 
 
 def test_one_component_of_a_mixture_is_enough_to_know_attraction():
@@ -111,17 +123,28 @@ def test_ratios_of_examination_and_their_intervals():
     ratios = sigmoid(drawn(posterior, weights[1:]))
     ratios /= ratios[:, :1]
     for each, low, high, values in zip(found, *bounds(ratios), np.log(ratios).T, strict=True):
-        assert each.low is each.high is None and each.value == pytest.approx(sigmoid(weights[each.position]))
+        assert each.low is each.high is None and each.value == pytest.approx(
+            sigmoid(weights[each.position])
+        )
         assert each.relative == pytest.approx(each.value / found[0].value)
         assert (each.relative_low, each.relative_high) == pytest.approx((low, high), rel=0.01)
         assert each.sd == pytest.approx(values.std(), rel=0.02, abs=1e-6)
 
 
-@pytest.mark.parametrize(("kind", "key"), [(PositionBasedModel, "positions"), (UserBrowsingModel, "examination_idx")])
+@pytest.mark.parametrize(
+    "kind, key",
+    [
+        pytest.param(PositionBasedModel, "positions", marks=pytest.mark.nightly),
+        (UserBrowsingModel, "examination_idx"),
+    ],
+)
 def test_with_context_they_are_those_of_a_new_search_session(kind, key):
     alone = built(kind)
     weights = np.random.default_rng(3).normal(size=alone.examination.weight.shape)
-    terms = {"context": ContextParameterConfig(["session_index"]), "tower": PositionParameterConfig(use_feature=key)}
+    terms = {
+        "context": ContextParameterConfig(["session_index"]),
+        "tower": PositionParameterConfig(use_feature=key),
+    }
     model = built(kind, examination=SumParameterConfig(terms))
     model.examination.terms["context"].weight[...] = jnp.array([3.0, 4.0])
     for tower in (alone.examination, model.examination.terms["tower"]):
@@ -129,7 +152,8 @@ def test_with_context_they_are_those_of_a_new_search_session(kind, key):
     places = (1, 2, 3) if kind is PositionBasedModel else (4, 8, 9, 12)
     names = [f"weight[{i}]" for i in places]
     posterior = posterior_of([f"examination/{name}" for name in names])
-    of_sum = SharedPosterior(tuple(f"examination/terms/tower/{name}" for name in names), posterior.covariance)
+    in_sum = tuple(f"examination/terms/tower/{name}" for name in names)
+    of_sum = SharedPosterior(in_sum, posterior.covariance)
     assert shared_intervals(model, of_sum) == shared_intervals(alone, posterior) != []
     assert propensity(model, of_sum, SESSIONS) == propensity(alone, posterior, SESSIONS) != []
 
@@ -138,7 +162,8 @@ def test_cells_of_ubm_and_their_means_by_position():
     model = built(UserBrowsingModel)
     weights = np.random.default_rng(1).normal(size=16)
     model.examination.weight[...] = jnp.asarray(weights)
-    places = [4, 8, 9, 12, 13, 14]  # (position, last click): (1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (3, 2)
+    # (position, last click): (1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (3, 2)
+    places = [4, 8, 9, 12, 13, 14]
     posterior = posterior_of([f"examination/weight[{i}]" for i in places])
     cells = shared_intervals(model, posterior)
     assert [(each.position, each.last_click) for each in cells] == [(i // 4, i % 4) for i in places]
@@ -147,11 +172,13 @@ def test_cells_of_ubm_and_their_means_by_position():
     for each, low, high in zip(cells, *bounds(table / table[:, :1]), strict=True):
         assert (each.relative_low, each.relative_high) == pytest.approx((low, high), rel=0.02)
     # given clicks, the second rank has seen (0, 1, 0) clicked at 1: sessions 1; the third (1, 2, 0)
-    by_rank = [table[:, 0], (2 * table[:, 1] + table[:, 2]) / 3, (table[:, 3] + table[:, 4] + table[:, 5]) / 3]
+    second = (2 * table[:, 1] + table[:, 2]) / 3
+    by_rank = [table[:, 0], second, table[:, 3:6].mean(axis=1)]
     means = propensity(model, posterior, SESSIONS)
     assert [each.position for each in means] == [1, 2, 3]
     for each, values in zip(means, by_rank, strict=True):
-        assert (each.relative_low, each.relative_high) == pytest.approx(tuple(bounds(values / table[:, 0])), rel=0.02)
+        expected = tuple(bounds(values / table[:, 0]))
+        assert (each.relative_low, each.relative_high) == pytest.approx(expected, rel=0.02)
 
 
 def test_continuation_has_intervals_of_its_own():
@@ -159,8 +186,13 @@ def test_continuation_has_intervals_of_its_own():
     model.continuation.weight[...] = jnp.asarray([0.0, 1.0, -0.5, 0.2])
     posterior = posterior_of(["continuation/weight[1]", "continuation/weight[2]"])
     found = shared_intervals(model, posterior)
-    assert propensity(model, posterior, SESSIONS) == [] and [each.position for each in found] == [1, 2]
-    for each, logit, variance in zip(found, (1.0, -0.5), np.diag(posterior.covariance), strict=True):
+    assert propensity(model, posterior, SESSIONS) == [] and [each.position for each in found] == [
+        1,
+        2,
+    ]
+    for each, logit, variance in zip(
+        found, (1.0, -0.5), np.diag(posterior.covariance), strict=True
+    ):
         half = 1.959964 * variance**0.5
         expected = sigmoid(logit), sigmoid(logit - half), sigmoid(logit + half)
         assert (each.value, each.low, each.high) == pytest.approx(expected, rel=1e-5)
@@ -169,11 +201,12 @@ def test_continuation_has_intervals_of_its_own():
 
 def test_global_numbers_and_components_of_mixtures():
     model = MixtureModel([PositionBasedModel, DynamicBayesianNetwork], **SIZES, rngs=nnx.Rngs(0))
-    names = ["models/0/examination/weight[1]", "models/0/examination/weight[3]", "models/1/continuation/weight[0]"]
+    examination = [f"models/0/examination/weight[{i}]" for i in (1, 3)]
+    names = [*examination, "models/1/continuation/weight[0]"]
     found = shared_intervals(model, posterior_of(names))
-    assert [(each.parameter, each.position) for each in found] == [
-        ("models/0/examination", 1), ("models/0/examination", 3), ("models/1/continuation", None)
-    ]  # fmt: skip
+    places = [("models/0/examination", 1), ("models/0/examination", 3)]
+    places += [("models/1/continuation", None)]
+    assert [(each.parameter, each.position) for each in found] == places
     assert found[1].relative is not None and found[2].low < found[2].value < found[2].high
 
 
@@ -190,7 +223,8 @@ def test_slopes_of_the_trust_bias_model():
     low, high = bounds(slopes[:, 1] / slopes[:, 0])
     assert [each.parameter for each in found] == ["slope"] * 3
     assert (found[1].relative_low, found[1].relative_high) == pytest.approx((low, high), rel=0.02)
-    assert found[2].relative_low is found[2].relative_high is None  # true below false positives: open
+    # true below false positives: open
+    assert found[2].relative_low is found[2].relative_high is None
 
 
 def test_covariance_of_any_function():
@@ -203,7 +237,7 @@ def test_covariance_of_any_function():
     slopes = np.diag([3.0, 2 * float(model.attraction.baseline[...])])
     found = posterior.covariance_of(model, function)
     np.testing.assert_allclose(found, slopes @ posterior.covariance @ slopes.T, rtol=1e-5)
-    with pytest.raises(UserError, match="another model"):
+    with refuses(UserError, "another model", "Run the experiment again"):
         posterior_of(["continuation/weight[1]"]).covariance_of(model, function)
 
 
@@ -214,8 +248,57 @@ def test_posteriors_come_back_from_their_file(tmp_path):
     assert again.names == posterior.names
     np.testing.assert_array_equal(again.covariance, posterior.covariance)
     (tmp_path / "shared.npz").write_bytes((tmp_path / "shared.npz").read_bytes()[:100])
-    with pytest.raises(UserError, match="shared.npz is damaged"):
+    with refuses(UserError, "shared.npz is damaged", "Run the experiment again"):
         SharedPosterior.load(tmp_path / "shared.npz")
+
+
+def inform(monkeypatch, matrix, first, score, used=(1, 2, 3)):
+    """Lets a log say this about the examination of PBM; returns the data that are looked at."""
+    looked_at = []
+
+    def information(model, data, done):
+        looked_at.append(data)
+        done(10**9)
+        return Information(np.array(used), matrix, first, score)
+
+    monkeypatch.setattr(posterior_module, "information", information)
+    return looked_at
+
+
+def test_the_covariance_is_the_inverse_information_and_the_step_that_is_left(monkeypatch):
+    """The step is at most a deviation in each direction; the last number is a nuisance."""
+    rng = np.random.default_rng(2)
+    root, other = rng.normal(size=(2, 5, 5)) * [1.0, 10.0, 0.5, 2.0, 3.0]
+    matrix, first = root.T @ root + np.eye(5), other.T @ other + 2 * np.eye(5)
+    scale = np.sqrt(np.diag(first))
+    values, vectors = np.linalg.eigh(first / np.outer(scale, scale))
+    little, much = (size * rng.normal(size=5) for size in (1e-3, 1e6))
+    deviations = np.sign(vectors.T @ (much / scale))
+    steps = np.linalg.solve(first, little), vectors @ (deviations / np.sqrt(values)) / scale
+    progress = []
+    for score, step in zip((little, much), steps, strict=True):
+        inform(monkeypatch, matrix, first, score, used=(1, 2, 3, 4))
+        model = built(PositionBasedModel)
+        found = shared_posterior(model, SESSIONS, lambda *counts: progress.append(counts))
+        assert found.names == tuple(f"examination/weight[{i}]" for i in range(4))
+        left = found.covariance - np.linalg.inv(matrix)[:4, :4]
+        np.testing.assert_allclose(left, np.outer(step, step)[:4, :4], rtol=1e-6, atol=1e-12)
+    assert progress == [(3, 3)] * 2
+
+
+def test_the_first_sessions_represent_a_log_that_takes_longer(monkeypatch):
+    """With their share of the covariance; without a finite one there is no posterior."""
+    model, matrix = built(PositionBasedModel), np.diag([4.0, 5.0, 8.0])
+    looked_at = inform(monkeypatch, matrix, matrix, np.zeros(3))
+    whole = shared_posterior(model, SESSIONS)
+    numbers = ravel_pytree(nnx.state(model, nnx.Param))[0].size
+    monkeypatch.setattr(posterior_module, "WORK", 2 * numbers + 1)
+    part = shared_posterior(model, SESSIONS)
+    assert [data.count for data in looked_at] == [3, 2]
+    np.testing.assert_allclose(whole.covariance, np.diag([1 / 4, 1 / 5, 1 / 8]))
+    np.testing.assert_allclose(part.covariance, whole.covariance * 2 / 3)
+    inform(monkeypatch, matrix, matrix, np.full(3, np.nan))
+    assert shared_posterior(model, SESSIONS) is None
 
 
 def test_models_of_many_shared_numbers_have_no_posterior():
@@ -224,8 +307,11 @@ def test_models_of_many_shared_numbers_have_no_posterior():
 
 
 def test_what_the_log_does_not_show_is_left_out():
-    """Lists of two ranks say nothing about the third, nor do two ranks without clicks about that after a click."""
-    sessions = Sessions.from_arrays(query_doc_ids=IDS[:, :2], clicks=CLICKS[:, :2] & False, query_doc_pairs=4)
+    """Lists of two ranks do not tell the third, nor do those without clicks what clicks do."""
+    sessions = Sessions.from_arrays(
+        query_doc_ids=IDS[:, :2], clicks=CLICKS[:, :2] & False, query_doc_pairs=4
+    )
     posterior = shared_posterior(built(UserBrowsingModel), sessions)
-    assert set(posterior.names) == {"examination/weight[4]", "examination/weight[8]", "attraction/baseline"}
+    examination = {"examination/weight[4]", "examination/weight[8]"}
+    assert set(posterior.names) == examination | {"attraction/baseline"}
     assert np.isfinite(posterior.covariance).all()

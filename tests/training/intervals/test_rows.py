@@ -1,4 +1,4 @@
-"""Settled posteriors of rows against Newton steps in float64 numpy and against exact posteriors on a grid."""
+"""Settled posteriors of rows against Newton steps in float64, and exact ones on a grid."""
 
 import dataclasses
 
@@ -24,7 +24,9 @@ def click_rates():
     """A model whose posteriors are near those of the log, and the log: one document per list."""
     model = filled(DocumentCTRModel(query_doc_pairs=4, ctr=NORMAL, rngs=nnx.Rngs(0)))
     ids = np.repeat(np.arange(4), IMPRESSIONS)
-    clicks = np.concatenate([np.arange(number) < c for number, c in zip(IMPRESSIONS, CLICKS, strict=True)])
+    clicks = np.concatenate(
+        [np.arange(number) < c for number, c in zip(IMPRESSIONS, CLICKS, strict=True)]
+    )
     return model, Sessions.from_arrays(
         query_doc_ids=ids[:, None].astype(np.int32), clicks=clicks[:, None], query_doc_pairs=4
     )
@@ -63,17 +65,23 @@ def test_large_logs_and_other_tables_stay_as_they_are(monkeypatch):
     assert settled(model, [model.ctr.table], log) is model
 
 
-def test_tables_of_the_same_ids_have_separate_signs():
-    """A list that shows a document twice, so that its attraction and satisfaction are coupled, against the Hessian."""
-    sizes = dict(positions=2, query_doc_pairs=1)
-    model = filled(DynamicBayesianNetwork(**sizes, attraction=NORMAL, satisfaction=NORMAL, rngs=nnx.Rngs(0)))
-    for tower in (model.attraction, model.satisfaction):  # with deviations near 0, so that draws are means
+@pytest.mark.parametrize("steps", [64, pytest.param(256, marks=pytest.mark.nightly)])
+def test_tables_of_the_same_ids_have_separate_signs(steps):
+    """A list that shows a document twice couples its attraction and satisfaction."""
+    towers = dict(attraction=NORMAL, satisfaction=NORMAL)
+    model = filled(
+        DynamicBayesianNetwork(positions=2, query_doc_pairs=1, **towers, rngs=nnx.Rngs(0))
+    )
+    # with deviations near 0, so that draws are means
+    for tower in (model.attraction, model.satisfaction):
         rows = tower.table.get_value()
         tower.table.set_value(dataclasses.replace(rows, values=rows.values.at[:, 1].set(-12.0)))
-    number = 256 * 256  # steps of the pass, with signs of their own, and lists of each
+    number = steps * 256  # steps of the pass, with signs of their own, and lists of each
     ids, clicks = np.ones((1, 2), np.int32), np.array([[True, False]])
     log = Sessions.from_arrays(
-        query_doc_ids=np.repeat(ids, number, 0), clicks=np.repeat(clicks, number, 0), query_doc_pairs=1
+        query_doc_ids=np.repeat(ids, number, 0),
+        clicks=np.repeat(clicks, number, 0),
+        query_doc_pairs=1,
     )
     batch = {"query_doc_ids": ids, "clicks": clicks, "mask": np.ones((1, 2), bool)}
     batch["positions"] = np.array([[1, 2]])
@@ -86,17 +94,19 @@ def test_tables_of_the_same_ids_have_separate_signs():
             tower.table.set_value(dataclasses.replace(rows, values=rows.values.at[1, 0].add(by)))
         return jnp.sum(model.compute_loss(batch, aggregate=False))
 
-    hessian = np.asarray(jax.hessian(loss)(jnp.zeros(2)), np.float64)
+    hessian = np.asarray(jax.jit(jax.hessian(loss))(jnp.zeros(2)), np.float64)
     better = settled(model, [model.attraction.table, model.satisfaction.table], log)
     _, sd = posterior(better.attraction.table)
     own = (sd[1] ** -2 - PRECISION) / number
-    # with the same signs it would be off by all of the element beside the diagonal; four deviations of a mean of 256
-    assert own == pytest.approx(hessian[0, 0], abs=4 / 256**0.5 * abs(hessian[0, 1]))
+    # with the same signs it would be off by all of the element beside the diagonal
+    four_deviations = 4 / steps**0.5 * abs(hessian[0, 1])
+    assert own == pytest.approx(hessian[0, 0], abs=four_deviations)
     assert abs(hessian[0, 1]) > 0.01
 
 
+@pytest.mark.nightly
 def test_settled_posteriors_are_nearer_to_exact_ones():
-    """Of PBM's attraction on a sparse log in random order, for its learned prior and examination, on a grid."""
+    """Of PBM's attraction on a sparse log, for its learned prior and examination, on a grid."""
     rng, queries, documents, ranks, sessions = np.random.default_rng(0), 60, 10, 5, 2_400
     pairs = queries * documents
     truth, examination = rng.normal(-1.0, 1.0, pairs + 1), np.arange(1, ranks + 1) ** -0.7
@@ -113,7 +123,8 @@ def test_settled_posteriors_are_nearer_to_exact_ones():
     rows = model.attraction.table.get_value()
     theta = expit(np.asarray(model.examination.weight, np.float64))[1 : ranks + 1]
     x = np.asarray(rows.values, np.float64)[:, 2]
-    middle = float(model.attraction.baseline[...]) + float(rows.prior.mean[0]) + float(rows.prior.slope[0]) * x
+    mean = float(model.attraction.baseline[...]) + float(rows.prior.mean[0])
+    middle = mean + float(rows.prior.slope[0]) * x
     logs = -np.exp(float(rows.prior.log_precision)) * (grid - middle[1:, None]) ** 2 / 2
     for rank in range(ranks):
         rate = theta[rank] * expit(grid)
@@ -127,7 +138,8 @@ def test_settled_posteriors_are_nearer_to_exact_ones():
 
     def off(found):
         """Spread of standard deviations over exact ones, and of means in exact deviations."""
-        m, v = found.attraction.posterior({"query_doc_ids": np.arange(1, pairs + 1, dtype=np.int32)[None]})
+        all_ids = np.arange(1, pairs + 1, dtype=np.int32)[None]
+        m, v = found.attraction.posterior({"query_doc_ids": all_ids})
         return np.std(np.log(np.sqrt(v[0]) / sd)), np.std((np.asarray(m[0]) - mean) / sd)
 
     (trained_sd, trained_mean), (settled_sd, settled_mean) = off(model), off(better)
