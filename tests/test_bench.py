@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import pytest
 from places import ROOT
 
+pytestmark = pytest.mark.nightly
 ROWS = 7
 
 

@@ -13,6 +13,7 @@ from clickexp.simulation.towers import FixedParameter
 from clickexp.training import Trainer
 from clickexp.training.intervals.posterior import SharedPosterior
 
+pytestmark = pytest.mark.nightly
 ALL = ("PBM", "UBM", "TrustBias", "DBN", "DCM", "CCM", "DCTR", "DRCTR")
 
 
@@ -219,7 +220,6 @@ def test_posteriors_are_read_from_models(bench):
     assert measured["coverage of attraction"] > 0.85 and measured["coverage of satisfaction"] > 0.85
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("user", ["UBM", "DBN", "CCM"])
 def test_intervals_of_shared_parameters_of_trained_models_hold_the_truth(bench, user):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.nightly
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = """#!/bin/sh
 case "$1 $2" in

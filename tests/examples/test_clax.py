@@ -32,11 +32,19 @@ def numbers(line):
     return [float(number) for number in NUMBER.findall(line.split(maxsplit=1)[1].replace(",", ""))]
 
 
+def test_the_names_that_examples_import_exist(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    for file in EXAMPLES.glob("*.py"):
+        assert "main" in runpy.run_path(str(file)) or file.stem == "feature_log"
+    sys.modules.pop("feature_log")
+
+
 def test_every_example_is_run_here():
     tested = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
     assert {file.stem for file in EXAMPLES.glob("*.py")} - {"feature_log"} <= tested
 
 
+@pytest.mark.nightly
 def test_ubm(run):
     lines = run("ubm", "--sessions", "3000", "--queries", "20", "--epochs", "4")
     assert -np.log(2) < numbers(lines["test_ll"])[0] < 0
@@ -48,6 +56,7 @@ def test_ubm(run):
     assert (0 < marginal).all() and (marginal < relevance).all() and (relevance < 1).all()
 
 
+@pytest.mark.nightly
 def test_compressed_embeddings(run):
     lines = run("compressed_embeddings", "--sessions", "1000", "--queries", "50", "--epochs", "1")
     full, compressed = numbers(lines["FullEmbedding"]), numbers(lines["QREmbedding"])
@@ -55,6 +64,7 @@ def test_compressed_embeddings(run):
     assert all(-np.log(2) < row[1] < 0 and 1 < row[2] < 2 for row in (full, compressed))
 
 
+@pytest.mark.nightly
 def test_two_towers(run):
     lines = run("two_towers", "--sessions", "6000", "--epochs", "25")
     after, before = numbers(lines["test_ndcg@10"])
@@ -69,12 +79,14 @@ def test_two_towers(run):
     )  # without training it is flat, 0.78 off at the last rank
 
 
+@pytest.mark.nightly
 def test_custom_tower(run):
     lines = run("custom_tower", "--sessions", "2000", "--epochs", "4")
     after, before = numbers(lines["test_ndcg@10"])
     assert after > before + 0.1
 
 
+@pytest.mark.nightly
 def test_mixture(run):
     lines = run("mixture", "--sessions", "1000", "--queries", "20", "--epochs", "1")
     fits = {}

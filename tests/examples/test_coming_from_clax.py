@@ -10,9 +10,11 @@ from pathlib import Path
 import jax
 import numpy as np
 import polars as pl
+import pytest
 from hydra import compose, initialize_config_dir
 from places import ROOT
 
+from clickexp.experiment.resolve import resolve
 from clickexp.experiment.run import run_experiment
 
 PAGE = (ROOT / "docs/coming-from-clax.md").read_text()
@@ -28,6 +30,7 @@ def programs():
             yield code, output if following == "text" else ""
 
 
+@pytest.mark.nightly
 def test_every_block_prints_what_the_page_shows(tmp_path, monkeypatch):
     """In the order of the page: later blocks use the names of earlier ones."""
     monkeypatch.chdir(tmp_path)
@@ -78,6 +81,13 @@ def test_every_command_is_tested():
     assert [command for command, *_ in COMMANDS if command != "python"] == ["clickexp"]
 
 
+def test_the_command_is_complete():
+    (given,) = (rest for command, *rest in COMMANDS if command == "clickexp")
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        resolve(compose("config", [*given, "logger=console"]), given)
+
+
+@pytest.mark.nightly
 def test_the_command_runs_on_a_folder_as_clax_publishes_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (given,) = (rest for command, *rest in COMMANDS if command == "clickexp")

@@ -10,13 +10,19 @@ import numpy as np
 import polars as pl
 import pytest
 from flax import nnx
+from hydra import compose, initialize_config_dir
 from places import ROOT
+from refusals import refuses
 from scipy import stats
 
+from clickexp.errors import ConfigError
+from clickexp.experiment.conf import CONF
+from clickexp.experiment.resolve import resolve
 from clickexp.export.tables import export
 from clickexp.models import UserBrowsingModel
 from clickexp.parameters import Rows
 from clickexp.simulation import simulate
+from clickexp.sweeps.backends.remote import Call
 
 EXAMPLES = ROOT / "examples/extend"
 TINY = "dataset.sessions=400 dataset.queries=10 trainer.epochs=2 logger=[] progress=off".split()
@@ -49,6 +55,21 @@ def test_an_example_is_short(file, most):
     assert len((EXAMPLES / file).read_text().splitlines()) <= most
 
 
+def test_a_recurrence_sees_the_clicks_above_and_no_others(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES / "gru"))
+    from gru_click_model import GRUClickModel
+
+    model = GRUClickModel(positions=4, query_doc_pairs=9, rngs=nnx.Rngs(0))
+    positions = np.tile(np.arange(1, 5, dtype=np.int32), (2, 1))
+    batch = {"query_doc_ids": positions, "positions": positions, "mask": positions > 0}
+    # the lists differ in the click at the second rank alone
+    clicks = np.array([[1, 0, 1, 0], [1, 1, 1, 0]], bool)
+    one, other = np.asarray(model.predict_conditional_clicks({**batch, "clicks": clicks}))
+    np.testing.assert_allclose(one[:2], other[:2], rtol=1e-6)
+    assert (np.abs(one[2:] - other[2:]) > 1e-6).all()
+
+
+@pytest.mark.nightly
 def test_a_recurrence_trains_and_is_tested_like_any_model(tmp_path):
     done = clickexp(
         tmp_path, "gru", "model=gru", *TINY, "dataset.positions=4", "metric=click", "hydra.run.dir=run"
@@ -69,13 +90,20 @@ def result_of(done, folder):
     return json.loads((folder / "run/result.json").read_text())
 
 
-def test_a_ranker_is_not_optimised_for_metrics_of_clicks(tmp_path):
-    done = clickexp(tmp_path, "listwise", "model=listwise", *TINY, "optimized_metric=val/ll", "hydra.run.dir=run")
-    assert done.returncode == 1 and done.stderr.count("\n") == 1
-    assert "optimized_metric=val/ll: choose one that the run reports" in done.stderr
-    assert not (tmp_path / "run").exists()
+def checked(monkeypatch, example, *overrides):
+    """The configuration of the command, as far as it can be checked without data."""
+    monkeypatch.syspath_prepend(str(EXAMPLES / example))
+    folder = f"hydra.searchpath=['file://{EXAMPLES / example}/conf']"
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return resolve(compose("config", [folder, "logger=console", *overrides]), overrides)
 
 
+def test_a_ranker_is_not_optimised_for_metrics_of_clicks(monkeypatch):
+    with refuses(ConfigError, "optimized_metric=val/ll", "the run reports"):
+        checked(monkeypatch, "listwise", "model=listwise", "optimized_metric=val/ll")
+
+
+@pytest.mark.nightly
 def test_a_listwise_loss_recovers_the_order_of_a_simulated_log(tmp_path, monkeypatch):
     """Lists come in random order, so that clicks order documents as attraction does; ranks correlate by Spearman."""
     log = "dataset.sessions=6000 dataset.queries=5 dataset.policy_noise=1000 trainer.epochs=12 seed=3".split()
@@ -115,6 +143,18 @@ def test_padded_sessions_do_not_count_in_a_listwise_loss(monkeypatch):
     assert losses[2] == 0 and model.compute_loss(batch) == pytest.approx(float(losses[:2].mean()))
 
 
+def test_configurations_of_examples_are_complete(monkeypatch):
+    for example, *overrides in (
+        ("gru", "model=gru"),
+        ("columns", "dataset=pages", "dataset.path=pages.jsonl", "model=page"),
+        ("metric", "metric=[click,best_first]", "optimized_metric=val/best_first@1"),
+        ("optimizer", "optimizer=lazy_lion", "model=dctr"),
+        ("scan", "model=pbm", "attraction=context"),
+    ):
+        checked(monkeypatch, example, *overrides)
+
+
+@pytest.mark.nightly
 def test_early_stopping_and_search_on_a_metric_of_the_user(tmp_path):
     options = ["model=pbm", "metric=[click,best_first]", "trainer.early_stopping.metric=best_first@1"]
     options.append("optimized_metric=val/best_first@1")
@@ -147,8 +187,8 @@ def test_the_metric_of_the_user_against_a_loop(monkeypatch):
         assert value == pytest.approx(np.mean(hits))
 
 
-def test_a_row_optimizer_of_the_user_against_dense_float64(tmp_path, monkeypatch):
-    """All rows are in every batch, so that the rows' rule is the dense one; then the command takes it."""
+def test_a_row_optimizer_of_the_user_against_dense_float64(monkeypatch):
+    """All rows are in every batch, so that the rows' rule is the dense one."""
     monkeypatch.syspath_prepend(str(EXAMPLES / "optimizer"))
     from lazy_lion import LazyLion
 
@@ -160,9 +200,27 @@ def test_a_row_optimizer_of_the_user_against_dense_float64(tmp_path, monkeypatch
         row, m = row - 0.1 * np.sign(0.9 * m + 0.1 * grad), 0.99 * m + 0.01 * grad
         found, state = LazyLion(0.1).update(found, state, grad.astype(np.float32), jnp.int32(step))
         np.testing.assert_allclose(found, row, atol=1e-5)
+
+
+@pytest.mark.nightly
+def test_a_row_optimizer_of_the_user_trains(tmp_path):
     options = "optimizer=lazy_lion model=dctr metric=click hydra.run.dir=run".split()
     done = clickexp(tmp_path, "optimizer", *options, *TINY)
     assert result_of(done, tmp_path)["train"]["epochs"] == 2
+
+
+def test_a_backend_of_the_user_starts_a_call_on_each_host_and_reads_how_it_ended(tmp_path, monkeypatch):
+    """What is in ssh's place ends well on one host and badly on the other."""
+    monkeypatch.syspath_prepend(str(EXAMPLES / "launcher"))
+    from ssh_launcher import SSHPool
+
+    code = "import pickle, sys; host = sys.argv[1]; pickle.dump(host, sys.stdout.buffer); sys.exit(host == 'b')"
+    pool = SSHPool(["a", "b"], [sys.executable, "-c", code, "{host}"])
+    handles = pool.send([Call(".", tmp_path, print, (), []) for _ in "ab"])
+    for handle in handles:
+        handle.process.wait()
+    assert pool.idle == [] and all(pool.has_ended(handle) for handle in handles)
+    assert [pool.outcome(handle) for handle in handles] == ["a", "b: exit code 1"] and pool.idle == ["a", "b"]
 
 
 @pytest.mark.nightly
@@ -180,8 +238,8 @@ def test_another_launcher_runs_every_job(tmp_path):
         assert result["model"] == "GCTR" and result["seed"] == number + 1
 
 
-def test_a_tower_that_looks_rows_up_in_a_scan(tmp_path, monkeypatch):
-    """It trains through the command, and its logits are those of a loop in float64, hidden documents left out."""
+@pytest.mark.nightly
+def test_a_tower_that_looks_rows_up_in_a_scan_trains(tmp_path):
     done = clickexp(
         tmp_path, "scan", "model=pbm", "attraction=context", *TINY, "metric=click", "hydra.run.dir=run"
     )
@@ -189,6 +247,10 @@ def test_a_tower_that_looks_rows_up_in_a_scan(tmp_path, monkeypatch):
     assert result["train"]["epochs"] == 2 and np.isfinite(result["test"]["ll"])
     with np.load(tmp_path / "run/model.npz") as stored:
         assert sum(stored[name].ndim == 2 and np.abs(stored[name]).max() > 0.01 for name in stored) == 1
+
+
+def test_a_tower_that_looks_rows_up_in_a_scan(monkeypatch):
+    """Its logits are those of a loop in float64, hidden documents left out."""
     monkeypatch.syspath_prepend(str(EXAMPLES / "scan"))
     from context_tower import ContextTower
 
@@ -206,10 +268,23 @@ def test_a_tower_that_looks_rows_up_in_a_scan(tmp_path, monkeypatch):
             above = above / 2 + rows[each[rank], 0]
 
 
-def test_columns_of_a_reader_reach_the_model(tmp_path):
-    """The simulated effects of the session's device and the document's height are recovered."""
+def test_columns_of_a_reader_are_those_of_its_lines(tmp_path, monkeypatch):
     files = [file for file in (EXAMPLES / "columns").rglob("*") if file.suffix in (".py", ".yaml")]
     assert sum(len(file.read_text().splitlines()) for file in files) <= 60
+    monkeypatch.syspath_prepend(str(EXAMPLES / "columns"))
+    from pages import open_pages
+
+    page = {"query_doc_ids": [3, 5], "clicks": [0, 1], "height": [1.5, 2.0], "device": 1}
+    short = {"query_doc_ids": [4], "clicks": [1], "height": [0.5], "device": 0}
+    (tmp_path / "pages.jsonl").write_text("".join(json.dumps(each) + "\n" for each in [page, short] * 5))
+    train = open_pages(tmp_path / "pages.jsonl", train_sessions=0.8, val_sessions=0.1, test_sessions=0.1).train
+    assert train.column("height")[:2].tolist() == [[1.5, 2.0], [0.5, 0.0]]
+    assert train.column("device")[:2].tolist() == [1, 0] and train.count == 8
+
+
+@pytest.mark.nightly
+def test_columns_of_a_reader_reach_the_model(tmp_path):
+    """The simulated effects of the session's device and the document's height are recovered."""
     rng = np.random.default_rng(0)
     sessions, documents, ranks = 8000, 12, 4
     shown = np.argsort(rng.random((sessions, documents)), axis=1)[:, :ranks]

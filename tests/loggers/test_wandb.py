@@ -115,6 +115,7 @@ def history(records):
     return [{name: value for name, value in row.items() if not name.startswith("_")} for row in rows]
 
 
+@pytest.mark.nightly
 def test_without_a_home_the_service_is_quiet(tmp_path):
     script = """
 from pathlib import Path
