@@ -28,8 +28,17 @@ from clickexp.metrics import (
 )
 from clickexp.models import DocumentCTRModel, PositionBasedModel
 from clickexp.parameters import DeepParameterConfig, EmbeddingParameterConfig, LinearParameterConfig
-from clickexp.training import EarlyStopping, EMTrainer, LazySGD, Optimizer, Trainer, base
+from clickexp.training import (
+    EarlyStopping,
+    EMTrainer,
+    LazySGD,
+    NaturalGradient,
+    Optimizer,
+    Trainer,
+    base,
+)
 from clickexp.training.loop import Checkpoint
+from clickexp.training.optimizers import optimizer_of
 
 RANKS, PAIRS = 4, 40
 LOG = ragged_log(64, RANKS, PAIRS)
@@ -238,27 +247,64 @@ def test_a_trainer_settles_which_way_the_metric_of_choice_is_better():
     assert EMTrainer().stopping is None
 
 
-def test_a_trainer_hands_over_what_a_run_gave_it(monkeypatch):
-    """The rule, the logger and the checkpoint of its training, in seconds."""
-    given = []
+@pytest.fixture
+def handed_over(monkeypatch):
+    """What a trainer gives to the loop of a training, in place of which this one ends."""
 
     class Stop(Exception):
         pass
 
-    def keep(*parts):
-        given.extend(parts[2:])
-        raise Stop
+    def call(trainer, model):
+        given = []
 
-    monkeypatch.setattr(base, "Loop", keep)
+        def keep(*parts):
+            given.extend(parts)
+            raise Stop
+
+        monkeypatch.setattr(base, "Loop", keep)
+        with pytest.raises(Stop):
+            trainer.train(model, TRAIN, VAL)
+        return given
+
+    return call
+
+
+def test_a_trainer_hands_over_what_a_run_gave_it(handed_over):
+    """The rule, the logger and the checkpoint, in seconds."""
     heard, stopping = Heard(), EarlyStopping(mode="min")
     files = dict(checkpoint="c.npz", checkpoint_minutes=2, continue_from="earlier.npz")
     trainer = Trainer(OVERFIT, 3, stopping, logger=heard, settings={"a": 1}, **files, **SIZES)
-    with pytest.raises(Stop):
-        trainer.train(documents(), TRAIN, VAL)
-    assert given[:2] == [stopping, heard] and given[1] is heard
-    assert given[2] == Checkpoint(Path("c.npz"), 120.0, Path("earlier.npz"), {"a": 1})
-    never = Trainer(checkpoint="c.npz", checkpoint_minutes=None)
-    assert never.checkpoint is None
+    learner, validation, *rest = handed_over(trainer, documents())
+    assert learner.passes == 3 and validation.names == ["loss", "ll", "ppl", "cond_ppl"]
+    checkpoint = Checkpoint(Path("c.npz"), 120.0, Path("earlier.npz"), {"a": 1})
+    assert rest == [stopping, heard, checkpoint] and rest[1] is heard
+    assert Trainer(checkpoint="c.npz", checkpoint_minutes=None).checkpoint is None
+    *_, checkpoint = handed_over(Trainer(OVERFIT), documents())
+    assert checkpoint == Checkpoint(None, 300.0, None, {})
+
+
+class FollowsClickVectors(DocumentCTRModel):
+    follows_click_vectors = True
+
+
+def test_marginals_that_take_all_click_vectors_are_computed_where_they_are_watched(handed_over):
+    model = FollowsClickVectors(PAIRS, rngs=nnx.Rngs(0))
+    names = {
+        metric: handed_over(Trainer(OVERFIT, 3, EarlyStopping(metric), **SIZES), model)[1].names
+        for metric in ("loss", "ppl", "cond_ppl")
+    }
+    without = ["loss", "ll", "cond_ppl"]
+    assert names == {"loss": without, "ppl": ["loss", "ll", "ppl", "cond_ppl"], "cond_ppl": without}
+
+
+def test_an_optimizer_is_one_of_ours_or_of_optax():
+    rule = optax.sgd(0.1)
+    assert optimizer_of(rule) == Optimizer(rule) and optimizer_of(OVERFIT) is OVERFIT
+    default = optimizer_of(None).rows
+    assert default == NaturalGradient(0.5, posterior_rate=0.3)
+    for wrong in (3, LazySGD(0.1)):
+        with refuses(ConfigError, f"optimizer={wrong!r}", "an Optimizer", "Optax"):
+            optimizer_of(wrong)
 
 
 class Brier(Metric):
