@@ -132,8 +132,10 @@ def test_every_option_is_in_a_command_and_builds():
     chosen, built, faults = set(), set(), []
     for arguments in [OWN_TOWER, *(each for each in DOCUMENTED if NO_TOWER not in each)]:
         overrides = overrides_of(arguments)
-        for group, names in with_hydra(*overrides).hydra.runtime.choices.items():
-            chosen |= {(group.partition("@")[0], name) for name in ([names] if isinstance(names, str) else names or ())}
+        choices = with_hydra(*overrides).hydra.runtime.choices
+        chosen |= {(group.partition("@")[0], name) for group, name in choices.items()}
+        lists = {parsed(each).key_or_group: parsed(each).value() for each in overrides if "=[" in each}
+        chosen |= {(group, name) for group, names in lists.items() for name in names}
         for parts, check in CHECKS.items():
             nodes = [values(*overrides).get(part) for part in parts]
             if (key := f"{parts} {nodes}") in built:

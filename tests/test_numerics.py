@@ -40,7 +40,9 @@ def test_log_sigmoid_pair_over_the_whole_range():
 def test_log_sigmoid_pair_has_the_slopes_of_the_logistic_function():
     logits = jnp.asarray(LOGITS)
     for event, sign in (0, 1.0), (1, -1.0):
-        slopes = jax.jit(jax.vmap(jax.grad(lambda z, event=event: numerics.log_sigmoid_pair(z)[event])))(logits)
+        slopes = jax.jit(
+            jax.vmap(jax.grad(lambda z, event=event: numerics.log_sigmoid_pair(z)[event]))
+        )(logits)
         expected = sign * np.exp(exact_pair(sign * LOGITS.astype(np.float64)).complement)
         np.testing.assert_allclose(slopes, expected, rtol=1e-6, atol=1e-37)
 
@@ -75,7 +77,10 @@ def test_log_and_keeps_both_sides():
 def test_log_mix_keeps_both_sides():
     weight, first, second = np.meshgrid(MODERATE, MODERATE, MODERATE)
     given = [pairs(x) for x in (weight, first, second)]
-    close(jax.jit(numerics.log_mix)(*(pair for pair, _ in given)), exact_mix(*(exact for _, exact in given)))
+    close(
+        jax.jit(numerics.log_mix)(*(pair for pair, _ in given)),
+        exact_mix(*(exact for _, exact in given)),
+    )
 
 
 def test_a_sure_weight_picks_one_side():
@@ -88,7 +93,9 @@ def test_a_sure_weight_picks_one_side():
 def test_mixtures_of_sure_events(a, b):
     weight, exact_weight = pairs(MODERATE)
     other, exact_other = pairs(MODERATE[::-1])
-    actual = jax.jit(lambda weight, other: numerics.log_mix(weight, a or other, b or other))(weight, other)
+    actual = jax.jit(lambda weight, other: numerics.log_mix(weight, a or other, b or other))(
+        weight, other
+    )
     exact = exact_mix(exact_weight, a or exact_other, b or exact_other)
     close([np.maximum(x, -1e20) for x in actual], [np.maximum(x, -1e20) for x in exact])
 
@@ -124,7 +131,9 @@ def test_means_of_the_sigmoid_and_of_its_slope_against_quadrature():
     density = np.exp(-x * x / 2) / np.sqrt(2 * np.pi)
     means, sds = np.array([-6.0, -1.5, 0.0, 0.7, 4.0]), np.array([0.0, 0.5, 1.0, 1.5, 2.0])
     normal = (each.astype(np.float32) for each in np.meshgrid(means, sds**2))
-    slopes, pairs = jax.jit(lambda *normal: (mean_slope(*normal), mean_log_sigmoid_pair(*normal)))(*normal)
+    slopes, pairs = jax.jit(lambda *normal: (mean_slope(*normal), mean_log_sigmoid_pair(*normal)))(
+        *normal
+    )
     for row, (sd, most) in enumerate(zip(sds, (1e-6, 1e-6, 2e-4, 1e-3, 8e-3), strict=True)):
         for column, mean in enumerate(means):
             z = mean + sd * x
@@ -132,4 +141,6 @@ def test_means_of_the_sigmoid_and_of_its_slope_against_quadrature():
             probability = np.trapezoid(density / (1 + np.exp(-z)), x)
             assert float(slopes[row, column]) == pytest.approx(slope, rel=most), (mean, sd)
             found = np.exp([np.float64(log[row, column]) for log in pairs])
-            assert found == pytest.approx([probability, 1 - probability], rel=max(most / 3, 1e-5)), (mean, sd)
+            assert found == pytest.approx(
+                [probability, 1 - probability], rel=max(most / 3, 1e-5)
+            ), (mean, sd)

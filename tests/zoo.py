@@ -172,13 +172,13 @@ CASES = [CM, CM_MARGINAL, PBM, UBM, DCM, CCM, DBN, SDBN, GCTR, RCTR, DCTR, DRCTR
 EXACT = [case for case in CASES if case is not CM_MARGINAL]
 """Models whose conditional predictions are those of their story."""
 REPRESENTATIVE = [DCTR, DBN, UBM, MIXTURE, TRUST_BIAS]
-"""One of each kind: independent, chain, browsing, mixture and affine; test_sequential.py has a sequential one."""
+"""Independent, chain, browsing, mixture and affine; test_sequential.py has a sequential one."""
 
 
 def by_tier(
     daily: Sequence[Case], nightly: Sequence[Case] = (), as_users: Sequence[Case] = ()
 ) -> pytest.MarkDecorator:
-    """Cases of both tiers, of the nightly one alone, and there also with programs as XLA compiles them for users."""
+    """Cases of both tiers, of the nightly one, and of that with programs as users have them."""
     marks = pytest.mark.nightly, pytest.mark.as_users
     return pytest.mark.parametrize(
         "case",
@@ -194,7 +194,9 @@ def without(cases: Sequence[Case], others: Sequence[Case]) -> list[Case]:
     return [case for case in cases if case not in others]
 
 
-every_model, every_exact_model = (by_tier(without(cases, [SHARED]), [SHARED]) for cases in (CASES, EXACT))
+every_model, every_exact_model = (
+    by_tier(without(cases, [SHARED]), [SHARED]) for cases in (CASES, EXACT)
+)
 """In both tiers but for SHARED, which MIXTURE and the tests of mixtures stand for."""
 nightly_every_model, nightly_every_exact_model = (
     by_tier(REPRESENTATIVE, without(cases, REPRESENTATIVE)) for cases in (CASES, EXACT)

@@ -3,8 +3,6 @@
 import inspect
 import json
 import re
-import subprocess
-import sys
 from collections import Counter
 
 import numpy as np
@@ -72,8 +70,10 @@ def parquet(tmp_path):
 
 
 def said(capsys, *words):
-    """The lines that the command prints, as cells."""
-    main(list(map(str, words)))
+    """The lines that the command prints, as cells; it draws nothing, which takes longest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commands, "write_figures", lambda figures, folder: folder / "figures")
+        main(list(map(str, words)))
     return [re.split(r" {2,}|: ", line.strip()) for line in capsys.readouterr().out.splitlines()]
 
 
@@ -278,38 +278,27 @@ def test_a_position_cut_off_is_noted_and_large_ids_are_counted(parquet, tmp_path
     assert row(printed, "distinct query-document pairs")[0] == str(len(set(cut)))
 
 
-ERRORS = {
-    "format": (["prepare", "nonsense", "SOURCE", "TARGET"], "there is no format 'nonsense'. The formats are"),
-    "option": (
-        ["prepare", "parquet", "SOURCE", "TARGET", "position=3"],
-        "position: parquet has no such option. .*, name",
-    ),
-    "type": (["prepare", "parquet", "SOURCE", "TARGET", "positions=x"], "positions='x': give an integer, or null"),
-    "split": (
-        ["prepare", "parquet", "SOURCE", "TARGET", "train_sessions=1"],
-        "train_sessions: parquet has no such",
-    ),
-    "value": (["prepare", "parquet", "SOURCE", "TARGET", "positions=["], "positions=.: not a value in YAML"),
-    "word": (["prepare", "parquet", "SOURCE", "TARGET", "positions"], "'positions' is not key=value"),
-    "twice": (
-        ["prepare", "parquet", "SOURCE", "TARGET", "columns=1", "columns.clicks=x"],
-        "columns has a value already",
-    ),
-    "source": (["prepare", "parquet", "none", "TARGET"], "none: no such file or folder"),
-    "column": (["prepare", "parquet", "SOURCE", "TARGET"], "log.parquet: no column 'clicks'"),
-    "path": (["inspect", "none"], "none: no such file or folder"),
-    "keyed path": (["inspect", "dataset.path=none/log"], "The path comes first: clickexp-data inspect PATH"),
-    "verify": (
-        ["verify", "HERE"],
-        "no packed sessions. Give a folder that clickexp-data prepare wrote, or one of such",
-    ),
-    "guess": (["inspect", "HERE"], "the files do not show the format. Add format=, one of .*parquet, "),
-    "unknown": (["inspect", "SOURCE", "positionz=3"], "positionz: parquet has no such option. There are"),
-}
+PREPARE = ["prepare", "parquet", "SOURCE", "TARGET"]
+ERRORS = [
+    (["prepare", "nonsense", "SOURCE", "TARGET"], ["'nonsense'", "parquet, "]),
+    ([*PREPARE, "position=3"], ["position: ", "positions, ", "name"]),
+    ([*PREPARE, "positions=x"], ["positions='x'", "an integer, or null"]),
+    ([*PREPARE, "train_sessions=1"], ["train_sessions: "]),
+    ([*PREPARE, "positions=["], ["positions=[", "YAML"]),
+    ([*PREPARE, "positions"], ["'positions'", "key=value"]),
+    ([*PREPARE, "columns=1", "columns.clicks=x"], ["columns has a value already"]),
+    (["prepare", "parquet", "none", "TARGET"], ["none: no such file or folder"]),
+    (PREPARE, ["log.parquet: no column 'clicks'"]),
+    (["inspect", "none"], ["none: no such file or folder"]),
+    (["inspect", "dataset.path=none/log"], ["clickexp-data inspect PATH"]),
+    (["verify", "HERE"], ["no packed sessions", "clickexp-data prepare"]),
+    (["inspect", "HERE"], ["format=", "parquet, "]),
+    (["inspect", "SOURCE", "positionz=3"], ["positionz: ", "positions, "]),
+]
 
 
-@pytest.mark.parametrize("words, message", ERRORS.values(), ids=ERRORS)
-def test_mistakes_end_in_one_line(parquet, tmp_path, capsys, words, message):
+@pytest.mark.parametrize("words, parts", ERRORS, ids=lambda each: " ".join(each))
+def test_mistakes_end_in_one_line(parquet, tmp_path, capsys, words, parts):
     here = tmp_path / "empty"
     here.mkdir()
     places = {"SOURCE": str(parquet), "TARGET": str(tmp_path / "target"), "HERE": str(here)}
@@ -317,7 +306,7 @@ def test_mistakes_end_in_one_line(parquet, tmp_path, capsys, words, message):
         main([places.get(word, word) for word in words])
     lines = capsys.readouterr().err.splitlines()
     assert ended.value.code == 1 and len(lines) == 1
-    assert re.match(rf"clickexp-data: .*{message}", lines[0])
+    assert lines[0].startswith("clickexp-data: ") and not [part for part in parts if part not in lines[0]], lines[0]
     assert {path.name for path in tmp_path.iterdir()} == {"log.parquet", "empty"}
 
 
@@ -363,19 +352,6 @@ def test_every_format_and_option_is_in_the_help(capsys):
     for name, opener in FORMATS.items():
         assert f"  {name}: " in lines and opener.format == name
         assert all(option in lines for option in list(inspect.signature(opener.read).parameters)[2:])
-
-
-def test_the_help_loads_nothing_heavy():
-    code = """
-import sys
-from clickexp.cli.data import main
-try:
-    main(["--help"])
-except SystemExit:
-    print(sorted({"jax", "numpy", "polars", "pyarrow", "rich"} & set(sys.modules)))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_labelled_test_sessions_are_counted_once(parquet, tmp_path, capsys):

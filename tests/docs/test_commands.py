@@ -93,24 +93,31 @@ def test_commands_are_found():
         assert any(command.startswith(start) for _, command in LINES)
 
 
-@pytest.mark.parametrize("page, command", LINES)
-def test_a_line_is_taken_by_the_parser_of_its_command(page, command, monkeypatch):
-    words = words_of(command)
-    given = parse(words)
-    if given and getattr(given, "run", None) == "prepare_log":  # the reader's options, up to the reading
-        monkeypatch.setattr(log_commands, "prepare", lambda *_, **options: refuse(None, "reads"))
-        with pytest.raises(Refused, match="reads"):
-            log_commands.prepare_log(given.format, given.source, given.target, given.options)
+def test_lines_are_taken_by_the_parsers_of_their_commands(monkeypatch):
+    monkeypatch.setattr(log_commands, "prepare", lambda *_, **options: refuse(None, "reads"))
+    faults = []
+    for page, command in LINES:
+        try:
+            given = parse(words_of(command))
+            if given and getattr(given, "run", None) == "prepare_log":  # the reader's options, up to the reading
+                with pytest.raises(Refused, match="reads"):
+                    log_commands.prepare_log(given.format, given.source, given.target, given.options)
+        except Exception as error:
+            faults.append(f"{page}: {command}: {error}")
+    assert not faults, "\n".join(faults)
 
 
-@pytest.mark.parametrize("page, command", MENTIONS)
-def test_a_command_in_a_sentence_names_what_there_is(page, command):
-    try:
-        parse(words_of(command))
-    except SystemExit as ended:  # --help
-        assert ended.code == 0
-    except Refused as refused:
-        assert re.match("the following arguments are required|.*expected one argument", str(refused))
+def test_commands_in_sentences_name_what_there_is():
+    faults = []
+    for page, command in MENTIONS:
+        try:
+            parse(words_of(command))
+        except SystemExit as ended:  # --help
+            assert ended.code == 0
+        except Refused as refused:
+            if not re.match("the following arguments are required|.*expected one argument", str(refused)):
+                faults.append(f"{page}: {command}: {refused}")
+    assert not faults, "\n".join(faults)
 
 
 @pytest.mark.parametrize(

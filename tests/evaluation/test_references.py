@@ -39,11 +39,27 @@ def model_of(dataset):
     return PositionBasedModel(**sizes, rngs=nnx.Rngs(0))
 
 
-@pytest.mark.parametrize("kind", ["simulated", "shuffled"])
-def test_rank_ctr_is_the_model_fitted_by_counting(kind, simulated):
+@pytest.fixture(scope="module")
+def log():
+    """Of shuffled lists, by users who are not known."""
     parts = [shuffled(count, seed) for seed, count in enumerate((500, 50, 200))]
-    dataset = simulated if kind == "simulated" else Dataset("log", *parts, query_doc_pairs=8, positions=7)
-    found = references(model_of(dataset), dataset, ModelEvaluator())[RANK_CTR]
+    return Dataset("log", *parts, query_doc_pairs=8, positions=7)
+
+
+@pytest.fixture(scope="module")
+def of_simulated(simulated):
+    return references(model_of(simulated), simulated, ModelEvaluator())
+
+
+@pytest.mark.parametrize("kind", [pytest.param("simulated", marks=pytest.mark.nightly), "shuffled"])
+def test_rank_ctr_is_the_model_fitted_by_counting(kind, request):
+    if kind == "simulated":
+        dataset, every = request.getfixturevalue("simulated"), request.getfixturevalue("of_simulated")
+    else:
+        dataset = request.getfixturevalue("log")
+        every = references(model_of(dataset), dataset, ModelEvaluator())
+        assert list(every) == [RANK_CTR]
+    found = every[RANK_CTR]
     fitted = RankCTRModel(positions=dataset.positions, rngs=nnx.Rngs(0))
     CountingTrainer().train(fitted, dataset.train, dataset.val)
     expected = ModelEvaluator().clicks(fitted, dataset.test, click_metrics())
@@ -52,20 +68,17 @@ def test_rank_ctr_is_the_model_fitted_by_counting(kind, simulated):
         np.testing.assert_allclose(found["per_rank"][name], vector, rtol=1e-5)
 
 
-def test_the_true_user_is_evaluated_as_a_model(simulated):
-    found = references(model_of(simulated), simulated, ModelEvaluator())[TRUTH]
+def test_the_true_user_is_evaluated_as_a_model(simulated, of_simulated):
+    found = of_simulated[TRUTH]
     expected = ModelEvaluator().clicks(simulated.truth, simulated.test, click_metrics())
     assert found["test"] == pytest.approx(expected.compute(), rel=1e-6)
     examination = found["per_rank"]["examination"]
     assert len(examination) == 4 and examination == sorted(examination, reverse=True)
 
 
-def test_logs_without_a_known_user_and_rankers_have_fewer(simulated):
-    parts = [shuffled(count, seed) for seed, count in enumerate((500, 50, 200))]
-    dataset = Dataset("log", *parts, query_doc_pairs=8, positions=7)
-    assert list(references(model_of(dataset), dataset, ModelEvaluator())) == [RANK_CTR]
+def test_rankers_without_metrics_or_labels_have_none(simulated, log):
     assert references(Model.__new__(Model), simulated, ModelEvaluator()) == {}
-    assert references(Model.__new__(Model), dataset, ModelEvaluator(), {"ndcg": NDCG(3)}) == {}  # no labels
+    assert references(Model.__new__(Model), log, ModelEvaluator(), {"ndcg": NDCG(3)}) == {}
 
 
 def test_rankers_are_held_against_the_mean_over_all_orders(simulated):

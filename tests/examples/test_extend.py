@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import polars as pl
@@ -17,6 +18,7 @@ from scipy import stats
 
 from clickexp.errors import ConfigError
 from clickexp.experiment.conf import CONF
+from clickexp.experiment.overrides import canonical
 from clickexp.experiment.resolve import resolve
 from clickexp.export.tables import export
 from clickexp.models import UserBrowsingModel
@@ -64,7 +66,8 @@ def test_a_recurrence_sees_the_clicks_above_and_no_others(monkeypatch):
     batch = {"query_doc_ids": positions, "positions": positions, "mask": positions > 0}
     # the lists differ in the click at the second rank alone
     clicks = np.array([[1, 0, 1, 0], [1, 1, 1, 0]], bool)
-    one, other = np.asarray(model.predict_conditional_clicks({**batch, "clicks": clicks}))
+    predict = jax.jit(lambda clicks: model.predict_conditional_clicks({**batch, "clicks": clicks}))
+    one, other = np.asarray(predict(clicks))
     np.testing.assert_allclose(one[:2], other[:2], rtol=1e-6)
     assert (np.abs(one[2:] - other[2:]) > 1e-6).all()
 
@@ -93,9 +96,11 @@ def result_of(done, folder):
 def checked(monkeypatch, example, *overrides):
     """The configuration of the command, as far as it can be checked without data."""
     monkeypatch.syspath_prepend(str(EXAMPLES / example))
-    folder = f"hydra.searchpath=['file://{EXAMPLES / example}/conf']"
+    own = EXAMPLES / example / "conf"
+    given = canonical(overrides, own)
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        return resolve(compose("config", [folder, "logger=console", *overrides]), overrides)
+        found = f"hydra.searchpath=['file://{own}']"
+        return resolve(compose("config", [found, "logger=console", *given]), given)
 
 
 def test_a_ranker_is_not_optimised_for_metrics_of_clicks(monkeypatch):
@@ -221,6 +226,8 @@ def test_a_backend_of_the_user_starts_a_call_on_each_host_and_reads_how_it_ended
         handle.process.wait()
     assert pool.idle == [] and all(pool.has_ended(handle) for handle in handles)
     assert [pool.outcome(handle) for handle in handles] == ["a", "b: exit code 1"] and pool.idle == ["a", "b"]
+    for handle in handles:
+        handle.process.stdout.close()
 
 
 @pytest.mark.nightly

@@ -3,11 +3,13 @@
 import numpy as np
 import polars as pl
 import pytest
+from compositions import resolved
 from refusals import refuses
 
 import clickexp
 from clickexp.cli.export import main as export
 from clickexp.errors import DataError
+from clickexp.experiment.build import build, open_loggers
 
 SMALL = {"model": "pbm", "dataset": "parquet", "logger": [], "progress": "off", "trainer.epochs": 1}
 
@@ -26,10 +28,13 @@ def test_a_log_without_clicks_or_with_nothing_else_cannot_be_fitted(value, words
         clickexp.run(report=False, **SMALL, **places)
 
 
+ONE_EACH = {"dataset.train_sessions": [0, 38], "dataset.val_sessions": [38, 39], "dataset.test_sessions": [39, 40]}
+
+
+@pytest.mark.nightly
 def test_a_test_set_of_one_session_has_a_report(tmp_path):
     places = write(tmp_path / "log.parquet", np.random.default_rng(0).random((40, 2)) < 0.5)
-    ranges = {"train_sessions": [0, 38], "val_sessions": [38, 39], "test_sessions": [39, 40]}
-    result = clickexp.run(**SMALL, **places, **{f"dataset.{key}": value for key, value in ranges.items()})
+    result = clickexp.run(**SMALL, **places, **ONE_EACH)
     assert result.result["data"]["sessions"]["test"] == 1
     assert result.report.exists()
     assert result.plot("calibration").axes
@@ -40,8 +45,10 @@ def test_ids_such_as_hashes_are_named_before_tables_have_a_row_for_each(largest,
     rng = np.random.default_rng(0)
     ids = rng.permuted(np.tile([largest - 1, largest], (40, 1)), axis=1)
     places = write(tmp_path / "log.parquet", rng.random((40, 2)) < 0.5, ids)
-    few = {**SMALL, "model": "rctr", "report": False, "save_model": False}
-    clickexp.run(**few, **places)
+    given = [f"{key}={places[key]}" for key in ("dataset.path", "cache_dir")]
+    config = resolved("model=pbm", "dataset=parquet", "logger=[]", "progress=off", *given)
+    with open_loggers(config) as logger:
+        build(config, tmp_path, logger)
     printed = "".join(capsys.readouterr())
     for part in ("2,000,000", "80 documents", "dataset.pair_key=query_document"):
         assert (part in printed) is warned

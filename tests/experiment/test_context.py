@@ -36,10 +36,12 @@ NETWORKS = {"ncm", "cacm"}
 WITHOUT = {"gctr", "rctr", "drctr"}
 """Models with no tower of a role: click rates of everything, of ranks, of documents at ranks."""
 MODELS = sorted({*options("model")} - WITHOUT - NETWORKS)
-FEW = ["cm", "mixture", "ranker", "ubm"]
-every_model = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in FEW else pytest.mark.nightly) for name in MODELS]
-)
+
+
+def every_model(*daily):
+    """These in both tiers, the others in the nightly one."""
+    params = [pytest.param(name, marks=() if name in daily else pytest.mark.nightly) for name in MODELS]
+    return pytest.mark.parametrize("name", params)
 
 
 def sums(node, key=""):
@@ -53,7 +55,7 @@ def sums(node, key=""):
         yield from sums(value, f"{key}.{at}")
 
 
-@every_model
+@every_model("cm", "mixture", "ranker", "ubm")
 def test_every_model_takes_context(name):
     model, before = resolved(*TREC, f"model={name}", "+context=both").values["model"], composed(f"model={name}")
     keys = [*sums(model)]
@@ -87,7 +89,7 @@ def data():
     return Dataset("log", log, log, log, 9, 3)
 
 
-@every_model
+@every_model("ranker", "ubm")
 def test_context_without_weight_leaves_every_model_as_it_is(name, data):
     """With weight, it changes the predictions of lists that have context, and no relevance."""
     columns = {*data.train.columns, *data.train.derived}

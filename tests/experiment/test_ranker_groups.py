@@ -7,7 +7,11 @@ import yaml
 from compositions import CONF, options, resolved, run_in, values, with_hydra
 from refusals import refuses
 
+from clickexp.data import Dataset, Sessions
 from clickexp.errors import ConfigError
+from clickexp.experiment.build import build_model
+from clickexp.experiment.instantiate import constructor
+from clickexp.experiment.result import _examination
 from clickexp.runs.hashing import config_hash
 
 
@@ -134,13 +138,27 @@ def test_two_towers_say_what_the_log_identifies(tmp_path, capsys):
     assert "examination: documents link all 3 positions; weakest link: 3 documents at both" in capsys.readouterr().out
 
 
-def test_no_examination_is_reported_of_positions_that_training_has_not_shown(tmp_path):
-    """The gradient never reaches them."""
+def log_of_positions_1_and_3():
+    """Of training, the first 240 lists; the others show position 4."""
     rng = np.random.default_rng(0)
     shape = 300, 2
     positions = np.tile([1, 3], (300, 1))
-    positions[-60:] = [1, 4]  # validation and test alone
-    columns = {"query_doc_ids": rng.integers(1, 9, shape), "clicks": rng.random(shape) < 0.4, "positions": positions}
+    positions[-60:] = [1, 4]
+    return {"query_doc_ids": rng.integers(1, 9, shape), "clicks": rng.random(shape) < 0.4, "positions": positions}
+
+
+def test_no_examination_is_reported_of_positions_that_training_has_not_shown():
+    """The gradient never reaches them."""
+    log = Sessions.from_arrays(**log_of_positions_1_and_3())
+    dataset = Dataset("log", log.slice(0, 240), log.slice(240, 270), log.slice(270, 300), 8, 4)
+    model = build_model(constructor(values("model=ranker", "debias=dla")["model"], "model"), dataset, 0)
+    found = _examination(model, dataset)["propensity"]
+    assert [(each["position"], each["relative"]) for each in found] == [(1, 1.0), (3, pytest.approx(1.0))]
+
+
+@pytest.mark.nightly
+def test_a_run_reports_examination_of_positions_that_training_has_shown(tmp_path):
+    columns = log_of_positions_1_and_3()
     pl.DataFrame({name: values.tolist() for name, values in columns.items()}).write_parquet(tmp_path / "log.parquet")
     found = run_on(tmp_path / "log.parquet", tmp_path, "model=ranker", "debias=dla", "logger=jsonl")["propensity"]
     assert [each["position"] for each in found] == [1, 3]

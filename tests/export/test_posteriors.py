@@ -17,6 +17,7 @@ from clickexp.data import Dataset, Sessions
 from clickexp.export.examination import examination
 from clickexp.export.intervals import exported
 from clickexp.export.posteriors import posterior_outputs
+from clickexp.export.predict import predictor
 from clickexp.export.tables import _write_documents
 from clickexp.models import (
     DocumentCTRModel,
@@ -44,10 +45,15 @@ def documents(model, file, posterior=None):
     return pl.read_parquet(file)
 
 
+ALONE = Sessions.from_arrays(
+    query_doc_ids=np.arange(1, 4, dtype=np.int32)[:, None], clicks=np.zeros((3, 1), bool), query_doc_pairs=3
+)
+
+
 def known(model):
     """What is known of ids 1 to 3, as posteriors in the tables are."""
-    outputs = posterior_outputs(model, {"query_doc_ids": np.arange(1, 4, dtype=np.int32)[:, None]})
-    return {name: np.exp(values)[:, 0] for name, values in outputs.items()}
+    ((_, outputs),) = predictor(model, posterior_outputs)(ALONE)
+    return {name: values[:, 0] for name, values in outputs.items()}
 
 
 def posterior(tower):
@@ -66,13 +72,20 @@ def information(z):
     return sigmoid(z) * sigmoid(-z)
 
 
-def test_intervals_of_attraction_and_satisfaction(tmp_path):
-    model = filled(
-        DynamicBayesianNetwork(
-            positions=2, query_doc_pairs=3, attraction=NORMAL, satisfaction=NORMAL, rngs=nnx.Rngs(0)
-        )
-    )
-    table = documents(model, tmp_path / "documents.parquet")
+@pytest.fixture(scope="module")
+def dbn():
+    towers = dict(attraction=NORMAL, satisfaction=NORMAL)
+    return filled(DynamicBayesianNetwork(positions=2, query_doc_pairs=3, **towers, rngs=nnx.Rngs(0)))
+
+
+@pytest.fixture(scope="module")
+def of_dbn(dbn, tmp_path_factory):
+    """Its documents."""
+    return documents(dbn, tmp_path_factory.mktemp("dbn") / "documents.parquet")
+
+
+def test_intervals_of_attraction_and_satisfaction(dbn, of_dbn):
+    model, table = dbn, of_dbn
     columns = [f"{role}{end}" for role in ("attraction", "satisfaction") for end in ("", "_sd", "_low", "_high")]
     assert table.columns == [
         "query_doc_id", *columns, "relevance", "impressions", "clicks", "effective_impressions"
@@ -92,12 +105,12 @@ def test_intervals_of_attraction_and_satisfaction(tmp_path):
     )
 
 
-def test_intervals_have_the_errors_of_shared_parameters_and_effective_impressions_do_not(tmp_path):
+def test_intervals_have_the_errors_of_shared_parameters_and_effective_impressions_do_not(
+    dbn, of_dbn, tmp_path
+):
     """Of continuation g: a click has the factor g, which moves no row; the skip, of 2 below 1, is 1 - g (1 - s) a."""
-    towers = dict(attraction=NORMAL, satisfaction=NORMAL)
-    model = filled(DynamicBayesianNetwork(positions=2, query_doc_pairs=3, **towers, rngs=nnx.Rngs(0)))
     posterior = SharedPosterior(("continuation/weight[0]",), np.array([[30.0]]))
-    before, table = (documents(model, tmp_path / "documents.parquet", each) for each in (None, posterior))
+    before, table = of_dbn, documents(dbn, tmp_path / "documents.parquet", posterior)
     assert table.columns == before.columns
     for role, moved in (("attraction", 2), ("satisfaction", 1)):
         sd = table[f"{role}_sd"].to_numpy()
@@ -129,9 +142,8 @@ def test_means_and_variances_of_the_terms_of_a_sum_add_up(tmp_path):
     np.testing.assert_allclose(table["effective_impressions"], effective, rtol=1e-3)
 
 
-@pytest.mark.parametrize(("impressions", "clicks"), [(1, 0), (20, 3), (200, 0), (500, 400)])
-def test_effective_impressions_of_a_click_rate_are_its_impressions(impressions, clicks):
-    """A row at the normal distribution next to the posterior, found by descent on the bound."""
+def closest_normal(impressions, clicks):
+    """Mean and logarithm of the deviation of the normal next to the posterior, by descent on the bound."""
 
     def bound(point):
         mean, sd = point[0], np.exp(point[1])
@@ -140,24 +152,31 @@ def test_effective_impressions_of_a_click_rate_are_its_impressions(impressions, 
         )
         return loss - point[1] + (sd**2 + (mean + 1 - MEAN) ** 2) * PRECISION / 2
 
-    best = minimize(bound, [-1.0, 0.0], method="Nelder-Mead", options={"xatol": 1e-7, "fatol": 1e-10}).x
+    options = {"xatol": 1e-7, "fatol": 1e-10}
+    return minimize(bound, [-1.0, 0.0], method="Nelder-Mead", options=options).x
+
+
+def test_effective_impressions_of_a_click_rate_are_its_impressions():
     model = filled(DocumentCTRModel(query_doc_pairs=3, ctr=NORMAL, rngs=nnx.Rngs(0)))
-    rows = model.ctr.table.get_value()
-    row = jnp.asarray([best[0] + 1 - MEAN, best[1] + np.log(PRECISION) / 2, 0.0])
-    model.ctr.table.set_value(Rows(rows.values.at[2].set(row).at[3].set(0.0), 1, rows.prior))
-    table = known(model)
-    assert table["effective_impressions"][1] == pytest.approx(impressions, rel=2e-3)
-    assert table["effective_impressions"][2] == pytest.approx(0, abs=1e-5)
-    assert table["attraction_sd"][2] == pytest.approx(PRECISION**-0.5)
+    rows, untouched = model.ctr.table.get_value(), [0.0, 0.0, 0.0]
+    for impressions, clicks in ((1, 0), (20, 3), (200, 0), (500, 400)):
+        mean, log_sd = closest_normal(impressions, clicks)
+        row = [mean + 1 - MEAN, log_sd + np.log(PRECISION) / 2, 0.0]
+        values = jnp.asarray([untouched, untouched, row, untouched], jnp.float32)
+        model.ctr.table.set_value(Rows(values, 1, rows.prior))
+        table = known(model)
+        assert table["effective_impressions"][1] == pytest.approx(impressions, rel=2e-3)
+        assert table["effective_impressions"][2] == pytest.approx(0, abs=1e-5)
+        assert table["attraction_sd"][2] == pytest.approx(PRECISION**-0.5)
 
 
-def test_rows_of_several_numbers_and_compressed_tables(tmp_path):
+def test_rows_of_several_numbers_and_compressed_tables():
     """A product of two rows: without data it varies with the prior means of both."""
     config = EmbeddingParameterConfig(
         posterior="normal_by_rank", embedding_features=2, baseline=-1.0, embedding_fn=QREmbedding, compression_ratio=1
     )
     model = filled(PositionBasedModel(positions=2, query_doc_pairs=3, attraction=config, rngs=nnx.Rngs(0)))
-    table, tower = documents(model, tmp_path / "documents.parquet"), model.attraction
+    table, tower = known(model), model.attraction
     quotients, remainders = tower.table.cells(jnp.arange(1, 4))
     (q, r), weights = (
         [
@@ -167,9 +186,9 @@ def test_rows_of_several_numbers_and_compressed_tables(tmp_path):
         np.asarray(tower.projection[...], np.float64),
     )
     by_prior = [np.repeat(MEAN + SLOPE * rows[:, 4:], 2, axis=1) for rows in (q, r)]
-    known = 1 / PRECISION
-    before = (known * ((1 + by_prior[0]) ** 2 + known) + by_prior[1] ** 2 * known) @ weights**2
-    var_q, var_r = np.exp(2 * q[:, 2:4]) * known, np.exp(2 * r[:, 2:4]) * known
+    of_prior = 1 / PRECISION
+    before = (of_prior * ((1 + by_prior[0]) ** 2 + of_prior) + by_prior[1] ** 2 * of_prior) @ weights**2
+    var_q, var_r = np.exp(2 * q[:, 2:4]) * of_prior, np.exp(2 * r[:, 2:4]) * of_prior
     mean_q, mean_r = 1 + q[:, :2] + by_prior[0], r[:, :2] + by_prior[1]
     variance = (var_r * (mean_q**2 + var_q) + mean_r**2 * var_q) @ weights**2
     np.testing.assert_allclose(table["attraction_sd"], variance**0.5, rtol=1e-4)
@@ -183,13 +202,22 @@ def test_rows_of_several_numbers_and_compressed_tables(tmp_path):
 SIZES = {"positions": 2, "query_doc_pairs": 3}
 
 
-def test_intervals_of_a_mixture_are_those_of_the_tower_that_its_components_share(tmp_path):
+@pytest.fixture(scope="module")
+def mixture():
     components = [PositionBasedModel, partial(DynamicBayesianNetwork, satisfaction=NORMAL)]
-    mixture = filled(MixtureModel(components, shared={"attraction": NORMAL}, **SIZES, rngs=nnx.Rngs(0)))
+    return filled(MixtureModel(components, shared={"attraction": NORMAL}, **SIZES, rngs=nnx.Rngs(0)))
+
+
+@pytest.mark.nightly
+def test_documents_of_a_mixture_have_no_intervals_of_what_one_component_has(mixture, tmp_path):
+    assert "satisfaction_sd" not in documents(mixture, tmp_path / "mixture.parquet").columns
+
+
+def test_intervals_of_a_mixture_are_those_of_the_tower_that_its_components_share(mixture):
     tower = mixture.models[0].attraction
     assert mixture.models[1].attraction is tower
-    assert "satisfaction_sd" not in documents(mixture, tmp_path / "mixture.parquet").columns
     table = known(mixture)
+    assert "satisfaction_sd" not in table
     mean, sd = posterior(tower)
     np.testing.assert_allclose(table["attraction_sd"], sd, rtol=1e-5)
     np.testing.assert_allclose(table["attraction_low"], sigmoid(mean - 1.959964 * sd), rtol=1e-5)
@@ -199,11 +227,10 @@ def test_intervals_of_a_mixture_are_those_of_the_tower_that_its_components_share
 
 
 def test_models_without_posteriors_of_documents_have_no_intervals(tmp_path):
+    """Nor has a mixture of which each component has its own; of points, see test_documents."""
     apart = MixtureModel([partial(PositionBasedModel, attraction=NORMAL)] * 2, **SIZES, rngs=nnx.Rngs(0))
-    point = EmbeddingParameterConfig(posterior="none")
-    for model in (apart, PositionBasedModel(**SIZES, attraction=point, rngs=nnx.Rngs(0))):
-        columns = documents(model, tmp_path / "documents.parquet").columns
-        assert columns == ["query_doc_id", "attraction", "relevance", "impressions", "clicks"]
+    columns = documents(apart, tmp_path / "documents.parquet").columns
+    assert columns == ["query_doc_id", "attraction", "relevance", "impressions", "clicks"]
 
 
 def test_click_rate_of_each_rank_and_position():

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from flax import nnx
 from posteriors import filled
+from refusals import refuses
 from small_logs import fill_tables
 from untrained import new_run
 
@@ -22,6 +23,7 @@ from clickexp.evaluation.scores import relevance_scores
 from clickexp.export.fitted import fitted
 from clickexp.export.predict import single_documents
 from clickexp.export.ranker import described
+from clickexp.export.tables import export
 from clickexp.models.ranker.ranker import Ranker
 from clickexp.parameters import (
     DeepCrossParameterConfig,
@@ -53,6 +55,14 @@ TOWERS = {
     "hash": EmbeddingParameterConfig(posterior="none", embedding_fn=HashEmbedding, compression_ratio=4),
     "global": GlobalParameterConfig(0.3),
 }
+
+
+def some(names, *chosen):
+    """Cases of a test: those chosen, the others each night."""
+    nightly = pytest.mark.nightly
+    return [name if name in chosen else pytest.param(name, marks=nightly) for name in names]
+
+
 MODELS = {
     **{name: getattr(models, name) for name in ("CascadeModel", "PositionBasedModel", "UserBrowsingModel")},
     **{name: getattr(models, name) for name in ("DependentClickModel", "ClickChainModel", "TrustBiasModel")},
@@ -98,21 +108,44 @@ def served(ranker, dataset):
     return ranker.score(np.asarray(dataset.train.features.values), np.arange(PAIRS + 1), transformed=True)
 
 
-@pytest.mark.parametrize("tower", TOWERS)
+def onnx_session(ranker):
+    """Runs the ONNX model of a ranker: its scores, by the inputs that it reads."""
+    pytest.importorskip("onnx", reason="needs the extra onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    from clickexp.export.onnx_graph import onnx_model
+
+    session = runtime.InferenceSession(onnx_model(ranker).SerializeToString())
+    names = [own.name for own in session.get_inputs()]
+    return lambda **inputs: session.run(None, {name: inputs[name] for name in names})[0]
+
+
+def assert_served(ranker, model, dataset):
+    """NumPy and ONNX score documents as the model does, and unknown ones alike."""
+    expected, features = scores_of(model, dataset), np.asarray(dataset.train.features.values)
+    np.testing.assert_allclose(served(ranker, dataset), expected, **CLOSE)
+    score = onnx_session(ranker)
+    np.testing.assert_allclose(score(features=features, ids=np.arange(PAIRS + 1)), expected, **CLOSE)
+    if ranker.reads_ids:
+        unknown = np.full(PAIRS + 1, 10**9)
+        of_unknown = ranker.score(None if ranker.width is None else features, unknown)
+        np.testing.assert_allclose(score(features=features, ids=unknown), of_unknown, **CLOSE)
+
+
+@pytest.mark.parametrize("tower", some(TOWERS, "embedding with posteriors"))
 def test_each_tower_scores_as_the_model_does(dataset, tower):
     model = built(models.PositionBasedModel, dataset, attraction=TOWERS[tower])
-    model = filled(model) if "posterior" in tower else fill_tables(model)
-    model = randomised(model)
+    model = randomised(filled(model) if "posterior" in tower else fill_tables(model))
     ranker = described(model, dataset)
-    np.testing.assert_allclose(served(ranker, dataset), scores_of(model, dataset), **CLOSE)
+    assert_served(ranker, model, dataset)
     assert (ranker.width is None) == ranker.reads_ids
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", some(MODELS, "DynamicBayesianNetwork"))
 def test_each_model_scores_by_its_towers(dataset, kind):
-    model = randomised(fill_tables(built(MODELS[kind], dataset, attraction=DeepParameterConfig())))
+    tower = DeepCrossParameterConfig()
+    model = randomised(fill_tables(built(MODELS[kind], dataset, attraction=tower)))
     ranker = described(model, dataset)
-    np.testing.assert_allclose(served(ranker, dataset), scores_of(model, dataset), **CLOSE)
+    assert_served(ranker, model, dataset)
     assert len(ranker.description["towers"]) == (2 if kind == "DynamicBayesianNetwork" else 1)
 
 
@@ -162,11 +195,11 @@ def test_what_a_scorer_needs_is_said(dataset):
     ],
 )
 def test_other_scores_are_refused(dataset, model, message):
-    with pytest.raises(UserError, match=f"is no sum of towers of features .*{message}.* Use --rank"):
+    with refuses(UserError, "no sum of towers of features", message, "Use --rank"):
         described(model(dataset), dataset)
 
 
-@pytest.mark.parametrize("name", ["mixture", "gctr", "rank"])
+@pytest.mark.parametrize("name", some(["mixture", "gctr", "rank"], "mixture", "gctr"))
 def test_any_other_score_is_a_table_where_asked_for(dataset, name, caplog):
     kinds = {"gctr": models.GlobalCTRModel, "rank": models.RankCTRModel}
     components = [
@@ -178,34 +211,10 @@ def test_any_other_score_is_a_table_where_asked_for(dataset, name, caplog):
     assert (name == "gctr") == (not caplog.text)  # one number is a table of ids, too
 
 
-@pytest.mark.parametrize("tower", TOWERS)
-def test_onnx_scores_as_the_model_does(dataset, tower):
-    pytest.importorskip("onnx", reason="needs the extra onnx")
-    runtime = pytest.importorskip("onnxruntime")
-    from clickexp.export.onnx_graph import onnx_model
-
-    model = built(models.DynamicBayesianNetwork, dataset, attraction=TOWERS[tower])
-    model = randomised(filled(model) if "posterior" in tower else fill_tables(model))
-    ranker = described(model, dataset)
-    session = runtime.InferenceSession(onnx_model(ranker).SerializeToString())
-    inputs = {"features": np.asarray(dataset.train.features.values), "ids": np.arange(PAIRS + 1)}
-    inputs = {own.name: inputs[own.name] for own in session.get_inputs()}
-    np.testing.assert_allclose(session.run(None, inputs)[0], scores_of(model, dataset), **CLOSE)
-    if ranker.reads_ids:
-        inputs["ids"] = np.full(PAIRS + 1, 10**9)
-        expected = ranker.score(inputs.get("features"), inputs["ids"])
-        np.testing.assert_allclose(session.run(None, inputs)[0], expected, **CLOSE)
-
-
 def test_onnx_transforms_features(dataset):
-    pytest.importorskip("onnx", reason="needs the extra onnx")
-    runtime = pytest.importorskip("onnxruntime")
-    from clickexp.export.onnx_graph import onnx_model
-
     ranker = described(built(Ranker, dataset, attraction=LinearParameterConfig()), dataset, "log1p")
     raw = np.random.default_rng(0).normal(0, 100, (7, WIDTH)).astype(np.float32)
-    session = runtime.InferenceSession(onnx_model(ranker).SerializeToString())
-    np.testing.assert_allclose(session.run(None, {"features": raw})[0], ranker.score(raw), **CLOSE)
+    np.testing.assert_allclose(onnx_session(ranker)(features=raw), ranker.score(raw), **CLOSE)
 
 
 @pytest.fixture(scope="module")
@@ -222,15 +231,18 @@ def lists(tmp_path_factory):
     return folder
 
 
+FEW = ["dataset=letor", "dataset.policy=random"]
+FEW += [f"dataset.{part}sessions=50" for part in ("", "val_", "test_")]
+
+
 @pytest.fixture(scope="module")
 def linear(lists, tmp_path_factory):
-    folder, sizes = tmp_path_factory.mktemp("linear"), [f"dataset.{part}sessions=50" for part in ("", "val_", "test_")]
-    given = ["model=pbm", "parameter@attraction=linear", "dataset=letor", f"dataset.path={lists}", *sizes]
-    return new_run(folder / "run", *given)
+    given = ["model=pbm", "parameter@attraction=linear", *FEW, f"dataset.path={lists}"]
+    return new_run(tmp_path_factory.mktemp("linear") / "run", *given)
 
 
 def test_a_learning_to_rank_file_is_scored_and_ordered(linear, lists, capsys):
-    main([str(linear), "--rank", str(lists / "candidates"), "--numpy"])
+    export(linear, rank=lists / "candidates", numpy=True)
     assert "ranking.parquet" in capsys.readouterr().out
     lines = [line.split() for line in (lists / "candidates").read_text().splitlines()]
     vectors = np.zeros((len(lines), 3))
@@ -286,10 +298,10 @@ def table(tmp_path_factory):
 
 def test_tables_of_lists_are_ordered_and_unknown_documents_get_the_prior(table, capsys):
     run, folder = table
-    main([str(run), "--rank", str(folder / "lists.parquet")])
+    export(run, rank=folder / "lists.parquet")
     assert "2 of the 8 documents shown are not in the log" in capsys.readouterr().err
     first = pl.read_parquet(run / "export/ranking.parquet")
-    main([str(run), "--rank", str(folder / "lists.csv"), "columns.query_doc_ids=docs"])
+    export(run, rank=folder / "lists.csv", options=["columns.query_doc_ids=docs"])
     assert first.equals(pl.read_parquet(run / "export/ranking.parquet"))
     parameters = dict(np.load(run / "model.npz"))
     logits = parameters["attraction/table"][:, 0] + parameters["attraction/baseline"]
@@ -317,30 +329,28 @@ def test_text_is_read_as_the_numbers_of_the_log(table, tmp_path, capsys):
     (tmp_path / "lists.csv").write_text("\n".join(["query_id,query_doc_ids", *lines]))
     found = []
     for kind in ("parquet", "csv"):
-        main([str(run), "--rank", str(tmp_path / f"lists.{kind}"), "--output", str(tmp_path / kind)])
+        export(run, tmp_path / kind, rank=tmp_path / f"lists.{kind}")
         found.append(pl.read_parquet(tmp_path / kind / "ranking.parquet"))
     assert found[0].equals(found[1]) and "not in the log" not in capsys.readouterr().err
     (tmp_path / "lists.csv").write_text("query_id,query_doc_ids\n1,3 five\n")
-    with pytest.raises(SystemExit):
-        main([str(run), "--rank", str(tmp_path / "lists.csv")])
-    assert "query_doc_ids holds 'five'. The ids of the log are integers." in capsys.readouterr().err
+    with refuses(UserError, "query_doc_ids holds 'five'", "integers"):
+        export(run, rank=tmp_path / "lists.csv")
 
 
-def test_what_cannot_be_ranked_is_refused(linear, lists, table, tmp_path, capsys):
+def test_what_cannot_be_ranked_is_refused(linear, lists, table, tmp_path):
     run, folder = table
-    sizes = [f"dataset.{part}sessions=50" for part in ("", "val_", "test_")]
-    by_id = new_run(tmp_path / "run", "model=pbm", "dataset=letor", f"dataset.path={lists}", *sizes)
-    for given, message in (
-        ([str(linear), "--rank", str(tmp_path / "none")], "none: no such file or folder"),
-        ([str(by_id), "--rank", str(lists / "candidates")], "scores documents by their ids, and the lines of such"),
-        ([str(run), "--rank", str(folder / "lists.parquet"), "columns.query_doc_ids=docs"], "docs"),
-        ([str(run), "columns.query_doc_ids=docs"], "for --predict FILE or --rank LISTS"),
-        ([str(run), "--rank", str(lists / "candidates")], "candidates: give lists as .parquet, .csv"),
-        ([str(linear), "--rank", str(lists)], "give one learning-to-rank file, or lists as .parquet"),
+    by_id = new_run(tmp_path / "run", "model=pbm", *FEW, f"dataset.path={lists}")
+    candidates, named = lists / "candidates", ["columns.query_doc_ids=docs"]
+    for ranker, file, options, parts in (
+        (linear, tmp_path / "none", (), ("none", "no such file or folder")),
+        (by_id, candidates, (), ("scores documents by their ids",)),
+        (run, folder / "lists.parquet", named, ("docs",)),
+        (run, None, named, ("columns.query_doc_ids=docs", "--predict FILE or --rank LISTS")),
+        (run, candidates, (), ("candidates", ".parquet, .csv")),
+        (linear, lists, (), ("one learning-to-rank file", ".parquet")),
     ):
-        with pytest.raises(SystemExit):
-            main(given)
-        assert message in capsys.readouterr().err
+        with refuses(UserError, *parts):
+            export(ranker, rank=file, options=options)
 
 
 def test_onnx_without_its_package_is_one_line(linear, capsys, monkeypatch):

@@ -1,36 +1,35 @@
 """Exports of models that read what follows from pairs and from search sessions."""
 
 import dataclasses
+from functools import partial
 from itertools import product
 
 import numpy as np
 import polars as pl
 import pytest
 from flax import nnx
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
-from places import ROOT
+from refusals import refuses
 from small_logs import fill_tables, sigmoid
+from untrained import new_run
 
-from clickexp.cli.export import main
 from clickexp.data import Sessions, open_parquet
 from clickexp.data.ingest import tables as ingested
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.names import read_names
 from clickexp.errors import UserError
-from clickexp.experiment.build import build_model
-from clickexp.experiment.instantiate import constructor
-from clickexp.experiment.values import resolved_values
 from clickexp.export.context import with_context
-from clickexp.export.fitted import fitted
+from clickexp.export.fitted import configuration, fitted
 from clickexp.export.predict import document_outputs, predictor, single_documents
 from clickexp.export.sessions import read_sessions
+from clickexp.export.tables import _write_predictions, export
 from clickexp.models import DynamicBayesianNetwork, PositionBasedModel
 from clickexp.parameters import ContextParameterConfig, EmbeddingParameterConfig, SumParameterConfig
+from clickexp.parameters.context import CONTEXT, HISTORY
 from clickexp.simulation import simulate
-from clickexp.training.checkpoint import save_model
 
 QUERIES, DOCUMENTS, LISTS, RANKS = 6, 9, 60, 3
+TEST = 24
+"""Lists of the last users."""
 TABLES = ("pair", "document", "query")
 
 
@@ -57,22 +56,24 @@ def test_context_of_a_file_with_columns_of_its_own():
     np.testing.assert_array_equal(found.column("document_seen"), [[0, 0], [2, 0]])
 
 
-def new_run(folder, log, *overrides, filled=True):
-    """The folder of a run that was not trained, with random tables if `filled`, and its parameters."""
-    dataset = [] if any(each.startswith("dataset=") for each in overrides) else ["dataset=impressions"]
-    overrides = [*dataset, f"dataset.path={log}", f"cache_dir={folder / 'cache'}", *overrides]
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        config = resolved_values(compose("config", ["logger=console", "progress=off", *overrides]), overrides)
-    dataset = constructor(config["dataset"], "dataset")()
-    model = build_model(constructor(config["model"], "model"), dataset, 1)
-    if filled:
-        fill_tables(model)
-    if filled and isinstance(model, PositionBasedModel):
+def in_context(model):
+    """With tables of random numbers, and of PBM attraction that context moves."""
+    fill_tables(model)
+    if isinstance(model, PositionBasedModel):
         model.attraction.terms["context"].weight[...] += 2.0
-    (folder / "run").mkdir()
-    (folder / "run/config.yaml").write_text(OmegaConf.to_yaml(config))
-    save_model(model, folder / "run/model.npz")
-    return folder / "run", dict(np.load(folder / "run/model.npz"))
+    return model
+
+
+def as_built(model):
+    return model
+
+
+def untrained(folder, log, *overrides, fill=in_context):
+    """The folder of a run that was not trained, and its parameters."""
+    named = any(each.startswith("dataset=") for each in overrides)
+    dataset = [] if named else ["dataset=impressions"]
+    run = new_run(folder / "run", *dataset, f"dataset.path={log}", *overrides, fill=fill)
+    return run, dict(np.load(run / "model.npz"))
 
 
 POINTS = [f"+attraction.terms.{name}.posterior=none" for name in TABLES[:2]] + ["attraction.terms.query.posterior=none"]
@@ -80,8 +81,8 @@ POINTS = [f"+attraction.terms.{name}.posterior=none" for name in TABLES[:2]] + [
 
 def test_documents_have_the_sum_of_their_terms_whatever_the_context(log, tmp_path):
     overrides = ["model=pbm", "parameter@attraction=hierarchical", "+context=both", "context.role=attraction"]
-    run, parameters = new_run(tmp_path, log, *overrides, *POINTS)
-    main([str(run), "--predict"])
+    run, parameters = untrained(tmp_path, log, *overrides, *POINTS)
+    export(run, predict="")
     found = pl.read_parquet(run / "export/documents.parquet")
     assert len(found) == len(pl.read_csv(log).select("query", "document").unique())
     prefix = "attraction/terms/tower/terms"
@@ -109,19 +110,17 @@ def test_a_file_has_the_columns_that_its_log_declares(tmp_path):
     overrides = ["dataset=parquet", "+dataset.columns.document_ids={dtype: int32}", "model=pbm", "+context=document"]
     overrides.append("context.role=attraction")
     halves = ["dataset.train_sessions=[0,60]", "dataset.val_sessions=[60,64]", "dataset.test_sessions=[64,120]"]
-    run, _ = new_run(tmp_path, tmp_path / "log.parquet", *overrides, *halves)
-    main([str(run), "--predict"])
-    log = pl.read_parquet(run / "export/predictions.parquet")
-    pl.DataFrame(lists).rename({"document_ids": "doc"}).write_parquet(tmp_path / "renamed.parquet")
-    main([str(run), "--predict", str(tmp_path / "renamed.parquet"), "columns.document_ids=doc"])
-    found = pl.read_parquet(run / "export/predictions.parquet")[64:]
-    name = "click_probability"
-    np.testing.assert_allclose(np.array(found[name].to_list()), np.array(log[name].to_list()), rtol=1e-5)
+    run, _ = untrained(tmp_path, tmp_path / "log.parquet", *overrides, *halves)
+    predicted = Predicting(run)
+    renamed = pl.DataFrame(lists).rename({"document_ids": "doc"})
+    renamed.write_parquet(tmp_path / "renamed.parquet")
+    of_file = clicks(predicted(tmp_path / "renamed.parquet", document_ids="doc"))
+    np.testing.assert_allclose(of_file[64:], clicks(predicted()), rtol=1e-5)
 
 
 def test_a_new_pair_borrows_from_its_document_and_its_query(log, tmp_path):
     """As does one of a new query from its document; a new document under a known query has its query."""
-    run, parameters = new_run(tmp_path, log, "model=pbm", "parameter@attraction=hierarchical", *POINTS, filled=False)
+    run, parameters = untrained(tmp_path, log, "model=pbm", "parameter@attraction=hierarchical", *POINTS, fill=as_built)
     with np.load(run / "model.npz") as stored:
         parameters = dict(stored)
     tables = {name: parameters[f"attraction/terms/{name}/table"] for name in TABLES}
@@ -135,8 +134,8 @@ def test_a_new_pair_borrows_from_its_document_and_its_query(log, tmp_path):
     rows = [(query, document), ("new", document), (query, "new"), ("new", "new")]
     lists = {"query_id": [row[0] for row in rows], "query_doc_ids": [[row[1]] for row in rows]}
     pl.DataFrame(lists).write_parquet(tmp_path / "lists.parquet")
-    for command in ("--predict", "--rank"):
-        main([str(run), command, str(tmp_path / "lists.parquet")])
+    for task in ("predict", "rank"):
+        export(run, **{task: tmp_path / "lists.parquet"})
     found = pl.read_parquet(run / "export/predictions.parquet")["relevance"].list.first().to_numpy()
     numbers = {name: {key: number for number, key in enumerate(keys, 1)} for name, keys in order.items()}
     ids = [{name: numbers[name].get(key, 0) for name, key in zip(numbers, row, strict=True)} for row in rows]
@@ -150,10 +149,11 @@ def test_a_new_pair_borrows_from_its_document_and_its_query(log, tmp_path):
 
 def test_a_run_whose_terms_have_posteriors_by_default_is_read(log, tmp_path):
     overrides = ["model=dbn", "parameter@attraction=hierarchical", "+context=list"]
-    run, parameters = new_run(tmp_path, log, *overrides, filled=False)
+    run, parameters = untrained(tmp_path, log, *overrides, fill=as_built)
     assert parameters["attraction/terms/tower/terms/pair/table"].shape[1] > 1
-    main([str(run)])
-    assert "attraction" in pl.read_parquet(run / "export/documents.parquet").columns
+    model, _ = fitted(run)
+    terms = model.attraction.terms["tower"].terms
+    assert all(terms[name].table.get_value().has_posteriors for name in TABLES)
 
 
 def test_context_of_satisfaction_leaves_documents_as_in_a_new_session():
@@ -172,12 +172,12 @@ def test_context_of_satisfaction_leaves_documents_as_in_a_new_session():
     np.testing.assert_allclose(values["satisfaction"], expected, rtol=1e-5)
 
 
-def lists_of(log, file, **columns):
-    """The impressions as a row per list."""
+def lists_of(log, file, lists=TEST, **columns):
+    """The last impressions as a row per list."""
     table = pl.read_csv(log).sort("session", "rank").group_by("session", maintain_order=True)
-    lists = table.agg("document", "click", pl.col("query", "search_session").first())
+    rows = table.agg("document", "click", pl.col("query", "search_session").first()).tail(lists)
     names = {"document": "query_doc_ids", "click": "clicks", "query": "query_id"}
-    lists.drop("session").rename(names).with_columns(**columns).write_parquet(file)
+    rows.drop("session").rename(names).with_columns(**columns).write_parquet(file)
     return file
 
 
@@ -189,86 +189,104 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize("reader", READERS)
-def test_files_are_predicted_with_the_context_of_their_search_sessions(reader, log, tmp_path, capsys, monkeypatch):
-    overrides = READERS[reader]
-    whole = ["dataset.train_sessions=[0,30]", "dataset.val_sessions=[30,33]", "dataset.test_sessions=[33,60]"]
-    run, _ = new_run(tmp_path, log, *overrides, *whole)
-    own, found = run / "export/predictions.parquet", {}
-    main([str(run), "--predict"])
-    found["log"] = pl.read_parquet(own)
+PARTS = ["dataset.train_sessions=[0,30]", "dataset.val_sessions=[30,36]", "dataset.test_sessions=[36,60]"]
+
+
+class Predicting:
+    """Predictions of a run as an export has them, for the test sessions or for files."""
+
+    def __init__(self, run):
+        self.folder = run
+        self.model, self.log = fitted(run)
+        self.names = None if self.log.names is None else read_names(self.log.names)
+        self.named = configuration(run)["dataset"].get("columns") or {}
+
+    def __call__(self, source=None, **columns):
+        given = self.log.test if source is None else source
+        arguments = self.model, self.log, given, self.names, columns, self.folder, self.named
+        _write_predictions(*arguments)
+        return pl.read_parquet(self.folder / "predictions.parquet")
+
+
+def clicks(predictions):
+    return np.array(predictions["click_probability"].to_list())
+
+
+@pytest.mark.parametrize(
+    "reader",
+    ["context", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("history", "history of pairs"))],
+)
+def test_files_are_predicted_with_the_context_of_their_search_sessions(
+    reader, log, tmp_path, capsys, monkeypatch
+):
+    run, _ = untrained(tmp_path, log, *READERS[reader], *PARTS)
+    predicted = Predicting(run)
+    of_log = clicks(predicted())
     file = lists_of(log, tmp_path / "lists.parquet")
-    for name, options in {"file": [], "none": ["columns.search_session=null"]}.items():
-        main([str(run), "--predict", str(file), *options])
-        found[name] = pl.read_parquet(own)[33:]
+    of_file, none = predicted(file), predicted(file, search_session=None)
     assert "predicted as the first of its user" not in capsys.readouterr().err
     pl.read_parquet(file).drop("search_session").write_parquet(tmp_path / "unnamed.parquet")
-    main([str(run), "--predict", str(tmp_path / "unnamed.parquet")])
-    assert "each list is predicted as the first of its user; name their column" in capsys.readouterr().err
-    assert pl.read_parquet(own)[33:].equals(found["none"])
-    column = "click_probability"
-    values = {name: np.array(frame[column].to_list()) for name, frame in found.items()}
-    np.testing.assert_allclose(values["file"], values["log"], rtol=1e-5)
-    first = np.arange(33, 60) % 3 == 0
-    np.testing.assert_allclose(values["none"][first], values["log"][first], rtol=1e-5)
-    assert (np.abs(values["none"] - values["log"])[~first].max(axis=1) > 1e-4).all()
-    pl.read_parquet(file).drop("clicks").write_parquet(tmp_path / "unclicked.parquet")
-    with pytest.raises(SystemExit):
-        main([str(run), "--predict", str(tmp_path / "unclicked.parquet")])
-    assert "context of search sessions, which follows from clicks" in capsys.readouterr().err
-    main([str(run), "--predict", str(tmp_path / "unclicked.parquet"), "columns.search_session=null"])
-    monkeypatch.setattr(ingested, "_BATCH_ROWS", 7)
+    assert predicted(tmp_path / "unnamed.parquet").equals(none)
+    warning = capsys.readouterr().err
+    assert "predicted as the first of its user" in warning and "columns.search_session=NAME" in warning
+    np.testing.assert_allclose(clicks(of_file), of_log, rtol=1e-5)
+    first = np.arange(TEST) % 3 == 0
+    np.testing.assert_allclose(clicks(none)[first], of_log[first], rtol=1e-5)
+    assert (np.abs(clicks(none) - of_log)[~first].max(axis=1) > 1e-4).all()
+    unclicked = tmp_path / "unclicked.parquet"
+    pl.read_parquet(file).drop("clicks").write_parquet(unclicked)
+    with refuses(UserError, "unclicked.parquet", "column clicks", "columns.search_session=null"):
+        predicted(unclicked)
+    predicted(unclicked, search_session=None)
+    monkeypatch.setattr(ingested, "_BATCH_ROWS", 4)  # which cuts search sessions
     (tmp_path / "files").mkdir()
-    pl.read_parquet(file)[:20].write_parquet(tmp_path / "files/a.parquet")
-    pl.read_parquet(file)[20:].write_parquet(tmp_path / "files/b.parquet")
-    main([str(run), "--predict", str(tmp_path / "files")])  # in batches that cut search sessions
-    values["files"] = np.array(pl.read_parquet(own)[33:][column].to_list())
-    np.testing.assert_allclose(values["files"], values["log"], rtol=1e-5)
+    pl.read_parquet(file)[:8].write_parquet(tmp_path / "files/a.parquet")
+    pl.read_parquet(file)[8:].write_parquet(tmp_path / "files/b.parquet")
+    np.testing.assert_allclose(clicks(predicted(tmp_path / "files")), of_log, rtol=1e-5)
 
 
-@pytest.mark.parametrize("reader", ["context", "history"])
-def test_files_are_in_the_order_that_the_run_was_trained_with(reader, log, tmp_path, capsys):
+@pytest.mark.parametrize("reader", ["context", pytest.param("history", marks=pytest.mark.nightly)])
+def test_files_are_in_the_order_that_the_run_was_trained_with(reader, log, tmp_path):
     """Times run against the order of the rows; users have the name that the log gives them."""
     timed = pl.read_csv(log).with_columns(when=-pl.col("session")).rename({"search_session": "user"})
     timed.write_csv(tmp_path / "timed.csv")
-    overrides = [*READERS[reader], "dataset.columns.time=when", "dataset.columns.search_session=user"]
-    whole = ["dataset.train_sessions=[0,30]", "dataset.val_sessions=[30,33]", "dataset.test_sessions=[33,60]"]
-    run, _ = new_run(tmp_path, tmp_path / "timed.csv", *overrides, *whole)
-
-    def predicted(*options):
-        main([str(run), "--predict", *map(str, options)])
-        return np.array(pl.read_parquet(run / "export/predictions.parquet")["click_probability"].to_list())[-27:]
-
-    own = predicted()
-    pages = {name: pl.Series(-np.arange(LISTS)) for name in ("when", "at")}
+    named = ["dataset.columns.time=when", "dataset.columns.search_session=user"]
+    run, _ = untrained(tmp_path, tmp_path / "timed.csv", *READERS[reader], *named, *PARTS)
+    predicted = Predicting(run)
+    own = clicks(predicted())
+    pages = {name: pl.Series(-np.arange(TEST)) for name in ("when", "at")}
     file = lists_of(log, tmp_path / "lists.parquet", **pages)
     pl.read_parquet(file).rename({"search_session": "user"}).write_parquet(file)
-    np.testing.assert_allclose(predicted(file), own, rtol=1e-5)
-    np.testing.assert_allclose(predicted(file, "columns.time=at"), own, rtol=1e-5)
-    assert np.abs(predicted(file, "columns.time=null") - own).max() > 1e-4
+    for columns in ({}, {"time": "at"}):
+        np.testing.assert_allclose(clicks(predicted(file, **columns)), own, rtol=1e-5)
+    assert np.abs(clicks(predicted(file, time=None)) - own).max() > 1e-4
+    names = {"search_session": "user"}
+    read = partial(read_sessions, predicted.log, predicted.names, file, names, context=True)
+    (piece,) = read(time="when")[1]
+    for name in (*CONTEXT, *HISTORY):
+        own = predicted.log.test.column(name)
+        np.testing.assert_array_equal(piece.sessions.column(name), own, err_msg=name)
     pl.read_parquet(file).drop("when").write_parquet(tmp_path / "unnamed.parquet")
-    with pytest.raises(SystemExit):
-        main([str(run), "--predict", str(tmp_path / "unnamed.parquet")])
-    assert "no column 'when' for time" in (error := capsys.readouterr().err) and "columns.time to one of" in error
-    dataset = fitted(run, None, True)[1]
-    with pytest.raises(UserError, match="columns.time=NAME, or .*columns.time=null"):
-        read_sessions(dataset, read_names(dataset.names), file, {"search_session": "user"}, context=True)
+    with refuses(UserError, "'when' for time", "columns.time to one of"):
+        predicted(tmp_path / "unnamed.parquet")
+    with refuses(UserError, "columns.time=NAME", "columns.time=null"):
+        read()
 
 
 @pytest.mark.parametrize("overrides", [["model=ubm"], ["model=pbm", "+context=list"]])
 def test_lists_of_any_number_are_predicted_and_ranked_without_context(overrides, log, tmp_path, monkeypatch, capsys):
     """Relevance is that in a new search session, so that ranking needs none."""
-    run, _ = new_run(tmp_path, log, *overrides, filled=False)
+    run, _ = untrained(tmp_path, log, *overrides, fill=as_built)
     (tmp_path / "files").mkdir()
-    lists = lists_of(log, tmp_path / "lists.parquet", search_session=pl.Series(np.arange(LISTS) / 2.0))
+    sessions = pl.Series(np.arange(LISTS) / 2.0)
+    lists = lists_of(log, tmp_path / "lists.parquet", LISTS, search_session=sessions)
     pl.read_parquet(lists)[:50].write_parquet(tmp_path / "files/a.parquet")
     pl.read_parquet(lists)[50:].write_parquet(tmp_path / "files/b.parquet")
-    monkeypatch.setattr(ingested, "_BATCH_ROWS", 7)
-    main([str(run), "--rank", str(tmp_path / "files")])
+    monkeypatch.setattr(ingested, "_BATCH_ROWS", 10)
+    export(run, rank=tmp_path / "files")
     assert pl.read_parquet(run / "export/ranking.parquet")["list"].max() == LISTS
     if "+context=list" not in overrides:
-        main([str(run), "--predict", str(tmp_path / "files")])
-        assert len(pl.read_parquet(run / "export/predictions.parquet")) == LISTS
+        assert len(Predicting(run)(tmp_path / "files")) == LISTS
         assert "search" not in capsys.readouterr().err
 
 
@@ -281,7 +299,7 @@ def test_unknown_documents_are_not_ranked_by_the_row_of_a_document(tmp_path):
         dataset = open_parquet(tmp_path / "log.parquet", cache=tmp_path / str(least))
         _, pieces = read_sessions(dataset, None, tmp_path / "lists.parquet", {}, to_rank=True)
         if least == 0:
-            with pytest.raises(UserError, match=r"1 documents are not in the log .* dataset.pair_key=document\."):
+            with refuses(UserError, "1 documents are not in the log", "dataset.pair_key=document"):
                 next(pieces)
         else:
             np.testing.assert_array_equal(next(pieces).sessions.column("query_doc_ids"), [[0, 1]])

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 from flax import nnx
 from posteriors import NORMAL, filled
+from refusals import refuses
 from scipy.stats import norm
 
 from clickexp.data import Dataset, Sessions
@@ -31,14 +32,21 @@ def pbm(config=NORMAL):
     return PositionBasedModel(positions=3, query_doc_pairs=5, attraction=config, rngs=nnx.Rngs(0))
 
 
-def drawn_scores(model, seed):
-    ids = np.arange(1, 6, dtype=np.int32)[None]
-    return np.asarray(model.sample_parameters(jax.random.key(seed)).attraction.prob({"query_doc_ids": ids}))[0]
+def drawn_scores(model, *seeds):
+    """Of all documents, by each seed."""
+    batch = {"query_doc_ids": np.arange(1, 6, dtype=np.int32)[None]}
+
+    @jax.jit
+    def scores(seed):
+        return model.sample_parameters(jax.random.key(seed)).attraction.prob(batch)[0]
+
+    return np.stack([scores(seed) for seed in seeds])
 
 
 def test_documents_of_each_query_id_in_the_order_of_the_draw():
     model = filled(pbm())
-    table, scores = thompson_order(model, dataset(query_ids=QUERIES), None, 4), drawn_scores(model, 4)
+    table = thompson_order(model, dataset(query_ids=QUERIES), None, 4)
+    (scores,) = drawn_scores(model, 4)
     assert table.columns == ["query_id", "rank", "query_doc_id", "score"]
     expected = [
         (query, rank, id)
@@ -75,12 +83,12 @@ def test_a_document_is_first_as_often_as_it_is_probably_the_best():
         np.trapezoid(norm.pdf(grid, mean[d], sd[d]) * np.delete(below, d, axis=1).prod(axis=1), grid)
         for d in range(5)
     ]
-    scores = np.stack([drawn_scores(model, seed) for seed in range(300)])
+    scores = drawn_scores(model, *range(300))
     first = np.bincount(scores.argmax(axis=1), minlength=5) / 300
     assert sum(best) == pytest.approx(1) and (np.abs(first - best) < 5 * np.sqrt(best) / 300**0.5).all()
     assert thompson_order(model, log, None, 3)["query_doc_id"][0] == scores[3].argmax() + 1
 
 
 def test_models_without_posteriors_are_refused():
-    with pytest.raises(UserError, match="no table of the model has posteriors. Train it with posterior=normal"):
+    with refuses(UserError, "no table of the model has posteriors", "posterior=normal"):
         thompson_order(pbm(EmbeddingParameterConfig(posterior="none")), dataset(), None, 0)

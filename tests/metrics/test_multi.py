@@ -3,7 +3,6 @@
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import rax
@@ -42,16 +41,16 @@ def everything():
     }
 
 
-@pytest.mark.parametrize("build", [MultiMetric, lambda metrics: MultiMetric(**metrics)])
-def test_each_metric_gets_its_outputs_and_names_keep_their_order(build):
-    multi = build(everything())
-    multi.update(**outputs(0))
-    for name, metric in everything().items():
-        metric.update(**outputs(0))
-        assert multi.compute(prefix="test/")[f"test/{name}"] == metric.compute()
-    assert list(multi.compute()) == ["ppl", "ll", "dcg@10", "cond_ppl"]
-    assert list(multi.compute_per_rank("val/")) == ["val/ppl", "val/ll", "val/cond_ppl"]
-    np.testing.assert_array_equal(multi.compute_per_rank()["ll"], multi.metrics["ll"].compute_per_rank())
+def test_each_metric_gets_its_outputs_and_names_keep_their_order():
+    for multi in (MultiMetric(everything()), MultiMetric(**everything())):
+        multi.update(**outputs(0))
+        for name, metric in everything().items():
+            metric.update(**outputs(0))
+            assert multi.compute(prefix="test/")[f"test/{name}"] == metric.compute()
+        assert list(multi.compute()) == ["ppl", "ll", "dcg@10", "cond_ppl"]
+        assert list(multi.compute_per_rank("val/")) == ["val/ppl", "val/ll", "val/cond_ppl"]
+        of_ll = multi.metrics["ll"].compute_per_rank()
+        np.testing.assert_array_equal(multi.compute_per_rank()["ll"], of_ll)
 
 
 class Quantiles(Metric):
@@ -100,7 +99,7 @@ def test_merge_equals_one_pass_exactly_and_reset_forgets():
 
 def test_stacked_statistics_of_a_scan_equal_updates():
     batches = [{k: v for k, v in outputs(seed).items() if v is not None} for seed in range(3)]
-    stack = {name: jnp.stack([b[name] for b in batches]) for name in batches[0]}
+    stack = {name: np.stack([b[name] for b in batches]) for name in batches[0]}
     scanned, updated = MultiMetric(everything()), MultiMetric(everything())
     scan = jax.jit(lambda data: jax.lax.map(lambda b: scanned.statistics(**b), data))
     scanned.add(scan(stack), stacked=True)

@@ -133,7 +133,7 @@ def test_a_subclass_inherits_the_constructor_of_its_own():
 
 @pytest.fixture
 def outsider(tmp_path, monkeypatch):
-    """A folder with an option of a model that the package does not know, and the words that choose it."""
+    """A folder with the option of a model from outside the package, and words to choose it."""
     (tmp_path / "patient.py").write_text(OUTSIDER)
     (tmp_path / "conf/model").mkdir(parents=True)
     (tmp_path / "conf/model/patient.yaml").write_text(OPTION)
@@ -155,8 +155,13 @@ def test_the_role_of_an_outsider_is_chosen_by_configuration(outsider):
 @pytest.mark.nightly
 def test_a_run_of_an_outsider_stores_its_role(outsider):
     folder, words = outsider
-    tiny = "dataset.sessions=400 dataset.queries=10 trainer.epochs=1 logger=[] progress=off metric=click".split()
-    options = {"config_dir": folder / "conf", "folder": folder / "run", "cache_dir": folder / "cache"}
-    assert clickexp.run(*words, *tiny, **options).result["model"] == "Patient"
+    words += "dataset.sessions=400", "dataset.queries=10", "trainer.epochs=1", "metric=click"
+    words += "logger=[]", "progress=off"
+    options = {
+        "config_dir": folder / "conf",
+        "folder": folder / "run",
+        "cache_dir": folder / "cache",
+    }
+    assert clickexp.run(*words, **options).result["model"] == "Patient"
     with np.load(folder / "run/model.npz") as stored:
         assert any("patience" in name and stored[name].size == 11 for name in stored)

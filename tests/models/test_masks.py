@@ -151,7 +151,11 @@ def test_a_hidden_first_document_changes_nothing_below():
 
     @nnx.jit
     def predicted(model, few):
-        return model.predict_clicks(few), model.predict_conditional_clicks(few), -model.compute_loss(few)
+        return (
+            model.predict_clicks(few),
+            model.predict_conditional_clicks(few),
+            -model.compute_loss(few),
+        )
 
     for log_prob in predicted(model, {name: values[:1] for name, values in batch.items()}):
         np.testing.assert_allclose(np.exp(np.ravel(log_prob)[-1]), 1 / 2, rtol=1e-6)

@@ -86,7 +86,9 @@ def test_clicks_above_tell_which_component_is_at_work():
     first = (1 * 0.8 + 3 * 0.2) / 4
     second = (1 * 0.8 * 0.8 + 3 * 0.2 * 0.2) / (1 * 0.8 + 3 * 0.2)
     third = (0.8 * 0.2 * 0.8 + 3 * 0.2 * 0.8 * 0.2) / (0.8 * 0.2 + 3 * 0.2 * 0.8)
-    predicted = nnx.jit(lambda model, batch: (model.predict_clicks(batch), model.predict_conditional_clicks(batch)))
+    predicted = nnx.jit(
+        lambda model, batch: (model.predict_clicks(batch), model.predict_conditional_clicks(batch))
+    )
     clicks, conditional = predicted(model, batch)
     np.testing.assert_allclose(np.exp(conditional), [[first, second, third]], rtol=1e-6)
     np.testing.assert_allclose(np.exp(clicks), [[first] * 3], rtol=1e-6)
@@ -120,7 +122,9 @@ def test_a_sample_tells_the_component_and_what_all_components_know():
     model = MixtureModel(models)
     model.prior[...] = jnp.log(jnp.array([1.0, 3.0]))
     batch = a_batch(10_000)
-    sample = nnx.jit(lambda model, batch, key: model.sample(batch, key))(model, batch, jax.random.key(0))
+    sample = nnx.jit(lambda model, batch, key: model.sample(batch, key))(
+        model, batch, jax.random.key(0)
+    )
     assert sample.component.shape == (10_000,)
     assert abs((sample.component == 0).mean() - 0.25) < 5 * np.sqrt(0.25 * 0.75 / 10_000)
     np.testing.assert_array_equal(sample.clicks, batch["mask"] & (sample.component == 0)[:, None])

@@ -77,7 +77,9 @@ def test_conditional_is_that_of_the_enumeration(case):
 def test_published_conditional_of_the_cascade_model_is_the_marginal_up_to_the_first_click():
     outputs = said(zoo.CM_MARGINAL)
     first = (np.cumsum(zoo.VECTORS, axis=1) - zoo.VECTORS) == 0
-    for actual, joint in zip(by_list(outputs["conditional_clicks"]), joints(zoo.CM_MARGINAL), strict=True):
+    for actual, joint in zip(
+        by_list(outputs["conditional_clicks"]), joints(zoo.CM_MARGINAL), strict=True
+    ):
         close(actual, np.where(first, np.log(oracle.marginal(joint, zoo.VECTORS)), np.log(FLOOR)))
 
 

@@ -103,7 +103,11 @@ def test_weights_of_the_policy_are_counted_in_the_log():
 
 
 @pytest.mark.parametrize(
-    "settings", [{"reversal": 1.0}, *(pytest.param(each, marks=pytest.mark.nightly) for each in ({}, {"dropout": 0.3}))]
+    "settings",
+    [
+        {"reversal": 1.0},
+        *(pytest.param(each, marks=pytest.mark.nightly) for each in ({}, {"dropout": 0.3})),
+    ],
 )
 def test_gradients_are_finite_at_extreme_logits(settings):
     def loss(scale):

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import posteriors
 import pytest
 from flax import nnx
 from refusals import refuses
@@ -130,9 +131,13 @@ def test_cells_of_all_ids_are_a_permutation():
     for grid in (1, 1), (1, 7), (2, 2), (3, 7), (16, 64), (11, 99), (97, 101), (1, 1000):
         size = grid[0] * grid[1]
         for seed in 0, 7:
-            row, column = (np.asarray(each)[:size] for each in shuffled_cells(MANY, *grid, seed=seed))
+            row, column = (
+                np.asarray(each)[:size] for each in shuffled_cells(MANY, *grid, seed=seed)
+            )
             cell = row * grid[1] + column
-            np.testing.assert_array_equal(np.sort(cell), np.arange(size), err_msg=f"{grid}, seed {seed}")
+            np.testing.assert_array_equal(
+                np.sort(cell), np.arange(size), err_msg=f"{grid}, seed {seed}"
+            )
             assert size < 50 or (cell == np.arange(size)).mean() < 0.1, grid
 
 
@@ -141,18 +146,25 @@ def built_without_arrays(store, *sizes, **settings):
     return nnx.eval_shape(lambda: store(*sizes, **settings))
 
 
-@pytest.mark.parametrize("ids", [2, 3, 10, 127, 128, 129, 1000, 4097, pytest.param(100_003, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "ids", [2, 3, 10, 127, 128, 129, 1000, 4097, pytest.param(100_003, marks=pytest.mark.nightly)]
+)
 def test_no_two_ids_share_both_rows(ids):
     every = MANY if ids <= len(MANY) else np.arange(ids, dtype=np.int32)
     for shuffle, ratio in itertools.product((True, False), (1.0, 1.5, 4.0, 10.0)):
         try:
-            store = built_without_arrays(QREmbedding, ids, 1, compression_ratio=ratio, shuffle_indices=shuffle)
+            store = built_without_arrays(
+                QREmbedding, ids, 1, compression_ratio=ratio, shuffle_indices=shuffle
+            )
         except ConfigError:
             continue
         quotient, remainder = (np.asarray(each)[:ids] for each in store.cells(every))
         assert quotient.min() >= 0 and remainder.min() >= 0
         assert quotient.max() < store.rows[0] and remainder.max() < store.rows[1]
-        assert len(np.unique(quotient.astype(np.int64) * store.rows[1] + remainder)) == ids, (shuffle, ratio)
+        assert len(np.unique(quotient.astype(np.int64) * store.rows[1] + remainder)) == ids, (
+            shuffle,
+            ratio,
+        )
 
 
 def test_ids_that_meet_once_do_not_meet_again():
@@ -177,6 +189,11 @@ def test_the_ratio_is_met_and_its_budget_used(store):
         assert numbers / ratio - 1 - features < built <= numbers / ratio, (features, ratio)
 
 
+def test_an_array_has_as_many_numbers_as_an_index():
+    store = built_without_arrays(RobeDEmbedding, 2**31 - 1, 1, compression_ratio=1)
+    assert kept(store) == 2**31 - 1
+
+
 @every_store
 def test_an_unattainable_ratio_names_the_largest(store):
     for ids in 7, 100, 1000, 99_999:
@@ -196,14 +213,43 @@ def test_quotients_and_remainders_compress_to_twice_the_square_root():
 
 def test_what_cannot_be_built_is_refused():
     for build, *parts in (
-        (lambda: HashEmbedding(10, 1, compression_ratio=0.5), "compression_ratio=0.5", "at least 1"),
-        (lambda: HashEmbedding(10, 1, compression_ratio=float("nan")), "compression_ratio=nan", "finite number"),
-        (lambda: QREmbedding(10, 1, qr_combination="concatenation"), "concatenation", "embedding_features to 2"),
-        (lambda: QREmbedding(10, 1, qr_combination="max"), "max", "addition, multiplication, concatenation"),
+        (
+            lambda: HashEmbedding(10, 1, compression_ratio=0.5),
+            "compression_ratio=0.5",
+            "at least 1",
+        ),
+        (
+            lambda: HashEmbedding(10, 1, compression_ratio=float("nan")),
+            "compression_ratio=nan",
+            "finite number",
+        ),
+        (
+            lambda: QREmbedding(10, 1, qr_combination="concatenation"),
+            "concatenation",
+            "embedding_features to 2",
+        ),
+        (
+            lambda: QREmbedding(10, 1, qr_combination="max"),
+            "max",
+            "addition, multiplication, concatenation",
+        ),
         (lambda: RobeDEmbedding(10, 4, chunk_size=5), "chunk_size=5", "1 to 4"),
-        (lambda: RobeDEmbedding(400_000_000, 8, compression_ratio=1), "2,147,483,647", "raise compression_ratio"),
-        (lambda: EmbeddingParameterConfig(compression_ratio=10), "compression_ratio=10", "embedding_fn="),
-        (lambda: EmbeddingParameterConfig(parameters=8).build(Sizes(9), rngs=nnx.Rngs(0)), "parameters=8", "9", "null"),
+        (
+            lambda: RobeDEmbedding(400_000_000, 8, compression_ratio=1),
+            "2,147,483,647",
+            "raise compression_ratio",
+        ),
+        (
+            lambda: EmbeddingParameterConfig(compression_ratio=10),
+            "compression_ratio=10",
+            "embedding_fn=",
+        ),
+        (
+            lambda: EmbeddingParameterConfig(parameters=8).build(Sizes(9), rngs=nnx.Rngs(0)),
+            "parameters=8",
+            "9",
+            "null",
+        ),
     ):
         with refuses(ConfigError, *parts):
             build()
@@ -271,6 +317,55 @@ def test_quotient_and_remainder_by_definition(name):
     expected_embeddings(store, embed)
 
 
+def test_variances_are_those_of_the_numbers_that_make_an_embedding_up():
+    def posterior(table, row):
+        """Means and variances."""
+        rows, dim = numbers(table), table.get_value().dim
+        return rows[row, :dim] + posteriors.MEAN, np.exp(
+            2 * rows[row, dim : 2 * dim]
+        ) / posteriors.PRECISION
+
+    def of_hash(store, id):
+        return posterior(store.table, murmur(id, seed=SEED) % store.rows)[1]
+
+    def of_circle(store, id):
+        return [
+            posterior(store.array, (murmur(id, 0, seed=SEED) + i) % store.size)[1][0]
+            for i in range(FEATURES)
+        ]
+
+    def of_grid(store, id):
+        (q, of_q), (r, of_r) = (
+            posterior(store.quotients, id // store.rows[1]),
+            posterior(store.remainders, id % store.rows[1]),
+        )
+        match store.qr_combination:
+            case "addition":
+                return of_r + of_q
+            case "multiplication":
+                return (r**2 + of_r) * ((1 + q) ** 2 + of_q) - (r * (1 + q)) ** 2
+        return [*of_r, *of_q]
+
+    settings = {"compression_ratio": 2, "seed": SEED}
+    grids = ({"qr_combination": name, "shuffle_indices": False} for name in COMBINATIONS)
+    built = [
+        (of_hash, HashEmbedding(PAIRS + 1, FEATURES, 1.0, "normal", **settings)),
+        (of_circle, RobeDEmbedding(PAIRS + 1, FEATURES, 1.0, "normal", **settings)),
+        *(
+            (of_grid, QREmbedding(PAIRS + 1, FEATURES, 1.0, "normal", **settings, **grid))
+            for grid in grids
+        ),
+    ]
+    stores, ids = (
+        [posteriors.filled(store) for _, store in built],
+        np.arange(PAIRS + 1, dtype=np.int32),
+    )
+    found = nnx.jit(lambda stores, ids: [store.variance(ids) for store in stores])(stores, ids)
+    for (by_hand, store), variances in zip(built, found, strict=True):
+        expected = [by_hand(store, int(id)) for id in ids]
+        np.testing.assert_allclose(variances, expected, rtol=1e-5, err_msg=str(type(store)))
+
+
 def test_the_shuffle_is_a_feistel_network():
     rows, columns = 5, 9
     found = np.transpose(shuffled_cells(MANY, rows, columns, SEED))
@@ -297,7 +392,11 @@ def document_model(store, **settings):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "QR multiplication" else pytest.mark.nightly) for name in STORES]
+    "name",
+    [
+        pytest.param(name, marks=() if name == "QR multiplication" else pytest.mark.nightly)
+        for name in STORES
+    ],
 )
 def test_a_step_moves_every_number_by_its_gradient(name):
     """Plain descent at rate 1, on lists of all lengths with padding and ids many times in the batch."""
@@ -322,7 +421,13 @@ def test_a_step_moves_every_number_by_its_gradient(name):
 
 @pytest.mark.parametrize(
     "name",
-    ["hash", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("QR multiplication", "ROBE of chunks"))],
+    [
+        "hash",
+        *(
+            pytest.param(name, marks=pytest.mark.nightly)
+            for name in ("QR multiplication", "ROBE of chunks")
+        ),
+    ],
 )
 def test_an_epoch_pulls_a_number_by_the_precision_of_its_prior(name):
     """The pull of all steps of an epoch from one place sums to precision times the number, whoever shares it."""

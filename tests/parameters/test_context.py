@@ -16,7 +16,7 @@ from clickexp.parameters import (
     Sizes,
     SumParameterConfig,
 )
-from clickexp.parameters.context import CONTEXT
+from clickexp.parameters.context import CONTEXT, in_new_session
 
 LISTS, RANKS, PAIRS = 6, 3, 9
 
@@ -102,6 +102,20 @@ def test_a_batch_with_part_of_the_context_is_an_error(batch):
         built().logit(batch)
 
 
+def test_a_layer_has_a_unit():
+    with refuses(ConfigError, "hidden_units", "at least 1"):
+        ContextParameterConfig(hidden_units=[0])
+
+
+def test_in_a_new_session_the_other_term_is_left():
+    table, sizes = EmbeddingParameterConfig(), Sizes(PAIRS)
+    tower = SumParameterConfig({"pair": table, "context": LINEAR}).build(sizes, rngs=nnx.Rngs(0))
+    assert in_new_session(tower) == ("terms/pair/", tower.terms["pair"])
+    assert in_new_session(tower.terms["pair"]) == ("", tower.terms["pair"])
+    both = SumParameterConfig({"one": table, "other": table}).build(sizes, rngs=nnx.Rngs(0))
+    assert in_new_session(both) == ("", both)
+
+
 def test_the_data_needs_search_sessions():
     sizes = Sizes(columns={"session_index": 3, "session_clicks": 4})
     with refuses(ConfigError, "previous_clicks", "dataset.columns.search_session="):
@@ -126,7 +140,11 @@ ROLES = {
 
 @nnx.jit
 def said(model, batch):
-    return model.predict_clicks(batch), model.predict_relevance(batch), model.predict_attraction(batch)
+    return (
+        model.predict_clicks(batch),
+        model.predict_relevance(batch),
+        model.predict_attraction(batch),
+    )
 
 
 @pytest.mark.parametrize("role", ["attraction", "examination"])

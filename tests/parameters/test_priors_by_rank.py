@@ -76,7 +76,10 @@ def test_clicks_on_a_new_document_follow_the_rank_where_it_is_shown(model):
         outputs = click_outputs(model, lists)
         predicted = model.predict_clicks(lists), model.predict_conditional_clicks(lists)
         pairs = outputs["log_probs"], outputs["conditional_log_probs"]
-        return model.compute_loss(lists, aggregate=False), [*predicted, *(pair.log for pair in pairs)]
+        return model.compute_loss(lists, aggregate=False), [
+            *predicted,
+            *(pair.log for pair in pairs),
+        ]
 
     loss, predicted = said(model, lists)
     for found in predicted:
@@ -178,11 +181,15 @@ def test_rows_that_are_always_shown_at_one_rank_tell_nothing_of_others():
     model = PositionBasedModel(positions=RANKS, query_doc_pairs=60, click_rate=0.3, rngs=nnx.Rngs(0))
     Trainer(epochs=2).train(model, log, log)
     lists = batch([[55, 55, 55, 55]])
-    attraction = clicks(model, lists) - np.log(sigmoid(model.examination.weight[...][1 : RANKS + 1]))
+    attraction = clicks(model, lists) - np.log(
+        sigmoid(model.examination.weight[...][1 : RANKS + 1])
+    )
     np.testing.assert_allclose(attraction, scores(model, lists)[1], rtol=1e-4)
 
 
-@pytest.mark.parametrize("noise", [0.5, *(pytest.param(noise, marks=pytest.mark.nightly) for noise in (0.0, 3.0))])
+@pytest.mark.parametrize(
+    "noise", [0.5, *(pytest.param(noise, marks=pytest.mark.nightly) for noise in (0.0, 3.0))]
+)
 def test_ranks_in_one_list_tell_of_mean_ranks_as_far_as_rows_differ(noise):
     """The line is the regression of x, of the documents of all lists, on their log ranks."""
     rng = np.random.default_rng(1)
@@ -215,7 +222,9 @@ def ordered_log(rng, documents, sessions):
     )
 
 
-@pytest.mark.parametrize("posterior", [pytest.param("normal", marks=pytest.mark.nightly), "normal_by_rank"])
+@pytest.mark.parametrize(
+    "posterior", [pytest.param("normal", marks=pytest.mark.nightly), "normal_by_rank"]
+)
 def test_training_goes_on_from_posteriors_that_another_log_has_left(posterior):
     """At tiny rates nothing changes, whether the second log shows documents, at other ranks, or not."""
     rng = np.random.default_rng(2)

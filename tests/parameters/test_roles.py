@@ -50,11 +50,12 @@ TOWERS = {
 }
 
 
-
 def every_tower(*daily):
-    """Each tower, those that are not named in the nightly tier alone: each has one role in both tiers."""
+    """Each tower, in both tiers where it is named: each tower is in one role."""
     given = [(name, () if name in daily else pytest.mark.nightly) for name in TOWERS]
-    return pytest.mark.parametrize("source", [pytest.param(TOWERS[name], id=name, marks=marks) for name, marks in given])
+    return pytest.mark.parametrize(
+        "source", [pytest.param(TOWERS[name], id=name, marks=marks) for name, marks in given]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +116,10 @@ def test_examination_that_may_depend_on_the_last_click(batch, source):
     model = models.UserBrowsingModel(RANKS, examination=source, attraction=source, rngs=nnx.Rngs(1))
     above = [np.minimum(last, batch["positions"] - 1) for last in range(RANKS)]
     columns = [probabilities(model.examination, {**batch, "last_click_positions": last}) for last in above]
-    roles = {"examination": np.transpose([*columns, columns[0]]), "attraction": probabilities(model.attraction, batch)}
+    roles = {
+        "examination": np.transpose([*columns, columns[0]]),
+        "attraction": probabilities(model.attraction, batch),
+    }
     check(model, batch, oracle.user_browsing_model, **roles)
 
 
@@ -167,7 +171,9 @@ class LogitParameter(LogitOnly, Parameter):
 
 def test_a_module_that_cannot_be_called_is_refused_before_the_first_batch():
     for source in LogitOnly, LogitOnly(nnx.Rngs(0)):
-        with refuses(ConfigError, "attraction", "LogitOnly", "__call__", "clickexp.parameters.Parameter"):
+        with refuses(
+            ConfigError, "attraction", "LogitOnly", "__call__", "clickexp.parameters.Parameter"
+        ):
             models.CascadeModel(attraction=source, rngs=nnx.Rngs(0))
     models.CascadeModel(attraction=LogitParameter, rngs=nnx.Rngs(0))
 

@@ -92,7 +92,9 @@ def test_the_probability_is_the_mean_over_the_posteriors_of_all_tables(batch):
     nodes, weights = np.polynomial.hermite_e.hermegauss(80)
     expected = expit(mean[..., None] + np.sqrt(variance)[..., None] * nodes) @ weights / weights.sum()
     assert 0.5 < np.sqrt(variance).max() < 2
-    log_prob, prob = nnx.jit(lambda tower, batch: (tower.log_prob(batch), tower.prob(batch)))(tower, batch)
+    log_prob, prob = nnx.jit(lambda tower, batch: (tower.log_prob(batch), tower.prob(batch)))(
+        tower, batch
+    )
     np.testing.assert_allclose(np.exp(log_prob), expected, rtol=1.2e-3)
     np.testing.assert_allclose(prob, expected, rtol=1.2e-3)
 
@@ -132,7 +134,10 @@ def test_models_take_a_sum_for_a_tower(batch):
     alone = DocumentCTRModel(PAIRS, document(posterior="none"), columns=sizes["columns"], rngs=nnx.Rngs(0))
     with refuses(ValueError, "document_ids"):
         model.predict_clicks({**batch, "document_ids": batch["document_ids"] + DOCUMENTS})
-    shapes = (nnx.eval_shape(lambda model: model.predict_clicks(batch), each).shape for each in (alone, model))
+    shapes = (
+        nnx.eval_shape(lambda model: model.predict_clicks(batch), each).shape
+        for each in (alone, model)
+    )
     assert len({*shapes}) == 1
     gradient = nnx.jit(nnx.grad(lambda model: model.compute_loss(batch)))(model)
     assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))

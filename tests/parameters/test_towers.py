@@ -5,8 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from refusals import refuses
 from zoo import fill, sigmoid
 
+from clickexp.errors import ConfigError
 from clickexp.parameters import (
     Combination,
     DeepCrossParameterConfig,
@@ -97,7 +99,9 @@ def test_position(batch, rows):
     positions = np.tile(batch["positions"], (rows, 1))
     expected = f64(tower.weight)[positions]
     close(logit(tower, {**batch, "positions": positions}), expected)
-    pair = nnx.jit(lambda tower, batch: tower.log_pair(batch))(tower, {**batch, "positions": positions})
+    pair = nnx.jit(lambda tower, batch: tower.log_pair(batch))(
+        tower, {**batch, "positions": positions}
+    )
     close(np.exp(pair.log), sigmoid(expected))
     close(np.exp(pair.complement), sigmoid(-expected))
 
@@ -114,7 +118,9 @@ def test_embedding(batch, dim, add_baseline):
 
 def test_linear(batch):
     tower = built(LinearParameterConfig(features=FEATURES))
-    close(logit(tower, batch), linear(tower.linear, normed(tower.input_norm, features(batch)))[..., 0])
+    close(
+        logit(tower, batch), linear(tower.linear, normed(tower.input_norm, features(batch)))[..., 0]
+    )
 
 
 @pytest.mark.parametrize("layers", [0, 1, 3])
@@ -148,6 +154,15 @@ def test_deep_cross(batch, combination, cross, deep):
     else:
         last = np.concatenate([perceptron(tower.deep.layers, start), crossed], axis=-1)
     close(logit(tower, batch), linear(tower.output, last)[..., 0])
+
+
+def test_layers_by_default():
+    deep, cross = (
+        config(features=FEATURES).build(SIZES, rngs=nnx.Rngs(0))
+        for config in (DeepParameterConfig, DeepCrossParameterConfig)
+    )
+    assert [len(tower.deep.layers) // 4 for tower in (deep, cross)] == [2, 2]
+    assert len(cross.cross) == 2 and cross.stacked
 
 
 def test_dropout_acts_in_training_only(batch):
@@ -232,7 +247,9 @@ def test_starting_logits(batch):
         (PositionParameterConfig(), 1.0),
     ):
         found = logit(config.build(SIZES, rngs=nnx.Rngs(0)), batch)
-        np.testing.assert_allclose(found, np.full(found.shape, expected), rtol=1e-6, err_msg=str(config))
+        np.testing.assert_allclose(
+            found, np.full(found.shape, expected), rtol=1e-6, err_msg=str(config)
+        )
 
 
 def test_without_a_click_rate_everything_starts_even(batch):
@@ -250,8 +267,15 @@ def test_ids_may_start_from_zero_or_from_one():
     assert PositionParameterConfig(parameters=3).build(SIZES, rngs=nnx.Rngs(0)).weight.shape == (4,)
 
 
+def test_sizes_are_checked():
+    for name, value, most in ("positions", 0, "at least 1"), ("click_rate", 1.5, "at most 1"):
+        with refuses(ConfigError, f"{name}={value}", most):
+            Sizes(**{name: value})
+
+
 def test_a_table_takes_rows_of_any_shape_and_only_their_parameters():
     table = new_table(5, 2)
+    assert table.prior_precision == 0
     rows = table.get_value()
     rows.values = jnp.arange(20.0).reshape(5, 4)
     table.set_value(rows)

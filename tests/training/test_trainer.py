@@ -65,12 +65,15 @@ class Heard(Logger):
 
     epochs: list = dataclasses.field(default_factory=list)
     steps: list = dataclasses.field(default_factory=list)
+    losses: list = dataclasses.field(default_factory=list)
 
     def epoch(self, record):
         self.epochs.append(record)
 
     def progress(self, phase, epoch, done, total, loss=None):
         self.steps.append((phase, epoch, done, total))
+        if phase == "train":
+            self.losses.append(loss)
 
 
 def trained(stopping, epochs, **options):
@@ -404,6 +407,10 @@ def test_report_and_logger(overfit):
         for epoch in epochs
         for phase, done in (("train", 32), ("train", 64), ("val", 64))
     ]
+    # that of the dispatch before, since the last may still be computed
+    assert heard.losses[::2] == [None] * report.epochs
+    losses = [record["train/loss"] for record in report.history]
+    np.testing.assert_allclose(heard.losses[1::2], losses, rtol=0.5)
 
 
 def test_names_of_test_metrics():

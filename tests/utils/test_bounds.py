@@ -1,6 +1,5 @@
 """Which numbers arguments take, from configurations and from Python."""
 
-import functools
 import inspect
 import math
 import re
@@ -12,15 +11,14 @@ import numpy as np
 import optax
 import pytest
 from annotated_types import Ge
+from compositions import CONF, composed, resolved, run_in
 from flax import nnx
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
-from places import ROOT
 from pydantic import AllowInfNan
+from refusals import refuses
 
 from clickexp.errors import ConfigError, UserError
 from clickexp.experiment.resolve import resolve
-from clickexp.experiment.run import run_experiment
 from clickexp.metrics import ExpectedCalibrationError
 from clickexp.models import (
     CascadeModel,
@@ -59,8 +57,6 @@ from clickexp.utils.bounds import (
 )
 from clickexp.utils.signatures import check_arguments, function_of, located
 
-CONF = ROOT / "conf"
-
 
 @bounded
 def settings(
@@ -83,9 +79,11 @@ FIT = [
     dict(share=0), dict(share=1.0), dict(part=0.999), dict(seed=2**32 - 1), dict(delta=math.inf), dict(any=-1e300),
     dict(names=[1.0, [2.0]]), dict(names="nan"),
 ]  # fmt: skip
+GIVE = ": give "
+"""Between the key with its value and what it may be."""
 DIFFER = [
     (dict(count=0), "count=0: give at least 1"),
-    (dict(count=np.int64(-3)), "count=.*-3.*: give at least 1"),
+    (dict(count=np.int64(-3)), "count=-3: give at least 1"),
     (dict(patience=-1), "patience=-1: give at least 0"),
     (dict(rate=0), "rate=0: give a number above 0, or null"),
     (dict(rate=math.inf), "rate=inf: give a finite number, or null"),
@@ -103,65 +101,60 @@ DIFFER = [
 INSIDE = [dict(names=[1.0, [2.0, math.nan]]), dict(names={"a": {"b": math.inf}})]
 
 
-@pytest.mark.parametrize("given", FIT, ids=str)
-def test_numbers_within_the_bounds_pass(given):
-    assert settings(**given) == "called"
-    for value in given.values():
-        if not isinstance(value, np.generic):  # no configuration holds one
-            check_arguments(settings, given, "part")
+def test_numbers_within_the_bounds_pass():
+    for given in FIT:
+        assert settings(**given) == "called"
+        for value in given.values():
+            if not isinstance(value, np.generic):  # no configuration holds one
+                check_arguments(settings, given, "part")
 
 
 @pytest.mark.parametrize("given, message", DIFFER, ids=lambda each: str(each))
 def test_numbers_beyond_are_errors_from_python_and_from_a_configuration(given, message):
-    with pytest.raises(ConfigError, match=f"^({message}|.*{message}$)"):
+    with refuses(ConfigError, *message.split(GIVE)) as error:
         settings(**given)
+    assert str(error.value).startswith(next(iter(given)))
     if not isinstance(next(iter(given.values())), np.generic):
-        with pytest.raises(ConfigError, match=message) as error:
+        with refuses(ConfigError, "part.", *message.split(GIVE)):
             check_arguments(settings, given, "part")
-        assert str(error.value).startswith("part.")
 
 
-@pytest.mark.parametrize("given", INSIDE, ids=str)
-def test_lists_and_groups_are_looked_into_where_they_are_of_a_configuration(given):
+def test_lists_and_groups_are_looked_into_where_they_are_of_a_configuration():
     """From Python they may be anything, such as the settings of a whole experiment."""
-    with pytest.raises(ConfigError, match="part.names=.*: give a finite number"):
-        check_arguments(settings, given, "part")
-    assert settings(**given) == "called"
+    for given in INSIDE:
+        with refuses(ConfigError, "part.names=", "finite number"):
+            check_arguments(settings, given, "part")
+        assert settings(**given) == "called"
 
 
 def test_keys_of_groups_may_be_numbers():
     check_arguments(settings, {"names": {1: 0.5, 2: [3]}}, "part")
-    with pytest.raises(ConfigError, match="give a finite number"):
+    with refuses(ConfigError, "part.names", "finite number"):
         check_arguments(settings, {"names": {1: math.nan}}, "part")
 
 
 def test_an_experiment_takes_an_infinite_min_delta(tmp_path):
     """The trainer receives the whole configuration as its settings."""
-    few = [
-        "dataset.sessions=50",
-        "dataset.queries=5",
-        "trainer.epochs=1",
-        "trainer.early_stopping.min_delta=inf",
-    ]
-    assert run_experiment(composed("model=gctr", *few), tmp_path)
+    few = ["dataset.sessions=50", "dataset.queries=5", "trainer.epochs=1", "trainer.early_stopping.min_delta=inf"]
+    assert run_in(tmp_path / "run", "model=gctr", *few, f"cache_dir={tmp_path}/cache")
 
 
 def test_a_call_that_does_not_fit_the_signature_fails_as_it_would():
-    with pytest.raises(TypeError, match="unexpected keyword argument 'cuont'"):
+    with refuses(TypeError, "cuont"):
         settings(cuont=0)
     assert list(inspect.signature(settings).parameters)[:2] == ["count", "patience"]
 
 
 def test_what_takes_any_argument_still_takes_no_nan():
-    with pytest.raises(ConfigError, match="part.a=nan: give a finite number"):
+    with refuses(ConfigError, "part.a=nan", "finite number"):
         check_arguments(lambda **anything: None, {"a": math.nan}, "part")
 
 
 @pytest.mark.parametrize(
     "given, message",
     [
-        (dict(learning_rate=-1), "give a number above 0"),
-        (dict(learning_rate=math.nan), "give a finite number"),
+        (dict(learning_rate=-1), "learning_rate=-1: give a number above 0"),
+        (dict(learning_rate=math.nan), "learning_rate=nan: give a finite number"),
         (dict(learning_rate="fast"), "learning_rate='fast': give a number or a group of keys with _target_"),
         (dict(learning_rate=0.1, b1=1.0), "b1=1.0: give at least 0 and below 1"),
         (dict(learning_rate=0.1, weight_decay="x"), "weight_decay='x': give a number"),
@@ -169,7 +162,7 @@ def test_what_takes_any_argument_still_takes_no_nan():
     ],
 )
 def test_optax_has_the_bounds_of_our_optimizers(given, message):
-    with pytest.raises(ConfigError, match=message):
+    with refuses(ConfigError, *message.split(GIVE)):
         check_arguments(optax.adamw, given, "optimizer")
     check_arguments(optax.adamw, {"learning_rate": optax.linear_schedule(0.1, 0.0, 10)}, "optimizer")
 
@@ -196,10 +189,7 @@ def as_users(kind, **settings):
         (lambda: as_users(Trainer, batch_size=[8]), "batch_size=[8]: give an integer, or null"),
         (lambda: as_users(Trainer, checkpoint_minutes="5"), "checkpoint_minutes='5': give a number, or null"),
         (lambda: Trainer(batch_size=-4), "batch_size=-4: give at least 1, or null"),
-        (
-            lambda: Trainer(checkpoint_minutes=math.nan),
-            "checkpoint_minutes=nan: give a finite number, or null",
-        ),
+        (lambda: Trainer(checkpoint_minutes=math.nan), "checkpoint_minutes=nan: give a finite number, or null"),
         (lambda: EMTrainer(iterations=0), "iterations=0: give at least 1"),
         (lambda: CountingTrainer(prior_successes=0.0), "prior_successes=0.0: give a number above 0"),
         (lambda: CountingTrainer(prior_failures=-1.0), "prior_failures=-1.0: give at least 0"),
@@ -208,10 +198,7 @@ def as_users(kind, **settings):
         (lambda: LazyAdam(-1.0), "learning_rate=-1.0: give a number above 0"),
         (lambda: LazyAdam(0.1, b2=1.0), "b2=1.0: give at least 0 and below 1"),
         (lambda: lazy_adagrad(dense_learning_rate=-1.0), "dense_learning_rate=-1.0: give a number above 0"),
-        (
-            lambda: PositionBasedModel(click_rate=-0.5, rngs=nnx.Rngs(0)),
-            "click_rate=-0.5: give at least 0 and at most 1",
-        ),
+        (lambda: PositionBasedModel(click_rate=-0.5, rngs=nnx.Rngs(0)), "click_rate=-0.5: give at least 0 and at most 1"),
         (lambda: DocumentRankCTRModel(0, 5, rngs=nnx.Rngs(0)), "positions=0: give at least 1"),
         (lambda: UserBrowsingModel(2, -1, rngs=nnx.Rngs(0)), "query_doc_pairs=-1: give at least 0"),
         (lambda: ExpectedCalibrationError(bins=0), "bins=0: give at least 1"),
@@ -227,29 +214,23 @@ def as_users(kind, **settings):
     ],
 )
 def test_constructors_state_their_bounds(call, message):
-    with pytest.raises(UserError) as error:
+    with refuses(UserError, *message.split(GIVE)) as error:
         call()
-    assert message in str(error.value) and "\n" not in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_an_optimizer_is_one():
     build = inspect.unwrap(Trainer.__init__)  # what the tests check of annotations would come first
-    with pytest.raises(ConfigError, match="^optimizer='adam': give an Optimizer or a transformation of Optax"):
+    with refuses(ConfigError, "optimizer='adam'", "an Optimizer or a transformation of Optax"):
         build(object.__new__(Trainer), "adam")
     for optimizer in None, optax.adam(0.1), lazy_adagrad():
         build(object.__new__(Trainer), optimizer)
 
 
-@functools.cache
-def composed(*overrides):
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose("config", list(overrides))
-
-
 SIMULATED, CSV, LETOR = (), ("dataset=csv", "dataset.path=x"), ("dataset=letor", "dataset.path=x")
 NOT = [
     (SIMULATED, "seed", -1, "seed=-1: give at least 0"),
-    (SIMULATED, "seed", 10**23, "give at least 0 and at most 4294967295"),
+    (SIMULATED, "seed", 10**23, "seed=100000000000000000000000: give at least 0 and at most 4294967295"),
     (SIMULATED, "max_sessions", -5, "max_sessions=-5: give at least 1, or null"),
     (SIMULATED, "dataset.queries", 0, "dataset.queries=0: give at least 1"),
     (SIMULATED, "dataset.positions", -3, "dataset.positions=-3: give at least 1"),
@@ -262,39 +243,19 @@ NOT = [
     (SIMULATED, "dataset.train_sessions", None, "dataset.train_sessions=None: give a fraction"),
     (SIMULATED, "dataset.train_sessions", [0, 9], "mix fractions and ranges"),
     (SIMULATED, "attraction.embedding_features", -1, "attraction.embedding_features=-1: give at least 1"),
-    (
-        SIMULATED,
-        "attraction.prior_precision",
-        math.nan,
-        "attraction.prior_precision=nan: give a finite number",
-    ),
+    (SIMULATED, "attraction.prior_precision", math.nan, "attraction.prior_precision=nan: give a finite number"),
     (SIMULATED, "attraction.prior_precision", -1, "attraction.prior_precision=-1: give at least 0"),
     (SIMULATED, "examination.initial", math.inf, "examination.initial=inf: give a finite number, or null"),
     (SIMULATED, "optimizer.learning_rate", math.nan, "optimizer.learning_rate=nan: give a finite number"),
     (SIMULATED, "trainer.early_stopping.patience", -1, "trainer.early_stopping.patience=-1: give at least 0"),
     (SIMULATED, "trainer.early_stopping.min_delta", math.nan, "min_delta=nan: give at least 0"),
-    (
-        SIMULATED,
-        "trainer.checkpoint_minutes",
-        math.nan,
-        "trainer.checkpoint_minutes=nan: give a finite number",
-    ),
+    (SIMULATED, "trainer.checkpoint_minutes", math.nan, "trainer.checkpoint_minutes=nan: give a finite number"),
     (SIMULATED, "metric.ranking.dcg.cutoffs", [0], "give numbers of documents from 1"),
     (("optimizer=adamw",), "optimizer.weight_decay", "x", "optimizer.weight_decay='x': give a number"),
-    (
-        SIMULATED,
-        "optimizer.dense_learning_rate",
-        -1,
-        "optimizer.dense_learning_rate=-1: give a number above 0",
-    ),
+    (SIMULATED, "optimizer.dense_learning_rate", -1, "optimizer.dense_learning_rate=-1: give a number above 0"),
     (("optimizer=adam",), "optimizer.learning_rate", -1, "optimizer.learning_rate=-1: give a number above 0"),
     (("trainer=em",), "trainer.prior_failures", -1, "trainer.prior_failures=-1: give at least 0"),
-    (
-        CSV,
-        "dataset.query_doc_pairs",
-        10**11,
-        "dataset.query_doc_pairs=100000000000: give at least 1 and at most",
-    ),
+    (CSV, "dataset.query_doc_pairs", 10**11, "dataset.query_doc_pairs=100000000000: give at least 1 and at most"),
     (CSV, "dataset.positions", 0, "dataset.positions=0: give at least 1, or null"),
     (CSV, "dataset.test_sessions", "abc", "dataset.test_sessions='abc': give a fraction"),
     (CSV, "dataset.val_sessions", 0.9, "val_sessions=0.9, test_sessions=0.1: the fractions sum to 1.8"),
@@ -310,12 +271,16 @@ def test_a_configuration_beyond_the_bounds_is_refused_before_data_is_read(overri
 
     started = xla_bridge.backends_are_initialized()
     config = composed(*overrides).copy()
-    resolve(config)
     OmegaConf.update(config, key, value, merge=False)
-    with pytest.raises(UserError) as error:
+    with refuses(UserError, *message.split(GIVE)) as error:
         resolve(config)
-    assert message in str(error.value) and "\n" not in str(error.value)
+    assert "\n" not in str(error.value)
     assert xla_bridge.backends_are_initialized() == started
+
+
+def test_configurations_within_the_bounds_pass():
+    for overrides in {overrides for overrides, *_ in NOT}:
+        assert resolved(*overrides)
 
 
 LOGIT = "a logit, of which any finite number is one"
@@ -355,20 +320,24 @@ def plain(hint):
     return {hint}, []
 
 
-@pytest.mark.parametrize("target", targets())
-def test_every_number_of_a_configuration_has_bounds_or_a_reason(target):
-    """A hint that cannot be resolved would silently take all bounds of its function away."""
-    function = function_of(located(target))
-    try:
-        hints = typing.get_type_hints(function, include_extras=True)
-    except (NameError, TypeError):
-        assert target in UNRESOLVED
-        return
-    assert target not in UNRESOLVED
-    library = target.split(".")[0]
-    if library == "optuna":  # it checks its own
-        return
-    bounds = OF_OPTAX if library == "optax" else FREE
+def free_numbers(target):
+    """Arguments of this function that take any number."""
+    hints = typing.get_type_hints(function_of(located(target)), include_extras=True)
     numbers = {name: plain(hint) for name, hint in hints.items() if name != "return"}
-    free = {name for name, (kinds, found) in numbers.items() if kinds & {int, float} and not found}
-    assert free <= bounds.keys()
+    return {name for name, (kinds, found) in numbers.items() if kinds & {int, float} and not found}
+
+
+def test_every_number_of_a_configuration_has_bounds_or_a_reason():
+    """A hint that cannot be resolved would silently take all bounds of its function away."""
+    unresolved, without = set(), {}
+    for target in targets():
+        library = target.split(".")[0]
+        try:
+            free = free_numbers(target)
+        except (NameError, TypeError):
+            unresolved.add(target)
+            continue
+        if library != "optuna":  # it checks its own
+            without[target] = free - (OF_OPTAX if library == "optax" else FREE).keys()
+    assert unresolved == UNRESOLVED.keys()
+    assert len(without) > 60 and not {target: free for target, free in without.items() if free}

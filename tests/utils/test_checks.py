@@ -1,7 +1,6 @@
 """Batches, sessions and clicks that do not fit: one line that names the key and the remedy, never a number."""
 
 import functools
-import re
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 import zoo
 from flax import nnx
+from refusals import refuses
 
 from clickexp import metrics, models
 from clickexp.data import Dataset, Sessions
@@ -46,8 +46,9 @@ def at(key, value, place=(1, 2)):
     return batch(**{key: values})
 
 
-def one_line(message, call, *args):
-    with pytest.raises(DataError, match=message) as error:
+def one_line(parts, call, *args):
+    """The message names these parts: the key, its value, and the remedy."""
+    with refuses(DataError, *parts.split(" … ")) as error:
         call(*args)
     assert "\n" not in str(error.value)
 
@@ -62,33 +63,26 @@ def calls(model):
     }
 
 
-WRONG = {
-    "id": (
-        "query_doc_ids",
-        10**7,
-        "query_doc_ids holds 10000000, and attraction .* to 20. .*query_doc_pairs=10000000",
-    ),
-    "id of 64 bits": ("query_doc_ids", 2**32 + 3, "query_doc_ids holds 4294967299"),
-    "negative id": ("query_doc_ids", -1, "query_doc_ids holds -1. Give at least 0"),
-    "position 0": ("positions", 0, "positions holds 0. Give at least 1"),
-    "position 15": (
-        "positions",
-        15,
-        "positions holds 15, and examination .* up to 4. .*positions=15 or more",
-    ),
-}
+WRONG = [
+    ("query_doc_ids", 10**7, "query_doc_ids … 10000000 … attraction … to 20 … query_doc_pairs=10000000"),
+    ("query_doc_ids", 2**32 + 3, "query_doc_ids … 4294967299"),
+    ("query_doc_ids", -1, "query_doc_ids … -1 … at least 0"),
+    ("positions", 0, "positions … 0 … at least 1"),
+    ("positions", 15, "positions … 15 … examination … to 4 … positions=15 or more"),
+]
 
 
-@pytest.mark.parametrize("key, value, message", WRONG.values(), ids=WRONG)
 @pytest.mark.parametrize("method", calls(PBM()))
-def test_ids_and_positions_without_a_parameter(method, key, value, message):
-    one_line(message, calls(PBM())[method], at(key, value))
-    hidden = at(key, value)
-    hidden["mask"] = hidden["mask"] & (hidden[key] == batch()[key])
-    calls(PBM())[method](hidden)
+def test_ids_and_positions_without_a_parameter(method):
+    call = calls(PBM())[method]
+    for key, value, message in WRONG:
+        one_line(message, call, at(key, value))
+        hidden = at(key, value)
+        hidden["mask"] = hidden["mask"] & (hidden[key] == batch()[key])
+        call(hidden)
 
 
-@zoo.every_model
+@zoo.nightly_every_model
 def test_every_model_knows_its_size(case):
     """The largest id and position are fit, the next are not, in whatever the clicks depend on."""
     model = case.build(rngs=nnx.Rngs(0))
@@ -98,7 +92,7 @@ def test_every_model_knows_its_size(case):
     ):
         model.compute_loss(at(key, largest))
         if argument in case.build.keywords:
-            one_line(f"{key} holds {largest + 1}, .* {argument}=", model.compute_loss, at(key, largest + 1))
+            one_line(f"{key} … {largest + 1} … {argument}=", model.compute_loss, at(key, largest + 1))
 
 
 def attraction(**settings):
@@ -119,18 +113,18 @@ def attraction(**settings):
 )
 def test_a_tower_states_the_ids_that_it_takes(model, largest):
     model.compute_loss(at("query_doc_ids", largest))
-    one_line(f"query_doc_ids holds {largest + 1}", model.compute_loss, at("query_doc_ids", largest + 1))
+    one_line(f"query_doc_ids … {largest + 1}", model.compute_loss, at("query_doc_ids", largest + 1))
 
 
 def test_small_tables_of_derived_indices():
     """UBM with room for half of its positions, and DRCTR with room for half of its pairs."""
     examination = PositionParameterConfig(use_feature="examination_idx", parameters=15)
     ubm = models.UserBrowsingModel(RANKS, PAIRS, examination, rngs=nnx.Rngs(0))
-    one_line("positions holds 4, and examination has parameters up to 2", ubm.compute_loss, batch())
+    one_line("positions … 4 … examination … up to 2", ubm.compute_loss, batch())
     ctr = EmbeddingParameterConfig(use_feature="ctr_idx", parameters=11 * RANKS - 1)
     drctr = models.DocumentRankCTRModel(RANKS, PAIRS, ctr, rngs=nnx.Rngs(0))
     drctr.compute_loss(at("query_doc_ids", 10))
-    one_line("query_doc_ids holds 11, .* up to 10", drctr.compute_loss, at("query_doc_ids", 11))
+    one_line("query_doc_ids … 11 … up to 10", drctr.compute_loss, at("query_doc_ids", 11))
 
 
 def test_only_what_an_output_depends_on_has_to_fit():
@@ -142,14 +136,9 @@ def test_only_what_an_output_depends_on_has_to_fit():
 
 @pytest.mark.parametrize("value", [0.5, 2.0, np.nan, -1.0])
 def test_clicks_are_0_or_1(value):
-    message, wrong = f"clicks holds {value}. Give 0 or 1", at("clicks", value)
+    message, wrong = f"clicks … {value} … 0 or 1", at("clicks", value)
     log_probs = np.full((2, RANKS), -1.0, np.float32)
-    click_metrics = [
-        metrics.LogLikelihood(),
-        metrics.Perplexity(),
-        metrics.ConditionalPerplexity(),
-        metrics.AUC(),
-    ]
+    click_metrics = metrics.LogLikelihood(), metrics.Perplexity(), metrics.ConditionalPerplexity(), metrics.AUC()
     model = PBM()
     one_line(message, model.compute_loss, wrong)
     one_line(message, model.predict_conditional_clicks, {**wrong, "clicks": jnp.asarray(wrong["clicks"])})
@@ -166,38 +155,36 @@ def test_clicks_are_0_or_1(value):
         update(where=hidden)
 
 
-MALFORMED = {
-    "no mask": (dict(mask=None), "the batch has no mask. Add it"),
-    "no clicks": (dict(clicks=None), "the batch has no clicks. Add it"),
-    "no ids": (dict(query_doc_ids=None), "the batch has no query_doc_ids, which the model reads"),
-    "no positions": (dict(positions=None), "the batch has no positions, which the model reads"),
-    "one axis": (
-        dict(query_doc_ids=np.ones(RANKS, np.int32)),
-        r"query_doc_ids has shape \(4,\). Give \[batch, rank\]",
-    ),
-    "other ranks": (dict(clicks=np.zeros((2, 3), bool)), r"clicks has shape \(2, 3\), and mask \(2, 4\)"),
-    "list": (dict(clicks=[[0] * RANKS] * 2), "clicks is a list. Give a NumPy or JAX array"),
-    "float ids": (dict(query_doc_ids=np.ones((2, RANKS))), "query_doc_ids has type float64. Give integers"),
-    "labels of text": (dict(labels=np.full((2, RANKS), "good")), "labels has type <U4. Give numbers"),
-    "clicks of text": (dict(clicks=np.full((2, RANKS), "no")), "clicks has type <U2. Give 0 and 1"),
-    "half a mask": (dict(mask=np.full((2, RANKS), 0.5)), "mask holds 0.5. Give 0 or 1"),
-    "lengths of another mask": (dict(lengths=np.array([1, 2])), "lengths and mask differ"),
-}
+MALFORMED = [
+    (dict(mask=None), "no mask … Add it"),
+    (dict(clicks=None), "no clicks … Add it"),
+    (dict(query_doc_ids=None), "no query_doc_ids"),
+    (dict(positions=None), "no positions"),
+    (dict(query_doc_ids=np.ones(RANKS, np.int32)), "query_doc_ids … (4,) … [batch, rank]"),
+    (dict(clicks=np.zeros((2, 3), bool)), "clicks … (2, 3) … mask … (2, 4)"),
+    (dict(clicks=[[0] * RANKS] * 2), "clicks … list … NumPy or JAX array"),
+    (dict(query_doc_ids=np.ones((2, RANKS))), "query_doc_ids … float64 … integers"),
+    (dict(labels=np.full((2, RANKS), "good")), "labels … <U4 … numbers"),
+    (dict(clicks=np.full((2, RANKS), "no")), "clicks … <U2 … 0 and 1"),
+    (dict(mask=np.full((2, RANKS), 0.5)), "mask … 0.5 … 0 or 1"),
+    (dict(lengths=np.array([1, 2])), "lengths … mask"),
+]
 
 
-@pytest.mark.parametrize("changed, message", MALFORMED.values(), ids=MALFORMED)
-def test_malformed_batches(changed, message):
-    one_line(message, PBM().compute_loss, batch(**changed))
+def test_malformed_batches():
+    model = PBM()
+    for changed, message in MALFORMED:
+        one_line(message, model.compute_loss, batch(**changed))
 
 
 def test_a_missing_document_of_pairs_has_its_remedy():
     of_documents = PBM(attraction=EmbeddingParameterConfig(use_feature="document_ids", parameters=3))
-    one_line("It has .*Logs read with dataset.pair_key=query_document have it", of_documents.compute_loss, batch())
+    one_line("It has … dataset.pair_key=query_document", of_documents.compute_loss, batch())
 
 
 def test_a_missing_feature_is_named_in_compiled_programs_too():
     model = PBM(attraction=LinearParameterConfig(features=3))
-    message = "the batch has no query_doc_features, which the model reads"
+    message = "no query_doc_features"
     one_line(message, model.compute_loss, batch())
     one_line(message, TRAINERS[0].train, model, [batch()], [batch()])
     one_line(message, TRAINERS[0].evaluate, model, [batch()])
@@ -223,24 +210,21 @@ def packed(largest=PAIRS, ranks=RANKS, pairs=None, sessions=20):
 
 @pytest.mark.parametrize("trainer", TRAINERS, ids=lambda trainer: type(trainer).__name__)
 def test_trainers_check_sessions_and_batches(trainer):
-    new = PBM if not isinstance(trainer, CountingTrainer) else functools.partial(
-        models.DocumentRankCTRModel, RANKS, PAIRS, rngs=nnx.Rngs(0)
-    )  # fmt: skip
+    model = models.DocumentRankCTRModel(RANKS, PAIRS, rngs=nnx.Rngs(0)) if trainer is TRAINERS[2] else PBM()
     fit, ids, positions = packed(), packed(largest=500), packed(ranks=9)
     for wrong, message in (
-        (ids, "query_doc_ids holds 500, .*query_doc_pairs=500"),
-        (positions, "positions holds 9, .*positions=9"),
-        ([batch(), at("query_doc_ids", 500)], "query_doc_ids holds 500"),
-        ([batch(), at("positions", 0)], "positions holds 0"),
-        ([batch(mask=None)], "the batch has no mask"),
+        (ids, "query_doc_ids … 500 … query_doc_pairs=500"),
+        (positions, "positions … 9 … positions=9"),
+        ([batch(), at("query_doc_ids", 500)], "query_doc_ids … 500"),
+        ([batch(), at("positions", 0)], "positions … 0"),
+        ([batch(mask=None)], "no mask"),
     ):
-        one_line(message, trainer.train, new(), wrong, fit)
-        one_line(message, trainer.train, new(), fit, wrong)
-        one_line(message, trainer.evaluate, new(), wrong)
-        one_line(message, trainer.test, new(), wrong)
-    one_line(
-        "query_doc_ids holds 500", trainer.evaluation.truth, new(), PBM(), ids, {"ll": metrics.Examination()}
-    )
+        one_line(message, trainer.train, model, wrong, fit)
+        one_line(message, trainer.train, model, fit, wrong)
+        one_line(message, trainer.evaluate, model, wrong)
+        one_line(message, trainer.test, model, wrong)
+    truth = {"ll": metrics.Examination()}
+    one_line("query_doc_ids … 500", trainer.evaluation.truth, model, PBM(), ids, truth)
 
 
 class Counted(list):
@@ -256,7 +240,7 @@ class Counted(list):
 @pytest.mark.parametrize("trainer", TRAINERS[:2], ids=lambda trainer: type(trainer).__name__)
 def test_faults_of_validation_batches_show_before_training(trainer):
     train = Counted([batch()])
-    one_line("query_doc_ids holds 500", trainer.train, PBM(), train, [batch(), at("query_doc_ids", 500)])
+    one_line("query_doc_ids … 500", trainer.train, PBM(), train, [batch(), at("query_doc_ids", 500)])
     assert train.passes == 0
     val = Counted([batch()])
     trainer.train(PBM(), train, iter(val))  # what comes once is left for the only epoch
@@ -278,7 +262,7 @@ def test_what_a_view_of_sessions_shows_has_to_fit_and_not_what_it_might():
     """A part of a log states the largest id of the whole."""
     whole = packed(largest=500)
     TRAINERS[0].evaluate(PBM(), whole.slice(0, 10))
-    one_line("holds 500", TRAINERS[0].evaluate, PBM(), whole.slice(10, 20))
+    one_line("query_doc_ids … 500", TRAINERS[0].evaluate, PBM(), whole.slice(10, 20))
     TRAINERS[0].evaluate(PBM(), packed(pairs=10**6))
 
 
@@ -289,12 +273,12 @@ def test_ranking_checks_what_relevance_depends_on():
     trainer = TRAINERS[0]
     assert trainer.evaluate_ranking(PBM(), lists).compute()
     rctr = models.RankCTRModel(RANKS, rngs=nnx.Rngs(0))
-    message = "positions holds 8, and ctr has parameters up to 4"
+    message = "positions … 8 … ctr … up to 4"
     one_line(message, trainer.evaluate_ranking, rctr, lists)
-    one_line("the sessions have no labels", trainer.evaluate_ranking, PBM(), packed())
+    one_line("no labels", trainer.evaluate_ranking, PBM(), packed())
     dataset = Dataset("small", packed(), packed(), packed(), PAIRS, RANKS, ranking=lists)
     groups = {"ranking": metrics.ranking_metrics()}
-    one_line(f"labelled lists: {re.escape(message)}.* metric=click", check_lists, rctr, dataset, groups)
+    one_line(f"labelled lists … {message} … metric=click", check_lists, rctr, dataset, groups)
     check_lists(PBM(), dataset, groups)
     check_lists(rctr, dataset, {})
 
@@ -311,4 +295,4 @@ def test_labels_whose_gains_overflow_are_an_error():
             check_lists(PBM(), dataset, {"ranking": metrics.ranking_metrics()})
             assert np.isfinite(TRAINERS[0].evaluate_ranking(PBM(), lists).compute()["ndcg@3"])
         else:
-            one_line("labels go up to 101", check_lists, PBM(), dataset, {"ranking": metrics.ranking_metrics()})
+            one_line("labels … 101", check_lists, PBM(), dataset, {"ranking": metrics.ranking_metrics()})

@@ -72,10 +72,10 @@ def test_names_that_differ_have_slugs_that_differ(one, other):
     assert (slug(one) == slug(other)) == (one == other)
 
 
-@pytest.mark.parametrize("name", ORDINARY)
-def test_ordinary_names_stay_as_they_are(name):
-    assert name == slug(name) == markdown(name) == csv_cell(name) == figure_text(name) == printable(name)
-    assert latex(name) == name.replace("_", r"\_")
+def test_ordinary_names_stay_as_they_are():
+    for name in ORDINARY:
+        assert name == slug(name) == markdown(name) == csv_cell(name) == figure_text(name) == printable(name)
+        assert latex(name) == name.replace("_", r"\_")
 
 
 def typeset(source):
@@ -135,19 +135,20 @@ def test_csv_cells_are_no_formulas_and_numbers_stay_numbers(row):
             assert cell == str(before)
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_a_figure_shows_the_text_itself(text, monkeypatch):
+def test_a_figure_shows_the_text_itself(monkeypatch):
     """No part of it gets to the parser of mathematics, and the legend has it."""
     monkeypatch.setattr(mathtext.MathTextParser, "parse", lambda *_: pytest.fail("parsed as mathematics"))
     figure = Figure()
-    axes = figure.subplots()
-    label = axes.set_ylabel(figure_text(text))
-    axes.plot([1], [1], label=figure_text(text or "x"))
-    shown, is_math = label._preprocess_math(label.get_text())
-    assert not is_math and shown.strip() == printable(text).strip()
-    assert len(axes.get_legend_handles_labels()[1]) == 1
-    if text.isascii():  # the font has other letters not
-        figure.savefig(io.BytesIO(), format="pdf")
+    for text in HOSTILE:
+        axes = figure.subplots()
+        label = axes.set_ylabel(figure_text(text))
+        axes.plot([1], [1], label=figure_text(text or "x"))
+        shown, is_math = label._preprocess_math(label.get_text())
+        assert not is_math and shown.strip() == printable(text).strip(), text
+        assert len(axes.get_legend_handles_labels()[1]) == 1
+        if not text.isascii():  # the font does not have other letters
+            axes.remove()
+    figure.savefig(io.BytesIO(), format="pdf")
 
 
 def test_terminals_and_utf_8_take_all_that_is_left():

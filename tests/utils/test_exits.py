@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from clickexp.errors import UserError
+from clickexp.utils import exits
 from clickexp.utils.exits import reason
 
 PLACE, SPACE = ". Choose another place.", ". Free some space, or choose another place."
@@ -14,12 +16,12 @@ REMEDIES = {"ENOSPC": SPACE, "EDQUOT": SPACE, "EFBIG": SPACE, "EROFS": PLACE, "E
             "ENOTDIR": PLACE, "EISDIR": PLACE, "ENOENT": "", "ECONNREFUSED": "", "EMFILE": ""}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REMEDIES)
-def test_the_remedy_is_that_of_the_error(name):
-    number = getattr(errno, name)
-    text = os.strerror(number)
-    assert reason(OSError(number, text, "a/file")) == f"a/file: {text}{REMEDIES[name]}"
-    assert reason(OSError(number, text)) == f"{text}{REMEDIES[name]}"
+def test_the_remedy_is_that_of_the_error():
+    for name, remedy in REMEDIES.items():
+        number = getattr(errno, name)
+        text = os.strerror(number)
+        assert reason(OSError(number, text, "a/file")) == f"a/file: {text}{remedy}"
+        assert reason(OSError(number, text)) == f"{text}{remedy}"
 
 
 def test_what_must_not_be_read_asks_for_no_other_place(tmp_path, monkeypatch):
@@ -29,10 +31,17 @@ def test_what_must_not_be_read_asks_for_no_other_place(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("full", [False, True])
-@pytest.mark.parametrize("error", ["UserError('wrong')", "OSError(2, 'wrong')"])
-def test_the_whole_trace_of_any_command_is_there_for_who_wants_it(error, full):
-    code = f"from clickexp.utils.exits import *\nwith ending('x'): raise {error}"
-    env = {**os.environ, "HYDRA_FULL_ERROR": str(int(full))}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
-    assert done.returncode == 1 and ("Traceback" in done.stderr) == full
-    assert full or done.stderr == "x: wrong\n"
+@pytest.mark.parametrize("error", [UserError("wrong"), OSError(2, "wrong")])
+def test_the_whole_trace_of_any_command_is_there_for_who_wants_it(error, full, monkeypatch, capsys):
+    monkeypatch.setattr(exits, "SHOW_TRACE", full)
+    with pytest.raises(type(error) if full else SystemExit) as ended, exits.ending("x"):
+        raise error
+    assert full or ended.value.code == 1
+    assert capsys.readouterr().err == ("" if full else "x: wrong\n")
+
+
+def test_the_environment_asks_for_the_trace():
+    code = "from clickexp.utils import exits; print(exits.SHOW_TRACE)"
+    env = {**os.environ, "HYDRA_FULL_ERROR": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"

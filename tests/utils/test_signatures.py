@@ -9,6 +9,7 @@ from typing import Any, Literal, Optional
 import numpy as np
 import pytest
 from flax import nnx
+from refusals import refuses
 
 from clickexp.errors import ConfigError
 from clickexp.models import (
@@ -145,30 +146,31 @@ DIFFERS = [
 ]
 
 
-@pytest.mark.parametrize("name, value", FITS)
-def test_values_that_fit_pass(name, value):
-    check_arguments(Data, {name: value}, "data")
-    check_arguments(functools.partial(Data, size=1), {name: value}, "data")
+def test_values_that_fit_pass():
+    for name, value in FITS:
+        check_arguments(Data, {name: value}, "data")
+        check_arguments(functools.partial(Data, size=1), {name: value}, "data")
 
 
 @pytest.mark.parametrize("name, value, wanted", DIFFERS)
 def test_values_of_another_type_are_errors_that_name_key_value_and_type(name, value, wanted):
-    with pytest.raises(ConfigError) as error:
+    with refuses(ConfigError, f"data.{name}={value!r}", wanted):
         check_arguments(Data, {"size": 1, name: value}, "data")
-    assert f"data.{name}={value!r}: give {wanted}" in str(error.value)
 
 
 @pytest.mark.parametrize("constructor", [Data, Plain, Module, function, functools.partial(Plain, a=1)])
 def test_unknown_keys_are_errors_that_list_the_known_ones(constructor):
-    meant = r"( Did you mean model\.size\?)?"
-    with pytest.raises(ConfigError, match=rf"model\.sise: there is no such key\.{meant} \w+ takes \w") as error:
+    with refuses(ConfigError, "model.sise", *accepted(constructor, KNOWN)) as error:
         check_arguments(constructor, {"sise": 1}, "model")
-    assert not {"self", "rngs"} & set(str(error.value).replace(".", "").replace(",", "").split())
+    message = str(error.value)
+    assert not {"self", "rngs"} & set(message.replace(".", "").replace(",", "").split())
+    assert ("Did you mean model.size?" in message) == (constructor is Data)
 
 
 def test_a_root_key_has_no_dot_before_it():
-    with pytest.raises(ConfigError, match=r"^size='x': give an integer"):
+    with refuses(ConfigError, "size='x'", "an integer") as error:
         check_arguments(Data, {"size": "x"}, "")
+    assert str(error.value).startswith("size=")
 
 
 def test_a_function_that_takes_everything_is_not_judged():
@@ -189,27 +191,20 @@ def test_annotations_that_cannot_be_resolved_are_not_judged():
         pass
 
     check_arguments(constructor, {"a": 1}, "part")
-    with pytest.raises(ConfigError, match="there is no such key"):
+    with refuses(ConfigError, "part.c"):
         check_arguments(constructor, {"c": 1}, "part")
 
 
 def test_objects_in_place_of_plain_values_are_errors():
-    with pytest.raises(ConfigError, match="data.size"):
+    with refuses(ConfigError, "data.size"):
         check_arguments(Data, {"size": Plain(1)}, "data")
 
 
 @pytest.mark.parametrize(
-    "path, why",
-    [
-        ("needing.Tower", r"Tower: there is nothing of this name \(No module named 'absent'\)"),
-        ("needing.sub.Tower", "there is nothing of this name"),
-        ("nowhere.Tower", "there is nothing of this name"),
-        (".Tower", "there is nothing of this name"),
-        ("Tower", "there is nothing of this name"),
-    ],
+    "path, part", [("needing.Tower", "'absent'"), *((f"{module}Tower", "") for module in ("needing.sub.", "nowhere.", ".", ""))]
 )
-def test_what_a_module_lacks_is_named(path, why, tmp_path, monkeypatch):
+def test_what_a_module_lacks_is_named(path, part, tmp_path, monkeypatch):
     (tmp_path / "needing.py").write_text("import absent")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ConfigError, match=why):
+    with refuses(ConfigError, path, part):
         located(path)

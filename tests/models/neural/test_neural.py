@@ -166,8 +166,8 @@ def combined(combination, relevance, examination):
     return 4 * sigmoid(np.log(relevance)) * sigmoid(np.log(examination))
 
 
-def clicks(combinations, logits):
-    """Of each combination in one program, which takes less time to compile than one program for each."""
+def combined_clicks(combinations, logits):
+    """Of each combination, so that one program has all: it compiles faster than one for each."""
     return [combination(*map(log_sigmoid_pair, logits)) for combination in combinations]
 
 
@@ -179,11 +179,15 @@ def test_relevance_and_examination_combine_as_the_paper_has_it():
     for combination in combinations:
         fill(combination, lambda shape: rng.normal(size=shape))
     logits = rng.normal(0, 3, (2, 50)).astype(np.float32)
-    for combination, found in zip(combinations, nnx.jit(clicks)(combinations, logits), strict=True):
+    for combination, found in zip(combinations, nnx.jit(combined_clicks)(combinations, logits), strict=True):
         expected = combined(combination, *sigmoid(logits.astype(np.float64)))
-        np.testing.assert_allclose(np.exp(np.float64(found.log)), expected, rtol=2e-5, err_msg=combination.kind)
+        np.testing.assert_allclose(
+            np.exp(np.float64(found.log)), expected, rtol=2e-5, err_msg=combination.kind
+        )
         complement = np.exp(np.float64(found.complement))
-        np.testing.assert_allclose(complement, 1 - expected, rtol=1e-4, atol=1e-6, err_msg=combination.kind)
+        np.testing.assert_allclose(
+            complement, 1 - expected, rtol=1e-4, atol=1e-6, err_msg=combination.kind
+        )
 
 
 def examined_by_cacm(model, lists, at, clicks):
@@ -248,20 +252,29 @@ def cacm(combination="mul", positions=RANKS, **settings):
 
 
 SEEN = ContextParameterConfig(columns=["document_seen"])
+FEATURE_VECTORS = FeatureVectorsConfig(features=FEATURES, dim=DIM)
 BUILD = {
     "CACM-minus": (cacm_minus, by_cacm_minus),
     "CACM": (lambda: cacm("sigmoid_log", context=SEEN), by_cacm),
     "NCM with offset": (lambda: ncm(offset=EmbeddingParameterConfig(posterior="none"), context=SEEN), by_ncm),
-    "NCM of LSTM and features": (
-        lambda: ncm(FeatureVectorsConfig(features=FEATURES, dim=DIM), cell="lstm", context=SEEN), by_ncm
-    ),
+    "NCM of LSTM and features": (lambda: ncm(FEATURE_VECTORS, cell="lstm", context=SEEN), by_ncm),
     "NCM": (ncm, by_ncm),
 }  # fmt: skip
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=pytest.mark.nightly if name == "NCM" else ()) for name in BUILD]
-)
+def by_tier(*daily):
+    """Each case, those that are not named in the nightly tier alone."""
+    marked = [
+        pytest.param(name, marks=() if name in daily else pytest.mark.nightly) for name in BUILD
+    ]
+    return pytest.mark.parametrize("case", marked, indirect=True, scope="module")
+
+
+most_cases = by_tier("CACM-minus", "CACM", "NCM with offset", "NCM of LSTM and features")
+fewer_cases = by_tier("CACM-minus", "NCM with offset")
+
+
+@pytest.fixture(scope="module")
 def case(request):
     build, by_hand = BUILD[request.param]
     rng = np.random.default_rng(3)
@@ -309,16 +322,21 @@ def clicks_and_relevance(model, batch):
 
 @nnx.jit
 def loss_and_slopes(model, batch):
-    return nnx.value_and_grad(lambda model: jnp.sum(model.compute_loss(batch, aggregate=False)))(model)
+    return nnx.value_and_grad(lambda model: jnp.sum(model.compute_loss(batch, aggregate=False)))(
+        model
+    )
 
 
 @pytest.fixture(scope="module")
 def conditionals(case, lists):
     """P(c_r = 1 | c_<r) along each click vector by the model, [vectors, lists, ranks]."""
     model, _ = case
-    return np.stack([np.exp(np.float64(conditional(model, with_clicks(lists, vector)))) for vector in VECTORS])
+    return np.stack(
+        [np.exp(np.float64(conditional(model, with_clicks(lists, vector)))) for vector in VECTORS]
+    )
 
 
+@most_cases
 def test_conditionals_are_those_of_the_recurrence(case, lists, conditionals):
     model, by_hand = case
     for number, vector in enumerate(VECTORS):
@@ -334,10 +352,12 @@ def joint(conditionals, mask):
     return np.where(mask, each, ~VECTORS[:, None]).prod(axis=2)
 
 
+@most_cases
 def test_click_vectors_have_probabilities_that_sum_to_one(lists, conditionals):
     np.testing.assert_allclose(joint(conditionals, lists["mask"]).sum(axis=0), 1, rtol=1e-5)
 
 
+@most_cases
 def test_marginals_are_those_of_the_enumeration(case, lists, conditionals):
     model, _ = case
     expected = np.einsum("vl,vr->lr", joint(conditionals, lists["mask"]), VECTORS)
@@ -345,15 +365,19 @@ def test_marginals_are_those_of_the_enumeration(case, lists, conditionals):
     np.testing.assert_allclose(found, np.where(lists["mask"], expected, 0), rtol=3e-5)
 
 
+@most_cases
 def test_marginals_of_lists_without_holes_are_the_same(case, lists):
     """As evaluations have them, with padding behind a list."""
     model, _ = case
     mask = np.arange(RANKS) < 1 + np.arange(LISTS)[:, None] % RANKS
     plain, short = {**lists, "mask": mask}, {**lists, "mask": mask, "_shown_first": mask.sum(axis=1)}
-    slow, fast = (np.where(mask, clicks_and_relevance(model, batch)[0], 0) for batch in (plain, short))
+    slow, fast = (
+        np.where(mask, clicks_and_relevance(model, batch)[0], 0) for batch in (plain, short)
+    )
     np.testing.assert_allclose(fast, slow, atol=2e-5)
 
 
+@fewer_cases
 def test_conditionals_of_lists_without_holes_are_those_of_the_recurrence_and_so_are_their_gradients(case, lists):
     """Lists that share their click vectors do not walk through them one by one."""
     model, by_hand = case
@@ -371,6 +395,7 @@ def test_conditionals_of_lists_without_holes_are_those_of_the_recurrence_and_so_
         np.testing.assert_allclose(fast, slow, rtol=1e-4, atol=1e-5)
 
 
+@most_cases
 def test_clicks_below_a_rank_do_not_change_it(conditionals):
     for rank in range(RANKS):
         for above in itertools.product([False, True], repeat=rank):
@@ -379,6 +404,7 @@ def test_clicks_below_a_rank_do_not_change_it(conditionals):
             np.testing.assert_array_equal(values, np.broadcast_to(values[:1], values.shape))
 
 
+@most_cases
 def test_a_document_that_the_log_does_not_have_leaves_the_query_to_the_others(case, lists):
     model, _ = case
     several = lists["mask"].sum(axis=1) > 1
@@ -388,6 +414,7 @@ def test_a_document_that_the_log_does_not_have_leaves_the_query_to_the_others(ca
     np.testing.assert_array_equal(found[several], clicks_and_relevance(model, lists)[1][several])
 
 
+@most_cases
 def test_relevance_needs_no_clicks_and_no_rank(case, lists):
     model, by_hand = case
     found = np.exp(np.float64(clicks_and_relevance(model, lists)[1]))
@@ -397,6 +424,7 @@ def test_relevance_needs_no_clicks_and_no_rank(case, lists):
         np.testing.assert_allclose(found[at, shown], expected[shown], rtol=2e-5)
 
 
+@fewer_cases
 def test_draws_follow_the_model(case, lists, conditionals):
     model, _ = case
     sessions = 20_000
@@ -411,6 +439,7 @@ def test_draws_follow_the_model(case, lists, conditionals):
     assert (np.abs(found - expected) < 5 * np.sqrt(expected * (1 - expected) / sessions) + 1e-9).all()
 
 
+@fewer_cases
 def test_long_lists_average_over_draws(case, lists, conditionals, monkeypatch):
     model, _ = case
     monkeypatch.setattr(derived, "EXACT_RANKS", RANKS - 1)
@@ -418,10 +447,20 @@ def test_long_lists_average_over_draws(case, lists, conditionals, monkeypatch):
     expected = np.einsum("vl,vr->lr", of_vectors, VECTORS)
     second = np.einsum("vl,vlr->lr", of_vectors, np.nan_to_num(conditionals) ** 2)
     spread = np.sqrt(np.maximum(second - expected**2, 0) / derived.DRAWS)
-    found = np.exp(np.float64(nnx.jit(lambda model, batch: model.predict_clicks(batch))(model, lists)))
+    predict = nnx.jit(lambda model, batch: model.predict_clicks(batch))
+    found = np.exp(np.float64(predict(model, lists)))
     assert (np.abs(found - expected) < 5 * spread + 1e-5)[lists["mask"]].all()
 
 
+@most_cases
+def test_every_weight_moves_the_loss(case, lists):
+    model, _ = case
+    _, slopes = loss_and_slopes(model, with_clicks(lists, VECTORS[5]))
+    for path, slope in nnx.to_flat_state(slopes):
+        assert max(np.abs(leaf).max() for leaf in jax.tree.leaves(slope)) > 1e-5, path
+
+
+@most_cases
 def test_extreme_weights_leave_everything_finite(case, lists):
     model, _ = case
     graphdef, state = nnx.split(model)
@@ -473,7 +512,11 @@ def test_offsets_of_tables_with_posteriors_are_integrated_over(lists):
 def test_hidden_events_of_draws_make_the_clicks(lists):
     @nnx.jit
     def said(model, batch, key):
-        predictions = model.predict_examination(batch), model.predict_attraction(batch), model.predict_clicks(batch)
+        predictions = (
+            model.predict_examination(batch),
+            model.predict_attraction(batch),
+            model.predict_clicks(batch),
+        )
         return model.sample(batch, key), *predictions
 
     drawn, examination, attraction, clicks = said(cacm_minus(), lists, jax.random.key(1))
@@ -484,7 +527,7 @@ def test_hidden_events_of_draws_make_the_clicks(lists):
 
 def test_dropout_is_for_training_alone(lists):
     model = fill(ncm(dropout=0.5), lambda shape: np.random.default_rng(1).normal(size=shape))
-    batch, loss = with_clicks(lists, VECTORS[3]), nnx.jit(lambda model, batch: model.compute_loss(batch))
+    batch, loss = with_clicks(lists, VECTORS[3]), nnx.jit(NeuralClickModel.compute_loss)
     model.train()
     first, second = (float(loss(model, batch)) for _ in range(2))
     model.eval()
@@ -563,7 +606,9 @@ DAILY = ("sigmoid_log", EXACT), ("linear", DRAWN)
     "kind, exact_ranks",
     [
         pytest.param(*each, marks=() if each in DAILY else pytest.mark.nightly)
-        for each in itertools.product(["exp_mul", "linear", "nonlinear", "sigmoid_log"], [EXACT, DRAWN])
+        for each in itertools.product(
+            ["exp_mul", "linear", "nonlinear", "sigmoid_log"], [EXACT, DRAWN]
+        )
     ],
 )
 def test_examination_is_that_of_the_network_whatever_the_combination(kind, exact_ranks, lists, monkeypatch):
@@ -571,7 +616,9 @@ def test_examination_is_that_of_the_network_whatever_the_combination(kind, exact
     monkeypatch.setattr(derived, "EXACT_RANKS", exact_ranks)
     model = fill(cacm(kind), lambda shape: np.random.default_rng(5).normal(0, 0.8, shape))
     model.eval()
-    found = np.exp(np.float64(nnx.jit(lambda model, batch: model.predict_examination(batch))(model, lists)))
+    found = np.exp(
+        np.float64(nnx.jit(lambda model, batch: model.predict_examination(batch))(model, lists))
+    )
     for at in (0, 3):
         expected, second = np.zeros((2, RANKS))
         for vector in VECTORS:
@@ -610,21 +657,27 @@ def test_extreme_weights_of_combinations_give_probabilities_and_finite_gradients
         rng = np.random.default_rng(0)
         fill(combination, lambda shape: 60 * rng.normal(size=shape))
     logits = jnp.asarray(np.array([[-90.0, -1, 40, 90, 2], [-90, 60, -3, 90, 1]], np.float32))
-    for combination, pair in zip(combinations, nnx.jit(clicks)(combinations, logits), strict=True):
-        weights = SimpleNamespace(**jax.tree.map(np.float64, nnx.to_pure_dict(nnx.state(combination))))
+    for combination, pair in zip(combinations, nnx.jit(combined_clicks)(combinations, logits), strict=True):
+        weights = SimpleNamespace(
+            **jax.tree.map(np.float64, nnx.to_pure_dict(nnx.state(combination)))
+        )
         expected = COMBINED[combination.kind](*sigmoid(np.float64(logits)), weights)
         for logs, probabilities in zip(pair, (expected, 1 - expected), strict=True):
             assert np.isfinite(logs).all() and (logs <= 0).all(), combination.kind
-            np.testing.assert_allclose(np.exp(np.float64(logs)), probabilities, atol=1e-6, err_msg=combination.kind)
+            np.testing.assert_allclose(
+                np.exp(np.float64(logs)), probabilities, atol=1e-6, err_msg=combination.kind
+            )
 
     def loss(combinations, logits):
-        return sum(jnp.sum(logs) for pair in clicks(combinations, logits) for logs in pair)
+        return sum(jnp.sum(logs) for pair in combined_clicks(combinations, logits) for logs in pair)
 
     slopes = nnx.jit(nnx.grad(loss, argnums=(0, 1)))(combinations, logits)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slopes))
 
 
-@pytest.mark.parametrize("ranks", [10, *(pytest.param(each, marks=pytest.mark.nightly) for each in (1, 11))])
+@pytest.mark.parametrize(
+    "ranks", [10, *(pytest.param(each, marks=pytest.mark.nightly) for each in (1, 11))]
+)
 def test_a_training_step_has_the_loss_of_the_model(ranks):
     """Whatever ids of sessions have the shape of lists."""
     columns = ragged_log(32, ranks, PAIRS, 0)
@@ -638,7 +691,11 @@ def test_a_training_step_has_the_loss_of_the_model(ranks):
     batch = next(superbatches(carried, 32, 1))
     _, loss, _ = jax.jit(TrainStep(graphdef, optimizer))(state, batch.arrays, np.int32(1))
     lists = at_step(with_mask(batch.arrays), 0)
-    expected = float(nnx.jit(lambda model, lists: jnp.sum(model.compute_loss(lists, aggregate=False)))(model, lists))
+    expected = float(
+        nnx.jit(lambda model, lists: jnp.sum(model.compute_loss(lists, aggregate=False)))(
+            model, lists
+        )
+    )
     np.testing.assert_allclose(float(np.sum(loss)), expected, rtol=1e-5)
 
 
@@ -650,4 +707,6 @@ def test_the_session_bears_on_clicks_and_not_on_relevance(lists):
     told = (lists["clicked_document_ids"] > 0).any(axis=(1, 2))[:, None] & lists["mask"]
     assert (np.abs(np.asarray(first - second))[told] > 1e-6).mean() > 0.9
     np.testing.assert_array_equal(first[1], second[1])  # a list without clicks before
-    np.testing.assert_array_equal(*(clicks_and_relevance(model, each)[1] for each in (lists, other)))
+    np.testing.assert_array_equal(
+        *(clicks_and_relevance(model, each)[1] for each in (lists, other))
+    )

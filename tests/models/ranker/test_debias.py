@@ -24,7 +24,13 @@ from clickexp.models.ranker.debias import (
     corrected_relevance,
 )
 from clickexp.models.ranker.learned import DoublyRobust, DualLearning, PairDebias, RegressionEM
-from clickexp.models.ranker.losses import ApproxNDCGLoss, PointwiseLoss, Poly1Loss, SoftmaxLoss
+from clickexp.models.ranker.losses import (
+    ApproxNDCGLoss,
+    GumbelNDCGLoss,
+    PointwiseLoss,
+    Poly1Loss,
+    SoftmaxLoss,
+)
 from clickexp.models.ranker.pairs import LambdaLoss, PairwiseLoss, WarpLoss
 from clickexp.models.two_towers import POLICY_SHARE
 from clickexp.parameters import DeepCrossParameterConfig, DeepParameterConfig, LinearParameterConfig
@@ -82,7 +88,9 @@ def of_relevance():
 
 def test_gradients_of_inverse_propensity_scoring_are_unbiased(of_relevance):
     chances = probabilities(EXAMINATION * RELEVANCE)
-    weighted, naive = (slopes(each, VECTORS) for each in (InversePropensity(propensity=GIVEN), NoDebias()))
+    weighted, naive = (
+        slopes(each, VECTORS) for each in (InversePropensity(propensity=GIVEN), NoDebias())
+    )
     for name, expected in of_relevance.items():
         np.testing.assert_allclose(chances @ weighted[name], expected, atol=1e-6, err_msg=name)
         assert np.abs(chances @ naive[name] - expected).max() > 0.05, name
@@ -116,7 +124,9 @@ def test_documents_whose_estimates_are_below_0_keep_finite_scores():
         debias = method(propensity=Propensities((1.0, 0.5, 0.5), offsets=(0.3, 0.2, 0.2)))
         learned = debias.build(Sizes(query_doc_pairs=3), nnx.Rngs(0))
         slope = jax.grad(lambda scores: debias.loss(loss, scores[None], batch, learned)[0])
-        return jax.lax.fori_loop(0, 2_000, lambda _, scores: scores - 0.1 * slope(scores), jnp.zeros(3))
+        return jax.lax.fori_loop(
+            0, 2_000, lambda _, scores: scores - 0.1 * slope(scores), jnp.zeros(3)
+        )
 
     pairs = list(itertools.product((AffineCorrection, DoublyRobust), LINEAR))
     found = jax.jit(lambda: [descended(*pair) for pair in pairs])()
@@ -190,7 +200,9 @@ def logit(p):
 
 
 @pytest.mark.parametrize("wrong", ["nothing", "regression", "divisor", "both"])
-def test_gradients_of_doubly_robust_losses_are_unbiased_if_either_part_is_right(wrong, of_relevance):
+def test_gradients_of_doubly_robust_losses_are_unbiased_if_either_part_is_right(
+    wrong, of_relevance
+):
     """The divisor is that of the weights: wrong where the clip is above a propensity."""
     alpha, beta = EXAMINATION, TRUST * 0.5
     tower = _Logits(logit(RELEVANCE if wrong in ("nothing", "divisor") else np.array([0.8, 0.1, 0.2])))
@@ -224,17 +236,20 @@ def test_policy_aware_weights_are_unbiased_where_a_page_cuts_documents_off():
     shown, policy = [[0, 1], [1, 2]], np.array([0.7, 0.3])
     of_documents = np.array([0.7 * 1, 0.7 * 0.5 + 0.3 * 1, 0.3 * 0.5])
     method = PolicyAware(propensity=GIVEN, clip=0.01)
+    labels = jax.jit(
+        lambda batch: [
+            method.loss(_Label(place), jnp.zeros((1, 2)), batch)[0] for place in range(2)
+        ]
+    )
     expected = np.zeros(3)
     for chance, documents in zip(policy, shown, strict=True):
         for clicks in itertools.product([False, True], repeat=2):
             rates = EXAMINATION[:2] * RELEVANCE[documents]
             weight = chance * np.prod(np.where(clicks, rates, 1 - rates))
             column = {POLICY_PROPENSITY: np.float32(of_documents[documents])[None]}
-            labels = [
-                method.loss(_Label(place), jnp.zeros((1, 2)), batch_of(np.array(clicks), **column))[0]
-                for place in range(2)
-            ]
-            np.add.at(expected, documents, weight * np.array(labels))
+            np.add.at(
+                expected, documents, weight * np.array(labels(batch_of(np.array(clicks), **column)))
+            )
     np.testing.assert_allclose(expected, RELEVANCE, rtol=1e-5)
 
 
@@ -282,7 +297,10 @@ def test_true_examination_and_relevance_are_the_fixed_point_of_dual_learning():
             total += jnp.sum(chances * method.loss(SoftmaxLoss(), shown, batch_of(VECTORS), learned))
         return total
 
-    truth, slopes_of = np.log(RELEVANCE).astype(np.float32), nnx.jit(nnx.grad(expected, argnums=(0, 1)))
+    truth, slopes_of = (
+        np.log(RELEVANCE).astype(np.float32),
+        nnx.jit(nnx.grad(expected, argnums=(0, 1))),
+    )
     of_scores, of_curve = slopes_of(truth, learned)
     np.testing.assert_allclose(of_scores, 0, atol=1e-6)
     np.testing.assert_allclose(of_curve["values"][...], 0, atol=1e-6)
@@ -328,6 +346,10 @@ def test_a_step_of_pair_debias_by_hand():
     np.testing.assert_allclose(
         learned.others.values[1:], 0.5 * minus + 0.5 * np.sqrt(of_others / of_others[0]), rtol=1e-5
     )
+    losses_of(method, PairwiseLoss(), learned, batch_of(clicks[[1, 1]]))
+    np.testing.assert_allclose(
+        learned.clicked.values[1:], moved, rtol=1e-5
+    )  # nothing to compare with
 
 
 @pytest.mark.parametrize(
@@ -346,10 +368,22 @@ def test_a_combination_that_is_not_defined_ends_in_one_line(method, loss):
         Ranker(loss=loss, debias=method, query_doc_pairs=4, positions=3, rngs=nnx.Rngs(0))
 
 
+def test_noise_differs_from_step_to_step_of_training_alone():
+    ranker = fill_tables(Ranker(loss=GumbelNDCGLoss(), query_doc_pairs=3, rngs=nnx.Rngs(0)))
+    batch = batch_of([True, False, False], query_doc_ids=np.array([[1, 2, 3]], np.int32))
+    loss = nnx.jit(Ranker.compute_loss)
+    ranker.train()
+    assert loss(ranker, batch) != loss(ranker, batch)
+    ranker.eval()
+    assert loss(ranker, batch) == loss(ranker, batch)
+
+
 def test_a_ranker_without_its_propensities_says_so():
     ranker = Ranker(debias=InversePropensity(), query_doc_pairs=4, rngs=nnx.Rngs(0))
     with refuses(ConfigError, "debias=ips", "debias.propensity", "propensity=given"):
-        ranker.compute_loss(batch_of(VECTORS, query_doc_ids=np.ones((8, 3), np.int32)))
+        nnx.jit(Ranker.compute_loss)(
+            ranker, batch_of(VECTORS, query_doc_ids=np.ones((8, 3), np.int32))
+        )
 
 
 OFFSETS = Propensities(tuple(EXAMINATION), offsets=tuple(TRUST))
@@ -388,8 +422,11 @@ MODELS = {
 
 @nnx.jit
 def losses_and_scores(models, batch):
-    """Of each model in one program, which takes less time to compile than one program for each."""
-    return [(model.compute_loss(batch, aggregate=False), model.predict_relevance(batch)) for model in models]
+    """Of each model, so that one program has all: it compiles faster than one for each."""
+    return [
+        (model.compute_loss(batch, aggregate=False), model.predict_relevance(batch))
+        for model in models
+    ]
 
 
 def test_losses_and_scores_do_not_depend_on_padding_and_batches():
@@ -416,10 +453,13 @@ def test_losses_and_scores_do_not_depend_on_padding_and_batches():
     wide = placed(
         {**{key: padded(values) for key, values in batch.items()}, "mask": np.pad(mask, ((0, 2), (0, 3)))}
     )
+    means = nnx.jit(lambda models, batch: [model.compute_loss(batch) for model in models])
     short, first, last = (
         losses_and_scores(models, placed({key: values[part] for key, values in batch.items()}))
         for part in (slice(0, 5), slice(0, 3), slice(2, 5))
     )
+    for name, (losses, _), mean in zip(MODELS, short, means(models, placed(batch)), strict=True):
+        np.testing.assert_allclose(mean, losses.sum() / mask.sum(), rtol=1e-5, err_msg=name)
     each = zip(MODELS, short, losses_and_scores(models, wide), first, last, strict=True)
     for name, (plain, scores), (wider, more), of_first, of_last in each:
         total = plain if plain.ndim == 1 else np.pad(plain, ((0, 0), (0, 3)))
@@ -434,7 +474,11 @@ def test_losses_and_scores_do_not_depend_on_padding_and_batches():
 
 @pytest.mark.as_users
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "doubly_robust" else pytest.mark.nightly) for name in METHODS]
+    "name",
+    [
+        pytest.param(name, marks=() if name == "doubly_robust" else pytest.mark.nightly)
+        for name in METHODS
+    ],
 )
 def test_no_step_touches_a_whole_table(name):
     """The cost of a step does not grow with the number of documents."""

@@ -14,7 +14,7 @@ from small_logs import leaves, ragged_log, shown, superbatch
 from clickexp.errors import ConfigError
 from clickexp.models import DocumentCTRModel
 from clickexp.parameters import Parameter, new_table
-from clickexp.training import LazyAdagrad, Optimizer
+from clickexp.training import LazyAdagrad, Optimizer, natural_gradient
 from clickexp.training.sparse import learned_priors, packing
 from clickexp.training.step import TrainStep, split_model
 
@@ -132,6 +132,26 @@ def test_a_lookup_trains_the_same_rows_wherever_it_stands(tower, reference):
     assert np.abs(rows[:, :DIM] - before).max() > 0.1
     assert {0, PAIRS} < set(UNTOUCHED)
     np.testing.assert_array_equal(rows[UNTOUCHED, :DIM], before[UNTOUCHED])
+
+
+def counted(tower):
+    """Documents and sums of log ranks of each row of a table whose prior follows ranks."""
+    tower.table = new_table(PAIRS + 1, DIM, 0.5, "normal_by_rank")
+    model, optimizer = DocumentCTRModel(PAIRS, tower, rngs=nnx.Rngs(0)), natural_gradient()
+    graphdef, state = split_model(model, optimizer)
+    count, nothing = TrainStep(graphdef, optimizer).count, learned_priors.no_documents(state.tables)
+    (found,) = jax.jit(count)(nothing, state, superbatch(COLUMNS, BATCH), np.int32(STEPS)).values()
+    return found
+
+
+@pytest.mark.parametrize("tower", [AtOnce, InScan])
+def test_log_ranks_of_documents_are_counted_wherever_they_are_looked_up(tower):
+    ids, mask = COLUMNS["query_doc_ids"], shown(COLUMNS)
+    log_ranks = np.broadcast_to(np.log(np.arange(1, RANKS + 1)), ids.shape)[mask]
+    columns = [np.bincount(ids[mask], weights, PAIRS + 1) for weights in (None, log_ranks)]
+    found = counted(tower())
+    np.testing.assert_allclose(found.sums, np.stack(columns, axis=1), rtol=1e-5)
+    np.testing.assert_allclose(found.squares, log_ranks @ log_ranks, rtol=1e-5)
 
 
 def test_a_table_that_the_loss_never_reads_stays_as_it_is(reference):
