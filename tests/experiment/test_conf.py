@@ -3,7 +3,7 @@
 import functools
 
 import pytest
-from compositions import CONF, composed, options, resolved, values, with_hydra
+from compositions import CONF, options, resolved, values, with_hydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from refusals import refuses
 

@@ -35,7 +35,8 @@ def results(tmp_path_factory):
 
     @functools.cache
     def result(model):
-        return run_in(folder / model, *places, f"model={model}", "metric=[click,ranking]", "metric.cutoffs=[10]", *quiet)
+        metrics = ("metric=[click,ranking]", "metric.cutoffs=[10]")
+        return run_in(folder / model, *places, f"model={model}", *metrics, *quiet)
 
     return result
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from refusals import refuses
 from scipy import optimize, stats
 
 from clickexp.errors import UserError
@@ -57,6 +58,7 @@ def test_sums_of_a_session():
     assert sums["reciprocal_rank"].tolist() == [1 / 2, 0, 1] and sums["abandoned"].tolist() == [0, 1, 0]
 
 
+@pytest.mark.nightly
 def test_five_percent_of_a_thousand_tests_of_equal_rankers_are_significant(same):
     significant = dict.fromkeys(METRICS, 0)
     for number in range(EXPERIMENTS):
@@ -69,6 +71,7 @@ def test_five_percent_of_a_thousand_tests_of_equal_rankers_are_significant(same)
         assert abs(count / EXPERIMENTS - 0.05) < 0.014, name
 
 
+@pytest.mark.nightly
 def test_the_anytime_interval_holds_under_daily_looks_where_the_usual_one_does_not(same):
     ends = [SESSIONS * (day + 1) // DAYS for day in range(DAYS)]
     usual = anytime = 0
@@ -109,6 +112,7 @@ def power_of(effect, error):
     return stats.norm.cdf(shift - z) + stats.norm.cdf(-shift - z)
 
 
+@pytest.mark.nightly
 def test_power_agrees_with_its_formula():
     lift = 1.1
     clicks = [clicks_of(rates, EXPERIMENTS * SESSIONS // 2, seed) for rates, seed in ((RATES, 2), (RATES * lift, 3))]
@@ -181,9 +185,9 @@ def test_the_error_of_a_ratio_is_that_of_the_bootstrap():
 
 def test_tests_without_sessions_or_with_mixed_users_are_refused():
     sums = sums_of(clicks_of(RATES, 10, 0))
-    with pytest.raises(UserError, match="9 units see A and 1 see B. Give more sessions"):
+    with refuses(UserError, "9 units see A and 1 see B", "Give more sessions"):
         ab_test(sums, np.arange(10) == 3)
-    with pytest.raises(UserError, match="sessions of 0 see both rankers. Assign units"):
+    with refuses(UserError, "sessions of 0", "Assign units"):
         ab_test(sums, np.arange(10) > 4, np.arange(10) % 2)
 
 
@@ -201,6 +205,7 @@ def test_units_that_are_all_alike_are_no_evidence():
     assert np.isinf([own.low, own.high, own.anytime_low, own.anytime_high]).all()
 
 
+@pytest.mark.nightly
 def test_five_percent_of_interleaved_equal_rankers_are_significant():
     rng = np.random.default_rng(0)
     clicks, by_b = clicks_of(RATES, EXPERIMENTS * 500, 4), rng.random((EXPERIMENTS * 500, RANKS)) < 0.5

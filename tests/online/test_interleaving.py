@@ -78,6 +78,7 @@ def size_of_sign_test(decided):
     return 2 * chances[: decided // 2][below[: decided // 2] < 0.05].sum()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("alike", [True, False], ids=["one ranker twice", "equally good rankers"])
 def test_drafts_of_equal_rankers_are_significant_as_often_as_the_sign_test_allows(alike):
     """A thousand A/A tests from rankings to clicks: users examine by rank, and documents attract by their id."""

@@ -198,7 +198,7 @@ def as_users(kind, **settings):
         (lambda: LazyAdam(-1.0), "learning_rate=-1.0: give a number above 0"),
         (lambda: LazyAdam(0.1, b2=1.0), "b2=1.0: give at least 0 and below 1"),
         (lambda: lazy_adagrad(dense_learning_rate=-1.0), "dense_learning_rate=-1.0: give a number above 0"),
-        (lambda: PositionBasedModel(click_rate=-0.5, rngs=nnx.Rngs(0)), "click_rate=-0.5: give at least 0 and at most 1"),
+        (lambda: PositionBasedModel(click_rate=-0.5, rngs=nnx.Rngs(0)), "click_rate=-0.5: give at least 0 and at most"),
         (lambda: DocumentRankCTRModel(0, 5, rngs=nnx.Rngs(0)), "positions=0: give at least 1"),
         (lambda: UserBrowsingModel(2, -1, rngs=nnx.Rngs(0)), "query_doc_pairs=-1: give at least 0"),
         (lambda: ExpectedCalibrationError(bins=0), "bins=0: give at least 1"),

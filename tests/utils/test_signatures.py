@@ -201,7 +201,8 @@ def test_objects_in_place_of_plain_values_are_errors():
 
 
 @pytest.mark.parametrize(
-    "path, part", [("needing.Tower", "'absent'"), *((f"{module}Tower", "") for module in ("needing.sub.", "nowhere.", ".", ""))]
+    "path, part",
+    [("needing.Tower", "'absent'"), *((f"{module}Tower", "") for module in ("needing.sub.", "nowhere.", ".", ""))],
 )
 def test_what_a_module_lacks_is_named(path, part, tmp_path, monkeypatch):
     (tmp_path / "needing.py").write_text("import absent")
