@@ -15,6 +15,7 @@ from clickexp.data.log_writer import LogWriter
 from clickexp.data.pack import fingerprint
 from clickexp.data.prepared import Log, is_log, open_prepared
 from clickexp.errors import DataError
+from clickexp.utils.content import content_of
 from clickexp.utils.exits import no_room
 
 _messages = logging.getLogger("clickexp.data.prepared")
@@ -88,7 +89,8 @@ class LogFormat:
             with temporary() as folder:  # mapped files stay readable when it is gone
                 log = _read(self.read, self.format, source, folder / "log", progress=progress, durable=False, **options)
                 return self._with_truth(log.dataset(**given), chosen)
-        key = fingerprint(_files(source, chosen), {"format": self.format, "read_as": _READ_AS, **chosen})
+        read_as = {"format": self.format, "read_as": _READ_AS, "reader": _reader_source(self.read)}
+        key = fingerprint(_files(source, chosen), {**read_as, **chosen})
         folder = Path(cache).expanduser() / key
         log = _reused(folder, source, progress)
         log = log or _read(self.read, self.format, source, folder, progress=progress, **options)
@@ -136,6 +138,17 @@ def prepare(read: _Read, format: str, source: str | Path, folder: str | Path, **
 def _check_exists(source: Path) -> None:
     if not source.exists():
         raise DataError(f"{source}: no such file or folder. Check the path; a configuration has it as dataset.path.")
+    if not (source.is_file() or source.is_dir()):  # a pipe would be waited for without end
+        raise DataError(f"{source}: neither a file nor a folder. Write the log to a file, and give its path.")
+
+
+def _reader_source(read: _Read) -> str | None:
+    """The content of the file that a reader outside the package is written in; None of one of the package."""
+    module = inspect.unwrap(read).__module__
+    if module.partition(".")[0] == __name__.partition(".")[0]:
+        return None
+    file = inspect.getsourcefile(inspect.unwrap(read))
+    return content_of(Path(file)) if file is not None and Path(file).is_file() else None
 
 
 def _read(

@@ -24,6 +24,7 @@ from clickexp.data.checksums import (
 from clickexp.data.folders import NewFolder
 from clickexp.data.schema import COLUMNS, REQUIRED, Column, Columns, SourceLocation, checked, declared
 from clickexp.errors import DataError
+from clickexp.utils.content import content_of_all
 from clickexp.utils.exits import reason
 
 _FORMAT = 1
@@ -201,11 +202,9 @@ def verify_pack(folder: Path, progress: Progress | None = None) -> Sequence[Stor
 
 
 def fingerprint(files: Iterable[Path], options: Mapping[str, Any]) -> str:
-    """A name that changes with the files' names, sizes and times, the options and the pack format."""
-    stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return hashlib.sha256(
-        json.dumps([_FORMAT, stats, options], sort_keys=True, default=repr).encode()
-    ).hexdigest()[:20]
+    """A name that changes with the names and contents of the files, the options and the pack format."""
+    named = [_FORMAT, content_of_all(files), options]
+    return hashlib.sha256(json.dumps(named, sort_keys=True, default=repr).encode()).hexdigest()[:20]
 
 
 def _meta(folder: Path) -> dict[str, Any]:

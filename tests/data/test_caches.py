@@ -1,0 +1,69 @@
+"""A cache never serves another log, nor what another reader made of it."""
+
+import importlib
+import os
+
+from refusals import refuses
+
+from clickexp.data import open_csv
+from clickexp.errors import DataError
+
+SPLIT = dict(train_sessions=0.5, val_sessions=0.25, test_sessions=0.25)
+
+
+def write_log(file, click):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    rows = "".join(f'"[{1 + row % 3},{4 + row % 3}]","[{click},{click}]"\n' for row in range(40))
+    file.write_text("query_doc_ids,clicks\n" + rows)
+    os.utime(file, (1_700_000_000, 1_700_000_000))
+
+
+def test_logs_of_the_same_name_size_and_time_have_caches_of_their_own(tmp_path):
+    for day, click in (("day1", 0), ("day2", 1)):
+        write_log(tmp_path / day / "log.csv", click)
+    rates = [
+        open_csv(tmp_path / day / "log.csv", cache=tmp_path / "cache", **SPLIT).click_rate
+        for day in ("day1", "day2")
+    ]
+    assert rates == [0, 1]
+
+
+def test_a_log_that_was_moved_is_not_read_again(tmp_path):
+    write_log(tmp_path / "here/log.csv", 1)
+    open_csv(tmp_path / "here/log.csv", cache=tmp_path / "cache", **SPLIT)
+    (tmp_path / "here").rename(tmp_path / "there")
+    open_csv(tmp_path / "there/log.csv", cache=tmp_path / "cache", **SPLIT)
+    assert len([*(tmp_path / "cache").iterdir()]) == 1
+
+
+READER = """
+import numpy as np
+from clickexp.data import log_format
+from clickexp.data.schema import SourceLocation
+
+@log_format("own")
+def read(source, log):
+    with log.part("sessions", 2, ["query_doc_ids", "clicks", "lengths"]) as pack:
+        ids = np.tile([1, 2], (40, 1)).astype(np.int32)
+        clicks = np.full((40, 2), {click})
+        columns = {{"query_doc_ids": ids, "clicks": clicks, "lengths": np.full(40, 2, np.int32)}}
+        pack.append(columns, SourceLocation(str(source)))
+"""
+
+
+def test_an_edited_reader_reads_again(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "log.txt").write_text("anything")
+    rates = []
+    for click in (False, True):
+        (tmp_path / "own_reader.py").write_text(READER.format(click=click))
+        importlib.invalidate_caches()
+        module = importlib.reload(importlib.import_module("own_reader"))
+        rates.append(module.read(tmp_path / "log.txt", cache=tmp_path / "cache", **SPLIT).click_rate)
+    assert rates == [0, 1]
+
+
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    with refuses(DataError, "pipe.csv", "neither a file nor a folder"):
+        open_csv(tmp_path / "pipe.csv", **SPLIT)
