@@ -216,17 +216,8 @@ def kept(tmp_path_factory):
     folder = tmp_path_factory.mktemp("kept")
     for number, model in enumerate(("UBM", "PBM")):
         for seed in (1, 2):
-            test = {
-                "ll": -0.3 - 0.01 * number,
-                "ppl": 1.4,
-                "ndcg@1": 0.5,
-                "ndcg@10": 0.75,
-                "cold_ll@new": -0.4,
-            }
-            more = {
-                "per_rank_val": {"ll": [-0.5, -0.4]},
-                "train": {"seconds": 2.0, "training_seconds": 1.5},
-            }
+            test = {"ll": -0.3 - 0.01 * number, "ppl": 1.4, "ndcg@1": 0.5, "ndcg@10": 0.75, "cold_ll@new": -0.4}
+            more = {"per_rank_val": {"ll": [-0.5, -0.4]}, "train": {"seconds": 2.0, "training_seconds": 1.5}}
             run = write_run(folder / f"{number}{seed}", model, seed, test, **more)
             offline = run / f"wandb/offline-run-2026010{seed}_00000{number}-id{number}{seed}"
             offline.mkdir(parents=True)
@@ -261,23 +252,12 @@ KEPT = {
 def test_panels_show_what_the_results_have(dry):
     specified, described = dry()
     shown = panels(specified["workspace"])
-    assert list(shown) == [
-        "Test",
-        "Difference to the baseline",
-        *list(KEPT)[1:],
-        "Speed and memory",
-    ]
+    assert list(shown) == ["Test", "Difference to the baseline", *list(KEPT)[1:], "Speed and memory"]
     for name, keys in KEPT.items():
         metrics = [panel["config"]["metrics"] for panel in shown[name]]
-        assert metrics == [[key if name != "Test" else f"summary_metrics.{key}"] for key in keys], (
-            name
-        )
+        assert metrics == [[key if name != "Test" else f"summary_metrics.{key}"] for key in keys], name
         assert f"\n  {name}: " in described
-    axes = {
-        "Test, by rank": "rank",
-        "Training, over sessions": "sessions",
-        "Calibration": "predicted",
-    }
+    axes = {"Test, by rank": "rank", "Training, over sessions": "sessions", "Calibration": "predicted"}
     for name, axis in axes.items():
         assert {panel["config"]["xAxis"] for panel in shown[name]} == {axis}
     titles = [panel["config"]["yAxisTitle"] for panel in shown["Validation, by rank"]]
@@ -295,9 +275,7 @@ def test_the_baseline_is_apart_from_the_others_and_the_upload_is_told(dry, kept)
     specified, described = dry("--baseline", "PBM", "--sync")
     spec = specified["report"]["spec"]
     for grid in (block for block in spec["blocks"] if block["type"] == "panel-grid"):
-        found = {
-            runset["name"]: runset["filters"]["filters"] for runset in grid["metadata"]["runSets"]
-        }
+        found = {runset["name"]: runset["filters"]["filters"] for runset in grid["metadata"]["runSets"]}
         assert list(found) == ["Baseline: PBM", "Others"]
         assert [(filters[0]["op"], filters[0]["value"]) for filters in found.values()] == [
             ("IN", ["PBM"]), ("NIN", ["PBM"]),

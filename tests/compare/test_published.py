@@ -14,14 +14,9 @@ NODE = {
     "paper": "A. Uthor (2026)",
     "experiment": "one",
     "data": {"dataset": "clicks", "query_doc_pairs": 70, "filtered": True},
-    "full": {
-        "splits": {f"seed_{seed}": {"train": [0, 100], "test": [100, 150]} for seed in (1, 2)}
-    },
+    "full": {"splits": {f"seed_{seed}": {"train": [0, 100], "test": [100, 150]} for seed in (1, 2)}},
     "published": {
-        "OURS": {
-            "source": "table 1",
-            "figures": {"UBM": {"ppl": 1.5, "ll": -0.5, "seconds": 4.0, "sd": {"ll": 0.04}}},
-        },
+        "OURS": {"source": "table 1", "figures": {"UBM": {"ppl": 1.5, "ll": -0.5, "seconds": 4.0, "sd": {"ll": 0.04}}}},
         "THEIRS": {"source": "table 2", "figures": {"UBM": {"ppl": 1.6}}},
     },
     "tolerance": {"ppl": 0.01, "ll": 0.002},
@@ -32,14 +27,7 @@ SESSIONS = {"train": 100, "test": 50}
 
 def write(folder, seed=1, node=NODE, pairs=71, sessions=SESSIONS, **content):
     data = {"sessions": sessions, "query_doc_pairs": pairs}
-    run = write_run(
-        folder,
-        "UBM",
-        seed,
-        {"ppl": 1.5 + 0.02 * seed, "ll": -0.5 - 0.02 * seed},
-        data=data,
-        **content,
-    )
+    run = write_run(folder, "UBM", seed, {"ppl": 1.5 + 0.02 * seed, "ll": -0.5 - 0.02 * seed}, data=data, **content)
     with (run / "config.yaml").open("a") as file:
         file.write(yaml.safe_dump({"reproduction": node}))
     return run
@@ -50,22 +38,13 @@ def test_figures_have_their_difference_and_whether_the_tolerance_holds(tmp_path,
         write(tmp_path / str(seed), seed)
     main(["--published", str(tmp_path)])
     printed = capsys.readouterr().out
-    assert (
-        "| UBM | PPL | 1.5000 | 1.6000 | 1.5300 ± 0.0141 | 2 | +0.0300 | outside 0.01 | 1 |"
-        in printed
-    )
+    assert "| UBM | PPL | 1.5000 | 1.6000 | 1.5300 ± 0.0141 | 2 | +0.0300 | outside 0.01 | 1 |" in printed
     assert "| UBM | LL | -0.5000 |  | -0.5300 ± 0.0141 | 2 | -0.0300 | inside 0.08 |  |" in printed
     assert "| UBM | Seconds | 4 |  | 3 ± 1 | 2 | 0.75x |  |  |" in printed
-    assert (
-        "A. Uthor (2026), experiment one. Published figures: OURS: table 1; THEIRS: table 2."
-        in printed
-    )
+    assert "A. Uthor (2026), experiment one. Published figures: OURS: table 1; THEIRS: table 2." in printed
     written = {file.name for file in (tmp_path / "published").iterdir()}
     assert {"first.md", "first.tex", "first.csv"} <= written and "3 files in" in printed
-    lines = [
-        line.split(",") for line in (tmp_path / "published/first.csv").read_text().splitlines()
-    ]
-    (line,) = (line for line in lines if line[1] == "ppl")
+    line = (tmp_path / "published/first.csv").read_text().splitlines()[1].split(",")
     assert line[:4] == ["UBM", "ppl", "1.5", "1.6"] and line[-3:-1] == ["outside 0.01", "1"]
 
 
@@ -102,7 +81,5 @@ def test_damaged_reproductions_and_folders_without_a_run_are_skipped_in_one_line
     (found,) = compare_published([tmp_path])
     lines = capsys.readouterr().out.splitlines()
     skipped = [line for line in lines if line.startswith("skipped ")]
-    assert len(skipped) == 2 and "1: the reproduction in its config.yaml is damaged" in " ".join(
-        skipped
-    )
+    assert len(skipped) == 2 and "1: the reproduction in its config.yaml is damaged" in " ".join(skipped)
     assert [len(row.ours) for row in found.rows] == [1] * 3

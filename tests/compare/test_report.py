@@ -114,11 +114,9 @@ def test_csv_holds_unrounded_numbers(files):
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """Figures that are not rendered, which takes most of the time of a comparison."""
+    """Figures, as far as they can be without rendering them, which takes most of the time of a comparison."""
     made = []
-    monkeypatch.setattr(
-        FigureCanvasPdf, "print_pdf", lambda canvas, *_, **__: made.append(canvas.figure)
-    )
+    monkeypatch.setattr(FigureCanvasPdf, "print_pdf", lambda canvas, *_, **__: made.append(canvas.figure))
     monkeypatch.setattr(FigureCanvasAgg, "print_png", lambda *_, **__: None)
     return made
 
@@ -359,14 +357,9 @@ def test_the_command_reports_an_error_in_one_line(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     "ranks, code, parts",
-    [
-        ("3", 1, ["clickexp-compare: ", "rank 3", "1 to 2"]),
-        ("1,x", 2, ["--ranks", "'1,x'", "1,3,10"]),
-    ],
+    [("3", 1, ["clickexp-compare: ", "rank 3", "1 to 2"]), ("1,x", 2, ["--ranks", "'1,x'", "1,3,10"])],
 )
-def test_ranks_that_no_run_has_are_an_error_before_anything_is_written(
-    folder, tmp_path, capsys, ranks, code, parts
-):
+def test_ranks_that_no_run_has_are_an_error_before_anything_is_written(folder, tmp_path, capsys, ranks, code, parts):
     with pytest.raises(SystemExit, match=str(code)):
         main([str(folder), "--output", str(tmp_path / "out"), "--ranks", ranks])
     error = capsys.readouterr().err

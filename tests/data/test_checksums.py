@@ -132,9 +132,7 @@ def test_a_change_that_keeps_size_and_time_is_seen(folder, reopen):
     stat = file.stat()
     flip(file, 8 * stat.st_size - 10)
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    with refuses(
-        DataError, f"{folder}", "damaged: sessions/query_doc_ids.npy (the checksum differs)"
-    ):
+    with refuses(DataError, f"{folder}", "damaged: sessions/query_doc_ids.npy (the checksum differs)"):
         reopen()
 
 
@@ -205,9 +203,7 @@ def test_a_wrong_description_is_one_line(folder):
     description = (folder / "log.json").read_text()
     for changes, wrong in WRONG.values():
         rewrite(folder, **changes)
-        with refuses(
-            DataError, "log.json: cannot be read", wrong, "prepare the data again"
-        ) as refused:
+        with refuses(DataError, "log.json: cannot be read", wrong, "prepare the data again") as refused:
             Log.open(folder)
         assert "\n" not in str(refused.value)
         (folder / "log.json").write_text(description)

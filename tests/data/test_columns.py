@@ -287,13 +287,9 @@ def test_nothing_travels_that_nobody_reads(monkeypatch):
         (LinearParameterConfig(use_feature="bias", features=2), {"bias"}),
     ):
         model = PositionBasedModel(RANKS, 8, attraction=attraction, rngs=nnx.Rngs(0))
-        trained = columns_fed(
-            monkeypatch, trainer, lambda: Trainer(epochs=1).train(model, sessions, sessions)
-        )
+        trained = columns_fed(monkeypatch, trainer, lambda: Trainer(epochs=1).train(model, sessions, sessions))
         metrics = {"ll": LogLikelihood()}
-        evaluated = columns_fed(
-            monkeypatch, evaluator, lambda: ModelEvaluator().clicks(model, sessions, metrics)
-        )
+        evaluated = columns_fed(monkeypatch, evaluator, lambda: ModelEvaluator().clicks(model, sessions, metrics))
         assert trained == evaluated == always | read
 
 
@@ -302,9 +298,7 @@ def test_ids_of_extra_columns_beyond_a_tower_are_an_error():
     for use, largest in (("query_ids", 3), ("device", 1)):
         attraction = EmbeddingParameterConfig(use_feature=use, parameters=largest)
         model = PositionBasedModel(RANKS, 8, attraction=attraction, rngs=nnx.Rngs(0))
-        with refuses(
-            DataError, f"{use} holds {largest + 1}", f"attraction has parameters up to {largest}"
-        ):
+        with refuses(DataError, f"{use} holds {largest + 1}", f"attraction has parameters up to {largest}"):
             Trainer(epochs=1).train(model, sessions, sessions)
 
 
@@ -379,37 +373,14 @@ def test_readers_take_columns_by_option(name, tmp_path):
 
 
 REFUSED = {
-    "null": (
-        "parquet",
-        {"dwell": {"name": "seconds"}},
-        "log.parquet, row 0",
-        "dwell holds null",
-        "Fill it",
-    ),
-    "empty": (
-        "impressions",
-        {"dwell": {"name": "seconds"}},
-        "log.csv, line 3",
-        "dwell holds ''",
-        "finite",
-    ),
+    "null": ("parquet", {"dwell": {"name": "seconds"}}, "log.parquet, row 0", "dwell holds null", "Fill it"),
+    "empty": ("impressions", {"dwell": {"name": "seconds"}}, "log.csv, line 3", "dwell holds ''", "finite"),
     "missing": ("csv", {"dwell": {}}, "log.csv", "no column 'dwell'", "Set columns.dwell"),
     "undeclared": ("csv", {"dwell": "seconds"}, "columns", "['dwell']"),
     "key": ("csv", {"dwell": {"type": "int8"}}, "columns.dwell", "['type']", "['dtype', 'per'"),
     "known": ("csv", {"clicks": {"dtype": "int8"}}, "columns.clicks", "its name in the file"),
-    "lengths": (
-        "csv",
-        {"device": {"dtype": "int32"}},
-        "log.csv, line 2",
-        "device has length 1",
-        "has 2",
-    ),
-    "of a session": (
-        "impressions",
-        {"dwell": {"name": "rank", "per": "session"}},
-        "line 3",
-        "its dwell differs",
-    ),
+    "lengths": ("csv", {"device": {"dtype": "int32"}}, "log.csv, line 2", "device has length 1", "has 2"),
+    "of a session": ("impressions", {"dwell": {"name": "rank", "per": "session"}}, "line 3", "its dwell differs"),
 }
 
 

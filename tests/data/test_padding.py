@@ -79,24 +79,9 @@ CASES = {
     "parquet": (parquet, {}, f"log.parquet, row {AT}:", dict(positions=4)),
     "csv": (csv, dict(separator=";"), f"log.csv, line {AT + 2}:", dict(positions=4)),
     "impressions": (impressions, {}, f"log.csv, line {2 * AT + 2}:", dict(positions=4)),
-    "tiangong_st": (
-        tiangong_st,
-        dict(positions=None),
-        f"{FILES['val']}, line {AT + 1}:",
-        dict(positions=4),
-    ),
-    "baidu_ultr_uva": (
-        baidu(True, False),
-        dict(positions=None),
-        f"split-0.parquet, row {AT}:",
-        dict(positions=4),
-    ),
-    "baidu_ultr_uva annotations": (
-        baidu(False, True),
-        {},
-        f"annotations.parquet, row {AT}:",
-        dict(annotations=None),
-    ),
+    "tiangong_st": (tiangong_st, dict(positions=None), f"{FILES['val']}, line {AT + 1}:", dict(positions=4)),
+    "baidu_ultr_uva": (baidu(True, False), dict(positions=None), f"split-0.parquet, row {AT}:", dict(positions=4)),
+    "baidu_ultr_uva annotations": (baidu(False, True), {}, f"annotations.parquet, row {AT}:", dict(annotations=None)),
 }
 
 
@@ -121,9 +106,7 @@ def test_one_long_list_is_refused_and_the_remedy_works(tmp_path, monkeypatch, ca
 def test_long_lists_of_labels_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(schema, "_FLOOR", 1 << 10)
     source = yandex(tmp_path, sizes())
-    with refuses(
-        DataError, f"labels.txt, query {AT + 1}:", LISTS, "Leave labels of that query out"
-    ):
+    with refuses(DataError, f"labels.txt, query {AT + 1}:", LISTS, "Leave labels of that query out"):
         FORMATS["yandex"](source, relevance=str(tmp_path / "labels.txt"))
 
 

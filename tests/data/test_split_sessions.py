@@ -72,11 +72,7 @@ GAPS = {
     "before the first": ([1, 2], [2, 6], [6, 8]),
     "behind the last": ([0, 2], [2, 6], [6, 7]),
 }
-CUT = {
-    "between parts": (9, "2 to 5"),
-    "before the first": (8, "0 to 1"),
-    "behind the last": (5, "6 to 7"),
-}
+CUT = {"between parts": (9, "2 to 5"), "before the first": (8, "0 to 1"), "behind the last": (5, "6 to 7")}
 
 
 @pytest.mark.parametrize("gap", GAPS)

@@ -214,24 +214,18 @@ def test_a_row_optimizer_of_the_user_trains(tmp_path):
     assert result_of(done, tmp_path)["train"]["epochs"] == 2
 
 
-def test_a_backend_of_the_user_starts_a_call_on_each_host_and_reads_how_it_ended(
-    tmp_path, monkeypatch
-):
+def test_a_backend_of_the_user_starts_a_call_on_each_host_and_reads_how_it_ended(tmp_path, monkeypatch):
     """What is in ssh's place ends well on one host and badly on the other."""
     monkeypatch.syspath_prepend(str(EXAMPLES / "launcher"))
     from ssh_launcher import SSHPool
 
-    code = "import pickle, sys; host = sys.argv[1]; pickle.dump(host, sys.stdout.buffer); "
-    code += "sys.exit(host == 'b')"
+    code = "import pickle, sys; host = sys.argv[1]; pickle.dump(host, sys.stdout.buffer); sys.exit(host == 'b')"
     pool = SSHPool(["a", "b"], [sys.executable, "-c", code, "{host}"])
     handles = pool.send([Call(".", tmp_path, print, (), []) for _ in "ab"])
     for handle in handles:
         handle.process.wait()
     assert pool.idle == [] and all(pool.has_ended(handle) for handle in handles)
-    assert [pool.outcome(handle) for handle in handles] == [
-        "a",
-        "b: exit code 1",
-    ] and pool.idle == ["a", "b"]
+    assert [pool.outcome(handle) for handle in handles] == ["a", "b: exit code 1"] and pool.idle == ["a", "b"]
     for handle in handles:
         handle.process.stdout.close()
 
@@ -289,12 +283,8 @@ def test_columns_of_a_reader_are_those_of_its_lines(tmp_path, monkeypatch):
 
     page = {"query_doc_ids": [3, 5], "clicks": [0, 1], "height": [1.5, 2.0], "device": 1}
     short = {"query_doc_ids": [4], "clicks": [1], "height": [0.5], "device": 0}
-    (tmp_path / "pages.jsonl").write_text(
-        "".join(json.dumps(each) + "\n" for each in [page, short] * 5)
-    )
-    train = open_pages(
-        tmp_path / "pages.jsonl", train_sessions=0.8, val_sessions=0.1, test_sessions=0.1
-    ).train
+    (tmp_path / "pages.jsonl").write_text("".join(json.dumps(each) + "\n" for each in [page, short] * 5))
+    train = open_pages(tmp_path / "pages.jsonl", train_sessions=0.8, val_sessions=0.1, test_sessions=0.1).train
     assert train.column("height")[:2].tolist() == [[1.5, 2.0], [0.5, 0.0]]
     assert train.column("device")[:2].tolist() == [1, 0] and train.count == 8
 

@@ -32,9 +32,7 @@ TEST = {"ll": -0.51234, "ppl": 1.6, "ndcg@1": 0.25, "ndcg@10": 0.75}
 @pytest.fixture
 def unrendered(monkeypatch):
     """Figures stay empty: to render them takes most of the time of a report."""
-    monkeypatch.setattr(
-        FigureCanvasSVG, "print_svg", lambda _, file, **__: file.write(b"<svg></svg>")
-    )
+    monkeypatch.setattr(FigureCanvasSVG, "print_svg", lambda _, file, **__: file.write(b"<svg></svg>"))
     monkeypatch.setattr(FigureCanvasPdf, "print_pdf", lambda *_, **__: None)
     monkeypatch.setattr(FigureCanvasAgg, "print_png", lambda *_, **__: None)
 
@@ -140,9 +138,7 @@ def test_a_run_with_less_has_less_to_look_at(result, drawn, tmp_path, unrendered
     assert "all settings have their defaults" in text and "nan" not in text
 
 
-def test_rankers_have_their_ranking_beside_random_order_and_their_propensities(
-    tmp_path, unrendered
-):
+def test_rankers_have_their_ranking_beside_random_order_and_their_propensities(tmp_path, unrendered):
     weighting = {"values": [1.0, 0.6, None], "low": [1.0, 0.5, None], "high": [1.0, 0.7, None], "source": "harvest"}
     result = {
         "test": {"loss": 0.3, "ndcg@1": 0.25, "ndcg@10": 0.75},

@@ -15,8 +15,7 @@ LAYERS = [
     {"kind": "activation", "name": "relu"},
 ]
 ARRAYS = {
-    "k": RNG.normal(size=(3, 4)), "b": RNG.normal(size=4),
-    "s": RNG.normal(size=4), "t": RNG.normal(size=4),
+    "k": RNG.normal(size=(3, 4)), "b": RNG.normal(size=4), "s": RNG.normal(size=4), "t": RNG.normal(size=4),
     "ck": RNG.normal(size=(3, 3)), "cb": RNG.normal(size=3), "table": np.array([0.5, -1.0, 2.0]),
 }  # fmt: skip
 DENSE = X @ ARRAYS["k"] + ARRAYS["b"]
@@ -35,21 +34,14 @@ def scorer(folder, *towers, features=None, transform=None, **arrays):
 def network(combination, **more):
     layers = {"input": [], "deep": LAYERS, "cross": [{"kernel": "ck", "bias": "cb"}]}
     output = {"output": {"kernel": "w", "bias": "z"}}
-    return {
-        "kind": "network",
-        "combination": combination,
-        "log_probability": False,
-        **layers,
-        **output,
-        **more,
-    }
+    return {"kind": "network", "combination": combination, "log_probability": False, **layers, **output, **more}
 
 
 TABLE = {"kind": "table", "values": "table", "log_probability": True}
 
 
 def test_a_network_is_the_sum_of_its_layers(tmp_path):
-    """Deep and crossed side by side, and deep behind crossed."""
+    """Deep and crossed side by side, and deep behind crossed, whose layers are then as wide as what they read."""
     w, z = RNG.normal(size=(7, 1)), RNG.normal(size=1)
     found = scorer(tmp_path, network("parallel"), features=3, w=w, z=z).score(X)
     np.testing.assert_allclose(found, (np.concatenate([DEEP, CROSSED], axis=1) @ w + z)[:, 0])
@@ -71,11 +63,7 @@ def test_ids_that_a_table_does_not_know_have_its_first_row(tmp_path):
     tables = scorer(tmp_path, TABLE)
     expected = -np.log1p(np.exp(-np.array([0.5, -1.0, 2.0, 0.5, 0.5])))
     np.testing.assert_allclose(tables.score(ids=[0, 1, 2, 3, -1]), expected)
-    assert (
-        tables.rank(ids=[1, 2, 3]).tolist() == [1, 2, 0]
-        and tables.reads_ids
-        and tables.width is None
-    )
+    assert tables.rank(ids=[1, 2, 3]).tolist() == [1, 2, 0] and tables.reads_ids and tables.width is None
 
 
 def test_what_a_tower_reads_is_asked_for(tmp_path):

@@ -45,15 +45,10 @@ def run_experiment(cfg, folder, sweep=None, overrides=()):
         Path("continued").write_text(checkpoint.read_text())
     loss = cfg.seed / 10 + (cfg.trainer.epochs == 7)
     with (folder / "metrics.jsonl").open("a") as file:
-        file.writelines(
-            json.dumps({"epoch": n, "val/loss": loss * 3 / n}) + "\n" for n in (1, 2, 3)
-        )
+        file.writelines(json.dumps({"epoch": n, "val/loss": loss * 3 / n}) + "\n" for n in (1, 2, 3))
     act(json.loads(Path("does").read_text()).get(str(cfg.seed)), checkpoint)
     config = OmegaConf.to_container(cfg, resolve=True)
-    parts = {
-        "val": {"loss": loss, cfg.optimized_metric.removeprefix("val/"): loss},
-        "test": {"ll": -loss},
-    }
+    parts = {"val": {"loss": loss, cfg.optimized_metric.removeprefix("val/"): loss}, "test": {"ll": -loss}}
     result = {**parts, "environment": {"device": "stand-in"}, "config_hash": config_hash(config)}
     with zipfile.ZipFile(folder / MODEL, "w") as model:
         model.writestr("table.npy", bytes(1000))
@@ -151,21 +146,13 @@ class Place:
         import yaml
 
         config = yaml.safe_load(REAL.read_text())
+        names = "override hydra/job_logging", "override hydra/hydra_logging"
         groups = {"launcher": "basic", "search": None, "logger": "jsonl"}
-        for name, option in zip(("job", "hydra"), self.logging, strict=True):
-            groups[f"override hydra/{name}_logging"] = option
-        chosen = [{name: option} for name, option in groups.items()]
+        chosen = [{name: option} for name, option in [*groups.items(), *zip(names, self.logging, strict=True)]]
         config["hydra"]["run"]["dir"] = "outputs/${now:%Y-%m-%d}/${now:%H-%M-%S}"
-        del config["hydra"]["help"]
-        config["hydra"] |= hydra
-        config |= {
-            "defaults": ["_self_", *chosen],
-            "dataset": {"path": None},
-            "trainer": {"epochs": 5},
-            "model": {"_target_": "some.Model"},
-            "optimizer": {"learning_rate": 0.1},
-            "metric": {},
-        }
+        config["hydra"] = {key: value for key, value in config["hydra"].items() if key != "help"} | hydra
+        config |= {"defaults": ["_self_", *chosen], "dataset": {"path": None}, "trainer": {"epochs": 5}}
+        config |= {"model": {"_target_": "some.Model"}, "optimizer": {"learning_rate": 0.1}, "metric": {}}
         (self.folder / "conf").mkdir(exist_ok=True)
         (self.folder / "conf/small.yaml").write_text(yaml.safe_dump(config))
 
@@ -206,20 +193,13 @@ class ProcessPlace(Place):
     def __init__(self, folder):
         super().__init__(folder)
         (folder / "sitecustomize.py").write_text(SITE)
-        self.env = {
-            **os.environ,
-            "PYTHONPATH": str(folder),
-            "JAX_PLATFORMS": "cpu",
-            "COLUMNS": "120",
-        }
+        self.env = {**os.environ, "PYTHONPATH": str(folder), "JAX_PLATFORMS": "cpu", "COLUMNS": "120"}
 
     def start(self, *arguments):
         from processes import Process
 
         command = [sys.executable, "-m", "clickexp", *self.words(*arguments)]
-        pipes = dict(
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-        )
+        pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
         return Process(command, cwd=self.folder, env=self.env, **pipes)
 
     def ended(self, *arguments):

@@ -1,4 +1,4 @@
-"""Processes of launcher=accelerators: those that die, and real runs, which compile once."""
+"""Processes of launcher=accelerators: those that die, and real runs, which compile their programs once."""
 
 import json
 import os
@@ -93,42 +93,21 @@ def test_a_job_knows_its_device_and_time(sweeps):
 
 def test_jobs_that_fail_are_reported_the_others_go_on_and_only_they_run_again(tmp_path):
     place = ProcessPlace(tmp_path)
-    sweep = [
-        "launcher=accelerators",
-        "hydra.launcher.workers=2",
-        "seed=1,2,3,4,5,6",
-        "hydra.sweep.dir=s",
-    ]
+    sweep = ["launcher=accelerators", "hydra.launcher.workers=2", "seed=1,2,3,4,5,6", "hydra.sweep.dir=s"]
     place.does({1: "raise", 2: "kill", 3: "memory", 4: "disk"})
     code, output = place.sweep(*sweep)
     assert code == 1 and place.ran() == [1, 2, 3, 4, 5, 6]
     rows = place.rows("s")
     assert statuses(rows) == ["failed"] * 4 + ["finished"] * 2
-    reasons = (
-        "ConfigError: wrong in this one",
-        "killed by SIGKILL",
-        "MemoryError",
-        "No space left on device",
-    )
+    reasons = "ConfigError: wrong in this one", "killed by SIGKILL", "MemoryError", "No space left on device"
     for number, reason in enumerate(reasons):
         assert reason in rows[number]["error"] and f"job {number} failed: " in output
         assert f"Its log: s/{number}/job.log" in output
     assert "wrong in this one" in (place.folder / "s/0/job.log").read_text()
     assert [row["test/ll"] for row in rows] == ["", "", "", "", "-0.5", "-0.6"]
-    assert (
-        "4 failed, 2 finished" in output
-        and "Traceback" not in output
-        and "Error executing" not in output
-    )
+    assert "4 failed, 2 finished" in output and "Traceback" not in output and "Error executing" not in output
 
     place.does({2: "raise"})
     code, output = place.sweep(*sweep)
     assert code == 1 and place.ran() == [1, 2, 3, 4]
-    assert statuses(place.rows("s")) == [
-        "finished",
-        "failed",
-        "finished",
-        "finished",
-        "kept",
-        "kept",
-    ]
+    assert statuses(place.rows("s")) == ["finished", "failed", "finished", "finished", "kept", "kept"]

@@ -16,11 +16,7 @@ from clickexp.sweeps import checks
 def sweep(tmp_path_factory):
     """Hydra's context, and the configuration of a sweep."""
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        places = [
-            f"hydra.sweep.dir='{tmp_path_factory.mktemp('sweep')}'",
-            "hydra.mode=MULTIRUN",
-            "logger=console",
-        ]
+        places = [f"hydra.sweep.dir='{tmp_path_factory.mktemp('sweep')}'", "hydra.mode=MULTIRUN", "logger=console"]
         config = compose("config", places, return_hydra_config=True)
         yield HydraContext(GlobalHydra.instance().config_loader(), None), config
 
@@ -75,22 +71,10 @@ BAD = {
     "seed=-1": ("seed=1", "seed=-1", "at least 0"),
     "seed=1.5": ("seed=1", "seed=1.5", "integer"),
     "max_sessions=0": ("max_sessions=5", "max_sessions=0", "at least 1"),
-    "optimizer.learning_rate=-1": (
-        "optimizer.learning_rate=0.1",
-        "optimizer.learning_rate=-1",
-        "a number",
-    ),
+    "optimizer.learning_rate=-1": ("optimizer.learning_rate=0.1", "optimizer.learning_rate=-1", "a number"),
     "trainer.epochs=1.5": ("trainer.epochs=1", "trainer.epochs=1.5", "integer"),
-    "dataset.train_sessions=0.9": (
-        "dataset.train_sessions=0.5",
-        "train_sessions=0.9",
-        "sum to 1.2",
-    ),
-    "optimized_metric=val/x": (
-        "optimized_metric=val/loss",
-        "optimized_metric=val/x",
-        "the run reports",
-    ),
+    "dataset.train_sessions=0.9": ("dataset.train_sessions=0.5", "train_sessions=0.9", "sum to 1.2"),
+    "optimized_metric=val/x": ("optimized_metric=val/loss", "optimized_metric=val/x", "the run reports"),
     "trainer=em": ("trainer=default", "em", "CM", "trainer=counting"),
 }
 

@@ -1,4 +1,4 @@
-"""Jobs that fail in this process: nothing finished is lost, overwritten or run again."""
+"""Sweeps and runs whose jobs fail in this process: nothing finished is lost, overwritten or run again."""
 
 import json
 import shutil
@@ -39,9 +39,7 @@ class Here(Place):
             command.main()
         except SystemExit as end:
             code = end.code
-        return code, "".join(self.capsys.readouterr()).replace(
-            f" [{exits.FULL_ERROR}=1 shows the trace]", ""
-        )
+        return code, "".join(self.capsys.readouterr()).replace(f" [{exits.FULL_ERROR}=1 shows the trace]", "")
 
 
 @pytest.fixture
@@ -49,9 +47,7 @@ def place(tmp_path, monkeypatch, capsys):
     handler = signal.getsignal(signal.SIGTERM)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(exits.FULL_ERROR, "0")
-    monkeypatch.setattr(
-        "atexit.register", lambda _: None
-    )  # this process ends with a code of its own
+    monkeypatch.setattr("atexit.register", lambda _: None)  # this process ends with a code of its own
     monkeypatch.setattr("os.fsync", lambda _: None)
     monkeypatch.setattr(sys, "argv", [])
     monkeypatch.setattr(run, "run_experiment", stand_in.run_experiment)
@@ -66,10 +62,7 @@ def launcher(request):
 
 
 def losses(place, *folders):
-    return [
-        json.loads((place.folder / each / "result.json").read_text())["val"]["loss"]
-        for each in folders
-    ]
+    return [json.loads((place.folder / each / "result.json").read_text())["val"]["loss"] for each in folders]
 
 
 def test_jobs_that_failed_run_again_and_no_others(launcher, place):
@@ -98,14 +91,12 @@ def test_a_job_whose_folder_cannot_be_made_fails_alone(place):
 
 
 def test_a_configuration_runs_once_however_it_is_written(launcher, place):
-    """Without resuming, too: within one sweep. Where it reports to makes no difference."""
+    """Without resuming, too: within one sweep. Where results are reported to makes no other configuration."""
     once = ["seed=1,1,2", "trainer.epochs=3,3", "resume=false"]
     assert place.sweep(*launcher, *once)[0] == 0 and place.ran() == [1, 2]
     assert place.sweep(*launcher, *once, "seed=2")[0] == 0 and place.ran() == [2]
     overrides = ["logger=console", "notes=x", "progress=off", "cache_dir=elsewhere"]
-    assert place.sweep(*launcher, "seed=2", "trainer.epochs=3,4", *overrides)[
-        0
-    ] == 0 and place.ran() == [2]
+    assert place.sweep(*launcher, "seed=2", "trainer.epochs=3,4", *overrides)[0] == 0 and place.ran() == [2]
 
 
 def test_a_sweep_without_any_data_is_refused_before_it_starts(launcher, place, monkeypatch):
@@ -113,11 +104,7 @@ def test_a_sweep_without_any_data_is_refused_before_it_starts(launcher, place, m
     monkeypatch.setenv("HOME", str(place.folder))
     sweep = [*launcher, "dataset.path='~/a',b", "seed=1", "hydra.sweep.dir=new/s"]
     code, output = place.sweep(*sweep)
-    assert (
-        code == 1
-        and output.startswith("clickexp: b: no such file or folder")
-        and output.count("\n") == 1
-    )
+    assert code == 1 and output.startswith("clickexp: b: no such file or folder") and output.count("\n") == 1
     assert "dataset.path" in output
     assert place.ran() == [] and not (place.folder / "new").exists()
     (place.folder / "a").touch()
@@ -135,10 +122,7 @@ def test_a_sweep_leaves_the_folder_of_another_to_it(place):
 
 
 def test_what_another_sweep_finishes_meanwhile_is_not_run_again(place):
-    assert place.sweep(*BASIC, "seed=3,2", "hydra.sweep.dir=aside")[0] == 0 and place.ran() == [
-        2,
-        3,
-    ]
+    assert place.sweep(*BASIC, "seed=3,2", "hydra.sweep.dir=aside")[0] == 0 and place.ran() == [2, 3]
     place.does({1: {"move": "aside", "to": "outputs/sweeps/another"}})
     code, output = place.sweep(*QUEUE, "seed=1,2,3")
     assert code == 0 and place.ran() == [1] and "1 finished, 2 kept" in output
@@ -152,7 +136,7 @@ def test_another_sweep_in_a_folder_overwrites_no_result_of_the_first(place):
 
 
 def test_an_interrupted_job_goes_on_where_its_sweep_is_repeated(launcher, place):
-    """Its half-written files go, its checkpoint moves, from any sweep that no process works on."""
+    """Its half-written files go, and its checkpoint moves, from any sweep that no process works on."""
     place.does({2: "stop"})
     code, output = place.sweep(*BASIC, "seed=1,2", "hydra.sweep.dir=outputs/sweeps/a")
     assert code == 130 and "1 finished, 1 interrupted" in output and place.ran() == [1, 2]
@@ -162,30 +146,19 @@ def test_an_interrupted_job_goes_on_where_its_sweep_is_repeated(launcher, place)
     place.does({})
     sweep = [*launcher, "seed=1,2", "resume=true"]
     with locked(left.parent / LOCK):
-        assert place.sweep(*sweep, "hydra.sweep.dir=outputs/sweeps/b")[0] == 0 and place.ran() == [
-            2
-        ]
-    assert (
-        part.exists()
-        and (left / "checkpoint.npz").exists()
-        and not (place.folder / "continued").exists()
-    )
+        assert place.sweep(*sweep, "hydra.sweep.dir=outputs/sweeps/b")[0] == 0 and place.ran() == [2]
+    assert part.exists() and (left / "checkpoint.npz").exists() and not (place.folder / "continued").exists()
     shutil.rmtree(place.folder / "outputs/sweeps/b")
     assert place.sweep(*sweep, "hydra.sweep.dir=outputs/sweeps/b")[0] == 0 and place.ran() == [2]
     assert not part.exists() and (place.folder / "continued").read_text() == str(left)
     assert statuses(place.rows("outputs/sweeps/b")) == ["kept", "finished"]
     part.touch()
-    assert (
-        place.sweep(*BASIC, "seed=3", "hydra.sweep.dir=outputs/sweeps/a")[0] == 0
-        and not part.exists()
-    )
+    assert place.sweep(*BASIC, "seed=3", "hydra.sweep.dir=outputs/sweeps/a")[0] == 0 and not part.exists()
 
 
 def test_a_sweep_continues_by_itself_only(place):
     code, output = place.sweep(*BASIC, "seed=1,2", "continue_from=s", "hydra.sweep.dir=s")
-    assert (
-        code == 1 and "clickexp: continue_from is for a single run" in output and place.ran() == []
-    )
+    assert code == 1 and "clickexp: continue_from is for a single run" in output and place.ran() == []
 
 
 def flip(model):
@@ -242,7 +215,7 @@ def test_a_run_that_is_no_part_of_a_sweep_always_runs(place):
 
 
 def test_runs_of_one_second_have_folders_of_their_own(place):
-    """A folder that the command line does not name is new, whether its owner still runs or not."""
+    """The folder that is not named on the command line is new, whether its owner still runs or not."""
     place.configure(run={"dir": "new/now"})
     (place.folder / "new/now").mkdir(parents=True)
     with locked(place.folder / "new/now" / LOCK):
@@ -263,16 +236,11 @@ def test_a_named_folder_has_one_run_at_a_time_and_keeps_its_result(place):
     out = place.folder / "out"
     place.does({1: "stop"})
     code, output = place.ended("seed=1", "hydra.run.dir=out")
-    assert (
-        code == 130
-        and output == "clickexp: interrupted; continue_from=out continues from its checkpoint\n"
-    )
+    assert code == 130 and output == "clickexp: interrupted; continue_from=out continues from its checkpoint\n"
     with locked(out / LOCK):
         files = content(out)
         code, output = place.ended("seed=2", "hydra.run.dir=out")
-        assert code == 1 and output.startswith(
-            "clickexp: hydra.run.dir=out: another run is writing there"
-        )
+        assert code == 1 and output.startswith("clickexp: hydra.run.dir=out: another run is writing there")
         assert output.count("\n") == 1 and content(out) == files
     for name in ("checkpoint.npz", "test_sessions.parquet", "test_lists.parquet"):
         (out / f"{name}.part").touch()
@@ -285,11 +253,7 @@ def test_a_named_folder_has_one_run_at_a_time_and_keeps_its_result(place):
     assert place.ran() == [1, 1]
     code, output = place.ended("seed=2", "hydra.run.dir=out")
     assert code == 1 and output.startswith("clickexp: hydra.run.dir=out: a finished run is there")
-    assert (
-        output.count("\n") == 1
-        and place.ran() == []
-        and (out / "result.json").read_text() == result
-    )
+    assert output.count("\n") == 1 and place.ran() == [] and (out / "result.json").read_text() == result
 
 
 def test_an_interrupted_run_of_another_configuration_is_kept(place):
@@ -298,10 +262,7 @@ def test_an_interrupted_run_of_another_configuration_is_kept(place):
     place.ended("seed=1", "hydra.run.dir=out", "trainer.epochs=5")
     place.does({})
     files = content(place.folder / "out")
-    for wrong, named in (
-        ("seed=2", "seed was 1, not 2"),
-        ("model._target_=a.B", "_target_ was some.Model"),
-    ):
+    for wrong, named in (("seed=2", "seed was 1, not 2"), ("model._target_=a.B", "_target_ was some.Model")):
         code, output = place.ended("hydra.run.dir=out", "seed=1", wrong)
         line = "clickexp: hydra.run.dir=out: an interrupted run of another configuration is there ("
         assert code == 1 and output.startswith(line) and named in output and output.count("\n") == 1
@@ -322,9 +283,7 @@ def test_what_interrupted_runs_left_half_written_goes_with_the_next_run(place, m
         assert place.ended(f"seed={seed}")[0] == 130
     other = dates / "2026-11-20/other"
     other.mkdir()
-    parts = [folder / "checkpoint.npz.part" for folder in (*folders, other)] + [
-        folders[0] / "mine.part"
-    ]
+    parts = [folder / "checkpoint.npz.part" for folder in (*folders, other)] + [folders[0] / "mine.part"]
     for part in parts:
         part.touch()
     with locked(folders[1] / LOCK):
@@ -344,11 +303,10 @@ def test_a_folder_that_cannot_be_made_ends_the_command_in_one_line(place):
         assert "Choose another folder" in output and output.count("\n") == 1 and place.ran() == []
 
 
-REMEDY = "Use less data or smaller batches, or allow more memory."
 OUT_OF = {
     "disk": "out/result.json: No space left on device. Free some space, or choose another place.",
-    "device": f"Out of memory allocating 80 bytes. {REMEDY}",
-    "memory": f"Out of memory. {REMEDY}",
+    "device": "Out of memory allocating 80 bytes. Use less data or smaller batches, or allow more memory.",
+    "memory": "Out of memory. Use less data or smaller batches, or allow more memory.",
 }
 
 
@@ -384,11 +342,7 @@ def test_an_interrupted_run_tells_how_to_go_on(checkpoint, tmp_path, capsys, mon
         raise KeyboardInterrupt
 
     monkeypatch.setattr("clickexp.sweeps.job._run_experiment", interrupted)
-    node = {
-        "mode": RunMode.RUN,
-        "runtime": {"output_dir": str(tmp_path)},
-        "overrides": {"task": []},
-    }
+    node = {"mode": RunMode.RUN, "runtime": {"output_dir": str(tmp_path)}, "overrides": {"task": []}}
     runtime = OmegaConf.create(node)
     with pytest.raises(KeyboardInterrupt):
         run_job(OmegaConf.create({"continue_from": None}), runtime)

@@ -1,4 +1,4 @@
-"""Commands whose processes are stopped, killed, or work at the same time; jobs are stand-ins."""
+"""Sweeps and runs whose processes are stopped, killed, or work at the same time; their jobs are stand-ins."""
 
 import csv
 import json
@@ -40,10 +40,7 @@ class Two(Sweeper):
 
 
 def test_the_jobs_of_any_sweeper_are_checked(place):
-    plugin, option = (
-        place.folder / "hydra_plugins/two.py",
-        place.folder / "conf/hydra/sweeper/two.yaml",
-    )
+    plugin, option = place.folder / "hydra_plugins/two.py", place.folder / "conf/hydra/sweeper/two.yaml"
     for file, text in ((plugin, SWEEPER), (option, "_target_: hydra_plugins.two.Two\n")):
         file.parent.mkdir(parents=True)
         file.write_text(text)
@@ -138,9 +135,7 @@ def test_a_named_folder_has_one_run_at_a_time(place):
         wait_until((place.folder / "out/checkpoint.npz").exists)
         files = {file: file.read_bytes() for file in (place.folder / "out").rglob("*") if file.is_file()}
         code, output = place.ended("seed=2", "hydra.run.dir=out")
-        assert code == 1 and output.startswith(
-            "clickexp: hydra.run.dir=out: another run is writing there"
-        )
+        assert code == 1 and output.startswith("clickexp: hydra.run.dir=out: another run is writing there")
         assert output.count("\n") == 1 and {file: file.read_bytes() for file in files} == files
         first.kill()
     place.does({})
@@ -193,13 +188,7 @@ def test_what_a_killed_job_left_half_written_goes_and_that_of_one_that_runs_stay
 def test_a_killed_search_goes_on_and_prunes_what_falls_behind(place):
     """Seeds 3 and 4 hang after three epochs. The first command is killed amid both."""
     place.does({3: "hang", 4: "hang"})
-    given = [
-        "-m",
-        "search=grid",
-        "search.study=s",
-        "search.pruner.n_startup_trials=1",
-        "seed=3,4,1,2",
-    ]
+    given = ["-m", "search=grid", "search.study=s", "search.pruner.n_startup_trials=1", "seed=3,4,1,2"]
     given.append("hydra.launcher.workers=2")
     folder = place.folder / "outputs/sweeps/s"
     with place.start(*given) as first:
@@ -216,23 +205,13 @@ def test_a_killed_search_goes_on_and_prunes_what_falls_behind(place):
     assert "job 4 (seed=3) pruned after epoch 3 (" in output
     assert "val/loss 0.1 in trial 2: seed=1" in output and "again" not in output
     code, output = place.ended(*given)
-    assert (
-        code == 0
-        and "nothing is left to run in study s\n" in output
-        and "best of 4 trials" in output
-    )
+    assert code == 0 and "nothing is left to run in study s\n" in output and "best of 4 trials" in output
 
 
 def test_a_search_trains(tmp_path):
     """Of the real configuration."""
     rate = "optimizer.learning_rate=tag(log,interval(0.1,1))"
-    given = [
-        "dataset.sessions=2000",
-        "dataset.queries=50",
-        "trainer.epochs=2",
-        "metric=click",
-        "logger=jsonl",
-    ]
+    given = ["dataset.sessions=2000", "dataset.queries=50", "trainer.epochs=2", "metric=click", "logger=jsonl"]
     given += ["search=tpe", "search.study=s", "search.trials=3", "hydra.launcher.workers=2", rate]
     command = [sys.executable, "-m", "clickexp", "-m", *given]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
@@ -242,10 +221,7 @@ def test_a_search_trains(tmp_path):
     with (folder / "sweep.csv").open() as file:
         losses = {int(row["job"]): float(row["val/loss"]) for row in csv.DictReader(file)}
     best = yaml.safe_load((folder / "best.yaml").read_text())
-    assert (
-        sorted(losses) == [0, 1, 2]
-        and best["value"] == min(losses.values()) == losses[best["trial"]]
-    )
+    assert sorted(losses) == [0, 1, 2] and best["value"] == min(losses.values()) == losses[best["trial"]]
     storage = optuna.storages.RDBStorage(f"sqlite:///{folder}/search.db")
     trials = optuna.load_study(study_name="s", storage=storage).trials
     storage.engine.dispose()
@@ -255,13 +231,7 @@ def test_a_search_trains(tmp_path):
 @pytest.mark.parametrize("gigabytes, code", [(1, 1), (64, 0)])
 def test_too_little_address_space_ends_a_run_in_one_line(gigabytes, code, place):
     limit = ["prlimit", f"--as={gigabytes << 30}"]
-    command = [
-        *limit,
-        sys.executable,
-        "-m",
-        "clickexp",
-        *place.words("seed=1", "hydra.run.dir=out"),
-    ]
+    command = [*limit, sys.executable, "-m", "clickexp", *place.words("seed=1", "hydra.run.dir=out")]
     done = subprocess.run(command, cwd=place.folder, env=place.env, capture_output=True, text=True)
     assert done.returncode == code
     if code:

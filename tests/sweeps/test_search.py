@@ -134,11 +134,7 @@ def run(tmp_path, monkeypatch):
     def call(curve, *overrides):
         jobs = curve if isinstance(curve, Jobs) else Jobs(curve)
         monkeypatch.setattr(module, "Queue", jobs)
-        common = [
-            "search.study=s",
-            f"hydra.sweep.dir={tmp_path}/s",
-            f"hydra.searchpath=['file://{CONF}']",
-        ]
+        common = ["search.study=s", f"hydra.sweep.dir={tmp_path}/s", f"hydra.searchpath=['file://{CONF}']"]
         fixed = [o for o in overrides if not re.search(r"=.*(\(|,)", o)]
         with initialize_config_dir(str(tmp_path / "conf"), version_base="1.3"):
             config = compose("small", [*common, *fixed], return_hydra_config=True)
@@ -311,10 +307,7 @@ def test_a_study_is_about_one_thing(run):
         (["search=tpe", f"{RATE}=tag(log,interval(0,1))"], [RATE, "low"]),
         (["search=tpe", INTERVAL, "launcher=basic"], ["launcher=accelerators"]),
         (["search=tpe", INTERVAL, "search.trials=many"], ["search.trials='many'", "integer"]),
-        (
-            ["search=tpe", INTERVAL, "dataset.path=nowhere"],
-            ["nowhere", "no such file", "dataset.path"],
-        ),
+        (["search=tpe", INTERVAL, "dataset.path=nowhere"], ["nowhere", "no such file", "dataset.path"]),
     ],
 )
 def test_what_cannot_be_searched_is_reported(overrides, parts, run):

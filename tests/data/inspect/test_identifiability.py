@@ -150,11 +150,7 @@ def three_ranks(swap):
     return ids, rng.random((300, 3)) < 0.3
 
 
-CASES = [
-    (PositionBasedModel, "pbm", False),
-    (PositionBasedModel, "pbm", True),
-    (CascadeModel, "cm", False),
-]
+CASES = [(PositionBasedModel, "pbm", False), (PositionBasedModel, "pbm", True), (CascadeModel, "cm", False)]
 APART = "no document links the groups of positions 1 | 2 | 3."
 
 
@@ -162,9 +158,7 @@ APART = "no document links the groups of positions 1 | 2 | 3."
 def test_what_precedes_a_run_warns_where_the_model_cannot_tell_examination(model, name, swap):
     ids, clicks = three_ranks(swap)
     sessions = Sessions.from_arrays(query_doc_ids=ids, clicks=clicks)
-    dataset = Dataset(
-        "log", sessions, sessions, sessions, sessions.query_doc_pairs, sessions.positions
-    )
+    dataset = Dataset("log", sessions, sessions, sessions, sessions.query_doc_pairs, sessions.positions)
     logger, config = Mock(), SimpleNamespace(without_effect=())
     parts = {"config": config, "dataset": dataset, "logger": logger, "metrics": {}, "judging": {}}
     display.note(SimpleNamespace(**parts, model=build_model(model, dataset, 0), weighting=None))
@@ -178,12 +172,7 @@ def test_a_run_warns_where_the_model_cannot_tell_examination(model, name, swap, 
     ids, clicks = three_ranks(swap)
     table = pa.table({"query_doc_ids": ids.tolist(), "clicks": clicks.tolist()})
     pq.write_table(table, tmp_path / "log.parquet")
-    overrides = [
-        f"model={name}",
-        "dataset=parquet",
-        f"dataset.path={tmp_path}/log.parquet",
-        "trainer.epochs=1",
-    ]
+    overrides = [f"model={name}", "dataset=parquet", f"dataset.path={tmp_path}/log.parquet", "trainer.epochs=1"]
     overrides += ["logger=console", "progress=off", "save_model=false", f"cache_dir={tmp_path}/cache"]
     with initialize_config_dir(CONF, version_base="1.3"):
         run_experiment(compose("config", overrides), tmp_path)

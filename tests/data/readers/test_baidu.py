@@ -119,20 +119,10 @@ def session(**changes):
 BAD = {
     "short vector": (session(query_doc_features=[[1.0] * WIDTH, [2.0]]), "a vector of 1 numbers"),
     "empty vector": (session(query_doc_features=[[], []]), "a vector of 0 numbers"),
-    "NaN": (
-        session(query_doc_features=[[1.0] * WIDTH, [float("nan")] * WIDTH]),
-        "holds nan",
-        "Features",
-    ),
+    "NaN": (session(query_doc_features=[[1.0] * WIDTH, [float("nan")] * WIDTH]), "holds nan", "Features"),
     "too large": (session(query_doc_features=[[1e5] * WIDTH] * 2), "holds 100000"),
-    "null vector": (
-        session(query_doc_features=[[1.0] * WIDTH, None]),
-        "query_doc_features holds null",
-    ),
-    "null number": (
-        session(query_doc_features=[[1.0] * WIDTH, [None] * WIDTH]),
-        "features holds null",
-    ),
+    "null vector": (session(query_doc_features=[[1.0] * WIDTH, None]), "query_doc_features holds null"),
+    "null number": (session(query_doc_features=[[1.0] * WIDTH, [None] * WIDTH]), "features holds null"),
     "lengths": (session(clicks=[1]), "clicks has length 1", "query_doc_features has 2"),
     "position 0": (session(positions=[0, 1]), "positions holds 0"),
     "same position": (session(positions=[1] * 2), "number of documents holds 2"),
@@ -183,15 +173,11 @@ def test_broken_rows_give_a_data_error_or_a_whole_log(examples, tmp_path):
         source.mkdir(exist_ok=True)
         write(source / "part-0_split-0.parquet", rows)
         try:
-            log = prepare(
-                open_baidu_ultr_uva.read, "baidu_ultr_uva", source, tmp_path / "log", positions=2
-            )
+            log = prepare(open_baidu_ultr_uva.read, "baidu_ultr_uva", source, tmp_path / "log", positions=2)
         except DataError:
             pass
         else:
-            assert log.parts["sessions"].documents == sum(
-                p in (1, 2) for _, shown, _ in rows for p in shown
-            )
+            assert log.parts["sessions"].documents == sum(p in (1, 2) for _, shown, _ in rows for p in shown)
             shutil.rmtree(tmp_path / "log")
         assert [file.name for file in tmp_path.iterdir()] == ["uva"]
 

@@ -127,46 +127,19 @@ BAD = {
     "huge id": ([f"1,{2**70},0"], {}, "line 2", f"query_doc_ids holds '{2**70}'"),
     "click": (["1,2 3,0 2"], {}, "line 2", "clicks holds 2"),
     "click word": (["1,2 3,0 maybe"], {}, "line 2", "clicks holds 'maybe'", "true or false"),
-    "lengths": (
-        ["1,2 3,0 0", "1,2 3,0"],
-        {},
-        "line 3",
-        "clicks has length 1",
-        "query_doc_ids has 2",
-    ),
+    "lengths": (["1,2 3,0 0", "1,2 3,0"], {}, "line 3", "clicks has length 1", "query_doc_ids has 2"),
     "empty": (["1,2 3,0 0", "1,[],[]"], {}, "line 3", "lengths holds 0"),
-    "bracket": (
-        ['1,"[2, 3",0 0'],
-        {},
-        "line 2",
-        "query_doc_ids holds '[2, 3'",
-        "Close its bracket",
-    ),
+    "bracket": (['1,"[2, 3",0 0'], {}, "line 2", "query_doc_ids holds '[2, 3'", "Close its bracket"),
     "quote": (['1,"2 3,0 0', '2,3","0"'], {}, "two lines", "close its quote"),
     "query": (["shoes,2 3,0 0"], {}, "line 2", "query_ids holds 'shoes'", "64-bit integers"),
     "truncated": (["1,2 3,0 0", "1,2"], {}, "cannot be read", "Row #3", "Mend it"),
     "longer": (["1,2,3,0,0"], {}, "Row #2"),
     "no rows": ([], {}, "no sessions"),
     "separator": (["1,2,0"], {"separator": "::"}, "separator is '::'"),
-    "column": (
-        ["1,2,0"],
-        {"columns": {"clicks": "click"}},
-        "no column 'click'",
-        "perhaps to clicks",
-    ),
+    "column": (["1,2,0"], {"columns": {"clicks": "click"}}, "no column 'click'", "perhaps to clicks"),
     "pair key": (["1,2,0"], {"pair_key": "url"}, "pair_key is 'url'"),
-    "no query": (
-        ["1,2,0"],
-        {"pair_key": "query_document", "columns": {"query_id": None}},
-        "for query_id",
-    ),
-    "empty query": (
-        [",2,0"],
-        {"pair_key": "document"},
-        "line 2",
-        "query_ids holds ''",
-        "integers or text",
-    ),
+    "no query": (["1,2,0"], {"pair_key": "query_document", "columns": {"query_id": None}}, "for query_id"),
+    "empty query": ([",2,0"], {"pair_key": "document"}, "line 2", "query_ids holds ''", "integers or text"),
 }
 
 
@@ -216,9 +189,7 @@ def test_broken_text_gives_a_data_error_or_a_whole_dataset(examples, tmp_path):
         else:
             for name in ("query_doc_ids", "clicks"):
                 assert [len(values) for values in lists(dataset, name)] == [
-                    n
-                    for part in (dataset.train, dataset.val, dataset.test)
-                    for n in part.column("lengths")
+                    n for part in (dataset.train, dataset.val, dataset.test) for n in part.column("lengths")
                 ]
         assert not list(cache.glob(".*"))
 

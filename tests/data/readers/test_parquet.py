@@ -188,23 +188,9 @@ def broken(row: int, **changes) -> list[dict]:
 
 
 BAD_ROWS = {
-    "negative id": (
-        broken(17, query_doc_ids=[1, -5, 3]),
-        "row 17",
-        "query_doc_ids holds -5",
-        "integers",
-    ),
-    "large id": (
-        broken(3, query_doc_ids=[1, 2**40, 3]),
-        "row 3",
-        "query_doc_ids holds 1099511627776",
-    ),
-    "shorter clicks": (
-        broken(21, clicks=[0]),
-        "row 21",
-        "clicks has length 1",
-        "query_doc_ids has 3",
-    ),
+    "negative id": (broken(17, query_doc_ids=[1, -5, 3]), "row 17", "query_doc_ids holds -5", "integers"),
+    "large id": (broken(3, query_doc_ids=[1, 2**40, 3]), "row 3", "query_doc_ids holds 1099511627776"),
+    "shorter clicks": (broken(21, clicks=[0]), "row 21", "clicks has length 1", "query_doc_ids has 3"),
     "null in list": (broken(9, clicks=[0, None, 1]), "row 9", "clicks holds null"),
     "null list": (broken(11, query_doc_ids=None), "row 11", "query_doc_ids holds null"),
     "null query": (broken(12, query_id=None), "row 12", "query_id"),
@@ -226,30 +212,12 @@ def test_bad_rows_are_named_and_nothing_is_left(tmp_path, cache, case, monkeypat
 
 BAD_COLUMNS = {
     "NaN click": (dict(clicks=[0.0, float("nan")]), {}, "row 0", "clicks holds nan"),
-    "text clicks": (
-        dict(clicks=["0", "1"]),
-        {},
-        "clicks has type list<",
-        "string",
-        "true or false",
-    ),
+    "text clicks": (dict(clicks=["0", "1"]), {}, "clicks has type list<", "string", "true or false"),
     "no list": (dict(query_doc_ids=1), {}, "query_doc_ids has type int64", "one list per row"),
-    "float ids": (
-        dict(query_doc_ids=[1.0, 2.0]),
-        {},
-        "query_doc_ids has type list<",
-        "double",
-        "Ids",
-    ),
+    "float ids": (dict(query_doc_ids=[1.0, 2.0]), {}, "query_doc_ids has type list<", "double", "Ids"),
     "float query": (dict(query_id=1.5), {}, "query_ids has type double", "64-bit integers"),
     "NaN label": (dict(labels=[1.0, float("nan")]), {}, "row 0", "labels holds nan"),
-    "long labels": (
-        dict(labels=[1, 2, 3]),
-        {},
-        "row 0",
-        "labels has length 3",
-        "query_doc_ids has 2",
-    ),
+    "long labels": (dict(labels=[1, 2, 3]), {}, "row 0", "labels has length 3", "query_doc_ids has 2"),
     "position 0": (dict(positions=[0, 1]), {}, "row 0", "positions holds 0", "integers from 1"),
     "text query": (dict(query_id="shoes"), {}, "query_ids has type string"),
     "misnamed": (dict(), {"clicks": "click"}, "no column 'click' for clicks", "['query_doc_ids'"),
@@ -349,10 +317,7 @@ VALUES = {"seconds": [5, 7], "dates": [datetime.date(2014, 3, 1)] * 2}
 def test_times_of_two_kinds_are_refused_across_files_and_batches(first, tmp_path, monkeypatch):
     second = next(kind for kind in KINDS if kind != first)
     lists = pl.DataFrame(random_rows(2)).with_columns(search_session=pl.lit(1))
-    for kinds, *parts in (
-        (KINDS, "b.parquet, row 0", "times holds"),
-        (VALUES, "b.parquet: ", "times"),
-    ):
+    for kinds, *parts in ((KINDS, "b.parquet, row 0", "times holds"), (VALUES, "b.parquet: ", "times")):
         for name, kind in {"a": first, "b": second}.items():
             lists.with_columns(time=pl.Series(kinds[kind])).write_parquet(tmp_path / f"{name}.parquet")
         with refuses(DataError, *parts):

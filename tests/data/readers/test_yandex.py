@@ -67,12 +67,7 @@ LINES = st.lists(SESSION, min_size=1, max_size=12).map(
 @pytest.mark.parametrize("examples", [25, pytest.param(150, marks=pytest.mark.nightly)])
 def test_every_click_finds_its_page(examples, tmp_path_factory):
     @settings(max_examples=examples, deadline=None)
-    @given(
-        lines=LINES,
-        block=st.sampled_from([1, 30, 200, 1 << 20]),
-        positions=st.integers(1, 7),
-        end=st.data(),
-    )
+    @given(lines=LINES, block=st.sampled_from([1, 30, 200, 1 << 20]), positions=st.integers(1, 7), end=st.data())
     def check(lines, block, positions, end):
         folder = tmp_path_factory.mktemp("yandex")
         newline = end.draw(st.sampled_from(["\n", "\r\n"]))
