@@ -1,4 +1,4 @@
-"""Peaks of memory: that of the process as psutil sees it, that of the accelerator where it reports one."""
+"""Peaks of memory: of the process, as psutil sees it, and of an accelerator that reports one."""
 
 from types import SimpleNamespace
 

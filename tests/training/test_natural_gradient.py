@@ -10,6 +10,7 @@ from flax import nnx
 from small_logs import Last, sigmoid
 
 from clickexp.data import Sessions
+from clickexp.metrics import LogLikelihood
 from clickexp.models import DocumentCTRModel
 from clickexp.parameters import Parameter
 from clickexp.parameters.table import new_table
@@ -116,7 +117,9 @@ def trained(tower, log, rate, epochs, **options):
     documents = tower.table.largest_id
     model = DocumentCTRModel(documents, ctr=tower, rngs=nnx.Rngs(0))
     optimizer = Optimizer(with_rate(optax.adam, 0.01), NaturalGradient(0.5, posterior_rate=rate))
-    Trainer(optimizer, epochs, Last(), decays=0, **options).train(model, log, log.slice(0, 100))
+    settings = dict(decays=0, metrics={"ll": LogLikelihood()}, eval_batch_size=100)
+    trainer = Trainer(optimizer, epochs, Last(), **settings, **options)
+    trainer.train(model, log, log.slice(0, 100))
 
 
 def posteriors(tower):

@@ -36,11 +36,6 @@ from clickexp.training.step import learning_rates
 POSTERIOR = EmbeddingParameterConfig(posterior="normal_by_rank")
 
 
-def trained(model, log, optimizer=natural_gradient, **settings):
-    Trainer(optimizer(), seed=0, decays=3, **settings).train(model, log, log)
-    return model
-
-
 def test_mean_pair_is_that_of_the_mean_probability():
     nodes, weights = hermegauss(150)
     means, sds = np.meshgrid([-6.0, -2.0, 0.0, 3.0], [0.0, 0.3, 1.0, 2.0])
@@ -185,7 +180,8 @@ def test_ids_may_be_looked_up_inside_a_compiled_function_and_outside(wrapped):
     rng = np.random.default_rng(8)
     ids = rng.integers(1, 21, (200, 3))
     log = log_of(ids, rng.random(ids.shape) < 0.9)
-    model = trained(DocumentCTRModel(20, ctr=Twice, rngs=nnx.Rngs(0)), log, epochs=10)
+    model = DocumentCTRModel(20, ctr=Twice, rngs=nnx.Rngs(0))
+    Trainer(seed=0, epochs=10, eval_batch_size=200).train(model, log, log)
     batch = {"query_doc_ids": ids[:5], "mask": np.ones((5, 3), bool)}
     assert np.exp(model.predict_clicks(batch)).min() > 0.7
 
@@ -209,7 +205,7 @@ def test_learning_rates_that_cannot_be_lowered_do_not_prolong_a_training():
     log = log_of(ids, rng.random(ids.shape) < 0.5)
     epochs = []
     for decays in 0, 3:
-        trainer = Trainer(optax.adam(0.3), decays=decays, epochs=40)
+        trainer = Trainer(optax.adam(0.3), decays=decays, epochs=40, eval_batch_size=200)
         model = DocumentCTRModel(20, rngs=nnx.Rngs(0))
         epochs.append(trainer.train(model, log, log).epochs)
     assert epochs[0] == epochs[1] < 40

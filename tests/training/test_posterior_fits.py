@@ -13,6 +13,7 @@ from scipy import optimize, stats
 from small_logs import sigmoid
 
 from clickexp.data import Sessions
+from clickexp.metrics import LogLikelihood
 from clickexp.models import DocumentCTRModel, DynamicBayesianNetwork, PositionBasedModel
 from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.training import (
@@ -26,12 +27,13 @@ from clickexp.training import (
 
 pytestmark = pytest.mark.nightly
 
+LL = {"ll": LogLikelihood()}
 POSTERIOR = EmbeddingParameterConfig(posterior="normal_by_rank")
 EVEN = EmbeddingParameterConfig(posterior="normal_by_rank", baseline=0.0)
 
 
 def trained(model, log, optimizer=natural_gradient, **settings):
-    Trainer(optimizer(), seed=0, decays=3, **settings).train(model, log, log)
+    Trainer(optimizer(), seed=0, decays=3, metrics=LL, **settings).train(model, log, log)
     return model
 
 
@@ -78,7 +80,9 @@ def click_rates():
     )
     log = log_of(ids, clicks)
     slow = natural_gradient(0.02)  # so that little noise of the last steps stays
-    Trainer(slow, seed=0, epochs=250, batch_size=250, early_stopping=None).train(model, log, log)
+    sizes = dict(batch_size=250, eval_batch_size=4000)
+    trainer = Trainer(slow, seed=0, epochs=250, early_stopping=None, metrics=LL, **sizes)
+    trainer.train(model, log, log)
     impressions = np.bincount(ids.ravel(), minlength=pairs + 3)
     return model, np.bincount(ids.ravel(), clicks.ravel(), minlength=pairs + 3), impressions
 
@@ -339,7 +343,8 @@ def test_weight_decay_leaves_priors_alone():
     found = []
     for weight_decay in 0.0, 10.0:
         model = DocumentCTRModel(30, ctr=config, rngs=nnx.Rngs(0))
-        Trainer(lazy_adamw(weight_decay=weight_decay), epochs=6).train(model, log, log)
+        trainer = Trainer(lazy_adamw(weight_decay=weight_decay), epochs=6, eval_batch_size=600)
+        trainer.train(model, log, log)
         found.append(model.ctr.table.get_value())
     assert found[0].prior.log_precision != 0 and found[0].prior.mean[0] < -0.5
     for one, other in zip(*map(jax.tree.leaves, found), strict=True):

@@ -11,6 +11,7 @@ from scipy import optimize, stats
 from small_logs import Last, sigmoid
 
 from clickexp.data import Sessions
+from clickexp.metrics import LogLikelihood
 from clickexp.models import DocumentCTRModel, PositionBasedModel
 from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.parameters.table import new_table
@@ -20,6 +21,7 @@ from clickexp.training.sparse.row_optimizers import SPREAD_RATE
 
 SESSIONS, PRECISION, BASELINE = 400, 1.5, -0.5
 IMPRESSIONS = SESSIONS // 2
+LL = {"ll": LogLikelihood()}
 Z = np.linspace(-7, 6, 2601)
 LOG_CLICK, LOG_SKIP = np.log(sigmoid(Z)), np.log(sigmoid(-Z))
 LOG_PRIOR = stats.norm.logpdf(Z, BASELINE, PRECISION**-0.5)
@@ -60,7 +62,8 @@ def trained(log):
     fixed = dataclasses.replace(rows.prior, mean=jnp.full(1, BASELINE))
     model.attraction.table.set_value(dataclasses.replace(rows, prior=fixed))
     slow = Optimizer(with_rate(optax.adam, 0.003), NaturalGradient(0.1, posterior_rate=0.01))
-    Trainer(slow, 600, Last(), batch_size=50, decays=0).train(model, log[0], log[0])
+    settings = dict(batch_size=50, eval_batch_size=50, decays=0, metrics=LL)
+    Trainer(slow, 600, Last(), **settings).train(model, log[0], log[0].slice(0, 50))
     return model
 
 
@@ -126,9 +129,9 @@ def after(rule, epochs):
     log = Sessions.from_arrays(query_doc_ids=ids, clicks=ids > 2, query_doc_pairs=4)
     tower = Unread(OFFSETS, SPREADS)
     model = DocumentCTRModel(4, ctr=tower, rngs=nnx.Rngs(0))
-    trainer = Trainer(
-        Optimizer(with_rate(optax.adam, 0.01), rule), epochs, Last(), batch_size=3, decays=0
-    )
+    optimizer = Optimizer(with_rate(optax.adam, 0.01), rule)
+    settings = dict(batch_size=3, eval_batch_size=3, decays=0, metrics=LL)
+    trainer = Trainer(optimizer, epochs, Last(), **settings)
     trainer.train(model, log, log)
     return np.asarray(tower.table.get_value().values, np.float64)
 

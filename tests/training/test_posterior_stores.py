@@ -9,6 +9,7 @@ from small_logs import sigmoid
 from zoo import fill
 
 from clickexp.data import Sessions
+from clickexp.metrics import LogLikelihood
 from clickexp.models import CascadeModel, MixtureModel, PositionBasedModel
 from clickexp.parameters import (
     EmbeddingParameterConfig,
@@ -37,7 +38,7 @@ def random_lists(rng, sessions):
 def trained(kind, ids, clicks, **settings):
     log = Sessions.from_arrays(query_doc_ids=ids, clicks=clicks, query_doc_pairs=PAIRS)
     model = kind(**SIZES, click_rate=float(clicks.mean()), **settings, rngs=nnx.Rngs(0))
-    Trainer(seed=0).train(model, log, log)
+    Trainer(seed=0, metrics={"ll": LogLikelihood()}).train(model, log, log)
     return model
 
 

@@ -99,7 +99,7 @@ def test_training_reaches_the_map_estimate(precision):
     log = packed(tiled, PAIRS)
     model = DocumentCTRModel(PAIRS, tower(precision * repeats, baseline=True), rngs=nnx.Rngs(0))
     optimizer = Optimizer(optax.sgd(2.0), LazySGD(0.1))
-    options = dict(batch_size=32, steps_per_execution=100, shuffle=False)
+    options = dict(batch_size=32, eval_batch_size=32, steps_per_execution=100, shuffle=False)
     options["metrics"] = {"ll": LogLikelihood()}
     Trainer(optimizer, 2, EarlyStopping(patience=2), **options).train(model, log, log.slice(0, 32))
     np.testing.assert_allclose(model.ctr.table.get_value().values[:, 0], rows, atol=1e-3)

@@ -11,6 +11,7 @@ from posteriors import MEAN, NORMAL, PRECISION, SLOPE, filled
 from scipy.special import expit
 
 from clickexp.data import Sessions
+from clickexp.metrics import LogLikelihood
 from clickexp.models import DocumentCTRModel, DynamicBayesianNetwork, PositionBasedModel
 from clickexp.training import Trainer
 from clickexp.training.intervals import rows as settling
@@ -116,7 +117,7 @@ def test_settled_posteriors_are_nearer_to_exact_ones():
     clicks = rng.random(ids.shape) < examination * expit(truth[ids])
     log = Sessions.from_arrays(query_doc_ids=ids, clicks=clicks, query_doc_pairs=pairs)
     model = PositionBasedModel(ranks, pairs, click_rate=float(clicks.mean()), rngs=nnx.Rngs(0))
-    Trainer(seed=0).train(model, log, log)
+    Trainer(seed=0, metrics={"ll": LogLikelihood()}).train(model, log, log)
     better = settled(model, [model.attraction.table], log)
 
     grid = np.linspace(-12, 8, 801)
