@@ -1,48 +1,81 @@
-"""The command as a user types it: runs, their files, sweeps, and errors in one line."""
+"""The command as a user types it: runs, their files, sweeps, and errors in one line.
+
+What is not about the process runs in this one, which saves the seconds of a start.
+"""
 
 import importlib
 import importlib.metadata
+import io
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 import pytest
+from compositions import CONF, run_in
+from hydra.core.hydra_config import HydraConfig
 from places import ROOT
+from refusals import refuses
 from small_runs import write_run
 
 from clickexp.cli.help import _about
+from clickexp.cli.main import main
+from clickexp.errors import ConfigError
+from clickexp.utils import exits
 from clickexp.utils.paths import display_path
 
-CONF = ROOT / "conf"
 SMALL = ["debug=fast", "report=false", "max_sessions=500", "dataset.sessions=2000", "dataset.queries=50"]
 FAST = [*SMALL, "metric.cutoffs=[10]"]
 EDGE = ["logger=console", "progress=off"]
+AS_IT_IS = ["hydra/job_logging=none", "hydra/hydra_logging=none"]
+"""Leaves the logging of this process alone: to configure it would close streams of pytest."""
+
+
+def in_a_process(folder, *arguments):
+    """Without W&B's key or settings, in a folder that is also its home."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB", "HYDRA"))}
+    env |= {"HOME": str(folder), "JAX_PLATFORMS": "cpu"}
+    line = [sys.executable, "-m", "clickexp", *arguments]
+    return subprocess.run(line, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
+
+
+class Ended(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
 
 
 def clickexp(folder, *arguments, **environment):
-    """A process without W&B's key or settings, in a folder that is also its home."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB", "HYDRA"))}
-    env |= {"HOME": str(folder), "JAX_PLATFORMS": "cpu"} | environment
-    return subprocess.run(
-        [sys.executable, "-m", "clickexp", *arguments],
-        cwd=folder,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    """In this process, which is afterwards as before."""
+    out, errors, code = io.StringIO(), io.StringIO(), 0
+    handler = signal.getsignal(signal.SIGTERM)
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(errors):
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", ["clickexp", *arguments])
+        patch.setattr("atexit.register", lambda _: None)
+        patch.setattr(HydraConfig.instance(), "cfg", None)
+        for name, value in {exits.FULL_ERROR: "0", "HOME": str(folder), **environment}.items():
+            patch.setenv(name, value)
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code
+        finally:
+            signal.signal(signal.SIGTERM, handler)
+    return Ended(code or 0, out.getvalue(), errors.getvalue())
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """The default loggers, in a fresh folder."""
     folder = tmp_path_factory.mktemp("run")
-    done = clickexp(folder, *FAST, "report=true", "verbose=true", "seed=3", "hydra.run.dir=out")
+    done = in_a_process(folder, *FAST, "report=true", "verbose=true", "seed=3", "hydra.run.dir=out")
     assert done.returncode == 0, done.stderr
     return folder / "out", done
 
@@ -85,15 +118,8 @@ def test_a_run_leaves_epochs_configuration_model_and_dashboard(run):
 
 def test_a_run_shows_configuration_epochs_and_tables(run):
     _, done = run
-    for text in (
-        "clickexp.models.UserBrowsingModel",
-        "val/cond_ppl",
-        "ndcg ↑",
-        "rank-CTR",
-        "wandb sync",
-        "results in out",
-        "click rate",
-    ):
+    shown = "clickexp.models.UserBrowsingModel", "val/cond_ppl", "ndcg ↑", "rank-CTR", "wandb sync", "click rate"
+    for text in (*shown, "results in out"):
         assert text in done.stdout
     assert done.stdout.splitlines()[-1] == "report: out/report.html"
     assert "libtpu" not in done.stdout + done.stderr
@@ -109,20 +135,17 @@ def test_a_run_leaves_a_page_with_references(run):
     assert {file.name for file in (folder / "figures").glob("*.png")} >= {"perplexity.png", "calibration.png"}
 
 
-def test_a_report_that_cannot_be_written_fails_no_run(tmp_path):
+def test_a_report_that_cannot_be_written_fails_no_run(tmp_path, monkeypatch, capsys):
     """The result is there already."""
-    code = "import sys; sys.modules['matplotlib'] = None; from clickexp.cli.main import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, *SMALL, *EDGE, "report=true", "metric=click", "model=gctr", "hydra.run.dir=out"],
-        cwd=tmp_path, env=os.environ | {"JAX_PLATFORMS": "cpu"}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].startswith("no report was written (ModuleNotFoundError: ")
-    assert "verbose" not in done.stdout and (tmp_path / "out/result.json").exists()
+    monkeypatch.setitem(sys.modules, "clickexp.report.write", None)
+    run_in(tmp_path / "out", *SMALL, *EDGE, "report=true", "metric=click", "model=gctr", f"cache_dir={tmp_path}/cache")
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("no report was written (ModuleNotFoundError: ")
+    assert (tmp_path / "out/result.json").exists()
 
 
 def test_the_same_seed_gives_the_same_result(run, tmp_path):
-    done = clickexp(tmp_path, "-m", *FAST, *EDGE, "seed=3,4", "hydra.sweep.dir=sweep")
+    done = clickexp(tmp_path, "-m", *FAST, *EDGE, *AS_IT_IS, "seed=3,4", "hydra.sweep.dir=sweep")
     assert done.returncode == 0, done.stderr
     folders = run[0], tmp_path / "sweep/0", tmp_path / "sweep/1"
     results = [json.loads((folder / "result.json").read_text()) for folder in folders]
@@ -130,18 +153,20 @@ def test_the_same_seed_gives_the_same_result(run, tmp_path):
     assert results[0]["config_hash"] == results[1]["config_hash"] != results[2]["config_hash"]
 
 
+@pytest.mark.nightly
 def test_a_sweep_runs_each_job_in_its_own_folder(tmp_path):
-    done = clickexp(tmp_path, "-m", *SMALL, *EDGE, "metric=click", "model=gctr,rctr", "hydra.sweep.dir=sweep")
+    done = in_a_process(tmp_path, "-m", *SMALL, *EDGE, "metric=click", "model=gctr,rctr", "hydra.sweep.dir=sweep")
     assert done.returncode == 0, done.stderr
     models = [json.loads((tmp_path / f"sweep/{n}/result.json").read_text())["model"] for n in (0, 1)]
     assert models == ["GCTR", "RCTR"]
 
 
+@pytest.mark.nightly
 def test_a_sweep_over_mixtures_composes_the_components_of_each_job(tmp_path):
     """The components come with the overrides of their job, and the files hold them in full."""
     mixtures = "model.components=[gctr,rctr],[pbm,ubm]"
     arguments = ["model=mixture", mixtures, "attraction.prior_precision=2.0", "hydra.sweep.dir=sweep"]
-    done = clickexp(tmp_path, "-m", *SMALL, *EDGE, "metric=click", *arguments)
+    done = clickexp(tmp_path, "-m", *SMALL, *EDGE, *AS_IT_IS, "metric=click", *arguments)
     assert done.returncode == 0, done.stderr
     results = [json.loads((tmp_path / f"sweep/{n}/result.json").read_text()) for n in (0, 1)]
     assert [result["model"] for result in results] == ["Mixture(GCTR, RCTR)", "Mixture(PBM, UBM)"]
@@ -153,121 +178,25 @@ def test_a_sweep_over_mixtures_composes_the_components_of_each_job(tmp_path):
     assert "prior" in stored and len([name for name in stored if name.endswith("table")]) == 1
 
 
-WRONG = {
-    "model=ubmm": "clickexp: there is no model ubmm. Did you mean ubm? Options: cacm, cacm_minus, ccm, cm, ",
-    "modle=pbm": "there is no key modle. Did you mean model?",
-    "trainer.epoch=5": "there is no key trainer.epoch. Did you mean trainer.epochs?",
-    "+trainer.epoch=5": "trainer.epoch: there is no such key. Did you mean trainer.epochs? Trainer takes ",
-    "lr=0.1": "there is no key lr. Did you mean optimizer.learning_rate?",
-    "+lr=0.1": "+lr=0.1: nothing reads it. Did you mean optimizer.learning_rate?",
-    "-m trainer.epoch=1,2": "there is no key trainer.epoch. Did you mean trainer.epochs?",
-    "+sead=3": "+sead=3: nothing reads it. Did you mean seed?",
-    "+expriment=cascade_user": "Did you mean +experiment?",
-    "experiment=cascade_user": "To append to your default list use +experiment=cascade_user",
-    "+model=pbm": "the configuration has a model, write it without the plus: model=pbm",
-    "+sweep=seedz": "there is no sweep seedz. Did you mean seeds?",
-    "metric=[click,foo]": "there is no metric foo. Options: all, calibration, click",
-    "parameter=deep": "Did you mean to override one of parameter@attraction, ",
-    "attraction=depp": "there is no tower depp. Did you mean deep?",
-    "attraction=deep": "model.attraction reads query_doc_features, which this dataset does not have; choose one "
-    "that has, such as dataset=baidu_ultr_uva or dataset=letor, or another tower",
-    "-m attraction=linear,deep attraction.features=3": "model.attraction reads query_doc_features",
-    "model=pbm examination=browsing dataset.sessions=500": "model.examination.use_feature=examination_idx: the batch",
-    "attraction.use_feature=nope dataset.sessions=500": "model.attraction.use_feature=nope: "
-    "the batch has no nope, which the model reads. It has ",
-    "debug=null": "debug=null: choose an option of debug, see clickexp --help, or leave it out",
-    "parameter@attraction=5": "parameter@attraction=5: choose an option of parameter",
-    "attraction=5": "model.attraction=5: give Parameter or",
-    "++attraction=deep": "a file chooses the tower of a role in its defaults list: override /parameter@",
-    "trainer.early_stopping=5": "trainer.early_stopping=5: give EarlyStopping",
-    "dataset.user=pbm": "dataset.user='pbm': give a group of keys with _target_",
-    "dataset=csv dataset.path=x dataset.columns=5": "dataset.columns=5: give a group of keys, or null",
-    "metric.click=5": "metric.click=5 is no metric; ~metric.click leaves it out",
-    "+optimizer.momentum=1": "optimizer.momentum: there is no such key",
-    "metric.ranking.dcg.form=foo": "form='foo': give exponential, linear or original",
-    "seed=abc hydra.run.dir=mine/run": "seed='abc': give an integer",
-    "-m seed=1,b": "seed='b': give an integer",
-    "-m seed=1,2,-3": "seed=-3: give at least 0 and at most 4294967295",
-    "-m max_sessions=5,6,0 seed=1,2": "max_sessions=0: give at least 1",
-    "-m optimizer.learning_rate=0.1,0.2,-1": "optimizer.learning_rate=-1: give a number above 0",
-    "-m dataset.train_sessions=0.5,0.9": "the fractions sum to 1.2",
-    "-m model=pbm,5 seed=1,2": "model=pbm,5: choose an option of model",
-    "-m launcher=accelerators hydra.launcher.workers=x seed=1,2": "hydra.launcher.workers='x': give an integer",
-    "-m launcher=accelerators hydra.launcher.workers=0 seed=1,2": "hydra.launcher.workers=0: give at least 1",
-    "-m launcher=accelerators +hydra.launcher.worker=2 seed=1,2": "hydra.launcher.worker: there is no such key. "
-    "Did you mean hydra.launcher.workers? device_pool takes workers, jobs_per_device.",
-    "-m launcher=slurm hydra.launcher.timeout_min=4h seed=1,2": "hydra.launcher.timeout_min='4h': give an integer",
-    "hydra.run.dir=": "hydra.run.dir= is empty: give a folder, or leave it out",
-    "-m seed=1,2 hydra.sweep.dir=": "hydra.sweep.dir= is empty: give a folder, or leave it out",
-    "-m seed=1,2 sweeps_dir=": "sweeps_dir= is empty: give a folder, or leave it out",
-    "cache_dir=": "cache_dir= is empty: give a folder, or leave it out",
-    "-m seed=1,2 cache_dir=": "cache_dir= is empty: give a folder, or leave it out",
-    "seed=-1": "seed=-1: give at least 0 and at most 4294967295",
-    "dataset.sessions=0": "dataset.sessions=0: give at least 1",
-    "dataset.train_sessions=0.9": "train_sessions=0.9, val_sessions=0.15, test_sessions=0.15: the fractions sum to 1.2",
-    "trainer.early_stopping.metric=foo": "cannot stop early on 'foo'",
-    "optimized_metric=val/lll": "choose one that the run reports. Did you mean val/ll?",
-    "optimized_metric=val/nope": "choose one that the run reports. The nearest is val/ppl.",
-    "continue_from=nowhere": "continue_from=nowhere: there is no such folder. Give the folder of an interrupted run.",
-    "continue_from=conf": "continue_from=conf: checkpoint.npz cannot be read",
-    "launcher=accelerators": "launchers start the jobs of a sweep, and this is a single run; add -m, or leave it out",
-    "dataset=parquet": "dataset.path has no value and needs one: add dataset.path=..., such as dataset.path=my/clicks",
-    "dataset=parquet dataset.path=nowhere": "nowhere: no such file or folder",
-    "dataset=parquet dataset.path=nowhere seed=1,2 -m": "nowhere: no such file or folder",
-    "dataset=parquet seed=1,2 -m": "dataset.path has no value",
-    "dataset=tiangong_st dataset.path=mine": "mine/train_per_query_quid.txt: no such file",
-    "trainer=em model=cm dataset=parquet dataset.path=nowhere": "not CM",
-    "trainer=counting model=dbn dataset=parquet dataset.path=nowhere": "not DBN",
-    "dataset.documents_per_query=3": "only 3 documents",
-    "model._target_=clickexp.models.Nope": "model._target_=clickexp.models.Nope: there is nothing of this name",
-    "--config-dir conf model=without_target": "model: the option that was chosen has no _target_",
-    "--config-dir conf model=empty": "model: the option that was chosen has no _target_",
-    "--config-dir conf model=list": "model: the option that was chosen has no _target_",
-    "--config-dir conf model=broken": 'conf/model/broken.yaml", line 2',
-    "model=mixture model.components=[pbm,ubmm]": "there is no model 'ubmm'",
-    "model=mixture model.components=[]": "at least one click model",
-    "model=mixture model.temperature=0": "temperature=0: give a number above 0",
-    "~model": "~model: model cannot be left out; choose one by model=...",
-    "metric=[]": "metric=[]: give at least one, such as metric=click",
-    "model=[pbm,ubm]": "a run has one model; sweep over several with -m model=pbm,ubm; mix them with model=mixture",
-    "--model pbm": "--model: settings are written as key=value, without dashes and blanks, such as model=pbm",
-    "-m model=pbm ubm": "values of a sweep with commas, as in -m model=pbm,ubm",
-    "-m search=tpe": "there is nothing to search over",
-    "search=tpe": "there is nothing to search over: give key='interval(0.1,1)' or key=a,b,c, as in clickexp -m search",
-    "-m search=tpe seed=1,b": "seed='b': give an integer",
-    "-m search=tpe seed=1,2 search.trials=0": "search.trials=0: give at least 1",
-    "-m search=tpe seed=1,2 search.trials=null": "search.trials=null is for search=grid; give at least 1",
-    "-m search=tpe seed=1,2 optimized_metric=val/nope": "optimized_metric=val/nope: choose one that the run reports",
-    "-m search=tpe optimizer.learning_rate=interval(-1,1)": "optimizer.learning_rate=-0.998: give a number above 0",
-    "-m --cfg job seed=1,2": "--multirun and --cfg exclude each other. Leave --multirun out.",
-    "search=tpe trainer.epoch=1,2": "there is no key trainer.epoch. Did you mean trainer.epochs?",
-}
-"""Words of a command, and the message about them."""
-OPTIONS = {"without_target": "epochs: 1", "empty": "", "list": "- 1", "broken": "a: 1\nb: }"}
-"""Options of a user's own group of models, none of which describes one."""
-
-
 SHARED = """
-import pathlib, jax
+import os, pathlib, jax
 from clickexp.experiment.build import share_compilations
 
 share_compilations(pathlib.Path())
-print(jax.jit(lambda x: jax.numpy.sin(x) * 3)(jax.numpy.arange(3.0)))
+for _ in range(2):
+    print(jax.jit(lambda x: jax.numpy.sin(x) * 3)(jax.numpy.arange(3.0)))
+    jax.clear_caches()
+    entries = list(pathlib.Path("xla").iterdir())
+    for entry in entries:
+        os.truncate(entry, 100)
+assert entries
 """
 
 
 def test_what_another_process_has_half_written_is_compiled_in_silence(tmp_path):
     env = {name: value for name, value in os.environ.items() if not name.startswith("JAX")}
-    outputs = []
-    for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-c", SHARED], cwd=tmp_path, env=env, capture_output=True, text=True
-        )
-        outputs.append((done.stdout, done.stderr))
-        entries = list((tmp_path / "xla").iterdir())
-        for entry in entries:
-            os.truncate(entry, 100)
-    assert entries and outputs[0] == outputs[1] == ("[0.        2.5244129 2.7278922]\n", "")
+    done = subprocess.run([sys.executable, "-c", SHARED], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, 2 * "[0.        2.5244129 2.7278922]\n", "")
 
 
 SLOW = """
@@ -293,6 +222,7 @@ with stoppable():
 """
 
 
+@pytest.mark.nightly
 def test_what_is_stopped_amid_a_compilation_neither_waits_for_it_nor_crashes():
     """JAX by itself does both: it waits, and then the thread that has compiled finds no client any more."""
     done = subprocess.run([sys.executable, "-c", SLOW], capture_output=True, text=True)
@@ -329,17 +259,15 @@ module.main()
 """
 
 
-@pytest.mark.parametrize("place", ["callback", "finalizer"])
+@pytest.mark.parametrize("place", ["finalizer", pytest.param("callback", marks=pytest.mark.nightly)])
 def test_ctrl_c_stops_where_python_drops_the_exception(place, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", LOST, place], cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
+    line = [sys.executable, "-c", LOST, place]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (130, "goes on\n", "")
 
 
-@pytest.mark.parametrize(
-    "stdout, message", [("pipe", ""), ("/dev/full", "clickexp: standard output: No space left")]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("stdout, message", [("pipe", ""), ("/dev/full", "clickexp: standard output: ")])
 def test_a_run_whose_output_nobody_reads_comes_to_its_result(stdout, message, tmp_path):
     if stdout == "pipe":
         end, target = os.pipe()
@@ -347,92 +275,142 @@ def test_a_run_whose_output_nobody_reads_comes_to_its_result(stdout, message, tm
     else:
         target = os.open(stdout, os.O_WRONLY)
     env = {**os.environ, "JAX_PLATFORMS": "cpu"}
-    command = [
-        sys.executable,
-        "-m",
-        "clickexp",
-        *SMALL,
-        "metric=click",
-        "logger=console",
-        "hydra.run.dir=out",
-    ]
-    done = subprocess.run(command, cwd=tmp_path, env=env, stdout=target, stderr=subprocess.PIPE, text=True)
+    line = [sys.executable, "-m", "clickexp", *SMALL, "metric=click", "logger=console", "hydra.run.dir=out"]
+    done = subprocess.run(line, cwd=tmp_path, env=env, stdout=target, stderr=subprocess.PIPE, text=True)
     os.close(target)
     assert done.returncode == 0 and done.stderr.startswith(message) and done.stderr.count("\n") == bool(message)
     assert json.loads((tmp_path / "out/result.json").read_text())["train"]["epochs"] == 2
 
 
-@pytest.mark.parametrize(
-    "stdout, message", [("pipe", b""), ("full", b"x: standard output: No space left on device; ")]
-)
+@pytest.mark.parametrize("stdout, message", [("pipe", b""), ("full", b"x: standard output: No space left on device")])
 def test_other_commands_go_on_without_their_output(stdout, message, tmp_path):
     code = "from clickexp.utils.exits import ending\nwith ending('x'):\n  print('y' * 10**6); open('done', 'w')"
-    shell = {
-        "pipe": '"$0" -c "$1" | head -c 1 > /dev/null; exit ${PIPESTATUS[0]}',
-        "full": '"$0" -c "$1" > /dev/full',
-    }
-    done = subprocess.run(
-        ["bash", "-c", shell[stdout], sys.executable, code], cwd=tmp_path, capture_output=True
-    )
+    pipe, full = '"$0" -c "$1" | head -c 1 > /dev/null; exit ${PIPESTATUS[0]}', '"$0" -c "$1" > /dev/full'
+    line = ["bash", "-c", {"pipe": pipe, "full": full}[stdout], sys.executable, code]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True)
     assert done.returncode == 0 and done.stderr.startswith(message) and done.stderr.count(b"\n") == bool(message)
     assert (tmp_path / "done").exists()
 
 
-EACH = """
-import contextlib, io, json, sys
-from clickexp.cli.main import main
+WRONG = {
+    "model=ubmm": ["model ubmm", "Did you mean ubm?", "cacm, cacm_minus, ccm, cm, "],
+    "modle=pbm": ["modle", "Did you mean model?"],
+    "trainer.epoch=5": ["trainer.epoch", "Did you mean trainer.epochs?"],
+    "+trainer.epoch=5": ["trainer.epoch", "Did you mean trainer.epochs?", "Trainer takes "],
+    "lr=0.1": ["lr", "Did you mean optimizer.learning_rate?"],
+    "+lr=0.1": ["+lr=0.1", "Did you mean optimizer.learning_rate?"],
+    "+expriment=cascade_user": ["Did you mean +experiment?"],
+    "experiment=cascade_user": ["use +experiment=cascade_user"],
+    "+model=pbm": ["+model", "without the plus: model=pbm"],
+    "+sweep=seedz": ["seedz", "Did you mean seeds?"],
+    "metric=[click,foo]": ["foo", "all, calibration, click"],
+    "parameter=deep": ["Did you mean to override one of parameter@attraction, "],
+    "attraction=depp": ["depp", "Did you mean deep?"],
+    "attraction=deep": ["model.attraction", "query_doc_features", "dataset=baidu_ultr_uva or dataset=letor"],
+    "model=pbm examination=browsing dataset.sessions=500": ["model.examination.use_feature=examination_idx"],
+    "debug=null": ["debug=null", "choose an option of debug", "clickexp --help"],
+    "attraction=5": ["model.attraction=5", "give Parameter or"],
+    "++attraction=deep": ["attraction", "defaults list: override /parameter@"],
+    "dataset.user=pbm": ["dataset.user='pbm'", "give a group of keys with _target_"],
+    "dataset=csv dataset.path=x dataset.columns=5": ["dataset.columns=5", "give a group of keys, or null"],
+    "metric.click=5": ["metric.click=5", "~metric.click leaves it out"],
+    "metric.ranking.dcg.form=foo": ["form='foo'", "give exponential, linear or original"],
+    "seed=abc hydra.run.dir=mine/run": ["seed='abc'", "give an integer"],
+    "-m seed=1,2,-3": ["seed=-3", "at least 0 and at most 4294967295"],
+    "-m dataset.train_sessions=0.5,0.9": ["train_sessions=0.9", "sum to 1.2"],
+    "-m model=pbm,5 seed=1,2": ["model=pbm,5", "choose an option of model"],
+    "-m launcher=accelerators +hydra.launcher.worker=2 seed=1,2":
+        ["hydra.launcher.worker", "Did you mean hydra.launcher.workers?", "takes workers, jobs_per_device"],
+    "-m launcher=slurm hydra.launcher.timeout_min=4h seed=1,2": ["hydra.launcher.timeout_min='4h'", "give an integer"],
+    "hydra.run.dir=": ["hydra.run.dir= ", "give a folder, or leave it out"],
+    "-m seed=1,2 hydra.sweep.dir=": ["hydra.sweep.dir= ", "give a folder, or leave it out"],
+    "cache_dir=": ["cache_dir= ", "give a folder, or leave it out"],
+    "trainer.early_stopping.metric=foo": ["'foo'"],
+    "optimized_metric=val/lll": ["Did you mean val/ll?"],
+    "continue_from=nowhere": ["continue_from=nowhere", "Give the folder of an interrupted run"],
+    "continue_from=conf": ["continue_from=conf", "checkpoint.npz"],
+    "launcher=accelerators": ["launcher", "add -m, or leave it out"],
+    "dataset=parquet": ["dataset.path", "add dataset.path=..., such as dataset.path=my/clicks"],
+    "dataset=parquet dataset.path=nowhere seed=1,2 -m": ["nowhere: no such file or folder"],
+    "dataset=tiangong_st dataset.path=mine": ["mine/train_per_query_quid.txt: no such file"],
+    "trainer=em model=cm dataset=parquet dataset.path=nowhere": ["not CM"],
+    "dataset.documents_per_query=3": ["only 3 documents"],
+    "model._target_=clickexp.models.Nope": ["model._target_=clickexp.models.Nope"],
+    "--config-dir conf model=without_target": ["model: ", "_target_"],
+    "--config-dir conf model=broken": ['conf/model/broken.yaml", line 2'],
+    "model=mixture model.components=[]": ["at least one click model"],
+    "~model": ["~model", "choose one by model=..."],
+    "--model pbm": ["--model: ", "key=value", "model=pbm"],
+    "search=tpe": ["key='interval(0.1,1)' or key=a,b,c", "clickexp -m search"],
+    "-m search=tpe seed=1,b": ["seed='b'", "give an integer"],
+    "-m search=tpe seed=1,2 search.trials=null": ["search.trials=null", "search=grid", "give at least 1"],
+    "-m search=tpe optimizer.learning_rate=interval(-1,1)": ["optimizer.learning_rate=-0.998", "above 0"],
+    "-m --cfg job seed=1,2": ["--multirun and --cfg", "Leave --multirun out"],
+    "search=tpe trainer.epoch=1,2": ["trainer.epoch", "Did you mean trainer.epochs?"],
+}
+"""Words of a command, and what the message about them names: the key, and the remedy."""
+ALIKE = {
+    "-m trainer.epoch=1,2": ["trainer.epoch", "Did you mean trainer.epochs?"],
+    "+sead=3": ["+sead=3", "Did you mean seed?"],
+    "-m attraction=linear,deep attraction.features=3": ["model.attraction", "query_doc_features"],
+    "attraction.use_feature=nope dataset.sessions=500": ["model.attraction.use_feature=nope", "It has "],
+    "parameter@attraction=5": ["parameter@attraction=5", "choose an option of parameter"],
+    "trainer.early_stopping=5": ["trainer.early_stopping=5", "give EarlyStopping"],
+    "+optimizer.momentum=1": ["optimizer.momentum", "there is no such key"],
+    "-m seed=1,b": ["seed='b'", "give an integer"],
+    "-m max_sessions=5,6,0 seed=1,2": ["max_sessions=0", "give at least 1"],
+    "-m optimizer.learning_rate=0.1,0.2,-1": ["optimizer.learning_rate=-1", "above 0"],
+    "-m launcher=accelerators hydra.launcher.workers=x seed=1,2": ["hydra.launcher.workers='x'", "give an integer"],
+    "-m launcher=accelerators hydra.launcher.workers=0 seed=1,2": ["hydra.launcher.workers=0", "give at least 1"],
+    "-m seed=1,2 sweeps_dir=": ["sweeps_dir= ", "give a folder, or leave it out"],
+    "-m seed=1,2 cache_dir=": ["cache_dir= ", "give a folder, or leave it out"],
+    "seed=-1": ["seed=-1", "at least 0 and at most 4294967295"],
+    "dataset.sessions=0": ["dataset.sessions=0", "give at least 1"],
+    "dataset.train_sessions=0.9": ["train_sessions=0.9, val_sessions=0.15, test_sessions=0.15", "sum to 1.2"],
+    "optimized_metric=val/nope": ["optimized_metric=val/nope", "The nearest is val/ppl."],
+    "dataset=parquet dataset.path=nowhere": ["nowhere: no such file or folder"],
+    "dataset=parquet seed=1,2 -m": ["dataset.path"],
+    "trainer=counting model=dbn dataset=parquet dataset.path=nowhere": ["not DBN"],
+    "--config-dir conf model=empty": ["model: ", "_target_"],
+    "--config-dir conf model=list": ["model: ", "_target_"],
+    "model=mixture model.components=[pbm,ubmm]": ["'ubmm'"],
+    "model=mixture model.temperature=0": ["temperature=0", "above 0"],
+    "metric=[]": ["metric=[]", "metric=click"],
+    "model=[pbm,ubm]": ["one model", "-m model=pbm,ubm", "model=mixture"],
+    "-m model=pbm ubm": ["ubm", "-m model=pbm,ubm"],
+    "-m search=tpe": ["nothing to search over"],
+    "-m search=tpe seed=1,2 search.trials=0": ["search.trials=0", "give at least 1"],
+    "-m search=tpe seed=1,2 optimized_metric=val/nope": ["optimized_metric=val/nope"],
+}
+"""Others that take the same way through the code, or that tests of the layers below have."""
+OPTIONS = {"without_target": "epochs: 1", "empty": "", "list": "- 1", "broken": "a: 1\nb: }"}
+"""Options of a user's own group of models, none of which describes one."""
 
-for arguments in json.load(sys.stdin):
-    sys.argv, errors, out, code = ["clickexp", *arguments], io.StringIO(), io.StringIO(), 0
-    with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(out):
-        try:
-            main()
-        except SystemExit as stop:
-            code = stop.code
-    print(json.dumps([code, errors.getvalue(), len(out.getvalue().split())]))
-"""
 
-
-@pytest.fixture(scope="module")
-def complaints(tmp_path_factory):
-    """Exit code, standard error and words on standard output of every mistake, from one process.
-
-    None leaves a run's or a sweep's folder behind, nor takes away what was there.
-    """
-    folder = tmp_path_factory.mktemp("wrong")
-    (folder / "mine").mkdir()
-    (folder / "conf/model").mkdir(parents=True)
+@pytest.mark.parametrize("mistakes", [WRONG, pytest.param(ALIKE, marks=pytest.mark.nightly)], ids=["all", "alike"])
+def test_mistakes_are_reported_in_one_line(mistakes, tmp_path):
+    """None leaves a run's or a sweep's folder behind, nor takes away what was there."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "conf/model").mkdir(parents=True)
     for name, text in OPTIONS.items():
-        (folder / f"conf/model/{name}.yaml").write_text(text)
-    arguments = json.dumps([[FAST[0], *EDGE, *wrong.split()] for wrong in WRONG])
-    env = {name: value for name, value in os.environ.items() if not name.startswith("HYDRA")}
-    done = subprocess.run(
-        [sys.executable, "-c", EACH],
-        input=arguments,
-        cwd=folder,
-        env=env,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert {file.name for file in folder.iterdir()} <= {"conf", "mine", "outputs"}
-    assert {file.name for file in folder.glob("outputs/*")} <= {"cache"}
-    assert not [file for file in folder.glob("outputs/**/*") if file.is_file()]
-    assert not [*(folder / "mine").iterdir()]
-    return dict(zip(WRONG, map(json.loads, done.stdout.splitlines()), strict=True))
+        (tmp_path / f"conf/model/{name}.yaml").write_text(text)
+    wrong = []
+    for words, parts in mistakes.items():
+        code, printed, errors = clickexp(tmp_path, FAST[0], *EDGE, *AS_IT_IS, *words.split())
+        one_line = len(errors.splitlines()) == 1 and errors.startswith("clickexp: ")
+        if code != 1 or printed or not one_line or not all(part in errors for part in parts):
+            wrong.append(f"clickexp {words}: exit code {code}, {printed!r}, {errors!r} in place of {parts}")
+    assert not wrong, "\n".join(wrong)
+    assert {file.name for file in tmp_path.iterdir()} <= {"conf", "mine", "outputs"}
+    assert {file.name for file in tmp_path.glob("outputs/*")} <= {"cache"}
+    assert not [file for file in tmp_path.glob("outputs/**/*") if file.is_file()]
+    assert not [*(tmp_path / "mine").iterdir()]
 
 
-@pytest.mark.parametrize("wrong", WRONG)
-def test_a_mistake_is_reported_in_one_line(wrong, complaints):
-    code, errors, printed = complaints[wrong]
-    assert code == 1 and printed == 0
-    assert len(errors.splitlines()) == 1 and errors.startswith("clickexp: ")
-    assert WRONG[wrong] in errors
-
-
-def test_the_whole_trace_is_there_for_who_wants_it(tmp_path):
-    done = clickexp(tmp_path, "seed=abc", HYDRA_FULL_ERROR="1")
-    assert done.returncode == 1 and "Traceback" in done.stderr
+def test_the_whole_trace_is_there_for_who_wants_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(exits, "SHOW_TRACE", True)
+    with refuses(ConfigError, "seed='abc'"):
+        clickexp(tmp_path, *AS_IT_IS, "seed=abc")
 
 
 def test_messages_show_paths_below_the_working_directory_as_relative(tmp_path, monkeypatch):
@@ -441,14 +419,20 @@ def test_messages_show_paths_below_the_working_directory_as_relative(tmp_path, m
     assert display_path(tmp_path.parent / "c") == f"{tmp_path.parent}/c"
 
 
-def test_help_names_groups_with_a_word_for_each_option(tmp_path):
-    done = clickexp(tmp_path, "--help", COLUMNS="80")
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """The help."""
+    done = clickexp(tmp_path_factory.mktemp("help"), "--help", COLUMNS="80")
     assert done.returncode == 0
-    words = " ".join(done.stdout.split())
+    return done.stdout
+
+
+def test_help_names_groups_with_a_word_for_each_option(shown):
+    words = " ".join(shown.split())
     models = "model the click model: cacm (sessions), cacm_minus (recurrent), "
     for text in (models, "simulated (known user)", "=deep"):
         assert text in words
-    lines = done.stdout.splitlines()
+    lines = shown.splitlines()
     assert len(lines) <= 60 and max(map(len, lines)) <= 80
     explained = {line.split()[0] for line in lines if line[:2] == "  " != line[1:3] and len(line.split()) > 1}
     assert {file.name for file in CONF.iterdir() if file.is_dir()} - {"hydra", "reproduction"} <= explained
@@ -468,10 +452,9 @@ def test_help_of_a_group_has_a_line_for_each_option_and_keys_with_their_comments
     assert done.returncode == 1 and "Did you mean model?" in done.stderr
 
 
-def test_the_help_has_a_word_for_every_option_but_those_of_others(tmp_path):
+def test_the_help_has_a_word_for_every_option_but_those_of_others(shown):
     """Presets with long names, and many of them, are listed by --help GROUP alone."""
-    done = clickexp(tmp_path, "--help", COLUMNS="80")
-    words = " ".join(done.stdout.split())
+    words = " ".join(shown.split())
     groups = {file.name: sorted(file.glob("*.yaml")) for file in CONF.iterdir() if file.is_dir()}
     for group in groups.keys() - {"hydra", "reproduction", "local"}:
         if group in ("experiment", "method"):
@@ -515,40 +498,46 @@ def test_help_shows_what_overrides_and_a_folder_of_ones_own_change(tmp_path):
 
 
 @pytest.mark.parametrize("command", ["main", "data", "compare", "export"])
-def test_every_command_has_our_version(command, tmp_path):
-    code = f"from clickexp.cli.{command} import main; main()"
-    line = [sys.executable, "-c", code, "--version"]
-    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+def test_every_command_has_our_version(command, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["clickexp", "--version"])
+    monkeypatch.setenv(exits.FULL_ERROR, "0")
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(f"clickexp.cli.{command}").main()
     ours = f"clickexp {importlib.metadata.version('clickexp')}\n"
-    assert (done.returncode, done.stdout, done.stderr) == (0, ours, "")
+    assert (ended.value.code or 0, *capsys.readouterr()) == (0, ours, "")
 
 
-@pytest.mark.parametrize("command, arguments", [
-    ("main", ["--help"]), ("main", ["--info"]), ("main", ["--cfg", "job"]), ("main", ["--hydra-help"]),
-    ("main", ["--version"]), ("data", ["--help"]), ("compare", ["--help"]), ("export", ["--help"]),
-])  # fmt: skip
-def test_what_only_prints_ends_quietly_when_nobody_reads_on(command, arguments, tmp_path):
+PRINTS = [
+    ("main", "--version"), ("data", "--help"), ("main", "--help"), ("main", "--info"), ("main", "--cfg job"),
+    ("main", "--hydra-help"), ("compare", "--help"), ("export", "--help"),
+]  # fmt: skip
+WORKS_BEFORE = [("compare", "runs"), ("data", "inspect log.parquet")]
+
+
+def first(count, commands):
+    """So many in the default tier, since each is a process."""
+    return [*commands[:count], *(pytest.param(*each, marks=pytest.mark.nightly) for each in commands[count:])]
+
+
+@pytest.mark.parametrize("command, words", first(2, PRINTS))
+def test_what_only_prints_ends_quietly_when_nobody_reads_on(command, words, tmp_path):
     """As in `clickexp --info | head -1`: by SIGPIPE, which shells show as 141."""
     reads, writes = os.pipe()
     os.close(reads)
     code = f"from clickexp.cli.{command} import main; main()"
-    line = [sys.executable, "-c", code, *arguments]
+    line = [sys.executable, "-c", code, *words.split()]
     done = subprocess.run(line, cwd=tmp_path, stdout=writes, stderr=subprocess.PIPE, text=True)
     os.close(writes)
     assert (done.returncode, done.stderr) == (-signal.SIGPIPE, "")
 
 
-@pytest.mark.parametrize("command, arguments", [
-    ("main", ["--help"]), ("main", ["--info"]), ("main", ["--cfg", "job"]), ("main", ["--version"]),
-    ("data", ["--help"]), ("data", ["inspect", "log.parquet"]), ("compare", ["--help"]), ("compare", ["runs"]),
-    ("export", ["--help"]),
-])  # fmt: skip
-def test_what_only_prints_fails_where_its_output_is_lost(command, arguments, tmp_path):
+@pytest.mark.parametrize("command, words", [*first(1, PRINTS), *first(1, WORKS_BEFORE)])
+def test_what_only_prints_fails_where_its_output_is_lost(command, words, tmp_path):
     lists = {"query_doc_ids": [[1, 2]] * 30, "clicks": [[True, False]] * 30}
     pl.DataFrame(lists).write_parquet(tmp_path / "log.parquet")
     write_run(tmp_path / "runs/0")
     code = f"from clickexp.cli.{command} import main; main()"
-    line = [sys.executable, "-c", code, *arguments]
+    line = [sys.executable, "-c", code, *words.split()]
     with open("/dev/full", "w") as full:
         done = subprocess.run(line, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True)
     name = "clickexp" if command == "main" else f"clickexp-{command}"
@@ -557,7 +546,7 @@ def test_what_only_prints_fails_where_its_output_is_lost(command, arguments, tmp
 
 def test_a_role_is_chosen_from_the_shell_and_recorded_in_one_way(tmp_path):
     sweep = ["-m", "attraction=hash,robe", "attraction.compression_ratio=5", "hydra.sweep.dir=sweep"]
-    done = clickexp(tmp_path, "model=dctr", *sweep, *SMALL, *EDGE, "metric=click")
+    done = clickexp(tmp_path, "model=dctr", *sweep, *SMALL, *EDGE, *AS_IT_IS, "metric=click")
     assert done.returncode == 0, done.stderr
     for number, tower in enumerate(("hash", "robe")):
         job = json.loads((tmp_path / f"sweep/{number}/job.json").read_text())
@@ -576,6 +565,7 @@ def test_a_local_file_sets_paths_of_this_machine(tmp_path):
     assert "cache_dir: /my/cache" in done.stdout
 
 
+@pytest.mark.nightly
 def test_bash_completes_options_after_the_line_that_the_documentation_gives(tmp_path):
     command = tmp_path / "bin/clickexp"
     command.parent.mkdir()

@@ -34,6 +34,7 @@ from clickexp.parameters import (
     FullEmbedding,
     PositionParameterConfig,
 )
+from clickexp.runs.hashing import identity
 from clickexp.simulation import simulate
 from clickexp.training import (
     CountingTrainer,
@@ -133,8 +134,14 @@ def test_keys_of_groups_may_be_numbers():
         check_arguments(settings, {"names": {1: math.nan}}, "part")
 
 
+def test_a_trainer_takes_an_infinite_min_delta_with_the_whole_configuration_as_its_settings():
+    config = resolved("model=gctr", "trainer.early_stopping.min_delta=inf")
+    trainer = config.new_trainer(settings=identity(config.values))
+    assert trainer.settings["trainer.early_stopping.min_delta"] == math.inf
+
+
+@pytest.mark.nightly
 def test_an_experiment_takes_an_infinite_min_delta(tmp_path):
-    """The trainer receives the whole configuration as its settings."""
     few = ["dataset.sessions=50", "dataset.queries=5", "trainer.epochs=1", "trainer.early_stopping.min_delta=inf"]
     assert run_in(tmp_path / "run", "model=gctr", *few, f"cache_dir={tmp_path}/cache")
 
