@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from refusals import refuses
 from small_logs import sigmoid
 
 from clickexp import models
@@ -186,7 +187,13 @@ USERS = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(USERS))
+OFTEN = ("MixtureModel", "TrustBiasModel", "TwoTowersModel")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in OFTEN else pytest.param(name, marks=pytest.mark.nightly) for name in sorted(USERS)],
+)
 def test_every_model_can_be_the_user(name):
     dataset = simulate(USERS[name], sessions=2_000, attraction_mean=-1.0, **SMALL)
     rates = everything(dataset)["clicks"].mean(axis=0)
@@ -197,14 +204,14 @@ def test_every_model_can_be_the_user(name):
 
 def test_a_model_without_true_towers_is_no_user():
     """Its vectors of documents would all be alike."""
-    with pytest.raises(ConfigError, match="dataset.user=NeuralClickModel: it takes none of the true towers"):
+    with refuses(ConfigError, "dataset.user=NeuralClickModel", "none of the true towers"):
         simulate(models.NeuralClickModel, sessions=100, **SMALL)
 
 
 def test_a_ranker_is_no_user():
-    with pytest.raises(ConfigError, match="dataset.user=Ranker: it does not click"):
+    with refuses(ConfigError, "dataset.user=Ranker", "does not click"):
         simulate(models.Ranker, sessions=100, **SMALL)
-    with pytest.raises(ConfigError, match="dataset.user=MixtureModel: it needs models"):
+    with refuses(ConfigError, "dataset.user=MixtureModel", "needs models"):
         simulate(models.MixtureModel, sessions=100, **SMALL)
 
 
@@ -219,7 +226,7 @@ def test_users_behave_as_their_models_say():
 
 
 def test_a_query_needs_a_document_for_every_position():
-    with pytest.raises(ConfigError, match="6 positions but a query has only 5 documents.*documents_per"):
+    with refuses(ConfigError, "6 positions", "only 5 documents", "documents_per_query"):
         simulate(never, sessions=10, queries=2, documents_per_query=5, positions=6)
 
 
@@ -274,27 +281,35 @@ TRUTHS = {
 
 
 @pytest.fixture(scope="module", params=TRUTHS, ids=lambda model: model.__name__)
-def fitted(request):
-    """A model fitted to the clicks of a user of its own kind, the true click probabilities, and the log."""
+def simulated(request):
+    """A user of a kind of model, the log of its clicks, and the true click probabilities."""
     user = Known(request.param)
-    dataset = simulate(user, sessions=150_000, attraction_mean=-1.0, policy_noise=5.0, seed=3, **SMALL)
+    settings = dict(sessions=150_000, attraction_mean=-1.0, policy_noise=5.0, seed=3)
+    return user, simulate(user, **settings, **SMALL), TRUTHS[request.param]
+
+
+@pytest.fixture(scope="module")
+def fitted(simulated):
+    """A model fitted to the clicks of a user of its own kind, beside these."""
+    user, dataset, truth = simulated
     sizes = dict(positions=RANKS, query_doc_pairs=dataset.query_doc_pairs, click_rate=dataset.click_rate)
-    taken = inspect.signature(request.param.__init__).parameters
-    model = request.param(**{n: v for n, v in sizes.items() if n in taken}, rngs=nnx.Rngs(0))
+    taken = inspect.signature(user.model.__init__).parameters
+    model = user.model(**{n: v for n, v in sizes.items() if n in taken}, rngs=nnx.Rngs(0))
     trainer = Trainer(epochs=20, early_stopping=None, metrics=LL, batch_size=1024)
     trainer.train(model, dataset.train, dataset.val)
-    return model, user, dataset, TRUTHS[request.param]
+    return model, user, dataset, truth
 
 
-def test_clicks_come_at_the_rate_of_the_user_at_every_rank(fitted):
+def test_clicks_come_at_the_rate_of_the_user_at_every_rank(simulated):
     """Given the clicks above, clicks minus their probabilities are a martingale: 5 sigma a rank."""
-    _, user, dataset, truth = fitted
+    user, dataset, truth = simulated
     columns = everything(dataset)
     p = truth(user, columns)
     deviation = np.sqrt((p * (1 - p)).sum(axis=0))
     assert (np.abs(columns["clicks"].sum(axis=0) - p.sum(axis=0)) < 5 * deviation).all()
 
 
+@pytest.mark.nightly
 def test_the_fit_is_as_good_as_the_truth_on_test_sessions(fitted):
     model, user, dataset, truth = fitted
     columns = columns_of(dataset.test)
@@ -304,6 +319,7 @@ def test_the_fit_is_as_good_as_the_truth_on_test_sessions(fitted):
     assert -0.0005 < best - found < 0.0005
 
 
+@pytest.mark.nightly
 def test_the_fit_recovers_the_parameters(fitted):
     """Attraction to 5 standard errors of the clicks of a document, and what moves the user down the list.
 
