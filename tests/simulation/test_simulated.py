@@ -280,7 +280,15 @@ TRUTHS = {
 }
 
 
-@pytest.fixture(scope="module", params=TRUTHS, ids=lambda model: model.__name__)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(PositionBasedModel, marks=pytest.mark.nightly),
+        UserBrowsingModel,
+        DynamicBayesianNetwork,
+    ],
+    ids=lambda model: model.__name__,
+)
 def simulated(request):
     """A user of a kind of model, the log of its clicks, and the true click probabilities."""
     user = Known(request.param)
