@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import jax
 import numpy as np
@@ -112,9 +113,12 @@ def test_results_of_runs_hold_the_intervals(run, capsys):
     assert written == result["test_draws"]
     assert all(each["low"] < each["mean"] < each["high"] for each in written.values())
     ll, printed = written["ll"], capsys.readouterr().out
-    row = f"ll {ll['mean']:.4f} {ll['low']:.4f} to {ll['high']:.4f}"  # which may stand beside another
     assert "posterior draws" in printed
-    assert any(" ".join(line.split()).endswith(row) for line in printed.splitlines())
+    row = re.search(r" ll +(-\S+) +(-\S+) to (-\S+)$", printed, re.MULTILINE)  # beside those of training
+    assert row, printed
+    for shown, value in zip(row.groups(), (ll["mean"], ll["low"], ll["high"]), strict=True):
+        digits = len(shown.partition(".")[2])
+        assert digits >= 3 and shown == f"{value:.{digits}f}"
 
 
 def test_draws_without_posteriors_have_no_effect_which_runs_say(run, capsys):

@@ -30,6 +30,13 @@ EXAMPLES = ROOT / "examples/extend"
 TINY = "dataset.sessions=400 dataset.queries=10 trainer.epochs=2 logger=[] progress=off".split()
 
 
+def on_the_path(monkeypatch, example):
+    """The modules of an example, in place of those that another test imported under their names."""
+    monkeypatch.syspath_prepend(str(EXAMPLES / example))
+    for file in (EXAMPLES / example).glob("*.py"):
+        monkeypatch.delitem(sys.modules, file.stem, raising=False)
+
+
 def clickexp(folder, example, *arguments):
     """The command as the head of the example's configuration has it, in a folder of the test."""
     path = os.pathsep.join([str(ROOT), str(EXAMPLES / example)])
@@ -58,7 +65,7 @@ def test_an_example_is_short(file, most):
 
 
 def test_a_recurrence_sees_the_clicks_above_and_no_others(monkeypatch):
-    monkeypatch.syspath_prepend(str(EXAMPLES / "gru"))
+    on_the_path(monkeypatch, "gru")
     from gru_click_model import GRUClickModel
 
     model = GRUClickModel(positions=4, query_doc_pairs=9, rngs=nnx.Rngs(0))
@@ -95,7 +102,7 @@ def result_of(done, folder):
 
 def checked(monkeypatch, example, *overrides):
     """The configuration of the command, as far as it can be checked without data."""
-    monkeypatch.syspath_prepend(str(EXAMPLES / example))
+    on_the_path(monkeypatch, example)
     own = EXAMPLES / example / "conf"
     given = canonical(overrides, own)
     with initialize_config_dir(str(CONF), version_base="1.3"):
@@ -126,7 +133,7 @@ def test_a_listwise_loss_recovers_the_order_of_a_simulated_log(tmp_path, monkeyp
     lists = np.split(np.arange(ids.size), 5)  # scores of a listwise loss compare within a query only
     correlations = [stats.spearmanr(scores[each], truth[each]).statistic for each in lists]
     assert np.mean(correlations) > 0.9
-    monkeypatch.syspath_prepend(str(EXAMPLES / "listwise"))
+    on_the_path(monkeypatch, "listwise")
     export(tmp_path / "run", predict="", trust=True)
     files = {file.name: pl.read_parquet(file) for file in (tmp_path / "run/export").iterdir()}
     assert set(files) == {"documents.parquet", "predictions.parquet"}
@@ -138,7 +145,7 @@ def test_a_listwise_loss_recovers_the_order_of_a_simulated_log(tmp_path, monkeyp
 
 
 def test_padded_sessions_do_not_count_in_a_listwise_loss(monkeypatch):
-    monkeypatch.syspath_prepend(str(EXAMPLES / "listwise"))
+    on_the_path(monkeypatch, "listwise")
     from listwise_ranker import ListwiseRanker
 
     model = ListwiseRanker(query_doc_pairs=9, rngs=nnx.Rngs(0))
@@ -173,7 +180,7 @@ def test_early_stopping_and_search_on_a_metric_of_the_user(tmp_path):
 
 
 def test_the_metric_of_the_user_against_a_loop(monkeypatch):
-    monkeypatch.syspath_prepend(str(EXAMPLES / "metric"))
+    on_the_path(monkeypatch, "metric")
     from best_first import BestFirst
 
     rng = np.random.default_rng(0)
@@ -194,7 +201,7 @@ def test_the_metric_of_the_user_against_a_loop(monkeypatch):
 
 def test_a_row_optimizer_of_the_user_against_dense_float64(monkeypatch):
     """All rows are in every batch, so that the rows' rule is the dense one."""
-    monkeypatch.syspath_prepend(str(EXAMPLES / "optimizer"))
+    on_the_path(monkeypatch, "optimizer")
     from lazy_lion import LazyLion
 
     rng = np.random.default_rng(0)
@@ -216,7 +223,7 @@ def test_a_row_optimizer_of_the_user_trains(tmp_path):
 
 def test_a_backend_of_the_user_starts_a_call_on_each_host_and_reads_how_it_ended(tmp_path, monkeypatch):
     """What is in ssh's place ends well on one host and badly on the other."""
-    monkeypatch.syspath_prepend(str(EXAMPLES / "launcher"))
+    on_the_path(monkeypatch, "launcher")
     from ssh_launcher import SSHPool
 
     code = "import pickle, sys; host = sys.argv[1]; pickle.dump(host, sys.stdout.buffer); sys.exit(host == 'b')"
@@ -258,7 +265,7 @@ def test_a_tower_that_looks_rows_up_in_a_scan_trains(tmp_path):
 
 def test_a_tower_that_looks_rows_up_in_a_scan(monkeypatch):
     """Its logits are those of a loop in float64, hidden documents left out."""
-    monkeypatch.syspath_prepend(str(EXAMPLES / "scan"))
+    on_the_path(monkeypatch, "scan")
     from context_tower import ContextTower
 
     rng = np.random.default_rng(0)
@@ -278,7 +285,7 @@ def test_a_tower_that_looks_rows_up_in_a_scan(monkeypatch):
 def test_columns_of_a_reader_are_those_of_its_lines(tmp_path, monkeypatch):
     files = [file for file in (EXAMPLES / "columns").rglob("*") if file.suffix in (".py", ".yaml")]
     assert sum(len(file.read_text().splitlines()) for file in files) <= 60
-    monkeypatch.syspath_prepend(str(EXAMPLES / "columns"))
+    on_the_path(monkeypatch, "columns")
     from pages import open_pages
 
     page = {"query_doc_ids": [3, 5], "clicks": [0, 1], "height": [1.5, 2.0], "device": 1}

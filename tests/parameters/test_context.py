@@ -102,11 +102,6 @@ def test_a_batch_with_part_of_the_context_is_an_error(batch):
         built().logit(batch)
 
 
-def test_a_layer_has_a_unit():
-    with refuses(ConfigError, "hidden_units", "at least 1"):
-        ContextParameterConfig(hidden_units=[0])
-
-
 def test_in_a_new_session_the_other_term_is_left():
     table, sizes = EmbeddingParameterConfig(), Sizes(PAIRS)
     tower = SumParameterConfig({"pair": table, "context": LINEAR}).build(sizes, rngs=nnx.Rngs(0))

@@ -459,7 +459,7 @@ def test_losses_and_scores_do_not_depend_on_padding_and_batches():
         for part in (slice(0, 5), slice(0, 3), slice(2, 5))
     )
     for name, (losses, _), mean in zip(MODELS, short, means(models, placed(batch)), strict=True):
-        np.testing.assert_allclose(mean, losses.sum() / mask.sum(), rtol=1e-5, err_msg=name)
+        np.testing.assert_allclose(mean, float(losses.sum()) / mask.sum(), rtol=1e-5, err_msg=name)
     each = zip(MODELS, short, losses_and_scores(models, wide), first, last, strict=True)
     for name, (plain, scores), (wider, more), of_first, of_last in each:
         total = plain if plain.ndim == 1 else np.pad(plain, ((0, 0), (0, 3)))

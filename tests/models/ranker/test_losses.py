@@ -189,46 +189,62 @@ def test_extreme_scores_have_finite_losses_and_gradients(name):
         assert np.isfinite(value) and np.isfinite(slope).all(), scale
 
 
+ONE_CLICK = (np.arange(6)[None] == [[1], [2], [5], [0]]).astype(np.float32)
+DISTINCT = WHERE * np.float32(
+    [[3, 1, 4, 0, 2, 0], [5, 4, 3, 2, 1, 0], [3, 0, 2, 1, 0, 0], [2, 3, 0, 0, 4, 1]]
+)
+IN_RAX = {
+    "pointwise": ((CLICKS,), {}, 1e-6),
+    "softmax": ((CLICKS, WEIGHTS), {}, 1e-6),
+    "poly1": ((ONE_CLICK,), {}, 1e-5),
+    "pairwise": ((CLICKS,), {}, 1e-5),
+    "lambda dcg": ((CLICKS,), {"metric": "dcg"}, 1e-5),
+    "lambda dcg2": ((CLICKS,), {"metric": "dcg2"}, 1e-5),
+    "approx_ndcg": ((CLICKS,), {"temperature": 0.5}, 1e-5),
+    "gumbel_ndcg": ((CLICKS,), {"temperature": 0.5, "samples": 5, "beta": 0.7}, 1e-5),
+    "listmle": ((DISTINCT,), {}, 1e-5),
+    "warp": ((CLICKS,), {"alpha": "constant"}, 1e-5),
+}
+"""Labels and weights, settings, and how far both may be apart.
+
+Weights are 1, since Rax weighs some differently; lists have one click for poly1, whose labels Rax
+normalises.
+"""
+
+
+@jax.jit
 @jax.numpy_dtype_promotion("standard")
-def test_losses_agree_with_rax_where_it_has_them():
-    """Weights 1, since Rax weighs some differently; lists with one click for poly1, whose labels Rax normalises."""
-    given = {"where": jax.numpy.asarray(WHERE), "reduce_fn": None}
-    clicks, one = CLICKS.astype(np.float32), (np.arange(6)[None] == [[1], [2], [5], [0]]).astype(np.float32)
-    labels = np.array(
-        [[3, 1, 4, 0, 2, 0], [5, 4, 3, 2, 1, 0], [3, 0, 2, 1, 0, 0], [2, 3, 0, 0, 4, 1]], np.float32
-    )
-    labels *= WHERE
-    pointwise = rax.pointwise_sigmoid_loss(SCORES, clicks, **given).sum(axis=1)
-    np.testing.assert_allclose(loss_of("pointwise", SCORES, CLICKS, WHERE), pointwise, rtol=1e-6)
-    softmax = rax.softmax_loss(SCORES, clicks, weights=WEIGHTS, **given)
-    np.testing.assert_allclose(loss_of("softmax", SCORES, CLICKS, WHERE, WEIGHTS), softmax, rtol=1e-6)
-    np.testing.assert_allclose(
-        loss_of("poly1", SCORES, one, WHERE), rax.poly1_softmax_loss(SCORES, one, **given), rtol=1e-5
-    )
-    lambdas = {"dcg": rax.dcg_lambdaweight, "dcg2": rax.dcg2_lambdaweight}
-    theirs = rax.pairwise_logistic_loss(SCORES, clicks, **given).sum(axis=1)
-    np.testing.assert_allclose(loss_of("pairwise", SCORES, CLICKS, WHERE), theirs, rtol=1e-5)
-    for metric, kind in lambdas.items():
-        theirs = rax.pairwise_logistic_loss(SCORES, clicks, lambdaweight_fn=kind, **given).sum(axis=1)
-        found = loss_of("lambda", SCORES, CLICKS, WHERE, metric=metric)
-        np.testing.assert_allclose(
-            found, theirs / SCORES.shape[1], rtol=1e-5
-        )  # Rax scales by the padded length
+def of_rax(scores):
+    given, clicks = {"where": jax.numpy.asarray(WHERE), "reduce_fn": None}, np.float32(CLICKS)
     step = functools.partial(rax.utils.approx_ranks, step_fn=lambda x: jax.nn.sigmoid(x / 0.5))
 
     def approx(scores):  # rax.approx_t12n, which needs an older JAX
         return -rax.ndcg_metric(scores, clicks, rank_fn=step, **given)
 
-    found = loss_of("approx_ndcg", SCORES, CLICKS, WHERE, temperature=0.5)
-    np.testing.assert_allclose(found, approx(SCORES), rtol=1e-5)
-    noise = 0.7 * jax.random.gumbel(KEY, (5, *SCORES.shape))  # as rax.gumbel_t12n draws it
-    found = loss_of("gumbel_ndcg", SCORES, CLICKS, WHERE, temperature=0.5, samples=5, beta=0.7)
-    np.testing.assert_allclose(found, jax.vmap(approx)(SCORES + noise).mean(axis=0), rtol=1e-5)
-    np.testing.assert_allclose(
-        loss_of("listmle", SCORES, labels, WHERE), rax.listmle_loss(SCORES, labels, **given), rtol=1e-5
-    )
-    hinge = rax.pairwise_hinge_loss(SCORES, clicks, **given).sum(axis=1)
-    np.testing.assert_allclose(loss_of("warp", SCORES, CLICKS, WHERE, alpha="constant"), hinge, rtol=1e-5)
+    def of_pairs(loss=rax.pairwise_logistic_loss, **settings):
+        return loss(scores, clicks, **settings, **given).sum(axis=1)
+
+    noise = 0.7 * jax.random.gumbel(KEY, (5, *scores.shape))  # as rax.gumbel_t12n draws it
+    length = scores.shape[1]  # of the padded list, by which Rax scales
+    return {
+        "pointwise": rax.pointwise_sigmoid_loss(scores, clicks, **given).sum(axis=1),
+        "softmax": rax.softmax_loss(scores, clicks, weights=WEIGHTS, **given),
+        "poly1": rax.poly1_softmax_loss(scores, ONE_CLICK, **given),
+        "pairwise": of_pairs(),
+        "lambda dcg": of_pairs(lambdaweight_fn=rax.dcg_lambdaweight) / length,
+        "lambda dcg2": of_pairs(lambdaweight_fn=rax.dcg2_lambdaweight) / length,
+        "approx_ndcg": approx(scores),
+        "gumbel_ndcg": jax.vmap(approx)(scores + noise).mean(axis=0),
+        "listmle": rax.listmle_loss(scores, DISTINCT, **given),
+        "warp": of_pairs(rax.pairwise_hinge_loss),
+    }
+
+
+def test_losses_agree_with_rax_where_it_has_them():
+    theirs = of_rax(SCORES)
+    for name, ((labels, *weights), settings, rtol) in IN_RAX.items():
+        found = loss_of(name.split()[0], SCORES, labels, WHERE, *weights, **settings)
+        np.testing.assert_allclose(found, theirs[name], rtol, err_msg=name)
 
 
 @pytest.mark.parametrize("metric", ["dcg", "dcg2"])

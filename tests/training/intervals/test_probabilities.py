@@ -134,8 +134,8 @@ def test_ratios_of_examination_and_their_intervals():
 @pytest.mark.parametrize(
     "kind, key",
     [
-        pytest.param(PositionBasedModel, "positions", marks=pytest.mark.nightly),
-        (UserBrowsingModel, "examination_idx"),
+        (PositionBasedModel, "positions"),
+        pytest.param(UserBrowsingModel, "examination_idx", marks=pytest.mark.nightly),
     ],
 )
 def test_with_context_they_are_those_of_a_new_search_session(kind, key):
