@@ -1,6 +1,6 @@
 """Tables and lines about a log on a terminal."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -108,6 +108,7 @@ def as_json(
     summaries: Mapping[str, Summary],
     links: Identifiability,
     contexts: Mapping[str, ContextSummary],
+    doubts: Sequence[str],
 ) -> dict[str, Any]:
     """Returns what is reported of a log, in the types of JSON."""
     return {
@@ -117,6 +118,7 @@ def as_json(
         "context": {name: {**vars(part), "lengths": part.lengths.tolist()} for name, part in contexts.items()},
         "features": dataset.train.feature_lengths,
         "notes": dict(dataset.notes),
+        "doubts": list(doubts),
         "examination": {
             "identified": links.identified,
             "groups": [list(map(int, group)) for group in links.groups],

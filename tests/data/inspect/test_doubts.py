@@ -1,0 +1,137 @@
+"""Doubts about a log, against logs that are wrong in one way, and against plain Python."""
+
+from collections import Counter
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+
+from clickexp.data import Dataset, Sessions
+from clickexp.data.dataset import split
+from clickexp.data.inspect import doubts as module
+from clickexp.data.inspect.copies import COMPARED, list_keys
+from clickexp.data.inspect.doubts import doubts
+from clickexp.experiment import display
+
+
+def random_log(lists=2000, queries=400, ranks=5, seed=0, click_rate=0.2, ordered=True):
+    """Lists of queries of popularity 1 / rank, in one order per query or in any, and random clicks."""
+    rng = np.random.default_rng(seed)
+    popularity = 1 / np.arange(1, queries + 1)
+    query = rng.choice(queries, lists, p=popularity / popularity.sum())
+    ranking = np.tile(np.arange(ranks), (lists, 1))
+    ranking = ranking if ordered else rng.permuted(ranking, axis=1)
+    return {
+        "query_doc_ids": 1 + query[:, None] * ranks + ranking,
+        "clicks": rng.random((lists, ranks)) < click_rate / np.arange(1, ranks + 1),
+    }
+
+
+def rows_of(columns, rows):
+    return {name: values[rows] for name, values in columns.items()}
+
+
+def dataset_of(columns):
+    sessions = Sessions.from_arrays(**columns)
+    parts = split(sessions, 0.8, 0.1, 0.1)
+    ranking = parts[2] if sessions.has_labels else None
+    return Dataset("log", *parts, sessions.query_doc_pairs, sessions.positions, ranking=ranking)
+
+
+def keys_of(columns):
+    sessions = Sessions.from_arrays(**columns)
+    return list_keys(sessions.rows(slice(0, sessions.count)))
+
+
+TWICE = {
+    "one copy behind the other": lambda lists, rng: np.tile(np.arange(lists), 2),
+    "in any order": lambda lists, rng: rng.permutation(np.tile(np.arange(lists), 2)),
+    "a tenth at the end": lambda lists, rng: np.append(np.arange(lists), np.arange(lists // 10)),
+}
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("twice", TWICE)
+def test_training_lists_in_the_test_set_are_doubted(twice, ordered):
+    """The count is that of test lists which plain Python finds among the training lists."""
+    columns = random_log(ordered=ordered)
+    dataset = dataset_of(rows_of(columns, TWICE[twice](2000, np.random.default_rng(1))))
+    (doubt,) = doubts(dataset)
+    known, *held_out = (
+        [(*ids, *clicks) for ids, clicks in zip(part.column("query_doc_ids"), part.column("clicks"))]
+        for part in (dataset.train, dataset.test)
+    )
+    found = sum(row in set(known) for row in held_out[0])
+    assert f"{found} of {len(held_out[0])} test lists" in doubt and "Drop the copies" in doubt
+
+
+REPEATED = {
+    "popular queries": {},
+    "lists without clicks": {"click_rate": 0.0},
+    "one query": {"queries": 1},
+    "few lists": {"lists": 40, "queries": 10},
+    "hardly a list again": {"queries": 100_000, "ordered": False},
+}
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("log", REPEATED)
+def test_lists_that_users_repeat_are_not_doubted(log, seed):
+    assert not [*doubts(dataset_of(random_log(seed=seed, **REPEATED[log])))]
+
+
+def test_lists_twice_in_training_alone_are_doubted():
+    """Sessions keep copies of themselves in one part; context then holds what no user saw."""
+    rows = np.append(np.tile(np.arange(1600), 2), np.arange(1600, 2400))  # 80%, and new lists behind
+    (doubt,) = doubts(dataset_of(rows_of(random_log(2400, ordered=False), rows)))
+    assert "training lists are among the earlier ones" in doubt and "Drop the copies" in doubt
+
+
+def test_copies_of_a_list_agree_in_all_that_is_compared():
+    columns = random_log(50, ordered=False)
+    positions = np.tile(np.arange(1, 6), (50, 1))
+    columns |= {"positions": positions, "lengths": np.full(50, 5)}
+    columns |= {name: np.arange(50) * 10**12 for name in ("query_ids", "session_ids", "times")}
+    assert columns.keys() == {*COMPARED}
+    plain = keys_of(columns)
+    for name in COMPARED:
+        other = {key: values.copy() for key, values in columns.items()}
+        if name == "lengths":
+            other[name][3] = 4
+            for padded in ("query_doc_ids", "clicks", "positions"):
+                other[padded][3, 4] = 0
+        elif name == "clicks":
+            other[name][3, 2] ^= True
+        else:
+            other[name][(3,) * other[name].ndim] += 1
+        assert np.flatnonzero(keys_of(other) != plain).tolist() == [3], name
+
+
+def test_the_order_of_documents_makes_another_list():
+    columns = {"query_doc_ids": np.array([[1, 2, 3], [2, 1, 3], [1, 2, 3]]), "clicks": np.zeros((3, 3), bool)}
+    one, other, same = keys_of(columns)
+    assert one == same != other
+
+
+def test_of_large_logs_a_share_of_the_lists_is_compared(monkeypatch):
+    """Equal lists are taken together, so that copies stay copies."""
+    monkeypatch.setattr(module, "_ENOUGH", 500)
+    columns = random_log(ordered=False)
+    whole = Counter(keys_of(columns).tolist())
+    chunks = [*module._sampled(Sessions.from_arrays(**columns), 4)]
+    taken = Counter(np.concatenate([list_keys(chunk) for chunk in chunks]).tolist())
+    assert 300 < sum(taken.values()) < 800 and taken == {key: whole[key] for key in taken}
+    assert not [*doubts(dataset_of(columns))]
+    (doubt,) = doubts(dataset_of(rows_of(columns, np.tile(np.arange(2000), 2))))
+    numbers = [int(word) for word in doubt.split() if word.isdecimal()]
+    assert numbers[0] == numbers[1] < 400 and numbers[2] == numbers[3] < 400
+
+
+def test_a_run_reports_doubts_before_training(monkeypatch):
+    monkeypatch.setattr(display, "doubts", lambda dataset: [f"{dataset.name} is doubtful"])
+    logger, dataset = Mock(), dataset_of(random_log())
+    parts = {"config": SimpleNamespace(without_effect=()), "dataset": dataset, "logger": logger, "metrics": {}}
+    model = SimpleNamespace(separates_examination=False)
+    display.note(SimpleNamespace(**parts, model=model, weighting=None, judging={}))
+    logger.warning.assert_called_once_with("warning: log is doubtful")
