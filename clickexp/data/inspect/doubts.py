@@ -1,18 +1,20 @@
 """Doubts about a log: what may be right, so that no reader refuses it, and makes figures wrong where it is not."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
 from clickexp.data.dataset import Dataset
 from clickexp.data.id_table import mixed
 from clickexp.data.inspect.copies import COMPARED, Copies, copies, list_keys
+from clickexp.data.inspect.summary import shows_twice
 from clickexp.data.schema import Columns
 from clickexp.data.sessions import Sessions
 
 _ENOUGH = 2_000_000
 """Lists that are looked at; of more, those whose first documents are a share of all."""
-
+_SEARCH_ENGINES = 0.05
+"""Share of lists that show a document twice in a sound log: 3% in one of the TREC Session Track."""
 _REMEDY = "Drop the copies: rows that are there twice, or files"
 
 
@@ -29,6 +31,8 @@ def doubts(dataset: Dataset) -> Iterator[str]:
     parts = {name: part for name, part in dataset.parts.items() if name != "ranking" or part is not dataset.test}
     found = {name: _Part(part, share) for name, part in parts.items()}
     yield from _copied_lists(found)
+    yield from _repeated_documents(found.values())
+    yield from _shared_positions(found.values())
 
 
 class _Part:
@@ -40,11 +44,23 @@ class _Part:
 
     Attributes:
         keys: A hash of each list that was looked at.
+        repeated: Lists that show a document twice.
+        shared: Lists that show several documents at one position.
+        disordered: Lists with a position below that of the document before.
     """
 
     def __init__(self, sessions: Sessions, share: int):
-        keys = [list_keys(chunk) for chunk in _sampled(sessions, share)]
-        self.keys = np.concatenate([np.zeros(0, np.uint64), *keys])
+        keys = [np.zeros(0, np.uint64)]
+        self.repeated = self.shared = self.disordered = 0
+        for chunk in _sampled(sessions, share):
+            keys.append(list_keys(chunk))
+            self.repeated += int(np.count_nonzero(shows_twice(chunk)))
+            if "positions" in chunk:
+                below = np.diff(chunk["positions"])
+                shown = np.arange(1, sessions.ranks) < chunk["lengths"][:, None]
+                self.shared += int(np.count_nonzero(((below == 0) & shown).any(axis=1)))
+                self.disordered += int(np.count_nonzero(((below < 0) & shown).any(axis=1)))
+        self.keys = np.concatenate(keys)
 
 
 def _sampled(sessions: Sessions, share: int) -> Iterator[Columns]:
@@ -78,6 +94,31 @@ def _copied_lists(parts: dict[str, _Part]) -> Iterator[str]:
             f"{_count(within)} later training lists are among the earlier ones, too, with the same documents and "
             "clicks. Users do not repeat so many: the log seems to hold rows twice, so that intervals are too narrow. "
             f"{_REMEDY}"
+        )
+
+
+def _repeated_documents(parts: Collection[_Part]) -> Iterator[str]:
+    """Doubts whether ids name documents."""
+    repeated, lists = sum(part.repeated for part in parts), sum(len(part.keys) for part in parts)
+    if repeated > _SEARCH_ENGINES * lists:
+        yield (
+            f"{repeated:,} of {lists:,} lists show a document twice, more than search engines do: ids seem to name "
+            "something else, such as what is unknown. Name the column of documents, or drop what is repeated"
+        )
+
+
+def _shared_positions(parts: Collection[_Part]) -> Iterator[str]:
+    """Doubts whether positions are where documents were shown."""
+    lists = sum(len(part.keys) for part in parts)
+    if disordered := sum(part.disordered for part in parts):
+        yield (
+            f"in {disordered:,} of {lists:,} lists positions are not in order, while models take the documents before "
+            "another one to be above it. Sort the documents of each list by position"
+        )
+    if shared := sum(part.shared for part in parts):
+        yield (
+            f"{shared:,} of {lists:,} lists show several documents at one position, which is right where positions "
+            "were merged. Give each document its rank otherwise, or leave positions out: columns.positions=null"
         )
 
 

@@ -12,6 +12,7 @@ from clickexp.data.dataset import split
 from clickexp.data.inspect import doubts as module
 from clickexp.data.inspect.copies import COMPARED, list_keys
 from clickexp.data.inspect.doubts import doubts
+from clickexp.data.inspect.summary import shows_twice
 from clickexp.experiment import display
 
 
@@ -126,6 +127,56 @@ def test_of_large_logs_a_share_of_the_lists_is_compared(monkeypatch):
     (doubt,) = doubts(dataset_of(rows_of(columns, np.tile(np.arange(2000), 2))))
     numbers = [int(word) for word in doubt.split() if word.isdecimal()]
     assert numbers[0] == numbers[1] < 400 and numbers[2] == numbers[3] < 400
+
+
+def with_repeats(lists, at=(1, 3)):
+    """A log with a document twice in so many lists."""
+    columns = random_log(ordered=False)
+    columns["query_doc_ids"][:lists, at[1]] = columns["query_doc_ids"][:lists, at[0]]
+    return columns
+
+
+def test_documents_twice_in_a_list_are_counted():
+    (doubt,) = doubts(dataset_of(with_repeats(150)))
+    assert "150 of 2,000 lists show a document twice" in doubt and "Name the column" in doubt
+    assert not [*doubts(dataset_of(with_repeats(60)))]  # as a search engine may
+
+
+def test_padding_repeats_no_document():
+    """The document 0 may be one of the list."""
+    chunk = {
+        "query_doc_ids": np.array([[0, 7, 0, 0], [0, 7, 0, 0], [5, 6, 5, 1], [1, 2, 3, 4]], np.int32),
+        "lengths": np.array([2, 3, 4, 4]),
+    }
+    assert shows_twice(chunk).tolist() == [False, True, True, False]
+
+
+POSITIONS = {
+    "at one position": ([1, 1, 1, 1, 1], "several documents at one position", "columns.positions=null"),
+    "merged at the end": ([1, 2, 3, 3, 3], "several documents at one position", "right where positions were merged"),
+    "out of order": ([3, 1, 2, 4, 5], "positions are not in order", "Sort the documents"),
+    "with gaps": ([1, 3, 4, 7, 9],),
+}
+
+
+@pytest.mark.parametrize("case", POSITIONS)
+def test_positions_that_no_page_has_are_doubted(case):
+    """Only within lists: their first position may be above the last one of the list before."""
+    given, *words = POSITIONS[case]
+    columns = random_log(ordered=False)
+    columns["positions"] = np.tile(np.arange(1, 6), (2000, 1))
+    columns["positions"][:30] = given
+    found = [*doubts(dataset_of(columns))]
+    assert len(found) == bool(words) and all("30 of 2,000 lists" in doubt for doubt in found)
+    assert all(word in doubt for word in words for doubt in found)
+
+
+def test_positions_of_padding_are_none():
+    columns = random_log(ordered=False)
+    columns |= {"positions": np.tile(np.arange(1, 6), (2000, 1)), "lengths": np.full(2000, 3)}
+    for name in ("query_doc_ids", "clicks", "positions"):
+        columns[name][:, 3:] = 0
+    assert not [*doubts(dataset_of(columns))]
 
 
 def test_a_run_reports_doubts_before_training(monkeypatch):
