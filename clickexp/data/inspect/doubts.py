@@ -1,6 +1,6 @@
 """Doubts about a log: what may be right, so that no reader refuses it, and makes figures wrong where it is not."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
@@ -15,6 +15,8 @@ _ENOUGH = 2_000_000
 """Lists that are looked at; of more, those whose first documents are a share of all."""
 _SEARCH_ENGINES = 0.05
 """Share of lists that show a document twice in a sound log: 3% in one of the TREC Session Track."""
+_ENOUGH_CLICKS = 20
+"""Clicks that judgements do not happen to agree with."""
 _REMEDY = "Drop the copies: rows that are there twice, or files"
 
 
@@ -33,6 +35,8 @@ def doubts(dataset: Dataset) -> Iterator[str]:
     yield from _copied_lists(found)
     yield from _repeated_documents(found.values())
     yield from _shared_positions(found.values())
+    if dataset.truth is None:  # a simulated user may click what is relevant, and nothing else
+        yield from _labels_of_clicks(found)
 
 
 class _Part:
@@ -47,11 +51,14 @@ class _Part:
         repeated: Lists that show a document twice.
         shared: Lists that show several documents at one position.
         disordered: Lists with a position below that of the document before.
+        clicks: Documents that were clicked, of lists with labels.
+        labels: The smallest and the largest label of documents that were clicked, and of the others.
     """
 
     def __init__(self, sessions: Sessions, share: int):
         keys = [np.zeros(0, np.uint64)]
-        self.repeated = self.shared = self.disordered = 0
+        self.repeated = self.shared = self.disordered = self.clicks = 0
+        self.labels = {True: (np.inf, -np.inf), False: (np.inf, -np.inf)}
         for chunk in _sampled(sessions, share):
             keys.append(list_keys(chunk))
             self.repeated += int(np.count_nonzero(shows_twice(chunk)))
@@ -60,7 +67,16 @@ class _Part:
                 shown = np.arange(1, sessions.ranks) < chunk["lengths"][:, None]
                 self.shared += int(np.count_nonzero(((below == 0) & shown).any(axis=1)))
                 self.disordered += int(np.count_nonzero(((below < 0) & shown).any(axis=1)))
+            if "labels" in chunk:
+                self._add_labels(chunk)
         self.keys = np.concatenate(keys)
+
+    def _add_labels(self, chunk: Columns) -> None:
+        shown = np.arange(chunk["clicks"].shape[1]) < chunk["lengths"][:, None]
+        self.clicks += int(np.count_nonzero(chunk["clicks"]))
+        for clicked, (least, most) in self.labels.items():
+            labels = chunk["labels"][shown & (chunk["clicks"] == clicked)]
+            self.labels[clicked] = (labels.min(initial=least), labels.max(initial=most))
 
 
 def _sampled(sessions: Sessions, share: int) -> Iterator[Columns]:
@@ -119,6 +135,25 @@ def _shared_positions(parts: Collection[_Part]) -> Iterator[str]:
         yield (
             f"{shared:,} of {lists:,} lists show several documents at one position, which is right where positions "
             "were merged. Give each document its rank otherwise, or leave positions out: columns.positions=null"
+        )
+
+
+def _labels_of_clicks(parts: Mapping[str, _Part]) -> Iterator[str]:
+    """Doubts whether labels are judgements: what was clicked has one label, all else another."""
+    doubtful = {}
+    for name, part in parts.items():
+        clicked, others = part.labels[True], part.labels[False]
+        constant = clicked[0] == clicked[1] and others[0] == others[1]
+        if part.clicks >= _ENOUGH_CLICKS and constant and clicked != others:
+            doubtful[name] = part
+    if doubtful:
+        clicks = sum(part.clicks for part in doubtful.values())
+        labels = next(iter(doubtful.values())).labels
+        yield (
+            f"labels of {', '.join(doubtful)} follow clicks: all {clicks:,} documents that were clicked have one "
+            f"({labels[True][0]:g}), all others another ({labels[False][0]:g}). Ranking metrics then judge by the "
+            "clicks that models learn from. Name the column of judgements by columns.labels=NAME, or leave it out: "
+            "columns.labels=null"
         )
 
 

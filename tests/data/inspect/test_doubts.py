@@ -1,5 +1,6 @@
 """Doubts about a log, against logs that are wrong in one way, and against plain Python."""
 
+import dataclasses
 from collections import Counter
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -177,6 +178,41 @@ def test_positions_of_padding_are_none():
     for name in ("query_doc_ids", "clicks", "positions"):
         columns[name][:, 3:] = 0
     assert not [*doubts(dataset_of(columns))]
+
+
+def labelled(labels_of, click_rate=0.2, truth=None):
+    columns = random_log(ordered=False, click_rate=click_rate)
+    labels = labels_of(columns["clicks"], np.random.default_rng(2)).astype(float)
+    return dataclasses.replace(dataset_of(columns | {"labels": labels}), truth=truth)
+
+
+@pytest.mark.parametrize("grades", [(0, 1), (0, 4), (-1, 0), (1, 0)])
+def test_labels_that_are_clicks_are_doubted(grades):
+    dataset = labelled(lambda clicks, rng: np.array(grades)[clicks.astype(int)])
+    (doubt,) = doubts(dataset)
+    clicks = sum(part.clicks_total for part in (dataset.train, dataset.val, dataset.test))
+    assert doubt.startswith(f"labels of train, val, test follow clicks: all {clicks:,} documents")
+    assert f"one ({grades[1]})" in doubt and f"another ({grades[0]})" in doubt and "columns.labels=null" in doubt
+    assert not [*doubts(dataclasses.replace(dataset, truth=object()))]
+
+
+JUDGED = {
+    "but for one document": lambda clicks, rng: clicks ^ (np.arange(clicks.size).reshape(clicks.shape) % 500 == 0),
+    "by chance": lambda clicks, rng: rng.integers(0, 2, clicks.shape),
+    "of one grade": lambda clicks, rng: np.ones(clicks.shape),
+    "as clicks in part": lambda clicks, rng: clicks * rng.integers(1, 3, clicks.shape),
+}
+
+
+@pytest.mark.parametrize("case", JUDGED)
+def test_labels_that_differ_from_clicks_are_judgements(case):
+    assert not [*doubts(labelled(JUDGED[case]))]
+
+
+def test_labels_of_lists_without_clicks_are_judgements():
+    """Labelled lists often come without any."""
+    assert not [*doubts(labelled(lambda clicks, rng: rng.integers(0, 2, clicks.shape), click_rate=0))]
+    assert not [*doubts(labelled(lambda clicks, rng: np.zeros(clicks.shape), click_rate=0))]
 
 
 def test_a_run_reports_doubts_before_training(monkeypatch):
