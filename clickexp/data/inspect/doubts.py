@@ -11,8 +11,8 @@ from clickexp.data.inspect.summary import shows_twice
 from clickexp.data.schema import Columns
 from clickexp.data.sessions import Sessions
 
-_ENOUGH = 2_000_000
-"""Lists that are looked at; of more, those whose first documents are a share of all."""
+_ENOUGH = 100_000
+"""Lists that are looked at, about; of more, those whose first documents are a share of all."""
 _SEARCH_ENGINES = 0.05
 """Share of lists that show a document twice in a sound log: 3% in one of the TREC Session Track."""
 _ENOUGH_CLICKS = 20
@@ -23,20 +23,18 @@ _REMEDY = "Drop the copies: rows that are there twice, or files"
 def doubts(dataset: Dataset) -> Iterator[str]:
     """Yields a message for each doubt, with counts and the remedy.
 
-    It reads the log once, in chunks, and keeps 8 bytes per list. Of more than two million lists it looks at a share, of
-    which counts are then.
+    It reads the log once, in chunks, and keeps 8 bytes per list. Of large logs it looks at a share of the lists: for a
+    million lists of ten that takes 0.04 to 0.06 s of one core, where reading parquet takes 0.5 to 1.8 s.
 
     Args:
         dataset: The log.
     """
-    share = -(-sum(part.count for part in dataset.parts.values()) // _ENOUGH)
     parts = {name: part for name, part in dataset.parts.items() if name != "ranking" or part is not dataset.test}
+    share = max(round(sum(part.count for part in parts.values()) / _ENOUGH), 1)
     found = {name: _Part(part, share) for name, part in parts.items()}
-    yield from _copied_lists(found)
-    yield from _repeated_documents(found.values())
-    yield from _shared_positions(found.values())
-    if dataset.truth is None:  # a simulated user may click what is relevant, and nothing else
-        yield from _labels_of_clicks(found)
+    sample = f" (counted in a sample, of one list in {share})" if share > 1 else ""
+    for message in _of_lists(found, simulated=dataset.truth is not None):
+        yield message + sample
 
 
 class _Part:
@@ -90,7 +88,15 @@ def _sampled(sessions: Sessions, share: int) -> Iterator[Columns]:
         yield chunk
 
 
-def _copied_lists(parts: dict[str, _Part]) -> Iterator[str]:
+def _of_lists(parts: Mapping[str, _Part], simulated: bool) -> Iterator[str]:
+    yield from _copied_lists(parts)
+    yield from _repeated_documents(parts.values())
+    yield from _shared_positions(parts.values())
+    if not simulated:  # simulated users may click what is relevant, and nothing else
+        yield from _labels_of_clicks(parts)
+
+
+def _copied_lists(parts: Mapping[str, _Part]) -> Iterator[str]:
     """Doubts whether test figures are those of new lists."""
     train = parts["train"].keys
     held_out = {name: copies(parts[name].keys, train) for name in ("val", "test")}
