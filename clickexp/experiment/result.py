@@ -26,6 +26,7 @@ from clickexp.training import FitReport
 from clickexp.training.checkpoint import KEPT, save_model
 from clickexp.training.intervals.posterior import shared_posterior
 from clickexp.training.intervals.probabilities import propensity, shared_intervals
+from clickexp.training.intervals.unlinked import with_open_factors
 from clickexp.training.memory import peak_memory
 
 log = logging.getLogger(__name__)
@@ -123,6 +124,7 @@ def _shared_intervals(parts: Parts) -> Result:
         posterior = shared_posterior(parts.model, parts.dataset.train, report)
         if posterior is None:
             return {}
+        posterior = with_open_factors(parts.model, posterior, parts.dataset.train)
         if parts.config.settings.save_model:
             posterior.save(parts.folder / SHARED)
         found = {

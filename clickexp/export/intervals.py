@@ -1,5 +1,6 @@
-"""The posteriors of documents that an export writes."""
+"""The posteriors of documents that an export writes, and documents whose attraction a log leaves open."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from clickexp.loggers.progress import Steps
 from clickexp.models import ClickModel, Model
 from clickexp.parameters import EmbeddingParameter, Table
 from clickexp.training.intervals.posterior import SharedPosterior
+from clickexp.training.intervals.probabilities import SharedInterval
 from clickexp.training.intervals.rows import settled, with_shared_errors
 
 
@@ -49,6 +51,32 @@ def exported(model: Model, train: Sessions, impressions: np.ndarray, posterior: 
         with Steps("errors of shared parameters") as progress:
             intervals = with_shared_errors(intervals, _tables(intervals), posterior, train, progress)
     return Exported(effective, probabilities, intervals)
+
+
+def open_documents(train: Sessions, intervals: Iterable[SharedInterval], rows: int) -> np.ndarray:
+    """Returns which documents training shows at positions alone whose examination the log leaves open, by id.
+
+    Their attraction is open, too, up to the same factor. One that is also shown at another position links the two.
+
+    Args:
+        train: The training sessions.
+        intervals: Of shared parameters, from `shared_intervals`.
+        rows: Number of ids.
+    """
+    ratios = [(each.position, each.relative_low) for each in intervals if each.relative is not None]
+    known = {position for position, low in ratios if low is not None}
+    left_open = {position for position, _ in ratios if position is not None} - known
+    is_open, elsewhere = np.zeros((2, rows), bool)
+    if not left_open:
+        return is_open
+    names = [name for name in ("query_doc_ids", "lengths", "positions") if name in train.columns]
+    for chunk in train.chunks(names):
+        ranks = np.arange(1, train.ranks + 1)
+        shown = ranks <= chunk["lengths"][:, None]
+        at_open = np.isin(np.broadcast_to(chunk.get("positions", ranks), shown.shape), [*left_open])
+        is_open[chunk["query_doc_ids"][shown & at_open]] = True
+        elsewhere[chunk["query_doc_ids"][shown & ~at_open]] = True
+    return is_open & ~elsewhere
 
 
 def _tables(model: Model) -> list[Table]:

@@ -18,7 +18,7 @@ from clickexp.data.names import OLDEST, read_names
 from clickexp.errors import UserError
 from clickexp.export.examination import examination, learned_examination
 from clickexp.export.fitted import configuration, fitted
-from clickexp.export.intervals import exported
+from clickexp.export.intervals import exported, open_documents
 from clickexp.export.posteriors import EFFECTIVE, ROLES, effective_outputs, interval_outputs
 from clickexp.export.predict import (
     Predict,
@@ -51,6 +51,7 @@ _PROBABILITIES = (
     "relevance",
 )
 """Columns of documents.parquet that the model knows, in their order."""
+_BOUNDS = {"attraction_low", "attraction_high"}
 SHARED_TABLE = "shared.csv"
 _SEARCH_SESSION = "search_session"
 
@@ -135,8 +136,8 @@ def export(
 
 def _warn_of_unlinked_positions(model: Model, sessions: Sessions, takes_as_known: bool) -> None:
     if model.separates_examination and not (links := identifiability(sessions, ENOUGH_SESSIONS)).identified:
-        more = ", and those of attraction take examination as known" if takes_as_known else ""
-        sys.stderr.write(f"{links.describe()} Intervals with bounds rest on the prior{more}.\n")
+        more = " Intervals of attraction take examination as known." if takes_as_known else ""
+        sys.stderr.write(f"{links.describe()}{more}\n")
 
 
 def _write_predictions(
@@ -182,7 +183,7 @@ def _write_documents(
     """Writes a row for each document that the dataset shows: probabilities, training impressions and clicks.
 
     Where tables have posteriors, these are those of `exported`, and there are standard deviations, intervals and
-    effective impressions, too; see `posterior_outputs`.
+    effective impressions, too; see `posterior_outputs`. Intervals of `open_documents` have no bounds.
 
     A model whose attraction depends on the rank gives that at rank 1. One that reads a column that changes from session
     to session has no probabilities of a document alone, so that these are left out.
@@ -190,6 +191,8 @@ def _write_documents(
     impressions, clicks, shown = _counts(dataset)
     ids = np.flatnonzero(shown)
     documents = single_documents(dataset, ids)
+    intervals = [] if posterior is None else shared_intervals(model, posterior)
+    left_open = open_documents(dataset.train, intervals, len(shown))
     if others := session_columns(model, document_outputs, dataset, documents):
         reads = f"the model reads {', '.join(others)}, which belongs to a session"
         _messages.warning("documents.parquet has impressions and clicks only: %s", reads)
@@ -215,11 +218,18 @@ def _write_documents(
             columns: dict[str, Any] = {"query_doc_id": rows.astype(np.int32)}
             columns |= {} if id_names is None else id_names[rows - 1].to_dict()
             columns |= {name: outputs[name][:, 0] for name in order}
+            for name in _BOUNDS & columns.keys():
+                columns[name] = pl.Series(columns[name]).set(pl.Series(left_open[rows]), None)
             columns |= {"impressions": impressions[rows], "clicks": clicks[rows]}
             columns |= {name: outputs[name][:, 0] for name in (EFFECTIVE,) if name in outputs}
             yield pl.DataFrame(columns).to_arrow(compat_level=OLDEST)
 
     _write(tables(), file)
+    if left_open.any() and {*pq.read_schema(file).names} >= _BOUNDS:
+        sys.stderr.write(
+            f"{left_open.sum():,} of {len(ids):,} documents have an open interval of attraction: training shows them "
+            "only at positions whose examination the log leaves open\n"
+        )
 
 
 def _write(tables: Iterable[pa.Table], file: Path) -> None:

@@ -64,5 +64,11 @@ def test_an_export_names_positions_that_no_document_links(swapped, named, tmp_pa
     capsys.readouterr()
     export([str(tmp_path / "out")])
     printed = capsys.readouterr()
-    for words in ("no document links the groups of positions 1 | 2", "Intervals with bounds rest on the prior"):
+    for words in ("no document links the groups of positions 1 | 2", "1 of 2 documents have an open interval"):
         assert (words in printed.err) is named and words not in printed.out
+    examination = pl.read_csv(tmp_path / "out/export/examination.csv")
+    documents = pl.read_parquet(tmp_path / "out/export/documents.parquet").sort("query_doc_id")
+    for bound in ("low", "high"):
+        assert documents[f"attraction_{bound}"].is_null().to_list() == [False, named]
+        assert examination[f"propensity_{bound}"].is_null().to_list()[1] or not named
+    assert documents["attraction_sd"].is_not_null().all()

@@ -153,8 +153,8 @@ def _components(model: Model) -> dict[str, _Component]:
     return {f"models/{k}/": lambda model, k=k: model.models[k] for k in range(len(model.models))}
 
 
-def _towers(part: Model, prefix: str, known: Container[str]) -> Iterator[tuple[str, str, Parameter, np.ndarray]]:
-    """Role, path, tower and known places of the towers of one number, or one per position, that the log moves."""
+def towers(part: Model, prefix: str, known: Container[str]) -> Iterator[tuple[str, str, Parameter, np.ndarray]]:
+    """Yields role, name, tower and known places of the towers of one number or one per position that the log moves."""
     for role, tower in vars(part).items():
         path, tower = in_new_session(tower)
         if isinstance(tower, PositionParameter | GlobalParameter):
@@ -178,14 +178,14 @@ def of_first_positions(model: Model, posterior: SharedPosterior) -> list[str] | 
     if not all(part.separates_examination for part in parts.values()):
         return []
     prefix, part = next(iter(parts.items()))
-    return [f"{name}[{places[0]}]" for _, name, _, places in _towers(part, prefix, set(posterior.names))] or None
+    return [f"{name}[{places[0]}]" for _, name, _, places in towers(part, prefix, set(posterior.names))] or None
 
 
 def _curves(part: Model, prefix: str, known: Container[str]) -> Iterator[_Curve]:
-    for role, _, tower, places in _towers(part, prefix, known):
+    for role, _, tower, places in towers(part, prefix, known):
         if role == "false_positive":
             continue
-        keys, relative = _keys(part, tower, places), part.separates_examination
+        keys, relative = positions_of(part, tower, places), part.separates_examination
         if isinstance(part, TrustBiasModel):
             yield _Curve(f"{prefix}slope", keys, partial(_log_slopes, places), relative)
         else:
@@ -193,7 +193,8 @@ def _curves(part: Model, prefix: str, known: Container[str]) -> Iterator[_Curve]
             yield _Curve(f"{prefix}{role}", keys, of_role, relative)
 
 
-def _keys(part: Model, tower: Parameter, places: np.ndarray) -> list[tuple[int | None, int | None]]:
+def positions_of(part: Model, tower: Parameter, places: np.ndarray) -> list[tuple[int | None, int | None]]:
+    """Returns position and position of the last click of places in a tower, as far as it depends on them."""
     if not isinstance(tower, PositionParameter):
         return [(None, None)]
     index = part.indices().get(tower.config.use_feature)

@@ -1,0 +1,103 @@
+"""Examination that a log leaves open: of positions that no document links with the first one.
+
+The click rate e_p a_d of a document d at position p is that of (c e_p)(a_d / c), too. Where documents with numbers of
+their own link positions in groups, each group but the first has a factor c that no clicks determine (see
+`clickexp.data.inspect.identifiability`), and the information on it is 0. What is computed of it is the difference of
+two large numbers of one size, whose errors may pass for information.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import expit
+
+from clickexp.data.inspect.identifiability import ENOUGH_SESSIONS, identifiability
+from clickexp.data.sessions import Sessions
+from clickexp.models import Model, TrustBiasModel, TwoTowersModel
+from clickexp.parameters import EmbeddingParameter, PositionParameter, Table
+from clickexp.parameters.context import in_new_session
+from clickexp.training.intervals.posterior import SharedPosterior
+from clickexp.training.intervals.probabilities import positions_of, towers
+
+_UNKNOWN = 100.0
+"""Deviation of the logarithm of a factor that a log leaves open."""
+
+
+def with_open_factors(model: Model, posterior: SharedPosterior, train: Sessions) -> SharedPosterior:
+    """Returns the posterior with a deviation of 100 of the logarithm of each factor that the log leaves open.
+
+    Args:
+        model: A fitted model. If it does not separate examination from attraction, or its attraction is no table of
+            documents, the posterior stays as it is: what documents have in common may link positions.
+        posterior: Of its shared parameters.
+        train: Its training sessions.
+    """
+    if not (model.separates_examination and _has_table_of_documents(model)):
+        return posterior
+    groups = identifiability(train, ENOUGH_SESSIONS).groups
+    group_of = {position: number for number, group in enumerate(groups) for position in group}
+    place_of = {name: place for place, name in enumerate(posterior.names)}
+    directions = defaultdict(lambda: np.zeros(len(posterior.names)))
+    for number in _numbers(model, posterior.names):
+        group = group_of.get(number.position, 0)
+        for change, moved in _moved(model, number).items():
+            directions[group, change][place_of[number.name]] = moved
+    unknown = [_UNKNOWN * direction for (group, _), direction in directions.items() if group > 0]
+    if not unknown:
+        return posterior
+    root = np.stack(unknown)
+    return SharedPosterior(posterior.names, posterior.covariance + root.T @ root)
+
+
+class _Number(NamedTuple):
+    """A shared number of a position.
+
+    Attributes:
+        name: As posteriors call it.
+        role: Of its tower.
+        position: The position.
+        rates: Probabilities at the same place by role.
+    """
+
+    name: str
+    role: str
+    position: int
+    rates: Mapping[str, float]
+
+
+def _numbers(model: Model, names: tuple[str, ...]) -> Iterator[_Number]:
+    """Yields the numbers of towers of positions, by position alone or also by the last click above."""
+    rates: dict[int, dict[str, float]] = defaultdict(dict)
+    found = []
+    for role, name, tower, places in towers(model, "", set(names)):
+        if not isinstance(tower, PositionParameter) or tower.config.use_feature not in ("positions", *model.indices()):
+            continue
+        probabilities = expit(np.ravel(tower.weight[...]))
+        for place, (position, _) in zip(places, positions_of(model, tower, places), strict=True):
+            rates[place][role] = float(probabilities[place])
+            found.append(_Number(f"{name}[{place}]", role, position or 0, rates[place]))
+    yield from found
+
+
+def _moved(model: Model, number: _Number) -> dict[str, float]:
+    """Returns by how much changes that clicks do not show move a logit, by the change.
+
+    A factor c of P(click | attractive) moves the logit of e by dc / (1 - e). Two towers add logits, so that one takes
+    up a shift of the other. In the trust-bias model, t and f take up a shift of attraction, too, by t - f.
+    """
+    if isinstance(model, TwoTowersModel):
+        return {"shift": 1.0}
+    if not isinstance(model, TrustBiasModel):
+        return {"factor": 1 / (1 - number.rates[number.role])}
+    rate = number.rates[number.role]
+    slope = number.rates.get("true_positive", 0.0) - number.rates.get("false_positive", 0.0)
+    moved = slope / (rate * (1 - rate))
+    return {"shift": moved, "factor": moved} if number.role == "true_positive" else {"shift": moved}
+
+
+def _has_table_of_documents(model: Model) -> bool:
+    tower = in_new_session(getattr(model, "attraction", None))[1]
+    by_id = isinstance(tower, EmbeddingParameter) and tower.config.use_feature == "query_doc_ids"
+    return by_id and isinstance(tower.table, Table)
