@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from clickexp.errors import UserError
-from clickexp.runs.store import read_json, write_json
+from clickexp.runs.store import read_object, write_json
 from clickexp.utils.escape import printable
 from clickexp.utils.files import whole
 
@@ -57,8 +57,7 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
 
 def _recorded(folder: Path) -> dict[str, list[str]]:
     """Reads the checksums of the files in this folder from the record."""
-    record = read_json(folder / _RECORD)
-    files = record.get("files") if isinstance(record, dict) else None
+    files = read_object(folder / _RECORD).get("files")
     return {
         name: digests
         for name, digests in (files.items() if isinstance(files, dict) else ())

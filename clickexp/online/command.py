@@ -20,7 +20,7 @@ from clickexp.online.runs import compare_runs
 from clickexp.report.drawing import BLACK, Panel
 from clickexp.report.figures import look
 from clickexp.report.tables import write_figures
-from clickexp.runs.store import ONLINE, ONLINE_FILE, read_json, write_json
+from clickexp.runs.store import ONLINE, ONLINE_FILE, read_object, write_json
 from clickexp.utils.escape import printable, slug
 from clickexp.utils.paths import display_path
 
@@ -66,8 +66,8 @@ def _folder_of(result: OnlineComparison) -> Path:
 
 def _is_of(result: OnlineComparison, folder: Path) -> bool:
     """Whether a folder is empty, or has an earlier comparison of the same runs by the same users."""
-    earlier = read_json(folder / ONLINE_FILE)
-    return not isinstance(earlier, dict) or all(earlier.get(key) == getattr(result, key) for key in ("a", "user"))
+    earlier = read_object(folder / ONLINE_FILE)
+    return not earlier or all(earlier.get(key) == getattr(result, key) for key in ("a", "user"))
 
 
 def figures(result: OnlineComparison) -> dict[str, list[Panel]]:

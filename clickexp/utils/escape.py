@@ -48,7 +48,7 @@ def cleaned(node: Any) -> Any:
         return printable(node)
     if isinstance(node, Mapping):
         return {cleaned(key): cleaned(value) for key, value in node.items()}
-    return [cleaned(item) for item in node] if isinstance(node, list) else node
+    return [cleaned(item) for item in node] if isinstance(node, list | tuple | set) else node
 
 
 def slug(name: str) -> str:

@@ -760,12 +760,20 @@ def test_a_refused_module_is_not_imported(tmp_path, monkeypatch):
     assert not (tmp_path / "marker").exists()
 
 
-def test_a_configuration_that_refers_to_itself_is_refused(pbm, tmp_path):
+@pytest.mark.parametrize("aliases", ["&d {path: x, of: *d}", f"[&d [x], {'*d,' * 60_000}]"])
+def test_a_configuration_that_never_ends_is_refused(tmp_path, aliases):
+    (tmp_path / "config.yaml").write_text(f"{{seed: 1, max_sessions: null, dataset: {aliases}, model: {{}}}}")
+    with refuses(UserError, str(tmp_path), "nested without end" if "of" in aliases else "more than 100,000 values"):
+        export(tmp_path)
+
+
+def test_a_pipe_in_the_place_of_the_log_is_not_waited_for(pbm, tmp_path):
     run = copied(pbm[0], tmp_path)
-    (run / "config.yaml").write_text(
-        "{seed: 1, max_sessions: null, dataset: &d {path: x, of: *d}, model: {}}"
-    )
-    with refuses(UserError, "config.yaml", "refers to itself"):
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    os.mkfifo(tmp_path / "log.parquet")
+    config["dataset"]["path"] = str(tmp_path / "log.parquet")
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    with refuses(UserError, "log.parquet", "--dataset"):
         export(run)
 
 

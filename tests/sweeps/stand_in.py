@@ -49,7 +49,8 @@ def run_experiment(cfg, folder, sweep=None, overrides=()):
     act(json.loads(Path("does").read_text()).get(str(cfg.seed)), checkpoint)
     config = OmegaConf.to_container(cfg, resolve=True)
     parts = {"val": {"loss": loss, cfg.optimized_metric.removeprefix("val/"): loss}, "test": {"ll": -loss}}
-    result = {**parts, "environment": {"device": "stand-in"}, "config_hash": config_hash(config)}
+    result = {"model": "stand-in", "dataset": "clicks", **parts, "environment": {"device": "stand-in"}}
+    result["config_hash"] = config_hash(config)
     with zipfile.ZipFile(folder / MODEL, "w") as model:
         model.writestr("table.npy", bytes(1000))
     write_json(result, folder / RESULT)
