@@ -41,6 +41,7 @@ from clickexp.export import sessions as sessions_module
 from clickexp.export.fitted import fitted
 from clickexp.export.tables import _write_predictions, export
 from clickexp.export.trust import check_targets
+from clickexp.report.tables import write_figures
 from clickexp.training.intervals.posterior import SharedPosterior
 
 CONF = ROOT / "conf"
@@ -817,6 +818,19 @@ def test_links_in_a_folder_do_not_lead_what_is_written_elsewhere(pbm, tmp_path):
         (run / "export" / f"{name}.part").symlink_to(mine)
     export(run, predict="")
     assert mine.read_text() == "mine" and len(pl.read_csv(run / "export/examination.csv")) == RANKS
+
+
+@pytest.mark.parametrize("output", [None, "mine"])
+def test_a_link_to_figures_leads_nothing_elsewhere(tmp_path, monkeypatch, output):
+    monkeypatch.setattr(drawn, "export", lambda *_, **__: pytest.fail("work starts"))
+    folder = tmp_path / (output or "export")
+    folder.mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (folder / "figures").symlink_to(tmp_path / "elsewhere")
+    with refuses(UserError, f"{folder}/figures", "Remove the link", "--output"):
+        drawn.export_drawn(tmp_path, output and folder)
+    with refuses(UserError, f"{folder}/figures"):
+        write_figures({}, folder)
 
 
 def test_a_folder_does_not_choose_where_export_writes(pbm, tmp_path):
