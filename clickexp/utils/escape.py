@@ -6,6 +6,7 @@ place, and leaves ordinary names as they are.
 
 import csv
 import hashlib
+import html
 import io
 import math
 import re
@@ -63,6 +64,11 @@ def slug(name: str) -> str:
         return name
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{plain}-{digest}".lstrip("-")
+
+
+def html_text(text: str) -> str:
+    """Returns text for HTML, also inside a quoted attribute: no mark-up, no entity, no control character."""
+    return html.escape(printable(text))
 
 
 def latex(text: str) -> str:
