@@ -66,7 +66,7 @@ class Log:
         parts = {name: part.with_pairs(pairs).with_features(features) for name, part in parts.items()}
         names = np.memmap(folder / NAMES, np.uint8, "r") if (folder / NAMES).exists() else None
         if names is not None:
-            derived = named_pairs(names)
+            derived = named_pairs(names, max(part.query_doc_pairs for part in parts.values()))
             parts = {name: part.deriving(*derived) for name, part in parts.items()}
         parts = {name: part.with_context() for name, part in parts.items()}
         return cls(meta["name"], meta["format"], parts, meta["notes"], names)
