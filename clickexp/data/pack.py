@@ -205,10 +205,14 @@ def _limits(column: Column, meta: Mapping[str, Any]) -> Limits | None:
     }
     dtype = np.dtype(column.dtype)
     if column.name in known:
-        return Limits(dtype, *known[column.name])
+        least, largest = known[column.name]
+        return Limits(dtype, least, largest)
     if dtype.kind == "b":
         return Limits(np.uint8, 0, 1)
-    return Limits(dtype, *(sign * float(np.finfo(dtype).max) for sign in (-1, 1))) if dtype.kind == "f" else None
+    if dtype.kind == "f":
+        largest = float(np.finfo(dtype.type).max)
+        return Limits(dtype, -largest, largest)
+    return None
 
 
 def verify_pack(folder: Path, progress: Progress | None = None) -> Sequence[Stored]:

@@ -121,7 +121,7 @@ def _checked(kind: type[BaseModel], content: Any) -> dict[str, Any]:
         if first["type"] == "missing" or place in ("model", "dataset", "test"):
             raise UserError(f"{RESULT} is not that of a run: it names no {place}") from error
         if first["type"] == "value_error":
-            raise UserError(f"{RESULT} is damaged: {place}: {first['ctx']['error']}") from error
+            raise UserError(f"{RESULT} is damaged: {place}: {first['msg'].removeprefix('Value error, ')}") from error
         text = repr(first["input"])
         text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
         raise UserError(f"{RESULT} is damaged: {place} is {text}") from error
