@@ -24,7 +24,7 @@ from clickexp.sweeps.backends.base import LOG, BasePool, Job
 from clickexp.sweeps.backends.remote import RemotePool
 from clickexp.sweeps.callback import current, without_hydra
 from clickexp.sweeps.job import compose_job, new_record, searched, why_again
-from clickexp.sweeps.view import View, see_log
+from clickexp.sweeps.view import View, describe_overdue, see_log
 from clickexp.utils.signatures import accepted, check_arguments, located
 
 LAUNCHER = "hydra_plugins.clickexp_launcher.launcher.QueueLauncher"
@@ -190,6 +190,8 @@ class Queue:
             for other in duplicates:
                 self._keep(other, Path(job.record.result))
         else:
+            if ended.overdue:
+                job.record.status, job.record.error = "failed", describe_overdue(job.folder, ended.seconds)
             for failed in (job, *duplicates):
                 failed.record.status = PRUNED if pruned else failed.record.status
                 self._fail(failed, job.record.error or ended.end, job.folder / LOG)

@@ -106,8 +106,8 @@ def replace_modules():
 class HerePool(BasePool):
     """Calls each job in this process; what it raises is in its log."""
 
-    def __init__(self, workers=None, jobs_per_device=1):
-        super().__init__([Slot(f"here:{number}") for number in range(workers or 1)])
+    def __init__(self, workers=None, jobs_per_device=1, job_minutes=None):
+        super().__init__([Slot(f"here:{number}") for number in range(workers or 1)], job_minutes)
 
     def _submit(self, job, function, arguments):
         from hydra.core.global_hydra import GlobalHydra

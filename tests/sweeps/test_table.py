@@ -14,7 +14,7 @@ from clickexp.runs.objective import objective
 from clickexp.runs.store import CHECKPOINT, MODEL, Record, finished, is_whole, short_keys, unfinished, values
 from clickexp.sweeps.backends.base import LOG
 from clickexp.sweeps.table import collect
-from clickexp.sweeps.view import View, last_epoch
+from clickexp.sweeps.view import View, describe_overdue, last_epoch
 
 LOSSES = {("pbm", 1): 0.5, ("pbm", 2): 0.25, ("ubm", 1): 0.125, ("ubm", 2): 0.375, ("gctr", 1): None}
 
@@ -266,3 +266,12 @@ def test_a_damaged_result_is_named_and_the_others_are_collected(tmp_path, damage
     job(tmp_path, 1, ["seed=2"], 0.25, **damage)
     text = printed(tmp_path)
     assert "job 1 failed: result.json" in text and f"delete {tmp_path / '1'}" in text and "0.5000" in text
+
+
+@pytest.mark.parametrize("epochs, after", [(0, "before its first epoch had ended"), (2, "after epoch 2")])
+def test_what_is_lost_of_a_job_that_took_too_long(tmp_path, epochs, after):
+    (tmp_path / "metrics.jsonl").write_text("".join(f'{{"epoch": {n}}}\n' for n in range(1, epochs + 1)))
+    text = describe_overdue(tmp_path, 61.2)
+    assert after in text and "61 s" in text and "all of it is lost" in text and "hydra.launcher.job_minutes" in text
+    (tmp_path / CHECKPOINT).touch()
+    assert "the same command continues from its checkpoint" in describe_overdue(tmp_path, 61.2)
