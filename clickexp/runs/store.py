@@ -80,10 +80,11 @@ class Record:
         known = {field.name for field in dataclasses.fields(cls)}
         if content.keys() != known or not isinstance(content["overrides"], list):
             return None
-        texts = content["config_hash"], content["status"], content["result"], *content["overrides"]
-        if not isinstance(content["number"], int) or not all(isinstance(text, str) for text in texts):
-            return None
-        return cls(**content)
+        texts = [content["config_hash"], content["status"], content["result"], *content["overrides"]]
+        texts += [content[name] for name in ("device", "error") if content[name] is not None]
+        numbers = content["number"], content["seconds"] or 0
+        fits = all(isinstance(text, str) for text in texts) and all(isinstance(each, int | float) for each in numbers)
+        return cls(**content) if fits else None
 
 
 def finished(*roots: Path) -> dict[str, Path]:

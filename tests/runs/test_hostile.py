@@ -107,7 +107,11 @@ def test_sweeps_pass_over_files_that_are_none_of_theirs(tmp_path, content):
     assert read_epochs(tmp_path / "b") == []
 
 
-@pytest.mark.parametrize("wrong", [{"number": "3"}, {"overrides": "seed=1"}, {"overrides": [1]}, {"config_hash": [1]}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"number": "3"}, {"overrides": "seed=1"}, {"overrides": [1]}, {"config_hash": [1]}, {"seconds": "3"},
+     {"device": {}}, {"error": [1]}],
+)  # fmt: skip
 def test_a_record_of_other_types_is_none(tmp_path, wrong):
     Record(3, ["seed=1"], "digest", "finished", "a").write(tmp_path)
     file = tmp_path / "job.json"
