@@ -151,18 +151,9 @@ def replacements(node: ast.AST, text: str) -> Iterator[tuple[int, int, str]]:
             yield start, end, str(not value)
         case ast.Constant(value=int() | float() as value):
             yield start, end, str(value + 1)
-        case ast.IfExp(test=condition):
-            yield (
-                condition.col_offset,
-                condition.end_col_offset,
-                f"not ({text[condition.col_offset : condition.end_col_offset]})",
-            )
-        case ast.If(test=condition) if condition.end_lineno == node.lineno:
-            yield (
-                condition.col_offset,
-                condition.end_col_offset,
-                f"not ({text[condition.col_offset : condition.end_col_offset]})",
-            )
+        case ast.IfExp(test=condition) | ast.If(test=condition) if condition.end_lineno == node.lineno:
+            start, end = condition.col_offset, condition.end_col_offset
+            yield start, end, f"not ({text[start:end]})"
         case ast.Expr(value=ast.Call()) | ast.AugAssign():
             yield start, end, "pass"
 
