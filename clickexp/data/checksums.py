@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from clickexp.data.schema import DataError
+from clickexp.utils.documents import parse_json
 from clickexp.utils.exits import reason
 
 _STAMPS = ".verified"
@@ -135,7 +136,7 @@ def unsealed(text: str) -> dict[str, Any]:
     Raises:
         ValueError: The checksum differs, or it is no such text.
     """
-    meta = json.loads(text)
+    meta = parse_json(text)
     if not isinstance(meta, dict):
         raise ValueError("it holds no keys")
     if _SEAL in meta and meta.pop(_SEAL) != _seal(meta):

@@ -17,6 +17,8 @@ from clickexp.export.tables import SHARED_TABLE, export
 from clickexp.loggers.tables import console_table, number
 from clickexp.report.drawing import Panel
 from clickexp.report.tables import banded, histogram, write_figures
+from clickexp.runs.store import FIGURES
+from clickexp.utils.files import check_inside
 from clickexp.utils.paths import display_path
 
 _BINS = 40
@@ -37,9 +39,10 @@ def export_drawn(run: str | Path, output: str | Path | None = None, as_json: boo
         options: As `export` takes them.
     """
     console, printed = Console(highlight=False, markup=False), io.StringIO()
+    folder = Path(output) if output is not None else Path(run) / "export"
+    check_inside(folder / FIGURES, folder)
     with contextlib.redirect_stdout(printed) if as_json else contextlib.nullcontext():
         export(run, output, **options)
-    folder = Path(output) if output is not None else Path(run) / "export"
     table = folder / "examination.csv"
     examination = pl.read_csv(table) if table.exists() else None
     shared = pl.read_csv(folder / SHARED_TABLE).to_dicts() if (folder / SHARED_TABLE).exists() else []

@@ -20,7 +20,7 @@ from clickexp.export.trust import check_targets
 from clickexp.loggers.progress import Steps
 from clickexp.models import Model
 from clickexp.runs.sources import Origin
-from clickexp.runs.store import CONFIG, IDS, MODEL, RESULT, natural, read_json, read_yaml
+from clickexp.runs.store import CONFIG, IDS, MODEL, RESULT, natural, read_json, read_limited
 from clickexp.training.checkpoint import load_model
 from clickexp.utils.content import content_of
 from clickexp.utils.exits import OF_SYSTEM
@@ -110,7 +110,8 @@ def _dataset_node(
         if "path" not in node:
             raise UserError(f"--dataset {path}: {run} has not read its dataset from a path. Leave it out.")
         node["path"] = str(path)
-    if "path" in node and not Path(node["path"]).expanduser().exists():
+    place = Path(node["path"]).expanduser() if "path" in node else None
+    if place is not None and not (place.is_file() or place.is_dir()):  # a pipe may never end
         raise UserError(f"{node['path']}: the log of {run} is not there. Say where it is with --dataset PATH.")
     return node
 
@@ -182,7 +183,10 @@ def configuration(run: Path) -> dict[str, Any]:
         more = f", ... ({len(inside)} in all)" if len(inside) > _MOST_NAMED else ""
         named = ", ".join(inside[:_MOST_NAMED])
         raise UserError(f"{run}: this is a folder of runs, not of one. Name one of them: {named}{more}")
-    config = read_yaml(run / CONFIG)
+    try:
+        config = read_limited(run / CONFIG)
+    except UserError as error:
+        raise UserError(f"{run}: {error}. Was the folder written by clickexp?") from error
     if not isinstance(config, dict):
         raise UserError(f"{run}: not the folder of a run, {CONFIG} cannot be read.")
     parts = config.get("dataset"), config.get("model")

@@ -42,7 +42,7 @@ from clickexp.runs.store import SHARED
 from clickexp.training.intervals.posterior import SharedPosterior
 from clickexp.training.intervals.probabilities import SharedInterval, shared_intervals
 from clickexp.types import Array, Batch
-from clickexp.utils.files import whole
+from clickexp.utils.files import check_inside, whole
 from clickexp.utils.options import parsed
 
 _messages = logging.getLogger(__name__)
@@ -90,8 +90,8 @@ def export(
     """
     run = Path(run)
     folder = Path(output) if output is not None else run / "export"
-    if output is None and not folder.resolve().is_relative_to(run.resolve()):  # a link that came with the folder
-        raise UserError(f"{folder} leads out of {run}: choose another --output")
+    if output is None:
+        check_inside(folder, run)  # a link may have come with the folder
     columns = _column_names(options, predict or rank)
     write_onnx = None if onnx is None else onnx_writer()
     model, log = fitted(run, dataset, trust)

@@ -15,6 +15,7 @@ from flax import nnx
 from clickexp.errors import UserError
 from clickexp.models.base import Model
 from clickexp.parameters.table import Rows, Table
+from clickexp.utils.documents import parse_json
 from clickexp.utils.files import whole
 
 KEPT = (nnx.Param, Table)
@@ -141,7 +142,7 @@ def _opened(file: Path) -> Iterator[tuple[Mapping[str, np.ndarray], dict[str, An
     """The arrays of a training, each read when it is asked for, and the facts. ValueError for a damaged file."""
     try:
         with file.open("rb") as stream, np.load(stream) as stored:
-            yield stored, json.loads(str(stored[_FACTS]))
+            yield stored, parse_json(str(stored[_FACTS]))
     except _UNREADABLE as error:
         raise ValueError(
             f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

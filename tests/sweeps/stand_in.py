@@ -51,7 +51,8 @@ def run_experiment(cfg, folder, sweep=None, overrides=()):
     config = OmegaConf.to_container(cfg, resolve=True)
     parts = {"val": {"loss": loss, cfg.optimized_metric.removeprefix("val/"): loss}, "test": {"ll": -loss}}
     origin = Origin(sources(config), "", str(Path.cwd()))._asdict()
-    result = {**parts, "environment": {"device": "stand-in"}, "config_hash": config_hash(config), ORIGIN: origin}
+    result = {"model": "stand-in", "dataset": "clicks", **parts, "environment": {"device": "stand-in"}}
+    result |= {"config_hash": config_hash(config), ORIGIN: origin}
     with zipfile.ZipFile(folder / MODEL, "w") as model:
         model.writestr("table.npy", bytes(1000))
     write_json(result, folder / RESULT)

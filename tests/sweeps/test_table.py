@@ -23,7 +23,8 @@ def job(folder, number, overrides, loss, status="finished", digest=None, **resul
     place = folder / str(number)
     Record(number, overrides, digest or f"hash{number}", status, str(place), seconds=1.0).write(place)
     if loss is not None:
-        content = {"val": {"loss": loss}, "test": {"ll": -loss}, "config_hash": digest or f"hash{number}"}
+        content = {"model": "UBM", "dataset": "clicks", "val": {"loss": loss}, "test": {"ll": -loss}}
+        content["config_hash"] = digest or f"hash{number}"
         content |= result
         (place / "result.json").write_text(json.dumps(content))
 
@@ -255,3 +256,13 @@ def test_the_last_epoch_is_read_from_a_file_that_is_being_written(tmp_path):
     assert last_epoch(tmp_path)["epoch"] == 199
     (tmp_path / "metrics.jsonl").write_text(lines + '{"epoch": 20')
     assert last_epoch(tmp_path)["epoch"] == 199
+
+
+@pytest.mark.parametrize(
+    "damage", [{"train": {"seconds": "2"}}, {"test": 3}, {"environment": [1]}, {"val": {"loss": [1]}}]
+)
+def test_a_damaged_result_is_named_and_the_others_are_collected(tmp_path, damage):
+    job(tmp_path, 0, ["seed=1"], 0.5)
+    job(tmp_path, 1, ["seed=2"], 0.25, **damage)
+    text = printed(tmp_path)
+    assert "job 1 failed: result.json" in text and f"delete {tmp_path / '1'}" in text and "0.5000" in text
