@@ -6,6 +6,7 @@ from typing import Any
 import yaml
 from rich import get_console
 
+from clickexp.data.inspect.doubts import doubts
 from clickexp.data.inspect.identifiability import ENOUGH_SESSIONS, identifiability
 from clickexp.data.seen import shows_any
 from clickexp.experiment.build import Parts
@@ -69,9 +70,11 @@ def run_info(parts: Parts, sweep: str | None) -> RunInfo:
 
 
 def note(parts: Parts) -> None:
-    """Reports what there is to say before training: the data, what the log identifies, what weights do."""
+    """Reports what there is to say before training: the data, doubts, what the log identifies, what weights do."""
     for line in (*parts.config.without_effect, parts.dataset.describe()):
         parts.logger.message(line)
+    for line in doubts(parts.dataset):
+        parts.logger.warning(f"warning: {line}")
     if parts.model.separates_examination:
         links = identifiability(parts.dataset.train, ENOUGH_SESSIONS)
         if not links.identified:

@@ -168,6 +168,8 @@ def _read(
     with Steps("ranking" if to_rank else "predicting") as progress:
         for batch in batches_of(tables, progress):
             lists = with_session_keys(Lists.of(batch.columns, batch.location, fields))
+            if not to_rank:
+                lists.check_order(batch.location)
             numbered = lists if ids is None else ids.number(lists)
             for column, number in numbers.items():
                 numbered = numbered.with_documents(**{column.name: number(lists)})

@@ -97,6 +97,21 @@ class Lists:
         log.note("dropped_lists_without_documents", (~some).sum())
         return Lists(left.lengths[some], left.documents, _filtered(self.sessions, some))
 
+    def check_order(self, location: SourceLocation) -> None:
+        """Raises a DataError for a list whose documents do not stand in the order of their positions.
+
+        Models read a list from its first document on, and take those before a document to be above it.
+        """
+        if "positions" not in self.documents:
+            return
+        positions = np.asarray(self.documents["positions"])
+        above = (np.diff(positions) < 0) & (np.diff(self.rows) == 0)
+        if above.any():
+            at = int(above.argmax())
+            what = f"positions has {positions[at + 1]} after {positions[at]}"
+            remedy = "sort the documents of each list by position, and what each of them has"
+            raise location.error(what, remedy, int(self.rows[at]))
+
     def with_documents(self, **columns: Values) -> "Lists":
         """The same lists with these columns of documents."""
         return replace(self, documents={**self.documents, **columns})

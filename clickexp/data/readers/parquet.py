@@ -70,7 +70,8 @@ def read_lists(
 ) -> None:
     """Appends the rows to the part "sessions"; lists longer than `positions` are cut and counted.
 
-    With a pair_key, ids are of any kind and numbered; query_doc_pairs is the largest id allowed.
+    Positions must not descend in a list. With a pair_key, ids are of any kind and numbered; query_doc_pairs is the
+    largest id allowed.
     """
     schema = packed_columns(tables[0])
     ranks = positions
@@ -79,7 +80,9 @@ def read_lists(
     ids = PairIds(pair_key, log.names) if pair_key else None
     with log.part("sessions", ranks, ["lengths", *schema.values()], query_doc_pairs) as pack:
         for batch in batches_of(tables, log.progress):
-            lists = with_session_keys(Lists.of(batch.columns, batch.location, tables[0].fields)).head(ranks, log)
+            lists = with_session_keys(Lists.of(batch.columns, batch.location, tables[0].fields))
+            lists.check_order(batch.location)
+            lists = lists.head(ranks, log)
             pack.append((lists if ids is None else ids.number(lists)).padded(ranks, schema), batch.location)
         pack.query_doc_pairs = query_doc_pairs or pack.query_doc_pairs
 
