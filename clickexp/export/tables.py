@@ -192,7 +192,7 @@ def _write_documents(
     posterior: SharedPosterior | None,
     file: Path,
     *,
-    has_intervals: bool,
+    has_intervals: bool = True,
 ) -> None:
     """Writes a row for each document that the dataset shows: probabilities, training impressions and clicks.
 
