@@ -106,14 +106,6 @@ def test_the_convention_of_pyclick_is_kept_with_the_values(runs, tmp_path):
         assert samples(tmp_path, name).total() == pytest.approx(value, rel=1e-5)
 
 
-def test_values_of_earlier_versions_are_read(runs, tmp_path):
-    """They name the normalization of ranks `short_lists`."""
-    folder = runs[1]["pbm"][0]
-    frame = pl.read_parquet(folder / "test_sessions.parquet")
-    frame.write_parquet(tmp_path / "test_sessions.parquet", metadata={"short_lists": "own"})
-    assert samples(tmp_path, "ppl").total() == samples(folder, "ppl").total()
-
-
 def test_lists_of_a_search_session_are_one_unit(runs, tmp_path):
     """Sums over search sessions by hand; metrics of labelled lists stay per query."""
     test = runs[0].test
