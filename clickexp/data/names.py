@@ -61,16 +61,28 @@ class NamesWriter:
         self._block, self._written = [], self.count
 
 
-def read_names(mapped: np.ndarray) -> pl.DataFrame:
-    """Row i, with `document` and, where ids are of pairs, `query`, names id i + 1; `mapped` has the file's bytes.
+def read_names(mapped: np.ndarray, ids: int = 0) -> pl.DataFrame:
+    """Reads names of ids.
 
-    DataError where it cannot be read.
+    Args:
+        mapped: Bytes of the file.
+        ids: How many it must name.
+
+    Returns:
+        Row i, with `document` and, where ids are of pairs, `query`, names id i + 1.
+
+    Raises:
+        DataError: The file cannot be read, or names fewer.
     """
+    file = getattr(mapped, "filename", None) or "the names of ids"
     try:
-        return pl.DataFrame(pq.read_table(pa.BufferReader(mapped)))
+        names = pl.DataFrame(pq.read_table(pa.BufferReader(mapped)))
     except (pa.ArrowException, OSError) as error:
-        file = getattr(mapped, "filename", None) or "the names of ids"
         raise DamagedError(f"{file}: cannot be read as parquet ({error})", REMEDY) from error
+    if len(names) < ids or not {"document"} <= {*names.columns} <= {"document", "query"}:
+        what = f"it has {len(names)} rows of {', '.join(names.columns)}"
+        raise DamagedError(f"{file}: {what}, and {ids} documents to name", REMEDY)
+    return names
 
 
 def renumbering(own: pl.DataFrame, known: pl.DataFrame) -> np.ndarray:

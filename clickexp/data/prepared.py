@@ -75,7 +75,7 @@ class Log:
         if names is not None and ids is not None:
             parts, names = _renumbered(parts, names, np.memmap(ids, np.uint8, "r"))
         if names is not None:
-            derived = named_pairs(names)
+            derived = named_pairs(names, max(part.query_doc_pairs for part in parts.values()))
             parts = {name: part.deriving(*derived) for name, part in parts.items()}
         parts = {name: part.with_context() for name, part in parts.items()}
         return cls(meta["name"], meta["format"], parts, meta["notes"], names)

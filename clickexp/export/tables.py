@@ -95,7 +95,7 @@ def export(
     columns = _column_names(options, predict or rank)
     write_onnx = None if onnx is None else onnx_writer()
     model, log = fitted(run, dataset, trust)
-    id_names = None if log.names is None else read_names(log.names)
+    id_names = None if log.names is None else read_names(log.names, log.query_doc_pairs)
     ordered = None if rank is None else ranked(model, log, configuration(run), id_names, Path(rank), columns)
     served = None
     if numpy or onnx is not None:

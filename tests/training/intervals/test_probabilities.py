@@ -262,6 +262,11 @@ def test_posteriors_come_back_from_their_file(tmp_path):
     (tmp_path / "shared.npz").write_bytes((tmp_path / "shared.npz").read_bytes()[:100])
     with refuses(UserError, "shared.npz is damaged", "Run the experiment again"):
         SharedPosterior.load(tmp_path / "shared.npz")
+    right = posterior.covariance
+    for covariance in (right[1:], right.astype(complex), right.astype(str)):
+        np.savez(tmp_path / "shared.npz", names=np.array(posterior.names), covariance=covariance)
+        with refuses(UserError, "shared.npz is damaged", "Run the experiment again"):
+            SharedPosterior.load(tmp_path / "shared.npz")
 
 
 def inform(monkeypatch, matrix, first, score, used=(1, 2, 3)):
