@@ -172,9 +172,13 @@ class SourceLocation:
     first: int = 0
     unit: str = "row"
 
+    def of(self, row: int) -> str:
+        """Returns where a row is: "SOURCE, row N"."""
+        return f"{self.source}, {self.unit} {self.first + row}"
+
     def error(self, what: str, remedy: str, row: int | None = None) -> DataError:
         """The error to raise: "SOURCE, row N: what is wrong. Remedy."."""
-        where = self.source if row is None else f"{self.source}, {self.unit} {self.first + row}"
+        where = self.source if row is None else self.of(row)
         return DataError(f"{where}: {what}. {remedy[0].upper()}{remedy[1:]}.")
 
     def reject(

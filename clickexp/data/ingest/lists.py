@@ -8,15 +8,13 @@ import numpy as np
 import polars as pl
 
 from clickexp.data.ingest.columns import Field
+from clickexp.data.ingest.times import TEXT, as_numbers
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, Column, SourceLocation
 
 Values = np.ndarray | pl.Series
 
 _TRUTH = {"true": "1", "false": "0"}
-TEXT = (pl.String, pl.Categorical, pl.Enum)
-_DATE = r"^\d{4}-\d\d-\d\d"
-"""How a date begins; other orders of day and month cannot be distinguished."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +147,7 @@ def cells(
     given, fill, is_text = values, field.fill, values.dtype in TEXT
     fill = int(fill) if fill is not None and fill == int(fill) else fill
     if "t" in field.kinds:
-        values = _times(values, is_text)
+        values = as_numbers(values)
     elif "U" in field.kinds:
         values = values.cast(pl.String if is_text else pl.UInt64 if values.dtype == pl.UInt64 else pl.Int64)
     elif is_text:
@@ -161,23 +159,6 @@ def cells(
     remedy = field.rule if is_text else f"fill it or drop the row; {field.rule}"
     location.reject(values.is_null(), given, name, remedy, lengths)
     return values
-
-
-def _times(values: pl.Series, is_text: bool) -> pl.Series:
-    """Finite numbers as they are, dates and times in microseconds since 1970; null where text is neither."""
-    if values.dtype.is_temporal():
-        return values.dt.epoch("us").cast(pl.Float64)
-    values = values.cast(pl.String) if is_text else values
-    times = values.cast(pl.Float64, strict=False)
-    if is_text and times.is_null().any():
-        dates = values.set(~are_dates(values), None).str.to_datetime(strict=False, time_unit="us", time_zone="UTC")
-        times = dates.dt.epoch("us").cast(pl.Float64)
-    return times.set(~times.is_finite(), None)
-
-
-def are_dates(times: pl.Series) -> pl.Series:
-    """Returns which cells of text begin with a date."""
-    return times.cast(pl.String).str.contains(_DATE)
 
 
 def _filtered(columns: Mapping[str, Values], kept: np.ndarray) -> dict[str, Values]:

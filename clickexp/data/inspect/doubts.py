@@ -7,6 +7,7 @@ import numpy as np
 from clickexp.data.dataset import Dataset
 from clickexp.data.id_table import mixed
 from clickexp.data.inspect.copies import COMPARED, Copies, copies, list_keys
+from clickexp.data.inspect.order import shuffled_sessions
 from clickexp.data.inspect.summary import shows_twice
 from clickexp.data.schema import Columns
 from clickexp.data.sessions import Sessions
@@ -33,6 +34,10 @@ def doubts(dataset: Dataset) -> Iterator[str]:
     share = max(round(sum(part.count for part in parts.values()) / _ENOUGH), 1)
     found = {name: _Part(part, share) for name, part in parts.items()}
     sample = f" (counted in a sample, of one list in {share})" if share > 1 else ""
+    for part in (dataset.train, dataset.val, dataset.test):
+        if "session_ids" in part.columns and (message := shuffled_sessions(part, share)) is not None:
+            yield message
+            break
     for message in _of_lists(found, simulated=dataset.truth is not None):
         yield message + sample
 
