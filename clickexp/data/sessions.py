@@ -151,18 +151,17 @@ class Sessions(ColumnsView):
         """The same sessions, of which batches carry no optional columns but these, and no positions that are the ranks.
 
         Raises:
-            DataError: A value of 64 bits does not fit the 32 bits of a batch; it names the first one.
+            DataError: A whole number of 64 bits is another one in the 32 bits of a batch; it names the first one.
         """
         needless = {"positions"} if self.positions_are_ranks else set()
         sessions = replace(self, carried=frozenset(names) - needless)
-        for name in (name for name, column in sessions.batch_columns.items() if column.dtype == np.int64):
+        for name, column in sessions.batch_columns.items():
+            if column.dtype == column.batch_type:
+                continue
             location = SourceLocation(str(self.folder or "sessions"))
             for chunk in self.chunks([name]):
-                bad = chunk[name] != chunk[name].astype(np.int32)
-                location.reject(
-                    bad, chunk[name], name, "batches hold 32-bit integers: number the values from 0"
-                )
-                location = replace(location, first=location.first + len(bad))
+                column.check_batch(chunk[name], location)
+                location = replace(location, first=location.first + len(chunk[name]))
         return sessions
 
     def bounds(self, name: str) -> tuple[int, int]:

@@ -11,13 +11,14 @@ import polars as pl
 from clickexp.data import Dataset, Sessions
 from clickexp.data.id_table import IdTable
 from clickexp.data.ingest.columns import Field
+from clickexp.data.ingest.extent import Extent
 from clickexp.data.ingest.lists import Lists, Values
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
 from clickexp.data.ingest.tables import ParquetTable, SourceTable, TextTable, batches_of, open_tables
 from clickexp.data.names import keys_of
 from clickexp.data.pairs import DOCUMENTS, QUERIES
 from clickexp.data.readers.parquet import list_columns, packed_columns
-from clickexp.data.schema import COLUMNS, Column, Extent, SourceLocation
+from clickexp.data.schema import COLUMNS, Column, SourceLocation
 from clickexp.errors import UserError
 from clickexp.export.context import with_context
 from clickexp.export.predict import of_pairs
@@ -272,7 +273,7 @@ def _declared(dataset: Dataset, columns: Mapping[str, Any]) -> dict[str, Any]:
     for column in map(dataset.train.schema.__getitem__, dataset.train.columns.keys() - COLUMNS.keys()):
         given = columns.get(column.name, column.name)
         if not column.shape and isinstance(given, str):
-            options = {"dtype": np.dtype(column.dtype).name, "per": column.per, "fill": column.fill}
+            options = {"dtype": column.batch_type.name, "per": column.per, "fill": column.fill}
             declared[column.name] = {**options, "name": given}
     return declared
 

@@ -153,7 +153,9 @@ def cells(
     elif is_text:
         words = values if fill is None else values.replace("", str(fill))
         words = words.str.to_lowercase().replace(_TRUTH) if "f" in field.kinds else words
-        values = words.cast(pl.Float64 if "f" in field.kinds else pl.Int64, strict=False)
+        values = words.cast(pl.Int64, strict=False)
+        if "f" in field.kinds and values.is_null().any():
+            values = words.cast(pl.Float64, strict=False)
     elif fill is not None:
         values = values.fill_null(fill)
     remedy = field.rule if is_text else f"fill it or drop the row; {field.rule}"

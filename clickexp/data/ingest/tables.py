@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 
 from clickexp.data.checksums import Progress
 from clickexp.data.ingest.columns import Field
+from clickexp.data.ingest.extent import Extent
 from clickexp.data.ingest.times import TimeCheck
-from clickexp.data.schema import Column, Extent, SourceLocation
+from clickexp.data.schema import Column, SourceLocation
 from clickexp.errors import DataError
 
 _PACKED_NAMES = {"query_id": "query_ids", "search_session": "session_ids", "time": "times"}

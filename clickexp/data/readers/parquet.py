@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from clickexp.data.ingest.columns import ANY_ID, SEARCH_SESSION, TIME, Field, named_columns
+from clickexp.data.ingest.extent import POSITIONS
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, check_pair_key, with_session_keys
 from clickexp.data.ingest.tables import ParquetTable, SourceTable, batches_of, longest_list, open_tables
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.schema import COLUMNS, POSITIONS, Column
+from clickexp.data.schema import COLUMNS, Column
 from clickexp.utils.bounds import Ids, PositiveInt
 
 _KEYS = ("query_doc_ids", "clicks", "query_id", "search_session", "time", "positions", "labels")
