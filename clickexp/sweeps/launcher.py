@@ -253,11 +253,21 @@ def execute(hydra: Any, context: HydraContext, config: DictConfig, function: str
         raise returned._return_value
 
 
-def _new_pool(config: DictConfig) -> BasePool:
-    """Calls what hydra.launcher.pool names with the launcher's other keys, and with the folder of the sweep."""
+def check_pool(config: DictConfig) -> tuple[Any, dict[str, Any]]:
+    """Returns what hydra.launcher.pool names, and the launcher's other keys.
+
+    Raises:
+        ConfigError: A key does not exist, or its value does not fit.
+    """
     options, pool = plain(config.hydra.launcher), _pool_class(config)
     del options["_target_"], options["pool"]
     check_arguments(pool, options, "hydra.launcher")
+    return pool, options
+
+
+def _new_pool(config: DictConfig) -> BasePool:
+    """Calls what hydra.launcher.pool names with the launcher's other keys, and with the folder of the sweep."""
+    pool, options = check_pool(config)
     return pool(**accepted(pool, {"folder": Path(config.hydra.sweep.dir).absolute()}), **options)
 
 
