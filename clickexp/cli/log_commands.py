@@ -15,6 +15,7 @@ from clickexp.cli import log_report as report
 from clickexp.data import Dataset
 from clickexp.data.checksums import REMEDY, Stored
 from clickexp.data.inspect.context import context_summaries
+from clickexp.data.inspect.doubts import doubts
 from clickexp.data.inspect.identifiability import identifiability
 from clickexp.data.inspect.summary import summaries
 from clickexp.data.log_format import prepare
@@ -77,13 +78,15 @@ def inspect_log(path: str, options: Sequence[str], output: str | None = None, js
     """
     dataset = _dataset(Path(path).expanduser(), parsed(options))
     counts, links, contexts = summaries(dataset), identifiability(dataset.train), context_summaries(dataset)
+    found = list(doubts(dataset))
     folder = Path(output) if output else Path("outputs/inspect") / slug(Path(path).expanduser().resolve().name)
     try:
         drawn = display_path(write_figures(report.figures(counts, contexts), folder))
     except OSError as error:
         drawn = f"not written ({reason(error)}); choose another folder with --output"
     if json:
-        print(dumps({"path": path, **report.as_json(dataset, counts, links, contexts), "figures": drawn}, indent=2))  # noqa: T201  # output
+        described = report.as_json(dataset, counts, links, contexts, found)
+        print(dumps({"path": path, **described, "figures": drawn}, indent=2))  # noqa: T201  # output
         return
     train = counts["train"]
     grades = (report.grades(name, part.labels) for name, part in counts.items() if part.labels)
@@ -98,6 +101,7 @@ def inspect_log(path: str, options: Sequence[str], output: str | None = None, js
         *grades,
         report.features(dataset),
         report.notes(dataset.notes),
+        *(f"warning: {doubt}" for doubt in found),
         links.describe(),
         f"figures: {drawn}",
     )

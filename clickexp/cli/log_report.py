@@ -1,6 +1,6 @@
 """Tables and lines about a log on a terminal."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,6 +49,7 @@ def counts(summaries: Mapping[str, Summary]) -> Table:
         "distinct query-document pairs": [f"{part.pairs:,}" for part in of],
         "pairs unseen in training": [_share(part.unseen_pairs, part.pairs) for part in of],
         "documents shown of such pairs": [_share(part.unseen_shown, part.shown.sum()) for part in of],
+        "lists that show a document twice": [f"{part.repeated:,}" if part.repeated else "-" for part in of],
         "clicks": [f"{part.clicks.sum():,}" for part in of],
         "click rate": [_share(part.clicks.sum(), part.shown.sum()) for part in of],
     }
@@ -108,6 +109,7 @@ def as_json(
     summaries: Mapping[str, Summary],
     links: Identifiability,
     contexts: Mapping[str, ContextSummary],
+    doubts: Sequence[str],
 ) -> dict[str, Any]:
     """Returns what is reported of a log, in the types of JSON."""
     return {
@@ -117,6 +119,7 @@ def as_json(
         "context": {name: {**vars(part), "lengths": part.lengths.tolist()} for name, part in contexts.items()},
         "features": dataset.train.feature_lengths,
         "notes": dict(dataset.notes),
+        "doubts": list(doubts),
         "examination": {
             "identified": links.identified,
             "groups": [list(map(int, group)) for group in links.groups],
@@ -157,6 +160,7 @@ def _part(part: Summary) -> dict[str, Any]:
         "pairs": part.pairs,
         "pairs_unseen_in_training": part.unseen_pairs,
         "documents_shown_of_such_pairs": part.unseen_shown,
+        "lists_that_show_a_document_twice": part.repeated,
         "clicks": int(part.clicks.sum()),
         "shown_by_rank": part.shown[:ranks].tolist(),
         "clicks_by_rank": part.clicks[:ranks].tolist(),

@@ -1,6 +1,6 @@
 """A dataset: train, validation and test sessions, and labelled lists for ranking metrics."""
 
-import logging
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, combinations, pairwise
@@ -17,10 +17,6 @@ from clickexp.data.sessions import Sessions
 _PARTS = ("train_sessions", "val_sessions", "test_sessions")
 _HASHED = 2**53
 """From here on an id of a search session is taken for the hash of a text, which nobody would recognise."""
-_FAR_APART, _ENOUGH_LISTS = 0.1, 1000
-"""Part of a log that search sessions reach over where its rows seem shuffled, and lists that are enough to see it."""
-
-_messages = logging.getLogger(__name__)
 
 
 def _check_part(value: Any) -> Any:
@@ -88,6 +84,11 @@ class Dataset:
         """A hash of the test set: the same for runs whose test metrics can be compared."""
         return "-".join(part.digest() for part in (self.test, self.ranking) if part is not None)
 
+    def fingerprint(self) -> str:
+        """A hash of all parts: equal only where each holds the same sessions, ids and features."""
+        parts = "".join(f"{name} {part.fingerprint}\n" for name, part in self.parts.items())
+        return hashlib.sha256(parts.encode()).hexdigest()[:16]
+
     def sizes(self) -> dict[str, Any]:
         """Sessions of each part, query-document pairs and positions."""
         sessions = {name: part.count for name, part in self.parts.items()}
@@ -144,7 +145,7 @@ def split(sessions: Sessions, train: Split, val: Split, test: Split) -> tuple[Se
     """Views of the three parts: ranges, or fractions taken one after another in file order.
 
     Search sessions stay whole. Where their lists are apart, fractions are of the log with whole sessions one after
-    another, by the time of their first list where lists have `times`, else in the order of their first rows.
+    another, by the time of their first list where lists have `times`, and in the order of their first rows.
 
     Raises:
         DataError: A part is empty, a range goes beyond the sessions or cuts a search session, parts overlap, or
@@ -176,12 +177,8 @@ def _whole_sessions(sessions: Sessions, ranges: Mapping[str, range]) -> list[Ses
     new = new_sessions(ids)
     if are_apart(ids, new):
         _, first, number, lists = np.unique(ids, return_index=True, return_inverse=True, return_counts=True)
-        if "times" in sessions.columns:
-            started = _earliest(sessions.column("times"), number)
-        else:
-            started = first
-            _warn_of_shuffled(first, number, lists)
-        order = np.argsort(started, kind="stable")
+        started = _earliest(sessions.column("times"), number) if "times" in sessions.columns else first
+        order = np.lexsort((first, started))
         before = np.empty_like(lists)
         before[order] = np.cumsum(lists[order]) - lists[order]
         begun = before[number]
@@ -205,19 +202,6 @@ def _earliest(times: np.ndarray, number: np.ndarray) -> np.ndarray:
     earliest = np.full(number.max() + 1, np.inf)
     np.minimum.at(earliest, number, times)
     return earliest
-
-
-def _warn_of_shuffled(first: np.ndarray, number: np.ndarray, lists: np.ndarray) -> None:
-    """A log in the order of the clicks has sessions side by side, not from one end to the other."""
-    last = np.zeros_like(first)
-    last[number] = np.arange(len(number))  # the last assignment stays
-    far = np.median((last - first)[lists > 1]) / len(number)
-    if len(number) >= _ENOUGH_LISTS and far > _FAR_APART:
-        _messages.warning(
-            "half of the search sessions reach over %.0f%% of the log or more, as if its rows were shuffled. Context "
-            "and split take the order of rows: name a column of times by dataset.columns.time=NAME, or sort the log",
-            100 * far,
-        )
 
 
 def _checked_sessions(sessions: Sessions, ranges: Mapping[str, range]) -> list[Sessions]:

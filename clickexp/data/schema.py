@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -88,14 +87,28 @@ class Column:
         return (sessions, *((ranks,) if self.per_document else ()), *self.shape)
 
     @property
-    def _batch_type(self) -> np.dtype:
+    def batch_type(self) -> np.dtype:
         """Type in a batch, of at most 32 bits, as JAX computes."""
         return np.dtype({"int64": np.int32, "float64": np.float32}.get(np.dtype(self.dtype).name, self.dtype))
 
     def in_batch(self, values: np.ndarray) -> np.ndarray:
-        """Packed values as a batch holds them: one per session as [sessions, 1], which broadcasts over ranks."""
-        values = values.astype(self._batch_type, copy=False)
+        """Packed values as a batch holds them: one per session as [sessions, 1], which broadcasts over ranks.
+
+        Callers have called `check_batch`.
+        """
+        values = values.astype(self.batch_type, copy=False)
         return values if self.per_document or self.name == "lengths" else values[:, None]
+
+    def check_batch(self, values: np.ndarray, location: "SourceLocation") -> None:
+        """Raises a DataError for the first packed value that is a whole number and another one in a batch.
+
+        Fractions are rounded: a float32 has seven digits.
+        """
+        if values.dtype == self.batch_type:
+            return
+        bad = _is_another(values, values.astype(self.batch_type))
+        kind = "integers" if values.dtype.kind in "iu" else "floating-point numbers, whole ones up to 16777216"
+        location.reject(bad, values, self.name, f"batches hold 32-bit {kind}: number the values from 0, or scale them")
 
     def convert(
         self, values: np.ndarray, location: "SourceLocation", lengths: np.ndarray | None = None
@@ -115,7 +128,17 @@ class Column:
         if self.least is not None and packed.ndim == 1:
             bad |= packed < self.least
         location.reject(bad, values, self.name, self.rule, lengths)
+        if packed.dtype.kind == "f" and packed.dtype.itemsize < 8 and values.dtype.kind in "iu":
+            remedy = f"the type {packed.dtype} rounds it: declare an integer type, or give fractions"
+            location.reject(_is_another(values, packed), values, self.name, remedy, lengths)
         return packed
+
+
+def _is_another(values: np.ndarray, packed: np.ndarray) -> np.ndarray:
+    """Returns where whole numbers have become other ones in another type."""
+    with np.errstate(invalid="ignore"):
+        changed = packed.astype(values.dtype) != values
+    return changed & (values == np.rint(values)) if values.dtype.kind == "f" else changed
 
 
 def _fits(value: Any, dtype: np.dtype) -> bool:
@@ -172,9 +195,13 @@ class SourceLocation:
     first: int = 0
     unit: str = "row"
 
+    def of(self, row: int) -> str:
+        """Returns where a row is: "SOURCE, row N"."""
+        return f"{self.source}, {self.unit} {self.first + row}"
+
     def error(self, what: str, remedy: str, row: int | None = None) -> DataError:
         """The error to raise: "SOURCE, row N: what is wrong. Remedy."."""
-        where = self.source if row is None else f"{self.source}, {self.unit} {self.first + row}"
+        where = self.source if row is None else self.of(row)
         return DataError(f"{where}: {what}. {remedy[0].upper()}{remedy[1:]}.")
 
     def reject(
@@ -195,55 +222,6 @@ class SourceLocation:
             row = first if lengths is None else int(np.searchsorted(np.cumsum(lengths), first, side="right"))
             word = repr(value[:80]) if isinstance(value, str) else "null" if value is None else value
             raise self.error(f"{name} holds {word}", remedy, row)
-
-
-POSITIONS = "set positions to the ranks to keep; longer lists are cut, and counted"
-_PADDING = 10
-"""Padding that takes more than this many times the data is refused,"""
-_FLOOR = 1 << 26
-"""unless it takes less than this many bytes."""
-
-
-def outweighs(padding: int, data: int, size: int) -> bool:
-    """Whether so many numbers of padding, of a size in bytes, are too many for so many of data."""
-    return padding * size > _FLOOR and padding > _PADDING * data
-
-
-def shown_bytes(size: int) -> str:
-    """In the unit that suits it."""
-    power = min((max(size, 1).bit_length() - 1) // 10, 4)
-    return f"{size / (1 << 10 * power):.4g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
-
-
-class Extent:
-    """Measures lists, to see what it takes to pad all of them to the longest."""
-
-    def __init__(self):
-        self.lists = self.documents = self.longest = 0
-        self._error = SourceLocation("lists").error
-
-    def add(self, lengths: np.ndarray, location: Any, rows: np.ndarray | None = None) -> None:
-        """Lists of these lengths; `rows`, by default 0, 1, ..., are what the errors of the location name them by."""
-        if len(lengths) and lengths.max() > self.longest:
-            first = int(lengths.argmax())
-            row = first if rows is None else int(rows[first])
-            self.longest, self._error = int(lengths[first]), partial(location.error, row=row)
-        self.lists += len(lengths)
-        self.documents += int(lengths.sum())
-
-    def ranks(self, columns: Iterable[str | Column], remedy: str) -> int:
-        """The length of the longest list, at least 1; DataError where padding to it outweighs the documents."""
-        per_document = [column for column in declared(columns).values() if column.per_document]
-        size = sum(np.dtype((column.dtype, column.shape)).itemsize for column in per_document)
-        padded = self.lists * self.longest
-        if outweighs(padded - self.documents, self.documents, size):
-            what = (
-                f"the list has {self.longest} documents, lists on average {self.documents / self.lists:.1f}; "
-                f"to pad all {self.lists} to it takes {shown_bytes(padded * size)}, "
-                f"the documents {shown_bytes(self.documents * size)}"
-            )
-            raise self._error(what, remedy)
-        return max(self.longest, 1)
 
 
 def checked(

@@ -39,10 +39,9 @@ def checked(data: Data, model: Model, compute: _Compute, *required: str) -> Data
             clicks = ", or judge rankings by clicks: metric=[all,counterfactual]" if key == "labels" else ""
             raise DataError(f"the sessions have no {key}. Add them to the source{clicks}.")
     if data.count and not all(_fits(data.bounds(key), largest) for key, largest, _ in limits):
-        one = data.slice(0, 1).carrying({*data.batch_columns, *(key for key, *_ in limits)})
-        first = at_step(with_mask(next(feed(one, 1, 1)).arrays), 0)
-        keys = {key for key, *_ in limits if key in data.derived}
-        for chunk in data.chunks([*data.columns, *keys]):
+        carried = data.carrying({*data.batch_columns, *(key for key, *_ in limits)})
+        first = at_step(with_mask(next(feed(carried.slice(0, 1), 1, 1)).arrays), 0)
+        for chunk in data.chunks(carried.batch_columns):
             batch = {name: data.schema[name].in_batch(values) for name, values in chunk.items()}
             check_values(_with_mask(batch), limits, needs(compute, first))
     return data

@@ -11,13 +11,14 @@ import polars as pl
 from clickexp.data import Dataset, Sessions
 from clickexp.data.id_table import IdTable
 from clickexp.data.ingest.columns import Field
+from clickexp.data.ingest.extent import Extent
 from clickexp.data.ingest.lists import Lists, Values
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
 from clickexp.data.ingest.tables import ParquetTable, SourceTable, TextTable, batches_of, open_tables
 from clickexp.data.names import keys_of
 from clickexp.data.pairs import DOCUMENTS, QUERIES
 from clickexp.data.readers.parquet import list_columns, packed_columns
-from clickexp.data.schema import COLUMNS, Column, Extent, SourceLocation
+from clickexp.data.schema import COLUMNS, Column, SourceLocation
 from clickexp.errors import UserError
 from clickexp.export.context import with_context
 from clickexp.export.predict import of_pairs
@@ -57,11 +58,16 @@ def own_sessions(sessions: Sessions, id_names: pl.DataFrame | None) -> Iterator[
             ids, lengths = piece.column("query_doc_ids"), piece.column("lengths")
             names = {}
             if id_names is not None:
-                names["document"] = id_names["document"][ids[np.arange(piece.ranks) < lengths[:, None]] - 1]
+                names["document"] = _named(id_names["document"], ids[np.arange(piece.ranks) < lengths[:, None]])
             if id_names is not None and "query" in id_names.columns:
-                names["query"] = id_names["query"][ids[:, 0] - 1]
+                names["query"] = _named(id_names["query"], ids.max(axis=1))  # of a document that has a name
             yield Piece(piece, names)
             progress(start + piece.count, sessions.count)
+
+
+def _named(names: pl.Series, ids: np.ndarray) -> pl.Series:
+    """Returns the names of ids; null for 0, which has none."""
+    return names.gather(pl.Series(ids.astype(np.int64) - 1).replace(-1, None))
 
 
 def read_sessions(
@@ -163,6 +169,8 @@ def _read(
     with Steps("ranking" if to_rank else "predicting") as progress:
         for batch in batches_of(tables, progress):
             lists = with_session_keys(Lists.of(batch.columns, batch.location, fields))
+            if not to_rank:
+                lists.check_order(batch.location)
             numbered = lists if ids is None else ids.number(lists)
             for column, number in numbers.items():
                 numbered = numbered.with_documents(**{column.name: number(lists)})
@@ -265,7 +273,7 @@ def _declared(dataset: Dataset, columns: Mapping[str, Any]) -> dict[str, Any]:
     for column in map(dataset.train.schema.__getitem__, dataset.train.columns.keys() - COLUMNS.keys()):
         given = columns.get(column.name, column.name)
         if not column.shape and isinstance(given, str):
-            options = {"dtype": np.dtype(column.dtype).name, "per": column.per, "fill": column.fill}
+            options = {"dtype": column.batch_type.name, "per": column.per, "fill": column.fill}
             declared[column.name] = {**options, "name": given}
     return declared
 

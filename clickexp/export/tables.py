@@ -17,7 +17,7 @@ from clickexp.data.inspect.identifiability import ENOUGH_SESSIONS, identifiabili
 from clickexp.data.names import OLDEST, read_names
 from clickexp.errors import UserError
 from clickexp.export.examination import examination, learned_examination
-from clickexp.export.fitted import configuration, fitted
+from clickexp.export.fitted import configuration, fitted, is_own_log
 from clickexp.export.intervals import exported
 from clickexp.export.posteriors import EFFECTIVE, ROLES, effective_outputs, interval_outputs
 from clickexp.export.predict import (
@@ -111,18 +111,13 @@ def export(
         _write_ranking(*ordered, folder)
     sessions: Sessions = getattr(log, part)
     posterior = SharedPosterior.load(run / SHARED) if (run / SHARED).is_file() else None
-    if isinstance(model, ClickModel):
-        with _whole(folder / "examination.csv") as file:
-            examination(model, sessions, posterior).write_csv(file)
-    elif isinstance(model, Ranker) and (curve := model.examination()) is not None:
-        with _whole(folder / "examination.csv") as file:
-            learned_examination(np.asarray(curve, np.float64), sessions).write_csv(file)
+    _write_examination(model, sessions, posterior, folder)
     if posterior is not None and (intervals := shared_intervals(model, posterior)):
         with _whole(folder / SHARED_TABLE) as file:
             pl.DataFrame(intervals, SharedInterval._fields, orient="row", infer_schema_length=None).write_csv(file)
     _warn_of_unlinked_positions(model, log.train, posterior is None)
     with _whole(folder / "documents.parquet") as file:
-        _write_documents(model, log, id_names, posterior, file)
+        _write_documents(model, log, id_names, posterior, file, has_intervals=is_own_log(run, log))
     if thompson is not None:
         order = thompson_order(model, log, id_names, thompson)
         with _whole(folder / "thompson.parquet") as file:
@@ -137,6 +132,20 @@ def _warn_of_unlinked_positions(model: Model, sessions: Sessions, takes_as_known
     if model.separates_examination and not (links := identifiability(sessions, ENOUGH_SESSIONS)).identified:
         more = ", and those of attraction take examination as known" if takes_as_known else ""
         sys.stderr.write(f"{links.describe()} Intervals with bounds rest on the prior{more}.\n")
+
+
+def _write_examination(
+    model: Model, sessions: Sessions, posterior: SharedPosterior | None, folder: Path
+) -> None:
+    """Writes examination by position, of models that know it."""
+    if isinstance(model, ClickModel):
+        table = examination(model, sessions, posterior)
+    elif isinstance(model, Ranker) and (curve := model.examination()) is not None:
+        table = learned_examination(np.asarray(curve, np.float64), sessions)
+    else:
+        return
+    with _whole(folder / "examination.csv") as file:
+        table.write_csv(file)
 
 
 def _write_predictions(
@@ -177,12 +186,19 @@ def _write_predictions(
 
 
 def _write_documents(
-    model: Model, dataset: Dataset, id_names: pl.DataFrame | None, posterior: SharedPosterior | None, file: Path
+    model: Model,
+    dataset: Dataset,
+    id_names: pl.DataFrame | None,
+    posterior: SharedPosterior | None,
+    file: Path,
+    *,
+    has_intervals: bool = True,
 ) -> None:
     """Writes a row for each document that the dataset shows: probabilities, training impressions and clicks.
 
     Where tables have posteriors, these are those of `exported`, and there are standard deviations, intervals and
-    effective impressions, too; see `posterior_outputs`.
+    effective impressions, too; see `posterior_outputs`. They follow from the sessions that the model was fitted to, so
+    that there are none on another log, where has_intervals is false.
 
     A model whose attraction depends on the rank gives that at rank 1. One that reads a column that changes from session
     to session has no probabilities of a document alone, so that these are left out.
@@ -198,7 +214,7 @@ def _write_documents(
         return {} if others else document_outputs(model, batch)
 
     probable, better = model, []
-    if not others:
+    if has_intervals and not others:
         effective, probable, sure = exported(model, dataset.train, impressions, posterior)
         better = [predictor(effective, effective_outputs)(documents), predictor(sure, interval_outputs)(documents)]
 
@@ -264,6 +280,8 @@ def _counts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
                     np.add.at(clicks, chunk["query_doc_ids"][chunk["clicks"]], 1)
                 done += len(there)
                 progress(done, total)
+    if dataset.names is not None:
+        shown[0] = False  # what the run does not know
     return impressions, clicks, shown
 
 

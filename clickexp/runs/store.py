@@ -24,6 +24,10 @@ SHARED = "shared.npz"
 """How sure the shared parameters of the model are."""
 FALSE_POSITIVE, TRUE_POSITIVE = "false_positive", "true_positive"
 """Keys of a result: click rates of irrelevant and of relevant documents by position, of the trust-bias model."""
+RANKER = "export/ranker.npz"
+"""What scores documents without the model, after an export."""
+IDS = "ids.parquet"
+"""Names of the ids that the tables of the model have rows for."""
 CONFIG = "config.yaml"
 SESSIONS, LISTS = "test_sessions.parquet", "test_lists.parquet"
 """Values of single sessions and lists."""
@@ -57,6 +61,7 @@ class Record:
         device: Where it ran.
         seconds: Wall time of the process.
         error: Why it failed.
+        sources: What its configuration names, by content; see `clickexp.runs.sources`.
     """
 
     number: int
@@ -67,6 +72,7 @@ class Record:
     device: str | None = None
     seconds: float | None = None
     error: str | None = None
+    sources: dict[str, str | None] = dataclasses.field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
         """Writes the record whole or not at all."""

@@ -9,9 +9,10 @@ import numpy as np
 from annotated_types import Ge
 
 from clickexp.data.ingest.columns import check_keys
+from clickexp.data.ingest.extent import Extent
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.schema import Column, Extent, SourceLocation
+from clickexp.data.schema import Column, SourceLocation
 from clickexp.errors import DataError
 from clickexp.simulation.policies import check_policy, policy_scores
 from clickexp.simulation.simulated import RANDOMIZED, GroundTruth, zipf

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from clickexp.data.ingest.extent import outweighs, shown_bytes
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.schema import SourceLocation, outweighs, shown_bytes
+from clickexp.data.schema import SourceLocation
 
 _BLOCK = 1 << 24
 """Bytes of text that are parsed at a time."""

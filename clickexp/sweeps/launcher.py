@@ -131,7 +131,7 @@ class Queue:
             if digest not in self._results and digest not in self._duplicates:  # another sweep may have it by now
                 self._results = finished(*searched(self._config, HydraConfig.get()))
             earlier = self._results.get(digest)
-            if earlier is not None and (again := why_again(number, earlier, composed)):
+            if earlier is not None and (again := why_again(job.record, earlier, composed)):
                 self._view.line(again)
                 del self._results[digest]  # the job that runs in its place has another folder
             if digest in self._results:

@@ -75,7 +75,8 @@ def check_values(batch: Batch, limits: Iterable[Limit], needed: Callable[[str], 
         needed: Whether the result depends on a key. Called only where its values are out of bounds.
 
     Raises:
-        DataError: Clicks or masks are neither 0 nor 1, or an id or position has no parameter.
+        DataError: Clicks or masks are neither 0 nor 1, or an id or position has no parameter, or an integer does not
+            fit 32 bits.
     """
     check_events(batch["mask"], None, "mask")
     shown = np.asarray(batch["mask"]).astype(bool)
@@ -88,6 +89,8 @@ def check_values(batch: Batch, limits: Iterable[Limit], needed: Callable[[str], 
         value = _outside(batch.get(key), shown, _LEAST.get(key, 0), largest)
         if value is not None and needed(key):
             raise _out_of_bounds(key, value, largest, role)
+    for key in batch.keys() - {"query_doc_ids", "positions", "lengths"}:
+        _check_width(key, batch[key], shown, needed)
 
 
 def check_events(values: Array, shown: Array | None, name: str = "clicks") -> None:
@@ -159,6 +162,15 @@ def missing(error: KeyError, batch: Mapping[str, Any]) -> DataError | KeyError:
     there = ", ".join(name for name in batch if name != SHOWN_FIRST)
     remedy = " Logs read with dataset.pair_key=query_document have it." if key in _OF_PAIRS else ""
     return DataError(f"the batch has no {key}, which the model reads. It has {there}.{remedy}")
+
+
+def _check_width(key: str, values: Array, shown: np.ndarray, needed: Callable[[str], bool]) -> None:
+    """Refuses integers that JAX would wrap around to others of 32 bits."""
+    if np.dtype(values.dtype) not in (np.int64, np.uint64):
+        return
+    value = _outside(values[:, None] if values.ndim == 1 else values, shown, -_LARGEST_ID - 1, _LARGEST_ID)
+    if value is not None and needed(key):
+        raise DataError(f"{key} holds {value}. Give integers that fit 32 bits, such as numbers from 0.")
 
 
 def _outside(values: Array | None, shown: np.ndarray, least: int, largest: int) -> int | None:

@@ -101,6 +101,9 @@ def assert_counts(printed, parts):
     shown = [documents(rows) for rows in parts.values()]
     unseen = [[document for document in part if document not in seen] for part in shown]
     clicks = [total(rows, 2) for rows in parts.values()]
+    twice = [sum(len(set(r[1])) < len(r[1]) for r in rows) for rows in parts.values()]
+    assert any(twice)
+    assert row(printed, "lists that show a document twice") == [str(lists or "-") for lists in twice]
     assert row(printed, *parts) == []
     assert row(printed, "sessions") == [str(len(rows)) for rows in parts.values()]
     assert row(printed, "distinct queries") == [str(len({r[0] for r in rows})) for rows in parts.values()]

@@ -145,6 +145,57 @@ def test_integers_beyond_32_bits_are_refused_where_batches_carry_them():
         sessions.carrying(["visit"])
 
 
+def test_whole_numbers_that_batches_round_are_refused_where_they_carry_them():
+    """Times and sizes with fractions may be rounded, as any number is."""
+    size = Column("size", "float64", per="session")
+    given = {name: arrays()[name] for name in ("query_doc_ids", "clicks", "lengths")}
+    sizes = np.arange(N) + 2.0**24 - N + 1
+    assert sizes.max() == 2**24
+    fractions = sizes + 2**24 + 0.3
+    for values in (sizes, fractions):
+        sessions = Sessions.from_arrays(**given, extra={size: values}).carrying(["size"])
+        carried = next(superbatches(sessions, N, 1)).arrays["size"].ravel()
+        np.testing.assert_array_equal(carried, values.astype(np.float32))
+    sizes[7] = 2**24 + 1
+    with refuses(DataError, "row 7", "size holds 16777217", "scale them"):
+        Sessions.from_arrays(**given, extra={size: sizes}).carrying(["size"])
+
+
+ROUNDED = [("float32", 2**24 + 1), ("float16", 2**11 + 1), ("float32", -(2**24) - 1), ("float32", 2**63 - 1)]
+
+
+@pytest.mark.parametrize("dtype, number", ROUNDED)
+def test_integers_that_a_type_rounds_are_refused(dtype, number):
+    location, column = SourceLocation("log"), Column("visit", dtype, per="session")
+    values = np.array([3, number + 1 if number < 2**62 else 2**62, number])
+    with refuses(DataError, "row 2", f"visit holds {number}", "declare an integer type"):
+        column.convert(values, location)
+    assert column.convert(values[:2], location).tolist() == values[:2].tolist()
+    assert np.isfinite(column.convert(values + 0.0, location)).all()  # of fractions nobody expects more digits
+
+
+def test_integers_in_text_are_integers(tmp_path):
+    """Words with a point, and columns that have some, are fractions."""
+    rows = [f"{number},1,0,{visit}" for number, visit in enumerate([16777217, *range(11)])]
+    columns = {"visit": {"dtype": "float32", "per": "session"}}
+    for first, sound in ((rows[0], False), ("0,1,0,16777217.0", True), ("0,1,0,0", True)):
+        lines = ["query_id,query_doc_ids,clicks,visit", first, *rows[1:]]
+        (tmp_path / "log.csv").write_text("\n".join(lines))
+        if sound:
+            open_csv(tmp_path / "log.csv", columns=columns)
+        else:
+            with refuses(DataError, "log.csv, line 2", "visit holds 16777217", "declare an integer type"):
+                open_csv(tmp_path / "log.csv", columns=columns)
+
+
+@pytest.mark.parametrize("dtype, remedy", [("int64", "give int32"), ("float64", "give float32")])
+def test_a_table_declares_columns_of_32_bits(dtype, remedy, tmp_path):
+    """Before it is read."""
+    (tmp_path / "log.csv").write_text("query_doc_ids,clicks,visit\n")
+    with refuses(DataError, f"columns.visit has dtype {dtype}", remedy):
+        open_csv(tmp_path / "log.csv", columns={"visit": {"dtype": dtype}})
+
+
 BAD = {
     "padding": ({"dwell": (0, 2, 5.0)}, "row 0", "dwell holds 5.0", "-1"),
     "nan": ({"dwell": (3, 0, np.nan)}, "row 3", "dwell holds nan", "finite numbers"),
@@ -192,7 +243,7 @@ def test_a_column_that_cannot_be_is_refused():
         ("int64", [1, None, 3], 0.5, "float32"),
         ("bool", [True, None, False], -1, "float32"),
         ("double", [1.5, None, 3], 0.1, "float32"),
-        ("int64", [2**53 + 1, None, 3], -1.0, "int64"),
+        ("int64", [2**30 + 1, None, 3], -1.0, "int32"),
     ],
 )
 def test_a_source_of_a_type_that_does_not_hold_the_fill(source, values, fill, dtype, tmp_path):

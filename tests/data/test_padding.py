@@ -6,7 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 from refusals import refuses
 
-from clickexp.data import DataError, LogWriter, schema
+from clickexp.data import DataError, LogWriter, SourceLocation
+from clickexp.data.ingest import extent
 from clickexp.data.readers.tiangong_st import FILES
 from clickexp.experiment.formats import FORMATS
 
@@ -89,7 +90,7 @@ CASES = {
 def test_one_long_list_is_refused_and_the_remedy_works(tmp_path, monkeypatch, case):
     write, options, place, remedy = CASES[case]
     opener, source = FORMATS[case.split()[0]], write(tmp_path, sizes())
-    monkeypatch.setattr(schema, "_FLOOR", 1 << 10)
+    monkeypatch.setattr(extent, "_FLOOR", 1 << 10)
     with monkeypatch.context() as patch:
         if "annotations" not in case:
             patch.setattr(LogWriter, "part", lambda *_, **__: pytest.fail("something is written"))
@@ -98,13 +99,13 @@ def test_one_long_list_is_refused_and_the_remedy_works(tmp_path, monkeypatch, ca
             opener(source, **options)
     splits = {} if case == "tiangong_st" else dict(train_sessions=0.5, val_sessions=0.25, test_sessions=0.25)
     assert opener(source, **{**options, **remedy}, **splits).train.ranks in (4, 10)
-    monkeypatch.setattr(schema, "_FLOOR", 1 << 16)
+    monkeypatch.setattr(extent, "_FLOOR", 1 << 16)
     parts = opener(source, **options, **splits).parts.values()
     assert max(part.ranks for part in parts) == LONG  # small, however wide
 
 
 def test_long_lists_of_labels_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(schema, "_FLOOR", 1 << 10)
+    monkeypatch.setattr(extent, "_FLOOR", 1 << 10)
     source = yandex(tmp_path, sizes())
     with refuses(DataError, f"labels.txt, query {AT + 1}:", LISTS, "Leave labels of that query out"):
         FORMATS["yandex"](source, relevance=str(tmp_path / "labels.txt"))
@@ -126,10 +127,10 @@ def test_a_kibibyte_does_not_become_half_a_gibibyte(tmp_path):
 
 
 def test_padding_that_the_data_outweighs_is_no_matter(monkeypatch):
-    monkeypatch.setattr(schema, "_FLOOR", 0)
-    extent = schema.Extent()
-    extent.add(np.array([11] + [1] * 99), schema.SourceLocation("here"))
-    assert extent.ranks(["clicks"], "") == 11  # 990 of padding, 110 of documents
-    extent.add(np.array([1] * 900 + [12]), schema.SourceLocation("there"))
+    monkeypatch.setattr(extent, "_FLOOR", 0)
+    lists = extent.Extent()
+    lists.add(np.array([11] + [1] * 99), SourceLocation("here"))
+    assert lists.ranks(["clicks"], "") == 11  # 990 of padding, 110 of documents
+    lists.add(np.array([1] * 900 + [12]), SourceLocation("there"))
     with refuses(DataError, "there, row 900", "12 documents", "1.0", "1001"):
-        extent.ranks(["clicks"], "nothing")
+        lists.ranks(["clicks"], "nothing")

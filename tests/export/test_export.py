@@ -213,21 +213,6 @@ def test_predictions_of_new_sessions(pbm):
         np.testing.assert_allclose(table["relevance"][session], attraction[ids], rtol=1e-5)
 
 
-@pytest.mark.parametrize("precision", [1.0, pytest.param(0.0, marks=pytest.mark.nightly)])
-def test_a_run_of_a_version_without_posteriors(log, tmp_path, precision):
-    """Its configuration states none, whatever the prior; its rows are logits."""
-    run, parameters = untrained(
-        tmp_path, log, "model=pbm", "attraction.posterior=none", f"attraction.prior_precision={precision}"
-    )
-    config = OmegaConf.load(run / "config.yaml")
-    del config.model.attraction.posterior
-    (run / "config.yaml").write_text(OmegaConf.to_yaml(config))
-    export(run)
-    table = pl.read_parquet(run / "export/documents.parquet")
-    expected = probability(parameters, "attraction")[table["query_doc_id"].to_numpy()]
-    np.testing.assert_allclose(table["attraction"], expected, rtol=1e-5)
-
-
 @pytest.fixture(scope="module")
 def with_posteriors(log, tmp_path_factory):
     """A run whose tables have posteriors, exported with the order of a draw.
@@ -507,7 +492,8 @@ def copy(pbm, folder, **changes):
     for key, value in changes.items():
         OmegaConf.update(config, key.replace("__", "."), value, merge=False)
     (folder / "config.yaml").write_text(OmegaConf.to_yaml(config))
-    (folder / "model.npz").write_bytes((pbm / "model.npz").read_bytes())
+    for name in ("model.npz", "result.json"):
+        (folder / name).write_bytes((pbm / name).read_bytes())
     return [str(folder)]
 
 
@@ -603,9 +589,12 @@ FIRST = {"positions": [[1]] * 2000 + [[1] * 20_000]}
 def test_sessions_that_cannot_be_predicted_are_refused(pbm, tmp_path):
     wide, long, first = (tmp_path / f"{name}.parquet" for name in ("wide", "long", "first"))
     (tmp_path / "some.csv").write_text("query_doc_ids\n1\n")
+    disordered = tmp_path / "disordered.parquet"
+    pl.DataFrame({"query_doc_ids": [[1, 2]], "positions": [[2, 1]]}).write_parquet(disordered)
     for source, parts in (
         (tmp_path / "nowhere.parquet", ("nowhere.parquet", "no such file or folder")),
         (tmp_path / "some.csv", ("some.csv", "--predict reads parquet files, or a folder of them")),
+        (disordered, ("row 0", "1 after 2", "Sort the documents")),
         (write_log(WIDE, wide), ("position 6", "knows 4", "Cut the lists")),
         (one_long(long), ("position 20000", "knows 4", "Cut the lists")),
         (one_long(first, **FIRST), ("row 2000", "20000 documents", "on average 11.0", "all 2001")),
@@ -613,14 +602,6 @@ def test_sessions_that_cannot_be_predicted_are_refused(pbm, tmp_path):
         with refuses(UserError, *parts):
             predict_with(pbm[0], source, tmp_path)
     assert not list(tmp_path.rglob("predictions*"))
-
-
-@pytest.mark.parametrize("name", ["simulate.simulate", "open_letor"])
-def test_datasets_of_earlier_versions_are_found_where_they_are_now(name, pbm, tmp_path):
-    run = Path(copy(pbm[0], tmp_path, dataset={"_target_": f"clickexp.data.{name}"})[0])
-    target = module.configuration(run)["dataset"]["_target_"]
-    assert target == f"clickexp.simulation.{name.rpartition('.')[2]}"
-    check_targets({"_target_": target}, "dataset")
 
 
 ATTACKS = ("shutil.copyfile", "through a module", "positional", "numpy.load", "distutils.spawn")

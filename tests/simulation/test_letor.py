@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from places import ROOT
 from refusals import refuses
 
-from clickexp.data import DataError, schema
+from clickexp.data import DataError
+from clickexp.data.ingest import extent
 from clickexp.simulation import open_letor, svmlight
 
 REAL = ROOT.parent / "shared/data/lambdarank"
@@ -140,7 +141,7 @@ def test_wide_documents_are_few_at_a_time(folder, monkeypatch):
 
 
 def test_one_long_list_does_not_set_the_width_of_all(tmp_path, monkeypatch):
-    monkeypatch.setattr(schema, "_FLOOR", 1 << 12)
+    monkeypatch.setattr(extent, "_FLOOR", 1 << 12)
     rows = [(document % 4, query, np.ones(2)) for query in range(50) for document in range(2)]
     long = [(document % 4, 77, np.ones(2)) for document in range(200)]
     write(tmp_path / "log", "train", rows)

@@ -35,6 +35,7 @@ def run_experiment(cfg, folder, sweep=None, overrides=()):
     from omegaconf import OmegaConf
 
     from clickexp.runs.hashing import config_hash
+    from clickexp.runs.sources import ORIGIN, Origin, sources
     from clickexp.runs.store import CHECKPOINT, MODEL, RESULT, write_json
 
     with open("ran", "a") as file:
@@ -49,8 +50,9 @@ def run_experiment(cfg, folder, sweep=None, overrides=()):
     act(json.loads(Path("does").read_text()).get(str(cfg.seed)), checkpoint)
     config = OmegaConf.to_container(cfg, resolve=True)
     parts = {"val": {"loss": loss, cfg.optimized_metric.removeprefix("val/"): loss}, "test": {"ll": -loss}}
+    origin = Origin(sources(config), "", str(Path.cwd()))._asdict()
     result = {"model": "stand-in", "dataset": "clicks", **parts, "environment": {"device": "stand-in"}}
-    result["config_hash"] = config_hash(config)
+    result |= {"config_hash": config_hash(config), ORIGIN: origin}
     with zipfile.ZipFile(folder / MODEL, "w") as model:
         model.writestr("table.npy", bytes(1000))
     write_json(result, folder / RESULT)

@@ -25,6 +25,7 @@ from clickexp.parameters import (
 )
 from clickexp.simulation.towers import FixedParameter
 from clickexp.training import CountingTrainer, EMTrainer, Trainer
+from clickexp.utils.checks import check_values
 
 PAIRS, RANKS = 20, 4
 PBM = functools.partial(models.PositionBasedModel, RANKS, PAIRS, rngs=nnx.Rngs(0))
@@ -132,6 +133,23 @@ def test_only_what_an_output_depends_on_has_to_fit():
     PBM().predict_relevance(batch(positions=None))
     models.DocumentCTRModel(PAIRS, rngs=nnx.Rngs(0)).compute_loss(at("positions", 15))
     one_line("positions", models.RankCTRModel(RANKS, rngs=nnx.Rngs(0)).predict_relevance, at("positions", 15))
+
+
+WIDE = [(np.int64, 2**31 + 5), (np.int64, -(2**31) - 1), (np.uint64, 2**63 + 9)]
+
+
+@pytest.mark.parametrize("dtype, value", WIDE)
+@pytest.mark.parametrize("shape", [(2, RANKS), (2, 1), (2,), (2, RANKS, 3)])
+def test_integers_that_32_bits_do_not_hold_are_refused_where_they_are_read(dtype, value, shape):
+    """JAX would wrap them around to others. Beside documents there may be anything."""
+    visits = np.full(shape, 3, dtype)
+    visits.flat[-1] = value
+    wide = batch(visits=visits)
+    one_line(f"visits … {value} … 32 bits", check_values, wide, [], lambda key: True)
+    check_values(wide, [], lambda key: key != "visits")
+    check_values(batch(visits=np.minimum(visits, 2**31 - 1).clip(3)), [], lambda key: True)
+    if len(shape) == 2 and shape[1] > 1:
+        check_values({**wide, "mask": np.array([[True] * RANKS, [True, False, False, False]])}, [], lambda key: True)
 
 
 @pytest.mark.parametrize("value", [0.5, 2.0, np.nan, -1.0])

@@ -36,7 +36,7 @@ def named_columns(
         known: Keys of the reader itself; they name the columns of the file too unless the option names others.
 
     Raises:
-        DataError: A key is unknown or no text, or no column can be declared so.
+        DataError: A key is unknown or no text, or no column can be declared so, or only with other values in a batch.
     """
     if wrong := [key for key in columns or {} if not isinstance(key, str)]:
         raise DataError(f"columns has the key {wrong[0]!r}. Keys are text; write '{wrong[0]}'.")
@@ -55,6 +55,11 @@ def named_columns(
         check_keys(f"columns.{key}", options, _KEYS)
         names[key] = options.get("name", key)
         extra[key] = Column(key, **{"dtype": "float32", **{k: v for k, v in options.items() if k != "name"}})
+        if extra[key].dtype != extra[key].batch_type:
+            raise DataError(
+                f"columns.{key} has dtype {extra[key].dtype}. Batches hold 32 bits: give {extra[key].batch_type}, "
+                "for ids numbered from 0, or scaled numbers."
+            )
     return names, extra
 
 

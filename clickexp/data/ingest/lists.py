@@ -8,15 +8,13 @@ import numpy as np
 import polars as pl
 
 from clickexp.data.ingest.columns import Field
+from clickexp.data.ingest.times import TEXT, as_numbers
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, Column, SourceLocation
 
 Values = np.ndarray | pl.Series
 
 _TRUTH = {"true": "1", "false": "0"}
-TEXT = (pl.String, pl.Categorical, pl.Enum)
-_DATE = r"^\d{4}-\d\d-\d\d"
-"""How a date begins; other orders of day and month cannot be distinguished."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +95,21 @@ class Lists:
         log.note("dropped_lists_without_documents", (~some).sum())
         return Lists(left.lengths[some], left.documents, _filtered(self.sessions, some))
 
+    def check_order(self, location: SourceLocation) -> None:
+        """Raises a DataError for a list whose documents do not stand in the order of their positions.
+
+        Models read a list from its first document on, and take those before a document to be above it.
+        """
+        if "positions" not in self.documents:
+            return
+        positions = np.asarray(self.documents["positions"])
+        above = (np.diff(positions) < 0) & (np.diff(self.rows) == 0)
+        if above.any():
+            at = int(above.argmax())
+            what = f"positions has {positions[at + 1]} after {positions[at]}"
+            remedy = "sort the documents of each list by position, and what each of them has"
+            raise location.error(what, remedy, int(self.rows[at]))
+
     def with_documents(self, **columns: Values) -> "Lists":
         """The same lists with these columns of documents."""
         return replace(self, documents={**self.documents, **columns})
@@ -134,35 +147,20 @@ def cells(
     given, fill, is_text = values, field.fill, values.dtype in TEXT
     fill = int(fill) if fill is not None and fill == int(fill) else fill
     if "t" in field.kinds:
-        values = _times(values, is_text)
+        values = as_numbers(values)
     elif "U" in field.kinds:
         values = values.cast(pl.String if is_text else pl.UInt64 if values.dtype == pl.UInt64 else pl.Int64)
     elif is_text:
         words = values if fill is None else values.replace("", str(fill))
         words = words.str.to_lowercase().replace(_TRUTH) if "f" in field.kinds else words
-        values = words.cast(pl.Float64 if "f" in field.kinds else pl.Int64, strict=False)
+        values = words.cast(pl.Int64, strict=False)
+        if "f" in field.kinds and values.is_null().any():
+            values = words.cast(pl.Float64, strict=False)
     elif fill is not None:
         values = values.fill_null(fill)
     remedy = field.rule if is_text else f"fill it or drop the row; {field.rule}"
     location.reject(values.is_null(), given, name, remedy, lengths)
     return values
-
-
-def _times(values: pl.Series, is_text: bool) -> pl.Series:
-    """Finite numbers as they are, dates and times in microseconds since 1970; null where text is neither."""
-    if values.dtype.is_temporal():
-        return values.dt.epoch("us").cast(pl.Float64)
-    values = values.cast(pl.String) if is_text else values
-    times = values.cast(pl.Float64, strict=False)
-    if is_text and times.is_null().any():
-        dates = values.set(~are_dates(values), None).str.to_datetime(strict=False, time_unit="us", time_zone="UTC")
-        times = dates.dt.epoch("us").cast(pl.Float64)
-    return times.set(~times.is_finite(), None)
-
-
-def are_dates(times: pl.Series) -> pl.Series:
-    """Returns which cells of text begin with a date."""
-    return times.cast(pl.String).str.contains(_DATE)
 
 
 def _filtered(columns: Mapping[str, Values], kept: np.ndarray) -> dict[str, Values]:

@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 
 from clickexp.data.checksums import Progress
 from clickexp.data.ingest.columns import Field
-from clickexp.data.ingest.lists import TEXT, are_dates
-from clickexp.data.schema import Column, Extent, SourceLocation
+from clickexp.data.ingest.extent import Extent
+from clickexp.data.ingest.times import TimeCheck
+from clickexp.data.schema import Column, SourceLocation
 from clickexp.errors import DataError
 
 _PACKED_NAMES = {"query_id": "query_ids", "search_session": "session_ids", "time": "times"}
@@ -42,7 +43,8 @@ class SourceTable(ABC):
     fields   what each column is read as
     names    the file's name of each, by its key in `columns`; None leaves one out
     columns  those that are there: key -> the file's name
-    layout   what these hold: key -> "text", "numbers", "dates" or, where these are ids of any kind, "unsigned numbers"
+    layout   what these hold: key -> "text", "numbers", "dates", "times", "times in a time zone" or, where these are ids
+             of any kind, "unsigned numbers"
     size     rows, bytes or whatever progress is counted in
 
     Columns that nobody asked for by name may be missing unless they are `required`.
@@ -141,7 +143,9 @@ class ParquetTable(SourceTable):
             raise self.source.error(f"{key} has type {kind}", field.rule)
         if "U" in field.kinds and types.is_uint64(values):  # as 64-bit keys, 2^64 - 1 would be -1
             return "unsigned numbers"
-        if types.is_timestamp(values) or types.is_date(values):
+        if types.is_timestamp(values):
+            return "times" if values.tz is None else "times in a time zone"
+        if types.is_date(values):
             return "dates"
         return "text" if is_text else "numbers"
 
@@ -251,13 +255,11 @@ def batches_of(
         progress: Called after each batch with how much was read of their sizes.
         keys: Columns to read, default all.
     """
-    total, read, dates = sum(table.size for table in tables), 0, None
+    total, read, times = sum(table.size for table in tables), 0, TimeCheck()
     for table in tables:
         for batch in table.batches(keys):
-            if (times := batch.columns.get("times")) is not None and times.dtype in TEXT and len(times):
-                here = are_dates(times).fill_null(False)
-                dates = bool(here[0]) if dates is None else dates
-                batch.location.reject(here != dates, times, "times", table.fields["times"].rule)
+            if "times" in batch.columns:
+                times.check(batch.columns["times"], batch.location)
             yield batch
             if progress is not None:
                 progress(read + batch.done, total)

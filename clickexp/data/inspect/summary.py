@@ -7,6 +7,7 @@ import numpy as np
 
 from clickexp.data.dataset import Dataset
 from clickexp.data.id_table import IdTable, dense_rows
+from clickexp.data.schema import Columns
 from clickexp.data.sessions import Sessions
 
 
@@ -24,6 +25,7 @@ class Summary:
         clicks: `[ranks]`, documents clicked.
         lengths: `[ranks + 1]`, sessions by their number of documents.
         clicked: `[ranks + 1]`, sessions by their number of clicks.
+        repeated: Sessions that show a document twice.
         labels: Documents shown of each grade, None without labels.
     """
 
@@ -36,6 +38,7 @@ class Summary:
     clicks: np.ndarray
     lengths: np.ndarray
     clicked: np.ndarray
+    repeated: int
     labels: Mapping[float, int] | None
 
 
@@ -55,6 +58,13 @@ def summaries(dataset: Dataset) -> dict[str, Summary]:
     return found
 
 
+def shows_twice(chunk: Columns) -> np.ndarray:
+    """Returns which lists show a document twice."""
+    ids, ranks = chunk["query_doc_ids"], np.arange(chunk["query_doc_ids"].shape[1])
+    apart = np.where(ranks < chunk["lengths"][:, None], ids, -1 - ranks)
+    return (np.diff(np.sort(apart, axis=1)) == 0).any(axis=1)
+
+
 def _summary(
     sessions: Sessions, number: Callable[[np.ndarray], np.ndarray], seen: np.ndarray, is_train: bool
 ) -> Summary:
@@ -62,7 +72,7 @@ def _summary(
     ranks = sessions.ranks
     here = seen if is_train else np.zeros_like(seen)
     shown, clicks, lengths, clicked = (np.zeros(ranks + more, np.int64) for more in (0, 0, 1, 1))
-    queries, labels, unseen_shown = IdTable(), {}, 0
+    queries, labels, unseen_shown, repeated = IdTable(), {}, 0, 0
     for chunk in sessions.chunks():
         there = np.arange(ranks) < chunk["lengths"][:, None]
         rows = number(chunk["query_doc_ids"][there])
@@ -72,6 +82,7 @@ def _summary(
         clicks += np.count_nonzero(chunk["clicks"], axis=0)
         lengths += np.bincount(chunk["lengths"], minlength=ranks + 1)
         clicked += np.bincount(np.count_nonzero(chunk["clicks"], axis=1), minlength=ranks + 1)
+        repeated += int(np.count_nonzero(shows_twice(chunk)))
         if "query_ids" in chunk:
             queries.ids(chunk["query_ids"].view(np.uint64))
         if "labels" in chunk:
@@ -87,5 +98,6 @@ def _summary(
         clicks,
         lengths,
         clicked,
+        repeated,
         dict(sorted(labels.items())) if sessions.has_labels else None,
     )

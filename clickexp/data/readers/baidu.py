@@ -12,12 +12,13 @@ import polars as pl
 
 from clickexp.data.id_table import IdTable
 from clickexp.data.ingest.columns import Field, check_keys
+from clickexp.data.ingest.extent import POSITIONS
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.tables import Batch, ParquetTable, batches_of, longest_list, open_tables
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.names import keys_of
-from clickexp.data.schema import COLUMNS, POSITIONS, SourceLocation
+from clickexp.data.schema import COLUMNS, SourceLocation
 from clickexp.errors import DataError
 from clickexp.utils.bounds import PositiveInt
 

@@ -11,13 +11,14 @@ import polars as pl
 from clickexp.data.checksums import Progress
 from clickexp.data.id_table import IdTable
 from clickexp.data.ingest.columns import ANY_ID, SEARCH_SESSION, TIME, Field, named_columns
+from clickexp.data.ingest.extent import Extent
 from clickexp.data.ingest.lists import Lists, cells
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
 from clickexp.data.ingest.tables import ParquetTable, SourceTable, TextTable, batches_of, open_tables
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.names import keys_of
-from clickexp.data.schema import COLUMNS, Column, Extent, SourceLocation, declared
+from clickexp.data.schema import COLUMNS, Column, SourceLocation, declared
 from clickexp.errors import DataError
 from clickexp.utils.bounds import PositiveInt
 

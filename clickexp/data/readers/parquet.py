@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from clickexp.data.ingest.columns import ANY_ID, SEARCH_SESSION, TIME, Field, named_columns
+from clickexp.data.ingest.extent import POSITIONS
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, check_pair_key, with_session_keys
 from clickexp.data.ingest.tables import ParquetTable, SourceTable, batches_of, longest_list, open_tables
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.schema import COLUMNS, POSITIONS, Column
+from clickexp.data.schema import COLUMNS, Column
 from clickexp.utils.bounds import Ids, PositiveInt
 
 _KEYS = ("query_doc_ids", "clicks", "query_id", "search_session", "time", "positions", "labels")
@@ -70,7 +71,8 @@ def read_lists(
 ) -> None:
     """Appends the rows to the part "sessions"; lists longer than `positions` are cut and counted.
 
-    With a pair_key, ids are of any kind and numbered; query_doc_pairs is the largest id allowed.
+    Positions must not descend in a list. With a pair_key, ids are of any kind and numbered; query_doc_pairs is the
+    largest id allowed.
     """
     schema = packed_columns(tables[0])
     ranks = positions
@@ -79,7 +81,9 @@ def read_lists(
     ids = PairIds(pair_key, log.names) if pair_key else None
     with log.part("sessions", ranks, ["lengths", *schema.values()], query_doc_pairs) as pack:
         for batch in batches_of(tables, log.progress):
-            lists = with_session_keys(Lists.of(batch.columns, batch.location, tables[0].fields)).head(ranks, log)
+            lists = with_session_keys(Lists.of(batch.columns, batch.location, tables[0].fields))
+            lists.check_order(batch.location)
+            lists = lists.head(ranks, log)
             pack.append((lists if ids is None else ids.number(lists)).padded(ranks, schema), batch.location)
         pack.query_doc_pairs = query_doc_pairs or pack.query_doc_pairs
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import polars as pl
 
 from clickexp.data.ingest.columns import check_keys
+from clickexp.data.ingest.extent import POSITIONS, Extent
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PairIds
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.schema import COLUMNS, POSITIONS, DataError, Extent, SourceLocation
+from clickexp.data.schema import COLUMNS, DataError, SourceLocation
 from clickexp.utils.bounds import PositiveInt
 
 FILES = {

@@ -13,12 +13,13 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from clickexp.data.ingest.extent import Extent
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PairIds
 from clickexp.data.loader import ahead
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.schema import Extent, SourceLocation
+from clickexp.data.schema import SourceLocation
 from clickexp.utils.bounds import PositiveInt
 
 _BLOCK_BYTES = 1 << 20

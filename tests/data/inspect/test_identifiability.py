@@ -158,7 +158,8 @@ APART = "no document links the groups of positions 1 | 2 | 3."
 def test_what_precedes_a_run_warns_where_the_model_cannot_tell_examination(model, name, swap):
     ids, clicks = three_ranks(swap)
     sessions = Sessions.from_arrays(query_doc_ids=ids, clicks=clicks)
-    dataset = Dataset("log", sessions, sessions, sessions, sessions.query_doc_pairs, sessions.positions)
+    parts = (sessions.slice(*ends) for ends in ((0, 200), (200, 250), (250, 300)))
+    dataset = Dataset("log", *parts, sessions.query_doc_pairs, sessions.positions)
     logger, config = Mock(), SimpleNamespace(without_effect=())
     parts = {"config": config, "dataset": dataset, "logger": logger, "metrics": {}, "judging": {}}
     display.note(SimpleNamespace(**parts, model=build_model(model, dataset, 0), weighting=None))

@@ -24,7 +24,7 @@ def random_rows(count: int, longest: int = 6, seed: int = 0) -> list[dict]:
                 "query_doc_ids": rng.integers(0, 99, size).tolist(),
                 "clicks": rng.integers(0, 2, size).tolist(),
                 "query_id": int(rng.integers(0, 12)),
-                "positions": (rng.permutation(size) + 1).tolist(),
+                "positions": np.sort(rng.choice(longest, size, replace=False) + 1).tolist(),
                 "labels": rng.integers(-2, 5, size).tolist(),
             }
         )
@@ -219,6 +219,7 @@ BAD_COLUMNS = {
     "NaN label": (dict(labels=[1.0, float("nan")]), {}, "row 0", "labels holds nan"),
     "long labels": (dict(labels=[1, 2, 3]), {}, "row 0", "labels has length 3", "query_doc_ids has 2"),
     "position 0": (dict(positions=[0, 1]), {}, "row 0", "positions holds 0", "integers from 1"),
+    "positions out of order": (dict(positions=[3, 1]), {}, "row 0", "1 after 3", "Sort the documents"),
     "text query": (dict(query_id="shoes"), {}, "query_ids has type string"),
     "misnamed": (dict(), {"clicks": "click"}, "no column 'click' for clicks", "['query_doc_ids'"),
     "nearest": (dict(), {"query_doc_ids": "query_docs_id"}, "perhaps to query_doc_ids"),
@@ -235,6 +236,15 @@ def test_bad_columns_are_named(tmp_path, cache, case):
     row = {"query_doc_ids": [1, 2], "clicks": [0, 1]} | changes
     with refuses(DataError, *parts):
         open_parquet(write(tmp_path / "log.parquet", [row] * 10), cache=cache, columns=columns)
+
+
+def test_documents_out_of_order_are_named_by_their_row(tmp_path, cache):
+    """The first position of a list may be above the last one of the list before; positions may be merged."""
+    rows = [{"query_doc_ids": [1, 2, 3], "clicks": [0, 1, 0], "positions": [1, 2, 2]} for _ in range(30)]
+    assert open_parquet(write(tmp_path / "log.parquet", rows), cache=cache).positions == 2
+    rows[17]["positions"] = [1, 3, 2]
+    with refuses(DataError, "log.parquet, row 17", "positions has 2 after 3", "Sort the documents of each list"):
+        open_parquet(write(tmp_path / "log.parquet", rows), cache=cache)
 
 
 def test_an_id_outside_the_table_names_its_file_and_row(tmp_path, cache):

@@ -1,0 +1,95 @@
+"""Times of lists: numbers, or dates and times, of which a log has one kind."""
+
+import numpy as np
+import polars as pl
+
+from clickexp.data.schema import SourceLocation
+
+TEXT = (pl.String, pl.Categorical, pl.Enum)
+_DATE = r"^\d{4}-\d\d-\d\d"
+"""How a date begins; other orders of day and month cannot be distinguished."""
+_OFFSET = r"\d\d:\d\d.*([Zz]|[+-]\d\d(:?\d\d)?)$"
+"""How a time ends that says how far it is from UTC."""
+_FORMS = ("", "numbers", "dates without an offset from UTC", "dates with an offset from UTC")
+_UNITS = ("", "seconds since 1970", "milliseconds since 1970", "microseconds since 1970", "nanoseconds since 1970")
+_YEAR = 365.2425 * 24 * 3600
+_EDGES = np.outer(1000.0 ** np.arange(len(_UNITS) - 1), (20 * _YEAR, 130 * _YEAR)).ravel()
+"""1990 and 2100 in each unit."""
+
+
+def as_numbers(times: pl.Series) -> pl.Series:
+    """Returns finite numbers as they are, dates and times in microseconds since 1970; null where text is neither."""
+    if times.dtype.is_temporal():
+        return times.dt.epoch("us").cast(pl.Float64)
+    is_text = times.dtype in TEXT
+    words = times.cast(pl.String) if is_text else times
+    numbers = words.cast(pl.Float64, strict=False)
+    if is_text and numbers.is_null().any():
+        dates = words.set(~words.str.contains(_DATE), None)
+        dates = dates.str.to_datetime(strict=False, time_unit="us", time_zone="UTC")
+        numbers = dates.dt.epoch("us").cast(pl.Float64)
+    return numbers.set(~numbers.is_finite(), None)
+
+
+class TimeCheck:
+    """Refuses times of two kinds, which have no order: numbers and dates, with an offset and without, in two units.
+
+    Columns of parquet have types, which `SourceTable.layout` distinguishes. Numbers have a unit where all of a log are
+    of the years 1990 to 2100 in that unit, or 0.
+    """
+
+    def __init__(self):
+        self._forms, self._units = _Alike(_FORMS), _Alike(_UNITS)
+        self._unknown_unit = False
+
+    def check(self, times: pl.Series, location: SourceLocation) -> None:
+        """Compares the times of the next rows with those before.
+
+        Args:
+            times: As the file has them.
+            location: Where the rows are.
+
+        Raises:
+            DataError: They are of another kind; it names both places.
+        """
+        if times.dtype.is_temporal():
+            return
+        numbers = times.cast(pl.String).cast(pl.Float64, strict=False) if times.dtype in TEXT else times
+        if times.dtype in TEXT:
+            self._forms.check(_forms(times.cast(pl.String), numbers), times, location)
+        values = numbers.cast(pl.Float64).fill_null(0).to_numpy()
+        places = np.searchsorted(_EDGES, values, side="right")
+        units = np.where(places % 2 == 1, places // 2 + 1, 0)
+        self._unknown_unit |= bool(((units == 0) & (values != 0)).any())
+        if not self._unknown_unit:
+            self._units.check(units, times, location)
+
+
+class _Alike:
+    """Refuses rows of another kind than the first one.
+
+    Args:
+        words: What each kind is called, by its number; 0 is none, which goes with all.
+    """
+
+    def __init__(self, words: tuple[str, ...]):
+        self._words, self._kind, self._first = words, 0, ""
+
+    def check(self, kinds: np.ndarray, values: pl.Series, location: SourceLocation) -> None:
+        known = kinds > 0
+        if not self._kind and known.any():
+            row = int(known.argmax())
+            self._kind, self._first = int(kinds[row]), location.of(row)
+        other = known & (kinds != self._kind)
+        if other.any():
+            here, there = self._words[kinds[other.argmax()]], self._words[self._kind]
+            remedy = f"times here are {here}, those of {self._first} {there}: write all of them alike"
+            location.reject(other, values, "times", remedy)
+
+
+def _forms(words: pl.Series, numbers: pl.Series) -> np.ndarray:
+    """Returns the kinds of `_FORMS` of text."""
+    is_date = words.str.contains(_DATE).fill_null(False).to_numpy()
+    has_offset = words.str.contains(_OFFSET).fill_null(False).to_numpy()
+    is_number = numbers.is_not_null().to_numpy()
+    return np.where(is_date, np.where(has_offset, 3, 2), np.where(is_number, 1, 0))

@@ -1,0 +1,109 @@
+"""Times of one kind order a log; those of two are refused, across files, batches and rows."""
+
+import datetime
+
+import numpy as np
+import polars as pl
+import pytest
+from refusals import refuses
+
+from clickexp.data import DataError, open_impressions, open_parquet
+from clickexp.data.ingest import tables
+from clickexp.data.ingest.times import TimeCheck, as_numbers
+from clickexp.data.log_format import prepare
+from clickexp.data.schema import SourceLocation
+
+SECONDS = np.array([1_393_632_000, 1_393_632_060, 1_393_718_400], float)  # 2014-03-01 00:00:00, 00:01:00, a day later
+NAIVE = ["2014-03-01 00:00:00", "2014-03-01 00:01:00", "2014-03-02 00:00:00"]
+UTC = [f"{time}+00:00" for time in NAIVE]
+WALL = [datetime.datetime.fromisoformat(time) for time in NAIVE]
+ZONED = [time.replace(tzinfo=datetime.UTC) for time in WALL]
+KINDS = {
+    "seconds": SECONDS,
+    "milliseconds": SECONDS * 1000,
+    "microseconds": SECONDS.astype(int) * 10**6,
+    "nanoseconds": SECONDS.astype(int) * 10**9,
+    "seconds as text": [f"{second:.0f}" for second in SECONDS],
+    "milliseconds as text": [f"{second:.0f}000" for second in SECONDS],
+    "text": NAIVE,
+    "text with an offset": UTC,
+    "text of 1 in the morning": [f"{time[:11]}01{time[13:]}+0100" for time in NAIVE],
+    "dates": [time.date() for time in WALL],
+    "times": WALL,
+    "times in a time zone": ZONED,
+}
+SAME = [{"text with an offset", "text of 1 in the morning"}]
+
+
+def log_of(times):
+    rows = {"query_doc_ids": [[1, 2]] * len(times), "clicks": [[0, 1]] * len(times)}
+    return pl.DataFrame(rows).with_columns(when=pl.Series(times))
+
+
+def times_of(tmp_path, reader=open_parquet):
+    log = prepare(reader.read, reader.format, tmp_path / "log", tmp_path / "prepared", columns={"time": "when"})
+    return log.parts["sessions"].column("times")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "log").mkdir()
+    return tmp_path / "log"
+
+
+@pytest.mark.parametrize("one", KINDS)
+@pytest.mark.parametrize("other", KINDS)
+def test_two_files_with_times_of_two_kinds_are_refused(one, other, folder, tmp_path):
+    for name, kind in {"a": one, "b": other}.items():
+        log_of(KINDS[kind]).write_parquet(folder / f"{name}.parquet")
+    if one == other or {one, other} in SAME:
+        first, second = np.split(times_of(tmp_path), 2)
+        np.testing.assert_array_equal(first, second)
+    else:
+        with refuses(DataError, "b.parquet", "a.parquet", "times"):
+            times_of(tmp_path)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 100])
+@pytest.mark.parametrize("later", ["milliseconds as text", "text", "text with an offset"])
+def test_rows_of_two_kinds_are_refused_in_batches_of_any_size(later, rows, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "_BATCH_ROWS", rows)
+    first = KINDS["text" if later == "text with an offset" else "seconds as text"]
+    log_of([*first, *KINDS[later]]).write_parquet(folder / "log.parquet")
+    with refuses(DataError, "log.parquet, row 3", "log.parquet, row 0", KINDS[later][0], "write all of them alike"):
+        times_of(tmp_path)
+
+
+def test_lines_of_two_units_are_refused(folder, tmp_path):
+    """Impressions, whose files are named with the line."""
+    for name, times in {"a": SECONDS, "b": SECONDS * 1000}.items():
+        pages = [f"{name}{page},q,u,{page},1,0,{time:.0f}" for page, time in enumerate(times)]
+        lines = ["session,query,search_session,document,rank,click,when", *pages]
+        (folder / f"{name}.csv").write_text("\n".join(lines))
+    with refuses(DataError, "b.csv, line 2", "milliseconds since 1970", "a.csv, line 2", "seconds since 1970"):
+        times_of(tmp_path, open_impressions)
+
+
+NO_UNIT = {
+    "counters": [[0, 5, 900], [10**9, 2 * 10**12, 5]],
+    "days": [[20140301, 20140302], [20140303, 20140304]],
+    "microseconds from the start": [[0, 7 * 10**8, 10**11], [10**12, 2 * 10**12]],
+    "unknown times": [[0, *SECONDS], [*SECONDS, 0]],
+}
+
+
+@pytest.mark.parametrize("case", NO_UNIT)
+def test_numbers_without_a_unit_are_taken_as_they_are(case, folder, tmp_path):
+    for name, times in zip("ab", NO_UNIT[case], strict=True):
+        log_of(np.array(times, float)).write_parquet(folder / f"{name}.parquet")
+    assert times_of(tmp_path).tolist() == [*NO_UNIT[case][0], *NO_UNIT[case][1]]
+
+
+def test_dates_are_microseconds_since_1970():
+    """Of Python's datetime; text without an offset is taken for UTC."""
+    expected = [time.timestamp() * 1e6 for time in ZONED]
+    for kind in ("text", "text with an offset", "text of 1 in the morning", "times", "times in a time zone"):
+        assert as_numbers(pl.Series(KINDS[kind])).to_list() == expected, kind
+    check = TimeCheck()
+    for kind in ("times", "times in a time zone"):  # which the types of files distinguish
+        check.check(pl.Series(KINDS[kind]), SourceLocation("a.parquet"))
