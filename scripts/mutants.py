@@ -39,6 +39,7 @@ NEEDED = (
     "README.md",
     "CONTRIBUTING.md",
 )
+_NO_END = "did not end"
 SECONDS = 900.0
 """A mutant whose tests take longer does not end: it is found."""
 
@@ -55,9 +56,7 @@ AREAS = {
     "models and numerics": Area(
         ("models/**/*.py", "numerics.py"), ("tests/models", "tests/test_numerics.py")
     ),
-    "parameters": Area(
-        ("parameters/**/*.py",), ("tests/parameters", "tests/models", "tests/training")
-    ),
+    "parameters": Area(("parameters/**/*.py",), ("tests/parameters", "tests/models", "tests/training")),
     "training step and priors": Area(
         (
             "training/step.py",
@@ -133,9 +132,7 @@ def replacements(node: ast.AST, text: str) -> Iterator[tuple[int, int, str]]:
     """Start, end and new text of each change of a node that stands on one line."""
     start, end = node.col_offset, node.end_col_offset
     match node:
-        case ast.Compare(left=left, ops=[operator], comparators=[right]) if (
-            type(operator) in COMPARISONS
-        ):
+        case ast.Compare(left=left, ops=[operator], comparators=[right]) if type(operator) in COMPARISONS:
             yield left.end_col_offset, right.col_offset, f" {COMPARISONS[type(operator)]} "
         case ast.BinOp(left=left, op=operator, right=right) if type(operator) in ARITHMETIC:
             between = text[left.end_col_offset : right.col_offset]
@@ -151,18 +148,9 @@ def replacements(node: ast.AST, text: str) -> Iterator[tuple[int, int, str]]:
             yield start, end, str(not value)
         case ast.Constant(value=int() | float() as value):
             yield start, end, str(value + 1)
-        case ast.IfExp(test=condition):
-            yield (
-                condition.col_offset,
-                condition.end_col_offset,
-                f"not ({text[condition.col_offset : condition.end_col_offset]})",
-            )
-        case ast.If(test=condition) if condition.end_lineno == node.lineno:
-            yield (
-                condition.col_offset,
-                condition.end_col_offset,
-                f"not ({text[condition.col_offset : condition.end_col_offset]})",
-            )
+        case ast.IfExp(test=condition) | ast.If(test=condition) if condition.end_lineno == node.lineno:
+            start, end = condition.col_offset, condition.end_col_offset
+            yield start, end, f"not ({text[start:end]})"
         case ast.Expr(value=ast.Call()) | ast.AugAssign():
             yield start, end, "pass"
 
@@ -233,22 +221,16 @@ def copy_of_the_project(folder: Path) -> Path:
     return folder
 
 
-def ordered_tests(mutant: Mutant) -> list[str]:
+def ordered_tests(mutant: Mutant, project: Path) -> list[str]:
     """Files with tests of the mutant's area: those that share a word with its path come first."""
     files = []
     for place in AREAS[mutant.area].tests:
-        path = ROOT / place
+        path = project / place
         files += sorted(path.rglob("test_*.py")) if path.is_dir() else [path]
-    words = [
-        word for word in re.split(r"[/._]", mutant.file) if word not in ("clickexp", "py", "base")
-    ]
+    words = [word for word in re.split(r"[/._]", mutant.file) if word not in ("clickexp", "py", "base")]
     words = [word.removesuffix("s") for word in words]
-    files.sort(
-        key=lambda file: (
-            -sum((2 if word in file.stem else 1) for word in words if word in str(file))
-        )
-    )
-    return [str(file.relative_to(ROOT)) for file in files]
+    files.sort(key=lambda file: -sum((2 if word in file.stem else 1) for word in words if word in str(file)))
+    return [str(file.relative_to(project)) for file in files]
 
 
 def fails(project: Path, tests: list[str], *options: str) -> str | None:
@@ -268,32 +250,39 @@ def fails(project: Path, tests: list[str], *options: str) -> str | None:
     # the copy's package comes before the installed one, in the commands that tests start, too
     env = {**os.environ, "PYTHONPATH": f"{project}{os.pathsep}{project / 'clickexp/plugins'}"}
     try:
-        done = subprocess.run(
-            command, cwd=project, env=env, capture_output=True, text=True, timeout=SECONDS
-        )
+        done = subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=SECONDS)
     except subprocess.TimeoutExpired:
-        return "did not end"
+        return _NO_END
     if done.returncode in (0, 5):  # passed, or no tests in this tier
         return None
-    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-    return failed[0] if failed else f"pytest ended with {done.returncode}"
+    failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
+    if not failed:
+        raise RuntimeError(f"pytest ended with {done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return failed[0]
 
 
 def tried(mutant: Mutant, project: Path) -> dict[str, str | None]:
     """The test of each tier that finds the mutant; the nightly tier is asked where the default one does not."""
-    file = project / mutant.file
+    default = found(mutant, project)
+    nightly = None if default else found(mutant, project, "--all", "-m", "nightly")
+    return {"default": default, "nightly": nightly}
+
+
+def found(mutant: Mutant, project: Path, *options: str) -> str | None:
+    """The first test of a tier that fails with the mutant and passes without it."""
+    file, tests, left_out = project / mutant.file, ordered_tests(mutant, project), []
     original = file.read_text()
     lines = original.splitlines()
     lines[mutant.line - 1] = mutant.after
-    file.write_text("\n".join(lines) + "\n")
-    try:
-        default = fails(project, ordered_tests(mutant))
-        nightly = (
-            None if default else fails(project, ordered_tests(mutant), "--all", "-m", "nightly")
-        )
-    finally:
-        file.write_text(original)
-    return {"default": default, "nightly": nightly}
+    while True:
+        file.write_text("\n".join(lines) + "\n")
+        try:
+            test = fails(project, tests, *options, *left_out)
+        finally:
+            file.write_text(original)
+        if test is None or test == _NO_END or fails(project, [test], *options) is None:
+            return test
+        left_out += ["--deselect", test]
 
 
 def table(results: list[dict]) -> str:

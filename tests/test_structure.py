@@ -127,47 +127,6 @@ def test_every_suppression_has_a_reason():
     assert not [comment for comment in comments if not re.fullmatch(r"# .*?  # \w.*", comment[1])]
 
 
-def functions(file: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    nodes = ast.walk(ast.parse(file.read_text()))
-    return [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-
-
-def length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Lines of a function without its docstring."""
-    lines = node.end_lineno - node.lineno + 1
-    if ast.get_docstring(node) is not None:
-        lines -= node.body[0].end_lineno - node.body[0].lineno + 1
-    return lines
-
-
-def test_files_and_functions_are_short():
-    long = [file for file in FILES if len(file.read_text().splitlines()) > 300]
-    long += [f"{file}: {node.name}" for file in FILES for node in functions(file) if length(node) > 80]
-    assert not long
-
-
-WAY = (
-    ("cli/main.py", "main", "run"),
-    ("sweeps/job.py", "run_job", "_run_experiment"),
-    ("experiment/run.py", "run_experiment"),
-    ("experiment/resolve.py", "resolve"),
-    ("experiment/build.py", "build"),
-    ("experiment/run.py", "run", "_begin", "_train"),
-    ("training/base.py", "train"),
-    ("training/loop.py", "run", "_epoch"),
-    ("training/trainer.py", "run_pass"),
-    ("data/feed.py", "__call__"),
-)
-"""The functions that a run passes from the command to its first compiled step."""
-
-
-def test_the_way_from_the_command_to_the_first_step_is_short():
-    bodies = {
-        (file, node.name): length(node) for file, *_ in WAY for node in functions(ROOT / "clickexp" / file)
-    }
-    assert sum(bodies[file, name] for file, *names in WAY for name in names) < 200
-
-
 def test_batches_turn_at_one_place():
     """Lists first or ranks first: `clickexp.types.turned` leads from one to the other."""
     turns = re.compile(r"\.T\b|swapaxes|moveaxis|transpose")

@@ -1,5 +1,7 @@
 """Folders of runs that were not trained: random parameters, saved as a run saves them."""
 
+from pathlib import Path
+
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from places import ROOT
@@ -8,6 +10,8 @@ from small_logs import fill_tables
 from clickexp.experiment.build import build_model
 from clickexp.experiment.instantiate import constructor
 from clickexp.experiment.values import resolved_values
+from clickexp.runs.sources import ORIGIN, Origin, sources
+from clickexp.runs.store import IDS, RESULT, write_json
 from clickexp.training.checkpoint import save_model
 
 
@@ -21,4 +25,9 @@ def new_run(folder, *overrides, fill=fill_tables):
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(OmegaConf.to_yaml(config))
     save_model(model, folder / "model.npz")
+    if dataset.names is not None:
+        dataset.names.tofile(folder / IDS)
+    fingerprint = dataset.first(config["max_sessions"]).fingerprint()
+    origin = Origin(sources(config), fingerprint, str(Path.cwd()))
+    write_json({"model": model.name, ORIGIN: origin._asdict()}, folder / RESULT)
     return folder

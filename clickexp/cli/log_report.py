@@ -13,7 +13,7 @@ from clickexp.data.inspect.identifiability import Identifiability
 from clickexp.data.inspect.summary import Summary
 from clickexp.data.prepared import Log
 from clickexp.data.sessions import Sessions
-from clickexp.loggers.tables import console_table
+from clickexp.loggers.tables import console_table, first_ranks
 
 if TYPE_CHECKING:
     from clickexp.report.drawing import Panel
@@ -76,13 +76,13 @@ def context(summaries: Mapping[str, ContextSummary]) -> Table | None:
 
 
 def click_rates(train: Summary) -> Table:
-    """Returns a line per rank of the training sessions, with a bar as long as the rate."""
+    """Returns a line per rank of the training sessions, with a bar as long as the rate; the first of long lists."""
     rates = train.clicks / np.maximum(train.shown, 1)
-    rows = (
+    rows = [
         [f"{rank}", f"{shown:,}", f"{clicks:,}", _share(clicks, shown), _bar(rate, rates.max())]
         for rank, (shown, clicks, rate) in enumerate(zip(train.shown, train.clicks, rates, strict=True), start=1)
-    )
-    return console_table(["rank (train)", "shown", "clicks", "click rate", ""], rows, text_columns=0)
+    ]
+    return first_ranks(["rank (train)", "shown", "clicks", "click rate", ""], rows, "in what --json prints")
 
 
 def quantiles(histogram: np.ndarray) -> str:

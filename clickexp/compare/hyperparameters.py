@@ -63,8 +63,9 @@ def commands(groups: Sequence[Group]) -> list[str]:
     """The command of each sweep, from the overrides of its runs: values of one key are joined by commas."""
     sweeps: dict[Path, list[list[tuple[str, str]]]] = {}
     for run in (run for group in groups for run in group.runs):
-        texts = cleaned(read_yaml(run.folder / OVERRIDES)) or []
-        pairs = [text.split("=", 1) for text in texts if isinstance(text, str) and "=" in text]
+        given = cleaned(read_yaml(run.folder / OVERRIDES))
+        texts = [text for text in given if isinstance(text, str)] if isinstance(given, list) else []
+        pairs = [text.split("=", 1) for text in texts if "=" in text]
         sweeps.setdefault(run.folder.parent, []).append([(key, value) for key, value in pairs])
     lines = {}
     for jobs in sweeps.values():

@@ -82,6 +82,6 @@ def judged(runs: Iterable[Run]) -> tuple[list[dict[str, Any]], list[Skipped]]:
     for file in files:
         try:
             found.append(_Online.model_validate(cleaned(read_json(file))).model_dump(mode="json"))
-        except (ValidationError, RecursionError):
+        except ValidationError:
             skipped.append(Skipped(Path(file), "is no comparison by users, or damaged"))
     return found, skipped

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from clickexp.errors import UserError
-from clickexp.runs.store import read_json, write_json
+from clickexp.runs.store import read_object, write_json
+from clickexp.utils.documents import read_file
 from clickexp.utils.escape import printable
-from clickexp.utils.files import whole
+from clickexp.utils.files import check_inside, whole
 
 _RECORD = ".comparison.json"
 """Paths and checksums of the files that were written, to recognise them later."""
@@ -36,8 +37,7 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
     known = _recorded(folder)
     ours = {name for name, digests in known.items() if _digest(folder / name) in digests}
     for name in contents:
-        if not _is_inside(folder / name, folder):
-            raise UserError(f"{folder / name} leads out of {folder}: choose another --output")
+        check_inside((folder / name).parent, folder)
         if (folder / name).exists() and name not in ours:
             raise UserError(
                 f"{folder / name} was not written by clickexp-compare, or was edited since: move it, or choose "
@@ -57,12 +57,11 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
 
 def _recorded(folder: Path) -> dict[str, list[str]]:
     """Reads the checksums of the files in this folder from the record."""
-    record = read_json(folder / _RECORD)
-    files = record.get("files") if isinstance(record, dict) else None
+    files = read_object(folder / _RECORD).get("files")
     return {
         name: digests
         for name, digests in (files.items() if isinstance(files, dict) else ())
-        if isinstance(digests, list) and _is_inside(folder / name, folder)
+        if isinstance(digests, list) and "\0" not in name and _is_inside(folder / name, folder)
     }
 
 
@@ -77,6 +76,6 @@ def _is_inside(file: Path, folder: Path) -> bool:
 
 def _digest(file: Path) -> str | None:
     try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
+        return hashlib.sha256(read_file(file)).hexdigest()
     except OSError:
         return None

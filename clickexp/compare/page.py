@@ -2,7 +2,6 @@
 
 import base64
 import gzip
-import html
 import json
 import os
 import re
@@ -30,6 +29,7 @@ from clickexp.runs.load import Skipped
 from clickexp.runs.objective import stated_by
 from clickexp.runs.run import Run
 from clickexp.runs.store import REPORT
+from clickexp.utils.escape import html_text, printable
 
 _SCRIPTS = ("state", "leaderboard", "plot", "charts", "online", "search", "share", "controls")
 _DIGITS = 6
@@ -58,7 +58,7 @@ def page(
     content = data(comparisons, skipped, folder, title, command)
     parts = {
         "generator": "clickexp-compare",
-        "title": html.escape(content["title"]),
+        "title": html_text(content["title"]),
         "js": "\n".join((static / f"{name}.js").read_text() for name in _SCRIPTS),
         "plotly": _packed(get_plotlyjs()),
         "data": _packed(json.dumps(content, separators=(",", ":"), allow_nan=False)),
@@ -85,15 +85,15 @@ def data(
     stated = stated_by(run.result for run in runs)
     online, damaged = judged(runs)
     return {
-        "title": title or f"{folder.resolve().name}: {len(runs)} run{'s' * (len(runs) > 1)} compared",
+        "title": printable(title or f"{folder.resolve().name}: {len(runs)} run{'s' * (len(runs) > 1)} compared"),
         "about": f"clickexp {version('clickexp')}, {datetime.now():%Y-%m-%d %H:%M}",
-        "commands": [*commands(groups)[:_MOST_COMMANDS], *filter(None, [command])],
+        "commands": [*commands(groups)[:_MOST_COMMANDS], *filter(None, [printable(command)])],
         "environment": _environments(runs),
         "colors": COLORS,
         "quantiles": _rounded(special.stdtrit(np.arange(1, 31), 0.975)),
         "significant": SIGNIFICANT,
         "skipped": [
-            f"{os.path.relpath(one.folder, folder)}: {one.reason.replace(f'{folder}{os.sep}', '')}"
+            printable(f"{os.path.relpath(one.folder, folder)}: {one.reason.replace(f'{folder}{os.sep}', '')}")
             for one in (*skipped, *damaged)
         ],
         "online": online,

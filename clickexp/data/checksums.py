@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from clickexp.data.schema import DataError
+from clickexp.utils.documents import parse_json
 from clickexp.utils.exits import reason
 
 _STAMPS = ".verified"
@@ -40,6 +42,20 @@ class DamagedError(DataError):
         super().__init__(what if remedy is None else f"{what}. {remedy}")
 
 
+class Limits(NamedTuple):
+    """Numbers of a type within bounds, which nan is not.
+
+    Attributes:
+        dtype: Type of the numbers.
+        least: The smallest that may be.
+        largest: The largest.
+    """
+
+    dtype: DTypeLike
+    least: float
+    largest: float
+
+
 class Stored(NamedTuple):
     """A file with its checksum.
 
@@ -47,13 +63,13 @@ class Stored(NamedTuple):
         file: The file.
         size: Bytes, in a .npy file those after the header.
         crc32: Their CRC-32; None where there is none.
-        largest: The largest of the int32 numbers that they hold, if it is known.
+        limits: What the numbers that they hold may be, where that is known.
     """
 
     file: Path
     size: int = 0
     crc32: int | None = None
-    largest: int | None = None
+    limits: Limits | None = None
 
 
 def verify_once(
@@ -135,7 +151,7 @@ def unsealed(text: str) -> dict[str, Any]:
     Raises:
         ValueError: The checksum differs, or it is no such text.
     """
-    meta = json.loads(text)
+    meta = parse_json(text)
     if not isinstance(meta, dict):
         raise ValueError("it holds no keys")
     if _SEAL in meta and meta.pop(_SEAL) != _seal(meta):
@@ -149,7 +165,7 @@ def _seal(meta: Mapping[str, Any]) -> int:
 
 def _problem(stored: Stored, progress: Callable[[int], Any]) -> str | None:
     """What is wrong with a file."""
-    crc, read, largest = 0, 0, 0
+    crc, read, wrong = 0, 0, None
     try:
         size = os.stat(stored.file).st_size
         if size == 0:
@@ -162,15 +178,23 @@ def _problem(stored: Stored, progress: Callable[[int], Any]) -> str | None:
             file.seek(size - stored.size)
             while block := file.read(_CHUNK):
                 crc, read = zlib.crc32(block, crc), read + len(block)
-                if stored.largest is not None:
-                    largest = max(largest, int(np.frombuffer(block, np.int32).max()))
+                wrong = wrong or _outside(block, stored.limits)
                 progress(read)
     except OSError as error:
         return f"cannot be read: {reason(error, context=False)}"
     if crc != stored.crc32:
         return "the checksum differs"
-    if largest > (stored.largest or 0):
-        return f"a number in it is {largest}, the largest should be {stored.largest}"
+    return wrong
+
+
+def _outside(block: bytes, limits: Limits | None) -> str | None:
+    """Names a number of a block that is outside of the limits."""
+    if limits is None:
+        return None
+    values = np.frombuffer(block, limits.dtype)
+    for value in (values.min(), values.max()):
+        if not limits.least <= value <= limits.largest:
+            return f"a number in it is {value}, and they should be {limits.least:g} to {limits.largest:g}"
     return None
 
 

@@ -1,5 +1,6 @@
 """A dataset: train, validation and test sessions, and labelled lists for ranking metrics."""
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, combinations, pairwise
@@ -82,6 +83,11 @@ class Dataset:
     def test_set(self) -> str:
         """A hash of the test set: the same for runs whose test metrics can be compared."""
         return "-".join(part.digest() for part in (self.test, self.ranking) if part is not None)
+
+    def fingerprint(self) -> str:
+        """A hash of all parts: equal only where each holds the same sessions, ids and features."""
+        parts = "".join(f"{name} {part.fingerprint}\n" for name, part in self.parts.items())
+        return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
     def sizes(self) -> dict[str, Any]:
         """Sessions of each part, query-document pairs and positions."""

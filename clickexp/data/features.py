@@ -45,6 +45,19 @@ class Features:
             remedy = "give one row for each id from 0 to the largest"
             raise self.location.error(f"{len(self.values)} feature vectors for {rows} ids", remedy)
 
+    def renumbered(self, ids: np.ndarray, rows: int) -> "Features":
+        """Returns the vectors by other ids; documents without a vector have nan, which no model takes for one.
+
+        Args:
+            ids: The new id of each row; 0 leaves it out.
+            rows: Rows of the result.
+        """
+        values = np.full((rows, self.values.shape[1]), np.nan, self.values.dtype)
+        values[0] = self.values[0]
+        own = np.flatnonzero(ids)
+        values[ids[own]] = self.values[own]
+        return Features(values, self.location)
+
     @cached_property
     def on_device(self) -> jax.Array:
         """The vectors on the accelerator; on a CPU the same memory, also where it is a mapped file."""

@@ -29,6 +29,8 @@ def feed(
     All dispatches of packed sessions take equally many steps, at most `steps`, so that hardly any is empty.
     """
     if isinstance(data, Sessions):
+        fitting = 1 << max(data.count - 1, 0).bit_length()  # a small log is not padded to a large batch
+        batch_size = min(batch_size, fitting)
         batches = _ceil(data.count, batch_size)
         even = _ceil(batches, _ceil(batches, steps))
         packed = superbatches(data, batch_size, even, seed=seed, epoch=epoch)

@@ -1,11 +1,11 @@
 """Hashes of sessions: which test sets are the same, and which sessions train a model equally."""
 
 import hashlib
+from collections.abc import Mapping
 
 import numpy as np
 
 from clickexp.data.features import Features
-from clickexp.data.pack import read_pack
 from clickexp.data.view import ColumnsView
 
 _SAMPLE = 50_000
@@ -25,16 +25,21 @@ def digest_of(view: ColumnsView) -> str:
     return digest.hexdigest()[:16]
 
 
-def fingerprint_of(view: ColumnsView, bounds: tuple[int, int, int], features: Features | None) -> str:
+def fingerprint_of(
+    view: ColumnsView,
+    bounds: tuple[int, int, int],
+    checksums: Mapping[str, int] | None,
+    features: Features | None,
+) -> str:
     """Returns a hash of all that training may read; see `Sessions.fingerprint`.
 
     Args:
         view: The sessions.
         bounds: Their count, the largest id and the largest position.
+        checksums: Those of the packed columns, which make it enough to read the first and last sessions.
         features: Feature vectors of the ids.
     """
-    folder = view.folder
-    known = read_pack(folder)[0]["crc32"] if folder and (folder / "meta.json").exists() else None
+    known = None if checksums is None else dict(checksums)
     digest = hashlib.sha256(repr((*bounds, known)).encode())
     last = max(view.count - _SAMPLE, 0)
     starts = range(0, view.count, _SAMPLE) if known is None else sorted({0, last})

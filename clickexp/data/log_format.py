@@ -54,7 +54,7 @@ class LogFormat:
         self.read, self.format, self.has_features, self.true_user = read, format, has_features, true_user
         self._options = list(inspect.signature(read).parameters.values())[2:]
         path, *shared = inspect.signature(open_prepared).parameters.values()
-        own = [p for p in shared if not (comes_split and "sessions" in p.name)]
+        own = [p for p in shared if p.name != "ids" and not (comes_split and "sessions" in p.name)]
         # Hydra's configurations and the command's options are checked against these
         self.__signature__ = inspect.Signature([path, *self._options, *own], return_annotation=Dataset)
         self.__annotations__ = {p.name: p.annotation for p in self.__signature__.parameters.values()}
@@ -65,6 +65,7 @@ class LogFormat:
         *,
         cache: str | Path | None = None,
         progress: Progress | None = None,
+        ids: Path | None = None,
         **given: Any,
     ) -> Dataset:
         """Opens the dataset in a source of the format, or in a prepared log.
@@ -73,6 +74,7 @@ class LogFormat:
             path: Source or prepared log.
             cache: Folder that keeps what was read.
             progress: Called with what is done and the total.
+            ids: File that names the ids of another log; see `Log.open`. No option of a configuration.
             given: Options of the reader, and arguments of `Log.dataset`.
 
         Raises:
@@ -82,18 +84,19 @@ class LogFormat:
         source, defaults = Path(path).expanduser(), {p.name: p.default for p in self._options}
         options = {name: given.pop(name) for name in defaults if name in given}
         if is_log(source):
-            return open_prepared(source, cache=cache, progress=progress, **given)
+            return open_prepared(source, cache=cache, progress=progress, ids=ids, **given)
         _check_exists(source)
         chosen = {**defaults, **options}
         if cache is None:
             with temporary() as folder:  # mapped files stay readable when it is gone
-                log = _read(self.read, self.format, source, folder / "log", progress=progress, durable=False, **options)
+                settings = {"progress": progress, "ids": ids, "durable": False}
+                log = _read(self.read, self.format, source, folder / "log", **settings, **options)
                 return self._with_truth(log.dataset(**given), chosen)
         read_as = {"format": self.format, "read_as": _READ_AS, "reader": _reader_source(self.read)}
         key = fingerprint(_files(source, chosen), {**read_as, **chosen})
         folder = Path(cache).expanduser() / key
-        log = _reused(folder, source, progress)
-        log = log or _read(self.read, self.format, source, folder, progress=progress, **options)
+        log = _reused(folder, source, progress, ids)
+        log = log or _read(self.read, self.format, source, folder, progress=progress, ids=ids, **options)
         return self._with_truth(log.dataset(**given), chosen)
 
     def _with_truth(self, dataset: Dataset, options: Mapping[str, Any]) -> Dataset:
@@ -160,6 +163,7 @@ def _read(
     name: str | None = None,
     progress: Progress | None = None,
     durable: bool = True,
+    ids: Path | None = None,
     **options: Any,
 ) -> Log:
     try:
@@ -175,17 +179,17 @@ def _read(
             raise
         where = f"{folder.parent}: there is no room to write what was read of {source}"
         raise DataError(f"{where}. Make room, or choose a folder on another disk.") from error
-    return Log.open(folder)
+    return Log.open(folder, ids=ids)
 
 
-def _reused(folder: Path, source: Path, progress: Progress | None) -> Log | None:
+def _reused(folder: Path, source: Path, progress: Progress | None, ids: Path | None) -> Log | None:
     """What a cache keeps of a source; None where that is nothing, or damaged and therefore removed."""
     if folder.parent.is_dir():
         remove_stale(folder.parent)
     if not folder.exists():
         return None
     try:
-        return Log.open(folder, progress=progress)
+        return Log.open(folder, progress=progress, ids=ids)
     except DamagedError as error:
         _messages.warning("%s. Reading %s again.", error.what, source)
         remove(folder)
@@ -193,7 +197,8 @@ def _reused(folder: Path, source: Path, progress: Progress | None) -> Log | None
 
 
 def _files(source: Path, options: Mapping[str, Any]) -> list[Path]:
-    """The files of a source, and those that its options name."""
+    """The files of a source, those that its options name, and what the runs that they name have learned."""
     files = sorted(source.iterdir()) if source.is_dir() else [source]
     named = [Path(value).expanduser() for value in options.values() if isinstance(value, str)]
-    return [file for file in (*files, *named) if file.is_file()]
+    learned = [file for path in named if path.is_dir() for file in sorted(path.glob("*/*.npz"))]
+    return [file for file in (*files, *named, *learned) if file.is_file()]

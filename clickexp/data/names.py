@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clickexp.data.checksums import REMEDY, DamagedError
+from clickexp.errors import DataError
 
 _BLOCK = 1 << 18
 OLDEST = pl.CompatLevel.oldest()
@@ -60,16 +61,64 @@ class NamesWriter:
         self._block, self._written = [], self.count
 
 
-def read_names(mapped: np.ndarray) -> pl.DataFrame:
-    """Row i, with `document` and, where ids are of pairs, `query`, names id i + 1; `mapped` has the file's bytes.
+def read_names(mapped: np.ndarray, ids: int = 0) -> pl.DataFrame:
+    """Reads names of ids.
 
-    DataError where it cannot be read.
+    Args:
+        mapped: Bytes of the file.
+        ids: How many it must name.
+
+    Returns:
+        Row i, with `document` and, where ids are of pairs, `query`, names id i + 1.
+
+    Raises:
+        DataError: The file cannot be read, or names fewer.
     """
+    file = getattr(mapped, "filename", None) or "the names of ids"
     try:
-        return pl.DataFrame(pq.read_table(pa.BufferReader(mapped)))
+        names = pl.DataFrame(pq.read_table(pa.BufferReader(mapped)))
     except (pa.ArrowException, OSError) as error:
-        file = getattr(mapped, "filename", None) or "the names of ids"
         raise DamagedError(f"{file}: cannot be read as parquet ({error})", REMEDY) from error
+    if len(names) < ids or not {"document"} <= {*names.columns} <= {"document", "query"}:
+        what = f"it has {len(names)} rows of {', '.join(names.columns)}"
+        raise DamagedError(f"{file}: {what}, and {ids} documents to name", REMEDY)
+    return names
+
+
+def renumbering(own: pl.DataFrame, known: pl.DataFrame) -> np.ndarray:
+    """Returns the ids that the documents of a log have in another log.
+
+    Args:
+        own: The names of the log, from `read_names`.
+        known: The names of the other log.
+
+    Returns:
+        The id there of each id from 0 of the log; 0 for a document that the other log does not have.
+
+    Raises:
+        DataError: Ids are of other kinds in the two logs, or have no document in common.
+    """
+    for column in dict.fromkeys([*known.columns, *own.columns]):
+        kinds = [_kind(names, column) for names in (own, known)]
+        if kinds[0] != kinds[1]:
+            raise DataError(
+                f"{column} is {kinds[0]} in this log and {kinds[1]} in the one that the run was fitted to. Write ids "
+                "alike, and read both with the same pair_key."
+            )
+    alike = own.with_columns(own[name].cast(kind, strict=False) for name, kind in known.schema.items())
+    numbered = known.with_row_index("id", offset=1)
+    ids = alike.join(numbered, on=known.columns, how="left", maintain_order="left")["id"].fill_null(0)
+    if not (ids > 0).any():
+        raise DataError(
+            "no document of this log is in the one that the run was fitted to. Write ids alike, or give that log."
+        )
+    return np.append(0, ids.to_numpy().astype(np.int64))
+
+
+def _kind(names: pl.DataFrame, column: str) -> str:
+    if column not in names.columns:
+        return "missing"
+    return "numbers" if names[column].dtype.is_integer() else "text"
 
 
 def keys_of(values: pl.Series) -> np.ndarray:

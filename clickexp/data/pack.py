@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike
 from clickexp.data.checksums import (
     REMEDY,
     DamagedError,
+    Limits,
     Progress,
     Stored,
     sealed,
@@ -182,18 +183,36 @@ def read_pack(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 def stored_files(folder: Path) -> list[Stored]:
     """The files of a pack, with their checksums; DamagedError where meta.json does not list them."""
     meta = _meta(folder)
-    largest = {"query_doc_ids": meta["query_doc_pairs"], "positions": meta["positions"]}
     columns = [
         Stored(
             folder / f"{name}.npy",
             np.dtype(column.dtype).itemsize
             * int(np.prod(column.shape_of(meta["count"], meta["ranks"]), dtype=object)),
             meta["crc32"][name],
-            largest.get(name),
+            _limits(column, meta),
         )
         for name, column in meta["schema"].items()
     ]
     return [Stored(folder / _META), *columns]
+
+
+def _limits(column: Column, meta: Mapping[str, Any]) -> Limits | None:
+    """What the numbers of a column may be; those of padding are among them."""
+    known = {
+        "query_doc_ids": (0, meta["query_doc_pairs"]),
+        "positions": (0, meta["positions"]),
+        "lengths": (1, meta["ranks"]),
+    }
+    dtype = np.dtype(column.dtype)
+    if column.name in known:
+        least, largest = known[column.name]
+        return Limits(dtype, least, largest)
+    if dtype.kind == "b":
+        return Limits(np.uint8, 0, 1)
+    if dtype.kind == "f":
+        largest = float(np.finfo(dtype.type).max)
+        return Limits(dtype, -largest, largest)
+    return None
 
 
 def verify_pack(folder: Path, progress: Progress | None = None) -> Sequence[Stored]:

@@ -14,13 +14,14 @@ QUERIES = Column("query_numbers", np.int32)
 """The query of each pair, from 1."""
 
 
-def named_pairs(names: np.ndarray) -> tuple[LookedUp, LookedUp]:
+def named_pairs(names: np.ndarray, pairs: int) -> tuple[LookedUp, LookedUp]:
     """Returns the columns `document_ids` and `query_numbers` of a log whose reader numbered its pairs.
 
     Args:
         names: Bytes of the file that names the ids; see `clickexp.data.names`.
+        pairs: How many there are.
     """
-    numbered = cache(partial(_numbers_of, names))
+    numbered = cache(partial(_numbers_of, names, pairs))
     return LookedUp(DOCUMENTS, partial(numbered, "document")), LookedUp(QUERIES, partial(numbered, "query"))
 
 
@@ -37,7 +38,7 @@ def consecutive_pairs(starts: np.ndarray) -> tuple[LookedUp, LookedUp]:
     )
 
 
-def _numbers_of(names: np.ndarray, of: str) -> np.ndarray:
+def _numbers_of(names: np.ndarray, pairs: int, of: str) -> np.ndarray:
     """Numbers, in the order in which they appear, of what pairs have in common; row 0 is that of no pair.
 
     Raises:
@@ -47,7 +48,7 @@ def _numbers_of(names: np.ndarray, of: str) -> np.ndarray:
     from clickexp.data.id_table import IdTable
     from clickexp.data.names import keys_of, read_names
 
-    known = read_names(names)
+    known = read_names(names, pairs)
     if of not in known.columns:
         raise DataError(
             f"documents are numbered without their {of} in this log. Read it with pair_key=query_document."

@@ -45,7 +45,12 @@ class Log:
 
     @classmethod
     def open(
-        cls, folder: str | Path, *, cache: str | Path | None = None, progress: Progress | None = None
+        cls,
+        folder: str | Path,
+        *,
+        cache: str | Path | None = None,
+        progress: Progress | None = None,
+        ids: Path | None = None,
     ) -> "Log":
         """Maps a prepared folder, in milliseconds once this machine has verified its checksums.
 
@@ -53,9 +58,11 @@ class Log:
             folder: What `clickexp-data prepare` or LogWriter wrote.
             cache: Folder that keeps the note of a verification where `folder` cannot be written.
             progress: Called during a verification with the bytes read so far and in all.
+            ids: File that names the ids of another log; documents get the ids of their names there, and 0 where it
+                has none.
 
         Raises:
-            DataError: The folder is not a prepared log, or damaged; it names the files.
+            DataError: The folder is not a prepared log, or damaged; it names the files. Or ids cannot be compared.
         """
         folder = Path(folder).expanduser()
         verify_once(folder, log_files(folder), None if cache is None else Path(cache).expanduser(), progress)
@@ -65,8 +72,10 @@ class Log:
         features = Features.open(folder / FEATURES) if (folder / FEATURES).exists() else None
         parts = {name: part.with_pairs(pairs).with_features(features) for name, part in parts.items()}
         names = np.memmap(folder / NAMES, np.uint8, "r") if (folder / NAMES).exists() else None
+        if names is not None and ids is not None:
+            parts, names = _renumbered(parts, names, np.memmap(ids, np.uint8, "r"))
         if names is not None:
-            derived = named_pairs(names)
+            derived = named_pairs(names, max(part.query_doc_pairs for part in parts.values()))
             parts = {name: part.deriving(*derived) for name, part in parts.items()}
         parts = {name: part.with_context() for name, part in parts.items()}
         return cls(meta["name"], meta["format"], parts, meta["notes"], names)
@@ -114,6 +123,24 @@ class Log:
         )
 
 
+def _renumbered(
+    parts: Mapping[str, Sessions], names: np.ndarray, known: np.ndarray
+) -> tuple[dict[str, Sessions], np.ndarray]:
+    """Returns parts of a log whose documents have the ids of their names in another log, and the names of that."""
+    if np.array_equal(names, known):
+        return dict(parts), names
+    # Here, because it needs Arrow, which a run that opens a prepared log does without.
+    from clickexp.data.names import read_names, renumbering
+
+    other = read_names(known)
+    ids = renumbering(read_names(names), other)
+    renumbered = {}
+    for name, part in parts.items():
+        features = None if part.features is None else part.features.renumbered(ids, len(other) + 1)
+        renumbered[name] = part.with_features(None).renumbered(ids, len(other)).with_features(features)
+    return renumbered, known
+
+
 def _warn_of_shared_sessions(train: Sessions, held_out: Sequence[Sessions]) -> None:
     """Points out parts of a source that cut a search session: the context of its later lists lacks the earlier ones."""
     if "session_ids" not in train.columns:
@@ -139,6 +166,7 @@ def open_prepared(
     name: str | None = None,
     cache: str | Path | None = None,
     progress: Progress | None = None,
+    ids: Path | None = None,
 ) -> Dataset:
     """The dataset in a prepared folder, whatever format it came from.
 
@@ -149,13 +177,14 @@ def open_prepared(
         test_sessions: Sessions to test on.
         min_train_sessions_per_query: Least training sessions of a held-out query.
         name: Name in results.
-        cache: See `Log.open`, as for `progress`.
+        cache: See `Log.open`, as for `progress` and `ids`.
         progress: Called with what is done and the total.
+        ids: File that names the ids of another log.
 
     Raises:
         DataError: The folder is not a prepared log or damaged, or the splits do not fit it.
     """
-    log = Log.open(path, cache=cache, progress=progress)
+    log = Log.open(path, cache=cache, progress=progress, ids=ids)
     return log.dataset(name, train_sessions, val_sessions, test_sessions, min_train_sessions_per_query)
 
 

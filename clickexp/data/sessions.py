@@ -48,6 +48,7 @@ class Sessions(ColumnsView):
     `index`, if there, holds the rows of the columns that this view shows. `features` holds a feature vector for each
     id from 0 to query_doc_pairs, shared by all views. `derived` holds further columns, which are computed where they
     are asked for by name; `first` is the number of the first row of `columns` in the log that they are derived of.
+    `checksums` are those of the packed columns.
     """
 
     columns: Columns
@@ -60,6 +61,7 @@ class Sessions(ColumnsView):
     carried: frozenset[str] | None = None
     derived: Mapping[str, DerivedColumn] = field(default_factory=dict)
     first: int = 0
+    checksums: Mapping[str, int] | None = None
 
     @classmethod
     def from_arrays(
@@ -123,7 +125,7 @@ class Sessions(ColumnsView):
             verify_once(Path(folder), stored_files(Path(folder)))
         meta, columns = read_pack(Path(folder))
         bound = meta["query_doc_pairs"], meta["positions"]
-        return cls(columns, *bound, folder=Path(folder), schema=meta["schema"])
+        return cls(columns, *bound, folder=Path(folder), schema=meta["schema"], checksums=meta["crc32"])
 
     def save(self, folder: str | Path) -> "Sessions":
         """Packs these sessions into a new folder, atomically, and opens it."""
@@ -230,7 +232,8 @@ class Sessions(ColumnsView):
         Of a packed folder it takes the checksums of the pack and reads the first and last sessions, of arrays in memory
         all of them.
         """
-        return fingerprint_of(self, (self.count, self.query_doc_pairs, self.positions), self.features)
+        bounds = self.count, self.query_doc_pairs, self.positions
+        return fingerprint_of(self, bounds, self.checksums, self.features)
 
     def slice(self, start: int, stop: int) -> "Sessions":
         """The sessions start <= i < stop, without a copy."""
@@ -245,6 +248,16 @@ class Sessions(ColumnsView):
         if indices.size and not 0 <= indices.min() <= indices.max() < self.count:
             raise IndexError(f"session numbers lie in 0 to {self.count - 1}")
         return replace(self, index=indices if self.index is None else self.index[indices])
+
+    def renumbered(self, ids: np.ndarray, query_doc_pairs: int) -> "Sessions":
+        """The same sessions with other ids of their documents.
+
+        Args:
+            ids: The new id of each one from 0.
+            query_doc_pairs: The largest new id.
+        """
+        columns = {**self.columns, "query_doc_ids": ids.astype(np.int32)[self.columns["query_doc_ids"]]}
+        return replace(self, columns=columns, query_doc_pairs=query_doc_pairs, checksums=None)
 
     def with_pairs(self, query_doc_pairs: int, location: SourceLocation = _SESSIONS) -> "Sessions":
         """The same sessions for a table whose largest id is query_doc_pairs; DataError at an id above."""

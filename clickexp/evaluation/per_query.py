@@ -105,8 +105,7 @@ def samples(run: str | Path, metric: str) -> Samples:
             f"{run}: no values of single {file.stem[5:]} were kept. Run again with keep_values=true."
         )
     if metric in OBSERVED:
-        metadata = pl.read_parquet_metadata(file)
-        convention = metadata.get(_CONVENTION) or metadata["short_lists"]  # its name in files of earlier versions
+        convention = pl.read_parquet_metadata(file)[_CONVENTION]
         by = _SEARCH_SESSION if _SEARCH_SESSION in pl.read_parquet_schema(file) else "query_id"
         return _of_sessions(pl.read_parquet(file, columns=[by, OBSERVED[metric]]), metric, convention)
     names = [name for name in pl.read_parquet_schema(file) if name != _SEARCH_SESSION]

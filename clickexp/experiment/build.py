@@ -25,6 +25,7 @@ from clickexp.models.ranker.debias import WithPropensities
 from clickexp.propensities import PropensitySource, Weighting
 from clickexp.runs.claims import is_abandoned, remove_parts
 from clickexp.runs.hashing import identity
+from clickexp.runs.sources import Origin, sources
 from clickexp.runs.store import CHECKPOINT, RESULT
 from clickexp.training.base import BaseTrainer
 from clickexp.training.checkpoint import check_same
@@ -48,6 +49,7 @@ class Parts:
         trainer: Holds the optimizer, the metrics of the validation and the logger.
         metrics: By group (click, test, ranking, truth), metrics by name.
         logger: Receives what the run reports.
+        origin: What the data are, by content.
         weighting: The propensities that a ranker weighs clicks by, estimated before training.
         judging: Those that metrics weigh the clicks of the test sessions by, by the name of the metric.
     """
@@ -59,6 +61,7 @@ class Parts:
     trainer: BaseTrainer
     metrics: Mapping[str, Mapping[str, Metric]]
     logger: Logger
+    origin: Origin
     weighting: Weighting | None = None
     judging: Mapping[str, Weighting] = dataclasses.field(default_factory=dict)
 
@@ -78,10 +81,12 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     settings, identified = config.settings, identity(config.values)
     share_compilations(Path(settings.cache_dir))
     files = {"checkpoint": folder / CHECKPOINT, "continue_from": _earlier(settings.continue_from, identified)}
+    read = sources(config.values)  # before reading, so that what changes meanwhile counts as changed
     dataset = config.open_dataset(**accepted(config.open_dataset, {"progress": partial(logger.progress, "read", 0)}))
     if (advice := _sparse_ids(dataset)) is not None:
         logger.warning(advice)
     dataset = dataset.first(settings.max_sessions)
+    origin = Origin(read, dataset.fingerprint(), str(Path.cwd()))
     model = build_model(_estimate_propensities(config.new_model, dataset), dataset, settings.seed)
     dataset = model.prepare(dataset)
     _check_features(model, config.reads, dataset)
@@ -90,7 +95,8 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     judged = metrics["counterfactual"] if config.trainer.counterfactual_metrics else {}  # if validation has them
     more = {"counterfactual_metrics": judged, "logger": logger, "settings": identified, **files}
     trainer = config.new_trainer(**accepted(config.new_trainer.func, more))
-    return Parts(config, folder, dataset, model, trainer, metrics, logger, _weighting(model, dataset), judging)
+    weighting = _weighting(model, dataset)
+    return Parts(config, folder, dataset, model, trainer, metrics, logger, origin, weighting, judging)
 
 
 def _weighting(model: Model, dataset: Dataset) -> Weighting | None:

@@ -70,20 +70,35 @@ def run_info(parts: Parts, sweep: str | None) -> RunInfo:
 
 
 def note(parts: Parts) -> None:
-    """Reports what there is to say before training: the data, doubts, what the log identifies, what weights do."""
+    """Reports the data, doubts about it, what the log identifies, and what weights do, before training."""
     for line in (*parts.config.without_effect, parts.dataset.describe()):
         parts.logger.message(line)
     for line in doubts(parts.dataset):
         parts.logger.warning(f"warning: {line}")
+    _note_identifiability(parts)
+    judged = parts.dataset.ranking is not None or parts.metrics.get("counterfactual")
+    if isinstance(parts.model, Ranker) and not judged:
+        parts.logger.message("no list has labels: metric=[all,counterfactual] judges the ranker by clicks")
+    _note_unseen(parts)
+    for line in parts.weighting.describe() if parts.weighting else ():
+        parts.logger.message(line)
+    for name, weighting in parts.judging.items():
+        for line in weighting.describe():
+            parts.logger.message(f"{name}: {line}")
+
+
+def _note_identifiability(parts: Parts) -> None:
+    """Reports which positions the log compares, where that decides what the model learns."""
     if parts.model.separates_examination:
         links = identifiability(parts.dataset.train, ENOUGH_SESSIONS)
         if not links.identified:
             parts.logger.warning(links.describe())
         elif isinstance(parts.model, TwoTowersModel):  # of which much depends on it
             parts.logger.message(links.describe())
-    judged = parts.dataset.ranking is not None or parts.metrics.get("counterfactual")
-    if isinstance(parts.model, Ranker) and not judged:
-        parts.logger.message("no list has labels: metric=[all,counterfactual] judges the ranker by clicks")
+
+
+def _note_unseen(parts: Parts) -> None:
+    """Reports tables of documents of which training shows none that validation does."""
     tables = [
         role
         for role, tower in vars(parts.model).items()
@@ -95,11 +110,6 @@ def note(parts: Parts) -> None:
             f"training shows no document of the validation sessions, so that the table of {', '.join(tables)} learns "
             f"nothing of them. Take a tower of features: parameter@{tables[0]}=linear"
         )
-    for line in parts.weighting.describe() if parts.weighting else ():
-        parts.logger.message(line)
-    for name, weighting in parts.judging.items():
-        for line in weighting.describe():
-            parts.logger.message(f"{name}: {line}")
 
 
 _LONGEST = 60

@@ -5,8 +5,9 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from annotated_types import Interval
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -24,7 +25,7 @@ from clickexp.models import ClickModel, Model
 from clickexp.runs.objective import check_objective
 from clickexp.training.base import BaseTrainer
 from clickexp.training.em.estimation import EstimatingTrainer
-from clickexp.utils.bounds import NonNegativeInt, PositiveInt, Seed
+from clickexp.utils.bounds import PositiveInt, Seed
 from clickexp.utils.signatures import accepted, check_arguments
 from clickexp.utils.suggest import did_you_mean
 
@@ -43,7 +44,7 @@ class Settings:
     verbose: bool
     save_model: bool
     keep_values: bool
-    draws: NonNegativeInt
+    draws: Annotated[int, Interval(ge=0, le=10_000)]
     shared_intervals: bool
     resume: bool
     continue_from: str | None

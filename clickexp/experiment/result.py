@@ -21,13 +21,15 @@ from clickexp.models import ClickModel, Model, Ranker, TrustBiasModel
 from clickexp.parameters import PositionParameter
 from clickexp.propensities.base import clicks_by_position
 from clickexp.runs.hashing import config_hash
-from clickexp.runs.store import FALSE_POSITIVE, MODEL, SHARED, TRUE_POSITIVE
+from clickexp.runs.sources import ORIGIN
+from clickexp.runs.store import FALSE_POSITIVE, IDS, MODEL, SHARED, TRUE_POSITIVE
 from clickexp.training import FitReport
 from clickexp.training.checkpoint import KEPT, save_model
 from clickexp.training.intervals.posterior import shared_posterior
 from clickexp.training.intervals.probabilities import propensity, shared_intervals
 from clickexp.training.intervals.unlinked import with_open_factors
 from clickexp.training.memory import peak_memory
+from clickexp.utils.files import whole
 
 log = logging.getLogger(__name__)
 _VERSIONS = ("clickexp", "jax", "flax", "optax", "rax", "hydra-core", "numpy")
@@ -62,10 +64,12 @@ def evaluate_run(parts: Parts, fit: FitReport) -> Result:
         "test_set": dataset.test_set(),
         "data": dataset.sizes() | _lists_seen(dataset, "ranking" in evaluation.parts),
         "environment": _environment(),
+        ORIGIN: parts.origin._asdict(),
         "config_hash": config_hash(parts.config.values),
     }
     if settings.save_model:
         save_model(model, parts.folder / MODEL)
+        _save_names(dataset, parts.folder / IDS)
     result |= _trust(model, dataset.positions) | _examination(model, dataset)
     result |= {"weighting": parts.weighting.result()} if parts.weighting else {}
     result |= _shared_intervals(parts)
@@ -79,6 +83,13 @@ def evaluate_run(parts: Parts, fit: FitReport) -> Result:
     if settings.keep_values:
         result["intervals"] = evaluation.keep(dataset, parts.folder)
     return result
+
+
+def _save_names(dataset: Dataset, file: Path) -> None:
+    """Keeps what the ids of the model's tables are called, where a reader numbered them."""
+    if dataset.names is not None:
+        with whole(file) as part:
+            dataset.names.tofile(part)
 
 
 def _lists_seen(dataset: Dataset, ranked: bool) -> Result:

@@ -14,14 +14,14 @@ from rich.console import Console
 from rich.table import Table
 
 from clickexp.export.tables import SHARED_TABLE, export
-from clickexp.loggers.tables import console_table, number
+from clickexp.loggers.tables import MOST_ROWS, console_table, number
 from clickexp.report.drawing import Panel
 from clickexp.report.tables import banded, histogram, write_figures
+from clickexp.runs.store import FIGURES
+from clickexp.utils.files import check_inside
 from clickexp.utils.paths import display_path
 
 _BINS = 40
-_MOST_ROWS = 30
-"""Rows of a table that is printed."""
 _PROBABILITIES = ("attraction", "satisfaction")
 
 
@@ -37,9 +37,10 @@ def export_drawn(run: str | Path, output: str | Path | None = None, as_json: boo
         options: As `export` takes them.
     """
     console, printed = Console(highlight=False, markup=False), io.StringIO()
+    folder = Path(output) if output is not None else Path(run) / "export"
+    check_inside(folder / FIGURES, folder)
     with contextlib.redirect_stdout(printed) if as_json else contextlib.nullcontext():
         export(run, output, **options)
-    folder = Path(output) if output is not None else Path(run) / "export"
     table = folder / "examination.csv"
     examination = pl.read_csv(table) if table.exists() else None
     shared = pl.read_csv(folder / SHARED_TABLE).to_dicts() if (folder / SHARED_TABLE).exists() else []
@@ -52,10 +53,10 @@ def export_drawn(run: str | Path, output: str | Path | None = None, as_json: boo
         return
     if shared:
         console.print("", _shared_table(shared), "", sep="\n")
-        if any(_is_open(row) for row in shared[:_MOST_ROWS]):
+        if any(_is_open(row) for row in shared[:MOST_ROWS]):
             console.print("open: the log does not determine the ratio; its value follows the prior\n")
-        if len(shared) > _MOST_ROWS:
-            console.print(f"the first {_MOST_ROWS} of {len(shared)} rows of {SHARED_TABLE}\n")
+        if len(shared) > MOST_ROWS:
+            console.print(f"the first {MOST_ROWS} of {len(shared)} rows of {SHARED_TABLE}\n")
     if drawn:
         print(f"figures: {drawn}")  # noqa: T201  # the output of the command
 
@@ -80,7 +81,7 @@ def _shared_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         "relative": [cell(row["relative"]) for row in rows],
         "its 95% interval": [interval(row, "relative_low", "relative_high") for row in rows],
     }
-    shown = {name: cells[:_MOST_ROWS] for name, cells in columns.items() if any(cells)}
+    shown = {name: cells[:MOST_ROWS] for name, cells in columns.items() if any(cells)}
     return console_table(shown, zip(*shown.values(), strict=True))
 
 

@@ -1,27 +1,32 @@
 """The fitted model of a run, and the dataset that it was fitted to, from the run's folder."""
 
+import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from clickexp.data import Dataset
+from clickexp.data.batches import batch_like, keys_read
+from clickexp.data.log_format import LogFormat
+from clickexp.data.prepared import open_prepared
 from clickexp.errors import UserError
-from clickexp.experiment.build import build_model
+from clickexp.experiment.build import build_model, share_compilations
 from clickexp.experiment.instantiate import constructor
 from clickexp.experiment.values import default_value
 from clickexp.export.trust import check_targets
 from clickexp.loggers.progress import Steps
 from clickexp.models import Model
-from clickexp.runs.store import CONFIG, MODEL, natural, read_yaml
+from clickexp.runs.sources import Origin
+from clickexp.runs.store import CONFIG, IDS, MODEL, RESULT, natural, read_json, read_limited
 from clickexp.training.checkpoint import load_model
+from clickexp.utils.content import content_of
 from clickexp.utils.exits import OF_SYSTEM
 from clickexp.utils.signatures import accepted
 
-_MOVED = {
-    "clickexp.data.simulate.simulate": "clickexp.simulation.simulate",
-    "clickexp.data.open_letor": "clickexp.simulation.open_letor",
-}
-"""Targets in the run folders of earlier versions, and where they are now."""
+_NO_INTERVALS = "Impressions and clicks are counts of this log; intervals of documents need that of the run"
 _MOST_NAMED = 20
 _Made = TypeVar("_Made")
 
@@ -31,6 +36,9 @@ def fitted(
 ) -> tuple[Model, Dataset]:
     """Builds the model of a run and opens its dataset, both as its configuration describes them.
 
+    Where the log is another one than the run was fitted to, its documents get the ids that their names have in the run,
+    and 0 where the run does not know them; a line on stderr says so.
+
     Args:
         run: The folder of the run, which may come from anyone.
         path: Of the log, if not that in the configuration.
@@ -39,43 +47,117 @@ def fitted(
         opened: Datasets that are open already, by what describes them; this one is added.
 
     Raises:
-        UserError: Something is missing, does not fit, or calls code outside clickexp without trust.
+        UserError: Something is missing, does not fit, or calls code outside clickexp without trust. Or the log is
+            another one, and its documents cannot be found in the run.
     """
+    share_compilations(Path(default_value("cache_dir")))
     config = configuration(run)
     if not (run / MODEL).is_file():
         raise UserError(f"{run}: there is no {MODEL}. Run again with save_model=true.")
-    node = config["dataset"]
-    if not trust:
-        for part in ("dataset", "model"):  # all that is built of the configuration
-            check_targets(config[part], f"{run / CONFIG}: {part}")
-        if "cache" in node and node["cache"] != default_value("cache_dir"):
-            node = {**node, "cache": None}  # a folder of someone else does not choose where to write
-    if path is not None:
-        if "path" not in node:
-            raise UserError(f"--dataset {path}: {run} has not read its dataset from a path. Leave it out.")
-        node = {**node, "path": str(path)}
-    if "path" in node and not Path(node["path"]).expanduser().exists():
-        raise UserError(
-            f"{node['path']}: the log of {run} is not there. Say where it is with --dataset PATH."
-        )
-    try:
-        built = _with_points(config["model"])
-    except RecursionError as error:
-        raise UserError(f"{run / CONFIG}: model: the configuration refers to itself") from error
-    read, new_model = constructor(node, "dataset"), constructor(built, "model")
-    opened, key = {} if opened is None else opened, repr((node, config["max_sessions"]))
+    origin = Origin.of(read_json(run / RESULT))
+    if origin is None:
+        raise UserError(f"{run}: {RESULT} does not say what data the model was fitted to. Fit it again.")
+    node = _dataset_node(run, config, origin, path, trust)
+    read, new_model = constructor(node, "dataset"), constructor(config["model"], "model")
+    ids = run / IDS if (run / IDS).is_file() else None
+    named = None if ids is None else content_of(ids)
+    opened, key = {} if opened is None else opened, repr((node, config["max_sessions"], named))
     if key not in opened:
         with Steps("reading the log") as progress:
-            dataset = _made(Dataset, lambda: read(**accepted(read, {"progress": progress})), node)
+            arguments = accepted(read, {"progress": progress})
+            if _names_ids(read):
+                arguments["ids"] = ids
+            dataset = _made(Dataset, lambda: read(**arguments), node)
         opened[key] = dataset.first(config["max_sessions"])
     dataset = opened[key]
     model = _made(Model, lambda: build_model(new_model, dataset, config["seed"]), config["model"])
+    is_another = dataset.fingerprint() != origin.fingerprint
+    described = _describe_other_log(run, node, model, dataset, ids) if is_another else ""
     try:
         load_model(model, run / MODEL)
     except ValueError as error:
         raise UserError(f"{error}; is this the log that the run read?") from error
+    sys.stderr.write(described)
     model.eval()
     return model, dataset
+
+
+def is_own_log(run: Path, dataset: Dataset) -> bool:
+    """Returns whether a dataset is the one that a run was fitted to."""
+    origin = Origin.of(read_json(run / RESULT))
+    return origin is not None and dataset.fingerprint() == origin.fingerprint
+
+
+def _dataset_node(
+    run: Path, config: Mapping[str, Any], origin: Origin, path: str | Path | None, trust: bool
+) -> dict[str, Any]:
+    """Returns the description of the dataset, with the files where they are now.
+
+    Raises:
+        UserError: There is no such log, or the configuration calls code outside clickexp without trust.
+    """
+    node = dict(config["dataset"])
+    if not trust:
+        for part in ("dataset", "model"):  # all that is built of the configuration
+            check_targets(config[part], f"{run / CONFIG}: {part}")
+        if "cache" in node and node["cache"] != default_value("cache_dir"):
+            node["cache"] = None  # a folder of someone else does not choose where to write
+    for key in origin.sources:
+        part, _, name = key.partition(".")
+        if part == "dataset" and isinstance(node.get(name), str):
+            node[name] = _located(node[name], origin.directory)
+    if path is not None:
+        if "path" not in node:
+            raise UserError(f"--dataset {path}: {run} has not read its dataset from a path. Leave it out.")
+        node["path"] = str(path)
+    place = Path(node["path"]).expanduser() if "path" in node else None
+    if place is not None and not (place.is_file() or place.is_dir()):  # a pipe may never end
+        raise UserError(f"{node['path']}: the log of {run} is not there. Say where it is with --dataset PATH.")
+    return node
+
+
+def _located(path: str, directory: str) -> str:
+    """Returns a path that was given where a run was started, or as it is where that directory does not have it."""
+    there = Path(directory) / Path(path).expanduser()
+    return str(there) if there.exists() else path
+
+
+def _names_ids(read: partial[Any]) -> bool:
+    """Returns whether a reader can give documents the ids of another log."""
+    return isinstance(read.func, LogFormat) or read.func is open_prepared
+
+
+def _describe_other_log(
+    run: Path, node: Mapping[str, Any], model: Model, dataset: Dataset, ids: Path | None
+) -> str:
+    """Returns a line about a log that is not the one that a run was fitted to.
+
+    Raises:
+        UserError: The model reads ids, and those of the log may be other documents than those of the run.
+    """
+    line = f"{node.get('path', 'the simulated log')}: not the log that {run} was fitted to"
+    if ids is not None and dataset.names is not None:
+        shown, unknown = _count_unknown(dataset)
+        missing = f", {unknown:,} of the {shown:,} shown are unknown and have id 0" if unknown else ""
+        return f"{line}; documents are matched by their names{missing}. {_NO_INTERVALS}\n"
+    given_ids = "pair_key" in node and node["pair_key"] is None and ids is None and dataset.names is None
+    if not given_ids and "query_doc_ids" in keys_read(model.compute_loss, batch_like(dataset.train)):
+        raise UserError(
+            f"{line}, and the ids of documents are their numbers in the log: those of another one are other documents. "
+            "Give that log with --dataset PATH, or fit the model to this one."
+        )
+    return f"{line}. {_NO_INTERVALS}\n"
+
+
+def _count_unknown(dataset: Dataset) -> tuple[int, int]:
+    """Returns how many documents are shown, and how many of these have id 0."""
+    shown = unknown = 0
+    for part in dataset.parts.values():
+        for chunk in part.chunks(["query_doc_ids", "lengths"]):
+            there = np.arange(part.ranks) < chunk["lengths"][:, None]
+            shown += int(there.sum())
+            unknown += int((chunk["query_doc_ids"][there] == 0).sum())
+    return shown, unknown
 
 
 def _made(kind: type[_Made], make: Callable[[], Any], node: Mapping[str, Any]) -> _Made:
@@ -101,30 +183,16 @@ def configuration(run: Path) -> dict[str, Any]:
         more = f", ... ({len(inside)} in all)" if len(inside) > _MOST_NAMED else ""
         named = ", ".join(inside[:_MOST_NAMED])
         raise UserError(f"{run}: this is a folder of runs, not of one. Name one of them: {named}{more}")
-    config = read_yaml(run / CONFIG)
+    try:
+        config = read_limited(run / CONFIG)
+    except UserError as error:
+        raise UserError(f"{run}: {error}. Was the folder written by clickexp?") from error
     if not isinstance(config, dict):
         raise UserError(f"{run}: not the folder of a run, {CONFIG} cannot be read.")
     parts = config.get("dataset"), config.get("model")
     if not {"seed", "max_sessions"} <= config.keys() or not all(isinstance(part, dict) for part in parts):
         raise UserError(f"{run}: not the folder of a run, {CONFIG} describes no dataset and model.")
-    target = config["dataset"].get("_target_")
-    if isinstance(target, str):
-        config["dataset"]["_target_"] = _MOVED.get(target, target)
     return config
-
-
-def _with_points(node: Any) -> Any:
-    """States that tables have no posteriors, where a configuration is of a version that had none.
-
-    Sums of towers are of later versions.
-    """
-    if isinstance(node, dict) and str(node.get("_target_")).endswith(".SumParameterConfig"):
-        return node
-    if isinstance(node, dict):
-        table = str(node.get("_target_")).endswith(".EmbeddingParameterConfig")
-        stated = {"posterior": "none"} if table and "posterior" not in node else {}
-        return {name: _with_points(value) for name, value in node.items()} | stated
-    return [*map(_with_points, node)] if isinstance(node, list) else node
 
 
 def _runs_below(folder: Path) -> list[str]:

@@ -22,11 +22,12 @@ from clickexp.models import Model
 from clickexp.parameters import Parameter
 from clickexp.parameters.dense import DeepCrossParameter, DeepParameter, LinearParameter
 from clickexp.runs.scorer import Scorer
+from clickexp.runs.store import RANKER
 from clickexp.types import Batch
 from clickexp.utils.files import whole
 
 _messages = logging.getLogger(__name__)
-_RANKER, _SCORER = "ranker.npz", "ranker.py"
+_RANKER, _SCORER = Path(RANKER).name, "ranker.py"
 _ACTIVATIONS = {
     jax.nn.elu: "elu",
     jax.nn.relu: "relu",

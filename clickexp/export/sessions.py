@@ -58,11 +58,16 @@ def own_sessions(sessions: Sessions, id_names: pl.DataFrame | None) -> Iterator[
             ids, lengths = piece.column("query_doc_ids"), piece.column("lengths")
             names = {}
             if id_names is not None:
-                names["document"] = id_names["document"][ids[np.arange(piece.ranks) < lengths[:, None]] - 1]
+                names["document"] = _named(id_names["document"], ids[np.arange(piece.ranks) < lengths[:, None]])
             if id_names is not None and "query" in id_names.columns:
-                names["query"] = id_names["query"][ids[:, 0] - 1]
+                names["query"] = _named(id_names["query"], ids.max(axis=1))  # of a document that has a name
             yield Piece(piece, names)
             progress(start + piece.count, sessions.count)
+
+
+def _named(names: pl.Series, ids: np.ndarray) -> pl.Series:
+    """Returns the names of ids; null for 0, which has none."""
+    return names.gather(pl.Series(ids.astype(np.int64) - 1).replace(-1, None))
 
 
 def read_sessions(

@@ -17,7 +17,7 @@ from clickexp.data.inspect.identifiability import ENOUGH_SESSIONS, identifiabili
 from clickexp.data.names import OLDEST, read_names
 from clickexp.errors import UserError
 from clickexp.export.examination import examination, learned_examination
-from clickexp.export.fitted import configuration, fitted
+from clickexp.export.fitted import configuration, fitted, is_own_log
 from clickexp.export.intervals import exported, open_documents
 from clickexp.export.posteriors import EFFECTIVE, ROLES, effective_outputs, interval_outputs
 from clickexp.export.predict import (
@@ -42,7 +42,7 @@ from clickexp.runs.store import SHARED
 from clickexp.training.intervals.posterior import SharedPosterior
 from clickexp.training.intervals.probabilities import SharedInterval, shared_intervals
 from clickexp.types import Array, Batch
-from clickexp.utils.files import whole
+from clickexp.utils.files import check_inside, whole
 from clickexp.utils.options import parsed
 
 _messages = logging.getLogger(__name__)
@@ -91,12 +91,12 @@ def export(
     """
     run = Path(run)
     folder = Path(output) if output is not None else run / "export"
-    if output is None and not folder.resolve().is_relative_to(run.resolve()):  # a link that came with the folder
-        raise UserError(f"{folder} leads out of {run}: choose another --output")
+    if output is None:
+        check_inside(folder, run)  # a link may have come with the folder
     columns = _column_names(options, predict or rank)
     write_onnx = None if onnx is None else onnx_writer()
     model, log = fitted(run, dataset, trust)
-    id_names = None if log.names is None else read_names(log.names)
+    id_names = None if log.names is None else read_names(log.names, log.query_doc_pairs)
     ordered = None if rank is None else ranked(model, log, configuration(run), id_names, Path(rank), columns)
     served = None
     if numpy or onnx is not None:
@@ -112,18 +112,13 @@ def export(
         _write_ranking(*ordered, folder)
     sessions: Sessions = getattr(log, part)
     posterior = SharedPosterior.load(run / SHARED) if (run / SHARED).is_file() else None
-    if isinstance(model, ClickModel):
-        with _whole(folder / "examination.csv") as file:
-            examination(model, sessions, posterior).write_csv(file)
-    elif isinstance(model, Ranker) and (curve := model.examination()) is not None:
-        with _whole(folder / "examination.csv") as file:
-            learned_examination(np.asarray(curve, np.float64), sessions).write_csv(file)
+    _write_examination(model, sessions, posterior, folder)
     if posterior is not None and (intervals := shared_intervals(model, posterior)):
         with _whole(folder / SHARED_TABLE) as file:
             pl.DataFrame(intervals, SharedInterval._fields, orient="row", infer_schema_length=None).write_csv(file)
     _warn_of_unlinked_positions(model, log.train, posterior is None)
     with _whole(folder / "documents.parquet") as file:
-        _write_documents(model, log, id_names, posterior, file)
+        _write_documents(model, log, id_names, posterior, file, has_intervals=is_own_log(run, log))
     if thompson is not None:
         order = thompson_order(model, log, id_names, thompson)
         with _whole(folder / "thompson.parquet") as file:
@@ -138,6 +133,20 @@ def _warn_of_unlinked_positions(model: Model, sessions: Sessions, takes_as_known
     if model.separates_examination and not (links := identifiability(sessions, ENOUGH_SESSIONS)).identified:
         more = " Intervals of attraction take examination as known." if takes_as_known else ""
         sys.stderr.write(f"{links.describe()}{more}\n")
+
+
+def _write_examination(
+    model: Model, sessions: Sessions, posterior: SharedPosterior | None, folder: Path
+) -> None:
+    """Writes examination by position, of models that know it."""
+    if isinstance(model, ClickModel):
+        table = examination(model, sessions, posterior)
+    elif isinstance(model, Ranker) and (curve := model.examination()) is not None:
+        table = learned_examination(np.asarray(curve, np.float64), sessions)
+    else:
+        return
+    with _whole(folder / "examination.csv") as file:
+        table.write_csv(file)
 
 
 def _write_predictions(
@@ -178,12 +187,19 @@ def _write_predictions(
 
 
 def _write_documents(
-    model: Model, dataset: Dataset, id_names: pl.DataFrame | None, posterior: SharedPosterior | None, file: Path
+    model: Model,
+    dataset: Dataset,
+    id_names: pl.DataFrame | None,
+    posterior: SharedPosterior | None,
+    file: Path,
+    *,
+    has_intervals: bool = True,
 ) -> None:
     """Writes a row for each document that the dataset shows: probabilities, training impressions and clicks.
 
     Where tables have posteriors, these are those of `exported`, and there are standard deviations, intervals and
-    effective impressions, too; see `posterior_outputs`. Intervals of `open_documents` have no bounds.
+    effective impressions, too; see `posterior_outputs`. They follow from the sessions that the model was fitted to, so
+    that there are none on another log, where has_intervals is false. Intervals of `open_documents` have no bounds.
 
     A model whose attraction depends on the rank gives that at rank 1. One that reads a column that changes from session
     to session has no probabilities of a document alone, so that these are left out.
@@ -201,7 +217,7 @@ def _write_documents(
         return {} if others else document_outputs(model, batch)
 
     probable, better = model, []
-    if not others:
+    if has_intervals and not others:
         effective, probable, sure = exported(model, dataset.train, impressions, posterior)
         better = [predictor(effective, effective_outputs)(documents), predictor(sure, interval_outputs)(documents)]
 
@@ -274,6 +290,8 @@ def _counts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
                     np.add.at(clicks, chunk["query_doc_ids"][chunk["clicks"]], 1)
                 done += len(there)
                 progress(done, total)
+    if dataset.names is not None:
+        shown[0] = False  # what the run does not know
     return impressions, clicks, shown
 
 

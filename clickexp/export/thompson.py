@@ -33,6 +33,8 @@ def thompson_order(model: Model, dataset: Dataset, id_names: pl.DataFrame | None
     if not model.has_posteriors:
         raise UserError("--thompson: no table of the model has posteriors. Train it with posterior=normal.")
     found = _candidates(dataset)
+    if id_names is not None:
+        found = found.filter(pl.col("query_doc_id") > 0)  # 0 is what the run does not know
     ids = found["query_doc_id"].unique().sort().to_numpy()
     documents = single_documents(dataset, ids)
     if others := session_columns(model, relevance_outputs, dataset, documents):

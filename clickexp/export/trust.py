@@ -36,10 +36,20 @@ def check_targets(node: Any, where: str) -> None:
         node: the configuration as plain dicts and lists.
         where: its key, for messages.
     """
-    try:
-        _check(node, where)
-    except RecursionError as error:
-        raise UserError(f"{where}: the configuration refers to itself") from error
+    if isinstance(node, str) and _INTERPOLATION in node:
+        raise UserError(f"{where}={node!r}: runs leave no interpolations. {_REMEDY}")
+    if isinstance(node, list):
+        node = dict(enumerate(node))
+    if not isinstance(node, dict):
+        return
+    for key, name in _called(node).items():
+        if not _is_ours(name):
+            what = f"no model, tower or dataset of {_PACKAGE}: it is not run"
+            raise UserError(f"{where}.{key}={name!r} is {what}. {_REMEDY}")
+    if _TARGET in node and _POSITIONAL in node:
+        raise UserError(f"{where}.{_POSITIONAL}: runs leave no positional arguments. {_REMEDY}")
+    for key, value in node.items():
+        check_targets(value, f"{where}.{key}")
 
 
 def _is_ours(name: Any) -> bool:
@@ -60,23 +70,6 @@ def _is_ours(name: Any) -> bool:
     calls = callable(found) and not inspect.isclass(found)  # functions, and formats of logs
     kind = inspect.signature(found).return_annotation if calls else found
     return inspect.isclass(kind) and issubclass(kind, _MADE)
-
-
-def _check(node: Any, where: str) -> None:
-    if isinstance(node, str) and _INTERPOLATION in node:
-        raise UserError(f"{where}={node!r}: runs leave no interpolations. {_REMEDY}")
-    if isinstance(node, list):
-        node = dict(enumerate(node))
-    if not isinstance(node, dict):
-        return
-    for key, name in _called(node).items():
-        if not _is_ours(name):
-            what = f"no model, tower or dataset of {_PACKAGE}: it is not run"
-            raise UserError(f"{where}.{key}={name!r} is {what}. {_REMEDY}")
-    if _TARGET in node and _POSITIONAL in node:
-        raise UserError(f"{where}.{_POSITIONAL}: runs leave no positional arguments. {_REMEDY}")
-    for key, value in node.items():
-        _check(value, f"{where}.{key}")
 
 
 def _called(node: dict[Any, Any]) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from rich.text import Text
 
 _T = TypeVar("_T")
 _WIDTHS = {"epoch": 5, "seconds": 7, "best": 4}
+MOST_ROWS = 30
+"""Rows of a table of numbers by rank, or the like, on a terminal."""
 _NUMBER_WIDTH = len("-0.12345")
 _DECIMALS = 5
 """Of the numbers of an epoch: early stopping takes a smaller change for none, by default."""
@@ -121,8 +123,22 @@ def rank_table(per_rank: Mapping[str, Iterable[float | None]]) -> Table:
         [number(round(value) if name == "sessions" and value is not None else value) for value in values]
         for name, values in per_rank.items()
     ]
-    rows = ([str(rank), *cells] for rank, cells in enumerate(zip(*columns, strict=True), start=1))
-    return console_table(["rank", *per_rank], rows, text_columns=0)
+    rows = [[str(rank), *cells] for rank, cells in enumerate(zip(*columns, strict=True), start=1)]
+    return first_ranks(["rank", *per_rank], rows, "in result.json")
+
+
+def first_ranks(header: Sequence[str], rows: Sequence[Sequence[str]], where: str) -> Table:
+    """A table of numbers by rank, of long lists the first `MOST_ROWS` with a line below.
+
+    Args:
+        header: Names of the columns.
+        rows: Cells of each rank.
+        where: Where all are, such as "in result.json".
+    """
+    table = console_table(header, rows[:MOST_ROWS], text_columns=0)
+    if len(rows) > MOST_ROWS:
+        table.caption, table.caption_justify = f"the first {MOST_ROWS} of {len(rows):,} ranks; all are {where}", "left"
+    return table
 
 
 def side_by_side(*tables: Table) -> Table:

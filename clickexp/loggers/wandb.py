@@ -139,6 +139,14 @@ class WandbLogger(Logger):
 
     def result(self, result: Mapping[str, Any]) -> None:
         """Logs curves over cutoffs, of calibration and the table per rank, and fills the summary."""
+        self._log_curves(result)
+        vectors = {"val": result.get("per_rank_val", {}), "test": result.get("per_rank", {})}
+        if any(vectors.values()):
+            self.run.log({"tables/per_rank": _table(vectors)})
+        self.run.summary.update(_summary(result))
+
+    def _log_curves(self, result: Mapping[str, Any]) -> None:
+        """Logs curves over cutoffs, of calibration, and of references over ranks."""
         cutoffs: dict[int, dict[str, float]] = defaultdict(dict)
         for name, value in result["test"].items():
             base, _, cutoff = name.partition("@")
@@ -152,18 +160,6 @@ class WandbLogger(Logger):
         for name, reference in result.get("references", {}).items():
             for rank, row in enumerate(_rows(reference["per_rank"]), start=1):
                 self._point({"rank": rank, **{f"rank/{name}/{metric}": value for metric, value in row.items()}})
-        vectors = {"val": result.get("per_rank_val", {}), "test": result.get("per_rank", {})}
-        if any(vectors.values()):
-            self.run.log({"tables/per_rank": _table(vectors)})
-        summary = {name: result[name] for name in ("parameters", "config_hash") if name in result}
-        for part in ("test", "val", "train"):
-            summary |= {f"{part}/{name}": value for name, value in result.get(part, {}).items()}
-        for name, (low, high) in result.get("intervals", {}).items():
-            summary |= {f"test_low/{name}": low, f"test_high/{name}": high}
-        for name, drawn in result.get("test_draws", {}).items():
-            summary |= {f"draws/{name}": drawn["mean"], f"draws_low/{name}": drawn["low"]}
-            summary[f"draws_high/{name}"] = drawn["high"]
-        self.run.summary.update(summary)
 
     def finish(self, ok: bool) -> None:
         """Closes the run on W&B, if it was opened; after a run that succeeded, with its artifacts."""
@@ -263,3 +259,16 @@ def _table(vectors: Mapping[str, Vectors]) -> wandb.Table:
         for rank, row in enumerate(_rows(values), start=1)
     ]
     return wandb.Table(columns=["split", "rank", *names], data=plain(data))
+
+
+def _summary(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values of a result by name, with the bounds of their intervals."""
+    summary = {name: result[name] for name in ("parameters", "config_hash") if name in result}
+    for part in ("test", "val", "train"):
+        summary |= {f"{part}/{name}": value for name, value in result.get(part, {}).items()}
+    for name, (low, high) in result.get("intervals", {}).items():
+        summary |= {f"test_low/{name}": low, f"test_high/{name}": high}
+    for name, drawn in result.get("test_draws", {}).items():
+        summary |= {f"draws/{name}": drawn["mean"], f"draws_low/{name}": drawn["low"]}
+        summary[f"draws_high/{name}"] = drawn["high"]
+    return summary

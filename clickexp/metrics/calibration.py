@@ -12,7 +12,7 @@ from clickexp.metrics.base import or_nan
 from clickexp.metrics.click import CONDITIONAL, MARGINAL, ClickMetric, by_rank
 from clickexp.metrics.exact import FRACTIONS, sum_and_count
 from clickexp.types import Array
-from clickexp.utils.bounds import PositiveInt, bounded
+from clickexp.utils.bounds import Samples, bounded
 
 _BIN_WIDTH = 0.02  # in log-odds
 _LOGIT_BINS = 1024  # from -10.24 to 10.24
@@ -76,7 +76,7 @@ class ExpectedCalibrationError(_Predicted):
     higher_is_better = False
 
     @bounded
-    def __init__(self, bins: PositiveInt = 20, conditional: bool = False) -> None:
+    def __init__(self, bins: Samples = 20, conditional: bool = False) -> None:
         super().__init__(conditional)
         self.bins = bins
 

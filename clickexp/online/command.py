@@ -20,8 +20,9 @@ from clickexp.online.runs import compare_runs
 from clickexp.report.drawing import BLACK, Panel
 from clickexp.report.figures import look
 from clickexp.report.tables import write_figures
-from clickexp.runs.store import ONLINE, ONLINE_FILE, read_json, write_json
+from clickexp.runs.store import FIGURES, ONLINE, ONLINE_FILE, read_object, write_json
 from clickexp.utils.escape import printable, slug
+from clickexp.utils.files import check_inside
 from clickexp.utils.paths import display_path
 
 _PREFERENCE = "preference"
@@ -41,7 +42,14 @@ def online(
             with a number where another comparison is there.
         as_json: Print the result as JSON.
         settings: Those of `compare_runs`.
+
+    Raises:
+        UserError: A link leads what would be written elsewhere.
     """
+    if output is None:
+        _check_folders(Path(b))
+    else:
+        check_inside(Path(output, FIGURES), Path(output))
     result = compare_runs(a, b, user, **settings)
     folder = Path(output) if output is not None else _folder_of(result)
     folder.mkdir(parents=True, exist_ok=True)
@@ -57,6 +65,17 @@ def online(
     return result
 
 
+def _check_folders(run: Path) -> None:
+    """Checks that no link leads out of a run from its folders of comparisons; links may have come with the run.
+
+    Raises:
+        UserError: One does.
+    """
+    there = run / ONLINE
+    for folder in (there, *there.glob("*"), *there.glob(f"*/{FIGURES}")):
+        check_inside(folder, run)
+
+
 def _folder_of(result: OnlineComparison) -> Path:
     """The folder of a comparison beside its second run: a new one, or that of an earlier one by the same users."""
     name = slug(Path(result.a).resolve().name)
@@ -66,8 +85,8 @@ def _folder_of(result: OnlineComparison) -> Path:
 
 def _is_of(result: OnlineComparison, folder: Path) -> bool:
     """Whether a folder is empty, or has an earlier comparison of the same runs by the same users."""
-    earlier = read_json(folder / ONLINE_FILE)
-    return not isinstance(earlier, dict) or all(earlier.get(key) == getattr(result, key) for key in ("a", "user"))
+    earlier = read_object(folder / ONLINE_FILE)
+    return not earlier or all(earlier.get(key) == getattr(result, key) for key in ("a", "user"))
 
 
 def figures(result: OnlineComparison) -> dict[str, list[Panel]]:

@@ -37,8 +37,20 @@ class Rankings:
 
 
 def candidate_lists(dataset: Dataset) -> Sessions:
-    """Returns the lists that rankers order: labelled ones where there are any, else those of the test sessions."""
-    return dataset.test if dataset.ranking is None else dataset.ranking
+    """Returns the lists that rankers order: labelled ones where there are any, else those of the test sessions.
+
+    Raises:
+        DataError: The lists have documents that the runs do not know.
+    """
+    lists = dataset.test if dataset.ranking is None else dataset.ranking
+    shown = np.arange(lists.ranks) < lists.column("lengths")[:, None]
+    unknown = int((lists.column("query_doc_ids")[shown] == 0).sum()) if dataset.names is not None else 0
+    if unknown:
+        raise DataError(
+            f"{unknown:,} documents of the lists to rank were not in the log that the runs were fitted to. Give that "
+            "log with --dataset, or fit the runs to this one."
+        )
+    return lists
 
 
 def check_same_lists(first: Dataset, second: Dataset, names: tuple[str, str]) -> None:

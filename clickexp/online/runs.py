@@ -11,7 +11,7 @@ from clickexp.export.fitted import fitted
 from clickexp.models import ClickModel
 from clickexp.online.comparison import OnlineComparison, check_trial, compare_rankers
 from clickexp.online.lists import candidate_lists, check_same_lists
-from clickexp.runs.store import RESULT, read_json
+from clickexp.runs.store import RESULT, read_object
 
 _TRUE_USER = "true"
 
@@ -90,5 +90,4 @@ def true_user(run: Path, dataset: Dataset) -> ClickModel:
 
 def _name_of(run: Path) -> str:
     """The name of a run's model, as its result has it."""
-    result = read_json(run / RESULT)
-    return str(result.get("model")) if isinstance(result, dict) else run.name
+    return str(read_object(run / RESULT).get("model", run.name))

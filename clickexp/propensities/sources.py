@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from clickexp.data import Dataset, Sessions
-from clickexp.errors import ConfigError
+from clickexp.errors import ConfigError, UserError
 from clickexp.numerics import QUANTILE
 from clickexp.propensities.base import Propensities, PropensitySource, documents
+from clickexp.runs.schema import learned_propensities
 from clickexp.runs.store import FALSE_POSITIVE, RESULT, TRUE_POSITIVE, read_json
 
 
@@ -65,12 +66,16 @@ class RunPropensities(PropensitySource):
     run: str
 
     def __call__(self, dataset: Dataset) -> Propensities:
-        """Reads result.json; ConfigError where it has none."""
-        result = read_json(Path(self.run).expanduser() / RESULT)
-        if not isinstance(result, dict):
+        """Reads result.json; ConfigError where it has none, or one that cannot be."""
+        content = read_json(Path(self.run).expanduser() / RESULT)
+        if not isinstance(content, dict):
             raise ConfigError(
                 f"propensity.run={self.run}: there is no {RESULT}; give the folder of a finished run"
             )
+        try:
+            result = learned_propensities(content)
+        except UserError as error:
+            raise ConfigError(f"propensity.run={self.run}: {error}; give another run, or repeat this one") from error
         offsets = result.get(FALSE_POSITIVE)
         listed = result.get("propensity") or _by_rank(result, offsets or ())
         found: dict[int, Any] = {each["position"]: each for each in listed}
@@ -89,14 +94,14 @@ class RunPropensities(PropensitySource):
             offsets=None if offsets is None else tuple((offsets + [0.0] * largest)[:largest]),
             low=tuple(by_position("relative_low")),
             high=tuple(by_position("relative_high")),
-            source=f"{result['model']} in {self.run}",
+            source=f"{result.get('model')} in {self.run}",
             first=1.0 if offsets is None else self._slope(result, offsets),
         )
 
     def _slope(self, result: dict[str, Any], offsets: Sequence[float]) -> float:
         """How much higher the click rate of relevant documents is than that of others, at the first position."""
         rates = result.get(TRUE_POSITIVE) or (result.get("per_rank") or {}).get("examination")
-        if not rates:
+        if not rates or rates[0] is None:
             raise ConfigError(
                 f"propensity.run={self.run}: the run does not have the click rates of relevant documents; repeat it "
                 "with metric=all"

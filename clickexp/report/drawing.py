@@ -15,6 +15,8 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 
+from clickexp.report.fonts import further_fonts, without_unknown
+
 BLACK, GRID = "#010101", "#dddddd"
 """Of text and axes, and of grids, as in paper.mplstyle; pages put their own colours in the place of these."""
 _COLUMN, _ROW, _PAGE = 3.3, 2.5, 7.0
@@ -84,6 +86,19 @@ def drawing(panels: Sequence[Panel]) -> _Drawing:
 
 
 def _drawing(panels: Sequence[Panel]) -> _Drawing:
+    """Makes a figure, again with further fonts where text has letters that the first lacks."""
+    figure = _laid_out(panels)
+    if families := further_fonts(figure):
+        first = rcParams["font.family"]
+        with rc_context({"font.family": [*first, *families]}):
+            figure = _laid_out(panels)
+            without_unknown(figure)
+    else:
+        without_unknown(figure)
+    return figure
+
+
+def _laid_out(panels: Sequence[Panel]) -> _Drawing:
     figure = _Drawing(figsize=(_COLUMN if len(panels) == 1 else 2.5 * len(panels), _ROW), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     beyond: set[str] = set()

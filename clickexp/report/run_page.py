@@ -1,6 +1,5 @@
 """The page of a single run: result, figures, configuration and command in one file without scripts or requests."""
 
-import html
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from clickexp.report.figures import COLORS
 from clickexp.report.groups import Group
 from clickexp.report.template import filled
 from clickexp.runs.run import Run
+from clickexp.utils.escape import html_text
 
 _CAPTIONS = {
     "perplexity": "Perplexity by rank of the test sessions, lower is better, and the share of the perplexity above 1 "
@@ -53,15 +53,15 @@ def run_page(
     title = f"{run.model} on {run.dataset}"
     parts = {
         "generator": "clickexp",
-        "title": html.escape(title),
-        "about": html.escape(_about(run)),
-        "conclusion": html.escape(_conclusion(run, groups)),
+        "title": html_text(title),
+        "about": html_text(_about(run)),
+        "conclusion": html_text(_conclusion(run, groups)),
         "result": _result(run, groups),
         "figures": "\n".join(_figure(name, svg) for name, svg in drawings.items()),
         "ranks": _ranks(groups),
         "shared": _shared(run),
         "changed": _changed(changed),
-        "command": html.escape(command),
+        "command": html_text(command),
         "environment": _table(["Key", "Value"], [[key, text] for key, text in _environment_rows(run)], "Environment"),
     }
     return filled("clickexp.report", "report.html", "report.css", parts)
@@ -204,9 +204,9 @@ def _environment_rows(run: Run) -> Iterable[tuple[str, str]]:
 
 def _figure(name: str, svg: str) -> str:
     """A figure in the colours of the page, with links to its files."""
-    caption = html.escape(_CAPTIONS.get(name, ""))
+    caption = html_text(_CAPTIONS.get(name, ""))
     links = " · ".join(f'<a href="figures/{name}.{kind}">{kind.upper()}</a>' for kind in ("pdf", "png"))
-    label = html.escape(name.replace("_", " ").capitalize())
+    label = html_text(name.replace("_", " ").capitalize())
     drawn = _themed(svg, name).replace("<svg", f'<svg role="img" aria-label="{label}: {caption}"', 1)
     box = f'<div class="scroll" tabindex="0" role="region" aria-label="{label}, drawn">{drawn}</div>'
     text = f"<h2>{label}</h2>{box}<figcaption>{caption} {links}</figcaption>"
@@ -229,15 +229,15 @@ def _themed(svg: str, name: str) -> str:
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]], caption: str) -> str:
     """A table whose first column has the names of its rows."""
-    head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in header)
+    head = "".join(f'<th scope="col">{html_text(cell)}</th>' for cell in header)
     body = "".join(
-        f'<tr><th scope="row">{html.escape(row[0])}</th>'
-        + "".join(f"<td>{html.escape(cell)}</td>" for cell in row[1:])
+        f'<tr><th scope="row">{html_text(row[0])}</th>'
+        + "".join(f"<td>{html_text(cell)}</td>" for cell in row[1:])
         + "</tr>"
         for row in rows
     )
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{html.escape(caption)}"><table>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{html_text(caption)}"><table>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from clickexp.report.drawing import Panel, draw
 from clickexp.report.figures import MARKERS, look
 from clickexp.runs.store import FIGURES
-from clickexp.utils.files import whole
+from clickexp.utils.files import check_inside, whole
 
 
 def write_figures(figures: Mapping[str, Sequence[Panel]], folder: Path) -> Path:
@@ -23,7 +23,11 @@ def write_figures(figures: Mapping[str, Sequence[Panel]], folder: Path) -> Path:
 
     Returns:
         The folder of figures.
+
+    Raises:
+        UserError: A link leads it elsewhere.
     """
+    check_inside(folder / FIGURES, folder)
     (folder / FIGURES).mkdir(parents=True, exist_ok=True)
     for name, content in draw(figures.items()).items():
         with whole(folder / FIGURES / name) as part:

@@ -8,7 +8,7 @@ from clickexp.report.run_figures import run_figures, run_groups
 from clickexp.report.run_page import Changed, run_page
 from clickexp.runs.run import Run
 from clickexp.runs.store import FIGURES, REPORT
-from clickexp.utils.files import whole
+from clickexp.utils.files import check_inside, whole
 
 
 def write_report(run: Run, changed: Sequence[Changed], command: str) -> Path:
@@ -26,6 +26,7 @@ def write_report(run: Run, changed: Sequence[Changed], command: str) -> Path:
     drawings = {name.removesuffix(".svg"): made.decode() for name, made in drawn.items() if name.endswith(".svg")}
     files = {f"{FIGURES}/{name}": made for name, made in drawn.items() if not name.endswith(".svg")}
     text = run_page(run, run_groups(run), drawings, changed, command)
+    check_inside(run.folder / FIGURES, run.folder)
     (run.folder / FIGURES).mkdir(exist_ok=True)
     for name, content in files.items():
         with whole(run.folder / name) as part:

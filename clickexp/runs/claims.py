@@ -13,6 +13,7 @@ from clickexp.runs.hashing import identity
 from clickexp.runs.store import (
     CHECKPOINT,
     CONFIG,
+    IDS,
     LISTS,
     MODEL,
     RECORD,
@@ -27,7 +28,7 @@ from clickexp.utils.files import LOCK, PART, claimed, locked
 RUN_DIR = "hydra.run.dir"
 _UNUSED = (".hydra", "multirun.yaml", "main.log", LOCK)
 """What a folder holds before its run or sweep starts; the lines of the log were on the terminal, too."""
-_FILES = (RESULT, RECORD, CHECKPOINT, MODEL, SHARED, CONFIG, SESSIONS, LISTS)
+_FILES = (RESULT, RECORD, CHECKPOINT, MODEL, IDS, SHARED, CONFIG, SESSIONS, LISTS)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _RECENT_DATES = 3
 _MOST_NAMED = 3

@@ -26,29 +26,6 @@ NOT_HASHED = (
 )
 """Keys that the numbers of a run do not depend on."""
 _NOT_HASHED_OF = {"dataset": "cache", "trainer": "checkpoint_minutes"}
-_FIRST_NAMES = {
-    "rank_normalization": "short_lists",
-    "steps_per_execution": "steps",
-    "clickexp.simulation.simulate": "clickexp.data.simulate.simulate",
-    "clickexp.simulation.open_letor": "clickexp.data.open_letor",
-}
-"""Earlier names of keys and targets, which the hashes of configurations are made of."""
-_ADDED = (
-    {"posterior": "none"},
-    {"decays": 0, "rate_decay": 0.5},
-    {"draws": 0},
-    {"folds": None, "fold": 0},
-    {"policy_feature": None},
-    {"policy_ranker": None},
-    {"randomized_sessions": 0.0},
-    {"keep_policy_scores": False},
-    {"attraction_by_label": None},
-    {"examination_by_rank": None},
-    {"trust_positive": None, "trust_negative": None},
-    {"search_session": "search_session"},
-    {"cold": {"_target_": "clickexp.metrics.ColdStart", "edges": [1, 6, 51]}},
-)
-"""Settings by which a configuration is what it was before there were any."""
 _MAY_CHANGE = ("trainer.epochs", "trainer.iterations", "keep_values", "draws", "dataset.path")
 """Settings that may differ where a training continues: its numbers do not depend on them."""
 
@@ -68,19 +45,7 @@ def _hashed(config: Mapping[str, Any]) -> dict[str, Any]:
     for part, left in _NOT_HASHED_OF.items():
         if isinstance(kept.get(part), dict):
             kept[part] = {name: value for name, value in kept[part].items() if name != left}
-    return _first_named(kept)
-
-
-def _first_named(node: Any) -> Any:
-    """Keys and targets by the names that they had when results with a hash were first written."""
-    if isinstance(node, dict):
-        for added in _ADDED:
-            if added.items() <= {name: node.get(name) for name in added}.items():
-                node = {name: value for name, value in node.items() if name not in added}
-        return {_FIRST_NAMES.get(key, key): _first_named(value) for key, value in node.items()}
-    if isinstance(node, list):
-        return [*map(_first_named, node)]
-    return _FIRST_NAMES.get(node, node) if isinstance(node, str) else node
+    return kept
 
 
 def flat(node: Any, *, whole_lists: bool = False, name: str = "") -> dict[str, Any]:

@@ -4,14 +4,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
 
 import polars as pl
-from annotated_types import Gt, MinLen
-from pydantic import BaseModel, StringConstraints, ValidationError
 
 from clickexp.errors import UserError
 from clickexp.runs.run import Run
+from clickexp.runs.schema import checked_result
 from clickexp.runs.store import (
     BEST,
     CONFIG,
@@ -21,7 +19,8 @@ from clickexp.runs.store import (
     RESULT,
     natural,
     read_epochs,
-    read_json,
+    read_limited,
+    read_object,
     read_yaml,
     run_folders,
     values,
@@ -39,37 +38,6 @@ _SCHEMA = {
     "rank": pl.Int64,
     "value": pl.Float64,
 }
-_Named = dict[str, float | None]
-_Ranked = dict[str, list[float | None]]
-_Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-
-
-class _Ratio(BaseModel, strict=True):
-    """Examination at a position, relative to the first."""
-
-    position: int
-    relative: Annotated[float, Gt(0)]
-    relative_low: float | None = None
-    relative_high: float | None = None
-
-
-class _Result(BaseModel, strict=True):
-    """What makes result.json that of a run, and the types of its parts."""
-
-    model: _Text
-    dataset: _Text
-    test: Annotated[_Named, MinLen(1)]
-    seed: int | None = None
-    val: _Named = {}
-    train: _Named = {}
-    higher_is_better: dict[str, bool | None] = {}
-    per_rank: _Ranked = {}
-    per_rank_val: _Ranked = {}
-    curves: dict[str, Any] = {}
-    intervals: dict[str, Any] = {}
-    test_draws: dict[str, _Named] = {}
-    propensity: list[_Ratio] = []
-    environment: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -123,16 +91,17 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
     trials: dict[Path, tuple[str, bool]] = {}
     skipped = []
     for folder in dict.fromkeys(folder for root in folders for folder in _below(Path(root))):
-        target = _earlier(folder) or folder
-        place, trial = target.resolve(), _trial(folder)
-        if trial and not (place in trials and trials[place][1]):
-            trials[place] = trial
-        if place in found:
-            continue
         try:
-            found[place] = _read(target)
+            target = _earlier(folder) or folder
+            place, trial = target.resolve(), _trial(folder)
+            if trial and not (place in trials and trials[place][1]):
+                trials[place] = trial
+            if place not in found:
+                found[place] = _read(target)
         except UserError as error:
             skipped.append(Skipped(folder, str(error)))
+        except (OSError, ValueError) as error:  # such as a path in a record that no file can have
+            skipped.append(Skipped(folder, f"it cannot be read ({type(error).__name__}: {error})"))
     runs = sorted(found.values(), key=lambda run: (run.folder / RESULT).stat().st_mtime_ns)
     latest = {run.same: run for run in runs}
     marks = defaultdict(list)
@@ -160,8 +129,8 @@ def _marked(run: Run, trials: Sequence[tuple[str, bool]]) -> Run:
 
 def _trial(folder: Path) -> tuple[str, bool] | None:
     """Returns the metric that a search optimised, and whether it chose this trial; None where it is no trial."""
-    best, record = cleaned(read_yaml(folder.parent / BEST)), read_json(folder / RECORD)
-    if not isinstance(best, dict) or not isinstance(best.get("metric"), str) or not isinstance(record, dict):
+    best, record = cleaned(read_yaml(folder.parent / BEST)), read_object(folder / RECORD)
+    if not isinstance(best, dict) or not isinstance(best.get("metric"), str) or not record:
         return None
     return best["metric"].removeprefix("test/"), record.get("number") == best.get("trial")
 
@@ -174,49 +143,20 @@ def _below(root: Path) -> Iterator[Path]:
 
 def _earlier(folder: Path) -> Path | None:
     """Returns the folder of the earlier run whose result a job of a sweep was given."""
-    record = read_json(folder / RECORD)
-    if not isinstance(record, dict) or record.get("status") != KEPT or (folder / RESULT).exists():
+    record = read_object(folder / RECORD)
+    if record.get("status") != KEPT or (folder / RESULT).exists():
         return None
     return Path(str(record.get("result")))
 
 
 def _read(folder: Path) -> Run:
     if not (folder / RESULT).is_file():
-        record = read_json(folder / RECORD)
-        status = record.get("status") if isinstance(record, dict) else None
+        status = read_object(folder / RECORD).get("status")
         raise UserError(f"it has no {RESULT} ({status or 'did not finish'})")
-    try:
-        result, given, config = (
-            cleaned(content)
-            for content in (
-                read_json(folder / RESULT),
-                read_yaml(folder / OVERRIDES),
-                read_yaml(folder / CONFIG),
-            )
-        )
-    except RecursionError as error:  # YAML may refer to itself
-        raise UserError("its files are nested without end") from error
-    if isinstance(result, dict):
-        result = {name: value for name, value in result.items() if value is not None}
-    if problem := _problem(result):
-        raise UserError(f"{RESULT} {problem}")
+    result, given, config = (cleaned(read_limited(folder / name)) for name in (RESULT, OVERRIDES, CONFIG))
+    result = checked_result(result)
     texts = [text for text in given if isinstance(text, str)] if isinstance(given, list) else []
     config = config if isinstance(config, dict) else {}
     metric = config.get("optimized_metric")
     optimized = metric.removeprefix("test/") if config.get("search") and isinstance(metric, str) else None
     return Run(folder, result, config, values(texts), tuple(cleaned(read_epochs(folder))), optimized)
-
-
-def _problem(result: Any) -> str | None:
-    """Returns what makes this something else than the result of a run."""
-    if not isinstance(result, dict):
-        return "holds no JSON object"
-    try:
-        _Result.model_validate(result)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = "/".join(map(str, first["loc"]))
-        if first["type"] == "missing" or place in ("model", "dataset", "test"):
-            return f"is not that of a run: it names no {place}"
-        return f"is damaged: {place} is {first['input']!r}"
-    return None

@@ -57,10 +57,11 @@ def objective(result: Mapping[str, Any], metric: str) -> float:
     return result[part][name]
 
 
-def reports(result: Mapping[str, Any] | None, metric: str) -> bool:
-    """Whether a result has a metric; a validation has only those that were watched."""
+def reports(result: Any, metric: str) -> bool:
+    """Whether a result, as read from a file, has a metric; a validation has only those that were watched."""
     part, _, name = metric.partition("/")
-    return name in ((result or {}).get(part) or {})
+    values = result.get(part) if isinstance(result, Mapping) else None
+    return isinstance(values, Mapping) and name in values
 
 
 def check_objective(metric: str, reported: Mapping[str, Any]) -> None:

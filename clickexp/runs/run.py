@@ -209,4 +209,5 @@ def _target(tower: Any) -> str | None:
     """Returns the constructor of a tower; of a compressed table, that of its compression."""
     if not isinstance(tower, Mapping):
         return None
-    return _target(tower.get("embedding_fn")) or tower.get("_target_")
+    target = tower.get("_target_")
+    return _target(tower.get("embedding_fn")) or (target if isinstance(target, str) else None)

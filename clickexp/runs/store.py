@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from clickexp.errors import UserError
+from clickexp.utils.documents import EndlessError, parse_json, parse_yaml, read_file
+from clickexp.utils.escape import cleaned
 from clickexp.utils.files import whole
 
 RESULT = "result.json"
@@ -23,6 +24,10 @@ SHARED = "shared.npz"
 """How sure the shared parameters of the model are."""
 FALSE_POSITIVE, TRUE_POSITIVE = "false_positive", "true_positive"
 """Keys of a result: click rates of irrelevant and of relevant documents by position, of the trust-bias model."""
+RANKER = "export/ranker.npz"
+"""What scores documents without the model, after an export."""
+IDS = "ids.parquet"
+"""Names of the ids that the tables of the model have rows for."""
 CONFIG = "config.yaml"
 SESSIONS, LISTS = "test_sessions.parquet", "test_lists.parquet"
 """Values of single sessions and lists."""
@@ -40,7 +45,6 @@ DONE = ("finished", KEPT)
 HOW = ("hydra", "launcher", "search")
 """How overrides of the way in which jobs are launched begin."""
 _WORDS = {"true": True, "false": False, "null": None}
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclasses.dataclass
@@ -57,6 +61,7 @@ class Record:
         device: Where it ran.
         seconds: Wall time of the process.
         error: Why it failed.
+        sources: What its configuration names, by content; see `clickexp.runs.sources`.
     """
 
     number: int
@@ -67,6 +72,7 @@ class Record:
     device: str | None = None
     seconds: float | None = None
     error: str | None = None
+    sources: dict[str, str | None] = dataclasses.field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
         """Writes the record whole or not at all."""
@@ -76,15 +82,21 @@ class Record:
     @classmethod
     def read(cls, folder: Path) -> "Record | None":
         """Returns the record in a folder; None where there is none, or one of another version."""
-        content = read_json(folder / RECORD)
+        content = cleaned(read_object(folder / RECORD))
         known = {field.name for field in dataclasses.fields(cls)}
-        return cls(**content) if isinstance(content, dict) and content.keys() == known else None
+        if content.keys() != known or not isinstance(content["overrides"], list):
+            return None
+        texts = [content["config_hash"], content["status"], content["result"], *content["overrides"]]
+        texts += [content[name] for name in ("device", "error") if content[name] is not None]
+        numbers = content["number"], content["seconds"] or 0
+        fits = all(isinstance(text, str) for text in texts) and all(isinstance(each, int | float) for each in numbers)
+        return cls(**content) if fits else None
 
 
 def finished(*roots: Path) -> dict[str, Path]:
     """Returns, for each configuration with a result below the roots, the folder of the latest, whole or not."""
-    found = [(folder, read_json(folder / RESULT)) for folder in _runs(roots, RESULT)]
-    return {result["config_hash"]: folder for folder, result in found if "config_hash" in (result or {})}
+    found = ((folder, read_object(folder / RESULT).get("config_hash")) for folder in _runs(roots, RESULT))
+    return {digest: folder for folder, digest in found if isinstance(digest, str)}
 
 
 def is_whole(folder: Path, model: bool) -> bool:
@@ -110,7 +122,7 @@ def unfinished(digest: str, *roots: Path) -> list[Path]:
     return [
         folder
         for folder in reversed(_runs(roots, RECORD))
-        if not (folder / RESULT).exists() and (read_json(folder / RECORD) or {}).get("config_hash") == digest
+        if not (folder / RESULT).exists() and read_object(folder / RECORD).get("config_hash") == digest
     ]
 
 
@@ -169,18 +181,35 @@ def write_json(content: Any, file: Path) -> None:
 
 
 def read_json(file: Path) -> Any:
-    """Returns what a JSON file holds; None where it does not exist or is no JSON."""
-    try:
-        return json.loads(file.read_text())
-    except (OSError, ValueError):
-        return None
+    """Returns what a JSON file holds; None where it does not exist, is no JSON, or exceeds the limits of documents."""
+    with contextlib.suppress(UserError):
+        return read_limited(file)
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """Returns the JSON object that a file holds; an empty one where `read_json` finds none."""
+    content = read_json(file)
+    return content if isinstance(content, dict) else {}
 
 
 def read_yaml(file: Path) -> Any:
-    """Returns what a YAML file holds; None where it does not exist or is no YAML."""
+    """Returns what a YAML file holds; None where it does not exist, is no YAML, or exceeds the limits of documents."""
+    with contextlib.suppress(UserError):
+        return read_limited(file)
+
+
+def read_limited(file: Path) -> Any:
+    """Returns what a file of JSON or YAML, by its suffix, holds; None where it does not exist or is broken.
+
+    Raises:
+        UserError: It exceeds the limits of documents.
+    """
+    parse = parse_json if file.suffix == ".json" else parse_yaml
     try:
-        return yaml.load(file.read_bytes(), _LOADER)  # noqa: S506  # both loaders are safe
-    except (OSError, ValueError, yaml.YAMLError):
+        return parse(read_file(file))
+    except EndlessError as error:
+        raise UserError(f"its files are {error}") from error
+    except (OSError, ValueError):
         return None
 
 
@@ -188,9 +217,9 @@ def read_epochs(folder: Path) -> list[dict[str, Any]]:
     """Returns the last record of each epoch of a run, without lines that a killed process cut off."""
     epochs: dict[int, dict[str, Any]] = {}
     with contextlib.suppress(OSError):  # before the first epoch
-        for line in (folder / _METRICS).read_text(errors="replace").splitlines():
+        for line in read_file(folder / _METRICS).decode(errors="replace").splitlines():
             with contextlib.suppress(ValueError):
-                record = json.loads(line)
+                record = parse_json(line)
                 if isinstance(record, dict) and isinstance(record.get("epoch"), int):
                     epochs[record["epoch"]] = record
     return [epochs[epoch] for epoch in sorted(epochs)]
@@ -199,7 +228,7 @@ def read_epochs(folder: Path) -> list[dict[str, Any]]:
 def natural(path: str | Path) -> list[tuple[int, int, str]]:
     """Returns a key that sorts 2 before 10."""
     parts = [part for part in re.split(r"(\d+)", str(path)) if part]
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts]
 
 
 def _runs(roots: Iterable[Path], file: str) -> list[Path]:

@@ -14,6 +14,8 @@ from clickexp.utils.signatures import located
 
 LARGEST = "largest label"
 """Note of the log."""
+_LARGEST_LABEL = 31
+"""Of graded labels, whose gain 2^label - 1 is beyond all use above."""
 
 
 def letor_user(dataset: Dataset, settings: Mapping[str, Any]) -> ClickModel | None:
@@ -61,10 +63,13 @@ def attraction_of(
     """P(attraction) [ids] of documents, of which labels go up to `largest`; DataError where these say nothing."""
     if largest <= 0:
         raise location.error("no document has a label above 0", "clicks are simulated from graded labels")
+    if by_label is None and largest > _LARGEST_LABEL:
+        what = f"a document has label {largest:g}, and labels above {_LARGEST_LABEL} leave all others unattractive"
+        raise location.error(what, "correct the labels, or give attraction_by_label one number per label, from 0")
     if by_label is None:
         gain = (2 ** np.maximum(labels, 0) - 1) / (2**largest - 1)
         return (noise + (1 - noise) * gain).astype(np.float32)
-    grades = np.maximum(labels, 0).astype(np.int64)
+    grades = np.minimum(np.maximum(labels, 0), len(by_label)).astype(np.int64)
     if (grades != np.maximum(labels, 0)).any() or grades.max() >= len(by_label):
         what = f"the labels, of up to {labels.max():g}, are not among 0 to {len(by_label) - 1}"
         raise location.error(what, "give attraction_by_label one number per label, from 0")

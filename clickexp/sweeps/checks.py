@@ -58,7 +58,7 @@ def _check_data(compose: _Compose, count: int) -> None:
                 return
             record = new_record(without_hydra(composed), hydra)
             folder = finished(*searched(composed, hydra)).get(record.config_hash)
-            if folder is not None and not why_again(number, folder, composed):
+            if folder is not None and not why_again(record, folder, composed):
                 return
     if path is not None:
         raise ConfigError(f"{path}: no such file or folder. Check the path; a configuration has it as dataset.path.")

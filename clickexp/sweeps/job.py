@@ -8,13 +8,14 @@ from pathlib import Path
 
 from hydra.conf import HydraConf
 from hydra.types import HydraContext
-from omegaconf import DictConfig, flag_override, open_dict
+from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
 
 from clickexp.errors import ConfigError
 from clickexp.experiment.overrides import check_launcher
 from clickexp.runs.claims import is_abandoned, remove_parts
 from clickexp.runs.hashing import config_hash
 from clickexp.runs.objective import objective, reports
+from clickexp.runs.sources import Origin, changed, sources
 from clickexp.runs.store import CHECKPOINT, KEPT, RESULT, Record, finished, is_whole, read_json, unfinished
 from clickexp.sweeps.callback import all_overrides, composed_config, current, in_sweep, jobs_folder
 from clickexp.sweeps.view import print_plain
@@ -63,8 +64,9 @@ def compose_job(context: HydraContext, config: DictConfig, number: int, override
 
 def new_record(cfg: DictConfig, hydra: HydraConf) -> Record:
     """Returns the record of a job that is about to run."""
-    digest, folder = config_hash(composed_config(cfg, hydra)), str(hydra.runtime.output_dir)
-    return Record(int(hydra.job.num), list(hydra.overrides.task), digest, "running", folder)
+    config, folder = composed_config(cfg, hydra), str(hydra.runtime.output_dir)
+    number, overrides = int(hydra.job.num), list(hydra.overrides.task)
+    return Record(number, overrides, config_hash(config), "running", folder, sources=sources(config))
 
 
 def searched(cfg: DictConfig, hydra: HydraConf) -> tuple[Path, ...]:
@@ -72,13 +74,20 @@ def searched(cfg: DictConfig, hydra: HydraConf) -> tuple[Path, ...]:
     return (Path(cfg.sweeps_dir), Path(hydra.sweep.dir)) if cfg.resume else (jobs_folder(hydra),)
 
 
-def why_again(number: int, earlier: Path, cfg: DictConfig) -> str | None:
+def why_again(record: Record, earlier: Path, cfg: DictConfig) -> str | None:
     """Returns a line about a job whose earlier result cannot be reused; None where it can."""
-    place = display_path(earlier)
+    job, place = f"job {record.number}", display_path(earlier)
     if not is_whole(earlier, cfg.save_model):
-        return f"job {number}: the model in {place} is damaged or missing; it is run again"
-    if not reports(read_json(earlier / RESULT), cfg.optimized_metric):
-        return f"job {number}: the result in {place} has no {cfg.optimized_metric}; it is run again"
+        return f"{job}: the model in {place} is damaged or missing; it is run again"
+    result = read_json(earlier / RESULT)
+    if not reports(result, cfg.optimized_metric):
+        return f"{job}: the result in {place} has no {cfg.optimized_metric}; it is run again"
+    origin = Origin.of(result)
+    if origin is None:
+        return f"{job}: the result in {place} does not say what data it is of; it is run again"
+    if keys := changed(origin.sources, record.sources):
+        named = ", ".join(f"{key}={OmegaConf.select(cfg, key)}" for key in keys)
+        return f"{job}: {named} has changed since the result in {place}; it is run again"
     return None
 
 
@@ -89,7 +98,7 @@ def _run_in_sweep(cfg: DictConfig, hydra: HydraConf) -> float:
         )
     folder, record, places = Path(hydra.runtime.output_dir), new_record(cfg, hydra), searched(cfg, hydra)
     earlier = finished(*places).get(record.config_hash)
-    again = earlier and why_again(record.number, earlier, cfg)
+    again = earlier and why_again(record, earlier, cfg)
     if earlier is not None and not again:
         record.status, record.result = KEPT, str(earlier)
         record.write(folder)

@@ -24,7 +24,7 @@ from clickexp.sweeps.backends.base import LOG, BasePool, Job
 from clickexp.sweeps.backends.remote import RemotePool
 from clickexp.sweeps.callback import current, without_hydra
 from clickexp.sweeps.job import compose_job, new_record, searched, why_again
-from clickexp.sweeps.view import View, see_log
+from clickexp.sweeps.view import View, describe_overdue, see_log
 from clickexp.utils.signatures import accepted, check_arguments, located
 
 LAUNCHER = "hydra_plugins.clickexp_launcher.launcher.QueueLauncher"
@@ -131,7 +131,7 @@ class Queue:
             if digest not in self._results and digest not in self._duplicates:  # another sweep may have it by now
                 self._results = finished(*searched(self._config, HydraConfig.get()))
             earlier = self._results.get(digest)
-            if earlier is not None and (again := why_again(number, earlier, composed)):
+            if earlier is not None and (again := why_again(job.record, earlier, composed)):
                 self._view.line(again)
                 del self._results[digest]  # the job that runs in its place has another folder
             if digest in self._results:
@@ -190,6 +190,8 @@ class Queue:
             for other in duplicates:
                 self._keep(other, Path(job.record.result))
         else:
+            if ended.overdue:
+                job.record.status, job.record.error = "failed", describe_overdue(job.folder, ended.seconds)
             for failed in (job, *duplicates):
                 failed.record.status = PRUNED if pruned else failed.record.status
                 self._fail(failed, job.record.error or ended.end, job.folder / LOG)
@@ -253,11 +255,21 @@ def execute(hydra: Any, context: HydraContext, config: DictConfig, function: str
         raise returned._return_value
 
 
-def _new_pool(config: DictConfig) -> BasePool:
-    """Calls what hydra.launcher.pool names with the launcher's other keys, and with the folder of the sweep."""
+def check_pool(config: DictConfig) -> tuple[Any, dict[str, Any]]:
+    """Returns what hydra.launcher.pool names, and the launcher's other keys.
+
+    Raises:
+        ConfigError: A key does not exist, or its value does not fit.
+    """
     options, pool = plain(config.hydra.launcher), _pool_class(config)
     del options["_target_"], options["pool"]
     check_arguments(pool, options, "hydra.launcher")
+    return pool, options
+
+
+def _new_pool(config: DictConfig) -> BasePool:
+    """Calls what hydra.launcher.pool names with the launcher's other keys, and with the folder of the sweep."""
+    pool, options = check_pool(config)
     return pool(**accepted(pool, {"folder": Path(config.hydra.sweep.dir).absolute()}), **options)
 
 

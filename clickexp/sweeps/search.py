@@ -18,13 +18,14 @@ from clickexp.runs.objective import higher_is_better
 from clickexp.runs.store import CHECKPOINT, PRUNED, Record, read_epochs
 from clickexp.sweeps.callback import without_hydra
 from clickexp.sweeps.checks import check_jobs
-from clickexp.sweeps.launcher import LAUNCHER, JobError, Queue
+from clickexp.sweeps.launcher import LAUNCHER, JobError, Queue, check_pool
 from clickexp.sweeps.space import Space, ends, overrides, read_space
 from clickexp.sweeps.study import (
     ENDED,
     FOLDER,
     Direction,
     SearchSettings,
+    check_search,
     open_study,
     report_best,
     writing_study,
@@ -66,6 +67,8 @@ def _search(
         raise ConfigError("search.trials=null is for search=grid; give at least 1")
     if config.hydra.launcher._target_ != LAUNCHER:
         raise ConfigError("a search runs on launcher=accelerators (its default), slurm or ray")
+    check_search(settings)
+    check_pool(config)
     fixed, space = read_space(given, context, grid=settings.sampler is None)
     jobs = [[*fixed, *overrides(point)] for point in ends(space)]
     check_jobs(context, config, jobs, data=not any(name.startswith("dataset") for name in space))

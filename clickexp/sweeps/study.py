@@ -2,17 +2,21 @@
 
 import contextlib
 import dataclasses
+import inspect
 import shlex
 import sqlite3
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import optuna
 import yaml
+from hydra.errors import InstantiationException
 from hydra.utils import instantiate
+from optuna.pruners import BasePruner
+from optuna.samplers import BaseSampler
 from optuna.trial import TrialState
 from sqlalchemy.pool import NullPool
 
@@ -22,6 +26,7 @@ from clickexp.sweeps.space import Space, overrides
 from clickexp.sweeps.view import print_plain
 from clickexp.utils.bounds import PositiveInt
 from clickexp.utils.files import whole
+from clickexp.utils.signatures import check_arguments, function_of, located
 
 FOLDER = "folder"
 ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
@@ -31,6 +36,7 @@ _FILE = "search.db"
 _SWEEP = "+sweep="
 """How the preset of a search is chosen, which has no part in its trials."""
 
+_Kind = TypeVar("_Kind")
 Direction = Literal["minimize", "maximize"]
 
 
@@ -47,13 +53,20 @@ class SearchSettings:
 
 @contextlib.contextmanager
 def writing_study(folder: Path) -> Iterator[None]:
-    """Raises a UserError where the study in a folder cannot be written, as on a full disk."""
+    """Raises a UserError where the study in a folder cannot be written, as on a full disk.
+
+    A new study whose search ends before its first job is removed.
+    """
+    file = folder / _FILE
+    is_new = not file.exists()
     try:
         yield
-    except Exception as error:
+    except BaseException as error:
+        if is_new and not any(each.is_dir() for each in folder.glob("[!.]*")):
+            file.unlink(missing_ok=True)
         cause = getattr(error, "orig", None)  # of SQLAlchemy's errors
         if isinstance(cause, sqlite3.Error):
-            raise UserError(f"{folder / _FILE}: {cause}. Free some space, or choose another place.") from error
+            raise UserError(f"{file}: {cause}. Free some space, or choose another place.") from error
         raise
 
 
@@ -76,7 +89,7 @@ def open_study(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     folder.mkdir(parents=True, exist_ok=True)
     study = optuna.create_study(
-        storage=settings.storage or _storage(folder / _FILE),
+        storage=_given_storage(settings.storage) if settings.storage else _storage(folder / _FILE),
         study_name=settings.study,
         direction=direction,
         load_if_exists=True,
@@ -85,10 +98,10 @@ def open_study(
         sampler = settings.sampler
         if sampler.get("seed") is not None:  # else it would repeat what it drew for the earlier trials
             sampler = {**sampler, "seed": sampler["seed"] + len(study.trials)}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            study.sampler = instantiate(sampler)
-    study.pruner = instantiate(settings.pruner) if settings.pruner else optuna.pruners.NopPruner()
+        study.sampler = _instantiated(sampler, BaseSampler, "search.sampler")
+    study.pruner = optuna.pruners.NopPruner()
+    if settings.pruner:
+        study.pruner = _instantiated(settings.pruner, BasePruner, "search.pruner")
     subject = {
         "configuration": digest,
         "metric": metric,
@@ -106,6 +119,51 @@ def open_study(
     if settings.sampler is None:
         _enqueue_grid(study, space)
     return study
+
+
+def check_search(settings: SearchSettings) -> None:
+    """Raises a ConfigError where sampler or pruner cannot be built, or the storage is none."""
+    if settings.sampler:
+        _instantiated(settings.sampler, BaseSampler, "search.sampler")
+    if settings.pruner:
+        _instantiated(settings.pruner, BasePruner, "search.pruner")
+    if settings.storage:
+        _given_storage(settings.storage)
+
+
+def _instantiated(node: Mapping[str, Any], kind: type[_Kind], key: str) -> _Kind:
+    """Returns what a node describes by _target_, which must be of a kind of Optuna's."""
+    needed = f"give the path of a {kind.__name__.removeprefix('Base').lower()} of Optuna"
+    if "_target_" not in node:
+        raise ConfigError(f"{key} has no _target_; {needed}, or null")
+    target = located(str(node["_target_"]), f"{key}._target_")
+    arguments = {name: value for name, value in node.items() if not name.startswith("_")}
+    check_arguments(target, arguments, key)
+    # Optuna's annotations may name what only type checkers import, so that they say nothing
+    for name, parameter in inspect.signature(function_of(target)).parameters.items():
+        if isinstance(parameter.default, int | float) and isinstance(arguments.get(name), str):
+            raise ConfigError(f"{key}.{name}={arguments[name]!r}: give a number, or true or false")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            made = instantiate(node)
+    except InstantiationException as error:
+        raise ConfigError(f"{key}: {error.__cause__ or error}") from error
+    if not isinstance(made, kind):
+        raise ConfigError(f"{key}._target_={node['_target_']}: it makes {type(made).__name__}; {needed}")
+    return made
+
+
+def _given_storage(url: str) -> optuna.storages.BaseStorage:
+    """Opens the database that several machines share."""
+    try:
+        return optuna.storages.get_storage(url)
+    except Exception as error:  # of the database, whichever it is, or of its driver
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ConfigError(
+            f"search.storage={url}: it cannot be opened ({reason}). Give the URL of a database, such as "
+            "sqlite:///search.db"
+        ) from error
 
 
 def report_best(study: optuna.Study, fixed: Sequence[str], metric: str, folder: Path) -> None:

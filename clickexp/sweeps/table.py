@@ -11,15 +11,17 @@ from rich import get_console
 from rich.console import Console
 from rich.table import Table
 
+from clickexp.errors import UserError
 from clickexp.loggers.tables import console_table, number, widest
 from clickexp.runs.objective import higher_is_better, stated_by
+from clickexp.runs.schema import checked_result
 from clickexp.runs.store import (
     DONE,
     KEPT,
     PRUNED,
     RESULT,
     Record,
-    read_json,
+    read_object,
     records,
     short_keys,
     training_seconds,
@@ -27,7 +29,7 @@ from clickexp.runs.store import (
 )
 from clickexp.sweeps.backends.base import LOG
 from clickexp.sweeps.view import print_plain, see_log
-from clickexp.utils.escape import csv_text
+from clickexp.utils.escape import cleaned, csv_text
 from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
 
@@ -51,9 +53,7 @@ def collect(folder: Path, jobs: Path, metric: str, console: Console | None = Non
     found = records(jobs)
     if not found:
         return
-    results = [
-        (read_json(Path(record.result) / RESULT) if record.status in DONE else None) or {} for _, record in found
-    ]
+    results = [_result(record) for _, record in found]
     rows = [_row(record, result) for (_, record), result in zip(found, results, strict=True)]
     try:
         _write(rows, folder)
@@ -77,6 +77,16 @@ def collect(folder: Path, jobs: Path, metric: str, console: Console | None = Non
         print_plain("the same command again runs what has no result", console)
     elif len(rows) > 1:
         print_plain(f"next: clickexp-compare {display_path(folder)}", console)
+
+
+def _result(record: Record) -> dict[str, Any]:
+    """Returns the result of a job; an empty one where there is none, or a damaged one, as the record then states."""
+    content = cleaned(read_object(Path(record.result) / RESULT)) if record.status in DONE else {}
+    try:
+        return checked_result(content) if content else {}
+    except UserError as error:
+        record.status, record.error = "failed", f"{error}: delete {display_path(record.result)}"
+        return {}
 
 
 def _row(record: Record, result: Mapping[str, Any]) -> _Row:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from clickexp.loggers.console import is_terminal
 from clickexp.loggers.tables import console_table, folded, number
-from clickexp.runs.store import KEPT, PRUNED, Record, describe_overrides, read_epochs
+from clickexp.runs.store import CHECKPOINT, KEPT, PRUNED, Record, describe_overrides, read_epochs
 from clickexp.sweeps.backends.base import LOG
 from clickexp.utils.paths import display_path
 
@@ -111,6 +111,15 @@ def print_plain(text: str, console: Console | None = None) -> None:
 def see_log(log: Path) -> str:
     """Returns the end of a message that names the log; empty where there is none."""
     return f". Its log: {display_path(log)}" if log.exists() else ""
+
+
+def describe_overdue(folder: Path, seconds: float) -> str:
+    """Returns why a job was ended that took too long, and what is lost of it."""
+    epoch = last_epoch(folder).get("epoch")
+    after = f"after epoch {epoch}" if epoch else "before its first epoch had ended"
+    kept = (folder / CHECKPOINT).exists()
+    lost = "the same command continues from its checkpoint" if kept else "without a checkpoint all of it is lost"
+    return f"longer than hydra.launcher.job_minutes: ended {after}, in {seconds:.0f} s; {lost}"
 
 
 def last_epoch(folder: Path) -> dict[str, Any]:

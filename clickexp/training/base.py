@@ -20,7 +20,7 @@ from clickexp.models.base import ClickModel, Model
 from clickexp.training.accelerators import warn_of_faults
 from clickexp.training.loop import Checkpoint, FitReport, Learner, Loop
 from clickexp.training.stopping import EarlyStopping, early_stopping_of
-from clickexp.utils.bounds import PositiveInt, check_numbers
+from clickexp.utils.bounds import BatchSize, PositiveInt, check_numbers
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -46,7 +46,7 @@ class BaseTrainer:
         settings: Names and values of what else makes a training what it is, such as its learning rate.
     """
 
-    eval_batch_size: PositiveInt = 8192
+    eval_batch_size: BatchSize = 8192
     steps_per_execution: PositiveInt = 16
     metrics: Metrics | None = None
     ranking_metrics: Metrics = dataclasses.field(default_factory=dict)

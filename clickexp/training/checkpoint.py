@@ -14,7 +14,8 @@ from flax import nnx
 
 from clickexp.errors import UserError
 from clickexp.models.base import Model
-from clickexp.parameters.table import Rows, Table
+from clickexp.parameters.table import NEVER_SHOWN, Rows, Table
+from clickexp.utils.documents import parse_json
 from clickexp.utils.files import whole
 
 KEPT = (nnx.Param, Table)
@@ -22,6 +23,8 @@ _FACTS = "facts"
 _PRECISION = "prior/log_precision"
 _MOST_NAMED, _LONGEST = 4, 60
 """Settings that a message names at most, and characters of a value."""
+_ABSURD = 1e30
+"""No parameter of a training that has not diverged is beyond it."""
 _UNREADABLE = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile)
 
 
@@ -36,17 +39,21 @@ def load_model(model: Model, file: str | Path) -> Model:
     """Reads parameters into a model of the same structure; rows without posteriors may come into tables that have them.
 
     Raises:
-        ValueError: Names or shapes differ.
-        UserError: The file is damaged.
+        ValueError: Names, shapes or types differ.
+        UserError: The file is damaged, or a number in it is none that training leaves.
     """
     try:
         with open(file, "rb") as stream, np.load(stream) as stored:
             before = _drop_posteriors(model, stored)
-            named = _named(model)
+            named, by_rank = _named(model), _by_rank(model)
             leaves, structure = jax.tree.flatten_with_path(nnx.state(model, KEPT))
             differ = sorted(set(stored) ^ set(named))
-            differ += [name for name in named if name in stored and stored[name].shape != named[name].shape]
-            values = [] if differ else [jnp.asarray(stored[_name(path)]) for path, _ in leaves]
+            differ += [name for name in named if name in stored and not _fits(stored[name], named[name])]
+            values = []
+            for name in () if differ else (_name(path) for path, _ in leaves):
+                array = stored[name]
+                _check_numbers(array, name in by_rank, name, file)
+                values.append(jnp.asarray(array))
     except FileNotFoundError:
         raise
     except _UNREADABLE as error:
@@ -67,6 +74,29 @@ def _drop_posteriors(model: Model, stored: Container[str]) -> list[tuple[Table, 
             before.append((node, node.get_value()))
             node.set_value(node.get_value().point())
     return before
+
+
+def _by_rank(model: Model) -> set[str]:
+    """Names of the tables whose last column is `NEVER_SHOWN` in rows without documents in the training log."""
+    tables = ((path, node) for path, node in nnx.iter_graph(model) if isinstance(node, Table))
+    return {"/".join(map(str, path)) for path, node in tables if node.get_value().by_rank}
+
+
+def _fits(stored: np.ndarray, leaf: jax.Array) -> bool:
+    return stored.shape == leaf.shape and np.can_cast(stored.dtype, leaf.dtype, "same_kind")
+
+
+def _check_numbers(values: np.ndarray, by_rank: bool, name: str, file: str | Path) -> None:
+    """UserError unless numbers are finite and not absurd; the last column `by_rank` may be `NEVER_SHOWN`."""
+    parts = [values[:, :-1], values[:, -1][values[:, -1] != NEVER_SHOWN]] if by_rank else [values]
+    parts = [part for part in parts if part.size]
+    if all(part.min() >= -_ABSURD and part.max() <= _ABSURD for part in parts):
+        return
+    bad = sum(int((~(np.abs(part) <= _ABSURD)).sum()) for part in parts)
+    raise UserError(
+        f"{file}: {bad:,} of {values.size:,} numbers in {name} are not finite, or beyond {_ABSURD:g}. "
+        "Run the experiment again."
+    )
 
 
 def _named(model: Model) -> dict[str, jax.Array]:
@@ -141,7 +171,7 @@ def _opened(file: Path) -> Iterator[tuple[Mapping[str, np.ndarray], dict[str, An
     """The arrays of a training, each read when it is asked for, and the facts. ValueError for a damaged file."""
     try:
         with file.open("rb") as stream, np.load(stream) as stored:
-            yield stored, json.loads(str(stored[_FACTS]))
+            yield stored, parse_json(str(stored[_FACTS]))
     except _UNREADABLE as error:
         raise ValueError(
             f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -22,7 +22,7 @@ from clickexp.training.sparse import learned_priors, packing
 from clickexp.training.sparse.huge_pages import use_huge_pages
 from clickexp.training.step import TrainState, TrainStep, decayed, learning_rates, split_model
 from clickexp.training.stopping import EarlyStopping, Stopping
-from clickexp.utils.bounds import Fraction, NonNegativeInt, PositiveInt, Seed
+from clickexp.utils.bounds import BatchSize, Fraction, NonNegativeInt, PositiveInt, Seed
 
 _MAX_BATCH = 4096
 MIN_STEPS = 128
@@ -56,7 +56,7 @@ class Trainer(BaseTrainer):
     epochs: PositiveInt = 50
     early_stopping: Stopping = dataclasses.field(default_factory=EarlyStopping)
     _: dataclasses.KW_ONLY
-    batch_size: PositiveInt | None = None
+    batch_size: BatchSize | None = None
     rate_decay: Fraction = 0.5
     decays: NonNegativeInt = 3
     shuffle: bool = True

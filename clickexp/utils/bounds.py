@@ -45,6 +45,10 @@ Ids = Annotated[int, Interval(ge=1, le=MOST_IDS)]
 Pairs = Annotated[int, Interval(ge=0, le=MOST_IDS)]
 """The largest id of query-document pairs, 0 where there is one pair or none."""
 Ratio = Annotated[int | float, Ge(1)]
+BatchSize = Annotated[int, Interval(ge=1, le=2**24)]
+"""Sessions per step, up to which counts in float32 are exact."""
+Samples = Annotated[int, Interval(ge=1, le=10_000)]
+"""Draws, or bins, each of which takes memory."""
 
 
 class OneOf:

@@ -6,6 +6,7 @@ place, and leaves ordinary names as they are.
 
 import csv
 import hashlib
+import html
 import io
 import math
 import re
@@ -48,7 +49,7 @@ def cleaned(node: Any) -> Any:
         return printable(node)
     if isinstance(node, Mapping):
         return {cleaned(key): cleaned(value) for key, value in node.items()}
-    return [cleaned(item) for item in node] if isinstance(node, list) else node
+    return [cleaned(item) for item in node] if isinstance(node, list | tuple | set) else node
 
 
 def slug(name: str) -> str:
@@ -63,6 +64,11 @@ def slug(name: str) -> str:
         return name
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{plain}-{digest}".lstrip("-")
+
+
+def html_text(text: str) -> str:
+    """Returns text for HTML, also inside a quoted attribute: no mark-up, no entity, no control character."""
+    return html.escape(printable(text))
 
 
 def latex(text: str) -> str:

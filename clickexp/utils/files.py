@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
+from clickexp.errors import UserError
+
 PART = ".part"
 """Suffix of a file that is being written."""
 LOCK = ".lock"
@@ -41,6 +43,16 @@ def whole(file: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
+
+
+def check_inside(path: Path, folder: Path) -> None:
+    """Checks that no symbolic link leads from a path out of the folder that it is in; either may not exist yet.
+
+    Raises:
+        UserError: One does.
+    """
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise UserError(f"{path} leads out of {folder}. Remove the link, or choose another folder (--output).")
 
 
 def locked(file: Path) -> TextIO | None:

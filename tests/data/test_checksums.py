@@ -4,8 +4,10 @@ import json
 import os
 import shutil
 import socket
+import zlib
 
 import numpy as np
+import polars as pl
 import pytest
 from refusals import refuses
 
@@ -186,6 +188,45 @@ def test_logs_of_earlier_versions_open(folder, reopen):
     (folder / "sessions" / "meta.json").write_text(json.dumps(pack))
     shutil.rmtree(folder / ".verified")
     assert contents(Log.open(folder)) == expected and reopen() == 0
+
+
+def reseal(folder, name, change):
+    """Changes the numbers of a column as the author of a log can: checksum and seal are those of the new ones."""
+    pack = folder / "sessions"
+    values = np.load(pack / f"{name}.npy")
+    change(values)
+    np.save(pack / f"{name}.npy", values)
+    meta = json.loads((pack / "meta.json").read_text())
+    meta["crc32"][name] = zlib.crc32(values.tobytes())
+    meta.pop("seal")
+    (pack / "meta.json").write_text(checksums.sealed(meta))
+    shutil.rmtree(folder / ".verified", ignore_errors=True)
+
+
+@pytest.mark.parametrize(
+    "name, value", [("query_doc_ids", -1), ("query_doc_ids", PAIRS + 1), ("lengths", RANKS + 1), ("lengths", 0),
+                    ("lengths", -5), ("positions", -1), ("positions", 9), ("clicks", 2)]
+)  # fmt: skip
+def test_numbers_beyond_their_bounds_are_found_whatever_the_checksums(folder, name, value):
+    def change(values):
+        values.view(np.uint8 if values.dtype == bool else values.dtype).reshape(-1)[3] = value
+
+    reseal(folder, name, lambda values: None)
+    Log.open(folder)
+    reseal(folder, name, change)
+    with refuses(DataError, f"{name}.npy", f"is {value}", "prepare the data again"):
+        Log.open(folder)
+
+
+@pytest.mark.parametrize("table", [{"document": range(PAIRS - 1)}, {"other": range(PAIRS)}, {"query": range(PAIRS)}])
+def test_names_that_lack_documents_are_found_where_they_are_read(folder, table):
+    rewrite(folder)
+    pl.DataFrame(table).write_parquet(folder / "names.parquet")
+    log = Log.open(folder)
+    with refuses(DataError, "names.parquet", f"{PAIRS} documents", "prepare the data again"):
+        read_names(log.names, PAIRS)
+    with refuses(DataError, "names.parquet", f"{PAIRS} documents"):
+        log.parts["sessions"].column("document_ids")
 
 
 WRONG = {

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from clickexp.data import Sessions, superbatches
+from clickexp.data.feed import feed
 
 
 def numbered(count: int, ranks: int = 3, **columns) -> Sessions:
@@ -39,6 +40,13 @@ def test_shapes_are_fixed_and_the_rest_is_empty(count, batches, prefetch):
         flat = np.concatenate([part.arrays[name].reshape(12, -1) for part in parts])
         assert np.array_equal(flat[:count].squeeze(), sessions.column(name).squeeze())
         assert not flat[count:].any()
+
+
+@pytest.mark.parametrize("batch_size", [8, 9, 1 << 24])
+def test_a_small_log_is_not_padded_to_a_large_batch(batch_size):
+    """16 million sessions would take 200 MB for 5."""
+    (batch,) = feed(numbered(5), batch_size, 16)
+    assert batch.arrays["query_doc_ids"].shape == (1, 8, 3) and (batch.steps, batch.sessions) == (1, 5)
 
 
 def test_optional_columns_come_along():

@@ -28,10 +28,23 @@ METRICS = {
 }
 
 
+def cut(sessions):
+    """The same lists, of which users saw the first one to five documents."""
+    lengths = np.random.default_rng(2).integers(1, sessions.ranks + 1, sessions.count)
+    shown = np.arange(sessions.ranks) < lengths[:, None]
+    columns = {name: np.where(shown, sessions.column(name), 0) for name in ("query_doc_ids", "clicks")}
+    short = Sessions.from_arrays(**columns, lengths=lengths, query_ids=sessions.column("query_ids"))
+    return short.with_pairs(sessions.query_doc_pairs)
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Folder, evaluation and intervals of PBM and of the click rate by rank on one log, with random parameters."""
+    """Folder, evaluation and intervals of PBM and of the click rate by rank on one log, with random parameters.
+
+    Its test lists have one to five documents.
+    """
     data = simulate(UserBrowsingModel, sessions=3000, queries=60, documents_per_query=6, positions=5)
+    data = dataclasses.replace(data, test=cut(data.test))
     sizes = dict(positions=5, rngs=nnx.Rngs(0))
     models = {
         "pbm": PositionBasedModel(query_doc_pairs=data.query_doc_pairs, **sizes),
@@ -91,14 +104,6 @@ def test_the_convention_of_pyclick_is_kept_with_the_values(runs, tmp_path):
     for name in kinds:
         value = evaluation.result()["test"][name]
         assert samples(tmp_path, name).total() == pytest.approx(value, rel=1e-5)
-
-
-def test_values_of_earlier_versions_are_read(runs, tmp_path):
-    """They name the normalization of ranks `short_lists`."""
-    folder = runs[1]["pbm"][0]
-    frame = pl.read_parquet(folder / "test_sessions.parquet")
-    frame.write_parquet(tmp_path / "test_sessions.parquet", metadata={"short_lists": "own"})
-    assert samples(tmp_path, "ppl").total() == samples(folder, "ppl").total()
 
 
 def test_lists_of_a_search_session_are_one_unit(runs, tmp_path):

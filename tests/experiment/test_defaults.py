@@ -7,7 +7,6 @@ import yaml
 from compositions import CONF, options, values
 from hydra.utils import instantiate
 
-from clickexp.runs.hashing import config_hash
 from clickexp.utils.signatures import function_of, located
 
 FORMAT = "the layout of this log, which is one of many that the reader takes"
@@ -118,23 +117,3 @@ def test_towers_of_a_configured_model_are_the_defaults_of_its_roles():
 @pytest.mark.parametrize("value, default, alike", [("1e-5", 1e-5, True), (1, 1.0, True), (1, True, False)])
 def test_values_are_compared_as_they_are_read(value, default, alike):
     assert same(value, default) == alike
-
-
-POINTS = "attraction.posterior=none satisfaction.posterior=none"
-FIRST = f"{POINTS} optimizer=lazy_adagrad trainer.decays=0"
-"""What the defaults were when results with a hash were first written."""
-HASHES = {
-    f"model=ubm {FIRST}": "073055d019a8427e",
-    f"model=mixture {FIRST}": "de999d4664c05fbb",
-    f"dataset=letor dataset.path=x {FIRST}": "ff9a1f1113276c1e",
-    f"trainer=em {POINTS} optimizer=lazy_adagrad": "f12b1f17250054e8",
-    f"metric=click {FIRST}": "6f432e510d6fdd30",
-    "+experiment=clax2025_mixture satisfaction.posterior=none": "1b9abe9bed34c8ea",
-    f"parameter@attraction=hash model=dbn {FIRST}": "c6849cdaa17b3bbe",
-}
-"""By overrides, the hashes that the first results of these configurations have."""
-
-
-def test_results_of_earlier_versions_are_found_by_their_hash():
-    """Keys and targets that were renamed since then do not change it."""
-    assert {overrides: config_hash(values(*overrides.split())) for overrides in HASHES} == HASHES

@@ -41,6 +41,7 @@ from clickexp.export import sessions as sessions_module
 from clickexp.export.fitted import fitted
 from clickexp.export.tables import _write_predictions, export
 from clickexp.export.trust import check_targets
+from clickexp.report.tables import write_figures
 from clickexp.training.intervals.posterior import SharedPosterior
 
 CONF = ROOT / "conf"
@@ -210,21 +211,6 @@ def test_predictions_of_new_sessions(pbm):
         np.testing.assert_allclose(table["click_probability"][session], click, rtol=1e-5)
         np.testing.assert_allclose(table["conditional_click_probability"][session], click, rtol=1e-5)
         np.testing.assert_allclose(table["relevance"][session], attraction[ids], rtol=1e-5)
-
-
-@pytest.mark.parametrize("precision", [1.0, pytest.param(0.0, marks=pytest.mark.nightly)])
-def test_a_run_of_a_version_without_posteriors(log, tmp_path, precision):
-    """Its configuration states none, whatever the prior; its rows are logits."""
-    run, parameters = untrained(
-        tmp_path, log, "model=pbm", "attraction.posterior=none", f"attraction.prior_precision={precision}"
-    )
-    config = OmegaConf.load(run / "config.yaml")
-    del config.model.attraction.posterior
-    (run / "config.yaml").write_text(OmegaConf.to_yaml(config))
-    export(run)
-    table = pl.read_parquet(run / "export/documents.parquet")
-    expected = probability(parameters, "attraction")[table["query_doc_id"].to_numpy()]
-    np.testing.assert_allclose(table["attraction"], expected, rtol=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -506,7 +492,8 @@ def copy(pbm, folder, **changes):
     for key, value in changes.items():
         OmegaConf.update(config, key.replace("__", "."), value, merge=False)
     (folder / "config.yaml").write_text(OmegaConf.to_yaml(config))
-    (folder / "model.npz").write_bytes((pbm / "model.npz").read_bytes())
+    for name in ("model.npz", "result.json"):
+        (folder / name).write_bytes((pbm / name).read_bytes())
     return [str(folder)]
 
 
@@ -615,14 +602,6 @@ def test_sessions_that_cannot_be_predicted_are_refused(pbm, tmp_path):
         with refuses(UserError, *parts):
             predict_with(pbm[0], source, tmp_path)
     assert not list(tmp_path.rglob("predictions*"))
-
-
-@pytest.mark.parametrize("name", ["simulate.simulate", "open_letor"])
-def test_datasets_of_earlier_versions_are_found_where_they_are_now(name, pbm, tmp_path):
-    run = Path(copy(pbm[0], tmp_path, dataset={"_target_": f"clickexp.data.{name}"})[0])
-    target = module.configuration(run)["dataset"]["_target_"]
-    assert target == f"clickexp.simulation.{name.rpartition('.')[2]}"
-    check_targets({"_target_": target}, "dataset")
 
 
 ATTACKS = ("shutil.copyfile", "through a module", "positional", "numpy.load", "distutils.spawn")
@@ -763,12 +742,20 @@ def test_a_refused_module_is_not_imported(tmp_path, monkeypatch):
     assert not (tmp_path / "marker").exists()
 
 
-def test_a_configuration_that_refers_to_itself_is_refused(pbm, tmp_path):
+@pytest.mark.parametrize("aliases", ["&d {path: x, of: *d}", f"[&d [x], {'*d,' * 60_000}]"])
+def test_a_configuration_that_never_ends_is_refused(tmp_path, aliases):
+    (tmp_path / "config.yaml").write_text(f"{{seed: 1, max_sessions: null, dataset: {aliases}, model: {{}}}}")
+    with refuses(UserError, str(tmp_path), "nested without end" if "of" in aliases else "more than 100,000 values"):
+        export(tmp_path)
+
+
+def test_a_pipe_in_the_place_of_the_log_is_not_waited_for(pbm, tmp_path):
     run = copied(pbm[0], tmp_path)
-    (run / "config.yaml").write_text(
-        "{seed: 1, max_sessions: null, dataset: &d {path: x, of: *d}, model: {}}"
-    )
-    with refuses(UserError, "config.yaml", "refers to itself"):
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    os.mkfifo(tmp_path / "log.parquet")
+    config["dataset"]["path"] = str(tmp_path / "log.parquet")
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    with refuses(UserError, "log.parquet", "--dataset"):
         export(run)
 
 
@@ -812,6 +799,19 @@ def test_links_in_a_folder_do_not_lead_what_is_written_elsewhere(pbm, tmp_path):
         (run / "export" / f"{name}.part").symlink_to(mine)
     export(run, predict="")
     assert mine.read_text() == "mine" and len(pl.read_csv(run / "export/examination.csv")) == RANKS
+
+
+@pytest.mark.parametrize("output", [None, "mine"])
+def test_a_link_to_figures_leads_nothing_elsewhere(tmp_path, monkeypatch, output):
+    monkeypatch.setattr(drawn, "export", lambda *_, **__: pytest.fail("work starts"))
+    folder = tmp_path / (output or "export")
+    folder.mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (folder / "figures").symlink_to(tmp_path / "elsewhere")
+    with refuses(UserError, f"{folder}/figures", "Remove the link", "--output"):
+        drawn.export_drawn(tmp_path, output and folder)
+    with refuses(UserError, f"{folder}/figures"):
+        write_figures({}, folder)
 
 
 def test_a_folder_does_not_choose_where_export_writes(pbm, tmp_path):

@@ -153,6 +153,16 @@ def test_rank_table_refuses_columns_of_different_length():
         rank_table({"ll": [0.1, 0.2], "ppl": [1.0]})
 
 
+@pytest.mark.parametrize("ranks, shown", [(30, 30), (31, 30), (1000, 30)])
+def test_a_long_table_by_rank_has_the_first_ranks_and_where_all_are(ranks, shown):
+    stream = io.StringIO()
+    Console(file=stream, width=80).print(rank_table({"ll": [-0.5] * ranks, "sessions": [ranks] * ranks}))
+    lines = [line.split() for line in stream.getvalue().splitlines()[2:]]
+    assert [line[0] for line in lines[:shown]] == [str(rank) for rank in range(1, shown + 1)]
+    rest = " ".join(word for line in lines[shown:] for word in line)
+    assert rest == (f"the first 30 of {ranks:,} ranks; all are in result.json" if ranks > shown else "")
+
+
 def test_pipe_gets_plain_lines():
     stream = io.StringIO()
     run_all(ConsoleLogger(stream=stream))

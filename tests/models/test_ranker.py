@@ -2,12 +2,18 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from flax import nnx
 from refusals import refuses
 
-from clickexp.errors import DataError
-from clickexp.models import ClickModel, Model, Role
-from clickexp.parameters import EmbeddingParameterConfig
+from clickexp.errors import ConfigError, DataError
+from clickexp.models import ClickModel, Model, Ranker, Role
+from clickexp.parameters import (
+    EmbeddingParameterConfig,
+    GlobalParameterConfig,
+    PositionParameterConfig,
+    SumParameterConfig,
+)
 
 
 class Pointwise(Model):
@@ -33,6 +39,23 @@ def test_a_ranker_needs_a_loss_and_a_relevance():
     scores = model.predict_relevance({"query_doc_ids": np.array([[4, 2, 9]]), "mask": mask})
     np.testing.assert_allclose(scores, [[4, 2, -np.inf]])
     assert not isinstance(model, ClickModel) and not hasattr(model, "predict_clicks")
+
+
+@pytest.mark.parametrize(
+    "tower",
+    [
+        PositionParameterConfig(),
+        GlobalParameterConfig(),
+        SumParameterConfig({"position": PositionParameterConfig(), "one": GlobalParameterConfig(), "none": None}),
+    ],
+)
+def test_scores_that_do_not_depend_on_documents_are_refused(tower):
+    """They keep the order of the log, whose nDCG would pass for the ranker's."""
+    with refuses(ConfigError, f"model.attraction={type(tower).__name__}", "attraction=embedding"):
+        Ranker(positions=3, query_doc_pairs=4, attraction=tower, rngs=nnx.Rngs(0))
+    documents = SumParameterConfig({"position": tower, "document": EmbeddingParameterConfig()})
+    for other in (documents, PositionParameterConfig(use_feature="document_ids", parameters=4), None):
+        Ranker.check_settings(attraction=other)
 
 
 def test_ids_beyond_its_towers_are_an_error():

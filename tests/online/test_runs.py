@@ -1,6 +1,8 @@
 """Two runs judged by users: from their folders, by the command, with the true user or a fitted one."""
 
+import contextlib
 import dataclasses
+import io
 import json
 
 import jax.numpy as jnp
@@ -60,6 +62,21 @@ def test_the_command_writes_prints_and_is_found_by_the_page(runs, capsys):
 def undrawn(monkeypatch):
     """Figures take most of the time of the command."""
     monkeypatch.setattr("clickexp.online.command.write_figures", lambda figures, folder: folder / "figures")
+
+
+@pytest.mark.parametrize("link", ["online", "online/a", "online/a/figures", "figures"])
+def test_a_link_that_came_with_a_run_leads_nothing_elsewhere(tmp_path, monkeypatch, link):
+    """It is refused before rankers are built."""
+    monkeypatch.setattr("clickexp.online.command.compare_runs", lambda *_, **__: pytest.fail("work starts"))
+    elsewhere, run = tmp_path / "elsewhere", tmp_path / "b"
+    elsewhere.mkdir()
+    (run / link).parent.mkdir(parents=True)
+    (run / link).symlink_to(elsewhere)
+    output = ["--output", str(run)] if link == "figures" else []
+    with pytest.raises(SystemExit) as end, contextlib.redirect_stderr(io.StringIO()) as said:
+        main(["online", str(tmp_path / "a"), str(run), *output])
+    assert end.value.code == 1 and f"{run / link} leads out of {run}. Remove the link" in said.getvalue()
+    assert not [*elsewhere.iterdir()]
 
 
 @pytest.mark.usefixtures("undrawn")

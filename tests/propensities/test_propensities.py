@@ -157,6 +157,36 @@ def test_propensities_of_a_run_with_their_intervals(tmp_path):
         RunPropensities(str(tmp_path / "none"))(None)
 
 
+RATIO = {"position": 1, "relative": 1.0}
+
+
+@pytest.mark.parametrize(
+    "parts, place",
+    [
+        ({"propensity": "text"}, "propensity"),
+        ({"propensity": {"1": 1.0}}, "propensity"),
+        ({"propensity": [1.0, 0.5]}, "propensity/0"),
+        ({"propensity": [{"position": 1}]}, "propensity/0/relative"),
+        ({"propensity": [RATIO, {"position": "2", "relative": 0.5}]}, "propensity/1/position"),
+        ({"propensity": [RATIO, {"position": 10**12, "relative": 0.5}]}, "propensity/1/position"),
+        ({"propensity": [RATIO, {"position": 2, "relative": float("nan")}]}, "propensity/1/relative"),
+        ({"propensity": [RATIO, {"position": 2, "relative": float("inf")}]}, "propensity/1/relative"),
+        ({"propensity": [RATIO, {"position": 2, "relative": -0.5}]}, "propensity/1/relative"),
+        ({"propensity": [RATIO, {"position": 1, "relative": 1.0}]}, "1 is given twice"),
+        ({"propensity": [{"position": 1, "relative": 7.0}]}, "position 1 is 7"),
+        ({"propensity": [RATIO], "false_positive": "0.1"}, "false_positive"),
+        ({"propensity": [RATIO], "false_positive": []}, "false_positive"),
+        ({"propensity": [RATIO], "false_positive": [0.1], "true_positive": [[1]]}, "true_positive"),
+        ({"per_rank": {"examination": 3}}, "per_rank/examination"),
+        ({"per_rank": [0.5]}, "per_rank"),
+    ],
+)
+def test_a_damaged_run_gives_no_propensities(tmp_path, parts, place):
+    (tmp_path / "result.json").write_text(json.dumps({"model": "PBM", **parts}))
+    with refuses(ConfigError, f"propensity.run={tmp_path}", "result.json", place, "repeat"):
+        RunPropensities(str(tmp_path))(None)
+
+
 def test_a_run_that_knows_no_examination_has_no_propensities(tmp_path):
     """Additive towers and click rates of documents report 1 at all ranks, with which weights would do nothing."""
     ones = {"model": "TwoTowers", "per_rank": {"examination": [1.0] * 10}}

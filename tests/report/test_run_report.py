@@ -1,5 +1,6 @@
 """The page of a run and its figures: what a reader finds there, whatever the run was."""
 
+import dataclasses
 import re
 import shutil
 from html.parser import HTMLParser
@@ -239,3 +240,28 @@ def test_settings_are_those_that_were_given_with_the_defaults_of_the_options_cho
     assert (key, value) == ("optimizer.learning_rate", "0.2") and default == 0.003
     assert preset == [("sweep", "seeds", None), ("seed", "2", 0)]
     assert command_of([*given, "hydra.run.dir=a"]) == f"clickexp {' '.join(given)}"
+
+
+@pytest.mark.usefixtures("unrendered")
+def test_names_are_text_without_control_characters(tmp_path):
+    """In whatever place a result, a setting or a command has them; UTF-8 does not have halves of characters."""
+    hostile = "\x1b[31m<b a='\"'>\x9b\u202e\ud800\0"
+    shared = {"parameter": hostile, **dict.fromkeys(("position", "last_click", "low", "high"))}
+    shared |= {"value": 1.0, "relative": None, "relative_low": None, "relative_high": None}
+    write_run(tmp_path / "run")
+    (run,) = find_runs([tmp_path])[0]
+    result = {
+        "model": hostile,
+        "dataset": hostile,
+        "test": {hostile: 0.5, f"{hostile}@1": 0.5},
+        "groups": {hostile: [hostile, f"{hostile}@1"]},
+        "references": {hostile: {"test": {hostile: 0.5}, "per_rank": {hostile: [0.5]}}},
+        "per_rank": {hostile: [0.5]},
+        "shared": [shared],
+        "environment": {hostile: hostile},
+    }
+    changed = [(hostile, hostile, hostile)]
+    file = write_report(dataclasses.replace(run, result=result), changed, f"clickexp tags={hostile}")
+    text = file.read_text(encoding="utf-8")
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
+    assert "<b a" not in text and text.count("[31m&lt;b a=") > 10

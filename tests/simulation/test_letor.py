@@ -190,6 +190,17 @@ def test_any_click_model_may_be_the_user(folder):
         open_letor(folder, user="clickexp.models.Nobody", **FEW)
 
 
+@pytest.mark.parametrize("label", [32, 40, 1024, 1e30])
+def test_a_label_whose_gain_leaves_nothing_to_the_others_is_refused(folder, rows, label):
+    """2^label - 1 is the gain: beside 40, attraction of labels up to 4 is the noise."""
+    rows["train"][0] = (label, *rows["train"][0][1:])
+    write(folder, "train.txt", rows["train"])
+    with refuses(DataError, f"label {label:g}", "above 31", "attraction_by_label"):
+        open_letor(folder, **FEW)
+    with refuses(DataError, f"up to {label:g}", "not among 0 to 4", "attraction_by_label"):
+        open_letor(folder, attraction_by_label=[0.1, 0.2, 0.3, 0.4, 0.5], **FEW)
+
+
 BAD_LINES = {
     "nonsense here": ("'nonsense'", "parse"),
     "": ("empty",),

@@ -35,6 +35,7 @@ def run_experiment(cfg, folder, sweep=None, overrides=()):
     from omegaconf import OmegaConf
 
     from clickexp.runs.hashing import config_hash
+    from clickexp.runs.sources import ORIGIN, Origin, sources
     from clickexp.runs.store import CHECKPOINT, MODEL, RESULT, write_json
 
     with open("ran", "a") as file:
@@ -49,7 +50,9 @@ def run_experiment(cfg, folder, sweep=None, overrides=()):
     act(json.loads(Path("does").read_text()).get(str(cfg.seed)), checkpoint)
     config = OmegaConf.to_container(cfg, resolve=True)
     parts = {"val": {"loss": loss, cfg.optimized_metric.removeprefix("val/"): loss}, "test": {"ll": -loss}}
-    result = {**parts, "environment": {"device": "stand-in"}, "config_hash": config_hash(config)}
+    origin = Origin(sources(config), "", str(Path.cwd()))._asdict()
+    result = {"model": "stand-in", "dataset": "clicks", **parts, "environment": {"device": "stand-in"}}
+    result |= {"config_hash": config_hash(config), ORIGIN: origin}
     with zipfile.ZipFile(folder / MODEL, "w") as model:
         model.writestr("table.npy", bytes(1000))
     write_json(result, folder / RESULT)
@@ -105,8 +108,8 @@ def replace_modules():
 class HerePool(BasePool):
     """Calls each job in this process; what it raises is in its log."""
 
-    def __init__(self, workers=None, jobs_per_device=1):
-        super().__init__([Slot(f"here:{number}") for number in range(workers or 1)])
+    def __init__(self, workers=None, jobs_per_device=1, job_minutes=None):
+        super().__init__([Slot(f"here:{number}") for number in range(workers or 1)], job_minutes)
 
     def _submit(self, job, function, arguments):
         from hydra.core.global_hydra import GlobalHydra

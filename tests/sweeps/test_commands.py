@@ -1,6 +1,7 @@
 """Sweeps and runs whose jobs fail in this process: nothing finished is lost, overwritten or run again."""
 
 import json
+import os
 import shutil
 import signal
 import sys
@@ -197,6 +198,36 @@ def test_a_job_whose_result_lacks_the_metric_runs_again(launcher, place):
     assert "job 0: the result in s/0 has no val/auc; it is run again" in output
     for metric in ("auc", "loss"):
         assert place.sweep(*sweep, f"optimized_metric=val/{metric}")[0] == 0 and place.ran() == []
+
+
+def test_a_job_whose_log_has_changed_runs_again(launcher, place):
+    """The same path, size and time; and a log that is not on this machine counts as unchanged."""
+    log = place.folder / "log.csv"
+    log.write_text("clicks\n1\n")
+    time = log.stat().st_mtime_ns
+    sweep = [*launcher, "seed=1", "hydra.sweep.dir=s", f"dataset.path={log}"]
+    assert place.sweep(*sweep)[0] == 0 and place.ran() == [1]
+    assert place.sweep(*sweep)[0] == 0 and place.ran() == []
+    log.write_text("clicks\n0\n")
+    os.utime(log, ns=(time, time))
+    code, output = place.sweep(*sweep)
+    assert code == 0 and place.ran() == [1], output
+    assert f"job 0: dataset.path={log} has changed since the result in s/0; it is run again" in output
+    log.unlink()
+    assert place.sweep(*sweep)[0] == 0 and place.ran() == []
+
+
+def test_a_job_that_reads_a_run_which_has_changed_runs_again(place):
+    """Such as propensity.run, whose folder keeps its name when it is fitted again."""
+    run = place.folder / "pbm"
+    run.mkdir()
+    (run / "result.json").write_text("{}")
+    sweep = ["seed=1", "hydra.sweep.dir=s", f"+model.debias.propensity.run={run}"]
+    assert place.sweep(*sweep)[0] == 0 and place.ran() == [1]
+    (run / "result.json").write_text('{"propensity": []}')
+    code, output = place.sweep(*sweep)
+    assert code == 0 and place.ran() == [1], output
+    assert "model.debias.propensity.run" in output and "has changed" in output
 
 
 @pytest.mark.parametrize("launcher, package", [("slurm", "submitit"), ("ray", "ray")])

@@ -65,6 +65,22 @@ def test_a_signal_stops_a_sweep_within_seconds_and_it_goes_on_later(number, code
     assert place.sweep(*OURS, "seed=1,2,3", "hydra.sweep.dir=s")[0] == 0 and place.ran() == [2, 3]
 
 
+def test_jobs_that_take_too_long_are_ended_and_the_others_go_on(place):
+    """One has a checkpoint, from which the same command continues it without a limit."""
+    place.does({1: "hang", 2: "wait"})
+    sweep = ["seed=1,2,3", "hydra.sweep.dir=s"]
+    code, output = place.sweep(*OURS, "hydra.launcher.job_minutes=0.1", *sweep)
+    rows = place.rows("s")
+    assert code == 1 and statuses(rows) == ["failed", "failed", "finished"] and "1 finished" in output
+    assert all("longer than hydra.launcher.job_minutes: ended after epoch 3" in row["error"] for row in rows[:2])
+    assert "continues from its checkpoint" in rows[0]["error"] and "all of it is lost" in rows[1]["error"]
+    assert all(f"job {row['job']} failed: {row['error']}" in output for row in rows[:2]) and "Traceback" not in output
+    place.does({})
+    place.ran()
+    assert place.sweep(*OURS, *sweep)[0] == 0 and place.ran() == [1, 2]
+    assert (place.folder / "continued").read_text() == f"{place.folder}/s/0"
+
+
 def test_hydras_own_launcher_is_stopped_by_signals_too(place):
     place.does({2: "hang"})
     with place.start("-m", *BASIC, "seed=1,2,3", "hydra.sweep.dir=s") as process:

@@ -315,6 +315,41 @@ def test_what_cannot_be_searched_is_reported(overrides, parts, run):
         run(parabola, *overrides)
 
 
+@pytest.mark.parametrize(
+    "overrides, parts",
+    [
+        (["search.pruner._target_=optuna.pruners.Nope"], ["search.pruner._target_=optuna.pruners.Nope", "nothing of"]),
+        (["search.pruner._target_=builtins.dict"], ["search.pruner", "dict", "a pruner of Optuna"]),
+        (["search.pruner.n_startup_trials=-5"], ["search.pruner", "n_startup_trials=-5"]),
+        (["+search.pruner.foo=3"], ["search.pruner.foo", "no such key", "n_startup_trials"]),
+        (["search.pruner={n_startup_trials:3}", "~search.pruner._target_"], ["search.pruner has no _target_"]),
+        (["search.sampler={_target_:builtins.dict}"], ["search.sampler", "dict", "a sampler of Optuna"]),
+        (["search.sampler.n_startup_trials=many"], ["search.sampler.n_startup_trials='many'", "a number"]),
+        (["search.sampler.seed=text"], ["search.sampler"]),
+        (["search.storage=nonsense"], ["search.storage=nonsense", "sqlite:///"]),
+        (["search.storage=sqlite:////dev/null/a.db"], ["search.storage=sqlite:////dev/null/a.db", "cannot be opened"]),
+        (["hydra.launcher.workers=0"], ["hydra.launcher.workers=0", "at least 1"]),
+    ],
+)
+def test_a_search_that_cannot_start_leaves_no_study(overrides, parts, run):
+    with refuses(ConfigError, *parts):
+        run(parabola, INTERVAL, "search=tpe", *overrides)
+    assert not run.folder.exists()
+
+
+def test_a_new_study_without_a_trial_is_removed(run, monkeypatch):
+    """Whatever ended the search; one that has trials stays."""
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module._Trials, "run", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        run(parabola, INTERVAL, "search=random", "search.trials=2")
+    assert [*run.folder.iterdir()] == []
+    monkeypatch.undo()
+
+
 def test_without_optuna_one_line_tells_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     monkeypatch.delitem(sys.modules, "clickexp.sweeps.search")

@@ -14,7 +14,7 @@ from clickexp.runs.objective import objective
 from clickexp.runs.store import CHECKPOINT, MODEL, Record, finished, is_whole, short_keys, unfinished, values
 from clickexp.sweeps.backends.base import LOG
 from clickexp.sweeps.table import collect
-from clickexp.sweeps.view import View, last_epoch
+from clickexp.sweeps.view import View, describe_overdue, last_epoch
 
 LOSSES = {("pbm", 1): 0.5, ("pbm", 2): 0.25, ("ubm", 1): 0.125, ("ubm", 2): 0.375, ("gctr", 1): None}
 
@@ -23,7 +23,8 @@ def job(folder, number, overrides, loss, status="finished", digest=None, **resul
     place = folder / str(number)
     Record(number, overrides, digest or f"hash{number}", status, str(place), seconds=1.0).write(place)
     if loss is not None:
-        content = {"val": {"loss": loss}, "test": {"ll": -loss}, "config_hash": digest or f"hash{number}"}
+        content = {"model": "UBM", "dataset": "clicks", "val": {"loss": loss}, "test": {"ll": -loss}}
+        content["config_hash"] = digest or f"hash{number}"
         content |= result
         (place / "result.json").write_text(json.dumps(content))
 
@@ -255,3 +256,22 @@ def test_the_last_epoch_is_read_from_a_file_that_is_being_written(tmp_path):
     assert last_epoch(tmp_path)["epoch"] == 199
     (tmp_path / "metrics.jsonl").write_text(lines + '{"epoch": 20')
     assert last_epoch(tmp_path)["epoch"] == 199
+
+
+@pytest.mark.parametrize(
+    "damage", [{"train": {"seconds": "2"}}, {"test": 3}, {"environment": [1]}, {"val": {"loss": [1]}}]
+)
+def test_a_damaged_result_is_named_and_the_others_are_collected(tmp_path, damage):
+    job(tmp_path, 0, ["seed=1"], 0.5)
+    job(tmp_path, 1, ["seed=2"], 0.25, **damage)
+    text = printed(tmp_path)
+    assert "job 1 failed: result.json" in text and f"delete {tmp_path / '1'}" in text and "0.5000" in text
+
+
+@pytest.mark.parametrize("epochs, after", [(0, "before its first epoch had ended"), (2, "after epoch 2")])
+def test_what_is_lost_of_a_job_that_took_too_long(tmp_path, epochs, after):
+    (tmp_path / "metrics.jsonl").write_text("".join(f'{{"epoch": {n}}}\n' for n in range(1, epochs + 1)))
+    text = describe_overdue(tmp_path, 61.2)
+    assert after in text and "61 s" in text and "all of it is lost" in text and "hydra.launcher.job_minutes" in text
+    (tmp_path / CHECKPOINT).touch()
+    assert "the same command continues from its checkpoint" in describe_overdue(tmp_path, 61.2)

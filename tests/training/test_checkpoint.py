@@ -129,6 +129,50 @@ def test_posteriors_are_loaded_as_they_were_saved(tmp_path):
     assert other.attraction.posterior(BATCH)[1] is not None
 
 
+def spoiled(file, name, value, place=0):
+    """The arrays of a model with one number, or the type of an array, changed."""
+    with np.load(file) as stored:
+        arrays = {key: stored[key] for key in stored}
+    if isinstance(value, type):
+        arrays[name] = arrays[name].astype(value)
+    else:
+        arrays[name].reshape(-1)[place] = value
+    np.savez(file, **arrays)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e38, -1e31])
+def test_numbers_that_no_training_leaves_are_refused(tmp_path, value):
+    file = tmp_path / "model.npz"
+    for name in (*PRIOR, *BY_RANK, "examination/weight", "attraction/table"):
+        save_model(pbm("normal_by_rank"), file)
+        spoiled(file, name, value)
+        with refuses(UserError, str(file), f"in {name}", "1 of ", "Run the experiment again"):
+            load_model(pbm("normal_by_rank"), file)
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf, 1e38, np.inf])
+def test_only_ranks_of_documents_that_are_never_shown_are_infinite(tmp_path, value):
+    """They are in the last column."""
+    file = tmp_path / "model.npz"
+    save_model(pbm("normal_by_rank"), file)
+    spoiled(file, "attraction/table", value, place=-1)
+    if value == np.inf:
+        table = load_model(pbm("normal_by_rank"), file).attraction.table.get_value()
+        assert np.isinf(table.values).sum() == 1
+        return
+    with refuses(UserError, "1 of ", "in attraction/table"):
+        load_model(pbm("normal_by_rank"), file)
+
+
+@pytest.mark.parametrize("kind", [str, bytes, complex])
+def test_arrays_of_another_type_are_refused(tmp_path, kind):
+    file = tmp_path / "model.npz"
+    save_model(pbm("none"), file)
+    spoiled(file, "examination/weight", kind)
+    with refuses(ValueError, str(file), "examination/weight differ"):
+        load_model(pbm("none"), file)
+
+
 @pytest.mark.parametrize("features", [1, pytest.param(3, marks=pytest.mark.nightly)])
 def test_a_model_without_posteriors_is_loaded_as_numbers(features, tmp_path):
     """As the files of earlier versions, into what is a table of posteriors today."""

@@ -28,6 +28,7 @@ from clickexp.models import (
     RankCTRModel,
     UserBrowsingModel,
 )
+from clickexp.models.ranker.losses import GumbelNDCGLoss
 from clickexp.parameters import (
     DeepParameterConfig,
     EmbeddingParameterConfig,
@@ -195,7 +196,12 @@ def as_users(kind, **settings):
         (lambda: as_users(Trainer, batch_size=True), "batch_size=True: give an integer, or null"),
         (lambda: as_users(Trainer, batch_size=[8]), "batch_size=[8]: give an integer, or null"),
         (lambda: as_users(Trainer, checkpoint_minutes="5"), "checkpoint_minutes='5': give a number, or null"),
-        (lambda: Trainer(batch_size=-4), "batch_size=-4: give at least 1, or null"),
+        (lambda: Trainer(batch_size=-4), "batch_size=-4: give at least 1 and at most 16777216, or null"),
+        (lambda: Trainer(batch_size=10**11), "batch_size=100000000000: give at least 1 and at most 16777216, or null"),
+        (lambda: Trainer(eval_batch_size=10**11), "eval_batch_size=100000000000: give at least 1 and at most 16777216"),
+        (lambda: CountingTrainer(batch_size=10**11), "batch_size=100000000000: give at least 1 and at most 16777216"),
+        (lambda: ExpectedCalibrationError(bins=10**12), "bins=1000000000000: give at least 1 and at most 10000"),
+        (lambda: GumbelNDCGLoss(samples=10**9), "samples=1000000000: give at least 1 and at most 10000"),
         (lambda: Trainer(checkpoint_minutes=math.nan), "checkpoint_minutes=nan: give a finite number, or null"),
         (lambda: EMTrainer(iterations=0), "iterations=0: give at least 1"),
         (lambda: CountingTrainer(prior_successes=0.0), "prior_successes=0.0: give a number above 0"),
@@ -238,6 +244,7 @@ SIMULATED, CSV, LETOR = (), ("dataset=csv", "dataset.path=x"), ("dataset=letor",
 NOT = [
     (SIMULATED, "seed", -1, "seed=-1: give at least 0"),
     (SIMULATED, "seed", 10**23, "seed=100000000000000000000000: give at least 0 and at most 4294967295"),
+    (SIMULATED, "draws", 10**8, "draws=100000000: give at least 0 and at most 10000"),
     (SIMULATED, "max_sessions", -5, "max_sessions=-5: give at least 1, or null"),
     (SIMULATED, "dataset.queries", 0, "dataset.queries=0: give at least 1"),
     (SIMULATED, "dataset.positions", -3, "dataset.positions=-3: give at least 1"),

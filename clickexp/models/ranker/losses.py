@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from clickexp.numerics import LOG_ZERO, log_sigmoid_pair
 from clickexp.types import Array, Observed, PerDocument
-from clickexp.utils.bounds import PositiveFloat, PositiveInt, check_numbers
+from clickexp.utils.bounds import PositiveFloat, Samples, check_numbers
 
 PerList = Float[Array, " batch"]
 
@@ -238,7 +238,7 @@ class GumbelNDCGLoss(ApproxNDCGLoss):
 
     name: ClassVar[str] = "gumbel_ndcg"
     random: ClassVar[bool] = True
-    samples: PositiveInt = 8
+    samples: Samples = 8
     beta: PositiveFloat = 1.0
 
     def value(self, lists: ScoredLists, key: Array | None) -> PerList:

@@ -7,11 +7,17 @@ import jax.numpy as jnp
 from flax import nnx
 
 from clickexp.data import Dataset
+from clickexp.errors import ConfigError
 from clickexp.models.base import Model, checks_batch
 from clickexp.models.ranker.debias import Debias, NoDebias
 from clickexp.models.ranker.losses import Loss, PerList, SoftmaxLoss
 from clickexp.models.roles import Role
-from clickexp.parameters import EmbeddingParameterConfig
+from clickexp.parameters import (
+    EmbeddingParameterConfig,
+    GlobalParameterConfig,
+    PositionParameterConfig,
+    SumParameterConfig,
+)
 from clickexp.parameters.base import Columns, Features, Sizes
 from clickexp.types import Array, Batch, Logits, Scalar
 from clickexp.utils.bounds import Probability
@@ -27,7 +33,7 @@ class Ranker(Model):
         debias: What the ranker makes of clicks; see `clickexp.models.ranker.debias` and `learned`.
 
     Raises:
-        ConfigError: The correction is not defined for the loss.
+        ConfigError: The correction is not defined for the loss, or the tower reads at most positions.
     """
 
     name = "Ranker"
@@ -39,7 +45,7 @@ class Ranker(Model):
     def __post_init__(
         self, click_rate: Probability | None, features: Features, columns: Columns, rngs: nnx.Rngs | None
     ) -> None:
-        self.check_settings(loss=self.loss, debias=self.debias)
+        self.check_settings(loss=self.loss, debias=self.debias, attraction=self.attraction)
         super().__post_init__(click_rate, features, columns, rngs)
         self.separates_examination = self.debias.learns_examination
         self.name = self.name_with(loss=self.loss, debias=self.debias)
@@ -55,9 +61,18 @@ class Ranker(Model):
 
     @classmethod
     def check_settings(
-        cls, loss: Loss | None = None, debias: Debias | None = None, **settings: object
+        cls,
+        loss: Loss | None = None,
+        debias: Debias | None = None,
+        attraction: object = None,
+        **settings: object,
     ) -> None:
-        """ConfigError where the correction is not defined for the loss."""
+        """ConfigError where the correction is not defined for the loss, or scores do not depend on documents."""
+        if _ignores_documents(attraction):
+            raise ConfigError(
+                f"model.attraction={type(attraction).__name__}: it gives all documents of a position the same score, "
+                "which ranks nothing; choose a tower of documents, such as attraction=embedding"
+            )
         (debias or NoDebias()).check(loss or SoftmaxLoss())
 
     def prepare(self, dataset: Dataset) -> Dataset:
@@ -96,6 +111,14 @@ class Ranker(Model):
             else [Limit("positions", self.positions, "debias")]
         )
         return [*super().limits(), *learned]
+
+
+def _ignores_documents(tower: object) -> bool:
+    """Returns whether these are settings of a tower that reads at most positions."""
+    if isinstance(tower, SumParameterConfig):
+        return all(term is None or _ignores_documents(term) for term in tower.terms.values())
+    by_position = isinstance(tower, PositionParameterConfig) and tower.use_feature == "positions"
+    return by_position or isinstance(tower, GlobalParameterConfig)
 
 
 class _Noise(nnx.Module):

@@ -35,12 +35,14 @@ class Outcome:
         returncode: Its exit code, negative for a signal.
         end: How it ended, for a reader.
         seconds: Wall time.
+        overdue: Whether it was ended because it took longer than a job may.
     """
 
     slot: str
     returncode: int
     end: str
     seconds: float
+    overdue: bool = False
 
 
 @dataclasses.dataclass
@@ -56,6 +58,7 @@ class Job:
         returncode: Exit code, negative for a signal; None until it has ended, or if none is known.
         end: How it ended, for a reader.
         seconds: Wall time.
+        overdue: Whether it was ended because it took longer than a job may.
     """
 
     key: Any
@@ -66,6 +69,7 @@ class Job:
     returncode: int | None = None
     end: str = ""
     seconds: float = 0.0
+    overdue: bool = False
 
     @property
     def log(self) -> Path:
@@ -80,6 +84,7 @@ class BasePool(contextlib.AbstractContextManager, abc.ABC):
 
     Args:
         slots: The places for jobs.
+        job_minutes: Minutes after which a job is ended that `wait` still finds running; None for no limit.
 
     Attributes:
         free: Slots without a job.
@@ -88,8 +93,9 @@ class BasePool(contextlib.AbstractContextManager, abc.ABC):
 
     seconds_between_looks = 0.5
 
-    def __init__(self, slots: Sequence[Slot]) -> None:
+    def __init__(self, slots: Sequence[Slot], job_minutes: float | None = None) -> None:
         self.free = list(slots)
+        self.job_minutes = job_minutes
         self.running: list[Job] = []
 
     def __exit__(self, *_: object) -> None:
@@ -114,7 +120,7 @@ class BasePool(contextlib.AbstractContextManager, abc.ABC):
         return job
 
     def wait(self, timeout: float | None = None) -> list[Job]:
-        """Waits for jobs to end.
+        """Waits for jobs to end, and ends those that take too long.
 
         Args:
             timeout: Seconds.
@@ -125,13 +131,16 @@ class BasePool(contextlib.AbstractContextManager, abc.ABC):
         until = float("inf") if timeout is None else time.monotonic() + timeout
         while True:
             ended = [job for job in self.running if self.has_ended(job.handle)]
+            late = [job for job in self.running if job not in ended and self._is_late(job)]
             left = until - time.monotonic()
-            if ended or not self.running or left <= 0:
+            if ended or late or not self.running or left <= 0:
                 break
             time.sleep(min(self.seconds_between_looks, left))
         for job in ended:
             self._leave(job, self.outcome(job.handle))
-        return ended
+        for job in late:
+            job.overdue = True
+        return ended + (self.stop(late) if late else [])
 
     def stop(self, jobs: Sequence[Job] | None = None) -> list[Job]:
         """Ends these jobs, or all, and returns them."""
@@ -144,6 +153,9 @@ class BasePool(contextlib.AbstractContextManager, abc.ABC):
                 self._leave(job, "cancelled")
         return stopped
 
+    def _is_late(self, job: Job) -> bool:
+        return self.job_minutes is not None and time.monotonic() - job.started > 60 * self.job_minutes
+
     def _leave(self, job: Job, outcome: Outcome | str) -> None:
         """Frees the slot of a job that has ended, and notes how."""
         self.running.remove(job)
@@ -152,7 +164,7 @@ class BasePool(contextlib.AbstractContextManager, abc.ABC):
             job.end, job.seconds = outcome, time.monotonic() - job.started
         else:
             job.slot, job.returncode = Slot(outcome.slot), outcome.returncode
-            job.end, job.seconds = outcome.end, outcome.seconds
+            job.end, job.seconds, job.overdue = outcome.end, outcome.seconds, outcome.overdue
 
     @abc.abstractmethod
     def _submit(self, job: Job, function: Callable, arguments: tuple[Any, ...]) -> Any:

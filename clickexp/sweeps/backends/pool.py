@@ -40,12 +40,15 @@ class Pool(BasePool):
     Args:
         slots: The places for jobs.
         path: Folders where jobs look for modules, by default those of this process.
+        job_minutes: See `BasePool`; also a process that has been stopped, and answers no request, is ended.
     """
 
     seconds_between_looks = 0.05
 
-    def __init__(self, slots: Sequence[Slot], path: Sequence[str] | None = None) -> None:
-        super().__init__(slots)
+    def __init__(
+        self, slots: Sequence[Slot], path: Sequence[str] | None = None, job_minutes: float | None = None
+    ) -> None:
+        super().__init__(slots, job_minutes)
         self._path = module_path() if path is None else path
         # each context has its class of processes, which typeshed states for no union of them
         self._processes: Any = multiprocessing.get_context("forkserver" if _FORKS else "spawn")

@@ -13,6 +13,7 @@ import ray
 from clickexp.errors import UserError
 from clickexp.sweeps.backends.remote import Call, Outcome, RemotePool
 from clickexp.sweeps.backends.worker import GRACE
+from clickexp.utils.bounds import PositiveFloat
 
 
 class RayPool(RemotePool):
@@ -29,6 +30,7 @@ class RayPool(RemotePool):
         num_cpus: float,
         resources: dict[str, float],
         max_retries: int,
+        job_minutes: PositiveFloat | None,
         init: dict[str, Any],
     ):
         handler = signal.getsignal(signal.SIGTERM)
@@ -53,7 +55,7 @@ class RayPool(RemotePool):
             raise UserError(
                 f"launcher=ray: a job needs {needs}, the cluster has {has}; lower hydra.launcher.num_gpus, num_cpus"
             )
-        super().__init__("ray", int(room))
+        super().__init__("ray", int(room), job_minutes)
         task = ray.remote(num_cpus=num_cpus, num_gpus=gpus, resources=resources, max_retries=max_retries)
         self.task = task(_call)
 

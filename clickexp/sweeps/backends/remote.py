@@ -24,6 +24,7 @@ class Call:
         function: Any that pickle finds by its name.
         arguments: Of the function.
         path: Folders where the process looks for modules.
+        job_minutes: Minutes after which the process is ended; None for no limit.
     """
 
     place: str
@@ -31,14 +32,15 @@ class Call:
     function: Callable
     arguments: Sequence[Any]
     path: Sequence[str]
+    job_minutes: float | None = None
 
     def __call__(self) -> Outcome:
         """Makes the call and returns how its process ended."""
         os.chdir(self.place)  # configurations hold relative paths
-        with Pool([Slot(this_slot())], self.path) as pool:
+        with Pool([Slot(this_slot())], self.path, self.job_minutes) as pool:
             pool.submit(None, self.folder, self.function, self.arguments)
             (job,) = pool.wait()
-        return Outcome(job.slot.name, job.returncode or 0, job.end, job.seconds)
+        return Outcome(job.slot.name, job.returncode or 0, job.end, job.seconds, job.overdue)
 
 
 class RemotePool(BasePool):
@@ -49,10 +51,13 @@ class RemotePool(BasePool):
     Args:
         name: Of the backend.
         places: How many jobs may be with the scheduler at a time.
+        call_minutes: Minutes after which a job is ended where it runs, its time in a queue not counted; None for no
+            limit.
     """
 
-    def __init__(self, name: str, places: int) -> None:
+    def __init__(self, name: str, places: int, call_minutes: float | None = None) -> None:
         super().__init__([Slot(name)] * places)
+        self._call_minutes = call_minutes
         self._calls: list[tuple[Job, Call]] = []
 
     def wait(self, timeout: float | None = None) -> list[Job]:
@@ -71,7 +76,8 @@ class RemotePool(BasePool):
         return super().stop(jobs)
 
     def _submit(self, job: Job, function: Callable, arguments: tuple[Any, ...]) -> None:
-        call = Call(os.getcwd(), job.folder.absolute(), function, arguments, module_path())
+        folder = job.folder.absolute()
+        call = Call(os.getcwd(), folder, function, arguments, module_path(), self._call_minutes)
         self._calls.append((job, call))
 
     @abc.abstractmethod

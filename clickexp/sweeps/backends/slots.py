@@ -11,7 +11,7 @@ from itertools import pairwise
 from clickexp.errors import UserError
 from clickexp.sweeps.backends.base import Slot
 from clickexp.sweeps.backends.pool import Pool
-from clickexp.utils.bounds import PositiveInt
+from clickexp.utils.bounds import PositiveFloat, PositiveInt
 
 _MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _DEFAULT_MEMORY = 0.9
@@ -20,9 +20,17 @@ _VISIBLE = {"gpu": "CUDA_VISIBLE_DEVICES", "tpu": "TPU_VISIBLE_CHIPS"}  # AMD's 
 _ONE_CHIP = {"TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1", "TPU_PROCESS_BOUNDS": "1,1,1"}
 
 
-def device_pool(workers: PositiveInt | None = None, jobs_per_device: PositiveInt = 1) -> Pool:
-    """Returns processes on the accelerators of this machine, or on shares of its cores; see `device_slots`."""
-    return Pool(device_slots(workers, jobs_per_device))
+def device_pool(
+    workers: PositiveInt | None = None, jobs_per_device: PositiveInt = 1, job_minutes: PositiveFloat | None = None
+) -> Pool:
+    """Returns processes on the accelerators of this machine, or on shares of its cores; see `device_slots`.
+
+    Args:
+        workers: See `device_slots`.
+        jobs_per_device: The same.
+        job_minutes: Minutes after which a job is ended; None for no limit.
+    """
+    return Pool(device_slots(workers, jobs_per_device), job_minutes=job_minutes)
 
 
 def device_slots(workers: int | None = None, jobs_per_device: int = 1) -> list[Slot]:

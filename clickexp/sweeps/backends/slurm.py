@@ -1,6 +1,7 @@
 """Jobs of a sweep as an array of SLURM jobs, through submitit."""
 
 import dataclasses
+import math
 import shutil
 import signal
 import subprocess
@@ -12,9 +13,9 @@ from typing import Any
 import submitit
 from submitit.core.utils import DelayedSubmission, FailedJobError, FailedSubmissionError, UncompletedJobError
 
-from clickexp.errors import UserError
+from clickexp.errors import ConfigError, UserError
 from clickexp.sweeps.backends.remote import Call, Outcome, RemotePool
-from clickexp.utils.bounds import PositiveInt
+from clickexp.utils.bounds import PositiveFloat, PositiveInt
 
 _STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 _SECONDS_TO_KILL = 60
@@ -34,13 +35,17 @@ class _Requeued:
     def __call__(self) -> Outcome:
         """Makes the call and returns how its process ended."""
         outcome = self.call()
-        if outcome.returncode in _STOPPED:
+        if outcome.returncode in _STOPPED and not outcome.overdue:
             time.sleep(_SECONDS_TO_KILL)  # SLURM is about to requeue or end the job, which has no outcome yet
         return outcome
 
     def checkpoint(self) -> DelayedSubmission:
         """Returns what submitit submits again."""
         return DelayedSubmission(self)
+
+
+_MINUTES_TO_START = 5
+"""Of a job, from which on its own time counts."""
 
 
 class SlurmPool(RemotePool):
@@ -53,6 +58,7 @@ class SlurmPool(RemotePool):
 
     Raises:
         UserError: SLURM is not at hand or refuses the jobs.
+        ConfigError: A job may take longer than SLURM lets it.
     """
 
     def __init__(
@@ -67,6 +73,7 @@ class SlurmPool(RemotePool):
         cpus_per_task: PositiveInt,
         mem_gb: float | None,
         timeout_min: PositiveInt,
+        job_minutes: PositiveFloat | None,
         signal_delay_s: int,
         max_num_timeout: int,
         array_parallelism: PositiveInt,
@@ -75,7 +82,15 @@ class SlurmPool(RemotePool):
         setup: list[str],
         additional_parameters: dict[str, Any],
     ):
-        super().__init__("slurm", array_parallelism)
+        super().__init__("slurm", array_parallelism, job_minutes)
+        if job_minutes is not None:
+            if job_minutes > timeout_min:
+                raise ConfigError(
+                    f"hydra.launcher.job_minutes={job_minutes:g}: SLURM ends a job after timeout_min={timeout_min}. "
+                    "Lower the one, or raise the other."
+                )
+            # for a machine whose processes hang, too, and so that short jobs come first
+            timeout_min = min(timeout_min, math.ceil(job_minutes + signal_delay_s / 60) + _MINUTES_TO_START)
         self.files = folder / ".submitit"
         try:
             self.executor = submitit.AutoExecutor(

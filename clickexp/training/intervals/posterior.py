@@ -87,7 +87,10 @@ class SharedPosterior:
         """Reads what `save` wrote; UserError where it is damaged."""
         try:
             with file.open("rb") as stream, np.load(stream) as stored:
-                return cls(tuple(map(str, stored["names"])), np.asarray(stored["covariance"], np.float64))
+                names, covariance = tuple(map(str, stored["names"])), stored["covariance"]
+            if covariance.shape != (len(names), len(names)):
+                raise ValueError("it is no covariance of these")
+            return cls(names, covariance.astype(np.float64, casting="same_kind"))
         except FileNotFoundError:
             raise
         except Exception as error:

@@ -12,6 +12,7 @@ from processes import Process, gone, read, wait_until
 
 from clickexp.sweeps.backends import pool as pool_module
 from clickexp.sweeps.backends.pool import Pool, Slot
+from clickexp.sweeps.backends.remote import RemotePool
 from clickexp.sweeps.backends.slots import accelerator_slots, cpu_slots, device_slots
 
 TWO = [Slot("a", {"PLACE": "a"}), Slot("b", {"PLACE": "b"})]
@@ -184,6 +185,57 @@ def test_waiting_takes_no_longer_than_allowed(tmp_path):
         pool.submit("x", tmp_path, time.sleep, [30])
         start = time.monotonic()
         assert pool.wait(0.2) == [] and time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_job_that_takes_too_long_is_ended_with_what_it_started(stops, tmp_path, monkeypatch):
+    """One that is stopped answers no request. A job beside it goes on, and the slot takes the next."""
+    monkeypatch.setattr(pool_module, "GRACE", 0.3)
+    code = f"""
+import os, signal, subprocess, time
+child = subprocess.Popen(["sleep", "60"])
+print(os.getpid(), child.pid, flush=True)
+{"os.kill(os.getpid(), signal.SIGSTOP)" if stops else ""}
+time.sleep(60)
+"""
+    with Pool(TWO) as pool:
+        slow = submit(pool, "slow", tmp_path / "slow", code)
+        quick = submit(pool, "quick", tmp_path / "quick", "import time; time.sleep(0.2)")
+        pids = numbers(slow.log)
+        assert pool.wait(30) == [quick] and not quick.overdue and pool.running == [slow]
+        pool.job_minutes = 0.5 / 60
+        assert pool.wait(30) == [slow] and slow.overdue
+        assert slow.returncode == (-signal.SIGKILL if stops else 128 + signal.SIGTERM)
+        assert all(map(gone, pids)) and len(pool.free) == 2
+        pool.job_minutes = None
+        submit(pool, "next", tmp_path / "next", "pass")
+        (after,) = pool.wait(30)
+    assert after.returncode == 0 and not after.overdue
+
+
+def test_a_scheduler_hands_the_limit_to_where_the_job_runs(tmp_path):
+    """Time in its queue does not count."""
+
+    class Waiting(RemotePool):
+        def send(self, calls):
+            sent.extend(calls)
+            return [None] * len(calls)
+
+        def has_ended(self, handle):
+            return len(sent) > 1
+
+        def outcome(self, handle):
+            return sent[1]
+
+        def cancel(self, handles):
+            pytest.fail("it only waits")
+
+    sent = []
+    pool = Waiting("scheduler", 1, call_minutes=0.001)
+    job = pool.submit("x", tmp_path, time.sleep, [30])
+    assert pool.wait(0.3) == [] and sent[0].job_minutes == 0.001
+    sent.append(sent[0]())
+    assert pool.wait() == [job] and job.overdue and job.returncode == 128 + signal.SIGTERM
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system has no affinity")

@@ -64,6 +64,13 @@ def test_a_sweep_that_is_stopped_leaves_no_job_behind(place):
     assert json.loads((place.folder / "s/0/job.json").read_text())["status"] == "interrupted"
 
 
+def test_a_job_that_takes_too_long_is_ended(place):
+    place.does({1: "hang"})
+    code, output = place.sweep(*RAY, "hydra.launcher.job_minutes=0.1", "seed=1,2", "hydra.sweep.dir=s")
+    assert code == 1 and place.ran() == [1, 2] and statuses(place.rows("s")) == ["failed", "finished"]
+    assert "job 0 failed: longer than hydra.launcher.job_minutes" in output and "Traceback" not in output
+
+
 def test_a_cluster_without_room_for_a_job_is_reported_in_one_line(place):
     code, output = place.sweep(*RAY, "hydra.launcher.num_gpus=3", "seed=1")
     assert code == 1 and "clickexp: launcher=ray: a job needs" in output and "Traceback" not in output

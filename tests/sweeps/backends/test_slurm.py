@@ -141,6 +141,13 @@ def test_a_sweep_that_is_stopped_leaves_no_job_behind(place):
     wait_until(lambda: not place.slurm("squeue", "--noheader").stdout)
 
 
+def test_a_job_that_takes_too_long_is_ended_and_not_requeued(place):
+    place.does({1: "hang"})
+    code, output = place.sweep(*SLURM, "hydra.launcher.job_minutes=0.1", "seed=1,2", "hydra.sweep.dir=s")
+    assert code == 1 and place.ran() == [1, 2] and statuses(place.rows("s")) == ["failed", "finished"]
+    assert "job 0 failed: longer than hydra.launcher.job_minutes" in output and "Traceback" not in output
+
+
 def test_what_slurm_refuses_is_reported_in_one_line(place):
     code, output = place.sweep(*SLURM, "hydra.launcher.partition=none", "seed=1")
     assert code == 1 and "Traceback" not in output

@@ -131,6 +131,18 @@ def test_ratios_of_examination_and_their_intervals():
         assert each.sd == pytest.approx(values.std(), rel=0.02, abs=1e-6)
 
 
+def test_a_ratio_is_open_from_a_deviation_of_three_and_a_half():
+    """Of bounds that are exp(3.5 * 1.96), a thousand times the ratio, apart from it, nobody learns anything."""
+    model = built(PositionBasedModel)
+    model.examination.weight[...] = jnp.asarray([0.0, 20.0, 0.0, 0.0])  # the first is 1, whatever its error
+    names = tuple(f"examination/weight[{i}]" for i in (1, 2, 3))
+    sds = np.array([1.0, 6.8, 7.2])  # of logits of 0, whose probability has half their slope in its logarithm
+    found = shared_intervals(model, SharedPosterior(names, np.diag(sds**2)))
+    assert [each.sd for each in found[1:]] == pytest.approx(sds[1:] / 2, rel=1e-5)
+    assert found[1].relative_low == pytest.approx(0.5 * np.exp(-1.96 * 3.4), rel=1e-3)
+    assert found[2].relative_low is found[2].relative_high is None
+
+
 @pytest.mark.parametrize(
     "kind, key",
     [
@@ -250,6 +262,11 @@ def test_posteriors_come_back_from_their_file(tmp_path):
     (tmp_path / "shared.npz").write_bytes((tmp_path / "shared.npz").read_bytes()[:100])
     with refuses(UserError, "shared.npz is damaged", "Run the experiment again"):
         SharedPosterior.load(tmp_path / "shared.npz")
+    right = posterior.covariance
+    for covariance in (right[1:], right.astype(complex), right.astype(str)):
+        np.savez(tmp_path / "shared.npz", names=np.array(posterior.names), covariance=covariance)
+        with refuses(UserError, "shared.npz is damaged", "Run the experiment again"):
+            SharedPosterior.load(tmp_path / "shared.npz")
 
 
 def inform(monkeypatch, matrix, first, score, used=(1, 2, 3)):

@@ -1,0 +1,91 @@
+"""What a run was of: the content of the files that its configuration names, and a fingerprint of its data."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from clickexp.runs.hashing import flat
+from clickexp.runs.store import MODEL, RANKER, RESULT
+from clickexp.utils.content import content_of, content_of_all
+
+ORIGIN = "origin"
+"""Key of a result."""
+_RUN_FILES = (RESULT, MODEL, RANKER)
+"""Files of a run that others read: what it reported, and what it learned."""
+_LOG = "log.json"
+"""What makes a folder a prepared log, whose descriptions have the checksums of all its files."""
+_OUTPUTS = ("dataset.cache", "cache_dir", "sweeps_dir", "continue_from")
+"""Keys of folders that a run writes to, or that its numbers do not depend on."""
+
+Sources = dict[str, str | None]
+"""A hash of the content of each file or folder, by its key in the configuration; None of one that is not there."""
+
+
+class Origin(NamedTuple):
+    """What a run was of, as its result has it.
+
+    Attributes:
+        sources: Of its files, when it began to read them.
+        fingerprint: Of its dataset; see `Dataset.fingerprint`.
+        directory: Where the run was started, which relative paths of its configuration start from.
+    """
+
+    sources: Sources
+    fingerprint: str
+    directory: str
+
+    @classmethod
+    def of(cls, result: Any) -> "Origin | None":
+        """Returns the origin that a result has; None where it has none."""
+        content = result.get(ORIGIN) if isinstance(result, dict) else None
+        if not isinstance(content, dict) or content.keys() != {*cls._fields}:
+            return None
+        origin = cls(**content)
+        texts = (origin.fingerprint, origin.directory)
+        return origin if isinstance(origin.sources, dict) and all(isinstance(text, str) for text in texts) else None
+
+
+def sources(config: Mapping[str, Any]) -> Sources:
+    """Returns the content of what a configuration names: the log, other files of the dataset, and runs.
+
+    Args:
+        config: Plain values, interpolations resolved.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    found: Sources = {}
+    for key, value in flat(config).items():
+        if not isinstance(value, str) or key in _OUTPUTS:
+            continue
+        path = Path(value).expanduser()
+        is_file_of_dataset = key == "dataset.path" or (key.startswith("dataset.") and path.exists())
+        if is_file_of_dataset or (path / RESULT).is_file():
+            found[key] = _content(path)
+    return found
+
+
+def changed(earlier: Mapping[str, str | None], now: Mapping[str, str | None]) -> list[str]:
+    """Returns the keys whose content has changed.
+
+    What is not on this machine counts as unchanged, since the machine that runs the job may have it.
+
+    Args:
+        earlier: The sources of a result.
+        now: Those of the configuration on this machine.
+    """
+    return [key for key, content in now.items() if content is not None and content != earlier.get(key)]
+
+
+def _content(path: Path) -> str | None:
+    if path.is_file():
+        return content_of(path)
+    if not path.is_dir():
+        return None
+    if (path / RESULT).is_file():
+        files = [path / name for name in _RUN_FILES]
+    elif (path / _LOG).is_file():
+        files = sorted(path.rglob("*.json"))
+    else:
+        files = sorted(path.iterdir())
+    return content_of_all(file for file in files if file.is_file())

@@ -1,0 +1,154 @@
+"""JSON and YAML that may come from anyone: what would never end is refused before it is built."""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+_DEEPEST = 100
+"""Levels of nesting; what walks a document calls itself once or twice for each."""
+_MOST = 100_000
+"""Values of a YAML document, those behind an alias counted wherever it stands."""
+_DIGITS = 100
+_LONG_NUMBER = re.compile(rf"[-+0-9_:.]{{{_DIGITS + 1},}}")
+"""Of YAML: in base 60 it takes time in the square of its length."""
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class EndlessError(ValueError):
+    """A document whose values are nested too deep or too many."""
+
+
+def read_file(file: Path) -> bytes:
+    """Returns the content of a regular file; another, such as a named pipe, may never end.
+
+    Raises:
+        OSError: It cannot be read, or is not regular.
+    """
+    if not file.is_file():
+        raise FileNotFoundError(f"{file} is no file")
+    return file.read_bytes()
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Returns what JSON text holds; integers of more than 100 digits are floats.
+
+    Raises:
+        EndlessError: It is nested more than 100 levels deep.
+        ValueError: It is no JSON.
+    """
+    try:
+        content = json.loads(text, parse_int=_integer)
+    except RecursionError as error:
+        raise _too_deep() from error
+    level = [content]
+    for _ in range(_DEEPEST):
+        level = [child for node in level for child in _children(node) if isinstance(child, dict | list)]
+        if not level:
+            return content
+    raise _too_deep()
+
+
+def parse_yaml(text: bytes) -> Any:
+    """Returns what YAML text holds.
+
+    Raises:
+        EndlessError: It is nested without end or more than 100 levels deep, or it has more than 100,000 values or a
+            number of more than 100 digits.
+        ValueError: It is no YAML.
+    """
+    try:
+        # events, since the loader builds all levels and the graph behind aliases before it returns
+        graph = _Graph()
+        for event in yaml.parse(text, _LOADER):
+            graph.add(event)
+        return yaml.load(text, _LOADER)  # noqa: S506  # both loaders are safe
+    except yaml.YAMLError as error:
+        raise ValueError(f"it is no YAML: {error}") from error
+    except (ArithmeticError, AttributeError, LookupError) as error:
+        raise ValueError("it is no YAML: a value does not fit its tag") from error
+
+
+@dataclass
+class _Collection:
+    """A list or mapping whose end has not been read.
+
+    Attributes:
+        anchor: Its name for aliases.
+        before: Values that were read before it.
+        height: Levels of nesting in it.
+    """
+
+    anchor: str | None
+    before: int
+    height: int = 0
+
+
+class _Graph:
+    """Counts the values of a YAML document and its levels from its events, as if each alias were what it stands for."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._open: list[_Collection] = []
+        self._known: dict[str, tuple[int, int]] = {}  # values and levels by anchor
+
+    def add(self, event: yaml.Event) -> None:
+        """Counts an event.
+
+        Raises:
+            EndlessError: A limit is exceeded.
+        """
+        if isinstance(event, yaml.AliasEvent):
+            self._add_alias(event.anchor)
+        elif isinstance(event, yaml.ScalarEvent):
+            if _LONG_NUMBER.fullmatch(event.value):
+                raise EndlessError(f"too large: a number of more than {_DIGITS} digits")
+            self._count += 1
+            if event.anchor is not None:
+                self._known[event.anchor] = 1, 0
+        elif isinstance(event, yaml.CollectionStartEvent):
+            self._open.append(_Collection(event.anchor, self._count))
+            self._count += 1
+            self._check(0)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            self._close()
+        if self._count > _MOST:
+            raise EndlessError(f"too large: more than {_MOST:,} values, aliases followed")
+
+    def _add_alias(self, anchor: str) -> None:
+        if anchor in self._known:
+            values, height = self._known[anchor]
+            self._count += values
+            self._check(height)
+        elif any(collection.anchor == anchor for collection in self._open):
+            raise EndlessError("nested without end")
+
+    def _close(self) -> None:
+        collection = self._open.pop()
+        height = collection.height + 1
+        if collection.anchor is not None:
+            self._known[collection.anchor] = self._count - collection.before, height
+        if self._open:
+            self._open[-1].height = max(self._open[-1].height, height)
+
+    def _check(self, height: int) -> None:
+        """Checks the depth at this place, with so many levels below it."""
+        if len(self._open) + height > _DEEPEST:
+            raise _too_deep()
+        if self._open:
+            self._open[-1].height = max(self._open[-1].height, height)
+
+
+def _too_deep() -> EndlessError:
+    return EndlessError(f"nested more than {_DEEPEST} levels deep")
+
+
+def _children(node: Any) -> Any:
+    return node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+
+
+def _integer(text: str) -> int | float:
+    return int(text) if len(text) <= _DIGITS else float(text)
