@@ -8,7 +8,7 @@ from clickexp.errors import UserError
 from clickexp.runs.store import read_object, write_json
 from clickexp.utils.documents import read_file
 from clickexp.utils.escape import printable
-from clickexp.utils.files import check_inside, whole
+from clickexp.utils.files import check_inside, is_inside, whole
 
 _RECORD = ".comparison.json"
 """Paths and checksums of the files that were written, to recognise them later."""
@@ -71,7 +71,7 @@ def _record(folder: Path, files: dict[str, list[str]]) -> None:
 
 
 def _is_inside(file: Path, folder: Path) -> bool:
-    return file.parent.resolve().is_relative_to(folder.resolve()) and file.name not in ("", "..")
+    return is_inside(file.parent, folder) and file.name not in ("", "..")
 
 
 def _digest(file: Path) -> str | None:

@@ -73,7 +73,7 @@ class Log:
         parts = {name: part.with_pairs(pairs).with_features(features) for name, part in parts.items()}
         names = np.memmap(folder / NAMES, np.uint8, "r") if (folder / NAMES).exists() else None
         if names is not None and ids is not None:
-            parts, names = _renumbered(parts, names, np.memmap(ids, np.uint8, "r"))
+            parts, names = _renumbered(parts, pairs, names, np.memmap(ids, np.uint8, "r"))
         if names is not None:
             derived = named_pairs(names, max(part.query_doc_pairs for part in parts.values()))
             parts = {name: part.deriving(*derived) for name, part in parts.items()}
@@ -124,7 +124,7 @@ class Log:
 
 
 def _renumbered(
-    parts: Mapping[str, Sessions], names: np.ndarray, known: np.ndarray
+    parts: Mapping[str, Sessions], pairs: int, names: np.ndarray, known: np.ndarray
 ) -> tuple[dict[str, Sessions], np.ndarray]:
     """Returns parts of a log whose documents have the ids of their names in another log, and the names of that."""
     if np.array_equal(names, known):
@@ -133,7 +133,7 @@ def _renumbered(
     from clickexp.data.names import read_names, renumbering
 
     other = read_names(known)
-    ids = renumbering(read_names(names), other)
+    ids = renumbering(read_names(names, pairs), other)
     renumbered = {}
     for name, part in parts.items():
         features = None if part.features is None else part.features.renumbered(ids, len(other) + 1)

@@ -97,6 +97,15 @@ class ColumnsView:
         return sum(int(chunk["lengths"].sum(dtype=np.int64)) for chunk in self.chunks(["lengths"]))
 
     @cached_property
+    def documents_zero(self) -> int:
+        """Documents shown whose id is 0: where a log has names, those that have none."""
+        ranks, count = np.arange(self.ranks), 0
+        for chunk in self.chunks(["query_doc_ids", "lengths"]):
+            shown = ranks < chunk["lengths"][:, None]
+            count += int(np.count_nonzero(shown & (chunk["query_doc_ids"] == 0)))
+        return count
+
+    @cached_property
     def clicks_total(self) -> int:
         """Documents clicked."""
         return sum(int(np.count_nonzero(chunk["clicks"])) for chunk in self.chunks(["clicks"]))

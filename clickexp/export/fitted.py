@@ -6,8 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
 from clickexp.data import Dataset
 from clickexp.data.batches import batch_like, keys_read
 from clickexp.data.log_format import LogFormat
@@ -137,7 +135,8 @@ def _describe_other_log(
     """
     line = f"{node.get('path', 'the simulated log')}: not the log that {run} was fitted to"
     if ids is not None and dataset.names is not None:
-        shown, unknown = _count_unknown(dataset)
+        shown = sum(part.documents for part in dataset.parts.values())
+        unknown = sum(part.documents_zero for part in dataset.parts.values())
         missing = f", {unknown:,} of the {shown:,} shown are unknown and have id 0" if unknown else ""
         return f"{line}; documents are matched by their names{missing}. {_NO_INTERVALS}\n"
     given_ids = "pair_key" in node and node["pair_key"] is None and ids is None and dataset.names is None
@@ -147,17 +146,6 @@ def _describe_other_log(
             "Give that log with --dataset PATH, or fit the model to this one."
         )
     return f"{line}. {_NO_INTERVALS}\n"
-
-
-def _count_unknown(dataset: Dataset) -> tuple[int, int]:
-    """Returns how many documents are shown, and how many of these have id 0."""
-    shown = unknown = 0
-    for part in dataset.parts.values():
-        for chunk in part.chunks(["query_doc_ids", "lengths"]):
-            there = np.arange(part.ranks) < chunk["lengths"][:, None]
-            shown += int(there.sum())
-            unknown += int((chunk["query_doc_ids"][there] == 0).sum())
-    return shown, unknown
 
 
 def _made(kind: type[_Made], make: Callable[[], Any], node: Mapping[str, Any]) -> _Made:

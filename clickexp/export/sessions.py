@@ -181,7 +181,7 @@ def _read(
                 if id_names is not None:
                     chunk.pop("query_ids", None)  # numbers of this command
                 new = chunk["query_doc_ids"] > (dataset.query_doc_pairs if id_names is None else len(id_names))
-                if id_names is None and new.any() and _shows_zero(dataset):
+                if id_names is None and new.any() and any(part.documents_zero for part in dataset.parts.values()):
                     raise UserError(
                         f"{source}: {new.sum():,} documents are not in the log of the run, and would have the score of "
                         "its document 0. Leave them out, or train with ids from 1, or with dataset.pair_key=document."
@@ -223,16 +223,6 @@ def _check_known(position: int, dataset: Dataset, location: SourceLocation) -> N
     if position > dataset.positions:
         what = f"position {position}, of which the model knows {dataset.positions}"
         raise location.error(f"there are documents at {what}", "cut the lists")
-
-
-def _shows_zero(dataset: Dataset) -> bool:
-    """Returns whether row 0 is that of a document, as it may be where the log came with its ids."""
-    for part in dataset.parts.values():
-        for chunk in part.chunks(["query_doc_ids", "lengths"]):
-            shown = np.arange(part.ranks) < chunk["lengths"][:, None]
-            if (shown & (chunk["query_doc_ids"] == 0)).any():
-                return True
-    return False
 
 
 def _numbered(id_names: pl.DataFrame) -> PairIds:

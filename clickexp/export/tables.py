@@ -113,12 +113,14 @@ def export(
     sessions: Sessions = getattr(log, part)
     posterior = SharedPosterior.load(run / SHARED) if (run / SHARED).is_file() else None
     _write_examination(model, sessions, posterior, folder)
-    if posterior is not None and (intervals := shared_intervals(model, posterior)):
+    intervals = [] if posterior is None else shared_intervals(model, posterior)
+    if intervals:
         with _whole(folder / SHARED_TABLE) as file:
             pl.DataFrame(intervals, SharedInterval._fields, orient="row", infer_schema_length=None).write_csv(file)
     _warn_of_unlinked_positions(model, log.train, posterior is None)
     with _whole(folder / "documents.parquet") as file:
-        _write_documents(model, log, id_names, posterior, file, has_intervals=is_own_log(run, log))
+        is_own = is_own_log(run, log)
+        _write_documents(model, log, id_names, posterior, file, intervals=intervals, has_intervals=is_own)
     if thompson is not None:
         order = thompson_order(model, log, id_names, thompson)
         with _whole(folder / "thompson.parquet") as file:
@@ -193,6 +195,7 @@ def _write_documents(
     posterior: SharedPosterior | None,
     file: Path,
     *,
+    intervals: Sequence[SharedInterval] = (),
     has_intervals: bool = True,
 ) -> None:
     """Writes a row for each document that the dataset shows: probabilities, training impressions and clicks.
@@ -207,7 +210,6 @@ def _write_documents(
     impressions, clicks, shown = _counts(dataset)
     ids = np.flatnonzero(shown)
     documents = single_documents(dataset, ids)
-    intervals = [] if posterior is None else shared_intervals(model, posterior)
     left_open = open_documents(dataset.train, intervals, len(shown))
     if others := session_columns(model, document_outputs, dataset, documents):
         reads = f"the model reads {', '.join(others)}, which belongs to a session"

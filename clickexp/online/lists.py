@@ -43,12 +43,10 @@ def candidate_lists(dataset: Dataset) -> Sessions:
         DataError: The lists have documents that the runs do not know.
     """
     lists = dataset.test if dataset.ranking is None else dataset.ranking
-    shown = np.arange(lists.ranks) < lists.column("lengths")[:, None]
-    unknown = int((lists.column("query_doc_ids")[shown] == 0).sum()) if dataset.names is not None else 0
-    if unknown:
+    if dataset.names is not None and lists.documents_zero:
         raise DataError(
-            f"{unknown:,} documents of the lists to rank were not in the log that the runs were fitted to. Give that "
-            "log with --dataset, or fit the runs to this one."
+            f"{lists.documents_zero:,} documents of the lists to rank were not in the log that the runs were fitted "
+            "to. Give that log with --dataset, or fit the runs to this one."
         )
     return lists
 

@@ -9,6 +9,7 @@ from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import SourceLocation
 from clickexp.errors import DataError
 from clickexp.runs.scorer import Scorer
+from clickexp.runs.store import RANKER
 
 _POLICIES = ("trained", "random", "scores", "oracle", "feature", "ranker")
 
@@ -91,7 +92,7 @@ def _feature(features: np.ndarray, number: int) -> np.ndarray:
 def _file_of(ranker: str) -> Path:
     """The file of a ranker, also where the folder of its run is given."""
     given = Path(ranker).expanduser()
-    return given / "export" / "ranker.npz" if given.is_dir() else given
+    return given / RANKER if given.is_dir() else given
 
 
 def _ranker(file: Path, transform: str, rows: int, log: LogWriter) -> np.ndarray:

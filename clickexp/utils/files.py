@@ -45,13 +45,18 @@ def whole(file: Path) -> Iterator[Path]:
             part.unlink(missing_ok=True)
 
 
+def is_inside(path: Path, folder: Path) -> bool:
+    """Returns whether no symbolic link leads from a path out of a folder; either may not exist yet."""
+    return path.resolve().is_relative_to(folder.resolve())
+
+
 def check_inside(path: Path, folder: Path) -> None:
-    """Checks that no symbolic link leads from a path out of the folder that it is in; either may not exist yet.
+    """Checks `is_inside`.
 
     Raises:
-        UserError: One does.
+        UserError: A link leads out of the folder.
     """
-    if not path.resolve().is_relative_to(folder.resolve()):
+    if not is_inside(path, folder):
         raise UserError(f"{path} leads out of {folder}. Remove the link, or choose another folder (--output).")
 
 

@@ -26,7 +26,8 @@ MODULES = (
     *(f"clickexp.experiment.{name}" for name in ("run", "resolve", "instantiate")),
     *("clickexp.loggers.wandb", "wandb", "wandb.sdk", "wandb.sdk.launch"),
 )
-REAL = Path(__file__).resolve().parents[2] / "conf/config.yaml"
+ROOT = Path(__file__).resolve().parents[2]
+REAL = ROOT / "conf/config.yaml"
 MEMORY = "RESOURCE_EXHAUSTED: Out of memory allocating 80 bytes."
 
 
@@ -196,7 +197,8 @@ class ProcessPlace(Place):
     def __init__(self, folder):
         super().__init__(folder)
         (folder / "sitecustomize.py").write_text(SITE)
-        self.env = {**os.environ, "PYTHONPATH": str(folder), "JAX_PLATFORMS": "cpu", "COLUMNS": "120"}
+        path = os.pathsep.join([str(folder), str(ROOT)])  # the code beside these tests, wherever another is installed
+        self.env = {**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu", "COLUMNS": "120"}
 
     def start(self, *arguments):
         from processes import Process

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from places import ROOT
 from stand_in import ProcessPlace, statuses
 
 from clickexp.runs.store import records
@@ -29,7 +30,8 @@ def sweeps(tmp_path_factory):
     """The folder of a sweep by our launcher and of its first job by Hydra's, and what they printed."""
     folder = tmp_path_factory.mktemp("sweeps")
     (folder / "spy.py").write_text(SPY)
-    env = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(folder), "COLUMNS": "100"}
+    path = os.pathsep.join([str(folder), str(ROOT)])
+    env = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": path, "COLUMNS": "100"}
     env.pop("JAX_COMPILATION_CACHE_DIR", None)  # which the tests share
     logger = ["logger=jsonl", "+logger.spy._target_=spy.Spy", "resume=false"]
     printed = {}

@@ -48,7 +48,8 @@ def submitted(cluster):
 
 def test_six_models_each_have_a_device_of_their_own_and_are_not_run_again(cluster, tmp_path):
     (tmp_path / "spy.py").write_text(SPY)
-    env = {**cluster, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(tmp_path), "COLUMNS": "120"}
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    env = {**cluster, "JAX_PLATFORMS": "cpu", "PYTHONPATH": path, "COLUMNS": "120"}
     logger = ["logger=jsonl", "+logger.spy._target_=spy.Spy"]
     models = f"model={','.join(MODELS)}"
 
