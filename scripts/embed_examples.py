@@ -18,7 +18,9 @@ def embedded(page: str) -> str:
 
     def block(found: re.Match[str]) -> str:
         file = ROOT / found["file"]
-        return f"<!-- file: {found['file']} -->\n```{LANGUAGES[file.suffix]}\n{file.read_text()}```\n"
+        return (
+            f"<!-- file: {found['file']} -->\n```{LANGUAGES[file.suffix]}\n{file.read_text()}```\n"
+        )
 
     return BLOCK.sub(block, page)
 

@@ -5,6 +5,7 @@ set -euo pipefail
 EXTRAS="test lint ${EXTRAS:-}"
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 cd "$root"
+ruff format --check --quiet .
 ruff check .
 basedpyright
 interrogate clickexp

@@ -62,7 +62,9 @@ def main() -> None:
     print(f"wrote {given.folder}")
 
 
-def write(folder: Path, user: str, yandex: int, baidu: int, uva: int, features: int, seed: int) -> None:
+def write(
+    folder: Path, user: str, yandex: int, baidu: int, uva: int, features: int, seed: int
+) -> None:
     """All four sources into a new folder."""
     new_user, rng = USERS[user], np.random.default_rng(seed)
     write_yandex(folder, *pages_of_ten(yandex, new_user, rng), rng)
@@ -70,7 +72,9 @@ def write(folder: Path, user: str, yandex: int, baidu: int, uva: int, features: 
     write_uva(folder / "baidu_ultr_uva", *ragged(uva, new_user, rng, POSITIONS), features, rng)
 
 
-def pages_of_ten(pages: int, new_user: type[ClickModel], rng: np.random.Generator) -> tuple[Log, GroundTruth]:
+def pages_of_ten(
+    pages: int, new_user: type[ClickModel], rng: np.random.Generator
+) -> tuple[Log, GroundTruth]:
     """Pages of ten out of the candidates of a query."""
     queries = max(round(pages / PAGES_PER_QUERY), 2)
     truth = GroundTruth.draw(queries, CANDIDATES, *ATTRACTION, rng)
@@ -90,13 +94,19 @@ def ragged(
 
 
 def browsed(
-    truth: GroundTruth, new_user: type[ClickModel], sessions: int, positions: int, rng: np.random.Generator
+    truth: GroundTruth,
+    new_user: type[ClickModel],
+    sessions: int,
+    positions: int,
+    rng: np.random.Generator,
 ) -> Log:
     """The columns of so many sessions."""
     user = truth.user(new_user, positions, Behavior(*EXAMINATION, CONTINUATION))
     queries = np.arange(len(truth.starts) - 1)
     popularity, seed = zipf(len(queries), ZIPF), int(rng.integers(1 << 31))
-    chunks = list(truth.browse(user, queries, popularity, POLICY_NOISE, positions, sessions, seed, rng))
+    chunks = list(
+        truth.browse(user, queries, popularity, POLICY_NOISE, positions, sessions, seed, rng)
+    )
     return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
 
@@ -124,7 +134,9 @@ def write_yandex(folder: Path, log: Log, truth: GroundTruth, rng: np.random.Gene
 def yandex_lines(log: Log, rng: np.random.Generator) -> Iterator[str]:
     """Lines of sessions of one to three pages; the clicks of a page follow it."""
     session, left = -1, 0
-    for query, urls, clicks in zip(log["query_ids"], log["query_doc_ids"], log["clicks"], strict=True):
+    for query, urls, clicks in zip(
+        log["query_ids"], log["query_doc_ids"], log["clicks"], strict=True
+    ):
         if not left:
             session, left, time = session + 1, int(rng.integers(1, 4)), 0
         left -= 1
@@ -146,23 +158,33 @@ def write_lists(folder: Path, log: Log, with_query: bool = False) -> None:
     folder.mkdir(parents=True)
     for number, rows in enumerate(np.array_split(np.arange(len(log["lengths"])), FILES)):
         part = {name: values[rows] for name, values in log.items()}
-        columns = {name: as_lists(part, part[name][shown(part)]) for name in ("query_doc_ids", "clicks")}
+        columns = {
+            name: as_lists(part, part[name][shown(part)]) for name in ("query_doc_ids", "clicks")
+        }
         if with_query:
             columns = {"query_id": pa.array(part["query_ids"]), **columns}
         pq.write_table(pa.table(columns), folder / f"part-{number}.parquet")
 
 
-def write_uva(folder: Path, log: Log, truth: GroundTruth, features: int, rng: np.random.Generator) -> None:
+def write_uva(
+    folder: Path, log: Log, truth: GroundTruth, features: int, rng: np.random.Generator
+) -> None:
     """Parquet files of one row a session with a vector a document, and annotated lists of other queries."""
     folder.mkdir(parents=True)
     vectors = features_of(truth, features, rng)
-    log = log | {"positions": np.broadcast_to(np.arange(1, log["clicks"].shape[1] + 1), log["clicks"].shape)}
+    log = log | {
+        "positions": np.broadcast_to(np.arange(1, log["clicks"].shape[1] + 1), log["clicks"].shape)
+    }
     for number, rows in enumerate(np.array_split(np.arange(len(log["lengths"])), FILES)):
         part = {name: values[rows] for name, values in log.items()}
         flat = {name: part[name][shown(part)] for name in ("query_doc_ids", "positions", "clicks")}
-        columns = {"query_doc_features": as_lists(part, as_vectors(vectors[flat.pop("query_doc_ids")]))}
+        columns = {
+            "query_doc_features": as_lists(part, as_vectors(vectors[flat.pop("query_doc_ids")]))
+        }
         columns |= {name: as_lists(part, values) for name, values in flat.items()}
-        pq.write_table(pa.table(columns), folder / f"part-0_split-{number}.parquet", compression="zstd")
+        pq.write_table(
+            pa.table(columns), folder / f"part-0_split-{number}.parquet", compression="zstd"
+        )
     lists = np.arange(len(truth.labels) // (5 * CANDIDATES) or 1)
     judged = {"lengths": np.full(len(lists), CANDIDATES)}
     documents = 1 + rng.choice(len(truth.labels) - 1, len(lists) * CANDIDATES)
@@ -190,7 +212,9 @@ def as_vectors(values: np.ndarray) -> pa.Array:
 
 def as_lists(log: Log, values: np.ndarray | pa.Array) -> pa.Array:
     offsets = np.concatenate([[0], np.cumsum(log["lengths"])]).astype(np.int32)
-    return pa.ListArray.from_arrays(offsets, values if isinstance(values, pa.Array) else pa.array(values))
+    return pa.ListArray.from_arrays(
+        offsets, values if isinstance(values, pa.Array) else pa.array(values)
+    )
 
 
 if __name__ == "__main__":

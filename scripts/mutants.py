@@ -56,7 +56,9 @@ AREAS = {
     "models and numerics": Area(
         ("models/**/*.py", "numerics.py"), ("tests/models", "tests/test_numerics.py")
     ),
-    "parameters": Area(("parameters/**/*.py",), ("tests/parameters", "tests/models", "tests/training")),
+    "parameters": Area(
+        ("parameters/**/*.py",), ("tests/parameters", "tests/models", "tests/training")
+    ),
     "training step and priors": Area(
         (
             "training/step.py",
@@ -132,7 +134,9 @@ def replacements(node: ast.AST, text: str) -> Iterator[tuple[int, int, str]]:
     """Start, end and new text of each change of a node that stands on one line."""
     start, end = node.col_offset, node.end_col_offset
     match node:
-        case ast.Compare(left=left, ops=[operator], comparators=[right]) if type(operator) in COMPARISONS:
+        case ast.Compare(left=left, ops=[operator], comparators=[right]) if (
+            type(operator) in COMPARISONS
+        ):
             yield left.end_col_offset, right.col_offset, f" {COMPARISONS[type(operator)]} "
         case ast.BinOp(left=left, op=operator, right=right) if type(operator) in ARITHMETIC:
             between = text[left.end_col_offset : right.col_offset]
@@ -148,7 +152,9 @@ def replacements(node: ast.AST, text: str) -> Iterator[tuple[int, int, str]]:
             yield start, end, str(not value)
         case ast.Constant(value=int() | float() as value):
             yield start, end, str(value + 1)
-        case ast.IfExp(test=condition) | ast.If(test=condition) if condition.end_lineno == node.lineno:
+        case ast.IfExp(test=condition) | ast.If(test=condition) if (
+            condition.end_lineno == node.lineno
+        ):
             start, end = condition.col_offset, condition.end_col_offset
             yield start, end, f"not ({text[start:end]})"
         case ast.Expr(value=ast.Call()) | ast.AugAssign():
@@ -227,9 +233,15 @@ def ordered_tests(mutant: Mutant, project: Path) -> list[str]:
     for place in AREAS[mutant.area].tests:
         path = project / place
         files += sorted(path.rglob("test_*.py")) if path.is_dir() else [path]
-    words = [word for word in re.split(r"[/._]", mutant.file) if word not in ("clickexp", "py", "base")]
+    words = [
+        word for word in re.split(r"[/._]", mutant.file) if word not in ("clickexp", "py", "base")
+    ]
     words = [word.removesuffix("s") for word in words]
-    files.sort(key=lambda file: -sum((2 if word in file.stem else 1) for word in words if word in str(file)))
+    files.sort(
+        key=lambda file: (
+            -sum((2 if word in file.stem else 1) for word in words if word in str(file))
+        )
+    )
     return [str(file.relative_to(project)) for file in files]
 
 
@@ -250,14 +262,18 @@ def fails(project: Path, tests: list[str], *options: str) -> str | None:
     # the copy's package comes before the installed one, in the commands that tests start, too
     env = {**os.environ, "PYTHONPATH": f"{project}{os.pathsep}{project / 'clickexp/plugins'}"}
     try:
-        done = subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=SECONDS)
+        done = subprocess.run(
+            command, cwd=project, env=env, capture_output=True, text=True, timeout=SECONDS
+        )
     except subprocess.TimeoutExpired:
         return _NO_END
     if done.returncode in (0, 5):  # passed, or no tests in this tier
         return None
     failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
     if not failed:
-        raise RuntimeError(f"pytest ended with {done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+        raise RuntimeError(
+            f"pytest ended with {done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+        )
     return failed[0]
 
 

@@ -34,7 +34,9 @@ def section() -> str:
     names = list(dict.fromkeys(model for node in nodes for model in figures(node)))
     by_model = [["Published perplexity", *(f"{node['experiment'][0]}" for node in nodes)]]
     by_model += [["---", *["---:"] * len(nodes)]]
-    by_model += [[model, *(shown(figures(node).get(model, {})) for node in nodes)] for model in names]
+    by_model += [
+        [model, *(shown(figures(node).get(model, {})) for node in nodes)] for model in names
+    ]
     return f"{table(rows)}\n{table(by_model)}"
 
 

@@ -59,9 +59,14 @@ def with_hydra(*overrides: str) -> DictConfig:
     if len(chosen) < len(overrides):
         config = copy.deepcopy(with_hydra(*chosen))
         # as Hydra does itself, after it has composed for a tenth of a second or two
-        ConfigLoaderImpl._apply_overrides_to_config([parsed(each) for each in overrides if not chooses(each)], config)
+        ConfigLoaderImpl._apply_overrides_to_config(
+            [parsed(each) for each in overrides if not chooses(each)], config
+        )
         return config
-    with initialize_config_dir(str(CONF), version_base="1.3"), pytest.MonkeyPatch.context() as patch:
+    with (
+        initialize_config_dir(str(CONF), version_base="1.3"),
+        pytest.MonkeyPatch.context() as patch,
+    ):
         patch.setattr(config_loader_impl, "CachingConfigRepository", Repository)
         return compose("config", list(overrides), return_hydra_config=True)
 
@@ -76,7 +81,9 @@ def composed(*overrides: str) -> DictConfig:
 
 def values_of(config: DictConfig, overrides: Sequence[str]) -> dict:
     """The configuration as a run records it."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):  # components of mixtures are composed, too
+    with initialize_config_dir(
+        str(CONF), version_base="1.3"
+    ):  # components of mixtures are composed, too
         return resolved_values(config, list(overrides))
 
 

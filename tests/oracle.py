@@ -108,7 +108,9 @@ def dependent_click_model(flip: Flip, attraction, continuation) -> list[Rank]:
     multiple-click models in web search".)
     """
     go_on = np.broadcast_to(continuation, len(attraction))
-    return _cascade(flip, attraction, lambda r: not flip(go_on[r]), lambda r, click, satisfied: not satisfied)
+    return _cascade(
+        flip, attraction, lambda r: not flip(go_on[r]), lambda r, click, satisfied: not satisfied
+    )
 
 
 def click_chain_model(flip: Flip, attraction, tau1, tau2, tau3) -> list[Rank]:

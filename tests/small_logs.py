@@ -27,7 +27,9 @@ def ragged_log(sessions, ranks, pairs, seed=0, click_rate=0.3, full=False):
     lengths = np.full(sessions, ranks) if full else rng.integers(1, ranks + 1, sessions)
     shown = np.arange(ranks) < lengths[:, None]
     return dict(
-        query_doc_ids=np.where(shown, rng.integers(1, pairs + 1, (sessions, ranks)), 0).astype(np.int32),
+        query_doc_ids=np.where(shown, rng.integers(1, pairs + 1, (sessions, ranks)), 0).astype(
+            np.int32
+        ),
         clicks=shown & (rng.random((sessions, ranks)) < click_rate),
         lengths=lengths.astype(np.int32),
     )
@@ -44,7 +46,9 @@ def shown(columns):
 
 def superbatch(columns, batch_size):
     """The columns as [steps, batch, ...], all batches full."""
-    return {name: values.reshape(-1, batch_size, *values.shape[1:]) for name, values in columns.items()}
+    return {
+        name: values.reshape(-1, batch_size, *values.shape[1:]) for name, values in columns.items()
+    }
 
 
 def fill_tables(model, seed=0):
@@ -53,7 +57,9 @@ def fill_tables(model, seed=0):
     for _, variable in nnx.iter_graph(model):
         if isinstance(variable, Table):
             rows = variable.get_value().point()
-            variable.set_value(Rows(jnp.asarray(rng.normal(size=rows.values.shape), jnp.float32), rows.dim))
+            variable.set_value(
+                Rows(jnp.asarray(rng.normal(size=rows.values.shape), jnp.float32), rows.dim)
+            )
     return model
 
 

@@ -49,7 +49,9 @@ def write_run(
             "query_id": np.arange(len(log_probs)) if queries is None else queries,
             "observed_conditional_log_prob": np.asarray(log_probs),
         }
-        pl.DataFrame(frame).write_parquet(folder / "test_sessions.parquet", metadata={"rank_normalization": "own"})
+        pl.DataFrame(frame).write_parquet(
+            folder / "test_sessions.parquet", metadata={"rank_normalization": "own"}
+        )
         content["intervals"] = {"ll": [test["ll"] - 0.01, test["ll"] + 0.01]}
     write_json(folder / "result.json", content | result)
     tower = {"_target_": "clickexp.parameters.EmbeddingParameterConfig", "seed": 0}

@@ -43,7 +43,9 @@ def test_copies_in_the_form_of_other_backends_are_found(gpu):
 def test_loops_of_unknown_length_are_found_and_nothing_else(gpu):
     table = jnp.ones((ROWS + 1, 4))
     known = compiled(lambda t: jax.lax.fori_loop(0, 5, lambda _, t: t * 2 + jnp.sin(t), t), table)
-    unknown = compiled(lambda t: jax.lax.while_loop(lambda t: t.sum() < 9, lambda t: t * 2 + 1, t), table)
+    unknown = compiled(
+        lambda t: jax.lax.while_loop(lambda t: t.sum() < 9, lambda t: t * 2 + 1, t), table
+    )
     assert " while(" in known and gpu.unknown_loops(known) == 0
     assert " while(" in unknown and gpu.unknown_loops(unknown) == 1
     assert gpu.kernels(known) > 0 and gpu.kernels(compiled(jnp.sin, table)) == 0

@@ -55,7 +55,9 @@ def true_towers(user, truth):
         case "CCM":
             names = "exam_no_click", "click_not_satisfied", "click_satisfied"
             values = zip(names, logit(shared["continuation"]), strict=True)
-            towers = {f"continuation_{name}": FixedParameter(value.item()) for name, value in values}
+            towers = {
+                f"continuation_{name}": FixedParameter(value.item()) for name, value in values
+            }
         case "DCTR":
             return {"ctr": FixedParameter(truth.attraction)}
     return {**towers, "attraction": FixedParameter(truth.attraction)}
@@ -68,7 +70,9 @@ def test_users_click_as_the_models_of_their_names(bench, user):
     model = bench.methods.MODELS[user](**true_towers(user, log.truth), **sizes, rngs=nnx.Rngs(0))
     part = bench.users.Part(log.test.ids[:2000], log.test.clicks[:2000])
     expected = bench.methods.predictions(model, part)
-    np.testing.assert_allclose(bench.users.conditional(user, log.truth, part), expected, rtol=2e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        bench.users.conditional(user, log.truth, part), expected, rtol=2e-5, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("user", ALL)
@@ -82,7 +86,10 @@ def test_clicks_are_drawn_with_the_probabilities_that_are_stated(bench, user):
 def test_policies_order_by_attraction_as_far_as_they_are_strong(bench):
     def at_top(policy):
         log = small(bench, "PBM", policy, documents=20)
-        return log.truth.attraction[log.test.ids[:, 0]].mean() - log.truth.attraction[log.test.ids].mean()
+        return (
+            log.truth.attraction[log.test.ids[:, 0]].mean()
+            - log.truth.attraction[log.test.ids].mean()
+        )
 
     random, *others = map(at_top, ("random", "weak", "medium", "strong"))
     assert abs(random) < 0.1 and 0.1 < others[0] < others[1] < others[2]
@@ -122,13 +129,18 @@ def test_errors_are_those_of_hand_made_estimates(bench):
 
     log = small(bench, "DBN")
     moved = dataclasses.replace(
-        log.truth, shared={"continuation": np.array([0.88])}, satisfaction=log.truth.satisfaction + 0.3
+        log.truth,
+        shared={"continuation": np.array([0.88])},
+        satisfaction=log.truth.satisfaction + 0.3,
     )
     found = bench.figures(
-        log, fitted(bench, moved, prior_means={"satisfaction": log.truth.satisfaction[1:].mean() - 0.2})
+        log,
+        fitted(bench, moved, prior_means={"satisfaction": log.truth.satisfaction[1:].mean() - 0.2}),
     )
     assert found["continuation"] == pytest.approx(0.02)
-    assert found["satisfaction"] == pytest.approx(0.3) and found["prior satisfaction"] == pytest.approx(0.2)
+    assert found["satisfaction"] == pytest.approx(0.3) and found[
+        "prior satisfaction"
+    ] == pytest.approx(0.2)
 
 
 def test_slopes_of_trust_bias_are_compared_as_clicks_identify_them(bench):
@@ -137,7 +149,10 @@ def test_slopes_of_trust_bias_are_compared_as_clicks_identify_them(bench):
     logits = np.clip(log.truth.attraction, logit(0.11), logit(0.89))
     true, false = log.truth.shared["true_positive"], log.truth.shared["false_positive"]
     truth = bench.users.Parameters(log.truth.shared, logits)
-    same = {"true_positive": false + 0.9 * (true - false), "false_positive": false + 0.1 * (true - false)}
+    same = {
+        "true_positive": false + 0.9 * (true - false),
+        "false_positive": false + 0.1 * (true - false),
+    }
     attraction = (1 / (1 + np.exp(-logits)) - 0.1) / 0.8
     estimate = bench.users.Parameters(same, logit(attraction))
     found = bench.figures(dataclasses.replace(log, truth=truth), fitted(bench, estimate))
@@ -165,7 +180,10 @@ def test_coverage_of_shown_pairs_leaves_the_others_out(bench):
     mean, spread = log.truth.attraction.copy(), np.full(601, 0.1)
     mean[unseen] += 1.0
     found = bench.figures(
-        log, fitted(bench, dataclasses.replace(log.truth, attraction=mean), spread={"attraction": spread})
+        log,
+        fitted(
+            bench, dataclasses.replace(log.truth, attraction=mean), spread={"attraction": spread}
+        ),
     )
     assert len(unseen) > 50 and found["coverage of attraction, shown"] == 1.0
     assert found["coverage of attraction"] == pytest.approx(1 - len(unseen) / 600)
@@ -204,7 +222,9 @@ def test_prior_means_are_those_that_models_learn(bench):
     train, val = (bench.methods.sessions(part, 60) for part in (log.train, log.val))
     Trainer(seed=0).train(model, train, val)
     for role in ("attraction", "satisfaction"):
-        assert found.prior_means[role] == pytest.approx(float(getattr(model, role).baseline[...]), abs=1e-5)
+        assert found.prior_means[role] == pytest.approx(
+            float(getattr(model, role).baseline[...]), abs=1e-5
+        )
     assert found.prior_means.keys() == {"attraction", "satisfaction"}
 
 

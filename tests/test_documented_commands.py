@@ -28,7 +28,9 @@ def documented():
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
     texts = {page: page.read_text() for page in pages}
     for file in sorted(CONF.rglob("*.yaml")):
-        texts[file] = "\n".join(line for line in file.read_text().splitlines() if line.startswith("#"))
+        texts[file] = "\n".join(
+            line for line in file.read_text().splitlines() if line.startswith("#")
+        )
     found = defaultdict(list)
     for file, text in texts.items():
         for arguments in commands(text):
@@ -43,13 +45,17 @@ def first_of_sweep(override):
     swept = parsed(override)
     if not swept.is_sweep_override():
         return override
-    value = next(swept.sweep_string_iterator()) if swept.is_discrete_sweep() else swept.value().start
+    value = (
+        next(swept.sweep_string_iterator()) if swept.is_discrete_sweep() else swept.value().start
+    )
     return f"{swept.get_key_element()}={value}"
 
 
 @functools.cache
 def overrides_of(arguments):
-    given = [word for word in shlex.split(arguments) if word not in ("-m", "--help", "--cfg", "job")]
+    given = [
+        word for word in shlex.split(arguments) if word not in ("-m", "--help", "--cfg", "job")
+    ]
     return canonical([first_of_sweep(word) for word in given if "glob(" not in word])
 
 
@@ -59,8 +65,16 @@ def faults_of(found):
     for arguments, sources in found.items():
         try:
             unresolved = plain(with_hydra(*overrides_of(arguments)), resolve=False)
-            missing = [key for key, value in walk(unresolved) if value == "???" and not key.startswith("hydra.")]
-            faults += [f"no value of {missing}: clickexp {arguments} ({', '.join(sources)})"] if missing else []
+            missing = [
+                key
+                for key, value in walk(unresolved)
+                if value == "???" and not key.startswith("hydra.")
+            ]
+            faults += (
+                [f"no value of {missing}: clickexp {arguments} ({', '.join(sources)})"]
+                if missing
+                else []
+            )
         except Exception as error:
             faults.append(f"{error}: clickexp {arguments} ({', '.join(sources)})")
     return "\n".join(faults)
@@ -68,7 +82,10 @@ def faults_of(found):
 
 def test_commands_are_found():
     sources = [source for sources in DOCUMENTED.values() for source in sources]
-    assert sources.count("README.md") >= 6 and sum(source.startswith("docs/") for source in sources) >= 60
+    assert (
+        sources.count("README.md") >= 6
+        and sum(source.startswith("docs/") for source in sources) >= 60
+    )
     folders = {source.rsplit("/", 1)[0] for source in sources}
     assert {f"conf/{group}" for group in ("model", "dataset", "optimizer")} <= folders
 
@@ -82,7 +99,11 @@ def test_a_command_that_does_not_compose_is_named_with_its_file():
     found = {"dataset=parquet": ["a.md"], "model=pbm epochs=3": ["b.md"], "model=pbm": ["c.md"]}
     faults = faults_of(found).splitlines()
     assert faults[0] == "no value of ['dataset.path']: clickexp dataset=parquet (a.md)"
-    assert "epochs" in faults[1] and "model=pbm epochs=3 (b.md)" in faults[-1] and "c.md" not in "".join(faults)
+    assert (
+        "epochs" in faults[1]
+        and "model=pbm epochs=3 (b.md)" in faults[-1]
+        and "c.md" not in "".join(faults)
+    )
 
 
 NO_TOWER = "my_package.MyTower"
@@ -102,7 +123,9 @@ def check_dataset(dataset):
 
 
 def check_metric(metric):
-    groups = {name for name, part in instantiate(metric, "metric").items() if isinstance(part, dict)}
+    groups = {
+        name for name, part in instantiate(metric, "metric").items() if isinstance(part, dict)
+    }
     assert groups <= {"click", "test", "ranking", "counterfactual", "truth"}
 
 
@@ -134,7 +157,9 @@ def test_every_option_is_in_a_command_and_builds():
         overrides = overrides_of(arguments)
         choices = with_hydra(*overrides).hydra.runtime.choices
         chosen |= {(group.partition("@")[0], name) for group, name in choices.items()}
-        lists = {parsed(each).key_or_group: parsed(each).value() for each in overrides if "=[" in each}
+        lists = {
+            parsed(each).key_or_group: parsed(each).value() for each in overrides if "=[" in each
+        }
         chosen |= {(group, name) for group, names in lists.items() for name in names}
         for parts, check in CHECKS.items():
             nodes = [values(*overrides).get(part) for part in parts]
@@ -144,6 +169,8 @@ def test_every_option_is_in_a_command_and_builds():
             try:
                 check(*nodes)
             except Exception as error:
-                faults.append(f"{parts[0]} of clickexp {arguments}: {type(error).__name__}: {error}")
+                faults.append(
+                    f"{parts[0]} of clickexp {arguments}: {type(error).__name__}: {error}"
+                )
     assert not faults, "\n".join(faults)
     assert not {(file.parent.name, file.stem) for file in CONF.glob("*/*.yaml")} - chosen

@@ -47,14 +47,18 @@ class Machine:
         self.log.unlink(missing_ok=True)
         path = f"{self.folder / 'bin'}:/usr/bin:/bin"
         env = {"PATH": path, "VENV": str(self.folder / "venv"), "EXTRAS": extras, **variables}
-        script = f"set -euo pipefail; source {ROOT}/scripts/environment.sh >/dev/null; command -v python"
+        script = (
+            f"set -euo pipefail; source {ROOT}/scripts/environment.sh >/dev/null; command -v python"
+        )
         done = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert done.stdout.strip() == str(self.folder / "venv/bin/python")
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         assert not lines or " install " in lines[0]
         words = [line.split() for line in lines]
-        return [f"{w[0]} {Path(w[-3]).name} {w[-1].removeprefix(str(ROOT)) or 'users'}" for w in words]
+        return [
+            f"{w[0]} {Path(w[-3]).name} {w[-1].removeprefix(str(ROOT)) or 'users'}" for w in words
+        ]
 
 
 @pytest.fixture
@@ -109,5 +113,7 @@ def test_a_folder_that_is_no_environment_keeps_its_files(machine):
 
 def test_a_machine_without_a_fitting_python_is_described(tmp_path):
     machine = Machine(tmp_path, versions=())
-    with pytest.raises(AssertionError, match="clickexp needs Python 3.11 or later, not python3. Install it"):
+    with pytest.raises(
+        AssertionError, match="clickexp needs Python 3.11 or later, not python3. Install it"
+    ):
         machine.source(PYTHON="python3")

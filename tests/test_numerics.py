@@ -89,7 +89,9 @@ def test_a_sure_weight_picks_one_side():
         close(numerics.log_mix(weight, a, b), expected)
 
 
-@pytest.mark.parametrize(("a", "b"), [(NEVER, None), (None, ALWAYS), (NEVER, ALWAYS), (None, NEVER)])
+@pytest.mark.parametrize(
+    ("a", "b"), [(NEVER, None), (None, ALWAYS), (NEVER, ALWAYS), (None, NEVER)]
+)
 def test_mixtures_of_sure_events(a, b):
     weight, exact_weight = pairs(MODERATE)
     other, exact_other = pairs(MODERATE[::-1])

@@ -32,7 +32,9 @@ def imports(file: Path) -> set[str]:
 
 def uses(file: Path, *packages: str) -> set[str]:
     return {
-        name for name in imports(file) if any(f"{name}.".startswith(f"{package}.") for package in packages)
+        name
+        for name in imports(file)
+        if any(f"{name}.".startswith(f"{package}.") for package in packages)
     }
 
 
@@ -79,14 +81,17 @@ def import_graph() -> dict[str, set[str]]:
     Packages that load names on first use import what their stubs name; the root is above all others.
     """
     modules = {
-        ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file for file in FILES
+        ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file
+        for file in FILES
     }
     graph = {}
     for module, file in modules.items():
         names = imports(file)
         if (stub := file.with_suffix(".pyi")).exists() and module != "clickexp":
             names |= {f"{module}.{name}" for name in imports(stub)}
-        graph[module] = {name if name in modules else name.rpartition(".")[0] for name in names} & {*modules}
+        graph[module] = {name if name in modules else name.rpartition(".")[0] for name in names} & {
+            *modules
+        }
     return graph
 
 
@@ -101,7 +106,9 @@ def test_no_folders_import_each_other():
     for module, others in graph.items():
         if module not in packages and module != "clickexp.__main__":
             folder = module.rpartition(".")[0]
-            folders[folder] |= {other if other in packages else other.rpartition(".")[0] for other in others} - {folder}
+            folders[folder] |= {
+                other if other in packages else other.rpartition(".")[0] for other in others
+            } - {folder}
     TopologicalSorter(folders).prepare()
 
 
@@ -121,7 +128,8 @@ def test_every_suppression_has_a_reason():
         (file, token.string)
         for file in FILES
         for token in tokenize.generate_tokens(io.StringIO(file.read_text()).readline)
-        if token.type == tokenize.COMMENT and re.match(r"# (noqa|pyright: ignore|type: ignore)", token.string)
+        if token.type == tokenize.COMMENT
+        and re.match(r"# (noqa|pyright: ignore|type: ignore)", token.string)
     ]
     assert comments
     assert not [comment for comment in comments if not re.fullmatch(r"# .*?  # \w.*", comment[1])]
@@ -151,7 +159,10 @@ def test_few_modules_stand_at_the_root():
         (
             ("hydra", "omegaconf"),
             {"clickexp/cli/main.py", "clickexp/cli/help.py"}
-            | {f"clickexp/experiment/{name}.py" for name in ("api", "differences", "hydra_errors", "instantiate")}
+            | {
+                f"clickexp/experiment/{name}.py"
+                for name in ("api", "differences", "hydra_errors", "instantiate")
+            }
             | {"clickexp/experiment/overrides.py"}
             | {f"clickexp/experiment/{name}.py" for name in ("resolve", "run", "values")}
             | {f"clickexp/sweeps/{name}.py" for name in ("callback", "checks", "job", "launcher")}
@@ -168,7 +179,10 @@ def test_few_modules_stand_at_the_root():
         (("ray",), {"clickexp/sweeps/backends/ray.py"}),
         (("submitit",), {"clickexp/sweeps/backends/slurm.py"}),
         (("wandb",), {"clickexp/loggers/wandb.py", "clickexp/compare/dashboard.py"}),
-        (("wandb_workspaces",), {"clickexp/compare/dashboard.py", "clickexp/compare/dashboard_panels.py"}),
+        (
+            ("wandb_workspaces",),
+            {"clickexp/compare/dashboard.py", "clickexp/compare/dashboard_panels.py"},
+        ),
         (("torch", "clax"), set()),
     ],
 )
@@ -201,7 +215,9 @@ packages_distributions = functools.cache(importlib.metadata.packages_distributio
 
 def needed(file: Path) -> set[str]:
     """Distributions of other projects that a file imports, anywhere in it."""
-    modules = {name.split(".")[0] for name in imports(file)} - sys.stdlib_module_names - {"clickexp"}
+    modules = (
+        {name.split(".")[0] for name in imports(file)} - sys.stdlib_module_names - {"clickexp"}
+    )
     known = packages_distributions()
     return {normalized(name) for module in modules for name in known.get(module, [module])}
 
@@ -210,13 +226,17 @@ def test_all_that_is_imported_is_declared_and_the_other_way_round():
     """What a plain install runs is in the dependencies; a file behind an extra may import what that has besides."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = distributions(project["dependencies"])
-    extras = {name: distributions(listed) for name, listed in project["optional-dependencies"].items()}
+    extras = {
+        name: distributions(listed) for name, listed in project["optional-dependencies"].items()
+    }
     assert set(BEHIND_EXTRAS.values()) < set(extras)
     used = defaultdict(set)
     for file in FILES:
         name = BEHIND_EXTRAS.get(str(file.relative_to(ROOT)))
         extra = extras.get(name, set())
-        assert needed(file) <= declared | extra, f"{file}: {needed(file) - declared - extra} is not declared"
+        assert needed(file) <= declared | extra, (
+            f"{file}: {needed(file) - declared - extra} is not declared"
+        )
         used[name] |= needed(file)
     assert all(extras[name] <= used[name] for name in {*BEHIND_EXTRAS.values()})
     assert declared <= set().union(*used.values())

@@ -15,11 +15,15 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    pytest.importorskip("hatchling", reason="building a wheel needs hatchling, which the test extra installs")
+    pytest.importorskip(
+        "hatchling", reason="building a wheel needs hatchling, which the test extra installs"
+    )
     folder = tmp_path_factory.mktemp("wheel")
     options = ["--no-deps", "--no-build-isolation", "--quiet", "--disable-pip-version-check"]
     subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", *options, "-w", folder, ROOT], check=True, capture_output=True
+        [sys.executable, "-m", "pip", "wheel", *options, "-w", folder, ROOT],
+        check=True,
+        capture_output=True,
     )
     return next(folder.glob("clickexp-*.whl"))
 

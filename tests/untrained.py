@@ -19,7 +19,9 @@ def new_run(folder, *overrides, fill=fill_tables):
     """Writes configuration and model, changed by `fill`, into a new folder, and returns it."""
     overrides = ["seed=1", f"cache_dir={folder.parent / 'cache'}", *overrides]
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        config = resolved_values(compose("config", ["logger=console", "progress=off", *overrides]), overrides)
+        config = resolved_values(
+            compose("config", ["logger=console", "progress=off", *overrides]), overrides
+        )
     dataset = constructor(config["dataset"], "dataset")()
     model = fill(build_model(constructor(config["model"], "model"), dataset, 1))
     folder.mkdir(parents=True)

@@ -67,8 +67,12 @@ class WandbServer(ThreadingHTTPServer):
         return {"viewer": {"id": "u", "entity": ENTITY}}
 
     def UpsertBucket(self, given):
-        run = self.runs.setdefault(given["name"], {"config": {}, "summary": {}, "history": [], "ended": None})
-        run |= {key: given[key] for key in ("project", "groupName", "jobType", "tags") if given.get(key)}
+        run = self.runs.setdefault(
+            given["name"], {"config": {}, "summary": {}, "history": [], "ended": None}
+        )
+        run |= {
+            key: given[key] for key in ("project", "groupName", "jobType", "tags") if given.get(key)
+        }
         run["config"] |= {
             key: entry["value"]
             for key, entry in json.loads(given.get("config") or "{}").items()
@@ -81,11 +85,15 @@ class WandbServer(ThreadingHTTPServer):
     def CreateArtifact(self, given):
         sequence = {"latestArtifact": {"id": "a"}}
         return {
-            "createArtifact": {"artifact": {"id": "a", "state": "COMMITTED", "artifactSequence": sequence}}
+            "createArtifact": {
+                "artifact": {"id": "a", "state": "COMMITTED", "artifactSequence": sequence}
+            }
         }
 
     def CreateRunFiles(self, given):
-        files = [{"name": name, "uploadUrl": f"{self.url}/upload/{name}"} for name in given["files"]]
+        files = [
+            {"name": name, "uploadUrl": f"{self.url}/upload/{name}"} for name in given["files"]
+        ]
         return {"createRunFiles": {"runID": given["run"], "uploadHeaders": [], "files": files}}
 
     def stream(self, run, parts):

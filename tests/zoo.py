@@ -61,11 +61,17 @@ def _attraction(model, ids, positions) -> dict:
 
 
 def _pbm(model, ids, positions) -> dict:
-    return {**_attraction(model, ids, positions), "examination": weight(model.examination, positions)}
+    return {
+        **_attraction(model, ids, positions),
+        "examination": weight(model.examination, positions),
+    }
 
 
 def _trust_bias(model, ids, positions) -> dict:
-    rates = {name: weight(getattr(model, name), positions) for name in ("true_positive", "false_positive")}
+    rates = {
+        name: weight(getattr(model, name), positions)
+        for name in ("true_positive", "false_positive")
+    }
     return {**_attraction(model, ids, positions), **rates}
 
 
@@ -76,7 +82,10 @@ def _ubm(model, ids, positions) -> dict:
 
 
 def _dcm(model, ids, positions) -> dict:
-    return {**_attraction(model, ids, positions), "continuation": weight(model.continuation, positions)}
+    return {
+        **_attraction(model, ids, positions),
+        "continuation": weight(model.continuation, positions),
+    }
 
 
 def _ccm(model, ids, positions) -> dict:
@@ -89,7 +98,10 @@ def _ccm(model, ids, positions) -> dict:
 
 
 def _sdbn(model, ids, positions) -> dict:
-    return {**_attraction(model, ids, positions), "satisfaction": embedding(model.satisfaction, ids)}
+    return {
+        **_attraction(model, ids, positions),
+        "satisfaction": embedding(model.satisfaction, ids),
+    }
 
 
 def _dbn(model, ids, positions) -> dict:
@@ -138,12 +150,16 @@ def _case(name, model, story, probabilities, hidden=(), /, **settings) -> Case:
 
 
 CM = _case("CM", models.CascadeModel, oracle.cascade_model, _attraction, CHAIN, **PAIR_SIZE)
-CM_MARGINAL = CM._replace(name="CM marginal", build=functools.partial(CM.build, conditional="marginal"))
+CM_MARGINAL = CM._replace(
+    name="CM marginal", build=functools.partial(CM.build, conditional="marginal")
+)
 PBM = _case("PBM", models.PositionBasedModel, oracle.position_based_model, _pbm, SEEN, **SIZES)
 UBM = _case("UBM", models.UserBrowsingModel, oracle.user_browsing_model, _ubm, SEEN, **SIZES)
 DCM = _case("DCM", models.DependentClickModel, oracle.dependent_click_model, _dcm, CHAIN, **SIZES)
 CCM = _case("CCM", models.ClickChainModel, oracle.click_chain_model, _ccm, CHAIN, **PAIR_SIZE)
-DBN = _case("DBN", models.DynamicBayesianNetwork, oracle.dynamic_bayesian_network, _dbn, CHAIN, **PAIR_SIZE)
+DBN = _case(
+    "DBN", models.DynamicBayesianNetwork, oracle.dynamic_bayesian_network, _dbn, CHAIN, **PAIR_SIZE
+)
 SDBN = _case(
     "SDBN", models.DynamicBayesianNetwork, oracle.dynamic_bayesian_network, _sdbn, CHAIN,
     **PAIR_SIZE, fix_continuation=True,
@@ -153,7 +169,12 @@ RCTR = _case("RCTR", models.RankCTRModel, oracle.independent_clicks, _rctr, **PO
 DCTR = _case("DCTR", models.DocumentCTRModel, oracle.independent_clicks, _dctr, **PAIR_SIZE)
 DRCTR = _case("DRCTR", models.DocumentRankCTRModel, oracle.independent_clicks, _drctr, **SIZES)
 TRUST_BIAS = _case(
-    "TrustBias", models.TrustBiasModel, oracle.trust_bias_model, _trust_bias, ("attraction",), **SIZES
+    "TrustBias",
+    models.TrustBiasModel,
+    oracle.trust_bias_model,
+    _trust_bias,
+    ("attraction",),
+    **SIZES,
 )
 
 
@@ -168,7 +189,23 @@ SHARED = _mixture_case(
     "Mixture, shared attraction", UBM, DBN, RCTR, shared={"attraction": EmbeddingParameterConfig()}
 )
 
-CASES = [CM, CM_MARGINAL, PBM, UBM, DCM, CCM, DBN, SDBN, GCTR, RCTR, DCTR, DRCTR, TRUST_BIAS, MIXTURE, SHARED]
+CASES = [
+    CM,
+    CM_MARGINAL,
+    PBM,
+    UBM,
+    DCM,
+    CCM,
+    DBN,
+    SDBN,
+    GCTR,
+    RCTR,
+    DCTR,
+    DRCTR,
+    TRUST_BIAS,
+    MIXTURE,
+    SHARED,
+]
 EXACT = [case for case in CASES if case is not CM_MARGINAL]
 """Models whose conditional predictions are those of their story."""
 REPRESENTATIVE = [DCTR, DBN, UBM, MIXTURE, TRUST_BIAS]
@@ -213,7 +250,9 @@ def point(model: ClickModel) -> ClickModel:
 def fill(model: ClickModel, draw: Callable[[tuple[int, ...]], np.ndarray]) -> ClickModel:
     """Gives every number that the model learns, and rows in place of posteriors, draw(shape); returns the model."""
     learned = nnx.state(point(model), nnx.Any(nnx.Param, Table))
-    nnx.update(model, jax.tree.map(lambda leaf: jnp.asarray(draw(leaf.shape), jnp.float32), learned))
+    nnx.update(
+        model, jax.tree.map(lambda leaf: jnp.asarray(draw(leaf.shape), jnp.float32), learned)
+    )
     return model
 
 
@@ -228,7 +267,9 @@ def lists(count: int = LISTS, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     positions = [np.sort(rng.choice(POSITIONS, RANKS, replace=False)) + 1 for _ in range(count)]
     positions[-1] = positions[-1][::-1]
-    return rng.integers(0, PAIRS + 1, (count, RANKS)).astype(np.int32), np.array(positions, np.int32)
+    return rng.integers(0, PAIRS + 1, (count, RANKS)).astype(np.int32), np.array(
+        positions, np.int32
+    )
 
 
 def every_click_vector(lengths=None) -> dict[str, np.ndarray]:
@@ -248,7 +289,9 @@ def repeated(batch: dict[str, np.ndarray], sessions: int = 19_200) -> dict[str, 
 def joints(case: Case, model: ClickModel) -> list[np.ndarray]:
     """P(click vector) [2^RANKS] of each list, from the oracle."""
     shown = zip(*lists(), strict=True)
-    return [oracle.enumerate_clicks(case.story, **case.probabilities(model, *each))[0] for each in shown]
+    return [
+        oracle.enumerate_clicks(case.story, **case.probabilities(model, *each))[0] for each in shown
+    ]
 
 
 class Runner:
@@ -257,9 +300,13 @@ class Runner:
     def __init__(self, case: Case):
         self.graphdef = nnx.graphdef(point(case.build(rngs=nnx.Rngs(0))))
         self.traces = collections.Counter()
-        self.predict = self._jit("predict", lambda state, batch: predictions(self._model(state), batch))
+        self.predict = self._jit(
+            "predict", lambda state, batch: predictions(self._model(state), batch)
+        )
         self.loss = self._jit("loss", jax.value_and_grad(self._loss))
-        self.sample = self._jit("sample", lambda state, batch, key: self._model(state).sample(batch, key))
+        self.sample = self._jit(
+            "sample", lambda state, batch, key: self._model(state).sample(batch, key)
+        )
 
     def _loss(self, state: nnx.State, batch: Batch) -> jax.Array:
         return self._model(state).compute_loss(batch)

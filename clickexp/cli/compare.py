@@ -50,22 +50,34 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _folders() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("clickexp-compare", description=_DESCRIPTION, formatter_class=raw)
+    parser = argparse.ArgumentParser(
+        "clickexp-compare", description=_DESCRIPTION, formatter_class=raw
+    )
     parser.add_argument("--version", action="version", version=VERSION)
     parser.add_argument(
         "folders", metavar="FOLDER", nargs="+", help="folder of a run, a sweep, or many of them"
     )
-    parser.add_argument("--output", metavar="FOLDER", help="where to write; by default the first folder")
+    parser.add_argument(
+        "--output", metavar="FOLDER", help="where to write; by default the first folder"
+    )
     text = "model or row that others are tested against; by default the best"
     parser.add_argument("--baseline", metavar="NAME", help=text)
     parser.add_argument(
-        "--metrics", type=_names, metavar="A,B,...", help="columns of the tables, the first orders them"
+        "--metrics",
+        type=_names,
+        metavar="A,B,...",
+        help="columns of the tables, the first orders them",
     )
     parser.add_argument(
-        "--ranks", type=_ranks, metavar="1,3,...", help="columns of the tables per rank; by default all"
+        "--ranks",
+        type=_ranks,
+        metavar="1,3,...",
+        help="columns of the tables per rank; by default all",
     )
     parser.add_argument("--title", help="of the page; by default folder and dataset")
-    parser.add_argument("--open", dest="open_page", action="store_true", help="open the page in a browser")
+    parser.add_argument(
+        "--open", dest="open_page", action="store_true", help="open the page in a browser"
+    )
     parser.add_argument(
         "--published",
         dest="run",
@@ -90,7 +102,9 @@ def _ranks(text: str) -> list[int]:
 
 def _wandb() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("clickexp-compare wandb", description=_WANDB, formatter_class=raw)
+    parser = argparse.ArgumentParser(
+        "clickexp-compare wandb", description=_WANDB, formatter_class=raw
+    )
     text = "folder of runs: panels are those of what these logged, and offline runs are found there"
     parser.add_argument("folders", metavar="FOLDER", nargs="*", help=text)
     parser.add_argument("--project", required=True, help="project on Weights & Biases")
@@ -102,7 +116,9 @@ def _wandb() -> argparse.ArgumentParser:
         "--baseline", metavar="MODEL", help="model that the others are shown against, such as PBM"
     )
     parser.add_argument("--title", help="of the workspace and the report")
-    parser.add_argument("--sync", action="store_true", help="upload the offline runs below the folders first")
+    parser.add_argument(
+        "--sync", action="store_true", help="upload the offline runs below the folders first"
+    )
     text = "write the specification as JSON instead, without an account and without a network"
     parser.add_argument("--dry-run", action="store_true", help=text)
     parser.set_defaults(run="clickexp.compare.dashboard:dashboard")
@@ -111,7 +127,9 @@ def _wandb() -> argparse.ArgumentParser:
 
 def _online() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("clickexp-compare online", description=_ONLINE, formatter_class=raw)
+    parser = argparse.ArgumentParser(
+        "clickexp-compare online", description=_ONLINE, formatter_class=raw
+    )
     text = "folder of a run that kept its model (save_model=true)"
     parser.add_argument("a", metavar="RUN_A", help=text)
     parser.add_argument("b", metavar="RUN_B", help="another one, with the same dataset")
@@ -123,15 +141,35 @@ def _online() -> argparse.ArgumentParser:
     parser.add_argument("--users", metavar="N", type=int, help=text)
     text = "days that sessions are spread over, with a look at the end of each (default: 14)"
     parser.add_argument("--days", metavar="N", type=int, default=14, help=text)
-    parser.add_argument("--positions", metavar="K", type=int, help="documents shown; by default those of the dataset")
-    parser.add_argument("--alpha", type=float, default=0.05, help="error rate of tests and intervals (default: 0.05)")
-    parser.add_argument("--power", type=float, default=0.8, help="of the minimum detectable effect (default: 0.8)")
-    parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same sessions (default: 0)")
-    parser.add_argument("--dataset", metavar="PATH", help="the log, if it is no longer where the runs read it")
-    parser.add_argument("--output", metavar="FOLDER", help="where to write; by default RUN_B/online/ and A's name")
+    parser.add_argument(
+        "--positions",
+        metavar="K",
+        type=int,
+        help="documents shown; by default those of the dataset",
+    )
+    parser.add_argument(
+        "--alpha",
+        type=float,
+        default=0.05,
+        help="error rate of tests and intervals (default: 0.05)",
+    )
+    parser.add_argument(
+        "--power", type=float, default=0.8, help="of the minimum detectable effect (default: 0.8)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="the same seed gives the same sessions (default: 0)"
+    )
+    parser.add_argument(
+        "--dataset", metavar="PATH", help="the log, if it is no longer where the runs read it"
+    )
+    parser.add_argument(
+        "--output", metavar="FOLDER", help="where to write; by default RUN_B/online/ and A's name"
+    )
     text = "let the configurations of the runs call code outside clickexp; only for folders from someone you trust"
     parser.add_argument("--trust", action="store_true", help=text)
-    parser.add_argument("--json", dest="as_json", action="store_true", help="print the result as one JSON object")
+    parser.add_argument(
+        "--json", dest="as_json", action="store_true", help="print the result as one JSON object"
+    )
     parser.set_defaults(run="clickexp.online.command:online")
     return parser
 

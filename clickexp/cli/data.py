@@ -15,7 +15,9 @@ Prepares search logs, describes and draws them, and verifies their files.
   clickexp-data prepare --help       formats and their options, such as
                                      columns.clicks=was_clicked positions=10
 """
-_OPTIONS = "options with values in YAML: positions=10 train_sessions=[0,5000] columns.clicks=was_clicked"
+_OPTIONS = (
+    "options with values in YAML: positions=10 train_sessions=[0,5000] columns.clicks=was_clicked"
+)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -33,7 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with printing("clickexp-data"):
         chosen = vars(_parser().parse_args(arguments))
     run = chosen.pop("run")
-    with ending("clickexp-data", "stopped, nothing half-written is left", prints=run != "prepare_log"):
+    with ending(
+        "clickexp-data", "stopped, nothing half-written is left", prints=run != "prepare_log"
+    ):
         from clickexp.cli import log_commands as commands
 
         getattr(commands, run)(**chosen)
@@ -48,17 +52,25 @@ def _parser() -> argparse.ArgumentParser:
     prepare = commands.add_parser("prepare", help=text, description=text, formatter_class=raw)
     prepare.add_argument("format", metavar="FORMAT", help="one of the formats below")
     prepare.add_argument("source", metavar="SOURCE", help="file or folder of the log")
-    prepare.add_argument("target", metavar="TARGET", help="new folder; one that exists is never touched")
+    prepare.add_argument(
+        "target", metavar="TARGET", help="new folder; one that exists is never touched"
+    )
     prepare.set_defaults(run="prepare_log")
     text = "report what is in a prepared folder, or in a source"
     inspect = commands.add_parser("inspect", help=text, description=text, formatter_class=raw)
     inspect.add_argument("path", metavar="PATH", help="prepared folder, or file or folder of a log")
-    inspect.add_argument("--output", metavar="FOLDER", help="where figures/ goes (default: outputs/inspect/NAME)")
-    inspect.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    inspect.add_argument(
+        "--output", metavar="FOLDER", help="where figures/ goes (default: outputs/inspect/NAME)"
+    )
+    inspect.add_argument(
+        "--json", action="store_true", help="print one JSON object instead of tables"
+    )
     inspect.set_defaults(run="inspect_log")
     text = "read every file of a prepared folder, or of all in a cache, against its checksum"
     verify = commands.add_parser("verify", help=text, description=text, formatter_class=raw)
-    verify.add_argument("path", metavar="PATH", help="prepared folder, packed sessions, or a cache of these")
+    verify.add_argument(
+        "path", metavar="PATH", help="prepared folder, packed sessions, or a cache of these"
+    )
     verify.set_defaults(run="verify_logs")
     for command in (prepare, inspect):
         command.add_argument("options", metavar="key=value", nargs="*", help=_OPTIONS)

@@ -44,14 +44,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("clickexp-export", description=_DESCRIPTION, formatter_class=raw)
-    parser.add_argument("--version", action="version", version=VERSION)
-    parser.add_argument("run", metavar="RUN", help="folder of a run that kept its model (save_model=true)")
-    parser.add_argument("--output", metavar="FOLDER", help="where to write; by default RUN/export")
-    parser.add_argument("--dataset", metavar="PATH", help="the log, if it is no longer where the run read it")
-    text = (
-        "sessions of the log that examination is averaged over, unless it is the same for all (default: test)"
+    parser = argparse.ArgumentParser(
+        "clickexp-export", description=_DESCRIPTION, formatter_class=raw
     )
+    parser.add_argument("--version", action="version", version=VERSION)
+    parser.add_argument(
+        "run", metavar="RUN", help="folder of a run that kept its model (save_model=true)"
+    )
+    parser.add_argument("--output", metavar="FOLDER", help="where to write; by default RUN/export")
+    parser.add_argument(
+        "--dataset", metavar="PATH", help="the log, if it is no longer where the run read it"
+    )
+    text = "sessions of the log that examination is averaged over, unless it is the same for all (default: test)"
     parser.add_argument("--part", choices=("train", "val", "test"), default="test", help=text)
     text = (
         "predict the sessions in a parquet file, or folder of them, with the ids of the log; "
@@ -70,9 +74,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rank", metavar="LISTS", help=text)
     text = "write ranker.npz and ranker.py, which scores documents without JAX"
     parser.add_argument("--numpy", action="store_true", help=text)
-    parser.add_argument("--onnx", metavar="FILE", help="write the ranker as an ONNX model (needs the extra onnx)")
+    parser.add_argument(
+        "--onnx", metavar="FILE", help="write the ranker as an ONNX model (needs the extra onnx)"
+    )
     text = "print one JSON object with files and examination instead of their names"
     parser.add_argument("--json", dest="as_json", action="store_true", help=text)
-    text = "with --predict or --rank: what its columns are called, such as columns.query_doc_ids=docs"
+    text = (
+        "with --predict or --rank: what its columns are called, such as columns.query_doc_ids=docs"
+    )
     parser.add_argument("options", metavar="key=value", nargs="*", help=text)
     return parser

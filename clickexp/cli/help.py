@@ -146,7 +146,9 @@ def _help_text(given: CommandLine) -> str:
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose("config", [*given.searchpath, *given.overrides], return_hydra_config=True)
         sources = [*GlobalHydra.instance().config_loader().get_sources()]
-        sources += [FileConfigSource("command-line", f"file://{folder}") for folder in given.folders]
+        sources += [
+            FileConfigSource("command-line", f"file://{folder}") for folder in given.folders
+        ]
         width = min(shutil.get_terminal_size().columns, _WIDEST)
         names = {name for source in sources for name in source.list("", ObjectType.GROUP)}
         groups = [*_GROUPS, *sorted(names - {*_GROUPS, *_HIDDEN})]
@@ -155,11 +157,17 @@ def _help_text(given: CommandLine) -> str:
         if given.topic is not None:
             if given.topic not in groups:
                 meant = did_you_mean(given.topic, [*groups, _KEYS])
-                raise ConfigError(f"--help {given.topic}: choose from {', '.join([*groups, _KEYS])}.{meant}")
+                raise ConfigError(
+                    f"--help {given.topic}: choose from {', '.join([*groups, _KEYS])}.{meant}"
+                )
             chosen = str(config.hydra.runtime.choices.get(given.topic))
             return "\n".join(_topic(given.topic, _options(given.topic, sources), chosen, width))
-        text = "\n".join(line for group in groups for line in _group(group, [*_options(group, sources)], width))
-        return string.Template(config.hydra.help.template).substitute(APP_CONFIG_GROUPS=text).rstrip()
+        text = "\n".join(
+            line for group in groups for line in _group(group, [*_options(group, sources)], width)
+        )
+        return (
+            string.Template(config.hydra.help.template).substitute(APP_CONFIG_GROUPS=text).rstrip()
+        )
 
 
 def _options(group: str, sources: Sequence[ConfigSource]) -> dict[str, list[str]]:
@@ -182,11 +190,15 @@ def _group(group: str, options: Sequence[str], width: int) -> Iterator[str]:
     text = f"{_GROUPS[group]}: " if group in _GROUPS else ""
     text += ", ".join(each.replace(" ", "\xa0") for each in listed)
     first, indent = f"  {group:<{_INDENT - 2}}", " " * _BELOW
-    filled = textwrap.fill(text, width, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
+    filled = textwrap.fill(
+        text, width, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False
+    )
     yield from filled.replace("\xa0", " ").splitlines()
 
 
-def _topic(group: str, options: Mapping[str, Sequence[str]], chosen: str, width: int) -> Iterator[str]:
+def _topic(
+    group: str, options: Mapping[str, Sequence[str]], chosen: str, width: int
+) -> Iterator[str]:
     """What each option is, and the keys of the one that the configuration has, of all where it has none."""
     yield f"{group}: {_GROUPS.get(group, '')}".rstrip(": ")
     yield ""
@@ -195,7 +207,9 @@ def _topic(group: str, options: Mapping[str, Sequence[str]], chosen: str, width:
         start = f"  {name:<{indent - 4}}  "
         about = " ".join(_about(lines))
         below = " " * len(start)
-        yield from textwrap.wrap(about, width, initial_indent=start, subsequent_indent=below) or [start.rstrip()]
+        yield from textwrap.wrap(about, width, initial_indent=start, subsequent_indent=below) or [
+            start.rstrip()
+        ]
     if group == TOWERS:
         yield ""
         yield from textwrap.wrap(_ROLES, width)
@@ -236,6 +250,12 @@ def _keys(config: DictConfig, width: int) -> Iterator[str]:
         key, colon, rest = line.partition(": ")
         if colon and key.isidentifier() and key in config and " # " in rest:
             value = OmegaConf.to_container(config, resolve=False)[key]  # pyright: ignore[reportCallIssue, reportArgumentType, reportOptionalSubscript]  # a mapping
-            shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+            shown = (
+                "null"
+                if value is None
+                else str(value).lower()
+                if isinstance(value, bool)
+                else str(value)
+            )
             yield from _commented(f"{key}: {shown} # {rest.partition(' # ')[2]}", width)
     yield "\nclickexp --help GROUP shows those of a group, clickexp --cfg job all of them."

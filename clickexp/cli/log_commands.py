@@ -67,7 +67,9 @@ def prepare_log(format: str, source: str, target: str, options: Sequence[str]) -
     )
 
 
-def inspect_log(path: str, options: Sequence[str], output: str | None = None, json: bool = False) -> None:
+def inspect_log(
+    path: str, options: Sequence[str], output: str | None = None, json: bool = False
+) -> None:
     """Reports and draws what there is to know of a log before a model is fitted to it.
 
     Args:
@@ -77,9 +79,17 @@ def inspect_log(path: str, options: Sequence[str], output: str | None = None, js
         json: Print one JSON object instead of tables.
     """
     dataset = _dataset(Path(path).expanduser(), parsed(options))
-    counts, links, contexts = summaries(dataset), identifiability(dataset.train), context_summaries(dataset)
+    counts, links, contexts = (
+        summaries(dataset),
+        identifiability(dataset.train),
+        context_summaries(dataset),
+    )
     found = list(doubts(dataset))
-    folder = Path(output) if output else Path("outputs/inspect") / slug(Path(path).expanduser().resolve().name)
+    folder = (
+        Path(output)
+        if output
+        else Path("outputs/inspect") / slug(Path(path).expanduser().resolve().name)
+    )
     try:
         drawn = display_path(write_figures(report.figures(counts, contexts), folder))
     except OSError as error:
@@ -133,7 +143,11 @@ def verify_logs(path: str) -> None:
     for stored in folders:
         try:
             with Steps(f"verifying {stored.name}") as progress:
-                files = verify_log(stored, progress) if is_log(stored) else verify_pack(stored, progress)
+                files = (
+                    verify_log(stored, progress)
+                    if is_log(stored)
+                    else verify_pack(stored, progress)
+                )
         except DataError as error:
             damaged.append(str(error))
         else:
@@ -151,7 +165,9 @@ def formats() -> str:
 
 def _wrapped(text: str, first: str = "", rest: str = "") -> str:
     width = shutil.get_terminal_size().columns
-    return textwrap.fill(text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    return textwrap.fill(
+        text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False
+    )
 
 
 def _show(*blocks: Any) -> None:
@@ -175,7 +191,11 @@ def _has_arrays_alone(folder: Path) -> bool:
 def _sound(files: Sequence[Stored]) -> str:
     """Describes files without damage."""
     summed = [stored for stored in files if stored.crc32 is not None]
-    others = [stored.file.name for stored in files if stored.crc32 is None and stored.file.suffix != ".json"]
+    others = [
+        stored.file.name
+        for stored in files
+        if stored.crc32 is None and stored.file.suffix != ".json"
+    ]
     megabytes = sum(stored.size for stored in summed) / 1e6
     unknown = f"; earlier versions wrote none for {', '.join(others)}" if others else ""
     return f"{len(summed)} files of {megabytes:,.1f} MB agree with their checksums{unknown}"
@@ -193,7 +213,9 @@ def _names(read: Callable[..., Any]) -> list[str]:
     return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "progress"]
 
 
-def _check(opener: Callable[..., Any], options: Mapping[str, Any], names: Sequence[str], what: str) -> None:
+def _check(
+    opener: Callable[..., Any], options: Mapping[str, Any], names: Sequence[str], what: str
+) -> None:
     """Raises a ConfigError for an option that is none of these names, or a value of another type than it takes."""
     for name in options:
         if name not in names:
@@ -210,7 +232,11 @@ def _dataset(path: Path, options: dict[str, Any]) -> Dataset:
             return open_prepared(path, progress=progress, **options)
     if not path.exists():
         keyed = "=" in str(path)
-        remedy = "The path comes first: clickexp-data inspect PATH format=NAME." if keyed else "Check the path."
+        remedy = (
+            "The path comes first: clickexp-data inspect PATH format=NAME."
+            if keyed
+            else "Check the path."
+        )
         raise ConfigError(f"{path}: no such file or folder. {remedy}")
     opener = _opener(format or _format_of(path))
     _check(opener, options, _names(opener), opener.format)
@@ -222,4 +248,6 @@ def _format_of(path: Path) -> str:
     for pattern, format in _FORMAT_OF_FILES.items():
         if any(path.glob(pattern)) if path.is_dir() else path.match(pattern):
             return format
-    raise ConfigError(f"{path}: the files do not show the format. Add format=, one of {', '.join(FORMATS)}.")
+    raise ConfigError(
+        f"{path}: the files do not show the format. Add format=, one of {', '.join(FORMATS)}."
+    )

@@ -48,8 +48,12 @@ def counts(summaries: Mapping[str, Summary]) -> Table:
         "documents shown": [f"{part.shown.sum():,}" for part in of],
         "distinct query-document pairs": [f"{part.pairs:,}" for part in of],
         "pairs unseen in training": [_share(part.unseen_pairs, part.pairs) for part in of],
-        "documents shown of such pairs": [_share(part.unseen_shown, part.shown.sum()) for part in of],
-        "lists that show a document twice": [f"{part.repeated:,}" if part.repeated else "-" for part in of],
+        "documents shown of such pairs": [
+            _share(part.unseen_shown, part.shown.sum()) for part in of
+        ],
+        "lists that show a document twice": [
+            f"{part.repeated:,}" if part.repeated else "-" for part in of
+        ],
         "clicks": [f"{part.clicks.sum():,}" for part in of],
         "click rate": [_share(part.clicks.sum(), part.shown.sum()) for part in of],
     }
@@ -66,7 +70,8 @@ def context(summaries: Mapping[str, ContextSummary]) -> Table | None:
         "lists in a session, mean": [f"{part.lists / max(part.sessions, 1):.2f}" for part in of],
         "lists after another": [_share(part.later, part.lists) for part in of],
         "lists of a repeated query": [
-            "-" if part.query_repeated is None else _share(part.query_repeated, part.lists) for part in of
+            "-" if part.query_repeated is None else _share(part.query_repeated, part.lists)
+            for part in of
         ],
         "lists that repeat the last one": [_share(part.list_repeated, part.lists) for part in of],
         "documents shown before": [_share(part.seen, part.documents) for part in of],
@@ -80,9 +85,13 @@ def click_rates(train: Summary) -> Table:
     rates = train.clicks / np.maximum(train.shown, 1)
     rows = [
         [f"{rank}", f"{shown:,}", f"{clicks:,}", _share(clicks, shown), _bar(rate, rates.max())]
-        for rank, (shown, clicks, rate) in enumerate(zip(train.shown, train.clicks, rates, strict=True), start=1)
+        for rank, (shown, clicks, rate) in enumerate(
+            zip(train.shown, train.clicks, rates, strict=True), start=1
+        )
     ]
-    return first_ranks(["rank (train)", "shown", "clicks", "click rate", ""], rows, "in what --json prints")
+    return first_ranks(
+        ["rank (train)", "shown", "clicks", "click rate", ""], rows, "in what --json prints"
+    )
 
 
 def quantiles(histogram: np.ndarray) -> str:
@@ -116,7 +125,10 @@ def as_json(
         "name": dataset.name,
         "query_doc_pairs": max(part.query_doc_pairs for part in dataset.parts.values()),
         "parts": {name: _part(part) for name, part in summaries.items()},
-        "context": {name: {**vars(part), "lengths": part.lengths.tolist()} for name, part in contexts.items()},
+        "context": {
+            name: {**vars(part), "lengths": part.lengths.tolist()}
+            for name, part in contexts.items()
+        },
         "features": dataset.train.feature_lengths,
         "notes": dict(dataset.notes),
         "doubts": list(doubts),
@@ -135,13 +147,22 @@ def figures(
     from clickexp.report.tables import curves, shares  # here, since Matplotlib takes long to load
 
     with_clicks = {name: part for name, part in summaries.items() if part.clicks.any()}
-    rates = {name: part.clicks[: _ranks(part)] / part.shown[: _ranks(part)] for name, part in with_clicks.items()}
+    rates = {
+        name: part.clicks[: _ranks(part)] / part.shown[: _ranks(part)]
+        for name, part in with_clicks.items()
+    }
     lengths = {name: part.lengths[: _ranks(part) + 1] for name, part in summaries.items()}
     clicked = {name: np.trim_zeros(part.clicked, "b") for name, part in with_clicks.items()}
     sessions = [shares(lengths, "Documents in a list"), shares(clicked, "Clicks in a session")]
-    drawn = {"click_rate": [curves(rates, "Click rate")], "sessions": sessions} if rates else {"sessions": sessions[:1]}
+    drawn = (
+        {"click_rate": [curves(rates, "Click rate")], "sessions": sessions}
+        if rates
+        else {"sessions": sessions[:1]}
+    )
     of_users = {name: part.lengths for name, part in contexts.items()}
-    return {**drawn, "context": [shares(of_users, "Lists in a search session")]} if of_users else drawn
+    return (
+        {**drawn, "context": [shares(of_users, "Lists in a search session")]} if of_users else drawn
+    )
 
 
 def _ranks(part: Summary) -> int:

@@ -25,11 +25,17 @@ def conclusion(comparison: Comparison, baseline: Group | None = None) -> str:
     baseline = baseline or comparison.baseline
     clauses: dict[Group, list[str]] = {}
     reserve, last = "", None
-    metrics = comparison.leading[:1] if comparison.choice else headline(comparison.leading)  # a search has one metric
+    metrics = (
+        comparison.leading[:1] if comparison.choice else headline(comparison.leading)
+    )  # a search has one metric
     tested = any(np.isfinite(comparison.tests[metric].p).any() for metric in metrics)
     for metric in metrics:
         best, next_best = (*_ranked(comparison, metric), None, None)[:2]
-        if best is None or next_best is None or best.spread(metric).mean == next_best.spread(metric).mean:
+        if (
+            best is None
+            or next_best is None
+            or best.spread(metric).mean == next_best.spread(metric).mean
+        ):
             continue
         knows = bool(np.isfinite(baseline.spread(metric).mean))  # rankers know no metrics of clicks
         other = next_best if best is baseline or not knows else baseline
@@ -44,7 +50,9 @@ def conclusion(comparison: Comparison, baseline: Group | None = None) -> str:
                 reserve = f" {next_best.name} is not significantly worse in {short(metric)} ({_p_text(p)})."
     if not clauses:
         return ""
-    text = "; ".join(f"{group.name} is best in {_listed(parts)}" for group, parts in clauses.items())
+    text = "; ".join(
+        f"{group.name} is best in {_listed(parts)}" for group, parts in clauses.items()
+    )
     return f"{text}.{reserve}{'' if tested else ' Nothing is tested.'}"
 
 
@@ -70,14 +78,18 @@ def _p_value(comparison: Comparison, baseline: Group, group: Group, metric: str)
 
 
 def _place(comparison: Comparison, baseline: Group, group: Group) -> tuple[int, int]:
-    return comparison.baselines.index(comparison.groups.index(baseline)), comparison.groups.index(group)
+    return comparison.baselines.index(comparison.groups.index(baseline)), comparison.groups.index(
+        group
+    )
 
 
 def _ranked(comparison: Comparison, metric: str) -> list[Group]:
     """Groups that have the metric, best first; none where neither way is better."""
     direction = comparison.direction(metric)
     known = [group for group in comparison.groups if np.isfinite(group.spread(metric).mean)]
-    return sorted(known, key=lambda group: -direction * group.spread(metric).mean) if direction else []
+    return (
+        sorted(known, key=lambda group: -direction * group.spread(metric).mean) if direction else []
+    )
 
 
 def _advantage(
@@ -96,7 +108,11 @@ def _advantage(
     if float(text) == 0:
         ((text, _),) = rounded([value], [math.nan], "+")  # its first digit, rather than +0.0000
     verdict = (
-        "not tested" if math.isnan(p) else _p_text(p) if p < SIGNIFICANT else f"not significant, {_p_text(p)}"
+        "not tested"
+        if math.isnan(p)
+        else _p_text(p)
+        if p < SIGNIFICANT
+        else f"not significant, {_p_text(p)}"
     )
     return text + (f" on {name}" if name else "") + (f", {verdict}" if tested else "")
 

@@ -24,6 +24,8 @@ except ImportError as error:
 _MODEL = "model.value.name"
 """Key of a run's configuration with the model's name, as W&B nests it."""
 _OFFLINE = "offline-run-"
+
+
 def dashboard(
     folders: Sequence[str | Path] = (),
     *,
@@ -53,7 +55,16 @@ def dashboard(
     """
     offline, runs = offline_runs(folders), find_runs(folders)[0] if folders else []
     owner = ["--entity", entity] if entity else []
-    command = [sys.executable, "-m", "wandb", "sync", "--project", project, *owner, *map(str, offline)]
+    command = [
+        sys.executable,
+        "-m",
+        "wandb",
+        "sync",
+        "--project",
+        project,
+        *owner,
+        *map(str, offline),
+    ]
     if sync and not offline:
         places = ", ".join(map(str, folders)) or "no folder"
         raise UserError(f"no offline runs below {places}: name folders of runs with logger=wandb")
@@ -124,7 +135,11 @@ def _logged_keys(runs: Iterable[Run]) -> set[str]:
         found |= {f"cutoff/test/{base}" for base, _, cutoff in parts if cutoff.isdecimal()}
         found |= {f"rank/test/{name}" for name in result.get("per_rank", {})}
         found |= {f"rank/val/{name}" for name in result.get("per_rank_val", {})}
-        found |= {f"calibration/{name}" for name, curve in result.get("curves", {}).items() if "predicted" in curve}
+        found |= {
+            f"calibration/{name}"
+            for name, curve in result.get("curves", {}).items()
+            if "predicted" in curve
+        }
         found |= {f"draws/{name}" for name in result.get("test_draws", {})}
     return found
 
@@ -151,7 +166,12 @@ def specification(
         logged: Keys that runs have; None for any.
         runs: The runs, if they are at hand.
     """
-    shown = ["run:displayName", f"config:{EXPERIMENT}.value", f"config:{_MODEL}", "config:seed.value"]
+    shown = [
+        "run:displayName",
+        f"config:{EXPERIMENT}.value",
+        f"config:{_MODEL}",
+        "config:seed.value",
+    ]
     shown += [f"summary:{key}" for key in known((f"test/{name}" for name in TESTED), logged)]
     filters = [expr.Metric("Group").isin([group])] if group else []
     workspace = ws.Workspace(
@@ -177,7 +197,10 @@ def specification(
     blocks = [wr.P(text), wr.TableOfContents()]
     for name, panels in sections(logged, runs, baseline).items():
         runsets = _runsets(filters, baseline, shown)
-        blocks += [wr.H1(name), wr.PanelGrid(runsets=runsets, panels=panels, hide_run_sets=name != "Test")]
+        blocks += [
+            wr.H1(name),
+            wr.PanelGrid(runsets=runsets, panels=panels, hide_run_sets=name != "Test"),
+        ]
     settings = wr.PanelGrid(
         runsets=_runsets(filters, baseline, shown, grouped=False),
         panels=[wr.RunComparer(diff_only="split", layout=Layout(w=24, h=12))],
@@ -192,7 +215,10 @@ def _runsets(filters: list, baseline: str | None, shown: list[str], grouped: boo
     model = expr.Config(_MODEL)
     parts = {"Runs": []}
     if baseline is not None:
-        parts = {f"Baseline: {baseline}": [model.isin([baseline])], "Others": [model.notin([baseline])]}
+        parts = {
+            f"Baseline: {baseline}": [model.isin([baseline])],
+            "Others": [model.notin([baseline])],
+        }
     return [
         Runset(
             name=name,

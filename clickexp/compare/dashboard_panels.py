@@ -50,7 +50,9 @@ _Panels = dict[str, list[Any]]
 """Panels by section."""
 
 
-def sections(logged: set[str] | None, runs: Sequence[Run] = (), baseline: str | None = None) -> _Panels:
+def sections(
+    logged: set[str] | None, runs: Sequence[Run] = (), baseline: str | None = None
+) -> _Panels:
     """New panels of each section, without those that would show nothing.
 
     Args:
@@ -85,7 +87,9 @@ def _differences(runs: Sequence[Run], baseline: str | None) -> list:
     """The conclusion and the differences of each test set, tested: W&B tests nothing itself."""
     wide = Layout(w=24, h=12)
     return [
-        wr.MarkdownPanel("\n\n".join([f"**{conclusion(one)}**", markdown(differences(one))]), layout=wide)
+        wr.MarkdownPanel(
+            "\n\n".join([f"**{conclusion(one)}**", markdown(differences(one))]), layout=wide
+        )
         for one in (comparisons(runs, None, baseline) if runs else ())
         if len(one.groups) > 1
     ]
@@ -94,12 +98,18 @@ def _differences(runs: Sequence[Run], baseline: str | None) -> list:
 def _hyperparameters(logged: set[str] | None, runs: Sequence[Run]) -> list:
     """Parallel coordinates and importances, where runs differ in more than model and seed."""
     keys = [
-        key for key in varying([run.overrides for run in runs]) if all(key in run.settings for run in runs)
+        key
+        for key in varying([run.overrides for run in runs])
+        if all(key in run.settings for run in runs)
     ]
     if runs and not keys:
         return []
     optimized = next((run.optimized for run in runs if run.optimized), "test/ll")
-    (target, *_) = [*known([optimized, f"test/{optimized}"], logged), *known(["test/ll"], logged), "val/loss"]
+    (target, *_) = [
+        *known([optimized, f"test/{optimized}"], logged),
+        *known(["test/ll"], logged),
+        "val/loss",
+    ]
     axes = [ParallelCoordinatesPlotColumn(wr.Config("model.name"))]
     for key in keys or _TUNED:
         log = _is_logarithmic([run.settings[key] for run in runs])
@@ -114,7 +124,8 @@ def _hyperparameters(logged: set[str] | None, runs: Sequence[Run]) -> list:
 
 def _is_logarithmic(values: Sequence[Any]) -> bool | None:
     numbers = all(
-        isinstance(value, int | float) and not isinstance(value, bool) and value > 0 for value in values
+        isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+        for value in values
     )
     return True if values and numbers and max(values) > 10 * min(values) else None
 
@@ -148,7 +159,9 @@ def _bars(key: str, runs: Sequence[Run] = ()) -> Any:
     found = np.array([value for value in values if value is not None])
     spread = np.ptp(found) if len(found) else 0
     near = 0 < spread < np.abs(found).min(initial=np.inf) / 2
-    bounds = {"range_x": (float(found.min() - spread), float(found.max() + spread / 4))} if near else {}
+    bounds = (
+        {"range_x": (float(found.min() - spread), float(found.max() + spread / 4))} if near else {}
+    )
     return wr.BarPlot(
         title=_COST.get(key) or names.name(_metric(key)),
         metrics=[wr.SummaryMetric(key)],
@@ -161,10 +174,16 @@ def _bars(key: str, runs: Sequence[Run] = ()) -> Any:
 
 def _scatter(logged: set[str] | None) -> list:
     """Quality over cost of the fits, one point per run."""
-    x = {"train/training_seconds": "training time without compilation (s)", "parameters": "fitted parameters"}
+    x = {
+        "train/training_seconds": "training time without compilation (s)",
+        "parameters": "fitted parameters",
+    }
     return [
         wr.ScatterPlot(
-            title=f"{names.axis('ll')} by {cost}", x=wr.SummaryMetric(key), y=wr.SummaryMetric(y), log_x=True
+            title=f"{names.axis('ll')} by {cost}",
+            x=wr.SummaryMetric(key),
+            y=wr.SummaryMetric(y),
+            log_x=True,
         )
         for y in known(["test/ll"], logged)
         for key, cost in x.items()
@@ -172,7 +191,11 @@ def _scatter(logged: set[str] | None) -> list:
 
 
 def _over_seeds() -> dict[str, Any]:
-    return {"groupby": wr.Config(EXPERIMENT), "groupby_aggfunc": "mean", "groupby_rangefunc": "stddev"}
+    return {
+        "groupby": wr.Config(EXPERIMENT),
+        "groupby_aggfunc": "mean",
+        "groupby_rangefunc": "stddev",
+    }
 
 
 def _metric(key: str) -> str:

@@ -46,7 +46,9 @@ def run_tests(groups: Sequence[Group], baselines: Sequence[int], metric: str) ->
     if values is None:
         values, unit = _per_seed(groups, metric), "seeds"
     p = [holm(paired_p(values, baseline)) for baseline in baselines]
-    return Tests(unit, np.array(p), np.array([_paired_half(values, baseline) for baseline in baselines]))
+    return Tests(
+        unit, np.array(p), np.array([_paired_half(values, baseline) for baseline in baselines])
+    )
 
 
 def paired_p(values: np.ndarray, baseline: int) -> np.ndarray:
@@ -112,9 +114,13 @@ def _per_query(groups: Sequence[Group], metric: str) -> tuple[np.ndarray | None,
     return np.concatenate(columns, axis=1) if columns else None, " and ".join(sorted({*units}))
 
 
-def _pseudo_values(groups: Sequence[Sequence[Run]], metric: str, units: list[str]) -> list[np.ndarray]:
+def _pseudo_values(
+    groups: Sequence[Sequence[Run]], metric: str, units: list[str]
+) -> list[np.ndarray]:
     """One array [group, query] for the groups' runs on one test set, whose unit is noted; none without values."""
-    from clickexp.evaluation.per_query import samples  # here, since only such runs need what it imports
+    from clickexp.evaluation.per_query import (
+        samples,
+    )  # here, since only such runs need what it imports
 
     values, queries = None, None
     for place, runs in enumerate(groups):
@@ -129,7 +135,9 @@ def _pseudo_values(groups: Sequence[Sequence[Run]], metric: str, units: list[str
             queries = own.queries
             pooled = own if pooled is None else replace(own, sums=pooled.sums + own.sums)
         if pooled is not None:
-            values = np.full((len(groups), len(pooled.queries)), np.nan) if values is None else values
+            values = (
+                np.full((len(groups), len(pooled.queries)), np.nan) if values is None else values
+            )
             values[place] = pooled.pseudo_values()
             units.append(pooled.unit)
     return [] if values is None else [values]

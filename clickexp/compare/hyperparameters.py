@@ -34,7 +34,9 @@ def importances(groups: Sequence[Group], metric: str, direction: int) -> dict[st
     known = [group for group in groups if np.isfinite(group.spread(metric).mean)]
     rows = [{**group.overrides, "model": group.model} for group in known]
     keys = [
-        key for key in varying(rows) if key != "dataset" and all(row.get(key) is not None for row in rows)
+        key
+        for key in varying(rows)
+        if key != "dataset" and all(row.get(key) is not None for row in rows)
     ]
     if len(known) < _FEWEST or not keys or not direction:
         return {}
@@ -45,13 +47,17 @@ def importances(groups: Sequence[Group], metric: str, direction: int) -> dict[st
     # Optuna logs each study, and warns of distributions that will lose support for lists
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize" if direction > 0 else "minimize")
-    distributions = {key: _distribution(optuna.distributions, [row[key] for row in rows]) for key in keys}
+    distributions = {
+        key: _distribution(optuna.distributions, [row[key] for row in rows]) for key in keys
+    }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for group, row in zip(known, rows, strict=True):
             values = {key: _trial_value(row[key]) for key in keys}
             value = float(group.spread(metric).mean)
-            study.add_trial(optuna.create_trial(params=values, distributions=distributions, value=value))
+            study.add_trial(
+                optuna.create_trial(params=values, distributions=distributions, value=value)
+            )
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()
         try:
             return dict(optuna.importance.get_param_importances(study, evaluator=evaluator))
@@ -72,7 +78,9 @@ def commands(groups: Sequence[Group]) -> list[str]:
         values: dict[str, dict[str, None]] = {}
         for key, value in (pair for pairs in jobs for pair in pairs):
             values.setdefault(key, {})[value] = None
-        words = [f"{key}={','.join(own) if len(own) <= _WIDE else '...'}" for key, own in values.items()]
+        words = [
+            f"{key}={','.join(own) if len(own) <= _WIDE else '...'}" for key, own in values.items()
+        ]
         several = any(len(own) > 1 for own in values.values())
         lines[" ".join(["clickexp", *(["-m"] if several else []), *words])] = None
     return list(lines)
@@ -80,7 +88,9 @@ def commands(groups: Sequence[Group]) -> list[str]:
 
 def _distribution(distributions: Any, values: Sequence[Any]) -> Any:
     if not all(_is_number(value) for value in values):
-        return distributions.CategoricalDistribution(sorted({_trial_value(value) for value in values}, key=str))
+        return distributions.CategoricalDistribution(
+            sorted({_trial_value(value) for value in values}, key=str)
+        )
     low, high = float(min(values)), float(max(values))
     return distributions.FloatDistribution(low, high, log=low > 0 and high > _WIDE * low)
 

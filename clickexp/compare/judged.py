@@ -78,7 +78,9 @@ def judged(runs: Iterable[Run]) -> tuple[list[dict[str, Any]], list[Skipped]]:
         Their contents in the types of JSON, and files that are none.
     """
     found, skipped = [], []
-    files = (file for run in runs for file in sorted((run.folder / ONLINE).glob(f"*/{ONLINE_FILE}")))
+    files = (
+        file for run in runs for file in sorted((run.folder / ONLINE).glob(f"*/{ONLINE_FILE}"))
+    )
     for file in files:
         try:
             found.append(_Online.model_validate(cleaned(read_json(file))).model_dump(mode="json"))

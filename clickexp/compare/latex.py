@@ -13,7 +13,13 @@ _NAME = 110
 """Points of a first column at most, whose lines are broken."""
 _SIZES = ((r"\small", 0.9, 4), (r"\footnotesize", 0.8, 3), (r"\footnotesize", 0.8, 2))
 """Command, scale of 10 points, and half the space between columns in points."""
-_WIDTHS = (("mwMW%@", 9.5), ("±=+<>-↑↓", 7.8), (".,:;!|'ijl", 2.9), (" ft()[]", 4.0), ("0123456789*", 5.0))
+_WIDTHS = (
+    ("mwMW%@", 9.5),
+    ("±=+<>-↑↓", 7.8),
+    (".,:;!|'ijl", 2.9),
+    (" ft()[]", 4.0),
+    ("0123456789*", 5.0),
+)
 _CAPITAL, _LETTER = 7.8, 5.7
 _BOLD, _SMALLER = 1.15, 0.875
 """Width of a bold number relative to others, and of an uncertainty below its number in the smallest type."""
@@ -33,7 +39,9 @@ def latex(table: ReportTable, label: str) -> str:
         label: The name to refer to it.
     """
     notes = "".join(f" ({i}) {note}." for i, note in enumerate(table.notes, start=1))
-    caption = re.sub(r"\*+", lambda stars: f"$^{{{stars[0]}}}$", escape.latex(table.caption + notes))
+    caption = re.sub(
+        r"\*+", lambda stars: f"$^{{{stars[0]}}}$", escape.latex(table.caption + notes)
+    )
     head = [rf"\caption{{{caption}}}", rf"\label{{{label}}}"]
     package = rf"% \usepackage{{booktabs{',longtable' if table.long else ''}}}"
     columns = range(len(table.header))
@@ -69,7 +77,11 @@ def latex(table: ReportTable, label: str) -> str:
     for number, block in enumerate(blocks):
         align = "".join(table.align[place] for place in block)
         parts += [r"\par\medskip"] * bool(number) + [rf"\begin{{tabular}}{{{align}}}", r"\toprule"]
-        parts += [_line(table.header, block, size[1]), r"\midrule", *_lines(table, block, size[1], below)]
+        parts += [
+            _line(table.header, block, size[1]),
+            r"\midrule",
+            *_lines(table, block, size[1], below),
+        ]
         parts += [r"\bottomrule", r"\end{tabular}"]
     return "\n".join([package, *parts, rf"\end{{table{star}}}", ""])
 
@@ -92,7 +104,8 @@ def _lines(table: ReportTable, columns: Sequence[int], scale: float, below: bool
     for row in table.rows:
         lines.append(_line(row, columns, scale, beside=not below))
         shown = [
-            cell.deviation if isinstance(cell, Cell) else "" for cell in (row[place] for place in columns)
+            cell.deviation if isinstance(cell, Cell) else ""
+            for cell in (row[place] for place in columns)
         ]
         if below and any(shown):
             small = [rf"{{\scriptsize$\pm {text}$}}" if text else "" for text in shown]
@@ -119,7 +132,9 @@ def _cell(cell: str | Cell, scale: float, first: bool, beside: bool) -> str:
     return f"${_MARKS[cell.place].format(cell.text)}{stars}{deviation}$"
 
 
-def _width(table: ReportTable, columns: Sequence[int], size: tuple[str, float, int], below: bool) -> float:
+def _width(
+    table: ReportTable, columns: Sequence[int], size: tuple[str, float, int], below: bool
+) -> float:
     """Estimated width in points."""
     _, scale, gap = size
     total = 0.0
@@ -135,12 +150,19 @@ def _cell_points(cell: str | Cell, below: bool) -> float:
         return _points(cell)
     width = _points(cell.text) * (_BOLD if cell.place == 1 else 1) + 5.4 * len(cell.stars)
     deviation = _points(f"±{cell.deviation}") if cell.deviation else 0
-    return max(width, deviation * _SMALLER + 1) if below else width + (deviation + 4.5 if deviation else 0)
+    return (
+        max(width, deviation * _SMALLER + 1)
+        if below
+        else width + (deviation + 4.5 if deviation else 0)
+    )
 
 
 def _points(text: str) -> float:
     """Points of text at 10 points."""
     return sum(
-        next((width for signs, width in _WIDTHS if sign in signs), _CAPITAL if sign.isupper() else _LETTER)
+        next(
+            (width for signs, width in _WIDTHS if sign in signs),
+            _CAPITAL if sign.isupper() else _LETTER,
+        )
         for sign in text
     )

@@ -17,7 +17,9 @@ _STARS = ((0.01, "**"), (SIGNIFICANT, "*"))
 _MARKS = "Best in bold, second underlined"
 
 
-def tables(comparison: Comparison, label: str = "", ranks: Sequence[int] | None = None) -> dict[str, str]:
+def tables(
+    comparison: Comparison, label: str = "", ranks: Sequence[int] | None = None
+) -> dict[str, str]:
     """Content of each file by its name.
 
     Args:
@@ -60,7 +62,9 @@ def leaderboard(comparison: Comparison) -> ReportTable:
     caption = [f"Test metrics on {comparison.name} ({comparison.describe()})"]
     if counts[-1] > 1:
         over = comparison.uncertainty
-        over = f"over {counts[0]} {over}" if len(counts) == 1 and " " not in over else f"over {over}"
+        over = (
+            f"over {counts[0]} {over}" if len(counts) == 1 and " " not in over else f"over {over}"
+        )
         caption[0] += f": mean ± standard deviation {over}"
     elif comparison.uncertainty:
         caption[0] += ": value ± half the 95% interval over queries, or search sessions where known"
@@ -72,21 +76,34 @@ def differences(comparison: Comparison) -> ReportTable:
     """The leading metrics minus those of the baseline, with the 95% interval of each difference."""
     baseline, metrics = comparison.baseline, comparison.leading
     others = [group for group in comparison.groups if group is not baseline]
-    header = ["Model", *(short(metric) + ARROWS[comparison.direction(metric)] for metric in metrics)]
+    header = [
+        "Model",
+        *(short(metric) + ARROWS[comparison.direction(metric)] for metric in metrics),
+    ]
     columns: list[Sequence[str | Cell]] = [[group.title for group in others]]
     for metric in metrics:
         found = [difference(comparison, baseline, group, metric) for group in others]
         pairs = rounded([value for value, *_ in found], [half for _, half, _ in found], "+")
-        columns.append([Cell(*pair, stars=_stars(p)) for pair, (*_, p) in zip(pairs, found, strict=True)])
+        columns.append(
+            [Cell(*pair, stars=_stars(p)) for pair, (*_, p) in zip(pairs, found, strict=True)]
+        )
     unit = " or ".join(
-        sorted({comparison.tests[m].unit for m in metrics if np.isfinite(comparison.tests[m].half).any()})
+        sorted(
+            {
+                comparison.tests[m].unit
+                for m in metrics
+                if np.isfinite(comparison.tests[m].half).any()
+            }
+        )
     )
     title = f"Difference to {baseline.name} on {comparison.name}"
     title += f" ± half its 95% interval over {unit} (Student's t)" if unit else ""
     return _table([title, significance(comparison)], header, columns)
 
 
-def per_rank(comparison: Comparison, metric: str, ranks: Sequence[int] | None = None) -> ReportTable | None:
+def per_rank(
+    comparison: Comparison, metric: str, ranks: Sequence[int] | None = None
+) -> ReportTable | None:
     """Means over seeds of each rank; None where no run has the metric at these ranks.
 
     Args:
@@ -94,7 +111,11 @@ def per_rank(comparison: Comparison, metric: str, ranks: Sequence[int] | None = 
         metric: Its name.
         ranks: From 1; by default all.
     """
-    means = {group.title: spread.mean for group in comparison.groups if (spread := group.per_rank(metric))}
+    means = {
+        group.title: spread.mean
+        for group in comparison.groups
+        if (spread := group.per_rank(metric))
+    }
     longest = max(map(len, means.values()), default=0)
     shown = [rank for rank in ranks or range(1, longest + 1) if 1 <= rank <= longest]
     if not shown:
@@ -105,23 +126,34 @@ def per_rank(comparison: Comparison, metric: str, ranks: Sequence[int] | None = 
     ]
     sign = comparison.direction(metric)
     columns = [
-        [Cell(text, place=place) for text, place in zip(column, standing(column, sign), strict=True)]
+        [
+            Cell(text, place=place)
+            for text, place in zip(column, standing(column, sign), strict=True)
+        ]
         for column in zip(*texts, strict=True)
     ]
     title = f"{name(metric)} per rank on {comparison.name}"
-    return _table([title, comparison.choice, _MARKS], ["Model", *map(str, shown)], [list(means), *columns])
+    return _table(
+        [title, comparison.choice, _MARKS], ["Model", *map(str, shown)], [list(means), *columns]
+    )
 
 
 def _table(
     sentences: Sequence[str], header: Sequence[str], columns: Sequence[Sequence[str | Cell]]
 ) -> ReportTable:
     caption = ". ".join(filter(None, sentences)) + "."
-    return ReportTable(caption, header, list(zip(*columns, strict=True)), "l" + "r" * (len(header) - 1))
+    return ReportTable(
+        caption, header, list(zip(*columns, strict=True)), "l" + "r" * (len(header) - 1)
+    )
 
 
 def significance(comparison: Comparison) -> str:
     """The meaning of stars; empty where nothing is tested."""
-    tested = [tests.unit for m in comparison.leading if np.isfinite((tests := comparison.tests[m]).p).any()]
+    tested = [
+        tests.unit
+        for m in comparison.leading
+        if np.isfinite((tests := comparison.tests[m]).p).any()
+    ]
     if not tested:
         return ""
     return (
@@ -136,8 +168,17 @@ def _leaderboard_csv(comparison: Comparison) -> str:
     rows = []
     for i, group in enumerate(comparison.groups):
         run = group.runs[0]
-        row = {"name": group.name, "model": group.model, "dataset": run.dataset, "tower": group.tower}
-        row |= {"overrides": run.description, "seeds": len(group.runs), "chosen": str(group.chosen).lower()}
+        row = {
+            "name": group.name,
+            "model": group.model,
+            "dataset": run.dataset,
+            "tower": group.tower,
+        }
+        row |= {
+            "overrides": run.description,
+            "seeds": len(group.runs),
+            "chosen": str(group.chosen).lower(),
+        }
         row |= {"parameters": run.parameters, "training_seconds": group.seconds}
         row |= {"compile_seconds": group.compile_seconds, "baseline": comparison.baseline.name}
         for metric in comparison.metrics:
@@ -163,10 +204,20 @@ def _leaderboard_csv(comparison: Comparison) -> str:
 
 def _per_rank_csv(comparison: Comparison, metric: str) -> str:
     """The spread of a metric at each rank, unrounded."""
-    spreads = {group.name: spread for group in comparison.groups if (spread := group.per_rank(metric))}
+    spreads = {
+        group.name: spread for group in comparison.groups if (spread := group.per_rank(metric))
+    }
     return escape.csv_text(
         [
-            {"name": name, "rank": rank, metric: mean, "sd": sd, "low": low, "high": high, "seeds": seeds}
+            {
+                "name": name,
+                "rank": rank,
+                metric: mean,
+                "sd": sd,
+                "low": low,
+                "high": high,
+                "seeds": seeds,
+            }
             for name, s in spreads.items()
             for rank, (mean, sd, low, high, seeds) in enumerate(
                 zip(s.mean, s.sd, s.low, s.high, s.count, strict=True), start=1

@@ -33,7 +33,9 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
         UserError: Before anything is written, if a file in the way was not written by this function or is outside the
             folder.
     """
-    contents = {name: text.encode() if isinstance(text, str) else text for name, text in files.items()}
+    contents = {
+        name: text.encode() if isinstance(text, str) else text for name, text in files.items()
+    }
     known = _recorded(folder)
     ours = {name for name, digests in known.items() if _digest(folder / name) in digests}
     for name in contents:
@@ -45,7 +47,9 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
             )
     digests = {name: [hashlib.sha256(content).hexdigest()] for name, content in contents.items()}
     # old and new checksums, so that both are recognised after an interruption
-    _record(folder, {name: known.get(name, []) + digests.get(name, []) for name in {**known, **digests}})
+    _record(
+        folder, {name: known.get(name, []) + digests.get(name, []) for name in {**known, **digests}}
+    )
     for name in ours - contents.keys():
         (folder / name).unlink()
     for name, content in contents.items():

@@ -81,11 +81,15 @@ def data(
     settings = varying([_settings(run) for run in runs])
     metrics = dict.fromkeys(metric for comparison in comparisons for metric in comparison.metrics)
     metrics |= dict.fromkeys(metric for group in groups for metric in _per_rank(group))
-    metrics |= dict.fromkeys(name for run in runs for epoch in run.epochs for name in epoch if "/" in name)
+    metrics |= dict.fromkeys(
+        name for run in runs for epoch in run.epochs for name in epoch if "/" in name
+    )
     stated = stated_by(run.result for run in runs)
     online, damaged = judged(runs)
     return {
-        "title": printable(title or f"{folder.resolve().name}: {len(runs)} run{'s' * (len(runs) > 1)} compared"),
+        "title": printable(
+            title or f"{folder.resolve().name}: {len(runs)} run{'s' * (len(runs) > 1)} compared"
+        ),
         "about": f"clickexp {version('clickexp')}, {datetime.now():%Y-%m-%d %H:%M}",
         "commands": [*commands(groups)[:_MOST_COMMANDS], *filter(None, [printable(command)])],
         "environment": _environments(runs),
@@ -93,7 +97,9 @@ def data(
         "quantiles": _rounded(special.stdtrit(np.arange(1, 31), 0.975)),
         "significant": SIGNIFICANT,
         "skipped": [
-            printable(f"{os.path.relpath(one.folder, folder)}: {one.reason.replace(f'{folder}{os.sep}', '')}")
+            printable(
+                f"{os.path.relpath(one.folder, folder)}: {one.reason.replace(f'{folder}{os.sep}', '')}"
+            )
             for one in (*skipped, *damaged)
         ],
         "online": online,
@@ -107,11 +113,15 @@ def data(
             for metric in [*metrics, "seconds", "parameters"]
         },
         "keys": [
-            key for key in varying([group.overrides for group in groups]) if key not in ("model", "dataset")
+            key
+            for key in varying([group.overrides for group in groups])
+            if key not in ("model", "dataset")
         ],
         "settings": settings,
         "comparisons": [_comparison(comparison, group_at) for comparison in comparisons],
-        "groups": [_group(group, run_at, one.uncertainty) for one in comparisons for group in one.groups],
+        "groups": [
+            _group(group, run_at, one.uncertainty) for one in comparisons for group in one.groups
+        ],
         "runs": [_run_data(run, settings, folder) for run in runs],
     }
 
@@ -119,14 +129,21 @@ def data(
 def _comparison(comparison: Comparison, group_at: dict[Group, int]) -> dict[str, Any]:
     tests = comparison.tests.items()
     baselines = [comparison.groups[at] for at in comparison.baselines]
-    searched = next((run.optimized for run in comparison.runs if run.optimized in comparison.metrics), None)
+    searched = next(
+        (run.optimized for run in comparison.runs if run.optimized in comparison.metrics), None
+    )
     return {
-        **{name: getattr(comparison, name) for name in ("name", "choice", "warnings", "metrics", "leading")},
+        **{
+            name: getattr(comparison, name)
+            for name in ("name", "choice", "warnings", "metrics", "leading")
+        },
         "about": comparison.describe(),
         "over": comparison.uncertainty,
         "conclusions": {group_at[group]: conclusion(comparison, group) for group in baselines},
         "optimized": searched,
-        "importances": _rounded(importances(comparison.groups, searched, comparison.direction(searched)))
+        "importances": _rounded(
+            importances(comparison.groups, searched, comparison.direction(searched))
+        )
         if searched
         else {},
         "groups": [group_at[group] for group in comparison.groups],
@@ -154,7 +171,9 @@ def _group(group: Group, run_at: dict[int, int], over: str) -> dict[str, Any]:
         "seconds": _rounded(group.seconds),
         "compiling": _rounded(group.compile_seconds),
         "parameters": group.runs[0].parameters,
-        "perRank": {metric: _rounded([spread.mean, spread.low, spread.high]) for metric, spread in ranks},
+        "perRank": {
+            metric: _rounded([spread.mean, spread.low, spread.high]) for metric, spread in ranks
+        },
         "reliability": _rounded(group.reliability()),
     }
 
@@ -168,7 +187,9 @@ def _value(group: Group, metric: str, over_all: str) -> list[Any]:
 
 def _per_rank(group: Group) -> dict[str, Spread]:
     """By metric, but for the numbers of sessions."""
-    metrics = dict.fromkeys(metric for run in group.runs for metric in run.result.get("per_rank", {}))
+    metrics = dict.fromkeys(
+        metric for run in group.runs for metric in run.result.get("per_rank", {})
+    )
     spreads = {metric: group.per_rank(metric) for metric in metrics if metric != "sessions"}
     return {metric: spread for metric, spread in spreads.items() if spread}
 
@@ -176,7 +197,10 @@ def _per_rank(group: Group) -> dict[str, Spread]:
 def _run_data(run: Run, settings: Sequence[str], folder: Path) -> dict[str, Any]:
     set_here = _settings(run)
     columns = dict.fromkeys(name for epoch in run.epochs for name in epoch if "/" in name)
-    curves = {name: [_number_or_none(epoch.get(name)) for epoch in run.epochs] for name in ("epoch", *columns)}
+    curves = {
+        name: [_number_or_none(epoch.get(name)) for epoch in run.epochs]
+        for name in ("epoch", *columns)
+    }
     each = [_number_or_none(epoch.get("sessions")) for epoch in run.epochs]
     sessions = [] if None in each else np.cumsum(np.array(each, np.float64))
     curves |= {"sessions": list(sessions), "seconds": list(np.cumsum(run.epoch_seconds))}
@@ -186,7 +210,8 @@ def _run_data(run: Run, settings: Sequence[str], folder: Path) -> dict[str, Any]
         "seed": run.seed,
         "testSet": run.test_set,
         "perRank": {
-            key: _rounded(list(map(_number_or_none, own))) for key, own in run.result.get("per_rank", {}).items()
+            key: _rounded(list(map(_number_or_none, own)))
+            for key, own in run.result.get("per_rank", {}).items()
         },
         "chosen": run.chosen,
         "values": _rounded({metric: run.value(metric) for metric in run.metrics}),
@@ -202,7 +227,9 @@ def _settings(run: Run) -> dict[str, Any]:
     """The configuration without towers at the root, which the model repeats if it has such a role."""
     model = run.config.get("model")
     roles = set(model if isinstance(model, dict) else ())
-    targets = {key: str(node.get("_target_")) for key, node in run.config.items() if isinstance(node, dict)}
+    targets = {
+        key: str(node.get("_target_")) for key, node in run.config.items() if isinstance(node, dict)
+    }
     roles |= {key for key, target in targets.items() if target.startswith("clickexp.parameters.")}
     return {key: value for key, value in run.settings.items() if key.partition(".")[0] not in roles}
 

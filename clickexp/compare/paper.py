@@ -44,15 +44,23 @@ def _panels(comparison: Comparison) -> Iterator[tuple[str, Sequence[Panel]]]:
         yield "differences", list(_forests(comparison))
     if ranked := [metric for metric in PER_RANK if has(metric)]:
         if several:
-            yield "per_rank", [partial(per_rank, groups, metric, baseline=baseline) for metric in ranked]
+            yield (
+                "per_rank",
+                [partial(per_rank, groups, metric, baseline=baseline) for metric in ranked],
+            )
         yield "per_rank_values", [partial(per_rank, groups, metric) for metric in ranked]
     if has("examination"):
         yield "examination", [partial(per_rank, groups, "examination")]
-    first = next((m for m in comparison.metrics if not m.startswith(VALIDATION)), comparison.leading[0])
+    first = next(
+        (m for m in comparison.metrics if not m.startswith(VALIDATION)), comparison.leading[0]
+    )
     recorded = {name for run in comparison.runs for epoch in run.epochs for name in epoch}
     learned = f"val/{first}" if f"val/{first}" in recorded else "val/loss"
     if learned in recorded:
-        yield "learning", [partial(learning, groups, learned, over) for over in ("epoch", "seconds")]
+        yield (
+            "learning",
+            [partial(learning, groups, learned, over) for over in ("epoch", "seconds")],
+        )
     costs = {
         "seconds": [group.seconds for group in groups],
         "compile_seconds": [group.compile_seconds for group in groups],
@@ -71,6 +79,10 @@ def _forests(comparison: Comparison) -> Iterator[Panel]:
     shown = list(enumerate(comparison.groups[: len(COLORS)]))
     others = [(i, group) for i, group in shown if group is not baseline]
     for place, metric in enumerate(comparison.leading[:_MOST_METRICS]):
-        found = [(group.name, i, *difference(comparison, baseline, group, metric)) for i, group in others]
+        found = [
+            (group.name, i, *difference(comparison, baseline, group, metric)) for i, group in others
+        ]
         rows = [(name, i, value, half, not p >= SIGNIFICANT) for name, i, value, half, p in found]
-        yield partial(forest, rows, figure_text(f"{short(metric)} minus {baseline.model}"), place == 0)
+        yield partial(
+            forest, rows, figure_text(f"{short(metric)} minus {baseline.model}"), place == 0
+        )

@@ -74,7 +74,9 @@ def table(reproduction: Reproduction) -> ReportTable:
     header = ["Model", "Metric", *names, "Ours", "Splits", "Difference", "Tolerance", "Notes"]
     align = f"ll{'r' * (len(header) - 4)}ll"
     rows = list(map(_cells, reproduction.rows))
-    return ReportTable(caption, header, rows, align, reproduction.name, reproduction.notes, long=True)
+    return ReportTable(
+        caption, header, rows, align, reproduction.name, reproduction.notes, long=True
+    )
 
 
 def as_csv(reproduction: Reproduction) -> str:

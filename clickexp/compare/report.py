@@ -71,10 +71,18 @@ def compare(
         _print(comparison, console)
         label = f"-{slug(comparison.name)}" if len(found) > 1 else ""
         made |= {f"tables/{name}": text for name, text in tables(comparison, label, ranks).items()}
-        drawn |= {f"figures/{name}": content for name, content in figures(comparison, label).items()}
+        drawn |= {
+            f"figures/{name}": content for name, content in figures(comparison, label).items()
+        }
     if len(found) > 1:
-        say(f"{len(found)} test sets, one table each: numbers of different test sets cannot be ranked")
-    command = ["clickexp-compare", *map(str, folders), *(["--baseline", baseline] if baseline else [])]
+        say(
+            f"{len(found)} test sets, one table each: numbers of different test sets cannot be ranked"
+        )
+    command = [
+        "clickexp-compare",
+        *map(str, folders),
+        *(["--baseline", baseline] if baseline else []),
+    ]
     content = page(found, skipped, folder, title, shlex.join(command))
     write_files(folder, made | drawn | {_PAGE: content})
     say(f"{len(made)} tables and {len(drawn)} figures in {display_path(folder)}")
@@ -85,7 +93,9 @@ def compare(
 
 
 def _check_ranks(found: Sequence[Comparison], ranks: Sequence[int]) -> None:
-    spreads = (group.per_rank(metric) for one in found for group in one.groups for metric in PER_RANK)
+    spreads = (
+        group.per_rank(metric) for one in found for group in one.groups for metric in PER_RANK
+    )
     longest = max((len(spread.mean) for spread in spreads if spread), default=0)
     for rank in ranks:
         if not 1 <= rank <= longest:
@@ -98,7 +108,12 @@ def _print(comparison: Comparison, console: Console) -> None:
     runs, groups = len(comparison.runs), len(comparison.groups)
     counted = f"{_count(runs, 'run')} of {_count(groups, 'configuration')}"
     say(f"{comparison.name}: {counted} on {comparison.describe()}")
-    sentences = [conclusion(comparison), comparison.choice, *comparison.warnings, significance(comparison)]
+    sentences = [
+        conclusion(comparison),
+        comparison.choice,
+        *comparison.warnings,
+        significance(comparison),
+    ]
     for sentence in filter(None, sentences):
         text = sentence if sentence.endswith(".") else f"{sentence}."
         filled = textwrap.fill(text, console.width, break_long_words=False, break_on_hyphens=False)
@@ -116,7 +131,11 @@ def _print(comparison: Comparison, console: Console) -> None:
 def _console_table(table: ReportTable, columns: int, uncertainty: bool, names: int) -> Table:
     def text(cell: str | Cell) -> Text:
         if isinstance(cell, str):
-            return Text("\n".join(textwrap.wrap(cell, names, subsequent_indent="  ", break_on_hyphens=False)))
+            return Text(
+                "\n".join(
+                    textwrap.wrap(cell, names, subsequent_indent="  ", break_on_hyphens=False)
+                )
+            )
         deviation = f" ± {cell.deviation}" if cell.deviation and uncertainty else ""
         return Text.assemble((cell.text, _STYLES[cell.place]), cell.stars, deviation)
 

@@ -18,7 +18,16 @@ _DEVIATIONS = 2
 _ID_SLACK = 1
 """Ids may be counted from 0 or from 1."""
 _OTHER_DATA, _NOT_COMPARABLE = "other data", "not comparable"
-_KNOWN_KEYS = ("experiment", "model", "dataset", "dataset.path", "dataset.name", "miniature", "loss", "debias")
+_KNOWN_KEYS = (
+    "experiment",
+    "model",
+    "dataset",
+    "dataset.path",
+    "dataset.name",
+    "miniature",
+    "loss",
+    "debias",
+)
 """Overrides that a table shows elsewhere, those of rankers in their names."""
 
 
@@ -59,7 +68,11 @@ class Row:
         """Ours minus published; of the training time ours over published; nan where that would mean nothing."""
         if self.published[0] is None or self.verdict == _OTHER_DATA:
             return math.nan
-        return self.mean / self.published[0] if self.metric == SECONDS else self.mean - self.published[0]
+        return (
+            self.mean / self.published[0]
+            if self.metric == SECONDS
+            else self.mean - self.published[0]
+        )
 
 
 @dataclass(frozen=True)
@@ -105,15 +118,21 @@ def _reproduction(name: str, runs: Sequence[Run], metrics: Sequence[str] | None)
     for run in runs:
         groups[_variant(run)].append(run)
     notes = [note["text"] for note in node.get("notes", ())]
-    rows = [row for variant, group in groups.items() for row in _rows(variant, group, metrics, notes)]
+    rows = [
+        row for variant, group in groups.items() for row in _rows(variant, group, metrics, notes)
+    ]
     sources = {str(name): reference["source"] for name, reference in node["published"].items()}
-    return Reproduction(name, f"{node['paper']}, experiment {node['experiment']}", sources, rows, notes)
+    return Reproduction(
+        name, f"{node['paper']}, experiment {node['experiment']}", sources, rows, notes
+    )
 
 
 def _variant(run: Run) -> str:
     """The model, the value of `by` that its figures depend on, and overrides that make it another experiment."""
     by = run.config["reproduction"].get("by")
-    own = [f"{key}={value}" for key, value in run.overrides.items() if key not in (*_KNOWN_KEYS, by)]
+    own = [
+        f"{key}={value}" for key, value in run.overrides.items() if key not in (*_KNOWN_KEYS, by)
+    ]
     return ", ".join([run.model, *([str(run.config[by])] if by else []), *own])
 
 
@@ -137,7 +156,9 @@ def _rows(
             and metric in note.get("metrics", [metric])
         }
         numbers = (*notes, *([texts.index(reason) + 1] if reason else []))
-        compiling = [run.compile_seconds for run in runs if run.compile_seconds and metric == SECONDS]
+        compiling = [
+            run.compile_seconds for run in runs if run.compile_seconds and metric == SECONDS
+        ]
         row = Row(
             *(variant, metric, tuple(each.get(metric) for each in figures), ours),
             verdict=_OTHER_DATA if reason else _NOT_COMPARABLE,
@@ -206,6 +227,11 @@ def _measured(run: Run, metric: str) -> float | None:
     if metric == SECONDS:
         return training_seconds(run.result["train"])
     if metric == _LOSS_PER_SESSION:
-        sessions, lists = run.result["per_rank"]["sessions"], run.result.get("data", {}).get("sessions", {})
-        return -run.result["test"]["ll"] * sum(sessions) / lists["test"] if "test" in lists else None
+        sessions, lists = (
+            run.result["per_rank"]["sessions"],
+            run.result.get("data", {}).get("sessions", {}),
+        )
+        return (
+            -run.result["test"]["ll"] * sum(sessions) / lists["test"] if "test" in lists else None
+        )
     return run.result["test"].get(metric)

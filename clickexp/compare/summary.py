@@ -71,7 +71,11 @@ class Comparison:
         several = [group.repeats for group in self.groups if len(group.runs) > 1]
         if several:
             return max(several, key=len)
-        kept = any(group.interval(metric)[2] == "queries" for group in self.groups for metric in self.leading)
+        kept = any(
+            group.interval(metric)[2] == "queries"
+            for group in self.groups
+            for metric in self.leading
+        )
         return "queries" if kept else ""
 
     @property
@@ -89,7 +93,9 @@ class Comparison:
             text = f"Ordered by {by}, which the search optimised"
         else:
             text = f"Search was for the best {by}"
-        return text + ("; (chosen): the trial that it chose" if any(g.chosen for g in self.groups) else "")
+        return text + (
+            "; (chosen): the trial that it chose" if any(g.chosen for g in self.groups) else ""
+        )
 
     @property
     def warnings(self) -> list[str]:
@@ -141,7 +147,9 @@ class Comparison:
     @property
     def baselines(self) -> list[int]:
         """Places of the groups that others are tested against: some of the best, and the one asked for."""
-        return sorted({self.groups.index(self.baseline), *range(min(_MOST_BASELINES, len(self.groups)))})
+        return sorted(
+            {self.groups.index(self.baseline), *range(min(_MOST_BASELINES, len(self.groups)))}
+        )
 
     @cached_property
     def tests(self) -> dict[str, Tests]:
@@ -184,13 +192,18 @@ def comparisons(
         )
         found[free] = _comparison(free, part, metrics, baseline)
     if not any(comparison._find(baseline) for comparison in found.values()):
-        choice = dict.fromkeys(group.name for comparison in found.values() for group in comparison.groups)
+        choice = dict.fromkeys(
+            group.name for comparison in found.values() for group in comparison.groups
+        )
         raise UserError(f"there is no baseline {baseline!r}: choose from {_few(list(choice))}")
     return list(found.values())
 
 
 def _comparison(
-    name: str, experiments: Sequence[Sequence[Run]], metrics: Sequence[str] | None, baseline: str | None
+    name: str,
+    experiments: Sequence[Sequence[Run]],
+    metrics: Sequence[str] | None,
+    baseline: str | None,
 ) -> Comparison:
     runs = [run for runs in experiments for run in runs]
     reported = _reported(runs)
@@ -198,12 +211,18 @@ def _comparison(
     if not first:
         optimized = {run.optimized for run in runs if run.optimized} & reported.keys()
         clicks = all("ll" in run.metrics for run in runs)
-        first = list(dict.fromkeys([*(optimized if len(optimized) == 1 else ()), *leading(reported, clicks)]))
+        first = list(
+            dict.fromkeys([*(optimized if len(optimized) == 1 else ()), *leading(reported, clicks)])
+        )
     groups = map(Group, map(tuple, experiments), *zip(*group_names(experiments), strict=True))
     sign = direction(first[0], stated_by(run.result for run in runs))
     # best first, groups without the metric last; as they came where neither way is better
-    ranked = sorted(groups, key=lambda group: np.nan_to_num(-sign * group.spread(first[0]).mean, nan=np.inf))
-    return Comparison(name, tuple(ranked), tuple(dict.fromkeys([*first, *reported])), tuple(first), baseline)
+    ranked = sorted(
+        groups, key=lambda group: np.nan_to_num(-sign * group.spread(first[0]).mean, nan=np.inf)
+    )
+    return Comparison(
+        name, tuple(ranked), tuple(dict.fromkeys([*first, *reported])), tuple(first), baseline
+    )
 
 
 def _reported(runs: Iterable[Run]) -> dict[str, None]:
@@ -232,4 +251,6 @@ def _sessions_per_rank(run: Run) -> list[float | None]:
 
 
 def _few(names: Sequence[str], count: int = 6) -> str:
-    return ", ".join(names[:count]) + (f" and {len(names) - count} more" if len(names) > count else "")
+    return ", ".join(names[:count]) + (
+        f" and {len(names) - count} more" if len(names) > count else ""
+    )

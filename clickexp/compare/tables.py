@@ -64,13 +64,19 @@ def markdown(table: ReportTable) -> str:
         return marks[cell.place].format(cell.text) + cell.stars.replace("*", r"\*") + deviation
 
     rule = ["---:" if side == "r" else "---" for side in table.align]
-    lines = [[*map(escape.markdown, table.header)], rule, *([*map(cell_text, row)] for row in table.rows)]
+    lines = [
+        [*map(escape.markdown, table.header)],
+        rule,
+        *([*map(cell_text, row)] for row in table.rows),
+    ]
     blocks = [f"## {escape.markdown(table.title)}"] if table.title else []
     blocks.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
     blocks.append(escape.markdown(table.caption))
     if table.notes:
         blocks.append(
-            "\n".join(f"{i}. {escape.markdown(note)}" for i, note in enumerate(table.notes, start=1))
+            "\n".join(
+                f"{i}. {escape.markdown(note)}" for i, note in enumerate(table.notes, start=1)
+            )
         )
     return "\n\n".join(blocks) + "\n"
 
@@ -99,7 +105,9 @@ def rounded(
         sign: "+" shows the sign of all.
         more: Decimals beyond those, where the uncertainty is not that of differences between rows.
     """
-    places = [None if (known := _decimals(each)) is None else known + more for each in uncertainties]
+    places = [
+        None if (known := _decimals(each)) is None else known + more for each in uncertainties
+    ]
     others = max((each for each in places if each is not None), default=_DECIMALS)
 
     def text(value: float, known: int | None) -> str:
@@ -109,7 +117,9 @@ def rounded(
         return shown
 
     return [
-        (text(value, known), "" if known is None else f"{each:.{known}f}") if math.isfinite(value) else (MISSING, "")
+        (text(value, known), "" if known is None else f"{each:.{known}f}")
+        if math.isfinite(value)
+        else (MISSING, "")
         for value, each, known in zip(values, uncertainties, places, strict=True)
     ]
 

@@ -24,7 +24,11 @@ def with_mask(arrays: Arrays) -> Arrays:
         return arrays
     listed = arrays["clicks" if "clicks" in arrays else "labels"]
     lengths = arrays["lengths"]
-    return {**arrays, "mask": jnp.arange(listed.shape[-1]) < lengths[..., None], SHOWN_FIRST: lengths}
+    return {
+        **arrays,
+        "mask": jnp.arange(listed.shape[-1]) < lengths[..., None],
+        SHOWN_FIRST: lengths,
+    }
 
 
 def ranks_first(arrays: Arrays) -> Arrays:
@@ -50,14 +54,18 @@ def at_step(arrays: Arrays, index: Count | int, turned: bool = False) -> Batch:
         turned: Whether the superbatch has `ranks_first`.
     """
     batch = {
-        name: _single_precision(values[index]) for name, values in arrays.items() if name != FEATURE_TABLE
+        name: _single_precision(values[index])
+        for name, values in arrays.items()
+        if name != FEATURE_TABLE
     }
     if turned:
         batch = {name: values.T if values.ndim == 2 else values for name, values in batch.items()}
     if "clicks" in batch:  # lists to rank may have labels alone
         batch["clicks"] = batch["clicks"].astype(bool)
     if FEATURE_TABLE in arrays:
-        batch["query_doc_features"] = _single_precision(arrays[FEATURE_TABLE][batch["query_doc_ids"]])
+        batch["query_doc_features"] = _single_precision(
+            arrays[FEATURE_TABLE][batch["query_doc_ids"]]
+        )
     ranks = batch["mask"].shape[-1]
     batch.setdefault("positions", jnp.arange(1, ranks + 1, dtype=jnp.int32)[None])
     return batch
@@ -88,4 +96,3 @@ def keys_read(compute: Callable[[Batch], Any], batch: Mapping[str, Any]) -> set[
     used = {id(value) for equation in program.eqns for value in equation.invars}
     used |= {id(value) for value in program.outvars}
     return {name for name, value in zip(names, program.invars, strict=True) if id(value) in used}
-

@@ -73,7 +73,10 @@ class Stored(NamedTuple):
 
 
 def verify_once(
-    folder: Path, files: Sequence[Stored], cache: Path | None = None, progress: Progress | None = None
+    folder: Path,
+    files: Sequence[Stored],
+    cache: Path | None = None,
+    progress: Progress | None = None,
 ) -> None:
     """Verifies files, unless a stamp shows that this machine has found these very files sound.
 
@@ -94,7 +97,10 @@ def verify_once(
 
 
 def verify(
-    folder: Path, files: Sequence[Stored], cache: Path | None = None, progress: Progress | None = None
+    folder: Path,
+    files: Sequence[Stored],
+    cache: Path | None = None,
+    progress: Progress | None = None,
 ) -> Sequence[Stored]:
     """Reads all files and returns them.
 
@@ -112,7 +118,9 @@ def verify(
     if progress is None or total < _LONG:
         progress = _silent
     for stored in files:
-        if (problem := _problem(stored, lambda read, done=done: progress(done + read, total))) is not None:
+        if (
+            problem := _problem(stored, lambda read, done=done: progress(done + read, total))
+        ) is not None:
             wrong.append(f"{stored.file.relative_to(folder)} ({problem})")
         done += stored.size
     if wrong:
@@ -208,7 +216,9 @@ def _state(folder: Path, files: Iterable[Stored]) -> str:
             return ""
         name = stored.file.relative_to(folder).as_posix()
         # the time of change, unlike that of modification, is not copied, and no program can set it
-        digest.update(f"{name} {stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns} {stat.st_ino}\n".encode())
+        digest.update(
+            f"{name} {stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns} {stat.st_ino}\n".encode()
+        )
     return digest.hexdigest()
 
 

@@ -76,7 +76,9 @@ def context_columns(order: "SessionOrder", document: str, query: str | None) -> 
         query: Column that distinguishes queries; without one there is no `query_repeated`.
     """
     context = _Context(order, document, query)
-    columns = [column for column in (*LIST_COLUMNS, SEEN) if query or column.name != "query_repeated"]
+    columns = [
+        column for column in (*LIST_COLUMNS, SEEN) if query or column.name != "query_repeated"
+    ]
     return [_ContextColumn(column, context) for column in columns]
 
 
@@ -108,7 +110,9 @@ class _Context:
     def _values(self) -> dict[str, np.ndarray]:
         log, names = self.order.log, [self.document, *([self.query] if self.query else [])]
         columns = (*LIST_COLUMNS, SEEN)
-        found = {each.name: np.zeros(each.shape_of(log.count, log.ranks), each.dtype) for each in columns}
+        found = {
+            each.name: np.zeros(each.shape_of(log.count, log.ranks), each.dtype) for each in columns
+        }
         largest = log.bounds(self.document)[1]
         for rows, first in self.order:
             read = lists_at(log, rows, names)
@@ -238,11 +242,17 @@ def _seen(
     lists = places // documents.shape[1]
     order = _order(session[lists], documents.reshape(-1)[places], largest)
     places, lists = places[order], lists[order]
-    group = np.append(True, (np.diff(session[lists]) != 0) | (np.diff(documents.reshape(-1)[places]) != 0))
+    group = np.append(
+        True, (np.diff(session[lists]) != 0) | (np.diff(documents.reshape(-1)[places]) != 0)
+    )
     group = group[: len(places)]
-    run = group | np.append(True, np.diff(lists) != 0)[: len(places)]  # a list may show a document twice
+    run = (
+        group | np.append(True, np.diff(lists) != 0)[: len(places)]
+    )  # a list may show a document twice
     here = np.arange(len(places))
-    group_start, run_start = (np.maximum.accumulate(np.where(each, here, 0)) for each in (group, run))
+    group_start, run_start = (
+        np.maximum.accumulate(np.where(each, here, 0)) for each in (group, run)
+    )
     clicked = clicks.reshape(-1)[places].astype(np.int64)
     before = np.cumsum(clicked) - clicked
     shown_before = lists > lists[group_start]

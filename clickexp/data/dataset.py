@@ -29,7 +29,9 @@ def _check_part(value: Any) -> Any:
         start, stop = value
         if _is_whole(start) and (stop is None or _is_whole(stop)):
             return value
-    raise ValueError("a fraction, such as 0.8, or a range [start, stop] of sessions, which count from 0")
+    raise ValueError(
+        "a fraction, such as 0.8, or a range [start, stop] of sessions, which count from 0"
+    )
 
 
 Split = Annotated[float | Sequence[int | None], PlainValidator(_check_part)]
@@ -92,14 +94,19 @@ class Dataset:
     def sizes(self) -> dict[str, Any]:
         """Sessions of each part, query-document pairs and positions."""
         sessions = {name: part.count for name, part in self.parts.items()}
-        return {"sessions": sessions, "query_doc_pairs": self.query_doc_pairs, "positions": self.positions}
+        return {
+            "sessions": sessions,
+            "query_doc_pairs": self.query_doc_pairs,
+            "positions": self.positions,
+        }
 
     def first(self, sessions: int | None) -> "Dataset":
         """The dataset with at most so many sessions in each part; None keeps all."""
         if sessions is None:
             return self
         return replace(
-            self, **{name: part.slice(0, min(sessions, part.count)) for name, part in self.parts.items()}
+            self,
+            **{name: part.slice(0, min(sessions, part.count)) for name, part in self.parts.items()},
         )
 
     def describe(self) -> str:
@@ -107,7 +114,9 @@ class Dataset:
         counts = {name: f"{part.count:,} {name}" for name, part in self.parts.items()}
         ranking = f", {counts.pop('ranking')} lists" if self.ranking is not None else ""
         notes = "".join(
-            f", {name.replace('_', ' ')} {value}" for name, value in self.notes.items() if value != 0
+            f", {name.replace('_', ' ')} {value}"
+            for name, value in self.notes.items()
+            if value != 0
         )
         return (
             f"{self.name}: {', '.join(counts.values())} sessions{ranking}, "
@@ -141,7 +150,9 @@ class _Largest(Mapping[str, int]):
         return len(self._names)
 
 
-def split(sessions: Sessions, train: Split, val: Split, test: Split) -> tuple[Sessions, Sessions, Sessions]:
+def split(
+    sessions: Sessions, train: Split, val: Split, test: Split
+) -> tuple[Sessions, Sessions, Sessions]:
     """Views of the three parts: ranges, or fractions taken one after another in file order.
 
     Search sessions stay whole. Where their lists are apart, fractions are of the log with whole sessions one after
@@ -176,18 +187,26 @@ def _whole_sessions(sessions: Sessions, ranges: Mapping[str, range]) -> list[Ses
     ids = sessions.column("session_ids")
     new = new_sessions(ids)
     if are_apart(ids, new):
-        _, first, number, lists = np.unique(ids, return_index=True, return_inverse=True, return_counts=True)
-        started = _earliest(sessions.column("times"), number) if "times" in sessions.columns else first
+        _, first, number, lists = np.unique(
+            ids, return_index=True, return_inverse=True, return_counts=True
+        )
+        started = (
+            _earliest(sessions.column("times"), number) if "times" in sessions.columns else first
+        )
         order = np.lexsort((first, started))
         before = np.empty_like(lists)
         before[order] = np.cumsum(lists[order]) - lists[order]
         begun = before[number]
         parts = [
-            sessions.select(np.flatnonzero((begun >= part.start) & (begun < part.stop))) for part in ranges.values()
+            sessions.select(np.flatnonzero((begun >= part.start) & (begun < part.stop)))
+            for part in ranges.values()
         ]
     else:
         starts = np.append(np.flatnonzero(new), sessions.count)
-        ends = {name: starts[np.searchsorted(starts, [part.start, part.stop])] for name, part in ranges.items()}
+        ends = {
+            name: starts[np.searchsorted(starts, [part.start, part.stop])]
+            for name, part in ranges.items()
+        }
         parts = [sessions.slice(*map(int, each)) for each in ends.values()]
     for (name, part), view in zip(ranges.items(), parts, strict=True):
         if not view.count:
@@ -220,7 +239,10 @@ def _checked_sessions(sessions: Sessions, ranges: Mapping[str, range]) -> list[S
         session = sessions.rows(lists[:1], ["session_ids"])["session_ids"][0]
         named = f"search session {session}" if abs(int(session)) < _HASHED else "one search session"
         *others, last = np.unique(part_of[lists])
-        (name, part), other = list(ranges.items())[last], list(ranges)[others[-1]] if others[-1] >= 0 else None
+        (name, part), other = (
+            list(ranges.items())[last],
+            list(ranges)[others[-1]] if others[-1] >= 0 else None,
+        )
         raise DataError(
             f"{name} {_show(part)} has lists of {named}, "
             f"{f'as {other} has' if other else 'but not all'}. Its lists are {lists[0]} to {lists[-1]}: cut before or "
@@ -242,7 +264,9 @@ def check_split(train: Split, val: Split, test: Split) -> None:
     if len(fractions) not in (0, 3):
         raise DataError(f"{given} mix fractions and ranges. Give three of one kind.")
     if sum(fractions) > 1 + 1e-9:
-        raise DataError(f"{given}: the fractions sum to {sum(fractions):g}. They must sum to at most 1.")
+        raise DataError(
+            f"{given}: the fractions sum to {sum(fractions):g}. They must sum to at most 1."
+        )
 
 
 def keep_queries_seen(train: Sessions, other: Sessions, at_least: int) -> Sessions:

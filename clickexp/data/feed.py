@@ -29,7 +29,9 @@ def feed(
     All dispatches of packed sessions take equally many steps, at most `steps`, so that hardly any is empty.
     """
     if isinstance(data, Sessions):
-        fitting = 1 << max(data.count - 1, 0).bit_length()  # a small log is not padded to a large batch
+        fitting = (
+            1 << max(data.count - 1, 0).bit_length()
+        )  # a small log is not padded to a large batch
         batch_size = min(batch_size, fitting)
         batches = _ceil(data.count, batch_size)
         even = _ceil(batches, _ceil(batches, steps))
@@ -60,7 +62,9 @@ def _ceil(a: int, b: int) -> int:
 def _single(batch: Mapping[str, Array]) -> Superbatch:
     """A ready-made batch as a superbatch of one step."""
     shown = batch["mask" if "mask" in batch else "lengths"]
-    return Superbatch({name: np.asarray(values)[None] for name, values in batch.items()}, 1, len(shown))
+    return Superbatch(
+        {name: np.asarray(values)[None] for name, values in batch.items()}, 1, len(shown)
+    )
 
 
 class Compiled:

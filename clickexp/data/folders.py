@@ -49,7 +49,9 @@ class NewFolder:
             self.part, self._lock = _locked_part(folder)
         except OSError as error:
             where = f"{folder.parent}: cannot be written ({error.strerror})"
-            raise DataError(f"{where}. Choose another folder, or change its permissions.") from error
+            raise DataError(
+                f"{where}. Choose another folder, or change its permissions."
+            ) from error
 
     def flush(self) -> None:
         """Waits until all files are on disk, so that after a power failure all of them are there or no folder."""
@@ -92,7 +94,11 @@ def temporary() -> Iterator[Path]:
 def remove_stale(parent: Path) -> None:
     """Removes the hidden folders that killed processes left half-written."""
     with os.scandir(parent) as entries:
-        parts = [Path(e.path) for e in entries if _PART.fullmatch(e.name) and e.is_dir(follow_symlinks=False)]
+        parts = [
+            Path(e.path)
+            for e in entries
+            if _PART.fullmatch(e.name) and e.is_dir(follow_symlinks=False)
+        ]
     for part in parts:
         try:
             _remove_if_stale(part)

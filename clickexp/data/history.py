@@ -23,7 +23,9 @@ DOCUMENTS = ("document_ids", "query_doc_ids")
 """Columns that identify the documents of earlier clicks."""
 
 
-def history_columns(order: SessionOrder, ids: Sequence[str], query: str | None) -> list[DerivedColumn]:
+def history_columns(
+    order: SessionOrder, ids: Sequence[str], query: str | None
+) -> list[DerivedColumn]:
     """Returns the latest clicks and queries before each list in its search session, the last one last, 0 for none.
 
     The columns are `clicked_ID` for each kind of id and `clicked_positions`, of `EARLIER` clicks, and
@@ -69,8 +71,15 @@ class _Sequences:
             columns = lists_at(log, rows, known)
             chosen = columns["clicks"] & (ranks < columns["lengths"][:, None])
             if not self._clicks:  # a list has its query where a document that the log knows has it
-                query = np.broadcast_to(columns[self.names[0]].reshape(len(chosen), -1), chosen.shape)
-                chosen = ranks == np.argmax((ranks < columns["lengths"][:, None]) & (query > 0), axis=1)[:, None]
+                query = np.broadcast_to(
+                    columns[self.names[0]].reshape(len(chosen), -1), chosen.shape
+                )
+                chosen = (
+                    ranks
+                    == np.argmax((ranks < columns["lengths"][:, None]) & (query > 0), axis=1)[
+                        :, None
+                    ]
+                )
             for name, found in pieces.items():
                 values = columns.get(name, ranks + 1)
                 values = values[:, None] if name in columns and values.ndim == 1 else values

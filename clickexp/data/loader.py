@@ -44,7 +44,9 @@ def superbatches(
     closed; its errors are raised by the iterator. Arrays are fresh each time, so JAX may alias them.
     """
     if batch_size < 1 or steps < 1 or prefetch < 0:
-        raise ValueError(f"need batch_size, steps >= 1, prefetch >= 0: got {batch_size, steps, prefetch}")
+        raise ValueError(
+            f"need batch_size, steps >= 1, prefetch >= 0: got {batch_size, steps, prefetch}"
+        )
     filled = _filled(sessions, batch_size, steps, seed, epoch)
     return ahead(filled, prefetch, "superbatches") if prefetch else filled
 
@@ -55,11 +57,15 @@ def _filled(
     size, shape = batch_size * steps, (steps, batch_size)
     order = None
     if seed is not None:  # 64-bit numbers have the same order and take more than twice as long
-        numbers = np.arange(sessions.count, dtype=np.int32 if sessions.count < 1 << 31 else np.int64)
+        numbers = np.arange(
+            sessions.count, dtype=np.int32 if sessions.count < 1 << 31 else np.int64
+        )
         order = np.random.default_rng((seed, epoch)).permutation(numbers)
     for start in range(0, sessions.count, size):
         stop = min(start + size, sessions.count)
-        flat = _read(sessions, slice(start, stop) if order is None else order[start:stop], size, stop - start)
+        flat = _read(
+            sessions, slice(start, stop) if order is None else order[start:stop], size, stop - start
+        )
         arrays = {name: values.reshape(shape + values.shape[1:]) for name, values in flat.items()}
         yield Superbatch(arrays, -(-(stop - start) // batch_size), stop - start)
 

@@ -51,13 +51,22 @@ class LogFormat:
         true_user: _TrueUser | None = None,
     ):
         functools.update_wrapper(self, read)
-        self.read, self.format, self.has_features, self.true_user = read, format, has_features, true_user
+        self.read, self.format, self.has_features, self.true_user = (
+            read,
+            format,
+            has_features,
+            true_user,
+        )
         self._options = list(inspect.signature(read).parameters.values())[2:]
         path, *shared = inspect.signature(open_prepared).parameters.values()
         own = [p for p in shared if p.name != "ids" and not (comes_split and "sessions" in p.name)]
         # Hydra's configurations and the command's options are checked against these
-        self.__signature__ = inspect.Signature([path, *self._options, *own], return_annotation=Dataset)
-        self.__annotations__ = {p.name: p.annotation for p in self.__signature__.parameters.values()}
+        self.__signature__ = inspect.Signature(
+            [path, *self._options, *own], return_annotation=Dataset
+        )
+        self.__annotations__ = {
+            p.name: p.annotation for p in self.__signature__.parameters.values()
+        }
 
     def __call__(
         self,
@@ -96,15 +105,25 @@ class LogFormat:
         key = fingerprint(_files(source, chosen), {**read_as, **chosen})
         folder = Path(cache).expanduser() / key
         log = _reused(folder, source, progress, ids)
-        log = log or _read(self.read, self.format, source, folder, progress=progress, ids=ids, **options)
+        log = log or _read(
+            self.read, self.format, source, folder, progress=progress, ids=ids, **options
+        )
         return self._with_truth(log.dataset(**given), chosen)
 
     def _with_truth(self, dataset: Dataset, options: Mapping[str, Any]) -> Dataset:
-        return dataset if self.true_user is None else replace(dataset, truth=self.true_user(dataset, options))
+        return (
+            dataset
+            if self.true_user is None
+            else replace(dataset, truth=self.true_user(dataset, options))
+        )
 
 
 def log_format(
-    format: str, *, comes_split: bool = False, has_features: bool = False, true_user: _TrueUser | None = None
+    format: str,
+    *,
+    comes_split: bool = False,
+    has_features: bool = False,
+    true_user: _TrueUser | None = None,
 ) -> Callable[[_Read], LogFormat]:
     """Returns a decorator that makes a format of a reader (source, log, *, options).
 
@@ -114,11 +133,17 @@ def log_format(
         has_features: Whether it has feature vectors of documents.
         true_user: Finds the click model that clicked, where clicks are simulated.
     """
-    settings: Any = {"comes_split": comes_split, "has_features": has_features, "true_user": true_user}
+    settings: Any = {
+        "comes_split": comes_split,
+        "has_features": has_features,
+        "true_user": true_user,
+    }
     return lambda read: LogFormat(read, format, **settings)
 
 
-def prepare(read: _Read, format: str, source: str | Path, folder: str | Path, **options: Any) -> Log:
+def prepare(
+    read: _Read, format: str, source: str | Path, folder: str | Path, **options: Any
+) -> Log:
     """Reads a source into a new folder.
 
     Args:
@@ -140,9 +165,13 @@ def prepare(read: _Read, format: str, source: str | Path, folder: str | Path, **
 
 def _check_exists(source: Path) -> None:
     if not source.exists():
-        raise DataError(f"{source}: no such file or folder. Check the path; a configuration has it as dataset.path.")
+        raise DataError(
+            f"{source}: no such file or folder. Check the path; a configuration has it as dataset.path."
+        )
     if not (source.is_file() or source.is_dir()):  # a pipe would be waited for without end
-        raise DataError(f"{source}: neither a file nor a folder. Write the log to a file, and give its path.")
+        raise DataError(
+            f"{source}: neither a file nor a folder. Write the log to a file, and give its path."
+        )
 
 
 def _reader_source(read: _Read) -> str | None:

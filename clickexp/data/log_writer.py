@@ -69,7 +69,9 @@ class LogWriter:
         """
         self._parts.append(name)
         source = self.source if name == "sessions" else f"{self.source}, {name}"
-        return PackWriter(self._new.part / name, ranks, columns, max_id=max_id, source=source, nested=True)
+        return PackWriter(
+            self._new.part / name, ranks, columns, max_id=max_id, source=source, nested=True
+        )
 
     def note(self, name: str, count: int = 1) -> None:
         """Adds to a count that the reader reports."""

@@ -105,9 +105,13 @@ def renumbering(own: pl.DataFrame, known: pl.DataFrame) -> np.ndarray:
                 f"{column} is {kinds[0]} in this log and {kinds[1]} in the one that the run was fitted to. Write ids "
                 "alike, and read both with the same pair_key."
             )
-    alike = own.with_columns(own[name].cast(kind, strict=False) for name, kind in known.schema.items())
+    alike = own.with_columns(
+        own[name].cast(kind, strict=False) for name, kind in known.schema.items()
+    )
     numbered = known.with_row_index("id", offset=1)
-    ids = alike.join(numbered, on=known.columns, how="left", maintain_order="left")["id"].fill_null(0)
+    ids = alike.join(numbered, on=known.columns, how="left", maintain_order="left")["id"].fill_null(
+        0
+    )
     if not (ids > 0).any():
         raise DataError(
             "no document of this log is in the one that the run was fitted to. Write ids alike, or give that log."
@@ -126,4 +130,8 @@ def keys_of(values: pl.Series) -> np.ndarray:
 
     Two of n distinct texts share a key with probability n^2 / 2^65: 3e-8 for a million, 3e-4 for a hundred million.
     """
-    return (values if values.dtype.is_integer() else values.hash()).to_numpy().astype(np.uint64, copy=False)
+    return (
+        (values if values.dtype.is_integer() else values.hash())
+        .to_numpy()
+        .astype(np.uint64, copy=False)
+    )

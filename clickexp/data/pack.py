@@ -23,7 +23,15 @@ from clickexp.data.checksums import (
     verify,
 )
 from clickexp.data.folders import NewFolder
-from clickexp.data.schema import COLUMNS, REQUIRED, Column, Columns, SourceLocation, checked, declared
+from clickexp.data.schema import (
+    COLUMNS,
+    REQUIRED,
+    Column,
+    Columns,
+    SourceLocation,
+    checked,
+    declared,
+)
 from clickexp.errors import DataError
 from clickexp.utils.content import content_of_all
 from clickexp.utils.exits import reason
@@ -147,7 +155,9 @@ class PackWriter:
             | {"info": {}}
         )
         meta["crc32"] = {name: column.crc for name, column in self._columns.items()}
-        if extra := [_stated(column) for name, column in self.schema.items() if name not in COLUMNS]:
+        if extra := [
+            _stated(column) for name, column in self.schema.items() if name not in COLUMNS
+        ]:
             meta["columns"] = extra
         (part / _META).write_text(sealed(meta))
         if not self.nested:

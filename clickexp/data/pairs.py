@@ -22,7 +22,9 @@ def named_pairs(names: np.ndarray, pairs: int) -> tuple[LookedUp, LookedUp]:
         pairs: How many there are.
     """
     numbered = cache(partial(_numbers_of, names, pairs))
-    return LookedUp(DOCUMENTS, partial(numbered, "document")), LookedUp(QUERIES, partial(numbered, "query"))
+    return LookedUp(DOCUMENTS, partial(numbered, "document")), LookedUp(
+        QUERIES, partial(numbered, "query")
+    )
 
 
 def consecutive_pairs(starts: np.ndarray) -> tuple[LookedUp, LookedUp]:

@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from clickexp.data.checksums import REMEDY, DamagedError, Progress, Stored, unsealed, verify, verify_once
+from clickexp.data.checksums import (
+    REMEDY,
+    DamagedError,
+    Progress,
+    Stored,
+    unsealed,
+    verify,
+    verify_once,
+)
 from clickexp.data.dataset import Dataset, Split, keep_queries_seen, split
 from clickexp.data.features import Features
 from clickexp.data.pack import UNREADABLE, stored_files
@@ -65,12 +73,16 @@ class Log:
             DataError: The folder is not a prepared log, or damaged; it names the files. Or ids cannot be compared.
         """
         folder = Path(folder).expanduser()
-        verify_once(folder, log_files(folder), None if cache is None else Path(cache).expanduser(), progress)
+        verify_once(
+            folder, log_files(folder), None if cache is None else Path(cache).expanduser(), progress
+        )
         meta = _meta(folder)
         parts = {name: Sessions.open(folder / name, verified=True) for name in meta["parts"]}
         pairs = max(part.query_doc_pairs for part in parts.values())
         features = Features.open(folder / FEATURES) if (folder / FEATURES).exists() else None
-        parts = {name: part.with_pairs(pairs).with_features(features) for name, part in parts.items()}
+        parts = {
+            name: part.with_pairs(pairs).with_features(features) for name, part in parts.items()
+        }
         names = np.memmap(folder / NAMES, np.uint8, "r") if (folder / NAMES).exists() else None
         if names is not None and ids is not None:
             parts, names = _renumbered(parts, pairs, names, np.memmap(ids, np.uint8, "r"))
@@ -102,11 +114,15 @@ class Log:
             DataError: The splits do not fit the log.
         """
         if "sessions" in self.parts:
-            train, *held_out = split(self.parts["sessions"], train_sessions, val_sessions, test_sessions)
+            train, *held_out = split(
+                self.parts["sessions"], train_sessions, val_sessions, test_sessions
+            )
         else:
             train, *held_out = (self.parts[part] for part in _SPLIT)
             _warn_of_shared_sessions(train, held_out)
-        val, test = (keep_queries_seen(train, part, min_train_sessions_per_query) for part in held_out)
+        val, test = (
+            keep_queries_seen(train, part, min_train_sessions_per_query) for part in held_out
+        )
         if not (val.count and test.count):
             what = f"no session of validation or test has a query with {min_train_sessions_per_query} training sessions"
             raise DataError(f"{what}. Lower min_train_sessions_per_query.")
@@ -137,7 +153,9 @@ def _renumbered(
     renumbered = {}
     for name, part in parts.items():
         features = None if part.features is None else part.features.renumbered(ids, len(other) + 1)
-        renumbered[name] = part.with_features(None).renumbered(ids, len(other)).with_features(features)
+        renumbered[name] = (
+            part.with_features(None).renumbered(ids, len(other)).with_features(features)
+        )
     return renumbered, known
 
 
@@ -185,7 +203,9 @@ def open_prepared(
         DataError: The folder is not a prepared log or damaged, or the splits do not fit it.
     """
     log = Log.open(path, cache=cache, progress=progress, ids=ids)
-    return log.dataset(name, train_sessions, val_sessions, test_sessions, min_train_sessions_per_query)
+    return log.dataset(
+        name, train_sessions, val_sessions, test_sessions, min_train_sessions_per_query
+    )
 
 
 def is_log(folder: Path) -> bool:
@@ -211,7 +231,9 @@ def _meta(folder: Path) -> dict[str, Any]:
     """log.json, its keys and types checked."""
     file = folder / LOG
     if not is_log(folder):
-        raise DamagedError(f"{folder}: not a prepared log, {LOG} is missing", "Run clickexp-data prepare.")
+        raise DamagedError(
+            f"{folder}: not a prepared log, {LOG} is missing", "Run clickexp-data prepare."
+        )
     try:
         meta = unsealed(file.read_text())
         for key, kind in {"name": str, "format": str, "parts": list, "notes": dict}.items():
@@ -222,7 +244,11 @@ def _meta(folder: Path) -> dict[str, Any]:
             raise ValueError(f"parts is {meta['parts']}")
         if not all(isinstance(note, (int, str)) for note in meta["notes"].values()):
             raise ValueError(f"notes is {meta['notes']}")
-        meta["crc32"] = {name: (int(size), int(crc)) for name, (size, crc) in meta.get("crc32", {}).items()}
+        meta["crc32"] = {
+            name: (int(size), int(crc)) for name, (size, crc) in meta.get("crc32", {}).items()
+        }
         return meta
     except UNREADABLE as error:
-        raise DamagedError(f"{file}: cannot be read ({reason(error, context=False)})", REMEDY) from error
+        raise DamagedError(
+            f"{file}: cannot be read ({reason(error, context=False)})", REMEDY
+        ) from error

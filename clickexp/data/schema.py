@@ -11,7 +11,19 @@ from clickexp.errors import DataError
 
 Columns = Mapping[str, np.ndarray]
 
-_TYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "float16", "float32", "float64")
+_TYPES = (
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "float16",
+    "float32",
+    "float64",
+)
 _KINDS = {"b": "biuf", "i": "iu", "u": "iu", "f": "biuf"}
 """Kinds of numpy type that a column of each kind is read from."""
 
@@ -51,17 +63,23 @@ class Column:
         try:
             dtype = np.dtype(self.dtype)
         except TypeError as error:
-            raise DataError(f"column {self.name}: {error}. Choose one of {', '.join(_TYPES)}.") from error
+            raise DataError(
+                f"column {self.name}: {error}. Choose one of {', '.join(_TYPES)}."
+            ) from error
         if not self.name.isidentifier() or self.name.startswith("_") or self.name in MADE:
             raise DataError(
                 f"{self.name!r} cannot name a column. Choose another name, of letters and digits."
             )
         if dtype.name not in _TYPES:
-            raise DataError(f"column {self.name} has type {dtype}. Choose one of {', '.join(_TYPES)}.")
+            raise DataError(
+                f"column {self.name} has type {dtype}. Choose one of {', '.join(_TYPES)}."
+            )
         if self.per not in ("document", "session"):
             raise DataError(f"column {self.name} is per {self.per!r}. Choose document or session.")
         if not _fits(self.padding, dtype):
-            raise DataError(f"column {self.name}: fill={self.fill!r} is no {dtype}. Change one of the two.")
+            raise DataError(
+                f"column {self.name}: fill={self.fill!r} is no {dtype}. Change one of the two."
+            )
         rules = {"b": "it holds true or false, 1 or 0", "f": "it holds finite numbers"}
         rule = self.rule or rules.get(dtype.kind, f"it holds integers that fit {dtype}")
         object.__setattr__(self, "dtype", dtype)
@@ -89,7 +107,9 @@ class Column:
     @property
     def batch_type(self) -> np.dtype:
         """Type in a batch, of at most 32 bits, as JAX computes."""
-        return np.dtype({"int64": np.int32, "float64": np.float32}.get(np.dtype(self.dtype).name, self.dtype))
+        return np.dtype(
+            {"int64": np.int32, "float64": np.float32}.get(np.dtype(self.dtype).name, self.dtype)
+        )
 
     def in_batch(self, values: np.ndarray) -> np.ndarray:
         """Packed values as a batch holds them: one per session as [sessions, 1], which broadcasts over ranks.
@@ -107,8 +127,17 @@ class Column:
         if values.dtype == self.batch_type:
             return
         bad = _is_another(values, values.astype(self.batch_type))
-        kind = "integers" if values.dtype.kind in "iu" else "floating-point numbers, whole ones up to 16777216"
-        location.reject(bad, values, self.name, f"batches hold 32-bit {kind}: number the values from 0, or scale them")
+        kind = (
+            "integers"
+            if values.dtype.kind in "iu"
+            else "floating-point numbers, whole ones up to 16777216"
+        )
+        location.reject(
+            bad,
+            values,
+            self.name,
+            f"batches hold 32-bit {kind}: number the values from 0, or scale them",
+        )
 
     def convert(
         self, values: np.ndarray, location: "SourceLocation", lengths: np.ndarray | None = None
@@ -129,7 +158,9 @@ class Column:
             bad |= packed < self.least
         location.reject(bad, values, self.name, self.rule, lengths)
         if packed.dtype.kind == "f" and packed.dtype.itemsize < 8 and values.dtype.kind in "iu":
-            remedy = f"the type {packed.dtype} rounds it: declare an integer type, or give fractions"
+            remedy = (
+                f"the type {packed.dtype} rounds it: declare an integer type, or give fractions"
+            )
             location.reject(_is_another(values, packed), values, self.name, remedy, lengths)
         return packed
 
@@ -158,11 +189,17 @@ COLUMNS = {
         Column("clicks", np.bool_, rule="clicks are true or false, 1 or 0"),
         Column("lengths", np.int32, "session", least=0, rule="a list holds at least one document"),
         Column("query_ids", np.int64, "session", rule="query ids are 64-bit integers"),
-        Column("session_ids", np.int64, "session", rule="ids of search sessions are 64-bit integers"),
+        Column(
+            "session_ids", np.int64, "session", rule="ids of search sessions are 64-bit integers"
+        ),
         Column("times", np.float64, "session", rule="times are finite numbers"),
         Column("positions", np.int32, least=1, rule="positions are integers from 1"),
         Column("labels", np.float32, rule="labels are finite numbers"),
-        Column("late_clicks", np.bool_, rule="clicks that came after a later list are true or false, 1 or 0"),
+        Column(
+            "late_clicks",
+            np.bool_,
+            rule="clicks that came after a later list are true or false, 1 or 0",
+        ),
     )
 }
 """The columns that the package reads itself. The first three are always there."""
@@ -219,8 +256,14 @@ class SourceLocation:
         if bad.any():
             first, *rest = (int(at) for at in np.unravel_index(np.asarray(bad).argmax(), bad.shape))
             value = values[(first, *rest)] if rest else values[first]
-            row = first if lengths is None else int(np.searchsorted(np.cumsum(lengths), first, side="right"))
-            word = repr(value[:80]) if isinstance(value, str) else "null" if value is None else value
+            row = (
+                first
+                if lengths is None
+                else int(np.searchsorted(np.cumsum(lengths), first, side="right"))
+            )
+            word = (
+                repr(value[:80]) if isinstance(value, str) else "null" if value is None else value
+            )
             raise self.error(f"{name} holds {word}", remedy, row)
 
 
@@ -237,8 +280,12 @@ def checked(
     for name, values in columns.items():
         expected = schema[name].shape_of(*ids)
         if np.shape(values) != expected:
-            raise location.error(f"{name} has shape {np.shape(values)}", f"query_doc_ids asks for {expected}")
-    packed = {name: schema[name].convert(np.asarray(values), location) for name, values in columns.items()}
+            raise location.error(
+                f"{name} has shape {np.shape(values)}", f"query_doc_ids asks for {expected}"
+            )
+    packed = {
+        name: schema[name].convert(np.asarray(values), location) for name, values in columns.items()
+    }
     lengths, ranks = packed["lengths"], ids[1]
     bad = (lengths < 1) | (lengths > ranks)
     location.reject(bad, lengths, "lengths", f"a list holds 1 to {ranks} documents")
@@ -259,5 +306,7 @@ def checked(
 
 def check_ids(ids: np.ndarray, query_doc_pairs: int, location: SourceLocation) -> None:
     """DataError for the first id that a table of query_doc_pairs pairs has no row for."""
-    remedy = f"ids lie in 0 to query_doc_pairs, {query_doc_pairs}: raise it or number the pairs again"
+    remedy = (
+        f"ids lie in 0 to query_doc_pairs, {query_doc_pairs}: raise it or number the pairs again"
+    )
     location.reject(ids > query_doc_pairs, ids, "query_doc_ids", remedy)

@@ -97,4 +97,6 @@ def _keys(chunk: Mapping[str, np.ndarray]) -> np.ndarray:
     """A 64-bit hash of the documents of each list, which does not depend on their order."""
     ids = chunk["query_doc_ids"]
     shown = np.arange(ids.shape[1]) < chunk["lengths"][:, None]
-    return np.where(shown, mixed(ids.astype(np.uint64) + np.uint64(1)), np.uint64(0)).sum(axis=1, dtype=np.uint64)
+    return np.where(shown, mixed(ids.astype(np.uint64) + np.uint64(1)), np.uint64(0)).sum(
+        axis=1, dtype=np.uint64
+    )

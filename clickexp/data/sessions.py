@@ -108,7 +108,9 @@ class Sessions(ColumnsView):
         given |= {column.name: values for column, values in (extra or {}).items()}
         columns = checked(given, location, schema=schema)
         sessions = cls(columns, *bounds(columns), schema=schema).with_context()
-        return sessions if query_doc_pairs is None else sessions.with_pairs(query_doc_pairs, location)
+        return (
+            sessions if query_doc_pairs is None else sessions.with_pairs(query_doc_pairs, location)
+        )
 
     @classmethod
     def open(cls, folder: str | Path, *, verified: bool = False) -> "Sessions":
@@ -125,7 +127,9 @@ class Sessions(ColumnsView):
             verify_once(Path(folder), stored_files(Path(folder)))
         meta, columns = read_pack(Path(folder))
         bound = meta["query_doc_pairs"], meta["positions"]
-        return cls(columns, *bound, folder=Path(folder), schema=meta["schema"], checksums=meta["crc32"])
+        return cls(
+            columns, *bound, folder=Path(folder), schema=meta["schema"], checksums=meta["crc32"]
+        )
 
     def save(self, folder: str | Path) -> "Sessions":
         """Packs these sessions into a new folder, atomically, and opens it."""
@@ -142,10 +146,14 @@ class Sessions(ColumnsView):
     def batch_columns(self) -> dict[str, Column]:
         """What batches carry: what is always there, and what `carrying` chose, or all packed of at most 32 bits."""
         if self.carried is None:
-            chosen = {name for name in self.columns if np.dtype(self.schema[name].dtype).itemsize < 8}
+            chosen = {
+                name for name in self.columns if np.dtype(self.schema[name].dtype).itemsize < 8
+            }
         else:
             chosen = self.carried & {*self.columns, *self.derived}
-        return {name: self.schema[name] for name in self.schema if name in chosen or name in REQUIRED}
+        return {
+            name: self.schema[name] for name in self.schema if name in chosen or name in REQUIRED
+        }
 
     def carrying(self, names: Iterable[str]) -> "Sessions":
         """The same sessions, of which batches carry no optional columns but these, and no positions that are the ranks.
@@ -183,9 +191,13 @@ class Sessions(ColumnsView):
     def feature_lengths(self) -> dict[str, int]:
         """Length of each kind of feature vector, by its key in a batch."""
         vectors = {
-            name: c.shape[0] for name, c in self.schema.items() if c.per_document and len(c.shape) == 1
+            name: c.shape[0]
+            for name, c in self.schema.items()
+            if c.per_document and len(c.shape) == 1
         }
-        shared = {} if self.features is None else {"query_doc_features": self.features.values.shape[1]}
+        shared = (
+            {} if self.features is None else {"query_doc_features": self.features.values.shape[1]}
+        )
         return {**shared, **vectors}
 
     def with_features(self, features: Features | None) -> "Sessions":
@@ -210,13 +222,17 @@ class Sessions(ColumnsView):
         if "session_ids" not in self.columns:
             return self
         if self.index is not None or self.first:
-            raise DataError("context is derived of whole logs: call with_context before taking a part of the sessions")
+            raise DataError(
+                "context is derived of whole logs: call with_context before taking a part of the sessions"
+            )
         document = "document_ids" if "document_ids" in self.schema else "query_doc_ids"
         query = "query_ids" if "query_ids" in self.columns else None
         ids = dict.fromkeys(["query_doc_ids", document])
         number = "query_numbers" if "query_numbers" in self.schema else None
         order = SessionOrder(self)
-        return self.deriving(*context_columns(order, document, query), *history_columns(order, [*ids], number))
+        return self.deriving(
+            *context_columns(order, document, query), *history_columns(order, [*ids], number)
+        )
 
     def digest(self) -> str:
         """A hash of the count, and of lengths, clicks and labels of the first and last sessions.
@@ -240,7 +256,9 @@ class Sessions(ColumnsView):
         if self.index is not None:
             return replace(self, index=self.index[start:stop])
         columns = {name: values[start:stop] for name, values in self.columns.items()}
-        return replace(self, columns=columns, first=self.first + range(self.count)[start:stop].start)
+        return replace(
+            self, columns=columns, first=self.first + range(self.count)[start:stop].start
+        )
 
     def select(self, indices: np.ndarray) -> "Sessions":
         """The sessions with these numbers, in this order; only the numbers are copied."""
@@ -256,7 +274,10 @@ class Sessions(ColumnsView):
             ids: The new id of each one from 0.
             query_doc_pairs: The largest new id.
         """
-        columns = {**self.columns, "query_doc_ids": ids.astype(np.int32)[self.columns["query_doc_ids"]]}
+        columns = {
+            **self.columns,
+            "query_doc_ids": ids.astype(np.int32)[self.columns["query_doc_ids"]],
+        }
         return replace(self, columns=columns, query_doc_pairs=query_doc_pairs, checksums=None)
 
     def with_pairs(self, query_doc_pairs: int, location: SourceLocation = _SESSIONS) -> "Sessions":

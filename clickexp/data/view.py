@@ -53,7 +53,9 @@ class ColumnsView:
         if name in self.derived:
             return self.rows(slice(0, self.count), [name])[name]
         if name not in self.columns:
-            raise DataError(f"{self.folder or 'sessions'}: there are no {name}. Add them to the source.")
+            raise DataError(
+                f"{self.folder or 'sessions'}: there are no {name}. Add them to the source."
+            )
         return self.columns[name] if self.index is None else self.columns[name][self.index]
 
     def read_into(self, target: dict[str, np.ndarray], rows: Rows) -> None:
@@ -62,7 +64,9 @@ class ColumnsView:
         for name, out in target.items():
             if name in self.derived:
                 np.copyto(out, self._derived(name, rows))
-            elif isinstance(rows, np.ndarray):  # clip: numpy would buffer `out` to raise on a bad row
+            elif isinstance(
+                rows, np.ndarray
+            ):  # clip: numpy would buffer `out` to raise on a bad row
                 np.take(self.columns[name], rows, axis=0, out=out, mode="clip")
             else:
                 np.copyto(out, self.columns[name][rows])
@@ -78,7 +82,9 @@ class ColumnsView:
 
     def chunks(self, names: Iterable[str] | None = None) -> Iterator[dict[str, np.ndarray]]:
         """The columns in pieces of bounded size, in order."""
-        return (self.rows(slice(start, start + _CHUNK), names) for start in range(0, self.count, _CHUNK))
+        return (
+            self.rows(slice(start, start + _CHUNK), names) for start in range(0, self.count, _CHUNK)
+        )
 
     @cached_property
     def positions_are_ranks(self) -> bool:

@@ -59,7 +59,9 @@ class HeldOut:
     @classmethod
     def test(cls, dataset: Dataset) -> "HeldOut":
         """The test part of a dataset."""
-        return cls(dataset.test.deriving(Impressions(dataset.train)), dataset.ranking, dataset.truth)
+        return cls(
+            dataset.test.deriving(Impressions(dataset.train)), dataset.ranking, dataset.truth
+        )
 
     @classmethod
     def validation(cls, dataset: Dataset) -> "HeldOut":
@@ -82,7 +84,15 @@ _KINDS = {
     "hidden events": (Examination,),
 }
 """Metrics of clicks that readers look for elsewhere."""
-_ORDER = ("clicks", "loss", "calibration", "impressions in training", "ranking", "ranking by clicks", "hidden events")
+_ORDER = (
+    "clicks",
+    "loss",
+    "calibration",
+    "impressions in training",
+    "ranking",
+    "ranking by clicks",
+    "hidden events",
+)
 
 
 @dataclass(frozen=True)
@@ -93,7 +103,9 @@ class Evaluation:
 
     def values(self) -> dict[str, float | int]:
         """Every value by name, such as ppl or ndcg@10, and `loss`: the model's own, -ll of a click model."""
-        values = {name: value for part in self.parts.values() for name, value in part.compute().items()}
+        values = {
+            name: value for part in self.parts.values() for name, value in part.compute().items()
+        }
         return {**values, "loss": values.pop("loss") if "loss" in values else -values["ll"]}
 
     def per_rank(self) -> RankVectors:
@@ -112,7 +124,11 @@ class Evaluation:
             `test`: values by name. `groups`: their names by kind, such as clicks and ranking. `higher_is_better`: by
             name what each metric states. `per_rank`: vectors of one length, rank 1 first. `curves`: what else to draw.
         """
-        stated = {name: better for part in self.parts.values() for name, better in part.higher_is_better.items()}
+        stated = {
+            name: better
+            for part in self.parts.values()
+            for name, better in part.higher_is_better.items()
+        }
         return {
             "test": self.values(),
             "groups": self._kinds(),
@@ -126,7 +142,10 @@ class Evaluation:
         kinds: dict[str, list[str]] = {}
         for part, metrics in self.parts.items():
             for name, metric in metrics.metrics.items():
-                of = next((kind for kind, classes in _KINDS.items() if isinstance(metric, classes)), _PARTS[part])
+                of = next(
+                    (kind for kind, classes in _KINDS.items() if isinstance(metric, classes)),
+                    _PARTS[part],
+                )
                 kinds.setdefault(of, []).extend(name + suffix for suffix in metric.suffixes)
         return {kind: kinds[kind] for kind in _ORDER if kind in kinds}
 
@@ -145,7 +164,9 @@ class Evaluation:
 
 
 def _padded(values: np.ndarray, length: int) -> list[float]:
-    return np.pad(values[:length], (0, max(length - values.size, 0)), constant_values=np.nan).tolist()
+    return np.pad(
+        values[:length], (0, max(length - values.size, 0)), constant_values=np.nan
+    ).tolist()
 
 
 class HeldOutEvaluator:
@@ -175,14 +196,21 @@ class HeldOutEvaluator:
             self._tasks["ranking"] = evaluator.task("ranking", model, data.lists, groups["ranking"])
         if groups.get("counterfactual"):
             metrics = groups["counterfactual"]
-            self._tasks["counterfactual"] = evaluator.task("counterfactual", model, data.sessions, metrics)
+            self._tasks["counterfactual"] = evaluator.task(
+                "counterfactual", model, data.sessions, metrics
+            )
         if clicks and data.truth is not None and groups.get("truth"):
-            self._tasks["truth"] = evaluator.task("truth", model, data.sessions, groups["truth"], data.truth)
+            self._tasks["truth"] = evaluator.task(
+                "truth", model, data.sessions, groups["truth"], data.truth
+            )
 
     def __call__(self, state: ModelState, phase: Phase, epoch: int = 0) -> Evaluation:
         """Evaluates the model in a state, in the order in which `nnx.merge` takes it."""
         return Evaluation(
-            {kind: task.evaluator(state, task.data, phase, epoch) for kind, task in self._tasks.items()}
+            {
+                kind: task.evaluator(state, task.data, phase, epoch)
+                for kind, task in self._tasks.items()
+            }
         )
 
     @property
@@ -243,7 +271,9 @@ def validation_metrics(groups: Groups, watched: Collection[str]) -> dict[str, Me
     def reports(metrics: Metrics) -> bool:
         return not set(watched).isdisjoint(MultiMetric(metrics).names)
 
-    extra = {name: metric for name, metric in groups.get("test", {}).items() if reports({name: metric})}
+    extra = {
+        name: metric for name, metric in groups.get("test", {}).items() if reports({name: metric})
+    }
     click = groups.get("click")
     chosen: dict[str, Metrics] = {}
     if click or extra:
@@ -265,8 +295,12 @@ def check_lists(model: Model, dataset: Dataset, metrics: Groups) -> None:
             checked(dataset.ranking, model, model.predict_relevance, "labels")
         except DataError as error:
             raise DataError(f"labelled lists: {error} metric=click leaves them out.") from error
-        gains = [m for m in metrics["ranking"].values() if isinstance(m, DCG) and m.form == "exponential"]
-        found = (float(chunk["labels"].max(initial=0)) for chunk in dataset.ranking.chunks(["labels"]))
+        gains = [
+            m for m in metrics["ranking"].values() if isinstance(m, DCG) and m.form == "exponential"
+        ]
+        found = (
+            float(chunk["labels"].max(initial=0)) for chunk in dataset.ranking.chunks(["labels"])
+        )
         largest = max(found, default=0.0) if gains else 0.0
         if largest > _LARGEST_GRADE:
             raise DataError(

@@ -61,7 +61,9 @@ class Evaluator:
             self._graphdefs.append(structure)
             self._truth.append((state,))
         self._outputs = outputs
-        self._carrying = Carrying(lambda *given: self.metrics.statistics(**self._arguments(*given)), *self._graphdefs)
+        self._carrying = Carrying(
+            lambda *given: self.metrics.statistics(**self._arguments(*given)), *self._graphdefs
+        )
         self._sizes = batch_size, steps_per_execution
         self._logger = logger or Logger()
 
@@ -95,11 +97,15 @@ class Evaluator:
         if not isinstance(data, Sessions):
             return size, steps
         numbers = data.ranks * (1 + sum(data.feature_lengths.values()))
-        fitting = 1 << max(data.count - 1, 0).bit_length()  # a small log is not padded to a whole step
+        fitting = (
+            1 << max(data.count - 1, 0).bit_length()
+        )  # a small log is not padded to a whole step
         lists = min(size, fitting, max(_MOST_NUMBERS // numbers, 1))
         return lists, min(steps, max(_MOST_NUMBERS // (lists * data.ranks), 1))
 
-    def _statistics(self, states: tuple[ModelState, ...], arrays: Mapping[str, Array]) -> dict[str, dict[str, Any]]:
+    def _statistics(
+        self, states: tuple[ModelState, ...], arrays: Mapping[str, Array]
+    ) -> dict[str, dict[str, Any]]:
         """The sums of each batch of a superbatch, stacked.
 
         Predictions are made in a loop apart, and so lie in memory: beside the sums, the compiler would repeat them for
@@ -111,7 +117,9 @@ class Evaluator:
 
         def predict(index: Count) -> list[Array]:
             nonlocal structure, places
-            models = [nnx.merge(g, *s, copy=True) for g, s in zip(self._graphdefs, states, strict=True)]
+            models = [
+                nnx.merge(g, *s, copy=True) for g, s in zip(self._graphdefs, states, strict=True)
+            ]
             batch = at_step(arrays, index)
             try:
                 leaves, structure = jax.tree.flatten(self._arguments(*models, batch))
@@ -122,7 +130,9 @@ class Evaluator:
             return [turned(leaf) for leaf in distinct.values()]
 
         def statistics(predicted: list[Array]) -> dict[str, dict[str, Any]]:
-            return self.metrics.statistics(**structure.unflatten([turned(predicted[place]) for place in places]))
+            return self.metrics.statistics(
+                **structure.unflatten([turned(predicted[place]) for place in places])
+            )
 
         predicted = jax.lax.map(predict, jnp.arange(len(arrays["mask"])))
         return jax.lax.map(statistics, predicted)

@@ -36,7 +36,11 @@ def checked(data: Data, model: Model, compute: _Compute, *required: str) -> Data
         return _CheckedBatches(data, limits, compute, required)
     for key in required:
         if key not in data.columns:
-            clicks = ", or judge rankings by clicks: metric=[all,counterfactual]" if key == "labels" else ""
+            clicks = (
+                ", or judge rankings by clicks: metric=[all,counterfactual]"
+                if key == "labels"
+                else ""
+            )
             raise DataError(f"the sessions have no {key}. Add them to the source{clicks}.")
     if data.count and not all(_fits(data.bounds(key), largest) for key, largest, _ in limits):
         carried = data.carrying({*data.batch_columns, *(key for key, *_ in limits)})
@@ -120,7 +124,9 @@ class _CheckedBatches:
 
 def _with_mask(batch: Mapping[str, Array]) -> dict[str, Array]:
     """The batch with what the training step would add to it."""
-    documents = next(batch[key] for key in ("mask", "clicks", "labels", "query_doc_ids") if key in batch)
+    documents = next(
+        batch[key] for key in ("mask", "clicks", "labels", "query_doc_ids") if key in batch
+    )
     ranks = documents.shape[1]
     added: dict[str, Array] = {"positions": np.arange(1, ranks + 1, dtype=np.int32)[None]}
     if "mask" not in batch:

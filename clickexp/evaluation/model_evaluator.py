@@ -83,7 +83,9 @@ class ModelEvaluator:
         """
         return _evaluated(model, self.task("ranking", model, data, metrics))
 
-    def truth(self, model: ClickModel, truth: ClickModel, data: Data, metrics: Metrics) -> MultiMetric:
+    def truth(
+        self, model: ClickModel, truth: ClickModel, data: Data, metrics: Metrics
+    ) -> MultiMetric:
         """Metrics of hidden events on data that the true user clicked on."""
         return _evaluated(model, self.task("truth", model, data, metrics, truth))
 
@@ -112,7 +114,9 @@ class ModelEvaluator:
         for each in filter(None, (model, truth)):
             each.eval()
         sizes = {"batch_size": self.batch_size, "steps_per_execution": self.steps_per_execution}
-        return Evaluator(nnx.graphdef(model), metrics, read, truth=truth, logger=self.logger, **sizes)
+        return Evaluator(
+            nnx.graphdef(model), metrics, read, truth=truth, logger=self.logger, **sizes
+        )
 
 
 def _evaluated(model: Model, task: _Task) -> MultiMetric:

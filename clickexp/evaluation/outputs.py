@@ -19,7 +19,9 @@ def click_outputs(model: ClickModel, batch: Batch) -> dict[str, Array | LogPair]
     """Predictions that click metrics read, as pairs of complements `[batch, rank]`."""
 
     def by_list(log_probs: Array | LogPair) -> Any:
-        return jax.tree.map(lambda each: jnp.broadcast_to(turned(each), batch["mask"].shape), log_probs)
+        return jax.tree.map(
+            lambda each: jnp.broadcast_to(turned(each), batch["mask"].shape), log_probs
+        )
 
     by_rank = ByRank(as_shown(batch))
     pair = model.marginal(by_rank)
@@ -37,7 +39,11 @@ def click_outputs(model: ClickModel, batch: Batch) -> dict[str, Array | LogPair]
 
 def ranking_outputs(model: Model, batch: Batch) -> dict[str, Array]:
     """Scores and labels `[batch, rank]`, which ranking metrics read."""
-    return {"scores": model.predict_relevance(batch), "labels": batch["labels"], "where": batch["mask"]}
+    return {
+        "scores": model.predict_relevance(batch),
+        "labels": batch["labels"],
+        "where": batch["mask"],
+    }
 
 
 def counterfactual_outputs(model: Model, batch: Batch) -> dict[str, Array]:
@@ -45,7 +51,12 @@ def counterfactual_outputs(model: Model, batch: Batch) -> dict[str, Array]:
     shape = batch["mask"].shape
     positions = jnp.broadcast_to(batch["positions"], shape)
     scores = model.predict_relevance(batch)
-    return {"scores": scores, "clicks": batch["clicks"], "positions": positions, "where": batch["mask"]}
+    return {
+        "scores": scores,
+        "clicks": batch["clicks"],
+        "positions": positions,
+        "where": batch["mask"],
+    }
 
 
 def truth_outputs(model: ClickModel, truth: ClickModel, batch: Batch) -> dict[str, Array]:

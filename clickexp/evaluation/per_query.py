@@ -51,7 +51,11 @@ def write_values(
 
 
 def _write(file: Path, sessions: Sessions, metrics: MultiMetric, metadata: dict[str, str]) -> None:
-    queries = sessions.column("query_ids") if "query_ids" in sessions.columns else np.arange(sessions.count)
+    queries = (
+        sessions.column("query_ids")
+        if "query_ids" in sessions.columns
+        else np.arange(sessions.count)
+    )
     columns = {"query_id": np.asarray(queries, np.int64)}
     if "session_ids" in sessions.columns:
         columns[_SEARCH_SESSION] = sessions.column("session_ids")
@@ -107,7 +111,9 @@ def samples(run: str | Path, metric: str) -> Samples:
     if metric in OBSERVED:
         convention = pl.read_parquet_metadata(file)[_CONVENTION]
         by = _SEARCH_SESSION if _SEARCH_SESSION in pl.read_parquet_schema(file) else "query_id"
-        return _of_sessions(pl.read_parquet(file, columns=[by, OBSERVED[metric]]), metric, convention)
+        return _of_sessions(
+            pl.read_parquet(file, columns=[by, OBSERVED[metric]]), metric, convention
+        )
     names = [name for name in pl.read_parquet_schema(file) if name != _SEARCH_SESSION]
     if metric not in names:
         raise UserError(
@@ -142,9 +148,9 @@ def _perplexity(pyclick: bool, sums: np.ndarray) -> np.ndarray:
     if pyclick:
         return perplexity(pyclick_ranks(log_prob) / lists[..., None]).mean(axis=-1)
     seen = documents > 0
-    return np.where(seen, perplexity(log_prob / np.where(seen, documents, 1)), 0).sum(axis=-1) / seen.sum(
+    return np.where(seen, perplexity(log_prob / np.where(seen, documents, 1)), 0).sum(
         axis=-1
-    )
+    ) / seen.sum(axis=-1)
 
 
 def _parts(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

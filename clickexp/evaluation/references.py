@@ -34,7 +34,10 @@ class _Unordered(Model):
 
 
 def references(
-    model: Model, dataset: Dataset, evaluator: ModelEvaluator, ranking: Mapping[str, Metric] | None = None
+    model: Model,
+    dataset: Dataset,
+    evaluator: ModelEvaluator,
+    ranking: Mapping[str, Metric] | None = None,
 ) -> References:
     """Evaluates the references of a model on the test sessions.
 
@@ -57,7 +60,11 @@ def references(
     test = dataset.test.deriving(Impressions(dataset.train))
     found = {RANK_CTR: _rank_ctr(dataset, test)}
     if dataset.truth is not None:
-        metrics: dict[str, Metric] = {**click_metrics(), "examination": Examination(), "cold": ColdStart()}
+        metrics: dict[str, Metric] = {
+            **click_metrics(),
+            "examination": Examination(),
+            "cold": ColdStart(),
+        }
         evaluated = evaluator.clicks(dataset.truth, test, metrics)
         values, vectors = evaluated.compute(), evaluated.compute_per_rank()
         known = {name: value for name, value in values.items() if name in ("ll", "ppl", "cond_ppl")}
@@ -82,19 +89,28 @@ def _rank_ctr(dataset: Dataset, test: Sessions) -> dict[str, Any]:
     sums, documents = np.zeros(test.ranks), np.zeros(test.ranks, np.int64)
     edges = [*ColdStart().edges]
     by_range = np.zeros((2, len(edges) + 1))
-    for (positions, clicks, shown), seen in zip(_chunks(test), test.chunks([IMPRESSIONS.name]), strict=True):
+    for (positions, clicks, shown), seen in zip(
+        _chunks(test), test.chunks([IMPRESSIONS.name]), strict=True
+    ):
         observed = np.where(shown, log_probs[clicks.astype(np.int8), positions], 0)
         sums += observed.sum(axis=0)
         documents += shown.sum(axis=0)
         place = np.searchsorted(edges, seen[IMPRESSIONS.name][shown], side="right")
-        by_range += [np.bincount(place, each, len(edges) + 1) for each in (observed[shown], shown[shown])]
+        by_range += [
+            np.bincount(place, each, len(edges) + 1) for each in (observed[shown], shown[shown])
+        ]
     seen = documents > 0
     per_rank = sums[seen] / documents[seen]
     perplexity, both = np.exp(-per_rank), ("ppl", "cond_ppl")
     return {
-        "test": {"ll": float(sums.sum() / documents.sum()), **dict.fromkeys(both, float(perplexity.mean()))},
+        "test": {
+            "ll": float(sums.sum() / documents.sum()),
+            **dict.fromkeys(both, float(perplexity.mean())),
+        },
         "per_rank": {"ll": per_rank.tolist(), **dict.fromkeys(both, perplexity.tolist())},
-        "curves": {"cold": {"from": [0, *edges], "ppl": np.exp(-by_range[0] / or_nan(by_range[1]))}},
+        "curves": {
+            "cold": {"from": [0, *edges], "ppl": np.exp(-by_range[0] / or_nan(by_range[1]))}
+        },
     }
 
 

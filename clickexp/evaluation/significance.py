@@ -89,7 +89,12 @@ class Samples:
         distinct, row = np.unique(queries, return_inverse=True)
         order = np.argsort(row, kind="stable")
         starts = np.flatnonzero(np.diff(row[order], prepend=-1))
-        return cls(distinct, np.add.reduceat(np.asarray(sums, np.float64)[order], starts, axis=0), value, unit)
+        return cls(
+            distinct,
+            np.add.reduceat(np.asarray(sums, np.float64)[order], starts, axis=0),
+            value,
+            unit,
+        )
 
     def total(self) -> float:
         """The metric over all queries."""
@@ -126,7 +131,12 @@ def bootstrap_interval(
 
 
 def paired_test(
-    first: Samples, second: Samples, *, confidence: float = 0.95, resamples: int = 1000, seed: int = 0
+    first: Samples,
+    second: Samples,
+    *,
+    confidence: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 0,
 ) -> PairedTest:
     """Compares a metric of two runs on the same queries.
 
@@ -183,13 +193,17 @@ def paired_t(differences: Float[np.ndarray, "*tests unit"]) -> Float[np.ndarray,
     """
     differences = np.where(np.isfinite(differences), differences, np.nan)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # scipy warns of few pairs and of differences that are all alike
+        warnings.simplefilter(
+            "ignore"
+        )  # scipy warns of few pairs and of differences that are all alike
         result: Any = stats.ttest_1samp(differences, 0.0, axis=-1, nan_policy="omit")
     p = np.where(np.nan_to_num(differences).any(axis=-1), result.pvalue, 1.0)
     return np.where(np.isfinite(differences).sum(axis=-1) < 2, np.nan, p)
 
 
-def _weights(queries: int, resamples: int, seed: int) -> Iterator[Float[np.ndarray, "resample query"]]:
+def _weights(
+    queries: int, resamples: int, seed: int
+) -> Iterator[Float[np.ndarray, "resample query"]]:
     """How often each query is drawn, a few resamples at a time.
 
     Products with these take a third of the time of `scipy.stats.bootstrap` for the 22 sums of a perplexity, for the
@@ -200,7 +214,11 @@ def _weights(queries: int, resamples: int, seed: int) -> Iterator[Float[np.ndarr
     for start in range(0, resamples, at_once):
         count = min(at_once, resamples - start)
         drawn = rng.integers(0, queries, (count, queries)) + queries * np.arange(count)[:, None]
-        yield np.bincount(drawn.ravel(), minlength=count * queries).reshape(count, queries).astype(np.float64)
+        yield (
+            np.bincount(drawn.ravel(), minlength=count * queries)
+            .reshape(count, queries)
+            .astype(np.float64)
+        )
 
 
 def _bounds(drawn: np.ndarray, confidence: float) -> tuple[float, float]:

@@ -108,7 +108,9 @@ class RunResult:
         from clickexp.report.drawing import drawing
         from clickexp.report.run_figures import run_figures
 
-        run = Run(self.folder, self.result, self.config, values(self.overrides), self.epochs_recorded)
+        run = Run(
+            self.folder, self.result, self.config, values(self.overrides), self.epochs_recorded
+        )
         figures = run_figures(run)
         for name in names:
             if name not in figures:
@@ -117,12 +119,17 @@ class RunResult:
 
     def __repr__(self) -> str:
         test = self.result["test"]
-        shown = ", ".join(f"{name}={test[name]:.4f}" for name in ("ll", "ppl", "cond_ppl") if name in test)
+        shown = ", ".join(
+            f"{name}={test[name]:.4f}" for name in ("ll", "ppl", "cond_ppl") if name in test
+        )
         return f"RunResult({self.result['model']} on {self.result['dataset']}: {shown}, in {self.folder})"
 
 
 def run(
-    *overrides: str, folder: str | Path | None = None, config_dir: str | Path | None = None, **settings: Any
+    *overrides: str,
+    folder: str | Path | None = None,
+    config_dir: str | Path | None = None,
+    **settings: Any,
 ) -> RunResult:
     """Runs one experiment, as the command `clickexp` does, and writes the same files.
 
@@ -142,9 +149,13 @@ def run(
         UserError: The configuration or the data is wrong; before training starts.
     """
     if config_dir is not None and not Path(config_dir).is_dir():
-        raise ConfigError(f"config_dir={config_dir}: there is no such folder. Give a folder of options.")
+        raise ConfigError(
+            f"config_dir={config_dir}: there is no such folder. Give a folder of options."
+        )
     if others := [each for each in overrides if not isinstance(each, str)]:
-        raise ConfigError(f"clickexp.run takes overrides as text, such as 'seed=1', and not {others[0]!r}")
+        raise ConfigError(
+            f"clickexp.run takes overrides as text, such as 'seed=1', and not {others[0]!r}"
+        )
     words = [*overrides, *(f"{key}={_text(value)}" for key, value in settings.items())]
     words += [] if config_dir is None else ["--config-dir", str(config_dir)]
     try:
@@ -162,8 +173,14 @@ def run(
 
 
 def _run_in(cfg: DictConfig, overrides: list[str], folder: str | Path | None) -> RunResult:
-    config = resolve(OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"]), overrides)
-    claim = claim_new(Path(cfg.hydra.run.dir)) if folder is None else claim_named(Path(folder), lambda: config.values)
+    config = resolve(
+        OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"]), overrides
+    )
+    claim = (
+        claim_new(Path(cfg.hydra.run.dir))
+        if folder is None
+        else claim_named(Path(folder), lambda: config.values)
+    )
     try:
         (claim.folder / HYDRA).mkdir(exist_ok=True)
         with whole(claim.folder / OVERRIDES) as part:
@@ -204,4 +221,6 @@ def _text(value: Any) -> str:
     if isinstance(value, str | Path):
         text = str(value)
         return text if _PLAIN.fullmatch(text) else QuotedString(text, Quote.single).with_quotes()
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return (
+        "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    )

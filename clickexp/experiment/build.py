@@ -80,9 +80,16 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     """
     settings, identified = config.settings, identity(config.values)
     share_compilations(Path(settings.cache_dir))
-    files = {"checkpoint": folder / CHECKPOINT, "continue_from": _earlier(settings.continue_from, identified)}
-    read = sources(config.values)  # before reading, so that what changes meanwhile counts as changed
-    dataset = config.open_dataset(**accepted(config.open_dataset, {"progress": partial(logger.progress, "read", 0)}))
+    files = {
+        "checkpoint": folder / CHECKPOINT,
+        "continue_from": _earlier(settings.continue_from, identified),
+    }
+    read = sources(
+        config.values
+    )  # before reading, so that what changes meanwhile counts as changed
+    dataset = config.open_dataset(
+        **accepted(config.open_dataset, {"progress": partial(logger.progress, "read", 0)})
+    )
     if (advice := _sparse_ids(dataset)) is not None:
         logger.warning(advice)
     dataset = dataset.first(settings.max_sessions)
@@ -92,11 +99,15 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     _check_features(model, config.reads, dataset)
     check_lists(model, dataset, config.metrics)
     metrics, judging = _with_propensities(config.metrics, dataset)
-    judged = metrics["counterfactual"] if config.trainer.counterfactual_metrics else {}  # if validation has them
+    judged = (
+        metrics["counterfactual"] if config.trainer.counterfactual_metrics else {}
+    )  # if validation has them
     more = {"counterfactual_metrics": judged, "logger": logger, "settings": identified, **files}
     trainer = config.new_trainer(**accepted(config.new_trainer.func, more))
     weighting = _weighting(model, dataset)
-    return Parts(config, folder, dataset, model, trainer, metrics, logger, origin, weighting, judging)
+    return Parts(
+        config, folder, dataset, model, trainer, metrics, logger, origin, weighting, judging
+    )
 
 
 def _weighting(model: Model, dataset: Dataset) -> Weighting | None:
@@ -130,7 +141,9 @@ def _estimate_propensities(new_model: partial[Model], dataset: Dataset) -> parti
         UserError: The source has none.
     """
     debias = new_model.keywords.get("debias")
-    if not isinstance(debias, WithPropensities) or not isinstance(debias.propensity, PropensitySource):
+    if not isinstance(debias, WithPropensities) or not isinstance(
+        debias.propensity, PropensitySource
+    ):
         return new_model
     debias = dataclasses.replace(debias, propensity=debias.propensity(dataset))
     return partial(new_model.func, **{**new_model.keywords, "debias": debias})
@@ -150,7 +163,9 @@ def _with_propensities(
         if isinstance(source, PropensitySource):
             found = source(dataset).of_relevant()
             judging[name] = Weighting.of(found, metric.clip, dataset.test)
-            group[name] = dataclasses.replace(metric, propensity=[each or 0.0 for each in found.values])
+            group[name] = dataclasses.replace(
+                metric, propensity=[each or 0.0 for each in found.values]
+            )
     return {**metrics, "counterfactual": group}, judging
 
 
@@ -177,7 +192,9 @@ def open_loggers(config: Config) -> Iterator[Logger]:
     """The loggers of a configuration and the console, as one; on leaving, they learn whether the run succeeded."""
     trainer, stopping = config.trainer, getattr(config.trainer, "early_stopping", None)
     passes = getattr(trainer, "epochs", None) or getattr(trainer, "iterations", None)
-    console = ConsoleLogger(config.settings.progress, f"val/{stopping.metric if stopping else 'll'}", passes=passes)
+    console = ConsoleLogger(
+        config.settings.progress, f"val/{stopping.metric if stopping else 'll'}", passes=passes
+    )
     logger, succeeded = FanOut([console, *config.loggers.values()]), False
     Compiled.listener = logger.compiling
     try:
@@ -194,7 +211,9 @@ def _earlier(folder: str | None, identified: dict[str, Any]) -> Path | None:
         return None
     earlier = Path(folder)
     if not earlier.is_dir():
-        raise ConfigError(f"continue_from={earlier}: there is no such folder. Give the folder of an interrupted run.")
+        raise ConfigError(
+            f"continue_from={earlier}: there is no such folder. Give the folder of an interrupted run."
+        )
     if is_abandoned(earlier):
         remove_parts(earlier)
     try:
@@ -206,7 +225,9 @@ def _earlier(folder: str | None, identified: dict[str, Any]) -> Path | None:
             reason = f"this run has finished, {RESULT} has its result. Give the folder of an interrupted run."
         raise ConfigError(f"continue_from={earlier}: {reason}") from error
     except ValueError as error:
-        raise ConfigError(f"continue_from={earlier}: the checkpoint cannot be used: {error}") from error
+        raise ConfigError(
+            f"continue_from={earlier}: the checkpoint cannot be used: {error}"
+        ) from error
     return earlier / CHECKPOINT
 
 
@@ -214,7 +235,9 @@ def share_compilations(folder: Path) -> None:
     """Lets processes share what XLA compiles, in a folder of the cache, unless JAX was given another one."""
     # another process may be writing what this one reads, which then compiles
     warnings.filterwarnings("ignore", "Error reading persistent compilation cache entry")
-    logging.getLogger("jax._src.xla_bridge").setLevel(logging.WARNING)  # it lists each backend that it did not find
+    logging.getLogger("jax._src.xla_bridge").setLevel(
+        logging.WARNING
+    )  # it lists each backend that it did not find
     if jax.config.values["jax_compilation_cache_dir"] is None:
         jax.config.update("jax_compilation_cache_dir", str(folder.absolute() / "xla"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

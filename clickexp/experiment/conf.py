@@ -8,7 +8,10 @@ from typing import Any
 from clickexp.runs.store import read_yaml
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-CONF = next((folder for folder in (_PACKAGE / "conf", _PACKAGE.parent / "conf") if folder.is_dir()), _PACKAGE)
+CONF = next(
+    (folder for folder in (_PACKAGE / "conf", _PACKAGE.parent / "conf") if folder.is_dir()),
+    _PACKAGE,
+)
 """Our configurations: inside an installed package, or beside it in a checkout."""
 TOWERS = "parameter"
 """The group of towers, of which each role has its own choice: parameter@attraction."""
@@ -53,7 +56,9 @@ def roles(*folders: Path) -> tuple[str, ...]:
     """
     files = [file for folder in folders for file in sorted(folder.rglob("*.yaml"))]
     chosen = [*default_groups(), *(choice for file in files for choice in _chosen(file))]
-    names = (choice.removeprefix(f"{TOWERS}@") for choice in chosen if choice.startswith(f"{TOWERS}@"))
+    names = (
+        choice.removeprefix(f"{TOWERS}@") for choice in chosen if choice.startswith(f"{TOWERS}@")
+    )
     return tuple(dict.fromkeys(name.removeprefix("_global_.") for name in names))
 
 

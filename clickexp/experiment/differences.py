@@ -46,7 +46,9 @@ def changed_settings(overrides: Sequence[str]) -> Iterator[tuple[str, Any, Any]]
     values = [each for each in given if not _chooses(each, options)]
     defaults = compose("config", [line_of(each) for each in choices]) if values else None
     for each in choices:
-        if (option := each.get_value_element_as_str()) != (usual := options.get(each.get_key_element())):
+        if (option := each.get_value_element_as_str()) != (
+            usual := options.get(each.get_key_element())
+        ):
             yield each.get_key_element().lstrip("+"), option, usual
     for each in values:
         key = each.key_or_group
@@ -57,4 +59,6 @@ def changed_settings(overrides: Sequence[str]) -> Iterator[tuple[str, Any, Any]]
 
 def _chooses(override: Any, options: dict[str, Any]) -> bool:
     """Whether an override chooses an option of a group rather than a value."""
-    return override.get_key_element() in options or (override.is_add() and "." not in override.key_or_group)
+    return override.get_key_element() in options or (
+        override.is_add() and "." not in override.key_or_group
+    )

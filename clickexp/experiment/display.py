@@ -52,7 +52,9 @@ def run_info(parts: Parts, sweep: str | None) -> RunInfo:
     return RunInfo(
         folder=parts.folder,
         config={
-            "experiment": ", ".join([model, dataset, *(f"{key}={value}" for key, value in named.items())]),
+            "experiment": ", ".join(
+                [model, dataset, *(f"{key}={value}" for key, value in named.items())]
+            ),
             **_without_duplicates(config),
             "model": {**config["model"], "name": model},
             "dataset": {**config["dataset"], "name": dataset},
@@ -78,7 +80,9 @@ def note(parts: Parts) -> None:
     _note_identifiability(parts)
     judged = parts.dataset.ranking is not None or parts.metrics.get("counterfactual")
     if isinstance(parts.model, Ranker) and not judged:
-        parts.logger.message("no list has labels: metric=[all,counterfactual] judges the ranker by clicks")
+        parts.logger.message(
+            "no list has labels: metric=[all,counterfactual] judges the ranker by clicks"
+        )
     _note_unseen(parts)
     for line in parts.weighting.describe() if parts.weighting else ():
         parts.logger.message(line)
@@ -118,9 +122,18 @@ _LONGEST = 60
 
 def _changes(named: Mapping[str, Any]) -> tuple[str, ...]:
     """Overrides by their keys; sizes of the data, of training and of steps, without words before them that say so."""
-    short = {key: key.partition(".")[2] if key.partition(".")[0] in _SHORTENED else key for key in named}
-    taken = {*_TITLE, *default_groups(), *(name for name in short.values() if list(short.values()).count(name) > 1)}
-    return tuple(f"{key if short[key] in taken else short[key]}={_short(value)}" for key, value in named.items())
+    short = {
+        key: key.partition(".")[2] if key.partition(".")[0] in _SHORTENED else key for key in named
+    }
+    taken = {
+        *_TITLE,
+        *default_groups(),
+        *(name for name in short.values() if list(short.values()).count(name) > 1),
+    }
+    return tuple(
+        f"{key if short[key] in taken else short[key]}={_short(value)}"
+        for key, value in named.items()
+    )
 
 
 def _short(value: Any) -> str:
@@ -143,10 +156,15 @@ def _title(parts: Parts, only: Sequence[str] | None) -> str:
         learner: chosen_option(learner, parts.config.overrides),
         "seed": f"seed {parts.config.settings.seed}",
     }
-    return " · ".join(word for key, word in words.items() if only is None or key in (*only, "model", "seed"))
+    return " · ".join(
+        word for key, word in words.items() if only is None or key in (*only, "model", "seed")
+    )
 
 
 def _without_duplicates(config: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration without towers at the root, which it has where the model takes them, and published figures."""
-    return {key: node for key, node in config.items() if not is_tower(key, node) and key != "reproduction"}
-
+    return {
+        key: node
+        for key, node in config.items()
+        if not is_tower(key, node) and key != "reproduction"
+    }

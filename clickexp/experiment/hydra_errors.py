@@ -80,7 +80,9 @@ def _no_such_key(given: CommandLine) -> str | None:
 def _beside(key: str, known: Sequence[str]) -> str:
     """The keys of the node that a key was looked for in, where there is one."""
     node = key.rpartition(".")[0]
-    inside = [name.removeprefix(f"{node}.") for name in known if node and name.startswith(f"{node}.")]
+    inside = [
+        name.removeprefix(f"{node}.") for name in known if node and name.startswith(f"{node}.")
+    ]
     inside = [name for name in inside if "." not in name and name not in ("_target_", "_partial_")]
     return f" {node} has {', '.join(inside)}." if inside else " clickexp --help lists the keys."
 
@@ -90,7 +92,13 @@ def _unset(key: str, given: CommandLine) -> str:
     group = key.partition(".")[0]
     chosen = [override for override in parsed(given.overrides) if override.key_or_group == group]
     files = [CONF / group / f"{name}.yaml" for each in chosen for name in values_of(each)]
-    head = [line for file in files if file.is_file() for line in file.read_text().splitlines() if line[:1] == "#"]
+    head = [
+        line
+        for file in files
+        if file.is_file()
+        for line in file.read_text().splitlines()
+        if line[:1] == "#"
+    ]
     examples = [word for line in head for word in line.split() if word.startswith(f"{key}=")]
     such_as = f", such as {examples[0]}" if examples else ""
     return f"{key} has no value and needs one: add {key}=...{such_as}"

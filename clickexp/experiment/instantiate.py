@@ -50,11 +50,18 @@ def build_optimizer(node: Mapping[str, Any]) -> Optimizer | optax.GradientTransf
     elsewhere may need its rate as a number.
     """
     optimizer = instantiate(node, "optimizer")
-    if not (isinstance(optimizer, optax.GradientTransformation) and node["_target_"].startswith("optax.")):
+    if not (
+        isinstance(optimizer, optax.GradientTransformation)
+        and node["_target_"].startswith("optax.")
+    ):
         return optimizer
     rate = node.get("learning_rate")
     rest = {name: value for name, value in node.items() if name != "learning_rate"}
-    return with_rate(constructor(rest, "optimizer"), rate) if isinstance(rate, (int, float)) else optimizer
+    return (
+        with_rate(constructor(rest, "optimizer"), rate)
+        if isinstance(rate, (int, float))
+        else optimizer
+    )
 
 
 def build_metrics(node: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,8 +84,14 @@ def build_trainer(
     values: Mapping[str, Any], metrics: Mapping[str, Any]
 ) -> tuple[BaseTrainer, partial[BaseTrainer]]:
     """Returns the trainer with its optimizer and the metrics that validation computes, and what builds it with more."""
-    new_trainer, optimizer = constructor(values["trainer"], "trainer"), build_optimizer(values["optimizer"])
-    watched = (values["trainer"].get("early_stopping") or {}).get("metric"), values["optimized_metric"]
+    new_trainer, optimizer = (
+        constructor(values["trainer"], "trainer"),
+        build_optimizer(values["optimizer"]),
+    )
+    watched = (
+        (values["trainer"].get("early_stopping") or {}).get("metric"),
+        values["optimized_metric"],
+    )
     validated = validation_metrics(metrics, [name.removeprefix("val/") for name in watched if name])
     bound = partial(new_trainer, **accepted(new_trainer, {"optimizer": optimizer, **validated}))
     try:
@@ -90,7 +103,11 @@ def build_trainer(
 def _added_by(metric: str | None, metrics: Mapping[str, Any]) -> str:
     """Says how a metric is added that validation does not report, where it is known; else nothing."""
     base, _, cutoff = (metric or "").partition("@")
-    if base in (metrics.get("ranking") or {}) and cutoff and metric not in MultiMetric(metrics["ranking"]).names:
+    if (
+        base in (metrics.get("ranking") or {})
+        and cutoff
+        and metric not in MultiMetric(metrics["ranking"]).names
+    ):
         return f". For {metric}, add {cutoff} to metric.cutoffs"
     there = any(base in group for group in metrics.values() if isinstance(group, dict))
     options = [] if there else metric_options(base)
@@ -100,7 +117,9 @@ def _added_by(metric: str | None, metrics: Mapping[str, Any]) -> str:
 def directions(node: Mapping[str, Any]) -> dict[str, bool | None]:
     """Whether higher is better, by metric, as the metrics that `metric` of a configuration describes state it."""
     metrics = build_metrics(node)
-    parts = [MultiMetric(metrics.get(part) or {}).higher_is_better for part in ("click", *TEST_PARTS)]
+    parts = [
+        MultiMetric(metrics.get(part) or {}).higher_is_better for part in ("click", *TEST_PARTS)
+    ]
     return {name: better for part in parts for name, better in part.items()}
 
 
@@ -117,7 +136,11 @@ def check_node(node: Any, where: str, shared: Container[str] = ()) -> None:
     if not isinstance(node, dict):
         return
     if "_target_" in node:
-        own = {key: value for key, value in node.items() if key[0] != "_" and not _is_role(value, shared)}
+        own = {
+            key: value
+            for key, value in node.items()
+            if key[0] != "_" and not _is_role(value, shared)
+        }
         check_arguments(located(str(node["_target_"]), f"{where}._target_"), own, where)
         shared = node.get("shared") or ()
     for name, value in node.items():

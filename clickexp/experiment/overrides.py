@@ -54,14 +54,18 @@ class CommandLine:
         self.topic = _topic(words)
         if self.topic:
             words = [word for at, word in enumerate(words) if at != list(words).index("--help") + 1]
-        known, unknown = parser.parse_known_intermixed_args([word for word in words if word != "--version"])
+        known, unknown = parser.parse_known_intermixed_args(
+            [word for word in words if word != "--version"]
+        )
         self.options: argparse.Namespace = known
         if unknown:
             raise ConfigError(_advice(unknown[0]))
         _check_alone(known)
         given = Counter(known.overrides)
         flags = []
-        for word in reversed(words):  # the value of an option comes before the overrides that look like it
+        for word in reversed(
+            words
+        ):  # the value of an option comes before the overrides that look like it
             if given[word]:
                 given[word] -= 1
             else:
@@ -77,7 +81,11 @@ class CommandLine:
     @property
     def folders(self) -> list[Path]:
         """The user's own configurations."""
-        found = [each.value() for each in parsed(self.options.overrides) if each.key_or_group == _SEARCHPATH]
+        found = [
+            each.value()
+            for each in parsed(self.options.overrides)
+            if each.key_or_group == _SEARCHPATH
+        ]
         paths = [str(path) for value in found if isinstance(value, list) for path in value]
         paths += [self.options.config_dir] if self.options.config_dir else []
         return [*map(folder_of, paths)]
@@ -116,7 +124,9 @@ def folder_of(path: str) -> Path:
     if scheme == "pkg":
         with contextlib.suppress(ImportError, ValueError):  # Hydra warns of it
             spec = importlib.util.find_spec(place)
-    return Path(spec.submodule_search_locations[0] if spec and spec.submodule_search_locations else place).absolute()
+    return Path(
+        spec.submodule_search_locations[0] if spec and spec.submodule_search_locations else place
+    ).absolute()
 
 
 def parsed(overrides: Sequence[str]) -> list[Override]:
@@ -178,7 +188,10 @@ def check_launcher(overrides: Sequence[str]) -> None:
         ConfigError: One chooses how the jobs of a sweep are launched.
     """
     for override in parsed(overrides):
-        if override.key_or_group in ("launcher", "hydra/launcher") and override.value() != _IN_PROCESS:
+        if (
+            override.key_or_group in ("launcher", "hydra/launcher")
+            and override.value() != _IN_PROCESS
+        ):
             raise ConfigError(
                 f"{override.input_line}: launchers start the jobs of a sweep, and this is a single run; add -m, "
                 "or leave it out"
@@ -191,26 +204,42 @@ def _check(override: Override) -> None:
     required = group in _REQUIRED and override.package is None
     if override.is_delete():
         if required:
-            raise ConfigError(f"{line}: {group} cannot be left out; choose one by {group}=..., see clickexp --help")
+            raise ConfigError(
+                f"{line}: {group} cannot be left out; choose one by {group}=..., see clickexp --help"
+            )
     elif group in default_groups() and override.is_add():
-        raise ConfigError(f"{line}: the configuration has a {group}, write it without the plus: {line[1:]}")
+        raise ConfigError(
+            f"{line}: the configuration has a {group}, write it without the plus: {line[1:]}"
+        )
     elif group == TOWERS or group in default_groups():
         for value in values_of(override):
             if isinstance(value, list) and group not in SEVERAL:
                 each, key = ",".join(map(str, value)), override.get_key_element()
-                mixed = f"; mix them with model=mixture 'model.components=[{each}]'" if group == "model" else ""
-                raise ConfigError(f"{line}: a run has one {group}; sweep over several with -m {key}={each}{mixed}")
+                mixed = (
+                    f"; mix them with model=mixture 'model.components=[{each}]'"
+                    if group == "model"
+                    else ""
+                )
+                raise ConfigError(
+                    f"{line}: a run has one {group}; sweep over several with -m {key}={each}{mixed}"
+                )
             if value == [] and required:
-                raise ConfigError(f"{line}: give at least one, such as {group}=click, or leave it out")
+                raise ConfigError(
+                    f"{line}: give at least one, such as {group}=click, or leave it out"
+                )
             if not isinstance(value, str | list | Glob):
-                raise ConfigError(f"{line}: choose an option of {group}, see clickexp --help, or leave it out")
+                raise ConfigError(
+                    f"{line}: choose an option of {group}, see clickexp --help, or leave it out"
+                )
 
 
 def _canonical(override: Override, swept: Set[str], known_roles: Sequence[str]) -> str:
     line, key = line_of(override), override.key_or_group
     if key in known_roles and _names_towers(override):
         return f"{TOWERS}@{line}"
-    of_swept = override.type is OverrideType.CHANGE and "." in key and key.partition(".")[0] in swept
+    of_swept = (
+        override.type is OverrideType.CHANGE and "." in key and key.partition(".")[0] in swept
+    )
     if of_swept and not override.is_sweep_override():
         # else Hydra would look for the key in the default option, before it takes up those of the sweep
         return f"{key}=choice({override.get_value_element_as_str()})"
@@ -220,8 +249,16 @@ def _canonical(override: Override, swept: Set[str], known_roles: Sequence[str]) 
 def _names_towers(override: Override) -> bool:
     """Whether it names options; a value, such as null or an interpolation, is none."""
     values = values_of(override)
-    names = [value for value in values if isinstance(value, str | Glob) and not str(value).startswith("${")]
-    return override.type is OverrideType.CHANGE and override.package is None and 0 < len(values) == len(names)
+    names = [
+        value
+        for value in values
+        if isinstance(value, str | Glob) and not str(value).startswith("${")
+    ]
+    return (
+        override.type is OverrideType.CHANGE
+        and override.package is None
+        and 0 < len(values) == len(names)
+    )
 
 
 def values_of(override: Override) -> list[Any]:

@@ -16,7 +16,13 @@ from clickexp.data.dataset import check_split
 from clickexp.data.prepared import is_log
 from clickexp.errors import ConfigError
 from clickexp.experiment.conf import TOWERS, presets
-from clickexp.experiment.instantiate import TEST_PARTS, build_metrics, build_trainer, constructor, instantiate
+from clickexp.experiment.instantiate import (
+    TEST_PARTS,
+    build_metrics,
+    build_trainer,
+    constructor,
+    instantiate,
+)
 from clickexp.experiment.overrides import CHOSEN, DESCRIBED, SEVERAL, parsed
 from clickexp.experiment.values import CONTEXT, Composition, compose_values, plain, walk
 from clickexp.loggers import Logger
@@ -137,11 +143,17 @@ def _check_parts(composition: Composition) -> None:
     for part in DESCRIBED:
         node = values.get(part)
         if node is None:
-            raise ConfigError(f"{part} cannot be left out; choose one by {part}=..., see clickexp --help")
+            raise ConfigError(
+                f"{part} cannot be left out; choose one by {part}=..., see clickexp --help"
+            )
         if not isinstance(node, dict) or not isinstance(node.get("_target_"), str):
-            raise ConfigError(f"{part}: the option that was chosen has no _target_, the class or function to call")
+            raise ConfigError(
+                f"{part}: the option that was chosen has no _target_, the class or function to call"
+            )
     if not isinstance(values.get("metric"), dict):
-        raise ConfigError("metric cannot be left out; choose one or several by metric=..., see clickexp --help")
+        raise ConfigError(
+            "metric cannot be left out; choose one or several by metric=..., see clickexp --help"
+        )
     for role in composition.roles:
         if isinstance(values.get(role), str):
             raise ConfigError(
@@ -194,7 +206,9 @@ def _check_model(config: Config) -> None:
     if isinstance(config.trainer, EstimatingTrainer):
         if not issubclass(model, ClickModel):
             trainer, name = type(config.trainer).__name__, model.name or model.__name__
-            raise ConfigError(f"{trainer} fits click models, and {name} is none: use trainer=default")
+            raise ConfigError(
+                f"{trainer} fits click models, and {name} is none: use trainer=default"
+            )
         config.trainer.expectation(model, **given)
 
 
@@ -205,11 +219,19 @@ def _check_dataset(config: Config) -> None:
     if None not in sizes:
         check_split(*sizes)
     key, path = config.reads.get("query_doc_features"), given.get("path")
-    if key is None or getattr(reader, "has_features", True) or (path is not None and is_log(Path(path).expanduser())):
+    if (
+        key is None
+        or getattr(reader, "has_features", True)
+        or (path is not None and is_log(Path(path).expanduser()))
+    ):
         return
     from clickexp.experiment.formats import FORMATS  # here, since it imports every reader
 
-    have = [f"dataset={name}" for name, opener in FORMATS.items() if getattr(opener, "has_features", False)]
+    have = [
+        f"dataset={name}"
+        for name, opener in FORMATS.items()
+        if getattr(opener, "has_features", False)
+    ]
     raise ConfigError(
         f"{key.removesuffix('.use_feature')} reads query_doc_features, which this dataset does not have; choose one "
         f"that has, such as {' or '.join(have)}, or another tower, such as embedding"
@@ -229,7 +251,9 @@ def _reported(config: Config) -> dict[str, list[str]]:
 
 def _without_effect(composition: Composition, overrides: Sequence[str]) -> Iterator[str]:
     """A line for each override of a tower that the model does not take, as in a sweep over several models."""
-    takes = ", ".join(role for role in composition.unresolved if role in composition.roles) or "none"
+    takes = (
+        ", ".join(role for role in composition.unresolved if role in composition.roles) or "none"
+    )
     for override in parsed(overrides):
         role = (override.package or override.key_or_group).partition(".")[0]
         if is_tower(role, composition.unresolved.get(role)) and role not in composition.roles:

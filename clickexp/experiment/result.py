@@ -48,9 +48,16 @@ def evaluate_run(parts: Parts, fit: FitReport) -> Result:
     Returns:
         The content of result.json.
     """
-    model, dataset, trainer, settings = parts.model, parts.dataset, parts.trainer, parts.config.settings
+    model, dataset, trainer, settings = (
+        parts.model,
+        parts.dataset,
+        parts.trainer,
+        parts.config.settings,
+    )
     groups = {**parts.metrics, "click": trainer.groups["click"]}
-    evaluation = evaluate(model, dataset, groups, trainer.evaluation, keep_values=settings.keep_values)
+    evaluation = evaluate(
+        model, dataset, groups, trainer.evaluation, keep_values=settings.keep_values
+    )
     result = {
         "model": model.name,
         "dataset": dataset.name,
@@ -58,7 +65,11 @@ def evaluate_run(parts: Parts, fit: FitReport) -> Result:
         "val": _best_validation(fit),
         "per_rank_val": fit.per_rank,
         **evaluation.result(),
-        **({"marginals": model.how_marginal(dataset.test.ranks)} if isinstance(model, ClickModel) else {}),
+        **(
+            {"marginals": model.how_marginal(dataset.test.ranks)}
+            if isinstance(model, ClickModel)
+            else {}
+        ),
         "train": {**fit.summary(), **peak_memory()},
         "parameters": _count_parameters(model),
         "test_set": dataset.test_set(),
@@ -75,11 +86,15 @@ def evaluate_run(parts: Parts, fit: FitReport) -> Result:
     result |= _shared_intervals(parts)
     if settings.report:
         result["references"] = references(model, dataset, trainer.evaluation, groups.get("ranking"))
-    drawn = evaluate_draws(model, dataset, groups, trainer.evaluation, draws=settings.draws, seed=settings.seed)
+    drawn = evaluate_draws(
+        model, dataset, groups, trainer.evaluation, draws=settings.draws, seed=settings.seed
+    )
     if drawn:
         result["test_draws"] = as_result(drawn)
     elif settings.draws:
-        parts.logger.warning(f"draws={settings.draws} has no effect: no table of the model has posteriors")
+        parts.logger.warning(
+            f"draws={settings.draws} has no effect: no table of the model has posteriors"
+        )
     if settings.keep_values:
         result["intervals"] = evaluation.keep(dataset, parts.folder)
     return result
@@ -142,7 +157,11 @@ def _shared_intervals(parts: Parts) -> Result:
             "shared": shared_intervals(parts.model, posterior),
             "propensity": propensity(parts.model, posterior, parts.dataset.test),
         }
-        return {name: [each._asdict() for each in intervals] for name, intervals in found.items() if intervals}
+        return {
+            name: [each._asdict() for each in intervals]
+            for name, intervals in found.items()
+            if intervals
+        }
     except Exception as error:  # a training is not lost for them
         log.debug("no intervals", exc_info=True)
         parts.logger.warning(f"no intervals of shared parameters ({type(error).__name__}: {error})")
@@ -152,7 +171,11 @@ def _shared_intervals(parts: Parts) -> Result:
 def _best_validation(report: FitReport) -> dict[str, float]:
     """Validation metrics of the epoch whose state the model is left in."""
     record = report.history[report.best_epoch - 1] if report.best_epoch else {}
-    return {name.removeprefix("val/"): value for name, value in record.items() if name.startswith("val/")}
+    return {
+        name.removeprefix("val/"): value
+        for name, value in record.items()
+        if name.startswith("val/")
+    }
 
 
 def _count_parameters(model: Model) -> int:
@@ -164,7 +187,12 @@ def _environment() -> dict[str, str | None]:
     """Versions, device and commit that a result came from."""
     versions = {name: importlib.metadata.version(name) for name in _VERSIONS}
     device = jax.devices()[0].device_kind
-    return {"python": platform.python_version(), **versions, "device": device, "git_commit": _commit()}
+    return {
+        "python": platform.python_version(),
+        **versions,
+        "device": device,
+        "git_commit": _commit(),
+    }
 
 
 def _commit() -> str | None:

@@ -24,7 +24,9 @@ from clickexp.utils.paths import display_path
 log = logging.getLogger(__name__)
 
 
-def run_experiment(cfg: DictConfig, folder: Path, sweep: str | None = None, overrides: Sequence[str] = ()) -> Result:
+def run_experiment(
+    cfg: DictConfig, folder: Path, sweep: str | None = None, overrides: Sequence[str] = ()
+) -> Result:
     """Runs the configured experiment and writes its files.
 
     Args:
@@ -77,7 +79,9 @@ def _begin(parts: Parts, sweep: str | None) -> None:
 def _train(parts: Parts) -> FitReport:
     """Fits the model to the training sessions."""
     train, val = parts.dataset.train, HeldOut.validation(parts.dataset)
-    return parts.trainer.train(parts.model, train, val.sessions, val_lists=val.lists, truth=val.truth)
+    return parts.trainer.train(
+        parts.model, train, val.sessions, val_lists=val.lists, truth=val.truth
+    )
 
 
 def _finish(parts: Parts, result: Result, fit: FitReport) -> None:
@@ -106,7 +110,13 @@ def _report(parts: Parts, result: Result, fit: FitReport) -> None:
         from clickexp.runs.run import Run
 
         overrides = parts.config.overrides
-        run = Run(parts.folder, plain(result), parts.config.values, values(overrides), tuple(plain(fit.history)))
+        run = Run(
+            parts.folder,
+            plain(result),
+            parts.config.values,
+            values(overrides),
+            tuple(plain(fit.history)),
+        )
         page = write_report(run, [*changed_settings(overrides)], command_of(overrides))
         parts.logger.message(f"report: {display_path(page)}")
     except Exception as error:  # the result is there: nothing that goes wrong here may end a sweep

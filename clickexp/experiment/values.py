@@ -60,7 +60,11 @@ def compose_values(cfg: DictConfig, overrides: Sequence[str] = ()) -> Compositio
     """
     unresolved = plain(cfg, resolve=False)
     unread = _unread(unresolved)
-    values = plain(OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key not in unread]) if unread else cfg)
+    values = plain(
+        OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key not in unread])
+        if unread
+        else cfg
+    )
     mixture = values.get("model")
     if not isinstance(mixture, dict) or "components" not in mixture:
         roles = _roles(unresolved)
@@ -69,7 +73,9 @@ def compose_values(cfg: DictConfig, overrides: Sequence[str] = ()) -> Compositio
         return Composition(values, unresolved, frozenset(roles.values()))
     for key in ("components", "shared"):
         if not isinstance(mixture[key], list):
-            raise ConfigError(f"model.{key}={mixture[key]!r} is not a list; write model.{key}=[...]")
+            raise ConfigError(
+                f"model.{key}={mixture[key]!r} is not a list; write model.{key}=[...]"
+            )
     components = [_component(each, mixture, overrides) for each in mixture["components"]]
     found = {role: _shared(role, components, role in values) for role in mixture["shared"]}
     shared = {role: tower for role, tower in found.items() if tower is not None}
@@ -77,9 +83,14 @@ def compose_values(cfg: DictConfig, overrides: Sequence[str] = ()) -> Compositio
     models = [_sharing(component, shared) for component in components]
     roles = frozenset(role for component in components for role in component.roles.values())
     if CONTEXT in values:
-        own = [component._replace(node=node) for component, node in zip(components, models, strict=True)]
+        own = [
+            component._replace(node=node)
+            for component, node in zip(components, models, strict=True)
+        ]
         _add_context(values[CONTEXT], own, shared)
-    return Composition({**values, "model": rest | {"models": models, "shared": shared}}, unresolved, roles)
+    return Composition(
+        {**values, "model": rest | {"models": models, "shared": shared}}, unresolved, roles
+    )
 
 
 @contextmanager
@@ -111,7 +122,13 @@ def walk(node: Any, where: str = "") -> Iterator[tuple[str, Any]]:
         node: Plain values.
         where: The dotted key of the node.
     """
-    pairs = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    pairs = (
+        node.items()
+        if isinstance(node, dict)
+        else enumerate(node)
+        if isinstance(node, list)
+        else ()
+    )
     for name, value in pairs:
         key = f"{where}.{name}".lstrip(".")
         yield key, value
@@ -121,9 +138,15 @@ def walk(node: Any, where: str = "") -> Iterator[tuple[str, Any]]:
 def _roles(unresolved: _Node) -> dict[str, str]:
     """By the keys of the model that refer to a tower at the root, the role of that tower."""
     model = unresolved.get("model")
-    references = {key: str(value) for key, value in model.items()} if isinstance(model, dict) else {}
+    references = (
+        {key: str(value) for key, value in model.items()} if isinstance(model, dict) else {}
+    )
     known = unresolved.keys() - CHOSEN
-    return {key: text[2:-1] for key, text in references.items() if text[:2] == "${" and text[2:-1] in known}
+    return {
+        key: text[2:-1]
+        for key, text in references.items()
+        if text[:2] == "${" and text[2:-1] in known
+    }
 
 
 def _add_context(context: _Node, models: Sequence[_Component], shared: _Node) -> None:
@@ -134,20 +157,33 @@ def _add_context(context: _Node, models: Sequence[_Component], shared: _Node) ->
     Raises:
         ConfigError: A model takes no such tower, or none takes one of the given role.
     """
-    given, term = context.get("role"), {key: value for key, value in context.items() if key != "role"}
+    given, term = (
+        context.get("role"),
+        {key: value for key, value in context.items() if key != "role"},
+    )
     takes = {role for _, roles in models for role in roles.values()}
     if given and given not in takes:
         known = f"it takes {', '.join(sorted(takes)) or 'none'}"
-        raise ConfigError(f"context.role={given}: this model takes no tower of {given} ({known}); choose another")
+        raise ConfigError(
+            f"context.role={given}: this model takes no tower of {given} ({known}); choose another"
+        )
     of_shared = set()
     for node, roles in models:
         if not given and CONTEXT in node:
             node[CONTEXT] = dict(term)
             continue
-        role = given or next((each for each in ("examination", "attraction") if each in roles.values()), None)
+        role = given or next(
+            (each for each in ("examination", "attraction") if each in roles.values()), None
+        )
         if role is None:
-            name = "this model" if len(models) == 1 else f"{node['_target_'].rpartition('.')[2]} in model.components"
-            raise ConfigError(f"{name} takes no tower that context can be added to; leave it or the context out")
+            name = (
+                "this model"
+                if len(models) == 1
+                else f"{node['_target_'].rpartition('.')[2]} in model.components"
+            )
+            raise ConfigError(
+                f"{name} takes no tower that context can be added to; leave it or the context out"
+            )
         for key in (key for key, played in roles.items() if played == role):
             if role in shared:
                 of_shared.add(role)
@@ -157,7 +193,10 @@ def _add_context(context: _Node, models: Sequence[_Component], shared: _Node) ->
 
 
 def _sum_of(tower: Any, term: _Node) -> _Node:
-    return {"_target_": "clickexp.parameters.SumParameterConfig", "terms": {"tower": tower, CONTEXT: dict(term)}}
+    return {
+        "_target_": "clickexp.parameters.SumParameterConfig",
+        "terms": {"tower": tower, CONTEXT: dict(term)},
+    }
 
 
 def _unread(unresolved: _Node) -> list[str]:
@@ -180,7 +219,11 @@ def _component(component: str | _Node, mixture: _Node, overrides: Sequence[str])
         raise ConfigError(
             f"model.components: there is no model {component!r}; choose from {', '.join(known)}"
         )
-    kept = [line_of(each) for each in parsed(overrides) if each.key_or_group.partition(".")[0] != "model"]
+    kept = [
+        line_of(each)
+        for each in parsed(overrides)
+        if each.key_or_group.partition(".")[0] != "model"
+    ]
     cfg = compose("config", [*kept, f"model={component}"])
     node = plain(cfg.model)
     if node["_target_"] == mixture["_target_"]:
@@ -193,7 +236,9 @@ def _component(component: str | _Node, mixture: _Node, overrides: Sequence[str])
 
 def _shared(role: str, components: Sequence[_Component], known: bool) -> _Node | None:
     """The tower of all components with this role; None if no component has it, and it is known."""
-    towers = [model[key] for model, roles in components for key, played in roles.items() if played == role]
+    towers = [
+        model[key] for model, roles in components for key, played in roles.items() if played == role
+    ]
     if not towers and not known:
         raise ConfigError(f"model.shared: no component has a role {role!r}")
     if any(tower != towers[0] for tower in towers):
@@ -207,4 +252,6 @@ def _shared(role: str, components: Sequence[_Component], known: bool) -> _Node |
 def _sharing(component: _Component, shared: Mapping[str, _Node]) -> _Node:
     """The component without the towers that it shares; a key of another name than the role holds the role's."""
     own = {key: value for key, value in component.node.items() if key not in shared}
-    return own | {key: role for key, role in component.roles.items() if role in shared and role != key}
+    return own | {
+        key: role for key, role in component.roles.items() if role in shared and role != key
+    }

@@ -27,12 +27,20 @@ def with_context(lists: Sequence[Lists], sessions: Sequence[Sessions]) -> Iterat
     if not lists:
         return
     ids = PairIds("document")
-    shown: dict[str, Any] = _joined([ids.number(_shown(each)).padded(sessions[0].ranks) for each in lists])
-    context = [column for name, column in Sessions.from_arrays(**shown).derived.items() if name not in HISTORY]
+    shown: dict[str, Any] = _joined(
+        [ids.number(_shown(each)).padded(sessions[0].ranks) for each in lists]
+    )
+    context = [
+        column
+        for name, column in Sessions.from_arrays(**shown).derived.items()
+        if name not in HISTORY
+    ]
     columns = {**_joined([each.columns for each in sessions]), "session_ids": shown["session_ids"]}
     log = dataclasses.replace(sessions[0], columns=columns)
     known = [name for name in ("query_doc_ids", "document_ids") if name in log.schema]
-    history = history_columns(SessionOrder(log), known, "query_numbers" if "query_numbers" in log.schema else None)
+    history = history_columns(
+        SessionOrder(log), known, "query_numbers" if "query_numbers" in log.schema else None
+    )
     first = 0
     for each in sessions:
         yield dataclasses.replace(each.deriving(*context, *history), first=first)

@@ -25,7 +25,9 @@ _BINS = 40
 _PROBABILITIES = ("attraction", "satisfaction")
 
 
-def export_drawn(run: str | Path, output: str | Path | None = None, as_json: bool = False, **options: Any) -> None:
+def export_drawn(
+    run: str | Path, output: str | Path | None = None, as_json: bool = False, **options: Any
+) -> None:
     """Writes the tables of `export` and draws them into figures/ beside them.
 
     Prints the shared parameters, then the files; the last line is the path of the figures.
@@ -43,18 +45,27 @@ def export_drawn(run: str | Path, output: str | Path | None = None, as_json: boo
         export(run, output, **options)
     table = folder / "examination.csv"
     examination = pl.read_csv(table) if table.exists() else None
-    shared = pl.read_csv(folder / SHARED_TABLE).to_dicts() if (folder / SHARED_TABLE).exists() else []
+    shared = (
+        pl.read_csv(folder / SHARED_TABLE).to_dicts() if (folder / SHARED_TABLE).exists() else []
+    )
     figures = dict(_figures(examination, folder / "documents.parquet"))
     drawn = display_path(write_figures(figures, folder)) if figures else None
     if as_json:
         rows = None if examination is None else examination.to_dicts()
-        content = {"files": printed.getvalue().splitlines(), "examination": rows, "shared": shared, "figures": drawn}
+        content = {
+            "files": printed.getvalue().splitlines(),
+            "examination": rows,
+            "shared": shared,
+            "figures": drawn,
+        }
         print(json.dumps(content, indent=2))  # noqa: T201  # the output of the command
         return
     if shared:
         console.print("", _shared_table(shared), "", sep="\n")
         if any(_is_open(row) for row in shared[:MOST_ROWS]):
-            console.print("open: the log does not determine the ratio; its value follows the prior\n")
+            console.print(
+                "open: the log does not determine the ratio; its value follows the prior\n"
+            )
         if len(shared) > MOST_ROWS:
             console.print(f"the first {MOST_ROWS} of {len(shared)} rows of {SHARED_TABLE}\n")
     if drawn:
@@ -67,7 +78,11 @@ def _shared_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     def interval(row: Mapping[str, Any], low: str, high: str) -> str:
         if low == "relative_low" and _is_open(row):
             return "open"
-        return "" if row[low] is None or row[high] is None else f"{number(row[low])} to {number(row[high])}"
+        return (
+            ""
+            if row[low] is None or row[high] is None
+            else f"{number(row[low])} to {number(row[high])}"
+        )
 
     def cell(value: Any) -> str:
         return "" if value is None else number(value)
@@ -90,20 +105,28 @@ def _is_open(row: Mapping[str, Any]) -> bool:
     return row["relative"] is not None and row["relative_low"] is None
 
 
-def _figures(examination: pl.DataFrame | None, documents: Path) -> Iterator[tuple[str, list[Panel]]]:
+def _figures(
+    examination: pl.DataFrame | None, documents: Path
+) -> Iterator[tuple[str, list[Panel]]]:
     """Yields propensities beside click rates, with intervals where the table has them, and attraction."""
     if examination is not None and len(examination):
         names = ("propensity", "propensity_low", "propensity_high", "click_rate")
         values, low, high, rates = (
-            examination[name].cast(pl.Float64).to_numpy() if name in examination.columns else None for name in names
+            examination[name].cast(pl.Float64).to_numpy() if name in examination.columns else None
+            for name in names
         )
         if values is not None and rates is not None and np.isfinite(values).any():
             others = {"click rate": rates / rates[0]} if rates[0] else {}
-            yield "examination", [banded({"propensity": values, **others}, low, high, "Relative to rank 1")]
+            yield (
+                "examination",
+                [banded({"propensity": values, **others}, low, high, "Relative to rank 1")],
+            )
     file = pq.ParquetFile(documents)
     for name in _PROBABILITIES:
         if name in file.schema_arrow.names:
             counts = np.zeros(_BINS, np.int64)
             for batch in file.iter_batches(columns=[name]):
-                counts += np.histogram(batch.column(0).to_numpy(zero_copy_only=False), _BINS, (0, 1))[0]
+                counts += np.histogram(
+                    batch.column(0).to_numpy(zero_copy_only=False), _BINS, (0, 1)
+                )[0]
             yield name, [histogram(counts, name.capitalize(), "documents")]

@@ -14,7 +14,9 @@ from clickexp.training.intervals.posterior import SharedPosterior
 from clickexp.training.intervals.probabilities import propensity
 
 
-def examination(model: ClickModel, sessions: Sessions, posterior: SharedPosterior | None = None) -> pl.DataFrame:
+def examination(
+    model: ClickModel, sessions: Sessions, posterior: SharedPosterior | None = None
+) -> pl.DataFrame:
     """Returns P(examination) and the click rate by rank.
 
     Where examination is a tower of positions alone, as in PBM and the trust-bias model, it is the tower at each
@@ -76,7 +78,9 @@ def examination(model: ClickModel, sessions: Sessions, posterior: SharedPosterio
 def _sums(model: ClickModel, sessions: Sessions, by_rank: bool, ranks: int) -> np.ndarray:
     """Returns the sum of P(examination) by position, or by rank in the list, from 1."""
     sums, done = np.zeros(ranks + 1), 0
-    positions = None if by_rank or "positions" not in sessions.columns else sessions.column("positions")
+    positions = (
+        None if by_rank or "positions" not in sessions.columns else sessions.column("positions")
+    )
     for lengths, outputs in predicted(model, sessions, examination_outputs, "examination"):
         shown = np.arange(sessions.ranks) < lengths[:, None]
         at = np.broadcast_to(np.arange(1, sessions.ranks + 1), shown.shape)
@@ -99,5 +103,8 @@ def learned_examination(curve: np.ndarray, sessions: Sessions) -> pl.DataFrame:
     counts, clicks = (each[1:] for each in clicks_by_position(sessions))
     both = min(len(curve), len(counts))
     table = {"rank": np.arange(1, both + 1), "propensity": curve[:both]}
-    rates = {"click_rate": clicks[:both] / np.where(counts[:both], counts[:both], 1), "sessions": counts[:both]}
+    rates = {
+        "click_rate": clicks[:both] / np.where(counts[:both], counts[:both], 1),
+        "sessions": counts[:both],
+    }
     return pl.DataFrame(table | rates).filter(pl.col("sessions") > 0)

@@ -24,13 +24,18 @@ from clickexp.utils.content import content_of
 from clickexp.utils.exits import OF_SYSTEM
 from clickexp.utils.signatures import accepted
 
-_NO_INTERVALS = "Impressions and clicks are counts of this log; intervals of documents need that of the run"
+_NO_INTERVALS = (
+    "Impressions and clicks are counts of this log; intervals of documents need that of the run"
+)
 _MOST_NAMED = 20
 _Made = TypeVar("_Made")
 
 
 def fitted(
-    run: Path, path: str | Path | None = None, trust: bool = False, opened: dict[str, Dataset] | None = None
+    run: Path,
+    path: str | Path | None = None,
+    trust: bool = False,
+    opened: dict[str, Dataset] | None = None,
 ) -> tuple[Model, Dataset]:
     """Builds the model of a run and opens its dataset, both as its configuration describes them.
 
@@ -54,7 +59,9 @@ def fitted(
         raise UserError(f"{run}: there is no {MODEL}. Run again with save_model=true.")
     origin = Origin.of(read_json(run / RESULT))
     if origin is None:
-        raise UserError(f"{run}: {RESULT} does not say what data the model was fitted to. Fit it again.")
+        raise UserError(
+            f"{run}: {RESULT} does not say what data the model was fitted to. Fit it again."
+        )
     node = _dataset_node(run, config, origin, path, trust)
     read, new_model = constructor(node, "dataset"), constructor(config["model"], "model")
     ids = run / IDS if (run / IDS).is_file() else None
@@ -106,11 +113,15 @@ def _dataset_node(
             node[name] = _located(node[name], origin.directory)
     if path is not None:
         if "path" not in node:
-            raise UserError(f"--dataset {path}: {run} has not read its dataset from a path. Leave it out.")
+            raise UserError(
+                f"--dataset {path}: {run} has not read its dataset from a path. Leave it out."
+            )
         node["path"] = str(path)
     place = Path(node["path"]).expanduser() if "path" in node else None
     if place is not None and not (place.is_file() or place.is_dir()):  # a pipe may never end
-        raise UserError(f"{node['path']}: the log of {run} is not there. Say where it is with --dataset PATH.")
+        raise UserError(
+            f"{node['path']}: the log of {run} is not there. Say where it is with --dataset PATH."
+        )
     return node
 
 
@@ -137,10 +148,16 @@ def _describe_other_log(
     if ids is not None and dataset.names is not None:
         shown = sum(part.documents for part in dataset.parts.values())
         unknown = sum(part.documents_zero for part in dataset.parts.values())
-        missing = f", {unknown:,} of the {shown:,} shown are unknown and have id 0" if unknown else ""
+        missing = (
+            f", {unknown:,} of the {shown:,} shown are unknown and have id 0" if unknown else ""
+        )
         return f"{line}; documents are matched by their names{missing}. {_NO_INTERVALS}\n"
-    given_ids = "pair_key" in node and node["pair_key"] is None and ids is None and dataset.names is None
-    if not given_ids and "query_doc_ids" in keys_read(model.compute_loss, batch_like(dataset.train)):
+    given_ids = (
+        "pair_key" in node and node["pair_key"] is None and ids is None and dataset.names is None
+    )
+    if not given_ids and "query_doc_ids" in keys_read(
+        model.compute_loss, batch_like(dataset.train)
+    ):
         raise UserError(
             f"{line}, and the ids of documents are their numbers in the log: those of another one are other documents. "
             "Give that log with --dataset PATH, or fit the model to this one."
@@ -156,7 +173,9 @@ def _made(kind: type[_Made], make: Callable[[], Any], node: Mapping[str, Any]) -
     except (UserError, *OF_SYSTEM):
         raise
     except Exception as error:
-        raise UserError(f"{node.get('_target_')} fails: {type(error).__name__}: {error}; {needs}") from error
+        raise UserError(
+            f"{node.get('_target_')} fails: {type(error).__name__}: {error}; {needs}"
+        ) from error
     if not isinstance(made, kind):
         raise UserError(f"{node.get('_target_')} makes {type(made).__name__}; {needs}")
     return made
@@ -170,7 +189,9 @@ def configuration(run: Path) -> dict[str, Any]:
     if inside:
         more = f", ... ({len(inside)} in all)" if len(inside) > _MOST_NAMED else ""
         named = ", ".join(inside[:_MOST_NAMED])
-        raise UserError(f"{run}: this is a folder of runs, not of one. Name one of them: {named}{more}")
+        raise UserError(
+            f"{run}: this is a folder of runs, not of one. Name one of them: {named}{more}"
+        )
     try:
         config = read_limited(run / CONFIG)
     except UserError as error:
@@ -178,7 +199,9 @@ def configuration(run: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise UserError(f"{run}: not the folder of a run, {CONFIG} cannot be read.")
     parts = config.get("dataset"), config.get("model")
-    if not {"seed", "max_sessions"} <= config.keys() or not all(isinstance(part, dict) for part in parts):
+    if not {"seed", "max_sessions"} <= config.keys() or not all(
+        isinstance(part, dict) for part in parts
+    ):
         raise UserError(f"{run}: not the folder of a run, {CONFIG} describes no dataset and model.")
     return config
 

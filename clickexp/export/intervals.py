@@ -30,7 +30,9 @@ class Exported(NamedTuple):
     intervals: Model
 
 
-def exported(model: Model, train: Sessions, impressions: np.ndarray, posterior: SharedPosterior | None) -> Exported:
+def exported(
+    model: Model, train: Sessions, impressions: np.ndarray, posterior: SharedPosterior | None
+) -> Exported:
     """Returns the model as an export needs it.
 
     Of click models with whole tables of one number per row; all others stay as they are.
@@ -49,7 +51,9 @@ def exported(model: Model, train: Sessions, impressions: np.ndarray, posterior: 
         probabilities, intervals = with_policy_prior(effective, model, train, impressions, progress)
     if posterior is not None:
         with Steps("errors of shared parameters") as progress:
-            intervals = with_shared_errors(intervals, _tables(intervals), posterior, train, progress)
+            intervals = with_shared_errors(
+                intervals, _tables(intervals), posterior, train, progress
+            )
     return Exported(effective, probabilities, intervals)
 
 
@@ -81,10 +85,16 @@ def open_documents(train: Sessions, intervals: Iterable[SharedInterval], rows: i
 
 def _tables(model: Model) -> list[Table]:
     """Tables whose rows have a posterior of one number."""
-    towers = [tower_of(model, roles) for roles in ROLES.values()] if isinstance(model, ClickModel) else []
+    towers = (
+        [tower_of(model, roles) for roles in ROLES.values()]
+        if isinstance(model, ClickModel)
+        else []
+    )
     tables = [tower.table for tower in towers if isinstance(tower, EmbeddingParameter)]
     return [
         table
         for table in tables
-        if isinstance(table, Table) and table.get_value().has_posteriors and table.get_value().dim == 1
+        if isinstance(table, Table)
+        and table.get_value().has_posteriors
+        and table.get_value().dim == 1
     ]

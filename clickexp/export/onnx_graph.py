@@ -43,7 +43,11 @@ def onnx_model(ranker: Scorer) -> ModelProto:
     graph.node("Cast", [graph.node("Sum", terms)], name="scores", to=TensorProto.FLOAT)
     inputs = []
     if ranker.width is not None:
-        inputs.append(helper.make_tensor_value_info("features", TensorProto.FLOAT, ["documents", ranker.width]))
+        inputs.append(
+            helper.make_tensor_value_info(
+                "features", TensorProto.FLOAT, ["documents", ranker.width]
+            )
+        )
     if ranker.reads_ids:
         inputs.append(helper.make_tensor_value_info("ids", TensorProto.INT64, ["documents"]))
     output = helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["documents"])
@@ -89,15 +93,24 @@ class _Graph:
 
     def _table(self, tower: dict[str, Any]) -> str:
         rows = len(self.ranker.arrays[tower["values"]])
-        zero, end = (self.constant(name, np.array(n, np.int64)) for name, n in (("zero", 0), (f"rows_{rows}", rows)))
-        known = self.node("And", [self.node("Greater", ["ids", zero]), self.node("Less", ["ids", end])])
-        return self.node("Gather", [self.array(tower["values"]), self.node("Where", [known, "ids", zero])])
+        zero, end = (
+            self.constant(name, np.array(n, np.int64))
+            for name, n in (("zero", 0), (f"rows_{rows}", rows))
+        )
+        known = self.node(
+            "And", [self.node("Greater", ["ids", zero]), self.node("Less", ["ids", end])]
+        )
+        return self.node(
+            "Gather", [self.array(tower["values"]), self.node("Where", [known, "ids", zero])]
+        )
 
     def _network(self, tower: dict[str, Any]) -> str:
         x = self._layers(tower["input"], self._transformed())
         crossed = x
         for layer in tower["cross"]:
-            crossed = self.node("Add", [self.node("Mul", [x, self._dense(layer, crossed)]), crossed])
+            crossed = self.node(
+                "Add", [self.node("Mul", [x, self._dense(layer, crossed)]), crossed]
+            )
         if tower["combination"] == "stacked":
             last = self._layers(tower["deep"], crossed)
         else:
@@ -109,7 +122,9 @@ class _Graph:
         if not self._features:
             self._features = self.node("Cast", ["features"], to=TensorProto.DOUBLE)
             if self.ranker.description["transform"] == "log1p":
-                log = self.node("Log", [self.node("Add", [self.node("Abs", [self._features]), self._number(1)])])
+                log = self.node(
+                    "Log", [self.node("Add", [self.node("Abs", [self._features]), self._number(1)])]
+                )
                 self._features = self.node("Mul", [self.node("Sign", [self._features]), log])
         return self._features
 
@@ -128,7 +143,9 @@ class _Graph:
         """Of operators that runtimes have for float64: most have none for Elu and Softplus."""
         zero = self._number(0)
         if name == "elu":
-            below = self.node("Sub", [self.node("Exp", [self.node("Min", [x, zero])]), self._number(1)])
+            below = self.node(
+                "Sub", [self.node("Exp", [self.node("Min", [x, zero])]), self._number(1)]
+            )
             return self.node("Where", [self.node("Greater", [x, zero]), x, below])
         if name == "relu":
             return self.node("Max", [x, zero])

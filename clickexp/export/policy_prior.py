@@ -132,9 +132,13 @@ def fit(offsets: Numbers, variances: Numbers, shown: Shown) -> PolicyPrior:
         return (value.sum() + point[2:] @ point[2:]) / 2 / len(offsets), gradient / len(offsets)
 
     options = {"ftol": 1e-12, "gtol": 1e-8}
-    found = minimize(loss, np.zeros(7), jac=True, method="L-BFGS-B", bounds=_BOUNDS, options=options).x
+    found = minimize(
+        loss, np.zeros(7), jac=True, method="L-BFGS-B", bounds=_BOUNDS, options=options
+    ).x
     (constant, per_list), (mean, a, b, c, d) = np.exp(found[:2]).tolist(), found[2:].tolist()
-    return PolicyPrior(constant, per_list, mean, (a, b, c, d), center, float(np.mean((found[2:] @ lines) ** 2)))
+    return PolicyPrior(
+        constant, per_list, mean, (a, b, c, d), center, float(np.mean((found[2:] @ lines) ** 2))
+    )
 
 
 def _clicks(offsets: Numbers, variances: Numbers) -> tuple[Numbers, Numbers]:
@@ -186,7 +190,11 @@ def lists_of_queries(train: Sessions, rows: int, progress: Callable[[int, int], 
 
 
 def with_policy_prior(
-    model: Model, trained: Model, train: Sessions, impressions: Numbers, progress: Callable[[int, int], None]
+    model: Model,
+    trained: Model,
+    train: Sessions,
+    impressions: Numbers,
+    progress: Callable[[int, int], None],
 ) -> tuple[Model, Model]:
     """Returns the model with posteriors of attraction under the prior by what lists show, for probabilities, intervals.
 
@@ -218,7 +226,10 @@ def with_policy_prior(
         shown_ids = np.random.default_rng(0).choice(shown_ids, _SAMPLE, replace=False)
     scale = np.exp(float(rows.prior.log_precision) / 2)
     units = [_in_units(each, scale) for each in (rows, noisy)]
-    fits = [fit(offsets[shown_ids], variances[shown_ids], shown.some(shown_ids)) for offsets, variances in units]
+    fits = [
+        fit(offsets[shown_ids], variances[shown_ids], shown.some(shown_ids))
+        for offsets, variances in units
+    ]
     means, spreads = fits[0].means(shown), [each.variances(shown) for each in fits]
 
     def under(spreads: Numbers) -> Model:

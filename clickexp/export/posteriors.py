@@ -48,18 +48,25 @@ def posterior_outputs(model: Model, batch: Batch) -> dict[str, Array]:
 
 def effective_outputs(model: Model, batch: Batch) -> dict[str, Array]:
     """Returns logarithms of effective impressions alone, where `posterior_outputs` has them."""
-    return {name: each for name, each in posterior_outputs(model, batch).items() if name == EFFECTIVE}
+    return {
+        name: each for name, each in posterior_outputs(model, batch).items() if name == EFFECTIVE
+    }
 
 
 def interval_outputs(model: Model, batch: Batch) -> dict[str, Array]:
     """Returns all other `posterior_outputs`."""
-    return {name: each for name, each in posterior_outputs(model, batch).items() if name != EFFECTIVE}
+    return {
+        name: each for name, each in posterior_outputs(model, batch).items() if name != EFFECTIVE
+    }
 
 
 def tower_of(model: Model, roles: Sequence[str]) -> object:
     """Returns the tower of the first of these roles that the model has, or that all components of a mixture share."""
     components = model.models if isinstance(model, MixtureModel) else [model]
-    towers = [next((getattr(each, role) for role in roles if hasattr(each, role)), None) for each in components]
+    towers = [
+        next((getattr(each, role) for role in roles if hasattr(each, role)), None)
+        for each in components
+    ]
     return towers[0] if all(tower is towers[0] for tower in towers) else None
 
 
@@ -110,4 +117,6 @@ def _without_data(tower: PosteriorParameter) -> PosteriorParameter:
 
 
 def _as_prior(variable: nnx.Variable) -> nnx.Variable:
-    return variable.copy(_PriorRows(variable.get_value())) if isinstance(variable, Table) else variable
+    return (
+        variable.copy(_PriorRows(variable.get_value())) if isinstance(variable, Table) else variable
+    )

@@ -38,7 +38,9 @@ def document_outputs(model: Model, batch: Batch) -> dict[str, Array]:
     All are those in a new search session.
     """
     batch = new_session(batch)
-    outputs = {"attraction": model.predict_attraction(batch)} if isinstance(model, ClickModel) else {}
+    outputs = (
+        {"attraction": model.predict_attraction(batch)} if isinstance(model, ClickModel) else {}
+    )
     if (satisfaction := getattr(model, "satisfaction", None)) is not None:
         outputs["satisfaction"] = satisfaction.log_prob(batch)
     return outputs | relevance_outputs(model, batch)
@@ -81,7 +83,9 @@ def reads_context(model: Model, outputs: _Outputs, dataset: Dataset) -> bool:
     return not read.isdisjoint({*CONTEXT, *HISTORY})
 
 
-def session_columns(model: Model, outputs: _Outputs, dataset: Dataset, documents: Sessions) -> list[str]:
+def session_columns(
+    model: Model, outputs: _Outputs, dataset: Dataset, documents: Sessions
+) -> list[str]:
     """Returns columns that outputs read and single documents do not have, since they belong to a session."""
     read = keys_read(lambda batch: outputs(model, batch), batch_like(dataset.train))
     return sorted(read - batch_like(documents).keys())
@@ -114,12 +118,16 @@ def predictor(model: Model, outputs: _Outputs) -> Predict:
     def run(state: list[nnx.State], arrays: Mapping[str, Array]) -> dict[str, Array]:
         batch = at_step(with_mask(arrays), 0)
         logs, shape = outputs(nnx.merge(graphdef, *state), batch), batch["mask"].shape
-        return {name: jax.numpy.broadcast_to(jax.numpy.exp(log), shape) for name, log in logs.items()}
+        return {
+            name: jax.numpy.broadcast_to(jax.numpy.exp(log), shape) for name, log in logs.items()
+        }
 
     def predict(sessions: Sessions) -> _Batches:
         for batch in feed(carrying(sessions, state), min(_BATCH, sessions.count), 1):
             count = batch.sessions
-            values = {name: np.asarray(array)[:count] for name, array in run(state, batch.arrays).items()}
+            values = {
+                name: np.asarray(array)[:count] for name, array in run(state, batch.arrays).items()
+            }
             yield np.asarray(batch.arrays["lengths"][0, :count]), values
 
     return predict

@@ -37,7 +37,12 @@ _ACTIVATIONS = {
     jax.nn.silu: "silu",
     jax.nn.softplus: "softplus",
 }
-_FORMULAS = (("attraction", False), ("attraction", True), ("attraction satisfaction", True), ("ctr", True))
+_FORMULAS = (
+    ("attraction", False),
+    ("attraction", True),
+    ("attraction satisfaction", True),
+    ("ctr", True),
+)
 """Towers whose sum may be the score, and whether of log-probabilities."""
 _PROBES, _BLOCK = 512, 1 << 16
 LETOR = "clickexp.simulation.open_letor"
@@ -46,7 +51,9 @@ _CLOSE = 1e-4
 """How far float32 may lie from float64."""
 
 
-def described(model: Model, dataset: Dataset, transform: str = "none", or_by_id: bool = False) -> Scorer:
+def described(
+    model: Model, dataset: Dataset, transform: str = "none", or_by_id: bool = False
+) -> Scorer:
     """Describes a ranker.
 
     Args:
@@ -61,7 +68,11 @@ def described(model: Model, dataset: Dataset, transform: str = "none", or_by_id:
     probes = np.unique(np.linspace(0, dataset.query_doc_pairs, _PROBES).astype(np.int64))
     sessions = single_documents(dataset, probes)
     expected = np.concatenate([*relevance_scores(model)(sessions)])[:, 0]
-    features = None if dataset.train.features is None else np.asarray(dataset.train.features.values[probes])
+    features = (
+        None
+        if dataset.train.features is None
+        else np.asarray(dataset.train.features.values[probes])
+    )
     problem = ""
     for roles, log_probability in _FORMULAS:
         towers = [getattr(model, role, None) for role in roles.split()]
@@ -72,14 +83,18 @@ def described(model: Model, dataset: Dataset, transform: str = "none", or_by_id:
         except UserError as error:
             problem = f": {error}"
             continue
-        scores = ranker.score(features=None if ranker.width is None else features, ids=probes, transformed=True)
+        scores = ranker.score(
+            features=None if ranker.width is None else features, ids=probes, transformed=True
+        )
         if np.allclose(scores, expected, rtol=_CLOSE, atol=_CLOSE):
             return ranker
     kinds = "towers of features (linear, deep, deep_cross) or of ids"
     reason = f"the score of {model.name or type(model).__name__} is no sum of {kinds}{problem}"
     if not or_by_id:
         raise UserError(f"{reason}. Use --rank.")
-    _messages.warning("%s: ranker.npz has the scores of the documents of the log by their ids", reason)
+    _messages.warning(
+        "%s: ranker.npz has the scores of the documents of the log by their ids", reason
+    )
     return _by_id(model, dataset)
 
 
@@ -94,7 +109,10 @@ def write_ranker(ranker: Scorer, folder: Path) -> list[Path]:
         The files.
     """
     source = (files("clickexp.runs") / "scorer.py").read_text()
-    made = {_RANKER: _archive(ranker.description, ranker.arrays).getvalue(), _SCORER: source.encode()}
+    made = {
+        _RANKER: _archive(ranker.description, ranker.arrays).getvalue(),
+        _SCORER: source.encode(),
+    }
     for name, text in made.items():
         with whole(folder / name) as part:
             part.write_bytes(text)
@@ -113,10 +131,14 @@ def onnx_writer() -> Callable[[Scorer, Path], None]:
 def _by_id(model: Model, dataset: Dataset) -> Scorer:
     score, rows = relevance_scores(model), dataset.query_doc_pairs + 1
     blocks = (np.arange(start, min(start + _BLOCK, rows)) for start in range(0, rows, _BLOCK))
-    scores = np.concatenate([part[:, 0] for ids in blocks for part in score(single_documents(dataset, ids))])
+    scores = np.concatenate(
+        [part[:, 0] for ids in blocks for part in score(single_documents(dataset, ids))]
+    )
     tower = {"kind": "table", "values": "scores", "log_probability": False}
     description = {"features": None, "transform": "none", "towers": [tower]}
-    return Scorer(_archive({"model": model.name or type(model).__name__, **description}, {"scores": scores}))
+    return Scorer(
+        _archive({"model": model.name or type(model).__name__, **description}, {"scores": scores})
+    )
 
 
 def _ranker(
@@ -146,7 +168,10 @@ def _archive(description: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -
 
 
 def _network(tower: Any, role: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    cross = [_dense(layer, f"{role}/cross/{i}", arrays) for i, layer in enumerate(getattr(tower, "cross", ()))]
+    cross = [
+        _dense(layer, f"{role}/cross/{i}", arrays)
+        for i, layer in enumerate(getattr(tower, "cross", ()))
+    ]
     deep = getattr(tower, "deep", None)
     layers = [] if deep is None else deep.layers
     last = tower.linear if isinstance(tower, LinearParameter) else tower.output
@@ -161,7 +186,9 @@ def _network(tower: Any, role: str, arrays: dict[str, np.ndarray]) -> dict[str, 
     }
 
 
-def _layers(layers: Sequence[Any], name: str, arrays: dict[str, np.ndarray]) -> list[dict[str, Any]]:
+def _layers(
+    layers: Sequence[Any], name: str, arrays: dict[str, np.ndarray]
+) -> list[dict[str, Any]]:
     found = []
     for i, layer in enumerate(layers):
         key = f"{name}/{i}"
@@ -169,8 +196,13 @@ def _layers(layers: Sequence[Any], name: str, arrays: dict[str, np.ndarray]) -> 
             continue
         if isinstance(layer, nnx.Linear):
             found.append(_dense(layer, key, arrays))
-        elif isinstance(layer, nnx.LayerNorm) and layer.scale is not None and layer.bias is not None:
-            arrays |= {f"{key}/scale": np.asarray(layer.scale[...]), f"{key}/bias": np.asarray(layer.bias[...])}
+        elif (
+            isinstance(layer, nnx.LayerNorm) and layer.scale is not None and layer.bias is not None
+        ):
+            arrays |= {
+                f"{key}/scale": np.asarray(layer.scale[...]),
+                f"{key}/bias": np.asarray(layer.bias[...]),
+            }
             own = {"scale": f"{key}/scale", "bias": f"{key}/bias", "epsilon": float(layer.epsilon)}
             found.append({"kind": "layer_norm", **own})
         elif layer in _ACTIVATIONS:
@@ -183,12 +215,18 @@ def _layers(layers: Sequence[Any], name: str, arrays: dict[str, np.ndarray]) -> 
 
 
 def _dense(layer: nnx.Linear, key: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    bias = np.zeros(layer.out_features, np.float32) if layer.bias is None else np.asarray(layer.bias[...])
+    bias = (
+        np.zeros(layer.out_features, np.float32)
+        if layer.bias is None
+        else np.asarray(layer.bias[...])
+    )
     arrays |= {f"{key}/kernel": np.asarray(layer.kernel[...]), f"{key}/bias": bias}
     return {"kind": "dense", "kernel": f"{key}/kernel", "bias": f"{key}/bias"}
 
 
-def _table(tower: Parameter, role: str, arrays: dict[str, np.ndarray], dataset: Dataset) -> dict[str, Any]:
+def _table(
+    tower: Parameter, role: str, arrays: dict[str, np.ndarray], dataset: Dataset
+) -> dict[str, Any]:
     """The logit of each id, which any tower of ids gives."""
     sessions = single_documents(dataset, np.arange(1))
     try:
@@ -201,7 +239,9 @@ def _table(tower: Parameter, role: str, arrays: dict[str, np.ndarray], dataset: 
     rows = dataset.query_doc_pairs + 1
     pieces = []
     for start in range(0, rows, _BLOCK):
-        ids = np.minimum(np.arange(start, start + min(_BLOCK, rows)), rows - 1).astype(np.int32)[:, None]
+        ids = np.minimum(np.arange(start, start + min(_BLOCK, rows)), rows - 1).astype(np.int32)[
+            :, None
+        ]
         batch: Batch = {"query_doc_ids": jnp.asarray(ids)}
         logits = np.broadcast_to(np.asarray(compute(batch)), ids.shape)[:, 0]
         pieces.append(logits[: rows - start])

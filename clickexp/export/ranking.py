@@ -65,7 +65,9 @@ def ranked(
     endings = _TABLES if is_letor else (*_TABLES, ".txt", ".txt.gz")
     if not any(file.name.endswith(endings) for file in inside):
         own = "one learning-to-rank file, or " if is_letor else ""
-        raise UserError(f"{source}: give {own}lists as {', '.join(endings)}, or a folder of such files.")
+        raise UserError(
+            f"{source}: give {own}lists as {', '.join(endings)}, or a folder of such files."
+        )
     _, pieces = read_sessions(dataset, id_names, source, columns, to_rank=True)
     score, first, parts = relevance_scores(model), 1, []
     for piece in pieces:
@@ -90,7 +92,9 @@ def _rows(piece: Piece, scores: np.ndarray, first: int) -> pl.DataFrame:
 def _ordered(given: Mapping[str, np.ndarray], documents: Any, scores: np.ndarray) -> pl.DataFrame:
     """One row per document, the best of each list first."""
     if np.isnan(scores).any():
-        raise UserError("the model scores documents as nan. Train it again with a lower learning rate.")
+        raise UserError(
+            "the model scores documents as nan. Train it again with a lower learning rate."
+        )
     table = pl.DataFrame({**given, "document": documents, "score": scores})
     table = table.sort("list", "score", descending=[False, True], maintain_order=True)
     table = table.with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int32).over("list"))
@@ -134,7 +138,10 @@ def _scored(model: Model, parts: list[np.ndarray], source: Path) -> Iterator[np.
         given = {**batch, "mask": jnp.ones(shape, bool), "positions": jnp.ones(shape, jnp.int32)}
         return nnx.merge(graphdef, *state).predict_relevance(given)[:, 0]
 
-    like = {"query_doc_features": np.zeros((*shape, parts[0].shape[1]), np.float32), "query_doc_ids": ids}
+    like = {
+        "query_doc_features": np.zeros((*shape, parts[0].shape[1]), np.float32),
+        "query_doc_ids": ids,
+    }
     if "query_doc_ids" in keys_read(compute, like):
         what = "the model scores documents by their ids, and the lines of such a file have none"
         raise UserError(f"{source}: {what}. Give parquet files with the ids of the log.")
@@ -145,7 +152,8 @@ def _scored(model: Model, parts: list[np.ndarray], source: Path) -> Iterator[np.
                 block = part[start : start + _BLOCK]
                 padded = np.zeros((*shape, part.shape[1]), np.float32)
                 padded[: len(block), 0] = block
-                yield np.asarray(run({"query_doc_features": padded, "query_doc_ids": ids}))[: len(block)]
+                yield np.asarray(run({"query_doc_features": padded, "query_doc_ids": ids}))[
+                    : len(block)
+                ]
                 done += len(block)
                 progress(done, total)
-

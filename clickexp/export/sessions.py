@@ -14,7 +14,13 @@ from clickexp.data.ingest.columns import Field
 from clickexp.data.ingest.extent import Extent
 from clickexp.data.ingest.lists import Lists, Values
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
-from clickexp.data.ingest.tables import ParquetTable, SourceTable, TextTable, batches_of, open_tables
+from clickexp.data.ingest.tables import (
+    ParquetTable,
+    SourceTable,
+    TextTable,
+    batches_of,
+    open_tables,
+)
 from clickexp.data.names import keys_of
 from clickexp.data.pairs import DOCUMENTS, QUERIES
 from clickexp.data.readers.parquet import list_columns, packed_columns
@@ -58,9 +64,13 @@ def own_sessions(sessions: Sessions, id_names: pl.DataFrame | None) -> Iterator[
             ids, lengths = piece.column("query_doc_ids"), piece.column("lengths")
             names = {}
             if id_names is not None:
-                names["document"] = _named(id_names["document"], ids[np.arange(piece.ranks) < lengths[:, None]])
+                names["document"] = _named(
+                    id_names["document"], ids[np.arange(piece.ranks) < lengths[:, None]]
+                )
             if id_names is not None and "query" in id_names.columns:
-                names["query"] = _named(id_names["query"], ids.max(axis=1))  # of a document that has a name
+                names["query"] = _named(
+                    id_names["query"], ids.max(axis=1)
+                )  # of a document that has a name
             yield Piece(piece, names)
             progress(start + piece.count, sessions.count)
 
@@ -113,7 +123,9 @@ def read_sessions(
                     f"{source}: --predict reads parquet files, or a folder of them, and this is none"
                 )
     ids = None if id_names is None else _numbered(id_names)
-    tables = _opened(dataset, ids, source, columns if context else {**columns, "search_session": None}, to_rank)
+    tables = _opened(
+        dataset, ids, source, columns if context else {**columns, "search_session": None}, to_rank
+    )
     context = "session_ids" in tables[0].columns
     if context and "clicks" not in tables[0].columns:
         raise UserError(
@@ -134,10 +146,16 @@ def read_sessions(
 
 
 def _opened(
-    dataset: Dataset, ids: PairIds | None, source: Path, columns: Mapping[str, str | None], to_rank: bool
+    dataset: Dataset,
+    ids: PairIds | None,
+    source: Path,
+    columns: Mapping[str, str | None],
+    to_rank: bool,
 ) -> list[SourceTable]:
     declared = _declared(dataset, columns)
-    fields, names, required = list_columns({**columns, **declared}, None if ids is None else ids.pair_key)
+    fields, names, required = list_columns(
+        {**columns, **declared}, None if ids is None else ids.pair_key
+    )
     required = [name for name in required if name not in ("clicks", *declared)]
     kinds: list[type[SourceTable]] = [ParquetTable, TextTable] if to_rank else [ParquetTable]
     return open_tables(source, kinds, fields, names, required)
@@ -164,7 +182,10 @@ def _read(
     ranks = _ranks(dataset, tables, to_rank)
     fields = {**tables[0].fields}
     if id_names is not None:
-        fields |= {key: _INTEGER._replace(per_document=fields[key].per_document) for key in _integers(id_names)}
+        fields |= {
+            key: _INTEGER._replace(per_document=fields[key].per_document)
+            for key in _integers(id_names)
+        }
     shown = unknown = 0
     with Steps("ranking" if to_rank else "predicting") as progress:
         for batch in batches_of(tables, progress):
@@ -180,8 +201,14 @@ def _read(
             if id_names is not None or to_rank:
                 if id_names is not None:
                     chunk.pop("query_ids", None)  # numbers of this command
-                new = chunk["query_doc_ids"] > (dataset.query_doc_pairs if id_names is None else len(id_names))
-                if id_names is None and new.any() and any(part.documents_zero for part in dataset.parts.values()):
+                new = chunk["query_doc_ids"] > (
+                    dataset.query_doc_pairs if id_names is None else len(id_names)
+                )
+                if (
+                    id_names is None
+                    and new.any()
+                    and any(part.documents_zero for part in dataset.parts.values())
+                ):
                     raise UserError(
                         f"{source}: {new.sum():,} documents are not in the log of the run, and would have the score of "
                         "its document 0. Leave them out, or train with ids from 1, or with dataset.pair_key=document."
@@ -192,7 +219,9 @@ def _read(
                     "document": lists.documents["query_doc_ids"],
                     "query": lists.sessions.get("query_ids"),
                 }
-                names = {name: pl.Series(values) for name, values in given.items() if values is not None}
+                names = {
+                    name: pl.Series(values) for name, values in given.items() if values is not None
+                }
             chunk.setdefault("clicks", np.zeros(chunk["query_doc_ids"].shape, bool))
             extra = {schema[name]: chunk.pop(name) for name in schema.keys() - COLUMNS.keys()}
             own: dict[str, Any] = {"extra": extra, "query_doc_pairs": dataset.query_doc_pairs}
@@ -230,11 +259,15 @@ def _numbered(id_names: pl.DataFrame) -> PairIds:
     queries = id_names["query"] if "query" in id_names.columns else None
     ids = PairIds("document" if queries is None else "query_document")
     sessions = {} if queries is None else {"query_ids": queries}
-    ids.number(Lists(np.ones(len(id_names), np.int64), {"query_doc_ids": id_names["document"]}, sessions))
+    ids.number(
+        Lists(np.ones(len(id_names), np.int64), {"query_doc_ids": id_names["document"]}, sessions)
+    )
     return ids
 
 
-def _numberings(dataset: Dataset, id_names: pl.DataFrame) -> dict[Column, Callable[[Lists], np.ndarray]]:
+def _numberings(
+    dataset: Dataset, id_names: pl.DataFrame
+) -> dict[Column, Callable[[Lists], np.ndarray]]:
     """Returns what numbers documents and queries by their names as the log does; what it lacks has the number 0."""
 
     def numbering(name: str) -> Callable[[Values], np.ndarray]:
@@ -260,7 +293,9 @@ def _numberings(dataset: Dataset, id_names: pl.DataFrame) -> dict[Column, Callab
 def _declared(dataset: Dataset, columns: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the declarations of the log's additional columns, under the names that these columns have in the file."""
     declared = {}
-    for column in map(dataset.train.schema.__getitem__, dataset.train.columns.keys() - COLUMNS.keys()):
+    for column in map(
+        dataset.train.schema.__getitem__, dataset.train.columns.keys() - COLUMNS.keys()
+    ):
         given = columns.get(column.name, column.name)
         if not column.shape and isinstance(given, str):
             options = {"dtype": column.batch_type.name, "per": column.per, "fill": column.fill}
@@ -270,7 +305,11 @@ def _declared(dataset: Dataset, columns: Mapping[str, Any]) -> dict[str, Any]:
 
 def _integers(id_names: pl.DataFrame) -> list[str]:
     """Returns the columns of ids that are numbers in the log."""
-    return [key for key, name in _NAMES.items() if name in id_names.columns and id_names[name].dtype.is_integer()]
+    return [
+        key
+        for key, name in _NAMES.items()
+        if name in id_names.columns and id_names[name].dtype.is_integer()
+    ]
 
 
 def _check_kinds(source: Path, layout: Mapping[str, str], id_names: pl.DataFrame) -> None:

@@ -97,7 +97,11 @@ def export(
     write_onnx = None if onnx is None else onnx_writer()
     model, log = fitted(run, dataset, trust)
     id_names = None if log.names is None else read_names(log.names, log.query_doc_pairs)
-    ordered = None if rank is None else ranked(model, log, configuration(run), id_names, Path(rank), columns)
+    ordered = (
+        None
+        if rank is None
+        else ranked(model, log, configuration(run), id_names, Path(rank), columns)
+    )
     served = None
     if numpy or onnx is not None:
         served = described(model, log, transform_of(configuration(run), log), or_by_id=onnx is None)
@@ -116,11 +120,15 @@ def export(
     intervals = [] if posterior is None else shared_intervals(model, posterior)
     if intervals:
         with _whole(folder / SHARED_TABLE) as file:
-            pl.DataFrame(intervals, SharedInterval._fields, orient="row", infer_schema_length=None).write_csv(file)
+            pl.DataFrame(
+                intervals, SharedInterval._fields, orient="row", infer_schema_length=None
+            ).write_csv(file)
     _warn_of_unlinked_positions(model, log.train, posterior is None)
     with _whole(folder / "documents.parquet") as file:
         is_own = is_own_log(run, log)
-        _write_documents(model, log, id_names, posterior, file, intervals=intervals, has_intervals=is_own)
+        _write_documents(
+            model, log, id_names, posterior, file, intervals=intervals, has_intervals=is_own
+        )
     if thompson is not None:
         order = thompson_order(model, log, id_names, thompson)
         with _whole(folder / "thompson.parquet") as file:
@@ -132,7 +140,10 @@ def export(
 
 
 def _warn_of_unlinked_positions(model: Model, sessions: Sessions, takes_as_known: bool) -> None:
-    if model.separates_examination and not (links := identifiability(sessions, ENOUGH_SESSIONS)).identified:
+    if (
+        model.separates_examination
+        and not (links := identifiability(sessions, ENOUGH_SESSIONS)).identified
+    ):
         more = " Intervals of attraction take examination as known." if takes_as_known else ""
         sys.stderr.write(f"{links.describe()}{more}\n")
 
@@ -221,7 +232,10 @@ def _write_documents(
     probable, better = model, []
     if has_intervals and not others:
         effective, probable, sure = exported(model, dataset.train, impressions, posterior)
-        better = [predictor(effective, effective_outputs)(documents), predictor(sure, interval_outputs)(documents)]
+        better = [
+            predictor(effective, effective_outputs)(documents),
+            predictor(sure, interval_outputs)(documents),
+        ]
 
     def tables() -> Iterator[pa.Table]:
         done = 0
@@ -272,14 +286,20 @@ def _predictions(piece: Piece, predict: Predict) -> pa.Table:
     lists |= {name: np.concatenate([part[name] for part in parts])[shown] for name in parts[0]}
     columns = {"query_id": sessions.column("query_ids")} if "query_ids" in sessions.columns else {}
     columns |= {"query": names["query"]} if "query" in names else {}
-    columns |= {name: pa.ListArray.from_arrays(offsets, pa.array(each)) for name, each in lists.items()}
+    columns |= {
+        name: pa.ListArray.from_arrays(offsets, pa.array(each)) for name, each in lists.items()
+    }
     return pa.table(columns)
 
 
 def _counts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns training impressions and clicks of each id, and whether any part of the dataset shows it."""
     rows = dataset.query_doc_pairs + 1
-    impressions, clicks, shown = np.zeros(rows, np.int64), np.zeros(rows, np.int64), np.zeros(rows, bool)
+    impressions, clicks, shown = (
+        np.zeros(rows, np.int64),
+        np.zeros(rows, np.int64),
+        np.zeros(rows, bool),
+    )
     total, done = sum(part.count for part in dataset.parts.values()), 0
     with Steps("counting") as progress:
         for name, part in dataset.parts.items():
@@ -308,7 +328,9 @@ def _write_ranking(table: pl.DataFrame, scores: np.ndarray | None, folder: Path)
 def _column_names(options: Sequence[str], given_file: str | Path | None) -> dict[str, str]:
     given = parsed(options)
     if (options and not given_file) or given.keys() - {"columns"}:
-        raise UserError(f"{' '.join(options)}: options are columns.KEY=NAME, for --predict FILE or --rank LISTS")
+        raise UserError(
+            f"{' '.join(options)}: options are columns.KEY=NAME, for --predict FILE or --rank LISTS"
+        )
     return given.get("columns", {})
 
 

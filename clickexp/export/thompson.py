@@ -10,7 +10,9 @@ from clickexp.export.predict import predicted, relevance_outputs, session_column
 from clickexp.models import Model
 
 
-def thompson_order(model: Model, dataset: Dataset, id_names: pl.DataFrame | None, seed: int) -> pl.DataFrame:
+def thompson_order(
+    model: Model, dataset: Dataset, id_names: pl.DataFrame | None, seed: int
+) -> pl.DataFrame:
     """Orders the documents of each query by their relevance in a model drawn from the posteriors.
 
     An order by a draw puts each document first as often as it is probably the best, and so explores what few users
@@ -31,22 +33,31 @@ def thompson_order(model: Model, dataset: Dataset, id_names: pl.DataFrame | None
         UserError: No table has posteriors, or relevance changes from session to session.
     """
     if not model.has_posteriors:
-        raise UserError("--thompson: no table of the model has posteriors. Train it with posterior=normal.")
+        raise UserError(
+            "--thompson: no table of the model has posteriors. Train it with posterior=normal."
+        )
     found = _candidates(dataset)
     if id_names is not None:
         found = found.filter(pl.col("query_doc_id") > 0)  # 0 is what the run does not know
     ids = found["query_doc_id"].unique().sort().to_numpy()
     documents = single_documents(dataset, ids)
     if others := session_columns(model, relevance_outputs, dataset, documents):
-        raise UserError(f"--thompson: the model reads {', '.join(others)}, which belongs to a session")
+        raise UserError(
+            f"--thompson: the model reads {', '.join(others)}, which belongs to a session"
+        )
     drawn = model.sample_parameters(jax.random.key(seed))
-    parts = [values["relevance"][:, 0] for _, values in predicted(drawn, documents, relevance_outputs, "scores")]
+    parts = [
+        values["relevance"][:, 0]
+        for _, values in predicted(drawn, documents, relevance_outputs, "scores")
+    ]
     scores = pl.DataFrame({"query_doc_id": ids, "score": np.concatenate(parts)})
     if id_names is not None:
         scores = scores.hstack(id_names[ids - 1])
     if "query" in scores.columns:
         found = found.select("query_doc_id").unique()
-    query = [name for name in ("query", "query_id") if name in (*scores.columns, *found.columns)][:1]
+    query = [name for name in ("query", "query_id") if name in (*scores.columns, *found.columns)][
+        :1
+    ]
     ordered = found.join(scores, on="query_doc_id").sort(
         *query, "score", "query_doc_id", descending=[False] * len(query) + [True, False]
     )
@@ -66,6 +77,8 @@ def _candidates(dataset: Dataset) -> pl.DataFrame:
             there = np.arange(part.ranks) < chunk["lengths"][:, None]
             columns = {"query_doc_id": chunk["query_doc_ids"][there]}
             if given:
-                columns["query_id"] = np.broadcast_to(chunk["query_ids"][:, None], there.shape)[there]
+                columns["query_id"] = np.broadcast_to(chunk["query_ids"][:, None], there.shape)[
+                    there
+                ]
             pieces.append(pl.DataFrame(columns).unique())
     return pl.concat(pieces).unique()

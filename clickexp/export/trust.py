@@ -62,7 +62,9 @@ def _is_ours(name: Any) -> bool:
         return False
     try:
         found = located(name)
-        same = functools.reduce(getattr, parts[1:], sys.modules[_PACKAGE]) is found  # as Hydra looks for it
+        same = (
+            functools.reduce(getattr, parts[1:], sys.modules[_PACKAGE]) is found
+        )  # as Hydra looks for it
     except Exception:  # there is nothing of this name, or its import fails
         return False
     if not same or not str(getattr(found, "__module__", "")).startswith(f"{_PACKAGE}."):
@@ -79,7 +81,9 @@ def _called(node: dict[Any, Any]) -> dict[str, Any]:
     named = {_TARGET: node[_TARGET]}
     if _is_ours(node[_TARGET]):
         parameters = inspect.signature(located(node[_TARGET])).parameters
-        functions = [name for name, parameter in parameters.items() if _is_callable(parameter.annotation)]
+        functions = [
+            name for name, parameter in parameters.items() if _is_callable(parameter.annotation)
+        ]
         named |= {name: node[name] for name in functions if isinstance(node.get(name), str)}
     return named
 

@@ -55,7 +55,9 @@ class Logger:
     def start(self, info: RunInfo) -> str | None:
         """Opens the run; may return a line for the reader, which `FanOut` passes on as a message."""
 
-    def progress(self, phase: Phase, epoch: int, done: int, total: int, loss: float | None = None) -> None:
+    def progress(
+        self, phase: Phase, epoch: int, done: int, total: int, loss: float | None = None
+    ) -> None:
         """Reports sessions done of total in a phase of an epoch, from 1; called often, so it must be cheap."""
 
     def compiling(self, active: bool) -> None:

@@ -46,7 +46,9 @@ class ConsoleLogger(Logger):
         if self.console.is_jupyter:  # which would make each line a separate output
             self.console = Console(force_jupyter=False, force_terminal=False)
         self.automatic = progress == "auto"
-        self.mode = progress if progress != "auto" else "bar" if is_terminal(self.console) else "plain"
+        self.mode = (
+            progress if progress != "auto" else "bar" if is_terminal(self.console) else "plain"
+        )
         self.metric = metric
         self.line = LiveLine(self.console)
         self.line.passes = passes
@@ -71,10 +73,14 @@ class ConsoleLogger(Logger):
         else:
             self._print(words)
 
-    def progress(self, phase: Phase, epoch: int, done: int, total: int, loss: float | None = None) -> None:
+    def progress(
+        self, phase: Phase, epoch: int, done: int, total: int, loss: float | None = None
+    ) -> None:
         """Draws the live line."""
         if self.mode == "bar":
-            self.line.update(phase, epoch, done, total, loss, self.best, self._left(phase, epoch, done, total))
+            self.line.update(
+                phase, epoch, done, total, loss, self.best, self._left(phase, epoch, done, total)
+            )
 
     def compiling(self, active: bool) -> None:
         """Draws in the live line that compilation lasts; without one prints it, once."""
@@ -110,7 +116,11 @@ class ConsoleLogger(Logger):
         """Prints the test metrics and the cost of training."""
         self.line.stop()
         if self.job:
-            known = [f"{name} {number(result['test'][name])}" for name in _FIRST if name in result["test"]]
+            known = [
+                f"{name} {number(result['test'][name])}"
+                for name in _FIRST
+                if name in result["test"]
+            ]
             line = f"{self.job}: {', '.join(known[:_MOST])}, {result['train']['seconds']:.1f} s"
             self._print(folded(line, self.console.width) if is_terminal(self.console) else line)
             return

@@ -38,7 +38,9 @@ class FanOut(Logger):
     def destination(self) -> str:
         """Those of the active loggers, and the result file."""
         places = [logger.destination for logger in self.active]
-        return ", ".join(places + ([display_path(self.folder / "result.json")] if self.folder else []))
+        return ", ".join(
+            places + ([display_path(self.folder / "result.json")] if self.folder else [])
+        )
 
     def start(self, info: RunInfo) -> None:
         """Opens the run in each logger; lines that they return become messages."""

@@ -12,7 +12,14 @@ from clickexp.loggers.base import Phase
 from clickexp.loggers.tables import count, number
 
 _SECONDS_BETWEEN_FRAMES = 0.1
-_USUAL_PARTS = ("epoch 17/50 train", None, "1.23M/s", "loss 0.1234", "best ll -0.1234", "≤ 1:23 left")
+_USUAL_PARTS = (
+    "epoch 17/50 train",
+    None,
+    "1.23M/s",
+    "loss 0.1234",
+    "best ll -0.1234",
+    "≤ 1:23 left",
+)
 """Each part keeps this width when it is empty, so that the line does not jump. None is the bar."""
 
 
@@ -90,7 +97,12 @@ class LiveLine:
         for part in _USUAL_PARTS:
             line.add_column(min_width=part and len(part), ratio=None if part else 1, no_wrap=True)
         line.add_row(
-            self.title + (f"{self._epoch(epoch)} {phase}" if epoch else f"{phase} {count(done)}/{count(total)}"),
+            self.title
+            + (
+                f"{self._epoch(epoch)} {phase}"
+                if epoch
+                else f"{phase} {count(done)}/{count(total)}"
+            ),
             ProgressBar(total=max(total, 1), completed=done),
             speed,
             "" if loss is None else f"loss {number(loss)}",

@@ -19,7 +19,12 @@ class Steps:
 
     def __init__(self, what: str):
         self.what, self.tenths, self.began = what, 0, time.monotonic()
-        columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeRemainingColumn(),
+        )
         self.bar = Progress(
             *columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
         )

@@ -31,7 +31,9 @@ def result_blocks(result: Mapping[str, Any], console: Console) -> list[Table]:
         kind = titled(each, result)
         if curves := [name for name in metrics if _AT in name]:
             tables.append(_cutoffs(kind, curves, result))
-        single = [name for name in metrics if _AT not in name and not _counts_none(result["test"][name])]
+        single = [
+            name for name in metrics if _AT not in name and not _counts_none(result["test"][name])
+        ]
         if single:
             tables.append(_metrics(kind, single, result))
     if drawn := _draws(result.get("test_draws")):
@@ -40,7 +42,9 @@ def result_blocks(result: Mapping[str, Any], console: Console) -> list[Table]:
     per_rank = dict(result.get("per_rank") or {})
     if per_rank:
         sessions = {name: per_rank.pop(name) for name in ("sessions",) if name in per_rank}
-        columns = [dict(list(per_rank.items())[:count]) | sessions for count in range(len(per_rank), 0, -1)]
+        columns = [
+            dict(list(per_rank.items())[:count]) | sessions for count in range(len(per_rank), 0, -1)
+        ]
         rows.append(widest(rank_table, columns, console) or rank_table(columns[-1]))
     return rows
 
@@ -65,9 +69,13 @@ def _metrics(kind: str, metrics: Sequence[str], result: Mapping[str, Any]) -> Ta
     if any(name in intervals for name in metrics):
         columns["95% interval"] = [_interval(intervals.get(name)) for name in metrics]
     for title, reference in (result.get("references") or {}).items():
-        if known := {name: reference["test"][name] for name in metrics if name in reference["test"]}:
+        if known := {
+            name: reference["test"][name] for name in metrics if name in reference["test"]
+        }:
             columns[title] = [number(known[name]) if name in known else "" for name in metrics]
-    rows = zip((f"{name}{_ARROWS[stated.get(name)]}" for name in metrics), *columns.values(), strict=True)
+    rows = zip(
+        (f"{name}{_ARROWS[stated.get(name)]}" for name in metrics), *columns.values(), strict=True
+    )
     return console_table([kind, *columns], rows)
 
 
@@ -82,11 +90,19 @@ def _cutoffs(kind: str, metrics: Sequence[str], result: Mapping[str, Any]) -> Ta
         arrow = _ARROWS[next((stated[name] for name in names if name in stated), None)]
         values = (result["test"].get(name) for name in names)  # nan where a cutoff has no documents
         rows.append(
-            [base + arrow, *(number(None if value is None or math.isnan(value) else value) for value in values)]
+            [
+                base + arrow,
+                *(
+                    number(None if value is None or math.isnan(value) else value)
+                    for value in values
+                ),
+            ]
         )
         for title, reference in (result.get("references") or {}).items():
             if any(name in reference["test"] for name in names):
-                rows.append([f"  {title}", *(number(reference["test"].get(name)) for name in names)])
+                rows.append(
+                    [f"  {title}", *(number(reference["test"].get(name)) for name in names)]
+                )
     return console_table([kind, *(f"{_AT}{at}" for at in cutoffs)], rows)
 
 
@@ -94,7 +110,10 @@ def _draws(intervals: Mapping[str, Mapping[str, float]] | None) -> Table | None:
     """Metrics over posterior draws, where there are any."""
     if not intervals:
         return None
-    rows = [[name, number(each["mean"]), _interval((each["low"], each["high"]))] for name, each in intervals.items()]
+    rows = [
+        [name, number(each["mean"]), _interval((each["low"], each["high"]))]
+        for name, each in intervals.items()
+    ]
     return console_table(["posterior draws", "", "95% interval"], rows)
 
 
@@ -105,7 +124,9 @@ def _interval(bounds: Sequence[float | None] | None) -> str:
     low, high = bounds
     width = (high or 0) - (low or 0)
     error = _END_ERROR * width
-    decimals = min(max(round(-math.log10(error)), 0), 4) if math.isfinite(error) and error > 0 else 4
+    decimals = (
+        min(max(round(-math.log10(error)), 0), 4) if math.isfinite(error) and error > 0 else 4
+    )
     return " to ".join(number(bound, decimals) for bound in bounds)
 
 

@@ -22,7 +22,13 @@ _DECIMALS = 5
 
 def number(value: float | None, decimals: int = 4) -> str:
     """A number with so many decimals; counts whole; a dash for None."""
-    return "-" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.{decimals}f}"
+    return (
+        "-"
+        if value is None
+        else f"{value:,}"
+        if isinstance(value, int)
+        else f"{value:.{decimals}f}"
+    )
 
 
 def count(value: float) -> str:
@@ -38,7 +44,9 @@ def count(value: float) -> str:
 
 def folded(text: str, width: int) -> str:
     """Text in lines of at most `width` characters, all but the first indented; words, such as paths, stay whole."""
-    lines = textwrap.wrap(text, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    lines = textwrap.wrap(
+        text, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
     return "\n".join(lines)
 
 
@@ -74,7 +82,9 @@ class EpochTable:
         compiling = record.get("compile_seconds") or 0.0
         seconds = f"{record['seconds'] - compiling:.1f}" if "seconds" in record else "-"
         best = "*" if record.get("improved") else ""
-        return self._line({"epoch": str(record["epoch"]), **metrics, "seconds": seconds, "best": best})
+        return self._line(
+            {"epoch": str(record["epoch"]), **metrics, "seconds": seconds, "best": best}
+        )
 
     @staticmethod
     def _line(cells: Mapping[str, str]) -> str:
@@ -95,7 +105,9 @@ def console_table(
     """
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     for place, name in enumerate(header):
-        table.add_column(Text(name), justify="left" if place < text_columns else "right", no_wrap=True)
+        table.add_column(
+            Text(name), justify="left" if place < text_columns else "right", no_wrap=True
+        )
     for cells in rows:
         table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
     return table
@@ -120,7 +132,10 @@ def rank_table(per_rank: Mapping[str, Iterable[float | None]]) -> Table:
         per_rank: For each metric a value per rank. `sessions` are whole numbers.
     """
     columns = [
-        [number(round(value) if name == "sessions" and value is not None else value) for value in values]
+        [
+            number(round(value) if name == "sessions" and value is not None else value)
+            for value in values
+        ]
         for name, values in per_rank.items()
     ]
     rows = [[str(rank), *cells] for rank, cells in enumerate(zip(*columns, strict=True), start=1)]
@@ -137,7 +152,10 @@ def first_ranks(header: Sequence[str], rows: Sequence[Sequence[str]], where: str
     """
     table = console_table(header, rows[:MOST_ROWS], text_columns=0)
     if len(rows) > MOST_ROWS:
-        table.caption, table.caption_justify = f"the first {MOST_ROWS} of {len(rows):,} ranks; all are {where}", "left"
+        table.caption, table.caption_justify = (
+            f"the first {MOST_ROWS} of {len(rows):,} ranks; all are {where}",
+            "left",
+        )
     return table
 
 

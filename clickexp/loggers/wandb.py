@@ -29,7 +29,10 @@ _AXES = {
 }
 """The axis of each chart, so that nobody has to set it up."""
 _SUMMARISED = ("train/*", "val/*", "epoch", "sessions")
-_ARTIFACTS = {"model": ("model.npz", "config.yaml", "result.json"), "report": ("report.html", "figures/*")}
+_ARTIFACTS = {
+    "model": ("model.npz", "config.yaml", "result.json"),
+    "report": ("report.html", "figures/*"),
+}
 """Files of a run's folder by the type of the artifact that they become; without the first there is none."""
 _LONGEST_TAG = 64
 
@@ -107,11 +110,15 @@ class WandbLogger(Logger):
         home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("HOME")
         if not home or not os.access(home, os.W_OK):  # else W&B's service would print its log
             os.environ.setdefault("WANDB_CACHE_DIR", str(info.folder / "wandb"))
-        reason = self._open_automatically(info) if self.mode == "auto" else self._open(info, self.mode)
+        reason = (
+            self._open_automatically(info) if self.mode == "auto" else self._open(info, self.mode)
+        )
         run = self.run
         for axis, names in _AXES.items():
             for name in (axis, *names):
-                summary = None if name in _SUMMARISED else "none"  # None is W&B's choice, the last value
+                summary = (
+                    None if name in _SUMMARISED else "none"
+                )  # None is W&B's choice, the last value
                 over = axis if name != axis else None
                 run.define_metric(name, summary=summary, step_metric=over, hidden=name == axis)
         if run.offline:
@@ -125,9 +132,14 @@ class WandbLogger(Logger):
         row = {"epoch": record["epoch"], **metrics}
         if "sessions" in record:
             self.sessions += record["sessions"]
-            row |= {"sessions": self.sessions, **{f"sessions/{name}": x for name, x in metrics.items()}}
+            row |= {
+                "sessions": self.sessions,
+                **{f"sessions/{name}": x for name, x in metrics.items()},
+            }
         if "seconds" in record:
-            seconds = row["speed/seconds_per_epoch"] = record["seconds"] - record.get("compile_seconds", 0.0)
+            seconds = row["speed/seconds_per_epoch"] = record["seconds"] - record.get(
+                "compile_seconds", 0.0
+            )
             if seconds > 0 and "sessions" in record:
                 row["speed/sessions_per_second"] = record["sessions"] / seconds
         self.run.log(row)
@@ -135,7 +147,9 @@ class WandbLogger(Logger):
     def per_rank(self, split: Split, values: Vectors) -> None:
         """Logs a point per rank of each curve."""
         for rank, row in enumerate(_rows(values), start=1):
-            self._point({"rank": rank, **{f"rank/{split}/{name}": value for name, value in row.items()}})
+            self._point(
+                {"rank": rank, **{f"rank/{split}/{name}": value for name, value in row.items()}}
+            )
 
     def result(self, result: Mapping[str, Any]) -> None:
         """Logs curves over cutoffs, of calibration and the table per rank, and fills the summary."""
@@ -159,7 +173,12 @@ class WandbLogger(Logger):
                 self._point({"predicted": predicted, f"calibration/{name}": observed})
         for name, reference in result.get("references", {}).items():
             for rank, row in enumerate(_rows(reference["per_rank"]), start=1):
-                self._point({"rank": rank, **{f"rank/{name}/{metric}": value for metric, value in row.items()}})
+                self._point(
+                    {
+                        "rank": rank,
+                        **{f"rank/{name}/{metric}": value for metric, value in row.items()},
+                    }
+                )
 
     def finish(self, ok: bool) -> None:
         """Closes the run on W&B, if it was opened; after a run that succeeded, with its artifacts."""
@@ -221,7 +240,9 @@ def _tags(info: RunInfo) -> list[str]:
     """Tags of the run: model, dataset, experiment, and those that the user gave."""
     names = [(info.config.get(part) or {}).get("name") for part in ("model", "dataset")]
     experiment = (info.config.get("overrides") or {}).get("experiment")
-    found = dict.fromkeys(str(tag)[:_LONGEST_TAG] for tag in (*names, experiment, *info.tags) if tag)
+    found = dict.fromkeys(
+        str(tag)[:_LONGEST_TAG] for tag in (*names, experiment, *info.tags) if tag
+    )
     return list(found)
 
 
@@ -231,7 +252,11 @@ def _readable(node: Any) -> Any:
         return [_readable(item) for item in node]
     if not isinstance(node, Mapping):
         return node
-    plain = {name: _readable(value) for name, value in node.items() if name not in ("_target_", "_partial_")}
+    plain = {
+        name: _readable(value)
+        for name, value in node.items()
+        if name not in ("_target_", "_partial_")
+    }
     return {"class": node["_target_"].rpartition(".")[2], **plain} if "_target_" in node else plain
 
 
@@ -243,10 +268,14 @@ def _rows(vectors: Vectors) -> list[dict[str, float | None]]:
 def _reliability(curve: Mapping[str, Any]) -> Sequence[tuple[float, float]]:
     """Mean P(click) and click rate of each bin that holds a document, of all ranks; from arrays [bin, rank]."""
     documents, predicted, observed = (
-        np.nan_to_num(np.asarray(curve[name], float)) for name in ("documents", "predicted", "observed")
+        np.nan_to_num(np.asarray(curve[name], float))
+        for name in ("documents", "predicted", "observed")
     )
     total = documents.sum(axis=1)
-    means = [(mean * documents).sum(axis=1)[total > 0] / total[total > 0] for mean in (predicted, observed)]
+    means = [
+        (mean * documents).sum(axis=1)[total > 0] / total[total > 0]
+        for mean in (predicted, observed)
+    ]
     return list(zip(*(mean.tolist() for mean in means), strict=True))
 
 

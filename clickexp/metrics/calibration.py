@@ -103,7 +103,11 @@ class ExpectedCalibrationError(_Predicted):
         """Mean P(click), click rate and documents of each rank, [bin, rank]; nan in empty bins."""
         documents, clicks, predicted = self._bins()
         filled = or_nan(documents)
-        return {"predicted": predicted / filled, "observed": clicks / filled, "documents": documents}
+        return {
+            "predicted": predicted / filled,
+            "observed": clicks / filled,
+            "documents": documents,
+        }
 
     def _bins(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Documents, clicks and the sum of P(click), each [bin, rank]."""
@@ -141,7 +145,11 @@ class AUC(_Predicted):
     def _histogram(self) -> np.ndarray:
         """Skips and clicks, [2, bin, rank]."""
         counts = self.counts
-        return self.total("histogram")[..., : counts.size] if counts.size else np.zeros((2, 1, 0), np.int64)
+        return (
+            self.total("histogram")[..., : counts.size]
+            if counts.size
+            else np.zeros((2, 1, 0), np.int64)
+        )
 
 
 def _auc(histogram: np.ndarray) -> np.ndarray:
@@ -157,7 +165,9 @@ def _auc(histogram: np.ndarray) -> np.ndarray:
 def _rates(*read: Any) -> dict[str, Any]:
     pair, clicks, where = by_rank(*read)
     probability = jnp.where(where, jnp.exp(pair.log), 0)
-    predicted, documents, clicks = sum_and_count(probability, where, where & clicks, units=FRACTIONS)
+    predicted, documents, clicks = sum_and_count(
+        probability, where, where & clicks, units=FRACTIONS
+    )
     return {"predicted": predicted, "clicks": clicks, "documents": documents}
 
 

@@ -52,7 +52,9 @@ class ClickMetric(Metric):
         where = jnp.ones(clicks.shape, bool) if where is None else jnp.asarray(where, bool)
         shapes = [np.shape(array) for array in (*jax.tree.leaves(log_probs), clicks, where)]
         if len(set(shapes)) > 1:
-            raise ValueError(f"{self!r}: shapes of log-probabilities, clicks and where differ: {shapes}")
+            raise ValueError(
+                f"{self!r}: shapes of log-probabilities, clicks and where differ: {shapes}"
+            )
         check_events(clicks, where)
         return log_probs, clicks, where
 
@@ -87,7 +89,9 @@ class _Likelihood(ClickMetric):
         if self.rank_normalization == "pyclick":
             statistics |= _list_sums(self.of, *read)
         if self.keep_values and self.of == "all":
-            statistics["observed_" + self.reads[0].removesuffix("s")] = PerList(_per_document(*read))
+            statistics["observed_" + self.reads[0].removesuffix("s")] = PerList(
+                _per_document(*read)
+            )
         return statistics
 
     def _mean_log_prob(self) -> np.ndarray:
@@ -166,7 +170,9 @@ class MicroPerplexity(_Likelihood):
 
     def compute(self) -> float:
         """The perplexity; nan before the first document."""
-        return float(perplexity(self.total("log_prob").sum() / or_nan(self.total("documents").sum())))
+        return float(
+            perplexity(self.total("log_prob").sum() / or_nan(self.total("documents").sum()))
+        )
 
 
 def perplexity(mean_log_prob: Any) -> Any:

@@ -95,4 +95,9 @@ class ColdStart(ClickMetric):
         )
         shown = or_nan(documents)
         values = {"ll": log_prob / shown, "ppl": perplexity(marginal / shown)}
-        return {"from": np.array([0, *self.edges]), "documents": documents, "clicks": clicks, **values}
+        return {
+            "from": np.array([0, *self.edges]),
+            "documents": documents,
+            "clicks": clicks,
+            **values,
+        }

@@ -54,13 +54,19 @@ class ExactSum(NamedTuple):
         """The sum on the host, over the leading axis too where several are stacked."""
         integers = np.asarray(self.integers).sum(axis=-1, dtype=np.int64)
         beyond = np.asarray(self.beyond, np.float64)
-        return ExactSum(integers.sum(axis=0), beyond.sum(axis=0)) if stacked else ExactSum(integers, beyond)
+        return (
+            ExactSum(integers.sum(axis=0), beyond.sum(axis=0))
+            if stacked
+            else ExactSum(integers, beyond)
+        )
 
     def value(self) -> Float[np.ndarray, " n"]:
         """The sums of a host in float64."""
         coarse, middle, fine = (integers.astype(np.float64) for integers in self.integers)
         # the finer two first, which are exact together
-        return coarse * _UNITS[0] + (middle + fine * (_UNITS[2] / _UNITS[1])) * _UNITS[1] + self.beyond
+        return (
+            coarse * _UNITS[0] + (middle + fine * (_UNITS[2] / _UNITS[1])) * _UNITS[1] + self.beyond
+        )
 
 
 def exact_sum(values: Float[Array, "*lists n"]) -> ExactSum:
@@ -84,7 +90,9 @@ def ranks_first(values: Shaped[Array, "*lists n"]) -> Shaped[Array, "n list"]:
 
 
 def sum_and_count(
-    values: Float[Array, "n list"], *events: Bool[Array, "n list"], units: tuple[float, ...] = _UNITS
+    values: Float[Array, "n list"],
+    *events: Bool[Array, "n list"],
+    units: tuple[float, ...] = _UNITS,
 ) -> tuple[ExactSum, *tuple[Integer[Array, " n"], ...]]:
     """The exact sum over lists, and how often each event is true: all in one pass.
 

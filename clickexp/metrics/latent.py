@@ -34,7 +34,10 @@ class Examination(_OfDocuments):
 
     def statistics(self, **outputs: Any) -> dict[str, Any]:
         """Fitted [rank]: sum of P(e_r = 1); documents [rank]."""
-        log_probs, where = pick(self, outputs, "examination_log_probs"), pick(self, outputs, "where")
+        log_probs, where = (
+            pick(self, outputs, "examination_log_probs"),
+            pick(self, outputs, "where"),
+        )
         return _sums(("fitted",), log_probs, log_probs, where)
 
     def compute(self) -> float:
@@ -103,7 +106,9 @@ class Correlation(_AgainstTruth):
 
 
 @partial(jax.jit, static_argnums=0)
-def _sums(names: tuple[str, ...], fitted: _LogProbs, true: _LogProbs, where: _Mask) -> dict[str, Any]:
+def _sums(
+    names: tuple[str, ...], fitted: _LogProbs, true: _LogProbs, where: _Mask
+) -> dict[str, Any]:
     fitted, true, where = map(ranks_first, (fitted, true, where))
     fitted, true = (jnp.where(where, jnp.exp(x), 0) for x in (fitted, true))
     of = {

@@ -27,7 +27,9 @@ class MultiMetric:
     @property
     def names(self) -> list[str]:
         """Names of the numbers that `compute` gives."""
-        return [name + suffix for name, metric in self.metrics.items() for suffix in metric.suffixes]
+        return [
+            name + suffix for name, metric in self.metrics.items() for suffix in metric.suffixes
+        ]
 
     @property
     def higher_is_better(self) -> dict[str, bool | None]:
@@ -64,7 +66,11 @@ class MultiMetric:
 
     def compute(self, prefix: str = "") -> dict[str, float | int]:
         """Every value of each metric under its prefixed name, such as ppl or ndcg@10; counts are integers."""
-        values = [value for metric in self.metrics.values() for value in np.ravel(metric.compute()).tolist()]
+        values = [
+            value
+            for metric in self.metrics.values()
+            for value in np.ravel(metric.compute()).tolist()
+        ]
         return dict(zip((prefix + name for name in self.names), values, strict=True))
 
     def compute_per_rank(self, prefix: str = "") -> dict[str, np.ndarray]:
@@ -108,5 +114,7 @@ def _stated(name: str, metric: Metric, suffix: str) -> bool | None:
     stated = stated.get(suffix) if isinstance(stated, Mapping) else stated
     if stated not in (True, False, None):
         kind = type(metric).__name__
-        raise ConfigError(f"{name}: {kind}.higher_is_better is {stated!r}; give True, False or None")
+        raise ConfigError(
+            f"{name}: {kind}.higher_is_better is {stated!r}; give True, False or None"
+        )
     return None if stated is None else bool(stated)

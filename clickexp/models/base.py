@@ -101,7 +101,9 @@ class Model(HasRoles):
         """Returns the dataset with columns that the model makes of it; called once, before training."""
         return dataset
 
-    def compute_loss(self, batch: Batch, aggregate: bool = True) -> Scalar | PerDocument | Float[Array, " batch"]:
+    def compute_loss(
+        self, batch: Batch, aggregate: bool = True
+    ) -> Scalar | PerDocument | Float[Array, " batch"]:
         """Returns the loss that training minimises.
 
         Args:
@@ -131,7 +133,8 @@ class Model(HasRoles):
     def has_posteriors(self) -> bool:
         """Whether a table of the model keeps posteriors."""
         return any(
-            isinstance(node, Table) and node.get_value().has_posteriors for _, node in nnx.iter_graph(self)
+            isinstance(node, Table) and node.get_value().has_posteriors
+            for _, node in nnx.iter_graph(self)
         )
 
     def sample_parameters(self: _Kind, rngs: nnx.Rngs | Array) -> _Kind:

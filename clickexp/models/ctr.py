@@ -8,7 +8,11 @@ from clickexp.models.base import IndependentModel, Sample
 from clickexp.models.events import bernoulli
 from clickexp.models.roles import Index, Role
 from clickexp.numerics import LogPair
-from clickexp.parameters import EmbeddingParameterConfig, GlobalParameterConfig, PositionParameterConfig
+from clickexp.parameters import (
+    EmbeddingParameterConfig,
+    GlobalParameterConfig,
+    PositionParameterConfig,
+)
 from clickexp.types import Array, ByRank, LogitsByRank
 from clickexp.utils.bounds import Pairs, PositiveInt
 

@@ -50,7 +50,9 @@ def _enumerated(conditional: _Conditional, batch: ByRank) -> LogPair:
 
 
 def _sampled(conditional: _Conditional, batch: ByRank) -> LogPair:
-    return mean_of_draws(lambda key: conditional(batch.replace(clicks=draw(conditional, batch, key))), batch)
+    return mean_of_draws(
+        lambda key: conditional(batch.replace(clicks=draw(conditional, batch, key))), batch
+    )
 
 
 def mean_of_draws(along: Callable[[Array], LogPair], batch: ByRank) -> LogPair:

@@ -100,7 +100,9 @@ class MixtureModel(ClickModel):
             return source
         constructor = getattr(source, "func", source)  # a shared tower replaces that of a partial
         given = getattr(source, "keywords", {}).items()
-        named = {name: towers[role] for name, role in given if isinstance(role, str) and role in towers}
+        named = {
+            name: towers[role] for name, role in given if isinstance(role, str) and role in towers
+        }
         common = accepted(constructor, towers) | named
         model = source(**accepted(source, vars(sizes)), **common, rngs=rngs)
         if any(type(other) is type(model) for other in self.models):
@@ -126,7 +128,9 @@ class MixtureModel(ClickModel):
 
     def how_marginal(self, ranks: int) -> str:
         """Returns "exact" where it is for all components."""
-        return next((how for model in self.models if (how := model.how_marginal(ranks)) != "exact"), "exact")
+        return next(
+            (how for model in self.models if (how := model.how_marginal(ranks)) != "exact"), "exact"
+        )
 
     def relevance(self, batch: ByRank) -> LogitsByRank:
         """Returns the log of the mean relevance under pi."""
@@ -163,7 +167,9 @@ class MixtureModel(ClickModel):
 
 def _stacked(each: list[_Tree], batch: ByRank) -> _Tree:
     """Log-probabilities of each component, [component, rank, batch]."""
-    return jax.tree.map(lambda *xs: jnp.stack([jnp.broadcast_to(x, batch.shape) for x in xs]), *each)
+    return jax.tree.map(
+        lambda *xs: jnp.stack([jnp.broadcast_to(x, batch.shape) for x in xs]), *each
+    )
 
 
 def _mean(log_weights: Array, stacked: _Tree) -> _Tree:

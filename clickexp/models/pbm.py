@@ -36,6 +36,8 @@ class PositionBasedModel(IndependentModel):
         """Draws examination and attraction."""
         examination, attraction = (
             bernoulli(key, tower.log_prob(batch), batch)
-            for key, tower in zip(jax.random.split(key), (self.examination, self.attraction), strict=True)
+            for key, tower in zip(
+                jax.random.split(key), (self.examination, self.attraction), strict=True
+            )
         )
         return Sample(examination & attraction, examination, attraction)

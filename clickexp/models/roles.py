@@ -48,7 +48,9 @@ class Role:
             return None
         raise AttributeError("this tower is not built yet; Model.__post_init__ builds it")
 
-    if typing.TYPE_CHECKING:  # what the argument may be; at run time a setter would come before the attribute
+    if (
+        typing.TYPE_CHECKING
+    ):  # what the argument may be; at run time a setter would come before the attribute
 
         def __set__(self, model: object, source: Source) -> None: ...
 
@@ -67,14 +69,18 @@ class _DeclaresRoles(nnx.Module):
 
     def __init_subclass__(cls, **options: bool) -> None:
         super().__init_subclass__(**options)
-        declared = {name: role.default for name, role in vars(cls).items() if isinstance(role, Role)}
+        declared = {
+            name: role.default for name, role in vars(cls).items() if isinstance(role, Role)
+        }
         cls.roles = {**cls.roles, **declared}
         if not inspect.get_annotations(cls):
             return  # and so inherits the constructor
         dataclasses.dataclass(eq=False, repr=False)(cls)
         hints = cls.__init__.__annotations__
         for name, hint in hints.items():  # what the arguments may be, for those who check them
-            hints[name] = Source if name in cls.roles else hint.type if isinstance(hint, InitVar) else hint
+            hints[name] = (
+                Source if name in cls.roles else hint.type if isinstance(hint, InitVar) else hint
+            )
 
 
 class Index(NamedTuple):
@@ -115,7 +121,11 @@ class HasRoles(_DeclaresRoles):
     rngs: InitVar[nnx.Rngs | None] = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(
-        self, click_rate: Probability | None, features: Features, columns: Columns, rngs: nnx.Rngs | None
+        self,
+        click_rate: Probability | None,
+        features: Features,
+        columns: Columns,
+        rngs: nnx.Rngs | None,
     ) -> None:
         given = vars(self)
         check_numbers(type(self).__init__, given)

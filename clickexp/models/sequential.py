@@ -1,6 +1,7 @@
 """Models that are a recurrence over ranks: a state, and a step from one shown document to the next."""
 
 import abc
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -48,7 +49,9 @@ class SequentialClickModel(ClickModel):
         """Returns the state before the first document."""
 
     @abc.abstractmethod
-    def step(self, state: State, inputs: Any, previous: Bool[Array, " batch"]) -> tuple[State, LogPair]:
+    def step(
+        self, state: State, inputs: Any, previous: Bool[Array, " batch"]
+    ) -> tuple[State, LogPair]:
         """Returns the state at a rank, and P(click) there, `[batch]`.
 
         Args:
@@ -60,7 +63,9 @@ class SequentialClickModel(ClickModel):
     def conditional(self, batch: ByRank) -> LogPair:
         """Returns P(click) along the batch's own clicks."""
         clicks = batch["clicks"].astype(bool)
-        return self._scan(batch, clicks, lambda click, pair: click, self.inputs(batch), self._of_click)[1]
+        return self._scan(
+            batch, clicks, lambda click, pair: click, self.inputs(batch), self._of_click
+        )[1]
 
     def draw(self, batch: ByRank, key: Array) -> Sample:
         """Draws clicks from the top down."""
@@ -83,17 +88,29 @@ class SequentialClickModel(ClickModel):
         """
         inputs = self.inputs(batch)
         if batch.shape[0] > derived.EXACT_RANKS:
-            return derived.mean_of_draws(lambda key: self._drawn(batch, key, inputs, step)[1], batch)
+            return derived.mean_of_draws(
+                lambda key: self._drawn(batch, key, inputs, step)[1], batch
+            )
         lists = self.start(batch), jax.tree.map(turned, inputs), batch.lists["mask"].astype(bool)
         pair = jax.lax.map(lambda each: _prefix_tree(step, *each), lists, batch_size=_CHUNK)
         return jax.tree.map(turned, pair)
 
-    def _of_click(self, state: State, inputs: Any, previous: Array) -> tuple[State, LogPair, LogPair]:
+    def _of_click(
+        self, state: State, inputs: Any, previous: Array
+    ) -> tuple[State, LogPair, LogPair]:
         state, pair = self.step(state, inputs, previous)
         return state, pair, pair
 
-    def _drawn(self, batch: ByRank, key: Array, inputs: Any, step: _EventStep) -> tuple[Array, LogPair]:
-        return self._scan(batch, uniform(key, batch), lambda number, pair: number < jnp.exp(pair.log), inputs, step)
+    def _drawn(
+        self, batch: ByRank, key: Array, inputs: Any, step: _EventStep
+    ) -> tuple[Array, LogPair]:
+        return self._scan(
+            batch,
+            uniform(key, batch),
+            lambda number, pair: number < jnp.exp(pair.log),
+            inputs,
+            step,
+        )
 
     def _scan(
         self, batch: ByRank, ranks: Array, choose: Callable, inputs: Any, step: _EventStep
@@ -104,19 +121,24 @@ class SequentialClickModel(ClickModel):
             (state, previous), (each, inputs, shown) = carry, rank
             following, pair, event = step(state, inputs, previous)
             click = choose(each, pair)
-            return (chosen(shown, following, state), jnp.where(shown, click, previous)), (click, event)
+            return (chosen(shown, following, state), jnp.where(shown, click, previous)), (
+                click,
+                event,
+            )
 
         start = self.start(batch), jnp.zeros(batch.shape[1], bool)
         each = ranks, inputs, batch["mask"].astype(bool)
         return jax.lax.scan(along, start, each, unroll=_UNROLLED)[1]
 
 
-def _prefix_tree(step: _EventStep, start: State, inputs: Any, mask: Bool[Array, " rank"]) -> LogPair:
+def _prefix_tree(
+    step: _EventStep, start: State, inputs: Any, mask: Bool[Array, " rank"]
+) -> LogPair:
     """P(event) at each rank of one list; the prefixes of a rank take the place of the batch."""
     states = jax.tree.map(lambda x: x[None], start)
     weights, previous, events = jnp.zeros(1), jnp.zeros(1, bool), []
     for rank, shown in enumerate(mask):
-        here = jax.tree.map(lambda x: jnp.broadcast_to(x[rank], (len(weights), *x.shape[1:])), inputs)  # noqa: B023  # called here
+        here = _repeated(jax.tree.map(operator.itemgetter(rank), inputs), len(weights))
         following, pair, event = step(states, here, previous)
         events.append(jax.tree.map(lambda x: jax.nn.logsumexp(weights + x), event))  # noqa: B023  # called here
         states = _twice(chosen(shown, following, states))
@@ -134,6 +156,11 @@ def chosen(shown: Array, new: State, old: State) -> State:
         return jnp.where(shown.reshape(shown.shape + (1,) * (new.ndim - shown.ndim)), new, old)
 
     return jax.tree.map(select, new, old)
+
+
+def _repeated(tree: Any, count: int) -> Any:
+    """Returns each array as so many equal rows."""
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), tree)
 
 
 def _twice(tree: Any) -> Any:

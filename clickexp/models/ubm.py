@@ -38,12 +38,19 @@ class UserBrowsingModel(ClickModel):
     def indices(self) -> dict[str, Index]:
         """Returns `examination_idx` and `last_click_positions`."""
         last = Index("positions", self.positions, 1)
-        return {"examination_idx": last._replace(radix=self.positions + 1), "last_click_positions": last}
+        return {
+            "examination_idx": last._replace(radix=self.positions + 1),
+            "last_click_positions": last,
+        }
 
     def conditional(self, batch: ByRank) -> LogPair:
         """Returns e_{r r'} a_r for the last click r' of the batch above each rank."""
         # the rank as leading digit makes the maximum that of the last click, in whatever order positions come
-        clicks, positions, base = batch.clicks, batch["positions"].astype(jnp.int32), self.positions + 1
+        clicks, positions, base = (
+            batch.clicks,
+            batch["positions"].astype(jnp.int32),
+            self.positions + 1,
+        )
         ranks = jnp.arange(1, len(clicks) + 1, dtype=jnp.int32)[:, None]
         clicked = jax.lax.cummax(jnp.where(clicks, ranks * base + positions, 0), axis=0)
         last = jnp.pad(clicked[:-1] % base, ((1, 0), (0, 0)))
@@ -56,10 +63,14 @@ class UserBrowsingModel(ClickModel):
             examination, attraction, shown, index = rank
             click = log_and(examination, attraction)
             pair = jax.tree.map(lambda x: jax.nn.logsumexp(last + x, axis=0), click)
-            return past_hidden(shown, (last + click.complement).at[index + 1].set(pair.log), last), pair
+            return past_hidden(
+                shown, (last + click.complement).at[index + 1].set(pair.log), last
+            ), pair
 
         ranks, sessions = batch.shape
-        attraction = jax.tree.map(lambda x: jnp.broadcast_to(x, batch.shape), self.attraction.log_pair(batch))
+        attraction = jax.tree.map(
+            lambda x: jnp.broadcast_to(x, batch.shape), self.attraction.log_pair(batch)
+        )
         start = jnp.full((ranks + 1, sessions), NEVER.log, jnp.float32).at[0].set(0.0)
         each = self._examination_by_last_click(batch), attraction, batch.shown, jnp.arange(ranks)
         return jax.lax.scan(step, start, each)[1]
@@ -85,7 +96,9 @@ class UserBrowsingModel(ClickModel):
 
     def _examination(self, batch: ByRank, last: _IndexByRank) -> LogPair:
         index = batch["positions"].astype(jnp.int32) * (self.positions + 1) + last.astype(jnp.int32)
-        return self.examination.log_pair(batch.replace(last_click_positions=last, examination_idx=index))
+        return self.examination.log_pair(
+            batch.replace(last_click_positions=last, examination_idx=index)
+        )
 
     def _examination_by_last_click(self, batch: ByRank) -> LogPair:
         """Examination for each rank that the last click may have had, none first: [rank, 1 + rank, batch or 1].

@@ -137,9 +137,17 @@ def _difference(
 ) -> Difference:
     (a, error_a, n_a), (b, error_b, n_b) = (_ratio(over[of], under[of]) for of in (~of_b, of_b))
     squared = error_a**2 + error_b**2
-    freedom = squared**2 / (error_a**4 / (n_a - 1) + error_b**4 / (n_b - 1)) if squared > 0 else np.inf
+    freedom = (
+        squared**2 / (error_a**4 / (n_a - 1) + error_b**4 / (n_b - 1)) if squared > 0 else np.inf
+    )
     own = estimate(
-        b - a, float(np.sqrt(squared)), n_a + n_b, freedom=freedom, planned=planned, alpha=alpha, power=power
+        b - a,
+        float(np.sqrt(squared)),
+        n_a + n_b,
+        freedom=freedom,
+        planned=planned,
+        alpha=alpha,
+        power=power,
     )
     return Difference(a, b, own, higher)
 

@@ -80,7 +80,11 @@ def _folder_of(result: OnlineComparison) -> Path:
     """The folder of a comparison beside its second run: a new one, or that of an earlier one by the same users."""
     name = slug(Path(result.a).resolve().name)
     names = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
-    return next(folder for folder in (Path(result.b) / ONLINE / name for name in names) if _is_of(result, folder))
+    return next(
+        folder
+        for folder in (Path(result.b) / ONLINE / name for name in names)
+        if _is_of(result, folder)
+    )
 
 
 def _is_of(result: OnlineComparison, folder: Path) -> bool:
@@ -91,10 +95,15 @@ def _is_of(result: OnlineComparison, folder: Path) -> bool:
 
 def figures(result: OnlineComparison) -> dict[str, list[Panel]]:
     """Returns the panels of a comparison: differences by day with both intervals, by metric and of interleaving."""
-    days = {name: [day.ab.metrics[name].difference for day in result.days] for name in result.ab.metrics}
+    days = {
+        name: [day.ab.metrics[name].difference for day in result.days] for name in result.ab.metrics
+    }
     days[_PREFERENCE] = [day.interleaving.preference for day in result.days]
     confidence = 1 - result.alpha
-    return {f"online_{name}": [partial(_by_day, found, _LABELS[name], confidence)] for name, found in days.items()}
+    return {
+        f"online_{name}": [partial(_by_day, found, _LABELS[name], confidence)]
+        for name, found in days.items()
+    }
 
 
 _LABELS = {
@@ -141,12 +150,18 @@ def _print(result: OnlineComparison) -> None:
         for name, metric in result.ab.metrics.items()
     }
     test = result.interleaving
-    rows["interleaving"] = (f"{test.wins_a:,}", f"{test.wins_b:,}", _cells(test.preference, 1 - result.alpha))
+    rows["interleaving"] = (
+        f"{test.wins_a:,}",
+        f"{test.wins_b:,}",
+        _cells(test.preference, 1 - result.alpha),
+    )
     columns = [*rows["interleaving"][2]]
     layouts = [columns[: len(columns) - left] for left in range(len(columns))]
 
     def table(shown: Sequence[str]) -> Table:
-        cells = ([name, a, b, *(more[column] for column in shown)] for name, (a, b, more) in rows.items())
+        cells = (
+            [name, a, b, *(more[column] for column in shown)] for name, (a, b, more) in rows.items()
+        )
         return console_table(["", "A", "B", *shown], cells)
 
     first = next((shown for shown in layouts if fits(table(shown), console)), layouts[-1])
@@ -175,10 +190,18 @@ def _cells(estimate: Estimate, confidence: float) -> dict[str, str]:
 def conclusions(result: OnlineComparison) -> list[str]:
     """Returns what the tests find, in sentences."""
     better = {name: metric.better for name, metric in result.ab.metrics.items() if metric.better}
-    by_ranker = {ranker: [name for name, each in better.items() if each == ranker] for ranker in ("a", "b")}
-    found = [f"{ranker.upper()} is better in {', '.join(names)}" for ranker, names in by_ranker.items() if names]
+    by_ranker = {
+        ranker: [name for name, each in better.items() if each == ranker] for ranker in ("a", "b")
+    }
+    found = [
+        f"{ranker.upper()} is better in {', '.join(names)}"
+        for ranker, names in by_ranker.items()
+        if names
+    ]
     unit = "users" if result.users else "sessions"
-    sentences = [f"A/B test: {'; '.join(found)}." if found else "A/B test: no metric differs significantly."]
+    sentences = [
+        f"A/B test: {'; '.join(found)}." if found else "A/B test: no metric differs significantly."
+    ]
     own = result.interleaving
     needed = own.preference.units_needed
     sentences.append(

@@ -136,7 +136,9 @@ def compare_rankers(
     clicker = User(user, rankings.features, names[2], rankings.lookups)
     clicker.check(np.concatenate([rankings.a, rankings.b]))
     ids = np.arange(sessions) if users is None else rng.integers(0, users, sessions)
-    tests = _Tests(rankings, clicker, ids, users is not None, str(seed), {"alpha": alpha, "power": power})
+    tests = _Tests(
+        rankings, clicker, ids, users is not None, str(seed), {"alpha": alpha, "power": power}
+    )
     tests.run(at.reshape(2, sessions), rng, seed)
     ends = [sessions * (day + 1) // days for day in range(days)]
     return OnlineComparison(
@@ -180,7 +182,13 @@ class _Tests:
         salt: str,
         rates: dict[str, float],
     ):
-        self.rankings, self.user, self.ids, self.by_user, self.rates = rankings, user, ids, by_user, rates
+        self.rankings, self.user, self.ids, self.by_user, self.rates = (
+            rankings,
+            user,
+            ids,
+            by_user,
+            rates,
+        )
         self.sees_b = assign(ids, salt)
 
     def run(self, at: np.ndarray, rng: np.random.Generator, seed: int) -> None:
@@ -197,7 +205,12 @@ class _Tests:
     def until(self, day: int, end: int) -> Day:
         """The tests at the end of a day, of the sessions before `end`."""
         units = self.ids[:end] if self.by_user else None
-        settings = {**self.rates, "planned": len(np.unique(self.ids)) if self.by_user else len(self.ids)}
+        settings = {
+            **self.rates,
+            "planned": len(np.unique(self.ids)) if self.by_user else len(self.ids),
+        }
         sums = {name: values[:end] for name, values in self.sums.items()}
         ab = ab_test(sums, self.sees_b[:end], units, **settings)
-        return Day(day, ab, interleaving_test(self.clicks[:end], self.by_b[:end], units, **settings))
+        return Day(
+            day, ab, interleaving_test(self.clicks[:end], self.by_b[:end], units, **settings)
+        )

@@ -108,7 +108,9 @@ def interleaving_test(
     wins = int((won < 0).sum()), int((won > 0).sum())
     settings: dict[str, Any] = {"planned": planned, "alpha": alpha, "power": power}
     if units is None:
-        settings["p_value"] = float(stats.binomtest(wins[1], sum(wins)).pvalue) if sum(wins) else 1.0
+        settings["p_value"] = (
+            float(stats.binomtest(wins[1], sum(wins)).pvalue) if sum(wins) else 1.0
+        )
     else:
         settings["freedom"] = max(count - 1, 1)
     own = estimate(value, error, count, **settings)

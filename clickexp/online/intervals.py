@@ -62,7 +62,9 @@ def estimate(
     if error == 0 and value:  # units that are all alike say nothing of the spread of others
         error, p_value = np.inf, 1.0
     if p_value is None:
-        p_value = float(2 * stats.t.sf(abs(value) / error, freedom)) if error > 0 else float(value == 0)
+        p_value = (
+            float(2 * stats.t.sf(abs(value) / error, freedom)) if error > 0 else float(value == 0)
+        )
     half = float(stats.t.ppf(1 - alpha / 2, freedom)) * error
     anytime = anytime_radius(error, units, planned or units, alpha)
     effect = minimum_detectable_effect(error, alpha, power)

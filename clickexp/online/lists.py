@@ -68,20 +68,33 @@ def check_same_lists(first: Dataset, second: Dataset, names: tuple[str, str]) ->
         what = f"{first.query_doc_pairs:,} documents, and {names[1]} {second.query_doc_pairs:,}"
     elif one.count != other.count:
         what = f"{one.count:,} lists to rank, and {names[1]} {other.count:,}"
-    elif not all(np.array_equal(one.column(key), other.column(key)) for key in ("lengths", "query_doc_ids")):
+    elif not all(
+        np.array_equal(one.column(key), other.column(key)) for key in ("lengths", "query_doc_ids")
+    ):
         what = f"other documents in its lists than {names[1]}"
     elif one.digest() != other.digest():
         what = f"other labels or clicks in its lists than {names[1]}"
-    elif first.names is not None and second.names is not None and not np.array_equal(first.names, second.names):
+    elif (
+        first.names is not None
+        and second.names is not None
+        and not np.array_equal(first.names, second.names)
+    ):
         what = f"other documents under its ids than {names[1]}"
     elif one.feature_lengths != other.feature_lengths:
         what = f"{one.feature_lengths} features, and {names[1]} {other.feature_lengths}"
     if what:
-        raise DataError(f"{names[0]} has {what}. Compare runs on the same dataset, with the same test set.")
+        raise DataError(
+            f"{names[0]} has {what}. Compare runs on the same dataset, with the same test set."
+        )
 
 
 def rank(
-    a: Model, b: Model, lists: Sessions, positions: int, rng: np.random.Generator, wanted: np.ndarray | None = None
+    a: Model,
+    b: Model,
+    lists: Sessions,
+    positions: int,
+    rng: np.random.Generator,
+    wanted: np.ndarray | None = None,
 ) -> Rankings:
     """Ranks lists by two models; ties are in random order, the same for both.
 
@@ -102,8 +115,12 @@ def rank(
         with Steps(f"ranking by {name}") as progress:
             scores = np.concatenate([*relevance_scores(model, progress)(chosen)])
         if np.isnan(scores).any():
-            raise DataError(f"{name} scores documents as nan. Train it again with a lower learning rate.")
-        order = np.lexsort((tie, np.where(there, -scores.astype(np.float64), np.inf), ~there), axis=1)
+            raise DataError(
+                f"{name} scores documents as nan. Train it again with a lower learning rate."
+            )
+        order = np.lexsort(
+            (tie, np.where(there, -scores.astype(np.float64), np.inf), ~there), axis=1
+        )
         orders.append(np.take_along_axis(ids, order[:, :positions], axis=1).astype(np.int32))
     features = None if lists.features is None else lists.features.on_device
     lookups = [column for column in lists.derived.values() if isinstance(column, LookedUp)]

@@ -43,7 +43,9 @@ def compare_runs(
     check_trial(**settings, **({} if positions is None else {"positions": positions}))
     opened: dict[str, Dataset] = {}
     folders = [Path(a), Path(b)]
-    (ranker_a, first), (ranker_b, second) = (fitted(folder, dataset, trust, opened) for folder in folders)
+    (ranker_a, first), (ranker_b, second) = (
+        fitted(folder, dataset, trust, opened) for folder in folders
+    )
     check_same_lists(first, second, (str(folders[0]), str(folders[1])))
     if str(user) == _TRUE_USER:
         clicker, name = true_user(folders[0], first), "true user"
@@ -56,7 +58,9 @@ def compare_runs(
     own = {**settings, "positions": shown, "names": names}
     result = compare_rankers(ranker_a, ranker_b, clicker, candidate_lists(first), **own)  # pyright: ignore[reportArgumentType]  # User checks it
     kinds = [_name_of(folder) for folder in folders]
-    caveats = tuple(_caveats(folders[0], folders[1], None if str(user) == _TRUE_USER else Path(user)))
+    caveats = tuple(
+        _caveats(folders[0], folders[1], None if str(user) == _TRUE_USER else Path(user))
+    )
     return dataclasses.replace(
         result, user=f"{clicker.name} ({name})", models=(kinds[0], kinds[1]), caveats=caveats
     )
@@ -84,7 +88,9 @@ def true_user(run: Path, dataset: Dataset) -> ClickModel:
         UserError: Its clicks were not simulated.
     """
     if dataset.truth is None:
-        raise UserError(f"{run}: its clicks are not simulated. Give --user RUN, a run whose click model is the user.")
+        raise UserError(
+            f"{run}: its clicks are not simulated. Give --user RUN, a run whose click model is the user."
+        )
     return dataset.truth
 
 

@@ -41,19 +41,28 @@ class User:
     ):
         if not isinstance(model, ClickModel):
             kind = getattr(model, "name", "") or type(model).__name__
-            raise DataError(f"{name} is a {kind}, which does not click. Choose a click model, such as PBM or DBN.")
+            raise DataError(
+                f"{name} is a {kind}, which does not click. Choose a click model, such as PBM or DBN."
+            )
         self.model, self.name = model, name
         self._structure, self._state = nnx.split(model)
         self._draw = jax.jit(self._drawn)
         known = {each.column.name: each for each in lookups}
-        batch = _batch(jnp.zeros((1, 2), jnp.int32), {} if features is None else {_FEATURES: features})
+        batch = _batch(
+            jnp.zeros((1, 2), jnp.int32), {} if features is None else {_FEATURES: features}
+        )
         batch |= {name: jnp.zeros((1, 2), jnp.int32) for name in known}
         try:
-            read = keys_read(lambda batch: model.sample(batch, jax.random.key(0), in_log_order=False).clicks, batch)
+            read = keys_read(
+                lambda batch: model.sample(batch, jax.random.key(0), in_log_order=False).clicks,
+                batch,
+            )
         except DataError:  # it reads something else, which `check` reports
             read = set()
         tables = {name: jnp.asarray(each.table) for name, each in known.items() if name in read}
-        self._tables: Mapping[str, Array] = tables if features is None else {**tables, _FEATURES: features}
+        self._tables: Mapping[str, Array] = (
+            tables if features is None else {**tables, _FEATURES: features}
+        )
 
     def check(self, shown: np.ndarray) -> None:
         """Checks that the user can click on lists.
@@ -64,7 +73,9 @@ class User:
         Raises:
             DataError: Documents or ranks are beyond those that the user knows, or it reads what lists do not have.
         """
-        batch = _batch(shown, {name: table for name, table in self._tables.items() if name != _FEATURES})
+        batch = _batch(
+            shown, {name: table for name, table in self._tables.items() if name != _FEATURES}
+        )
         try:
             check_values(batch, self.model.limits(), lambda key: True)
             jax.eval_shape(self._drawn, self._state, shown[:1], self._tables, jax.random.key(0))
@@ -96,13 +107,24 @@ class User:
                 progress(start + len(chunk), len(shown))
         return clicks
 
-    def _drawn(self, state: nnx.State, ids: Array, tables: Mapping[str, Array], key: Array) -> Array:
-        return nnx.merge(self._structure, state).sample(_batch(ids, tables), key, in_log_order=False).clicks
+    def _drawn(
+        self, state: nnx.State, ids: Array, tables: Mapping[str, Array], key: Array
+    ) -> Array:
+        return (
+            nnx.merge(self._structure, state)
+            .sample(_batch(ids, tables), key, in_log_order=False)
+            .clicks
+        )
 
 
 def _batch(ids: Array, tables: Mapping[str, Array]) -> dict[str, Array]:
     """Returns lists of these documents without clicks, with what each table has for their ids."""
     batch = {"query_doc_ids": ids, "mask": ids > 0, "clicks": jnp.zeros(ids.shape, bool)}
-    batch["positions"] = jnp.broadcast_to(jnp.arange(1, ids.shape[1] + 1, dtype=jnp.int32), ids.shape)
+    batch["positions"] = jnp.broadcast_to(
+        jnp.arange(1, ids.shape[1] + 1, dtype=jnp.int32), ids.shape
+    )
     values = {name: table[ids] for name, table in tables.items()}
-    return batch | {name: each.astype(jnp.float32) if name == _FEATURES else each for name, each in values.items()}
+    return batch | {
+        name: each.astype(jnp.float32) if name == _FEATURES else each
+        for name, each in values.items()
+    }

@@ -61,7 +61,9 @@ class Sizes:
         stated = self.indices if feature in self.indices else self.columns or {}
         value = stated[feature] if feature in stated else getattr(self, size)
         if value is None:
-            raise ValueError(f"the default {role} needs {size}=...; give it, or give {role}=... itself")
+            raise ValueError(
+                f"the default {role} needs {size}=...; give it, or give {role}=... itself"
+            )
         return value
 
     def width(self, feature: str, given: int | None) -> int:
@@ -153,7 +155,9 @@ def row_ids(batch: Batch | ByRank, key: str) -> Array:
     """Returns what a tower looks rows up by; DataError unless these are integers."""
     ids = batch[key]
     if not jnp.issubdtype(ids.dtype, jnp.integer):
-        raise DataError(f"{key} is {ids.dtype}, and a tower looks rows up by it: give it integers, or another tower.")
+        raise DataError(
+            f"{key} is {ids.dtype}, and a tower looks rows up by it: give it integers, or another tower."
+        )
     return ids
 
 

@@ -20,7 +20,14 @@ from clickexp.errors import ConfigError
 from clickexp.parameters.hashing import buckets, cells, shuffled_cells, signs
 from clickexp.parameters.table import Posterior, Table, new_table
 from clickexp.types import Array
-from clickexp.utils.bounds import MOST_IDS, NonNegativeFloat, PositiveInt, Ratio, Seed, check_numbers
+from clickexp.utils.bounds import (
+    MOST_IDS,
+    NonNegativeFloat,
+    PositiveInt,
+    Ratio,
+    Seed,
+    check_numbers,
+)
 
 
 def _budget(numbers: int, compression_ratio: int | float, least: int) -> int:
@@ -95,7 +102,9 @@ class HashEmbedding(CompressedEmbedding):
         self, ids: Integer[Array, "*ids"], log_ranks: Float[Array, "*ids"] | None = None
     ) -> Float[Array, "*ids {self.features}"]:
         """Returns the embeddings of the ids."""
-        return signs(ids, self.features, seed=self.seed + 1) * self.table.take(self._rows(ids), log_ranks)
+        return signs(ids, self.features, seed=self.seed + 1) * self.table.take(
+            self._rows(ids), log_ranks
+        )
 
     def variance(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.features}"] | None:
         """Returns those of the rows."""
@@ -151,7 +160,9 @@ class QREmbedding(CompressedEmbedding):
         self.quotients = self._table(self.rows[0], first)
         self.remainders = self._table(self.rows[1], second)
 
-    def cells(self, ids: Integer[Array, "*ids"]) -> tuple[Integer[Array, "*ids"], Integer[Array, "*ids"]]:
+    def cells(
+        self, ids: Integer[Array, "*ids"]
+    ) -> tuple[Integer[Array, "*ids"], Integer[Array, "*ids"]]:
         """Returns the rows of the ids in the tables of quotients and of remainders."""
         if self.shuffle_indices:
             quotients, remainders = shuffled_cells(ids, *self.rows, seed=self.seed)
@@ -176,7 +187,10 @@ class QREmbedding(CompressedEmbedding):
     def variance(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.features}"] | None:
         """Returns that of the sum or product of independent rows, or those of the rows beside each other."""
         quotients, remainders = self.cells(ids)
-        quotient, remainder = self.quotients.variance(quotients), self.remainders.variance(remainders)
+        quotient, remainder = (
+            self.quotients.variance(quotients),
+            self.remainders.variance(remainders),
+        )
         if quotient is None or remainder is None:
             return None
         match self.qr_combination:
@@ -184,11 +198,16 @@ class QREmbedding(CompressedEmbedding):
                 return remainder + quotient
             case QRCombination.MULTIPLICATION:
                 factor = 1 + self.quotients.take(quotients)
-                return remainder * (factor**2 + quotient) + self.remainders.take(remainders) ** 2 * quotient
+                return (
+                    remainder * (factor**2 + quotient)
+                    + self.remainders.take(remainders) ** 2 * quotient
+                )
         return jnp.concatenate([remainder, quotient], axis=-1)
 
 
-def _grid(ids: int, numbers: int, compression_ratio: int | float, widths: tuple[int, int]) -> tuple[int, int]:
+def _grid(
+    ids: int, numbers: int, compression_ratio: int | float, widths: tuple[int, int]
+) -> tuple[int, int]:
     """Fewest quotients, and as many remainders as the ratio then allows, for one cell per id, or ConfigError."""
     quotients = np.arange(1, 2 * math.isqrt(ids * widths[1] // widths[0]) + 3)
     least = widths[0] * quotients + widths[1] * -(-ids // quotients)
@@ -217,7 +236,9 @@ class RobeDEmbedding(CompressedEmbedding):
             raise ConfigError(
                 f"chunk_size={self.chunk}: give 1 to {self.features}, the embedding_features, or null for all of them"
             )
-        self.size = _budget(self.num_embeddings * self.features, self.compression_ratio, least=self.chunk)
+        self.size = _budget(
+            self.num_embeddings * self.features, self.compression_ratio, least=self.chunk
+        )
         if self.size > MOST_IDS:
             raise ConfigError(
                 f"an array holds at most {MOST_IDS:,} numbers, not {self.size:,}: raise compression_ratio"
@@ -229,8 +250,13 @@ class RobeDEmbedding(CompressedEmbedding):
     ) -> Float[Array, "*ids {self.features}"]:
         """Returns the embeddings of the ids."""
         places = self._places(ids)
-        log_ranks = None if log_ranks is None else jnp.broadcast_to(log_ranks[..., None], places.shape)
-        return signs(ids, self.features, seed=self.seed + 1) * self.array.take(places, log_ranks)[..., 0]
+        log_ranks = (
+            None if log_ranks is None else jnp.broadcast_to(log_ranks[..., None], places.shape)
+        )
+        return (
+            signs(ids, self.features, seed=self.seed + 1)
+            * self.array.take(places, log_ranks)[..., 0]
+        )
 
     def variance(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.features}"] | None:
         """Returns those of the numbers of the array."""

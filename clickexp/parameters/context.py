@@ -25,7 +25,12 @@ _READ: dict[str, Callable[[Array], list[Any]]] = {
 
 CONTEXT = tuple(_READ)
 """Columns of the context of a search session; see `clickexp.data.context`."""
-HISTORY = ("clicked_query_doc_ids", "clicked_document_ids", "clicked_positions", "earlier_query_numbers")
+HISTORY = (
+    "clicked_query_doc_ids",
+    "clicked_document_ids",
+    "clicked_positions",
+    "earlier_query_numbers",
+)
 """Columns of its latest clicks and queries; see `clickexp.data.history`."""
 
 
@@ -88,8 +93,14 @@ class ContextParameter(Parameter):
         """Returns the offsets, `[batch, 1]` where no column is per document."""
         if not any(name in batch for name in self.config.columns):
             return jnp.zeros((1, 1))
-        read = [values for name in self.config.columns for values in _READ[name](jnp.asarray(batch[name], jnp.float32))]
-        x = jnp.stack(jnp.broadcast_arrays(*(values.astype(jnp.float32) for values in read)), axis=-1)
+        read = [
+            values
+            for name in self.config.columns
+            for values in _READ[name](jnp.asarray(batch[name], jnp.float32))
+        ]
+        x = jnp.stack(
+            jnp.broadcast_arrays(*(values.astype(jnp.float32) for values in read)), axis=-1
+        )
         if self.hidden is not None:
             x = self.hidden(x) - self.hidden(jnp.zeros(x.shape[-1]))
         return x @ self.weight[...]
@@ -107,7 +118,9 @@ def in_new_session(tower: Any) -> tuple[str, Any]:
         tower: The sum of another tower and of context, or anything else, which is all that is left, with the path "".
     """
     if isinstance(tower, SumParameter):
-        left = [name for name, term in tower.terms.items() if not isinstance(term, ContextParameter)]
+        left = [
+            name for name, term in tower.terms.items() if not isinstance(term, ContextParameter)
+        ]
         if len(left) == 1:
             return f"terms/{left[0]}/", tower.terms[left[0]]
     return "", tower

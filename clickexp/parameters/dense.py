@@ -161,7 +161,9 @@ class DeepCrossParameter(_FeatureParameter):
         super().__init__(config, rngs=rngs)
         self.stacked = Combination(config.combination) is Combination.STACKED
         width = self.width
-        self.cross = nnx.List([nnx.Linear(width, width, rngs=rngs) for _ in range(config.cross_layers)])
+        self.cross = nnx.List(
+            [nnx.Linear(width, width, rngs=rngs) for _ in range(config.cross_layers)]
+        )
         self.deep, units = _perceptron(config, config.deep_layers, width, rngs)
         self.output = nnx.Linear(units if self.stacked else units + width, 1, rngs=rngs)
 
@@ -176,7 +178,10 @@ class DeepCrossParameter(_FeatureParameter):
 
 
 def _perceptron(
-    config: DeepParameterConfig | DeepCrossParameterConfig, layers: int, features: int, rngs: nnx.Rngs
+    config: DeepParameterConfig | DeepCrossParameterConfig,
+    layers: int,
+    features: int,
+    rngs: nnx.Rngs,
 ) -> tuple[nnx.Sequential, int]:
     """`layers` times linear, norm, activation, dropout, and the number of units that come out."""
     modules = []

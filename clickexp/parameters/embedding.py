@@ -83,7 +83,9 @@ class EmbeddingParameter(PosteriorParameter):
 
     def __init__(self, config: EmbeddingParameterConfig, *, rngs: nnx.Rngs):
         if config.parameters is None:
-            raise ValueError("EmbeddingParameterConfig needs parameters=..., the largest id in the data")
+            raise ValueError(
+                "EmbeddingParameterConfig needs parameters=..., the largest id in the data"
+            )
         self.config = config
         dim = config.embedding_features
         ratio = config.compression_ratio
@@ -92,9 +94,13 @@ class EmbeddingParameter(PosteriorParameter):
         rows = config.parameters + config.has_padding
         self.table = config.embedding_fn(rows, dim, config.prior_precision, **settings)
         self.baseline = (
-            nnx.Param(jnp.asarray(config.baseline or 0.0, jnp.float32)) if config.add_baseline else None
+            nnx.Param(jnp.asarray(config.baseline or 0.0, jnp.float32))
+            if config.add_baseline
+            else None
         )
-        self.projection = nnx.Param(jax.random.normal(rngs.params(), (dim,)) / dim**0.5) if dim > 1 else None
+        self.projection = (
+            nnx.Param(jax.random.normal(rngs.params(), (dim,)) / dim**0.5) if dim > 1 else None
+        )
 
     def posterior(self, batch: Batch) -> tuple[Logits, Logits | None]:
         """Returns mean and variance of the logit of each id; None for the variance where rows are numbers."""
@@ -104,7 +110,10 @@ class EmbeddingParameter(PosteriorParameter):
         else:
             log_ranks = batch.get(LOG_RANKS)
             known = log_ranks is not None and log_ranks.shape == ids.shape
-            mean, variance = self.table.take(ids, log_ranks if known else None), self.table.variance(ids)
+            mean, variance = (
+                self.table.take(ids, log_ranks if known else None),
+                self.table.variance(ids),
+            )
         weights = jnp.ones(1) if self.projection is None else self.projection[...]
         variance = None if variance is None else variance @ weights**2
         mean = mean[..., 0] if self.projection is None else mean @ weights

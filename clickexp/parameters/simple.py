@@ -33,7 +33,10 @@ class GlobalParameter(Parameter):
     """One logit for every document, of shape [1, 1]."""
 
     def __init__(
-        self, config: GlobalParameterConfig = GlobalParameterConfig(), *, rngs: nnx.Rngs | None = None
+        self,
+        config: GlobalParameterConfig = GlobalParameterConfig(),
+        *,
+        rngs: nnx.Rngs | None = None,
     ):
         self.config = config
         self.weight = nnx.Param(jnp.full((1, 1), config.initial or 0.0, jnp.float32))
@@ -63,7 +66,9 @@ class PositionParameterConfig(ParameterConfig):
         if parameters is None:
             parameters = sizes.largest(self.use_feature, "positions", "position parameter")
         initial = sizes.starting_logit(self.initial)
-        return PositionParameter(dataclasses.replace(self, parameters=parameters, initial=initial), rngs=rngs)
+        return PositionParameter(
+            dataclasses.replace(self, parameters=parameters, initial=initial), rngs=rngs
+        )
 
 
 class PositionParameter(Parameter):
@@ -74,9 +79,13 @@ class PositionParameter(Parameter):
 
     def __init__(self, config: PositionParameterConfig, *, rngs: nnx.Rngs | None = None):
         if config.parameters is None:
-            raise ValueError("PositionParameterConfig needs parameters=..., the largest position in the data")
+            raise ValueError(
+                "PositionParameterConfig needs parameters=..., the largest position in the data"
+            )
         self.config = config
-        self.weight = nnx.Param(jnp.full((config.parameters + 1,), config.initial or 0.0, jnp.float32))
+        self.weight = nnx.Param(
+            jnp.full((config.parameters + 1,), config.initial or 0.0, jnp.float32)
+        )
 
     def logit(self, batch: Batch) -> Logits:
         """Returns the logit of each document's position."""

@@ -28,7 +28,11 @@ class SumParameterConfig(ParameterConfig):
 
     def build(self, sizes: Sizes, *, rngs: nnx.Rngs) -> "SumParameter":
         """Builds the terms."""
-        terms = {name: term.build(sizes, rngs=rngs) for name, term in self.terms.items() if term is not None}
+        terms = {
+            name: term.build(sizes, rngs=rngs)
+            for name, term in self.terms.items()
+            if term is not None
+        }
         return SumParameter(terms)
 
 

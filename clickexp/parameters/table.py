@@ -24,7 +24,9 @@ NEVER_SHOWN = np.inf
 """x of rows that no document of the training log has."""
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["log_precision", "mean", "slope"], meta_fields=[])
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["log_precision", "mean", "slope"], meta_fields=[]
+)
 @dataclasses.dataclass
 class Prior:
     """The learned prior of a parameter in a row: normal with mean `mean` + slope * x and precision exp(log_precision).
@@ -201,11 +203,19 @@ def new_table(
         ConfigError: A posterior without a prior.
     """
     if posterior == "none":
-        return Table(Rows(jnp.zeros((rows, dim), jnp.float32), dim), prior_precision=prior_precision)
+        return Table(
+            Rows(jnp.zeros((rows, dim), jnp.float32), dim), prior_precision=prior_precision
+        )
     if prior_precision == 0:
-        raise ConfigError(f"posterior={posterior} needs a prior: give prior_precision above 0, or posterior=none")
+        raise ConfigError(
+            f"posterior={posterior} needs a prior: give prior_precision above 0, or posterior=none"
+        )
     by_rank = posterior == "normal_by_rank"
     slope, log_ranks = (jnp.zeros(dim), jnp.zeros(2)) if by_rank else (None, None)
     prior = Prior(jnp.log(jnp.float32(prior_precision)), jnp.zeros(dim), slope)
     values = jnp.zeros((rows, 2 * dim + by_rank), jnp.float32)
-    return Table(Rows(values, dim, prior, log_ranks), prior_precision=prior_precision, learns_prior=learns_prior)
+    return Table(
+        Rows(values, dim, prior, log_ranks),
+        prior_precision=prior_precision,
+        learns_prior=learns_prior,
+    )

@@ -44,10 +44,14 @@ class Propensities:
         for name in ("values", "offsets", "low", "high"):
             given = getattr(self, name)
             if given is not None:
-                object.__setattr__(self, name, tuple(None if each is None else float(each) for each in given))
+                object.__setattr__(
+                    self, name, tuple(None if each is None else float(each) for each in given)
+                )
         known = [each for each in self.values if each is not None]
         if not known or min(known) < 0 or max(known) <= 0:
-            raise ConfigError(f"propensities {list(self.values)}: give one number of at least 0 per position")
+            raise ConfigError(
+                f"propensities {list(self.values)}: give one number of at least 0 per position"
+            )
         if self.offsets is not None and len(self.offsets) != len(self.values):
             raise ConfigError(
                 f"{len(self.offsets)} offsets for {len(self.values)} propensities: give one per position"
@@ -56,7 +60,10 @@ class Propensities:
     @classmethod
     def relative(cls, values: Sequence[float] | np.ndarray, **others: Any) -> "Propensities":
         """Makes them relative to the first position; not finite values, and intervals with one, are unknown."""
-        scaled = {"values": _known(np.asarray(values, float) / values[0]), "first": float(values[0])}
+        scaled = {
+            "values": _known(np.asarray(values, float) / values[0]),
+            "first": float(values[0]),
+        }
         for name in ("low", "high"):
             if name in others:
                 others[name] = _known(np.asarray(others[name], float))
@@ -70,7 +77,9 @@ class Propensities:
         rates = np.nan_to_num(offsets) + self.first * self.by_position(len(self.values))
         return self.relative(rates[1:], source=f"click rates of relevant documents, {self.source}")
 
-    def by_position(self, positions: int, name: str = "values") -> Float[np.ndarray, " positions+1"]:
+    def by_position(
+        self, positions: int, name: str = "values"
+    ) -> Float[np.ndarray, " positions+1"]:
         """Returns the numbers by position from 1, nan where unknown; index 0 is nan."""
         found = np.full(positions + 1, np.nan)
         given = (getattr(self, name) or ())[:positions]
@@ -162,13 +171,17 @@ class Weighting:
             float(total**2 / squares) if squares else 0.0,
             tuple(np.flatnonzero((shown > 0) & (known < clip)).tolist()),
             tuple(np.flatnonzero((shown > 0) & np.isnan(known)).tolist()),
-            tuple(range(int(np.flatnonzero(shown).max(initial=0)) + 1, len(propensities.values) + 1)),
+            tuple(
+                range(int(np.flatnonzero(shown).max(initial=0)) + 1, len(propensities.values) + 1)
+            ),
             ignores_offsets,
         )
 
     def describe(self) -> Iterator[str]:
         """Returns lines for the reader, warnings among them."""
-        values = " ".join("?" if each is None else f"{each:.3g}" for each in self.propensities.values)
+        values = " ".join(
+            "?" if each is None else f"{each:.3g}" for each in self.propensities.values
+        )
         effective = f"effective sample size {self.effective:,.0f} of {self.clicks:,} clicks"
         yield f"propensities by position ({self.propensities.source}): {values}; clip {self.clip:g}, {effective}"
         if self.unknown:
@@ -193,8 +206,13 @@ class Weighting:
     def _rising(self) -> list[int]:
         """Positions with a propensity above the first one's, beyond the interval where there is one."""
         values, low = self.propensities.values, self.propensities.low or ()
-        bounds = [low[at] if at < len(low) and low[at] is not None else value for at, value in enumerate(values)]
-        return [at + 1 for at, bound in enumerate(bounds) if bound is not None and bound > 1 + _ROUNDING]
+        bounds = [
+            low[at] if at < len(low) and low[at] is not None else value
+            for at, value in enumerate(values)
+        ]
+        return [
+            at + 1 for at, bound in enumerate(bounds) if bound is not None and bound > 1 + _ROUNDING
+        ]
 
     def result(self) -> dict[str, Any]:
         """Returns what result.json holds of it."""
@@ -229,7 +247,9 @@ def documents(
             positions[shown],
             chunk["clicks"][shown],
             {
-                name: (values if values.ndim > 1 else np.broadcast_to(values[:, None], shown.shape))[shown]
+                name: (
+                    values if values.ndim > 1 else np.broadcast_to(values[:, None], shown.shape)
+                )[shown]
                 for name, values in others.items()
             },
         )

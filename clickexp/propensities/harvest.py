@@ -56,7 +56,10 @@ class HarvestedPropensities(PropensitySource):
         with np.errstate(divide="ignore", invalid="ignore"):
             found = estimate(clicks.sum(axis=0))
             others = np.stack(
-                [np.log(estimate(np.delete(clicks, group, axis=0).sum(axis=0))) for group in range(_GROUPS)]
+                [
+                    np.log(estimate(np.delete(clicks, group, axis=0).sum(axis=0)))
+                    for group in range(_GROUPS)
+                ]
             )
             variance = (_GROUPS - 1) / _GROUPS * ((others - others.mean(axis=0)) ** 2).sum(axis=0)
             spread = QUANTILE * np.sqrt(variance)
@@ -96,7 +99,9 @@ def _by_document(sessions: Sessions) -> Iterator[tuple[np.ndarray, np.ndarray, n
         old, new = place[: len(keys)], place[len(keys) :]
         merged = np.zeros((2, len(distinct)), np.int64)
         merged[:, old] = counts
-        merged += np.stack([np.bincount(each, minlength=len(distinct)) for each in (new, new[clicks])])
+        merged += np.stack(
+            [np.bincount(each, minlength=len(distinct)) for each in (new, new[clicks])]
+        )
         keys, counts = distinct, merged
     ids, place = np.unique(keys // width, return_inverse=True)
     several = np.bincount(place) > 1

@@ -25,7 +25,9 @@ def with_policy_propensity(dataset: Dataset, propensities: Propensities, name: s
         name: Of the column.
     """
     logs = _logs(dataset)
-    by_position = np.nan_to_num(propensities.by_position(max(_positions(part) for part in logs.values())))
+    by_position = np.nan_to_num(
+        propensities.by_position(max(_positions(part) for part in logs.values()))
+    )
     means, shown = _means(dataset, ["train"], by_position)
     others, _ = _means(dataset, ["val", "test"], by_position)
     means = np.where(shown > 0, means, others).astype(np.float32)
@@ -45,11 +47,15 @@ def with_policy_share(dataset: Dataset, name: str) -> Dataset:
     return _with_column(
         dataset,
         name,
-        lambda ids, positions: np.where(shown[ids] > 0, own(ids, positions), others(ids, positions)),
+        lambda ids, positions: np.where(
+            shown[ids] > 0, own(ids, positions), others(ids, positions)
+        ),
     )
 
 
-def _means(dataset: Dataset, parts: Sequence[str], by_position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _means(
+    dataset: Dataset, parts: Sequence[str], by_position: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """The mean propensity of each document over the sessions of its query, and how often it was shown."""
     sums = np.zeros(dataset.query_doc_pairs + 1)
     shown = np.zeros(dataset.query_doc_pairs + 1, np.int64)
@@ -70,7 +76,9 @@ def _shares(dataset: Dataset, parts: Sequence[str]) -> tuple[_ByDocument, np.nda
         for positions, _, more in documents(_logs(dataset)[part], "query_doc_ids"):
             key = more["query_doc_ids"].astype(np.int64) * width + positions
             distinct, place = np.unique(np.concatenate([keys, key]), return_inverse=True)
-            counts = np.bincount(place, np.append(counts, np.ones(len(key))), minlength=len(distinct))
+            counts = np.bincount(
+                place, np.append(counts, np.ones(len(key))), minlength=len(distinct)
+            )
             keys = distinct
             shown += np.bincount(more["query_doc_ids"], minlength=len(shown))
 
@@ -87,7 +95,9 @@ def _sessions(logs: Sequence[Sessions], shown: np.ndarray) -> np.ndarray:
     if any("query_ids" not in log.columns for log in logs):
         return shown
     chunks = [chunk["query_ids"] for log in logs for chunk in log.chunks(["query_ids"])]
-    queries, counts = np.unique(np.concatenate([np.zeros(0, np.int64), *chunks]), return_counts=True)
+    queries, counts = np.unique(
+        np.concatenate([np.zeros(0, np.int64), *chunks]), return_counts=True
+    )
     found = np.zeros(len(shown), np.int64)
     for log in logs:
         for _, _, more in documents(log, "query_doc_ids", "query_ids"):
@@ -117,7 +127,9 @@ def _add(sessions: Sessions, name: str, values_of) -> Sessions:
         values = whole
     column = Column(name, np.float32)
     return dataclasses.replace(
-        sessions, columns={**sessions.columns, name: values}, schema={**sessions.schema, name: column}
+        sessions,
+        columns={**sessions.columns, name: values},
+        schema={**sessions.schema, name: column},
     )
 
 

@@ -34,14 +34,24 @@ class SimulatedPropensities(PropensitySource):
         ids = jnp.asarray(rows["query_doc_ids"])
         shown = jnp.arange(sessions.ranks) < rows["lengths"][:, None]
         places = jnp.broadcast_to(jnp.arange(1, sessions.ranks + 1, dtype=jnp.int32), ids.shape)
-        batch = {"query_doc_ids": ids, "positions": places, "mask": shown, "clicks": jnp.zeros(ids.shape, bool)}
+        batch = {
+            "query_doc_ids": ids,
+            "positions": places,
+            "mask": shown,
+            "clicks": jnp.zeros(ids.shape, bool),
+        }
         log_examination = nnx.jit(lambda user, batch: user.predict_examination(batch))(user, batch)
         there = np.asarray(shown)
-        times, summed = there.sum(axis=0), np.where(there, np.exp(log_examination), 0).sum(axis=0, dtype=np.float64)
+        times, summed = (
+            there.sum(axis=0),
+            np.where(there, np.exp(log_examination), 0).sum(axis=0, dtype=np.float64),
+        )
         examination = np.divide(summed, times, out=np.full(len(times), np.nan), where=times > 0)
         if any(hasattr(each, "false_positive") for each in getattr(user, "models", ())):
             return Propensities.relative(examination, source="true")
         rates = np.zeros(sessions.ranks)
         if (tower := getattr(user, "false_positive", None)) is not None:
             rates = np.asarray(np.exp(tower.log_prob(batch)), np.float64)[0]
-        return Propensities.relative(examination - rates, offsets=tuple(rates.tolist()), source="true")
+        return Propensities.relative(
+            examination - rates, offsets=tuple(rates.tolist()), source="true"
+        )

@@ -34,9 +34,15 @@ class GivenPropensities(PropensitySource):
         for name in ("values", "offsets"):
             given = getattr(self, name)
             object.__setattr__(self, name, given if given is None else tuple(given))
-            bad = [each for each in given or () if not isinstance(each, int | float) or not math.isfinite(each)]
+            bad = [
+                each
+                for each in given or ()
+                if not isinstance(each, int | float) or not math.isfinite(each)
+            ]
             if bad:
-                raise ConfigError(f"propensity.{name} has {bad[0]}: give a finite number per position")
+                raise ConfigError(
+                    f"propensity.{name} has {bad[0]}: give a finite number per position"
+                )
         if not self.values or not self.values[0] > 0 or min(self.values) < 0:
             raise ConfigError(
                 f"propensity.values={list(self.values)}: give numbers of at least 0, the first above 0"
@@ -75,7 +81,9 @@ class RunPropensities(PropensitySource):
         try:
             result = learned_propensities(content)
         except UserError as error:
-            raise ConfigError(f"propensity.run={self.run}: {error}; give another run, or repeat this one") from error
+            raise ConfigError(
+                f"propensity.run={self.run}: {error}; give another run, or repeat this one"
+            ) from error
         offsets = result.get(FALSE_POSITIVE)
         listed = result.get("propensity") or _by_rank(result, offsets or ())
         found: dict[int, Any] = {each["position"]: each for each in listed}
@@ -117,7 +125,10 @@ def _by_rank(result: dict[str, Any], offsets: Sequence[float]) -> list[dict[str,
     curve = (result.get("per_rank") or {}).get("examination") or ()
     if len(curve) > 1 and set(curve) == {1.0}:
         return []
-    slopes = [(value or 0.0) - offset for value, offset in zip_longest(curve, offsets[: len(curve)], fillvalue=0.0)]
+    slopes = [
+        (value or 0.0) - offset
+        for value, offset in zip_longest(curve, offsets[: len(curve)], fillvalue=0.0)
+    ]
     known = [(1 + rank, slope) for rank, slope in enumerate(slopes) if slope > 0]
     return [{"position": position, "relative": slope / known[0][1]} for position, slope in known]
 
@@ -164,7 +175,9 @@ class RandomizedPropensities(PropensitySource):
         sessions = dataset.train
         if self.column is not None:
             if self.column not in sessions.columns:
-                have = ", ".join(name for name in sessions.columns if not sessions.schema[name].per_document)
+                have = ", ".join(
+                    name for name in sessions.columns if not sessions.schema[name].per_document
+                )
                 raise ConfigError(
                     f"propensity.column={self.column}: the log has no such column; per session it has {have}. Declare "
                     f"it with '+dataset.columns.{self.column}={{dtype:bool,per:session}}', or give "
@@ -174,7 +187,9 @@ class RandomizedPropensities(PropensitySource):
                 np.asarray(sessions.column(self.column)).reshape(sessions.count, -1).any(axis=1)
             )
             if not len(chosen):
-                raise ConfigError(f"propensity.column={self.column}: no training session has it true")
+                raise ConfigError(
+                    f"propensity.column={self.column}: no training session has it true"
+                )
             sessions = sessions.select(chosen)
         return _rate_ratios(sessions, f"{sessions.count:,} randomised sessions")
 

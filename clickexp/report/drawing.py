@@ -25,14 +25,20 @@ _LETTER, _HANDLE, _LONGEST = 0.065, 0.36, 100
 """Of a legend: inches of a letter and of a line, letters of the longest label."""
 _FAR, _FARTHER = 4, 10
 """How far a curve may lie from the middle one: in extents of a curve, and in distances between curves."""
-_METADATA: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "png": {"Software": None}, "svg": {"Date": None}}
+_METADATA: dict[str, dict[str, Any]] = {
+    "pdf": {"CreationDate": None},
+    "png": {"Software": None},
+    "svg": {"Date": None},
+}
 """The same content gives the same bytes."""
 Panel = Callable[[Axes], None]
 """What draws into axes."""
 
 
 def draw(
-    figures: Iterable[tuple[str, Sequence[Panel]]], label: str = "", formats: Sequence[str] = ("pdf", "png")
+    figures: Iterable[tuple[str, Sequence[Panel]]],
+    label: str = "",
+    formats: Sequence[str] = ("pdf", "png"),
 ) -> dict[str, bytes]:
     """Draws figures.
 
@@ -46,7 +52,10 @@ def draw(
     """
     made = {}
     logging.getLogger("fontTools").setLevel(logging.WARNING)  # it lists each glyph that a PDF needs
-    with as_file(files("clickexp.report") / "static" / "paper.mplstyle") as style, rc_context(fname=style):
+    with (
+        as_file(files("clickexp.report") / "static" / "paper.mplstyle") as style,
+        rc_context(fname=style),
+    ):
         for name, panels in figures:
             figure = _drawing(panels)
             for suffix in formats:
@@ -81,7 +90,10 @@ class _Drawing(Figure):
 
 def drawing(panels: Sequence[Panel]) -> _Drawing:
     """Makes a figure for a paper of panels side by side, with one legend below them."""
-    with as_file(files("clickexp.report") / "static" / "paper.mplstyle") as style, rc_context(fname=style):
+    with (
+        as_file(files("clickexp.report") / "static" / "paper.mplstyle") as style,
+        rc_context(fname=style),
+    ):
         return _drawing(panels)
 
 
@@ -99,18 +111,24 @@ def _drawing(panels: Sequence[Panel]) -> _Drawing:
 
 
 def _laid_out(panels: Sequence[Panel]) -> _Drawing:
-    figure = _Drawing(figsize=(_COLUMN if len(panels) == 1 else 2.5 * len(panels), _ROW), layout="constrained")
+    figure = _Drawing(
+        figsize=(_COLUMN if len(panels) == 1 else 2.5 * len(panels), _ROW), layout="constrained"
+    )
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     beyond: set[str] = set()
     for panel, place in zip(panels, axes, strict=True):
         panel(place)
         beyond |= _without_outliers(place)
     lines = {
-        label: line for place in axes for line, label in zip(*place.get_legend_handles_labels(), strict=True)
+        label: line
+        for place in axes
+        for line, label in zip(*place.get_legend_handles_labels(), strict=True)
     }
     if not lines:
         return figure
-    labels = [_shortened(label + (" (beyond the axis)" if label in beyond else "")) for label in lines]
+    labels = [
+        _shortened(label + (" (beyond the axis)" if label in beyond else "")) for label in lines
+    ]
     width = max(figure.get_figwidth(), min(max(map(len, labels)) * _LETTER + _HANDLE, _PAGE))
     columns = max(1, min(len(lines), int(width / (max(map(len, labels)) * _LETTER + _HANDLE))))
     figure.set_size_inches(width, _ROW + 0.17 * -(-len(lines) // columns))
@@ -138,7 +156,9 @@ def _without_outliers(axes: Axes) -> set[str]:
         return set()
     low, high = np.array(list(ends.values())).T
     middle, extents = np.median((low + high) / 2), (high - low)[high > low]  # a baseline is flat
-    reach = _FAR * np.median(extents if len(extents) else 0.0) + _FARTHER * np.median(np.abs((low + high) / 2 - middle))
+    reach = _FAR * np.median(extents if len(extents) else 0.0) + _FARTHER * np.median(
+        np.abs((low + high) / 2 - middle)
+    )
     far = {label for label, (a, b) in ends.items() if a < middle - reach or b > middle + reach}
     near = [bounds for label, bounds in ends.items() if label not in far]
     if far and near:

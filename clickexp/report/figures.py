@@ -29,31 +29,59 @@ def look(i: int) -> dict[str, Any]:
     return {"color": COLORS[i], "linestyle": _DASHES[i % len(_DASHES)]}
 
 
-def per_rank(groups: Sequence[Group], metric: str, axes: Axes, baseline: Group | None = None) -> None:
+def per_rank(
+    groups: Sequence[Group], metric: str, axes: Axes, baseline: Group | None = None
+) -> None:
     """Draws a metric, or its difference to a baseline, over ranks: the mean over runs with its 95% interval.
 
     Models without examination are left out of its curves where others have it.
     """
-    spreads = [group.per_rank_difference(baseline, metric) if baseline else group.per_rank(metric) for group in groups]
-    examined = [metric == "examination" and spread is not None and (spread.mean == 1).all() for spread in spreads]
+    spreads = [
+        group.per_rank_difference(baseline, metric) if baseline else group.per_rank(metric)
+        for group in groups
+    ]
+    examined = [
+        metric == "examination" and spread is not None and (spread.mean == 1).all()
+        for spread in spreads
+    ]
     for i, (group, spread) in enumerate(zip(groups, spreads, strict=True)):
-        if spread and (not examined[i] or all(examined)):  # models without examination would lie over one another
+        if spread and (
+            not examined[i] or all(examined)
+        ):  # models without examination would lie over one another
             ranks = np.arange(1, len(spread.mean) + 1)
             if metric == "examination":
-                barred(ranks, spread.mean, spread.low, spread.high, i, axes, label=figure_text(group.name))
+                barred(
+                    ranks,
+                    spread.mean,
+                    spread.low,
+                    spread.high,
+                    i,
+                    axes,
+                    label=figure_text(group.name),
+                )
                 continue
             mark = {"marker": MARKERS[i], "markersize": 3}
             axes.plot(ranks, spread.mean, label=figure_text(group.name), **mark, **look(i))
-            axes.fill_between(ranks, spread.low, spread.high, color=COLORS[i], alpha=0.15, linewidth=0)
+            axes.fill_between(
+                ranks, spread.low, spread.high, color=COLORS[i], alpha=0.15, linewidth=0
+            )
     ylabel = _lines(figure_text(axis(metric)))
-    axes.set(xlabel="Rank", ylabel=f"Difference in\n{uncapitalised(ylabel)}" if baseline else ylabel)
+    axes.set(
+        xlabel="Rank", ylabel=f"Difference in\n{uncapitalised(ylabel)}" if baseline else ylabel
+    )
     if metric == "examination":
         axes.set_ylim(0, 1.03)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
 def barred(
-    x: Any, values: np.ndarray, low: np.ndarray, high: np.ndarray, place: int, axes: Axes, label: str
+    x: Any,
+    values: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    place: int,
+    axes: Axes,
+    label: str,
 ) -> None:
     """Draws a curve with intervals, whose ends are wider than the marks and so are seen however short the bars are.
 
@@ -73,7 +101,9 @@ def barred(
         axes.errorbar(x, values, reach, fmt="none", ecolor=COLORS[place], **bars)
 
 
-def forest(rows: Sequence[tuple[str, int, float, float, bool]], xlabel: str, named: bool, axes: Axes) -> None:
+def forest(
+    rows: Sequence[tuple[str, int, float, float, bool]], xlabel: str, named: bool, axes: Axes
+) -> None:
     """Draws differences to a baseline with their intervals.
 
     Args:
@@ -87,7 +117,9 @@ def forest(rows: Sequence[tuple[str, int, float, float, bool]], xlabel: str, nam
     for i, (_, place, value, half, filled) in enumerate(rows):
         error, color = half if np.isfinite(half) else None, COLORS[place]
         face = color if filled else "white"
-        axes.errorbar(value, -i, xerr=error, marker="o", color=color, markerfacecolor=face, capsize=2)
+        axes.errorbar(
+            value, -i, xerr=error, marker="o", color=color, markerfacecolor=face, capsize=2
+        )
     names = [textwrap.fill(figure_text(name), _NAME) if named else "" for name, *_ in rows]
     axes.set_yticks([-i for i in range(len(rows))], names)
     axes.set(xlabel=textwrap.fill(xlabel, _NAME), ylim=(0.6 - len(rows), 0.6))
@@ -102,7 +134,10 @@ def learning(groups: Sequence[Group], metric: str, over: str, axes: Axes) -> Non
     """
     for i, group in enumerate(groups):
         runs = [run for run in group.runs if any(metric in epoch for epoch in run.epochs)]
-        curves = [(_along(run, over), [nan_if_none(epoch.get(metric)) for epoch in run.epochs]) for run in runs]
+        curves = [
+            (_along(run, over), [nan_if_none(epoch.get(metric)) for epoch in run.epochs])
+            for run in runs
+        ]
         if not curves:
             continue
         shared = min(len(y) for _, y in curves)
@@ -125,10 +160,16 @@ def learning(groups: Sequence[Group], metric: str, over: str, axes: Axes) -> Non
 
 def _along(run: Run, over: str) -> np.ndarray:
     seconds = over == "seconds"
-    return np.cumsum(run.epoch_seconds) if seconds else np.array([nan_if_none(epoch.get(over)) for epoch in run.epochs])
+    return (
+        np.cumsum(run.epoch_seconds)
+        if seconds
+        else np.array([nan_if_none(epoch.get(over)) for epoch in run.epochs])
+    )
 
 
-def cost(groups: Sequence[Group], metric: str, over: str, values: Sequence[float], axes: Axes) -> None:
+def cost(
+    groups: Sequence[Group], metric: str, over: str, values: Sequence[float], axes: Axes
+) -> None:
     """Draws a metric against what a group costs."""
     for i, (group, value) in enumerate(zip(groups, values, strict=True)):
         spread = group.spread(metric)
@@ -155,10 +196,14 @@ def calibration(groups: Sequence[Group], axes: Axes) -> None:
                 np.nansum(curve[key] * curve["documents"], axis=1)[filled] / documents[filled]
                 for key in ("predicted", "observed")
             )
-            axes.plot(x, y, label=figure_text(group.name), marker=MARKERS[i], markersize=3, **look(i))
+            axes.plot(
+                x, y, label=figure_text(group.name), marker=MARKERS[i], markersize=3, **look(i)
+            )
             edges = np.linspace(0, 1, len(documents) + 1)
             counts.stairs(documents, edges, baseline=None, linewidth=0.9, **look(i))
-            largest = max([largest, *x, *y])  # bins with few documents are left out, in small test sets all
+            largest = max(
+                [largest, *x, *y]
+            )  # bins with few documents are left out, in small test sets all
     axes.plot([0, largest], [0, largest], color="#888888", linewidth=0.8, zorder=0)
     axes.set(xlabel="Predicted P(click)", ylabel="Observed click rate")
     counts.set(xlim=axes.get_xlim(), yscale="log", ylim=(1, None))

@@ -55,14 +55,22 @@ def _texts(figure: Figure) -> list[str]:
 def _artists(figure: Figure) -> list[Text]:
     """Returns all text but that of ticks; `findobj` would make ticks that are made again when the figure is drawn."""
     of_legends = [text for legend in figure.legends for text in legend.get_texts()]
-    of_axes = [text for axes in figure.axes for text in (axes.title, axes.xaxis.label, axes.yaxis.label, *axes.texts)]
+    of_axes = [
+        text
+        for axes in figure.axes
+        for text in (axes.title, axes.xaxis.label, axes.yaxis.label, *axes.texts)
+    ]
     return [*of_legends, *of_axes]
 
 
 def _axes(figure: Figure) -> list[Axis]:
     """Returns those whose ticks have names, not numbers."""
     every = (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis))
-    return [axis for axis in every if isinstance(axis.get_major_formatter(), FuncFormatter | StrCategoryFormatter)]
+    return [
+        axis
+        for axis in every
+        if isinstance(axis.get_major_formatter(), FuncFormatter | StrCategoryFormatter)
+    ]
 
 
 def _known() -> frozenset[int]:

@@ -127,9 +127,13 @@ class Group:
         """
         if metric.startswith(DRAWS):
             drawn = [
-                run.result.get("test_draws", {}).get(metric.removeprefix(DRAWS)) or {} for run in self.runs
+                run.result.get("test_draws", {}).get(metric.removeprefix(DRAWS)) or {}
+                for run in self.runs
             ]
-            low, high = (Spread.of([nan_if_none(one.get(end)) for one in drawn]).mean for end in ("low", "high"))
+            low, high = (
+                Spread.of([nan_if_none(one.get(end)) for one in drawn]).mean
+                for end in ("low", "high")
+            )
             return float(low), float(high), "posterior draws"
         spread = self.spread(metric)
         if spread.count > 1:
@@ -166,7 +170,8 @@ class Group:
             return spread
         found = {each.get("position"): each for each in self.runs[0].result.get("propensity") or []}
         low, high = (
-            np.array([_over(found.get(rank, {}), end) for rank in range(1, ranks + 1)]) for end in ("low", "high")
+            np.array([_over(found.get(rank, {}), end) for rank in range(1, ranks + 1)])
+            for end in ("low", "high")
         )
         return replace(spread, low=spread.mean * low, high=spread.mean * high)
 
@@ -187,10 +192,16 @@ class Group:
             return None
         ranks = min(len(own.mean), len(other.mean))
         runs = {(run.test_set, run.seed): run for run in baseline.runs}
-        pairs = [(run, runs[run.test_set, run.seed]) for run in self.runs if (run.test_set, run.seed) in runs]
+        pairs = [
+            (run, runs[run.test_set, run.seed])
+            for run in self.runs
+            if (run.test_set, run.seed) in runs
+        ]
         values = [
             [
-                np.array(run.result.get("per_rank", {}).get(metric) or [None] * ranks, np.float64)[:ranks]
+                np.array(run.result.get("per_rank", {}).get(metric) or [None] * ranks, np.float64)[
+                    :ranks
+                ]
                 for run in pair
             ]
             for pair in pairs
@@ -200,21 +211,29 @@ class Group:
 
     def reliability(self) -> dict[str, np.ndarray] | None:
         """Mean P(click), click rate and documents of all runs together, [bin, rank]; None where no run has them."""
-        found = [curve for run in self.runs if (curve := (run.result.get("curves") or {}).get("ece"))]
-        curves = [{key: np.array(part, np.float64) for key, part in curve.items()} for curve in found]
+        found = [
+            curve for run in self.runs if (curve := (run.result.get("curves") or {}).get("ece"))
+        ]
+        curves = [
+            {key: np.array(part, np.float64) for key, part in curve.items()} for curve in found
+        ]
         if not curves or len({curve["documents"].shape for curve in curves}) > 1:
             return None
         documents = np.sum([np.nan_to_num(curve["documents"]) for curve in curves], axis=0)
         pooled = {"documents": documents}
         for key in ("predicted", "observed"):
-            sums = np.sum([np.nan_to_num(curve[key] * curve["documents"]) for curve in curves], axis=0)
+            sums = np.sum(
+                [np.nan_to_num(curve[key] * curve["documents"]) for curve in curves], axis=0
+            )
             pooled[key] = sums / np.where(documents > 0, documents, np.nan)
         return pooled
 
 
 def _quantile(count: np.ndarray) -> np.ndarray:
     """That of Student's t for the means of so many values."""
-    from scipy import special  # here, since the report on a single run needs none, and should not wait for it
+    from scipy import (
+        special,
+    )  # here, since the report on a single run needs none, and should not wait for it
 
     return special.stdtrit(np.maximum(count - 1, 1), (1 + _CONFIDENCE) / 2)
 
@@ -243,7 +262,9 @@ def group_names(experiments: Sequence[Sequence[Run]]) -> list[tuple[str, str]]:
     given = [runs[0].overrides for runs in experiments]
     keys = [key for key in varying(given) if key not in (*_IN_NAMES, _METHOD)]
     overrides = [_key_values(keys, own) for own in given]
-    names = [", ".join([runs[0].model, *own]) for runs, own in zip(experiments, overrides, strict=True)]
+    names = [
+        ", ".join([runs[0].model, *own]) for runs, own in zip(experiments, overrides, strict=True)
+    ]
     names = [
         f"{name}, {_METHOD}={own[_METHOD]}" if names.count(name) > 1 and own.get(_METHOD) else name
         for name, own in zip(names, given, strict=True)
@@ -252,7 +273,11 @@ def group_names(experiments: Sequence[Sequence[Run]]) -> list[tuple[str, str]]:
     for name in {name for name in names if names.count(name) > 1}:
         same = [place for place, other in enumerate(names) if other == name]
         settings = [
-            {key: value for key, value in experiments[place][0].settings.items() if _is_setting(key)}
+            {
+                key: value
+                for key, value in experiments[place][0].settings.items()
+                if _is_setting(key)
+            }
             for place in same
         ]
         differ = varying(settings)[:_MOST_KEYS]

@@ -99,7 +99,9 @@ def leading(metrics: Iterable[str], clicks: bool = True) -> list[str]:
 
 def headline(metrics: Iterable[str]) -> list[str]:
     """Of metrics at several cutoffs the first only."""
-    return list({metric.partition("@")[0]: metric for metric in reversed(list(metrics))}.values())[::-1]
+    return list({metric.partition("@")[0]: metric for metric in reversed(list(metrics))}.values())[
+        ::-1
+    ]
 
 
 def uncapitalised(text: str) -> str:

@@ -45,7 +45,10 @@ def run_figures(run: Run) -> dict[str, list[Panel]]:
     if groups[0].reliability():
         figures["calibration"] = [partial(calibration, groups[:1])]
     if "cold" in (run.result.get("curves") or {}):
-        figures["cold_start"] = [partial(_cold_start, groups), partial(_shares_by_impressions, groups)]
+        figures["cold_start"] = [
+            partial(_cold_start, groups),
+            partial(_shares_by_impressions, groups),
+        ]
     return figures
 
 
@@ -58,9 +61,18 @@ def propensities(run: Run) -> list[dict[str, Any]]:
         return own
     if weighting := run.result.get("weighting"):
         names = {"relative": "values", "relative_low": "low", "relative_high": "high"}
-        curves = {name: weighting.get(key) or [None] * len(weighting["values"]) for name, key in names.items()}
-        points = (dict(zip(curves, values, strict=True)) for values in zip(*curves.values(), strict=True))
-        return [{"position": place, **point} for place, point in enumerate(points, 1) if point["relative"] is not None]
+        curves = {
+            name: weighting.get(key) or [None] * len(weighting["values"])
+            for name, key in names.items()
+        }
+        points = (
+            dict(zip(curves, values, strict=True)) for values in zip(*curves.values(), strict=True)
+        )
+        return [
+            {"position": place, **point}
+            for place, point in enumerate(points, 1)
+            if point["relative"] is not None
+        ]
     found = [each for each in run.result.get("shared") or () if each.get("relative") is not None]
     return [each for each in found if each["last_click"] is None and "/" not in each["parameter"]]
 
@@ -74,14 +86,22 @@ def run_groups(run: Run) -> list[Group]:
 
 def _propensity(points: Sequence[Mapping[str, Any]], groups: Sequence[Group], axes: Axes) -> None:
     """Draws propensities with their intervals, and those of the true user, if it is known."""
-    ranks, values = [each["position"] for each in points], np.array([each["relative"] for each in points])
-    low, high = (np.array([nan_if_none(each.get(f"relative_{side}")) for each in points]) for side in ("low", "high"))
+    ranks, values = (
+        [each["position"] for each in points],
+        np.array([each["relative"] for each in points]),
+    )
+    low, high = (
+        np.array([nan_if_none(each.get(f"relative_{side}")) for each in points])
+        for side in ("low", "high")
+    )
     barred(ranks, values, low, high, 0, axes, figure_text(groups[0].name))
     for i, group in enumerate(groups):
         if i and (truth := group.per_rank("examination")):
             true = truth.mean / truth.mean[0]
             mark = {"marker": MARKERS[i], "markersize": 2.2}
-            axes.plot(np.arange(1, len(true) + 1), true, label=figure_text(group.name), **mark, **look(i))
+            axes.plot(
+                np.arange(1, len(true) + 1), true, label=figure_text(group.name), **mark, **look(i)
+            )
     bounds = ", 95% intervals" if np.isfinite(low[1:]).any() else ""
     axes.set(xlabel="Rank", ylabel=f"Examination relative\nto rank 1{bounds}", ylim=(0, None))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
@@ -101,7 +121,13 @@ def _gain(groups: Sequence[Group], axes: Axes) -> None:
         base = reference.mean[:shared]
         with np.errstate(invalid="ignore", divide="ignore"):
             gain = 100 * (base - spread.mean[:shared]) / (base - 1)
-        axes.plot(np.arange(1, shared + 1), gain, label=figure_text(group.name), marker=MARKERS[i], **look(i))
+        axes.plot(
+            np.arange(1, shared + 1),
+            gain,
+            label=figure_text(group.name),
+            marker=MARKERS[i],
+            **look(i),
+        )
     axes.axhline(0, color="#888888", linewidth=0.8, zorder=0)
     axes.set(xlabel="Rank", ylabel=f"Gain over {figure_text(groups[1].name)} (%)")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
@@ -124,7 +150,13 @@ def _shares_by_impressions(groups: Sequence[Group], axes: Axes) -> None:
     # the panels share a legend, where the first looks are those of the groups
     for i, what in enumerate(("documents", "clicks"), start=len(groups)):
         counts = np.array(curve[what], float)
-        axes.plot(_ranges(curve["from"]), counts / max(counts.sum(), 1), label=what, marker=MARKERS[i], **look(i))
+        axes.plot(
+            _ranges(curve["from"]),
+            counts / max(counts.sum(), 1),
+            label=what,
+            marker=MARKERS[i],
+            **look(i),
+        )
     axes.set(xlabel="Impressions in training", ylabel="Share of the test set", ylim=(0, None))
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
 
@@ -145,7 +177,9 @@ def _losses(run: Run, axes: Axes) -> None:
     for i, (metric, label) in enumerate(_LOSSES.items()):
         points = [(epoch.get("epoch"), nan_if_none(epoch.get(metric))) for epoch in run.epochs]
         if np.isfinite([y for _, y in points]).any():
-            axes.plot(*zip(*points, strict=True), label=label, marker="o", markersize=2.5, color=COLORS[i])
+            axes.plot(
+                *zip(*points, strict=True), label=label, marker="o", markersize=2.5, color=COLORS[i]
+            )
             kept = [(x, y) for x, y in points if x == best and metric.startswith("val/")]
             if kept:
                 axes.plot(*zip(*kept, strict=True), "*", color=COLORS[i], markersize=9, zorder=3)

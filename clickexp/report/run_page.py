@@ -39,7 +39,11 @@ Changed = tuple[str, Any, Any]
 
 
 def run_page(
-    run: Run, groups: Sequence[Group], drawings: Mapping[str, str], changed: Sequence[Changed], command: str
+    run: Run,
+    groups: Sequence[Group],
+    drawings: Mapping[str, str],
+    changed: Sequence[Changed],
+    command: str,
 ) -> str:
     """Writes the page, as HTML.
 
@@ -62,7 +66,9 @@ def run_page(
         "shared": _shared(run),
         "changed": _changed(changed),
         "command": html_text(command),
-        "environment": _table(["Key", "Value"], [[key, text] for key, text in _environment_rows(run)], "Environment"),
+        "environment": _table(
+            ["Key", "Value"], [[key, text] for key, text in _environment_rows(run)], "Environment"
+        ),
     }
     return filled("clickexp.report", "report.html", "report.css", parts)
 
@@ -75,7 +81,13 @@ def _about(run: Run) -> str:
     cost = f"{train['epochs']} epochs in {run.seconds:.1f} s" if run.seconds is not None else ""
     parameters = f"{run.parameters:,} parameters" if run.parameters else ""
     facts = [f"{sessions} sessions" if sessions else "", parameters, cost, f"seed {run.seed}"]
-    return " · ".join([*filter(None, facts), f"clickexp {version('clickexp')}", f"{datetime.now():%Y-%m-%d %H:%M}"])
+    return " · ".join(
+        [
+            *filter(None, facts),
+            f"clickexp {version('clickexp')}",
+            f"{datetime.now():%Y-%m-%d %H:%M}",
+        ]
+    )
 
 
 def _conclusion(run: Run, groups: Sequence[Group]) -> str:
@@ -86,9 +98,13 @@ def _conclusion(run: Run, groups: Sequence[Group]) -> str:
     values = [group.runs[0].value("ppl") for group in groups]
     own = values[0]
     if own is None:
-        first = next((name for name in _HEADLINES if run.value(name) is not None), next(iter(run.metrics)))
+        first = next(
+            (name for name in _HEADLINES if run.value(name) is not None), next(iter(run.metrics))
+        )
         others = [(group.name, group.runs[0].value(first)) for group in groups[1:]]
-        beside = "".join(f", {_formatted(value)} in {name}" for name, value in others if value is not None)
+        beside = "".join(
+            f", {_formatted(value)} in {name}" for name, value in others if value is not None
+        )
         return f"{names.name(first)} {_formatted(run.value(first))} on the test set{beside}."
     text = f"Test perplexity {_formatted(own)}"
     if len(values) > 1 and values[1] is not None:
@@ -103,7 +119,9 @@ def _conclusion(run: Run, groups: Sequence[Group]) -> str:
 
 def _result(run: Run, groups: Sequence[Group]) -> str:
     """A table of test metrics for each kind, of several cutoffs in columns."""
-    kinds: Mapping[str, Sequence[str]] = run.result.get("groups") or {"test": list(run.result["test"])}
+    kinds: Mapping[str, Sequence[str]] = run.result.get("groups") or {
+        "test": list(run.result["test"])
+    }
     tables = []
     for each, metrics in kinds.items():
         kind = titled(each, run.result)
@@ -126,7 +144,10 @@ def _metrics(kind: str, metrics: Sequence[str], run: Run, groups: Sequence[Group
         columns[group.name] = [_formatted(group.runs[0].value(metric), "") for metric in metrics]
     columns["validation"] = [_formatted(run.value(f"val/{metric}"), "") for metric in metrics]
     shown = {name: cells for name, cells in columns.items() if name == run.model or any(cells)}
-    rows = [[_name(run, metric), *cells] for metric, *cells in zip(metrics, *shown.values(), strict=True)]
+    rows = [
+        [_name(run, metric), *cells]
+        for metric, *cells in zip(metrics, *shown.values(), strict=True)
+    ]
     return _table([kind.capitalize(), *shown], rows, f"Test metrics: {kind}")
 
 
@@ -142,7 +163,9 @@ def _cutoffs(
                 rows.append([_name(run, base, f"{base}@{cutoffs[0]}"), *values])
             elif any(values):
                 rows.append([f"{names.name(base)}, {group.name}", *values])
-    return _table([kind.capitalize(), *(f"@{at}" for at in cutoffs)], rows, f"Test metrics: {kind} by cutoff")
+    return _table(
+        [kind.capitalize(), *(f"@{at}" for at in cutoffs)], rows, f"Test metrics: {kind} by cutoff"
+    )
 
 
 def _name(run: Run, metric: str, stated: str | None = None) -> str:
@@ -163,7 +186,13 @@ def _ranks(groups: Sequence[Group]) -> str:
     if not longest:
         return ""
     rows = [
-        [str(rank + 1), *(_formatted(vector[rank] if rank < len(vector) else None) for vector in columns.values())]
+        [
+            str(rank + 1),
+            *(
+                _formatted(vector[rank] if rank < len(vector) else None)
+                for vector in columns.values()
+            ),
+        ]
         for rank in range(longest)
     ]
     return f"<details><summary>Numbers by rank</summary>{_table(['Rank', *columns], rows, 'By rank')}</details>"
@@ -176,13 +205,24 @@ def _shared(run: Run) -> str:
             each["parameter"],
             *("" if each[key] is None else str(each[key]) for key in ("position", "last_click")),
             *(_formatted(each["value"]), _bounds(each["low"], each["high"])),
-            *(_formatted(each["relative"], ""), _bounds(each["relative_low"], each["relative_high"])),
+            *(
+                _formatted(each["relative"], ""),
+                _bounds(each["relative_low"], each["relative_high"]),
+            ),
         ]
         for each in run.result.get("shared") or ()
     ]
     if not rows:
         return ""
-    header = ["Parameter", "position", "last click", "value", "95% interval", "relative to first", "95% interval"]
+    header = [
+        "Parameter",
+        "position",
+        "last click",
+        "value",
+        "95% interval",
+        "relative to first",
+        "95% interval",
+    ]
     table = _table(header, rows, "Shared parameters")
     return f"<details><summary>Shared parameters with intervals</summary>{table}</details>"
 
@@ -199,16 +239,24 @@ def _changed(changed: Sequence[Changed]) -> str:
 
 
 def _environment_rows(run: Run) -> Iterable[tuple[str, str]]:
-    return ((key, str(value)) for key, value in (run.result.get("environment") or {}).items() if value)
+    return (
+        (key, str(value)) for key, value in (run.result.get("environment") or {}).items() if value
+    )
 
 
 def _figure(name: str, svg: str) -> str:
     """A figure in the colours of the page, with links to its files."""
     caption = html_text(_CAPTIONS.get(name, ""))
-    links = " · ".join(f'<a href="figures/{name}.{kind}">{kind.upper()}</a>' for kind in ("pdf", "png"))
+    links = " · ".join(
+        f'<a href="figures/{name}.{kind}">{kind.upper()}</a>' for kind in ("pdf", "png")
+    )
     label = html_text(name.replace("_", " ").capitalize())
-    drawn = _themed(svg, name).replace("<svg", f'<svg role="img" aria-label="{label}: {caption}"', 1)
-    box = f'<div class="scroll" tabindex="0" role="region" aria-label="{label}, drawn">{drawn}</div>'
+    drawn = _themed(svg, name).replace(
+        "<svg", f'<svg role="img" aria-label="{label}: {caption}"', 1
+    )
+    box = (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}, drawn">{drawn}</div>'
+    )
     text = f"<h2>{label}</h2>{box}<figcaption>{caption} {links}</figcaption>"
     size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
     wide = " wide" if size and float(size[1]) > _WIDE * float(size[2]) else ""
@@ -250,4 +298,10 @@ def _formatted(value: Any, missing: str = "–") -> str:
 
 
 def _setting(value: Any) -> str:
-    return "not set" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return (
+        "not set"
+        if value is None
+        else str(value).lower()
+        if isinstance(value, bool)
+        else str(value)
+    )

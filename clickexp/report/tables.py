@@ -51,7 +51,10 @@ def histogram(counts: np.ndarray, label: str, unit: str) -> Panel:
 
 
 def banded(
-    lines: Mapping[str, Sequence[float] | np.ndarray], low: np.ndarray | None, high: np.ndarray | None, label: str
+    lines: Mapping[str, Sequence[float] | np.ndarray],
+    low: np.ndarray | None,
+    high: np.ndarray | None,
+    label: str,
 ) -> Panel:
     """Returns a panel of values by rank, the first with intervals, where there are any."""
     return partial(_banded, lines, low, high, label)
@@ -59,7 +62,14 @@ def banded(
 
 def _curves(lines: Mapping[str, Sequence[float] | np.ndarray], label: str, axes: Axes) -> None:
     for i, (name, values) in enumerate(lines.items()):
-        axes.plot(np.arange(1, len(values) + 1), values, label=name, marker=MARKERS[i], markersize=3, **look(i))
+        axes.plot(
+            np.arange(1, len(values) + 1),
+            values,
+            label=name,
+            marker=MARKERS[i],
+            markersize=3,
+            **look(i),
+        )
     axes.set(xlabel="Rank", ylabel=label, ylim=(0, None))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
@@ -67,7 +77,14 @@ def _curves(lines: Mapping[str, Sequence[float] | np.ndarray], label: str, axes:
 def _shares(counts: Mapping[str, np.ndarray], label: str, axes: Axes) -> None:
     for i, (name, of) in enumerate(counts.items()):
         values, first = of / max(of.sum(), 1), int(of[0] == 0)  # nothing at 0 where 0 cannot be
-        axes.plot(np.arange(first, len(of)), values[first:], label=name, marker=MARKERS[i], markersize=3, **look(i))
+        axes.plot(
+            np.arange(first, len(of)),
+            values[first:],
+            label=name,
+            marker=MARKERS[i],
+            markersize=3,
+            **look(i),
+        )
     axes.set(xlabel=label, ylabel="Share of sessions", ylim=(0, None))
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

@@ -23,7 +23,11 @@ def write_report(run: Run, changed: Sequence[Changed], command: str) -> Path:
         The page.
     """
     drawn = draw(run_figures(run).items(), formats=("svg", "pdf", "png"))
-    drawings = {name.removesuffix(".svg"): made.decode() for name, made in drawn.items() if name.endswith(".svg")}
+    drawings = {
+        name.removesuffix(".svg"): made.decode()
+        for name, made in drawn.items()
+        if name.endswith(".svg")
+    }
     files = {f"{FIGURES}/{name}": made for name, made in drawn.items() if not name.endswith(".svg")}
     text = run_page(run, run_groups(run), drawings, changed, command)
     check_inside(run.folder / FIGURES, run.folder)

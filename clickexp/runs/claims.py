@@ -154,7 +154,9 @@ def _check_continues(folder: Path, earlier: dict[str, Any], config: dict[str, An
     before, now = identity(earlier), identity(config or earlier)
     differ = [name for name in {**now, **before} if before.get(name) != now.get(name)]
     if differ:
-        named = [f"{name} was {before.get(name)}, not {now.get(name)}" for name in differ[:_MOST_NAMED]]
+        named = [
+            f"{name} was {before.get(name)}, not {now.get(name)}" for name in differ[:_MOST_NAMED]
+        ]
         more = f" and {len(differ) - _MOST_NAMED} more" if len(differ) > _MOST_NAMED else ""
         raise ConfigError(
             f"{RUN_DIR}={folder}: an interrupted run of another configuration is there ({', '.join(named)}{more}). "

@@ -57,7 +57,9 @@ def flat(node: Any, *, whole_lists: bool = False, name: str = "") -> dict[str, A
         name: The key of the node.
     """
     inner: Any = node
-    if isinstance(node, list) and not (whole_lists and not any(isinstance(each, dict | list) for each in node)):
+    if isinstance(node, list) and not (
+        whole_lists and not any(isinstance(each, dict | list) for each in node)
+    ):
         inner = dict(enumerate(node))
     if not isinstance(inner, Mapping) or (whole_lists and not inner):
         return {name: node}

@@ -116,7 +116,9 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
     if not latest:
         where = ", ".join(str(folder) for folder in folders)
         reasons = "".join(f"; {reason}" for reason in skipped[:3])
-        raise UserError(f"no finished runs below {where}: name folders with a result.json inside{reasons}")
+        raise UserError(
+            f"no finished runs below {where}: name folders with a result.json inside{reasons}"
+        )
     marked = [_marked(run, marks[same]) for same, run in latest.items()]
     return sorted(marked, key=lambda run: natural(run.folder)), skipped
 
@@ -153,10 +155,16 @@ def _read(folder: Path) -> Run:
     if not (folder / RESULT).is_file():
         status = read_object(folder / RECORD).get("status")
         raise UserError(f"it has no {RESULT} ({status or 'did not finish'})")
-    result, given, config = (cleaned(read_limited(folder / name)) for name in (RESULT, OVERRIDES, CONFIG))
+    result, given, config = (
+        cleaned(read_limited(folder / name)) for name in (RESULT, OVERRIDES, CONFIG)
+    )
     result = checked_result(result)
     texts = [text for text in given if isinstance(text, str)] if isinstance(given, list) else []
     config = config if isinstance(config, dict) else {}
     metric = config.get("optimized_metric")
-    optimized = metric.removeprefix("test/") if config.get("search") and isinstance(metric, str) else None
-    return Run(folder, result, config, values(texts), tuple(cleaned(read_epochs(folder))), optimized)
+    optimized = (
+        metric.removeprefix("test/") if config.get("search") and isinstance(metric, str) else None
+    )
+    return Run(
+        folder, result, config, values(texts), tuple(cleaned(read_epochs(folder))), optimized
+    )

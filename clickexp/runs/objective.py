@@ -11,9 +11,13 @@ HIGHER_IS_BETTER = {
     **dict.fromkeys(("loss", "ppl", "cond_ppl", "micro_ppl", "click_ppl", "skip_ppl"), False),
     **dict.fromkeys(("ece", "click_rate_error", "attraction_rmse", "examination_rmse"), False),
     **dict.fromkeys(("ll", "auc", "attraction_correlation"), True),
-    **dict.fromkeys(("precision", "recall", "f1", "hits", "hit_rate", "mrr", "arhr", "rbp", "err"), True),
+    **dict.fromkeys(
+        ("precision", "recall", "f1", "hits", "hit_rate", "mrr", "arhr", "rbp", "err"), True
+    ),
     **dict.fromkeys(("map", "map_min", "mar", "mar_all", "cg"), True),
-    **dict.fromkeys(("dcg", "dcg_linear", "dcg_original", "ndcg", "ndcg_linear", "ndcg_original"), True),
+    **dict.fromkeys(
+        ("dcg", "dcg_linear", "dcg_original", "ndcg", "ndcg_linear", "ndcg_original"), True
+    ),
     **dict.fromkeys(("concordant_pairs", "fcp", "tau", "weighted_tau"), True),
     **dict.fromkeys(("examination", "without_relevant"), None),
 }

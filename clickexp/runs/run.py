@@ -50,12 +50,18 @@ class Run:
     def metrics(self) -> list[str]:
         """Names of the numbers of the test, over posterior draws (draws/...), and of the best epoch (val/...)."""
         drawn = (f"{DRAWS}{name}" for name in self.result.get("test_draws", {}))
-        return [*self.result["test"], *drawn, *(f"{VALIDATION}{name}" for name in self.result.get("val", {}))]
+        return [
+            *self.result["test"],
+            *drawn,
+            *(f"{VALIDATION}{name}" for name in self.result.get("val", {})),
+        ]
 
     def value(self, metric: str) -> float | None:
         """Returns the value of one of `metrics`; None where the run does not have it."""
         if metric.startswith(DRAWS):
-            return (self.result.get("test_draws", {}).get(metric.removeprefix(DRAWS)) or {}).get("mean")
+            return (self.result.get("test_draws", {}).get(metric.removeprefix(DRAWS)) or {}).get(
+                "mean"
+            )
         part = "val" if metric.startswith(VALIDATION) else "test"
         return self.result.get(part, {}).get(metric.removeprefix(VALIDATION))
 
@@ -78,7 +84,9 @@ class Run:
         recorded = any("compile_seconds" in epoch for epoch in self.epochs)
         left, made = self.compile_seconds or 0.0, []
         for epoch in self.epochs:
-            seconds, compiled = (_float_or_nan(epoch.get(name)) for name in ("seconds", "compile_seconds"))
+            seconds, compiled = (
+                _float_or_nan(epoch.get(name)) for name in ("seconds", "compile_seconds")
+            )
             if not recorded:
                 compiled = 0.0 if math.isnan(seconds) else min(left, seconds)
                 left -= compiled
@@ -108,7 +116,9 @@ class Run:
     @cached_property
     def overrides(self) -> dict[str, Any]:
         """Overrides that distinguish experiments: neither the seed, nor the fold, nor where runs report to."""
-        given = {key: value for key, value in self.given.items() if key.split(".")[0] not in VARYING}
+        given = {
+            key: value for key, value in self.given.items() if key.split(".")[0] not in VARYING
+        }
         return {key: value for key, value in given.items() if key != _FOLD or self.fold is None}
 
     @property
@@ -125,7 +135,11 @@ class Run:
     def towers(self) -> dict[str, str]:
         """The class of the tower of each role of the model, such as {"attraction": "Embedding"}."""
         roles = self.config.get("model")
-        targets = {role: _target(tower) for role, tower in roles.items()} if isinstance(roles, Mapping) else {}
+        targets = (
+            {role: _target(tower) for role, tower in roles.items()}
+            if isinstance(roles, Mapping)
+            else {}
+        )
         return {
             role: re.sub(r"Parameter(Config)?$", "", target.split(".")[-1])
             for role, target in targets.items()
@@ -154,7 +168,9 @@ class Run:
         settings = {
             key: value
             for key, value in self.settings.items()
-            if key.split(".")[0] not in VARYING and key.split(".")[-1] != SEED and key not in left_out
+            if key.split(".")[0] not in VARYING
+            and key.split(".")[-1] != SEED
+            and key not in left_out
         }
         seeds = {key: value for key, value in self.overrides.items() if key.endswith(f".{SEED}")}
         return _short_hash([self.model, self.dataset, settings or self.overrides, seeds])

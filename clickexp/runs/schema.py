@@ -80,7 +80,9 @@ class _Learned(BaseModel, strict=True, allow_inf_nan=False):
     @classmethod
     def _relative_to_the_first(cls, ratios: list[_Ratio]) -> list[_Ratio]:
         positions = [ratio.position for ratio in ratios]
-        if twice := next((position for position in positions if positions.count(position) > 1), None):
+        if twice := next(
+            (position for position in positions if positions.count(position) > 1), None
+        ):
             raise ValueError(f"position {twice} is given twice")
         first = next((ratio.relative for ratio in ratios if ratio.position == 1), 1.0)
         if not math.isclose(first, 1, rel_tol=1e-5):
@@ -121,7 +123,9 @@ def _checked(kind: type[BaseModel], content: Any) -> dict[str, Any]:
         if first["type"] == "missing" or place in ("model", "dataset", "test"):
             raise UserError(f"{RESULT} is not that of a run: it names no {place}") from error
         if first["type"] == "value_error":
-            raise UserError(f"{RESULT} is damaged: {place}: {first['msg'].removeprefix('Value error, ')}") from error
+            raise UserError(
+                f"{RESULT} is damaged: {place}: {first['msg'].removeprefix('Value error, ')}"
+            ) from error
         text = repr(first["input"])
         text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
         raise UserError(f"{RESULT} is damaged: {place} is {text}") from error

@@ -38,7 +38,9 @@ class Scorer:
     def __init__(self, file):
         with np.load(file, allow_pickle=False) as stored:
             self.description = json.loads(str(stored["description"]))
-            self.arrays = {key: np.asarray(stored[key]) for key in stored.files if key != "description"}
+            self.arrays = {
+                key: np.asarray(stored[key]) for key in stored.files if key != "description"
+            }
         self.name, self.width = self.description["model"], self.description["features"]
         self.reads_ids = any(tower["kind"] == "table" for tower in self.description["towers"])
 
@@ -62,7 +64,11 @@ class Scorer:
             raise ValueError("the ranker has a table of ids: give ids")
         total = 0.0
         for tower in self.description["towers"]:
-            z = self._table(tower, ids) if tower["kind"] == "table" else self._network(tower, features)
+            z = (
+                self._table(tower, ids)
+                if tower["kind"] == "table"
+                else self._network(tower, features)
+            )
             total = total + (-np.logaddexp(0, -z) if tower["log_probability"] else z)
         return total
 
@@ -75,7 +81,9 @@ class Scorer:
             raise ValueError(f"the ranker reads features: give vectors of {self.width} numbers")
         features = np.asarray(features, np.float64)
         if features.shape[-1:] != (self.width,):
-            raise ValueError(f"features have shape {features.shape}, and the ranker reads {self.width} per document")
+            raise ValueError(
+                f"features have shape {features.shape}, and the ranker reads {self.width} per document"
+            )
         if not transformed and self.description["transform"] == "log1p":
             features = np.sign(features) * np.log1p(np.abs(features))
         return features

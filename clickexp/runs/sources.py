@@ -42,7 +42,11 @@ class Origin(NamedTuple):
             return None
         origin = cls(**content)
         texts = (origin.fingerprint, origin.directory)
-        return origin if isinstance(origin.sources, dict) and all(isinstance(text, str) for text in texts) else None
+        return (
+            origin
+            if isinstance(origin.sources, dict) and all(isinstance(text, str) for text in texts)
+            else None
+        )
 
 
 def sources(config: Mapping[str, Any]) -> Sources:
@@ -74,7 +78,9 @@ def changed(earlier: Mapping[str, str | None], now: Mapping[str, str | None]) ->
         earlier: The sources of a result.
         now: Those of the configuration on this machine.
     """
-    return [key for key, content in now.items() if content is not None and content != earlier.get(key)]
+    return [
+        key for key, content in now.items() if content is not None and content != earlier.get(key)
+    ]
 
 
 def _content(path: Path) -> str | None:

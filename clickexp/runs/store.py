@@ -86,16 +86,25 @@ class Record:
         known = {field.name for field in dataclasses.fields(cls)}
         if content.keys() != known or not isinstance(content["overrides"], list):
             return None
-        texts = [content["config_hash"], content["status"], content["result"], *content["overrides"]]
+        texts = [
+            content["config_hash"],
+            content["status"],
+            content["result"],
+            *content["overrides"],
+        ]
         texts += [content[name] for name in ("device", "error") if content[name] is not None]
         numbers = content["number"], content["seconds"] or 0
-        fits = all(isinstance(text, str) for text in texts) and all(isinstance(each, int | float) for each in numbers)
+        fits = all(isinstance(text, str) for text in texts) and all(
+            isinstance(each, int | float) for each in numbers
+        )
         return cls(**content) if fits else None
 
 
 def finished(*roots: Path) -> dict[str, Path]:
     """Returns, for each configuration with a result below the roots, the folder of the latest, whole or not."""
-    found = ((folder, read_object(folder / RESULT).get("config_hash")) for folder in _runs(roots, RESULT))
+    found = (
+        (folder, read_object(folder / RESULT).get("config_hash")) for folder in _runs(roots, RESULT)
+    )
     return {digest: folder for folder, digest in found if isinstance(digest, str)}
 
 
@@ -122,13 +131,16 @@ def unfinished(digest: str, *roots: Path) -> list[Path]:
     return [
         folder
         for folder in reversed(_runs(roots, RECORD))
-        if not (folder / RESULT).exists() and read_object(folder / RECORD).get("config_hash") == digest
+        if not (folder / RESULT).exists()
+        and read_object(folder / RECORD).get("config_hash") == digest
     ]
 
 
 def records(root: Path) -> list[tuple[Path, Record]]:
     """Returns the jobs below a folder in the order of their numbers."""
-    found = [(folder, record) for folder in _runs([root], RECORD) if (record := Record.read(folder))]
+    found = [
+        (folder, record) for folder in _runs([root], RECORD) if (record := Record.read(folder))
+    ]
     return sorted(found, key=lambda pair: pair[1].number)
 
 

@@ -19,7 +19,14 @@ from clickexp.simulation.simulated import RANDOMIZED, GroundTruth, zipf
 from clickexp.simulation.svmlight import TRANSFORMS, JudgedLists, feature_count, read_lists
 from clickexp.simulation.towers import Behavior, logits_of
 from clickexp.simulation.truth import LARGEST, attraction_of, letor_user
-from clickexp.utils.bounds import Fraction, NonNegativeFloat, NonNegativeInt, PositiveInt, Probability, Seed
+from clickexp.utils.bounds import (
+    Fraction,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    Probability,
+    Seed,
+)
 from clickexp.utils.signatures import located
 
 _PARTS = {"train": ("train",), "val": ("vali", "valid", "val", "dev"), "test": ("test",)}
@@ -105,15 +112,24 @@ def open_letor(
     shown = positions or _longest(source, np.diff(starts))
     labels = np.concatenate([[0.0], *(part.labels for part in lists.values())])
     logits = logits_of(
-        attraction_of(labels, labels.max(), click_noise, attraction_by_label, SourceLocation(str(source)))
+        attraction_of(
+            labels, labels.max(), click_noise, attraction_by_label, SourceLocation(str(source))
+        )
     )
     rng = np.random.default_rng((seed, 1))
-    judged = rng.permutation(queries["train"])[: max(1, round(policy_queries * len(queries["train"])))]
+    judged = rng.permutation(queries["train"])[
+        : max(1, round(policy_queries * len(queries["train"])))
+    ]
     order_by = policy_ranker if policy_feature is None else policy_feature
     scores = policy_scores(policy, found, labels, starts, judged, order_by, transform, log, rng)
     truth = GroundTruth(starts, scores, labels.astype(np.float32), logits, logits)
     behavior = Behavior(
-        examination_top, examination_decay, continuation, examination_by_rank, trust_positive, trust_negative
+        examination_top,
+        examination_decay,
+        continuation,
+        examination_by_rank,
+        trust_positive,
+        trust_negative,
     )
     clicker = truth.user(located(user) if isinstance(user, str) else user, shown, behavior)
     log.notes |= {
@@ -154,7 +170,9 @@ def _check(transform: str, folds: int | None, fold: int) -> None:
     if folds is None and fold:
         raise DataError(f"fold is {fold}, of no folds. Set folds, such as folds=5.")
     if folds is not None and fold >= folds:
-        raise DataError(f"fold is {fold}, and there are {folds} folds. Give one of 0 to {folds - 1}.")
+        raise DataError(
+            f"fold is {fold}, and there are {folds} folds. Give one of 0 to {folds - 1}."
+        )
 
 
 def _found(folder: Path, names: Mapping[str, str | None], pooled: bool) -> dict[str, Path]:
@@ -170,15 +188,21 @@ def _found(folder: Path, names: Mapping[str, str | None], pooled: bool) -> dict[
             found[part] = matches[0]
         elif matches or (part != "val" and not pooled):
             seen = [file.name for file in matches] or "none"
-            raise DataError(f"{folder}: one file for {part} was looked for, found {seen}. Set files.{part}.")
+            raise DataError(
+                f"{folder}: one file for {part} was looked for, found {seen}. Set files.{part}."
+            )
     if not found:
-        raise DataError(f"{folder}: there is no file with train, vali, valid or test in its name. Set files.train.")
+        raise DataError(
+            f"{folder}: there is no file with train, vali, valid or test in its name. Set files.train."
+        )
     return found
 
 
 def _is_named(file: Path, words: tuple[str, ...]) -> bool:
     """Whether one of the words stands alone in the name of a file that may hold documents."""
-    stem = next((file.name.removesuffix(s) for s in _SUFFIXES[1:] if file.name.endswith(s)), file.name)
+    stem = next(
+        (file.name.removesuffix(s) for s in _SUFFIXES[1:] if file.name.endswith(s)), file.name
+    )
     return (
         file.is_file()
         and not {*re.split(r"[^a-z]+", stem.lower())}.isdisjoint(words)
@@ -209,7 +233,9 @@ def _numbered(
         shuffled = rng.permutation(queries["train"])
         left = round(len(shuffled) * (1 - val_queries))
         if not 0 < left < len(shuffled):
-            what = f"val_queries={val_queries} of {len(shuffled)} training queries leaves a part empty"
+            what = (
+                f"val_queries={val_queries} of {len(shuffled)} training queries leaves a part empty"
+            )
             raise location.error(what, "change it, or add a file for val")
         queries["train"], queries["val"] = shuffled[:left], shuffled[left:]
     return 1 + np.append(0, np.cumsum(sizes)), queries

@@ -21,7 +21,9 @@ def check_policy(policy: str, feature: int | None, ranker: str | None) -> None:
     for name, value in (("feature", feature), ("ranker", ranker)):
         if (policy == name) != (value is not None):
             given = f"no policy_{name}" if value is None else f"policy_{name}={value}"
-            raise DataError(f"policy is {policy!r}, with {given}. Set policy={name} and policy_{name} together.")
+            raise DataError(
+                f"policy is {policy!r}, with {given}. Set policy={name} and policy_{name} together."
+            )
     if ranker is not None and not (file := _file_of(ranker)).is_file():
         remedy = f"it has no {file.name}. Write it: clickexp-export {ranker} --numpy."
         why = remedy if Path(ranker).expanduser().is_dir() else "no such file or folder."
@@ -73,7 +75,9 @@ def policy_scores(
     elif policy == "ranker":
         scores = _ranker(_file_of(str(order_by)), transform, len(labels), log)
     else:
-        rows = np.concatenate([np.arange(int(starts[query]), int(starts[query + 1])) for query in judged])
+        rows = np.concatenate(
+            [np.arange(int(starts[query]), int(starts[query + 1])) for query in judged]
+        )
         scores = _ridge(log.features(), rows, labels)
     return ((scores - scores.mean()) / max(scores.std(), 1e-9)).astype(np.float32)
 
@@ -82,10 +86,14 @@ def _feature(features: np.ndarray, number: int) -> np.ndarray:
     """One feature of each document; DataError where there is none of this number, or it is the same for all."""
     if number >= features.shape[1]:
         last = features.shape[1] - 1
-        raise DataError(f"policy_feature is {number}, and the last feature is {last}. Give one of 0 to {last}.")
+        raise DataError(
+            f"policy_feature is {number}, and the last feature is {last}. Give one of 0 to {last}."
+        )
     values = features[:, number].astype(np.float64)
     if (values[1:] == values[1]).all():
-        raise DataError(f"policy_feature is {number}, which is {values[1]:g} for all documents. Choose another one.")
+        raise DataError(
+            f"policy_feature is {number}, which is {values[1]:g} for all documents. Choose another one."
+        )
     return values
 
 
@@ -101,17 +109,25 @@ def _ranker(file: Path, transform: str, rows: int, log: LogWriter) -> np.ndarray
     try:
         ranker = Scorer(file)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise location.error(f"is no ranker ({error})", "write it with clickexp-export RUN --numpy") from error
+        raise location.error(
+            f"is no ranker ({error})", "write it with clickexp-export RUN --numpy"
+        ) from error
     features, what = log.features(), None
     if ranker.width not in (None, features.shape[1]):
         what = f"it reads {ranker.width} features, and documents have {features.shape[1]}"
     elif ranker.width is not None and ranker.description["transform"] != transform:
         what = f"it reads features with transform={ranker.description['transform']}, and these have {transform}"
-    sizes = {len(ranker.arrays[each["values"]]) for each in ranker.description["towers"] if each["kind"] == "table"}
+    sizes = {
+        len(ranker.arrays[each["values"]])
+        for each in ranker.description["towers"]
+        if each["kind"] == "table"
+    }
     if sizes - {rows}:
         what = f"it knows {sizes.pop() - 1:,} documents by their ids, and there are {rows - 1:,}"
     if what:
-        raise location.error(what, "choose a run on the same files, with the same features and transform")
+        raise location.error(
+            what, "choose a run on the same files, with the same features and transform"
+        )
     blocks = (np.arange(at, min(at + (1 << 16), rows)) for at in range(0, rows, 1 << 16))
     return np.concatenate([ranker.score(features[ids], ids, transformed=True) for ids in blocks])
 
@@ -135,4 +151,6 @@ def _ridge(features: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> np.nda
         x.T @ x + len(rows) * np.eye(x.shape[1]), x.T @ (labels[rows] - labels[rows].mean())
     )
     blocks = range(0, len(features), 1 << 16)
-    return np.concatenate([(features[at : at + (1 << 16)] - mean) / scale @ weights for at in blocks])
+    return np.concatenate(
+        [(features[at : at + (1 << 16)] - mean) / scale @ weights for at in blocks]
+    )

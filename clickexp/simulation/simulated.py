@@ -47,17 +47,28 @@ class GroundTruth:
 
     @classmethod
     def draw(
-        cls, queries: int, documents_per_query: int, mean: float, spread: float, rng: np.random.Generator
+        cls,
+        queries: int,
+        documents_per_query: int,
+        mean: float,
+        spread: float,
+        rng: np.random.Generator,
     ) -> "GroundTruth":
         """Normal attraction logits; labels 0 to 4 cut them at fixed quantiles, so that most are irrelevant."""
         rows = queries * documents_per_query + 1
         attraction = rng.normal(mean, spread, rows).astype(np.float32)
-        satisfaction = (0.5 * (attraction - mean) + rng.normal(0, spread / 2, rows)).astype(np.float32)
-        labels = np.searchsorted(np.quantile(attraction, _LABEL_QUANTILES), attraction).astype(np.float32)
+        satisfaction = (0.5 * (attraction - mean) + rng.normal(0, spread / 2, rows)).astype(
+            np.float32
+        )
+        labels = np.searchsorted(np.quantile(attraction, _LABEL_QUANTILES), attraction).astype(
+            np.float32
+        )
         starts = 1 + documents_per_query * np.arange(queries + 1)
         return cls(starts, attraction, labels, attraction, satisfaction)
 
-    def user(self, model: Callable[..., ClickModel], positions: int, behavior: Behavior) -> ClickModel:
+    def user(
+        self, model: Callable[..., ClickModel], positions: int, behavior: Behavior
+    ) -> ClickModel:
         """The click model as a user with the true towers of the roles that it names.
 
         Args:
@@ -82,7 +93,9 @@ class GroundTruth:
             **behavior.towers(positions),
         }
         sizes = {"positions": positions, "query_doc_pairs": self.query_doc_pairs}
-        known = accepted(model, {**towers, **sizes, "shared": towers})  # of the components of a mixture
+        known = accepted(
+            model, {**towers, **sizes, "shared": towers}
+        )  # of the components of a mixture
         name = getattr(getattr(model, "func", model), "__name__", str(model))
         if known.keys() <= sizes.keys():
             raise ConfigError(
@@ -91,7 +104,9 @@ class GroundTruth:
             )
         behavior.check_read(known, name)
         if lacking := missing(model, {*known, "rngs"}):
-            raise ConfigError(f"dataset.user={name}: it needs {', '.join(lacking)}. Give it below dataset.user.")
+            raise ConfigError(
+                f"dataset.user={name}: it needs {', '.join(lacking)}. Give it below dataset.user."
+            )
         return model(**known, rngs=nnx.Rngs(0))
 
     def browse(
@@ -115,14 +130,24 @@ class GroundTruth:
         cumulative, clicks_of = np.cumsum(popularity / popularity.sum()), _clicks_of(user)
         for number, start in enumerate(range(0, sessions, size)):
             count = min(size, sessions - start)
-            query = queries[np.minimum(np.searchsorted(cumulative, rng.random(count)), len(queries) - 1)]
+            query = queries[
+                np.minimum(np.searchsorted(cumulative, rng.random(count)), len(queries) - 1)
+            ]
             candidates, there = self.candidates(query)
-            scores = self.policy[candidates] + noise * rng.standard_normal(candidates.shape, np.float32)
+            scores = self.policy[candidates] + noise * rng.standard_normal(
+                candidates.shape, np.float32
+            )
             flags = {}
             if randomized:
                 flags[RANDOMIZED.name] = rng.random(count) < randomized
-                scores = np.where(flags[RANDOMIZED.name][:, None], rng.random(candidates.shape, np.float32), scores)
-            order = np.argsort(np.where(there, -scores, np.inf), axis=1, kind="stable")[:, :positions]
+                scores = np.where(
+                    flags[RANDOMIZED.name][:, None],
+                    rng.random(candidates.shape, np.float32),
+                    scores,
+                )
+            order = np.argsort(np.where(there, -scores, np.inf), axis=1, kind="stable")[
+                :, :positions
+            ]
             shown = np.zeros((size, positions), np.int32)
             shown[:count, : order.shape[1]] = np.take_along_axis(
                 np.where(there, candidates, 0), order, axis=1
@@ -214,12 +239,18 @@ def simulate(
     check_split(train_sessions, val_sessions, test_sessions)
     rng = np.random.default_rng(seed)
     truth = GroundTruth.draw(queries, documents_per_query, attraction_mean, attraction_spread, rng)
-    true_user = truth.user(user, positions, Behavior(examination_top, examination_decay, continuation))
+    true_user = truth.user(
+        user, positions, Behavior(examination_top, examination_decay, continuation)
+    )
     popularity = zipf(queries, zipf_exponent)
     everyone = np.arange(queries)
-    chunks = truth.browse(true_user, everyone, popularity, policy_noise, positions, sessions, seed, rng)
+    chunks = truth.browse(
+        true_user, everyone, popularity, policy_noise, positions, sessions, seed, rng
+    )
     parts, pairs = list(chunks), truth.query_doc_pairs
-    columns: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    columns: dict[str, Any] = {
+        name: np.concatenate([part[name] for part in parts]) for name in parts[0]
+    }
     derived = consecutive_pairs(truth.starts)
     log = Sessions.from_arrays(**columns, query_doc_pairs=pairs).deriving(*derived)
     train, val, test = split(log, train_sessions, val_sessions, test_sessions)
@@ -240,6 +271,10 @@ def _clicks_of(user: ClickModel) -> Callable[[np.ndarray, jax.Array], jax.Array]
         positions = jnp.arange(1, ids.shape[1] + 1, dtype=jnp.int32)[None]
         batch = {"query_doc_ids": ids, "positions": positions, "mask": ids > 0}
         user = nnx.merge(structure, state)
-        return user.sample({**batch, "clicks": jnp.zeros(ids.shape, bool)}, key, in_log_order=False).clicks
+        return user.sample(
+            {**batch, "clicks": jnp.zeros(ids.shape, bool)}, key, in_log_order=False
+        ).clicks
 
-    return partial(clicks_of, state)  # else the true parameters would be constants of the compiled program
+    return partial(
+        clicks_of, state
+    )  # else the true parameters would be constants of the compiled program

@@ -60,7 +60,9 @@ def feature_count(files: Iterable[Path]) -> int:
     for file in files:
         line = 1
         for block in _blocks(file):
-            found = max(_LAST_INDEX.finditer(block), key=lambda match: int(match[1][:18]), default=None)
+            found = max(
+                _LAST_INDEX.finditer(block), key=lambda match: int(match[1][:18]), default=None
+            )
             if found and int(found[1][:18]) > largest:
                 largest = int(found[1][:18])
                 at = SourceLocation(str(file), line + block.count(b"\n", 0, found.start()), "line")
@@ -92,7 +94,9 @@ def read_lists(file: Path, width: int, transform: str, log: LogWriter) -> Judged
     for block in _blocks(file):
         parsed = _parsed(block, width, SourceLocation(str(file), line + 1, "line"))
         for start in range(0, len(parsed.labels), rows):
-            log.add_features(TRANSFORMS[transform](parsed.dense(start, start + rows, width)), np.float32)
+            log.add_features(
+                TRANSFORMS[transform](parsed.dense(start, start + rows, width)), np.float32
+            )
         labels.append(parsed.labels)
         queries.append(parsed.queries)
         named.append(parsed.has_query)
@@ -152,20 +156,34 @@ def _parsed(block: bytes, width: int, location: SourceLocation) -> _Parsed:
     queries, has_query = _queries(lines, location)
     text = re.sub(rb"(\n|\A)[ \t]*", b"\n%s:" % _LABEL, _QID.sub(b"", block))
     tokens = b"\n".join(text.split())
-    schema, options = {"key": pl.Float64, "value": pl.Float64}, {"has_header": False, "quote_char": None}
-    table = pl.read_csv(io.BytesIO(tokens), separator=":", schema=schema, ignore_errors=True, **options)
+    schema, options = (
+        {"key": pl.Float64, "value": pl.Float64},
+        {"has_header": False, "quote_char": None},
+    )
+    table = pl.read_csv(
+        io.BytesIO(tokens), separator=":", schema=schema, ignore_errors=True, **options
+    )
     key, value = (table[name].to_numpy() for name in schema)
     is_label = key == float(_LABEL)
     line = np.cumsum(is_label) - 1
-    bad = ~np.isfinite(key + value) | (~is_label & ((key < 0) | (key >= width) | (key != np.floor(key))))
+    bad = ~np.isfinite(key + value) | (
+        ~is_label & ((key < 0) | (key >= width) | (key != np.floor(key)))
+    )
     if bad.any():
         at = int(bad.argmax())
-        token = tokens.split(b"\n", at + 1)[at].removeprefix(b"%s:" % _LABEL).decode("utf-8", "replace")
+        token = (
+            tokens.split(b"\n", at + 1)[at].removeprefix(b"%s:" % _LABEL).decode("utf-8", "replace")
+        )
         remedy = f"{_LAYOUT}; feature indices lie below {width}"
         raise location.error(f"{token!r} does not parse", remedy, int(line[at]))
     features = ~is_label
     return _Parsed(
-        value[is_label], queries, has_query, line[features], key[features].astype(np.int64), value[features]
+        value[is_label],
+        queries,
+        has_query,
+        line[features],
+        key[features].astype(np.int64),
+        value[features],
     )
 
 
@@ -185,7 +203,10 @@ def _queries(lines: pl.Series, location: SourceLocation) -> tuple[np.ndarray, np
 
 
 def _sizes(file: Path, documents: int) -> np.ndarray:
-    location, remedy = SourceLocation(str(file), 1, "line"), "write one number of documents per line, from 1"
+    location, remedy = (
+        SourceLocation(str(file), 1, "line"),
+        "write one number of documents per line, from 1",
+    )
     try:
         lines = file.read_text().splitlines()
     except (OSError, ValueError) as error:

@@ -130,7 +130,9 @@ class Behavior:
                 what = f"{key} has {len(numbers)} numbers, and lists show {positions} documents"
                 raise ConfigError(f"{what}. Give one for each rank, or lower positions")
         if (self.trust_positive is None) != (self.trust_negative is None):
-            raise ConfigError("trust_positive and trust_negative belong together. Give both, or neither")
+            raise ConfigError(
+                "trust_positive and trust_negative belong together. Give both, or neither"
+            )
         ranks = np.arange(1, positions + 1)
         if self.examination is None:
             examination = self.top - self.decay * np.log(ranks)
@@ -140,10 +142,22 @@ class Behavior:
         else:
             examination = logits_of(np.asarray(self.examination[:positions], np.float64))
             tower, trusted = GivenExamination(examination), GivenExamination(examination - 3.0)
-            bias = GivenExamination(examination - examination[0])  # added to attraction, so 0 at the top
-        towers = {"examination": tower, "bias": bias, "true_positive": tower, "false_positive": trusted}
+            bias = GivenExamination(
+                examination - examination[0]
+            )  # added to attraction, so 0 at the top
+        towers = {
+            "examination": tower,
+            "bias": bias,
+            "true_positive": tower,
+            "false_positive": trusted,
+        }
         if self.trust_positive is not None and self.trust_negative is not None:
             probability = 1 / (1 + np.exp(-examination))
-            for role, clicked in (("true_positive", self.trust_positive), ("false_positive", self.trust_negative)):
-                towers[role] = GivenExamination(logits_of(probability * np.asarray(clicked[:positions], np.float64)))
+            for role, clicked in (
+                ("true_positive", self.trust_positive),
+                ("false_positive", self.trust_negative),
+            ):
+                towers[role] = GivenExamination(
+                    logits_of(probability * np.asarray(clicked[:positions], np.float64))
+                )
         return {**towers, "continuation": FixedParameter(self.continuation)}

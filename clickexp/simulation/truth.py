@@ -58,14 +58,22 @@ def letor_user(dataset: Dataset, settings: Mapping[str, Any]) -> ClickModel | No
 
 
 def attraction_of(
-    labels: np.ndarray, largest: float, noise: float, by_label: Sequence[float] | None, location: SourceLocation
+    labels: np.ndarray,
+    largest: float,
+    noise: float,
+    by_label: Sequence[float] | None,
+    location: SourceLocation,
 ) -> np.ndarray:
     """P(attraction) [ids] of documents, of which labels go up to `largest`; DataError where these say nothing."""
     if largest <= 0:
-        raise location.error("no document has a label above 0", "clicks are simulated from graded labels")
+        raise location.error(
+            "no document has a label above 0", "clicks are simulated from graded labels"
+        )
     if by_label is None and largest > _LARGEST_LABEL:
         what = f"a document has label {largest:g}, and labels above {_LARGEST_LABEL} leave all others unattractive"
-        raise location.error(what, "correct the labels, or give attraction_by_label one number per label, from 0")
+        raise location.error(
+            what, "correct the labels, or give attraction_by_label one number per label, from 0"
+        )
     if by_label is None:
         gain = (2 ** np.maximum(labels, 0) - 1) / (2**largest - 1)
         return (noise + (1 - noise) * gain).astype(np.float32)

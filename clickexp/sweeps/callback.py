@@ -154,8 +154,14 @@ def _name_roles(config: DictConfig) -> None:
     given = OmegaConf.select(config, "hydra.sweeper.params")
     if not given:  # another sweeper may have none
         return
-    with contextlib.suppress(HydraException, ConfigError), read_write(config):  # the sweeper reads them next
-        folders = [folder_of(f"{each.schema}://{each.path}") for each in config.hydra.runtime.config_sources]
+    with (
+        contextlib.suppress(HydraException, ConfigError),
+        read_write(config),
+    ):  # the sweeper reads them next
+        folders = [
+            folder_of(f"{each.schema}://{each.path}")
+            for each in config.hydra.runtime.config_sources
+        ]
         words = canonical([f"{key}={value}" for key, value in given.items()], *folders)
         config.hydra.sweeper.params = dict(word.split("=", 1) for word in words)
 

@@ -61,7 +61,9 @@ def _check_data(compose: _Compose, count: int) -> None:
             if folder is not None and not why_again(record, folder, composed):
                 return
     if path is not None:
-        raise ConfigError(f"{path}: no such file or folder. Check the path; a configuration has it as dataset.path.")
+        raise ConfigError(
+            f"{path}: no such file or folder. Check the path; a configuration has it as dataset.path."
+        )
 
 
 def _check_values(compose: _Compose, jobs: Sequence[Sequence[str]]) -> None:
@@ -78,9 +80,15 @@ def _check_values(compose: _Compose, jobs: Sequence[Sequence[str]]) -> None:
     for number, overrides in enumerate(jobs):
         new = set(overrides) - seen
         seen |= new
-        numbers = {each.input_line: each for each in parsed(overrides) if _gives_number(each, settings)}
+        numbers = {
+            each.input_line: each for each in parsed(overrides) if _gives_number(each, settings)
+        }
         others = frozenset(line for line in overrides if line not in numbers)
-        pairs = set(combinations(sorted(others - common), 2)) - seen if len(composed) < _MOST_COMPOSED else set()
+        pairs = (
+            set(combinations(sorted(others - common), 2)) - seen
+            if len(composed) < _MOST_COMPOSED
+            else set()
+        )
         seen |= pairs
         if others in composed:
             for line in [line for line in new if numbers[line].key_or_group in settings]:

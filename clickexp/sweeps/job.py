@@ -16,7 +16,16 @@ from clickexp.runs.claims import is_abandoned, remove_parts
 from clickexp.runs.hashing import config_hash
 from clickexp.runs.objective import objective, reports
 from clickexp.runs.sources import Origin, changed, sources
-from clickexp.runs.store import CHECKPOINT, KEPT, RESULT, Record, finished, is_whole, read_json, unfinished
+from clickexp.runs.store import (
+    CHECKPOINT,
+    KEPT,
+    RESULT,
+    Record,
+    finished,
+    is_whole,
+    read_json,
+    unfinished,
+)
 from clickexp.sweeps.callback import all_overrides, composed_config, current, in_sweep, jobs_folder
 from clickexp.sweeps.view import print_plain
 from clickexp.utils.exits import complain
@@ -45,12 +54,16 @@ def run_job(cfg: DictConfig, hydra: HydraConf) -> float:
         return _run_experiment(cfg, hydra)
     except KeyboardInterrupt:
         there = (folder / CHECKPOINT).exists()
-        hint = f"; continue_from={display_path(folder)} continues from its checkpoint" if there else ""
+        hint = (
+            f"; continue_from={display_path(folder)} continues from its checkpoint" if there else ""
+        )
         complain("clickexp", f"interrupted{hint}")
         raise
 
 
-def compose_job(context: HydraContext, config: DictConfig, number: int, overrides: Sequence[str]) -> DictConfig:
+def compose_job(
+    context: HydraContext, config: DictConfig, number: int, overrides: Sequence[str]
+) -> DictConfig:
     """Composes the configuration of a job of a sweep, with its number and folder."""
     composed = context.config_loader.load_sweep_config(config, list(overrides))
     with open_dict(composed):
@@ -66,7 +79,9 @@ def new_record(cfg: DictConfig, hydra: HydraConf) -> Record:
     """Returns the record of a job that is about to run."""
     config, folder = composed_config(cfg, hydra), str(hydra.runtime.output_dir)
     number, overrides = int(hydra.job.num), list(hydra.overrides.task)
-    return Record(number, overrides, config_hash(config), "running", folder, sources=sources(config))
+    return Record(
+        number, overrides, config_hash(config), "running", folder, sources=sources(config)
+    )
 
 
 def searched(cfg: DictConfig, hydra: HydraConf) -> tuple[Path, ...]:
@@ -96,7 +111,11 @@ def _run_in_sweep(cfg: DictConfig, hydra: HydraConf) -> float:
         raise ConfigError(
             "continue_from is for a single run; a sweep that is repeated continues its jobs itself"
         )
-    folder, record, places = Path(hydra.runtime.output_dir), new_record(cfg, hydra), searched(cfg, hydra)
+    folder, record, places = (
+        Path(hydra.runtime.output_dir),
+        new_record(cfg, hydra),
+        searched(cfg, hydra),
+    )
     earlier = finished(*places).get(record.config_hash)
     again = earlier and why_again(record, earlier, cfg)
     if earlier is not None and not again:
@@ -112,7 +131,9 @@ def _run_in_sweep(cfg: DictConfig, hydra: HydraConf) -> float:
         remove_parts(each)
     with _recorded(record, folder):
         for each in left:
-            with contextlib.suppress(FileNotFoundError):  # none was written, or another job was faster
+            with contextlib.suppress(
+                FileNotFoundError
+            ):  # none was written, or another job was faster
                 shutil.move(each / CHECKPOINT, folder / CHECKPOINT)
                 break
         return _run_experiment(cfg, hydra)
@@ -148,6 +169,8 @@ def _run_experiment(cfg: DictConfig, hydra: HydraConf) -> float:
         result = run_experiment(cfg, Path(hydra.runtime.output_dir), sweep, all_overrides(hydra))
     except RuntimeError as error:
         if str(error).startswith(_OUT_OF_MEMORY):
-            raise MemoryError(" ".join(str(error).removeprefix(_OUT_OF_MEMORY).split()).rstrip(".")) from error
+            raise MemoryError(
+                " ".join(str(error).removeprefix(_OUT_OF_MEMORY).split()).rstrip(".")
+            ) from error
         raise
     return objective(result, cfg.optimized_metric)

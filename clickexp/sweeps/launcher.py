@@ -89,7 +89,11 @@ class Queue:
     """
 
     def __init__(
-        self, context: HydraContext, task: TaskFunction, config: DictConfig, total: int | None = None
+        self,
+        context: HydraContext,
+        task: TaskFunction,
+        config: DictConfig,
+        total: int | None = None,
     ):
         setup_globals()
         configure_log(config.hydra.hydra_logging, config.hydra.verbose)
@@ -128,7 +132,9 @@ class Queue:
         with current(composed):
             job = _planned(composed)
             digest = job.record.config_hash
-            if digest not in self._results and digest not in self._duplicates:  # another sweep may have it by now
+            if (
+                digest not in self._results and digest not in self._duplicates
+            ):  # another sweep may have it by now
                 self._results = finished(*searched(self._config, HydraConfig.get()))
             earlier = self._results.get(digest)
             if earlier is not None and (again := why_again(job.record, earlier, composed)):
@@ -191,7 +197,10 @@ class Queue:
                 self._keep(other, Path(job.record.result))
         else:
             if ended.overdue:
-                job.record.status, job.record.error = "failed", describe_overdue(job.folder, ended.seconds)
+                job.record.status, job.record.error = (
+                    "failed",
+                    describe_overdue(job.folder, ended.seconds),
+                )
             for failed in (job, *duplicates):
                 failed.record.status = PRUNED if pruned else failed.record.status
                 self._fail(failed, job.record.error or ended.end, job.folder / LOG)
@@ -213,7 +222,9 @@ class Queue:
         if job.record.status not in ("failed", "interrupted", PRUNED):
             job.record.status = "failed"
         job.record.error = None if job.record.status == PRUNED else reason
-        job.returns.return_value = JobError(f"job {job.number} failed: {reason}{see_log(log) if log else ''}")
+        job.returns.return_value = JobError(
+            f"job {job.number} failed: {reason}{see_log(log) if log else ''}"
+        )
         job.returns.status = JobStatus.FAILED
         self._close(job)
 
@@ -230,7 +241,9 @@ def runs_elsewhere(config: DictConfig) -> bool:
     return inspect.isclass(pool) and issubclass(pool, RemotePool)
 
 
-def execute(hydra: Any, context: HydraContext, config: DictConfig, function: str, task_name: str) -> None:
+def execute(
+    hydra: Any, context: HydraContext, config: DictConfig, function: str, task_name: str
+) -> None:
     """Runs a composed job in this process, as Hydra's own launcher would.
 
     Args:

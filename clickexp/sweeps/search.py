@@ -62,7 +62,11 @@ def _search(
 ) -> float | None:
     node = plain(config.search)
     check_arguments(SearchSettings, node, "search")
-    settings, metric, folder = SearchSettings(**node), config.optimized_metric, Path(config.hydra.sweep.dir)
+    settings, metric, folder = (
+        SearchSettings(**node),
+        config.optimized_metric,
+        Path(config.hydra.sweep.dir),
+    )
     if settings.sampler is not None and settings.trials is None:
         raise ConfigError("search.trials=null is for search=grid; give at least 1")
     if config.hydra.launcher._target_ != LAUNCHER:
@@ -85,7 +89,11 @@ def _search(
     finally:
         report_best(study, fixed, metric, folder)
     if trials.failures:
-        failed = f"{len(trials.failures)} trials failed" if len(trials.failures) > 1 else "a trial failed"
+        failed = (
+            f"{len(trials.failures)} trials failed"
+            if len(trials.failures) > 1
+            else "a trial failed"
+        )
         raise JobError(f"{failed}; {trials.failures[0]}")
     return study.best_value if study.get_trials(states=(TrialState.COMPLETE,)) else None
 
@@ -94,7 +102,12 @@ class _Trials:
     """The trials of one call, running and to come: those enqueued, or what the study lacks of the wanted number."""
 
     def __init__(
-        self, study: optuna.Study, space: Space, fixed: Sequence[str], config: DictConfig, settings: SearchSettings
+        self,
+        study: optuna.Study,
+        space: Space,
+        fixed: Sequence[str],
+        config: DictConfig,
+        settings: SearchSettings,
     ):
         self.study, self.space, self.fixed = study, space, fixed
         self.folder, self.metric = str(config.hydra.sweep.dir), config.optimized_metric
@@ -170,4 +183,3 @@ def _direction(config: dict[str, Any]) -> Direction:
             "higher_is_better = True or False in its class"
         )
     return "maximize" if better else "minimize"
-

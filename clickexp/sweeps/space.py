@@ -30,7 +30,9 @@ def read_space(given: Sequence[str], context: HydraContext, grid: bool) -> tuple
     Raises:
         ConfigError: There is nothing to search over, or nothing that Optuna can.
     """
-    parsed = OverridesParser.create(config_loader=context.config_loader).parse_overrides(list(given))
+    parsed = OverridesParser.create(config_loader=context.config_loader).parse_overrides(
+        list(given)
+    )
     last = {override.get_key_element().lstrip("+~"): override for override in parsed}.values()
     fixed = [str(override.input_line) for override in last if not override.is_sweep_override()]
     space = {o.get_key_element(): _distribution(o, grid) for o in last if o.is_sweep_override()}
@@ -63,7 +65,9 @@ def _distribution(override: Override, grid: bool) -> BaseDistribution:
     value, key = override.value(), override.get_key_element()
     log = "log" in getattr(value, "tags", ())
     if isinstance(value, IntervalSweep) and grid:
-        raise ConfigError(f"{override.input_line}: a grid has no intervals; give range(...) or a,b,c")
+        raise ConfigError(
+            f"{override.input_line}: a grid has no intervals; give range(...) or a,b,c"
+        )
     try:
         if isinstance(value, IntervalSweep):
             return _numbers(value.start, value.end, None, log)
@@ -87,5 +91,9 @@ def _end_values(distribution: BaseDistribution) -> list[Any]:
         return list(distribution.choices)
     assert isinstance(distribution, IntDistribution | FloatDistribution)  # noqa: S101  # there is no other
     low, high = distribution.low, distribution.high
-    inside = 1e-3 * (high - low) if isinstance(distribution, FloatDistribution) and not distribution.step else 0
+    inside = (
+        1e-3 * (high - low)
+        if isinstance(distribution, FloatDistribution) and not distribution.step
+        else 0
+    )
     return [low + inside, high - inside]

@@ -66,12 +66,19 @@ def writing_study(folder: Path) -> Iterator[None]:
             file.unlink(missing_ok=True)
         cause = getattr(error, "orig", None)  # of SQLAlchemy's errors
         if isinstance(cause, sqlite3.Error):
-            raise UserError(f"{file}: {cause}. Free some space, or choose another place.") from error
+            raise UserError(
+                f"{file}: {cause}. Free some space, or choose another place."
+            ) from error
         raise
 
 
 def open_study(
-    settings: SearchSettings, folder: Path, space: Space, metric: str, digest: str, direction: Direction
+    settings: SearchSettings,
+    folder: Path,
+    space: Space,
+    metric: str,
+    digest: str,
+    direction: Direction,
 ) -> optuna.Study:
     """Creates a study, or opens it as an earlier call has left it.
 
@@ -96,7 +103,9 @@ def open_study(
     )
     if settings.sampler:
         sampler = settings.sampler
-        if sampler.get("seed") is not None:  # else it would repeat what it drew for the earlier trials
+        if (
+            sampler.get("seed") is not None
+        ):  # else it would repeat what it drew for the earlier trials
             sampler = {**sampler, "seed": sampler["seed"] + len(study.trials)}
         study.sampler = _instantiated(sampler, BaseSampler, "search.sampler")
     study.pruner = optuna.pruners.NopPruner()
@@ -105,7 +114,9 @@ def open_study(
     subject = {
         "configuration": digest,
         "metric": metric,
-        "space": {key: optuna.distributions.distribution_to_json(value) for key, value in space.items()},
+        "space": {
+            key: optuna.distributions.distribution_to_json(value) for key, value in space.items()
+        },
     }
     known = study.user_attrs.get(_SUBJECT, subject)
     differ = [name for name in subject if subject[name] != known.get(name)]
@@ -150,7 +161,9 @@ def _instantiated(node: Mapping[str, Any], kind: type[_Kind], key: str) -> _Kind
     except InstantiationException as error:
         raise ConfigError(f"{key}: {error.__cause__ or error}") from error
     if not isinstance(made, kind):
-        raise ConfigError(f"{key}._target_={node['_target_']}: it makes {type(made).__name__}; {needed}")
+        raise ConfigError(
+            f"{key}._target_={node['_target_']}: it makes {type(made).__name__}; {needed}"
+        )
     return made
 
 

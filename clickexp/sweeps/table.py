@@ -71,7 +71,9 @@ def collect(folder: Path, jobs: Path, metric: str, console: Console | None = Non
         reason = f": {row['error']}" if row["error"] else ""
         print_plain(f"job {row['job']} {row['status']}{reason}{see_log(job / LOG)}", console)
     states = [row["status"] for row in rows]
-    counts = ", ".join(f"{states.count(state)} {_STATES.get(state, state)}" for state in dict.fromkeys(states))
+    counts = ", ".join(
+        f"{states.count(state)} {_STATES.get(state, state)}" for state in dict.fromkeys(states)
+    )
     print_plain(f"{counts}; all in {display_path(folder / 'sweep.csv')}", console)
     if missing:
         print_plain("the same command again runs what has no result", console)
@@ -98,7 +100,11 @@ def _row(record: Record, result: Mapping[str, Any]) -> _Row:
         "job": record.number,
         "status": status,
         **values(record.overrides),
-        **{f"{part}/{name}": value for part in ("test", "val") for name, value in result.get(part, {}).items()},
+        **{
+            f"{part}/{name}": value
+            for part in ("test", "val")
+            for name, value in result.get(part, {}).items()
+        },
         "process_seconds": timed.seconds,  # wall time
         "training_seconds": training_seconds(train),
         "compile_seconds": train.get("compile_seconds"),
@@ -148,7 +154,10 @@ def _means(
     groups = [(key, list(group.values())) for key, group in done.items()]
     if metric and better is not None:
         groups.sort(key=lambda group: _sort_key(group[1], metric, better))
-    lines = [[*key, str(len(group)), *(_spread(group, name) for name in columns)] for key, group in groups]
+    lines = [
+        [*key, str(len(group)), *(_spread(group, name) for name in columns)]
+        for key, group in groups
+    ]
     least = len(shown) + 2
 
     def table(count: int, keys: Sequence[str]) -> Table:
@@ -172,7 +181,9 @@ def _comparable(results: Sequence[Mapping[str, Any]], metric: str) -> str | None
     kinds = {"clicks" if "ll" in result["test"] else result.get("model") for result in done}
     if not metric.endswith("/loss") or len(kinds) <= 1:
         return metric
-    return next((f"test/{name}" for name in _NDCG if all(name in result["test"] for result in done)), None)
+    return next(
+        (f"test/{name}" for name in _NDCG if all(name in result["test"] for result in done)), None
+    )
 
 
 def _reported(group: Sequence[_Row], metric: str) -> list[float]:

@@ -39,7 +39,9 @@ class View:
         console: Console | None = None,
     ):
         self._console = console or Console()
-        self._mode = progress if progress != "auto" else "bar" if is_terminal(self._console) else "plain"
+        self._mode = (
+            progress if progress != "auto" else "bar" if is_terminal(self._console) else "plain"
+        )
         self._metric, self._slots, self._total, self._common = metric, slots, total, common
         self._running: dict[int, tuple[str, str, Path]] = {}
         self._counts: Counter[str] = Counter()
@@ -67,14 +69,18 @@ class View:
         self._running.pop(job, None)
         self._counts[record.status] += 1
         failed = record.status not in ("finished", KEPT, PRUNED)
-        done = f" ({sum(self._counts.values())} of {self._total})" if self._total is not None else ""
+        done = (
+            f" ({sum(self._counts.values())} of {self._total})" if self._total is not None else ""
+        )
         ends = {
             "finished": f"finished in {record.seconds or 0:.0f} s{done}",
             KEPT: f"kept, its result is in {display_path(record.result)}{done}",
             PRUNED: f"pruned after epoch {last_epoch(folder).get('epoch')}{done}",
         }
         error = f"{record.status}: {record.error}{see_log(folder / LOG)}"
-        self.line(f"{self._name(job, record.overrides)} {ends.get(record.status, error)}", always=failed)
+        self.line(
+            f"{self._name(job, record.overrides)} {ends.get(record.status, error)}", always=failed
+        )
         self.update()
 
     def update(self) -> None:
@@ -85,13 +91,22 @@ class View:
     def line(self, text: str, always: bool = False) -> None:
         """Prints a line above the table; progress=off leaves those that are always printed."""
         if always or self._mode != "off":
-            print_plain(folded(text, self._console.width) if is_terminal(self._console) else text, self._console)
+            print_plain(
+                folded(text, self._console.width) if is_terminal(self._console) else text,
+                self._console,
+            )
 
     def _table(self) -> Group:
         table = console_table(["device", "overrides", "job", "epoch", self._metric], text_columns=2)
         for job, (slot, overrides, folder) in self._running.items():
             epoch = last_epoch(folder)
-            cells = slot, overrides, f"{job}", str(epoch.get("epoch", "-")), number(epoch.get(self._metric))
+            cells = (
+                slot,
+                overrides,
+                f"{job}",
+                str(epoch.get("epoch", "-")),
+                number(epoch.get(self._metric)),
+            )
             table.add_row(*map(Text, cells))
         states = {"running": len(self._running), **self._counts}
         if self._total is not None:
@@ -118,7 +133,11 @@ def describe_overdue(folder: Path, seconds: float) -> str:
     epoch = last_epoch(folder).get("epoch")
     after = f"after epoch {epoch}" if epoch else "before its first epoch had ended"
     kept = (folder / CHECKPOINT).exists()
-    lost = "the same command continues from its checkpoint" if kept else "without a checkpoint all of it is lost"
+    lost = (
+        "the same command continues from its checkpoint"
+        if kept
+        else "without a checkpoint all of it is lost"
+    )
     return f"longer than hydra.launcher.job_minutes: ended {after}, in {seconds:.0f} s; {lost}"
 
 

@@ -12,7 +12,10 @@ _SLOW_SCATTER = ("0.10.2", "0.11.0")
 
 def is_cuda() -> bool:
     """Whether JAX runs on NVIDIA GPUs, which it calls by the same name as AMD's."""
-    return jax.default_backend() == "gpu" and "cuda" in jax.devices()[0].client.platform_version.lower()
+    return (
+        jax.default_backend() == "gpu"
+        and "cuda" in jax.devices()[0].client.platform_version.lower()
+    )
 
 
 def slow_scatter() -> str | None:

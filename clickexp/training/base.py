@@ -67,7 +67,9 @@ class BaseTrainer:
             "counterfactual": self.counterfactual_metrics,
             "truth": self.truth_metrics,
         }
-        self.evaluation = ModelEvaluator(self.eval_batch_size, self.steps_per_execution, self.logger)
+        self.evaluation = ModelEvaluator(
+            self.eval_batch_size, self.steps_per_execution, self.logger
+        )
         if self.checkpoint_minutes is None:
             self.checkpoint = None
         if hasattr(self, "early_stopping"):
@@ -90,7 +92,9 @@ class BaseTrainer:
         watched = None if self.stopping is None else self.stopping.metric
         click = self.groups["click"].items()
         kept = {
-            name: metric for name, metric in click if getattr(metric, "reads", None) != MARGINAL or name == watched
+            name: metric
+            for name, metric in click
+            if getattr(metric, "reads", None) != MARGINAL or name == watched
         }
         return {**self.groups, "click": kept}
 
@@ -135,7 +139,9 @@ class BaseTrainer:
         required = ("clicks",) if isinstance(model, ClickModel) else ()
         train = checked(train, model, model.compute_loss, *required)
         validation = self._validation(model, val, val_lists, truth)
-        file, earlier = (Path(place) if place else None for place in (self.checkpoint, self.continue_from))
+        file, earlier = (
+            Path(place) if place else None for place in (self.checkpoint, self.continue_from)
+        )
         checkpoint = Checkpoint(file, 60.0 * (self.checkpoint_minutes or 0), earlier, self.settings)
         loop = Loop(learner, validation, self.stopping, self.logger, checkpoint)
         try:
@@ -144,29 +150,43 @@ class BaseTrainer:
             learner.restore(model, loop.best)
         return loop.report()
 
-    def _validation(self, model: Model, val: Data, lists: Data | None, truth: ClickModel | None) -> HeldOutEvaluator:
+    def _validation(
+        self, model: Model, val: Data, lists: Data | None, truth: ClickModel | None
+    ) -> HeldOutEvaluator:
         """What is computed after each pass, its data checked."""
         lists = val if lists is None and self.ranking_metrics else lists
-        validation = HeldOutEvaluator(self.evaluation, model, HeldOut(val, lists, truth), self._validated(model))
+        validation = HeldOutEvaluator(
+            self.evaluation, model, HeldOut(val, lists, truth), self._validated(model)
+        )
         if self.stopping and self.stopping.metric not in validation.names:
             raise ConfigError(_no_metric(self.stopping.metric, validation.names))
         for data in validation.data:
             check_ahead(data)
         return validation
 
-    def evaluate(self, model: ClickModel, data: Data, metrics: Metrics | None = None) -> MultiMetric:
+    def evaluate(
+        self, model: ClickModel, data: Data, metrics: Metrics | None = None
+    ) -> MultiMetric:
         """Click metrics of a model, by default those of the validation; see `ModelEvaluator.clicks`."""
         return self.evaluation.clicks(model, data, metrics or self.groups["click"])
 
-    def evaluate_ranking(self, model: Model, data: Data, metrics: Metrics | None = None) -> MultiMetric:
+    def evaluate_ranking(
+        self, model: Model, data: Data, metrics: Metrics | None = None
+    ) -> MultiMetric:
         """Ranking metrics of a model, by default `ranking_metrics()`; see `ModelEvaluator.ranking`."""
-        return self.evaluation.ranking(model, data, metrics or self.ranking_metrics or ranking_metrics())
+        return self.evaluation.ranking(
+            model, data, metrics or self.ranking_metrics or ranking_metrics()
+        )
 
-    def test_clicks(self, model: ClickModel, data: Data, metrics: Metrics | None = None) -> dict[str, float]:
+    def test_clicks(
+        self, model: ClickModel, data: Data, metrics: Metrics | None = None
+    ) -> dict[str, float]:
         """The values of `evaluate`, named test_..."""
         return self.evaluate(model, data, metrics).compute("test_")
 
-    def test_ranking(self, model: Model, data: Data, metrics: Metrics | None = None) -> dict[str, float]:
+    def test_ranking(
+        self, model: Model, data: Data, metrics: Metrics | None = None
+    ) -> dict[str, float]:
         """The values of `evaluate_ranking`, named test_..."""
         return self.evaluate_ranking(model, data, metrics).compute("test_")
 

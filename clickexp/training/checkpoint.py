@@ -48,7 +48,9 @@ def load_model(model: Model, file: str | Path) -> Model:
             named, by_rank = _named(model), _by_rank(model)
             leaves, structure = jax.tree.flatten_with_path(nnx.state(model, KEPT))
             differ = sorted(set(stored) ^ set(named))
-            differ += [name for name in named if name in stored and not _fits(stored[name], named[name])]
+            differ += [
+                name for name in named if name in stored and not _fits(stored[name], named[name])
+            ]
             values = []
             for name in () if differ else (_name(path) for path, _ in leaves):
                 array = stored[name]
@@ -57,7 +59,9 @@ def load_model(model: Model, file: str | Path) -> Model:
     except FileNotFoundError:
         raise
     except _UNREADABLE as error:
-        raise UserError(f"{file} is damaged ({type(error).__name__}). Run the experiment again.") from error
+        raise UserError(
+            f"{file} is damaged ({type(error).__name__}). Run the experiment again."
+        ) from error
     if differ:
         for table, rows in before:
             table.set_value(rows)

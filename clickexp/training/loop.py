@@ -156,7 +156,12 @@ class Loop:
         logger: Logger,
         checkpoint: Checkpoint,
     ):
-        self.learner, self.validation, self.logger, self.checkpoint = learner, validation, logger, checkpoint
+        self.learner, self.validation, self.logger, self.checkpoint = (
+            learner,
+            validation,
+            logger,
+            checkpoint,
+        )
         self.stopping = stopping and dataclasses.replace(stopping)
         self.snapshot = Compiled(learner.snapshot, donate_argnums=1, keep_unused=True)
         self.best: Any = None
@@ -209,11 +214,20 @@ class Loop:
         spent = {name: seconds - before[name] for name, seconds in self.times().items()}
         losses = {} if loss is None else {"train/loss": loss}
         validated = {f"val/{name}": value for name, value in values.items()}
-        record = {"epoch": epoch, **losses, **validated, **spent, "sessions": sessions, "improved": improved}
+        record = {
+            "epoch": epoch,
+            **losses,
+            **validated,
+            **spent,
+            "sessions": sessions,
+            "improved": improved,
+        }
         self.history.append(record)
         self.logger.epoch(record)
         if loss is not None and not math.isfinite(loss):
-            raise DivergedError(f"the training loss is {loss} in epoch {epoch}. Lower the learning rate.")
+            raise DivergedError(
+                f"the training loss is {loss} in epoch {epoch}. Lower the learning rate."
+            )
         if improved:
             self.best = self.snapshot(self.learner.state, self.best)
             self.best_epoch, self.per_rank = epoch, evaluation.per_rank()
@@ -230,7 +244,9 @@ class Loop:
         sessions = sum(record["sessions"] for record in self.history)
         seconds, compiling = self.times().values()
         epochs = len(self.history)
-        return FitReport(epochs, self.best_epoch, sessions, seconds, compiling, self.history, self.per_rank)
+        return FitReport(
+            epochs, self.best_epoch, sessions, seconds, compiling, self.history, self.per_rank
+        )
 
     def _same(self, train: Data, val: Data) -> dict[str, Mapping[str, Any]]:
         """What has to be the same where training continues, besides the structure of its arrays."""
@@ -243,7 +259,9 @@ class Loop:
         if file is None or time.perf_counter() - self.saved < self.checkpoint.seconds:
             return
         best = self.snapshot(self.learner.state, None) if self.best is None else self.best
-        rule = self.stopping and {name: getattr(self.stopping, name) for name in ("best", "failures", "lowered")}
+        rule = self.stopping and {
+            name: getattr(self.stopping, name) for name in ("best", "failures", "lowered")
+        }
         course = {name: getattr(self, name) for name in _COURSE}
         facts = {**same, **course, "stopping": rule or {}, "earlier": self.times()}
         try:
@@ -264,13 +282,19 @@ class Loop:
         try:
             check_same(file, same)
             (state, best), facts = load_training(file, like)
-            new = [name for name in self.validation.names if f"val/{name}" not in facts["history"][-1]]
+            new = [
+                name for name in self.validation.names if f"val/{name}" not in facts["history"][-1]
+            ]
             if new:
                 raise ValueError(f"its epochs were not validated by {', '.join(new)}")
         except ValueError as error:
             if must_continue:
-                raise ConfigError(f"the checkpoint to continue from cannot be used: {error}") from error
-            self.logger.warning(f"training starts from scratch, since {file} cannot be used: {error}")
+                raise ConfigError(
+                    f"the checkpoint to continue from cannot be used: {error}"
+                ) from error
+            self.logger.warning(
+                f"training starts from scratch, since {file} cannot be used: {error}"
+            )
             return False
         self.learner.resume(state)
         vars(self).update({name: facts[name] for name in (*_COURSE, "earlier")})

@@ -14,7 +14,9 @@ def peak_memory() -> dict[str, float]:
 
     Runs that share a process share its peaks.
     """
-    peaks = {"peak_host_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT / _MIB}
+    peaks = {
+        "peak_host_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT / _MIB
+    }
     reported = jax.devices()[0].memory_stats() or {}
     if "peak_bytes_in_use" in reported:
         peaks["peak_device_mib"] = reported["peak_bytes_in_use"] / _MIB

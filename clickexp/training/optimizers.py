@@ -89,7 +89,9 @@ def lazy_adam(
 ) -> Optimizer:
     """LazyAdam for table rows, Adam for everything else."""
     rows = LazyAdam(learning_rate, b1, b2, eps)
-    return Optimizer(with_rate(partial(optax.adam, b1=b1, b2=b2, eps=eps), dense_learning_rate), rows)
+    return Optimizer(
+        with_rate(partial(optax.adam, b1=b1, b2=b2, eps=eps), dense_learning_rate), rows
+    )
 
 
 @bounded
@@ -108,12 +110,16 @@ def lazy_adamw(
 
 
 @bounded
-def lazy_adagrad(learning_rate: PositiveFloat = 0.5, dense_learning_rate: PositiveFloat = 0.01) -> Optimizer:
+def lazy_adagrad(
+    learning_rate: PositiveFloat = 0.5, dense_learning_rate: PositiveFloat = 0.01
+) -> Optimizer:
     """Adagrad for table rows, Adam for everything else."""
     return Optimizer(with_rate(optax.adam, dense_learning_rate), LazyAdagrad(learning_rate))
 
 
 @bounded
-def lazy_sgd(learning_rate: PositiveFloat = 0.3, dense_learning_rate: PositiveFloat = 0.01) -> Optimizer:
+def lazy_sgd(
+    learning_rate: PositiveFloat = 0.3, dense_learning_rate: PositiveFloat = 0.01
+) -> Optimizer:
     """Plain gradient descent for table rows, Adam for everything else."""
     return Optimizer(with_rate(optax.adam, dense_learning_rate), LazySGD(learning_rate))

@@ -68,7 +68,9 @@ class TrainState:
     steps_per_pass: Leaf
 
 
-def split_model(model: Model, optimizer: Optimizer, seed: int = 0) -> tuple[nnx.GraphDef, TrainState]:
+def split_model(
+    model: Model, optimizer: Optimizer, seed: int = 0
+) -> tuple[nnx.GraphDef, TrainState]:
     """A model as its structure and the state that trains; the state shares no buffer with the model.
 
     Args:
@@ -118,7 +120,9 @@ def decayed(state: TrainState, factor: float) -> TrainState:
             optimizer, lambda found, _, path=path: found == path, learning_rate=rate * factor
         )
     row_rates = {name: rate * factor for name, rate in state.row_rates.items()}
-    return dataclasses.replace(state, optimizer=optimizer, row_rates=row_rates, decays=state.decays + 1)
+    return dataclasses.replace(
+        state, optimizer=optimizer, row_rates=row_rates, decays=state.decays + 1
+    )
 
 
 def _dense_rates(state: TrainState) -> dict[tuple, Leaf]:
@@ -140,11 +144,15 @@ class TrainStep:
         self.graphdef = graphdef
         self.optimizer = optimizer
 
-    def __call__(self, state: TrainState, arrays: Arrays, steps: Count) -> tuple[TrainState, Scalar, Count]:
+    def __call__(
+        self, state: TrainState, arrays: Arrays, steps: Count
+    ) -> tuple[TrainState, Scalar, Count]:
         """The state after the superbatch, the summed loss, and the number of documents."""
         arrays = ranks_first(with_mask(arrays))
 
-        def body(index: Count, carry: tuple[TrainState, Scalar, Count]) -> tuple[TrainState, Scalar, Count]:
+        def body(
+            index: Count, carry: tuple[TrainState, Scalar, Count]
+        ) -> tuple[TrainState, Scalar, Count]:
             state, loss, documents = carry
             batch, active = at_step(arrays, index, turned=True), index < steps
             state, batch_loss = self._step(state, batch, active)
@@ -191,17 +199,26 @@ class TrainStep:
             return traced(tbl.in_order(traced, taken), params, state.other, batch)
 
         taken = tbl.drawn(state.tables, ids, rows)
-        (loss, other), (row_grads, grads) = jax.value_and_grad(loss_of, argnums=(0, 1), has_aux=True)(
-            taken, state.params
-        )
+        (loss, other), (row_grads, grads) = jax.value_and_grad(
+            loss_of, argnums=(0, 1), has_aux=True
+        )(taken, state.params)
         step = state.step + 1
         rule, tables, prior_grads = self.optimizer.rows, state.tables, {}
         if rule:
             tables, prior_grads = tbl.update(
-                tables, ids, rows, row_grads, rule.at_rates(state.row_rates), step, state.steps_per_pass
+                tables,
+                ids,
+                rows,
+                row_grads,
+                rule.at_rates(state.row_rates),
+                step,
+                state.steps_per_pass,
             )
         priors = packing.priors(tables)
-        dense, weights = (state.params, priors), (state.params, jax.tree.map(jnp.zeros_like, priors))
+        dense, weights = (
+            (state.params, priors),
+            (state.params, jax.tree.map(jnp.zeros_like, priors)),
+        )
         mean_grads = jax.tree.map(lambda g: g / batch["mask"].size, (grads, prior_grads))
         with jax.numpy_dtype_promotion("standard"):  # Optax relies on it, whatever the caller chose
             # to which priors are zeros: they are no weights to decay

@@ -89,7 +89,9 @@ class _GradientDescent(Learner):
         graphdef, self.state = split_model(model, optimizer, trainer.seed)
         model.eval()
         structure, *self._first_state = nnx.split(model)
-        self._carrying = Carrying(lambda model, batch: model.compute_loss(batch, aggregate=False), structure)
+        self._carrying = Carrying(
+            lambda model, batch: model.compute_loss(batch, aggregate=False), structure
+        )
         step = TrainStep(graphdef, optimizer)
         self._train = Compiled(step, donate_argnums=0)
         self._count = Compiled(step.count, donate_argnums=0)
@@ -124,13 +126,17 @@ class _GradientDescent(Learner):
         losses, done, total = [], 0, session_count(data)
         self.state = dataclasses.replace(self.state, prior_rate=jnp.float32(epoch > _FIXED_PRIOR))
         for batch in self._feed(data, self.settings["seed"], epoch):
-            self.state, loss, documents = self._train(self.state, batch.arrays, np.int32(batch.steps))
+            self.state, loss, documents = self._train(
+                self.state, batch.arrays, np.int32(batch.steps)
+            )
             losses.append((loss, documents))
             done += batch.sessions
             so_far = _mean(losses[-2:-1]) if losses[1:] else None  # the last may still be computed
             self._trainer.logger.progress("train", epoch, done, total, so_far)
         if self._refit_priors:
-            self.state = dataclasses.replace(self.state, tables=self._refit_priors(self.state.tables))
+            self.state = dataclasses.replace(
+                self.state, tables=self._refit_priors(self.state.tables)
+            )
         return _mean(losses), done
 
     def decay(self) -> bool:

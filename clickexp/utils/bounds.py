@@ -111,7 +111,9 @@ def check_value(function: Callable[..., Any], name: str, value: Any, where: str 
         if adapter is not None:
             adapter.validate_python(value)
         if isinstance(value, list | dict) or adapter is None:
-            for number in _floats(value):  # annotations such as Mapping[str, Any] do not look at those inside
+            for number in _floats(
+                value
+            ):  # annotations such as Mapping[str, Any] do not look at those inside
                 _FLOAT.validate_python(number)
     except ValidationError as error:
         expected = dict.fromkeys(_expected(hint, each) for each in error.errors(include_url=False))
@@ -167,7 +169,10 @@ def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
     theirs = OF_OPTAX if module.partition(".")[0] == "optax" else {}
     try:
         return typing.get_type_hints(function, include_extras=True) | theirs
-    except (NameError, TypeError):  # names that exist for type checkers only; callables that are no functions
+    except (
+        NameError,
+        TypeError,
+    ):  # names that exist for type checkers only; callables that are no functions
         return theirs
 
 
@@ -178,7 +183,9 @@ def _adapter(function: Callable[..., Any], name: str) -> TypeAdapter[Any] | None
     if hint in (Any, object):
         return None
     # Pydantic would look inside dataclasses, whose objects have been checked when they were made
-    members = [InstanceOf[each] if dataclasses.is_dataclass(each) else each for each in _members(hint)]
+    members = [
+        InstanceOf[each] if dataclasses.is_dataclass(each) else each for each in _members(hint)
+    ]
     try:
         return TypeAdapter(functools.reduce(operator.or_, members), config=_STRICT)
     except PydanticUserError:
@@ -196,7 +203,11 @@ def _floats(value: Any) -> Iterator[float]:
 
 def _members(hint: Any) -> tuple[Any, ...]:
     """Those of a union, or the annotation itself."""
-    return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    return (
+        typing.get_args(hint)
+        if typing.get_origin(hint) in (typing.Union, types.UnionType)
+        else (hint,)
+    )
 
 
 def _metadata(hint: Any) -> list[Any]:
@@ -212,7 +223,11 @@ def _expected(hint: Any, error: Mapping[str, Any]) -> str:
     """What to give instead of a value."""
     context = error.get("ctx") or {}
     if context.keys() & {"gt", "ge", "lt", "le"}:
-        limits = [limit for each in _metadata(hint) for limit in (each if isinstance(each, Interval) else [each])]
+        limits = [
+            limit
+            for each in _metadata(hint)
+            for limit in (each if isinstance(each, Interval) else [each])
+        ]
         return " and ".join(f"{words} {getattr(limit, name)}" for limit in limits for name, words in _BOUNDS.items()
                             if hasattr(limit, name))  # fmt: skip
     if error["type"] == "literal_error" and _has_choices(hint):

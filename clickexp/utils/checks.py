@@ -15,7 +15,13 @@ _SIZES = {"query_doc_ids": "query_doc_pairs", "positions": "positions"}
 """Argument of a model that makes room for larger values of a key."""
 
 _EVENTS = ("mask", "clicks")
-_KINDS = {"mask": "biuf", "clicks": "biuf", "query_doc_ids": "iu", "positions": "iu", "labels": "biuf"}
+_KINDS = {
+    "mask": "biuf",
+    "clicks": "biuf",
+    "query_doc_ids": "iu",
+    "positions": "iu",
+    "labels": "biuf",
+}
 """Kinds of numpy type that a key [batch, rank] holds."""
 
 
@@ -45,16 +51,22 @@ def check_batch(batch: Batch, required: Iterable[str]) -> None:
     """
     for key in required:
         if key not in batch:
-            raise DataError(f"the batch has no {key}. Add it: {key} [batch, rank]; it has {', '.join(batch)}.")
+            raise DataError(
+                f"the batch has no {key}. Add it: {key} [batch, rank]; it has {', '.join(batch)}."
+            )
     shape = None
     for key in (*required, *_KINDS):
         if key not in batch:
             continue
         values = batch[key]
         if not hasattr(values, "shape"):
-            raise DataError(f"{key} is a {type(values).__name__}. Give a NumPy or JAX array [batch, rank].")
+            raise DataError(
+                f"{key} is a {type(values).__name__}. Give a NumPy or JAX array [batch, rank]."
+            )
         if len(values.shape) != 2:
-            raise DataError(f"{key} has shape {tuple(values.shape)}. Give [batch, rank], one list in each row.")
+            raise DataError(
+                f"{key} has shape {tuple(values.shape)}. Give [batch, rank], one list in each row."
+            )
         shape = shape or values.shape
         broadcast = key == "positions" and values.shape == (1, shape[1])
         if values.shape != shape and not broadcast:
@@ -80,7 +92,10 @@ def check_values(batch: Batch, limits: Iterable[Limit], needed: Callable[[str], 
     """
     check_events(batch["mask"], None, "mask")
     shown = np.asarray(batch["mask"]).astype(bool)
-    if "lengths" in batch and (shown != from_lengths(np.asarray(batch["lengths"]), shown.shape[1])).any():
+    if (
+        "lengths" in batch
+        and (shown != from_lengths(np.asarray(batch["lengths"]), shown.shape[1])).any()
+    ):
         raise DataError("lengths and mask differ. Leave lengths out where a mask has holes.")
     if "clicks" in batch:
         check_events(batch["clicks"], shown)
@@ -168,9 +183,13 @@ def _check_width(key: str, values: Array, shown: np.ndarray, needed: Callable[[s
     """Refuses integers that JAX would wrap around to others of 32 bits."""
     if np.dtype(values.dtype) not in (np.int64, np.uint64):
         return
-    value = _outside(values[:, None] if values.ndim == 1 else values, shown, -_LARGEST_ID - 1, _LARGEST_ID)
+    value = _outside(
+        values[:, None] if values.ndim == 1 else values, shown, -_LARGEST_ID - 1, _LARGEST_ID
+    )
     if value is not None and needed(key):
-        raise DataError(f"{key} holds {value}. Give integers that fit 32 bits, such as numbers from 0.")
+        raise DataError(
+            f"{key} holds {value}. Give integers that fit 32 bits, such as numbers from 0."
+        )
 
 
 def _outside(values: Array | None, shown: np.ndarray, least: int, largest: int) -> int | None:

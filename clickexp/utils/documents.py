@@ -46,7 +46,9 @@ def parse_json(text: str | bytes) -> Any:
         raise _too_deep() from error
     level = [content]
     for _ in range(_DEEPEST):
-        level = [child for node in level for child in _children(node) if isinstance(child, dict | list)]
+        level = [
+            child for node in level for child in _children(node) if isinstance(child, dict | list)
+        ]
         if not level:
             return content
     raise _too_deep()

@@ -19,7 +19,9 @@ _LONGEST = 80
 _FORMULAS = tuple("=+-@＝＋－＠")
 """Starts of a formula in a spreadsheet, in either width."""
 _REPLACED = "\N{REPLACEMENT CHARACTER}"
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNPRINTABLE = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 """Control characters, which steer terminals, those that reverse the order of text, and halves of characters."""
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -105,7 +107,10 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Returns rows of the same columns as comma-separated values below a header; cells without a number are empty."""
     text = io.StringIO()
     for line in (rows[0].keys(), *(row.values() for row in rows)):
-        cells = ("" if isinstance(cell, float) and not math.isfinite(cell) else csv_cell(cell) for cell in line)
+        cells = (
+            "" if isinstance(cell, float) and not math.isfinite(cell) else csv_cell(cell)
+            for cell in line
+        )
         csv.writer(text, lineterminator="\n").writerow(cells)
     return text.getvalue()
 

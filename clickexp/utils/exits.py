@@ -78,7 +78,10 @@ def printing(command: str) -> Iterator[None]:
     error where its output is lost.
     """
     with lasting_output(command, prints=True):
-        if not hasattr(signal, "SIGPIPE") or threading.current_thread() is not threading.main_thread():
+        if (
+            not hasattr(signal, "SIGPIPE")
+            or threading.current_thread() is not threading.main_thread()
+        ):
             yield
             return
         before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)

@@ -57,7 +57,9 @@ def check_inside(path: Path, folder: Path) -> None:
         UserError: A link leads out of the folder.
     """
     if not is_inside(path, folder):
-        raise UserError(f"{path} leads out of {folder}. Remove the link, or choose another folder (--output).")
+        raise UserError(
+            f"{path} leads out of {folder}. Remove the link, or choose another folder (--output)."
+        )
 
 
 def locked(file: Path) -> TextIO | None:
@@ -74,7 +76,9 @@ def locked(file: Path) -> TextIO | None:
     Raises:
         OSError: The file cannot be opened, or its file system has no locks.
     """
-    lock = os.fdopen(os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "r+", errors="replace")
+    lock = os.fdopen(
+        os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "r+", errors="replace"
+    )
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -48,6 +48,8 @@ def check_address_space() -> None:
         raise UserError(
             f"XLA cannot start within {size} of address space. Raise the limit (ulimit -v unlimited)."
         )
-    lines = [line for line in tried.stderr.splitlines() if line.strip()] or [f"exit code {tried.returncode}"]
+    lines = [line for line in tried.stderr.splitlines() if line.strip()] or [
+        f"exit code {tried.returncode}"
+    ]
     errors = [line for line in lines if _ERROR.match(line)]  # a note of JAX may follow
     raise UserError(f"XLA cannot start: {(errors or lines)[-1]}")

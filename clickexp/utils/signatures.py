@@ -20,7 +20,9 @@ def accepted(constructor: Callable[..., Any], known: Mapping[str, Any]) -> dict[
 def missing(constructor: Callable[..., Any], known: Collection[str]) -> list[str]:
     """Arguments that the constructor cannot do without, and that are neither known nor, as a partial, held."""
     wanted = inspect.signature(function_of(constructor)).parameters.items()
-    open_ones = [(name, each) for name, each in wanted if name != "self" and each.default is each.empty]
+    open_ones = [
+        (name, each) for name, each in wanted if name != "self" and each.default is each.empty
+    ]
     bound = {*getattr(constructor, "keywords", {}), *known}
     return [
         name
@@ -42,10 +44,14 @@ def located(path: str, key: str = "") -> Callable[..., Any]:
     nothing = f"{f'{key}=' if key else ''}{path}: there is nothing of this name"
     module, _, name = path.rpartition(".")
     if not module:
-        raise ConfigError(f"{nothing}; give a dotted path, such as clickexp.models.PositionBasedModel")
+        raise ConfigError(
+            f"{nothing}; give a dotted path, such as clickexp.models.PositionBasedModel"
+        )
     try:
         try:
-            return pkgutil.resolve_name(f"{module}:{name}")  # without a colon it swallows errors of an import
+            return pkgutil.resolve_name(
+                f"{module}:{name}"
+            )  # without a colon it swallows errors of an import
         except ModuleNotFoundError as error:
             if not f"{module}.".startswith(f"{error.name}."):
                 raise
@@ -54,7 +60,9 @@ def located(path: str, key: str = "") -> Callable[..., Any]:
         raise ConfigError(f"{nothing} ({error})") from error
 
 
-def check_arguments(constructor: Callable[..., Any], arguments: Mapping[str, Any], where: str) -> None:
+def check_arguments(
+    constructor: Callable[..., Any], arguments: Mapping[str, Any], where: str
+) -> None:
     """Checks values of a configuration against a signature.
 
     Args:
@@ -74,7 +82,9 @@ def check_arguments(constructor: Callable[..., Any], arguments: Mapping[str, Any
             names = [each for each in parameters if each not in ("self", "rngs")]
             taker = getattr(constructor, "func", constructor).__name__
             meant = did_you_mean(key, [f"{where}.{each}".lstrip(".") for each in names])
-            raise ConfigError(f"{key}: there is no such key.{meant} {taker} takes {', '.join(names)}.")
+            raise ConfigError(
+                f"{key}: there is no such key.{meant} {taker} takes {', '.join(names)}."
+            )
         if not _holds_node(value):
             check_value(function, name, value, where)
 

@@ -19,13 +19,17 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, default=50_000)
     parser.add_argument("--queries", type=int, default=500)
     parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--ratio", type=float, default=10.0, help="numbers of the full table per number kept")
+    parser.add_argument(
+        "--ratio", type=float, default=10.0, help="numbers of the full table per number kept"
+    )
     options = parser.parse_args()
 
     data = simulate(ClickChainModel, sessions=options.sessions, queries=options.queries)
     stores = {
         "FullEmbedding": FullEmbedding,
-        "QREmbedding": partial(QREmbedding, compression_ratio=options.ratio),  # or HashEmbedding, RobeDEmbedding
+        "QREmbedding": partial(
+            QREmbedding, compression_ratio=options.ratio
+        ),  # or HashEmbedding, RobeDEmbedding
     }
     trainer = Trainer(epochs=options.epochs)
     print(f"{'store':15}{'numbers':>9}{'test ll':>10}{'test ppl':>10}")

@@ -41,7 +41,9 @@ def main() -> None:
         values = (test[name] for name in ("test_ll", "test_ppl", "test_cond_ppl"))
         print(f"{model.name:20}" + "".join(f"{value:10.4f}" for value in values))
     weights = jnp.exp(mixture.log_prior())
-    shares = (f"{model.name} {weight:.2f}" for model, weight in zip(mixture.models, weights, strict=True))
+    shares = (
+        f"{model.name} {weight:.2f}" for model, weight in zip(mixture.models, weights, strict=True)
+    )
     print(f"shares of users in the mixture: {', '.join(shares)}")
 
 

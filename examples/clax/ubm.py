@@ -22,9 +22,13 @@ def main() -> None:
 
     data = simulate(UserBrowsingModel, sessions=options.sessions, queries=options.queries)
     rngs = nnx.Rngs(42)
-    model = UserBrowsingModel(positions=data.positions, query_doc_pairs=data.query_doc_pairs, rngs=rngs)
+    model = UserBrowsingModel(
+        positions=data.positions, query_doc_pairs=data.query_doc_pairs, rngs=rngs
+    )
 
-    trainer = Trainer(epochs=options.epochs, early_stopping=EarlyStopping(min_delta=1e-5, patience=1))
+    trainer = Trainer(
+        epochs=options.epochs, early_stopping=EarlyStopping(min_delta=1e-5, patience=1)
+    )
     report = trainer.train(model, data.train, data.val)
     print(f"trained {report.epochs} epochs, the best was epoch {report.best_epoch}")
     for name, value in trainer.test_clicks(model, data.test).items():
@@ -45,7 +49,10 @@ def main() -> None:
     }
     print("rank" + "".join(f"{name:>13}" for name in columns))
     for rank in range(data.positions):
-        print(f"{rank + 1:4}" + "".join(f"{float(values[0, rank]):13.4g}" for values in columns.values()))
+        print(
+            f"{rank + 1:4}"
+            + "".join(f"{float(values[0, rank]):13.4g}" for values in columns.values())
+        )
 
 
 if __name__ == "__main__":

@@ -16,7 +16,12 @@ from flax import nnx
 
 from clickexp.data import Dataset
 from clickexp.metrics import ranking_metrics
-from clickexp.models import DocumentCTRModel, DynamicBayesianNetwork, PositionBasedModel, UserBrowsingModel
+from clickexp.models import (
+    DocumentCTRModel,
+    DynamicBayesianNetwork,
+    PositionBasedModel,
+    UserBrowsingModel,
+)
 from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.simulation import simulate
 from clickexp.training import EarlyStopping, Optimizer, Trainer, lazy_adagrad, lazy_adam
@@ -47,7 +52,10 @@ CHOICES = [
     Choice("default"),
     Choice("no prior", tower=rows(prior_precision=0.0)),
     *(Choice(f"prior precision {p}", tower=rows(prior_precision=p)) for p in (0.5, 2.0, 4.0)),
-    *(Choice(f"Adagrad, rate {rate}", lazy_adagrad(learning_rate=rate)) for rate in (0.25, 1.0, 2.0)),
+    *(
+        Choice(f"Adagrad, rate {rate}", lazy_adagrad(learning_rate=rate))
+        for rate in (0.25, 1.0, 2.0)
+    ),
     *(
         Choice(f"Adam, rate {rate}", lazy_adam(learning_rate=rate, dense_learning_rate=0.01))
         for rate in (0.01, 0.03, 0.1)
@@ -59,7 +67,9 @@ CHOICES = [
 
 def fit(data: Dataset, model: str, choice: Choice) -> tuple[float, float, int]:
     """Test log-likelihood, nDCG@10 and epochs."""
-    sizes = dict(positions=data.positions, query_doc_pairs=data.query_doc_pairs, click_rate=data.click_rate)
+    sizes = dict(
+        positions=data.positions, query_doc_pairs=data.query_doc_pairs, click_rate=data.click_rate
+    )
     built = MODELS[model](choice.tower, **sizes, rngs=nnx.Rngs(0))
     trainer = Trainer(choice.optimizer, early_stopping=EarlyStopping(), decays=0)
     epochs = trainer.train(built, data.train, data.val).epochs
@@ -73,16 +83,23 @@ def main() -> None:
     )
     parser.add_argument("--models", nargs="+", choices=MODELS, default=["UBM", "DBN", "DCTR"])
     parser.add_argument("--sessions", type=int, default=300_000)
-    parser.add_argument("--queries", type=int, nargs="+", default=[3_000, 20_000], help="of 20 documents")
+    parser.add_argument(
+        "--queries", type=int, nargs="+", default=[3_000, 20_000], help="of 20 documents"
+    )
     options = parser.parse_args()
     for queries in options.queries:
         data = simulate(UserBrowsingModel, sessions=options.sessions, queries=queries)
         impressions = data.train.documents / data.query_doc_pairs
-        print(f"\n{queries:,} queries, {impressions:.1f} impressions a pair: log-likelihood, nDCG@10, epochs")
+        print(
+            f"\n{queries:,} queries, {impressions:.1f} impressions a pair: log-likelihood, nDCG@10, epochs"
+        )
         print(f"{'':22}" + "".join(f"{model:>25}" for model in options.models))
         for choice in CHOICES:
             fits = (fit(data, model, choice) for model in options.models)
-            print(f"{choice.name:22}" + "".join(f"{ll:12.5f} {ndcg:7.4f} {n:4d}" for ll, ndcg, n in fits))
+            print(
+                f"{choice.name:22}"
+                + "".join(f"{ll:12.5f} {ndcg:7.4f} {n:4d}" for ll, ndcg, n in fits)
+            )
             sys.stdout.flush()
 
 

@@ -43,13 +43,17 @@ GROUPS = {"one": ONE, "three": THREE, "all": ALL}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--sessions", type=int, default=500_000)
     parser.add_argument("--queries", type=int, default=50_000, help="with 20 pairs each")
     parser.add_argument("--repeats", type=int, default=7)
     arguments = parser.parse_args()
     parts = dict(train_sessions=0.05, val_sessions=0.05, test_sessions=0.9)
-    data = simulate(UserBrowsingModel, sessions=arguments.sessions, queries=arguments.queries, **parts)
+    data = simulate(
+        UserBrowsingModel, sessions=arguments.sessions, queries=arguments.queries, **parts
+    )
     print(f"{data.test.count:,} sessions of 10 documents, {data.query_doc_pairs:,} pairs")
     print(
         "| model | metrics | wall ms | CPU ms | CPU ns a document | to one | to three |\n|---|---|---|---|---|---|---|"
@@ -61,14 +65,19 @@ def main() -> None:
         _, state = nnx.split(model)
         rng = np.random.default_rng(0)
         state = jax.tree.map(lambda x: x + rng.normal(size=x.shape).astype(x.dtype), state)
-        passes = {name: Trainer().evaluation.program(model, group) for name, group in GROUPS.items()}
+        passes = {
+            name: Trainer().evaluation.program(model, group) for name, group in GROUPS.items()
+        }
         times = {name: [] for name in GROUPS}
         for _ in range(arguments.repeats + 1):  # the first compiles
             for name, run in passes.items():
                 wall, cpu = time.perf_counter(), time.process_time()
                 run((state,), data.test, "test")
                 times[name].append((time.perf_counter() - wall, time.process_time() - cpu))
-        least = {name: [1000 * min(column) for column in zip(*taken[1:], strict=True)] for name, taken in times.items()}
+        least = {
+            name: [1000 * min(column) for column in zip(*taken[1:], strict=True)]
+            for name, taken in times.items()
+        }
         for name, (wall, cpu) in least.items():
             each = 1e6 * cpu / (10 * data.test.count)
             ratios = " | ".join(f"{cpu / least[base][1]:.2f}" for base in ("one", "three"))

@@ -68,7 +68,9 @@ def compare_throughput(args: argparse.Namespace, sides: Sides) -> None:
     )
 
 
-def measured(args: argparse.Namespace, sides: Sides, logs: dict, workers: dict) -> dict[tuple, float]:
+def measured(
+    args: argparse.Namespace, sides: Sides, logs: dict, workers: dict
+) -> dict[tuple, float]:
     """Median sessions a second for each log and column; the sides and the logs take turns."""
     rates: dict[tuple, list[float]] = defaultdict(list)
     for _ in range(args.repeats):
@@ -90,14 +92,19 @@ def best_workers(args: argparse.Namespace, sides: Sides, log: Log, rows: int) ->
         seconds[count] = sides.theirs(log, **task)[-1]["seconds"]
     tried = ", ".join(f"{count}: {probe / each / 1e6:.3g} M/s" for count, each in seconds.items())
     best = min(seconds, key=seconds.get)
-    print(f"CLAX, {rows:.0e} rows, {probe:,} sessions by num_workers: {tried}; takes {best}", flush=True)
+    print(
+        f"CLAX, {rows:.0e} rows, {probe:,} sessions by num_workers: {tried}; takes {best}",
+        flush=True,
+    )
     return best
 
 
 def peer_rate(args: argparse.Namespace, sides: Sides, log: Log, workers: int | None) -> float:
     """Sessions a second of the peer's epoch; says how steady the rate was where sessions were left out."""
     count = args.peer_sessions or None
-    epoch = sides.theirs(log, task="throughput", model=args.model, workers=workers, sessions=count)[-1]
+    epoch = sides.theirs(log, task="throughput", model=args.model, workers=workers, sessions=count)[
+        -1
+    ]
     if epoch["sessions"] < args.sessions:
         first, second = epoch["halves"]
         steady = "steady" if abs(first / second - 1) < STABLE else "NOT STEADY, do not extrapolate"
@@ -121,7 +128,15 @@ def compare_fit(args: argparse.Namespace, sides: Sides, user: str, queries: int)
         better = ours["ll"] - theirs["ll"]
         holds = better >= -TOLERANCE and ours["epochs"] <= theirs["epochs"]
         label = "CM (marginal)" if options else name
-        rows.append((label, *fit_cells(theirs), *fit_cells(ours), f"{better:+.5f}", "yes" if holds else "NO"))
+        rows.append(
+            (
+                label,
+                *fit_cells(theirs),
+                *fit_cells(ours),
+                f"{better:+.5f}",
+                "yes" if holds else "NO",
+            )
+        )
         failed += [] if holds else [label]
     print_table(
         f"Fit, clicks of {user}, {queries:,} queries, {log.sizes['train']:,} training sessions, "
@@ -131,7 +146,9 @@ def compare_fit(args: argparse.Namespace, sides: Sides, user: str, queries: int)
     )
     if "CM" in args.models:
         cascade = sides.ours(log, task="fit", model="CM", seed=args.seed)
-        print("CM (marginal): the marginal stands for the conditional probability before the first click.")
+        print(
+            "CM (marginal): the marginal stands for the conditional probability before the first click."
+        )
         print("Our default, with the true conditional, is not comparable: "
               "ll {}, ppl {}, cond ppl {}, {} epochs".format(*fit_cells(cascade)))  # fmt: skip
     print(f"holds, ours >= CLAX - {TOLERANCE} in no more epochs: {len(rows) - len(failed)} of {len(rows)}"
@@ -144,26 +161,42 @@ def fit_cells(result: dict) -> list[str]:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--peer", type=Path, required=True, help="python of the peer's environment")
-    parser.add_argument("--logs", type=Path, default=Path("outputs/bench"), help="folder that keeps the logs")
+    parser.add_argument(
+        "--logs", type=Path, default=Path("outputs/bench"), help="folder that keeps the logs"
+    )
     parser.add_argument("--timeout", type=float, default=3600, help="seconds a task may take")
     parser.add_argument("--no-throughput", action="store_true")
     parser.add_argument("--model", choices=MODELS, default="PBM", help="of the throughput table")
-    parser.add_argument("--rows", type=int, nargs="+", default=[10**5, 10**6, 10**7], help="table sizes")
+    parser.add_argument(
+        "--rows", type=int, nargs="+", default=[10**5, 10**6, 10**7], help="table sizes"
+    )
     parser.add_argument("--ids", choices=IDS, nargs="+", default=IDS)
     parser.add_argument("--sessions", type=int, default=2_000_000)
     parser.add_argument("--validation", type=int, default=200_000)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--probe-sessions", type=int, default=400_000, help="for the choice of num_workers")
-    parser.add_argument("--peer-sessions", type=int, default=0, help="training sessions for CLAX; 0 for all")
+    parser.add_argument(
+        "--probe-sessions", type=int, default=400_000, help="for the choice of num_workers"
+    )
+    parser.add_argument(
+        "--peer-sessions", type=int, default=0, help="training sessions for CLAX; 0 for all"
+    )
     parser.add_argument("--fit", action="store_true")
-    parser.add_argument("--models", choices=MODELS, nargs="+", default=MODELS, help="of the fit tables")
+    parser.add_argument(
+        "--models", choices=MODELS, nargs="+", default=MODELS, help="of the fit tables"
+    )
     parser.add_argument("--users", nargs="+", default=["UserBrowsingModel"], help="model classes")
     parser.add_argument("--fit-sessions", type=int, default=300_000)
-    parser.add_argument("--fit-queries", type=int, nargs="+", default=[3_000, 20_000], help="of 20 documents")
+    parser.add_argument(
+        "--fit-queries", type=int, nargs="+", default=[3_000, 20_000], help="of 20 documents"
+    )
     parser.add_argument("--attraction-mean", type=float, default=-2.5)
-    parser.add_argument("--peer-batch-size", type=int, default=4096, help="of CLAX in the fit tables")
+    parser.add_argument(
+        "--peer-batch-size", type=int, default=4096, help="of CLAX in the fit tables"
+    )
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 

@@ -45,7 +45,9 @@ def write_text(file: Path, *parts: Sessions) -> None:
     number = itertools.count()
     with open(file, "w") as out:
         for part in parts:
-            columns = (part.column(name).tolist() for name in ("query_ids", "query_doc_ids", "clicks"))
+            columns = (
+                part.column(name).tolist() for name in ("query_ids", "query_doc_ids", "clicks")
+            )
             for query, ids, clicks in zip(*columns, strict=True):
                 session = next(number)
                 out.write("\t".join(map(str, (session, 0, "Q", query, 0, *ids))) + "\n")
@@ -58,7 +60,9 @@ def ours(name: str, e_step: str, iterations: int, data: Dataset) -> dict[str, fl
     sizes = dict(positions=data.positions, query_doc_pairs=data.query_doc_pairs)
     options = {"fix_continuation": True} if name == "SDBN" else {}
     few = dict(eval_batch_size=data.val.count)
-    trainer = EMTrainer(iterations, e_step=e_step, **few) if name in HIDDEN else CountingTrainer(**few)
+    trainer = (
+        EMTrainer(iterations, e_step=e_step, **few) if name in HIDDEN else CountingTrainer(**few)
+    )
     for _ in range(2):  # the second does without what a process does once
         model = CLASSES[name](**accepted(CLASSES[name], sizes), **options, rngs=nnx.Rngs(0))
         report = trainer.train(model, data.train, data.val)
@@ -68,13 +72,21 @@ def ours(name: str, e_step: str, iterations: int, data: Dataset) -> dict[str, fl
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--pyclick", type=Path, required=True, help="folder that holds the package pyclick")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "--pyclick", type=Path, required=True, help="folder that holds the package pyclick"
+    )
     parser.add_argument("--python", default=sys.executable, help="runs PyClick, such as pypy3")
-    parser.add_argument("--log", type=Path, help="text in PyClick's input form; none: one is simulated")
+    parser.add_argument(
+        "--log", type=Path, help="text in PyClick's input form; none: one is simulated"
+    )
     parser.add_argument("--models", nargs="+", choices=CLASSES, default=list(CLASSES))
     parser.add_argument("--iterations", type=int, default=10, help="of expectation-maximisation")
-    parser.add_argument("--train", type=float, default=0.8, help="fraction of the sessions that trains")
+    parser.add_argument(
+        "--train", type=float, default=0.8, help="fraction of the sessions that trains"
+    )
     parser.add_argument("--sessions", type=int, default=20_000, help="of the simulated log")
     parser.add_argument("--queries", type=int, default=500, help="of the simulated log")
     parser.add_argument("--logs", type=Path, default=Path("outputs/bench"), help="folder of logs")
@@ -87,9 +99,12 @@ def main() -> None:
     if args.log is None:
         args.log = args.logs / f"pyclick-{args.sessions}-{args.queries}.txt"
         user = models.DynamicBayesianNetwork
-        everything = dict(sessions=args.sessions, queries=args.queries, train_sessions=[0, args.sessions - 2])
+        everything = dict(
+            sessions=args.sessions, queries=args.queries, train_sessions=[0, args.sessions - 2]
+        )
         rest = dict(
-            val_sessions=[args.sessions - 2, args.sessions - 1], test_sessions=[args.sessions - 1, None]
+            val_sessions=[args.sessions - 2, args.sessions - 1],
+            test_sessions=[args.sessions - 1, None],
         )
         dataset = simulate(user, **everything, **rest)
         write_text(args.log, dataset.train)
@@ -97,7 +112,9 @@ def main() -> None:
     splits = dict(train_sessions=args.train, val_sessions=few, test_sessions=1 - args.train - few)
     data = open_yandex(args.log, cache=str(args.logs / "cache"), **splits)
     start = data.train.count + data.val.count
-    settings = dict(train=data.train.count, test=start, models=args.models, iterations=args.iterations)
+    settings = dict(
+        train=data.train.count, test=start, models=args.models, iterations=args.iterations
+    )
     command = [
         args.python,
         str(HERE / "pyclick_peer.py"),
@@ -116,7 +133,9 @@ def main() -> None:
             label = f"{name}, {e_step} E-step" if name in ("CCM", "DBN") else name
             figures = [f"{each[figure]:.5f}" for figure in FIGURES for each in (other, mine)]
             ratio = f"{other['seconds'] / mine['seconds']:.0f}x"
-            rows.append((label, *figures, f"{other['seconds']:.3g}", f"{mine['seconds']:.3g}", ratio))
+            rows.append(
+                (label, *figures, f"{other['seconds']:.3g}", f"{mine['seconds']:.3g}", ratio)
+            )
     headers = (
         "model",
         "PyClick ll",
@@ -130,7 +149,9 @@ def main() -> None:
         "ratio",
     )
     print_table(f"Test figures after {args.iterations} iterations, or one count", headers, rows)
-    print("CM: after a click PyClick gives every outcome probability 1e-6, ours only a second click.")
+    print(
+        "CM: after a click PyClick gives every outcome probability 1e-6, ours only a second click."
+    )
 
 
 if __name__ == "__main__":

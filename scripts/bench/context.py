@@ -40,13 +40,17 @@ def main() -> None:
     parser.add_argument("overrides", nargs="+", help="the dataset, as the command takes it")
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--context", default="both", choices=("list", "document", "both"))
-    parser.add_argument("--models", nargs="+", default=[*MODELS], choices=[*MODELS], metavar="NAME", help="some")
+    parser.add_argument(
+        "--models", nargs="+", default=[*MODELS], choices=[*MODELS], metavar="NAME", help="some"
+    )
     given = parser.parse_args()
     log = whole(given.overrides)
     session, fold = folds(log, given.folds)
     shuffled = with_shuffled_context(log)
     print(f"{log.count:,} lists of {session.max() + 1:,} search sessions, {given.folds} folds")
-    print("\n| model | without | with context | shuffled | gain | gain, shuffled |\n|---|---:|---:|---:|---|---|")
+    print(
+        "\n| model | without | with context | shuffled | gain | gain, shuffled |\n|---|---:|---:|---:|---|---|"
+    )
     for name in given.models:
         plain = (*given.overrides, *MODELS[name])
         runs = {
@@ -58,7 +62,9 @@ def main() -> None:
         documents = values["without"]["documents"]
         sums = {kind: values[kind]["conditional"] for kind in runs}
         level = [f"{sums[kind].sum() / documents.sum():.4f}" for kind in runs]
-        gains = [ratio(sums[kind] - sums["without"], documents, session) for kind in ("with", "shuffled")]
+        gains = [
+            ratio(sums[kind] - sums["without"], documents, session) for kind in ("with", "shuffled")
+        ]
         cells = [name, *level, *(f"{gain:+.4f} ± {error:.4f}" for gain, error in gains)]
         print(f"| {' | '.join(cells)} |", flush=True)
 
@@ -73,12 +79,16 @@ def whole(overrides: list[str]) -> Sessions:
     """All parts of the log as one, with search sessions that are told apart by part."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
         node = resolve(compose("config", overrides), overrides).values["dataset"]
-    parts = [part for name, part in constructor(node, "dataset")().parts.items() if name != "ranking"]
+    parts = [
+        part for name, part in constructor(node, "dataset")().parts.items() if name != "ranking"
+    ]
     names = ["query_doc_ids", "clicks", "lengths", "query_ids"]
     columns = {name: np.concatenate([part.column(name) for part in parts]) for name in names}
     sessions = [np.unique(part.column("session_ids"), return_inverse=True)[1] for part in parts]
     ends = np.cumsum([0, *(each.max() + 1 for each in sessions)])
-    columns["session_ids"] = np.concatenate([each + end for each, end in zip(sessions, ends, strict=False)])
+    columns["session_ids"] = np.concatenate(
+        [each + end for each, end in zip(sessions, ends, strict=False)]
+    )
     extra = {
         Column(name, "int32"): np.concatenate([part.column(name) for part in parts])
         for name in ("document_ids", "query_numbers")
@@ -114,7 +124,11 @@ def held_out(log: Sessions, overrides: tuple[str, ...], fold: np.ndarray) -> dic
         dataset = Dataset("fold", *parts, log.query_doc_pairs, log.positions)
         model = build_model(constructor(values["model"], "model"), dataset, number)
         build_trainer(values, {})[0].train(model, dataset.train, dataset.val)
-        found = ModelEvaluator().clicks(model, dataset.test, MultiMetric(METRICS).keep_values().metrics).values()
+        found = (
+            ModelEvaluator()
+            .clicks(model, dataset.test, MultiMetric(METRICS).keep_values().metrics)
+            .values()
+        )
         for name, column in COLUMNS.items():
             sums[name][test] = np.nansum(found[column][: len(test)], axis=1)
     return sums | {"documents": log.column("lengths").astype(float)}

@@ -36,7 +36,15 @@ WIDTH = 4
 
 COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.-]+) .*\{$")
 INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?[\w.-]+ = (\(.*?\)|\S+) ([\w-]+)\(")
-NO_KERNEL = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "opt-barrier"}
+NO_KERNEL = {
+    "parameter",
+    "constant",
+    "tuple",
+    "get-tuple-element",
+    "bitcast",
+    "after-all",
+    "opt-barrier",
+}
 
 
 def median_seconds(run: Callable[[], object], repeats: int = REPEATS) -> float:
@@ -54,7 +62,9 @@ def device() -> str:
     """The accelerator, its driver and the versions."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
-        answer = subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+        answer = subprocess.run(
+            query, capture_output=True, text=True, check=True
+        ).stdout.splitlines()[0]
     except (OSError, subprocess.SubprocessError, IndexError):
         answer = "no nvidia-smi"
     return f"{jax.devices()[0].device_kind} ({jax.default_backend()}), driver: {answer}"
@@ -96,7 +106,12 @@ def rows_of_a_table(rows: int, count: int) -> Iterator[tuple[str, float, float, 
     for name in ("gather", "scatter-add"):
         for kind in ("uniform", "zipf"):
             each = found[name, kind] / count
-            yield f"{name}, {kind}", 1e9 * each, 4 * WIDTH / each / 1e9, found[name, kind] / found[name, "uniform"]
+            yield (
+                f"{name}, {kind}",
+                1e9 * each,
+                4 * WIDTH / each / 1e9,
+                found[name, kind] / found[name, "uniform"],
+            )
 
 
 def sessions(rows: int, count: int) -> Sessions:
@@ -127,11 +142,19 @@ class Case:
         steps = sum(batch.steps for batch in batches)
         each = median_seconds(lambda: self.epoch(batches)) / steps
         text = list(self.step.programs.values())[-1].as_text()
-        return 1e6 * each, batch_size / each / 1e6, kernels(text), unknown_loops(text), copies(text, self.rows)
+        return (
+            1e6 * each,
+            batch_size / each / 1e6,
+            kernels(text),
+            unknown_loops(text),
+            copies(text, self.rows),
+        )
 
 
 def on_device(batches: Iterator[Superbatch]) -> list[Superbatch]:
-    return [Superbatch(jax.device_put(batch.arrays), batch.steps, batch.sessions) for batch in batches]
+    return [
+        Superbatch(jax.device_put(batch.arrays), batch.steps, batch.sessions) for batch in batches
+    ]
 
 
 def kernels(text: str) -> int:
@@ -162,7 +185,9 @@ def feed(rows: int, count: int, batch_size: int) -> list[tuple[str, float]]:
     times = [loader_seconds(log, batch_size, STEPS, 1, epoch) for epoch in range(3)]
     resident = on_device(superbatches(log, batch_size, STEPS))
     number = itertools.count()
-    fed = median_seconds(lambda: case.epoch(superbatches(log, batch_size, STEPS, seed=1, epoch=next(number))), 3)
+    fed = median_seconds(
+        lambda: case.epoch(superbatches(log, batch_size, STEPS, seed=1, epoch=next(number))), 3
+    )
     return [
         ("loader alone, shuffled", count / statistics.median(times) / 1e6),
         ("epoch, fed", count / fed / 1e6),
@@ -171,7 +196,9 @@ def feed(rows: int, count: int, batch_size: int) -> list[tuple[str, float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--small", action="store_true", help="small tables and batches")
     small = parser.parse_args().small
     tables = (10**4, 10**6) if small else (10**5, 10**8)
@@ -187,8 +214,17 @@ def main() -> None:
         log = sessions(rows, STEPS * batch_sizes[-1])
         for model in MODELS:
             case = Case(model, rows)
-            found += [(f"{model}, {rows:.0e}, {size:,}", *case.row(log, size)) for size in batch_sizes]
-    headers = ("model, rows, batch", "us per step", "M sessions/s", "kernels", "unknown loops", "table copies")
+            found += [
+                (f"{model}, {rows:.0e}, {size:,}", *case.row(log, size)) for size in batch_sizes
+            ]
+    headers = (
+        "model, rows, batch",
+        "us per step",
+        "M sessions/s",
+        "kernels",
+        "unknown loops",
+        "table copies",
+    )
     print_table("Training steps on batches that lie on the device, Zipf ids", headers, found)
     count, size = (200_000, 4096) if small else (10_000_000, 16_384)
     title = f"PBM, {count:,} sessions, {tables[1]:.0e} rows, batches of {size:,}"

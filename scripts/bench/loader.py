@@ -24,7 +24,9 @@ def packed(folder: Path, count: int, ranks: int, pairs: int) -> Sessions:
 def seconds(sessions: Sessions, batch_size: int, steps: int, seed: int | None, epoch: int) -> float:
     """Wall time of one epoch, permutation included, nothing done with the batches."""
     start = time.perf_counter()
-    assert sum(part.sessions for part in superbatches(sessions, batch_size, steps, seed=seed, epoch=epoch))
+    assert sum(
+        part.sessions for part in superbatches(sessions, batch_size, steps, seed=seed, epoch=epoch)
+    )
     return time.perf_counter() - start
 
 
@@ -32,7 +34,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for name, value in dict(sessions=2_000_000, ranks=10, pairs=1_000_000, batch_size=4096, steps=16).items():
+    for name, value in dict(
+        sessions=2_000_000, ranks=10, pairs=1_000_000, batch_size=4096, steps=16
+    ).items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
     parser.add_argument(
         "--epochs", type=int, default=5, help="the table shows the median and the slowest of them"
@@ -43,7 +47,8 @@ def main() -> None:
         print(f"{'order':<10} {'median M sessions/s':>20} {'slowest':>10}")
         for name, seed in (("file", None), ("shuffled", 1)):
             times = [
-                seconds(sessions, args.batch_size, args.steps, seed, epoch) for epoch in range(args.epochs)
+                seconds(sessions, args.batch_size, args.steps, seed, epoch)
+                for epoch in range(args.epochs)
             ]
             rates = args.sessions / np.array(times) / 1e6
             print(f"{name:<10} {np.median(rates):>20.1f} {rates.min():>10.1f}")

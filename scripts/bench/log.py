@@ -53,7 +53,9 @@ class Log:
         return Sessions.open(self.folder / split)
 
 
-def drawn(folder: Path, ids: str, rows: int, sessions: int, validation: int, *, parquet: bool = True) -> Log:
+def drawn(
+    folder: Path, ids: str, rows: int, sessions: int, validation: int, *, parquet: bool = True
+) -> Log:
     """Sessions of documents drawn one by one over the rows in one of the ways of IDS, with random clicks."""
 
     def splits() -> Iterator[tuple[str, Sessions]]:
@@ -64,12 +66,17 @@ def drawn(folder: Path, ids: str, rows: int, sessions: int, validation: int, *, 
             sizes = [min(CHUNK, count - start) for start in range(0, count, CHUNK)]
             documents = np.concatenate([draw(size=(size, POSITIONS)) for size in sizes])
             clicks = rng.random(documents.shape, np.float32) < CLICK_RATE
-            yield split, Sessions.from_arrays(query_doc_ids=documents, clicks=clicks, query_doc_pairs=rows)
+            yield (
+                split,
+                Sessions.from_arrays(query_doc_ids=documents, clicks=clicks, query_doc_pairs=rows),
+            )
 
     return _written(folder / f"{ids}-{rows}-{sessions}-{validation}", splits, parquet)
 
 
-def simulated(folder: Path, user: str, sessions: int, queries: int, seed: int, **options: object) -> Log:
+def simulated(
+    folder: Path, user: str, sessions: int, queries: int, seed: int, **options: object
+) -> Log:
     """Sessions of clickexp.simulation.simulated; `user` names the class of the clicking model."""
 
     def splits() -> Iterator[tuple[str, Sessions]]:
@@ -81,7 +88,9 @@ def simulated(folder: Path, user: str, sessions: int, queries: int, seed: int, *
     return _written(folder / f"{user}-{sessions}-{queries}-{seed}{named}", splits, parquet=True)
 
 
-def zipf(rows: int, rng: np.random.Generator, shuffled: bool) -> Callable[[tuple[int, ...]], np.ndarray]:
+def zipf(
+    rows: int, rng: np.random.Generator, shuffled: bool
+) -> Callable[[tuple[int, ...]], np.ndarray]:
     """Draws ids 1 .. rows, P(popularity rank i) proportional to 1 / i; the id is the rank, or shuffled over the table.
 
     The first HEAD ranks are exact. Beyond, the sum of 1 / i is replaced by the integral over i +- 1/2, which
@@ -96,20 +105,28 @@ def zipf(rows: int, rng: np.random.Generator, shuffled: bool) -> Callable[[tuple
         mass = rng.random(size) * total
         rank = np.searchsorted(cumulative, mass, side="right") + 1
         tail = mass >= cumulative[-1]
-        rank[tail] = np.minimum(0.5 + edge * np.exp(mass[tail] - cumulative[-1]), rows).astype(np.int64)
+        rank[tail] = np.minimum(0.5 + edge * np.exp(mass[tail] - cumulative[-1]), rows).astype(
+            np.int64
+        )
         return row_of_rank[np.minimum(rank, rows) - 1]
 
     return draw
 
 
-def _written(folder: Path, splits: Callable[[], Iterator[tuple[str, Sessions]]], parquet: bool) -> Log:
+def _written(
+    folder: Path, splits: Callable[[], Iterator[tuple[str, Sessions]]], parquet: bool
+) -> Log:
     """The log in the folder, written first where it is not there yet; log.json comes last."""
     if not (folder / "log.json").exists():
         shutil.rmtree(folder, ignore_errors=True)
         packs = {split: sessions.save(folder / split) for split, sessions in splits()}
         train = packs["train"]
-        meta = dict(sizes={split: pack.count for split, pack in packs.items()}, positions=train.ranks)
-        meta |= dict(query_doc_pairs=train.query_doc_pairs, click_rate=train.clicks_total / train.documents)
+        meta = dict(
+            sizes={split: pack.count for split, pack in packs.items()}, positions=train.ranks
+        )
+        meta |= dict(
+            query_doc_pairs=train.query_doc_pairs, click_rate=train.clicks_total / train.documents
+        )
         (folder / "log.json").write_text(json.dumps(meta))
     if parquet and not (folder / "parquet").exists():
         _write_parquet(folder, [Sessions.open(folder / split) for split in SPLITS])
@@ -134,5 +151,8 @@ def _as_table(columns: Mapping[str, np.ndarray]) -> pa.Table:
     assert (columns["lengths"] == ranks).all(), "the benchmark logs have full lists only"
     ends = np.arange(0, count * ranks + 1, ranks, dtype=np.int32)
     query_ids = columns.get("query_ids", np.zeros(count)).astype(np.int32)
-    lists = [pa.ListArray.from_arrays(ends, values.ravel()) for values in (documents, clicks.view(np.int8))]
+    lists = [
+        pa.ListArray.from_arrays(ends, values.ravel())
+        for values in (documents, clicks.view(np.int8))
+    ]
     return pa.table({"query_id": query_ids, "query_doc_ids": lists[0], "clicks": lists[1]})

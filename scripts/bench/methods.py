@@ -34,7 +34,11 @@ MODELS: dict[str, type[ClickModel]] = {
     "DCTR": models.DocumentCTRModel,
     "DRCTR": models.DocumentRankCTRModel,
 }
-CHAIN = ("continuation_exam_no_click", "continuation_click_not_satisfied", "continuation_click_satisfied")
+CHAIN = (
+    "continuation_exam_no_click",
+    "continuation_click_not_satisfied",
+    "continuation_click_satisfied",
+)
 BATCH = 8192
 HERE = Path(__file__).resolve().parent
 
@@ -67,7 +71,9 @@ class Fitted:
 Method = Callable[[SimulatedLog, int], Fitted | None]
 
 
-def gradient(log: SimulatedLog, seed: int, trainer: BaseTrainer | None = None, **rows: object) -> Fitted:
+def gradient(
+    log: SimulatedLog, seed: int, trainer: BaseTrainer | None = None, **rows: object
+) -> Fitted:
     """The default trainer, or another; `rows` are settings of the tables of pairs."""
     towers = {
         role: dataclasses.replace(config, **rows)
@@ -89,12 +95,20 @@ def posterior(log: SimulatedLog, seed: int) -> Fitted:
 
 def expectation_maximisation(log: SimulatedLog, seed: int) -> Fitted | None:
     """trainer=em."""
-    return fitted(log, seed, EMTrainer()) if log.design.user in ("PBM", "UBM", "DBN", "DCM", "CCM") else None
+    return (
+        fitted(log, seed, EMTrainer())
+        if log.design.user in ("PBM", "UBM", "DBN", "DCM", "CCM")
+        else None
+    )
 
 
 def counting(log: SimulatedLog, seed: int) -> Fitted | None:
     """trainer=counting."""
-    return fitted(log, seed, CountingTrainer()) if log.design.user in ("DCM", "DCTR", "DRCTR") else None
+    return (
+        fitted(log, seed, CountingTrainer())
+        if log.design.user in ("DCM", "DCTR", "DRCTR")
+        else None
+    )
 
 
 def click_rate(log: SimulatedLog, seed: int) -> Fitted | None:
@@ -114,7 +128,9 @@ def clax(log: SimulatedLog, seed: int, *, python: Path, batch_size: int) -> Fitt
         source, result = Path(folder) / "log.npz", Path(folder) / "result.npz"
         parts = {"train": log.train, "val": log.val, "test": log.test}
         columns = itertools.product(("ids", "clicks"), parts.items())
-        np.savez(source, **{f"{name}_{part}": getattr(each, name) for name, (part, each) in columns})
+        np.savez(
+            source, **{f"{name}_{part}": getattr(each, name) for name, (part, each) in columns}
+        )
         settings = dict(model=user, pairs=log.design.pairs, seed=seed, batch_size=batch_size)
         command = [
             str(python),
@@ -146,7 +162,9 @@ def fitted(log: SimulatedLog, seed: int, trainer: BaseTrainer, **towers: object)
     """A model of clickexp, trained on the log."""
     user, pairs = log.design.user, log.design.pairs
     parts = {part: sessions(getattr(log, part), pairs) for part in ("train", "val", "test")}
-    sizes = dict(positions=POSITIONS, query_doc_pairs=pairs, click_rate=float(log.train.clicks.mean()))
+    sizes = dict(
+        positions=POSITIONS, query_doc_pairs=pairs, click_rate=float(log.train.clicks.mean())
+    )
     model = MODELS[user](**sizes, **towers, rngs=nnx.Rngs(seed))
     report = trainer.train(model, parts["train"], parts["val"])
     towers = {role: tower for role, tower in vars(model).items() if isinstance(tower, Parameter)}
@@ -161,12 +179,25 @@ def fitted(log: SimulatedLog, seed: int, trainer: BaseTrainer, **towers: object)
         if role in spread:
             middle[role], spread[role] = moments(getattr(better.intervals, role))
     learned = isinstance(trainer, Trainer)  # the others store a constant
-    tables = [role for role, tower in towers.items() if isinstance(tower, EmbeddingParameter) and learned]
-    prior_means = {role: float(found[role][0][0]) for role in tables}  # row 0 is padding, which nothing moves
+    tables = [
+        role for role, tower in towers.items() if isinstance(tower, EmbeddingParameter) and learned
+    ]
+    prior_means = {
+        role: float(found[role][0][0]) for role in tables
+    }  # row 0 is padding, which nothing moves
     bounds = None if known is None else shared_bounds(user, model, known)
     predicted = predictions(model, log.test)
     attraction = moments(better.probabilities.attraction)[0] if "attraction" in spread else None
-    return Fitted(report.training_seconds, parameters, spread, middle, attraction, prior_means, predicted, bounds)
+    return Fitted(
+        report.training_seconds,
+        parameters,
+        spread,
+        middle,
+        attraction,
+        prior_means,
+        predicted,
+        bounds,
+    )
 
 
 def shared_bounds(user: str, model: ClickModel, known: SharedPosterior) -> np.ndarray | None:
@@ -186,7 +217,11 @@ def shared_bounds(user: str, model: ClickModel, known: SharedPosterior) -> np.nd
     bounds = np.full((len(keys[user]), 2), np.nan)
     for row, key in enumerate(keys[user]):
         if (each := found.get(key)) is not None:
-            ends = (each.low, each.high) if each.relative is None else (each.relative_low, each.relative_high)
+            ends = (
+                (each.low, each.high)
+                if each.relative is None
+                else (each.relative_low, each.relative_high)
+            )
             bounds[row] = ends if None not in ends else (0.0, np.inf)
     return bounds
 
@@ -201,7 +236,9 @@ def moments(tower: Parameter) -> tuple[np.ndarray, np.ndarray | None]:
     limits = tower.limits()
     batch = {key: np.arange(largest + 1, dtype=np.int32)[None] for key, largest in limits.items()}
     mean, variance = (
-        tower.posterior(batch) if isinstance(tower, EmbeddingParameter) else (tower.logit(batch), None)
+        tower.posterior(batch)
+        if isinstance(tower, EmbeddingParameter)
+        else (tower.logit(batch), None)
     )
     deviation = None if variance is None else np.sqrt(np.asarray(variance, np.float64)).ravel()
     return np.asarray(mean, np.float64).ravel(), deviation
@@ -216,7 +253,9 @@ def predictions(model: ClickModel, part: Part) -> np.ndarray:
     columns["positions"] = np.broadcast_to(positions, part.ids.shape)
     ends = range(0, len(part.ids), BATCH)
     chunks = ({name: values[at : at + BATCH] for name, values in columns.items()} for at in ends)
-    return np.exp(np.concatenate([np.asarray(predict(model, chunk), np.float64) for chunk in chunks]))
+    return np.exp(
+        np.concatenate([np.asarray(predict(model, chunk), np.float64) for chunk in chunks])
+    )
 
 
 def estimated(

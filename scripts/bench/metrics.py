@@ -31,13 +31,17 @@ def lists(count: int, documents: int, tied: bool, seed: int = 0) -> dict[str, np
     lengths[count:] = 0
     arrays = dict(
         scores=np.round(rng.normal(size=(padded, documents)), 1 if tied else 6).astype(np.float32),
-        labels=rng.choice(np.arange(5, dtype=np.float32), (padded, documents), p=(0.5, 0.3, 0.1, 0.05, 0.05)),
+        labels=rng.choice(
+            np.arange(5, dtype=np.float32), (padded, documents), p=(0.5, 0.3, 0.1, 0.05, 0.05)
+        ),
         where=np.arange(documents) < lengths,
     )
     return {name: x.reshape(-1, STEPS, BATCH, documents) for name, x in arrays.items()}
 
 
-def measure(names: tuple[str, ...], arguments: argparse.Namespace) -> tuple[float, float, float, int]:
+def measure(
+    names: tuple[str, ...], arguments: argparse.Namespace
+) -> tuple[float, float, float, int]:
     """Wall seconds in all, of compilation among them, and CPU seconds; how many values came out."""
     batches = lists(arguments.lists, arguments.documents, arguments.tied)
     jax.block_until_ready(jax.numpy.zeros(()) + 1)  # starts the backend
@@ -53,7 +57,9 @@ def measure(names: tuple[str, ...], arguments: argparse.Namespace) -> tuple[floa
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--lists", type=int, default=100_000)
     parser.add_argument("--documents", type=int, default=100)
     parser.add_argument("--tied", action="store_true", help="scores with one decimal")

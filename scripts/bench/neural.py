@@ -45,7 +45,9 @@ from clickexp.training.step import TrainStep, split_model
 
 HERE = Path(__file__).resolve().parent
 MODELS = {
-    "cacm_minus": functools.partial(CACMMinusModel, attraction=EmbeddingParameterConfig(posterior="none")),
+    "cacm_minus": functools.partial(
+        CACMMinusModel, attraction=EmbeddingParameterConfig(posterior="none")
+    ),
     "ncm": functools.partial(NeuralClickModel, offset=None),  # as published
     "cacm": ContextAwareClickModel,
 }
@@ -65,11 +67,16 @@ RANKS, DOCUMENTS = 10, 20
 
 def dataset_of(args: argparse.Namespace) -> Dataset:
     """A log of dynamic Bayesian users; the training part has at least `args.sessions` lists."""
-    count, sizes = args.sessions * 10 // 7 + 10, dict(queries=args.queries, documents_per_query=DOCUMENTS)
+    count, sizes = (
+        args.sessions * 10 // 7 + 10,
+        dict(queries=args.queries, documents_per_query=DOCUMENTS),
+    )
     dataset = simulate(DynamicBayesianNetwork, sessions=count, positions=RANKS, **sizes)
     train = dataset.train
     columns = {**train.columns, "session_ids": np.arange(train.count) // LISTS}
-    return dataclasses.replace(dataset, train=dataclasses.replace(train, columns=columns).with_context())
+    return dataclasses.replace(
+        dataset, train=dataclasses.replace(train, columns=columns).with_context()
+    )
 
 
 def model_of(name: str, dataset: Dataset) -> ClickModel:
@@ -80,7 +87,10 @@ def model_of(name: str, dataset: Dataset) -> ClickModel:
 def time_ours(args: argparse.Namespace) -> dict[str, float]:
     """Processor and wall seconds a session of the compiled training step."""
     dataset = dataset_of(args)
-    model, optimizer = model_of(args.one, dataset), lazy_adam(LEARNING_RATE, dense_learning_rate=LEARNING_RATE)
+    model, optimizer = (
+        model_of(args.one, dataset),
+        lazy_adam(LEARNING_RATE, dense_learning_rate=LEARNING_RATE),
+    )
     model.train()
     batches = batches_of(args.one, dataset, args.batch_sizes[0], args.sessions)
     graphdef, state = split_model(model, optimizer)
@@ -105,8 +115,13 @@ def batches_of(name: str, dataset: Dataset, size: int, sessions: int) -> list[Su
 def write_batches(args: argparse.Namespace, name: str, size: int, folder: Path) -> Path:
     """The same batches for the peer."""
     parts = batches_of(name, dataset_of(args), size, args.sessions)
-    columns = {key: np.concatenate([part.arrays[key] for part in parts]) for key in (*READ[name], "clicks")}
-    columns = {key: values.astype(np.float32 if key == "clicks" else np.int64) for key, values in columns.items()}
+    columns = {
+        key: np.concatenate([part.arrays[key] for part in parts]) for key in (*READ[name], "clicks")
+    }
+    columns = {
+        key: values.astype(np.float32 if key == "clicks" else np.int64)
+        for key, values in columns.items()
+    }
     columns["positions"] = np.broadcast_to(np.arange(1, RANKS + 1), columns["clicks"].shape)
     file = folder / f"{name}-{size}.npz"
     np.savez(file, **columns)
@@ -124,17 +139,27 @@ def compare(args: argparse.Namespace, folder: Path) -> None:
             settings = {"model": name, "rows": side, "threads": len(os.sched_getaffinity(0))}
             command = [args.peer, HERE / "neural_peer.py", file, json.dumps(settings)]
             if side == "ours":
-                ours = [f"--sessions={args.sessions}", f"--queries={args.queries}", f"--batch-sizes={size}"]
+                ours = [
+                    f"--sessions={args.sessions}",
+                    f"--queries={args.queries}",
+                    f"--batch-sizes={size}",
+                ]
                 command = [sys.executable, __file__, "--one", name, *ours]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
                 raise RuntimeError(done.stderr)
             times[side].append(json.loads(done.stdout.splitlines()[-1]))
-        cpu = {side: statistics.median(each["cpu"] for each in found) for side, found in times.items()}
-        wall = {side: statistics.median(each["wall"] for each in found) for side, found in times.items()}
+        cpu = {
+            side: statistics.median(each["cpu"] for each in found) for side, found in times.items()
+        }
+        wall = {
+            side: statistics.median(each["wall"] for each in found) for side, found in times.items()
+        }
         ratios = [each[side] / each["ours"] for side in sides[1:] for each in (cpu, wall)]
         cells = [*(1e6 * cpu[side] for side in sides), *ratios]
-        rows.append((f"{name}, {size}", *cells, *[""] * (len(HEADERS) * bool(args.peer) - len(cells))))
+        rows.append(
+            (f"{name}, {size}", *cells, *[""] * (len(HEADERS) * bool(args.peer) - len(cells)))
+        )
     headers = ["model, batch", *(HEADERS if args.peer else HEADERS[:1])]
     pairs = args.queries * DOCUMENTS
     title = f"Processor microseconds a session, {args.sessions:,} sessions, {pairs:,} pairs, median of {args.repeats}"
@@ -142,7 +167,9 @@ def compare(args: argparse.Namespace, folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--peer", type=Path, help="python of an environment with torch and numpy")
     parser.add_argument("--models", choices=MODELS, nargs="+", default=list(MODELS))
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[128, 4096])

@@ -40,7 +40,11 @@ def main() -> None:
     print("| user | model | log-likelihood | same policy | random order | epochs | seconds |")
     print("|---|---|---:|---:|---:|---:|---:|")
     for user in given.users:
-        log = [f"dataset.sessions={given.sessions}", f"dataset.user._target_=clickexp.models.{user}", *given.overrides]
+        log = [
+            f"dataset.sessions={given.sessions}",
+            f"dataset.user._target_=clickexp.models.{user}",
+            *given.overrides,
+        ]
         shifted = values([*log, f"dataset.policy_noise={RANDOM}"])["dataset"]
         elsewhere = constructor(shifted, "dataset")().test
         base: list[float] = []
@@ -53,7 +57,14 @@ def main() -> None:
             base = base or found
             seconds = sum(epoch["seconds"] for epoch in trained.history)
             gains = [f"{value - best:+.4f}" for value, best in zip(found, base, strict=True)]
-            cells = [user, model.name, f"{found[0]:.4f}", *gains, str(len(trained.history)), f"{seconds:.0f}"]
+            cells = [
+                user,
+                model.name,
+                f"{found[0]:.4f}",
+                *gains,
+                str(len(trained.history)),
+                f"{seconds:.0f}",
+            ]
             print(f"| {' | '.join(cells)} |", flush=True)
 
 

@@ -28,7 +28,10 @@ class NCM(nn.Module):
         self.output = nn.Linear(hidden, 1)
 
     def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        documents, query = self.documents(batch["document_ids"]), self.queries(batch["query_numbers"][:, :1])
+        documents, query = (
+            self.documents(batch["document_ids"]),
+            self.queries(batch["query_numbers"][:, :1]),
+        )
         above = functional.pad(batch["clicks"], (1, 0))[:, :-1, None]
         first = functional.pad(query, (0, 1 + documents.shape[2]))
         later = torch.cat([functional.pad(above, (query.shape[2], 0)), documents], 2)
@@ -68,7 +71,10 @@ def main() -> None:
     torch.manual_seed(0)
     columns = {name: torch.from_numpy(values) for name, values in np.load(sys.argv[1]).items()}
     sizes = {name: int(values.max()) for name, values in columns.items()}
-    batches = [{name: values[step] for name, values in columns.items()} for step in range(len(columns["clicks"]))]
+    batches = [
+        {name: values[step] for name, values in columns.items()}
+        for step in range(len(columns["clicks"]))
+    ]
     kind, vectors = MODELS[settings["model"]]
     sparse = settings["rows"] == "sparse"
     model = kind(sizes, 64, vectors, sparse)

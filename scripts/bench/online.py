@@ -17,7 +17,12 @@ from flax import nnx
 from report import machine, print_table
 
 from clickexp.data import Dataset
-from clickexp.models import ClickModel, DynamicBayesianNetwork, PositionBasedModel, UserBrowsingModel
+from clickexp.models import (
+    ClickModel,
+    DynamicBayesianNetwork,
+    PositionBasedModel,
+    UserBrowsingModel,
+)
 from clickexp.online import OnlineComparison, compare_rankers
 from clickexp.online.ab import METRICS
 from clickexp.simulation import simulate
@@ -38,7 +43,9 @@ def ranker(log: Dataset, noise: float, seed: int) -> PositionBasedModel:
     """Orders by the true attraction plus noise."""
     truth = np.asarray(log.truth.attraction.values[...])
     scores = truth + noise * np.random.default_rng((11, seed)).normal(size=truth.shape)
-    return PositionBasedModel(10, log.query_doc_pairs, attraction=FixedParameter(scores), rngs=nnx.Rngs(0))
+    return PositionBasedModel(
+        10, log.query_doc_pairs, attraction=FixedParameter(scores), rngs=nnx.Rngs(0)
+    )
 
 
 def compared(log: Dataset, number: int, sessions: int) -> OnlineComparison:
@@ -67,7 +74,9 @@ def ratios(found: list[tuple[int | None, dict[str, int]]], metric: str) -> Itera
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--users", nargs="+", choices=USERS, default=list(USERS))
     parser.add_argument("--sessions", type=int, default=200_000, help="of each test")
     given = parser.parse_args()
@@ -78,7 +87,13 @@ def main() -> None:
         results = [compared(log, number, given.sessions) for number in range(len(PAIRS))]
         found = [needs(result) for result in results]
         for (a, b), (shared, by_metric) in zip(PAIRS, found, strict=True):
-            rows.append((f"{user}, {a:g} and {b:g}", shared or "", *(by_metric.get(metric, "") for metric in METRICS)))
+            rows.append(
+                (
+                    f"{user}, {a:g} and {b:g}",
+                    shared or "",
+                    *(by_metric.get(metric, "") for metric in METRICS),
+                )
+            )
         cells = []
         for metric in METRICS:
             each = [*ratios(found, metric)]
@@ -91,7 +106,9 @@ def main() -> None:
             for metric in result.ab.metrics.values()
             if metric.better and result.interleaving.better
         ]
-    title = "Sessions needed by interleaving, and by the A/B test with each metric; noise of A and B"
+    title = (
+        "Sessions needed by interleaving, and by the A/B test with each metric; noise of A and B"
+    )
     print_table(title, ("user, pair", "interleaving", *METRICS), rows)
     title = "Median sessions of interleaving; sessions of the A/B test over those of interleaving, median (least)"
     print_table(title, ("user", "interleaving", *METRICS), summary)

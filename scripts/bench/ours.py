@@ -45,9 +45,13 @@ FIXED = {"SDBN": {"fix_continuation": True}}
 SUPERBATCHES = 8
 
 
-def build(name: str, log: Log, seed: int = 0, *, numbers: bool = False, **options: object) -> ClickModel:
+def build(
+    name: str, log: Log, seed: int = 0, *, numbers: bool = False, **options: object
+) -> ClickModel:
     """A model with default settings, or with numbers in its tables, for the sizes and click rate of the log."""
-    known = dict(query_doc_pairs=log.query_doc_pairs, positions=log.positions, click_rate=log.click_rate)
+    known = dict(
+        query_doc_pairs=log.query_doc_pairs, positions=log.positions, click_rate=log.click_rate
+    )
     wanted = inspect.signature(MODELS[name].__init__).parameters
     sizes = {key: value for key, value in known.items() if key in wanted}
     if numbers:
@@ -111,21 +115,30 @@ class Case:
     def later_epoch_seconds(self, epochs: int = 3) -> float:
         """Median seconds of each epoch after the first of one training."""
         stamps = Stamps()
-        trainer = dataclasses.replace(self.trainer, epochs=1 + epochs, early_stopping=None, logger=stamps)
+        trainer = dataclasses.replace(
+            self.trainer, epochs=1 + epochs, early_stopping=None, logger=stamps
+        )
         trainer.train(self.build(), self.train, self.val)
         return statistics.median(end - start for start, end in itertools.pairwise(stamps.times))
 
     def warm_up(self) -> None:
         """Compiles what the trainer does outside its compiled steps, and reads the log into memory."""
-        self.epoch_seconds(min(self.train.count, self.batch_size * self.trainer.steps_per_execution))
+        self.epoch_seconds(
+            min(self.train.count, self.batch_size * self.trainer.steps_per_execution)
+        )
         for split in (self.train, self.val):
-            all(map(len, superbatch.arrays) for superbatch in superbatches(split, self.batch_size, 16))
+            all(
+                map(len, superbatch.arrays)
+                for superbatch in superbatches(split, self.batch_size, 16)
+            )
 
     @property
     def row_bytes(self) -> float:
         """Bytes in memory per row of a table while the model trains, of the widest."""
         _, state = split_model(self.build(), self.trainer.optimizer)
-        return max(4 * table.get_value().values.shape[1] for _, table in nnx.to_flat_state(state.tables))
+        return max(
+            4 * table.get_value().values.shape[1] for _, table in nnx.to_flat_state(state.tables)
+        )
 
     @functools.cached_property
     def _step(self) -> tuple[Compiled, list]:
@@ -148,10 +161,14 @@ def throughput(log: Log, model: str, batch_size: int = 4096) -> dict[str, float]
     case.warm_up()
     seconds, compiling = case.epoch_seconds()
     count = case.train.count
-    return dict(first=count / seconds, later=count / case.later_epoch_seconds(), compile_seconds=compiling)
+    return dict(
+        first=count / seconds, later=count / case.later_epoch_seconds(), compile_seconds=compiling
+    )
 
 
-def fit(log: Log, model: str, seed: int = 0, options: dict[str, object] | None = None) -> dict[str, float]:
+def fit(
+    log: Log, model: str, seed: int = 0, options: dict[str, object] | None = None
+) -> dict[str, float]:
     """Test metrics after training with the trainer's defaults, epochs run, seconds without compilation."""
     fitted, trainer = build(model, log, seed, **(options or {})), Trainer(seed=seed)
     report = trainer.train(fitted, log.sessions("train"), log.sessions("val"))

@@ -31,7 +31,9 @@ USERS = ("PBM", "UBM", "TrustBias", "DBN", "DCM", "CCM")
 DENSE_USERS = ("DCTR", "DRCTR", "PBM", "UBM", "DCM", "CCM", "DBN")
 DENSE = dict(queries=1, documents=40, impressions=50_000)
 """200,000 training sessions."""
-SMALL = dict(users=USERS, policies=("random", "medium"), skews=(1.0,), impressions=(10, 40), seeds=(0,))
+SMALL = dict(
+    users=USERS, policies=("random", "medium"), skews=(1.0,), impressions=(10, 40), seeds=(0,)
+)
 FULL = dict(users=USERS, policies=tuple(POLICIES), skews=(0.0, 1.0), impressions=(5, 10, 40, 160),
             seeds=(0, 1, 2, 3, 4))  # fmt: skip
 INTERVAL = 1.959963984540054
@@ -73,7 +75,9 @@ def figures(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
     if fitted.predictions is not None:
         best = users.conditional(user, truth, log.test)
         found["prediction"] = _distance(fitted.predictions, best)
-        reached, possible = (users.log_likelihood(each, log.test) for each in (fitted.predictions, best))
+        reached, possible = (
+            users.log_likelihood(each, log.test) for each in (fitted.predictions, best)
+        )
         found["log-likelihood"] = reached - possible
     if fitted.parameters is None:
         return found
@@ -99,7 +103,10 @@ def _rows(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
 
     def covered(role: str, at: Callable[[np.ndarray], np.ndarray], true: np.ndarray) -> None:
         if role in fitted.spread:
-            mean, width = fitted.middle.get(role, getattr(given, role)), INTERVAL * fitted.spread[role]
+            mean, width = (
+                fitted.middle.get(role, getattr(given, role)),
+                INTERVAL * fitted.spread[role],
+            )
             low, high = (at(mean + sign * width)[1:] for sign in (-1, 1))
             held = (low <= true) & (true <= high)
             found[f"coverage of {role}"] = float(held.mean())
@@ -135,13 +142,17 @@ def designs(args: argparse.Namespace) -> Iterator[Design]:
             yield Design(user, policy, skew, impressions, args.queries)
 
 
-def run(grid: Sequence[Design], seeds: Sequence[int], chosen: dict[str, Method], file: Path) -> list[dict]:
+def run(
+    grid: Sequence[Design], seeds: Sequence[int], chosen: dict[str, Method], file: Path
+) -> list[dict]:
     """The lines of the results that belong to the grid; those that the file lacks are appended as they come."""
     lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     done = {_key(line): line for line in lines}
     found = []
     for seed, design in itertools.product(seeds, grid):
-        missing = [name for name in chosen if _key(dict(vars(design), seed=seed, method=name)) not in done]
+        missing = [
+            name for name in chosen if _key(dict(vars(design), seed=seed, method=name)) not in done
+        ]
         log = users.simulate(design, seed) if missing else None
         for name, method in chosen.items():
             line = dict(vars(design), seed=seed, method=name)
@@ -167,7 +178,11 @@ def print_results(lines: Sequence[dict]) -> None:
             title = line["user"], line["policy"], line["skew"]
             tables[title][line["impressions"], line["method"]].append(line["figures"])
     for (user, policy, skew), rows in tables.items():
-        names = [name for name in FORMATS if any(name in each for group in rows.values() for each in group)]
+        names = [
+            name
+            for name in FORMATS
+            if any(name in each for group in rows.values() for each in group)
+        ]
         cells = []
         for (impressions, method), group in sorted(rows.items(), key=lambda row: row[0][0]):
             label = f"{impressions:,} {method}"
@@ -185,18 +200,30 @@ def _mean(name: str, group: Sequence[dict]) -> str:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--full", action="store_true", help="the whole grid, where no axis is given")
-    parser.add_argument("--dense", action="store_true", help="40 documents of one query, 200,000 sessions")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "--full", action="store_true", help="the whole grid, where no axis is given"
+    )
+    parser.add_argument(
+        "--dense", action="store_true", help="40 documents of one query, 200,000 sessions"
+    )
     parser.add_argument("--users", nargs="+", choices=users.SHARED)
     parser.add_argument(
         "--policies", nargs="+", choices=POLICIES, help="how far the order follows attraction"
     )
-    parser.add_argument("--skews", type=float, nargs="+", help="exponents of the popularity of queries")
-    parser.add_argument("--impressions", type=int, nargs="+", help="of training, per pair, in the mean")
+    parser.add_argument(
+        "--skews", type=float, nargs="+", help="exponents of the popularity of queries"
+    )
+    parser.add_argument(
+        "--impressions", type=int, nargs="+", help="of training, per pair, in the mean"
+    )
     parser.add_argument("--queries", type=int, default=400, help="of 20 documents each")
     parser.add_argument("--seeds", type=int, nargs="+")
-    parser.add_argument("--methods", nargs="+", help=f"of {', '.join(METHODS)}, clax; by default all")
+    parser.add_argument(
+        "--methods", nargs="+", help=f"of {', '.join(METHODS)}, clax; by default all"
+    )
     parser.add_argument("--peer", type=Path, help="python of CLAX's environment")
     parser.add_argument(
         "--peer-batch-size", type=int, default=512, help="on which CLAX's figures depend much"

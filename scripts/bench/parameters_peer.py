@@ -29,7 +29,8 @@ def batches(log, part, size):
         clicks=clicks.astype(np.float32),
     )
     return [
-        {name: values[at : at + size] for name, values in whole.items()} for at in range(0, len(ids), size)
+        {name: values[at : at + size] for name, values in whole.items()}
+        for at in range(0, len(ids), size)
     ]
 
 
@@ -37,7 +38,9 @@ def logits(tower):
     """Of every input that the tower has a row for."""
     if not hasattr(tower.config, "use_feature"):
         return np.asarray(tower.logit())
-    return np.asarray(tower.logit({tower.config.use_feature: np.arange(tower.config.parameters + 1)}))
+    return np.asarray(
+        tower.logit({tower.config.use_feature: np.arange(tower.config.parameters + 1)})
+    )
 
 
 def main():

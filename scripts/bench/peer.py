@@ -78,13 +78,17 @@ class Batches:
         expected = next(iter(self.loader(0)))
         assert list(expected) == list(batches[0])
         for name, values in expected.items():
-            assert values.dtype == batches[0][name].dtype and np.array_equal(values, batches[0][name]), name
+            assert values.dtype == batches[0][name].dtype and np.array_equal(
+                values, batches[0][name]
+            ), name
         return batches
 
     def shapes(self, workers: int | None) -> list[int]:
         """The batch sizes that a pass yields; of several files, each worker takes every workers-th."""
         ranges = self.dataset.file_ranges
-        assert len(ranges) > 1 or not workers, "the peer cuts up a single file: give it more sessions"
+        assert len(ranges) > 1 or not workers, (
+            "the peer cuts up a single file: give it more sessions"
+        )
         shares = [ranges[worker :: workers or 1] for worker in range(workers or 1)]
         counts = [sum(stop - start for _, start, stop in share) for share in shares]
         rests = {count % self.batch_size for count in counts}
@@ -94,7 +98,11 @@ class Batches:
         files = [path for path, _, _ in self.dataset.file_ranges]
         first = self.dataset.file_ranges[0][1]
         count = self.stop - self.start
-        table = pa.concat_tables([pq.read_table(file) for file in files]).slice(first, count).combine_chunks()
+        table = (
+            pa.concat_tables([pq.read_table(file) for file in files])
+            .slice(first, count)
+            .combine_chunks()
+        )
         lists = (table[name].chunk(0) for name in ("query_doc_ids", "clicks"))
         documents, clicks = (values.flatten().to_numpy() for values in lists)
         shape = (count, len(documents) // count)
@@ -142,7 +150,9 @@ def build(name: str, log: dict, seed: int):
     for the last id, which would make everything NaN: it gets a pair more.
     """
     wanted = inspect.signature(MODELS[name].__init__).parameters
-    known = dict(query_doc_pairs=log["query_doc_pairs"] + (name == "DRCTR"), positions=log["positions"])
+    known = dict(
+        query_doc_pairs=log["query_doc_pairs"] + (name == "DRCTR"), positions=log["positions"]
+    )
     sizes = {key: known[key] for key in known if key in wanted}
     return MODELS[name](**sizes, **FIXED.get(name, {}), rngs=nnx.Rngs(seed))
 
@@ -175,10 +185,15 @@ def throughput(
 def warm_batches(batches: Batches, workers: int | None) -> list[dict[str, np.ndarray]]:
     """One batch of every size that is to come."""
     longest = next(iter(batches.loader(0)))
-    return [{name: values[:size] for name, values in longest.items()} for size in batches.shapes(workers)]
+    return [
+        {name: values[:size] for name, values in longest.items()}
+        for size in batches.shapes(workers)
+    ]
 
 
-def fit(folder: Path, log: dict, model: str, seed: int = 0, batch_size: int = 4096) -> Iterator[dict]:
+def fit(
+    folder: Path, log: dict, model: str, seed: int = 0, batch_size: int = 4096
+) -> Iterator[dict]:
     """Test metrics after training with the peer's early stopping, epochs run, and wall seconds."""
     ends = np.cumsum([0, *(log["sizes"][split] for split in ("train", "val", "test"))])
     parts = [Batches(folder, *map(int, ends[n : n + 2]), batch_size).in_memory() for n in range(3)]

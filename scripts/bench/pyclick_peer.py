@@ -20,7 +20,9 @@ def main():
     folder, log, settings = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
     sys.path.insert(0, folder)
     builtins.xrange = range  # PyClick is written for Python 2
-    parser = import_module("pyclick.utils.YandexRelPredChallengeParser").YandexRelPredChallengeParser
+    parser = import_module(
+        "pyclick.utils.YandexRelPredChallengeParser"
+    ).YandexRelPredChallengeParser
     sessions = parser.parse(log)
     train, test = sessions[: settings["train"]], sessions[settings["test"] :]
     for name in settings["models"]:
@@ -39,7 +41,12 @@ def measured(model, sessions):
     ranks = max(len(session.web_results) for session in sessions)
     shown, conditional, independent = ([0.0] * ranks for _ in range(3))
     for session in sessions:
-        ranked = zip(session.web_results, model.get_conditional_click_probs(session), marginal(session), strict=True)
+        ranked = zip(
+            session.web_results,
+            model.get_conditional_click_probs(session),
+            marginal(session),
+            strict=True,
+        )
         for rank, (result, observed, click) in enumerate(ranked):
             shown[rank] += 1
             conditional[rank] += math.log(observed)
@@ -48,7 +55,11 @@ def measured(model, sessions):
         sum(math.exp(-total / count) for total, count in zip(totals, shown, strict=True)) / ranks
         for totals in (independent, conditional)
     ]
-    return {"ll": sum(conditional) / sum(shown), "ppl": perplexities[0], "cond_ppl": perplexities[1]}
+    return {
+        "ll": sum(conditional) / sum(shown),
+        "ppl": perplexities[0],
+        "cond_ppl": perplexities[1],
+    }
 
 
 main()

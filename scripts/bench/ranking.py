@@ -51,7 +51,13 @@ SETTINGS = {
     "lightgbm": LIGHTGBM,
 }
 """What differs from the experiment."""
-QUIET = ["report=false", "save_model=false", "logger=jsonl", "progress=off", "shared_intervals=false"]
+QUIET = [
+    "report=false",
+    "save_model=false",
+    "logger=jsonl",
+    "progress=off",
+    "shared_intervals=false",
+]
 PBM, OF_PBM = "pbm", "softmax_ips_pbm"
 """A method, and the one that takes its propensities."""
 
@@ -67,17 +73,26 @@ def metric_of(setting: str) -> str:
     return "ndcg@3" if setting == "lightgbm" else "ndcg@10"
 
 
-def train(path: Path, setting: str, output: Path, methods: Sequence[str], more: Sequence[str]) -> None:
+def train(
+    path: Path, setting: str, output: Path, methods: Sequence[str], more: Sequence[str]
+) -> None:
     """Trains each method on each fold, but for those that earlier calls trained."""
     known = [f"sweeps_dir={output}", f"dataset.path={path}", *SETTINGS[setting], *QUIET, *more]
     command = [sys.executable, "-m", "clickexp", "-m", "+experiment=ultr_letor", *known]
     env = {**os.environ, "WANDB_MODE": "disabled"}
     swept = f"method={','.join(each for each in methods if each != OF_PBM)}"
-    subprocess.run([*command, swept, f"hydra.sweep.dir={output}/all"], check=True, stdout=sys.stderr, env=env)
+    subprocess.run(
+        [*command, swept, f"hydra.sweep.dir={output}/all"], check=True, stdout=sys.stderr, env=env
+    )
     if OF_PBM in methods:
         folders = {run.fold: run.folder for run in runs(output)[PBM]}
         for fold in range(FOLDS):
-            own = ["method=softmax_ips", "propensity=run", f"propensity.run={folders[fold]}", f"dataset.fold={fold}"]
+            own = [
+                "method=softmax_ips",
+                "propensity=run",
+                f"propensity.run={folders[fold]}",
+                f"dataset.fold={fold}",
+            ]
             to = f"hydra.sweep.dir={output}/{OF_PBM}{fold}"
             subprocess.run([*command, *own, to], check=True, stdout=sys.stderr, env=env)
 
@@ -94,14 +109,22 @@ def runs(output: Path) -> dict[str, list[Run]]:
 def examination(run: Run) -> np.ndarray:
     """What a run learned of examination, or was given, relative to the first position; empty where nothing."""
     learned = [each["relative"] for each in run.result.get("propensity") or ()]
-    given = run.result.get("weighting", {}).get("values") or (run.result.get("per_rank") or {}).get("examination")
+    given = run.result.get("weighting", {}).get("values") or (run.result.get("per_rank") or {}).get(
+        "examination"
+    )
     curve = np.array(learned or given or (), float)
     return curve / curve[:1]
 
 
 def dataset_of(path: Path, setting: str, fold: int, more: Sequence[str] = ()) -> Dataset:
     """The dataset of a fold."""
-    own = ["+experiment=ultr_letor", *SETTINGS[setting], *more, f"dataset.path={path}", f"dataset.fold={fold}"]
+    own = [
+        "+experiment=ultr_letor",
+        *SETTINGS[setting],
+        *more,
+        f"dataset.path={path}",
+        f"dataset.fold={fold}",
+    ]
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         node = resolved_values(compose("config", own), own)["dataset"]
     return constructor(node, "dataset")()
@@ -114,8 +137,17 @@ def write(path: Path, setting: str, folder: Path, more: Sequence[str]) -> None:
         dataset = dataset_of(path, setting, number, more)
         train = {name: dataset.train.column(name) for name in ("clicks", "lengths")}
         lists = {f"test_{name}": dataset.ranking.column(name) for name in ("lengths", "labels")}
-        ids = {"ids": dataset.train.column("query_doc_ids"), "test_ids": dataset.ranking.column("query_doc_ids")}
-        np.savez(folder / f"fold{number}.npz", features=dataset.train.features.values, **train, **lists, **ids)
+        ids = {
+            "ids": dataset.train.column("query_doc_ids"),
+            "test_ids": dataset.ranking.column("query_doc_ids"),
+        }
+        np.savez(
+            folder / f"fold{number}.npz",
+            features=dataset.train.features.values,
+            **train,
+            **lists,
+            **ids,
+        )
 
 
 def table(output: Path, setting: str, methods: Sequence[str], truth: np.ndarray) -> Iterator[str]:
@@ -125,7 +157,9 @@ def table(output: Path, setting: str, methods: Sequence[str], truth: np.ndarray)
     yield "|---|---:|---|---|---:|"
     baseline, rows = None, []
     for method in methods:
-        each = np.concatenate([samples(run.folder, metric).pseudo_values() for run in known[method]])
+        each = np.concatenate(
+            [samples(run.folder, metric).pseudo_values() for run in known[method]]
+        )
         baseline = each if baseline is None else baseline
         gain, error = each - baseline, np.std(each - baseline) / len(each) ** 0.5
         curves = [curve for curve in map(examination, known[method]) if len(curve)]
@@ -137,17 +171,27 @@ def table(output: Path, setting: str, methods: Sequence[str], truth: np.ndarray)
             shown = " ".join(f"{value:.2f}" for value in mean[:5])
             off = f"{np.nanmax(np.abs(mean - truth[: len(mean)])):.3f}"
         versus = "" if method == methods[0] else f"{gain.mean():+.3f} ± {error:.3f}"
-        rows.append((each.mean(), f"| `{method}` | {each.mean():.3f} | {versus} | {shown} | {off} |"))
+        rows.append(
+            (each.mean(), f"| `{method}` | {each.mean():.3f} | {versus} | {shown} | {off} |")
+        )
     yield from (row for _, row in sorted(rows, key=lambda row: -row[0]))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--path", type=Path, required=True, help="folder of the files")
     parser.add_argument("--setting", choices=SETTINGS, default="protocol")
-    parser.add_argument("--output", type=Path, default=None, help="folder for the runs; finished ones are reused")
-    parser.add_argument("--methods", nargs="*", default=None, help="names of rows; the first is the baseline")
-    parser.add_argument("--write", type=Path, default=None, help="only write the data of each fold there")
+    parser.add_argument(
+        "--output", type=Path, default=None, help="folder for the runs; finished ones are reused"
+    )
+    parser.add_argument(
+        "--methods", nargs="*", default=None, help="names of rows; the first is the baseline"
+    )
+    parser.add_argument(
+        "--write", type=Path, default=None, help="only write the data of each fold there"
+    )
     given, overrides = parser.parse_known_args()
     path = given.path.resolve()
     if given.write:
@@ -156,10 +200,14 @@ def main() -> None:
     methods = given.methods or all_methods()
     if OF_PBM in methods and PBM not in methods:
         parser.error(f"{OF_PBM} takes the propensities of {PBM}: name both")
-    named = "".join(f",{each}" for each in sorted(overrides)).replace("/", "_")  # other overrides are other runs
+    named = "".join(f",{each}" for each in sorted(overrides)).replace(
+        "/", "_"
+    )  # other overrides are other runs
     output = (given.output or Path(tempfile.mkdtemp())).resolve() / f"{given.setting}{named}"
     train(path, given.setting, output, methods, overrides)
-    truth = SimulatedPropensities()(dataset_of(path, given.setting, 0, overrides)).of_relevant().values
+    truth = (
+        SimulatedPropensities()(dataset_of(path, given.setting, 0, overrides)).of_relevant().values
+    )
     for line in table(output, given.setting, methods, np.array(truth, float)):
         print(line)
 

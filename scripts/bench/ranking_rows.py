@@ -48,8 +48,14 @@ CORRECTIONS = {
 }
 METHODS = {
     **{name: (loss, debias.NoDebias()) for name, loss in LOSSES.items()},
-    **{f"{loss}, {name}": (LOSSES[loss], correction) for name, (loss, correction) in CORRECTIONS.items()},
-    **{f"{loss}, pair_debias": (LOSSES[loss], learned.PairDebias()) for loss in ("pairwise", "lambda")},
+    **{
+        f"{loss}, {name}": (LOSSES[loss], correction)
+        for name, (loss, correction) in CORRECTIONS.items()
+    },
+    **{
+        f"{loss}, pair_debias": (LOSSES[loss], learned.PairDebias())
+        for loss in ("pairwise", "lambda")
+    },
     "two_towers": None,
 }
 SUPERBATCHES = 4
@@ -60,7 +66,11 @@ class Case:
 
     def __init__(self, method: str, log: object, batch_size: int):
         parts = [log.sessions(name) for name in ("train", "val", "val")]
-        sizes = {"positions": log.positions, "query_doc_pairs": log.query_doc_pairs, "rngs": nnx.Rngs(0)}
+        sizes = {
+            "positions": log.positions,
+            "query_doc_pairs": log.query_doc_pairs,
+            "rngs": nnx.Rngs(0),
+        }
         if (chosen := METHODS[method]) is None:
             model = TwoTowersModel(**sizes)
         else:
@@ -69,7 +79,11 @@ class Case:
         trainer = Trainer(batch_size=batch_size)
         graphdef, self.state = split_model(model, trainer.optimizer)
         carried = train.carrying({*train.batch_columns, *train.derived})
-        self.batches = [*itertools.islice(superbatches(carried, batch_size, trainer.steps_per_execution), SUPERBATCHES)]
+        self.batches = [
+            *itertools.islice(
+                superbatches(carried, batch_size, trainer.steps_per_execution), SUPERBATCHES
+            )
+        ]
         self.step = Compiled(TrainStep(graphdef, trainer.optimizer), donate_argnums=0)
 
     def seconds(self) -> float:
@@ -82,19 +96,26 @@ class Case:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, nargs="+", default=[10**5, 10**7], help="table sizes")
     parser.add_argument("--methods", nargs="*", choices=METHODS, default=list(METHODS))
     parser.add_argument("--sessions", type=int, default=300_000)
     parser.add_argument("--batch-size", type=int, default=4096)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--logs", type=Path, default=Path("outputs/bench"), help="folder that keeps the logs")
+    parser.add_argument(
+        "--logs", type=Path, default=Path("outputs/bench"), help="folder that keeps the logs"
+    )
     args = parser.parse_args()
     if len(args.rows) < 2:
         parser.error("--rows: give at least two sizes, to compare")
     print(machine())
     args.rows.sort()
-    logs = {rows: drawn(args.logs, "zipf", rows, args.sessions, 10_000, parquet=False) for rows in args.rows}
+    logs = {
+        rows: drawn(args.logs, "zipf", rows, args.sessions, 10_000, parquet=False)
+        for rows in args.rows
+    }
     table = []
     for method in args.methods:
         times = {rows: [] for rows in args.rows}
@@ -104,8 +125,20 @@ def main() -> None:
                 seconds = case.seconds()
                 times[rows] += [1e3 * seconds] if turn else []  # the first compiles
         low, *_, high = times.values()
-        table.append((method, statistics.median(low), statistics.median(high), statistics.median(np.divide(high, low))))
-    headers = ("method", f"ms at {min(args.rows):.0e} rows", f"ms at {max(args.rows):.0e} rows", "ratio")
+        table.append(
+            (
+                method,
+                statistics.median(low),
+                statistics.median(high),
+                statistics.median(np.divide(high, low)),
+            )
+        )
+    headers = (
+        "method",
+        f"ms at {min(args.rows):.0e} rows",
+        f"ms at {max(args.rows):.0e} rows",
+        "ratio",
+    )
     print_table(f"Training steps, zipf ids, batches of {args.batch_size}, CPU time", headers, table)
 
 

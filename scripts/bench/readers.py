@@ -31,13 +31,18 @@ def write_yandex(file: Path, pages: int, seed: int = 0) -> None:
         for start in range(0, pages, CHUNK):
             count = min(CHUNK, pages - start)
             queries = np.minimum(rng.zipf(1.2, count), 20_000_000)
-            urls = queries[:, None] * 20 % 90_000_000 + rng.random((count, 20)).argsort(axis=1)[:, :POSITIONS]
+            urls = (
+                queries[:, None] * 20 % 90_000_000
+                + rng.random((count, 20)).argsort(axis=1)[:, :POSITIONS]
+            )
             clicks, begins = rng.random((count, POSITIONS)) < 0.05, rng.random(count) < 0.5
             lines = []
             lists = zip(queries.tolist(), urls.tolist(), clicks, begins.tolist(), strict=True)
             for query, shown, clicked, begin in lists:
                 session += begin
-                lines.append(f"{session}\t0\tQ\t{query}\t{query % 200}\t" + "\t".join(map(str, shown)))
+                lines.append(
+                    f"{session}\t0\tQ\t{query}\t{query % 200}\t" + "\t".join(map(str, shown))
+                )
                 lines += [f"{session}\t9\tC\t{shown[rank]}" for rank in np.flatnonzero(clicked)]
             out.write("\n".join(lines) + "\n")
 
@@ -68,7 +73,9 @@ def read_in_python(file: Path) -> int:
 def read(file: Path) -> int:
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:
         return (
-            prepare(open_yandex.read, open_yandex.format, file, Path(folder) / "log").parts["sessions"].count
+            prepare(open_yandex.read, open_yandex.format, file, Path(folder) / "log")
+            .parts["sessions"]
+            .count
         )
 
 
@@ -95,10 +102,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         file = Path(folder) / "clicks.txt"
         write_yandex(file, options.pages)
-        print(f"{options.pages:,} pages, {file.stat().st_size / 1e6:.0f} MB; median of {options.repeats}")
-        rounds = [[measured(task, file) for task in (read, read_in_python)] for _ in range(options.repeats)]
+        print(
+            f"{options.pages:,} pages, {file.stat().st_size / 1e6:.0f} MB; median of {options.repeats}"
+        )
+        rounds = [
+            [measured(task, file) for task in (read, read_in_python)]
+            for _ in range(options.repeats)
+        ]
         print(f"{'':12} {'pages/s':>11} {'pages/CPU s':>11} {'peak MB':>7}")
-        for name, (rate, cpu, memory) in zip(("clickexp", "plain Python"), np.median(rounds, axis=0), strict=True):
+        for name, (rate, cpu, memory) in zip(
+            ("clickexp", "plain Python"), np.median(rounds, axis=0), strict=True
+        ):
             print(f"{name:12} {rate:11,.0f} {cpu:11,.0f} {memory:7.0f}")
         rate, cpu, _ = np.median([np.divide(*pair) for pair in rounds], axis=0)
         print(f"{'ratio':12} {rate:11.1f} {cpu:11.1f}")

@@ -26,18 +26,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("overrides", nargs="+", help="the dataset, as the command takes it")
     parser.add_argument("--folds", type=int, default=5)
-    parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS, metavar="NAME", help="some")
+    parser.add_argument(
+        "--models", nargs="+", default=MODELS, choices=MODELS, metavar="NAME", help="some"
+    )
     given = parser.parse_args()
     log = whole(given.overrides)
     session, fold = folds(log, given.folds)
     print(f"{log.count:,} lists of {session.max() + 1:,} search sessions, {given.folds} folds")
     print("\n| model | probability | numbers | normal | normal_by_rank |\n|---|---|---:|---:|---:|")
     for name in given.models:
-        values = {kind: held_out(log, (*given.overrides, *chosen(name, kind)), fold) for kind in ROWS}
+        values = {
+            kind: held_out(log, (*given.overrides, *chosen(name, kind)), fold) for kind in ROWS
+        }
         numbers = values.pop("numbers")
         documents = numbers.pop("documents")
         for probability, sums in numbers.items():
-            gains = [ratio(each[probability] - sums, documents, session) for each in values.values()]
+            gains = [
+                ratio(each[probability] - sums, documents, session) for each in values.values()
+            ]
             cells = [name, probability, f"{sums.sum() / documents.sum():.4f}"]
             cells += [f"{gain:+.4f} ± {error:.4f}" for gain, error in gains]
             print(f"| {' | '.join(cells)} |", flush=True)

@@ -23,7 +23,13 @@ from report import machine
 from clickexp.loggers import Logger, RunInfo
 
 SWEEP = ["model=pbm,ubm", "seed=1,2,3,4,5,6"]
-JOB = ["dataset.sessions=20000", "dataset.queries=500", "trainer.epochs=2", "resume=false", "progress=plain"]
+JOB = [
+    "dataset.sessions=20000",
+    "dataset.queries=500",
+    "trainer.epochs=2",
+    "resume=false",
+    "progress=plain",
+]
 PROBE = "+logger.probe={_target_:sweep.FirstStep}"
 
 
@@ -58,7 +64,9 @@ def clickexp(folder: Path, *arguments: str) -> float:
 def sweep(folder: Path, name: str, *arguments: str) -> None:
     """Prints the wall time of a sweep, and for its jobs the time to the first step."""
     seconds = clickexp(folder, "-m", *SWEEP, f"hydra.sweep.dir={name}", *arguments)
-    first = [json.loads(file.read_text()) for file in sorted((folder / name).glob("*/first_step.json"))]
+    first = [
+        json.loads(file.read_text()) for file in sorted((folder / name).glob("*/first_step.json"))
+    ]
     print(
         f"{name}: {seconds:.1f} s; to the first step: first job {first[0]:.2f} s, "
         f"median {statistics.median(first):.2f} s, at most {max(first):.2f} s"

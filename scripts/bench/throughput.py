@@ -18,7 +18,14 @@ from log import IDS, Log, drawn
 from ours import MODELS, Case
 from report import machine, print_table
 
-HEADERS = ("ms a step", "M/s step", "M/s epoch", "M/s later epochs", "M/s evaluation", "s compiling")
+HEADERS = (
+    "ms a step",
+    "M/s step",
+    "M/s epoch",
+    "M/s later epochs",
+    "M/s evaluation",
+    "s compiling",
+)
 
 
 class Timings:
@@ -48,7 +55,13 @@ class Timings:
         step = [self.step_ms, self.case.batch_size / self.step_ms / 1e3]
         evaluation = count / statistics.median(self.evaluations)
         seconds, compiling = (statistics.median(column) for column in zip(*self.epoch, strict=True))
-        return [*step, count / seconds, count / statistics.median(self.later), evaluation, compiling]
+        return [
+            *step,
+            count / seconds,
+            count / statistics.median(self.later),
+            evaluation,
+            compiling,
+        ]
 
 
 def measured(cases: Iterable[Case], repeats: int) -> list[Timings]:
@@ -68,7 +81,9 @@ def by_rows(args: argparse.Namespace) -> None:
     timings = dict(zip(logs, measured(cases, args.repeats), strict=True))
     title = f"{args.model}, {args.sessions:,} training and {args.validation:,} validation sessions"
     rows = [(f"{ids} {rows:.0e}", *timing.row()) for (ids, rows), timing in timings.items()]
-    print_table(f"{title}, batches of {args.batch_size}, median of {args.repeats}", ("rows", *HEADERS), rows)
+    print_table(
+        f"{title}, batches of {args.batch_size}, median of {args.repeats}", ("rows", *HEADERS), rows
+    )
     low, high = min(args.rows), max(args.rows)
     for ids in IDS:
         ratio = timings[ids, high].step_ms / timings[ids, low].step_ms
@@ -79,15 +94,24 @@ def by_model(args: argparse.Namespace) -> None:
     log = log_of(args, "zipf", args.model_rows)
     timings = measured((Case(name, log, args.batch_size) for name in args.models), args.repeats)
     title = f"Every model, {args.model_rows:.0e} rows, zipf ids, median of {args.repeats}"
-    print_table(title, ("model", *HEADERS), [(timing.case.name, *timing.row()) for timing in timings])
+    print_table(
+        title, ("model", *HEADERS), [(timing.case.name, *timing.row()) for timing in timings]
+    )
 
 
 def beside_numbers(args: argparse.Namespace) -> None:
     """What posteriors cost: the step at each table size, beside that of tables of numbers."""
     kinds = {"numbers": True, "posteriors": False}
-    cells = [(model, rows, kind) for model in args.posterior_models for rows in args.rows for kind in kinds]
+    cells = [
+        (model, rows, kind)
+        for model in args.posterior_models
+        for rows in args.rows
+        for kind in kinds
+    ]
     logs = {rows: log_of(args, "zipf", rows) for rows in args.rows}
-    cases = [Case(model, logs[rows], args.batch_size, numbers=kinds[kind]) for model, rows, kind in cells]
+    cases = [
+        Case(model, logs[rows], args.batch_size, numbers=kinds[kind]) for model, rows, kind in cells
+    ]
     times = {cell: [] for cell in cells}
     for turn in range(args.repeats + 1):
         for cell, case in zip(cells, cases, strict=True):
@@ -98,9 +122,28 @@ def beside_numbers(args: argparse.Namespace) -> None:
         mine, numbers = times[model, rows, kind], times[model, rows, "numbers"]
         low = times[model, min(args.rows), kind]
         ratios = (statistics.median(np.divide(mine, other)) for other in (numbers, low))
-        table.append((f"{model} {rows:.0e} {kind}", statistics.median(mine), min(mine), *ratios, case.row_bytes))
-    headers = ("rows", "ms a step", "least", ": numbers", f": {min(args.rows):.0e} rows", "bytes per row")
-    print_table(f"Training steps, zipf ids, batches of {args.batch_size}, {args.repeats} turns", headers, table)
+        table.append(
+            (
+                f"{model} {rows:.0e} {kind}",
+                statistics.median(mine),
+                min(mine),
+                *ratios,
+                case.row_bytes,
+            )
+        )
+    headers = (
+        "rows",
+        "ms a step",
+        "least",
+        ": numbers",
+        f": {min(args.rows):.0e} rows",
+        "bytes per row",
+    )
+    print_table(
+        f"Training steps, zipf ids, batches of {args.batch_size}, {args.repeats} turns",
+        headers,
+        table,
+    )
 
 
 def log_of(args: argparse.Namespace, ids: str, rows: int) -> Log:
@@ -112,12 +155,20 @@ def log_of(args: argparse.Namespace, ids: str, rows: int) -> Log:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--rows", type=int, nargs="+", default=[10**5, 10**6, 10**7], help="table sizes")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "--rows", type=int, nargs="+", default=[10**5, 10**6, 10**7], help="table sizes"
+    )
     parser.add_argument("--huge", action="store_true", help="1e8 rows, too (8 GB of memory)")
     parser.add_argument("--model", choices=MODELS, default="PBM", help="of the first table")
-    parser.add_argument("--models", choices=MODELS, nargs="*", default=list(MODELS), help="of the second")
-    parser.add_argument("--model-rows", type=int, default=10**6, help="table size of the second table")
+    parser.add_argument(
+        "--models", choices=MODELS, nargs="*", default=list(MODELS), help="of the second"
+    )
+    parser.add_argument(
+        "--model-rows", type=int, default=10**6, help="table size of the second table"
+    )
     parser.add_argument("--posterior-models", choices=MODELS, nargs="*", default=["PBM", "UBM", "DBN"],
                         help="of the third")  # fmt: skip
     parser.add_argument("--sessions", type=int, default=2_000_000)
@@ -125,7 +176,9 @@ def main() -> None:
     parser.add_argument("--only-posteriors", action="store_true", help="the third table only")
     parser.add_argument("--batch-size", type=int, default=4096)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--logs", type=Path, default=Path("outputs/bench"), help="folder that keeps the logs")
+    parser.add_argument(
+        "--logs", type=Path, default=Path("outputs/bench"), help="folder that keeps the logs"
+    )
     args = parser.parse_args()
     args.rows += [10**8] if args.huge else []
     print(machine())

@@ -39,7 +39,9 @@ _DISTANCE = np.maximum(_RANK[:, None] - np.arange(POSITIONS), 1)
 
 SHARED: dict[str, dict[str, np.ndarray]] = {
     "PBM": {"examination": _RANK**-0.7},
-    "UBM": {"examination": np.where(np.arange(POSITIONS) == 0, _DISTANCE**-0.7, 0.9 * _DISTANCE**-0.5)},
+    "UBM": {
+        "examination": np.where(np.arange(POSITIONS) == 0, _DISTANCE**-0.7, 0.9 * _DISTANCE**-0.5)
+    },
     "TrustBias": {
         "true_positive": _RANK**-0.7 * (0.98 - _RANK / 100),
         "false_positive": _RANK**-0.7 * 0.4 / _RANK,
@@ -143,7 +145,9 @@ def simulate(design: Design, seed: int) -> SimulatedLog:
     return SimulatedLog(design, truth, *parts)
 
 
-def lists(design: Design, attraction: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+def lists(
+    design: Design, attraction: np.ndarray, count: int, rng: np.random.Generator
+) -> np.ndarray:
     """Ids [count, positions] of queries by popularity and of their documents by the policy."""
     popularity = np.arange(1, design.queries + 1, dtype=float) ** -design.skew
     query = rng.choice(design.queries, count, p=popularity / popularity.sum())

@@ -57,5 +57,7 @@ def printed(module: str, command: str, words: list[str]) -> str:
     """The help of a command at 80 columns."""
     call = f"import sys; sys.argv = [{command!r}, *{words!r}, '--help']; from {module} import main; main()"
     env = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1"}
-    done = subprocess.run([sys.executable, "-c", call], env=env, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", call], env=env, capture_output=True, text=True, check=True
+    )
     return done.stdout.rstrip()

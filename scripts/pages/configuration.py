@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-KEY = re.compile(r"^(?P<indent> *)(?P<key>[\w@/.]+):(?: (?P<value>[^#]*?))?(?: *# (?P<comment>.*))?$")
+KEY = re.compile(
+    r"^(?P<indent> *)(?P<key>[\w@/.]+):(?: (?P<value>[^#]*?))?(?: *# (?P<comment>.*))?$"
+)
 GROUPS = {
     "model": "Click models; each has [a page](../models/index.md).",
     "loss": "Of `model=ranker`; [rankers](../rankers.md) has formulas.",
@@ -44,7 +46,12 @@ def page() -> str:
         ),
         "",
     ]
-    lines += ["## Keys at the top", "", *table((ROOT / "conf/config.yaml").read_text(), stop="hydra"), ""]
+    lines += [
+        "## Keys at the top",
+        "",
+        *table((ROOT / "conf/config.yaml").read_text(), stop="hydra"),
+        "",
+    ]
     for group, sentence in GROUPS.items():
         plus = "+" if group in ("variant", "sweep", "experiment") else ""
         name = "ROLE" if group == "parameter" else f"{plus}{group}"
@@ -58,12 +65,25 @@ def option(file: Path) -> list[str]:
     """A section: the sentence at the head, commands, keys."""
     text = file.read_text()
     # a line that ends in a backslash goes on in the next
-    head = [line.removeprefix("#").removeprefix(" ") for line in text.splitlines() if line.startswith("#")]
+    head = [
+        line.removeprefix("#").removeprefix(" ")
+        for line in text.splitlines()
+        if line.startswith("#")
+    ]
     joined = re.sub(r"\\\n *", "", "\n".join(head)).splitlines()
     commands = [line for line in joined if line.startswith("clickexp")]
     words = [line for line in joined if not line.startswith(("clickexp", "@package"))]
     rows = table(text)
-    return [f"### {file.stem}", "", " ".join(words), "", *(f"    {line}" for line in commands), "", *rows, ""]
+    return [
+        f"### {file.stem}",
+        "",
+        " ".join(words),
+        "",
+        *(f"    {line}" for line in commands),
+        "",
+        *rows,
+        "",
+    ]
 
 
 def table(text: str, stop: str = "") -> list[str]:
@@ -92,4 +112,8 @@ def table(text: str, stop: str = "") -> list[str]:
 
 def escape(text: str) -> str:
     """Text for a cell."""
-    return text.replace("|", "\\|").replace("<", "&lt;") if "`" not in text else text.replace("|", "\\|")
+    return (
+        text.replace("|", "\\|").replace("<", "&lt;")
+        if "`" not in text
+        else text.replace("|", "\\|")
+    )

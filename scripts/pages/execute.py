@@ -28,9 +28,17 @@ def executed(file: Path) -> nbformat.NotebookNode:
     notebook = nbformat.read(file, as_version=4)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # commands of this environment
     with tempfile.TemporaryDirectory() as folder:
-        client = NotebookClient(notebook, timeout=600, coalesce_streams=True, resources={"metadata": {"path": folder}})
+        client = NotebookClient(
+            notebook, timeout=600, coalesce_streams=True, resources={"metadata": {"path": folder}}
+        )
         client.execute(
-            env={**os.environ, "PATH": path, "WANDB_MODE": "disabled", "NO_COLOR": "1", "COLUMNS": "100"}
+            env={
+                **os.environ,
+                "PATH": path,
+                "WANDB_MODE": "disabled",
+                "NO_COLOR": "1",
+                "COLUMNS": "100",
+            }
         )
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # times

@@ -63,12 +63,20 @@ GRAPHS = {
     "dctr": Graph("C", {"ctr": "C"}),
     "drctr": Graph("C", {"ctr": "C"}),
     "pbm": Graph("ECA", {"examination": "E", "attraction": "A"}, ("EC", "AC")),
-    "trust_bias": Graph("CA", {"true_positive": "C", "false_positive": "C", "attraction": "A"}, ("AC",)),
+    "trust_bias": Graph(
+        "CA", {"true_positive": "C", "false_positive": "C", "attraction": "A"}, ("AC",)
+    ),
     "two_towers": Graph("C", {"bias": "C", "attraction": "C"}),
     "ubm": Graph(
-        "ECA", {"examination": "E", "attraction": "A"}, ("EC", "AC"), ("CE",), ranks=("last click", "r")
+        "ECA",
+        {"examination": "E", "attraction": "A"},
+        ("EC", "AC"),
+        ("CE",),
+        ranks=("last click", "r"),
     ),
-    "cacm_minus": Graph("HECA", {"attraction": "A"}, ("HE", "EC", "AC"), ("HH", "CH"), ranks=("r − 1", "r")),
+    "cacm_minus": Graph(
+        "HECA", {"attraction": "A"}, ("HE", "EC", "AC"), ("HH", "CH"), ranks=("r − 1", "r")
+    ),
     "cacm": Graph("HECA", {}, ("HE", "EC", "AC"), ("HH", "CH"), ranks=("r − 1", "r")),
     "ncm": Graph("HC", {}, ("HC",), ("HH", "CH"), ranks=("r − 1", "r")),
     "cm": Graph("ECA", {"attraction": "A"}, ("EC", "AC"), **CHAIN),
@@ -124,12 +132,18 @@ def svg(option: str, roles: Mapping[str, ParameterConfig]) -> str:
     )
     width = left + COLUMN * (len(graph.ranks) - 1) + RADIUS + 150
     # a snake: the click stands to the right of what it depends on, so that arrows do not run through circles
-    offset = {letter: (34 if letter == "C" and len(graph.events) > 1 else 0) for letter in graph.events}
+    offset = {
+        letter: (34 if letter == "C" and len(graph.events) > 1 else 0) for letter in graph.events
+    }
     if graph.events == "ESCA":
         offset = {"E": 0, "S": 64, "C": 0, "A": 0}
     x = [left + COLUMN * i for i in range(len(graph.ranks))]
     y = {letter: top + ROW * i for i, letter in enumerate(graph.events)}
-    spot = {(letter, i): (x[i] + offset[letter], y[letter]) for letter in graph.events for i in range(len(x))}
+    spot = {
+        (letter, i): (x[i] + offset[letter], y[letter])
+        for letter in graph.events
+        for i in range(len(x))
+    }
     parts = [
         _text(x[i], 14, f"rank {name}" if "click" not in name else name, 12)
         for i, name in enumerate(graph.ranks)
@@ -221,7 +235,9 @@ def ranker_svg(groups: Collection[str]) -> str:
     """
     missing = {box.group for box in RANKER.values() if box.group} ^ set(groups)
     if missing:
-        raise ValueError(f"the picture of rankers and conf/model/ranker.yaml differ in {sorted(missing)}")
+        raise ValueError(
+            f"the picture of rankers and conf/model/ranker.yaml differ in {sorted(missing)}"
+        )
     parts = []
     for a, b in FLOWS:
         parts.append(_flow(RANKER[a], RANKER[b]))
@@ -234,7 +250,12 @@ def ranker_svg(groups: Collection[str]) -> str:
         parts.append(_text(box.x, box.y + 4, box.words, 12))
         if box.group:
             parts.append(_text(box.x, box.y + HALF_HEIGHT + 15, f"{box.group}=", 11))
-    return _drawing("from clicks to a ranking: " + ", ".join(box.words for box in RANKER.values()), 464, 246, parts)
+    return _drawing(
+        "from clicks to a ranking: " + ", ".join(box.words for box in RANKER.values()),
+        464,
+        246,
+        parts,
+    )
 
 
 def _flow(a: Box, b: Box) -> str:
@@ -263,7 +284,9 @@ def _drawing(title: str, width: float, height: float, parts: Sequence[str]) -> s
     return f"<svg {opening}>{HEAD}{''.join(parts)}</svg>"
 
 
-def _arrow(a: tuple[float, float], b: tuple[float, float], radius: float = RADIUS, bend: float = 0) -> str:
+def _arrow(
+    a: tuple[float, float], b: tuple[float, float], radius: float = RADIUS, bend: float = 0
+) -> str:
     """From the rim of a circle at a to the rim of one at b."""
     angle = math.atan2(b[1] - a[1], b[0] - a[0])
     start = (a[0] + radius * math.cos(angle), a[1] + radius * math.sin(angle))

@@ -12,12 +12,17 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).resolve().parent.parent.parent
 FENCE = re.compile(r"^(?:```.*?^```|(?:    [^\n]*\n)+)", re.MULTILINE | re.DOTALL)
 RANKER = "<!-- graph: ranker -->"
-DISPLAY, INLINE = re.compile(r"\$\$(.+?)\$\$", re.DOTALL), re.compile(r"(?<![\\$\w])\$([^$\n]+?)\$(?![\w$])")
+DISPLAY, INLINE = (
+    re.compile(r"\$\$(.+?)\$\$", re.DOTALL),
+    re.compile(r"(?<![\\$\w])\$([^$\n]+?)\$(?![\w$])"),
+)
 
 
 def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
     """Adds what is made from the code."""
-    if str(ROOT / "scripts") not in sys.path:  # MkDocs takes away what a hook adds when it is loaded
+    if (
+        str(ROOT / "scripts") not in sys.path
+    ):  # MkDocs takes away what a hook adds when it is loaded
         sys.path.insert(0, str(ROOT / "scripts"))
     from pages import commands, configuration, messages, models, notebooks, reference
 

@@ -27,7 +27,9 @@ import embed_examples  # noqa: E402
 
 DATA, IMAGES, RUNS = ROOT / "docs/data", ROOT / "docs/images", ROOT / "outputs/measured"
 QUIET = "sweeps_dir=outputs/measured"
-MODELS = "cm,pbm,ubm,dcm,ccm,dbn,sdbn,trust_bias,mixture,gctr,rctr,dctr,drctr,two_towers,cacm_minus,ncm"
+MODELS = (
+    "cm,pbm,ubm,dcm,ccm,dbn,sdbn,trust_bias,mixture,gctr,rctr,dctr,drctr,two_towers,cacm_minus,ncm"
+)
 SWEEP = f"clickexp -m model={MODELS} dataset.seed=0"
 USERS = "clickexp -m model=pbm,ubm,dbn,dctr,rctr seed=1,2,3 keep_values=true dataset.seed=0"
 PICTURES = ("per_rank", "examination")
@@ -45,7 +47,9 @@ def main() -> None:
     (DATA / "models.json").write_text(json.dumps(models(), indent=1) + "\n")
     call(f"{USERS} hydra.sweep.dir=outputs/measured/users {QUIET}")
     compared = call("clickexp-compare outputs/measured/users --baseline PBM")
-    (DATA / "compare.txt").write_text(trimmed(compared.replace("outputs/measured", "outputs/sweeps")))
+    (DATA / "compare.txt").write_text(
+        trimmed(compared.replace("outputs/measured", "outputs/sweeps"))
+    )
     shutil.copy(RUNS / "users/tables/leaderboard.md", DATA / "leaderboard.md")
     for name in PICTURES:
         shutil.copy(RUNS / f"users/figures/{name}.png", IMAGES / f"{name}.png")
@@ -82,7 +86,10 @@ def models() -> dict:
     for number, option in enumerate(MODELS.split(",")):
         folder, result = results[str(number)]
         values = {name: result["test"][name] for name in ("ll", "ppl", "cond_ppl", "ndcg@10")}
-        times = {"epochs": result["train"]["epochs"], "seconds": result["train"]["training_seconds"]}
+        times = {
+            "epochs": result["train"]["epochs"],
+            "seconds": result["train"]["training_seconds"],
+        }
         by_option[option] = {"folder": str(folder.relative_to(ROOT)), **values, **times}
     _, first = next(iter(results.values()))
     device = first["environment"]["device"]
@@ -97,14 +104,20 @@ def models() -> dict:
 
 def runs(folder: Path) -> Iterator[Path]:
     """Folders with a result, by number."""
-    return iter(sorted((file.parent for file in folder.glob("*/result.json")), key=lambda run: int(run.name)))
+    return iter(
+        sorted(
+            (file.parent for file in folder.glob("*/result.json")), key=lambda run: int(run.name)
+        )
+    )
 
 
 def start() -> str:
     """What the command prints without arguments, and no path of this machine."""
     shutil.rmtree(RUNS / "start", ignore_errors=True)
     printed = call("clickexp hydra.run.dir=outputs/measured/start progress=plain")
-    lines = printed.splitlines(keepends=True)  # without the tree of the configuration, where it comes first
+    lines = printed.splitlines(
+        keepends=True
+    )  # without the tree of the configuration, where it comes first
     first = (
         next((i for i, line in enumerate(lines) if line.startswith("simulated:")), 0)
         if lines[0] == "seed: 0\n"

@@ -10,7 +10,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MISTAKES = [
-    ("clickexp model=ubmm", "Names of options come with the nearest one. `clickexp --help` lists them."),
+    (
+        "clickexp model=ubmm",
+        "Names of options come with the nearest one. `clickexp --help` lists them.",
+    ),
     ("clickexp modle=pbm", "A group or key that does not exist; the nearest one is named."),
     (
         "clickexp trainer.epoch=5",
@@ -80,7 +83,9 @@ def answer(command: str, folder: str) -> str:
     name, *words = command.split()
     call = f"import sys; sys.argv = [{name!r}, *{words!r}]; from clickexp.cli.{MODULES[name]} import main; main()"
     env = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", call], cwd=folder, env=env, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", call], cwd=folder, env=env, capture_output=True, text=True
+    )
     if not done.returncode:
         raise RuntimeError(f"{command} does not fail any more; see scripts/pages/messages.py")
     return (done.stderr or done.stdout).strip().splitlines()[-1].replace(folder, ".")

@@ -52,7 +52,11 @@ def config(option: str) -> tuple[str, Mapping[str, Any], str]:
     """The text of conf/model/OPTION.yaml, its keys, and the sentence at its head."""
     text = (ROOT / f"conf/model/{option}.yaml").read_text()
     head = [line.removeprefix("# ") for line in text.splitlines() if line.startswith("# ")]
-    return text, yaml.safe_load(text), " ".join(line for line in head if not line.startswith("clickexp"))
+    return (
+        text,
+        yaml.safe_load(text),
+        " ".join(line for line in head if not line.startswith("clickexp")),
+    )
 
 
 def class_of(option: str) -> type:
@@ -64,7 +68,9 @@ def sources(cls: type) -> list[str]:
     """The citations of a class: paragraphs of its docstring with a year and a title, or a year after a name."""
     for one in cls.__mro__:
         found = [
-            p for p in inspect.cleandoc(one.__doc__ or "").split("\n\n") if re.search(r"\b(19|20)\d\d, \"", p)
+            p
+            for p in inspect.cleandoc(one.__doc__ or "").split("\n\n")
+            if re.search(r"\b(19|20)\d\d, \"", p)
         ]
         if found:
             return [" ".join(part.split()) for part in found[-1].split(";")]
@@ -74,9 +80,15 @@ def sources(cls: type) -> list[str]:
 def _page(option: str, measured: Mapping[str, Any]) -> str:
     text, cls = TEXTS[option], class_of(option)
     keys, head = config(option)[1:]
-    roles = {name: tower for name, tower in cls.roles.items() if option != "sdbn" or name != "continuation"}
+    roles = {
+        name: tower
+        for name, tower in cls.roles.items()
+        if option != "sdbn" or name != "continuation"
+    }
     found = re.findall(r"^(\w+): [^#\n]*# (.*)$", config(option)[0], re.MULTILINE)
-    comments = {key: comment.replace("|", r"\|") for key, comment in found}  # which would end the cell of a table
+    comments = {
+        key: comment.replace("|", r"\|") for key, comment in found
+    }  # which would end the cell of a table
     lines = [f"# {text['title']}", "", head, "", svg(option, roles), ""]
     lines += [
         "Shaded: seen. Dots: parameters, in brackets what has one each."
@@ -87,7 +99,12 @@ def _page(option: str, measured: Mapping[str, Any]) -> str:
     ]
     lines += [convert(formula, display="block") + "\n" for formula in text["formula"]]
     if roles:
-        lines += ["## Parameters", "", "| role | one per | default tower | meaning |", "|---|---|---|---|"]
+        lines += [
+            "## Parameters",
+            "",
+            "| role | one per | default tower | meaning |",
+            "|---|---|---|---|",
+        ]
         lines += [
             f"| `{role}` | {depends_on(tower)} | `{tower_option(tower)}` | {meaning(role, comments)} |"
             for role, tower in roles.items()
@@ -104,7 +121,8 @@ def _page(option: str, measured: Mapping[str, Any]) -> str:
     if settings:
         lines += ["| setting | default | meaning |", "|---|---|---|"]
         lines += [
-            f"| `model.{key}` | `{json.dumps(keys[key])}` | {comments.get(key, '')} |" for key in settings
+            f"| `model.{key}` | `{json.dumps(keys[key])}` | {comments.get(key, '')} |"
+            for key in settings
         ] + [""]
     lines += ["## Assumptions", "", *(f"- {one}" for one in text["assumes"]), ""]
     lines += ["## When to use it", "", text["take"], ""]
@@ -130,7 +148,9 @@ def _page(option: str, measured: Mapping[str, Any]) -> str:
 def tower_option(tower: ParameterConfig) -> str:
     """The option behind a default tower, as `clickexp model=... ROLE=option` has it."""
     return (
-        "browsing" if getattr(tower, "use_feature", "") == "examination_idx" else TOWERS[type(tower).__name__]
+        "browsing"
+        if getattr(tower, "use_feature", "") == "examination_idx"
+        else TOWERS[type(tower).__name__]
     )
 
 

@@ -19,8 +19,6 @@ def pages() -> Iterator[tuple[str, str | bytes]]:
             yield f"notebooks/{file.stem}-{name}", picture
             text = text.replace(f"]({name})", f"]({file.stem}-{name})")
         text = re.sub(r"!\[(?:png|svg)\]", f"![picture of {file.stem.replace('_', ' ')}]", text)
-        where = (
-            f"\n\n*This page is `examples/notebooks/{file.name}`, with the output of its last execution.*\n"
-        )
+        where = f"\n\n*This page is `examples/notebooks/{file.name}`, with the output of its last execution.*\n"
         title, _, rest = text.lstrip().partition("\n")
         yield f"notebooks/{file.stem}.md", title + where + rest

@@ -15,22 +15,37 @@ ROOMS = {
         "Losses of rankings and corrections of clicks, behind [`Ranker`](models.md#clickexp.models.Ranker).",
         [f"clickexp.models.ranker.{name}" for name in ("losses", "pairs", "debias", "learned")],
     ),
-    "propensities": ("Propensities", "Where propensities of examination come from.", ["clickexp.propensities"]),
+    "propensities": (
+        "Propensities",
+        "Where propensities of examination come from.",
+        ["clickexp.propensities"],
+    ),
     "parameters": ("Towers", "Towers and tables behind roles.", ["clickexp.parameters"]),
     "training": ("Training", "Trainers, optimizers, early stopping.", ["clickexp.training"]),
     "data": ("Data", "Datasets, readers, packed sessions, columns.", ["clickexp.data"]),
-    "metrics": ("Metrics", "Metrics of clicks, of rankings, of hidden parameters.", ["clickexp.metrics"]),
+    "metrics": (
+        "Metrics",
+        "Metrics of clicks, of rankings, of hidden parameters.",
+        ["clickexp.metrics"],
+    ),
     "simulation": ("Simulation", "Logs of simulated users.", ["clickexp.simulation"]),
     "evaluation": (
         "Evaluation",
         "Test figures, values per query, tests of significance, draws from posteriors.",
-        ["clickexp.evaluation.per_query", "clickexp.evaluation.draws", "clickexp.evaluation.significance"],
+        [
+            "clickexp.evaluation.per_query",
+            "clickexp.evaluation.draws",
+            "clickexp.evaluation.significance",
+        ],
     ),
     "online": ("Online", "Rankers judged by users.", ["clickexp.online"]),
     "sweeps": (
         "Sweeps",
         "Pools that run the jobs of a sweep; [Extend](../extend.md#a-launcher-backend) shows your own.",
-        [f"clickexp.sweeps.backends.{name}" for name in ("base", "pool", "slots", "remote", "slurm")],
+        [
+            f"clickexp.sweeps.backends.{name}"
+            for name in ("base", "pool", "slots", "remote", "slurm")
+        ],
     ),
     "results": (
         "Results",
@@ -60,7 +75,9 @@ def pages() -> Iterator[tuple[str, str]]:
 def public(module: str) -> list[str]:
     """Classes and functions that a module offers: what it exports, or else defines."""
     found = importlib.import_module(module)
-    exported = getattr(found, "__all__", None) or [name for name in vars(found) if not name.startswith("_")]
+    exported = getattr(found, "__all__", None) or [
+        name for name in vars(found) if not name.startswith("_")
+    ]
     package = hasattr(found, "__path__")
 
     def kept(name: str) -> bool:

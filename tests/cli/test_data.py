@@ -65,7 +65,9 @@ def parquet(tmp_path):
     rows = [row for part in ("train", "val", "test") for row in PARTS[part]]
     names = ("query_id", "query_doc_ids", "was_clicked", "labels")
     file = tmp_path / "log.parquet"
-    pq.write_table(pa.table({name: [row[at] for row in rows] for at, name in enumerate(names)}), file)
+    pq.write_table(
+        pa.table({name: [row[at] for row in rows] for at, name in enumerate(names)}), file
+    )
     return file
 
 
@@ -103,10 +105,14 @@ def assert_counts(printed, parts):
     clicks = [total(rows, 2) for rows in parts.values()]
     twice = [sum(len(set(r[1])) < len(r[1]) for r in rows) for rows in parts.values()]
     assert any(twice)
-    assert row(printed, "lists that show a document twice") == [str(lists or "-") for lists in twice]
+    assert row(printed, "lists that show a document twice") == [
+        str(lists or "-") for lists in twice
+    ]
     assert row(printed, *parts) == []
     assert row(printed, "sessions") == [str(len(rows)) for rows in parts.values()]
-    assert row(printed, "distinct queries") == [str(len({r[0] for r in rows})) for rows in parts.values()]
+    assert row(printed, "distinct queries") == [
+        str(len({r[0] for r in rows})) for rows in parts.values()
+    ]
     assert row(printed, "documents shown") == [str(len(part)) for part in shown]
     assert row(printed, "distinct query-document pairs") == [str(len(set(part))) for part in shown]
     ratios = [percent(len(set(new)), len(set(part))) for new, part in zip(unseen, shown)]
@@ -141,7 +147,9 @@ def assert_labels(printed, part, rows):
 
 def test_tiangong_st_is_prepared_and_inspected(tiangong, tmp_path, capsys):
     target = tmp_path / "data"
-    printed = said(capsys, "prepare", "tiangong_st", tiangong, target, "pair_key=document", "name=mine")
+    printed = said(
+        capsys, "prepare", "tiangong_st", tiangong, target, "pair_key=document", "name=mine"
+    )
     shown = {part: documents(rows) for part, rows in PARTS.items()}
     clicks = {part: total(rows, 2) for part, rows in PARTS.items()}
     assert printed[0] == [str(target), "mine, prepared from tiangong_st"]
@@ -189,15 +197,23 @@ def test_what_inspect_prints_is_drawn_and_there_as_json(tiangong, tmp_path, caps
     main(["inspect", *map(str, words)])
     assert capsys.readouterr().out.splitlines()[-1] == f"figures: {tmp_path / 'drawn/figures'}"
     names = sorted(file.name for file in (tmp_path / "drawn/figures").iterdir())
-    assert names == [f"{drawn}.{kind}" for drawn in ("click_rate", "context", "sessions") for kind in ("pdf", "png")]
+    assert names == [
+        f"{drawn}.{kind}"
+        for drawn in ("click_rate", "context", "sessions")
+        for kind in ("pdf", "png")
+    ]
     main(["inspect", *map(str, words), "--json"])
     content = json.loads(capsys.readouterr().out)
     train, rows = content["parts"]["train"], PARTS["train"]
     assert train["sessions"] == len(rows) and train["clicks"] == total(rows, 2)
-    assert train["clicks_by_rank"] == [sum(r[2][rank] for r in rows if rank < len(r[2])) for rank in range(5)]
+    assert train["clicks_by_rank"] == [
+        sum(r[2][rank] for r in rows if rank < len(r[2])) for rank in range(5)
+    ]
     assert train["sessions_by_clicks"] == [sum(sum(r[2]) == n for r in rows) for n in range(6)]
     assert train["sessions_by_documents"] == [sum(len(r[1]) == n for r in rows) for n in range(6)]
-    assert content["examination"]["identified"] and content["examination"]["groups"] == [[1, 2, 3, 4, 5]]
+    assert content["examination"]["identified"] and content["examination"]["groups"] == [
+        [1, 2, 3, 4, 5]
+    ]
 
 
 def context_of(users, rows):
@@ -218,7 +234,10 @@ def context_of(users, rows):
         "sessions": len(before),
         "lengths": [lengths[n] for n in range(max(lengths) + 1)],
         "documents": sum(len(row[1]) for row in rows),
-        **{name: counted[name] for name in ("later", "query_repeated", "list_repeated", "seen", "clicked")},
+        **{
+            name: counted[name]
+            for name in ("later", "query_repeated", "list_repeated", "seen", "clicked")
+        },
     }
 
 
@@ -228,10 +247,21 @@ def test_inspect_reports_the_context_of_search_sessions(tmp_path, capsys):
     rows = [found[at - at % 3 // 2] for at in range(58)]  # every third list is that before
     ids = [[10 * row[0] + each % 10 for each in row[1]] for row in rows]
     rows = [(row[0] % 3, each, row[2]) for row, each in zip(rows, ids)]
-    users = (np.arange(58) // 3 // 2 + np.random.default_rng(4).integers(0, 2, 20)[np.arange(58) // 3]).tolist()
-    columns = {"query_id": [row[0] for row in rows], "query_doc_ids": ids, "clicks": [row[2] for row in rows]}
+    users = (
+        np.arange(58) // 3 // 2 + np.random.default_rng(4).integers(0, 2, 20)[np.arange(58) // 3]
+    ).tolist()
+    columns = {
+        "query_id": [row[0] for row in rows],
+        "query_doc_ids": ids,
+        "clicks": [row[2] for row in rows],
+    }
     pq.write_table(pa.table({**columns, "search_session": users}), tmp_path / "log.parquet")
-    words = [tmp_path / "log.parquet", "train_sessions=0.5", "val_sessions=0.2", "test_sessions=0.3"]
+    words = [
+        tmp_path / "log.parquet",
+        "train_sessions=0.5",
+        "val_sessions=0.2",
+        "test_sessions=0.3",
+    ]
     main(["inspect", *map(str, words), "--json"])
     content = json.loads(capsys.readouterr().out)["context"]
     begun = {user: users.index(user) for user in users}
@@ -253,11 +283,20 @@ def test_a_run_and_both_commands_tell_the_same_largest_id(first, tmp_path, capsy
     """Pairs are as many as the largest id only where ids begin at 1, without gaps."""
     ids = np.arange(first, first + 50).reshape(-1, 5)
     clicks = (ids % 2).tolist()
-    pq.write_table(pa.table({"query_doc_ids": ids.tolist(), "clicks": clicks}), tmp_path / "log.parquet")
+    pq.write_table(
+        pa.table({"query_doc_ids": ids.tolist(), "clicks": clicks}), tmp_path / "log.parquet"
+    )
     lines = f"query-document ids up to {first + 49}"
-    assert row(said(capsys, "prepare", "parquet", tmp_path / "log.parquet", tmp_path / "data"), lines) == []
+    assert (
+        row(said(capsys, "prepare", "parquet", tmp_path / "log.parquet", tmp_path / "data"), lines)
+        == []
+    )
     printed = said(capsys, "inspect", tmp_path / "data")
-    assert row(printed, lines) == [] and row(printed, "distinct query-document pairs") == ["40", "5", "5"]
+    assert row(printed, lines) == [] and row(printed, "distinct query-document pairs") == [
+        "40",
+        "5",
+        "5",
+    ]
     assert f", {lines}, 5 positions" in open_prepared(tmp_path / "data").describe()
 
 
@@ -309,7 +348,9 @@ def test_mistakes_end_in_one_line(parquet, tmp_path, capsys, words, parts):
         main([places.get(word, word) for word in words])
     lines = capsys.readouterr().err.splitlines()
     assert ended.value.code == 1 and len(lines) == 1
-    assert lines[0].startswith("clickexp-data: ") and not [part for part in parts if part not in lines[0]], lines[0]
+    assert lines[0].startswith("clickexp-data: ") and not [
+        part for part in parts if part not in lines[0]
+    ], lines[0]
     assert {path.name for path in tmp_path.iterdir()} == {"log.parquet", "empty"}
 
 
@@ -332,7 +373,15 @@ def test_an_interrupt_leaves_nothing(parquet, tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr(commands.Steps, "__call__", interrupted)
     with pytest.raises(SystemExit) as ended:
-        main(["prepare", "parquet", str(parquet), str(tmp_path / "a" / "b"), "columns.clicks=was_clicked"])
+        main(
+            [
+                "prepare",
+                "parquet",
+                str(parquet),
+                str(tmp_path / "a" / "b"),
+                "columns.clicks=was_clicked",
+            ]
+        )
     assert ended.value.code == 130 and "stopped" in capsys.readouterr().err
     assert not list((tmp_path / "a").iterdir())
 
@@ -345,7 +394,9 @@ def test_progress_is_a_line_a_tenth_after_the_first_second(seconds, tenths, caps
             progress(done, 1000)
         progress(0, 0)
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split(" in ")[0] for line in lines] == [f"reading x: {tenth}0%" for tenth in tenths]
+    assert [line.split(" in ")[0] for line in lines] == [
+        f"reading x: {tenth}0%" for tenth in tenths
+    ]
 
 
 def test_every_format_and_option_is_in_the_help(capsys):
@@ -354,7 +405,9 @@ def test_every_format_and_option_is_in_the_help(capsys):
     lines = capsys.readouterr().out
     for name, opener in FORMATS.items():
         assert f"  {name}: " in lines and opener.format == name
-        assert all(option in lines for option in list(inspect.signature(opener.read).parameters)[2:])
+        assert all(
+            option in lines for option in list(inspect.signature(opener.read).parameters)[2:]
+        )
 
 
 def test_labelled_test_sessions_are_counted_once(parquet, tmp_path, capsys):
@@ -379,7 +432,9 @@ def test_verify_reads_every_file(stored, capsys):
     size = sessions * (5 * (4 + 1 + 4) + 4 + 8) / 1e6
     sound = f"{count} files of {size:,.1f} MB agree with their checksums"
     assert said(capsys, "verify", stored / "log") == [[str(stored / "log"), sound]]
-    assert said(capsys, "verify", stored) == [[str(stored / name), sound] for name in ("log", "pack")]
+    assert said(capsys, "verify", stored) == [
+        [str(stored / name), sound] for name in ("log", "pack")
+    ]
 
 
 def test_verify_names_all_damage(stored, capsys):

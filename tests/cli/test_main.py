@@ -30,14 +30,22 @@ from clickexp.errors import ConfigError
 from clickexp.utils import exits
 from clickexp.utils.paths import display_path
 
-SMALL = ["debug=fast", "report=false", "max_sessions=500", "dataset.sessions=2000", "dataset.queries=50"]
+SMALL = [
+    "debug=fast",
+    "report=false",
+    "max_sessions=500",
+    "dataset.sessions=2000",
+    "dataset.queries=50",
+]
 FAST = [*SMALL, "metric.cutoffs=[10]"]
 EDGE = ["logger=console", "progress=off"]
 
 
 def in_a_process(folder, *arguments):
     """Without W&B's key or settings, in a folder that is also its home."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB", "HYDRA"))}
+    env = {
+        name: value for name, value in os.environ.items() if not name.startswith(("WANDB", "HYDRA"))
+    }
     env |= {"HOME": str(folder), "JAX_PLATFORMS": "cpu"}
     line = [sys.executable, "-m", "clickexp", *arguments]
     return subprocess.run(line, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
@@ -83,7 +91,9 @@ def test_a_run_leaves_its_result(run):
     folder, _ = run
     result = json.loads((folder / "result.json").read_text())
     assert result["model"] == "UBM" and result["dataset"] == "simulated" and result["seed"] == 3
-    assert {"ll", "ppl", "cond_ppl", "loss", "auc", "ndcg@10", "dcg@10", "mrr@10"} <= set(result["test"])
+    assert {"ll", "ppl", "cond_ppl", "loss", "auc", "ndcg@10", "dcg@10", "mrr@10"} <= set(
+        result["test"]
+    )
     assert result["test"]["loss"] == pytest.approx(-result["test"]["ll"])
     assert {"ll", "ppl", "cond_ppl", "examination", "sessions"} <= set(result["per_rank"])
     assert np.mean(result["per_rank"]["ppl"]) == pytest.approx(result["test"]["ppl"])
@@ -117,7 +127,14 @@ def test_a_run_leaves_epochs_configuration_model_and_dashboard(run):
 
 def test_a_run_shows_configuration_epochs_and_tables(run):
     _, done = run
-    shown = "clickexp.models.UserBrowsingModel", "val/cond_ppl", "ndcg ↑", "rank-CTR", "wandb sync", "click rate"
+    shown = (
+        "clickexp.models.UserBrowsingModel",
+        "val/cond_ppl",
+        "ndcg ↑",
+        "rank-CTR",
+        "wandb sync",
+        "click rate",
+    )
     for text in (*shown, "results in out"):
         assert text in done.stdout
     assert done.stdout.splitlines()[-1] == "report: out/report.html"
@@ -130,14 +147,29 @@ def test_a_run_leaves_a_page_with_references(run):
     test = {name: reference["test"]["ppl"] for name, reference in references.items()}
     assert 1 < test["true user"] < test["rank-CTR"] < 2
     text = (folder / "report.html").read_text()
-    assert "clickexp debug=fast" in text and "max_sessions" in text and f"{test['rank-CTR']:.4f}" in text
-    assert {file.name for file in (folder / "figures").glob("*.png")} >= {"perplexity.png", "calibration.png"}
+    assert (
+        "clickexp debug=fast" in text
+        and "max_sessions" in text
+        and f"{test['rank-CTR']:.4f}" in text
+    )
+    assert {file.name for file in (folder / "figures").glob("*.png")} >= {
+        "perplexity.png",
+        "calibration.png",
+    }
 
 
 def test_a_report_that_cannot_be_written_fails_no_run(tmp_path, monkeypatch, capsys):
     """The result is there already."""
     monkeypatch.setitem(sys.modules, "clickexp.report.write", None)
-    run_in(tmp_path / "out", *SMALL, *EDGE, "report=true", "metric=click", "model=gctr", f"cache_dir={tmp_path}/cache")
+    run_in(
+        tmp_path / "out",
+        *SMALL,
+        *EDGE,
+        "report=true",
+        "metric=click",
+        "model=gctr",
+        f"cache_dir={tmp_path}/cache",
+    )
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("no report was written (ModuleNotFoundError: ")
     assert (tmp_path / "out/result.json").exists()
@@ -154,9 +186,13 @@ def test_the_same_seed_gives_the_same_result(run, tmp_path):
 
 @pytest.mark.nightly
 def test_a_sweep_runs_each_job_in_its_own_folder(tmp_path):
-    done = in_a_process(tmp_path, "-m", *SMALL, *EDGE, "metric=click", "model=gctr,rctr", "hydra.sweep.dir=sweep")
+    done = in_a_process(
+        tmp_path, "-m", *SMALL, *EDGE, "metric=click", "model=gctr,rctr", "hydra.sweep.dir=sweep"
+    )
     assert done.returncode == 0, done.stderr
-    models = [json.loads((tmp_path / f"sweep/{n}/result.json").read_text())["model"] for n in (0, 1)]
+    models = [
+        json.loads((tmp_path / f"sweep/{n}/result.json").read_text())["model"] for n in (0, 1)
+    ]
     assert models == ["GCTR", "RCTR"]
 
 
@@ -164,14 +200,23 @@ def test_a_sweep_runs_each_job_in_its_own_folder(tmp_path):
 def test_a_sweep_over_mixtures_composes_the_components_of_each_job(tmp_path):
     """The components come with the overrides of their job, and the files hold them in full."""
     mixtures = "model.components=[gctr,rctr],[pbm,ubm]"
-    arguments = ["model=mixture", mixtures, "attraction.prior_precision=2.0", "hydra.sweep.dir=sweep"]
+    arguments = [
+        "model=mixture",
+        mixtures,
+        "attraction.prior_precision=2.0",
+        "hydra.sweep.dir=sweep",
+    ]
     done = clickexp(tmp_path, "-m", *SMALL, *EDGE, "metric=click", *arguments)
     assert done.returncode == 0, done.stderr
     results = [json.loads((tmp_path / f"sweep/{n}/result.json").read_text()) for n in (0, 1)]
     assert [result["model"] for result in results] == ["Mixture(GCTR, RCTR)", "Mixture(PBM, UBM)"]
     assert results[0]["config_hash"] != results[1]["config_hash"]
     config = (tmp_path / "sweep/1/config.yaml").read_text()
-    for text in ("clickexp.models.UserBrowsingModel", "use_feature: examination_idx", "prior_precision: 2.0"):
+    for text in (
+        "clickexp.models.UserBrowsingModel",
+        "use_feature: examination_idx",
+        "prior_precision: 2.0",
+    ):
         assert text in config
     stored = np.load(tmp_path / "sweep/1/model.npz")
     assert "prior" in stored and len([name for name in stored if name.endswith("table")]) == 1
@@ -194,8 +239,14 @@ assert entries
 
 def test_what_another_process_has_half_written_is_compiled_in_silence(tmp_path):
     env = {name: value for name, value in os.environ.items() if not name.startswith("JAX")}
-    done = subprocess.run([sys.executable, "-c", SHARED], cwd=tmp_path, env=env, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, 2 * "[0.        2.5244129 2.7278922]\n", "")
+    done = subprocess.run(
+        [sys.executable, "-c", SHARED], cwd=tmp_path, env=env, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (
+        0,
+        2 * "[0.        2.5244129 2.7278922]\n",
+        "",
+    )
 
 
 SLOW = """
@@ -258,7 +309,9 @@ module.main()
 """
 
 
-@pytest.mark.parametrize("place", ["finalizer", pytest.param("callback", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "place", ["finalizer", pytest.param("callback", marks=pytest.mark.nightly)]
+)
 def test_ctrl_c_stops_where_python_drops_the_exception(place, tmp_path):
     line = [sys.executable, "-c", LOST, place]
     done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=60)
@@ -266,7 +319,9 @@ def test_ctrl_c_stops_where_python_drops_the_exception(place, tmp_path):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("stdout, message", [("pipe", ""), ("/dev/full", "clickexp: standard output: ")])
+@pytest.mark.parametrize(
+    "stdout, message", [("pipe", ""), ("/dev/full", "clickexp: standard output: ")]
+)
 def test_a_run_whose_output_nobody_reads_comes_to_its_result(stdout, message, tmp_path):
     if stdout == "pipe":
         end, target = os.pipe()
@@ -274,20 +329,43 @@ def test_a_run_whose_output_nobody_reads_comes_to_its_result(stdout, message, tm
     else:
         target = os.open(stdout, os.O_WRONLY)
     env = {**os.environ, "JAX_PLATFORMS": "cpu"}
-    line = [sys.executable, "-m", "clickexp", *SMALL, "metric=click", "logger=console", "hydra.run.dir=out"]
-    done = subprocess.run(line, cwd=tmp_path, env=env, stdout=target, stderr=subprocess.PIPE, text=True)
+    line = [
+        sys.executable,
+        "-m",
+        "clickexp",
+        *SMALL,
+        "metric=click",
+        "logger=console",
+        "hydra.run.dir=out",
+    ]
+    done = subprocess.run(
+        line, cwd=tmp_path, env=env, stdout=target, stderr=subprocess.PIPE, text=True
+    )
     os.close(target)
-    assert done.returncode == 0 and done.stderr.startswith(message) and done.stderr.count("\n") == bool(message)
+    assert (
+        done.returncode == 0
+        and done.stderr.startswith(message)
+        and done.stderr.count("\n") == bool(message)
+    )
     assert json.loads((tmp_path / "out/result.json").read_text())["train"]["epochs"] == 2
 
 
-@pytest.mark.parametrize("stdout, message", [("pipe", b""), ("full", b"x: standard output: No space left on device")])
+@pytest.mark.parametrize(
+    "stdout, message", [("pipe", b""), ("full", b"x: standard output: No space left on device")]
+)
 def test_other_commands_go_on_without_their_output(stdout, message, tmp_path):
     code = "from clickexp.utils.exits import ending\nwith ending('x'):\n  print('y' * 10**6); open('done', 'w')"
-    pipe, full = '"$0" -c "$1" | head -c 1 > /dev/null; exit ${PIPESTATUS[0]}', '"$0" -c "$1" > /dev/full'
+    pipe, full = (
+        '"$0" -c "$1" | head -c 1 > /dev/null; exit ${PIPESTATUS[0]}',
+        '"$0" -c "$1" > /dev/full',
+    )
     line = ["bash", "-c", {"pipe": pipe, "full": full}[stdout], sys.executable, code]
     done = subprocess.run(line, cwd=tmp_path, capture_output=True)
-    assert done.returncode == 0 and done.stderr.startswith(message) and done.stderr.count(b"\n") == bool(message)
+    assert (
+        done.returncode == 0
+        and done.stderr.startswith(message)
+        and done.stderr.count(b"\n") == bool(message)
+    )
     assert (tmp_path / "done").exists()
 
 
@@ -303,8 +381,14 @@ WRONG = {
     "metric=[click,foo]": ["foo", "all, calibration, click"],
     "parameter=deep": ["Did you mean to override one of parameter@attraction, "],
     "attraction=depp": ["depp", "Did you mean deep?"],
-    "attraction=deep": ["model.attraction", "query_doc_features", "dataset=baidu_ultr_uva or dataset=letor"],
-    "model=pbm examination=browsing dataset.sessions=500": ["model.examination.use_feature=examination_idx"],
+    "attraction=deep": [
+        "model.attraction",
+        "query_doc_features",
+        "dataset=baidu_ultr_uva or dataset=letor",
+    ],
+    "model=pbm examination=browsing dataset.sessions=500": [
+        "model.examination.use_feature=examination_idx"
+    ],
     "debug=null": ["debug=null", "choose an option of debug", "clickexp --help"],
     "++attraction=deep": ["attraction", "defaults list: override /parameter@"],
     "dataset.user=pbm": ["dataset.user='pbm'", "give a group of keys with _target_"],
@@ -313,8 +397,11 @@ WRONG = {
     "-m seed=1,2,-3": ["seed=-3", "at least 0 and at most 4294967295"],
     "-m dataset.train_sessions=0.5,0.9": ["train_sessions=0.9", "sum to 1.2"],
     "-m model=pbm,5 seed=1,2": ["model=pbm,5", "choose an option of model"],
-    "-m launcher=accelerators +hydra.launcher.worker=2 seed=1,2":
-        ["hydra.launcher.worker", "Did you mean hydra.launcher.workers?", "takes workers, jobs_per_device"],
+    "-m launcher=accelerators +hydra.launcher.worker=2 seed=1,2": [
+        "hydra.launcher.worker",
+        "Did you mean hydra.launcher.workers?",
+        "takes workers, jobs_per_device",
+    ],
     "hydra.run.dir=": ["hydra.run.dir= ", "give a folder, or leave it out"],
     "cache_dir=": ["cache_dir= ", "give a folder, or leave it out"],
     "continue_from=nowhere": ["continue_from=nowhere", "Give the folder of an interrupted run"],
@@ -331,8 +418,15 @@ WRONG = {
     "~model": ["~model", "choose one by model=..."],
     "--model pbm": ["--model: ", "key=value", "model=pbm"],
     "search=tpe": ["key='interval(0.1,1)' or key=a,b,c", "clickexp -m search"],
-    "-m search=tpe seed=1,2 search.trials=null": ["search.trials=null", "search=grid", "give at least 1"],
-    "-m search=tpe optimizer.learning_rate=interval(-1,1)": ["optimizer.learning_rate=-0.998", "above 0"],
+    "-m search=tpe seed=1,2 search.trials=null": [
+        "search.trials=null",
+        "search=grid",
+        "give at least 1",
+    ],
+    "-m search=tpe optimizer.learning_rate=interval(-1,1)": [
+        "optimizer.learning_rate=-0.998",
+        "above 0",
+    ],
     "-m --cfg job seed=1,2": ["--multirun and --cfg", "Leave --multirun out"],
 }
 """Words of a command, and what the message about them names: the key, and the remedy."""
@@ -340,9 +434,15 @@ ALIKE = {
     "trainer.epoch=5": ["trainer.epoch", "Did you mean trainer.epochs?"],
     "lr=0.1": ["lr", "Did you mean optimizer.learning_rate?"],
     "attraction=5": ["model.attraction=5", "give Parameter or"],
-    "dataset=csv dataset.path=x dataset.columns=5": ["dataset.columns=5", "give a group of keys, or null"],
+    "dataset=csv dataset.path=x dataset.columns=5": [
+        "dataset.columns=5",
+        "give a group of keys, or null",
+    ],
     "metric.ranking.dcg.form=foo": ["form='foo'", "give exponential, linear or original"],
-    "-m launcher=slurm hydra.launcher.timeout_min=4h seed=1,2": ["hydra.launcher.timeout_min='4h'", "give an integer"],
+    "-m launcher=slurm hydra.launcher.timeout_min=4h seed=1,2": [
+        "hydra.launcher.timeout_min='4h'",
+        "give an integer",
+    ],
     "-m seed=1,2 hydra.sweep.dir=": ["hydra.sweep.dir= ", "give a folder, or leave it out"],
     "optimized_metric=val/lll": ["Did you mean val/ll?"],
     "trainer.early_stopping.metric=foo": ["'foo'"],
@@ -352,20 +452,32 @@ ALIKE = {
     "-m trainer.epoch=1,2": ["trainer.epoch", "Did you mean trainer.epochs?"],
     "+sead=3": ["+sead=3", "Did you mean seed?"],
     "-m attraction=linear,deep attraction.features=3": ["model.attraction", "query_doc_features"],
-    "attraction.use_feature=nope dataset.sessions=500": ["model.attraction.use_feature=nope", "It has "],
+    "attraction.use_feature=nope dataset.sessions=500": [
+        "model.attraction.use_feature=nope",
+        "It has ",
+    ],
     "parameter@attraction=5": ["parameter@attraction=5", "choose an option of parameter"],
     "trainer.early_stopping=5": ["trainer.early_stopping=5", "give EarlyStopping"],
     "+optimizer.momentum=1": ["optimizer.momentum", "there is no such key"],
     "-m seed=1,b": ["seed='b'", "give an integer"],
     "-m max_sessions=5,6,0 seed=1,2": ["max_sessions=0", "give at least 1"],
     "-m optimizer.learning_rate=0.1,0.2,-1": ["optimizer.learning_rate=-1", "above 0"],
-    "-m launcher=accelerators hydra.launcher.workers=x seed=1,2": ["hydra.launcher.workers='x'", "give an integer"],
-    "-m launcher=accelerators hydra.launcher.workers=0 seed=1,2": ["hydra.launcher.workers=0", "give at least 1"],
+    "-m launcher=accelerators hydra.launcher.workers=x seed=1,2": [
+        "hydra.launcher.workers='x'",
+        "give an integer",
+    ],
+    "-m launcher=accelerators hydra.launcher.workers=0 seed=1,2": [
+        "hydra.launcher.workers=0",
+        "give at least 1",
+    ],
     "-m seed=1,2 sweeps_dir=": ["sweeps_dir= ", "give a folder, or leave it out"],
     "-m seed=1,2 cache_dir=": ["cache_dir= ", "give a folder, or leave it out"],
     "seed=-1": ["seed=-1", "at least 0 and at most 4294967295"],
     "dataset.sessions=0": ["dataset.sessions=0", "give at least 1"],
-    "dataset.train_sessions=0.9": ["train_sessions=0.9, val_sessions=0.15, test_sessions=0.15", "sum to 1.2"],
+    "dataset.train_sessions=0.9": [
+        "train_sessions=0.9, val_sessions=0.15, test_sessions=0.15",
+        "sum to 1.2",
+    ],
     "optimized_metric=val/nope": ["optimized_metric=val/nope", "The nearest is val/ppl."],
     "dataset=parquet dataset.path=nowhere": ["nowhere: no such file or folder"],
     "dataset=parquet seed=1,2 -m": ["dataset.path"],
@@ -386,7 +498,9 @@ OPTIONS = {"without_target": "epochs: 1", "empty": "", "list": "- 1", "broken": 
 """Options of a user's own group of models, none of which describes one."""
 
 
-@pytest.mark.parametrize("mistakes", [WRONG, pytest.param(ALIKE, marks=pytest.mark.nightly)], ids=["all", "alike"])
+@pytest.mark.parametrize(
+    "mistakes", [WRONG, pytest.param(ALIKE, marks=pytest.mark.nightly)], ids=["all", "alike"]
+)
 def test_mistakes_are_reported_in_one_line(mistakes, tmp_path):
     """None leaves a run's or a sweep's folder behind, nor takes away what was there."""
     (tmp_path / "mine").mkdir()
@@ -398,7 +512,9 @@ def test_mistakes_are_reported_in_one_line(mistakes, tmp_path):
         code, printed, errors = clickexp(tmp_path, FAST[0], *EDGE, *words.split())
         one_line = len(errors.splitlines()) == 1 and errors.startswith("clickexp: ")
         if code != 1 or printed or not one_line or not all(part in errors for part in parts):
-            wrong.append(f"clickexp {words}: exit code {code}, {printed!r}, {errors!r} in place of {parts}")
+            wrong.append(
+                f"clickexp {words}: exit code {code}, {printed!r}, {errors!r} in place of {parts}"
+            )
     assert not wrong, "\n".join(wrong)
     assert {file.name for file in tmp_path.iterdir()} <= {"conf", "mine", "outputs"}
     assert {file.name for file in tmp_path.glob("outputs/*")} <= {"cache"}
@@ -433,8 +549,13 @@ def test_help_names_groups_with_a_word_for_each_option(shown):
         assert text in words
     lines = shown.splitlines()
     assert len(lines) <= 60 and max(map(len, lines)) <= 80
-    explained = {line.split()[0] for line in lines if line[:2] == "  " != line[1:3] and len(line.split()) > 1}
-    assert {file.name for file in CONF.iterdir() if file.is_dir()} - {"hydra", "reproduction"} <= explained
+    explained = {
+        line.split()[0] for line in lines if line[:2] == "  " != line[1:3] and len(line.split()) > 1
+    }
+    assert {file.name for file in CONF.iterdir() if file.is_dir()} - {
+        "hydra",
+        "reproduction",
+    } <= explained
 
 
 def test_help_of_a_group_has_a_line_for_each_option_and_keys_with_their_comments(tmp_path):
@@ -442,11 +563,16 @@ def test_help_of_a_group_has_a_line_for_each_option_and_keys_with_their_comments
     lines = done.stdout.splitlines()
     options = [line.split()[0] for line in lines if line[:2] == "  " and line[2] != " "]
     assert set(options) >= {file.stem for file in (CONF / "model").glob("*.yaml")}
-    assert any(line.startswith("  cm ") and "click the first attractive document" in line for line in lines)
+    assert any(
+        line.startswith("  cm ") and "click the first attractive document" in line for line in lines
+    )
     assert max(map(len, lines)) <= 80 and "…" not in done.stdout
     assert "documents of the top ranks that do not attract them." in " ".join(done.stdout.split())
     done = clickexp(tmp_path, "--help", "trainer", "trainer=em", COLUMNS="80")
-    assert "Keys of trainer=em:" in done.stdout and "iterations: 50 # passes over the log" in done.stdout
+    assert (
+        "Keys of trainer=em:" in done.stdout
+        and "iterations: 50 # passes over the log" in done.stdout
+    )
     done = clickexp(tmp_path, "--help", "modle")
     assert done.returncode == 1 and "Did you mean model?" in done.stderr
 
@@ -457,7 +583,10 @@ def test_the_help_has_a_word_for_every_option_but_those_of_others(shown):
     groups = {file.name: sorted(file.glob("*.yaml")) for file in CONF.iterdir() if file.is_dir()}
     for group in groups.keys() - {"hydra", "reproduction", "local"}:
         if group in ("experiment", "method"):
-            assert f"OPTION{', of rankers' * (group == 'method')}: {len(groups[group])}, see --help {group}" in words
+            assert (
+                f"OPTION{', of rankers' * (group == 'method')}: {len(groups[group])}, see --help {group}"
+                in words
+            )
             continue
         for file in groups[group]:
             assert f"{file.stem} (" in words, file
@@ -475,7 +604,16 @@ def test_every_option_opens_with_a_sentence_that_the_help_of_its_group_shows():
 
 @pytest.mark.parametrize(
     "words",
-    ["data", "data prepare", "data inspect", "data verify", "compare", "compare wandb", "compare online", "export"],
+    [
+        "data",
+        "data prepare",
+        "data inspect",
+        "data verify",
+        "compare",
+        "compare wandb",
+        "compare online",
+        "export",
+    ],
 )
 def test_the_help_of_other_commands_fits_80_columns(words, monkeypatch, capsys):
     command, *rest = words.split()
@@ -518,7 +656,10 @@ WORKS_BEFORE = [("compare", "runs"), ("data", "inspect log.parquet")]
 
 def first(count, commands):
     """So many in the default tier, since each is a process."""
-    return [*commands[:count], *(pytest.param(*each, marks=pytest.mark.nightly) for each in commands[count:])]
+    return [
+        *commands[:count],
+        *(pytest.param(*each, marks=pytest.mark.nightly) for each in commands[count:]),
+    ]
 
 
 @pytest.mark.parametrize("command, words", first(2, PRINTS))
@@ -543,17 +684,30 @@ def test_what_only_prints_fails_where_its_output_is_lost(command, words, tmp_pat
     with open("/dev/full", "w") as full:
         done = subprocess.run(line, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True)
     name = "clickexp" if command == "main" else f"clickexp-{command}"
-    assert (done.returncode, done.stderr) == (1, f"{name}: standard output: No space left on device\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"{name}: standard output: No space left on device\n",
+    )
 
 
 def test_a_role_is_chosen_from_the_shell_and_recorded_in_one_way(tmp_path):
-    sweep = ["-m", "attraction=hash,robe", "attraction.compression_ratio=5", "hydra.sweep.dir=sweep"]
+    sweep = [
+        "-m",
+        "attraction=hash,robe",
+        "attraction.compression_ratio=5",
+        "hydra.sweep.dir=sweep",
+    ]
     done = clickexp(tmp_path, "model=dctr", *sweep, *SMALL, *EDGE, "metric=click")
     assert done.returncode == 0, done.stderr
     for number, tower in enumerate(("hash", "robe")):
         job = json.loads((tmp_path / f"sweep/{number}/job.json").read_text())
-        assert {f"parameter@attraction={tower}", "attraction.compression_ratio=5"} <= {*job["overrides"]}
-        assert f"- parameter@attraction={tower}" in (tmp_path / f"sweep/{number}/.hydra/overrides.yaml").read_text()
+        assert {f"parameter@attraction={tower}", "attraction.compression_ratio=5"} <= {
+            *job["overrides"]
+        }
+        assert (
+            f"- parameter@attraction={tower}"
+            in (tmp_path / f"sweep/{number}/.hydra/overrides.yaml").read_text()
+        )
     table = (tmp_path / "sweep/sweep.csv").read_text().splitlines()
     assert "parameter@attraction" in table[0].split(",") and len(table) == 3
     assert "compression_ratio: 5" in (tmp_path / "sweep/1/config.yaml").read_text()
@@ -579,7 +733,9 @@ def test_bash_completes_options_after_the_line_that_the_documentation_gives(tmp_
         hydra_bash_completion; echo "${COMPREPLY[@]}"
     """
     env = os.environ | {"PATH": f"{command.parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(["bash", "-c", typed], cwd=tmp_path, env=env, capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", "-c", typed], cwd=tmp_path, env=env, capture_output=True, text=True
+    )
     assert done.stdout.strip() == "model=pbm", done.stderr
 
 
@@ -587,4 +743,6 @@ def test_bash_completes_options_after_the_line_that_the_documentation_gives(tmp_
 def test_completion_without_a_shell_ends_in_one_line(words, tmp_path):
     done = clickexp(tmp_path, "--shell-completion", *words)
     assert done.returncode == 1 and not done.stdout
-    assert len(done.stderr.splitlines()) == 1 and 'eval "$(clickexp -sc install=bash)"' in done.stderr
+    assert (
+        len(done.stderr.splitlines()) == 1 and 'eval "$(clickexp -sc install=bash)"' in done.stderr
+    )

@@ -14,16 +14,16 @@ from small_runs import write_run
 from wandb_server import ENTITY, WandbServer
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # of what wandb-workspaces takes from pydantic
+    warnings.simplefilter(
+        "ignore", DeprecationWarning
+    )  # of what wandb-workspaces takes from pydantic
     pytest.importorskip("wandb_workspaces.workspaces", reason="pip install 'clickexp[dashboard]'")
 
 from clickexp.cli.compare import main
 from clickexp.compare import find_runs
 from clickexp.compare.dashboard import offline_runs, outline, specification
 
-SWEEP = (
-    "trainer=counting max_sessions=200 dataset.sessions=600 dataset.queries=20 model=rctr seed=1,2".split()
-)
+SWEEP = "trainer=counting max_sessions=200 dataset.sessions=600 dataset.queries=20 model=rctr seed=1,2".split()
 SWEEP += [
     "metric=[click,calibration,ranking]",
     "metric.cutoffs=[1,10]",
@@ -34,7 +34,11 @@ SWEEP += [
 
 def environment(home, **more):
     """That of a user who never logged in."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB_", "NETRC"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("WANDB_", "NETRC"))
+    }
     return kept | {"HOME": str(home), "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", **more}
 
 
@@ -94,7 +98,9 @@ def panels(view):
 @pytest.fixture(scope="module")
 def specified(sweep):
     """What --dry-run writes for the sweep, by a process that has neither an account nor a network."""
-    code = "import socket; socket.socket.connect = None; from clickexp.cli.compare import main; main()"
+    code = (
+        "import socket; socket.socket.connect = None; from clickexp.cli.compare import main; main()"
+    )
     arguments = [str(sweep), "--project", "clicks", "--baseline", "RCTR", "--sync", "--dry-run"]
     done = subprocess.run(
         [sys.executable, "-c", code, "wandb", *arguments],
@@ -112,7 +118,11 @@ def test_every_panel_shows_what_the_runs_log(specified, records, view):
     summary, rows = records[0]
     logged = {name for row in history(rows) for name in row}
     metrics = [row["metric"] for row in rows if row["type"] == "metric"]
-    axes = {metric["glob_name"][:-1]: metric["step_metric"] for metric in metrics if "glob_name" in metric}
+    axes = {
+        metric["glob_name"][:-1]: metric["step_metric"]
+        for metric in metrics
+        if "glob_name" in metric
+    }
     kinds = []
     for panel in (panel for section in panels(specified[0][view]).values() for panel in section):
         config, kind = panel["config"], panel["viewType"]
@@ -166,7 +176,9 @@ def test_sections_follow_from_what_was_logged(specified):
 def test_runs_are_grouped_by_what_all_their_seeds_have_in_common(specified, records):
     configs = [summary["config"] for summary, _ in records]
     assert configs[0]["experiment"] == configs[1]["experiment"]
-    assert configs[0]["experiment"].startswith("RCTR, simulated, trainer=counting, max_sessions=200")
+    assert configs[0]["experiment"].startswith(
+        "RCTR, simulated, trainer=counting, max_sessions=200"
+    )
     assert sorted(config["seed"] for config in configs) == [1, 2]
     (runset,) = specified[0]["workspace"]["spec"]["section"]["runSets"]
     assert runset["grouping"] == [{"section": "config", "name": "experiment.value"}]
@@ -216,8 +228,17 @@ def kept(tmp_path_factory):
     folder = tmp_path_factory.mktemp("kept")
     for number, model in enumerate(("UBM", "PBM")):
         for seed in (1, 2):
-            test = {"ll": -0.3 - 0.01 * number, "ppl": 1.4, "ndcg@1": 0.5, "ndcg@10": 0.75, "cold_ll@new": -0.4}
-            more = {"per_rank_val": {"ll": [-0.5, -0.4]}, "train": {"seconds": 2.0, "training_seconds": 1.5}}
+            test = {
+                "ll": -0.3 - 0.01 * number,
+                "ppl": 1.4,
+                "ndcg@1": 0.5,
+                "ndcg@10": 0.75,
+                "cold_ll@new": -0.4,
+            }
+            more = {
+                "per_rank_val": {"ll": [-0.5, -0.4]},
+                "train": {"seconds": 2.0, "training_seconds": 1.5},
+            }
             run = write_run(folder / f"{number}{seed}", model, seed, test, **more)
             offline = run / f"wandb/offline-run-2026010{seed}_00000{number}-id{number}{seed}"
             offline.mkdir(parents=True)
@@ -252,12 +273,23 @@ KEPT = {
 def test_panels_show_what_the_results_have(dry):
     specified, described = dry()
     shown = panels(specified["workspace"])
-    assert list(shown) == ["Test", "Difference to the baseline", *list(KEPT)[1:], "Speed and memory"]
+    assert list(shown) == [
+        "Test",
+        "Difference to the baseline",
+        *list(KEPT)[1:],
+        "Speed and memory",
+    ]
     for name, keys in KEPT.items():
         metrics = [panel["config"]["metrics"] for panel in shown[name]]
-        assert metrics == [[key if name != "Test" else f"summary_metrics.{key}"] for key in keys], name
+        assert metrics == [[key if name != "Test" else f"summary_metrics.{key}"] for key in keys], (
+            name
+        )
         assert f"\n  {name}: " in described
-    axes = {"Test, by rank": "rank", "Training, over sessions": "sessions", "Calibration": "predicted"}
+    axes = {
+        "Test, by rank": "rank",
+        "Training, over sessions": "sessions",
+        "Calibration": "predicted",
+    }
     for name, axis in axes.items():
         assert {panel["config"]["xAxis"] for panel in shown[name]} == {axis}
     titles = [panel["config"]["yAxisTitle"] for panel in shown["Validation, by rank"]]
@@ -275,7 +307,9 @@ def test_the_baseline_is_apart_from_the_others_and_the_upload_is_told(dry, kept)
     specified, described = dry("--baseline", "PBM", "--sync")
     spec = specified["report"]["spec"]
     for grid in (block for block in spec["blocks"] if block["type"] == "panel-grid"):
-        found = {runset["name"]: runset["filters"]["filters"] for runset in grid["metadata"]["runSets"]}
+        found = {
+            runset["name"]: runset["filters"]["filters"] for runset in grid["metadata"]["runSets"]
+        }
         assert list(found) == ["Baseline: PBM", "Others"]
         assert [(filters[0]["op"], filters[0]["value"]) for filters in found.values()] == [
             ("IN", ["PBM"]), ("NIN", ["PBM"]),
@@ -303,9 +337,15 @@ def test_without_folders_panels_are_those_of_the_default_metrics(monkeypatch):
         7,
         1,
     ]
-    for runset in views["workspace"]._to_model().model_dump(by_alias=True)["spec"]["section"]["runSets"]:
+    for runset in (
+        views["workspace"]._to_model().model_dump(by_alias=True)["spec"]["section"]["runSets"]
+    ):
         (filter,) = runset["filters"]["filters"]
-        assert (filter["key"]["name"], filter["op"], filter["value"]) == ("group", "IN", ["a sweep"])
+        assert (filter["key"]["name"], filter["op"], filter["value"]) == (
+            "group",
+            "IN",
+            ["a sweep"],
+        )
 
 
 def test_hyperparameters_and_differences_are_those_of_the_runs(tmp_path):
@@ -314,7 +354,14 @@ def test_hyperparameters_and_differences_are_those_of_the_runs(tmp_path):
         for seed in (1, 2):
             drawn = {"ll": {"mean": -0.5, "low": -0.6, "high": -0.4}} if i == 0 else {}
             test = {"ll": -0.3 - 0.01 * i - 0.02 * seed, "ppl": 1.417 + 0.001 * i}
-            write_run(tmp_path / f"{i}{seed}", model, seed, test, settings=[("rate", rate)], test_draws=drawn)
+            write_run(
+                tmp_path / f"{i}{seed}",
+                model,
+                seed,
+                test,
+                settings=[("rate", rate)],
+                test_draws=drawn,
+            )
     runs, logged = find_runs([tmp_path])[0], {"test/ll", "test/ppl", "draws/ll"}
     views = specification("clicks", "somebody", "a title", baseline="PBM", logged=logged, runs=runs)
     shown = panels(views["workspace"]._to_model().model_dump(by_alias=True))
@@ -322,7 +369,9 @@ def test_hyperparameters_and_differences_are_those_of_the_runs(tmp_path):
         "Test", "Difference to the baseline", "Hyperparameters", "Test, over posterior draws", "Speed and memory",
     ]  # fmt: skip
     (text,) = (panel["config"]["value"] for panel in shown["Difference to the baseline"])
-    assert text.startswith("**UBM, rate=0.001 is best in LL (+0.0200 on PBM, rate=0.001, p < 0.001)")
+    assert text.startswith(
+        "**UBM, rate=0.001 is best in LL (+0.0200 on PBM, rate=0.001, p < 0.001)"
+    )
     assert "\n| UBM, rate=1.0 | " in text and "\n| PBM, rate=0.001 | " not in text
     coordinates, importance = (panel["config"] for panel in shown["Hyperparameters"])
     columns = [(column["accessor"], column["log"]) for column in coordinates["columns"]]
@@ -350,7 +399,12 @@ def test_runs_are_uploaded_whole_and_once_and_views_are_saved(sweep, records, sp
         run = server.runs[summary["run_id"]]
         assert (run["project"], run["groupName"], run["ended"]) == ("clicks", "a sweep", 0)
         assert run["config"] == summary["config"]
-        names = {name for row in history(rows) for name in row if "tables/" not in name and name[0] != "_"}
+        names = {
+            name
+            for row in history(rows)
+            for name in row
+            if "tables/" not in name and name[0] != "_"
+        }
         for kept, sent in zip(history(rows), run["history"], strict=True):
             assert {name: kept[name] for name in names & set(kept)} == {
                 name: sent[name] for name in names & set(sent)
@@ -361,9 +415,9 @@ def test_runs_are_uploaded_whole_and_once_and_views_are_saved(sweep, records, sp
     for view, kind in (("workspace", "project-view"), ("report", "runs")):
         saved, expected = panels(server.views[kind]), panels(specified[0][view])
         assert server.views[kind]["entityName"] == ENTITY
-        assert {name: [panel["config"] for panel in section] for name, section in saved.items()} == {
-            name: [panel["config"] for panel in section] for name, section in expected.items()
-        }
+        assert {
+            name: [panel["config"] for panel in section] for name, section in saved.items()
+        } == {name: [panel["config"] for panel in section] for name, section in expected.items()}
     assert again.returncode == 0 and "Skipped 2 synced run(s)" in again.stderr
 
 

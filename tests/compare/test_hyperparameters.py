@@ -18,7 +18,9 @@ def searched(tmp_path_factory):
     for trial, (rate, size) in enumerate(rng.uniform(size=(20, 2))):
         settings = [("rate", float(10 ** (2 * rate))), ("size", float(size)), ("fixed", 1)]
         write_run(folder / str(trial), settings=settings, val={"loss": abs(rate - 0.7)})
-        write_json(folder / f"{trial}/job.json", {"number": trial, "status": "finished", "result": ""})
+        write_json(
+            folder / f"{trial}/job.json", {"number": trial, "status": "finished", "result": ""}
+        )
     (folder / "best.yaml").write_text(yaml.safe_dump({"metric": "val/loss", "trial": 0}))
     return folder
 
@@ -27,11 +29,17 @@ def test_what_the_metric_depends_on_is_important(searched):
     pytest.importorskip("optuna")
     (one,) = comparisons(find_runs([searched])[0])
     found = importances(one.groups, "val/loss", -1)
-    assert set(found) == {"optimizer.rate", "optimizer.size"} and sum(found.values()) == pytest.approx(1)
+    assert set(found) == {"optimizer.rate", "optimizer.size"} and sum(
+        found.values()
+    ) == pytest.approx(1)
     assert found["optimizer.rate"] > 0.8
-    assert importances(one.groups[:3], "val/loss", -1) == {} == importances(one.groups, "val/loss", 0)
+    assert (
+        importances(one.groups[:3], "val/loss", -1) == {} == importances(one.groups, "val/loss", 0)
+    )
     shown = data([one], [], searched)["comparisons"][0]
-    assert shown["optimized"] == "val/loss" and shown["importances"] == pytest.approx(found, abs=1e-5)
+    assert shown["optimized"] == "val/loss" and shown["importances"] == pytest.approx(
+        found, abs=1e-5
+    )
 
 
 def test_the_command_of_a_sweep_has_all_values_of_each_key(tmp_path):

@@ -48,7 +48,9 @@ def file(tmp_path_factory):
             write_run(run, model, seed, test, settings=[("learning_rate", rate)])
             if seed == 1:
                 (run / "report.html").write_text("its report")
-    write_run(folder / "other", "CM", 1, {"ll": -0.1, "ppl": 1.2}, test_set="other", dataset="<b>logs</b>")
+    write_run(
+        folder / "other", "CM", 1, {"ll": -0.1, "ppl": 1.2}, test_set="other", dataset="<b>logs</b>"
+    )
     write_json(folder / "foreign/result.json", {"accuracy": 1})
     runs, skipped = find_runs([folder])
     file = folder / "comparison.html"
@@ -59,10 +61,16 @@ def file(tmp_path_factory):
 @pytest.fixture(scope="module")
 def opened(browser, file):
     """The page, and what it must not have: messages on the console and requests to anywhere."""
-    page, wrong = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light"), []
+    page, wrong = (
+        browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light"),
+        [],
+    )
     page.on("console", lambda message: wrong.append(message.text))
     page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("request", lambda request: wrong.append(request.url) if request.url.startswith("http") else None)
+    page.on(
+        "request",
+        lambda request: wrong.append(request.url) if request.url.startswith("http") else None,
+    )
     page.goto(file.as_uri())
     page.wait_for_selector("html[data-ready]")
     yield page, wrong
@@ -102,7 +110,11 @@ def test_it_opens_with_the_largest_test_set_best_first(page):
     assert first == ["-0.315", "±", "0.007"]  # of -0.31 and -0.32
     assert column(page, "PPL")[0].split() == ["1.5000"]  # the same in both seeds
     assert page.locator("#leaderboard thead th").nth(2).inner_text().strip().endswith("↑")
-    assert page.locator("#leaderboard td.best").count() == page.locator("#leaderboard td.second").count() == 2
+    assert (
+        page.locator("#leaderboard td.best").count()
+        == page.locator("#leaderboard td.second").count()
+        == 2
+    )
     assert "foreign: result.json is not that of a run" in page.locator("#skipped").text_content()
 
 
@@ -126,7 +138,9 @@ def test_rows_are_filtered_by_model_override_and_search(page):
     page.select_option("[data-filter='optimizer.learning_rate']", "")
     page.fill("#search", "ubm rate=0.1")
     page.wait_for_function("document.querySelectorAll('#leaderboard tbody tr').length === 1")
-    assert [trace["name"] for trace in traces(page, "ranks")] == ["UBM · 0.1"] * 2  # a band and a curve
+    assert [trace["name"] for trace in traces(page, "ranks")] == [
+        "UBM · 0.1"
+    ] * 2  # a band and a curve
 
 
 def test_curves_have_bands_and_are_toggled_by_the_legend_and_by_rows(page):
@@ -137,18 +151,20 @@ def test_curves_have_bands_and_are_toggled_by_the_legend_and_by_rows(page):
         if page.evaluate("state.hidden.size") == 0:
             page.locator("#ranks .legendtoggle").first.click()
     page.wait_for_function("$('ranks').data[1].visible === 'legendonly'")
-    hidden = (
-        "$('ID').data.filter((trace) => trace.visible === 'legendonly').map((trace) => trace.legendgroup)"
-    )
+    hidden = "$('ID').data.filter((trace) => trace.visible === 'legendonly').map((trace) => trace.legendgroup)"
     assert page.evaluate(hidden.replace("ID", "ranks")) == ["0", "0"]
     traces(page, "learning")
     assert page.evaluate(hidden.replace("ID", "learning")) == ["0", "0"]  # mean and band
-    assert not page.is_checked("input[data-draw='0']") and page.inner_text("#count").endswith("3 drawn")
+    assert not page.is_checked("input[data-draw='0']") and page.inner_text("#count").endswith(
+        "3 drawn"
+    )
     page.check("input[data-draw='0']")
     traces(page, "ranks")
     page.wait_for_function(f"{hidden.replace('ID', 'ranks')}.length === 0")
     page.uncheck("input[data-draw='1']")
-    page.locator("#ranks").scroll_into_view_if_needed()  # what is out of view is drawn when it comes into view
+    page.locator(
+        "#ranks"
+    ).scroll_into_view_if_needed()  # what is out of view is drawn when it comes into view
     page.wait_for_function("$('ranks').data.length === 6")
     assert page.evaluate("document.activeElement.dataset.draw") == "1"
 
@@ -178,7 +194,8 @@ def test_the_toolbar_lies_over_neither_legend_nor_curves(page, chart, width):
     traces(page, chart)
     page.locator(f"#{chart}").hover(position={"x": 150, "y": 150})
     bar, legend, curves = (
-        page.locator(f"#{chart} {part}").first.bounding_box() for part in (".modebar", ".legend", ".bglayer")
+        page.locator(f"#{chart} {part}").first.bounding_box()
+        for part in (".modebar", ".legend", ".bglayer")
     )
     assert bar["height"] > 0 and curves["height"] > 200
     assert bar["y"] + bar["height"] <= curves["y"] < curves["y"] + curves["height"] < legend["y"]
@@ -223,10 +240,19 @@ def test_another_baseline_gives_other_tests(page):
             for row in page.locator("#against tbody tr").all()
         }
 
-    assert set(verdicts()) == {"UBM, learning_rate=0.5", "PBM, learning_rate=0.1", "PBM, learning_rate=0.5"}
-    assert set(verdicts().values()) <= {"worse", "not significant"} and "worse" in verdicts().values()
+    assert set(verdicts()) == {
+        "UBM, learning_rate=0.5",
+        "PBM, learning_rate=0.1",
+        "PBM, learning_rate=0.5",
+    }
+    assert (
+        set(verdicts().values()) <= {"worse", "not significant"} and "worse" in verdicts().values()
+    )
     page.select_option("#baseline", label="PBM, learning_rate=0.5")
-    assert set(verdicts().values()) <= {"better", "not significant"} and "better" in verdicts().values()
+    assert (
+        set(verdicts().values()) <= {"better", "not significant"}
+        and "better" in verdicts().values()
+    )
     assert "against PBM, learning_rate=0.5" in page.inner_text("#legend")
 
 
@@ -241,10 +267,12 @@ def test_configurations_of_two_runs_are_held_against_each_other(page):
     page.locator("#diff").scroll_into_view_if_needed()
     options = page.locator("#diff-a option").all_inner_texts()
     page.select_option(
-        "#diff-a", label=next(text for text in options if text.startswith("UBM, learning_rate=0.1, seed 1"))
+        "#diff-a",
+        label=next(text for text in options if text.startswith("UBM, learning_rate=0.1, seed 1")),
     )
     page.select_option(
-        "#diff-b", label=next(text for text in options if text.startswith("PBM, learning_rate=0.5, seed 1"))
+        "#diff-b",
+        label=next(text for text in options if text.startswith("PBM, learning_rate=0.5, seed 1")),
     )
     rows = [row.locator("td").all_inner_texts() for row in page.locator("#diff tbody tr").all()]
     assert rows == [
@@ -271,12 +299,23 @@ def searched(browser, tmp_path_factory):
     for number, (model, loss, brier, training, compiling) in enumerate(trials):
         run, rate = folder / str(number), 10.0**-number
         train = {"seconds": training + compiling, "compile_seconds": compiling}
-        own = dict(val={"loss": loss}, train=train, higher_is_better={"brier": False, "loss": False})
+        own = dict(
+            val={"loss": loss}, train=train, higher_is_better={"brier": False, "loss": False}
+        )
         write_run(
-            run, model, test={"ll": -0.3 - loss * brier, "brier": brier}, settings=[("rate", rate)], **own
+            run,
+            model,
+            test={"ll": -0.3 - loss * brier, "brier": brier},
+            settings=[("rate", rate)],
+            **own,
         )
         write_json(run / "job.json", {"number": number, "status": "finished", "result": str(run)})
-        epoch = {"epoch": 1, "val/ll": -0.5, "seconds": training + compiling, "compile_seconds": compiling}
+        epoch = {
+            "epoch": 1,
+            "val/ll": -0.5,
+            "seconds": training + compiling,
+            "compile_seconds": compiling,
+        }
         write_json(run / "metrics.jsonl", epoch)
     (folder / "best.yaml").write_text("{metric: val/loss, value: 0.2, trial: 1}")
     runs, skipped = find_runs([folder])
@@ -289,8 +328,14 @@ def searched(browser, tmp_path_factory):
 
 def test_a_search_opens_as_it_chose(searched):
     assert names(searched) == ["PBM", "UBM", "CM"]
-    assert [text.split()[0] for text in column(searched, "Val. loss")] == ["0.2000", "0.3000", "0.4000"]
-    assert searched.get_attribute("th:has(button[data-sort='val/loss'])", "aria-sort") == "ascending"
+    assert [text.split()[0] for text in column(searched, "Val. loss")] == [
+        "0.2000",
+        "0.3000",
+        "0.4000",
+    ]
+    assert (
+        searched.get_attribute("th:has(button[data-sort='val/loss'])", "aria-sort") == "ascending"
+    )
     tags = searched.locator("#leaderboard td.name").all_inner_texts()
     assert ["chosen" in text for text in tags] == [True, False, False]
     assert searched.inner_text("#legend").startswith(
@@ -350,9 +395,7 @@ def test_axe_reports_nothing_and_nothing_is_cut(page, searched, width, scheme):
         one.evaluate("Object.keys(charts).forEach(refresh)")
         found = axe.run(one).response["violations"]
         assert [(rule["id"], rule["nodes"][0]["html"]) for rule in found] == []
-        boxes = (
-            "[...document.querySelectorAll('.scroll, .wide')].map((box) => box.scrollWidth - box.clientWidth)"
-        )
+        boxes = "[...document.querySelectorAll('.scroll, .wide')].map((box) => box.scrollWidth - box.clientWidth)"
         assert max(one.evaluate(boxes)) <= 1
 
 
@@ -395,7 +438,9 @@ def test_the_forest_has_the_differences_to_the_baseline(page):
     assert error[0] == pytest.approx(12.7062 * 0.001 * 2**0.5 / 2**0.5, rel=1e-3)
 
 
-@pytest.mark.parametrize("value, text", [(3e-5, "+0.00003"), (-2e-7, "-2e-7"), (0, "+0.0000"), (0.12345, "+0.1235")])
+@pytest.mark.parametrize(
+    "value, text", [(3e-5, "+0.00003"), (-2e-7, "-2e-7"), (0, "+0.0000"), (0.12345, "+0.1235")]
+)
 def test_small_differences_without_a_test_show_their_first_digit(page, value, text):
     assert page.evaluate(f"rounded({value}, null, 4, true)")[0] == text
 
@@ -407,7 +452,9 @@ def test_curves_by_rank_are_differences_with_bands_by_default(page):
     base, other = shown[1]["y"], shown[3]["y"]  # of the baseline itself, and the next
     assert base == [0, 0]
     means = [ll - 0.015 * (1 + 0.1 * number) for number, ll in enumerate(LL.values())]
-    assert other == pytest.approx([(means[1] - means[0]) * 1.2, (means[1] - means[0]) * 0.8], abs=1e-6)
+    assert other == pytest.approx(
+        [(means[1] - means[0]) * 1.2, (means[1] - means[0]) * 0.8], abs=1e-6
+    )
     page.uncheck("#ranks-difference")
     assert traces(page, "ranks")[1]["y"] == pytest.approx([means[0] * 1.2, means[0] * 0.8])
 
@@ -418,7 +465,9 @@ def test_the_address_holds_what_is_shown(page, browser, file):
     page.select_option("#baseline", label="PBM, learning_rate=0.1")
     page.select_option("#learning-over", "sessions")
     page.uncheck("input[data-draw='2']")
-    page.wait_for_function("location.hash.includes('learning-over') && location.hash.includes('drawn')")
+    page.wait_for_function(
+        "location.hash.includes('learning-over') && location.hash.includes('drawn')"
+    )
     again = browser.new_page()
     again.goto(page.url)
     again.wait_for_selector("html[data-ready]")
@@ -453,8 +502,17 @@ def test_the_leaderboard_is_copied_as_shown(page):
         r"UBM & 0.1 & $\mathbf{-0.315} \pm 0.007$ & $\mathbf{1.5000}$ \\",
     ]
     rows = list(csv.reader(copied["CSV"]))
-    assert rows[0] == ["model", "optimizer.learning_rate", "ll", "ll_uncertainty", "ppl", "ppl_uncertainty"]
-    assert rows[1][:3] == ["UBM", "0.1", "-0.315"] and float(rows[1][3]) == pytest.approx(0.0070711, abs=1e-6)
+    assert rows[0] == [
+        "model",
+        "optimizer.learning_rate",
+        "ll",
+        "ll_uncertainty",
+        "ppl",
+        "ppl_uncertainty",
+    ]
+    assert rows[1][:3] == ["UBM", "0.1", "-0.315"] and float(rows[1][3]) == pytest.approx(
+        0.0070711, abs=1e-6
+    )
 
 
 CONTRASTS = """[['text', 'page'], ['text', 'card'], ['muted', 'card'], ['accent', 'card']].map((pair) => {
@@ -490,7 +548,9 @@ def test_hostile_names_are_text_and_links_stay_in_the_folder(browser, tmp_path):
     assert page.locator("img, #leaderboard script").count() == 0
     names = page.locator("#leaderboard tbody .name label > span:last-child").all_inner_texts()
     assert all(name.startswith(attack) for name in names)
-    links = page.eval_on_selector_all("a[href]:not([data-title])", "links => links.map(link => link.href)")
+    links = page.eval_on_selector_all(
+        "a[href]:not([data-title])", "links => links.map(link => link.href)"
+    )
     links = [link for link in links if "plotly" not in link]
     expected = {(tmp_path / folder / "y").as_uri() + "/" for folder in folders}
     expected |= {f"{tmp_path.as_uri()}/{folder}/" for folder in ("tables", "figures")}
@@ -501,7 +561,9 @@ def test_hostile_names_are_text_and_links_stay_in_the_folder(browser, tmp_path):
 
 def test_metrics_over_posterior_draws_are_columns_with_the_interval_of_the_draws(browser, tmp_path):
     """The draws of a model with posteriors, as a run writes them, beside a model without."""
-    data = simulate(PositionBasedModel, sessions=300, queries=10, documents_per_query=6, positions=5)
+    data = simulate(
+        PositionBasedModel, sessions=300, queries=10, documents_per_query=6, positions=5
+    )
     sizes = {"positions": 5, "query_doc_pairs": data.query_doc_pairs}
     model = filled(PositionBasedModel(attraction=NORMAL, **sizes, rngs=nnx.Rngs(0)))
     groups = {"click": click_metrics()}
@@ -510,7 +572,9 @@ def test_metrics_over_posterior_draws_are_columns_with_the_interval_of_the_draws
     write_run(tmp_path / "pbm", "PBM", test=test, test_draws=drawn)
     write_run(tmp_path / "rctr", "RCTR", test={"ll": -0.7, "ppl": 2.0})
     runs, skipped = find_runs([tmp_path])
-    (tmp_path / "comparison.html").write_text(page_of(comparisons(runs, ["ll", "draws/ll"]), skipped, tmp_path))
+    (tmp_path / "comparison.html").write_text(
+        page_of(comparisons(runs, ["ll", "draws/ll"]), skipped, tmp_path)
+    )
     page, wrong = browser.new_page(viewport={"width": 1280, "height": 900}), []
     page.on("console", lambda message: wrong.append(message.text))
     page.on("pageerror", lambda error: wrong.append(str(error)))
@@ -522,7 +586,9 @@ def test_metrics_over_posterior_draws_are_columns_with_the_interval_of_the_draws
     own = drawn["ll"]
     assert float(mean.strip(" *\n")) == pytest.approx(own["mean"], abs=1e-3)
     assert float(half) == pytest.approx((own["high"] - own["low"]) / 2, rel=0.1)
-    hint = page.locator("#leaderboard tbody tr", has_text="PBM").locator("td[title*='posterior draws']")
+    hint = page.locator("#leaderboard tbody tr", has_text="PBM").locator(
+        "td[title*='posterior draws']"
+    )
     assert hint.count() == 1 and f"{own['low']:.4f}"[:6] in hint.get_attribute("title")
     page.select_option("#against-metric", "draws/ll")
     page.locator("#forest").scroll_into_view_if_needed()

@@ -101,7 +101,11 @@ def test_latex_has_booktabs_rows_of_one_length_and_balanced_marks(files):
 
 def test_csv_holds_unrounded_numbers(files):
     frame = pl.read_csv(files["leaderboard.csv"].encode())
-    assert frame["name"].to_list() == ["UBM", "DBN_2", "PBM"] and frame["seeds"].to_list() == [3, 1, 3]
+    assert frame["name"].to_list() == ["UBM", "DBN_2", "PBM"] and frame["seeds"].to_list() == [
+        3,
+        1,
+        3,
+    ]
     low, high = frame.row(0, named=True)["ll_low"], frame.row(0, named=True)["ll_high"]
     assert frame["ll"].to_list() == pytest.approx([-0.3, -0.35, -0.4])
     t = 4.302653  # of 0.975 with 2 degrees of freedom
@@ -116,7 +120,9 @@ def test_csv_holds_unrounded_numbers(files):
 def drawn(monkeypatch):
     """Figures, as far as they can be without rendering them, which takes most of the time of a comparison."""
     made = []
-    monkeypatch.setattr(FigureCanvasPdf, "print_pdf", lambda canvas, *_, **__: made.append(canvas.figure))
+    monkeypatch.setattr(
+        FigureCanvasPdf, "print_pdf", lambda canvas, *_, **__: made.append(canvas.figure)
+    )
     monkeypatch.setattr(FigureCanvasAgg, "print_png", lambda *_, **__: None)
     return made
 
@@ -126,14 +132,23 @@ def test_times_are_without_compilation_which_has_a_column(tmp_path, drawn):
     recorded compilation."""
     for model, training, compiling in (("PBM", 1.0, 5.0), ("UBM", 2.0, 1.0), ("DBN", 1.5, 2.0)):
         folder = write_run(
-            tmp_path / model, model, train={"seconds": training + compiling, "compile_seconds": compiling}
+            tmp_path / model,
+            model,
+            train={"seconds": training + compiling, "compile_seconds": compiling},
         )
         epochs = [
-            {"epoch": 1, "val/ll": -0.6, "seconds": training / 2 + compiling, "compile_seconds": compiling},
+            {
+                "epoch": 1,
+                "val/ll": -0.6,
+                "seconds": training / 2 + compiling,
+                "compile_seconds": compiling,
+            },
             {"epoch": 2, "val/ll": -0.5, "seconds": training / 2, "compile_seconds": 0.0},
         ]
         if model == "DBN":
-            epochs = [{k: v for k, v in epoch.items() if k != "compile_seconds"} for epoch in epochs]
+            epochs = [
+                {k: v for k, v in epoch.items() if k != "compile_seconds"} for epoch in epochs
+            ]
         (folder / "metrics.jsonl").write_text("".join(json.dumps(epoch) + "\n" for epoch in epochs))
     (comparison,) = comparisons(find_runs([tmp_path])[0])
     frame = pl.read_csv(tables(comparison)["leaderboard.csv"].encode()).sort("training_seconds")
@@ -141,7 +156,10 @@ def test_times_are_without_compilation_which_has_a_column(tmp_path, drawn):
     assert columns == [("PBM", 1.0, 5.0), ("DBN", 1.5, 2.0), ("UBM", 2.0, 1.0)]
     figures(comparison)
     (over_time, cost, compilation) = (
-        axes for figure in drawn for axes in figure.axes if "compilation" in axes.get_xlabel().lower()
+        axes
+        for figure in drawn
+        for axes in figure.axes
+        if "compilation" in axes.get_xlabel().lower()
     )
     curves = {line.get_label(): line.get_xdata().tolist() for line in over_time.lines}
     assert curves == {"PBM": [0.5, 1.0], "UBM": [1.0, 2.0], "DBN": [0.75, 1.5]}
@@ -160,7 +178,8 @@ def searched(tmp_path):
         write_run(folder, test=test, settings=[("rate", trial)], val={"loss": loss, "ll": -loss})
         status = "kept" if trial == 1 else "finished"
         write_json(
-            tmp_path / f"s/{trial}/job.json", {"number": trial, "status": status, "result": str(folder)}
+            tmp_path / f"s/{trial}/job.json",
+            {"number": trial, "status": status, "result": str(folder)},
         )
     best = {"metric": "val/loss", "value": 0.2, "trial": 1}
     (tmp_path / "s/best.yaml").write_text(yaml.safe_dump(best))
@@ -177,8 +196,12 @@ def test_a_search_is_ordered_by_what_it_optimised_and_its_choice_is_marked(searc
     assert lines[0] == "| Model | Val. loss ↓ | LL ↑ | PPL ↓ |"
     assert lines[2] == "| UBM, rate=1 (chosen) | **0.2000** | -0.4000 | <u>1.6000</u> |"
     assert sum("(chosen) |" in line for line in lines) == 1
-    caption = "Ordered by validation loss, which the search optimised; (chosen): the trial that it chose."
-    assert all(caption in text for text in (lines[-1], files["leaderboard.tex"], files["ll_per_rank.md"]))
+    caption = (
+        "Ordered by validation loss, which the search optimised; (chosen): the trial that it chose."
+    )
+    assert all(
+        caption in text for text in (lines[-1], files["leaderboard.tex"], files["ll_per_rank.md"])
+    )
     assert "UBM, rate=1 (chosen) & $\\mathbf{0.2000}$" in files["leaderboard.tex"]
     frame = pl.read_csv(files["leaderboard.csv"].encode())
     assert frame["chosen"].to_list() == [True, False, False, False]
@@ -216,7 +239,9 @@ def test_a_search_that_was_killed_is_ordered_without_a_choice(searched):
 
 
 def test_searches_of_different_metrics_have_no_common_order(searched):
-    write_run(searched / "t/0", test={"ll": -0.35}, settings=[("rate", 9)], val={"loss": 0.1, "ll": -0.1})
+    write_run(
+        searched / "t/0", test={"ll": -0.35}, settings=[("rate", 9)], val={"loss": 0.1, "ll": -0.1}
+    )
     write_json(searched / "t/0/job.json", {"number": 0, "status": "finished", "result": ""})
     (searched / "t/best.yaml").write_text(yaml.safe_dump({"metric": "val/ll", "trial": 0}))
     (one,) = comparisons(find_runs([searched])[0])
@@ -227,7 +252,9 @@ def test_searches_of_different_metrics_have_no_common_order(searched):
         True,
         True,
     ]
-    assert one.choice.startswith("Search was for the best validation loss and validation log-likelihood")
+    assert one.choice.startswith(
+        "Search was for the best validation loss and validation log-likelihood"
+    )
 
 
 def test_standing_follows_what_is_shown():
@@ -238,10 +265,19 @@ def test_standing_follows_what_is_shown():
 
 def test_figures_are_vectors_with_text_that_stays_text(folder):
     made = figures(comparisons(find_runs([folder])[0])[0])
-    names = ("differences", "per_rank", "per_rank_values", "examination", "learning", "cost", "calibration")
+    names = (
+        "differences",
+        "per_rank",
+        "per_rank_values",
+        "examination",
+        "learning",
+        "cost",
+        "calibration",
+    )
     assert list(made) == [f"{name}.{suffix}" for name in names for suffix in ("pdf", "png")]
     assert all(
-        made[f"{name}.pdf"].startswith(b"%PDF") and b"/Type3" not in made[f"{name}.pdf"] for name in names
+        made[f"{name}.pdf"].startswith(b"%PDF") and b"/Type3" not in made[f"{name}.pdf"]
+        for name in names
     )
     assert all(made[f"{name}.png"].startswith(b"\x89PNG") for name in names)
 
@@ -271,14 +307,18 @@ def test_differences_are_drawn_as_they_are_tabled(folder, drawn):
     assert points == [pytest.approx([0.1, 0]), pytest.approx([0.05, -1])]
     curves = {line.get_label(): line.get_ydata() for line in ranks.lines}
     assert curves["PBM"] == pytest.approx([0, 0]) and curves["UBM"] == pytest.approx([0.12, 0.08])
-    assert curves["DBN_2"] == pytest.approx([-0.42 + 0.36, -0.28 + 0.24])  # to PBM's run of the same seed
+    assert curves["DBN_2"] == pytest.approx(
+        [-0.42 + 0.36, -0.28 + 0.24]
+    )  # to PBM's run of the same seed
 
 
 def test_a_curve_far_off_leaves_room_to_the_others_and_is_reported(tmp_path, drawn):
     for i, model in enumerate(("PBM", "UBM", "DBN", "CM")):
         write_run(tmp_path / model, model, test={"ll": -9 if model == "CM" else -0.3 - 0.01 * i})
     figures(comparisons(find_runs([tmp_path])[0])[0])
-    figure = next(figure for figure in drawn if figure.axes[0].get_ylabel().startswith("Log-likelihood"))
+    figure = next(
+        figure for figure in drawn if figure.axes[0].get_ylabel().startswith("Log-likelihood")
+    )
     (axes,) = figure.axes
     assert -0.5 < axes.get_ylim()[0] < axes.get_ylim()[1] < 0
     assert [text.get_text() for text in figure.legends[0].texts] == [
@@ -301,7 +341,10 @@ def test_a_legend_reads_row_by_row_from_the_best(tmp_path, drawn):
         FigureCanvasAgg(figure).draw()
         places = {text.get_text(): text.get_window_extent() for text in figure.legends[0].texts}
         assert len({round(place.y0) for place in places.values()}) > 1
-        assert tuple(sorted(places, key=lambda name: (-round(places[name].y0), places[name].x0))) == models
+        assert (
+            tuple(sorted(places, key=lambda name: (-round(places[name].y0), places[name].x0)))
+            == models
+        )
 
 
 def test_files_of_others_are_never_overwritten(tmp_path, capsys, monkeypatch):
@@ -312,7 +355,9 @@ def test_files_of_others_are_never_overwritten(tmp_path, capsys, monkeypatch):
     written = {file.name for file in (tmp_path / "runs").rglob("*.*") if file.is_file()}
     assert {"comparison.html", "leaderboard.tex", "per_rank.pdf"} <= written
     *_, count, page = capsys.readouterr().out.splitlines()
-    assert count.startswith("6 tables and 1 figures in ") and page == str(tmp_path / "runs/comparison.html")
+    assert count.startswith("6 tables and 1 figures in ") and page == str(
+        tmp_path / "runs/comparison.html"
+    )
 
     write_run(tmp_path / "runs/1", "PBM", test_set="other")
     compare([tmp_path / "runs"])
@@ -322,7 +367,9 @@ def test_files_of_others_are_never_overwritten(tmp_path, capsys, monkeypatch):
 
     edited = tmp_path / "runs/tables/leaderboard-clicks.tex"
     edited.write_text("mine")
-    before = {file: file.read_bytes() for file in (tmp_path / "runs").rglob("*.*") if file.is_file()}
+    before = {
+        file: file.read_bytes() for file in (tmp_path / "runs").rglob("*.*") if file.is_file()
+    }
     write_run(tmp_path / "runs/2", "CM")
     with refuses(UserError, str(edited), "was edited", "another --output"):
         compare([tmp_path / "runs"])
@@ -343,7 +390,9 @@ def test_an_interrupted_comparison_is_made_again(tmp_path, monkeypatch):
         write_files(tmp_path, dict(a="2", b="2"))
     assert [(tmp_path / name).read_text() for name in "ab"] == ["2", "1"]
     write_files(tmp_path, dict(a="3", b="3"))
-    assert [(tmp_path / name).read_text() for name in "ab"] == ["3", "3"] and not (tmp_path / "c").exists()
+    assert [(tmp_path / name).read_text() for name in "ab"] == ["3", "3"] and not (
+        tmp_path / "c"
+    ).exists()
 
 
 def test_the_command_reports_an_error_in_one_line(tmp_path, capsys):
@@ -357,9 +406,14 @@ def test_the_command_reports_an_error_in_one_line(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     "ranks, code, parts",
-    [("3", 1, ["clickexp-compare: ", "rank 3", "1 to 2"]), ("1,x", 2, ["--ranks", "'1,x'", "1,3,10"])],
+    [
+        ("3", 1, ["clickexp-compare: ", "rank 3", "1 to 2"]),
+        ("1,x", 2, ["--ranks", "'1,x'", "1,3,10"]),
+    ],
 )
-def test_ranks_that_no_run_has_are_an_error_before_anything_is_written(folder, tmp_path, capsys, ranks, code, parts):
+def test_ranks_that_no_run_has_are_an_error_before_anything_is_written(
+    folder, tmp_path, capsys, ranks, code, parts
+):
     with pytest.raises(SystemExit, match=str(code)):
         main([str(folder), "--output", str(tmp_path / "out"), "--ranks", ranks])
     error = capsys.readouterr().err
@@ -385,9 +439,13 @@ def test_the_command_prints_the_conclusion_the_leaderboard_and_where_it_wrote(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "clicks: 7 runs of 3 configurations on one test set of 50 sessions"
     assert lines[1].startswith("UBM is best in LL (+0.1000 on PBM, p < 0.001)")
-    note = "* p < 0.05, ** p < 0.01 against PBM: paired t-test over seeds, corrected by Holm's method."
+    note = (
+        "* p < 0.05, ** p < 0.01 against PBM: paired t-test over seeds, corrected by Holm's method."
+    )
     assert note in " ".join(lines)
-    assert ["UBM", "-0.30**", "±", "0.10", "1.5000", "0.5000**", "3"] in [line.split() for line in lines]
+    assert ["UBM", "-0.30**", "±", "0.10", "1.5000", "0.5000**", "3"] in [
+        line.split() for line in lines
+    ]
     assert len(lines) < 18 and all(len(line) <= 80 for line in lines[:-2])
     assert lines[-1] == str(tmp_path / "out/comparison.html")
     header = (tmp_path / "out/tables/ll_per_rank.md").read_text().splitlines()[0]
@@ -398,10 +456,19 @@ def test_long_names_leave_room_for_numbers(tmp_path, capsys, monkeypatch, drawn)
     monkeypatch.setenv("COLUMNS", "80")
     settings = [(f"a_long_setting_{place}", f"value_{place}") for place in range(6)]
     for run, given in enumerate((settings, settings[:3])):
-        write_run(tmp_path / f"runs/{run}", "DBN", 1, {"ll": -0.25 - run, "ppl": 1.5 + run}, settings=given)
+        write_run(
+            tmp_path / f"runs/{run}",
+            "DBN",
+            1,
+            {"ll": -0.25 - run, "ppl": 1.5 + run},
+            settings=given,
+        )
     main([str(tmp_path / "runs"), "--output", str(tmp_path / "out")])
     printed = capsys.readouterr().out
-    assert all(value in printed for value in ("-0.2500", "-1.2500", "1.5000", "2.5000")) and "…" not in printed
+    assert (
+        all(value in printed for value in ("-0.2500", "-1.2500", "1.5000", "2.5000"))
+        and "…" not in printed
+    )
     assert sum("value_5" in line for line in printed.splitlines()[3:]) == 1
 
 
@@ -422,7 +489,9 @@ def hostile(tmp_path_factory):
     before = {*folder.rglob("*")}
     with pytest.MonkeyPatch.context() as patch:
         printed = []
-        patch.setattr("clickexp.compare.output.print", lambda text, **_: printed.append(text), raising=False)
+        patch.setattr(
+            "clickexp.compare.output.print", lambda text, **_: printed.append(text), raising=False
+        )
         compare([runs], output=folder / "out/x")
     return folder, {*folder.rglob("*")} - before, printed
 
@@ -446,7 +515,8 @@ def test_hostile_names_in_tables_are_text(hostile):
     folder = hostile[0] / "out/x/tables"
     label = slug("../../../..")
     shown = [
-        "".join({"\x1b": "�", "\x07": "�", "\n": " "}.get(sign, sign) for sign in name) for name in NAMES
+        "".join({"\x1b": "�", "\x07": "�", "\n": " "}.get(sign, sign) for sign in name)
+        for name in NAMES
     ]
     text = (folder / f"leaderboard-{label}.csv").read_text()
     rows = list(csv.reader(io.StringIO(text)))
@@ -463,7 +533,9 @@ def test_hostile_names_in_tables_are_text(hostile):
         "usepackage", "begin", "end", "centering", "caption", "label", "toprule", "midrule", "bottomrule",
         "uparrow", "mathbf", "underline", "textbackslash", "small", "setlength", "tabcolsep", "parbox", "raggedright",
     }  # fmt: skip
-    assert rf"\label{{tab:leaderboard-{label}}}" in tex and r"\$\textbackslash{}write18\{id\}\$" in tex
+    assert (
+        rf"\label{{tab:leaderboard-{label}}}" in tex and r"\$\textbackslash{}write18\{id\}\$" in tex
+    )
     assert tex.count(r"\\") == 1 + len(NAMES)
 
 
@@ -538,4 +610,6 @@ def test_a_configuration_that_refers_to_itself_is_skipped(tmp_path):
 def test_one_run_is_one_run(tmp_path, capsys, drawn):
     write_run(tmp_path / "a", per_rank={"ll": [-0.5], "sessions": [1]})
     compare([tmp_path / "a"])
-    assert capsys.readouterr().out.startswith("clicks: 1 run of 1 configuration on one test set of 1 session\n")
+    assert capsys.readouterr().out.startswith(
+        "clicks: 1 run of 1 configuration on one test set of 1 session\n"
+    )

@@ -65,7 +65,9 @@ def test_runs_are_grouped_over_seeds_and_ordered_best_first(tmp_path):
     for seed, offset in ((1, 0.0), (2, 0.02)):
         write_run(tmp_path / f"pbm{seed}", "PBM", seed, {"ll": -0.5 + offset, "ppl": 1.5})
         write_run(tmp_path / f"ubm{seed}", "UBM", seed, {"ll": -0.4 + offset, "ppl": 1.6})
-    write_run(tmp_path / "rate", "PBM", 1, {"ll": -0.6, "ppl": 1.4}, settings=[("learning_rate", 0.1)])
+    write_run(
+        tmp_path / "rate", "PBM", 1, {"ll": -0.6, "ppl": 1.4}, settings=[("learning_rate", 0.1)]
+    )
     (one,) = compared(tmp_path)
     assert [(group.name, len(group.runs)) for group in one.groups] == [
         ("UBM", 2), ("PBM", 2), ("PBM, learning_rate=0.1", 1),
@@ -101,7 +103,9 @@ def test_a_metric_goes_the_way_that_results_state(tmp_path, stated, first, arrow
     table = leaderboard(one)
     assert table.header == ["Model", f"Brier{arrow}"]
     places = {name: cell.place for name, cell in table.rows}
-    assert places == ({"DBN": 2, "PBM": 0, "UBM": 0} | {first: 1} if arrow else dict.fromkeys(places, 0))
+    assert places == (
+        {"DBN": 2, "PBM": 0, "UBM": 0} | {first: 1} if arrow else dict.fromkeys(places, 0)
+    )
     assert bool(one.warnings) == (not arrow)
     shown = data([one], [], tmp_path)["metrics"]
     assert shown["brier"]["direction"] == {" ↓": -1, " ↑": 1, "": 0}[arrow]
@@ -135,7 +139,8 @@ def test_groups_share_the_test_sets_of_their_seeds_and_gaps_are_reported(tmp_pat
     (one,) = compared(tmp_path)
     assert one.describe() == "2 test sets of 50 sessions each, one per seed"
     assert (
-        len(one.warnings) == 1 and "1 of 3 rows average over some of the 2 test sets only" in one.warnings[0]
+        len(one.warnings) == 1
+        and "1 of 3 rows average over some of the 2 test sets only" in one.warnings[0]
     )
     assert one.warnings[0].endswith("DBN")
 
@@ -149,7 +154,9 @@ def test_kept_values_are_tested_over_queries_as_paired_test_does(tmp_path):
     tests = one.tests["ll"]
     row = tests.p[one.baselines.index(one.groups.index(one.baseline))]
     found = {group.name: p for group, p in zip(one.groups, row, strict=True)}
-    raw = {name: paired_test(tmp_path / name, tmp_path / "PBM", "ll").p_t for name in ("UBM", "DBN")}
+    raw = {
+        name: paired_test(tmp_path / name, tmp_path / "PBM", "ll").p_t for name in ("UBM", "DBN")
+    }
     small, large = sorted(raw, key=raw.get)
     assert tests.unit == "queries" and np.isnan(found["PBM"])
     assert found[small] == pytest.approx(2 * raw[small])
@@ -179,7 +186,9 @@ def test_queries_of_any_size_are_tested_as_the_bootstrap_does(tmp_path):
     change = rng.normal(0, 0.05, 150)[queries][:, None] + rng.normal(0, 0.1, (600, 3))
     log_probs = [first, first + change - np.nanmean(np.where(shown, change, np.nan)) + 0.007]
     for model, own in zip(("PBM", "UBM"), log_probs, strict=True):
-        write_run(tmp_path / model, model, 1, {"ll": np.nanmean(own)}, log_probs=own, queries=queries)
+        write_run(
+            tmp_path / model, model, 1, {"ll": np.nanmean(own)}, log_probs=own, queries=queries
+        )
     bootstrap = paired_test(tmp_path / "PBM", tmp_path / "UBM", "ll", resamples=4000)
     p = np.nanmax(compared(tmp_path)[0].tests["ll"].p)
     assert p == pytest.approx(bootstrap.p_bootstrap, abs=0.06)
@@ -214,7 +223,9 @@ def test_without_kept_values_seeds_are_paired(tmp_path):
 def test_reliability_weighs_runs_by_documents(tmp_path):
     curve = {"predicted": [[0.3]], "observed": [[0.6]], "documents": [[10]]}
     write_run(tmp_path / "a", seed=1, curves={"ece": curve})
-    write_run(tmp_path / "b", seed=2, curves={"ece": curve | {"observed": [[0.0]], "documents": [[30]]}})
+    write_run(
+        tmp_path / "b", seed=2, curves={"ece": curve | {"observed": [[0.0]], "documents": [[30]]}}
+    )
     pooled = compared(tmp_path)[0].groups[0].reliability()
     assert pooled["documents"] == 40 and pooled["predicted"] == pytest.approx(0.3)
     assert pooled["observed"] == pytest.approx(0.6 * 10 / 40)
@@ -254,7 +265,11 @@ def test_folds_are_one_comparison_tested_over_the_queries_of_all(tmp_path):
     (one,) = compared(tmp_path)
     assert [(group.name, len(group.runs)) for group in one.groups] == [("PBM", 3), ("UBM", 3)]
     assert one.describe().startswith("3 test sets") and one.describe().endswith(", one per fold")
-    assert one.uncertainty == "folds" and one.groups[0].interval("ll")[2] == "folds" and not one.warnings
+    assert (
+        one.uncertainty == "folds"
+        and one.groups[0].interval("ll")[2] == "folds"
+        and not one.warnings
+    )
     assert float(one.groups[0].spread("ll").mean) == pytest.approx(log_probs[0].mean())
     means = log_probs.mean(axis=3).reshape(2, -1)
     expected = stats.ttest_rel(means[1], means[0]).pvalue
@@ -270,7 +285,9 @@ def test_a_missing_fold_is_told(tmp_path):
         for fold in range(folds):
             write_fold(tmp_path / f"{name}{fold}", fold, name, test={"ll": -0.5 - fold / 10})
     (one,) = compared(tmp_path)
-    assert any("1 of 2 rows average over some of the 3 test sets only" in line for line in one.warnings)
+    assert any(
+        "1 of 2 rows average over some of the 3 test sets only" in line for line in one.warnings
+    )
 
 
 def test_tables_of_rankers_lead_with_rankings():

@@ -46,10 +46,14 @@ def test_intervals_over_one_test_set_leave_a_decimal_for_differences(tmp_path):
     """Half intervals of .012 round to three decimals; the same queries tell models apart by .002."""
     log_probs = -np.random.default_rng(0).random((300, 2))
     for model, gain in (("PBM", 0.0), ("UBM", 0.002)):
-        write_run(tmp_path / model, model, 1, {"ll": log_probs.mean() + gain}, log_probs=log_probs + gain)
+        write_run(
+            tmp_path / model, model, 1, {"ll": log_probs.mean() + gain}, log_probs=log_probs + gain
+        )
     (comparison,) = comparisons(find_runs([tmp_path])[0])
     ubm, pbm = (row[1] for row in leaderboard(comparison).rows)
-    assert float(ubm.text) - float(pbm.text) == pytest.approx(0.002, abs=1e-9) and len(ubm.text) == len("-0.5010")
+    assert float(ubm.text) - float(pbm.text) == pytest.approx(0.002, abs=1e-9) and len(
+        ubm.text
+    ) == len("-0.5010")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +61,8 @@ def tested(tmp_path_factory):
     """UBM 0.1 +- 0.01 above PBM in every seed, DBN at PBM's level; nDCG the other way round."""
     folder, rng = tmp_path_factory.mktemp("tested"), np.random.default_rng(0)
     values = {
-        model: base + rng.normal(0, 0.01, 5) for model, base in (("UBM", -0.3), ("PBM", -0.4), ("DBN", -0.4))
+        model: base + rng.normal(0, 0.01, 5)
+        for model, base in (("UBM", -0.3), ("PBM", -0.4), ("DBN", -0.4))
     }
     for model, lls in values.items():
         for seed, ll in enumerate(lls):
@@ -72,7 +77,9 @@ def test_differences_have_the_interval_of_the_paired_test(tested):
     assert set(cells) == {"UBM", "DBN"}
     shown = cells["UBM"]
     assert float(shown.text) == pytest.approx(np.mean(values["UBM"] - values["PBM"]), abs=1e-3)
-    assert float(shown.deviation) == pytest.approx((high - low) / 2, rel=0.1) and shown.stars == "**"
+    assert (
+        float(shown.deviation) == pytest.approx((high - low) / 2, rel=0.1) and shown.stars == "**"
+    )
     assert cells["DBN"].stars == ""
 
 
@@ -86,7 +93,9 @@ def test_the_conclusion_names_the_best_and_how_sure_it_is(tested):
         text,
     ), text
     ubm = next(group for group in comparison.groups if group.name == "UBM")
-    assert re.match(r"UBM is best in LL \(\+0\.\d+ on (DBN|PBM), p < 0.001\)", conclusion(comparison, ubm))
+    assert re.match(
+        r"UBM is best in LL \(\+0\.\d+ on (DBN|PBM), p < 0.001\)", conclusion(comparison, ubm)
+    )
 
 
 def test_metrics_that_the_baseline_lacks_are_held_against_the_next(tmp_path):
@@ -121,7 +130,9 @@ def test_metrics_over_posterior_draws_have_their_own_interval(tmp_path):
         drawn = {"ll": {"mean": mean, "low": mean - 0.03, "high": mean + 0.01}}
         write_run(tmp_path / str(seed), "UBM", seed, {"ll": -0.4}, test_draws=drawn)
     (comparison,) = comparisons(find_runs([tmp_path])[0], ["draws/ll", "ll"])
-    assert comparison.groups[0].interval("draws/ll") == pytest.approx((-0.63, -0.59, "posterior draws"))
+    assert comparison.groups[0].interval("draws/ll") == pytest.approx(
+        (-0.63, -0.59, "posterior draws")
+    )
     assert leaderboard(comparison).header == ["Model", "LL of draws ↑", "LL ↑"]
     assert leaderboard(comparison).rows == [("UBM", Cell("-0.60", "0.02"), Cell("-0.4000"))]
 
@@ -190,7 +201,9 @@ def test_latex_tables_compile_without_overfull_boxes(columns, tested, tmp_path):
     if shutil.which("pdflatex") is None:
         pytest.skip("needs TeX: bash scripts/install_tools.sh")
     texts = [text for name, text in tables(tested[0]).items() if name.endswith(".tex")]
-    body = "\n".join([*texts, *(latex(table_of(kind), f"tab:{place}") for place, kind in enumerate(TABLES))])
+    body = "\n".join(
+        [*texts, *(latex(table_of(kind), f"tab:{place}") for place, kind in enumerate(TABLES))]
+    )
     (tmp_path / "a.tex").write_text(
         f"\\documentclass[{columns}]{{article}}\n\\usepackage{{booktabs}}\n"
         f"\\begin{{document}}\n{body}\n\\end{{document}}\n"

@@ -59,7 +59,9 @@ def test_an_edited_reader_reads_again(tmp_path, monkeypatch):
         (tmp_path / "own_reader.py").write_text(READER.format(click=click))
         importlib.invalidate_caches()
         module = importlib.reload(importlib.import_module("own_reader"))
-        rates.append(module.read(tmp_path / "log.txt", cache=tmp_path / "cache", **SPLIT).click_rate)
+        rates.append(
+            module.read(tmp_path / "log.txt", cache=tmp_path / "cache", **SPLIT).click_rate
+        )
     assert rates == [0, 1]
 
 

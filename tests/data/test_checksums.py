@@ -44,7 +44,15 @@ def contents(log):
     arrays = {name: values.tolist() for name, values in part.columns.items()}
     bounds = part.query_doc_pairs, part.positions
     names = read_names(log.names).rows()
-    return arrays, bounds, part.features.values.tolist(), names, log.name, log.format, dict(log.notes)
+    return (
+        arrays,
+        bounds,
+        part.features.values.tolist(),
+        names,
+        log.name,
+        log.format,
+        dict(log.notes),
+    )
 
 
 @pytest.fixture
@@ -74,7 +82,9 @@ def reopen(folder, verifications, monkeypatch):
 
 
 def files_of(folder):
-    return sorted(path for path in folder.rglob("*") if path.is_file() and ".verified" not in path.parts)
+    return sorted(
+        path for path in folder.rglob("*") if path.is_file() and ".verified" not in path.parts
+    )
 
 
 def flip(file, bit):
@@ -134,7 +144,9 @@ def test_a_change_that_keeps_size_and_time_is_seen(folder, reopen):
     stat = file.stat()
     flip(file, 8 * stat.st_size - 10)
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    with refuses(DataError, f"{folder}", "damaged: sessions/query_doc_ids.npy (the checksum differs)"):
+    with refuses(
+        DataError, f"{folder}", "damaged: sessions/query_doc_ids.npy (the checksum differs)"
+    ):
         reopen()
 
 
@@ -147,7 +159,9 @@ def test_all_damaged_files_are_named(folder, reopen):
 
 def test_a_folder_that_cannot_be_written_has_its_stamp_in_the_cache(folder, reopen, tmp_path):
     shutil.rmtree(folder / ".verified")
-    (folder / ".verified").touch()  # in the way: the tests may run as a user who may write everywhere
+    (
+        folder / ".verified"
+    ).touch()  # in the way: the tests may run as a user who may write everywhere
     assert reopen() > 0 and reopen() > 0
     assert reopen(cache=tmp_path / "cache") > 0 and reopen(cache=tmp_path / "cache") == 0
     flip(folder / "features.npy", 8 * 130)
@@ -176,7 +190,11 @@ def _stored(folder):
 def rewrite(folder, **changes):
     """log.json as earlier versions wrote it, without checksums."""
     meta = json.loads((folder / "log.json").read_text()) | changes
-    kept = {key: value for key, value in meta.items() if value is not None and key not in ("seal", "crc32")}
+    kept = {
+        key: value
+        for key, value in meta.items()
+        if value is not None and key not in ("seal", "crc32")
+    }
     (folder / "log.json").write_text(json.dumps(kept))
 
 
@@ -218,7 +236,9 @@ def test_numbers_beyond_their_bounds_are_found_whatever_the_checksums(folder, na
         Log.open(folder)
 
 
-@pytest.mark.parametrize("table", [{"document": range(PAIRS - 1)}, {"other": range(PAIRS)}, {"query": range(PAIRS)}])
+@pytest.mark.parametrize(
+    "table", [{"document": range(PAIRS - 1)}, {"other": range(PAIRS)}, {"query": range(PAIRS)}]
+)
 def test_names_that_lack_documents_are_found_where_they_are_read(folder, table):
     rewrite(folder)
     pl.DataFrame(table).write_parquet(folder / "names.parquet")
@@ -244,7 +264,9 @@ def test_a_wrong_description_is_one_line(folder):
     description = (folder / "log.json").read_text()
     for changes, wrong in WRONG.values():
         rewrite(folder, **changes)
-        with refuses(DataError, "log.json: cannot be read", wrong, "prepare the data again") as refused:
+        with refuses(
+            DataError, "log.json: cannot be read", wrong, "prepare the data again"
+        ) as refused:
             Log.open(folder)
         assert "\n" not in str(refused.value)
         (folder / "log.json").write_text(description)

@@ -62,18 +62,29 @@ def arrays(seed=0):
 
 
 def sessions_of(given):
-    own = {name: values for name, values in given.items() if name not in {column.name for column in EXTRA}}
+    own = {
+        name: values
+        for name, values in given.items()
+        if name not in {column.name for column in EXTRA}
+    }
     return Sessions.from_arrays(**own, extra={column: given[column.name] for column in EXTRA})
 
 
 def test_positions_that_are_the_ranks_do_not_travel():
     """Those of padding are no positions; one document that stands elsewhere is enough."""
-    given = {name: values for name, values in arrays().items() if name in ("query_doc_ids", "clicks", "lengths")}
+    given = {
+        name: values
+        for name, values in arrays().items()
+        if name in ("query_doc_ids", "clicks", "lengths")
+    }
     positions = np.where(given["query_doc_ids"] > 0, np.arange(1, RANKS + 1), 0)
     alike = Sessions.from_arrays(**given, positions=positions)
     moved = positions.copy()
     moved[-1, given["lengths"][-1] - 1] = 7
-    for sessions, travels in ((alike, False), (Sessions.from_arrays(**given, positions=moved), True)):
+    for sessions, travels in (
+        (alike, False),
+        (Sessions.from_arrays(**given, positions=moved), True),
+    ):
         batch = next(superbatches(sessions.carrying(["positions"]), N, 1))
         assert ("positions" in batch.arrays) == travels
         shown = np.broadcast_to(at_step(with_mask(batch.arrays), 0)["positions"], (N, RANKS))
@@ -106,7 +117,9 @@ def test_extra_columns_are_packed_and_opened(tmp_path):
 def test_packs_without_extra_columns_are_as_they_were(tmp_path):
     """What earlier versions wrote, and read: the keys of meta.json name no declarations."""
     given = {
-        name: values for name, values in arrays().items() if name in ("query_doc_ids", "clicks", "lengths")
+        name: values
+        for name, values in arrays().items()
+        if name in ("query_doc_ids", "clicks", "lengths")
     }
     Sessions.from_arrays(**given).save(tmp_path / "pack")
     meta = json.loads((tmp_path / "pack/meta.json").read_text())
@@ -161,7 +174,12 @@ def test_whole_numbers_that_batches_round_are_refused_where_they_carry_them():
         Sessions.from_arrays(**given, extra={size: sizes}).carrying(["size"])
 
 
-ROUNDED = [("float32", 2**24 + 1), ("float16", 2**11 + 1), ("float32", -(2**24) - 1), ("float32", 2**63 - 1)]
+ROUNDED = [
+    ("float32", 2**24 + 1),
+    ("float16", 2**11 + 1),
+    ("float32", -(2**24) - 1),
+    ("float32", 2**63 - 1),
+]
 
 
 @pytest.mark.parametrize("dtype, number", ROUNDED)
@@ -171,7 +189,9 @@ def test_integers_that_a_type_rounds_are_refused(dtype, number):
     with refuses(DataError, "row 2", f"visit holds {number}", "declare an integer type"):
         column.convert(values, location)
     assert column.convert(values[:2], location).tolist() == values[:2].tolist()
-    assert np.isfinite(column.convert(values + 0.0, location)).all()  # of fractions nobody expects more digits
+    assert np.isfinite(
+        column.convert(values + 0.0, location)
+    ).all()  # of fractions nobody expects more digits
 
 
 def test_integers_in_text_are_integers(tmp_path):
@@ -184,7 +204,9 @@ def test_integers_in_text_are_integers(tmp_path):
         if sound:
             open_csv(tmp_path / "log.csv", columns=columns)
         else:
-            with refuses(DataError, "log.csv, line 2", "visit holds 16777217", "declare an integer type"):
+            with refuses(
+                DataError, "log.csv, line 2", "visit holds 16777217", "declare an integer type"
+            ):
                 open_csv(tmp_path / "log.csv", columns=columns)
 
 
@@ -251,7 +273,9 @@ def test_a_source_of_a_type_that_does_not_hold_the_fill(source, values, fill, dt
     table = pa.table({"query_doc_ids": [[1, 2], [3]], "clicks": [[0, 1], [1]], "h": lists})
     pq.write_table(table, tmp_path / "log.parquet")
     with LogWriter(tmp_path / "log", "log", "parquet") as log:
-        open_parquet.read(tmp_path / "log.parquet", log, columns={"h": {"dtype": dtype, "fill": fill}})
+        open_parquet.read(
+            tmp_path / "log.parquet", log, columns={"h": {"dtype": dtype, "fill": fill}}
+        )
     first, second, third = (fill if value is None else value for value in values)
     expected = np.array([[first, second], [third, fill]], dtype)
     np.testing.assert_array_equal(Sessions.open(tmp_path / "log/sessions").column("h"), expected)
@@ -338,9 +362,13 @@ def test_nothing_travels_that_nobody_reads(monkeypatch):
         (LinearParameterConfig(use_feature="bias", features=2), {"bias"}),
     ):
         model = PositionBasedModel(RANKS, 8, attraction=attraction, rngs=nnx.Rngs(0))
-        trained = columns_fed(monkeypatch, trainer, lambda: Trainer(epochs=1).train(model, sessions, sessions))
+        trained = columns_fed(
+            monkeypatch, trainer, lambda: Trainer(epochs=1).train(model, sessions, sessions)
+        )
         metrics = {"ll": LogLikelihood()}
-        evaluated = columns_fed(monkeypatch, evaluator, lambda: ModelEvaluator().clicks(model, sessions, metrics))
+        evaluated = columns_fed(
+            monkeypatch, evaluator, lambda: ModelEvaluator().clicks(model, sessions, metrics)
+        )
         assert trained == evaluated == always | read
 
 
@@ -349,7 +377,9 @@ def test_ids_of_extra_columns_beyond_a_tower_are_an_error():
     for use, largest in (("query_ids", 3), ("device", 1)):
         attraction = EmbeddingParameterConfig(use_feature=use, parameters=largest)
         model = PositionBasedModel(RANKS, 8, attraction=attraction, rngs=nnx.Rngs(0))
-        with refuses(DataError, f"{use} holds {largest + 1}", f"attraction has parameters up to {largest}"):
+        with refuses(
+            DataError, f"{use} holds {largest + 1}", f"attraction has parameters up to {largest}"
+        ):
             Trainer(epochs=1).train(model, sessions, sessions)
 
 
@@ -357,7 +387,10 @@ class MeanDwell(Metric):
     """A metric of a column, which no model reads."""
 
     def statistics(self, *, dwell, where, **_):
-        return {"sum": jnp.sum(jnp.where(where, dwell, 0.0)), "documents": jnp.sum(where, dtype=jnp.int32)}
+        return {
+            "sum": jnp.sum(jnp.where(where, dwell, 0.0)),
+            "documents": jnp.sum(where, dtype=jnp.int32),
+        }
 
     def compute(self):
         return (self.total("sum") / self.total("documents")).item()
@@ -419,19 +452,44 @@ def test_readers_take_columns_by_option(name, tmp_path):
         opener.read(source, log, columns=columns, **options)
     sessions = Sessions.open(tmp_path / "log/sessions")
     assert sessions.column("dwell").tolist() == [[-1.0, 2.5], [4.0, -1.0]]
-    assert sessions.column("device").tolist() == [1, 0] and sessions.column("device").dtype == np.int8
+    assert (
+        sessions.column("device").tolist() == [1, 0] and sessions.column("device").dtype == np.int8
+    )
     assert sessions.schema["dwell"] == Column("dwell", "float32", fill=-1)
 
 
 REFUSED = {
-    "null": ("parquet", {"dwell": {"name": "seconds"}}, "log.parquet, row 0", "dwell holds null", "Fill it"),
-    "empty": ("impressions", {"dwell": {"name": "seconds"}}, "log.csv, line 3", "dwell holds ''", "finite"),
+    "null": (
+        "parquet",
+        {"dwell": {"name": "seconds"}},
+        "log.parquet, row 0",
+        "dwell holds null",
+        "Fill it",
+    ),
+    "empty": (
+        "impressions",
+        {"dwell": {"name": "seconds"}},
+        "log.csv, line 3",
+        "dwell holds ''",
+        "finite",
+    ),
     "missing": ("csv", {"dwell": {}}, "log.csv", "no column 'dwell'", "Set columns.dwell"),
     "undeclared": ("csv", {"dwell": "seconds"}, "columns", "['dwell']"),
     "key": ("csv", {"dwell": {"type": "int8"}}, "columns.dwell", "['type']", "['dtype', 'per'"),
     "known": ("csv", {"clicks": {"dtype": "int8"}}, "columns.clicks", "its name in the file"),
-    "lengths": ("csv", {"device": {"dtype": "int32"}}, "log.csv, line 2", "device has length 1", "has 2"),
-    "of a session": ("impressions", {"dwell": {"name": "rank", "per": "session"}}, "line 3", "its dwell differs"),
+    "lengths": (
+        "csv",
+        {"device": {"dtype": "int32"}},
+        "log.csv, line 2",
+        "device has length 1",
+        "has 2",
+    ),
+    "of a session": (
+        "impressions",
+        {"dwell": {"name": "rank", "per": "session"}},
+        "line 3",
+        "its dwell differs",
+    ),
 }
 
 

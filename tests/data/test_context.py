@@ -70,7 +70,9 @@ def test_lists_in_order_are_read_as_they_are():
 def test_an_id_of_unknown_users_is_named_once(monkeypatch, caplog):
     monkeypatch.setattr(context, "_LARGE", 8)
     columns = session_log(apart=True)
-    columns["session_ids"] = np.where(np.arange(len(columns["lengths"])) % 3, columns["session_ids"], 987654)
+    columns["session_ids"] = np.where(
+        np.arange(len(columns["lengths"])) % 3, columns["session_ids"], 987654
+    )
     log = Sessions.from_arrays(**columns)
     for name in (*NAMES, "clicked_positions"):
         log.column(name)
@@ -82,13 +84,17 @@ def test_documents_are_told_apart_by_their_own_ids():
     columns = session_log(seed=1)
     documents = (columns["query_doc_ids"] + 2) // 3
     log = Sessions.from_arrays(**columns, extra={Column("document_ids", "int32"): documents})
-    np.testing.assert_array_equal(log.column("document_seen"), by_loops(columns, documents)["document_seen"])
+    np.testing.assert_array_equal(
+        log.column("document_seen"), by_loops(columns, documents)["document_seen"]
+    )
 
 
 def test_numbers_too_large_for_one_key_are_ordered_alike(monkeypatch):
     columns = session_log(seed=2)
     expected = Sessions.from_arrays(**columns).column("document_seen")
-    columns["query_doc_ids"] = np.where(columns["query_doc_ids"] > 0, columns["query_doc_ids"] * 2 * 10**8, 0)
+    columns["query_doc_ids"] = np.where(
+        columns["query_doc_ids"] > 0, columns["query_doc_ids"] * 2 * 10**8, 0
+    )
     rng = np.random.default_rng(0)
     session = np.repeat(rng.permutation(10**5), 1)  # many sessions before those that count
     single = {name: np.repeat(values[:1], len(session), axis=0) for name, values in columns.items()}
@@ -118,9 +124,16 @@ def test_counts_stop_at_the_largest_that_fits():
 def test_parts_of_a_log_keep_what_came_before_them():
     columns = session_log()
     log = Sessions.from_arrays(**columns)
-    for view, rows in ((log.slice(11, 40), slice(11, 40)), (log.select(np.array([5, 90])), [5, 90])):
-        np.testing.assert_array_equal(view.column("session_clicks"), log.column("session_clicks")[rows])
-        np.testing.assert_array_equal(view.column("document_seen"), log.column("document_seen")[rows])
+    for view, rows in (
+        (log.slice(11, 40), slice(11, 40)),
+        (log.select(np.array([5, 90])), [5, 90]),
+    ):
+        np.testing.assert_array_equal(
+            view.column("session_clicks"), log.column("session_clicks")[rows]
+        )
+        np.testing.assert_array_equal(
+            view.column("document_seen"), log.column("document_seen")[rows]
+        )
 
 
 def test_a_log_without_search_sessions_has_no_context():
@@ -138,7 +151,9 @@ def dataset_of(columns):
 def test_inspection_counts_what_a_loop_counts():
     columns = session_log()
     train = context_summaries(dataset_of(columns))["train"]
-    found = {name: values[:180] for name, values in by_loops(columns, columns["query_doc_ids"]).items()}
+    found = {
+        name: values[:180] for name, values in by_loops(columns, columns["query_doc_ids"]).items()
+    }
     shown = np.arange(4) < columns["lengths"][:180, None]
     assert (train.lists, train.documents) == (180, shown.sum())
     assert train.later == (found["session_index"] > 0).sum()
@@ -148,7 +163,9 @@ def test_inspection_counts_what_a_loop_counts():
     assert train.clicked == (found["document_seen"][shown] == 2).sum()
     lists = Counter(columns["session_ids"][:180].tolist())
     assert train.sessions == len(lists)
-    assert train.lengths.tolist() == [Counter(lists.values())[n] for n in range(max(lists.values()) + 1)]
+    assert train.lengths.tolist() == [
+        Counter(lists.values())[n] for n in range(max(lists.values()) + 1)
+    ]
 
 
 def test_inspection_without_queries_and_without_sessions():

@@ -33,20 +33,33 @@ def test_ranges_are_half_open_and_may_end_at_the_end():
 
 
 BAD = {
-    "overlap": (([0, 5], [5, 8], [4, 9]), "train_sessions [0, 5]", "test_sessions [4, 9]", "overlap"),
+    "overlap": (
+        ([0, 5], [5, 8], [4, 9]),
+        "train_sessions [0, 5]",
+        "test_sessions [4, 9]",
+        "overlap",
+    ),
     "same": (([0, 5], [0, 5], [6, 9]), "train_sessions", "val_sessions", "overlap"),
     "empty": (([0, 5], [5, 5], [6, 9]), "val_sessions [5, 5]", "10 sessions", "empty"),
     "backwards": (([5, 0], [6, 7], [8, 9]), "train_sessions [5, 0]", "10 sessions", "empty"),
     "beyond": (([0, 5], [5, 8], [8, 11]), "test_sessions [8, 11]", "beyond the 10 sessions"),
     "negative": (([-5, 5], [5, 8], [8, 9]), "train_sessions [-5, 5]", "beyond"),
     "mixed": ((0.5, [5, 8], [8, 9]), "fractions and ranges"),
-    "sum": ((0.5, 0.4, 0.2), "train_sessions=0.5, val_sessions=0.4, test_sessions=0.2", "sum to 1.1"),
+    "sum": (
+        (0.5, 0.4, 0.2),
+        "train_sessions=0.5, val_sessions=0.4, test_sessions=0.2",
+        "sum to 1.1",
+    ),
     "no number": ((math.nan, 0.1, 0.1), "train_sessions=nan", "a fraction above 0"),
     "text": ((0.5, "abc", 0.1), "val_sessions='abc'", "a fraction", "a range"),
     "nothing": ((0.5, 0.1, None), "test_sessions=None", "a fraction", "a range"),
     "one number": (([1], [2, 3], [3, 4]), "train_sessions=[1]", "a fraction"),
     "three numbers": (([1, 2, 3], [3, 4], [4, 5]), "train_sessions=[1, 2, 3]", "a fraction"),
-    "fractions in a range": (([0.1, 0.2], [2, 3], [3, 4]), "train_sessions=[0.1, 0.2]", "a fraction"),
+    "fractions in a range": (
+        ([0.1, 0.2], [2, 3], [3, 4]),
+        "train_sessions=[0.1, 0.2]",
+        "a fraction",
+    ),
     "words in a range": ((["a", "b"], [2, 3], [3, 4]), "train_sessions=['a', 'b']", "a fraction"),
     "zero": ((0.5, 0.0, 0.2), "above 0"),
     "too few": ((0.9, 0.01, 0.09), "val_sessions [9, 9]", "10 sessions", "empty"),
@@ -79,7 +92,13 @@ def test_keep_queries_seen_needs_query_ids():
 def test_dataset_describes_its_counts():
     train, val, test = split(sessions_of(range(10)), 0.5, 0.2, 0.3)
     dataset = Dataset(
-        "toy", train, val, test, query_doc_pairs=9, positions=2, notes={"cut_lists": 3, "dropped": 0}
+        "toy",
+        train,
+        val,
+        test,
+        query_doc_pairs=9,
+        positions=2,
+        notes={"cut_lists": 3, "dropped": 0},
     )
     assert dataset.click_rate == 4 / 10
     assert dataset.describe() == (

@@ -23,7 +23,9 @@ def sessions():
     lengths = rng.integers(1, 5, 40)
     shown = np.arange(4) < lengths[:, None]
     ids = np.where(shown, rng.integers(1, 30, (40, 4)), 0).astype(np.int32)
-    log = Sessions.from_arrays(query_doc_ids=ids, clicks=np.zeros(ids.shape, bool), lengths=lengths.astype(np.int32))
+    log = Sessions.from_arrays(
+        query_doc_ids=ids, clicks=np.zeros(ids.shape, bool), lengths=lengths.astype(np.int32)
+    )
     return log.with_pairs(30).deriving(LookedUp(DOUBLE, lambda: 2 * np.arange(31)))
 
 
@@ -41,7 +43,9 @@ def test_a_derived_column_follows_its_view(sessions, view):
     expected = 2 * seen.column("query_doc_ids")
     np.testing.assert_array_equal(seen.column("doubled"), expected)
     np.testing.assert_array_equal(seen.rows(slice(1, 3), ["doubled"])["doubled"], expected[1:3])
-    np.testing.assert_array_equal(seen.rows(np.array([2, 0]), ["doubled"])["doubled"], expected[[2, 0]])
+    np.testing.assert_array_equal(
+        seen.rows(np.array([2, 0]), ["doubled"])["doubled"], expected[[2, 0]]
+    )
     read = np.concatenate([chunk["doubled"] for chunk in seen.chunks(["doubled"])])
     np.testing.assert_array_equal(read, expected)
 
@@ -55,7 +59,9 @@ def test_batches_carry_it_where_it_is_chosen(sessions, seed):
 
 def test_models_see_that_it_is_there(sessions):
     like = batch_like(sessions)["doubled"]
-    batch = at_step(with_mask(next(feed(sessions.carrying(["doubled"]), 1, 1)).arrays), 0)["doubled"]
+    batch = at_step(with_mask(next(feed(sessions.carrying(["doubled"]), 1, 1)).arrays), 0)[
+        "doubled"
+    ]
     assert (like.shape, like.dtype) == (batch.shape, batch.dtype)
     assert sessions.bounds("doubled") == (0, 60)
 
@@ -75,7 +81,9 @@ def test_a_column_that_sessions_have_is_not_replaced(sessions):
 
 def test_the_table_is_made_when_it_is_first_read(sessions):
     made = []
-    log = sessions.deriving(LookedUp(Column("late", np.int32), lambda: made.append(1) or np.arange(31)))
+    log = sessions.deriving(
+        LookedUp(Column("late", np.int32), lambda: made.append(1) or np.arange(31))
+    )
     log.slice(0, 9).column("doubled")
     assert not made
     log.slice(0, 9).column("late"), log.column("late")
@@ -115,7 +123,13 @@ def test_pairs_tell_their_document_and_their_query(impressions, tmp_path):
 
 
 def test_a_log_without_queries_in_its_rows_says_so(impressions, tmp_path):
-    prepare(open_impressions.read, "impressions", impressions, tmp_path / "prepared", pair_key="document")
+    prepare(
+        open_impressions.read,
+        "impressions",
+        impressions,
+        tmp_path / "prepared",
+        pair_key="document",
+    )
     train = split(Log.open(tmp_path / "prepared")).train
     np.testing.assert_array_equal(train.column("document_ids"), train.column("query_doc_ids"))
     with refuses(DataError, "pair_key=query_document"):
@@ -135,7 +149,11 @@ def test_search_sessions_of_parquet_keep_their_integers(tmp_path):
     pl.DataFrame(lists).write_parquet(tmp_path / "log.parquet")
     parts = {"train_sessions": [0, 2], "val_sessions": [2, 3], "test_sessions": [3, 4]}
     dataset = open_parquet(tmp_path / "log.parquet", columns={"search_session": "user"}, **parts)
-    assert [part.column("session_ids").tolist() for part in dataset.parts.values()] == [[7, 7], [-3], [9]]
+    assert [part.column("session_ids").tolist() for part in dataset.parts.values()] == [
+        [7, 7],
+        [-3],
+        [9],
+    ]
 
 
 def test_simulated_documents_are_of_one_query_each():

@@ -88,7 +88,12 @@ def test_another_machine_has_a_day(source, cache, killed):
 
 
 def test_folders_of_others_stay(source, cache):
-    for name in (".x.01234567.clickexp", ".y.01234567", "z.01234567.clickexp", ".z.0123456g.clickexp"):
+    for name in (
+        ".x.01234567.clickexp",
+        ".y.01234567",
+        "z.01234567.clickexp",
+        ".z.0123456g.clickexp",
+    ):
         (cache / name).mkdir()
     (cache / ".x.01234567.clickexp" / "mine").touch()
     (cache / ".y.01234567" / LOCK).touch()
@@ -110,7 +115,9 @@ def test_everything_is_on_disk_before_it_has_its_name(source, cache, monkeypatch
     def watched_replace(old, new):
         if str(new).startswith(str(cache)) and not str(new.parent.name).startswith("."):
             files = [
-                path for path in old.rglob("*") if LOCK not in path.parts and ".verified" not in path.parts
+                path
+                for path in old.rglob("*")
+                if LOCK not in path.parts and ".verified" not in path.parts
             ]
             assert len(files) == 6
             assert all(synced[path.stat().st_ino] == path.stat().st_size for path in files)
@@ -149,7 +156,9 @@ def test_two_processes_may_remove_what_a_third_left(source, cache, killed, monke
 
 
 def test_a_temporary_folder_does_not_wait_for_the_disk(source, monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda file: pytest.fail("nobody needs this after a power failure"))
+    monkeypatch.setattr(
+        os, "fsync", lambda file: pytest.fail("nobody needs this after a power failure")
+    )
     assert open_parquet(source).train.count == 16
 
 

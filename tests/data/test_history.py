@@ -20,8 +20,12 @@ def by_loops(columns):
         for rank in np.flatnonzero(columns["clicks"][at]):
             before["clicked_query_doc_ids"].append(columns["query_doc_ids"][at][rank])
             before["clicked_document_ids"].append(columns["document_ids"][at][rank])
-            before["clicked_positions"].append(columns.get("positions", np.tile(range(1, 5), (at + 1, 1)))[at][rank])
-        told = (number for number in columns["query_numbers"][at] if number)  # 0 where the log lacks a document
+            before["clicked_positions"].append(
+                columns.get("positions", np.tile(range(1, 5), (at + 1, 1)))[at][rank]
+            )
+        told = (
+            number for number in columns["query_numbers"][at] if number
+        )  # 0 where the log lacks a document
         before["earlier_query_numbers"].append(next(told, 0))
     return {name: np.array(values) for name, values in found.items()}
 
@@ -33,16 +37,24 @@ def test_columns_are_those_of_a_loop_over_lists(apart, positions, lists_at_a_tim
     monkeypatch.setattr(context, "_LISTS", lists_at_a_time)
     columns = session_log(apart=apart, sessions=20)
     ids = columns["query_doc_ids"]
-    more = {"document_ids": np.where(ids > 0, 1 + ids // 2, 0), "query_numbers": np.where(ids % 5, 1 + ids % 3, 0)}
+    more = {
+        "document_ids": np.where(ids > 0, 1 + ids // 2, 0),
+        "query_numbers": np.where(ids % 5, 1 + ids % 3, 0),
+    }
     if positions:
         columns["positions"] = np.where(ids > 0, np.array([2, 4, 5, 9]), 0)
-    log = Sessions.from_arrays(**columns, extra={Column(name, "int32"): values for name, values in more.items()})
+    log = Sessions.from_arrays(
+        **columns, extra={Column(name, "int32"): values for name, values in more.items()}
+    )
     expected = by_loops({**columns, **more})
     assert {name for name in log.derived if name in HISTORY} == {*HISTORY}
     for name, values in expected.items():
         np.testing.assert_array_equal(log.column(name), values)
         assert log.bounds(name) == (0, values.max())
-    assert any((values > 0).all(axis=1).any() and (values == 0).all(axis=1).any() for values in expected.values())
+    assert any(
+        (values > 0).all(axis=1).any() and (values == 0).all(axis=1).any()
+        for values in expected.values()
+    )
     some = np.random.default_rng(1).permutation(log.count)[:50]
     last = log.slice(200, 300)
     for name, values in expected.items():

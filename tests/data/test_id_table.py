@@ -53,7 +53,9 @@ def test_pairs_of_32_bits_have_keys_of_their_own():
     edge = np.array([0, 1, 2, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 32) - 1], np.int64)
     first, second = (values.ravel() for values in np.meshgrid(edge, edge))
     keys = pair_keys(first, second)
-    assert keys.tolist() == [a << 32 | b for a, b in zip(first.tolist(), second.tolist(), strict=True)]
+    assert keys.tolist() == [
+        a << 32 | b for a, b in zip(first.tolist(), second.tolist(), strict=True)
+    ]
 
 
 def test_wider_integers_have_keys_of_their_own():

@@ -12,17 +12,24 @@ from clickexp.data.feed import feed
 def numbered(count: int, ranks: int = 3, **columns) -> Sessions:
     """Sessions whose first id is their number plus 1."""
     ids = np.arange(1, count + 1)[:, None] + np.arange(ranks)
-    return Sessions.from_arrays(query_doc_ids=ids, clicks=ids % 2, query_ids=np.arange(count), **columns)
+    return Sessions.from_arrays(
+        query_doc_ids=ids, clicks=ids % 2, query_ids=np.arange(count), **columns
+    )
 
 
 def order(sessions: Sessions, **options) -> np.ndarray:
     """The session numbers in the order in which the loader gives them."""
-    parts = [part.arrays["query_doc_ids"][..., 0].ravel() for part in superbatches(sessions, 4, 3, **options)]
+    parts = [
+        part.arrays["query_doc_ids"][..., 0].ravel()
+        for part in superbatches(sessions, 4, 3, **options)
+    ]
     ids = np.concatenate(parts)
     return ids[ids > 0] - 1
 
 
-@pytest.mark.parametrize("count, batches", [(1, [1]), (4, [1]), (12, [3]), (13, [3, 1]), (29, [3, 3, 2])])
+@pytest.mark.parametrize(
+    "count, batches", [(1, [1]), (4, [1]), (12, [3]), (13, [3, 1]), (29, [3, 3, 2])]
+)
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_shapes_are_fixed_and_the_rest_is_empty(count, batches, prefetch):
     sessions = numbered(count)
@@ -46,7 +53,10 @@ def test_shapes_are_fixed_and_the_rest_is_empty(count, batches, prefetch):
 def test_a_small_log_is_not_padded_to_a_large_batch(batch_size):
     """16 million sessions would take 200 MB for 5."""
     (batch,) = feed(numbered(5), batch_size, 16)
-    assert batch.arrays["query_doc_ids"].shape == (1, 8, 3) and (batch.steps, batch.sessions) == (1, 5)
+    assert batch.arrays["query_doc_ids"].shape == (1, 8, 3) and (batch.steps, batch.sessions) == (
+        1,
+        5,
+    )
 
 
 def test_optional_columns_come_along():

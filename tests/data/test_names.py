@@ -25,7 +25,8 @@ def spelled(text):
     """The lists with ids as text, in several scripts, or as large integers."""
     if text:
         return [
-            (f"wie geht {query}?", [f"http://d/ø{d},[x]" for d in documents]) for query, documents in LISTS
+            (f"wie geht {query}?", [f"http://d/ø{d},[x]" for d in documents])
+            for query, documents in LISTS
         ]
     return [(query - 2**40, [d * 2**58 for d in documents]) for query, documents in LISTS]
 
@@ -35,7 +36,9 @@ def named(lists, pair_key, longest=CUT):
     ids = {}
     for query, documents in lists:
         for document in documents[:longest]:
-            ids.setdefault((query, document) if pair_key == "query_document" else (document,), len(ids) + 1)
+            ids.setdefault(
+                (query, document) if pair_key == "query_document" else (document,), len(ids) + 1
+            )
     return list(ids)
 
 
@@ -43,7 +46,9 @@ def found(folder, pair_key="query_document"):
     """The same, as the log has it; its sessions show all these ids."""
     log = Log.open(folder)
     table = read_names(log.names)
-    assert table.columns == (["query", "document"] if pair_key == "query_document" else ["document"])
+    assert table.columns == (
+        ["query", "document"] if pair_key == "query_document" else ["document"]
+    )
     assert max(part.query_doc_pairs for part in log.parts.values()) == len(table)
     return table.rows()
 
@@ -64,7 +69,9 @@ def small_blocks(monkeypatch):
 def test_parquet_of_two_files(tmp_path, text, pair_key):
     (tmp_path / "in").mkdir()
     for name, lists in (("a", spelled(text)[:25]), ("b", spelled(text)[25:])):
-        rows = [{"query_id": q, "query_doc_ids": docs, "clicks": [0] * len(docs)} for q, docs in lists]
+        rows = [
+            {"query_id": q, "query_doc_ids": docs, "clicks": [0] * len(docs)} for q, docs in lists
+        ]
         pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in" / f"{name}.parquet")
     log = prepared("parquet", tmp_path / "in", tmp_path, pair_key=pair_key, positions=CUT)
     assert found(log, pair_key) == named(spelled(text), pair_key)
@@ -77,7 +84,9 @@ def test_csv(tmp_path):
         writer.writerows([("query_id", "query_doc_ids", "clicks")])
         writer.writerows((query, " ".join(docs), "0 " * len(docs)) for query, docs in lists)
     log = prepared("csv", tmp_path / "log.csv", tmp_path, pair_key="query_document", positions=CUT)
-    assert found(log) == [(query.strip(), document) for query, document in named(lists, "query_document")]
+    assert found(log) == [
+        (query.strip(), document) for query, document in named(lists, "query_document")
+    ]
 
 
 @pytest.mark.parametrize("pair_key", ["query_document", "document"])
@@ -90,7 +99,9 @@ def test_impressions(tmp_path, text, pair_key):
         rows += [shown[at] for at in np.random.default_rng(session).permutation(len(shown))]
     columns = ("session", "query", "document", "rank", "click")
     pq.write_table(pa.table(dict(zip(columns, map(list, zip(*rows))))), tmp_path / "log.parquet")
-    log = prepared("impressions", tmp_path / "log.parquet", tmp_path, pair_key=pair_key, positions=CUT)
+    log = prepared(
+        "impressions", tmp_path / "log.parquet", tmp_path, pair_key=pair_key, positions=CUT
+    )
     assert found(log, pair_key) == named(spelled(text), pair_key)
 
 
@@ -124,7 +135,10 @@ def test_yandex_with_labelled_documents_that_no_page_shows(tmp_path):
 def test_unsigned_integers_stay_apart_from_signed_ones(tmp_path):
     large = 2**64 - 1
     (tmp_path / "in").mkdir()
-    for name, ids in (("a", pa.array([[large, 4]] * 10, pa.list_(pa.uint64()))), ("b", pa.array([[-1, 4]]))):
+    for name, ids in (
+        ("a", pa.array([[large, 4]] * 10, pa.list_(pa.uint64()))),
+        ("b", pa.array([[-1, 4]])),
+    ):
         pq.write_table(
             pa.table({"query_doc_ids": ids, "clicks": [[0, 0]] * len(ids)}),
             tmp_path / "in" / f"{name}.parquet",

@@ -23,7 +23,9 @@ def parquet(folder, lengths):
     lists = [list(range(length)) for length in lengths]
     clicks = [[0] * length for length in lengths]
     pq.write_table(
-        pa.table({"query_doc_ids": lists, "clicks": clicks}), folder / "log.parquet", row_group_size=8
+        pa.table({"query_doc_ids": lists, "clicks": clicks}),
+        folder / "log.parquet",
+        row_group_size=8,
     )
     return folder / "log.parquet"
 
@@ -35,7 +37,11 @@ def csv(folder, lengths):
 
 
 def impressions(folder, lengths):
-    rows = [f"{session},1,{rank},{rank},0" for session, n in enumerate(lengths) for rank in range(1, n + 1)]
+    rows = [
+        f"{session},1,{rank},{rank},0"
+        for session, n in enumerate(lengths)
+        for rank in range(1, n + 1)
+    ]
     (folder / "log.csv").write_text("\n".join(["session,query,document,rank,click", *rows]))
     return folder / "log.csv"
 
@@ -80,9 +86,24 @@ CASES = {
     "parquet": (parquet, {}, f"log.parquet, row {AT}:", dict(positions=4)),
     "csv": (csv, dict(separator=";"), f"log.csv, line {AT + 2}:", dict(positions=4)),
     "impressions": (impressions, {}, f"log.csv, line {2 * AT + 2}:", dict(positions=4)),
-    "tiangong_st": (tiangong_st, dict(positions=None), f"{FILES['val']}, line {AT + 1}:", dict(positions=4)),
-    "baidu_ultr_uva": (baidu(True, False), dict(positions=None), f"split-0.parquet, row {AT}:", dict(positions=4)),
-    "baidu_ultr_uva annotations": (baidu(False, True), {}, f"annotations.parquet, row {AT}:", dict(annotations=None)),
+    "tiangong_st": (
+        tiangong_st,
+        dict(positions=None),
+        f"{FILES['val']}, line {AT + 1}:",
+        dict(positions=4),
+    ),
+    "baidu_ultr_uva": (
+        baidu(True, False),
+        dict(positions=None),
+        f"split-0.parquet, row {AT}:",
+        dict(positions=4),
+    ),
+    "baidu_ultr_uva annotations": (
+        baidu(False, True),
+        {},
+        f"annotations.parquet, row {AT}:",
+        dict(annotations=None),
+    ),
 }
 
 
@@ -97,7 +118,11 @@ def test_one_long_list_is_refused_and_the_remedy_works(tmp_path, monkeypatch, ca
         (setting,) = remedy
         with refuses(DataError, place, LISTS, f"et {setting} to"):
             opener(source, **options)
-    splits = {} if case == "tiangong_st" else dict(train_sessions=0.5, val_sessions=0.25, test_sessions=0.25)
+    splits = (
+        {}
+        if case == "tiangong_st"
+        else dict(train_sessions=0.5, val_sessions=0.25, test_sessions=0.25)
+    )
     assert opener(source, **{**options, **remedy}, **splits).train.ranks in (4, 10)
     monkeypatch.setattr(extent, "_FLOOR", 1 << 16)
     parts = opener(source, **options, **splits).parts.values()
@@ -107,7 +132,9 @@ def test_one_long_list_is_refused_and_the_remedy_works(tmp_path, monkeypatch, ca
 def test_long_lists_of_labels_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(extent, "_FLOOR", 1 << 10)
     source = yandex(tmp_path, sizes())
-    with refuses(DataError, f"labels.txt, query {AT + 1}:", LISTS, "Leave labels of that query out"):
+    with refuses(
+        DataError, f"labels.txt, query {AT + 1}:", LISTS, "Leave labels of that query out"
+    ):
         FORMATS["yandex"](source, relevance=str(tmp_path / "labels.txt"))
 
 
@@ -117,7 +144,9 @@ def test_a_kibibyte_does_not_become_half_a_gibibyte(tmp_path):
     lengths[1234] = 20_000
     offsets = np.append(0, np.cumsum(lengths))
     zeros = np.zeros(offsets[-1], np.int64)
-    columns = {name: pa.ListArray.from_arrays(offsets, zeros) for name in ("query_doc_ids", "clicks")}
+    columns = {
+        name: pa.ListArray.from_arrays(offsets, zeros) for name in ("query_doc_ids", "clicks")
+    }
     pq.write_table(pa.table(columns), tmp_path / "log.parquet")
     sizes = "row 1234", "20000 documents", "average 6.0", "5001", "476.9 MiB", "146.5 KiB"
     with refuses(DataError, *sizes, "Set positions to the ranks to keep"):

@@ -16,7 +16,9 @@ def sessions_of(lists):
 
 @pytest.mark.parametrize("few", [1, 4096])
 @pytest.mark.parametrize(
-    "held_out", [[[7, 8], [9]], [[3]], [[8], [9, 1]], [[9, 8, 7, 6], [6, 2]]], ids=["none", "first", "last", "padded"]
+    "held_out",
+    [[[7, 8], [9]], [[3]], [[8], [9, 1]], [[9, 8, 7, 6], [6, 2]]],
+    ids=["none", "first", "last", "padded"],
 )
 def test_a_document_of_held_out_sessions_is_found_wherever_it_is(held_out, few, monkeypatch):
     monkeypatch.setattr(seen, "_FEW", few)
@@ -28,6 +30,9 @@ def test_a_document_of_held_out_sessions_is_found_wherever_it_is(held_out, few, 
 @pytest.mark.parametrize("largest", [9, 10_000], ids=["counted by id", "counted by the ids shown"])
 def test_documents_that_training_never_showed_have_no_impressions(largest):
     """Ids beyond those of training included, of logs made by hand."""
-    train, held_out = sessions_of([[1, 2, 3], [4], [5, largest, 1]]), sessions_of([[7, 1], [largest, 5], [20_000]])
+    train, held_out = (
+        sessions_of([[1, 2, 3], [4], [5, largest, 1]]),
+        sessions_of([[7, 1], [largest, 5], [20_000]]),
+    )
     found = held_out.deriving(seen.Impressions(train)).column("train_impressions")
     np.testing.assert_array_equal(found[:, :2], [[0, 2], [1, 1], [0, found[2, 1]]])

@@ -61,9 +61,21 @@ def test_without_lengths_lists_are_full_and_ranks_are_positions():
 
 
 BAD = {
-    "negative id": (dict(query_doc_ids=[[1, 2], [-7, 2]]), "log.x, row 1", "query_doc_ids holds -7"),
-    "id above 32 bits": (dict(query_doc_ids=[[1, 2], [3, 2**31]]), "row 1", "query_doc_ids holds 2147483648"),
-    "id above the table": (dict(query_doc_ids=[[1, 2], [3, 5]], query_doc_pairs=4), "row 1", "ids holds 5"),
+    "negative id": (
+        dict(query_doc_ids=[[1, 2], [-7, 2]]),
+        "log.x, row 1",
+        "query_doc_ids holds -7",
+    ),
+    "id above 32 bits": (
+        dict(query_doc_ids=[[1, 2], [3, 2**31]]),
+        "row 1",
+        "query_doc_ids holds 2147483648",
+    ),
+    "id above the table": (
+        dict(query_doc_ids=[[1, 2], [3, 5]], query_doc_pairs=4),
+        "row 1",
+        "ids holds 5",
+    ),
     "float id": (dict(query_doc_ids=[[1.0, 2.0], [3.0, 2.0]]), "query_doc_ids", "float64"),
     "half a click": (dict(clicks=[[0, 1], [0.5, 0]]), "row 1", "clicks holds 0.5"),
     "two clicks": (dict(clicks=[[0, 1], [2, 0]]), "row 1", "clicks holds 2"),
@@ -170,7 +182,10 @@ def _other_digit(folder):
 META = "meta.json: cannot be read"
 DAMAGES = {
     "cut": (_cut_file, "damaged: clicks.npy (the checksum differs)"),
-    "empty": (lambda folder: (folder / "clicks.npy").write_bytes(b""), "damaged: clicks.npy (empty)"),
+    "empty": (
+        lambda folder: (folder / "clicks.npy").write_bytes(b""),
+        "damaged: clicks.npy (empty)",
+    ),
     "gone": (lambda folder: (folder / "clicks.npy").unlink(), "damaged: clicks.npy", "No such"),
     "shape": (_other_shape, "damaged: clicks.npy (the checksum differs"),
     "header": (_other_header, "not a readable pack", "clicks.npy is bool[10, 6]"),
@@ -235,4 +250,6 @@ def test_the_first_of_two_writers_wins(tmp_path):
 
 def test_a_missing_column_is_named():
     with refuses(DataError, "no query_ids"):
-        Sessions.from_arrays(query_doc_ids=np.array([[1]]), clicks=np.array([[1]])).column("query_ids")
+        Sessions.from_arrays(query_doc_ids=np.array([[1]]), clicks=np.array([[1]])).column(
+            "query_ids"
+        )

@@ -14,7 +14,9 @@ from clickexp.errors import DataError
 def log_of(session_ids, **columns):
     count = len(session_ids)
     ids = np.arange(1, count + 1, dtype=np.int32)[:, None]
-    return Sessions.from_arrays(query_doc_ids=ids, clicks=ids > 10**6, session_ids=np.asarray(session_ids), **columns)
+    return Sessions.from_arrays(
+        query_doc_ids=ids, clicks=ids > 10**6, session_ids=np.asarray(session_ids), **columns
+    )
 
 
 def rows(parts):
@@ -39,7 +41,9 @@ def test_sessions_that_stand_apart_are_whole_and_parts_have_their_shares(seed):
         assert session in sessions[int(begun >= 100) + int(begun >= 150)]
         begun += (ids == session).sum()
     longest = np.bincount(ids).max()
-    assert all(abs(len(part) - share) < longest for part, share in zip(found, (100, 50, 50), strict=True))
+    assert all(
+        abs(len(part) - share) < longest for part, share in zip(found, (100, 50, 50), strict=True)
+    )
     assert all(part == sorted(part) for part in found)
 
 
@@ -57,7 +61,11 @@ def test_a_part_within_one_session_is_an_error():
 def test_a_range_that_cuts_a_session_is_an_error_that_names_its_lists():
     with refuses(DataError, "search session 9", "train_sessions", "2 to 5: cut before"):
         split(log_of([8, 8, 9, 9, 9, 9, 5, 5]), [0, 4], [4, 6], [6, 8])
-    assert rows(split(log_of([8, 8, 9, 9, 9, 9, 5, 5]), [0, 2], [2, 6], [6, 8])) == [[0, 1], [2, 3, 4, 5], [6, 7]]
+    assert rows(split(log_of([8, 8, 9, 9, 9, 9, 5, 5]), [0, 2], [2, 6], [6, 8])) == [
+        [0, 1],
+        [2, 3, 4, 5],
+        [6, 7],
+    ]
 
 
 def test_an_error_names_lists_only_where_sessions_are_text():
@@ -72,7 +80,11 @@ GAPS = {
     "before the first": ([1, 2], [2, 6], [6, 8]),
     "behind the last": ([0, 2], [2, 6], [6, 7]),
 }
-CUT = {"between parts": (9, "2 to 5"), "before the first": (8, "0 to 1"), "behind the last": (5, "6 to 7")}
+CUT = {
+    "between parts": (9, "2 to 5"),
+    "before the first": (8, "0 to 1"),
+    "behind the last": (5, "6 to 7"),
+}
 
 
 @pytest.mark.parametrize("gap", GAPS)
@@ -83,8 +95,16 @@ def test_a_range_that_leaves_lists_of_a_session_to_no_part_is_an_error(gap):
 
 
 def test_ranges_may_leave_whole_sessions_to_no_part():
-    assert rows(split(log_of([8, 8, 9, 7, 7, 9, 5, 5]), [0, 2], [2, 6], [6, 8])) == [[0, 1], [2, 3, 4, 5], [6, 7]]
-    assert rows(split(log_of([1, 2, 2, 3, 4, 4, 5, 5]), [0, 1], [3, 4], [6, 8])) == [[0], [3], [6, 7]]
+    assert rows(split(log_of([8, 8, 9, 7, 7, 9, 5, 5]), [0, 2], [2, 6], [6, 8])) == [
+        [0, 1],
+        [2, 3, 4, 5],
+        [6, 7],
+    ]
+    assert rows(split(log_of([1, 2, 2, 3, 4, 4, 5, 5]), [0, 1], [3, 4], [6, 8])) == [
+        [0],
+        [3],
+        [6, 7],
+    ]
 
 
 def shuffled(sessions=1000):
@@ -99,7 +119,9 @@ def test_times_split_a_log_whose_rows_are_shuffled():
     """By the start of each session: parts have sessions of the same length, and the later ones come later."""
     ids, times = shuffled()
     parts = split(log_of(ids, times=times), 0.5, 0.25, 0.25)
-    lists = [np.mean(np.unique(part.column("session_ids"), return_counts=True)[1]) for part in parts]
+    lists = [
+        np.mean(np.unique(part.column("session_ids"), return_counts=True)[1]) for part in parts
+    ]
     np.testing.assert_allclose(lists, 2.5, atol=0.25)
     for one, other in pairwise(parts):
         assert one.column("times").max() < other.column("times").min()

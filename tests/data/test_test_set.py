@@ -11,14 +11,18 @@ IDS[:, 2] = CLICKS[:, 2] = CLICKS[5, 1] = 0
 
 
 def digest(ids=IDS, clicks=CLICKS, lengths=LENGTHS, **columns):
-    return Sessions.from_arrays(query_doc_ids=ids, clicks=clicks, lengths=lengths, **columns).digest()
+    return Sessions.from_arrays(
+        query_doc_ids=ids, clicks=clicks, lengths=lengths, **columns
+    ).digest()
 
 
 def test_a_digest_does_not_depend_on_numbering_padding_or_view():
     shown = np.arange(3) < LENGTHS[:, None]
     assert digest(np.where(shown, IDS + 100, 0)) == digest(IDS[:, :2], CLICKS[:, :2]) == digest()
     twice = Sessions.from_arrays(
-        query_doc_ids=np.tile(IDS, (2, 1)), clicks=np.tile(CLICKS, (2, 1)), lengths=np.tile(LENGTHS, 2)
+        query_doc_ids=np.tile(IDS, (2, 1)),
+        clicks=np.tile(CLICKS, (2, 1)),
+        lengths=np.tile(LENGTHS, 2),
     )
     assert twice.slice(0, 40).digest() == twice.select(np.arange(40, 80)).digest() == digest()
     assert twice.digest() != digest()

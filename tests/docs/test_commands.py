@@ -32,7 +32,9 @@ def found(pattern):
 
 def words_of(command):
     """The words of a command without its comment, the settings before it and where its output goes."""
-    text = re.sub(rf"^{SETTINGS}|(?:,|\.) .*$", "", command)  # a comment of a configuration goes on as a sentence
+    text = re.sub(
+        rf"^{SETTINGS}|(?:,|\.) .*$", "", command
+    )  # a comment of a configuration goes on as a sentence
     words = shlex.split(text, comments=True)
     return words[: words.index(">")] if ">" in words else words
 
@@ -65,7 +67,11 @@ def parse(words):
     """Gives the words of a command to its parser; raises what the parser would print."""
     name, *rest = words
     if name == "clickexp-compare":
-        parser = compare._COMMANDS[rest.pop(0)]() if rest and rest[0] in compare._COMMANDS else compare._folders()
+        parser = (
+            compare._COMMANDS[rest.pop(0)]()
+            if rest and rest[0] in compare._COMMANDS
+            else compare._folders()
+        )
     elif name.startswith("clickexp-"):
         parser = {"clickexp-data": data, "clickexp-export": export}[name]._parser()
     else:
@@ -99,9 +105,13 @@ def test_lines_are_taken_by_the_parsers_of_their_commands(monkeypatch):
     for page, command in LINES:
         try:
             given = parse(words_of(command))
-            if given and getattr(given, "run", None) == "prepare_log":  # the reader's options, up to the reading
+            if (
+                given and getattr(given, "run", None) == "prepare_log"
+            ):  # the reader's options, up to the reading
                 with pytest.raises(Refused, match="reads"):
-                    log_commands.prepare_log(given.format, given.source, given.target, given.options)
+                    log_commands.prepare_log(
+                        given.format, given.source, given.target, given.options
+                    )
         except Exception as error:
             faults.append(f"{page}: {command}: {error}")
     assert not faults, "\n".join(faults)
@@ -115,7 +125,9 @@ def test_commands_in_sentences_name_what_there_is():
         except SystemExit as ended:  # --help
             assert ended.code == 0
         except Refused as refused:
-            if not re.match("the following arguments are required|.*expected one argument", str(refused)):
+            if not re.match(
+                "the following arguments are required|.*expected one argument", str(refused)
+            ):
                 faults.append(f"{page}: {command}: {refused}")
     assert not faults, "\n".join(faults)
 

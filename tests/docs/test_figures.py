@@ -33,10 +33,14 @@ ORDERS = {"scattered": "shuffled", "in order of popularity": "zipf"}
 SPEEDS = {cells[0]: cells[1:] for cells in rows(BENCHMARKS, "rows | ours, first epoch")}
 
 
-@pytest.mark.parametrize("cells", rows(DESIGN, "rows | ids | clickexp"), ids=lambda cells: "-".join(cells[:2]))
+@pytest.mark.parametrize(
+    "cells", rows(DESIGN, "rows | ids | clickexp"), ids=lambda cells: "-".join(cells[:2])
+)
 def test_the_throughput_of_the_design_is_that_of_the_benchmarks(cells):
     size, order, later, first, peer, ratio, first_ratio = cells
-    first_epoch, later_epochs, loader, _, first_to_loader, later_to_loader, _ = SPEEDS[f"{ORDERS[order]} {size}"]
+    first_epoch, later_epochs, loader, _, first_to_loader, later_to_loader, _ = SPEEDS[
+        f"{ORDERS[order]} {size}"
+    ]
     for shown, measured in ((later, later_epochs), (first, first_epoch), (peer, loader)):
         digits = shown.removesuffix(" M")
         assert digits == rounded(measured, digits)
@@ -45,12 +49,17 @@ def test_the_throughput_of_the_design_is_that_of_the_benchmarks(cells):
 
 def test_the_readme_has_the_same_ratios():
     million, ten = (rounded(SPEEDS[f"shuffled {size}"][5], "1") for size in ("1e6", "1e7"))
-    assert f"{million} times the sessions per second of CLAX 0.1.1 at a million pairs, {ten} times at ten" in README
+    assert (
+        f"{million} times the sessions per second of CLAX 0.1.1 at a million pairs, {ten} times at ten"
+        in README
+    )
     assert f"takes {ten} times as long per session" in plain(DESIGN)
 
 
 def test_steps_of_posteriors_take_as_long_as_in_the_table():
-    ratios = [float(cells[3]) for cells in rows(BENCHMARKS, "rows             | ms a step, numbers")]
+    ratios = [
+        float(cells[3]) for cells in rows(BENCHMARKS, "rows             | ms a step, numbers")
+    ]
     low, high = f"{min(ratios):.1f}", f"{max(ratios):.1f}"
     assert plain(DESIGN).count(f"{low} to {high} times") == 2
 
@@ -66,21 +75,31 @@ def test_fits_beside_clax_are_those_of_the_tables():
 
 
 def test_examination_in_the_readme_is_that_of_the_table():
-    (sparse,) = (cells[1:] for cells in rows(EXAMINATION, "impressions per pair") if cells[0] == "40")
+    (sparse,) = (
+        cells[1:] for cells in rows(EXAMINATION, "impressions per pair") if cells[0] == "40"
+    )
     numbers, counted, posteriors = sparse
     assert f"(40 impressions per pair) {posteriors} wrong" in README
     assert f"table of numbers is {numbers} and expectation-maximisation {counted} wrong" in README
-    assert "94 to 95% of the 95% intervals" in README and "94 to 95% of the 95% intervals" in EXAMINATION
+    assert (
+        "94 to 95% of the 95% intervals" in README
+        and "94 to 95% of the 95% intervals" in EXAMINATION
+    )
 
 
 def test_tables_of_posteriors_are_those_of_the_benchmarks():
-    found = {(cells[0], cells[1]): cells[2:] for cells in rows(BENCHMARKS, "user, policy | impressions")}
+    found = {
+        (cells[0], cells[1]): cells[2:] for cells in rows(BENCHMARKS, "user, policy | impressions")
+    }
     for impressions, *_, posteriors in rows(EXAMINATION, "impressions per pair"):
         assert found["PBM, random", impressions][0] == posteriors
     wrong, *_ = found["PBM, medium", "40"]
     own, numbers = re.fullmatch(r"([\d.]+%) \(numbers ([\d.]+%)\)", wrong).groups()
     text = plain(DESIGN)
-    assert f"a table of numbers is {numbers} wrong in the relative examination of PBM, and this prior {own}" in text
+    assert (
+        f"a table of numbers is {numbers} wrong in the relative examination of PBM, and this prior {own}"
+        in text
+    )
 
 
 def test_figures_of_the_default_run_are_those_it_printed():
@@ -92,11 +111,16 @@ def test_figures_of_the_default_run_are_those_it_printed():
 
 def test_the_table_of_rankers_is_that_of_the_benchmarks():
     page = (ROOT / "docs/howto/learning-to-rank.md").read_text()
-    shown, measured = (rows(text, "method | nDCG@10 | vs softmax | relative") for text in (page, BENCHMARKS))
+    shown, measured = (
+        rows(text, "method | nDCG@10 | vs softmax | relative") for text in (page, BENCHMARKS)
+    )
     assert shown == measured and len(shown) == 24 + 2
     ours = {cells[0].strip("`") for cells in shown if not cells[0].startswith("LightGBM")}
     assert ours == {file.stem for file in (ROOT / "conf/method").glob("*.yaml")}
-    trusting = {cells[0]: cells[1] for cells in rows(BENCHMARKS.split("Trust bias (")[1], "method | nDCG@10")}
+    trusting = {
+        cells[0]: cells[1]
+        for cells in rows(BENCHMARKS.split("Trust bias (")[1], "method | nDCG@10")
+    }
     named = ("softmax_affine_true", "softmax_ips_true", "softmax_ips", "softmax")
     affine, true, harvested, naive = (trusting[f"`{name}`"].lstrip("0") for name in named)
     text = f"has {affine}, inverse weights of true click rates {true}, harvested ones {harvested}, none {naive}."
@@ -119,9 +143,14 @@ def test_the_readme_counts_what_there_is():
     formats = options("dataset") - {"letor", "simulated", "prepared"}
     towers, models = (options(group) - VARIANTS for group in ("parameter", "model"))
     metrics = len(set(metric_names()))
-    assert f"{len(models)} models, {len(towers)} towers" in README and f"{len(formats)} log formats" in README
+    assert (
+        f"{len(models)} models, {len(towers)} towers" in README
+        and f"{len(formats)} log formats" in README
+    )
     assert f"{metrics} metrics per rank and per query" in README
-    assert f"{len(options('loss'))} losses, {len(options('debias') - VARIANTS)} corrections" in README
+    assert (
+        f"{len(options('loss'))} losses, {len(options('debias') - VARIANTS)} corrections" in README
+    )
 
 
 def test_tables_of_the_readme_and_of_the_start_list_every_option():
@@ -129,8 +158,12 @@ def test_tables_of_the_readme_and_of_the_start_list_every_option():
     for group in ("model", "dataset"):
         listed = [name for cells in rows(readme, f"`{group}=` |") for name in quoted(cells[0])]
         assert sorted(listed) == sorted(options(group) - VARIANTS)
-    cells = {name: second for first, second in rows(start, "group | options") for name in quoted(first)}
-    assert set(quoted(cells["model"])) == options("model") and set(quoted(cells["dataset"])) == options("dataset")
+    cells = {
+        name: second for first, second in rows(start, "group | options") for name in quoted(first)
+    }
+    assert set(quoted(cells["model"])) == options("model") and set(
+        quoted(cells["dataset"])
+    ) == options("dataset")
     assert set(quoted(cells["ROLE"])) == options("parameter") - VARIANTS
 
 
@@ -138,7 +171,12 @@ def metric_names():
     """Names in the tables of the page of metrics, without cutoffs and ranges."""
     page = (ROOT / "docs/metrics.md").read_text().split("\n## ")
     tables = [part for part in page if "| name | definition" in part]
-    return [name.partition("@")[0] for part in tables for cells in rows(part, "name |") for name in quoted(cells[0])]
+    return [
+        name.partition("@")[0]
+        for part in tables
+        for cells in rows(part, "name |")
+        for name in quoted(cells[0])
+    ]
 
 
 def test_the_page_of_metrics_has_every_group_and_name():
@@ -150,7 +188,11 @@ def test_the_page_of_metrics_has_every_group_and_name():
         config = compose("config", [f"metric={every}"])["metric"]
     kinds = ("click", "test", "ranking", "counterfactual", "truth")
     metrics = {name: instantiate(node) for kind in kinds for name, node in config[kind].items()}
-    found = {f"{name}{suffix}".partition("@")[0] for name, metric in metrics.items() for suffix in metric.suffixes}
+    found = {
+        f"{name}{suffix}".partition("@")[0]
+        for name, metric in metrics.items()
+        for suffix in metric.suffixes
+    }
     assert sorted(metric_names()) == sorted(found | {"loss"})
 
 
@@ -160,16 +202,27 @@ def test_the_example_of_cacm_is_in_the_table_of_context():
 
     def ll(model, context):
         """Of the first row with a context from the model's on."""
-        return re.search(rf"^\| {model} .*?\| {context} \| (\S+)", page, re.MULTILINE | re.DOTALL)[1]
+        return re.search(rf"^\| {model} .*?\| {context} \| (\S+)", page, re.MULTILINE | re.DOTALL)[
+            1
+        ]
 
-    cacm, ncm = (ll(f"{name}, posteriors of 8 numbers", own) for name, own in (("CACM", "its own"), ("NCM", "none")))
+    cacm, ncm = (
+        ll(f"{name}, posteriors of 8 numbers", own)
+        for name, own in (("CACM", "its own"), ("NCM", "none"))
+    )
     assert f"log-likelihood is {cacm} with posteriors of 8 numbers" in text
-    assert f"no context {ncm}, that of UBM {ll('UBM', 'none')} and with `+context=both` {ll('UBM', 'both')}." in text
+    assert (
+        f"no context {ncm}, that of UBM {ll('UBM', 'none')} and with `+context=both` {ll('UBM', 'both')}."
+        in text
+    )
 
 
 def test_rankers_under_other_biases_are_those_of_the_benchmarks():
     found = {cells[0]: cells[1:] for cells in rows(BENCHMARKS, "method | mild") if cells[0]}
     text = plain((ROOT / "docs/howto/learning-to-rank.md").read_text())
-    for at, sentence in ((0, "has {} and PBM {} in place of {};"), (6, ", {} and {} in place of {} (")):
+    for at, sentence in (
+        (0, "has {} and PBM {} in place of {};"),
+        (6, ", {} and {} in place of {} ("),
+    ):
         values = [found[f"`{name}`"][at].lstrip("0") for name in ("softmax_ips", "pbm", "softmax")]
         assert sentence.format(*values) in text

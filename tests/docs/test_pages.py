@@ -27,14 +27,20 @@ from clickexp.export.tables import export
 DOCS = ROOT / "docs"
 HAND_WRITTEN = sorted([ROOT / "README.md", *DOCS.rglob("*.md")])
 FENCES = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-MADE = {path: text for source in (models, configuration, reference) for path, text in source.pages()}
+MADE = {
+    path: text for source in (models, configuration, reference) for path, text in source.pages()
+}
 NAMING = ("dataset", "debias", "loss", "metric", "model", "optimizer", "parameter", "propensity")
 """Groups whose options are objects of the Python reference."""
 SKIPPED = {"extend.md", "coming-from-clax.md"}  # tests/examples run these
 
 
 def blocks(page, language):
-    return [(title, code) for found, title, code in FENCES.findall(page.read_text()) if found == language]
+    return [
+        (title, code)
+        for found, title, code in FENCES.findall(page.read_text())
+        if found == language
+    ]
 
 
 PROGRAMS = [
@@ -50,15 +56,33 @@ def runs(tmp_path_factory):
     """A folder as the pages have it: my/clicks.parquet, an export in outputs/pbm, runs that kept values and models."""
     folder = tmp_path_factory.mktemp("pages")
     rng = np.random.default_rng(0)
-    ids, clicks = rng.permuted(np.tile(np.arange(1, 11), (300, 1)), axis=1), rng.random((300, 10)) < 0.3
+    ids, clicks = (
+        rng.permuted(np.tile(np.arange(1, 11), (300, 1)), axis=1),
+        rng.random((300, 10)) < 0.3,
+    )
     (folder / "my").mkdir()
-    columns = {"query_id": np.arange(300) % 20, "query_doc_ids": ids.tolist(), "clicks": clicks.tolist()}
+    columns = {
+        "query_id": np.arange(300) % 20,
+        "query_doc_ids": ids.tolist(),
+        "clicks": clicks.tolist(),
+    }
     pl.DataFrame(columns).write_parquet(folder / "my/clicks.parquet")
     (folder / "outputs/pbm/export").mkdir(parents=True)
     examination = pl.DataFrame({"rank": np.arange(1, 11), "propensity": np.linspace(1, 0.2, 10)})
     examination.write_csv(folder / "outputs/pbm/export/examination.csv")
-    small = ["dataset.sessions=2000", "dataset.queries=100", "trainer.epochs=1", f"cache_dir={folder}/cache"]
-    quiet = ["logger=console", "progress=off", "report=false", "keep_values=true", "save_model=true"]
+    small = [
+        "dataset.sessions=2000",
+        "dataset.queries=100",
+        "trainer.epochs=1",
+        f"cache_dir={folder}/cache",
+    ]
+    quiet = [
+        "logger=console",
+        "progress=off",
+        "report=false",
+        "keep_values=true",
+        "save_model=true",
+    ]
     for name, model in (("a", "pbm"), ("b", "ubm"), ("sweeps/a", "pbm")):
         run_in(folder / "outputs" / name, f"model={model}", *small, *quiet)
     export(folder / "outputs/a", numpy=True)
@@ -70,7 +94,11 @@ def runs(tmp_path_factory):
 def test_a_program_runs(page, code, runs, monkeypatch, capsys):
     """With simulated logs of a hundredth of the size; what it prints is what the page shows, if it shows that."""
     monkeypatch.chdir(runs)
-    code = re.sub(r"(sessions|queries)=([\d_]+)", lambda found: f"{found[1]}={max(int(found[2]) // 50, 40)}", code)
+    code = re.sub(
+        r"(sessions|queries)=([\d_]+)",
+        lambda found: f"{found[1]}={max(int(found[2]) // 50, 40)}",
+        code,
+    )
     code = code.replace("epochs=20", "epochs=2")
     with jax.numpy_dtype_promotion("standard"):  # as users have it
         exec(compile(code, str(page), "exec"), {})
@@ -95,7 +123,10 @@ def sample(name, folder):
         "letor": ["train.txt"],
         "yandex_clax": ["yandex/part-0.parquet"],
         "baidu_ultr": ["baidu-ultr/part-0.parquet"],
-        "baidu_ultr_uva": ["baidu-ultr-uva/part-0_split-0.parquet", "baidu-ultr-uva/annotations.parquet"],
+        "baidu_ultr_uva": [
+            "baidu-ultr-uva/part-0_split-0.parquet",
+            "baidu-ultr-uva/annotations.parquet",
+        ],
     }[name]
     for file in files:
         (folder / file).parent.mkdir(exist_ok=True)
@@ -109,7 +140,13 @@ def sample(name, folder):
     if name == "letor":
         (folder / "test.txt").write_text(SAMPLES[files[0]])
     path = folder / files[0]
-    return folder if name in ("tiangong_st", "letor") else path.parent if path.parent != folder else path
+    return (
+        folder
+        if name in ("tiangong_st", "letor")
+        else path.parent
+        if path.parent != folder
+        else path
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,11 +159,19 @@ def sample(name, folder):
 def test_sample_rows_open(name, sessions, tmp_path):
     path = sample(name, tmp_path)
     extra = [f"dataset.relevance={tmp_path}/YandexRelevance.txt"] if name == "yandex" else []
-    parts = ["dataset.train_sessions=[0,1]", "dataset.val_sessions=[1,2]", "dataset.test_sessions=[2,null]"]
+    parts = [
+        "dataset.train_sessions=[0,1]",
+        "dataset.val_sessions=[1,2]",
+        "dataset.test_sessions=[2,null]",
+    ]
     parts = [] if name == "tiangong_st" else parts
-    dataset = opened([f"dataset={name}", f"dataset.path={path}", f"cache_dir={tmp_path}/cache", *extra, *parts])
+    dataset = opened(
+        [f"dataset={name}", f"dataset.path={path}", f"cache_dir={tmp_path}/cache", *extra, *parts]
+    )
     assert dataset.train.count + dataset.val.count + dataset.test.count == sessions
-    assert (dataset.ranking is not None) == (name in ("tiangong_st", "yandex", "baidu_ultr_uva")) or name == "parquet"
+    assert (dataset.ranking is not None) == (
+        name in ("tiangong_st", "yandex", "baidu_ultr_uva")
+    ) or name == "parquet"
     if name == "baidu_ultr_uva":
         assert dataset.notes["distinct_documents"] == 4
 
@@ -134,7 +179,12 @@ def test_sample_rows_open(name, sessions, tmp_path):
 def test_sample_rows_of_letor_open(tmp_path):
     path = sample("letor", tmp_path)
     few = [f"dataset.{part}=20" for part in ("sessions", "val_sessions", "test_sessions")]
-    given = ["dataset=letor", f"dataset.path={path}", f"cache_dir={tmp_path}/cache", "dataset.policy=random"]
+    given = [
+        "dataset=letor",
+        f"dataset.path={path}",
+        f"cache_dir={tmp_path}/cache",
+        "dataset.policy=random",
+    ]
     dataset = opened([*given, *few])
     assert dataset.train.count == 20 and dataset.ranking is not None
 
@@ -144,15 +194,23 @@ def opened(overrides):
 
 
 def test_every_model_has_a_page_and_a_graph_of_its_roles():
-    options = {file.stem for file in (ROOT / "conf/model").glob("*.yaml")} - {"cm_marginal", "ranker"}
+    options = {file.stem for file in (ROOT / "conf/model").glob("*.yaml")} - {
+        "cm_marginal",
+        "ranker",
+    }
     assert options == set(models.TEXTS) == set(graphs.GRAPHS)
     for option in options:
         roles = set(models.class_of(option).roles)
-        assert set(graphs.GRAPHS[option].behind) == roles - ({"continuation"} if option == "sdbn" else set())
+        assert set(graphs.GRAPHS[option].behind) == roles - (
+            {"continuation"} if option == "sdbn" else set()
+        )
         page = MADE[f"models/{option}.md"]
         assert "<svg" in page and "<math" in page and f"model={option}" in page
         for heading in ("Assumptions", "When to use it", "Example"):
-            assert len(page.split(f"## {heading}\n")[1].split("\n## ")[0].split()) > 7, (option, heading)
+            assert len(page.split(f"## {heading}\n")[1].split("\n## ")[0].split()) > 7, (
+                option,
+                heading,
+            )
 
 
 def test_the_picture_of_rankers_names_the_groups_that_they_compose():
@@ -185,20 +243,28 @@ def test_every_command_of_a_made_page_composes():
     """Those at the head of a configuration are composed already, and most of them are."""
     made = {shlex.join(words): [page] for page, text in MADE.items() for words in commands(text)}
     assert len(made) > 60
-    assert not faults_of({arguments: pages for arguments, pages in made.items() if arguments not in DOCUMENTED})
+    assert not faults_of(
+        {arguments: pages for arguments, pages in made.items() if arguments not in DOCUMENTED}
+    )
 
 
 def test_the_readme_is_short_and_names_the_two_scripts_at_its_top():
     lines = (ROOT / "README.md").read_text().splitlines()
     assert len(lines) <= 150
     top = "\n".join(lines[:12])
-    assert "bash scripts/run.sh" in top and "bash scripts/test.sh" in top and "docs/images/run.png" in top
+    assert (
+        "bash scripts/run.sh" in top
+        and "bash scripts/test.sh" in top
+        and "docs/images/run.png" in top
+    )
 
 
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem
+)
 def test_links_to_files_lead_somewhere(page):
     assert not [link for link in LINK.findall(page.read_text()) if not (ROOT / link).exists()]
 
@@ -219,7 +285,9 @@ def test_links_from_the_start_lead_to_every_page():
         if page not in reached:
             reached.add(page)
             file = DOCS / page
-            text = MADE.get(page, "") or (file.read_text() if page.endswith(".md") and file.exists() else "")
+            text = MADE.get(page, "") or (
+                file.read_text() if page.endswith(".md") and file.exists() else ""
+            )
             ahead += [os.path.normpath(Path(page).parent / link) for link in LINK.findall(text)]
     listed = pages_of(yaml.safe_load(site[site.index("\nnav:") :])["nav"])
     assert len(listed) > 50 and not set(listed) - reached
@@ -233,7 +301,9 @@ def test_the_readme_links_every_how_to():
 def test_what_configurations_name_is_in_the_python_reference():
     listed = set(re.findall(r"^::: (\S+)$", "\n".join(MADE.values()), re.MULTILINE))
     documented = {get_object(name) for name in listed}
-    texts = [file.read_text() for group in NAMING for file in (ROOT / "conf" / group).glob("*.yaml")]
+    texts = [
+        file.read_text() for group in NAMING for file in (ROOT / "conf" / group).glob("*.yaml")
+    ]
     named = {name for text in texts for name in re.findall(r"_target_: (clickexp\.\S+)", text)}
     assert len(named) > 80
     assert not {name for name in named if get_object(name) not in documented}
@@ -244,7 +314,9 @@ def test_files_that_a_page_shows_are_as_they_are(page):
     assert embedded(page.read_text()) == page.read_text(), "run python scripts/embed_examples.py"
 
 
-@pytest.mark.parametrize("file", sorted(notebooks.FOLDER.glob("*.ipynb")), ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "file", sorted(notebooks.FOLDER.glob("*.ipynb")), ids=lambda file: file.stem
+)
 def test_a_notebook_is_committed_with_its_outputs(file):
     cells = [cell for cell in nbformat.read(file, as_version=4).cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in cells] == list(range(1, 1 + len(cells)))
@@ -253,7 +325,9 @@ def test_a_notebook_is_committed_with_its_outputs(file):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("file", sorted(notebooks.FOLDER.glob("*.ipynb")), ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "file", sorted(notebooks.FOLDER.glob("*.ipynb")), ids=lambda file: file.stem
+)
 def test_a_notebook_runs(file):
     from pages.execute import executed
 

@@ -43,11 +43,16 @@ def test_nothing_is_loaded_from_elsewhere(site):
             found[page.name] = links
     assert not found
     for sheet in site.rglob("*.css"):
-        assert not re.search(r"(?:url\(|@import\s*)[\"']?(?:https?:)?//", sheet.read_text()), sheet.name
+        assert not re.search(r"(?:url\(|@import\s*)[\"']?(?:https?:)?//", sheet.read_text()), (
+            sheet.name
+        )
 
 
 def test_every_model_has_its_page(site):
-    options = {file.stem for file in (ROOT / "conf/model").glob("*.yaml")} - {"cm_marginal", "ranker"}
+    options = {file.stem for file in (ROOT / "conf/model").glob("*.yaml")} - {
+        "cm_marginal",
+        "ranker",
+    }
     assert (site / "rankers.html").exists()
     assert options <= {file.stem for file in (site / "models").glob("*.html")}
 
@@ -82,7 +87,9 @@ def test_pages_open_from_disk_with_no_request_to_elsewhere(site, browser, width)
         page.wait_for_load_state("load")
         assert page.evaluate("document.documentElement.scrollWidth") <= width, name
     page.close()
-    assert requests and not [url for url in requests if not url.startswith(("file:", "data:", "blob:"))]
+    assert requests and not [
+        url for url in requests if not url.startswith(("file:", "data:", "blob:"))
+    ]
     assert not errors
 
 

@@ -46,7 +46,9 @@ def test_log_likelihood_of_draws_has_the_mean_that_quadrature_gives(data):
     expected = (-np.logaddexp(0, -z) @ weights).mean() / weights.sum()
     found = evaluate_draws(model, data, GROUPS, draws=draws)["ll"]
     spread = (found.high - found.low) / 4
-    assert found.low < found.mean < found.high and abs(found.mean - expected) < 5 * spread / draws**0.5
+    assert (
+        found.low < found.mean < found.high and abs(found.mean - expected) < 5 * spread / draws**0.5
+    )
     integrated = np.log((1 / (1 + np.exp(-z))) @ weights / weights.sum()).mean()
     value = evaluate(model, data, GROUPS).values()["ll"]
     assert value == pytest.approx(integrated, abs=1e-4) and value > found.mean
@@ -67,7 +69,11 @@ def test_mean_and_quantiles_are_those_of_single_draws(data):
         assert interval.low == pytest.approx(0.85 * values[0] + 0.15 * values[1], rel=1e-5)
         assert interval.high == pytest.approx(0.85 * values[-1] + 0.15 * values[-2], rel=1e-5)
         assert values[0] < values[-1]
-    assert as_result(found)["ll"] == {"mean": found["ll"].mean, "low": found["ll"].low, "high": found["ll"].high}
+    assert as_result(found)["ll"] == {
+        "mean": found["ll"].mean,
+        "low": found["ll"].low,
+        "high": found["ll"].high,
+    }
 
 
 def test_one_program_evaluates_all_draws(data):
@@ -87,14 +93,26 @@ def test_one_program_evaluates_all_draws(data):
 
 def test_nothing_to_draw(data):
     assert evaluate_draws(filled(dctr(data)), data, GROUPS, draws=0) == {}
-    assert evaluate_draws(dctr(data, dataclasses.replace(NORMAL, posterior="none")), data, GROUPS, draws=5) == {}
+    assert (
+        evaluate_draws(
+            dctr(data, dataclasses.replace(NORMAL, posterior="none")), data, GROUPS, draws=5
+        )
+        == {}
+    )
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """Runs the experiment of a small log with further overrides: its result, and its folder."""
     small = [f"dataset.{key}={value}" for key, value in SIZES.items()]
-    own = ["model=dctr", "metric=click", "draws=3", "logger=[]", "report=false", "shared_intervals=false"]
+    own = [
+        "model=dctr",
+        "metric=click",
+        "draws=3",
+        "logger=[]",
+        "report=false",
+        "shared_intervals=false",
+    ]
 
     def run(*overrides):
         folder = tmp_path_factory.mktemp("run")
@@ -114,7 +132,9 @@ def test_results_of_runs_hold_the_intervals(run, capsys):
     assert all(each["low"] < each["mean"] < each["high"] for each in written.values())
     ll, printed = written["ll"], capsys.readouterr().out
     assert "posterior draws" in printed
-    row = re.search(r" ll +(-\S+) +(-\S+) to (-\S+)$", printed, re.MULTILINE)  # beside those of training
+    row = re.search(
+        r" ll +(-\S+) +(-\S+) to (-\S+)$", printed, re.MULTILINE
+    )  # beside those of training
     assert row, printed
     for shown, value in zip(row.groups(), (ll["mean"], ll["low"], ll["high"]), strict=True):
         digits = len(shown.partition(".")[2])

@@ -32,7 +32,9 @@ def cut(sessions):
     """The same lists, of which users saw the first one to five documents."""
     lengths = np.random.default_rng(2).integers(1, sessions.ranks + 1, sessions.count)
     shown = np.arange(sessions.ranks) < lengths[:, None]
-    columns = {name: np.where(shown, sessions.column(name), 0) for name in ("query_doc_ids", "clicks")}
+    columns = {
+        name: np.where(shown, sessions.column(name), 0) for name in ("query_doc_ids", "clicks")
+    }
     short = Sessions.from_arrays(**columns, lengths=lengths, query_ids=sessions.column("query_ids"))
     return short.with_pairs(sessions.query_doc_pairs)
 
@@ -43,7 +45,9 @@ def runs(tmp_path_factory):
 
     Its test lists have one to five documents.
     """
-    data = simulate(UserBrowsingModel, sessions=3000, queries=60, documents_per_query=6, positions=5)
+    data = simulate(
+        UserBrowsingModel, sessions=3000, queries=60, documents_per_query=6, positions=5
+    )
     data = dataclasses.replace(data, test=cut(data.test))
     sizes = dict(positions=5, rngs=nnx.Rngs(0))
     models = {
@@ -54,7 +58,13 @@ def runs(tmp_path_factory):
     for name, model in models.items():
         zoo.fill(model, lambda shape: rng.normal(0, 1, shape))
         folder = tmp_path_factory.mktemp(name)
-        evaluation = evaluate(model, data, {"click": click_metrics(), **METRICS}, ModelEvaluator(128), keep_values=True)
+        evaluation = evaluate(
+            model,
+            data,
+            {"click": click_metrics(), **METRICS},
+            ModelEvaluator(128),
+            keep_values=True,
+        )
         done[name] = folder, evaluation.result(), evaluation.keep(data, folder)
     return data, done
 
@@ -88,7 +98,10 @@ def samples_of_rank_ctr(folder):
 def test_the_paired_test_is_that_of_the_differences_of_queries(runs):
     (pbm, *_), (rctr, *_) = runs[1].values()
     result = paired_test(pbm, rctr, "ndcg@5")
-    a, b = (pl.read_parquet(folder / "test_lists.parquet")["ndcg@5"].to_numpy() for folder in (pbm, rctr))
+    a, b = (
+        pl.read_parquet(folder / "test_lists.parquet")["ndcg@5"].to_numpy()
+        for folder in (pbm, rctr)
+    )
     assert result.difference == pytest.approx(a.mean() - b.mean(), abs=1e-7)
     assert result.p_t == pytest.approx(stats.ttest_rel(a, b).pvalue, rel=1e-6)
     clicks = paired_test(pbm, rctr, "ll")
@@ -110,14 +123,22 @@ def test_lists_of_a_search_session_are_one_unit(runs, tmp_path):
     """Sums over search sessions by hand; metrics of labelled lists stay per query."""
     test = runs[0].test
     users = np.random.default_rng(1).integers(0, 40, test.count) - 20
-    values = {name: test.column(name) for name in ("query_doc_ids", "clicks", "lengths", "query_ids")}
+    values = {
+        name: test.column(name) for name in ("query_doc_ids", "clicks", "lengths", "query_ids")
+    }
     log = Sessions.from_arrays(**values, session_ids=users).with_pairs(runs[0].query_doc_pairs)
     data = dataclasses.replace(runs[0], test=log)
     for name, model in (("a", RankCTRModel), ("b", PositionBasedModel)):
         sizes = {} if name == "a" else {"query_doc_pairs": data.query_doc_pairs}
         model = model(positions=5, **sizes, rngs=nnx.Rngs(0))
         (tmp_path / name).mkdir()
-        evaluation = evaluate(model, data, {"click": click_metrics(), **METRICS}, ModelEvaluator(128), keep_values=True)
+        evaluation = evaluate(
+            model,
+            data,
+            {"click": click_metrics(), **METRICS},
+            ModelEvaluator(128),
+            keep_values=True,
+        )
         evaluation.keep(data, tmp_path / name)
     found = samples(tmp_path / "a", "ll")
     frame = pl.read_parquet(tmp_path / "a" / "test_sessions.parquet")

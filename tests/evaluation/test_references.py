@@ -54,7 +54,10 @@ def of_simulated(simulated):
 @pytest.mark.parametrize("kind", [pytest.param("simulated", marks=pytest.mark.nightly), "shuffled"])
 def test_rank_ctr_is_the_model_fitted_by_counting(kind, request):
     if kind == "simulated":
-        dataset, every = request.getfixturevalue("simulated"), request.getfixturevalue("of_simulated")
+        dataset, every = (
+            request.getfixturevalue("simulated"),
+            request.getfixturevalue("of_simulated"),
+        )
     else:
         dataset = request.getfixturevalue("log")
         every = references(model_of(dataset), dataset, ModelEvaluator())
@@ -82,7 +85,10 @@ def test_rankers_without_metrics_or_labels_have_none(simulated, log):
 
 
 def test_rankers_are_held_against_the_mean_over_all_orders(simulated):
-    labels, lengths = np.array([[0, 2, 1, 3], [1, 0, 0, 0], [2, 2, 0, 1]], np.float32), np.array([4, 3, 4])
+    labels, lengths = (
+        np.array([[0, 2, 1, 3], [1, 0, 0, 0], [2, 2, 0, 1]], np.float32),
+        np.array([4, 3, 4]),
+    )
     ids = np.where(np.arange(4) < lengths[:, None], np.arange(1, 13).reshape(3, 4), 0)
     lists = Sessions.from_arrays(query_doc_ids=ids, clicks=ids > 99, lengths=lengths, labels=labels)
     dataset = dataclasses.replace(simulated, ranking=lists)
@@ -95,4 +101,6 @@ def test_rankers_are_held_against_the_mean_over_all_orders(simulated):
         ndcg.append(gains.mean() / gains.max())
         first = (orders > 0).argmax(axis=1) + 1
         mrr.append(np.where(first <= 2, 1 / first, 0).mean())
-    assert found[RANDOM]["test"] == pytest.approx({"ndcg@3": np.mean(ndcg), "mrr@2": np.mean(mrr)}, rel=1e-5)
+    assert found[RANDOM]["test"] == pytest.approx(
+        {"ndcg@3": np.mean(ndcg), "mrr@2": np.mean(mrr)}, rel=1e-5
+    )

@@ -30,7 +30,9 @@ def test_the_interval_of_a_mean_is_that_of_the_normal_distribution():
 
 def test_intervals_hold_the_truth_as_often_as_they_say():
     rng = np.random.default_rng(1)
-    intervals = [bootstrap_interval(of(rng.exponential(1, 80)), resamples=300, seed=i) for i in range(300)]
+    intervals = [
+        bootstrap_interval(of(rng.exponential(1, 80)), resamples=300, seed=i) for i in range(300)
+    ]
     held = np.mean([i.low <= 1 <= i.high for i in intervals])
     assert abs(held - 0.93) < 5 * np.sqrt(0.95 * 0.05 / 300)  # skewed: a little below 95%
 
@@ -67,7 +69,13 @@ def test_both_p_values_agree_with_the_t_test(shift):
 def test_equal_runs_do_not_differ():
     samples = of(np.random.default_rng(5).normal(0, 1, 30))
     result = paired_test(samples, samples)
-    assert (result.difference, result.low, result.high, result.p_bootstrap, result.p_t) == (0, 0, 0, 1, 1)
+    assert (result.difference, result.low, result.high, result.p_bootstrap, result.p_t) == (
+        0,
+        0,
+        0,
+        1,
+        1,
+    )
 
 
 def test_only_the_same_queries_can_be_paired():

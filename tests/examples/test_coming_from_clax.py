@@ -38,7 +38,10 @@ def test_every_block_prints_what_the_page_shows(tmp_path, monkeypatch):
     assert {language for language, _ in BLOCKS} == {"python", "text"} and len(list(programs())) >= 7
     for code, expected in programs():
         printed = io.StringIO()
-        with contextlib.redirect_stdout(printed), jax.numpy_dtype_promotion("standard"):  # as users have it
+        with (
+            contextlib.redirect_stdout(printed),
+            jax.numpy_dtype_promotion("standard"),
+        ):  # as users have it
             exec(compile(code, "docs/coming-from-clax.md", "exec"), names)
         assert printed.getvalue() == expected
 
@@ -77,7 +80,9 @@ def test_every_name_of_ours_exists():
 def test_every_command_is_tested():
     programs = sorted(path for command, path, *_ in COMMANDS if command == "python")
     examples = {f"examples/clax/{file.name}" for file in (ROOT / "examples/clax").glob("*.py")}
-    assert programs == sorted(examples - {"examples/clax/feature_log.py"})  # run by test_examples_clax.py
+    assert programs == sorted(
+        examples - {"examples/clax/feature_log.py"}
+    )  # run by test_examples_clax.py
     assert [command for command, *_ in COMMANDS if command != "python"] == ["clickexp"]
 
 
@@ -91,7 +96,9 @@ def test_the_command_is_complete():
 def test_the_command_runs_on_a_folder_as_clax_publishes_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (given,) = (rest for command, *rest in COMMANDS if command == "clickexp")
-    folder = Path(next(word for word in given if word.startswith("dataset.path=")).partition("=")[2])
+    folder = Path(
+        next(word for word in given if word.startswith("dataset.path=")).partition("=")[2]
+    )
     folder.mkdir(parents=True)
     rng = np.random.default_rng(0)
     ids, clicks = rng.integers(1, 30, (200, 10)), rng.integers(0, 2, (200, 10), np.int8)

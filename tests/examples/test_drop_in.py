@@ -13,7 +13,13 @@ from flax import nnx
 
 import clickexp
 from clickexp import models
-from clickexp.metrics import ConditionalPerplexity, LogLikelihood, MultiMetric, Perplexity, RaxMetric
+from clickexp.metrics import (
+    ConditionalPerplexity,
+    LogLikelihood,
+    MultiMetric,
+    Perplexity,
+    RaxMetric,
+)
 from clickexp.models import PositionBasedModel, UserBrowsingModel
 from clickexp.parameters import Combination, DeepCrossParameterConfig, LinearParameterConfig
 
@@ -25,7 +31,9 @@ def make_batch(seed=0, sessions=8, ranks=RANKS):
     rng = np.random.default_rng(seed)
     mask = np.arange(ranks) < rng.integers(1, ranks + 1, sessions)[:, None]
     return {
-        "query_doc_ids": np.where(mask, rng.integers(1, PAIRS + 1, (sessions, ranks)), 0).astype(np.int32),
+        "query_doc_ids": np.where(mask, rng.integers(1, PAIRS + 1, (sessions, ranks)), 0).astype(
+            np.int32
+        ),
         "query_doc_features": rng.normal(size=(sessions, ranks, 136)).astype(np.float32),
         "bias_features": rng.normal(size=(sessions, ranks, 8)).astype(np.float32),
         "positions": np.where(mask, np.arange(1, ranks + 1), 0).astype(np.int16),
@@ -83,7 +91,11 @@ def test_click_metrics_as_documented(batch, spelling):
 
 def test_ranking_metrics_as_documented():
     metrics = MultiMetric(**{"dcg@10": RaxMetric(rax.dcg_metric, top_n=10)})
-    s, y, mask = np.array([[0.1, 0.9, 5.0]]), np.array([[1.0, 3.0, 4.0]]), np.array([[True, True, False]])
+    s, y, mask = (
+        np.array([[0.1, 0.9, 5.0]]),
+        np.array([[1.0, 3.0, 4.0]]),
+        np.array([[True, True, False]]),
+    )
     metrics.update(scores=s, labels=y, where=mask)
     assert metrics.compute() == {"dcg@10": pytest.approx(7 / np.log2(2) + 1 / np.log2(3), rel=1e-6)}
 
@@ -97,7 +109,9 @@ ALL = {
     "DynamicBayesianNetwork": dict(query_doc_pairs=PAIRS),
     "TrustBiasModel": dict(positions=RANKS, query_doc_pairs=PAIRS),
     "MixtureModel": dict(
-        models=[models.PositionBasedModel, models.ClickChainModel], positions=RANKS, query_doc_pairs=PAIRS
+        models=[models.PositionBasedModel, models.ClickChainModel],
+        positions=RANKS,
+        query_doc_pairs=PAIRS,
     ),
     "GlobalCTRModel": {},
     "RankCTRModel": dict(positions=RANKS),
@@ -120,11 +134,17 @@ SOME = "GlobalCTRModel", "UserBrowsingModel", "MixtureModel"
 def test_every_model_reads_the_narrow_types_of_the_field(batch, name):
     """NumPy arrays, JAX arrays, traced ones: the same answers as for int32 positions and boolean clicks."""
     model = getattr(models, name)(**ALL[name], rngs=nnx.Rngs(42))
-    wide = {**batch, "positions": batch["positions"].astype(np.int32), "clicks": batch["clicks"] > 0}
+    wide = {
+        **batch,
+        "positions": batch["positions"].astype(np.int32),
+        "clicks": batch["clicks"] > 0,
+    }
     traced = jax.jit(lambda batch: answers(model, batch))
     expected = traced(wide)
     for actual in answers(model, batch), traced(jax.tree.map(jnp.asarray, batch)):
-        jax.tree.map(lambda a, e: np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-6), actual, expected)
+        jax.tree.map(
+            lambda a, e: np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-6), actual, expected
+        )
     clicks = model.sample(batch, rngs=nnx.Rngs(0)).clicks
     assert clicks.shape == (8, RANKS) and not clicks[~batch["mask"]].any()
 

@@ -21,7 +21,9 @@ def result(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     cache = {"cache_dir": folder / "cache"}
     text = "it's, a [test] of $ {text}"
-    return clickexp.run("seed=3", model="rctr", folder=folder / "out", notes=text, **SMALL, **LOG, **cache)
+    return clickexp.run(
+        "seed=3", model="rctr", folder=folder / "out", notes=text, **SMALL, **LOG, **cache
+    )
 
 
 def test_it_writes_what_the_command_writes(result):
@@ -35,8 +37,14 @@ def test_it_writes_what_the_command_writes(result):
 
 def test_its_result_has_data_frames(result):
     metrics = {row["metric"]: row for row in result.metrics.iter_rows(named=True)}
-    assert metrics["ppl"]["value"] == result.result["test"]["ppl"] and metrics["ppl"]["higher_is_better"] is False
-    assert metrics["ppl"]["rank-CTR"] > metrics["ppl"]["true user"] > 1 and metrics["ece"]["true user"] is None
+    assert (
+        metrics["ppl"]["value"] == result.result["test"]["ppl"]
+        and metrics["ppl"]["higher_is_better"] is False
+    )
+    assert (
+        metrics["ppl"]["rank-CTR"] > metrics["ppl"]["true user"] > 1
+        and metrics["ece"]["true user"] is None
+    )
     assert metrics["ll"]["validation"] == result.result["val"]["ll"]
     assert result.epochs["epoch"].to_list() == [1, 2] and "val/loss" in result.epochs.columns
     assert result.per_rank["rank"].to_list() == list(range(1, 11))
@@ -86,7 +94,9 @@ def test_options_of_ones_own_are_found(tmp_path):
     conf.mkdir(parents=True)
     (conf / "mine.yaml").write_text((ROOT / "conf/model/rctr.yaml").read_text())
     small = {**SMALL, **LOG, "cache_dir": tmp_path / "cache", "report": False, "save_model": False}
-    result = clickexp.run(model="mine", config_dir=tmp_path / "my conf", folder=tmp_path / "out", **small)
+    result = clickexp.run(
+        model="mine", config_dir=tmp_path / "my conf", folder=tmp_path / "out", **small
+    )
     assert result.result["model"] == "RCTR" and not result.report.exists()
 
 
@@ -108,6 +118,10 @@ def test_a_trainer_may_define_its_constructor(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "conf/trainer").mkdir(parents=True)
     (tmp_path / "conf/trainer/short.yaml").write_text("_target_: short_trainer.Short\npasses: 2\n")
-    options = {key: value for key, value in SMALL.items() if key != "debug"} | {"folder": tmp_path / "out"}
-    found = clickexp.run(model="rctr", trainer="short", config_dir=tmp_path / "conf", **options, **LOG)
+    options = {key: value for key, value in SMALL.items() if key != "debug"} | {
+        "folder": tmp_path / "out"
+    }
+    found = clickexp.run(
+        model="rctr", trainer="short", config_dir=tmp_path / "conf", **options, **LOG
+    )
     assert found.epochs["epoch"].to_list() == [1, 2]

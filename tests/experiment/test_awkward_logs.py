@@ -17,7 +17,9 @@ SMALL = {"model": "pbm", "dataset": "parquet", "logger": [], "progress": "off", 
 def write(file, clicks, ids=None):
     """A session per row of clicks, and of ids, by default two documents in turn."""
     ids = np.tile([[0, 1], [1, 0]], (len(clicks), 1))[: len(clicks)] if ids is None else ids
-    pl.DataFrame({"query_doc_ids": ids.tolist(), "clicks": clicks.astype(int).tolist()}).write_parquet(file)
+    pl.DataFrame(
+        {"query_doc_ids": ids.tolist(), "clicks": clicks.astype(int).tolist()}
+    ).write_parquet(file)
     return {"dataset.path": file, "cache_dir": file.parent / "cache", "folder": file.parent / "out"}
 
 
@@ -28,7 +30,11 @@ def test_a_log_without_clicks_or_with_nothing_else_cannot_be_fitted(value, words
         clickexp.run(report=False, **SMALL, **places)
 
 
-ONE_EACH = {"dataset.train_sessions": [0, 38], "dataset.val_sessions": [38, 39], "dataset.test_sessions": [39, 40]}
+ONE_EACH = {
+    "dataset.train_sessions": [0, 38],
+    "dataset.val_sessions": [38, 39],
+    "dataset.test_sessions": [39, 40],
+}
 
 
 @pytest.mark.nightly
@@ -41,7 +47,9 @@ def test_a_test_set_of_one_session_has_a_report(tmp_path):
 
 
 @pytest.mark.parametrize("largest, warned", [(2_000_000, True), (90, False)])
-def test_ids_such_as_hashes_are_named_before_tables_have_a_row_for_each(largest, warned, tmp_path, capsys):
+def test_ids_such_as_hashes_are_named_before_tables_have_a_row_for_each(
+    largest, warned, tmp_path, capsys
+):
     rng = np.random.default_rng(0)
     ids = rng.permuted(np.tile([largest - 1, largest], (40, 1)), axis=1)
     places = write(tmp_path / "log.parquet", rng.random((40, 2)) < 0.5, ids)
@@ -54,7 +62,9 @@ def test_ids_such_as_hashes_are_named_before_tables_have_a_row_for_each(largest,
         assert (part in printed) is warned
 
 
-@pytest.mark.parametrize("swapped, named", [(False, True), pytest.param(True, False, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "swapped, named", [(False, True), pytest.param(True, False, marks=pytest.mark.nightly)]
+)
 def test_an_export_names_positions_that_no_document_links(swapped, named, tmp_path, capsys):
     """Each document at one position only: clicks separate no examination from attraction, whatever intervals say."""
     rng = np.random.default_rng(0)
@@ -64,7 +74,10 @@ def test_an_export_names_positions_that_no_document_links(swapped, named, tmp_pa
     capsys.readouterr()
     export([str(tmp_path / "out")])
     printed = capsys.readouterr()
-    for words in ("no document links the groups of positions 1 | 2", "1 of 2 documents have an open interval"):
+    for words in (
+        "no document links the groups of positions 1 | 2",
+        "1 of 2 documents have an open interval",
+    ):
         assert (words in printed.err) is named and words not in printed.out
     examination = pl.read_csv(tmp_path / "out/export/examination.csv")
     documents = pl.read_parquet(tmp_path / "out/export/documents.parquet").sort("query_doc_id")

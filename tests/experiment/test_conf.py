@@ -12,7 +12,10 @@ from clickexp.experiment.instantiate import constructor
 
 
 def test_every_experiment_passes_the_checks_before_data_is_read():
-    assert {resolved(f"+experiment={name}").settings.seed for name in options("experiment")} <= {0, 1}
+    assert {resolved(f"+experiment={name}").settings.seed for name in options("experiment")} <= {
+        0,
+        1,
+    }
 
 
 SWEEPS = [f"+sweep={name}" for name in options("sweep")]
@@ -24,13 +27,20 @@ def keys_of(preset):
     hydra = with_hydra(preset).hydra
     assert hydra.mode.name == "MULTIRUN" and hydra.sweeper.params
     lines = [f"{key}={value}" for key, value in hydra.sweeper.params.items()]
-    return {each.get_key_element(): values_swept(each) for each in OverridesParser.create().parse_overrides(lines)}
+    return {
+        each.get_key_element(): values_swept(each)
+        for each in OverridesParser.create().parse_overrides(lines)
+    }
 
 
 def values_swept(override):
     if not override.is_sweep_override():
         return [override.get_value_element_as_str()]
-    return list(override.sweep_string_iterator()) if override.is_discrete_sweep() else [override.value().start]
+    return (
+        list(override.sweep_string_iterator())
+        if override.is_discrete_sweep()
+        else [override.value().start]
+    )
 
 
 def points(preset):
@@ -82,13 +92,17 @@ def test_the_debug_preset_takes_trainers_without_epochs(trainer):
 WITHOUT_ATTRACTION = {"gctr", "rctr", "drctr", "ncm", "cacm"}
 ALL_MODELS = [model for model in options("model") if model != "mixture"]
 FEW_MODELS = ["rctr", "dctr", "ubm", "dbn", "ncm"]
-every_model = pytest.mark.parametrize("models", [FEW_MODELS, pytest.param(ALL_MODELS, marks=pytest.mark.nightly)])
+every_model = pytest.mark.parametrize(
+    "models", [FEW_MODELS, pytest.param(ALL_MODELS, marks=pytest.mark.nightly)]
+)
 
 
 @every_model
 def test_a_role_is_overridden_for_every_model_alike(models):
     for model in [*models, "mixture"]:
-        node = values(f"model={model}", "parameter@attraction=linear", "attraction.features=3")["model"]
+        node = values(f"model={model}", "parameter@attraction=linear", "attraction.features=3")[
+            "model"
+        ]
         node = node.get("shared") or node
         taken = node.get("attraction") or node.get("ctr") or {}
         linear = taken.get("_target_") == "clickexp.parameters.LinearParameterConfig"
@@ -114,7 +128,8 @@ def test_a_tower_that_the_model_does_not_take_is_reported(overrides, parts):
 
 
 @pytest.mark.parametrize(
-    "model, role, feature", [("ubm", "examination", "examination_idx"), ("pbm", "examination", "positions")]
+    "model, role, feature",
+    [("ubm", "examination", "examination_idx"), ("pbm", "examination", "positions")],
 )
 def test_a_model_brings_the_default_tower_of_its_role(model, role, feature):
     assert values(f"model={model}")["model"][role]["use_feature"] == feature
@@ -136,20 +151,28 @@ def mixture(*overrides):
 @every_model
 def test_each_component_has_the_towers_that_it_has_alone(models):
     overrides = ["parameter@attraction=linear", "attraction.features=3", "continuation.initial=0.5"]
-    several = mixture(f"model.components=[{','.join(models)}]", "model.shared=[]", *overrides)["models"]
+    several = mixture(f"model.components=[{','.join(models)}]", "model.shared=[]", *overrides)[
+        "models"
+    ]
     assert several == [values(f"model={name}", *overrides)["model"] for name in models]
 
 
 def test_a_component_has_the_default_tower_of_its_role():
-    assert mixture("model.components=[ubm]", "model.shared=[]")["models"] == [values("model=ubm")["model"]]
+    assert mixture("model.components=[ubm]", "model.shared=[]")["models"] == [
+        values("model=ubm")["model"]
+    ]
 
 
 def test_towers_of_shared_roles_stand_once():
     model = mixture("model.components=[pbm,ubm,dbn,rctr]", "attraction.embedding_features=2")
-    assert model["shared"] == {"attraction": values("attraction.embedding_features=2")["attraction"]}
+    assert model["shared"] == {
+        "attraction": values("attraction.embedding_features=2")["attraction"]
+    }
     assert not any("attraction" in component for component in model["models"])
     assert [*map(len, model["models"])] == [3, 3, 5, 2]
-    both = mixture("model.components=[pbm,ubm]", "model.shared=[examination]", "parameter@examination=global")
+    both = mixture(
+        "model.components=[pbm,ubm]", "model.shared=[examination]", "parameter@examination=global"
+    )
     assert both["shared"]["examination"]["_target_"].endswith("GlobalParameterConfig")
     assert mixture("model.components=[gctr,rctr]")["shared"] == {}
 

@@ -40,7 +40,9 @@ MODELS = sorted({*options("model")} - WITHOUT - NETWORKS)
 
 def every_model(*daily):
     """These in both tiers, the others in the nightly one."""
-    params = [pytest.param(name, marks=() if name in daily else pytest.mark.nightly) for name in MODELS]
+    params = [
+        pytest.param(name, marks=() if name in daily else pytest.mark.nightly) for name in MODELS
+    ]
     return pytest.mark.parametrize("name", params)
 
 
@@ -57,13 +59,18 @@ def sums(node, key=""):
 
 @every_model("cm", "mixture", "ranker", "ubm")
 def test_every_model_takes_context(name):
-    model, before = resolved(*TREC, f"model={name}", "+context=both").values["model"], composed(f"model={name}")
+    model, before = (
+        resolved(*TREC, f"model={name}", "+context=both").values["model"],
+        composed(f"model={name}"),
+    )
     keys = [*sums(model)]
     assert len(keys) == (2 if name == "mixture" else 1)  # whose components take different roles
     for key in keys:
         at, tower = before, model
         for part in key.split("."):
-            at, tower = (node[int(part)] if isinstance(node, list) else node[part] for node in (at, tower))
+            at, tower = (
+                node[int(part)] if isinstance(node, list) else node[part] for node in (at, tower)
+            )
         assert tower["terms"]["tower"] == at
         assert tower["terms"]["context"]["columns"][-1] == "document_seen"
 
@@ -82,10 +89,14 @@ def data():
     columns = ragged_log(40, 3, 9, seed=1)
     sizes = {"document_ids": 5, "query_numbers": 4}
     ids = columns["query_doc_ids"]
-    extra = {Column(name, "int32"): np.where(ids > 0, ids % most + 1, 0) for name, most in sizes.items()}
+    extra = {
+        Column(name, "int32"): np.where(ids > 0, ids % most + 1, 0) for name, most in sizes.items()
+    }
     sessions = {"session_ids": np.arange(40) // 4, "query_ids": np.arange(40) % 3}
     log = Sessions.from_arrays(**columns, **sessions, extra=extra).with_pairs(9)
-    log = log.with_features(Features(np.random.default_rng(0).normal(size=(10, 2)).astype(np.float32)))
+    log = log.with_features(
+        Features(np.random.default_rng(0).normal(size=(10, 2)).astype(np.float32))
+    )
     return Dataset("log", log, log, log, 9, 3)
 
 
@@ -100,17 +111,24 @@ def test_context_without_weight_leaves_every_model_as_it_is(name, data):
         model.eval()
         found.append(model)
     without, with_context = found
-    predict = "predict_conditional_clicks" if isinstance(without, ClickModel) else "predict_relevance"
+    predict = (
+        "predict_conditional_clicks" if isinstance(without, ClickModel) else "predict_relevance"
+    )
     shown = batch["mask"].astype(bool)
     before = np.asarray(getattr(without, predict)(batch))[shown]
-    np.testing.assert_allclose(np.asarray(getattr(with_context, predict)(batch))[shown], before, atol=1e-5)
+    np.testing.assert_allclose(
+        np.asarray(getattr(with_context, predict)(batch))[shown], before, atol=1e-5
+    )
     if not isinstance(without, ClickModel):
         return
     relevance = np.asarray(with_context.predict_relevance(batch))
     terms = [part for _, part in nnx.iter_graph(with_context) if isinstance(part, ContextParameter)]
     for term in terms:
         term.weight[...] -= 1.0
-    assert np.abs(np.asarray(with_context.predict_conditional_clicks(batch))[shown] - before).max() > 0.01
+    assert (
+        np.abs(np.asarray(with_context.predict_conditional_clicks(batch))[shown] - before).max()
+        > 0.01
+    )
     np.testing.assert_array_equal(with_context.predict_relevance(batch), relevance)
 
 
@@ -125,14 +143,24 @@ def test_examination_has_it_by_default_and_any_role_by_request():
     assert list(sums(composed("model=cm", "+context=list"))) == ["attraction"]
     dbn = composed("model=dbn", "+context=list", "context.role=satisfaction")
     assert list(sums(dbn)) == ["satisfaction"]
-    with refuses(ConfigError, "context.role=examination", "(it takes attraction, continuation, satisfaction)"):
+    with refuses(
+        ConfigError, "context.role=examination", "(it takes attraction, continuation, satisfaction)"
+    ):
         composed("model=dbn", "+context=list", "context.role=examination")
 
 
 def test_components_of_a_mixture_that_take_the_role_have_it():
-    mixture = ("model=mixture", "model.components=[pbm,dbn]", "model.shared=[attraction]", "+context=document")
+    mixture = (
+        "model=mixture",
+        "model.components=[pbm,dbn]",
+        "model.shared=[attraction]",
+        "+context=document",
+    )
     assert sorted(sums(composed(*mixture))) == ["models.0.examination", "shared.attraction"]
-    assert list(sums(composed(*mixture, "model.shared=[]"))) == ["models.0.examination", "models.1.attraction"]
+    assert list(sums(composed(*mixture, "model.shared=[]"))) == [
+        "models.0.examination",
+        "models.1.attraction",
+    ]
     assert list(sums(composed(*mixture, "context.role=attraction"))) == ["shared.attraction"]
 
 
@@ -162,5 +190,7 @@ def test_counts_cannot_estimate_it():
     term = ContextParameterConfig()
     examination = SumParameterConfig({"tower": PositionParameterConfig(), "context": term})
     model = PositionBasedModel(3, 9, examination, rngs=nnx.Rngs(0))
-    with refuses(ConfigError, "examination: ", "SumParameter", "choose a tower of one number per row"):
+    with refuses(
+        ConfigError, "examination: ", "SumParameter", "choose a tower of one number per row"
+    ):
         BernoulliTowers(model)

@@ -83,7 +83,11 @@ def same(value, default):
 
 def compared():
     """For every default that is stated twice: file and key, the value in conf/, and the signature's."""
-    heads = {name: (file, value) for file in (CONF / "metric").glob("*.yaml") for name, value in load(file).items()}
+    heads = {
+        name: (file, value)
+        for file in (CONF / "metric").glob("*.yaml")
+        for name, value in load(file).items()
+    }
     of_heads = {name: value for name, (_, value) in heads.items()}
     for file in sorted(CONF.rglob("*.yaml")):
         for key, target, node in nodes(load(file)):
@@ -91,7 +95,11 @@ def compared():
             for name in node.keys() & parameters.keys():
                 default = parameters[name].default
                 value, head = stated(node[name], of_heads)
-                if default is inspect.Parameter.empty or isinstance(value, dict) or "${" in str(value):
+                if (
+                    default is inspect.Parameter.empty
+                    or isinstance(value, dict)
+                    or "${" in str(value)
+                ):
                     continue
                 place = f"{(heads[head][0] if head else file).relative_to(CONF).with_suffix('')} "
                 yield place + (head or f"{key}.{name}".lstrip(".")), value, default
@@ -100,7 +108,9 @@ def compared():
 def test_a_default_of_a_configuration_is_that_of_the_signature():
     pairs = list(compared())
     assert len(pairs) > 200
-    assert {place for place, value, default in pairs if not same(value, default)} == DIFFERENT.keys()
+    assert {
+        place for place, value, default in pairs if not same(value, default)
+    } == DIFFERENT.keys()
 
 
 def test_towers_of_a_configured_model_are_the_defaults_of_its_roles():
@@ -111,9 +121,16 @@ def test_towers_of_a_configured_model_are_the_defaults_of_its_roles():
         for role in roles.keys() & model.keys():
             assert instantiate(model[role]) == roles[role], f"{name}: {role}"
             compared.add(f"{name}.{role}")
-    assert {"ubm.examination", "dbn.continuation", "dbn.satisfaction", "trust_bias.false_positive"} < compared
+    assert {
+        "ubm.examination",
+        "dbn.continuation",
+        "dbn.satisfaction",
+        "trust_bias.false_positive",
+    } < compared
 
 
-@pytest.mark.parametrize("value, default, alike", [("1e-5", 1e-5, True), (1, 1.0, True), (1, True, False)])
+@pytest.mark.parametrize(
+    "value, default, alike", [("1e-5", 1e-5, True), (1, 1.0, True), (1, True, False)]
+)
 def test_values_are_compared_as_they_are_read(value, default, alike):
     assert same(value, default) == alike

@@ -137,7 +137,9 @@ def test_published_models_are_those_that_run(experiment):
     else:
         models = list(sweep_of(experiment)["model"])
         for line in (CONF / f"experiment/{experiment}.yaml").read_text().splitlines():
-            if line.startswith("# clickexp -m") and " model=" in line:  # of models that the sweep leaves out
+            if (
+                line.startswith("# clickexp -m") and " model=" in line
+            ):  # of models that the sweep leaves out
                 models += line.split(" model=")[1].split()[0].split(",")
         names = set(map(name_of, models))
     for reference in node["published"].values():
@@ -147,7 +149,10 @@ def test_published_models_are_those_that_run(experiment):
 
 
 def test_the_experiment_of_neural_models_names_its_models_and_gives_no_verdict():
-    config, sweep = values("+experiment=deffayet2023_yandex", "dataset.path=log.txt"), sweep_of("deffayet2023_yandex")
+    config, sweep = (
+        values("+experiment=deffayet2023_yandex", "dataset.path=log.txt"),
+        sweep_of("deffayet2023_yandex"),
+    )
     node = config["reproduction"]
     (reference,) = node["published"].values()
     assert set(reference["figures"]) == set(map(name_of, sweep["model"]))
@@ -159,13 +164,19 @@ def test_the_experiment_of_neural_models_names_its_models_and_gives_no_verdict()
 
 def test_the_experiment_of_rankers_names_its_methods_and_gives_no_verdict():
     """Those of its sweep, and of the further commands at its head."""
-    config, sweep = values("+experiment=ultr_baidu_uva", "dataset.path=folder"), sweep_of("ultr_baidu_uva")
+    config, sweep = (
+        values("+experiment=ultr_baidu_uva", "dataset.path=folder"),
+        sweep_of("ultr_baidu_uva"),
+    )
     further = [("softmax", "dla"), ("lambda", "pair_debias"), ("pointwise", "regression_em")]
     methods = {*itertools.product(sweep["loss"], sweep["debias"]), *further}
     head = (CONF / "experiment/ultr_baidu_uva.yaml").read_text()
     assert all(f"loss={loss} debias={debias}\n" in head for loss, debias in further)
     names = {f"Ranker({loss}, {debias})" for loss, debias in methods} | {"TwoTowers"}
-    of = {name: reference["figures"] for name, reference in config["reproduction"]["published"].items()}
+    of = {
+        name: reference["figures"]
+        for name, reference in config["reproduction"]["published"].items()
+    }
     (first, *_) = of.values()
     assert first.keys() <= names and all(figures.keys() == first.keys() for figures in of.values())
     notes = config["reproduction"]["notes"]
@@ -177,7 +188,11 @@ def test_the_experiment_of_rankers_names_its_methods_and_gives_no_verdict():
 def test_every_figure_has_a_source_a_metric_and_a_tolerance(experiment):
     node, metrics = reproduction_of(experiment), plain(composed(f"+experiment={experiment}").metric)
     known = {"ll", "cond_ppl", "ppl", "seconds", "loss_per_session"}
-    known |= {f"{name}@{k}" for name, metric in metrics.get("ranking", {}).items() for k in metric.get("cutoffs", [])}
+    known |= {
+        f"{name}@{k}"
+        for name, metric in metrics.get("ranking", {}).items()
+        for k in metric.get("cutoffs", [])
+    }
     open_ended = [note for note in node["notes"] if not note.get("comparable", True)]
     for reference in node["published"].values():
         assert "philipphager/" in reference["source"]
@@ -185,7 +200,8 @@ def test_every_figure_has_a_source_a_metric_and_a_tolerance(experiment):
         assert figures.keys() - {"sd"} <= known
         for metric in figures.keys() - {"sd", "seconds"}:
             no_verdict = any(
-                metric in note["metrics"] and model in note.get("models", [model]) for note in open_ended
+                metric in note["metrics"] and model in note.get("models", [model])
+                for note in open_ended
             )
             assert no_verdict or node["tolerance"][metric] > 0
             if "by" in node:
@@ -201,7 +217,9 @@ def test_every_compression_is_what_it_is_called():
         if compression == "qr_1000":  # takes more ids
             continue
         store, _, ratio = compression.partition("_")
-        model = values("+experiment=clax2025_compression", f"compression={compression}", "model=sdbn")["model"]
+        model = values(
+            "+experiment=clax2025_compression", f"compression={compression}", "model=sdbn"
+        )["model"]
         model = build_model(constructor(model, "model"), dataset, 0)
         for tower in (model.attraction, model.satisfaction):
             assert type(tower.table).__name__ == STORES[store], compression
@@ -210,7 +228,10 @@ def test_every_compression_is_what_it_is_called():
 
 
 def test_the_fast_variant_has_our_defaults():
-    ours, default = values("+experiment=clax2025_yandex_baseline", "+variant=fast"), values("seed=1")
+    ours, default = (
+        values("+experiment=clax2025_yandex_baseline", "+variant=fast"),
+        values("seed=1"),
+    )
     for part in ("optimizer", "trainer", "attraction", "satisfaction"):
         assert ours[part] == default[part]
     assert ours["dataset"]["train_sessions"] == [0, 10_000_000]
@@ -243,8 +264,16 @@ def test_raw_text_and_parquet_of_yandex_are_the_same_pages(sources):
     relevance = str(sources / "yandex/YandexRelevance.txt")
     raw = open_yandex(sources / "yandex/YandexClicks.txt", relevance=relevance)
     table = open_parquet(sources / "yandex_clax", files="part-*.parquet")
-    for name in ("query_doc_ids", "clicks", "query_ids", "lengths"):  # raw text is split between search sessions
-        whole = [np.concatenate([getattr(log, part).column(name) for part in SPLIT]) for log in (raw, table)]
+    for name in (
+        "query_doc_ids",
+        "clicks",
+        "query_ids",
+        "lengths",
+    ):  # raw text is split between search sessions
+        whole = [
+            np.concatenate([getattr(log, part).column(name) for part in SPLIT])
+            for log in (raw, table)
+        ]
         np.testing.assert_array_equal(*whole)
     users = [set(getattr(raw, part).column("session_ids")) for part in SPLIT]
     assert all(one.isdisjoint(other) for one, other in itertools.combinations(users, 2))
@@ -313,9 +342,16 @@ SMALL = ["trainer.epochs=1", "logger=console", "progress=off", "report=false", "
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("method, name", [("softmax_ips", "Ranker(softmax, ips)"), ("pbm", "PBM")])
-def test_the_experiment_of_rankers_from_simulated_clicks_runs(labelled_lists, tmp_path, method, name):
+def test_the_experiment_of_rankers_from_simulated_clicks_runs(
+    labelled_lists, tmp_path, method, name
+):
     sizes = [f"dataset.{part}sessions=200" for part in ("", "val_", "test_")]
-    own = [f"method={method}", f"dataset.path={labelled_lists}", "dataset.fold=1", f"cache_dir={tmp_path}/cache"]
+    own = [
+        f"method={method}",
+        f"dataset.path={labelled_lists}",
+        "dataset.fold=1",
+        f"cache_dir={tmp_path}/cache",
+    ]
     result = run_in(tmp_path / "run", "+experiment=ultr_letor", *own, *sizes, *SMALL)
     assert result["model"] == name and 0 < result["test"]["ndcg@10"] <= 1
     assert result["data"]["sessions"]["ranking"] == 4  # a fifth of the queries
@@ -326,7 +362,11 @@ def test_the_experiment_of_rankers_from_simulated_clicks_runs(labelled_lists, tm
 
 @pytest.mark.nightly
 def test_the_experiment_of_rankers_on_annotated_lists_runs_and_earns_no_verdict(sources, tmp_path):
-    own = [f"dataset.path={sources / 'baidu_ultr_uva'}", f"cache_dir={tmp_path}/cache", "debias=ips"]
+    own = [
+        f"dataset.path={sources / 'baidu_ultr_uva'}",
+        f"cache_dir={tmp_path}/cache",
+        "debias=ips",
+    ]
     result = run_in(tmp_path / "run", "+experiment=ultr_baidu_uva", *own, *SMALL)
     assert result["model"] == "Ranker(softmax, ips)" and result["test"]["dcg@10"] > 0
     (found,) = compare_published([tmp_path])
@@ -344,7 +384,11 @@ def check_report(experiment, result, folder, capsys):
         assert np.isfinite(row.mean) and np.isnan(row.difference) and row.verdict == "other data"
         assert found.notes[row.notes[-1] - 1].startswith("other data: ")
     assert markdown(table(found)) in capsys.readouterr().out
-    assert {file.suffix for file in (folder / "published").glob(f"{experiment}.*")} == {".md", ".tex", ".csv"}
+    assert {file.suffix for file in (folder / "published").glob(f"{experiment}.*")} == {
+        ".md",
+        ".tex",
+        ".csv",
+    }
 
 
 def test_the_baseline_experiment_runs_and_earns_no_verdict(random_pages, tmp_path, capsys):
@@ -375,15 +419,26 @@ def runs_of(experiment, tests, seconds=74.0, data=None, **changes):
         model = ["model=ubm"] if "mixture" not in experiment else []
         config = values(f"+experiment={experiment}", *model, f"seed={seed}")
         node = config["reproduction"]
-        split = {part: stop - start for part, (start, stop) in node["full"]["splits"][f"seed_{seed}"].items()}
+        split = {
+            part: stop - start
+            for part, (start, stop) in node["full"]["splits"][f"seed_{seed}"].items()
+        }
         expected = node["data"]
         split |= {"ranking": expected["ranking"]} if "ranking" in expected else {}
-        recorded = {"sessions": split | (data or {}), "query_doc_pairs": expected.get("query_doc_pairs", 100)}
+        recorded = {
+            "sessions": split | (data or {}),
+            "query_doc_pairs": expected.get("query_doc_pairs", 100),
+        }
         result = {
             "model": "UBM", "dataset": expected["dataset"], "seed": seed, "test": test, "train": {"seconds": seconds},
             "data": recorded, "per_rank": {"sessions": []},
         }  # fmt: skip
-        given = {"experiment": experiment, "model": "ubm", "seed": seed, "dataset.path": "somewhere"}
+        given = {
+            "experiment": experiment,
+            "model": "ubm",
+            "seed": seed,
+            "dataset.path": "somewhere",
+        }
         runs.append(Run(Path(f"run{seed}"), result | changes, config, given, ()))
     return runs
 
@@ -395,18 +450,29 @@ def rows_of(runs):
 
 def test_mean_deviation_difference_and_verdict():
     moved = (-0.001, 0, 0.001)
-    tests = [{"ll": -0.2412 + d, "ppl": 1.3088 + 0.0015 + d, "cond_ppl": 1.2866 + 0.0021} for d in moved]
+    tests = [
+        {"ll": -0.2412 + d, "ppl": 1.3088 + 0.0015 + d, "cond_ppl": 1.2866 + 0.0021} for d in moved
+    ]
     rows, found = rows_of(runs_of("clax2025_yandex_baseline", tests))
     ppl = rows["ppl"]
     assert (ppl.published, len(ppl.ours)) == ((1.3088, 1.3104), 3)
-    np.testing.assert_allclose([ppl.mean, ppl.sd, ppl.difference], [1.3103, 0.001, 0.0015], atol=1e-9)
-    assert [rows[name].verdict for name in ("ll", "ppl", "cond_ppl")] == ["inside 0.002"] * 2 + ["outside 0.002"]
+    np.testing.assert_allclose(
+        [ppl.mean, ppl.sd, ppl.difference], [1.3103, 0.001, 0.0015], atol=1e-9
+    )
+    assert [rows[name].verdict for name in ("ll", "ppl", "cond_ppl")] == ["inside 0.002"] * 2 + [
+        "outside 0.002"
+    ]
     assert rows["seconds"].difference == 74 / 148 and rows["seconds"].verdict == ""
     row = "| UBM | PPL | 1.3088 | 1.3104 | 1.3103 ± 0.0010 | 3 | +0.0015 | inside 0.002 | 1 |"
     assert row in markdown(table(found))
-    assert "UBM & Seconds & 148 & 11,514 & 74 $\\pm$ 0 & 3 & 0.5x &  & 2 " in latex(table(found), "tab:x")
+    assert "UBM & Seconds & 148 & 11,514 & 74 $\\pm$ 0 & 3 & 0.5x &  & 2 " in latex(
+        table(found), "tab:x"
+    )
     lines = as_csv(found).splitlines()
-    assert lines[0] == "model,metric,clax,pyclick,ours,ours_sd,splits,difference,verdict,notes,compile_seconds"
+    assert (
+        lines[0]
+        == "model,metric,clax,pyclick,ours,ours_sd,splits,difference,verdict,notes,compile_seconds"
+    )
     assert len(lines) == 1 + 4
 
 
@@ -435,12 +501,16 @@ def test_other_data_has_no_verdict(change, why):
     run.result["data"].update(pairs)
     assert other_data(run).startswith(why)
     rows, found = rows_of([run])
-    assert rows["ppl"].verdict == rows["seconds"].verdict == "other data" and np.isnan(rows["ppl"].difference)
+    assert rows["ppl"].verdict == rows["seconds"].verdict == "other data" and np.isnan(
+        rows["ppl"].difference
+    )
     assert found.notes[rows["ppl"].notes[-1] - 1].startswith(why)
 
 
 def test_sessions_that_a_filter_leaves_are_the_published_data():
-    (run,) = runs_of("clax2025_yandex_baseline", [{"ppl": 1.3088}], data={"val": 3_000_000, "test": 3_000_000})
+    (run,) = runs_of(
+        "clax2025_yandex_baseline", [{"ppl": 1.3088}], data={"val": 3_000_000, "test": 3_000_000}
+    )
     assert other_data(run) is None
     (run,) = runs_of("clax2025_compression", [{"ppl": 1.3389}], data={"test": 3_000_000})
     assert other_data(run).startswith("other data: 3,000,000 sessions in test")
@@ -468,7 +538,9 @@ def test_runs_of_no_published_experiment_are_an_error(tmp_path):
     (run,) = runs_of("clax2025_yandex_baseline", [{"ppl": 1.3}])
     (tmp_path / "run").mkdir()
     (tmp_path / "run/result.json").write_text(json.dumps(run.result))
-    with refuses(UserError, "published figures", "clickexp -m +experiment=clax2025_yandex_baseline"):
+    with refuses(
+        UserError, "published figures", "clickexp -m +experiment=clax2025_yandex_baseline"
+    ):
         compare_published([tmp_path])
     with refuses(UserError, "--published", "leave --baseline out"):
         compare_published([tmp_path], baseline="UBM")
@@ -489,7 +561,9 @@ DAMAGES = {
     "no source": lambda node: node["published"][REFERENCE].pop("source"),
     "no figures": lambda node: node["published"][REFERENCE].pop("figures"),
     "published is a list": lambda node: node.update(published=[1]),
-    "figures are text": lambda node: node["published"][REFERENCE]["figures"]["UBM"].update(ppl="1.3"),
+    "figures are text": lambda node: node["published"][REFERENCE]["figures"]["UBM"].update(
+        ppl="1.3"
+    ),
     "notes are numbers": lambda node: node.update(notes=[1]),
     "no such key": lambda node: node.update(by="nothing"),
 }
@@ -512,7 +586,11 @@ def test_names_of_a_reproduction_are_text(tmp_path, capsys):
     """They are no paths, commands, formulas or control characters."""
     (run,) = runs_of("clax2025_yandex_baseline", [{"ppl": 1.3}], model="=1+1|x")
     node = json.loads(json.dumps(run.config["reproduction"]))
-    node |= {"name": "../../x/y", "paper": r"\input{x}", "notes": [{"text": "a\n\n</td><img src=x>"}]}
+    node |= {
+        "name": "../../x/y",
+        "paper": r"\input{x}",
+        "notes": [{"text": "a\n\n</td><img src=x>"}],
+    }
     node["published"] = {"=cmd()": {**node["published"][REFERENCE], "source": "\\write18{id}\x1b"}}
     write_folder(run, tmp_path / "run", node)
     before = {*tmp_path.rglob("*")}
@@ -526,7 +604,10 @@ def test_names_of_a_reproduction_are_text(tmp_path, capsys):
     assert r"\textbackslash{}input\{x\}" in text[".tex"] and "\n\n" not in text[".tex"]
     label = re.search(r"\\label\{tab:([\w-]+)\}", text[".tex"])[1]
     assert tmp_path / f"a/b/published/{label}.tex" in written
-    assert "'=1+1|x,PPL" in text[".csv"].replace("ppl", "PPL") and "'=cmd()" in text[".csv"].splitlines()[0]
+    assert (
+        "'=1+1|x,PPL" in text[".csv"].replace("ppl", "PPL")
+        and "'=cmd()" in text[".csv"].splitlines()[0]
+    )
     assert "\x1b" not in capsys.readouterr().out
 
 

@@ -26,14 +26,25 @@ def composed(*words):
 
 
 def test_roles_are_chosen_as_every_other_group():
-    short = composed(*(f"{role}=deep" for role in roles()), *(f"{role}.layers=3" for role in roles()))
-    assert short == composed(*(f"parameter@{role}=deep" for role in roles()), *(f"{role}.layers=3" for role in roles()))
+    short = composed(
+        *(f"{role}=deep" for role in roles()), *(f"{role}.layers=3" for role in roles())
+    )
+    assert short == composed(
+        *(f"parameter@{role}=deep" for role in roles()), *(f"{role}.layers=3" for role in roles())
+    )
     for role in roles():
-        assert short[role]["_target_"].endswith("DeepParameterConfig") and short[role]["layers"] == 3, role
+        assert (
+            short[role]["_target_"].endswith("DeepParameterConfig") and short[role]["layers"] == 3
+        ), role
 
 
 def test_components_of_a_mixture_have_the_towers_that_were_chosen():
-    words = ["model=mixture", "model.components=[pbm,dbn]", "attraction=global", "satisfaction=linear"]
+    words = [
+        "model=mixture",
+        "model.components=[pbm,dbn]",
+        "attraction=global",
+        "satisfaction=linear",
+    ]
     model = composed(*words)["model"]
     assert model["shared"]["attraction"]["_target_"].endswith("GlobalParameterConfig")
     assert model["models"][1]["satisfaction"]["_target_"].endswith("LinearParameterConfig")
@@ -63,7 +74,10 @@ def test_only_the_choice_of_a_tower_is_rewritten(word, meant):
 
 
 def test_records_and_tables_name_the_choice_in_one_way():
-    short, long = canonical(["attraction=deep", "seed=1"]), canonical(["parameter@attraction=deep", "seed=1"])
+    short, long = (
+        canonical(["attraction=deep", "seed=1"]),
+        canonical(["parameter@attraction=deep", "seed=1"]),
+    )
     assert values(short) == values(long) == {"parameter@attraction": "deep", "seed": 1}
 
 
@@ -76,8 +90,13 @@ def test_the_preset_of_a_sweep_may_choose_towers_by_their_role(schema, tmp_path,
     params = "{attraction: 'hash,robe', visibility: 'deep,hash', seed: '1,2'}"
     preset = f"hydra: {{mode: MULTIRUN, sweeper: {{params: {params}}}}}"
     defaults = "defaults: [/parameter@_global_.visibility: position]"
-    (tmp_path / "my_conf/sweep/mine.yaml").write_text(f"# @package _global_\n{defaults}\n{preset}\n")
-    folder, place = tmp_path / "results", {"file": f"file://{tmp_path}/my_conf", "pkg": "pkg://my_conf"}[schema]
+    (tmp_path / "my_conf/sweep/mine.yaml").write_text(
+        f"# @package _global_\n{defaults}\n{preset}\n"
+    )
+    folder, place = (
+        tmp_path / "results",
+        {"file": f"file://{tmp_path}/my_conf", "pkg": "pkg://my_conf"}[schema],
+    )
     with initialize_config_dir(str(CONF), version_base="1.3"):
         words = [f"hydra.searchpath=['{place}']", "+sweep=mine", f"hydra.sweep.dir='{folder}'"]
         config = compose("config", words, return_hydra_config=True)
@@ -94,7 +113,14 @@ def test_the_preset_of_a_sweep_may_choose_towers_by_their_role(schema, tmp_path,
 def test_options_may_stand_between_overrides():
     assert CommandLine(["model=pbm", "-m", "seed=1,2"]).arguments == ["-m", "model=pbm", "seed=1,2"]
     words = ["model=pbm", "--config-dir", "my=conf", "seed=1", "--cfg", "job"]
-    assert CommandLine(words).arguments == ["--config-dir", "my=conf", "--cfg", "job", "model=pbm", "seed=1"]
+    assert CommandLine(words).arguments == [
+        "--config-dir",
+        "my=conf",
+        "--cfg",
+        "job",
+        "model=pbm",
+        "seed=1",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -150,20 +176,34 @@ def test_no_quotes_are_advised_where_they_do_not_help(line):
 @pytest.mark.parametrize("group", ["attraction", "parameter@attraction"])
 def test_options_of_a_group_that_is_swept_are_set_in_each_job(group):
     """Hydra would look for compression_ratio in the default tower, which has none."""
-    words = ["-m", f"{group}=hash,robe", "attraction.compression_ratio=5", "optimizer.learning_rate=0.1"]
+    words = [
+        "-m",
+        f"{group}=hash,robe",
+        "attraction.compression_ratio=5",
+        "optimizer.learning_rate=0.1",
+    ]
     overrides = CommandLine(words).overrides
     assert overrides == [
         "parameter@attraction=hash,robe", "attraction.compression_ratio=choice(5)", "optimizer.learning_rate=0.1",
     ]  # fmt: skip
     assert canonical(overrides) == overrides
-    assert canonical(["attraction=hash", "attraction.compression_ratio=5"])[1] == "attraction.compression_ratio=5"
+    assert (
+        canonical(["attraction=hash", "attraction.compression_ratio=5"])[1]
+        == "attraction.compression_ratio=5"
+    )
 
 
 def test_lists_are_for_groups_that_take_several():
-    assert canonical(["logger=[]", "metric=[click]", "tags=[a,b]"]) == ["logger=[]", "metric=[click]", "tags=[a,b]"]
+    assert canonical(["logger=[]", "metric=[click]", "tags=[a,b]"]) == [
+        "logger=[]",
+        "metric=[click]",
+        "tags=[a,b]",
+    ]
 
 
-@pytest.mark.parametrize("word", ["launcher=slurm", "launcher=accelerators", "hydra/launcher=clickexp_ray"])
+@pytest.mark.parametrize(
+    "word", ["launcher=slurm", "launcher=accelerators", "hydra/launcher=clickexp_ray"]
+)
 def test_a_single_run_has_no_launcher(word):
     with refuses(ConfigError, word, "add -m"):
         check_launcher(["model=pbm", word])
@@ -236,15 +276,26 @@ def test_a_model_from_outside_has_a_role_of_its_own(tmp_path, monkeypatch):
     (tmp_path / "model/mine.yaml").write_text(PROPENSITY)
     (tmp_path / "visibility_model.py").write_text(MODEL)
     monkeypatch.syspath_prepend(tmp_path)
-    words = ["--config-dir", str(tmp_path), "model=mine", "visibility=global", "visibility.initial=0.5"]
+    words = [
+        "--config-dir",
+        str(tmp_path),
+        "model=mine",
+        "visibility=global",
+        "visibility.initial=0.5",
+    ]
     overrides = CommandLine([*words, "satisfaction=global"]).overrides
     with initialize_config_dir(str(CONF), version_base="1.3"):
         search = f"hydra.searchpath=['file://{tmp_path}']"
         config = resolve(compose("config", [search, *overrides]), overrides)
     assert config.values["model"]["visibility"]["initial"] == 0.5
     (line,) = config.without_effect
-    assert all(part in line for part in ("parameter@satisfaction=global", "(it takes attraction, visibility)"))
-    assert is_tower("visibility", config.values["visibility"]) and not is_tower("model", config.values["model"])
+    assert all(
+        part in line
+        for part in ("parameter@satisfaction=global", "(it takes attraction, visibility)")
+    )
+    assert is_tower("visibility", config.values["visibility"]) and not is_tower(
+        "model", config.values["model"]
+    )
 
 
 def test_options_in_folders_and_packages_of_a_user_are_known(tmp_path, monkeypatch):
@@ -252,15 +303,24 @@ def test_options_in_folders_and_packages_of_a_user_are_known(tmp_path, monkeypat
     (tmp_path / "mine/model/own.yaml").write_text("_target_: my.Model\n")
     monkeypatch.syspath_prepend(tmp_path)
     folder = tmp_path / "mine"
-    for words in (["-cd", str(folder)], [f"hydra.searchpath=[file://{folder}]"], ["hydra.searchpath=[pkg://mine]"]):
+    for words in (
+        ["-cd", str(folder)],
+        [f"hydra.searchpath=[file://{folder}]"],
+        ["hydra.searchpath=[pkg://mine]"],
+    ):
         given = CommandLine([*words, "model=own"])
-        assert given.folders == [folder] and given.searchpath == [f"hydra.searchpath=['file://{folder}']"]
+        assert given.folders == [folder] and given.searchpath == [
+            f"hydra.searchpath=['file://{folder}']"
+        ]
     (tmp_path / "mine/model/inner").mkdir()
     (tmp_path / "mine/model/inner/own.yaml").touch()
     assert CommandLine(["-cd", str(folder), "model=inner/own"]).overrides == ["model=inner/own"]
     assert CommandLine(["hydra.searchpath=[pkg://nowhere.conf]"]).overrides
     assert CommandLine(["hydra/job_logging=disabled"]).overrides == ["hydra/job_logging=disabled"]
-    assert CommandLine(["model=glob(*)", "model=${other}"]).overrides == ["model=glob(*)", "model=${other}"]
+    assert CommandLine(["model=glob(*)", "model=${other}"]).overrides == [
+        "model=glob(*)",
+        "model=${other}",
+    ]
 
 
 def test_options_that_plugins_store_are_chosen_as_ours_are():

@@ -34,7 +34,10 @@ def test_a_ranker_has_those_that_it_reads():
 @pytest.mark.parametrize(
     "overrides, parts",
     [
-        (["loss=warp", "debias=affine"], ["debias=affine", "loss=warp", "choose pointwise, softmax, poly1"]),
+        (
+            ["loss=warp", "debias=affine"],
+            ["debias=affine", "loss=warp", "choose pointwise, softmax, poly1"],
+        ),
         (["debias=pair_debias"], ["debias=pair_debias", "loss=softmax", "choose pairwise, lambda"]),
         (["loss=warp", "loss.alpha=[1,2]"], ["alpha", "none larger than those before it"]),
         (["debias=ips", "propensity=given", "propensity.values=[0,1]"], ["propensity.values"]),
@@ -50,14 +53,29 @@ def test_what_cannot_be_combined_ends_before_data_is_read(overrides, parts):
 @pytest.mark.parametrize(
     "overrides, parts",
     [
-        (["trainer.early_stopping.metric=snips_dcg@10"], ["snips_dcg@10", "metric=[all,counterfactual]"]),
+        (
+            ["trainer.early_stopping.metric=snips_dcg@10"],
+            ["snips_dcg@10", "metric=[all,counterfactual]"],
+        ),
         (["trainer.early_stopping.metric=ndcg@7"], ["ndcg@7", "add 7 to metric.cutoffs"]),
         (["trainer=em"], ["Ranker", "use trainer=default"]),
         (["trainer=counting"], ["Ranker", "use trainer=default"]),
-        (["optimized_metric=test/ppl"], ["Did you mean test/loss?", "val/loss, test/loss, test/dcg@1"]),
-        (["debias=ips", "propensity=given", "propensity.values=0.5"], ["values=0.5", "give a list"]),
-        (["debias=affine", "propensity=click_rate"], ["debias=affine", "click rates of irrelevant documents"]),
-        (["debias=affine", "propensity=given", "propensity.values=[1,0.5]"], ["debias=affine", "GivenPropensities"]),
+        (
+            ["optimized_metric=test/ppl"],
+            ["Did you mean test/loss?", "val/loss, test/loss, test/dcg@1"],
+        ),
+        (
+            ["debias=ips", "propensity=given", "propensity.values=0.5"],
+            ["values=0.5", "give a list"],
+        ),
+        (
+            ["debias=affine", "propensity=click_rate"],
+            ["debias=affine", "click rates of irrelevant documents"],
+        ),
+        (
+            ["debias=affine", "propensity=given", "propensity.values=[1,0.5]"],
+            ["debias=affine", "GivenPropensities"],
+        ),
     ],
 )
 def test_mistakes_about_rankers_are_answered_with_the_remedy(overrides, parts):
@@ -87,7 +105,11 @@ def meant(name):
     """The loss, the correction and the source of propensities that the name of a method states."""
     loss = max((each for each in options("loss") if f"{name}_".startswith(f"{each}_")), key=len)
     rest = name.removeprefix(loss).removeprefix("_")
-    debias = max((each for each in options("debias") if f"{rest}_".startswith(f"{each}_")), key=len, default="none")
+    debias = max(
+        (each for each in options("debias") if f"{rest}_".startswith(f"{each}_")),
+        key=len,
+        default="none",
+    )
     return loss, debias, SOURCES[rest.removeprefix(debias).removeprefix("_")]
 
 
@@ -125,7 +147,9 @@ def test_the_experiment_sweeps_over_all_methods():
 def run_on(log, tmp_path, *overrides):
     """The result of a small run on a parquet file."""
     small = ["trainer.epochs=2", "report=false", "dataset=parquet", "metric=click", "progress=off"]
-    return run_in(tmp_path / "run", *overrides, *small, f"dataset.path={log}", f"cache_dir={tmp_path}/cache")
+    return run_in(
+        tmp_path / "run", *overrides, *small, f"dataset.path={log}", f"cache_dir={tmp_path}/cache"
+    )
 
 
 @pytest.mark.nightly
@@ -135,7 +159,10 @@ def test_two_towers_say_what_the_log_identifies(tmp_path, capsys):
     columns = {"query_doc_ids": ids.tolist(), "clicks": (rng.random((300, 3)) < 0.4).tolist()}
     pl.DataFrame(columns).write_parquet(tmp_path / "log.parquet")
     run_on(tmp_path / "log.parquet", tmp_path, "model=two_towers", "logger=console")
-    assert "examination: documents link all 3 positions; weakest link: 3 documents at both" in capsys.readouterr().out
+    assert (
+        "examination: documents link all 3 positions; weakest link: 3 documents at both"
+        in capsys.readouterr().out
+    )
 
 
 def log_of_positions_1_and_3():
@@ -144,21 +171,34 @@ def log_of_positions_1_and_3():
     shape = 300, 2
     positions = np.tile([1, 3], (300, 1))
     positions[-60:] = [1, 4]
-    return {"query_doc_ids": rng.integers(1, 9, shape), "clicks": rng.random(shape) < 0.4, "positions": positions}
+    return {
+        "query_doc_ids": rng.integers(1, 9, shape),
+        "clicks": rng.random(shape) < 0.4,
+        "positions": positions,
+    }
 
 
 def test_no_examination_is_reported_of_positions_that_training_has_not_shown():
     """The gradient never reaches them."""
     log = Sessions.from_arrays(**log_of_positions_1_and_3())
     dataset = Dataset("log", log.slice(0, 240), log.slice(240, 270), log.slice(270, 300), 8, 4)
-    model = build_model(constructor(values("model=ranker", "debias=dla")["model"], "model"), dataset, 0)
+    model = build_model(
+        constructor(values("model=ranker", "debias=dla")["model"], "model"), dataset, 0
+    )
     found = _examination(model, dataset)["propensity"]
-    assert [(each["position"], each["relative"]) for each in found] == [(1, 1.0), (3, pytest.approx(1.0))]
+    assert [(each["position"], each["relative"]) for each in found] == [
+        (1, 1.0),
+        (3, pytest.approx(1.0)),
+    ]
 
 
 @pytest.mark.nightly
 def test_a_run_reports_examination_of_positions_that_training_has_shown(tmp_path):
     columns = log_of_positions_1_and_3()
-    pl.DataFrame({name: values.tolist() for name, values in columns.items()}).write_parquet(tmp_path / "log.parquet")
-    found = run_on(tmp_path / "log.parquet", tmp_path, "model=ranker", "debias=dla", "logger=jsonl")["propensity"]
+    pl.DataFrame({name: values.tolist() for name, values in columns.items()}).write_parquet(
+        tmp_path / "log.parquet"
+    )
+    found = run_on(
+        tmp_path / "log.parquet", tmp_path, "model=ranker", "debias=dla", "logger=jsonl"
+    )["propensity"]
     assert [each["position"] for each in found] == [1, 3]

@@ -15,12 +15,14 @@ LOGS, LISTS = DATA / "web_search_sessions", DATA / "lambdarank"
 MODELS = ("gctr", "rctr", "dctr", "drctr", "cm", "pbm", "ubm", "dcm", "ccm", "dbn", "sdbn")
 
 needs_lists = pytest.mark.skipif(
-    not LISTS.is_dir(), reason="the folder lambdarank is not there; CLICKEXP_DATA names where it lies"
+    not LISTS.is_dir(),
+    reason="the folder lambdarank is not there; CLICKEXP_DATA names where it lies",
 )
 
 
 every_model = pytest.mark.parametrize(
-    "model", [pytest.param(each, marks=() if each == "rctr" else pytest.mark.nightly) for each in MODELS]
+    "model",
+    [pytest.param(each, marks=() if each == "rctr" else pytest.mark.nightly) for each in MODELS],
 )
 
 
@@ -28,7 +30,9 @@ every_model = pytest.mark.parametrize(
 def results(tmp_path_factory):
     """results(model): of a run on the logs of TianGong-ST, which each model has once."""
     if not LOGS.is_dir():
-        pytest.skip("the folder web_search_sessions is not there; CLICKEXP_DATA names where it lies")
+        pytest.skip(
+            "the folder web_search_sessions is not there; CLICKEXP_DATA names where it lies"
+        )
     folder = tmp_path_factory.mktemp("real")
     places = ["dataset=tiangong_st", f"dataset.path={LOGS}", f"cache_dir={folder}/cache"]
     quiet = ["logger=console", "progress=off", "save_model=false"]
@@ -44,8 +48,12 @@ def results(tmp_path_factory):
 @pytest.fixture(scope="module")
 def clicks():
     """Clicks [session, rank] of the training and test sessions, read without the package."""
-    lines = [(LOGS / f"{part}_per_query_quid.txt").read_text().splitlines() for part in ("train", "test")]
-    return [np.array([ast.literal_eval(line.split("\t")[4]) for line in each], float) for each in lines]
+    lines = [
+        (LOGS / f"{part}_per_query_quid.txt").read_text().splitlines() for part in ("train", "test")
+    ]
+    return [
+        np.array([ast.literal_eval(line.split("\t")[4]) for line in each], float) for each in lines
+    ]
 
 
 def log_likelihood_and_perplexity(rates, clicks):
@@ -64,7 +72,9 @@ def test_every_model_trains_and_reports_clicks_and_ranking(results, clicks, mode
     assert result["test"]["ppl"] < constant + 1e-3
 
 
-@pytest.mark.parametrize("model, axis", [("rctr", 0), pytest.param("gctr", None, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "model, axis", [("rctr", 0), pytest.param("gctr", None, marks=pytest.mark.nightly)]
+)
 def test_click_rates_come_out_as_counted(results, clicks, model, axis):
     ll, ppl = log_likelihood_and_perplexity(clicks[0].mean(axis=axis), clicks[1])
     assert results(model)["test"]["ll"] == pytest.approx(ll, abs=5e-4)

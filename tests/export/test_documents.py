@@ -26,7 +26,9 @@ class ByHeight(PositionBasedModel):
 
 def documents(model_class, file):
     heights = {Column("height", "float32"): np.ones((3, 2), np.float32)}
-    sessions = Sessions.from_arrays(query_doc_ids=IDS, clicks=CLICKS, query_doc_pairs=3, extra=heights)
+    sessions = Sessions.from_arrays(
+        query_doc_ids=IDS, clicks=CLICKS, query_doc_pairs=3, extra=heights
+    )
     model = model_class(positions=2, query_doc_pairs=3, rngs=nnx.Rngs(0))
     _write_documents(model, Dataset("d", sessions, sessions, sessions, 3, 2), None, None, file)
     return pl.read_parquet(file)
@@ -50,7 +52,9 @@ def test_other_models_are_not_concerned(tmp_path, caplog):
 
 
 def interval(position, low, relative=1.0, last_click=None):
-    return SharedInterval("examination", position, last_click, 0.5, 1.0, relative=relative, relative_low=low)
+    return SharedInterval(
+        "examination", position, last_click, 0.5, 1.0, relative=relative, relative_low=low
+    )
 
 
 def test_documents_shown_at_open_positions_alone_are_open():
@@ -58,7 +62,10 @@ def test_documents_shown_at_open_positions_alone_are_open():
     lists = [[1, 2, 3], [2, 1, 4], [5, 6, 3], [1, 6, 7]]
     positions = [[1, 2, 4], [1, 2, 4], [1, 3, 4], [1, 3, 5]]
     train = Sessions.from_arrays(
-        query_doc_ids=np.array(lists), clicks=np.zeros((4, 3), bool), positions=np.array(positions), query_doc_pairs=9
+        query_doc_ids=np.array(lists),
+        clicks=np.zeros((4, 3), bool),
+        positions=np.array(positions),
+        query_doc_pairs=9,
     )
     intervals = [
         *(interval(position, low) for position, low in ((1, 1.0), (2, None), (3, None), (5, None))),
@@ -69,13 +76,17 @@ def test_documents_shown_at_open_positions_alone_are_open():
     ]
     open_positions = {2, 3, 5}
     shown = {
-        document: {p for row, places in zip(lists, positions) for d, p in zip(row, places) if d == document}
+        document: {
+            p for row, places in zip(lists, positions) for d, p in zip(row, places) if d == document
+        }
         for document in range(10)
     }
     expected = [bool(places) and places <= open_positions for places in shown.values()]
     assert open_documents(train, intervals, 10).tolist() == expected and sum(expected) == 2
     assert not open_documents(train, [interval(1, 1.0), interval(2, 0.1)], 10).any()
     by_rank = Sessions.from_arrays(
-        query_doc_ids=np.array([[1, 2], [1, 0]]), clicks=np.zeros((2, 2), bool), lengths=np.array([2, 1])
+        query_doc_ids=np.array([[1, 2], [1, 0]]),
+        clicks=np.zeros((2, 2), bool),
+        lengths=np.array([2, 1]),
     )
     assert open_documents(by_rank, intervals, 3).tolist() == [False, False, True]

@@ -17,7 +17,10 @@ CLICKS = np.array([[1, 0], [1, 1], [0, 1]], bool)
 AT = np.array([[3, 6], [3, 6], [6, 3]], np.int32)
 """Positions of a log that shows the third and the sixth only."""
 LOG = Sessions.from_arrays(
-    query_doc_ids=np.array([[1, 2], [2, 3], [1, 3]], np.int32), clicks=CLICKS, positions=AT, query_doc_pairs=3
+    query_doc_ids=np.array([[1, 2], [2, 3], [1, 3]], np.int32),
+    clicks=CLICKS,
+    positions=AT,
+    query_doc_pairs=3,
 )
 LOGITS = np.array([0.0, 2.0, 0.0, 1.0, 0.0, 0.0, -1.0])
 
@@ -31,22 +34,32 @@ def pbm():
 def test_propensities_are_relative_to_the_first_position_that_the_log_shows():
     """Nothing is known of position 1, so that a ratio to it would be one to the prior."""
     variances = np.array([0.2, 0.3])
-    posterior = SharedPosterior(("examination/weight[3]", "examination/weight[6]"), np.diag(variances))
+    posterior = SharedPosterior(
+        ("examination/weight[3]", "examination/weight[6]"), np.diag(variances)
+    )
     low, high = expit(LOGITS[3]), expit(LOGITS[6])
     sd = np.sqrt(variances @ [(1 - low) ** 2, (1 - high) ** 2])
     for table in (examination(pbm(), LOG), examination(pbm(), LOG, posterior)):
         assert table["rank"].to_list() == [3, 6]
         np.testing.assert_allclose(table["propensity"], [1, high / low], rtol=1e-6)
     np.testing.assert_allclose(table["propensity_sd"], [0, sd], rtol=1e-5)
-    np.testing.assert_allclose(table["propensity_low"], [1, high / low * np.exp(-1.96 * sd)], rtol=1e-4)
-    np.testing.assert_allclose(table["propensity_high"], [1, high / low * np.exp(1.96 * sd)], rtol=1e-4)
+    np.testing.assert_allclose(
+        table["propensity_low"], [1, high / low * np.exp(-1.96 * sd)], rtol=1e-4
+    )
+    np.testing.assert_allclose(
+        table["propensity_high"], [1, high / low * np.exp(1.96 * sd)], rtol=1e-4
+    )
 
 
 def test_an_interval_that_the_log_leaves_open_has_no_bounds():
-    posterior = SharedPosterior(("examination/weight[3]", "examination/weight[6]"), np.diag([0.2, 100.0]))
+    posterior = SharedPosterior(
+        ("examination/weight[3]", "examination/weight[6]"), np.diag([0.2, 100.0])
+    )
     table = examination(pbm(), LOG, posterior)
     assert table["propensity_sd"][1] > 7
-    assert table["propensity_low"].to_list() == [1, None] and table["propensity_high"].to_list() == [1, None]
+    assert table["propensity_low"].to_list() == [1, None] and table[
+        "propensity_high"
+    ].to_list() == [1, None]
 
 
 def test_examination_that_depends_on_positions_is_averaged_by_position():
@@ -57,14 +70,21 @@ def test_examination_that_depends_on_positions_is_averaged_by_position():
     radix = model.indices()[model.examination.config.use_feature].radix
     cells = {(at, last): at * radix + last for at, last in ((3, 0), (3, 6), (6, 0), (6, 3))}
     given = {cell: expit(logits.ravel()[place]) for cell, place in cells.items()}
-    batch = {"query_doc_ids": np.array([[1]]), "positions": np.array([[1]]), "mask": np.ones((1, 1), bool)}
+    batch = {
+        "query_doc_ids": np.array([[1]]),
+        "positions": np.array([[1]]),
+        "mask": np.ones((1, 1), bool),
+    }
     attraction = float(np.exp(model.predict_relevance(batch))[0, 0])
 
     def second(at, above):
         clicked = attraction * given[above, 0]
         return clicked * given[at, above] + (1 - clicked) * given[at, 0]
 
-    curve = [np.mean([given[3, 0], given[3, 0], second(3, 6)]), np.mean([second(6, 3), second(6, 3), given[6, 0]])]
+    curve = [
+        np.mean([given[3, 0], given[3, 0], second(3, 6)]),
+        np.mean([second(6, 3), second(6, 3), given[6, 0]]),
+    ]
     names = tuple(f"examination/weight[{place}]" for place in cells.values())
     table = examination(model, LOG, SharedPosterior(names, np.diag([0.1, 0.2, 0.3, 0.4])))
     assert table["rank"].to_list() == [3, 6] and table["sessions"].to_list() == [3, 3]
@@ -77,7 +97,10 @@ def test_examination_that_depends_on_positions_is_averaged_by_position():
 
 def test_context_of_search_sessions_leaves_examination_by_position():
     """Context that adds nothing: the mean over sessions is the tower at each position."""
-    terms = {"position": PositionParameterConfig(), "context": ContextParameterConfig(["session_index"])}
+    terms = {
+        "position": PositionParameterConfig(),
+        "context": ContextParameterConfig(["session_index"]),
+    }
     model = PositionBasedModel(6, 3, examination=SumParameterConfig(terms), rngs=nnx.Rngs(0))
     tower = model.examination.terms["position"]
     tower.weight[...] = jnp.asarray(LOGITS[: tower.weight[...].size], jnp.float32)
@@ -93,5 +116,7 @@ def test_context_of_search_sessions_leaves_examination_by_position():
     table = examination(model, log, SharedPosterior(names, np.diag([0.2, 0.3])))
     assert table["rank"].to_list() == [3, 6]
     np.testing.assert_allclose(table["examination"], expit(LOGITS[[3, 6]]), rtol=1e-5)
-    np.testing.assert_allclose(table["propensity"], [1, expit(LOGITS[6]) / expit(LOGITS[3])], rtol=1e-5)
+    np.testing.assert_allclose(
+        table["propensity"], [1, expit(LOGITS[6]) / expit(LOGITS[3])], rtol=1e-5
+    )
     assert table["propensity_sd"][0] == pytest.approx(0) and table["propensity_sd"][1] > 0

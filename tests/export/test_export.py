@@ -136,10 +136,14 @@ def test_propensities_and_shared_parameters_have_intervals(pbm):
     weights = parameters["examination/weight"][1:].astype(float)
     to_first = np.zeros((RANKS, len(posterior.names)))
     for rank in range(RANKS):
-        to_first[rank, posterior.names.index(f"examination/weight[{rank + 1}]")] += sigmoid(-weights[rank])
+        to_first[rank, posterior.names.index(f"examination/weight[{rank + 1}]")] += sigmoid(
+            -weights[rank]
+        )
         to_first[rank, posterior.names.index("examination/weight[1]")] -= sigmoid(-weights[0])
     sd = np.sqrt(np.diag(to_first @ posterior.covariance @ to_first.T))
-    table, shared = (pl.read_csv(run / "export" / name) for name in ("examination.csv", "shared.csv"))
+    table, shared = (
+        pl.read_csv(run / "export" / name) for name in ("examination.csv", "shared.csv")
+    )
     np.testing.assert_allclose(table["propensity_sd"], sd, rtol=1e-4, atol=1e-6)
     for sign, end in ((-1, "low"), (1, "high")):
         expected = table["propensity"] * np.exp(sign * 1.959964 * sd)
@@ -148,7 +152,9 @@ def test_propensities_and_shared_parameters_have_intervals(pbm):
     assert shared["parameter"].to_list() == ["examination"] * RANKS and (sd[1:] > 0).all()
     result = json.loads((run / "result.json").read_text())
     assert [each["position"] for each in result["propensity"]] == table["rank"].to_list()
-    assert [each["relative_low"] for each in result["shared"]] == pytest.approx(shared["relative_low"].to_list())
+    assert [each["relative_low"] for each in result["shared"]] == pytest.approx(
+        shared["relative_low"].to_list()
+    )
 
 
 def figures(run):
@@ -193,7 +199,9 @@ def test_documents_have_attraction_and_training_counts(pbm):
         expected = np.bincount(LOG["query_doc_ids"][TRAIN][mask], minlength=PAIRS + 1)
         np.testing.assert_array_equal(table[name], expected[ids])
     for name in ("attraction", "relevance"):
-        np.testing.assert_allclose(table[name], probability(parameters, "attraction")[ids], rtol=1e-5)
+        np.testing.assert_allclose(
+            table[name], probability(parameters, "attraction")[ids], rtol=1e-5
+        )
 
 
 def test_predictions_of_new_sessions(pbm):
@@ -209,7 +217,9 @@ def test_predictions_of_new_sessions(pbm):
         assert table["query_doc_ids"][session].to_list() == ids.tolist()
         click = attraction[ids] * examination[: len(ids)]
         np.testing.assert_allclose(table["click_probability"][session], click, rtol=1e-5)
-        np.testing.assert_allclose(table["conditional_click_probability"][session], click, rtol=1e-5)
+        np.testing.assert_allclose(
+            table["conditional_click_probability"][session], click, rtol=1e-5
+        )
         np.testing.assert_allclose(table["relevance"][session], attraction[ids], rtol=1e-5)
 
 
@@ -271,7 +281,9 @@ def test_predictions_of_the_log_itself(pbm, tmp_path, monkeypatch):
     assert table["query_id"].to_list() == [*range(280, 300)]
     ids = LOG["query_doc_ids"][TEST][SHOWN[TEST]]
     np.testing.assert_array_equal(table["query_doc_ids"].explode(), ids)
-    examination = np.broadcast_to(sigmoid(pbm[1]["examination/weight"][1:]), (20, RANKS))[SHOWN[TEST]]
+    examination = np.broadcast_to(sigmoid(pbm[1]["examination/weight"][1:]), (20, RANKS))[
+        SHOWN[TEST]
+    ]
     click = probability(pbm[1], "attraction")[ids] * examination
     np.testing.assert_allclose(table["click_probability"].explode(), click, rtol=1e-5)
 
@@ -293,7 +305,9 @@ def test_examination_of_a_cascade_model_is_its_mean_over_sessions(log, tmp_path)
     run, parameters = untrained(tmp_path, log, "model=dbn")
     new = write_log(NEW, tmp_path / "new.parquet")
     export(run, predict=new)
-    attraction, satisfaction = (probability(parameters, role) for role in ("attraction", "satisfaction"))
+    attraction, satisfaction = (
+        probability(parameters, role) for role in ("attraction", "satisfaction")
+    )
     onward = sigmoid(parameters["continuation/weight"][0, 0])
     ids = LOG["query_doc_ids"][TEST]
     stay = onward * (1 - attraction[ids] * satisfaction[ids])
@@ -316,7 +330,9 @@ def test_examination_of_a_cascade_model_is_its_mean_over_sessions(log, tmp_path)
             a, s = attraction[id], satisfaction[id]
             expected.append(examining * a)
             examining = onward * ((1 - s) if click else examining * (1 - a) / (1 - examining * a))
-        np.testing.assert_allclose(predicted["conditional_click_probability"][session], expected, rtol=1e-4)
+        np.testing.assert_allclose(
+            predicted["conditional_click_probability"][session], expected, rtol=1e-4
+        )
 
 
 def test_sessions_without_clicks_and_shared_tables(log, tmp_path):
@@ -391,11 +407,22 @@ def test_documents_have_the_names_that_the_log_gives_them(spelled):
             clicks[name_of(query, document)] += click
     table = pl.read_parquet(run / "export/documents.parquet")
     named = ["query", "document"][-len(next(iter(ids))) :]
-    assert table.columns == ["query_doc_id", *named, "attraction", "relevance", "impressions", "clicks"]
-    assert table.select(named).rows() == list(ids) and table["query_doc_id"].to_list() == list(ids.values())
+    assert table.columns == [
+        "query_doc_id",
+        *named,
+        "attraction",
+        "relevance",
+        "impressions",
+        "clicks",
+    ]
+    assert table.select(named).rows() == list(ids) and table["query_doc_id"].to_list() == list(
+        ids.values()
+    )
     assert table["impressions"].to_list() == [impressions[name] for name in ids]
     assert table["clicks"].to_list() == [clicks[name] for name in ids]
-    np.testing.assert_allclose(table["attraction"], probability(parameters, "attraction")[1:], rtol=1e-5)
+    np.testing.assert_allclose(
+        table["attraction"], probability(parameters, "attraction")[1:], rtol=1e-5
+    )
 
 
 def assert_predicted(folder, sessions, spelled):
@@ -431,7 +458,11 @@ def test_predictions_of_new_sessions_in_the_ids_of_the_log(spelled, tmp_path, mo
     """They show documents that the log does not have: these have row 0."""
     sessions = spelled_rows(12, 7, documents=12)
     given = write_rows(sessions, tmp_path / "new.parquet")
-    for owner, name in ((tables, "_BATCH_ROWS"), (sessions_module, "_PIECE"), (predict_module, "_BATCH")):
+    for owner, name in (
+        (tables, "_BATCH_ROWS"),
+        (sessions_module, "_PIECE"),
+        (predict_module, "_BATCH"),
+    ):
         monkeypatch.setattr(owner, name, 5)
     predict_with(spelled[0], given, tmp_path)
     table, found = assert_predicted(tmp_path, sessions, spelled)
@@ -453,7 +484,8 @@ def test_attraction_of_features(tmp_path):
     rng = np.random.default_rng(0)
     for name, queries in (("train", 20), ("test", 6)):
         lines = [
-            f"{rng.integers(0, 3)} qid:{query} " + " ".join(f"{n}:{rng.normal():.3f}" for n in (1, 2, 3))
+            f"{rng.integers(0, 3)} qid:{query} "
+            + " ".join(f"{n}:{rng.normal():.3f}" for n in (1, 2, 3))
             for query in range(queries)
             for _ in range(5)
         ]
@@ -474,7 +506,9 @@ def test_attraction_of_features(tmp_path):
     weights = {name: values for name, values in parameters.items() if name.startswith("attraction")}
     (kernel,) = (values for values in weights.values() if values.size == vectors.shape[1])
     bias = sum(values.item() for values in weights.values() if values.size == 1)
-    np.testing.assert_allclose(documents["attraction"], sigmoid(vectors @ kernel.ravel() + bias), rtol=1e-4)
+    np.testing.assert_allclose(
+        documents["attraction"], sigmoid(vectors @ kernel.ravel() + bias), rtol=1e-4
+    )
 
 
 def foreign(folder):
@@ -567,7 +601,9 @@ def test_a_mistake_is_reported_in_one_line(wrong, pbm, tmp_path, capsys):
     arguments = arguments(pbm[0], tmp_path)
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
-    lines = [line for line in capsys.readouterr().err.splitlines() if "% in " not in line]  # if slow
+    lines = [
+        line for line in capsys.readouterr().err.splitlines() if "% in " not in line
+    ]  # if slow
     assert stopped.value.code == 1 and len(lines) == 1
     assert lines[0].startswith("clickexp-export: ")
     assert all(part.format(folder=tmp_path) in lines[0] for part in parts), lines[0]
@@ -577,7 +613,9 @@ def test_a_mistake_is_reported_in_one_line(wrong, pbm, tmp_path, capsys):
 def one_long(file, **columns):
     """Sessions one of which, to which all would be padded, is long."""
     lengths = [1] * 2000 + [20_000]
-    pl.DataFrame({"query_doc_ids": [[1] * length for length in lengths], **columns}).write_parquet(file)
+    pl.DataFrame({"query_doc_ids": [[1] * length for length in lengths], **columns}).write_parquet(
+        file
+    )
     return file
 
 
@@ -628,7 +666,10 @@ def attacks(folder, marker):
         "through a module": {"_target_": "clickexp.data.folders.shutil.copyfile", **copy},
         "positional": {"_target_": "shutil.copyfile", "_args_": list(copy.values())},
         "numpy.load": {"_target_": "numpy.load", "file": str(pickled), "allow_pickle": True},
-        "distutils.spawn": {"_target_": "distutils.spawn.spawn", "cmd": ["/bin/touch", str(marker)]},
+        "distutils.spawn": {
+            "_target_": "distutils.spawn.spawn",
+            "cmd": ["/bin/touch", str(marker)],
+        },
     }
 
 
@@ -683,9 +724,13 @@ def test_a_folder_of_someone_else_calls_nothing_of_theirs(attack, place, pbm, tm
         ("model.attraction", "builtins.dict", ("PositionBasedModel fails: Type",)),
     ],
 )
-def test_what_trusted_code_makes_is_checked(place, target, parts, pbm, tmp_path, capsys, monkeypatch):
+def test_what_trusted_code_makes_is_checked(
+    place, target, parts, pbm, tmp_path, capsys, monkeypatch
+):
     monkeypatch.setattr(
-        module, "build_model", lambda make, *_: make() if place == "model" else build_model(make, *_)
+        module,
+        "build_model",
+        lambda make, *_: make() if place == "model" else build_model(make, *_),
     )
     run = copied(pbm[0], tmp_path)
     config = yaml.safe_load((run / "config.yaml").read_text())
@@ -744,8 +789,14 @@ def test_a_refused_module_is_not_imported(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("aliases", ["&d {path: x, of: *d}", f"[&d [x], {'*d,' * 60_000}]"])
 def test_a_configuration_that_never_ends_is_refused(tmp_path, aliases):
-    (tmp_path / "config.yaml").write_text(f"{{seed: 1, max_sessions: null, dataset: {aliases}, model: {{}}}}")
-    with refuses(UserError, str(tmp_path), "nested without end" if "of" in aliases else "more than 100,000 values"):
+    (tmp_path / "config.yaml").write_text(
+        f"{{seed: 1, max_sessions: null, dataset: {aliases}, model: {{}}}}"
+    )
+    with refuses(
+        UserError,
+        str(tmp_path),
+        "nested without end" if "of" in aliases else "more than 100,000 values",
+    ):
         export(tmp_path)
 
 
@@ -764,7 +815,16 @@ def test_only_the_dataset_and_the_model_are_built(pbm, tmp_path):
     run = copied(pbm[0], tmp_path)
     config = yaml.safe_load((run / "config.yaml").read_text())
     node = attacks(tmp_path, tmp_path / "marker")["shutil.copyfile"]
-    for part in ("optimizer", "trainer", "metric", "logger", "attraction", "search", "reproduction", "hydra"):
+    for part in (
+        "optimizer",
+        "trainer",
+        "metric",
+        "logger",
+        "attraction",
+        "search",
+        "reproduction",
+        "hydra",
+    ):
         config[part] = node
     (run / "config.yaml").write_text(yaml.safe_dump(config))
     export(run)

@@ -53,7 +53,12 @@ def run(tmp_path_factory):
 def trained(run, tmp_path_factory):
     """A run with posteriors, of the same log."""
     folder = tmp_path_factory.mktemp("trained")
-    settings = {"logger": "console", "progress": "off", "report": False, "cache_dir": str(folder / "cache")}
+    settings = {
+        "logger": "console",
+        "progress": "off",
+        "report": False,
+        "cache_dir": str(folder / "cache"),
+    }
     given = [*PARQUET, f"dataset.path={run[0].parent / 'log.parquet'}", "trainer.epochs=1"]
     return clickexp.run(*given, folder=folder / "run", shared_intervals=False, **settings).folder
 
@@ -65,7 +70,9 @@ def again(run, tmp_path):
     return write(tmp_path / "log.parquet", lists[::-1], clicks[::-1])
 
 
-def test_documents_keep_their_attraction_where_the_log_is_written_in_another_order(run, again, tmp_path, capsys):
+def test_documents_keep_their_attraction_where_the_log_is_written_in_another_order(
+    run, again, tmp_path, capsys
+):
     folder, expected = run
     lists, clicks = rows()
     capsys.readouterr()
@@ -75,7 +82,9 @@ def test_documents_keep_their_attraction_where_the_log_is_written_in_another_ord
     table = pl.read_parquet(tmp_path / "out/documents.parquet").sort("document")
     train = slice(0, round(0.8 * SESSIONS))
     shown, clicked = lists[::-1][train], clicks[::-1][train]
-    np.testing.assert_array_equal(table["impressions"], np.bincount(shown.ravel(), minlength=DOCUMENTS))
+    np.testing.assert_array_equal(
+        table["impressions"], np.bincount(shown.ravel(), minlength=DOCUMENTS)
+    )
     np.testing.assert_array_equal(table["clicks"], np.bincount(shown[clicked], minlength=DOCUMENTS))
 
 
@@ -88,7 +97,9 @@ def test_the_log_that_the_run_was_fitted_to_is_not_reported(run, tmp_path, capsy
     log = shutil.copyfile(folder.parent / "log.parquet", tmp_path / "copy.parquet")
     export(copied, tmp_path / "copied", dataset=log)
     assert "not the log" not in capsys.readouterr().err
-    assert attraction(tmp_path / "out") == attraction(tmp_path / "copied") == pytest.approx(expected)
+    assert (
+        attraction(tmp_path / "out") == attraction(tmp_path / "copied") == pytest.approx(expected)
+    )
 
 
 def test_rankings_and_rankers_go_by_name(run, again, tmp_path):
@@ -123,7 +134,10 @@ def test_documents_that_the_run_does_not_know_are_counted_and_have_no_row(run, t
     assert f"{unknown} of the {lists.size} shown are unknown" in capsys.readouterr().err
     assert attraction(tmp_path / "out") == pytest.approx(expected)
     predicted = pl.read_parquet(tmp_path / "out/predictions.parquet")
-    names = [[f"doc{document}" if document < DOCUMENTS else None for document in each] for each in lists[-20:]]
+    names = [
+        [f"doc{document}" if document < DOCUMENTS else None for document in each]
+        for each in lists[-20:]
+    ]
     assert predicted["documents"].to_list() == names
     with refuses(DataError, "documents of the lists to rank", "--dataset"):
         compare_runs(folder, folder, folder, dataset=other)
@@ -135,11 +149,15 @@ def test_users_judge_the_documents_that_a_run_knows_by_name(run, tmp_path):
     lists, clicks = rows()
     order = [*range(100)][::-1] + [*range(100, SESSIONS)]
     other = write(tmp_path / "log.parquet", lists[order], clicks[order])
-    a, b = (compare_runs(folder, folder, folder, dataset=log, sessions=2000) for log in (None, other))
+    a, b = (
+        compare_runs(folder, folder, folder, dataset=log, sessions=2000) for log in (None, other)
+    )
     assert a.days == b.days
 
 
-@pytest.mark.parametrize("name, given", [("{}", "document"), ("nothing{}", "no document of this log")])
+@pytest.mark.parametrize(
+    "name, given", [("{}", "document"), ("nothing{}", "no document of this log")]
+)
 def test_ids_of_another_kind_are_refused(run, name, given, tmp_path):
     lists, clicks = rows()
     other = write(tmp_path / "other.parquet", lists, clicks, name)

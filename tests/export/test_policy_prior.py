@@ -91,27 +91,43 @@ def test_the_fit_is_the_most_likely():
 
     def loss(point):
         constant, per_list = np.exp(point[:2])
-        of_prior = line(shown, point[2], point[3:], found.center), np.sqrt(constant + per_list / shown.lists)
+        of_prior = (
+            line(shown, point[2], point[3:], found.center),
+            np.sqrt(constant + per_list / shown.lists),
+        )
         return point[2:] @ point[2:] / 2 - log_integrals(means, variances, *of_prior)[0].sum()
 
-    above, below = (np.array([loss(best + step) for step in sign * np.eye(7)]) for sign in (1e-3, -1e-3))
+    above, below = (
+        np.array([loss(best + step) for step in sign * np.eye(7)]) for sign in (1e-3, -1e-3)
+    )
     slopes, curvatures = (above - below) / 2e-3, (above + below - 2 * loss(best)) / 1e-6
     assert (curvatures > 0).all()
     assert (np.abs(slopes / curvatures) < 2e-3).all()  # Newton steps
 
 
 @pytest.mark.parametrize(
-    ("constant", "per_list", "slopes"), [(0.6, 4.0, (0.0,) * 4), (1.0, 0.0, (0.0,) * 4), (0.8, 1.0, SLOPES)]
+    ("constant", "per_list", "slopes"),
+    [(0.6, 4.0, (0.0,) * 4), (1.0, 0.0, (0.0,) * 4), (0.8, 1.0, SLOPES)],
 )
 def test_the_fit_finds_what_offsets_were_drawn_from(constant, per_list, slopes):
-    truth, shown, means, variances = posteriors(np.random.default_rng(2), 20_000, constant, per_list, slopes)
+    truth, shown, means, variances = posteriors(
+        np.random.default_rng(2), 20_000, constant, per_list, slopes
+    )
     prior = fit(means, variances, shown)
     assert prior.constant == pytest.approx(constant, rel=0.1)
     assert prior.per_list == pytest.approx(per_list, abs=0.3)
     # four standard errors of least squares, each document with the error of its clicks and its own variance
     log_odds = np.log((shown.impressions + 0.5) / (shown.lists - shown.impressions + 0.5))
     many = shown.lists / (shown.lists + 8)
-    lines = np.stack([np.ones_like(many), many * log_odds, many * shown.x, (1 - many) * log_odds, (1 - many) * shown.x])
+    lines = np.stack(
+        [
+            np.ones_like(many),
+            many * log_odds,
+            many * shown.x,
+            (1 - many) * log_odds,
+            (1 - many) * shown.x,
+        ]
+    )
     weights = 1 / (constant + per_list / shown.lists + 2 / shown.impressions)
     errors = np.sqrt(np.diag(np.linalg.inv(lines * weights @ lines.T)))
     assert (np.abs(np.array(prior.slopes) - slopes) < 4 * errors[1:]).all()
@@ -133,7 +149,9 @@ def test_posteriors_wider_than_their_prior_say_little():
     np.testing.assert_allclose(prior.means(shown), expected.means(shown), atol=0.06)
     np.testing.assert_allclose(prior.variances(shown), expected.variances(shown), rtol=0.1)
     mean, variance = recombined(np.zeros(1), np.full(1, 1.3), np.full(1, 0.2), np.full(1, 0.7))
-    np.testing.assert_allclose((mean[0], variance[0]), (0.2, 0.7))  # one that is where training put it says nothing
+    np.testing.assert_allclose(
+        (mean[0], variance[0]), (0.2, 0.7)
+    )  # one that is where training put it says nothing
     mean, variance = recombined(off, np.full(80, 1.2), np.zeros(80), np.full(80, 1000.0))
     assert (np.abs(mean) < 3.001).all() and (variance < 1000).all()
 
@@ -142,7 +160,10 @@ def test_lists_link_the_documents_of_a_query(monkeypatch):
     """One query whose lists share documents only by way of a third, one of a single document, and another."""
     ids = np.array([[1, 2, 3], [3, 4, 0], [5, 4, 0], [7, 0, 0], [7, 0, 0], [9, 8, 0]], np.int32)
     sessions = Sessions.from_arrays(
-        query_doc_ids=ids, clicks=np.zeros(ids.shape, bool), lengths=np.array([3, 2, 2, 1, 1, 2]), query_doc_pairs=10
+        query_doc_ids=ids,
+        clicks=np.zeros(ids.shape, bool),
+        lengths=np.array([3, 2, 2, 1, 1, 2]),
+        query_doc_pairs=10,
     )
     for links in (1, 1 << 25):
         monkeypatch.setattr("clickexp.export.policy_prior._LINKS", links)
@@ -157,7 +178,9 @@ def test_lists_link_as_a_search_through_them_does(monkeypatch):
     monkeypatch.setattr("clickexp.export.policy_prior._LINKS", 9)
     rng = np.random.default_rng(0)
     ids = rng.integers(1, 60, (50, 1)) // 4 * 4 + rng.integers(0, 6, (50, 3))
-    sessions = Sessions.from_arrays(query_doc_ids=ids.astype(np.int32), clicks=ids > 99, query_doc_pairs=70)
+    sessions = Sessions.from_arrays(
+        query_doc_ids=ids.astype(np.int32), clicks=ids > 99, query_doc_pairs=70
+    )
     sets = [{id_} for id_ in range(71)]
     for row in ids:
         joined = set().union(*(sets[id_] for id_ in row))
@@ -188,7 +211,9 @@ def log_of(rng, policy, skew):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    ("policy", "skew"), [(1.0, 1.0), (0.0, 1.0), (1.0, 0.0)], ids=["ordered", "random", "ordered, equally popular"]
+    ("policy", "skew"),
+    [(1.0, 1.0), (0.0, 1.0), (1.0, 0.0)],
+    ids=["ordered", "random", "ordered, equally popular"],
 )
 def test_exported_attraction_and_its_intervals_are_near_the_truth(policy, skew, tmp_path):
     """Of click rates at rank 1, which clicks identify, where a policy orders lists and where it does not."""
@@ -197,7 +222,9 @@ def test_exported_attraction_and_its_intervals_are_near_the_truth(policy, skew, 
     model = PositionBasedModel(RANKS, PAIRS, click_rate=click_rate, rngs=nnx.Rngs(0))
     Trainer(seed=0).train(model, log, log)
     dataset = Dataset("d", log, log, log, PAIRS, RANKS)
-    _write_documents(model, dataset, None, shared_posterior(model, log), tmp_path / "documents.parquet")
+    _write_documents(
+        model, dataset, None, shared_posterior(model, log), tmp_path / "documents.parquet"
+    )
     table = pl.read_parquet(tmp_path / "documents.parquet")
     ids, top = table["query_doc_id"].to_numpy(), sigmoid(model.examination.weight[1])
     rate = sigmoid(truth[ids])
@@ -210,8 +237,12 @@ def test_exported_attraction_and_its_intervals_are_near_the_truth(policy, skew, 
     }.items():
         held[name] = ((top * low <= rate) & (rate <= top * high)).mean()
     assert 0.92 < held["exported"] < 0.97
-    trained = model.attraction.prob({"query_doc_ids": ids[None], "mask": np.ones((1, len(ids)), bool)})[0]
-    error, before = (np.abs(top * each - rate).mean() for each in (table["attraction"].to_numpy(), trained))
+    trained = model.attraction.prob(
+        {"query_doc_ids": ids[None], "mask": np.ones((1, len(ids)), bool)}
+    )[0]
+    error, before = (
+        np.abs(top * each - rate).mean() for each in (table["attraction"].to_numpy(), trained)
+    )
     assert error < before * (1.01 if not policy else 0.97 if skew else 0.85)
     if policy:
         assert held["as trained"] < (0.9 if skew else 0.91)
@@ -241,7 +272,9 @@ def test_what_has_no_such_prior_stays_as_it_is():
     changed = under(model, impressions)
     assert model not in changed
     np.testing.assert_array_equal(model.attraction.table.get_value().values, before)
-    probable, sure = (np.asarray(each.attraction.table.get_value().values)[:, :2] for each in changed)
+    probable, sure = (
+        np.asarray(each.attraction.table.get_value().values)[:, :2] for each in changed
+    )
     unseen = lists_of_queries(log, PAIRS + 1, lambda done, total: None) == 0
     assert unseen[0]
     np.testing.assert_array_equal(probable[unseen], before[unseen, :2])

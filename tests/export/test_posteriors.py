@@ -46,7 +46,9 @@ def documents(model, file, posterior=None):
 
 
 ALONE = Sessions.from_arrays(
-    query_doc_ids=np.arange(1, 4, dtype=np.int32)[:, None], clicks=np.zeros((3, 1), bool), query_doc_pairs=3
+    query_doc_ids=np.arange(1, 4, dtype=np.int32)[:, None],
+    clicks=np.zeros((3, 1), bool),
+    query_doc_pairs=3,
 )
 
 
@@ -65,7 +67,9 @@ def posterior(tower):
 
 def expected(function, mean, sd):
     """E[function(z)] for normal z."""
-    return quad(lambda x: function(mean + sd * x) * np.exp(-x * x / 2) / (2 * np.pi) ** 0.5, -10, 10)[0]
+    return quad(
+        lambda x: function(mean + sd * x) * np.exp(-x * x / 2) / (2 * np.pi) ** 0.5, -10, 10
+    )[0]
 
 
 def information(z):
@@ -75,7 +79,9 @@ def information(z):
 @pytest.fixture(scope="module")
 def dbn():
     towers = dict(attraction=NORMAL, satisfaction=NORMAL)
-    return filled(DynamicBayesianNetwork(positions=2, query_doc_pairs=3, **towers, rngs=nnx.Rngs(0)))
+    return filled(
+        DynamicBayesianNetwork(positions=2, query_doc_pairs=3, **towers, rngs=nnx.Rngs(0))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +92,11 @@ def of_dbn(dbn, tmp_path_factory):
 
 def test_intervals_of_attraction_and_satisfaction(dbn, of_dbn):
     model, table = dbn, of_dbn
-    columns = [f"{role}{end}" for role in ("attraction", "satisfaction") for end in ("", "_sd", "_low", "_high")]
+    columns = [
+        f"{role}{end}"
+        for role in ("attraction", "satisfaction")
+        for end in ("", "_sd", "_low", "_high")
+    ]
     assert table.columns == [
         "query_doc_id", *columns, "relevance", "impressions", "clicks", "effective_impressions"
     ]  # fmt: skip
@@ -115,19 +125,31 @@ def test_intervals_have_the_errors_of_shared_parameters_and_effective_impression
     for role, moved in (("attraction", 2), ("satisfaction", 1)):
         sd = table[f"{role}_sd"].to_numpy()
         ratio = sd / before[f"{role}_sd"].to_numpy()
-        assert ratio[moved - 1] > 1.003 and np.delete(ratio, moved - 1) == pytest.approx([1, 1], abs=1e-5)
+        assert ratio[moved - 1] > 1.003 and np.delete(ratio, moved - 1) == pytest.approx(
+            [1, 1], abs=1e-5
+        )
         middle = logit(before[[f"{role}_low", f"{role}_high"]].to_numpy()).mean(axis=1)
         for end, sign in (("low", -1), ("high", 1)):
-            np.testing.assert_allclose(table[f"{role}_{end}"], sigmoid(middle + sign * 1.959964 * sd), rtol=1e-4)
+            np.testing.assert_allclose(
+                table[f"{role}_{end}"], sigmoid(middle + sign * 1.959964 * sd), rtol=1e-4
+            )
     assert table["effective_impressions"].equals(before["effective_impressions"])
 
 
 def test_means_and_variances_of_the_terms_of_a_sum_add_up(tmp_path):
     """In a new search session, in which context adds nothing."""
     second = EmbeddingParameterConfig(posterior="normal", add_baseline=False)
-    terms = {"first": NORMAL, "second": second, "context": ContextParameterConfig(["session_index"])}
+    terms = {
+        "first": NORMAL,
+        "second": second,
+        "context": ContextParameterConfig(["session_index"]),
+    }
     sum_of_terms = SumParameterConfig(terms)
-    model = filled(PositionBasedModel(positions=2, query_doc_pairs=3, attraction=sum_of_terms, rngs=nnx.Rngs(0)))
+    model = filled(
+        PositionBasedModel(
+            positions=2, query_doc_pairs=3, attraction=sum_of_terms, rngs=nnx.Rngs(0)
+        )
+    )
     model.attraction.terms["context"].weight[...] = jnp.array([3.0, 4.0])
     table = documents(model, tmp_path / "documents.parquet")
     mean, sd = posterior(model.attraction.terms["first"])
@@ -148,7 +170,9 @@ def closest_normal(impressions, clicks):
     def bound(point):
         mean, sd = point[0], np.exp(point[1])
         loss = expected(
-            lambda z: clicks * np.logaddexp(0, -z) + (impressions - clicks) * np.logaddexp(0, z), mean, sd
+            lambda z: clicks * np.logaddexp(0, -z) + (impressions - clicks) * np.logaddexp(0, z),
+            mean,
+            sd,
         )
         return loss - point[1] + (sd**2 + (mean + 1 - MEAN) ** 2) * PRECISION / 2
 
@@ -173,21 +197,32 @@ def test_effective_impressions_of_a_click_rate_are_its_impressions():
 def test_rows_of_several_numbers_and_compressed_tables():
     """A product of two rows: without data it varies with the prior means of both."""
     config = EmbeddingParameterConfig(
-        posterior="normal_by_rank", embedding_features=2, baseline=-1.0, embedding_fn=QREmbedding, compression_ratio=1
+        posterior="normal_by_rank",
+        embedding_features=2,
+        baseline=-1.0,
+        embedding_fn=QREmbedding,
+        compression_ratio=1,
     )
-    model = filled(PositionBasedModel(positions=2, query_doc_pairs=3, attraction=config, rngs=nnx.Rngs(0)))
+    model = filled(
+        PositionBasedModel(positions=2, query_doc_pairs=3, attraction=config, rngs=nnx.Rngs(0))
+    )
     table, tower = known(model), model.attraction
     quotients, remainders = tower.table.cells(jnp.arange(1, 4))
     (q, r), weights = (
         [
             np.asarray(store.get_value().values, np.float64)[np.asarray(ids)]
-            for store, ids in ((tower.table.quotients, quotients), (tower.table.remainders, remainders))
+            for store, ids in (
+                (tower.table.quotients, quotients),
+                (tower.table.remainders, remainders),
+            )
         ],
         np.asarray(tower.projection[...], np.float64),
     )
     by_prior = [np.repeat(MEAN + SLOPE * rows[:, 4:], 2, axis=1) for rows in (q, r)]
     of_prior = 1 / PRECISION
-    before = (of_prior * ((1 + by_prior[0]) ** 2 + of_prior) + by_prior[1] ** 2 * of_prior) @ weights**2
+    before = (
+        of_prior * ((1 + by_prior[0]) ** 2 + of_prior) + by_prior[1] ** 2 * of_prior
+    ) @ weights**2
     var_q, var_r = np.exp(2 * q[:, 2:4]) * of_prior, np.exp(2 * r[:, 2:4]) * of_prior
     mean_q, mean_r = 1 + q[:, :2] + by_prior[0], r[:, :2] + by_prior[1]
     variance = (var_r * (mean_q**2 + var_q) + mean_r**2 * var_q) @ weights**2
@@ -205,7 +240,9 @@ SIZES = {"positions": 2, "query_doc_pairs": 3}
 @pytest.fixture(scope="module")
 def mixture():
     components = [PositionBasedModel, partial(DynamicBayesianNetwork, satisfaction=NORMAL)]
-    return filled(MixtureModel(components, shared={"attraction": NORMAL}, **SIZES, rngs=nnx.Rngs(0)))
+    return filled(
+        MixtureModel(components, shared={"attraction": NORMAL}, **SIZES, rngs=nnx.Rngs(0))
+    )
 
 
 @pytest.mark.nightly
@@ -228,7 +265,9 @@ def test_intervals_of_a_mixture_are_those_of_the_tower_that_its_components_share
 
 def test_models_without_posteriors_of_documents_have_no_intervals(tmp_path):
     """Nor has a mixture of which each component has its own; of points, see test_documents."""
-    apart = MixtureModel([partial(PositionBasedModel, attraction=NORMAL)] * 2, **SIZES, rngs=nnx.Rngs(0))
+    apart = MixtureModel(
+        [partial(PositionBasedModel, attraction=NORMAL)] * 2, **SIZES, rngs=nnx.Rngs(0)
+    )
     columns = documents(apart, tmp_path / "documents.parquet").columns
     assert columns == ["query_doc_id", "attraction", "relevance", "impressions", "clicks"]
 
@@ -243,10 +282,20 @@ def test_click_rate_of_each_rank_and_position():
         positions=np.array([[2, 1], [2, 0], [1, 2]], np.int32),
         query_doc_pairs=3,
     )
-    by_position = examination(PositionBasedModel(positions=2, query_doc_pairs=3, rngs=nnx.Rngs(0)), sessions)
-    assert by_position["click_rate"].to_list() == [0, 1] and by_position["sessions"].to_list() == [2, 3]
-    by_rank = examination(DynamicBayesianNetwork(positions=2, query_doc_pairs=3, rngs=nnx.Rngs(0)), sessions)
-    assert by_rank["click_rate"].to_list() == [2 / 3, 1 / 2] and by_rank["sessions"].to_list() == [3, 2]
+    by_position = examination(
+        PositionBasedModel(positions=2, query_doc_pairs=3, rngs=nnx.Rngs(0)), sessions
+    )
+    assert by_position["click_rate"].to_list() == [0, 1] and by_position["sessions"].to_list() == [
+        2,
+        3,
+    ]
+    by_rank = examination(
+        DynamicBayesianNetwork(positions=2, query_doc_pairs=3, rngs=nnx.Rngs(0)), sessions
+    )
+    assert by_rank["click_rate"].to_list() == [2 / 3, 1 / 2] and by_rank["sessions"].to_list() == [
+        3,
+        2,
+    ]
 
 
 def test_propensities_of_trust_bias_are_ratios_of_slopes():
@@ -254,6 +303,8 @@ def test_propensities_of_trust_bias_are_ratios_of_slopes():
     model = TrustBiasModel(positions=2, query_doc_pairs=3, rngs=nnx.Rngs(0))
     for tower, rates in ((model.true_positive, [0.8, 0.5]), (model.false_positive, [0.3, 0.1])):
         tower.weight[...] = jnp.asarray(logit([0.5, *rates]), jnp.float32)
-    table = examination(model, Sessions.from_arrays(query_doc_ids=IDS, clicks=CLICKS, query_doc_pairs=3))
+    table = examination(
+        model, Sessions.from_arrays(query_doc_ids=IDS, clicks=CLICKS, query_doc_pairs=3)
+    )
     np.testing.assert_allclose(table["examination"], [0.8, 0.5], rtol=1e-6)
     np.testing.assert_allclose(table["propensity"], [1, 0.4 / 0.5], rtol=1e-6)

@@ -43,16 +43,24 @@ TOWERS = {
     "deep": DeepParameterConfig(),
     "deep of no layers": DeepParameterConfig(layers=0, norm=None),
     **{
-        f"deep {function.__name__}": DeepParameterConfig(activation_fn=function, norm=None, dropout=0.5)
+        f"deep {function.__name__}": DeepParameterConfig(
+            activation_fn=function, norm=None, dropout=0.5
+        )
         for function in (jax.nn.relu, jnp.tanh, jax.nn.sigmoid, jax.nn.silu, jax.nn.softplus)
     },
     "deep_cross": DeepCrossParameterConfig(),
-    "deep_cross parallel": DeepCrossParameterConfig(combination="parallel", cross_layers=1, deep_layers=1),
+    "deep_cross parallel": DeepCrossParameterConfig(
+        combination="parallel", cross_layers=1, deep_layers=1
+    ),
     "deep_cross without deep layers": DeepCrossParameterConfig(deep_layers=0),
     "embedding": EmbeddingParameterConfig(posterior="none"),
-    "embedding of several numbers": EmbeddingParameterConfig(posterior="none", embedding_features=3),
+    "embedding of several numbers": EmbeddingParameterConfig(
+        posterior="none", embedding_features=3
+    ),
     "embedding with posteriors": EmbeddingParameterConfig(posterior="normal_by_rank"),
-    "hash": EmbeddingParameterConfig(posterior="none", embedding_fn=HashEmbedding, compression_ratio=4),
+    "hash": EmbeddingParameterConfig(
+        posterior="none", embedding_fn=HashEmbedding, compression_ratio=4
+    ),
     "global": GlobalParameterConfig(0.3),
 }
 
@@ -64,8 +72,14 @@ def some(names, *chosen):
 
 
 MODELS = {
-    **{name: getattr(models, name) for name in ("CascadeModel", "PositionBasedModel", "UserBrowsingModel")},
-    **{name: getattr(models, name) for name in ("DependentClickModel", "ClickChainModel", "TrustBiasModel")},
+    **{
+        name: getattr(models, name)
+        for name in ("CascadeModel", "PositionBasedModel", "UserBrowsingModel")
+    },
+    **{
+        name: getattr(models, name)
+        for name in ("DependentClickModel", "ClickChainModel", "TrustBiasModel")
+    },
     "DynamicBayesianNetwork": models.DynamicBayesianNetwork,
     "Ranker": Ranker,
 }
@@ -85,7 +99,11 @@ def dataset():
 
 
 def built(kind, dataset, **towers):
-    known = {"positions": RANKS, "query_doc_pairs": PAIRS, "features": dataset.train.feature_lengths}
+    known = {
+        "positions": RANKS,
+        "query_doc_pairs": PAIRS,
+        "features": dataset.train.feature_lengths,
+    }
     return kind(**accepted(kind, known), **towers, rngs=nnx.Rngs(3))
 
 
@@ -99,13 +117,17 @@ def randomised(model):
     rng = np.random.default_rng(1)
     for _, node in nnx.iter_graph(model):
         if isinstance(node, nnx.Param) and node.ndim > 0:
-            node.set_value(node.get_value() + jnp.asarray(0.3 * rng.normal(size=node.shape), jnp.float32))
+            node.set_value(
+                node.get_value() + jnp.asarray(0.3 * rng.normal(size=node.shape), jnp.float32)
+            )
     model.eval()
     return model
 
 
 def served(ranker, dataset):
-    return ranker.score(np.asarray(dataset.train.features.values), np.arange(PAIRS + 1), transformed=True)
+    return ranker.score(
+        np.asarray(dataset.train.features.values), np.arange(PAIRS + 1), transformed=True
+    )
 
 
 def onnx_session(ranker):
@@ -124,7 +146,9 @@ def assert_served(ranker, model, dataset):
     expected, features = scores_of(model, dataset), np.asarray(dataset.train.features.values)
     np.testing.assert_allclose(served(ranker, dataset), expected, **CLOSE)
     score = onnx_session(ranker)
-    np.testing.assert_allclose(score(features=features, ids=np.arange(PAIRS + 1)), expected, **CLOSE)
+    np.testing.assert_allclose(
+        score(features=features, ids=np.arange(PAIRS + 1)), expected, **CLOSE
+    )
     if ranker.reads_ids:
         unknown = np.full(PAIRS + 1, 10**9)
         of_unknown = ranker.score(None if ranker.width is None else features, unknown)
@@ -156,14 +180,20 @@ def test_a_click_rate_of_documents_is_a_table(dataset):
 
 
 def test_unknown_documents_get_the_score_of_row_0(dataset):
-    model = filled(built(models.PositionBasedModel, dataset, attraction=TOWERS["embedding with posteriors"]))
+    model = filled(
+        built(models.PositionBasedModel, dataset, attraction=TOWERS["embedding with posteriors"])
+    )
     ranker = described(model, dataset)
     expected = scores_of(model, dataset)
-    np.testing.assert_allclose(ranker.score(ids=[0, PAIRS + 1, -3, 10**9, 7]), expected[[0, 0, 0, 0, 7]], **CLOSE)
+    np.testing.assert_allclose(
+        ranker.score(ids=[0, PAIRS + 1, -3, 10**9, 7]), expected[[0, 0, 0, 0, 7]], **CLOSE
+    )
 
 
 def test_features_are_transformed_as_the_dataset_does(dataset):
-    model = randomised(built(models.PositionBasedModel, dataset, attraction=LinearParameterConfig()))
+    model = randomised(
+        built(models.PositionBasedModel, dataset, attraction=LinearParameterConfig())
+    )
     ranker = described(model, dataset, "log1p")
     x = np.asarray(dataset.train.features.values)
     raw = np.sign(x) * np.expm1(np.abs(x.astype(np.float64)))
@@ -172,10 +202,14 @@ def test_features_are_transformed_as_the_dataset_does(dataset):
 
 
 def test_what_a_scorer_needs_is_said(dataset):
-    ranker = described(built(models.PositionBasedModel, dataset, attraction=LinearParameterConfig()), dataset)
+    ranker = described(
+        built(models.PositionBasedModel, dataset, attraction=LinearParameterConfig()), dataset
+    )
     with pytest.raises(ValueError, match="the ranker reads features: give vectors of 6 numbers"):
         ranker.score(ids=[1])
-    with pytest.raises(ValueError, match=r"features have shape \(2, 5\), and the ranker reads 6 per document"):
+    with pytest.raises(
+        ValueError, match=r"features have shape \(2, 5\), and the ranker reads 6 per document"
+    ):
         ranker.score(np.zeros((2, 5)))
     table = described(fill_tables(built(models.DocumentCTRModel, dataset)), dataset)
     with pytest.raises(ValueError, match="the ranker has a table of ids: give ids"):
@@ -188,7 +222,9 @@ def test_what_a_scorer_needs_is_said(dataset):
         (lambda data: built(models.RankCTRModel, data), "its tower reads positions"),
         (
             lambda data: built(
-                models.PositionBasedModel, data, attraction=DeepParameterConfig(activation_fn=jax.nn.gelu)
+                models.PositionBasedModel,
+                data,
+                attraction=DeepParameterConfig(activation_fn=jax.nn.gelu),
             ),
             "it has a layer gelu, and known are Linear, LayerNorm, elu",
         ),
@@ -203,7 +239,8 @@ def test_other_scores_are_refused(dataset, model, message):
 def test_any_other_score_is_a_table_where_asked_for(dataset, name, caplog):
     kinds = {"gctr": models.GlobalCTRModel, "rank": models.RankCTRModel}
     components = [
-        fill_tables(built(kind, dataset)) for kind in (models.PositionBasedModel, models.DocumentCTRModel)
+        fill_tables(built(kind, dataset))
+        for kind in (models.PositionBasedModel, models.DocumentCTRModel)
     ]
     model = models.MixtureModel(components) if name == "mixture" else built(kinds[name], dataset)
     ranker = described(model, dataset, or_by_id=True)
@@ -262,7 +299,9 @@ def test_a_learning_to_rank_file_is_scored_and_ordered(linear, lists, capsys):
     assert [f"qid:{query}" for query in table["query_id"]] == queries.tolist()
     for number, query in enumerate(dict.fromkeys(queries), 1):
         own, of = table.filter(pl.col("list") == number), np.flatnonzero(queries == query)
-        assert own["document"].to_list() == (of[np.argsort(-scores[of], kind="stable")] + 1).tolist()
+        assert (
+            own["document"].to_list() == (of[np.argsort(-scores[of], kind="stable")] + 1).tolist()
+        )
         assert own["rank"].to_list() == [*range(1, len(of) + 1)]
     code = f"""
 import sys
@@ -274,7 +313,9 @@ from ranker import Scorer
 scorer = Scorer({str(linear / "export/ranker.npz")!r})
 print(json.dumps(scorer.score(np.array({vectors.tolist()})).tolist()))
 """
-    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True
+    )
     np.testing.assert_allclose(json.loads(done.stdout), expected[:, 0], **CLOSE)
 
 
@@ -287,9 +328,16 @@ def table(tmp_path_factory):
         rows["query_doc_ids"].append([f"d{i}" for i in rng.permutation(8)[:4]])
         rows["clicks"].append((rng.random(4) < 0.4).tolist())
     pl.DataFrame(rows).write_parquet(folder / "log.parquet")
-    given = [f"dataset.path={folder / 'log.parquet'}", "dataset.pair_key=document", "attraction.posterior=none"]
+    given = [
+        f"dataset.path={folder / 'log.parquet'}",
+        "dataset.pair_key=document",
+        "attraction.posterior=none",
+    ]
     run = new_run(folder / "run", "model=pbm", "dataset=parquet", *given)
-    candidates = {"query_id": ["q1", "new"], "query_doc_ids": [["d3", "x", "d1", "d0", "d7", "y"], ["d2", "d3"]]}
+    candidates = {
+        "query_id": ["q1", "new"],
+        "query_doc_ids": [["d3", "x", "d1", "d0", "d7", "y"], ["d2", "d3"]],
+    }
     pl.DataFrame(candidates).write_parquet(folder / "lists.parquet")
     text = "query_id,docs\nq1,d3 x d1 d0 d7 y\nnew,d2 d3\n"
     (folder / "lists.csv").write_text(text)
@@ -312,7 +360,9 @@ def test_tables_of_lists_are_ordered_and_unknown_documents_get_the_prior(table, 
         expected = sorted(documents, key=lambda document: -logits[row[document]])
         assert own["document"].to_list() == expected
         np.testing.assert_allclose(
-            own["score"], [-np.logaddexp(0, -logits[row[document]]) for document in expected], rtol=1e-5
+            own["score"],
+            [-np.logaddexp(0, -logits[row[document]]) for document in expected],
+            rtol=1e-5,
         )
 
 
@@ -358,4 +408,7 @@ def test_onnx_without_its_package_is_one_line(linear, capsys, monkeypatch):
     monkeypatch.delitem(sys.modules, "clickexp.export.onnx_graph", raising=False)
     with pytest.raises(SystemExit):
         main([str(linear), "--onnx", "x.onnx"])
-    assert capsys.readouterr().err == "clickexp-export: --onnx needs the package onnx: pip install 'clickexp[onnx]'\n"
+    assert (
+        capsys.readouterr().err
+        == "clickexp-export: --onnx needs the package onnx: pip install 'clickexp[onnx]'\n"
+    )

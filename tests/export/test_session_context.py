@@ -41,7 +41,9 @@ def log(tmp_path_factory):
         query, shown = rng.integers(QUERIES), rng.permutation(DOCUMENTS)[:RANKS]
         own = {"session": page, "query": f"q{query}", "search_session": f"user {page // 3}"}
         for rank, document in enumerate(shown, start=1):
-            rows.append({**own, "document": f"d{document}", "rank": rank, "click": int(rng.random() < 0.4)})
+            rows.append(
+                {**own, "document": f"d{document}", "rank": rank, "click": int(rng.random() < 0.4)}
+            )
     file = tmp_path_factory.mktemp("log") / "impressions.csv"
     pl.DataFrame(rows).write_csv(file)
     return file
@@ -49,9 +51,15 @@ def log(tmp_path_factory):
 
 def test_context_of_a_file_with_columns_of_its_own():
     """A click on a document that its session shows again; prices are no part of the context."""
-    documents = {"query_doc_ids": np.array([5, 6, 5, 7]), "clicks": np.array([1, 0, 0, 0], bool), "price": np.ones(4)}
+    documents = {
+        "query_doc_ids": np.array([5, 6, 5, 7]),
+        "clicks": np.array([1, 0, 0, 0], bool),
+        "price": np.ones(4),
+    }
     lists = Lists(np.array([2, 2]), documents, {"session_ids": np.array([1, 1])})
-    known = Sessions.from_arrays(query_doc_ids=np.array([[1, 2], [1, 0]]), clicks=np.array([[1, 0], [0, 0]]))
+    known = Sessions.from_arrays(
+        query_doc_ids=np.array([[1, 2], [1, 0]]), clicks=np.array([[1, 0], [0, 0]])
+    )
     (found,) = with_context([lists], [known])
     np.testing.assert_array_equal(found.column("document_seen"), [[0, 0], [2, 0]])
 
@@ -76,24 +84,42 @@ def untrained(folder, log, *overrides, fill=in_context):
     return run, dict(np.load(run / "model.npz"))
 
 
-POINTS = [f"+attraction.terms.{name}.posterior=none" for name in TABLES[:2]] + ["attraction.terms.query.posterior=none"]
+POINTS = [f"+attraction.terms.{name}.posterior=none" for name in TABLES[:2]] + [
+    "attraction.terms.query.posterior=none"
+]
 
 
 def test_documents_have_the_sum_of_their_terms_whatever_the_context(log, tmp_path):
-    overrides = ["model=pbm", "parameter@attraction=hierarchical", "+context=both", "context.role=attraction"]
+    overrides = [
+        "model=pbm",
+        "parameter@attraction=hierarchical",
+        "+context=both",
+        "context.role=attraction",
+    ]
     run, parameters = untrained(tmp_path, log, *overrides, *POINTS)
     export(run, predict="")
     found = pl.read_parquet(run / "export/documents.parquet")
     assert len(found) == len(pl.read_csv(log).select("query", "document").unique())
     prefix = "attraction/terms/tower/terms"
-    tables = {name: parameters[f"{prefix}/{name}/table"][:, 0].astype(np.float64) for name in TABLES}
-    order = {name: pl.read_csv(log)[name].unique(maintain_order=True).to_list() for name in ("query", "document")}
+    tables = {
+        name: parameters[f"{prefix}/{name}/table"][:, 0].astype(np.float64) for name in TABLES
+    }
+    order = {
+        name: pl.read_csv(log)[name].unique(maintain_order=True).to_list()
+        for name in ("query", "document")
+    }
     for row in found.iter_rows(named=True):
-        ids = {name: order[name].index(row[name]) + 1 for name in order} | {"pair": row["query_doc_id"]}
-        logit = sum(tables[name][ids[name]] for name in TABLES) + parameters[f"{prefix}/pair/baseline"]
+        ids = {name: order[name].index(row[name]) + 1 for name in order} | {
+            "pair": row["query_doc_id"]
+        }
+        logit = (
+            sum(tables[name][ids[name]] for name in TABLES) + parameters[f"{prefix}/pair/baseline"]
+        )
         assert row["attraction"] == pytest.approx(sigmoid(logit), rel=1e-4)
         assert row["relevance"] == row["attraction"]
-    assert (pl.read_parquet(run / "export/predictions.parquet")["click_probability"].list.len() == RANKS).all()
+    assert (
+        pl.read_parquet(run / "export/predictions.parquet")["click_probability"].list.len() == RANKS
+    ).all()
 
 
 def test_a_file_has_the_columns_that_its_log_declares(tmp_path):
@@ -107,9 +133,18 @@ def test_a_file_has_the_columns_that_its_log_declares(tmp_path):
         "search_session": (np.arange(count) // 4).tolist(),
     }
     pl.DataFrame(lists).write_parquet(tmp_path / "log.parquet")
-    overrides = ["dataset=parquet", "+dataset.columns.document_ids={dtype: int32}", "model=pbm", "+context=document"]
+    overrides = [
+        "dataset=parquet",
+        "+dataset.columns.document_ids={dtype: int32}",
+        "model=pbm",
+        "+context=document",
+    ]
     overrides.append("context.role=attraction")
-    halves = ["dataset.train_sessions=[0,60]", "dataset.val_sessions=[60,64]", "dataset.test_sessions=[64,120]"]
+    halves = [
+        "dataset.train_sessions=[0,60]",
+        "dataset.val_sessions=[60,64]",
+        "dataset.test_sessions=[64,120]",
+    ]
     run, _ = untrained(tmp_path, tmp_path / "log.parquet", *overrides, *halves)
     predicted = Predicting(run)
     renamed = pl.DataFrame(lists).rename({"document_ids": "doc"})
@@ -120,7 +155,9 @@ def test_a_file_has_the_columns_that_its_log_declares(tmp_path):
 
 def test_a_new_pair_borrows_from_its_document_and_its_query(log, tmp_path):
     """As does one of a new query from its document; a new document under a known query has its query."""
-    run, parameters = untrained(tmp_path, log, "model=pbm", "parameter@attraction=hierarchical", *POINTS, fill=as_built)
+    run, parameters = untrained(
+        tmp_path, log, "model=pbm", "parameter@attraction=hierarchical", *POINTS, fill=as_built
+    )
     with np.load(run / "model.npz") as stored:
         parameters = dict(stored)
     tables = {name: parameters[f"attraction/terms/{name}/table"] for name in TABLES}
@@ -128,19 +165,32 @@ def test_a_new_pair_borrows_from_its_document_and_its_query(log, tmp_path):
     for name in TABLES[1:]:
         tables[name][1:] = rng.normal(size=tables[name][1:].shape)
     np.savez(run / "model.npz", **parameters)
-    order = {name: pl.read_csv(log)[name].unique(maintain_order=True).to_list() for name in ("query", "document")}
+    order = {
+        name: pl.read_csv(log)[name].unique(maintain_order=True).to_list()
+        for name in ("query", "document")
+    }
     shown = set(pl.read_csv(log).select("query", "document").unique().rows())
-    query, document = next(pair for pair in product(order["query"], order["document"]) if pair not in shown)
+    query, document = next(
+        pair for pair in product(order["query"], order["document"]) if pair not in shown
+    )
     rows = [(query, document), ("new", document), (query, "new"), ("new", "new")]
     lists = {"query_id": [row[0] for row in rows], "query_doc_ids": [[row[1]] for row in rows]}
     pl.DataFrame(lists).write_parquet(tmp_path / "lists.parquet")
     for task in ("predict", "rank"):
         export(run, **{task: tmp_path / "lists.parquet"})
     found = pl.read_parquet(run / "export/predictions.parquet")["relevance"].list.first().to_numpy()
-    numbers = {name: {key: number for number, key in enumerate(keys, 1)} for name, keys in order.items()}
-    ids = [{name: numbers[name].get(key, 0) for name, key in zip(numbers, row, strict=True)} for row in rows]
+    numbers = {
+        name: {key: number for number, key in enumerate(keys, 1)} for name, keys in order.items()
+    }
+    ids = [
+        {name: numbers[name].get(key, 0) for name, key in zip(numbers, row, strict=True)}
+        for row in rows
+    ]
     baseline = parameters["attraction/terms/pair/baseline"]
-    logits = [sum(tables[name][each[name], 0] for name in each) + tables["pair"][0, 0] + baseline for each in ids]
+    logits = [
+        sum(tables[name][each[name], 0] for name in each) + tables["pair"][0, 0] + baseline
+        for each in ids
+    ]
     np.testing.assert_allclose(found, sigmoid(np.array(logits)).reshape(-1), rtol=1e-5)
     assert len(set(found)) == 4
     ranking = pl.read_parquet(run / "export/ranking.parquet").sort("list")
@@ -157,13 +207,20 @@ def test_a_run_whose_terms_have_posteriors_by_default_is_read(log, tmp_path):
 
 
 def test_context_of_satisfaction_leaves_documents_as_in_a_new_session():
-    data = simulate(DynamicBayesianNetwork, sessions=300, queries=9, documents_per_query=4, positions=3)
+    data = simulate(
+        DynamicBayesianNetwork, sessions=300, queries=9, documents_per_query=4, positions=3
+    )
     columns = {name: data.train.column(name) for name in ("query_doc_ids", "clicks", "lengths")}
     train = Sessions.from_arrays(**columns, session_ids=np.arange(data.train.count) // 4)
     data = dataclasses.replace(data, train=train.with_pairs(data.query_doc_pairs))
-    terms = {"tower": EmbeddingParameterConfig(posterior="none"), "context": ContextParameterConfig()}
+    terms = {
+        "tower": EmbeddingParameterConfig(posterior="none"),
+        "context": ContextParameterConfig(),
+    }
     satisfaction = SumParameterConfig(terms)
-    model = DynamicBayesianNetwork(data.query_doc_pairs, satisfaction=satisfaction, rngs=nnx.Rngs(0))
+    model = DynamicBayesianNetwork(
+        data.query_doc_pairs, satisfaction=satisfaction, rngs=nnx.Rngs(0)
+    )
     model.satisfaction.terms["context"].weight[...] += 3.0
     documents = single_documents(data, np.arange(1, 5))
     (_, values) = next(predictor(model, document_outputs)(documents))
@@ -181,15 +238,31 @@ def lists_of(log, file, lists=TEST, **columns):
     return file
 
 
-OF_CACM = ["model=cacm", "model.hidden=4", "model.documents.dim=3", "model.queries.dim=3", "trainer.epochs=8"]
+OF_CACM = [
+    "model=cacm",
+    "model.hidden=4",
+    "model.documents.dim=3",
+    "model.queries.dim=3",
+    "trainer.epochs=8",
+]
 READERS = {
-    "context": ["model=pbm", "parameter@attraction=hierarchical", "+context=both", "context.role=attraction", *POINTS],
+    "context": [
+        "model=pbm",
+        "parameter@attraction=hierarchical",
+        "+context=both",
+        "context.role=attraction",
+        *POINTS,
+    ],
     "history": OF_CACM,
     "history of pairs": [*OF_CACM, "model.documents.use_feature=query_doc_ids"],
 }
 
 
-PARTS = ["dataset.train_sessions=[0,30]", "dataset.val_sessions=[30,36]", "dataset.test_sessions=[36,60]"]
+PARTS = [
+    "dataset.train_sessions=[0,30]",
+    "dataset.val_sessions=[30,36]",
+    "dataset.test_sessions=[36,60]",
+]
 
 
 class Predicting:
@@ -214,7 +287,13 @@ def clicks(predictions):
 
 @pytest.mark.parametrize(
     "reader",
-    ["context", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("history", "history of pairs"))],
+    [
+        "context",
+        *(
+            pytest.param(each, marks=pytest.mark.nightly)
+            for each in ("history", "history of pairs")
+        ),
+    ],
 )
 def test_files_are_predicted_with_the_context_of_their_search_sessions(
     reader, log, tmp_path, capsys, monkeypatch
@@ -228,7 +307,9 @@ def test_files_are_predicted_with_the_context_of_their_search_sessions(
     pl.read_parquet(file).drop("search_session").write_parquet(tmp_path / "unnamed.parquet")
     assert predicted(tmp_path / "unnamed.parquet").equals(none)
     warning = capsys.readouterr().err
-    assert "predicted as the first of its user" in warning and "columns.search_session=NAME" in warning
+    assert (
+        "predicted as the first of its user" in warning and "columns.search_session=NAME" in warning
+    )
     np.testing.assert_allclose(clicks(of_file), of_log, rtol=1e-5)
     first = np.arange(TEST) % 3 == 0
     np.testing.assert_allclose(clicks(none)[first], of_log[first], rtol=1e-5)
@@ -248,7 +329,9 @@ def test_files_are_predicted_with_the_context_of_their_search_sessions(
 @pytest.mark.parametrize("reader", ["context", pytest.param("history", marks=pytest.mark.nightly)])
 def test_files_are_in_the_order_that_the_run_was_trained_with(reader, log, tmp_path):
     """Times run against the order of the rows; users have the name that the log gives them."""
-    timed = pl.read_csv(log).with_columns(when=-pl.col("session")).rename({"search_session": "user"})
+    timed = (
+        pl.read_csv(log).with_columns(when=-pl.col("session")).rename({"search_session": "user"})
+    )
     timed.write_csv(tmp_path / "timed.csv")
     named = ["dataset.columns.time=when", "dataset.columns.search_session=user"]
     run, _ = untrained(tmp_path, tmp_path / "timed.csv", *READERS[reader], *named, *PARTS)
@@ -274,7 +357,9 @@ def test_files_are_in_the_order_that_the_run_was_trained_with(reader, log, tmp_p
 
 
 @pytest.mark.parametrize("overrides", [["model=ubm"], ["model=pbm", "+context=list"]])
-def test_lists_of_any_number_are_predicted_and_ranked_without_context(overrides, log, tmp_path, monkeypatch, capsys):
+def test_lists_of_any_number_are_predicted_and_ranked_without_context(
+    overrides, log, tmp_path, monkeypatch, capsys
+):
     """Relevance is that in a new search session, so that ranking needs none."""
     run, _ = untrained(tmp_path, log, *overrides, fill=as_built)
     (tmp_path / "files").mkdir()
@@ -294,7 +379,9 @@ def test_unknown_documents_are_not_ranked_by_the_row_of_a_document(tmp_path):
     """Where ids of the log start at 0; where they start at 1, row 0 is that of no document."""
     for least in (0, 1):
         ids = [[least, least + 1]] * 40
-        pl.DataFrame({"query_doc_ids": ids, "clicks": [[1, 0]] * 40}).write_parquet(tmp_path / "log.parquet")
+        pl.DataFrame({"query_doc_ids": ids, "clicks": [[1, 0]] * 40}).write_parquet(
+            tmp_path / "log.parquet"
+        )
         pl.DataFrame({"query_doc_ids": [[999, 1]]}).write_parquet(tmp_path / "lists.parquet")
         dataset = open_parquet(tmp_path / "log.parquet", cache=tmp_path / str(least))
         _, pieces = read_sessions(dataset, None, tmp_path / "lists.parquet", {}, to_rank=True)

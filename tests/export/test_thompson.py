@@ -54,7 +54,9 @@ def test_documents_of_each_query_id_in_the_order_of_the_draw():
         for rank, id in enumerate(sorted(shown, key=lambda id: -scores[id - 1]), start=1)
     ]
     assert table.select("query_id", "rank", "query_doc_id").rows() == expected
-    np.testing.assert_allclose(table["score"], scores[table["query_doc_id"].to_numpy() - 1], rtol=1e-5)
+    np.testing.assert_allclose(
+        table["score"], scores[table["query_doc_id"].to_numpy() - 1], rtol=1e-5
+    )
 
 
 def test_queries_by_name_come_first_and_documents_keep_theirs():
@@ -75,17 +77,26 @@ def test_one_order_where_there_are_no_queries():
 
 
 def test_a_document_is_first_as_often_as_it_is_probably_the_best():
-    model, log, batch = filled(pbm()), dataset(), {"query_doc_ids": np.arange(1, 6, dtype=np.int32)[None]}
+    model, log, batch = (
+        filled(pbm()),
+        dataset(),
+        {"query_doc_ids": np.arange(1, 6, dtype=np.int32)[None]},
+    )
     mean, variance = (np.asarray(each, np.float64)[0] for each in model.attraction.posterior(batch))
     grid, sd = np.linspace(-12, 10, 20_001), variance**0.5
     below = norm.cdf(grid[:, None], mean, sd)
     best = [
-        np.trapezoid(norm.pdf(grid, mean[d], sd[d]) * np.delete(below, d, axis=1).prod(axis=1), grid)
+        np.trapezoid(
+            norm.pdf(grid, mean[d], sd[d]) * np.delete(below, d, axis=1).prod(axis=1), grid
+        )
         for d in range(5)
     ]
     scores = drawn_scores(model, *range(300))
     first = np.bincount(scores.argmax(axis=1), minlength=5) / 300
-    assert sum(best) == pytest.approx(1) and (np.abs(first - best) < 5 * np.sqrt(best) / 300**0.5).all()
+    assert (
+        sum(best) == pytest.approx(1)
+        and (np.abs(first - best) < 5 * np.sqrt(best) / 300**0.5).all()
+    )
     assert thompson_order(model, log, None, 3)["query_doc_id"][0] == scores[3].argmax() + 1
 
 

@@ -59,7 +59,11 @@ def warnings_of(caplog):
 
 
 def test_fan_out_takes_every_call_of_the_interface():
-    methods = {name for name, _ in inspect.getmembers(Logger, inspect.isfunction) if not name.startswith("_")}
+    methods = {
+        name
+        for name, _ in inspect.getmembers(Logger, inspect.isfunction)
+        if not name.startswith("_")
+    }
     assert methods == {"start", "finish", *CALLS}
     for name in methods:
         assert list(inspect.signature(getattr(FanOut, name)).parameters) == list(
@@ -82,7 +86,11 @@ def test_every_call_reaches_every_logger_in_order(info):
     for method, args in CALLS.items():
         getattr(fan, method)(*args)
     fan.finish(True)
-    expected = [("start", info), *((method, *args) for method, args in CALLS.items()), ("finish", True)]
+    expected = [
+        ("start", info),
+        *((method, *args) for method, args in CALLS.items()),
+        ("finish", True),
+    ]
     assert both[0].calls == both[1].calls == expected
 
 
@@ -141,7 +149,9 @@ def test_backends_are_imported_only_when_used():
         "print([name for name in ('wandb', 'rich', 'jax') if name in sys.modules])"
     )
     root = ROOT
-    shown = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    shown = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
+    )
     assert shown.stdout.strip() == "[]"
 
 

@@ -124,7 +124,11 @@ def test_the_console_watches_what_stops_the_training():
 
 @pytest.mark.parametrize(
     "stopping, watched",
-    [(EarlyStopping("ndcg@10"), "val/ndcg@10"), (EarlyStopping(patience=2), "val/loss"), (None, "val/ll")],
+    [
+        (EarlyStopping("ndcg@10"), "val/ndcg@10"),
+        (EarlyStopping(patience=2), "val/loss"),
+        (None, "val/ll"),
+    ],
 )
 def test_the_console_of_a_run_watches_the_metric_of_early_stopping(stopping, watched):
     trainer = Trainer(early_stopping=stopping, ranking_metrics=ranking_metrics())
@@ -135,7 +139,15 @@ def test_the_console_of_a_run_watches_the_metric_of_early_stopping(stopping, wat
 
 def test_epoch_table_keeps_its_columns_when_a_later_record_lacks_some():
     table = EpochTable(RECORD, 80)
-    assert table.row({"epoch": 2, "train/loss": 0.25}).split() == ["2", "0.25000", "-", "-", "-", "-", "-"]
+    assert table.row({"epoch": 2, "train/loss": 0.25}).split() == [
+        "2",
+        "0.25000",
+        "-",
+        "-",
+        "-",
+        "-",
+        "-",
+    ]
 
 
 def test_tables_show_text_as_it_is_and_align_numbers():
@@ -156,11 +168,15 @@ def test_rank_table_refuses_columns_of_different_length():
 @pytest.mark.parametrize("ranks, shown", [(30, 30), (31, 30), (1000, 30)])
 def test_a_long_table_by_rank_has_the_first_ranks_and_where_all_are(ranks, shown):
     stream = io.StringIO()
-    Console(file=stream, width=80).print(rank_table({"ll": [-0.5] * ranks, "sessions": [ranks] * ranks}))
+    Console(file=stream, width=80).print(
+        rank_table({"ll": [-0.5] * ranks, "sessions": [ranks] * ranks})
+    )
     lines = [line.split() for line in stream.getvalue().splitlines()[2:]]
     assert [line[0] for line in lines[:shown]] == [str(rank) for rank in range(1, shown + 1)]
     rest = " ".join(word for line in lines[shown:] for word in line)
-    assert rest == (f"the first 30 of {ranks:,} ranks; all are in result.json" if ranks > shown else "")
+    assert rest == (
+        f"the first 30 of {ranks:,} ranks; all are in result.json" if ranks > shown else ""
+    )
 
 
 def test_pipe_gets_plain_lines():
@@ -191,10 +207,32 @@ def test_pipe_gets_plain_lines():
 
 GROUPED = RESULT | {
     "model": "UBM",
-    "test": {"ll": -0.3, "ppl": 1.4, "ece": 0.01, "ndcg@1": 0.5, "ndcg@10": 0.75, "none": 3, "loss": 0.3},
-    "groups": {"clicks": ["ll", "ppl"], "calibration": ["ece"], "ranking": ["ndcg@1", "ndcg@10", "none"]},
-    "higher_is_better": {"ll": True, "ppl": False, "ece": False, "ndcg@1": True, "ndcg@10": True, "none": None},
-    "references": {"rank-CTR": {"test": {"ll": -0.4, "ppl": 1.5}}, "true user": {"test": {"ppl": 1.3}}},
+    "test": {
+        "ll": -0.3,
+        "ppl": 1.4,
+        "ece": 0.01,
+        "ndcg@1": 0.5,
+        "ndcg@10": 0.75,
+        "none": 3,
+        "loss": 0.3,
+    },
+    "groups": {
+        "clicks": ["ll", "ppl"],
+        "calibration": ["ece"],
+        "ranking": ["ndcg@1", "ndcg@10", "none"],
+    },
+    "higher_is_better": {
+        "ll": True,
+        "ppl": False,
+        "ece": False,
+        "ndcg@1": True,
+        "ndcg@10": True,
+        "none": None,
+    },
+    "references": {
+        "rank-CTR": {"test": {"ll": -0.4, "ppl": 1.5}},
+        "true user": {"test": {"ppl": 1.3}},
+    },
     "per_rank": {},
 }
 
@@ -222,14 +260,20 @@ def test_results_are_grouped_with_arrows_beside_references():
 def test_intervals_are_shown_where_there_are_any():
     stream = io.StringIO()
     draws = {"ll": {"mean": -0.31, "low": -0.33, "high": -0.29}}
-    ConsoleLogger(stream=stream).result(GROUPED | {"intervals": {"ll": [-0.32, -0.28]}, "test_draws": draws})
+    ConsoleLogger(stream=stream).result(
+        GROUPED | {"intervals": {"ll": [-0.32, -0.28]}, "test_draws": draws}
+    )
     assert re.search(r"ll ↑ +-0.3000 +-0.320 to -0.280 +-0.4000", stream.getvalue())
     assert re.search(r"ll +-0.3100 +-0.330 to -0.290", stream.getvalue())
 
 
 @pytest.mark.parametrize(
     "bounds, shown",
-    [([-0.3296, -0.3295], "-0.3296 to -0.3295"), ([1.234, 9.876], "1.2 to 9.9"), ([0.5, 0.5], "0.5000 to 0.5000")],
+    [
+        ([-0.3296, -0.3295], "-0.3296 to -0.3295"),
+        ([1.234, 9.876], "1.2 to 9.9"),
+        ([0.5, 0.5], "0.5000 to 0.5000"),
+    ],
 )
 def test_ends_of_intervals_have_the_decimals_that_resampling_determines(bounds, shown):
     stream = io.StringIO()
@@ -240,7 +284,9 @@ def test_ends_of_intervals_have_the_decimals_that_resampling_determines(bounds, 
 def test_cutoffs_without_documents_have_a_dash():
     stream = io.StringIO()
     result = {"model": "PBM", "test": {"cold_ll@new": -0.1, "cold_ll@51+": float("nan")}}
-    ConsoleLogger(stream=stream).result({**GROUPED, **result, "groups": {"click": list(result["test"])}})
+    ConsoleLogger(stream=stream).result(
+        {**GROUPED, **result, "groups": {"click": list(result["test"])}}
+    )
     assert re.search(r"cold_ll +-0.1000 +-\s*$", stream.getvalue(), re.MULTILINE)
 
 
@@ -257,7 +303,13 @@ def test_changes_that_early_stopping_sees_are_visible():
     assert first != second
 
 
-INFO = dict(config={}, name="ubm", project="tests", title="UBM · clicks · adam · seed 1", changes=("rate=0.1",))
+INFO = dict(
+    config={},
+    name="ubm",
+    project="tests",
+    title="UBM · clicks · adam · seed 1",
+    changes=("rate=0.1",),
+)
 
 
 def test_in_a_notebook_lines_are_text_of_one_output(monkeypatch, capsys):
@@ -298,7 +350,9 @@ def test_a_long_line_on_a_job_is_folded_between_words_on_a_terminal():
     logger = ConsoleLogger(stream=stream)
     logger.console = Console(file=stream, force_terminal=True, width=80)
     changes = tuple(f"optimizer.parameter_{number}=0.{number}" for number in range(6))
-    logger.start(RunInfo(folder=Path("outputs/s/7"), job_type="sweep", **INFO | {"changes": changes}))
+    logger.start(
+        RunInfo(folder=Path("outputs/s/7"), job_type="sweep", **INFO | {"changes": changes})
+    )
     logger.result(GROUPED)
     lines = stream.getvalue().splitlines()
     assert len(lines) > 2 and max(map(len, lines)) <= 80
@@ -328,7 +382,9 @@ def test_the_live_line_has_the_epochs_and_the_time_left_at_most():
         logger.epoch(RECORD | {"epoch": epoch, "seconds": 100.0, "compile_seconds": 10.0})
     logger.progress("train", 3, 500, 1000, 0.5)
     logger.finish(True)
-    frame = next(line for line in text_of(terminal).splitlines() if "train" in line and "3/10" in line)
+    frame = next(
+        line for line in text_of(terminal).splitlines() if "train" in line and "3/10" in line
+    )
     assert frame.rstrip().endswith("≤ 11:15 left") and len(frame) <= 80
 
 

@@ -45,7 +45,9 @@ def test_what_begins_again_takes_the_place_of_an_earlier_process(tmp_path):
     logger = started(tmp_path)
     for epoch in (1, 2, 1):
         logger.epoch({"epoch": epoch, "val/ll": -0.5})
-    assert lines(tmp_path / "metrics.jsonl") == [{"epoch": epoch, "val/ll": -0.5} for epoch in (1, 2, 1)]
+    assert lines(tmp_path / "metrics.jsonl") == [
+        {"epoch": epoch, "val/ll": -0.5} for epoch in (1, 2, 1)
+    ]
 
 
 def test_half_written_line_costs_only_itself(tmp_path):

@@ -21,7 +21,14 @@ CURVE = {  # [bin, rank]: the second bin is empty, and at the second rank also t
     "documents": [[1, 3], [0, 0], [2, 0]],
 }
 RESULT = {
-    "test": {"ll": -0.3, "ppl": 1.4, "ndcg@1": 0.5, "ndcg@10": 0.75, "mrr@10": 0.6, "without_relevant": 3},
+    "test": {
+        "ll": -0.3,
+        "ppl": 1.4,
+        "ndcg@1": 0.5,
+        "ndcg@10": 0.75,
+        "mrr@10": 0.6,
+        "without_relevant": 3,
+    },
     "val": {"ll": -0.2},
     "train": {"epochs": 2, "seconds": 3.5, "peak_host_mib": 300.5},
     "per_rank": PER_RANK,
@@ -35,7 +42,12 @@ RESULT = {
 }
 CONFIG = {
     "seed": 1,
-    "model": {"_target_": "some.where.Model", "_partial_": True, "parts": [{"_target_": "a.B"}], "name": "PBM"},
+    "model": {
+        "_target_": "some.where.Model",
+        "_partial_": True,
+        "parts": [{"_target_": "a.B"}],
+        "name": "PBM",
+    },
     "dataset": {"name": "clicks"},
     "overrides": {"experiment": "first"},
 }
@@ -77,7 +89,11 @@ experiment("broken", break_at=2)
 
 def environment(home):
     """That of a user who never logged in."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB_", "NETRC"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("WANDB_", "NETRC"))
+    }
     return kept | {"HOME": str(home), "COLUMNS": "80", "PYTHONPATH": str(ROOT)}
 
 
@@ -101,7 +117,9 @@ def written(tmp_path_factory):
 def inspect(folder, run, *options):
     (path,) = (folder / run / "wandb").glob("offline-run-*")
     command = [sys.executable, "-m", "wandb", "leet", "inspect", *options, "--json", str(path)]
-    return subprocess.run(command, env=environment(folder), capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        command, env=environment(folder), capture_output=True, text=True, check=True
+    ).stdout
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +130,9 @@ def records(written):
 @pytest.fixture(scope="module")
 def history(records):
     rows = [record["history"]["item"] for record in records if record["type"] == "history"]
-    return [{name: value for name, value in row.items() if not name.startswith("_")} for row in rows]
+    return [
+        {name: value for name, value in row.items() if not name.startswith("_")} for row in rows
+    ]
 
 
 @pytest.mark.nightly
@@ -126,7 +146,9 @@ logger.start(RunInfo(folder=Path("run"), config={}, name="a run", project="tests
 logger.finish(True)
 """
     env = {
-        name: value for name, value in environment(tmp_path).items() if name not in ("HOME", "XDG_CACHE_HOME")
+        name: value
+        for name, value in environment(tmp_path).items()
+        if name not in ("HOME", "XDG_CACHE_HOME")
     }
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True
@@ -141,7 +163,12 @@ def test_summary_of_the_run(written):
     assert run["config"] == CONFIG | {"model": model}
     assert (run["state"], run["exit_code"]) == ("finished", 0)
     assert (run["name"], run["project"], run["notes"]) == ("whole", "tests", "some notes")
-    assert set(run["tags"]) == {"PBM", "clicks", "first", "second"}  # of model, dataset, experiment and user
+    assert set(run["tags"]) == {
+        "PBM",
+        "clicks",
+        "first",
+        "second",
+    }  # of model, dataset, experiment and user
     parts = ("test", "val", "train")  # val/ll is that of the best epoch, not that of the last
     expected = {f"{part}/{name}": value for part in parts for name, value in RESULT[part].items()}
     expected |= {"test_low/ll": -0.35, "test_high/ll": -0.25}
@@ -150,16 +177,31 @@ def test_summary_of_the_run(written):
     assert {name: run["summary"][name] for name in expected} == expected
     prefixes = {name.partition("/")[0] for name in run["summary"] if not name.startswith("_")}
     bounds = {"test_low", "test_high", "draws", "draws_low", "draws_high"}
-    assert prefixes == bounds | {"test", "val", "train", "tables", "config_hash", "parameters", "epoch", "sessions"}
+    assert prefixes == bounds | {
+        "test",
+        "val",
+        "train",
+        "tables",
+        "config_hash",
+        "parameters",
+        "epoch",
+        "sessions",
+    }
 
 
 def test_the_model_and_the_report_are_artifacts_of_runs_that_succeed(records, written):
     def artifacts(found):
         found = [record["artifact"] for record in found if record["type"] == "artifact"]
-        return {one["type"]: sorted(entry["path"] for entry in one["manifest"]["contents"]) for one in found}
+        return {
+            one["type"]: sorted(entry["path"] for entry in one["manifest"]["contents"])
+            for one in found
+        }
 
     found = artifacts(records)
-    assert found["model"] == ["config.yaml", "model.npz"] and found["report"] == ["figures/a.png", "report.html"]
+    assert found["model"] == ["config.yaml", "model.npz"] and found["report"] == [
+        "figures/a.png",
+        "report.html",
+    ]
     broken = [json.loads(line) for line in inspect(written[1], "broken").splitlines()]
     assert not {"model", "report"} & set(artifacts(broken))
 
@@ -221,7 +263,9 @@ def test_table_of_values_per_rank(written):
 def test_axes(records):
     """Every key that is logged has an axis, and axes are no charts of their own."""
     metrics = [record["metric"] for record in records if record["type"] == "metric"]
-    axes = {metric.get("glob_name", metric.get("name")): metric.get("step_metric") for metric in metrics}
+    axes = {
+        metric.get("glob_name", metric.get("name")): metric.get("step_metric") for metric in metrics
+    }
     assert axes == {
         "epoch": None,
         "train/*": "epoch",
@@ -252,7 +296,9 @@ def test_run_without_a_key_is_offline_and_says_how_to_sync(written):
 def test_failure_within_the_run_costs_only_what_follows(written):
     printed, folder = written
     (warning,) = (line for line in printed.splitlines() if line.startswith("WARNING"))
-    assert warning.startswith("WARNING: WandbLogger failed in epoch and is left out from here (TypeError:")
+    assert warning.startswith(
+        "WARNING: WandbLogger failed in epoch and is left out from here (TypeError:"
+    )
     assert "still go to: the console, broken/metrics.jsonl, broken/result.json." in warning
     assert len((folder / "broken" / "metrics.jsonl").read_text().splitlines()) == 2
     assert printed.count("epochs 2 (best 2), 20 sessions") == 2
@@ -287,7 +333,9 @@ class Service:
 
 
 def start(folder, **options):
-    return WandbLogger(**options).start(RunInfo(folder=folder, config={}, name="a run", project="tests"))
+    return WandbLogger(**options).start(
+        RunInfo(folder=folder, config={}, name="a run", project="tests")
+    )
 
 
 def test_auto_is_online_with_a_key(monkeypatch, tmp_path):
@@ -298,7 +346,9 @@ def test_auto_is_online_with_a_key(monkeypatch, tmp_path):
 
 def test_auto_stays_offline_if_the_server_does_not_answer(monkeypatch, tmp_path):
     service = Service(monkeypatch, error=module.wandb.errors.CommError("timed\nout"))
-    assert start(tmp_path) == "Weights & Biases is offline (timed out); to sync later: wandb sync /run"
+    assert (
+        start(tmp_path) == "Weights & Biases is offline (timed out); to sync later: wandb sync /run"
+    )
     assert service.opened == ["online", "offline"]
 
 

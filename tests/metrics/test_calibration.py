@@ -33,7 +33,12 @@ def outputs():
     clicks = rng.random((300, RANKS)) < 1 / (1 + np.exp(1 - logits))
     clicks[:, 3] = False
     where = np.arange(RANKS) < rng.integers(1, RANKS + 1, 300)[:, None]
-    return {"log_probs": log_sigmoid_pair(logits), "clicks": clicks, "where": where, "logits": logits}
+    return {
+        "log_probs": log_sigmoid_pair(logits),
+        "clicks": clicks,
+        "where": where,
+        "logits": logits,
+    }
 
 
 def probabilities(outputs):
@@ -85,7 +90,9 @@ def test_the_reliability_curve_holds_the_rates_of_each_bin(outputs):
 
 def test_certain_predictions_are_counted_in_the_outermost_bins():
     certain = LogPair(np.float32([[0, -1e4]]), np.float32([[-1e4, 0]]))
-    metric = ExpectedCalibrationError(10).from_model_output(log_probs=certain, clicks=np.array([[1, 0]]))
+    metric = ExpectedCalibrationError(10).from_model_output(
+        log_probs=certain, clicks=np.array([[1, 0]])
+    )
     np.testing.assert_array_equal(metric.curve()["documents"][[0, -1]], [[0, 1], [1, 0]])
     assert metric.compute() == 0
 
@@ -133,7 +140,9 @@ def test_conditional_predictions_are_read_on_demand(outputs):
     assert measured(ExpectedCalibrationError(conditional=True), both).compute() == pytest.approx(
         0.25 - rate, rel=1e-5
     )
-    assert measured(ClickRateError(), both).compute() == measured(ClickRateError(), outputs).compute()
+    assert (
+        measured(ClickRateError(), both).compute() == measured(ClickRateError(), outputs).compute()
+    )
 
 
 @pytest.mark.parametrize("of", ["clicks", "skips"])
@@ -158,7 +167,9 @@ def test_micro_perplexity_weighs_documents_alike(outputs):
 def test_the_convention_of_pyclick(outputs):
     p, c, where = probabilities(outputs), outputs["clicks"], outputs["where"]
     log_prob = np.where(where, np.log(np.where(c, p, 1 - p)), 0)
-    by_rank = [2 ** (-log_prob[:, r].sum() / math.log(2) / 300) if r < RANKS else 1 for r in range(10)]
+    by_rank = [
+        2 ** (-log_prob[:, r].sum() / math.log(2) / 300) if r < RANKS else 1 for r in range(10)
+    ]
     both = outputs | {"conditional_log_probs": outputs["log_probs"]}
     for metric in (Perplexity, ConditionalPerplexity):
         result = measured(metric(rank_normalization="pyclick"), both)
@@ -217,5 +228,9 @@ def test_values_of_single_lists_are_kept_on_demand(outputs):
     p, c, where = probabilities(outputs), outputs["clicks"], outputs["where"]
     expected = np.where(where, np.log(np.where(c, p, 1 - p)), np.nan)
     np.testing.assert_allclose(metric.values()["observed_log_prob"], expected, rtol=1e-5)
-    merged = metric.empty().from_model_output(**halves[0]).merge(metric.from_model_output(**halves[1]))
-    np.testing.assert_array_equal(merged.values()["observed_log_prob"], metric.values()["observed_log_prob"])
+    merged = (
+        metric.empty().from_model_output(**halves[0]).merge(metric.from_model_output(**halves[1]))
+    )
+    np.testing.assert_array_equal(
+        merged.values()["observed_log_prob"], metric.values()["observed_log_prob"]
+    )

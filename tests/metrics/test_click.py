@@ -56,7 +56,10 @@ def updated(metric, *batches):
 
 @pytest.mark.parametrize(
     "shape",
-    [(40, 6), *(pytest.param(shape, marks=pytest.mark.nightly) for shape in ((1, 1), (1, 7), (5, 1)))],
+    [
+        (40, 6),
+        *(pytest.param(shape, marks=pytest.mark.nightly) for shape in ((1, 1), (1, 7), (5, 1))),
+    ],
 )
 def test_matches_the_definition_in_float64(shape):
     b = batch(0, *shape)
@@ -87,13 +90,19 @@ def test_both_names_of_the_conditional_and_integer_clicks_are_read():
     b = batch(1, 6, 4)
     renamed = {"cond_log_probs": b["conditional_log_probs"], "clicks": b["clicks"].astype(np.int32)}
     for metric in (LogLikelihood, ConditionalPerplexity):
-        assert updated(metric, b).compute() == updated(metric, renamed | {"where": b["where"]}).compute()
+        assert (
+            updated(metric, b).compute()
+            == updated(metric, renamed | {"where": b["where"]}).compute()
+        )
 
 
 def test_without_a_mask_every_document_counts():
     b = batch(2, 6, 4)
     everything = b | {"where": np.ones((6, 4), bool)}
-    assert updated(Perplexity, b | {"where": None}).compute() == updated(Perplexity, everything).compute()
+    assert (
+        updated(Perplexity, b | {"where": None}).compute()
+        == updated(Perplexity, everything).compute()
+    )
 
 
 def test_padding_never_counts():
@@ -142,7 +151,10 @@ def test_merging_parts_in_any_order_equals_one_pass_exactly(order, cut, metric):
 
 def test_a_billion_documents_are_added_up_to_a_millionth():
     p, count = 0.9, 2**19
-    b = {"cond_log_probs": np.full((count, 1), np.log(p), np.float32), "clicks": np.ones((count, 1))}
+    b = {
+        "cond_log_probs": np.full((count, 1), np.log(p), np.float32),
+        "clicks": np.ones((count, 1)),
+    }
     metric, statistics = LogLikelihood(), LogLikelihood().statistics(**b)
     float32 = np.float32(0)
     for _ in range(2000):
@@ -154,13 +166,19 @@ def test_a_billion_documents_are_added_up_to_a_millionth():
 
 
 @settings(max_examples=20, deadline=None)
-@given(order=st.permutations(range(12)), cuts=st.sets(st.integers(1, 11)), metric=st.sampled_from(METRICS))
+@given(
+    order=st.permutations(range(12)),
+    cuts=st.sets(st.integers(1, 11)),
+    metric=st.sampled_from(METRICS),
+)
 def test_shards_of_any_size_in_any_order_agree_to_the_last_bit(order, cuts, metric):
     """Given predictions and their complements, as models have them: XLA may round a logarithm by an array's shape."""
     b = batch(1, 12, 5)
     for name in ("log_probs", "conditional_log_probs"):
         log_prob = b[name]
-        b[name] = LogPair(log_prob, np.log1p(-np.exp(log_prob.astype(np.float64))).astype(np.float32))
+        b[name] = LogPair(
+            log_prob, np.log1p(-np.exp(log_prob.astype(np.float64))).astype(np.float32)
+        )
     ends = [0, *sorted(cuts), 12]
     portions = [list(order[i:j]) for i, j in itertools.pairwise(ends)]
     shards = [jax.tree.map(lambda x, rows=rows: x[rows], b) for rows in portions]
@@ -225,10 +243,15 @@ def test_one_trace_a_shape(monkeypatch):
 
 def test_unknown_arguments_are_ignored_and_missing_ones_named():
     b = batch(8, 2, 2)
-    updated(Perplexity, {"log_probs": b["log_probs"], "clicks": b["clicks"], "labels": None, "colour": "red"})
+    updated(
+        Perplexity,
+        {"log_probs": b["log_probs"], "clicks": b["clicks"], "labels": None, "colour": "red"},
+    )
     with pytest.raises(TypeError, match="Perplexity needs log_probs, and was passed clicks"):
         Perplexity().update(clicks=b["clicks"])
-    with pytest.raises(TypeError, match="LogLikelihood needs conditional_log_probs or cond_log_probs"):
+    with pytest.raises(
+        TypeError, match="LogLikelihood needs conditional_log_probs or cond_log_probs"
+    ):
         LogLikelihood().update(log_probs=b["log_probs"], clicks=b["clicks"])
     with pytest.raises(TypeError, match="needs clicks"):
         Perplexity().update(log_probs=b["log_probs"])

@@ -11,7 +11,11 @@ from clickexp.metrics import ColdStart, MultiMetric
 def outputs(lists=50, ranks=4, seed=0, impressions=None):
     rng = np.random.default_rng(seed)
     shape = (lists, ranks)
-    drawn = rng.choice([0, 1, 3, 5, 6, 50, 51, 900], shape) if impressions is None else np.full(shape, impressions)
+    drawn = (
+        rng.choice([0, 1, 3, 5, 6, 50, 51, 900], shape)
+        if impressions is None
+        else np.full(shape, impressions)
+    )
     return {
         "conditional_log_probs": np.log(rng.uniform(0.05, 0.9, shape)).astype(np.float32),
         "log_probs": np.log(rng.uniform(0.05, 0.9, shape)).astype(np.float32),
@@ -26,7 +30,10 @@ def by_loops(given, low, high):
     found = []
     for at in zip(*np.nonzero(given["where"]), strict=True):
         if low <= given["train_impressions"][at] < high:
-            each = [math.exp(np.float64(given[name][at])) for name in ("conditional_log_probs", "log_probs")]
+            each = [
+                math.exp(np.float64(given[name][at]))
+                for name in ("conditional_log_probs", "log_probs")
+            ]
             found.append([math.log(p if given["clicks"][at] else 1 - p) for p in each])
     conditional, marginal = np.mean(found, axis=0)
     return conditional, 2 ** (-marginal / math.log(2)), len(found)
@@ -37,7 +44,12 @@ def test_each_range_has_its_likelihood_perplexity_and_share():
     metric.update(**given)
     values = MultiMetric(cold=metric).compute()
     total = given["where"].sum()
-    for name, (low, high) in {"new": (0, 1), "1-5": (1, 6), "6-50": (6, 51), "51+": (51, 10**9)}.items():
+    for name, (low, high) in {
+        "new": (0, 1),
+        "1-5": (1, 6),
+        "6-50": (6, 51),
+        "51+": (51, 10**9),
+    }.items():
         ll, ppl, documents = by_loops(given, low, high)
         assert values[f"cold_ll@{name}"] == pytest.approx(ll, rel=1e-5)
         assert values[f"cold_ppl@{name}"] == pytest.approx(ppl, rel=1e-5)

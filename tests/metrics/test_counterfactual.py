@@ -50,7 +50,11 @@ def test_it_estimates_what_relevance_says_of_another_ranking():
     relevance, examination = rng.random(ranks) ** 2, 1 / np.arange(1, ranks + 1)
     clicks = rng.random((number, ranks)) < relevance * examination
     scores = np.tile(-np.arange(ranks)[::-1].astype(np.float32), (number, 1))  # the last first
-    given = {"scores": scores, "clicks": clicks, "positions": np.tile(np.arange(1, ranks + 1), (number, 1))}
+    given = {
+        "scores": scores,
+        "clicks": clicks,
+        "positions": np.tile(np.arange(1, ranks + 1), (number, 1)),
+    }
     discounts = 1 / np.log2(2 + np.arange(ranks)[::-1])
     expected = (relevance * discounts).sum() / relevance.sum()
     found = {}

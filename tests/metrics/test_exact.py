@@ -15,4 +15,6 @@ def test_a_sum_is_that_of_fsum_at_any_size(scale):
     rng = np.random.default_rng(0)
     values = (scale * rng.uniform(0.9, 1, (1 << 14, 2))).astype(np.float32)
     found = exact_sum(jnp.asarray(values)).on_host().value()
-    np.testing.assert_allclose(found, [math.fsum(column) for column in values.T], rtol=1e-6 if scale > 3.1e6 else 1e-13)
+    np.testing.assert_allclose(
+        found, [math.fsum(column) for column in values.T], rtol=1e-6 if scale > 3.1e6 else 1e-13
+    )

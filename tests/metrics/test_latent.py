@@ -10,7 +10,9 @@ from clickexp.metrics import Correlation, Examination, RootMeanSquaredError
 RNG = np.random.default_rng(0)
 FITTED, TRUE = (RNG.uniform(0.05, 0.95, (50, 4)).astype(np.float32) for _ in range(2))
 WHERE = np.arange(4) < RNG.integers(1, 4, 50)[:, None]  # nothing at the last rank
-LOGS = {name: np.where(WHERE, np.log(x), -np.inf) for name, x in (("fitted", FITTED), ("true", TRUE))}
+LOGS = {
+    name: np.where(WHERE, np.log(x), -np.inf) for name, x in (("fitted", FITTED), ("true", TRUE))
+}
 OUTPUTS = {
     "attraction_log_probs": LOGS["fitted"],
     "true_attraction_log_probs": LOGS["true"],
@@ -33,7 +35,9 @@ def test_root_mean_squared_error_and_correlation():
     correlation = Correlation("attraction").from_model_output(**OUTPUTS)
     assert correlation.compute() == pytest.approx(np.corrcoef(fitted, true)[0, 1], rel=1e-5)
     half = OUTPUTS | {"attraction_log_probs": LOGS["true"] + math.log(0.5)}
-    assert Correlation("attraction").from_model_output(**half).compute() == pytest.approx(1, rel=1e-5)
+    assert Correlation("attraction").from_model_output(**half).compute() == pytest.approx(
+        1, rel=1e-5
+    )
 
 
 def test_a_constant_correlates_with_nothing_and_no_document_is_nan():

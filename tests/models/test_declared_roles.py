@@ -18,7 +18,11 @@ from clickexp.experiment.resolve import resolve
 from clickexp.models import CascadeModel, Role
 from clickexp.models.base import IndependentModel
 from clickexp.numerics import log_and
-from clickexp.parameters import EmbeddingParameterConfig, GlobalParameterConfig, PositionParameterConfig
+from clickexp.parameters import (
+    EmbeddingParameterConfig,
+    GlobalParameterConfig,
+    PositionParameterConfig,
+)
 from clickexp.simulation.towers import FixedParameter
 
 OUTSIDER = '''
@@ -77,7 +81,10 @@ def test_declared_attributes_are_the_arguments_of_the_constructor():
     assert arguments(models.DynamicBayesianNetwork)[:5] == [
         "query_doc_pairs", "attraction", "satisfaction", "fix_continuation", "continuation",
     ]  # fmt: skip
-    assert list(Patient.roles) == ["attraction", "patience"] and Patient.roles["patience"].initial == 2.0
+    assert (
+        list(Patient.roles) == ["attraction", "patience"]
+        and Patient.roles["patience"].initial == 2.0
+    )
     assert list(models.DocumentCTRModel.roles) == ["ctr"] and not models.MixtureModel.roles
 
 

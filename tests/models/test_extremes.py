@@ -17,7 +17,9 @@ def with_logits(case, size, signs=(-1.0, 1.0), seed=0):
     baselines = nnx.state(model, lambda path, leaf: "baseline" in path)
     nnx.update(model, jax.tree.map(jnp.zeros_like, baselines))
     prior = nnx.state(model, lambda path, leaf: "prior" in path)
-    nnx.update(model, jax.tree.map(lambda leaf: size * jnp.arange(leaf.size, dtype=leaf.dtype), prior))
+    nnx.update(
+        model, jax.tree.map(lambda leaf: size * jnp.arange(leaf.size, dtype=leaf.dtype), prior)
+    )
     return model
 
 
@@ -55,7 +57,9 @@ def test_certain_events_cost_nothing(case):
     run, batch = zoo.runner(case.name), zoo.every_click_vector()
     for seed in range(3):
         model = with_logits(case, 1e4, seed=seed)
-        clicks = run.sample(model, zoo.repeated(batch), jax.random.key(seed)).clicks[: len(batch["mask"])]
+        clicks = run.sample(model, zoo.repeated(batch), jax.random.key(seed)).clicks[
+            : len(batch["mask"])
+        ]
         assert clicks.any() or seed
         observed = {**batch, "clicks": clicks}
         outputs = run.predict(model, observed)
@@ -66,7 +70,10 @@ def test_certain_events_cost_nothing(case):
 
 @every_model
 def test_lists_without_documents_cost_nothing_and_have_no_gradient(case):
-    run, batch = zoo.runner(case.name), zoo.every_click_vector(np.zeros(len(zoo.VECTORS) * zoo.LISTS, int))
+    run, batch = (
+        zoo.runner(case.name),
+        zoo.every_click_vector(np.zeros(len(zoo.VECTORS) * zoo.LISTS, int)),
+    )
     for model in zoo.random_model(case), with_logits(case, 1e4):
         assert np.all(run.predict(model, batch)["loss"] == 0)
         assert all(np.all(leaf == 0) for leaf in jax.tree.leaves(run.loss(model, batch)))

@@ -31,7 +31,9 @@ def dbn():
             positions=2, query_doc_pairs=2, attraction=NORMAL, satisfaction=NORMAL, rngs=nnx.Rngs(0)
         )
     )
-    model.continuation.weight[...] = np.full(model.continuation.weight.shape, np.log(GAMMA / (1 - GAMMA)), np.float32)
+    model.continuation.weight[...] = np.full(
+        model.continuation.weight.shape, np.log(GAMMA / (1 - GAMMA)), np.float32
+    )
     nodes, weights = np.polynomial.hermite_e.hermegauss(16)
     grids = np.meshgrid(*[nodes] * 4, indexing="ij")
     weight = np.prod(np.meshgrid(*[weights / weights.sum()] * 4, indexing="ij"), axis=0)
@@ -64,7 +66,9 @@ def test_conditional_given_the_click_above(dbn, first):
     model, expected = dbn
     found = np.exp(np.asarray(predicted(model, batch((first, 0)))[1]))[0]
     assert found[0] == pytest.approx(expected[1, 0] + expected[1, 1], abs=1e-4)
-    assert found[1] == pytest.approx(expected[first, 1] / (expected[first, 0] + expected[first, 1]), abs=1e-4)
+    assert found[1] == pytest.approx(
+        expected[first, 1] / (expected[first, 0] + expected[first, 1]), abs=1e-4
+    )
 
 
 def test_marginal(dbn):

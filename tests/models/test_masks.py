@@ -39,7 +39,10 @@ def compacted(batch):
     """The same lists with the documents shown at the front, and padding behind them."""
     order = np.argsort(~batch["mask"], axis=1, kind="stable")
     moved = {name: np.take_along_axis(values, order, axis=1) for name, values in batch.items()}
-    return {**{name: values * moved["mask"] for name, values in moved.items()}, "mask": moved["mask"]}
+    return {
+        **{name: values * moved["mask"] for name, values in moved.items()},
+        "mask": moved["mask"],
+    }
 
 
 @functools.cache
@@ -102,7 +105,10 @@ def test_hiding_documents_is_leaving_them_out(case):
     for scale in 1.0, 1e4:
         model = zoo.random_model(case, scale)
         for actual, expected in zip(
-            *(jax.tree.leaves(zoo.runner(case.name).loss(model, each)) for each in (batch, compacted(batch))),
+            *(
+                jax.tree.leaves(zoo.runner(case.name).loss(model, each))
+                for each in (batch, compacted(batch))
+            ),
             strict=True,
         ):
             assert np.isfinite(actual).all()
@@ -119,7 +125,9 @@ def test_nothing_that_a_hidden_document_holds_matters(case):
     }
     changed = {name: np.where(batch["mask"], batch[name], values) for name, values in other.items()}
     actual = zoo.runner(case.name).predict(zoo.random_model(case), {**batch, **changed})
-    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-6), actual, said(case))
+    jax.tree.map(
+        functools.partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-6), actual, said(case)
+    )
 
 
 @zoo.every_exact_model
@@ -138,7 +146,9 @@ def test_samples_are_of_the_documents_shown(case):
         hidden = oracle.hidden(case.story, **parameters)
         for event, name in ("examination", "examined"), ("satisfaction", "satisfied"):
             if event in case.hidden:
-                zoo.within_5_sigma(getattr(sample, event)[kind :: len(HOLES)][:, mask], hidden[name])
+                zoo.within_5_sigma(
+                    getattr(sample, event)[kind :: len(HOLES)][:, mask], hidden[name]
+                )
         events = (event for event in sample._replace(component=None) if event is not None)
         assert not any(event[kind :: len(HOLES)][:, ~mask].any() for event in events)
 
@@ -169,11 +179,21 @@ def test_a_hidden_first_document_changes_nothing_below():
 def test_a_mask_made_from_lengths_changes_nothing(case):
     """It has no holes, which spares models the care for them."""
     lengths = np.tile(np.arange(zoo.RANKS + 1), 16)
-    batch, model, run = zoo.every_click_vector(lengths), zoo.random_model(case), zoo.runner(case.name)
-    packed = {**batch, "clicks": batch["clicks"] | ~batch["mask"], SHOWN_FIRST: lengths.astype(np.int32)}
+    batch, model, run = (
+        zoo.every_click_vector(lengths),
+        zoo.random_model(case),
+        zoo.runner(case.name),
+    )
+    packed = {
+        **batch,
+        "clicks": batch["clicks"] | ~batch["mask"],
+        SHOWN_FIRST: lengths.astype(np.int32),
+    }
     actual = run.predict(model, {name: values[1:] for name, values in packed.items()})
     expected = {name: values[1:] for name, values in run.predict(model, batch).items()}
-    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-6), actual, expected)
+    jax.tree.map(
+        functools.partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-6), actual, expected
+    )
 
 
 @zoo.by_tier([zoo.DBN], nightly=[zoo.CM, zoo.UBM])
@@ -188,7 +208,10 @@ def test_lengths_beside_a_mask_with_holes_mislead_no_compiled_program(case):
 
 
 def test_only_a_mask_made_from_lengths_spares_the_care_for_holes():
-    arrays = {"clicks": np.zeros((2, 3, 4), bool), "lengths": np.array([[4, 2, 1], [3, 3, 0]], np.int32)}
+    arrays = {
+        "clicks": np.zeros((2, 3, 4), bool),
+        "lengths": np.array([[4, 2, 1], [3, 3, 0]], np.int32),
+    }
     assert ByRank(at_step(with_mask(arrays), 1)).shown is None
     given = {**arrays, "mask": np.ones((2, 3, 4), bool)}
     assert ByRank(at_step(with_mask(given), 1)).shown.all()

@@ -67,7 +67,10 @@ def same_answers(batch, expected, *actual):
 
 @zoo.by_tier([zoo.UBM, zoo.CM], nightly=[zoo.PBM, zoo.CCM, zoo.RCTR, zoo.TRUST_BIAS])
 def test_a_mixture_of_one_and_of_equals_is_that_model(case):
-    model, batch = zoo.random_model(case), zoo.every_click_vector(np.tile(np.arange(zoo.RANKS + 1), 16))
+    model, batch = (
+        zoo.random_model(case),
+        zoo.every_click_vector(np.tile(np.arange(zoo.RANKS + 1), 16)),
+    )
     twice = MixtureModel([model, zoo.random_model(case)])
     twice.prior[...] = jnp.array([1.0, -2.0])
     same_answers(batch, model, MixtureModel([model]), twice)
@@ -116,7 +119,10 @@ def test_relevance_is_the_mean_under_the_prior():
 
 def test_a_sample_tells_the_component_and_what_all_components_know():
     """The first component always clicks, the second never; 5 sigma around the prior."""
-    models = [PositionBasedModel(RANKS, attraction=FixedParameter(z), rngs=nnx.Rngs(0)) for z in (1e4, -1e4)]
+    models = [
+        PositionBasedModel(RANKS, attraction=FixedParameter(z), rngs=nnx.Rngs(0))
+        for z in (1e4, -1e4)
+    ]
     for model in models:
         model.examination.weight[...] += 1e4
     model = MixtureModel(models)
@@ -177,21 +183,29 @@ def test_shared_towers_replace_those_of_partials():
         functools.partial(DocumentCTRModel, ctr=EmbeddingParameterConfig()),
     ]
     tower = FixedParameter(0.0)
-    one, other = MixtureModel(constructors, shared={"attraction": tower}, **SIZES, rngs=nnx.Rngs(0)).models
+    one, other = MixtureModel(
+        constructors, shared={"attraction": tower}, **SIZES, rngs=nnx.Rngs(0)
+    ).models
     assert one.attraction is tower and other.ctr is not tower
     constructors[1] = functools.partial(DocumentCTRModel, ctr="attraction")
-    one, other = MixtureModel(constructors, shared={"attraction": tower}, **SIZES, rngs=nnx.Rngs(0)).models
+    one, other = MixtureModel(
+        constructors, shared={"attraction": tower}, **SIZES, rngs=nnx.Rngs(0)
+    ).models
     assert one.attraction is other.ctr is tower
 
 
 def test_components_of_one_kind_start_apart_but_towers_in_common_stay():
     shared = {"attraction": FixedParameter(1.0)}
-    first, second = MixtureModel([PositionBasedModel] * 2, shared=shared, **SIZES, rngs=nnx.Rngs(0)).models
+    first, second = MixtureModel(
+        [PositionBasedModel] * 2, shared=shared, **SIZES, rngs=nnx.Rngs(0)
+    ).models
     difference = np.abs(first.examination.weight[...] - second.examination.weight[...])
     assert 0 < difference.min() and difference.max() < 0.5
     assert first.attraction.values[...] == 1.0
     shared = {"attraction": EmbeddingParameterConfig()}
-    first, second = MixtureModel([PositionBasedModel] * 2, shared=shared, **SIZES, rngs=nnx.Rngs(0)).models
+    first, second = MixtureModel(
+        [PositionBasedModel] * 2, shared=shared, **SIZES, rngs=nnx.Rngs(0)
+    ).models
     assert first.attraction is second.attraction and first.attraction.baseline[...] == 0.0
 
 
@@ -217,13 +231,19 @@ def test_its_name_tells_the_components():
 def simulated(user, sessions, seed=0):
     """Three quarters and one quarter of a log of the user's clicks on random lists."""
     rng = np.random.default_rng(seed)
-    ids = rng.permuted(np.tile(np.arange(1, PAIRS + 1, dtype=np.int32), (sessions, 1)), axis=1)[:, :RANKS]
+    ids = rng.permuted(np.tile(np.arange(1, PAIRS + 1, dtype=np.int32), (sessions, 1)), axis=1)[
+        :, :RANKS
+    ]
     mask = np.ones(ids.shape, bool)
-    batch = dict(query_doc_ids=ids, mask=mask, positions=np.arange(1, RANKS + 1, dtype=np.int32)[None])
+    batch = dict(
+        query_doc_ids=ids, mask=mask, positions=np.arange(1, RANKS + 1, dtype=np.int32)[None]
+    )
     clicks = np.asarray(jax.jit(lambda key: user.sample(batch, key).clicks)(jax.random.key(seed)))
     columns = dict(query_doc_ids=ids, clicks=clicks, lengths=mask.sum(axis=1).astype(np.int32))
     cut = sessions * 3 // 4
-    return [packed({n: v[s] for n, v in columns.items()}, PAIRS) for s in (slice(cut), slice(cut, None))]
+    return [
+        packed({n: v[s] for n, v in columns.items()}, PAIRS) for s in (slice(cut), slice(cut, None))
+    ]
 
 
 def attraction_logits(seed=0):
@@ -251,7 +271,11 @@ def test_two_populations_are_found_again():
     user.prior[...] = jnp.log(jnp.array([1.0, 2.0]))
     train, test = simulated(user, 80_000)
     shared = {"attraction": EmbeddingParameterConfig()}
-    model = fit(MixtureModel([PositionBasedModel] * 2, shared=shared, **SIZES, rngs=nnx.Rngs(0)), train, test)
+    model = fit(
+        MixtureModel([PositionBasedModel] * 2, shared=shared, **SIZES, rngs=nnx.Rngs(0)),
+        train,
+        test,
+    )
     assert -0.0005 < ll(user, test) - ll(model, test) < 0.0005
     alone = fit(PositionBasedModel(**SIZES, rngs=nnx.Rngs(0)), train, test)
     assert ll(model, test) - ll(alone, test) > 0.005
@@ -277,9 +301,13 @@ def test_trust_bias_is_found_again():
     assert -0.0005 < ll(user, test) - ll(model, test) < 0.0005
     alone = fit(PositionBasedModel(**SIZES, rngs=nnx.Rngs(0)), train, test)
     assert ll(model, test) - ll(alone, test) > 0.002
-    found = sigmoid(model.true_positive.weight[...][1:]) - sigmoid(model.false_positive.weight[...][1:])
+    found = sigmoid(model.true_positive.weight[...][1:]) - sigmoid(
+        model.false_positive.weight[...][1:]
+    )
     truth = sigmoid(true_positive[1:]) - sigmoid(false_positive[1:])
     np.testing.assert_allclose(found / found[0], truth / truth[0], atol=0.05)
     every = np.arange(1, PAIRS + 1)[None]
-    learned = np.exp(model.predict_relevance(dict(query_doc_ids=every, mask=np.ones(every.shape, bool))))[0]
+    learned = np.exp(
+        model.predict_relevance(dict(query_doc_ids=every, mask=np.ones(every.shape, bool)))
+    )[0]
     assert np.corrcoef(learned, sigmoid(attraction_logits()[1:]))[0, 1] > 0.995

@@ -52,7 +52,9 @@ def test_each_event_and_its_complement_sum_to_one(case):
     close(np.exp(outputs["clicks"]) + np.exp(outputs["no_clicks"]), np.ones_like(outputs["clicks"]))
     complement = np.where(np.tile(zoo.VECTORS, (zoo.LISTS, 1)), np.nan, np.exp(-outputs["loss"]))
     skipped = ~np.isnan(complement)
-    close(np.exp(outputs["conditional_clicks"][skipped]) + complement[skipped], np.ones(skipped.sum()))
+    close(
+        np.exp(outputs["conditional_clicks"][skipped]) + complement[skipped], np.ones(skipped.sum())
+    )
 
 
 @every_model
@@ -104,8 +106,12 @@ def test_loss_of_a_list_is_minus_the_log_of_its_probability(case):
 def test_loss_stays_exact_where_float32_probabilities_are_not(case):
     """Logits up to +-14: probabilities within 1e-6 of 1, whose complements 1 - p would lose their digits."""
     rng = np.random.default_rng(3)
-    model = zoo.fill(zoo.random_model(case), lambda shape: rng.choice([-7.0, -3.5, 3.5, 7.0], shape))
-    losses = by_list(predict(case, model, zoo.every_click_vector())["loss"]).sum(-1, dtype=np.float64)
+    model = zoo.fill(
+        zoo.random_model(case), lambda shape: rng.choice([-7.0, -3.5, 3.5, 7.0], shape)
+    )
+    losses = by_list(predict(case, model, zoo.every_click_vector())["loss"]).sum(
+        -1, dtype=np.float64
+    )
     probabilities = np.array(zoo.joints(case, model))
     possible = probabilities > 0
     close(losses[possible], -np.log(probabilities[possible]))
@@ -154,7 +160,9 @@ def test_examination_and_attraction_are_those_of_the_hidden_events(case):
     """The trust-bias model takes the true-positive rate for examination, as its docstring states."""
     model = zoo.random_model(case)
     outputs = said(case)
-    shown = zip(by_list(outputs["examination"]), by_list(outputs["attraction"]), *zoo.lists(), strict=True)
+    shown = zip(
+        by_list(outputs["examination"]), by_list(outputs["attraction"]), *zoo.lists(), strict=True
+    )
     for examination, attraction, ids, positions in shown:
         parameters = case.probabilities(model, ids, positions)
         hidden = oracle.hidden(case.story, **parameters)
@@ -172,7 +180,9 @@ def test_gradient_is_the_slope_of_the_loss(case):
     _, gradient = zoo.runner(case.name).loss(model, batch)
     leaves, structure = jax.tree.flatten(gradient)
     direction = [rng.normal(size=leaf.shape).astype(np.float32) for leaf in leaves]
-    slope = sum(np.vdot(d.astype(np.float64), leaf) for d, leaf in zip(direction, leaves, strict=True))
+    slope = sum(
+        np.vdot(d.astype(np.float64), leaf) for d, leaf in zip(direction, leaves, strict=True)
+    )
 
     def loss(step):
         moved = zoo.random_model(case)

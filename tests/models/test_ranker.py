@@ -46,7 +46,9 @@ def test_a_ranker_needs_a_loss_and_a_relevance():
     [
         PositionParameterConfig(),
         GlobalParameterConfig(),
-        SumParameterConfig({"position": PositionParameterConfig(), "one": GlobalParameterConfig(), "none": None}),
+        SumParameterConfig(
+            {"position": PositionParameterConfig(), "one": GlobalParameterConfig(), "none": None}
+        ),
     ],
 )
 def test_scores_that_do_not_depend_on_documents_are_refused(tower):
@@ -54,7 +56,11 @@ def test_scores_that_do_not_depend_on_documents_are_refused(tower):
     with refuses(ConfigError, f"model.attraction={type(tower).__name__}", "attraction=embedding"):
         Ranker(positions=3, query_doc_pairs=4, attraction=tower, rngs=nnx.Rngs(0))
     documents = SumParameterConfig({"position": tower, "document": EmbeddingParameterConfig()})
-    for other in (documents, PositionParameterConfig(use_feature="document_ids", parameters=4), None):
+    for other in (
+        documents,
+        PositionParameterConfig(use_feature="document_ids", parameters=4),
+        None,
+    ):
         Ranker.check_settings(attraction=other)
 
 

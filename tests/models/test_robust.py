@@ -77,7 +77,9 @@ def program_size(case, method, ranks):
     shape = jax.ShapeDtypeStruct((4, ranks), jnp.int32)
     flags = jax.ShapeDtypeStruct((4, ranks), bool)
     batch = {"query_doc_ids": shape, "positions": shape, "clicks": flags, "mask": flags}
-    return operations(jax.make_jaxpr(lambda lists: getattr(model, method)(ByRank(lists)))(batch).jaxpr)
+    return operations(
+        jax.make_jaxpr(lambda lists: getattr(model, method)(ByRank(lists)))(batch).jaxpr
+    )
 
 
 def operations(jaxpr):

@@ -19,7 +19,9 @@ def sampled(case):
     """(model, ids [K], positions [K], sample): one list, many sessions, the first ones cut short."""
     ids, positions = (x[0] for x in zoo.lists())
     mask = np.ones(zoo.RANKS, bool)
-    batch = zoo.repeated({"query_doc_ids": ids, "positions": positions, "clicks": ~mask, "mask": mask})
+    batch = zoo.repeated(
+        {"query_doc_ids": ids, "positions": positions, "clicks": ~mask, "mask": mask}
+    )
     batch["mask"][:SHORT, 2:] = False
     model = zoo.random_model(case)
     sample = zoo.runner(case.name).sample(model, batch, jax.random.key(7))
@@ -29,7 +31,9 @@ def sampled(case):
 @zoo.every_exact_model
 def test_click_vectors_are_as_frequent_as_their_probability(case):
     model, ids, positions, sample = sampled(case)
-    joint, vectors = oracle.enumerate_clicks(case.story, **case.probabilities(model, ids, positions))
+    joint, vectors = oracle.enumerate_clicks(
+        case.story, **case.probabilities(model, ids, positions)
+    )
     drawn = (sample.clicks[SHORT:, None] == vectors).all(axis=-1)
     zoo.within_5_sigma(drawn, joint)
 
@@ -40,7 +44,10 @@ def test_hidden_events_are_as_frequent_as_their_probability(case):
     parameters = case.probabilities(model, ids, positions)
     hidden = oracle.hidden(case.story, **parameters)
     expected = {"examination": "examined", "satisfaction": "satisfied"}
-    assert {name for name, event in sample._asdict().items() if event is not None} == {"clicks", *case.hidden}
+    assert {name for name, event in sample._asdict().items() if event is not None} == {
+        "clicks",
+        *case.hidden,
+    }
     for name in case.hidden:
         probability = parameters[name] if name == "attraction" else hidden[expected[name]]
         zoo.within_5_sigma(getattr(sample, name)[SHORT:], probability)
@@ -59,7 +66,9 @@ def test_hidden_events_fit_the_clicks(case):
 def test_nothing_happens_where_no_document_is_shown(case):
     *_, sample = sampled(case)
     events = [event for event in sample if event is not None]
-    assert all(event.shape == sample.clicks.shape and not event[:SHORT, 2:].any() for event in events)
+    assert all(
+        event.shape == sample.clicks.shape and not event[:SHORT, 2:].any() for event in events
+    )
 
 
 def test_a_key_and_an_equal_stream_draw_the_same():
@@ -71,7 +80,9 @@ def test_a_key_and_an_equal_stream_draw_the_same():
 
 def test_users_of_the_simulation_are_sampled_as_they_are_predicted():
     """UBM whose examination decays with the distance to the last click."""
-    model = UserBrowsingModel(zoo.POSITIONS, zoo.PAIRS, DecayingExamination(2.0, 1.5), rngs=nnx.Rngs(0))
+    model = UserBrowsingModel(
+        zoo.POSITIONS, zoo.PAIRS, DecayingExamination(2.0, 1.5), rngs=nnx.Rngs(0)
+    )
     ids, positions = (x[0] for x in zoo.lists())
     distance = positions[:, None] - np.array([0, *positions])
     examination = zoo.sigmoid(2.0 - 1.5 * np.log(np.maximum(distance, 1)))
@@ -79,7 +90,9 @@ def test_users_of_the_simulation_are_sampled_as_they_are_predicted():
         oracle.user_browsing_model, examination=examination, attraction=np.full(zoo.RANKS, 0.5)
     )
     shown = np.ones(zoo.RANKS, bool)
-    batch = zoo.repeated({"query_doc_ids": ids, "positions": positions, "clicks": ~shown, "mask": shown})
+    batch = zoo.repeated(
+        {"query_doc_ids": ids, "positions": positions, "clicks": ~shown, "mask": shown}
+    )
     sample = nnx.jit(lambda model, batch, key: model.sample(batch, key).clicks)
     clicks = np.asarray(sample(model, batch, jax.random.key(1)))
     zoo.within_5_sigma((clicks[:, None] == vectors).all(axis=-1), joint)

@@ -8,7 +8,12 @@ from flax import nnx
 from posteriors import NORMAL, filled
 from small_logs import state_of
 
-from clickexp.models import DocumentCTRModel, DynamicBayesianNetwork, MixtureModel, PositionBasedModel
+from clickexp.models import (
+    DocumentCTRModel,
+    DynamicBayesianNetwork,
+    MixtureModel,
+    PositionBasedModel,
+)
 from clickexp.parameters import EmbeddingParameterConfig, HashEmbedding, QREmbedding, RobeDEmbedding
 
 BATCH = {
@@ -58,7 +63,9 @@ def test_draws_have_the_mean_and_deviation_of_the_posterior(settings):
 
 
 def test_the_model_itself_stays():
-    model = filled(DynamicBayesianNetwork(attraction=NORMAL, satisfaction=NORMAL, **SIZES, rngs=nnx.Rngs(0)))
+    model = filled(
+        DynamicBayesianNetwork(attraction=NORMAL, satisfaction=NORMAL, **SIZES, rngs=nnx.Rngs(0))
+    )
     before, rngs = state_of(model), nnx.Rngs(3)
     drawn, other = model.sample_parameters(rngs), model.sample_parameters(rngs)
     logits = [each.attraction.logit(BATCH) for each in (drawn, other, model)]
@@ -70,13 +77,17 @@ def test_the_model_itself_stays():
     for found, expected in zip(state_of(model), before, strict=True):
         np.testing.assert_array_equal(found, expected)
     assert drawn.attraction.posterior(BATCH)[1] is None and type(drawn) is DynamicBayesianNetwork
-    first, again = (model.sample_parameters(jax.random.key(0)).attraction.logit(BATCH) for _ in range(2))
+    first, again = (
+        model.sample_parameters(jax.random.key(0)).attraction.logit(BATCH) for _ in range(2)
+    )
     np.testing.assert_array_equal(first, again)
 
 
 def test_roles_of_one_model_are_drawn_apart():
     """The same posterior twice: two different draws."""
-    model = DynamicBayesianNetwork(attraction=NORMAL, satisfaction=NORMAL, **SIZES, rngs=nnx.Rngs(0))
+    model = DynamicBayesianNetwork(
+        attraction=NORMAL, satisfaction=NORMAL, **SIZES, rngs=nnx.Rngs(0)
+    )
     drawn = model.sample_parameters(jax.random.key(2))
     assert np.abs(drawn.attraction.logit(BATCH) - drawn.satisfaction.logit(BATCH)).min() > 1e-4
 
@@ -103,7 +114,9 @@ def test_shared_towers_are_drawn_once():
 def test_without_posteriors_a_copy():
     config = EmbeddingParameterConfig(posterior="none")
     model = PositionBasedModel(attraction=config, **SIZES, rngs=nnx.Rngs(0))
-    model.attraction.table.set_value(jax.tree.map(lambda x: x + 1.0, model.attraction.table.get_value()))
+    model.attraction.table.set_value(
+        jax.tree.map(lambda x: x + 1.0, model.attraction.table.get_value())
+    )
     drawn = model.sample_parameters(nnx.Rngs(0))
     for found, expected in zip(state_of(drawn), state_of(model), strict=True):
         np.testing.assert_array_equal(found, expected)

@@ -97,7 +97,9 @@ def test_the_conditional_skips_documents_that_are_not_shown(batch):
         np.testing.assert_allclose(np.exp(log_prob[mask]), expected[mask], rtol=1e-5)
 
 
-@pytest.mark.parametrize("model", [Habit(), ConditionalOnly()], ids=["prefix tree", "conditional alone"])
+@pytest.mark.parametrize(
+    "model", [Habit(), ConditionalOnly()], ids=["prefix tree", "conditional alone"]
+)
 def test_marginals_are_those_of_the_enumeration(model, batch, monkeypatch):
     monkeypatch.setattr(derived, "EXACT_RANKS", RANKS)
     predict = jax.jit(

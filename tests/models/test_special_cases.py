@@ -15,7 +15,10 @@ def agree(first, first_model, second, second_model, names=PREDICTIONS, where=Tru
     expected = zoo.runner(second.name).predict(second_model, batch)
     for name in names:
         np.testing.assert_allclose(
-            np.where(where, actual[name], 0), np.where(where, expected[name], 0), rtol=1e-5, atol=2e-6
+            np.where(where, actual[name], 0),
+            np.where(where, expected[name], 0),
+            rtol=1e-5,
+            atol=2e-6,
         )
 
 

@@ -93,10 +93,16 @@ def test_weights_of_the_policy_are_counted_in_the_log():
     shares = model.prepare(dataset).train.column(POLICY_SHARE)
     expected = [[2 / 3, 1 / 3, 1 / 3], [1 / 3, 1 / 3, 2 / 3], [2 / 3, 1 / 3, 2 / 3]]
     np.testing.assert_allclose(shares, expected, rtol=1e-6)
-    new = packed({"query_doc_ids": np.array([[4, 1, 4]], np.int32), "clicks": np.zeros((1, 3), bool)}, 4)
+    new = packed(
+        {"query_doc_ids": np.array([[4, 1, 4]], np.int32), "clicks": np.zeros((1, 3), bool)}, 4
+    )
     shown = packed({"query_doc_ids": IDS, "clicks": CLICKS}, 4)
-    held_out = model.prepare(Dataset("log", shown, new, new.slice(0, 0), 4, 3)).val.column(POLICY_SHARE)
-    np.testing.assert_allclose(held_out, [[1 / 2, shares[IDS == 1].min(), 1 / 2]], rtol=1e-6)  # 4 as validation has it
+    held_out = model.prepare(Dataset("log", shown, new, new.slice(0, 0), 4, 3)).val.column(
+        POLICY_SHARE
+    )
+    np.testing.assert_allclose(
+        held_out, [[1 / 2, shares[IDS == 1].min(), 1 / 2]], rtol=1e-6
+    )  # 4 as validation has it
     found = losses(model, {**BATCH, POLICY_SHARE: shares})
     np.testing.assert_allclose(found, losses_by_hand() / np.maximum(expected, 0.5), rtol=1e-5)
     assert model_of().prepare(dataset) is dataset

@@ -38,7 +38,9 @@ def test_a_share_of_ids_sees_b_whatever_the_ids():
     ids = np.arange(100_000)
     for kind in (ids, 7 * ids - 3, np.array([f"session {i}" for i in ids])):
         for share in (0.5, 0.1):
-            assert abs(assign(kind, "x", share).mean() - share) < 5 * np.sqrt(share * (1 - share) / len(ids))
+            assert abs(assign(kind, "x", share).mean() - share) < 5 * np.sqrt(
+                share * (1 - share) / len(ids)
+            )
 
 
 def test_an_id_always_sees_the_same_and_another_experiment_deals_anew():
@@ -55,7 +57,11 @@ def test_sums_of_a_session():
     clicks = np.array([[0, 1, 1], [0, 0, 0], [1, 0, 0]], bool)
     sums = session_sums(clicks, np.array([3, 2, 3]))
     assert sums["clicks"].tolist() == [2, 0, 1] and sums["documents"].tolist() == [3, 2, 3]
-    assert sums["reciprocal_rank"].tolist() == [1 / 2, 0, 1] and sums["abandoned"].tolist() == [0, 1, 0]
+    assert sums["reciprocal_rank"].tolist() == [1 / 2, 0, 1] and sums["abandoned"].tolist() == [
+        0,
+        1,
+        0,
+    ]
 
 
 @pytest.mark.nightly
@@ -83,7 +89,10 @@ def test_the_anytime_interval_holds_under_daily_looks_where_the_usual_one_does_n
         for end in ends:
             # the estimate of clicks per session, by hand
             a, b = clicks[~sees_b & (of < end)], clicks[sees_b & (of < end)]
-            difference, error = b.mean() - a.mean(), np.sqrt(a.var(ddof=1) / len(a) + b.var(ddof=1) / len(b))
+            difference, error = (
+                b.mean() - a.mean(),
+                np.sqrt(a.var(ddof=1) / len(a) + b.var(ddof=1) / len(b)),
+            )
             left |= [
                 abs(difference) > stats.norm.ppf(0.975) * error,
                 abs(difference) > anytime_radius(error, end, SESSIONS),
@@ -97,9 +106,13 @@ def test_the_anytime_interval_is_that_of_the_paper_at_its_best_rho():
     alpha, error, units, planned = 0.05, 0.3, 400, 1000
 
     def radius(rho, t, deviation):  # theorem 2.2
-        return deviation * np.sqrt(2 * (t * rho**2 + 1) / (t * rho) ** 2 * np.log(np.sqrt(t * rho**2 + 1) / alpha))
+        return deviation * np.sqrt(
+            2 * (t * rho**2 + 1) / (t * rho) ** 2 * np.log(np.sqrt(t * rho**2 + 1) / alpha)
+        )
 
-    best = optimize.minimize_scalar(lambda rho: radius(rho, planned, 1.0), bounds=(1e-4, 1), method="bounded").x
+    best = optimize.minimize_scalar(
+        lambda rho: radius(rho, planned, 1.0), bounds=(1e-4, 1), method="bounded"
+    ).x
     assert anytime_radius(error, units, planned, alpha) == pytest.approx(
         radius(best, units, error * np.sqrt(units)), rel=1e-5
     )
@@ -115,7 +128,10 @@ def power_of(effect, error):
 @pytest.mark.nightly
 def test_power_agrees_with_its_formula():
     lift = 1.1
-    clicks = [clicks_of(rates, EXPERIMENTS * SESSIONS // 2, seed) for rates, seed in ((RATES, 2), (RATES * lift, 3))]
+    clicks = [
+        clicks_of(rates, EXPERIMENTS * SESSIONS // 2, seed)
+        for rates, seed in ((RATES, 2), (RATES * lift, 3))
+    ]
     half = SESSIONS // 2
     sums = [sums_of(each) for each in clicks]
     effect = RATES.sum() * (lift - 1)
@@ -124,17 +140,23 @@ def test_power_agrees_with_its_formula():
     found, covered = 0, 0
     for number in range(EXPERIMENTS):
         rows = slice(number * half, (number + 1) * half)
-        both = {name: np.concatenate([sums[0][name][rows], sums[1][name][rows]]) for name in sums[0]}
+        both = {
+            name: np.concatenate([sums[0][name][rows], sums[1][name][rows]]) for name in sums[0]
+        }
         own = ab_test(both, np.arange(SESSIONS) >= half).metrics["clicks_per_session"].difference
         found, covered = found + own.significant, covered + (own.low < effect < own.high)
     assert 0.5 < expected < 0.9
-    assert abs(found / EXPERIMENTS - expected) < 3 * np.sqrt(expected * (1 - expected) / EXPERIMENTS)
+    assert abs(found / EXPERIMENTS - expected) < 3 * np.sqrt(
+        expected * (1 - expected) / EXPERIMENTS
+    )
     assert abs(covered / EXPERIMENTS - 0.95) < 3 * np.sqrt(0.95 * 0.05 / EXPERIMENTS)
 
 
 def test_the_minimum_detectable_effect_has_the_power_asked_for():
     for power in (0.5, 0.8, 0.95):
-        assert power_of(minimum_detectable_effect(0.3, power=power), 0.3) == pytest.approx(power, abs=1e-4)
+        assert power_of(minimum_detectable_effect(0.3, power=power), 0.3) == pytest.approx(
+            power, abs=1e-4
+        )
     assert power_of(0.0, 0.3) == pytest.approx(0.05)
 
 
@@ -149,7 +171,9 @@ def test_means_per_session_are_tested_as_scipy_does():
     interval = expected.confidence_interval()
     assert (own.difference.low, own.difference.high) == pytest.approx((interval.low, interval.high))
     assert own.a == pytest.approx(counts[:600].mean()) and own.better == "b"
-    assert metrics["abandonment"].better in ("b", None) and not metrics["abandonment"].higher_is_better
+    assert (
+        metrics["abandonment"].better in ("b", None) and not metrics["abandonment"].higher_is_better
+    )
 
 
 def test_sessions_of_a_user_may_depend_on_each_other():
@@ -164,7 +188,9 @@ def test_sessions_of_a_user_may_depend_on_each_other():
     users = ab_test(copies, np.tile(sees_b, 4), np.tile(np.arange(500), 4))
     assert users.units == once.units and sum(users.sessions) == 2000
     for name, metric in once.metrics.items():
-        assert users.metrics[name].difference.standard_error == pytest.approx(metric.difference.standard_error)
+        assert users.metrics[name].difference.standard_error == pytest.approx(
+            metric.difference.standard_error
+        )
         apart = ab_test(copies, np.tile(sees_b, 4)).metrics[name].difference
         assert apart.standard_error == pytest.approx(metric.difference.standard_error / 2, rel=0.01)
 
@@ -200,7 +226,11 @@ def test_equal_numbers_are_no_difference():
 def test_units_that_are_all_alike_are_no_evidence():
     """Two sessions each, all of A clicked and none of B: the spread of others is not known."""
     clicks = np.repeat([[True], [True], [False], [False]], RANKS, axis=1)
-    own = ab_test(sums_of(clicks), np.array([False, False, True, True])).metrics["abandonment"].difference
+    own = (
+        ab_test(sums_of(clicks), np.array([False, False, True, True]))
+        .metrics["abandonment"]
+        .difference
+    )
     assert own.value == 1 and own.p_value == 1 and not own.significant and own.units_needed is None
     assert np.isinf([own.low, own.high, own.anytime_low, own.anytime_high]).all()
 
@@ -208,8 +238,13 @@ def test_units_that_are_all_alike_are_no_evidence():
 @pytest.mark.nightly
 def test_five_percent_of_interleaved_equal_rankers_are_significant():
     rng = np.random.default_rng(0)
-    clicks, by_b = clicks_of(RATES, EXPERIMENTS * 500, 4), rng.random((EXPERIMENTS * 500, RANKS)) < 0.5
+    clicks, by_b = (
+        clicks_of(RATES, EXPERIMENTS * 500, 4),
+        rng.random((EXPERIMENTS * 500, RANKS)) < 0.5,
+    )
     found = 0
     for start in range(0, len(clicks), 500):
-        found += interleaving_test(clicks[start : start + 500], by_b[start : start + 500]).preference.significant
+        found += interleaving_test(
+            clicks[start : start + 500], by_b[start : start + 500]
+        ).preference.significant
     assert abs(found / EXPERIMENTS - 0.05) < 0.02  # the sign test is discrete, and below its level

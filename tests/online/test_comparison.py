@@ -25,7 +25,10 @@ def pbm_log():
     return simulate(PositionBasedModel, seed=7, **SIZES)
 
 
-OTHERS = [pytest.param(user, marks=pytest.mark.nightly) for user in (UserBrowsingModel, DynamicBayesianNetwork)]
+OTHERS = [
+    pytest.param(user, marks=pytest.mark.nightly)
+    for user in (UserBrowsingModel, DynamicBayesianNetwork)
+]
 
 
 @pytest.fixture(scope="module", params=[PositionBasedModel, *OTHERS])
@@ -38,14 +41,18 @@ def ranker(log, noise, seed):
     """Orders by the true attraction and noise."""
     truth = log.truth.attraction.values[...]
     scores = truth + noise * np.random.default_rng((11, seed)).normal(size=truth.shape)
-    return PositionBasedModel(10, log.query_doc_pairs, attraction=FixedParameter(scores), rngs=nnx.Rngs(0))
+    return PositionBasedModel(
+        10, log.query_doc_pairs, attraction=FixedParameter(scores), rngs=nnx.Rngs(0)
+    )
 
 
 def test_both_tests_agree_and_interleaving_needs_fewer_sessions(log):
     both = 0
     for seed, (noise_a, noise_b) in enumerate([(0.0, 2.0), (3.0, 0.5), (0.5, 1.5), (1.0, 1.1)]):
         a, b = ranker(log, noise_a, seed), ranker(log, noise_b, 100 + seed)
-        result = compare_rankers(a, b, log.truth, log.ranking, sessions=20_000, days=2, positions=6, seed=seed)
+        result = compare_rankers(
+            a, b, log.truth, log.ranking, sessions=20_000, days=2, positions=6, seed=seed
+        )
         own = result.interleaving
         for name, metric in result.ab.metrics.items():
             if own.better and metric.better:
@@ -58,7 +65,9 @@ def test_both_tests_agree_and_interleaving_needs_fewer_sessions(log):
 def test_the_tests_estimate_what_the_user_does(pbm_log):
     """Means of the A/B test follow from the click probabilities of the lists, for users as PBM has them."""
     a, b = ranker(pbm_log, 0.0, 1), ranker(pbm_log, 2.0, 2)
-    result = compare_rankers(a, b, pbm_log.truth, pbm_log.ranking, sessions=40_000, days=1, positions=6)
+    result = compare_rankers(
+        a, b, pbm_log.truth, pbm_log.ranking, sessions=40_000, days=1, positions=6
+    )
     attraction = 1 / (1 + np.exp(-np.asarray(pbm_log.truth.attraction.values[...], np.float64)))
     examination = 1 / (1 + np.exp(-(2.0 - 1.5 * np.log(np.arange(1, 7)))))
     ids = pbm_log.ranking.column("query_doc_ids")
@@ -114,7 +123,9 @@ def test_ties_are_in_random_order_the_same_for_both(pbm_log):
 
 def test_days_add_up_and_the_same_seed_gives_the_same_sessions(pbm_log):
     a, b = ranker(pbm_log, 0.0, 1), ranker(pbm_log, 2.0, 2)
-    first, again = (compare_rankers(a, b, pbm_log.truth, pbm_log.ranking, seed=5, **FEW) for _ in range(2))
+    first, again = (
+        compare_rankers(a, b, pbm_log.truth, pbm_log.ranking, seed=5, **FEW) for _ in range(2)
+    )
     assert first == again != compare_rankers(a, b, pbm_log.truth, pbm_log.ranking, seed=6, **FEW)
     assert [sum(day.ab.sessions) for day in first.days] == [1000, 2000, 3000, 4000]
     widths = [day.ab.metrics["click_rate"].difference.standard_error for day in first.days]
@@ -163,13 +174,17 @@ def test_a_user_who_reads_other_columns_cannot_click(pbm_log):
             return pair._replace(log=pair.log + 0.0 * batch["device"])
 
         def draw(self, batch, key):
-            return super().draw(batch.replace(clicks=batch.clicks), key)._replace(
-                clicks=super().draw(batch, key).clicks & (batch["device"] > -1)
+            return (
+                super()
+                .draw(batch.replace(clicks=batch.clicks), key)
+                ._replace(clicks=super().draw(batch, key).clicks & (batch["device"] > -1))
             )
 
     one = ranker(pbm_log, 1.0, 1)
     with refuses(UserError, "the user cannot click on these lists", "device"):
-        compare_rankers(one, one, Device(10, pbm_log.query_doc_pairs, rngs=nnx.Rngs(0)), pbm_log.ranking, **FEW)
+        compare_rankers(
+            one, one, Device(10, pbm_log.query_doc_pairs, rngs=nnx.Rngs(0)), pbm_log.ranking, **FEW
+        )
 
 
 def test_users_click_alike_in_chunks_of_any_size(pbm_log, monkeypatch):

@@ -15,19 +15,25 @@ def drafted(a, b, coins):
     while len(shown) < len(a):
         size_a, size_b = teams.count("a"), teams.count("b")
         team = "a" if size_a < size_b or (size_a == size_b and coins.pop(0)) else "b"
-        shown.append(next(document for document in (a if team == "a" else b) if document not in shown))
+        shown.append(
+            next(document for document in (a if team == "a" else b) if document not in shown)
+        )
         teams.append(team)
     return tuple(shown), tuple(teams)
 
 
-@pytest.mark.parametrize("a, b", [((1, 2, 3, 4), (4, 3, 2, 1)), ((1, 2, 3), (1, 3, 5)), ((1, 2), (3, 4)), ((1,), (1,))])
+@pytest.mark.parametrize(
+    "a, b", [((1, 2, 3, 4), (4, 3, 2, 1)), ((1, 2, 3), (1, 3, 5)), ((1, 2), (3, 4)), ((1,), (1,))]
+)
 def test_lists_are_drafted_as_often_as_coins_say(a, b):
     expected = {}
     for coins in product((True, False), repeat=len(a)):
         outcome = drafted(a, b, coins)
         expected[outcome] = expected.get(outcome, 0) + 0.5 ** len(a)
     lists = 40_000
-    shown, by_b = team_draft(np.tile(a, (lists, 1)), np.tile(b, (lists, 1)), np.random.default_rng(0))
+    shown, by_b = team_draft(
+        np.tile(a, (lists, 1)), np.tile(b, (lists, 1)), np.random.default_rng(0)
+    )
     rows, counts = np.unique(np.hstack([shown, by_b]), axis=0, return_counts=True)
     found = {
         (tuple(row[: len(a)]), tuple("ab"[team] for team in row[len(a) :])): count / lists
@@ -45,10 +51,15 @@ def test_short_lists_stay_short_and_no_document_comes_twice():
     second = np.array([rng.permutation(row) for row in first])
     length = rng.integers(1, 7, 200)
     first[np.arange(6) >= length[:, None]] = 0
-    second = np.array([np.pad(rng.permutation(row[row > 0]), (0, (row == 0).sum())) for row in first])
+    second = np.array(
+        [np.pad(rng.permutation(row[row > 0]), (0, (row == 0).sum())) for row in first]
+    )
     shown, by_b = team_draft(first, second, rng)
     assert np.array_equal((shown > 0).sum(axis=1), length) and not by_b[shown == 0].any()
-    assert all(sorted(one) == sorted(other) for one, other in zip(shown.tolist(), first.tolist(), strict=True))
+    assert all(
+        sorted(one) == sorted(other)
+        for one, other in zip(shown.tolist(), first.tolist(), strict=True)
+    )
     assert (abs((by_b & (shown > 0)).sum(axis=1) * 2 - length) <= 1).all()
 
 
@@ -74,7 +85,9 @@ def test_the_test_is_the_sign_test():
 def size_of_sign_test(decided):
     """P(two-sided p-value of the sign test < .05) without a preference, by enumeration of its outcomes."""
     chances = stats.binom.pmf(np.arange(decided + 1), decided, 0.5)
-    below = np.array([min(1, 2 * tail) for tail in np.cumsum(chances)])  # by symmetry, up to the middle
+    below = np.array(
+        [min(1, 2 * tail) for tail in np.cumsum(chances)]
+    )  # by symmetry, up to the middle
     return 2 * chances[: decided // 2][below[: decided // 2] < 0.05].sum()
 
 
@@ -102,7 +115,9 @@ def test_sessions_of_a_user_count_once():
     rng = np.random.default_rng(0)
     clicks, by_b = rng.random((300, 5)) < 0.3, rng.random((300, 5)) < 0.5
     once = interleaving_test(clicks, by_b, np.arange(300))
-    users = interleaving_test(np.tile(clicks, (3, 1)), np.tile(by_b, (3, 1)), np.tile(np.arange(300), 3))
+    users = interleaving_test(
+        np.tile(clicks, (3, 1)), np.tile(by_b, (3, 1)), np.tile(np.arange(300), 3)
+    )
     assert users.preference.p_value == pytest.approx(once.preference.p_value)
     assert users.preference.standard_error == pytest.approx(once.preference.standard_error)
     assert users.sessions == 900 and users.wins_b == 3 * once.wins_b
@@ -122,4 +137,8 @@ def test_a_user_with_most_sessions_does_not_turn_the_test_against_its_estimate()
 
 def test_one_user_says_nothing_of_others():
     test = interleaving_test(np.array([[True, False]]), np.array([[True, False]]), np.zeros(1, int))
-    assert test.better is None and test.preference.units_needed is None and test.preference.p_value > 0.9
+    assert (
+        test.better is None
+        and test.preference.units_needed is None
+        and test.preference.p_value > 0.9
+    )

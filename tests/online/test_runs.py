@@ -18,7 +18,12 @@ from clickexp.export.fitted import fitted
 from clickexp.online import User, compare_runs
 from clickexp.online.runs import true_user
 
-SIMULATED = ["dataset.queries=40", "dataset.sessions=400", "dataset.positions=5", "dataset.documents_per_query=8"]
+SIMULATED = [
+    "dataset.queries=40",
+    "dataset.sessions=400",
+    "dataset.positions=5",
+    "dataset.documents_per_query=8",
+]
 FEW = dict(sessions=2000, days=3)
 
 
@@ -46,8 +51,17 @@ def lists(tmp_path_factory):
 def test_the_command_writes_prints_and_is_found_by_the_page(runs, capsys):
     main(["online", str(runs["pbm"]), str(runs["dctr"]), "--sessions", "2000", "--days", "3"])
     printed = capsys.readouterr().out
-    assert "clicks of UBM (true user)" in printed and "2,000 sessions over 3 days on 40 lists" in printed
-    for name in ("click_rate", "clicks_per_session", "reciprocal_rank", "abandonment", "interleaving"):
+    assert (
+        "clicks of UBM (true user)" in printed
+        and "2,000 sessions over 3 days on 40 lists" in printed
+    )
+    for name in (
+        "click_rate",
+        "clicks_per_session",
+        "reciprocal_rank",
+        "abandonment",
+        "interleaving",
+    ):
         assert name in printed
     assert all(column in printed for column in ("95% at all looks", "needs", "detectable"))
     folder = runs["dctr"] / "online" / "pbm"
@@ -61,13 +75,17 @@ def test_the_command_writes_prints_and_is_found_by_the_page(runs, capsys):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Figures take most of the time of the command."""
-    monkeypatch.setattr("clickexp.online.command.write_figures", lambda figures, folder: folder / "figures")
+    monkeypatch.setattr(
+        "clickexp.online.command.write_figures", lambda figures, folder: folder / "figures"
+    )
 
 
 @pytest.mark.parametrize("link", ["online", "online/a", "online/a/figures", "figures"])
 def test_a_link_that_came_with_a_run_leads_nothing_elsewhere(tmp_path, monkeypatch, link):
     """It is refused before rankers are built."""
-    monkeypatch.setattr("clickexp.online.command.compare_runs", lambda *_, **__: pytest.fail("work starts"))
+    monkeypatch.setattr(
+        "clickexp.online.command.compare_runs", lambda *_, **__: pytest.fail("work starts")
+    )
     elsewhere, run = tmp_path / "elsewhere", tmp_path / "b"
     elsewhere.mkdir()
     (run / link).parent.mkdir(parents=True)
@@ -75,7 +93,10 @@ def test_a_link_that_came_with_a_run_leads_nothing_elsewhere(tmp_path, monkeypat
     output = ["--output", str(run)] if link == "figures" else []
     with pytest.raises(SystemExit) as end, contextlib.redirect_stderr(io.StringIO()) as said:
         main(["online", str(tmp_path / "a"), str(run), *output])
-    assert end.value.code == 1 and f"{run / link} leads out of {run}. Remove the link" in said.getvalue()
+    assert (
+        end.value.code == 1
+        and f"{run / link} leads out of {run}. Remove the link" in said.getvalue()
+    )
     assert not [*elsewhere.iterdir()]
 
 
@@ -86,7 +107,10 @@ def test_another_comparison_takes_another_folder(runs, tmp_path):
     few = ["--sessions", "500", "--days", "2"]
     for a in (runs["pbm"], again, runs["pbm"]):
         main(["online", str(a), str(runs["ubm"]), *few])
-    found = {file.parent.name: json.loads(file.read_text())["a"] for file in runs["ubm"].glob("online/*/online.json")}
+    found = {
+        file.parent.name: json.loads(file.read_text())["a"]
+        for file in runs["ubm"].glob("online/*/online.json")
+    }
     assert found == {"pbm": str(runs["pbm"]), "pbm-2": str(again)}
 
 
@@ -108,7 +132,17 @@ def test_settings_are_checked_before_anything_is_read(tmp_path):
 
 @pytest.mark.usefixtures("undrawn")
 def test_the_command_prints_json(runs, capsys, tmp_path):
-    options = ["--sessions", "500", "--days", "2", "--users", "100", "--json", "--output", str(tmp_path / "o")]
+    options = [
+        "--sessions",
+        "500",
+        "--days",
+        "2",
+        "--users",
+        "100",
+        "--json",
+        "--output",
+        str(tmp_path / "o"),
+    ]
     main(["online", str(runs["pbm"]), str(runs["dctr"]), "--user", str(runs["ubm"]), *options])
     content = json.loads(capsys.readouterr().out)
     assert content == json.loads((tmp_path / "o/online.json").read_text())
@@ -117,7 +151,11 @@ def test_the_command_prints_json(runs, capsys, tmp_path):
 
 
 def test_the_true_user_of_labelled_lists_clicks_as_the_simulation_did(lists, tmp_path):
-    trust = ["dataset.trust_positive=[1,0.9,0.8]", "dataset.trust_negative=[0.4,0.2,0.1]", "dataset.positions=3"]
+    trust = [
+        "dataset.trust_positive=[1,0.9,0.8]",
+        "dataset.trust_negative=[0.4,0.2,0.1]",
+        "dataset.positions=3",
+    ]
     user = "dataset.user._target_=clickexp.models.TrustBiasModel"
     sizes = ["dataset.sessions=30000", "dataset.val_sessions=100", "dataset.test_sessions=30000"]
     given = ["dataset=letor", f"dataset.path={lists}", user, *trust, *sizes]
@@ -131,7 +169,9 @@ def test_the_true_user_of_labelled_lists_clicks_as_the_simulation_did(lists, tmp
         of = (label == grade) & there
         n = of.sum(axis=0)
         simulated, again = ((each & of).sum(axis=0) / n for each in (part.column("clicks"), clicks))
-        assert (abs(simulated - again) < 5 * np.sqrt(2 * simulated * (1 - simulated) / n) + 1e-9).all()
+        assert (
+            abs(simulated - again) < 5 * np.sqrt(2 * simulated * (1 - simulated) / n) + 1e-9
+        ).all()
 
 
 def test_rankers_of_labelled_lists_are_judged_by_the_true_user(lists, tmp_path):
@@ -159,7 +199,9 @@ def test_runs_of_other_documents_are_refused(runs, tmp_path):
 def test_clicks_of_a_log_have_no_true_user(runs, tmp_path, capsys):
     rows = {"query_doc_ids": [[1, 2, 3]] * 50, "clicks": [[True, False, False]] * 50}
     pl.DataFrame(rows).write_parquet(tmp_path / "log.parquet")
-    run = new_run(tmp_path / "run", "model=pbm", "dataset=parquet", f"dataset.path={tmp_path / 'log.parquet'}")
+    run = new_run(
+        tmp_path / "run", "model=pbm", "dataset=parquet", f"dataset.path={tmp_path / 'log.parquet'}"
+    )
     with pytest.raises(SystemExit):
         main(["online", str(run), str(run)])
     error = capsys.readouterr().err
@@ -177,12 +219,16 @@ def test_a_user_with_tables_of_documents_and_queries_clicks_as_its_model_predict
     model, dataset = fitted(run)
     for name, term in model.attraction.terms.items():
         values = np.random.default_rng(len(name)).normal(size=term.table.get_value().values.shape)
-        term.table.set_value(dataclasses.replace(term.table.get_value(), values=jnp.asarray(values, jnp.float32)))
+        term.table.set_value(
+            dataclasses.replace(term.table.get_value(), values=jnp.asarray(values, jnp.float32))
+        )
     lookups = {name: dataset.ranking.derived[name] for name in ("document_ids", "query_numbers")}
     shown = dataset.ranking.column("query_doc_ids")[:1, :5]
     clicks = User(model, lookups=lookups.values()).clicks(np.repeat(shown, 20_000, axis=0), 0)
     batch = {"query_doc_ids": shown, "positions": np.arange(1, 6)[None], "mask": shown > 0}
-    expected = np.exp(model.predict_clicks(batch | {name: each.table[shown] for name, each in lookups.items()}))[0]
+    expected = np.exp(
+        model.predict_clicks(batch | {name: each.table[shown] for name, each in lookups.items()})
+    )[0]
     sd = np.sqrt(expected * (1 - expected) / len(clicks))
     assert (abs(clicks.mean(axis=0) - expected) < 5 * sd).all() and np.ptp(expected) > 0.05
     with refuses(UserError, "the user cannot click on these lists", "document_ids"):

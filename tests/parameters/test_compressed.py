@@ -75,12 +75,16 @@ def sign(number, id, seed):
     ],
 )
 def test_published_values_of_murmur3(word, seed, expected):
-    assert int(murmur3(np.asarray(word, np.uint32), seed=seed)) == expected == murmur(word, seed=seed)
+    assert (
+        int(murmur3(np.asarray(word, np.uint32), seed=seed)) == expected == murmur(word, seed=seed)
+    )
 
 
 def test_murmur3_of_several_words_of_any_type_and_sign():
     ids, other = np.array([[0, -1], [2**31 - 1, 7]], np.int32), np.array([3, 40000], np.uint16)
-    expected = [[murmur(int(i), int(j), seed=5) for i, j in zip(row, other, strict=True)] for row in ids]
+    expected = [
+        [murmur(int(i), int(j), seed=5) for i, j in zip(row, other, strict=True)] for row in ids
+    ]
     np.testing.assert_array_equal(jax.jit(partial(murmur3, seed=5))(ids, other), expected)
     assert murmur3(ids).dtype == jnp.uint32
 
@@ -285,7 +289,8 @@ def test_feature_hashing_by_definition():
     expected_embeddings(
         store,
         lambda id: [
-            sign(k, id, SEED + 1) * rows[murmur(id, seed=SEED) % len(rows), k] for k in range(FEATURES)
+            sign(k, id, SEED + 1) * rows[murmur(id, seed=SEED) % len(rows), k]
+            for k in range(FEATURES)
         ],
     )
 
@@ -298,7 +303,8 @@ def test_random_offset_blocks_by_definition(chunk):
     expected_embeddings(
         store,
         lambda id: [
-            sign(i, id, SEED + 1) * array[(murmur(id, i // size, seed=SEED) + i % size) % len(array)]
+            sign(i, id, SEED + 1)
+            * array[(murmur(id, i // size, seed=SEED) + i % size) % len(array)]
             for i in range(FEATURES)
         ],
     )
@@ -312,7 +318,11 @@ def test_quotient_and_remainder_by_definition(name):
 
     def embed(id):
         q, r = quotients[id // len(remainders)], remainders[id % len(remainders)]
-        return {"addition": r + q, "multiplication": r * (1 + q)}[name] if q.size == r.size else [*r, *q]
+        return (
+            {"addition": r + q, "multiplication": r * (1 + q)}[name]
+            if q.size == r.size
+            else [*r, *q]
+        )
 
     expected_embeddings(store, embed)
 
@@ -410,9 +420,13 @@ def test_a_step_moves_every_number_by_its_gradient(name):
         batch = at_step(with_mask(jax.tree.map(jnp.asarray, arrays)), 0)
         return nnx.merge(graphdef, tables, params, other).compute_loss(batch, aggregate=False).sum()
 
-    expected, (table_grads, grads) = jax.jit(jax.value_and_grad(summed_loss, argnums=(0, 1)))(tables, params)
+    expected, (table_grads, grads) = jax.jit(jax.value_and_grad(summed_loss, argnums=(0, 1)))(
+        tables, params
+    )
     np.testing.assert_allclose(loss, expected, rtol=1e-6)
-    for after, before, grad in zip(*map(leaves, (packing.learned(state.tables), tables, table_grads)), strict=True):
+    for after, before, grad in zip(
+        *map(leaves, (packing.learned(state.tables), tables, table_grads)), strict=True
+    ):
         np.testing.assert_allclose(before - after, grad, rtol=1e-4, atol=5e-6)
         assert np.abs(grad).max() > 0.01
     for after, before, grad in zip(*map(leaves, (state.params, params, grads)), strict=True):
@@ -437,18 +451,24 @@ def test_an_epoch_pulls_a_number_by_the_precision_of_its_prior(name):
         optimizer = Optimizer(optax.set_to_zero(), LazySGD(1.0))
         graphdef, state = split_model(model, optimizer)
         step, arrays = TrainStep(graphdef, optimizer), superbatch(columns, BATCH)
-        found = jax.jit(step.count)(learned_priors.no_documents(state.tables), state, arrays, np.int32(steps))
+        found = jax.jit(step.count)(
+            learned_priors.no_documents(state.tables), state, arrays, np.int32(steps)
+        )
         state = dataclasses.replace(state, tables=learned_priors.shares(state.tables, found))
         before, run, total = leaves(packing.learned(state.tables)), jax.jit(step), 0.0
         for index in range(steps):
             one = {name: values[index][None] for name, values in arrays.items()}
             after = leaves(packing.learned(run(state, one, np.int32(1))[0].tables))
-            total = total + np.concatenate([(a - b).ravel() for a, b in zip(after, before, strict=True)])
+            total = total + np.concatenate(
+                [(a - b).ravel() for a, b in zip(after, before, strict=True)]
+            )
         moves.append(total)
     rows = np.concatenate([b.ravel() for b in before])
     pulled = np.abs(moves[0] - moves[1]) > 1e-4
     assert pulled.mean() > 0.8
-    np.testing.assert_allclose((moves[0] - moves[1])[pulled], -1.7 * rows[pulled], rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(
+        (moves[0] - moves[1])[pulled], -1.7 * rows[pulled], rtol=1e-3, atol=1e-4
+    )
 
 
 @pytest.fixture(scope="module")

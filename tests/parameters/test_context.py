@@ -42,7 +42,9 @@ LINEAR = ContextParameterConfig()
 
 def built(config=LINEAR, seed=1):
     tower = config.build(Sizes(), rngs=nnx.Rngs(0))
-    tower.weight[...] = jnp.asarray(np.random.default_rng(seed).normal(size=tower.weight.shape), jnp.float32)
+    tower.weight[...] = jnp.asarray(
+        np.random.default_rng(seed).normal(size=tower.weight.shape), jnp.float32
+    )
     return tower
 
 

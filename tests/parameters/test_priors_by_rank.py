@@ -27,15 +27,21 @@ def sigmoid(z):
 
 def mean_probability(mean, precision):
     nodes, weights = hermegauss(80)
-    return sigmoid(np.asarray(mean)[..., None] + nodes / np.sqrt(precision)) @ (weights / weights.sum())
+    return sigmoid(np.asarray(mean)[..., None] + nodes / np.sqrt(precision)) @ (
+        weights / weights.sum()
+    )
 
 
 @pytest.fixture(scope="module")
 def model():
     """A position-based model of a log that has shown the first document only, at average ranks and without clicks."""
     config = EmbeddingParameterConfig(posterior="normal_by_rank", baseline=BASELINE)
-    model = PositionBasedModel(positions=RANKS, query_doc_pairs=3, attraction=config, rngs=nnx.Rngs(0))
-    values = jnp.zeros((4, 3)).at[:, 2].set(NEVER_SHOWN).at[SHOWN].set(jnp.asarray([-0.3, -0.5, 0.0]))
+    model = PositionBasedModel(
+        positions=RANKS, query_doc_pairs=3, attraction=config, rngs=nnx.Rngs(0)
+    )
+    values = (
+        jnp.zeros((4, 3)).at[:, 2].set(NEVER_SHOWN).at[SHOWN].set(jnp.asarray([-0.3, -0.5, 0.0]))
+    )
     prior = Prior(jnp.log(jnp.float32(PRECISION)), jnp.full(1, MEAN), jnp.full(1, SLOPE))
     model.attraction.table.set_value(Rows(values, 1, prior, jnp.asarray(LINE)))
     return model
@@ -109,7 +115,9 @@ def test_draws_of_new_documents_vary_around_the_prior_of_the_rank(model):
         jax.vmap(lambda key: jnp.exp(model.sample_parameters(key).predict_clicks(lists)[0])),
     )(jax.random.split(jax.random.key(0), 4000))
     expected = np.exp(clicks(model, lists)[0])
-    np.testing.assert_allclose(drawn.mean(0), expected, atol=5 * float(drawn.std(0).max()) / np.sqrt(4000))
+    np.testing.assert_allclose(
+        drawn.mean(0), expected, atol=5 * float(drawn.std(0).max()) / np.sqrt(4000)
+    )
 
 
 def test_a_draw_of_a_new_document_follows_the_rank(model):
@@ -165,7 +173,9 @@ def test_embeddings_of_new_rows_are_linear_in_the_logarithm_of_the_rank(store):
     ranks = np.asarray([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
     x = LINE[0] + LINE[1] * np.log(ranks)
     found = np.asarray(take(ids, np.log(ranks).astype(np.float32)))
-    np.testing.assert_allclose(np.abs(found), np.abs(x)[:, None] * len(tables) * np.ones(2), rtol=1e-5)
+    np.testing.assert_allclose(
+        np.abs(found), np.abs(x)[:, None] * len(tables) * np.ones(2), rtol=1e-5
+    )
 
 
 def test_only_priors_by_rank_keep_ranks():
@@ -177,8 +187,12 @@ def test_rows_that_are_always_shown_at_one_rank_tell_nothing_of_others():
     """Lists of one document: x has no spread, and a new document at another rank is one of average rank."""
     rng = np.random.default_rng(0)
     ids = rng.integers(1, 50, (2000, 1)).astype(np.int32)
-    log = Sessions.from_arrays(query_doc_ids=ids, clicks=rng.random(ids.shape) < 0.3, query_doc_pairs=60)
-    model = PositionBasedModel(positions=RANKS, query_doc_pairs=60, click_rate=0.3, rngs=nnx.Rngs(0))
+    log = Sessions.from_arrays(
+        query_doc_ids=ids, clicks=rng.random(ids.shape) < 0.3, query_doc_pairs=60
+    )
+    model = PositionBasedModel(
+        positions=RANKS, query_doc_pairs=60, click_rate=0.3, rngs=nnx.Rngs(0)
+    )
     Trainer(epochs=2).train(model, log, log)
     lists = batch([[55, 55, 55, 55]])
     attraction = clicks(model, lists) - np.log(
@@ -194,9 +208,13 @@ def test_ranks_in_one_list_tell_of_mean_ranks_as_far_as_rows_differ(noise):
     """The line is the regression of x, of the documents of all lists, on their log ranks."""
     rng = np.random.default_rng(1)
     query = rng.integers(40, size=3000)
-    order = np.argsort(rng.normal(0, 1, (40, 6))[query] + noise * rng.normal(0, 1, (3000, 6)), axis=1)
+    order = np.argsort(
+        rng.normal(0, 1, (40, 6))[query] + noise * rng.normal(0, 1, (3000, 6)), axis=1
+    )
     ids = (query[:, None] * 6 + order + 1).astype(np.int32)
-    log = Sessions.from_arrays(query_doc_ids=ids, clicks=rng.random(ids.shape) < 0.3, query_doc_pairs=250)
+    log = Sessions.from_arrays(
+        query_doc_ids=ids, clicks=rng.random(ids.shape) < 0.3, query_doc_pairs=250
+    )
     model = PositionBasedModel(positions=6, query_doc_pairs=250, click_rate=0.3, rngs=nnx.Rngs(0))
     for _ in range(2):  # a second training starts from what its own log shows
         Trainer(epochs=1).train(model, log, log)
@@ -246,7 +264,9 @@ def test_training_goes_on_from_posteriors_that_another_log_has_left(posterior):
     np.testing.assert_allclose(after.variance(known), before.variance(known), rtol=1e-3)
     assert np.ptp(before.take(known)) > 1
     new = jnp.arange(51, 61)
-    np.testing.assert_allclose(after.take(new), float(after.prior.mean[0]) * np.ones((10, 1)), atol=1e-5)
+    np.testing.assert_allclose(
+        after.take(new), float(after.prior.mean[0]) * np.ones((10, 1)), atol=1e-5
+    )
     assert jax.tree.structure(state) == jax.tree.structure(nnx.state(model))
 
 
@@ -262,7 +282,9 @@ def test_rows_that_were_not_counted_leave_the_prior_its_slope():
             return iter([known if self.passes == 1 else later])  # counted
 
     config = EmbeddingParameterConfig(posterior="normal_by_rank")
-    model = PositionBasedModel(positions=RANKS, query_doc_pairs=3, attraction=config, rngs=nnx.Rngs(0))
+    model = PositionBasedModel(
+        positions=RANKS, query_doc_pairs=3, attraction=config, rngs=nnx.Rngs(0)
+    )
     batches = Changing()
     Trainer(epochs=3).train(model, batches, [known])
     assert batches.passes == 4

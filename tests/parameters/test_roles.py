@@ -115,7 +115,9 @@ def test_click_rate(batch, source):
 def test_examination_that_may_depend_on_the_last_click(batch, source):
     model = models.UserBrowsingModel(RANKS, examination=source, attraction=source, rngs=nnx.Rngs(1))
     above = [np.minimum(last, batch["positions"] - 1) for last in range(RANKS)]
-    columns = [probabilities(model.examination, {**batch, "last_click_positions": last}) for last in above]
+    columns = [
+        probabilities(model.examination, {**batch, "last_click_positions": last}) for last in above
+    ]
     roles = {
         "examination": np.transpose([*columns, columns[0]]),
         "attraction": probabilities(model.attraction, batch),
@@ -131,7 +133,10 @@ def test_embedding_of_rank_and_last_click_may_serve_as_examination(batch):
     fill(model, lambda shape: rng.normal(size=shape))
     rows = model.examination.baseline[...] + model.examination.table.get_value().values[:, 0]
     index = np.arange(1, RANKS + 1)[:, None] * (RANKS + 1) + np.arange(RANKS + 1)
-    roles = {"examination": sigmoid(rows[index]), "attraction": probabilities(model.attraction, batch)}
+    roles = {
+        "examination": sigmoid(rows[index]),
+        "attraction": probabilities(model.attraction, batch),
+    }
     check(model, batch, oracle.user_browsing_model, **roles)
 
 
@@ -145,7 +150,9 @@ def test_a_built_parameter_is_used_as_it_is_and_a_module_is_wrapped():
 def test_a_constructor_is_called_with_the_stream_of_the_model():
     built = build_parameter("attraction", Doubled, None, Sizes(), rngs=nnx.Rngs(7))
     assert built.module.weight[...] == Doubled(rngs=nnx.Rngs(7)).weight[...]
-    fixed = build_parameter("attraction", lambda rngs: FixedParameter(1.0), None, Sizes(), rngs=nnx.Rngs(7))
+    fixed = build_parameter(
+        "attraction", lambda rngs: FixedParameter(1.0), None, Sizes(), rngs=nnx.Rngs(7)
+    )
     assert isinstance(fixed, FixedParameter)
 
 

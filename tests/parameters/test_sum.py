@@ -23,7 +23,12 @@ from clickexp.parameters import (
 from clickexp.training import Trainer, natural_gradient
 
 PAIRS, DOCUMENTS, FEATURES = 9, 4, 3
-SIZES = Sizes(PAIRS, click_rate=0.2, columns={"document_ids": DOCUMENTS}, features={"query_doc_features": FEATURES})
+SIZES = Sizes(
+    PAIRS,
+    click_rate=0.2,
+    columns={"document_ids": DOCUMENTS},
+    features={"query_doc_features": FEATURES},
+)
 
 
 def table(**settings):
@@ -37,7 +42,10 @@ def document(**settings):
 def built(**terms):
     """The sum with normal numbers everywhere."""
     rng = np.random.default_rng(1)
-    return fill(SumParameterConfig(terms).build(SIZES, rngs=nnx.Rngs(0)), lambda shape: rng.normal(size=shape))
+    return fill(
+        SumParameterConfig(terms).build(SIZES, rngs=nnx.Rngs(0)),
+        lambda shape: rng.normal(size=shape),
+    )
 
 
 def uncertain(**terms):
@@ -47,7 +55,9 @@ def uncertain(**terms):
     for term in tower.terms.values():
         rows = term.table.get_value()
         values = jnp.asarray(rng.normal(0, 0.5, rows.values.shape), jnp.float32)
-        prior = dataclasses.replace(rows.prior, mean=jnp.full(rows.dim, 0.3), log_precision=jnp.log(jnp.float32(3)))
+        prior = dataclasses.replace(
+            rows.prior, mean=jnp.full(rows.dim, 0.3), log_precision=jnp.log(jnp.float32(3))
+        )
         term.table.set_value(dataclasses.replace(rows, values=values, prior=prior))
     return tower
 
@@ -77,7 +87,9 @@ def posterior(tower, batch):
 
 def test_the_logit_is_the_sum_of_those_of_the_terms(batch):
     tower = built(
-        pair=table(posterior="none"), document=document(posterior="none"), features=LinearParameterConfig()
+        pair=table(posterior="none"),
+        document=document(posterior="none"),
+        features=LinearParameterConfig(),
     )
     terms = (logit(tower.terms[name], batch) for name in ("pair", "document", "features"))
     pair, of_document, features = (np.float64(each) for each in terms)
@@ -90,7 +102,9 @@ def test_the_probability_is_the_mean_over_the_posteriors_of_all_tables(batch):
     terms = [posterior(tower.terms[name], batch) for name in ("pair", "document")]
     mean, variance = (sum(np.float64(part) for part in parts) for parts in zip(*terms, strict=True))
     nodes, weights = np.polynomial.hermite_e.hermegauss(80)
-    expected = expit(mean[..., None] + np.sqrt(variance)[..., None] * nodes) @ weights / weights.sum()
+    expected = (
+        expit(mean[..., None] + np.sqrt(variance)[..., None] * nodes) @ weights / weights.sum()
+    )
     assert 0.5 < np.sqrt(variance).max() < 2
     log_prob, prob = nnx.jit(lambda tower, batch: (tower.log_prob(batch), tower.prob(batch)))(
         tower, batch
@@ -112,10 +126,14 @@ def test_the_smallest_table_of_a_column_limits_it():
 
 
 def test_each_table_has_a_prior_of_its_own():
-    terms = {"pair": table(posterior="normal", prior_precision=4.0), "document": document(posterior="normal")}
+    terms = {
+        "pair": table(posterior="normal", prior_precision=4.0),
+        "document": document(posterior="normal"),
+    }
     tower = SumParameterConfig(terms).build(SIZES, rngs=nnx.Rngs(0))
     precisions = {
-        name: float(jnp.exp(term.table.get_value().prior.log_precision)) for name, term in tower.terms.items()
+        name: float(jnp.exp(term.table.get_value().prior.log_precision))
+        for name, term in tower.terms.items()
     }
     assert precisions == pytest.approx({"pair": 4.0, "document": 1.0})
 
@@ -129,9 +147,16 @@ def test_a_term_may_be_left_out_and_one_is_needed():
 
 def test_models_take_a_sum_for_a_tower(batch):
     terms = {"pair": table(posterior="none"), "document": document(posterior="none")}
-    sizes = {"query_doc_pairs": PAIRS, "positions": 6, "columns": {"document_ids": DOCUMENTS}, "rngs": nnx.Rngs(0)}
+    sizes = {
+        "query_doc_pairs": PAIRS,
+        "positions": 6,
+        "columns": {"document_ids": DOCUMENTS},
+        "rngs": nnx.Rngs(0),
+    }
     model = UserBrowsingModel(attraction=SumParameterConfig(terms), **sizes)
-    alone = DocumentCTRModel(PAIRS, document(posterior="none"), columns=sizes["columns"], rngs=nnx.Rngs(0))
+    alone = DocumentCTRModel(
+        PAIRS, document(posterior="none"), columns=sizes["columns"], rngs=nnx.Rngs(0)
+    )
     with refuses(ValueError, "document_ids"):
         model.predict_clicks({**batch, "document_ids": batch["document_ids"] + DOCUMENTS})
     shapes = (
@@ -165,7 +190,10 @@ def fitted():
     log, of_query, logits = hierarchical_log()
     terms = {"pair": table(posterior="normal"), "document": document(posterior="normal")}
     model = DocumentCTRModel(
-        log.query_doc_pairs, SumParameterConfig(terms), columns={"document_ids": 60}, rngs=nnx.Rngs(0)
+        log.query_doc_pairs,
+        SumParameterConfig(terms),
+        columns={"document_ids": 60},
+        rngs=nnx.Rngs(0),
     )
     train, val = log.slice(0, 40_000), log.slice(40_000, 44_000)
     Trainer(natural_gradient(), 30, None, batch_size=512, decays=2).train(model, train, val)
@@ -176,7 +204,8 @@ def fitted():
 def test_learned_priors_say_how_much_documents_and_pairs_differ(fitted):
     model, _, _ = fitted
     sd = {
-        name: float(jnp.exp(-term.table.get_value().prior.log_precision / 2)) for name, term in model.ctr.terms.items()
+        name: float(jnp.exp(-term.table.get_value().prior.log_precision / 2))
+        for name, term in model.ctr.terms.items()
     }
     assert sd["document"] == pytest.approx(1.0, abs=0.2)  # of 60 documents: standard error .09
     assert sd["pair"] == pytest.approx(0.5, abs=0.08)
@@ -186,7 +215,11 @@ def test_learned_priors_say_how_much_documents_and_pairs_differ(fitted):
 def test_a_pair_never_shown_borrows_from_its_document(fitted):
     model, of_query, logits = fitted
     ids = np.arange(1, of_query.size + 1, dtype=np.int32).reshape(of_query.shape)
-    batch = {"query_doc_ids": ids, "document_ids": of_query.astype(np.int32) + 1, "mask": np.ones(ids.shape, bool)}
+    batch = {
+        "query_doc_ids": ids,
+        "document_ids": of_query.astype(np.int32) + 1,
+        "mask": np.ones(ids.shape, bool),
+    }
     predicted = np.float64(model.ctr.logit(batch))
     unseen = slice(None), slice(24, None)
     of_documents = logits[unseen].var() - 0.25  # what the document explains

@@ -143,7 +143,11 @@ def test_deep_without_norms_and_with_another_activation(batch):
 @pytest.mark.parametrize(("cross", "deep"), [(2, 2), (0, 1), (1, 0)])
 def test_deep_cross(batch, combination, cross, deep):
     config = DeepCrossParameterConfig(
-        features=FEATURES, cross_layers=cross, deep_layers=deep, combination=combination, hidden_units=5
+        features=FEATURES,
+        cross_layers=cross,
+        deep_layers=deep,
+        combination=combination,
+        hidden_units=5,
     )
     tower = built(config)
     start = crossed = normed(tower.input_norm, features(batch))
@@ -206,7 +210,9 @@ def mean_probability(mean, variance):
 
 @pytest.mark.parametrize("dim", [1, 8])
 def test_untrained_posteriors_predict_the_mean_over_their_prior(batch, dim):
-    config = EmbeddingParameterConfig(embedding_features=dim, posterior="normal_by_rank", prior_precision=2.0)
+    config = EmbeddingParameterConfig(
+        embedding_features=dim, posterior="normal_by_rank", prior_precision=2.0
+    )
     tower = config.build(SIZES, rngs=nnx.Rngs(0))
     variance = 0.5 if dim == 1 else 0.5 * (f64(tower.projection) ** 2).sum()
     expected = mean_probability(np.log(0.25), np.full((3, 6), variance))
@@ -216,11 +222,16 @@ def test_untrained_posteriors_predict_the_mean_over_their_prior(batch, dim):
 @pytest.mark.parametrize("dim", [1, 8])
 def test_posteriors_of_rows(batch, dim):
     """The mean of a row is an offset from that of its prior, m + slope * x; its spread is relative to the prior's."""
-    config, rng = EmbeddingParameterConfig(embedding_features=dim, posterior="normal_by_rank"), np.random.default_rng(3)
+    config, rng = (
+        EmbeddingParameterConfig(embedding_features=dim, posterior="normal_by_rank"),
+        np.random.default_rng(3),
+    )
     tower = config.build(SIZES, rngs=nnx.Rngs(0))
     log_precision, center, slope = 0.4, rng.normal(size=dim), rng.normal(size=dim)
     values = 0.5 * rng.normal(size=(10, 2 * dim + 1))
-    prior = Prior(jnp.float32(log_precision), *(jnp.asarray(each, jnp.float32) for each in (center, slope)))
+    prior = Prior(
+        jnp.float32(log_precision), *(jnp.asarray(each, jnp.float32) for each in (center, slope))
+    )
     tower.table.set_value(Rows(jnp.asarray(values, jnp.float32), dim, prior))
     weights = np.ones(1) if dim == 1 else f64(tower.projection)
     rows = values[batch["query_doc_ids"]]
@@ -279,6 +290,8 @@ def test_a_table_takes_rows_of_any_shape_and_only_their_parameters():
     rows = table.get_value()
     rows.values = jnp.arange(20.0).reshape(5, 4)
     table.set_value(rows)
-    np.testing.assert_array_equal(table.take(jnp.array([[4, 0, 4]])), [[[16, 17], [0, 1], [16, 17]]])
+    np.testing.assert_array_equal(
+        table.take(jnp.array([[4, 0, 4]])), [[[16, 17], [0, 1], [16, 17]]]
+    )
     assert table.take(jnp.zeros((2, 3, 4), jnp.int32)).shape == (2, 3, 4, 2)
     assert table.take(jnp.int32(1)).tolist() == [4, 5]

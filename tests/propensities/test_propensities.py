@@ -39,7 +39,9 @@ def swapped(sessions=40_000, queries=20, seed=0, noise=0.7):
 
 
 def dataset_of(sessions):
-    return Dataset("log", sessions, sessions, sessions, sessions.query_doc_pairs, sessions.positions)
+    return Dataset(
+        "log", sessions, sessions, sessions, sessions.query_doc_pairs, sessions.positions
+    )
 
 
 def test_harvesting_recovers_examination_of_swaps_within_three_standard_errors():
@@ -55,15 +57,21 @@ def test_harvesting_recovers_examination_of_swaps_within_three_standard_errors()
 def test_all_pairs_of_positions_tell_more_than_those_with_the_first():
     errors = {}
     for estimator in ("pivot", "all_pairs"):
-        found = [HarvestedPropensities(estimator)(dataset_of(swapped(8_000, seed=seed))) for seed in range(6)]
-        errors[estimator] = np.mean([(np.log(np.array(each.values) / EXAMINATION) ** 2) for each in found])
+        found = [
+            HarvestedPropensities(estimator)(dataset_of(swapped(8_000, seed=seed)))
+            for seed in range(6)
+        ]
+        errors[estimator] = np.mean(
+            [(np.log(np.array(each.values) / EXAMINATION) ** 2) for each in found]
+        )
     assert errors["all_pairs"] < errors["pivot"]
 
 
 def test_pairs_of_positions_do_not_share_a_cell():
     """2 * 6 = 3 * 4: an index of a pair by its product would add the clicks of one to the other."""
     ids = np.array(
-        [[9, 1, 8, 7, 6, 5], [4, 3, 2, 10, 11, 1], [9, 8, 5, 6, 7, 10], [9, 8, 7, 5, 12, 13]], np.int32
+        [[9, 1, 8, 7, 6, 5], [4, 3, 2, 10, 11, 1], [9, 8, 5, 6, 7, 10], [9, 8, 7, 5, 12, 13]],
+        np.int32,
     )
     clicks = (ids == 1) | (ids == 5)
     found = harvest(packed({"query_doc_ids": ids, "clicks": clicks})).sum(axis=0)
@@ -86,14 +94,18 @@ def test_unequal_exposure_is_weighted_out():
 
 def test_a_log_without_swaps_cannot_be_harvested():
     ids = np.tile(np.arange(1, 5, dtype=np.int32), (50, 1))
-    sessions = packed({"query_doc_ids": ids, "clicks": np.random.default_rng(0).random(ids.shape) < 0.5})
+    sessions = packed(
+        {"query_doc_ids": ids, "clicks": np.random.default_rng(0).random(ids.shape) < 0.5}
+    )
     with refuses(ConfigError, "cannot distinguish examination from relevance"):
         HarvestedPropensities()(dataset_of(sessions))
 
 
 def test_a_position_that_no_document_links_has_no_propensity():
     ids = np.array([[1, 2, 3], [2, 1, 3]] * 30, np.int32)
-    sessions = packed({"query_doc_ids": ids, "clicks": np.random.default_rng(0).random(ids.shape) < 0.5})
+    sessions = packed(
+        {"query_doc_ids": ids, "clicks": np.random.default_rng(0).random(ids.shape) < 0.5}
+    )
     found = HarvestedPropensities()(dataset_of(sessions))
     assert found.values[2] is None and found.values[1] is not None
     weighting = Weighting.of(found, 0.05, sessions)
@@ -119,7 +131,10 @@ def test_sessions_are_chosen_by_a_column():
         schema={**sessions.schema, "shuffled": Column("shuffled", bool, "session")},
     )
     found = RandomizedPropensities("shuffled")(dataset_of(flagged))
-    assert found.values == RandomizedPropensities(None)(dataset_of(sessions.select(np.flatnonzero(flags)))).values
+    assert (
+        found.values
+        == RandomizedPropensities(None)(dataset_of(sessions.select(np.flatnonzero(flags)))).values
+    )
     with refuses(ConfigError, "random", "lengths, shuffled"):
         RandomizedPropensities("random")(dataset_of(flagged))
 
@@ -169,8 +184,14 @@ RATIO = {"position": 1, "relative": 1.0}
         ({"propensity": [{"position": 1}]}, "propensity/0/relative"),
         ({"propensity": [RATIO, {"position": "2", "relative": 0.5}]}, "propensity/1/position"),
         ({"propensity": [RATIO, {"position": 10**12, "relative": 0.5}]}, "propensity/1/position"),
-        ({"propensity": [RATIO, {"position": 2, "relative": float("nan")}]}, "propensity/1/relative"),
-        ({"propensity": [RATIO, {"position": 2, "relative": float("inf")}]}, "propensity/1/relative"),
+        (
+            {"propensity": [RATIO, {"position": 2, "relative": float("nan")}]},
+            "propensity/1/relative",
+        ),
+        (
+            {"propensity": [RATIO, {"position": 2, "relative": float("inf")}]},
+            "propensity/1/relative",
+        ),
         ({"propensity": [RATIO, {"position": 2, "relative": -0.5}]}, "propensity/1/relative"),
         ({"propensity": [RATIO, {"position": 1, "relative": 1.0}]}, "1 is given twice"),
         ({"propensity": [{"position": 1, "relative": 7.0}]}, "position 1 is 7"),
@@ -197,7 +218,11 @@ def test_a_run_that_knows_no_examination_has_no_propensities(tmp_path):
 
 @pytest.mark.parametrize("intervals", [False, True])
 def test_a_run_of_the_trust_bias_model_has_slopes_and_offsets(tmp_path, intervals):
-    result = {"model": "TrustBias", "per_rank": {"examination": [0.9, 0.6]}, "false_positive": [0.5, 0.3]}
+    result = {
+        "model": "TrustBias",
+        "per_rank": {"examination": [0.9, 0.6]},
+        "false_positive": [0.5, 0.3],
+    }
     if intervals:
         result["propensity"] = [{"position": 1, "relative": 1.0}, {"position": 2, "relative": 0.75}]
     (tmp_path / "result.json").write_text(json.dumps(result))
@@ -219,7 +244,9 @@ def test_lists_of_different_lengths_and_relevance_are_not_compared_with_each_oth
     sessions = packed({"query_doc_ids": ids, "clicks": clicks, "lengths": lengths})
     found = RandomizedPropensities(None)(dataset_of(sessions))
     np.testing.assert_allclose(found.values, true, rtol=0.06)
-    inside = [low <= each <= high for low, each, high in zip(found.low, true, found.high, strict=True)]
+    inside = [
+        low <= each <= high for low, each, high in zip(found.low, true, found.high, strict=True)
+    ]
     assert sum(inside) >= RANKS - 1
 
 
@@ -257,7 +284,10 @@ def test_the_effective_sample_size_is_that_of_kong():
 def test_propensities_of_positions_that_the_log_does_not_have_are_pointed_out():
     weighting = Weighting.of(Propensities((*EXAMINATION, 0.1, 0.1)), 0.05, swapped(50))
     assert weighting.unused == (RANKS + 1, RANKS + 2)
-    assert any(f"propensities for position {RANKS + 1}, {RANKS + 2}, where" in line for line in weighting.describe())
+    assert any(
+        f"propensities for position {RANKS + 1}, {RANKS + 2}, where" in line
+        for line in weighting.describe()
+    )
 
 
 def test_a_document_beyond_the_last_propensity_has_no_weight():
@@ -273,9 +303,13 @@ def test_the_effective_sample_size_of_weights_by_document():
     """Of those of debias=policy_aware, from a column; clicks at unknown positions have no weight."""
     sessions = swapped(500)
     ids, clicks = sessions.column("query_doc_ids"), sessions.column("clicks")
-    of_document = np.random.default_rng(1).uniform(0.01, 1, sessions.query_doc_pairs + 1).astype(np.float32)
+    of_document = (
+        np.random.default_rng(1).uniform(0.01, 1, sessions.query_doc_pairs + 1).astype(np.float32)
+    )
     column = Column("policy_propensity", np.float32)
-    carrying = Sessions.from_arrays(query_doc_ids=ids, clicks=clicks, extra={column: of_document[ids]})
+    carrying = Sessions.from_arrays(
+        query_doc_ids=ids, clicks=clicks, extra={column: of_document[ids]}
+    )
     known = (*EXAMINATION[:-1], None)
     found = Weighting.of(Propensities(known), 0.1, carrying, "policy_propensity")
     weights = (clicks / np.maximum(of_document[ids], 0.1))[:, :-1]
@@ -302,4 +336,6 @@ def test_propensities_that_rise_are_pointed_out():
     ):
         described = Weighting.of(Propensities(**known), 0.05, swapped(50)).describe()
         lines = [line for line in described if "above that" in line]
-        assert [f"at position {rises}," in line for line in lines] == ([] if rises is None else [True])
+        assert [f"at position {rises}," in line for line in lines] == (
+            [] if rises is None else [True]
+        )

@@ -21,13 +21,19 @@ TRUSTED, MISTAKEN = [1.0, 0.8, 0.5], [0.6, 0.3, 0.1]
 def folder(tmp_path):
     rng = np.random.default_rng(0)
     for name in ("train", "test"):
-        lines = [f"{rng.integers(0, 3)} qid:{query} 0:{rng.normal():.3f}" for query in range(20) for _ in range(4)]
+        lines = [
+            f"{rng.integers(0, 3)} qid:{query} 0:{rng.normal():.3f}"
+            for query in range(20)
+            for _ in range(4)
+        ]
         (tmp_path / f"{name}.txt").write_text("\n".join([*lines[:-1], "2 qid:19 0:1"]) + "\n")
     return tmp_path
 
 
 def opened(folder, **options):
-    return open_letor(folder, sessions=20_000, val_sessions=50, test_sessions=50, positions=3, **options)
+    return open_letor(
+        folder, sessions=20_000, val_sessions=50, test_sessions=50, positions=3, **options
+    )
 
 
 def test_examination_of_the_position_based_user_is_what_was_given(folder):
@@ -41,7 +47,9 @@ def test_users_who_trust_have_slopes_and_offsets(folder):
     dataset = opened(folder, user=TrustBiasModel, **settings)
     relevant, irrelevant = (np.multiply(EXAMINED, each) for each in (TRUSTED, MISTAKEN))
     found = SimulatedPropensities()(dataset)
-    assert np.allclose(found.values, (relevant - irrelevant) / (relevant - irrelevant)[0], rtol=1e-5)
+    assert np.allclose(
+        found.values, (relevant - irrelevant) / (relevant - irrelevant)[0], rtol=1e-5
+    )
     assert np.allclose(found.offsets, irrelevant, rtol=1e-5)
     rates = found.of_relevant()
     assert np.allclose(rates.values, relevant / relevant[0], rtol=1e-5) and rates.offsets is None
@@ -63,7 +71,9 @@ def test_examination_that_depends_on_documents_is_its_mean(folder):
     share = np.append(1.0, (above == 0).mean(axis=0))
     assert share[-1] < 0.8
     found = np.array(SimulatedPropensities()(dataset).values)
-    assert (np.abs(found - share) < 4 * np.sqrt(share * (1 - share) * (1 / 20_000 + 1 / 4_096)) + 1e-6).all()
+    assert (
+        np.abs(found - share) < 4 * np.sqrt(share * (1 - share) * (1 / 20_000 + 1 / 4_096)) + 1e-6
+    ).all()
 
 
 def test_the_truth_of_a_log_is_not_known():

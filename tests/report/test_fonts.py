@@ -67,7 +67,9 @@ def test_letters_of_the_own_font_stay_and_no_other_is_looked_for(monkeypatch, ca
 @pytest.fixture
 def font(tmp_path, monkeypatch):
     """A font of the machine, with the letters of each name, but for those of one."""
-    letters = sorted({letter for script, name in NAMES.items() for letter in name if script != "Thai"})
+    letters = sorted(
+        {letter for script, name in NAMES.items() for letter in name if script != "Thai"}
+    )
     names = [".notdef", *(f"u{ord(letter):05X}" for letter in letters)]
     pen = TTGlyphPen(None)
     pen.moveTo((100, 0))
@@ -84,7 +86,9 @@ def font(tmp_path, monkeypatch):
     builder.setupOS2()
     builder.setupPost()
     builder.save(tmp_path / "all.ttf")
-    own = [entry for entry in fontManager.ttflist if entry.name.startswith(("DejaVu", "Last Resort"))]
+    own = [
+        entry for entry in fontManager.ttflist if entry.name.startswith(("DejaVu", "Last Resort"))
+    ]
     monkeypatch.setattr(fontManager, "ttflist", own)
     fontManager.addfont(tmp_path / "all.ttf")
 

@@ -23,7 +23,10 @@ from clickexp.runs.load import find_runs
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 REFERENCES = {
     "rank-CTR": {"test": {"ll": -0.7, "ppl": 2.0}, "per_rank": {"ppl": [2.2, 1.8]}},
-    "true user": {"test": {"ll": -0.4, "ppl": 1.4}, "per_rank": {"ppl": [1.5, 1.3], "examination": [0.9, 0.4]}},
+    "true user": {
+        "test": {"ll": -0.4, "ppl": 1.4},
+        "per_rank": {"ppl": [1.5, 1.3], "examination": [0.9, 0.4]},
+    },
 }
 RANKS = {"ppl": [1.7, 1.5], "examination": [1.0, 0.5], "sessions": [50, 40]}
 GROUPS = {"clicks": ["ll", "ppl"], "ranking": ["ndcg@1", "ndcg@10"]}
@@ -33,7 +36,9 @@ TEST = {"ll": -0.51234, "ppl": 1.6, "ndcg@1": 0.25, "ndcg@10": 0.75}
 @pytest.fixture
 def unrendered(monkeypatch):
     """Figures stay empty: to render them takes most of the time of a report."""
-    monkeypatch.setattr(FigureCanvasSVG, "print_svg", lambda _, file, **__: file.write(b"<svg></svg>"))
+    monkeypatch.setattr(
+        FigureCanvasSVG, "print_svg", lambda _, file, **__: file.write(b"<svg></svg>")
+    )
     monkeypatch.setattr(FigureCanvasPdf, "print_pdf", lambda *_, **__: None)
     monkeypatch.setattr(FigureCanvasAgg, "print_png", lambda *_, **__: None)
 
@@ -86,13 +91,32 @@ def test_without_a_true_user_the_gain_over_rank_ctr_is_named(tmp_path, unrendere
 
 def test_intervals_of_the_metrics_are_shown(tmp_path, unrendered):
     rows = Rows(report(tmp_path / "run", intervals={"ll": [-0.52, -0.5]}).read_text()).rows
-    assert ["Log-likelihood ↑", "-0.5123", "-0.5200 to -0.5000", "-0.7000", "-0.4000", "-0.5123"] in rows
+    assert [
+        "Log-likelihood ↑",
+        "-0.5123",
+        "-0.5200 to -0.5000",
+        "-0.7000",
+        "-0.4000",
+        "-0.5123",
+    ] in rows
 
 
 def test_shared_parameters_have_their_intervals_beside_the_truth(tmp_path, unrendered):
     shared = [
-        {"parameter": "examination", "position": 1, "relative": 1.0, "relative_low": 1.0, "relative_high": 1.0},
-        {"parameter": "examination", "position": 2, "relative": 0.5, "relative_low": 0.4, "relative_high": 0.625},
+        {
+            "parameter": "examination",
+            "position": 1,
+            "relative": 1.0,
+            "relative_low": 1.0,
+            "relative_high": 1.0,
+        },
+        {
+            "parameter": "examination",
+            "position": 2,
+            "relative": 0.5,
+            "relative_low": 0.4,
+            "relative_high": 0.625,
+        },
         {"parameter": "continuation", "position": None, "low": 0.7, "high": 0.8, "relative": None},
     ]
     missing = dict.fromkeys(("last_click", "low", "high", "relative_low", "relative_high"))
@@ -107,7 +131,10 @@ def test_shared_parameters_have_their_intervals_beside_the_truth(tmp_path, unren
     true = handles["true user"]
     assert true.get_ydata().tolist() == pytest.approx([1, 0.4 / 0.9])
     (bars,) = figure.axes[1].collections
-    assert [segment[:, 1].tolist() for segment in bars.get_segments()] == [[1, 1], pytest.approx([0.4, 0.625])]
+    assert [segment[:, 1].tolist() for segment in bars.get_segments()] == [
+        [1, 1],
+        pytest.approx([0.4, 0.625]),
+    ]
 
 
 def test_figures_are_pdf_and_png_and_in_the_page_which_refers_to_nothing_outside(tmp_path):
@@ -127,7 +154,16 @@ def test_figures_are_pdf_and_png_and_in_the_page_which_refers_to_nothing_outside
 @pytest.mark.parametrize(
     "result, drawn",
     [
-        ({"per_rank": {}, "curves": {}, "references": {}, "test": {"ndcg@10": 0.5}, "groups": {}}, ["learning"]),
+        (
+            {
+                "per_rank": {},
+                "curves": {},
+                "references": {},
+                "test": {"ndcg@10": 0.5},
+                "groups": {},
+            },
+            ["learning"],
+        ),
         ({"references": {}}, ["calibration", "examination", "learning", "perplexity"]),
         ({"curves": {}, "epochs": 1}, ["examination", "learning", "perplexity"]),
     ],
@@ -139,8 +175,15 @@ def test_a_run_with_less_has_less_to_look_at(result, drawn, tmp_path, unrendered
     assert "all settings have their defaults" in text and "nan" not in text
 
 
-def test_rankers_have_their_ranking_beside_random_order_and_their_propensities(tmp_path, unrendered):
-    weighting = {"values": [1.0, 0.6, None], "low": [1.0, 0.5, None], "high": [1.0, 0.7, None], "source": "harvest"}
+def test_rankers_have_their_ranking_beside_random_order_and_their_propensities(
+    tmp_path, unrendered
+):
+    weighting = {
+        "values": [1.0, 0.6, None],
+        "low": [1.0, 0.5, None],
+        "high": [1.0, 0.7, None],
+        "source": "harvest",
+    }
     result = {
         "test": {"loss": 0.3, "ndcg@1": 0.25, "ndcg@10": 0.75},
         "groups": {"loss": ["loss"], "ranking": ["ndcg@1", "ndcg@10"]},
@@ -152,7 +195,11 @@ def test_rankers_have_their_ranking_beside_random_order_and_their_propensities(t
     text = report(tmp_path / "run", **result).read_text()
     rows = Rows(text).rows
     assert "nDCG@10 0.7500 on the test set, 0.5000 in random order." in text
-    assert ["nDCG ↑", "0.2500", "0.7500"] in rows and ["nDCG, random order", "0.2000", "0.5000"] in rows
+    assert ["nDCG ↑", "0.2500", "0.7500"] in rows and [
+        "nDCG, random order",
+        "0.2000",
+        "0.5000",
+    ] in rows
     drawn = {file.stem for file in (tmp_path / "run/figures").glob("*.pdf")}
     assert drawn == {"learning", "propensities"}
     run = find_runs([tmp_path / "run"])[0][0]
@@ -160,15 +207,23 @@ def test_rankers_have_their_ranking_beside_random_order_and_their_propensities(t
     np.testing.assert_allclose(axes.lines[0].get_xydata(), [[1, 1], [2, 0.6]])
 
 
-@pytest.mark.parametrize("points", [None, [{"parameter": "examination", "position": 1, "relative": 1.0}]])
+@pytest.mark.parametrize(
+    "points", [None, [{"parameter": "examination", "position": 1, "relative": 1.0}]]
+)
 def test_models_without_examination_have_no_picture_of_it(points, tmp_path, unrendered):
-    text = report(tmp_path / "run", per_rank=RANKS | {"examination": [1.0, 1.0]}, propensity=points).read_text()
+    text = report(
+        tmp_path / "run", per_rank=RANKS | {"examination": [1.0, 1.0]}, propensity=points
+    ).read_text()
     drawn = {file.stem for file in (tmp_path / "run/figures").glob("*.pdf")}
-    assert drawn == {"calibration", "learning", "perplexity"} and "How likely users look" not in text
+    assert (
+        drawn == {"calibration", "learning", "perplexity"} and "How likely users look" not in text
+    )
 
 
 def test_names_of_others_are_text(tmp_path, unrendered):
-    text = report(tmp_path / "run", dataset="<b>logs</b>", command="clickexp dataset.name='<b>'").read_text()
+    text = report(
+        tmp_path / "run", dataset="<b>logs</b>", command="clickexp dataset.name='<b>'"
+    ).read_text()
     assert "<b>" not in text and "&lt;b&gt;logs&lt;/b&gt;" in text
 
 
@@ -184,11 +239,16 @@ def test_nothing_is_cut_in_a_browser(width, scheme, tmp_path):
         page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
         wrong = []
         page.on("console", lambda message: wrong.append(message.text))
-        page.on("request", lambda request: wrong.append(request.url) if request.url.startswith("http") else None)
+        page.on(
+            "request",
+            lambda request: wrong.append(request.url) if request.url.startswith("http") else None,
+        )
         page.goto(file.as_uri())
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.locator("svg[role=img]").count() == 4
-        colors = page.evaluate("[...document.querySelectorAll('svg text')].map((text) => getComputedStyle(text).fill)")
+        colors = page.evaluate(
+            "[...document.querySelectorAll('svg text')].map((text) => getComputedStyle(text).fill)"
+        )
         assert set(colors) == {"rgb(27, 31, 36)" if scheme == "light" else "rgb(232, 235, 239)"}
         page.add_style_tag(content=".scroll { overflow: visible !important; }")
         page.emulate_media(media="print")
@@ -206,7 +266,14 @@ def test_axe_reports_nothing_on_a_screen_and_on_paper(scheme, tmp_path):
     axe = pytest.importorskip(package, reason="needs axe-playwright-python").Axe()
     if CHROMIUM is None:
         pytest.skip("needs Chromium: bash scripts/install_tools.sh")
-    shared = {"parameter": "examination", "position": 1, "last_click": None, "value": 0.5, "low": 0.4, "high": 0.6}
+    shared = {
+        "parameter": "examination",
+        "position": 1,
+        "last_click": None,
+        "value": 0.5,
+        "low": 0.4,
+        "high": 0.6,
+    }
     shared |= dict.fromkeys(("relative", "relative_low", "relative_high"))
     file = report(tmp_path / "run", intervals={"ll": [-0.52, -0.5]}, shared=[shared])
     with playwright.sync_playwright() as started:
@@ -224,12 +291,22 @@ def test_axe_reports_nothing_on_a_screen_and_on_paper(scheme, tmp_path):
 
 def test_settings_are_those_that_were_given_with_the_defaults_of_the_options_chosen():
     """A learning rate has the default of the optimizer that was chosen."""
-    given = ["model=pbm", "optimizer=adamw", "optimizer.learning_rate=0.2", "parameter@attraction=hash"]
+    given = [
+        "model=pbm",
+        "optimizer=adamw",
+        "optimizer.learning_rate=0.2",
+        "parameter@attraction=hash",
+    ]
     with initialize_config_dir(str(CONF), version_base="1.3"):
         changed = [*changed_settings(given)]
         assert [*changed_settings([])] == []
         preset = [*changed_settings(["+sweep=seeds", "seed=2"])]
-        usual = ["model=ubm", "save_model=true", "trainer.early_stopping.patience=1", "metric.cutoffs=[1,3,5,10]"]
+        usual = [
+            "model=ubm",
+            "save_model=true",
+            "trainer.early_stopping.patience=1",
+            "metric.cutoffs=[1,3,5,10]",
+        ]
         assert [*changed_settings(usual)] == []
     assert changed[:3] == [
         ("model", "pbm", "ubm"),
@@ -261,7 +338,9 @@ def test_names_are_text_without_control_characters(tmp_path):
         "environment": {hostile: hostile},
     }
     changed = [(hostile, hostile, hostile)]
-    file = write_report(dataclasses.replace(run, result=result), changed, f"clickexp tags={hostile}")
+    file = write_report(
+        dataclasses.replace(run, result=result), changed, f"clickexp tags={hostile}"
+    )
     text = file.read_text(encoding="utf-8")
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
     assert "<b a" not in text and text.count("[31m&lt;b a=") > 10

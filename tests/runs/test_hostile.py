@@ -93,7 +93,9 @@ def test_a_folder_whose_name_has_other_digits_is_in_order():
     assert sorted(["10", "2", "1²", "a"], key=natural)[:2] in (["1²", "2"], ["2", "10"])
 
 
-@pytest.mark.parametrize("content", [DEEP, "3", "[1]", '["config_hash"]', '{"config_hash": [1]}', "null", "{}"])
+@pytest.mark.parametrize(
+    "content", [DEEP, "3", "[1]", '["config_hash"]', '{"config_hash": [1]}', "null", "{}"]
+)
 def test_sweeps_pass_over_files_that_are_none_of_theirs(tmp_path, content):
     own = Record(3, ["seed=1"], "digest", "finished", str(tmp_path / "a"))
     own.write(tmp_path / "a")

@@ -90,7 +90,10 @@ def test_without_runs_the_error_names_folder_and_reason(tmp_path):
 
 def test_results_that_lack_newer_keys_are_read(tmp_path):
     folder = tmp_path / "old"
-    write_json(folder / "result.json", {"model": "CM", "dataset": "clicks", "seed": 0, "test": {"ll": -0.4}})
+    write_json(
+        folder / "result.json",
+        {"model": "CM", "dataset": "clicks", "seed": 0, "test": {"ll": -0.4}},
+    )
     np.savez(folder / "model.npz", table=np.zeros((7, 2)), top=np.zeros(()))
     (folder / "metrics.jsonl").write_text(
         '{"epoch": 1, "val/ll": -2}\n{"epoch": 1, "val/ll": -1}\n{"epoch": 2, "va'

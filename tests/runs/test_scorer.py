@@ -34,7 +34,14 @@ def scorer(folder, *towers, features=None, transform=None, **arrays):
 def network(combination, **more):
     layers = {"input": [], "deep": LAYERS, "cross": [{"kernel": "ck", "bias": "cb"}]}
     output = {"output": {"kernel": "w", "bias": "z"}}
-    return {"kind": "network", "combination": combination, "log_probability": False, **layers, **output, **more}
+    return {
+        "kind": "network",
+        "combination": combination,
+        "log_probability": False,
+        **layers,
+        **output,
+        **more,
+    }
 
 
 TABLE = {"kind": "table", "values": "table", "log_probability": True}
@@ -63,7 +70,11 @@ def test_ids_that_a_table_does_not_know_have_its_first_row(tmp_path):
     tables = scorer(tmp_path, TABLE)
     expected = -np.log1p(np.exp(-np.array([0.5, -1.0, 2.0, 0.5, 0.5])))
     np.testing.assert_allclose(tables.score(ids=[0, 1, 2, 3, -1]), expected)
-    assert tables.rank(ids=[1, 2, 3]).tolist() == [1, 2, 0] and tables.reads_ids and tables.width is None
+    assert (
+        tables.rank(ids=[1, 2, 3]).tolist() == [1, 2, 0]
+        and tables.reads_ids
+        and tables.width is None
+    )
 
 
 def test_what_a_tower_reads_is_asked_for(tmp_path):

@@ -82,7 +82,9 @@ def test_every_number_arrives(tmp_path, rows, monkeypatch, form, transform):
     assert not values[0].any() and values.dtype == np.float32
     np.testing.assert_allclose(values[1:], expected, rtol=1e-6, atol=1e-7)
     queries = [query for _, query, _ in rows["test"]]
-    lists = {query: [i for i, q in enumerate(queries) if q == query] for query in dict.fromkeys(queries)}
+    lists = {
+        query: [i for i, q in enumerate(queries) if q == query] for query in dict.fromkeys(queries)
+    }
     first, ranking = 1 + len(rows["train"]), dataset.ranking
     assert ranking.ranks == max(map(len, lists.values()))
     for session, members in enumerate(lists.values()):
@@ -102,8 +104,14 @@ def test_a_perfect_user_clicks_the_best_documents_and_no_others(folder):
 
 def test_parts_come_from_queries_of_their_own(folder, rows):
     dataset = open_letor(folder, val_queries=0.25, **FEW)
-    train, val, test = (set(part.column("query_ids")) for part in (dataset.train, dataset.val, dataset.test))
-    assert (len(train), len(val), len(test)) == (9, 3, 5) and not train & val and not (train | val) & test
+    train, val, test = (
+        set(part.column("query_ids")) for part in (dataset.train, dataset.val, dataset.test)
+    )
+    assert (
+        (len(train), len(val), len(test)) == (9, 3, 5)
+        and not train & val
+        and not (train | val) & test
+    )
     write(folder, "vali.txt", rows["test"])
     assert set(open_letor(folder, **FEW).val.column("query_ids")) == set(range(12, 17))
 
@@ -155,7 +163,9 @@ def test_one_long_list_does_not_set_the_width_of_all(tmp_path, monkeypatch):
 
 def test_given_scores_order_the_lists(folder, rows):
     for name in rows:
-        (folder / f"{name}.txt.scores").write_text("\n".join(str(-i) for i in range(len(rows[name]))))
+        (folder / f"{name}.txt.scores").write_text(
+            "\n".join(str(-i) for i in range(len(rows[name])))
+        )
     dataset = open_letor(folder, policy="scores", policy_noise=0.0, **FEW)
     for ids, length in zip(
         dataset.train.column("query_doc_ids"), dataset.train.column("lengths"), strict=True
@@ -174,7 +184,9 @@ def test_the_trained_policy_learns_a_linear_relevance(tmp_path):
         write(tmp_path / "log", name, rows)
     options = dict(policy_queries=1.0, policy_noise=0.0, **FEW)
     labels = open_letor(tmp_path / "log", **options).test.column("labels")
-    assert (labels[:, 0] == 2).mean() > 0.8  # a third by chance; labels are ranks, so not quite linear
+    assert (
+        labels[:, 0] == 2
+    ).mean() > 0.8  # a third by chance; labels are ranks, so not quite linear
 
 
 def test_the_same_seed_gives_the_same_clicks(folder):
@@ -278,7 +290,9 @@ def test_broken_bytes_are_an_error_or_other_numbers(folder, examples):
 
     @settings(max_examples=examples, deadline=None)
     @given(at=st.integers(0, 10_000), junk=st.binary(min_size=1, max_size=6))
-    @example(at=218, junk=b"\x00\x00\x00\x00\x00\x0b")  # a token of two colons, an odd space between
+    @example(
+        at=218, junk=b"\x00\x00\x00\x00\x00\x0b"
+    )  # a token of two colons, an odd space between
     def read(at, junk):
         at %= len(good)
         (folder / "train.txt").write_bytes(good[:at] + junk + good[at + len(junk) :])
@@ -299,7 +313,9 @@ def test_the_real_lists_have_their_documents():
     lengths = dataset.ranking.column("lengths")
     assert lengths.tolist() == [int(n) for n in (REAL / "rank.test.query").read_text().split()]
     shown = np.arange(dataset.ranking.ranks) < lengths[:, None]
-    assert dataset.ranking.column("labels")[shown].tolist() == [float(row.split()[0]) for row in lines]
+    assert dataset.ranking.column("labels")[shown].tolist() == [
+        float(row.split()[0]) for row in lines
+    ]
     index, value = lines[-1].split()[-1].split(":")
     assert dataset.train.features.values[-1, int(index)] == np.float32(np.log1p(np.float32(value)))
 
@@ -309,7 +325,10 @@ def test_the_true_user_clicks_with_the_probability_of_labels_and_ranks(folder, t
     settings = dict(examination_by_rank=[0.9, 0.5, 0.2], cache=tmp_path / "cache", **FEW)
     for _ in range(2):
         dataset = open_letor(folder, **settings)
-        batch = {name: dataset.test.column(name) for name in ("query_doc_ids", "labels", "clicks", "lengths")}
+        batch = {
+            name: dataset.test.column(name)
+            for name in ("query_doc_ids", "labels", "clicks", "lengths")
+        }
         mask = np.arange(3) < batch["lengths"][:, None]
         lists = {"query_doc_ids": batch["query_doc_ids"], "clicks": batch["clicks"], "mask": mask}
         positions = np.broadcast_to(np.arange(1, 4, dtype=np.int32), mask.shape)

@@ -27,7 +27,9 @@ def folder(tmp_path_factory):
         for query in range(queries):
             for document in range(rng.integers(3, 7)):
                 label = [0, 2, 1, 0][document % 4]
-                lines.append(f"{label} qid:{query} 1:{rng.normal():.4f} 2:{label + rng.normal():.4f}")
+                lines.append(
+                    f"{label} qid:{query} 1:{rng.normal():.4f} 2:{label + rng.normal():.4f}"
+                )
         (folder / f"{name}.txt").write_text("\n".join(lines))
     return folder
 
@@ -61,7 +63,9 @@ def test_each_query_is_tested_in_one_fold(folder):
     tested = []
     for fold in range(5):
         dataset = open_letor(folder, folds=5, fold=fold, **FEW)
-        parts = [set(part.column("query_ids")) for part in (dataset.train, dataset.val, dataset.ranking)]
+        parts = [
+            set(part.column("query_ids")) for part in (dataset.train, dataset.val, dataset.ranking)
+        ]
         assert not parts[0] & parts[1] and not (parts[0] | parts[1]) & parts[2]
         assert set(dataset.test.column("query_ids")) <= parts[2] and len(parts[2]) in (5, 6)
         tested += parts[2]
@@ -99,7 +103,9 @@ def test_an_oracle_orders_by_labels(folder):
 def test_users_examine_as_given(folder):
     examination = np.array([0.9, 0.5, 1.0, 0.2, 0.0, 0.3])
     by_label = [0.3, 0.6, 1.0]
-    settings = dict(examination_by_rank=list(examination), attraction_by_label=by_label, positions=6)
+    settings = dict(
+        examination_by_rank=list(examination), attraction_by_label=by_label, positions=6
+    )
     part = open_letor(folder, policy="random", policy_noise=5.0, **settings, **MANY).train
     assert_rates(part, np.outer(by_label, examination))
 
@@ -107,17 +113,29 @@ def test_users_examine_as_given(folder):
 def test_the_examination_of_a_browsing_user_follows_the_distance(folder):
     """At distance 1 examination is certain, at 2 it is impossible: users click without a gap, from the top."""
     user = "clickexp.models.UserBrowsingModel"
-    settings = dict(examination_by_rank=[1.0] + [0.0] * 5, attraction_by_label=[0.5] * 3, positions=6)
+    settings = dict(
+        examination_by_rank=[1.0] + [0.0] * 5, attraction_by_label=[0.5] * 3, positions=6
+    )
     clicks = open_letor(folder, user=user, **settings, **FEW).train.column("clicks")
     assert 0.3 < clicks[:, 0].mean() < 0.7 and not (~clicks[:, :-1] & clicks[:, 1:]).any()
 
 
 def test_users_trust_as_given(folder):
     k = np.arange(6)
-    theta, positive, negative = 0.35 / (k + 1) + 0.65 / (1 + 0.05 * k), 1 / (1 + 0.005 * k), 0.65 / (k + 1)
-    trust = dict(trust_positive=list(positive), trust_negative=list(negative), examination_by_rank=list(theta))
+    theta, positive, negative = (
+        0.35 / (k + 1) + 0.65 / (1 + 0.05 * k),
+        1 / (1 + 0.005 * k),
+        0.65 / (k + 1),
+    )
+    trust = dict(
+        trust_positive=list(positive),
+        trust_negative=list(negative),
+        examination_by_rank=list(theta),
+    )
     user, attraction = "clickexp.models.TrustBiasModel", np.array([0.0, 0.5, 1.0])[:, None]
-    settings = dict(user=user, attraction_by_label=[0.0, 0.5, 1.0], positions=None, policy_noise=5.0, **trust)
+    settings = dict(
+        user=user, attraction_by_label=[0.0, 0.5, 1.0], positions=None, policy_noise=5.0, **trust
+    )
     part = open_letor(folder, policy="random", **settings, **MANY).train
     assert_rates(part, theta * (positive * attraction + negative * (1 - attraction)))
     with refuses(UserError, "trust_positive and trust_negative", "Give both"):
@@ -132,7 +150,9 @@ def test_all_documents_may_be_shown(folder):
 
 
 def test_a_share_of_sessions_is_in_random_order(folder):
-    settings = dict(policy="oracle", policy_noise=0.0, randomized_sessions=0.4, attraction_by_label=[0.2] * 3)
+    settings = dict(
+        policy="oracle", policy_noise=0.0, randomized_sessions=0.4, attraction_by_label=[0.2] * 3
+    )
     part = open_letor(folder, **settings, **MANY).train
     random = part.column("randomized")
     assert abs(random.mean() - 0.4) < SIGMAS * np.sqrt(0.4 * 0.6 / part.count)
@@ -148,7 +168,9 @@ def test_policy_scores_are_kept_where_asked(folder):
     feature = dataset.train.features.values[:, 2].astype(np.float64)
     expected = np.where(np.arange(len(feature)), (feature - feature.mean()) / feature.std(), 0)
     for part in dataset.parts.values():
-        assert np.allclose(part.column("policy_scores"), expected[part.column("query_doc_ids")], atol=1e-6)
+        assert np.allclose(
+            part.column("policy_scores"), expected[part.column("query_doc_ids")], atol=1e-6
+        )
     assert "policy_scores" not in open_letor(folder, **FEW).train.columns
 
 
@@ -189,7 +211,9 @@ def test_a_fitted_ranker_orders_the_lists(folder, tmp_path):
     (tmp_path / "run/export").mkdir(parents=True)
     write_linear(tmp_path / "run/export/ranker.npz", weights)
     of_run = open_letor(folder, **settings | {"policy_ranker": str(tmp_path / "run")}, **FEW)
-    assert np.array_equal(of_run.train.column("query_doc_ids"), dataset.train.column("query_doc_ids"))
+    assert np.array_equal(
+        of_run.train.column("query_doc_ids"), dataset.train.column("query_doc_ids")
+    )
     with refuses(UserError, "transform=none", "log1p"):
         open_letor(folder, **settings, **{**FEW, "transform": "log1p"})
     write_linear(tmp_path / "ranker.npz", weights[:2])
@@ -214,7 +238,9 @@ def test_a_fitted_ranker_orders_the_lists(folder, tmp_path):
 def test_the_scores_of_any_run_order_the_lists(folder, tmp_path, model):
     """Also where they are no sum of towers; click rates by rank score all documents alike."""
     own = [f"dataset.{key}={value}" for key, value in FEW.items()]
-    run = new_run(tmp_path / "run", f"model={model}", "dataset=letor", f"dataset.path={folder}", *own)
+    run = new_run(
+        tmp_path / "run", f"model={model}", "dataset=letor", f"dataset.path={folder}", *own
+    )
     export(run, numpy=True)
     ranker, dataset = fitted(run)
     settings = dict(policy="ranker", policy_ranker=str(run), policy_noise=0.0)

@@ -44,7 +44,9 @@ class Known:
         roles = ("attraction", "satisfaction", "examination", "continuation", "ctr")
         wanted = [name for name in inspect.signature(model.__init__).parameters if name in roles]
         names = ["positions", "query_doc_pairs", *wanted]
-        parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in [*names, "rngs"]]
+        parameters = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in [*names, "rngs"]
+        ]
         self.__signature__ = inspect.Signature(parameters)
 
     def __call__(self, *, rngs, positions, query_doc_pairs, **towers):
@@ -59,7 +61,9 @@ class Known:
 
 def columns_of(*parts):
     """The columns of several parts of a dataset, one after the other."""
-    return {name: np.concatenate([part.column(name) for part in parts]) for name in parts[0].columns}
+    return {
+        name: np.concatenate([part.column(name) for part in parts]) for name in parts[0].columns
+    }
 
 
 def everything(dataset):
@@ -159,7 +163,9 @@ def test_without_noise_the_most_attractive_documents_are_shown_in_order():
 
 
 def test_a_seed_fixes_every_bit():
-    one, same, other = (everything(simulate(never, sessions=300, seed=seed, **SMALL)) for seed in (4, 4, 5))
+    one, same, other = (
+        everything(simulate(never, sessions=300, seed=seed, **SMALL)) for seed in (4, 4, 5)
+    )
     for name, values in one.items():
         np.testing.assert_array_equal(values, same[name])
     for name in ("query_doc_ids", "clicks", "labels", "query_ids"):
@@ -168,7 +174,9 @@ def test_a_seed_fixes_every_bit():
 
 def test_chunks_of_sessions_do_not_repeat():
     """Clicks are drawn in chunks of 65,536 sessions; the second chunk has its own."""
-    always = dict(queries=1, documents_per_query=2, positions=2, policy_noise=0.0, attraction_mean=0.0)
+    always = dict(
+        queries=1, documents_per_query=2, positions=2, policy_noise=0.0, attraction_mean=0.0
+    )
     columns = everything(simulate(never, sessions=2 * 65_536, attraction_spread=0.1, **always))
     first, second = columns["clicks"][:65_536], columns["clicks"][65_536:]
     agree = (first == second).mean()
@@ -180,7 +188,13 @@ USERS = {
     for name, value in vars(models).items()
     if inspect.isclass(value)
     and issubclass(value, ClickModel)
-    and value not in (ClickModel, SequentialClickModel, models.NeuralClickModel, models.ContextAwareClickModel)
+    and value
+    not in (
+        ClickModel,
+        SequentialClickModel,
+        models.NeuralClickModel,
+        models.ContextAwareClickModel,
+    )
 } | {
     "SDBN": functools.partial(DynamicBayesianNetwork, fix_continuation=True),
     "MixtureModel": functools.partial(models.MixtureModel, [PositionBasedModel, UserBrowsingModel]),
@@ -192,7 +206,10 @@ OFTEN = ("MixtureModel", "TrustBiasModel", "TwoTowersModel")
 
 @pytest.mark.parametrize(
     "name",
-    [name if name in OFTEN else pytest.param(name, marks=pytest.mark.nightly) for name in sorted(USERS)],
+    [
+        name if name in OFTEN else pytest.param(name, marks=pytest.mark.nightly)
+        for name in sorted(USERS)
+    ],
 )
 def test_every_model_can_be_the_user(name):
     dataset = simulate(USERS[name], sessions=2_000, attraction_mean=-1.0, **SMALL)
@@ -234,7 +251,10 @@ def test_the_truth_keeps_row_0_for_padding():
     truth = GroundTruth.draw(QUERIES, CANDIDATES, -2.5, 1.5, np.random.default_rng(0))
     assert truth.query_doc_pairs == QUERIES * CANDIDATES == len(truth.attraction) - 1
     many = GroundTruth.draw(100, 100, -2.5, 1.5, np.random.default_rng(0)).attraction
-    assert abs(many.mean() + 2.5) < 5 * 1.5 / 100 and abs(many.std() - 1.5) < 5 * 1.5 / np.sqrt(2) / 100
+    assert (
+        abs(many.mean() + 2.5) < 5 * 1.5 / 100
+        and abs(many.std() - 1.5) < 5 * 1.5 / np.sqrt(2) / 100
+    )
 
 
 # The click probabilities of three users in float64, straight from their definitions.
@@ -245,7 +265,10 @@ def examination(distance):
 
 
 def position_based(user, columns):
-    return examination(np.arange(1, RANKS + 1)) * sigmoid(user.values("attraction"))[columns["query_doc_ids"]]
+    return (
+        examination(np.arange(1, RANKS + 1))
+        * sigmoid(user.values("attraction"))[columns["query_doc_ids"]]
+    )
 
 
 def user_browsing(user, columns):
@@ -260,7 +283,8 @@ def user_browsing(user, columns):
 def dynamic_bayesian(user, columns):
     """Filters P(examining | clicks above) down the list with Bayes' rule."""
     attraction, satisfaction = (
-        sigmoid(user.values(role))[columns["query_doc_ids"]] for role in ("attraction", "satisfaction")
+        sigmoid(user.values(role))[columns["query_doc_ids"]]
+        for role in ("attraction", "satisfaction")
     )
     goes_on, examining = sigmoid(CONTINUATION), np.ones(len(attraction))
     probabilities = np.empty(attraction.shape)
@@ -300,7 +324,9 @@ def simulated(request):
 def fitted(simulated):
     """A model fitted to the clicks of a user of its own kind, beside these."""
     user, dataset, truth = simulated
-    sizes = dict(positions=RANKS, query_doc_pairs=dataset.query_doc_pairs, click_rate=dataset.click_rate)
+    sizes = dict(
+        positions=RANKS, query_doc_pairs=dataset.query_doc_pairs, click_rate=dataset.click_rate
+    )
     taken = inspect.signature(user.model.__init__).parameters
     model = user.model(**{n: v for n, v in sizes.items() if n in taken}, rngs=nnx.Rngs(0))
     trainer = Trainer(epochs=20, early_stopping=None, metrics=LL, batch_size=1024)
@@ -344,7 +370,9 @@ def test_the_fit_recovers_the_parameters(fitted):
     assert often.sum() > 50
     if isinstance(model, DynamicBayesianNetwork):
         assert (np.abs(ratio - 1) < 5 * sigma).all()
-        assert float(model.continuation.prob(batch)[0, 0]) == pytest.approx(sigmoid(CONTINUATION), abs=0.02)
+        assert float(model.continuation.prob(batch)[0, 0]) == pytest.approx(
+            sigmoid(CONTINUATION), abs=0.02
+        )
         return
     scale_of_rows = np.average(ratio, weights=clicks[often])
     assert (np.abs(ratio / scale_of_rows - 1) < 5 * sigma).all()
@@ -353,7 +381,9 @@ def test_the_fit_recovers_the_parameters(fitted):
         weights, distance = model.examination.weight[...][1:], ranks
     else:
         index = [(r, last) for r in ranks for last in range(r)]
-        weights = model.examination.weight[...][np.array([r * (RANKS + 1) + last for r, last in index])]
+        weights = model.examination.weight[...][
+            np.array([r * (RANKS + 1) + last for r, last in index])
+        ]
         distance = np.array([r - last for r, last in index])
     scale = sigmoid(np.asarray(weights)) / examination(distance)
     np.testing.assert_allclose(scale / scale.mean(), 1, atol=0.1)

@@ -47,12 +47,22 @@ def run_experiment(cfg, folder, sweep=None, overrides=()):
         Path("continued").write_text(checkpoint.read_text())
     loss = cfg.seed / 10 + (cfg.trainer.epochs == 7)
     with (folder / "metrics.jsonl").open("a") as file:
-        file.writelines(json.dumps({"epoch": n, "val/loss": loss * 3 / n}) + "\n" for n in (1, 2, 3))
+        file.writelines(
+            json.dumps({"epoch": n, "val/loss": loss * 3 / n}) + "\n" for n in (1, 2, 3)
+        )
     act(json.loads(Path("does").read_text()).get(str(cfg.seed)), checkpoint)
     config = OmegaConf.to_container(cfg, resolve=True)
-    parts = {"val": {"loss": loss, cfg.optimized_metric.removeprefix("val/"): loss}, "test": {"ll": -loss}}
+    parts = {
+        "val": {"loss": loss, cfg.optimized_metric.removeprefix("val/"): loss},
+        "test": {"ll": -loss},
+    }
     origin = Origin(sources(config), "", str(Path.cwd()))._asdict()
-    result = {"model": "stand-in", "dataset": "clicks", **parts, "environment": {"device": "stand-in"}}
+    result = {
+        "model": "stand-in",
+        "dataset": "clicks",
+        **parts,
+        "environment": {"device": "stand-in"},
+    }
     result |= {"config_hash": config_hash(config), ORIGIN: origin}
     with zipfile.ZipFile(folder / MODEL, "w") as model:
         model.writestr("table.npy", bytes(1000))
@@ -152,11 +162,24 @@ class Place:
         config = yaml.safe_load(REAL.read_text())
         names = "override hydra/job_logging", "override hydra/hydra_logging"
         groups = {"launcher": "basic", "search": None, "logger": "jsonl"}
-        chosen = [{name: option} for name, option in [*groups.items(), *zip(names, self.logging, strict=True)]]
+        chosen = [
+            {name: option}
+            for name, option in [*groups.items(), *zip(names, self.logging, strict=True)]
+        ]
         config["hydra"]["run"]["dir"] = "outputs/${now:%Y-%m-%d}/${now:%H-%M-%S}"
-        config["hydra"] = {key: value for key, value in config["hydra"].items() if key != "help"} | hydra
-        config |= {"defaults": ["_self_", *chosen], "dataset": {"path": None}, "trainer": {"epochs": 5}}
-        config |= {"model": {"_target_": "some.Model"}, "optimizer": {"learning_rate": 0.1}, "metric": {}}
+        config["hydra"] = {
+            key: value for key, value in config["hydra"].items() if key != "help"
+        } | hydra
+        config |= {
+            "defaults": ["_self_", *chosen],
+            "dataset": {"path": None},
+            "trainer": {"epochs": 5},
+        }
+        config |= {
+            "model": {"_target_": "some.Model"},
+            "optimizer": {"learning_rate": 0.1},
+            "metric": {},
+        }
         (self.folder / "conf").mkdir(exist_ok=True)
         (self.folder / "conf/small.yaml").write_text(yaml.safe_dump(config))
 
@@ -197,14 +220,18 @@ class ProcessPlace(Place):
     def __init__(self, folder):
         super().__init__(folder)
         (folder / "sitecustomize.py").write_text(SITE)
-        path = os.pathsep.join([str(folder), str(ROOT)])  # the code beside these tests, wherever another is installed
+        path = os.pathsep.join(
+            [str(folder), str(ROOT)]
+        )  # the code beside these tests, wherever another is installed
         self.env = {**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu", "COLUMNS": "120"}
 
     def start(self, *arguments):
         from processes import Process
 
         command = [sys.executable, "-m", "clickexp", *self.words(*arguments)]
-        pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+        pipes = dict(
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        )
         return Process(command, cwd=self.folder, env=self.env, **pipes)
 
     def ended(self, *arguments):

@@ -12,7 +12,13 @@ from stand_in import ProcessPlace, statuses
 
 from clickexp.runs.store import records
 
-SMALL = ["debug=fast", "report=false", "max_sessions=500", "dataset.sessions=2000", "dataset.queries=50"]
+SMALL = [
+    "debug=fast",
+    "report=false",
+    "max_sessions=500",
+    "dataset.sessions=2000",
+    "dataset.queries=50",
+]
 SMALL += ["metric=click"]
 SPY = """
 import json
@@ -69,15 +75,22 @@ def test_jobs_of_one_shape_compile_once(sweeps):
     folder, _ = sweeps
     programs = list((folder / "outputs/cache/xla").glob("*-cache"))
     began = (folder / "accelerators/1/config.yaml").stat().st_mtime
-    assert len(programs) > 5 and not [file.name for file in programs if file.stat().st_mtime > began]
+    assert len(programs) > 5 and not [
+        file.name for file in programs if file.stat().st_mtime > began
+    ]
 
 
 def test_runs_of_a_sweep_share_a_group_and_carry_their_overrides(sweeps):
     folder, _ = sweeps
-    received = [json.loads((folder / f"accelerators/{job}/spy.json").read_text()) for job in ("0", "1")]
+    received = [
+        json.loads((folder / f"accelerators/{job}/spy.json").read_text()) for job in ("0", "1")
+    ]
     assert [(t["group"], t["job_type"]) for t in received] == [("accelerators", "sweep")] * 2
     assert [t["overrides"]["seed"] for t in received] == [1, 2]
-    assert received[0]["overrides"]["model"] == "gctr" and "hydra.launcher.workers" not in received[0]["overrides"]
+    assert (
+        received[0]["overrides"]["model"] == "gctr"
+        and "hydra.launcher.workers" not in received[0]["overrides"]
+    )
 
 
 def test_the_table_shows_mean_and_deviation_over_seeds(sweeps):
@@ -95,21 +108,42 @@ def test_a_job_knows_its_device_and_time(sweeps):
 
 def test_jobs_that_fail_are_reported_the_others_go_on_and_only_they_run_again(tmp_path):
     place = ProcessPlace(tmp_path)
-    sweep = ["launcher=accelerators", "hydra.launcher.workers=2", "seed=1,2,3,4,5,6", "hydra.sweep.dir=s"]
+    sweep = [
+        "launcher=accelerators",
+        "hydra.launcher.workers=2",
+        "seed=1,2,3,4,5,6",
+        "hydra.sweep.dir=s",
+    ]
     place.does({1: "raise", 2: "kill", 3: "memory", 4: "disk"})
     code, output = place.sweep(*sweep)
     assert code == 1 and place.ran() == [1, 2, 3, 4, 5, 6]
     rows = place.rows("s")
     assert statuses(rows) == ["failed"] * 4 + ["finished"] * 2
-    reasons = "ConfigError: wrong in this one", "killed by SIGKILL", "MemoryError", "No space left on device"
+    reasons = (
+        "ConfigError: wrong in this one",
+        "killed by SIGKILL",
+        "MemoryError",
+        "No space left on device",
+    )
     for number, reason in enumerate(reasons):
         assert reason in rows[number]["error"] and f"job {number} failed: " in output
         assert f"Its log: s/{number}/job.log" in output
     assert "wrong in this one" in (place.folder / "s/0/job.log").read_text()
     assert [row["test/ll"] for row in rows] == ["", "", "", "", "-0.5", "-0.6"]
-    assert "4 failed, 2 finished" in output and "Traceback" not in output and "Error executing" not in output
+    assert (
+        "4 failed, 2 finished" in output
+        and "Traceback" not in output
+        and "Error executing" not in output
+    )
 
     place.does({2: "raise"})
     code, output = place.sweep(*sweep)
     assert code == 1 and place.ran() == [1, 2, 3, 4]
-    assert statuses(place.rows("s")) == ["finished", "failed", "finished", "finished", "kept", "kept"]
+    assert statuses(place.rows("s")) == [
+        "finished",
+        "failed",
+        "finished",
+        "finished",
+        "kept",
+        "kept",
+    ]

@@ -16,7 +16,11 @@ from clickexp.sweeps import checks
 def sweep(tmp_path_factory):
     """Hydra's context, and the configuration of a sweep."""
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        places = [f"hydra.sweep.dir='{tmp_path_factory.mktemp('sweep')}'", "hydra.mode=MULTIRUN", "logger=console"]
+        places = [
+            f"hydra.sweep.dir='{tmp_path_factory.mktemp('sweep')}'",
+            "hydra.mode=MULTIRUN",
+            "logger=console",
+        ]
         config = compose("config", places, return_hydra_config=True)
         yield HydraContext(GlobalHydra.instance().config_loader(), None), config
 
@@ -44,25 +48,45 @@ def test_a_hundred_seeds_are_composed_and_checked_once(check):
 
 
 def test_numbers_are_checked_without_composing_them(check):
-    jobs = [[f"model={m}", f"optimizer.learning_rate={r}"] for m in ("pbm", "ubm") for r in (0.1, 0.2, 0.3)]
+    jobs = [
+        [f"model={m}", f"optimizer.learning_rate={r}"]
+        for m in ("pbm", "ubm")
+        for r in (0.1, 0.2, 0.3)
+    ]
     assert check(jobs) == (2, 4)
 
 
 def test_of_combinations_each_pair_is_composed_once(check):
     choices = ("pbm", "ubm", "cm"), ("lazy_adam", "adamw")
-    jobs = [[f"model={m}", f"optimizer={o}", f"seed={seed}"] for m in choices[0] for o in choices[1] for seed in (1, 2)]
+    jobs = [
+        [f"model={m}", f"optimizer={o}", f"seed={seed}"]
+        for m in choices[0]
+        for o in choices[1]
+        for seed in (1, 2)
+    ]
     assert check(jobs) == (6, 6)
 
 
 def test_of_many_combinations_each_option_is_composed_once(check, monkeypatch):
     monkeypatch.setattr(checks, "_MOST_COMPOSED", 2)
-    jobs = [[f"model={m}", f"optimizer={o}"] for m in ("pbm", "ubm", "cm") for o in ("lazy_adam", "adamw")]
+    jobs = [
+        [f"model={m}", f"optimizer={o}"]
+        for m in ("pbm", "ubm", "cm")
+        for o in ("lazy_adam", "adamw")
+    ]
     assert check(jobs) == (4, 4)
 
 
 def test_choices_that_fail_only_together_are_found(check):
-    jobs = [["model=ranker", f"loss={loss}", f"debias={debias}"] for loss, debias in
-            (("softmax", "none"), ("lambda", "none"), ("softmax", "doubly_robust"), ("lambda", "doubly_robust"))]
+    jobs = [
+        ["model=ranker", f"loss={loss}", f"debias={debias}"]
+        for loss, debias in (
+            ("softmax", "none"),
+            ("lambda", "none"),
+            ("softmax", "doubly_robust"),
+            ("lambda", "doubly_robust"),
+        )
+    ]
     with refuses(UserError, "debias=doubly_robust", "loss=lambda"):
         check(jobs)
 
@@ -71,10 +95,22 @@ BAD = {
     "seed=-1": ("seed=1", "seed=-1", "at least 0"),
     "seed=1.5": ("seed=1", "seed=1.5", "integer"),
     "max_sessions=0": ("max_sessions=5", "max_sessions=0", "at least 1"),
-    "optimizer.learning_rate=-1": ("optimizer.learning_rate=0.1", "optimizer.learning_rate=-1", "a number"),
+    "optimizer.learning_rate=-1": (
+        "optimizer.learning_rate=0.1",
+        "optimizer.learning_rate=-1",
+        "a number",
+    ),
     "trainer.epochs=1.5": ("trainer.epochs=1", "trainer.epochs=1.5", "integer"),
-    "dataset.train_sessions=0.9": ("dataset.train_sessions=0.5", "train_sessions=0.9", "sum to 1.2"),
-    "optimized_metric=val/x": ("optimized_metric=val/loss", "optimized_metric=val/x", "the run reports"),
+    "dataset.train_sessions=0.9": (
+        "dataset.train_sessions=0.5",
+        "train_sessions=0.9",
+        "sum to 1.2",
+    ),
+    "optimized_metric=val/x": (
+        "optimized_metric=val/loss",
+        "optimized_metric=val/x",
+        "the run reports",
+    ),
     "trainer=em": ("trainer=default", "em", "CM", "trainer=counting"),
 }
 

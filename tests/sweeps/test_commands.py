@@ -40,7 +40,9 @@ class Here(Place):
             command.main()
         except SystemExit as end:
             code = end.code
-        return code, "".join(self.capsys.readouterr()).replace(f" [{exits.FULL_ERROR}=1 shows the trace]", "")
+        return code, "".join(self.capsys.readouterr()).replace(
+            f" [{exits.FULL_ERROR}=1 shows the trace]", ""
+        )
 
 
 @pytest.fixture
@@ -48,7 +50,9 @@ def place(tmp_path, monkeypatch, capsys):
     handler = signal.getsignal(signal.SIGTERM)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(exits.FULL_ERROR, "0")
-    monkeypatch.setattr("atexit.register", lambda _: None)  # this process ends with a code of its own
+    monkeypatch.setattr(
+        "atexit.register", lambda _: None
+    )  # this process ends with a code of its own
     monkeypatch.setattr("os.fsync", lambda _: None)
     monkeypatch.setattr(sys, "argv", [])
     monkeypatch.setattr(run, "run_experiment", stand_in.run_experiment)
@@ -63,7 +67,10 @@ def launcher(request):
 
 
 def losses(place, *folders):
-    return [json.loads((place.folder / each / "result.json").read_text())["val"]["loss"] for each in folders]
+    return [
+        json.loads((place.folder / each / "result.json").read_text())["val"]["loss"]
+        for each in folders
+    ]
 
 
 def test_jobs_that_failed_run_again_and_no_others(launcher, place):
@@ -97,7 +104,9 @@ def test_a_configuration_runs_once_however_it_is_written(launcher, place):
     assert place.sweep(*launcher, *once)[0] == 0 and place.ran() == [1, 2]
     assert place.sweep(*launcher, *once, "seed=2")[0] == 0 and place.ran() == [2]
     overrides = ["logger=console", "notes=x", "progress=off", "cache_dir=elsewhere"]
-    assert place.sweep(*launcher, "seed=2", "trainer.epochs=3,4", *overrides)[0] == 0 and place.ran() == [2]
+    assert place.sweep(*launcher, "seed=2", "trainer.epochs=3,4", *overrides)[
+        0
+    ] == 0 and place.ran() == [2]
 
 
 def test_a_sweep_without_any_data_is_refused_before_it_starts(launcher, place, monkeypatch):
@@ -105,7 +114,11 @@ def test_a_sweep_without_any_data_is_refused_before_it_starts(launcher, place, m
     monkeypatch.setenv("HOME", str(place.folder))
     sweep = [*launcher, "dataset.path='~/a',b", "seed=1", "hydra.sweep.dir=new/s"]
     code, output = place.sweep(*sweep)
-    assert code == 1 and output.startswith("clickexp: b: no such file or folder") and output.count("\n") == 1
+    assert (
+        code == 1
+        and output.startswith("clickexp: b: no such file or folder")
+        and output.count("\n") == 1
+    )
     assert "dataset.path" in output
     assert place.ran() == [] and not (place.folder / "new").exists()
     (place.folder / "a").touch()
@@ -123,7 +136,10 @@ def test_a_sweep_leaves_the_folder_of_another_to_it(place):
 
 
 def test_what_another_sweep_finishes_meanwhile_is_not_run_again(place):
-    assert place.sweep(*BASIC, "seed=3,2", "hydra.sweep.dir=aside")[0] == 0 and place.ran() == [2, 3]
+    assert place.sweep(*BASIC, "seed=3,2", "hydra.sweep.dir=aside")[0] == 0 and place.ran() == [
+        2,
+        3,
+    ]
     place.does({1: {"move": "aside", "to": "outputs/sweeps/another"}})
     code, output = place.sweep(*QUEUE, "seed=1,2,3")
     assert code == 0 and place.ran() == [1] and "1 finished, 2 kept" in output
@@ -147,19 +163,30 @@ def test_an_interrupted_job_goes_on_where_its_sweep_is_repeated(launcher, place)
     place.does({})
     sweep = [*launcher, "seed=1,2", "resume=true"]
     with locked(left.parent / LOCK):
-        assert place.sweep(*sweep, "hydra.sweep.dir=outputs/sweeps/b")[0] == 0 and place.ran() == [2]
-    assert part.exists() and (left / "checkpoint.npz").exists() and not (place.folder / "continued").exists()
+        assert place.sweep(*sweep, "hydra.sweep.dir=outputs/sweeps/b")[0] == 0 and place.ran() == [
+            2
+        ]
+    assert (
+        part.exists()
+        and (left / "checkpoint.npz").exists()
+        and not (place.folder / "continued").exists()
+    )
     shutil.rmtree(place.folder / "outputs/sweeps/b")
     assert place.sweep(*sweep, "hydra.sweep.dir=outputs/sweeps/b")[0] == 0 and place.ran() == [2]
     assert not part.exists() and (place.folder / "continued").read_text() == str(left)
     assert statuses(place.rows("outputs/sweeps/b")) == ["kept", "finished"]
     part.touch()
-    assert place.sweep(*BASIC, "seed=3", "hydra.sweep.dir=outputs/sweeps/a")[0] == 0 and not part.exists()
+    assert (
+        place.sweep(*BASIC, "seed=3", "hydra.sweep.dir=outputs/sweeps/a")[0] == 0
+        and not part.exists()
+    )
 
 
 def test_a_sweep_continues_by_itself_only(place):
     code, output = place.sweep(*BASIC, "seed=1,2", "continue_from=s", "hydra.sweep.dir=s")
-    assert code == 1 and "clickexp: continue_from is for a single run" in output and place.ran() == []
+    assert (
+        code == 1 and "clickexp: continue_from is for a single run" in output and place.ran() == []
+    )
 
 
 def flip(model):
@@ -212,7 +239,9 @@ def test_a_job_whose_log_has_changed_runs_again(launcher, place):
     os.utime(log, ns=(time, time))
     code, output = place.sweep(*sweep)
     assert code == 0 and place.ran() == [1], output
-    assert f"job 0: dataset.path={log} has changed since the result in s/0; it is run again" in output
+    assert (
+        f"job 0: dataset.path={log} has changed since the result in s/0; it is run again" in output
+    )
     log.unlink()
     assert place.sweep(*sweep)[0] == 0 and place.ran() == []
 
@@ -267,11 +296,16 @@ def test_a_named_folder_has_one_run_at_a_time_and_keeps_its_result(place):
     out = place.folder / "out"
     place.does({1: "stop"})
     code, output = place.ended("seed=1", "hydra.run.dir=out")
-    assert code == 130 and output == "clickexp: interrupted; continue_from=out continues from its checkpoint\n"
+    assert (
+        code == 130
+        and output == "clickexp: interrupted; continue_from=out continues from its checkpoint\n"
+    )
     with locked(out / LOCK):
         files = content(out)
         code, output = place.ended("seed=2", "hydra.run.dir=out")
-        assert code == 1 and output.startswith("clickexp: hydra.run.dir=out: another run is writing there")
+        assert code == 1 and output.startswith(
+            "clickexp: hydra.run.dir=out: another run is writing there"
+        )
         assert output.count("\n") == 1 and content(out) == files
     for name in ("checkpoint.npz", "test_sessions.parquet", "test_lists.parquet"):
         (out / f"{name}.part").touch()
@@ -284,7 +318,11 @@ def test_a_named_folder_has_one_run_at_a_time_and_keeps_its_result(place):
     assert place.ran() == [1, 1]
     code, output = place.ended("seed=2", "hydra.run.dir=out")
     assert code == 1 and output.startswith("clickexp: hydra.run.dir=out: a finished run is there")
-    assert output.count("\n") == 1 and place.ran() == [] and (out / "result.json").read_text() == result
+    assert (
+        output.count("\n") == 1
+        and place.ran() == []
+        and (out / "result.json").read_text() == result
+    )
 
 
 def test_an_interrupted_run_of_another_configuration_is_kept(place):
@@ -293,7 +331,10 @@ def test_an_interrupted_run_of_another_configuration_is_kept(place):
     place.ended("seed=1", "hydra.run.dir=out", "trainer.epochs=5")
     place.does({})
     files = content(place.folder / "out")
-    for wrong, named in (("seed=2", "seed was 1, not 2"), ("model._target_=a.B", "_target_ was some.Model")):
+    for wrong, named in (
+        ("seed=2", "seed was 1, not 2"),
+        ("model._target_=a.B", "_target_ was some.Model"),
+    ):
         code, output = place.ended("hydra.run.dir=out", "seed=1", wrong)
         line = "clickexp: hydra.run.dir=out: an interrupted run of another configuration is there ("
         assert code == 1 and output.startswith(line) and named in output and output.count("\n") == 1
@@ -314,7 +355,9 @@ def test_what_interrupted_runs_left_half_written_goes_with_the_next_run(place, m
         assert place.ended(f"seed={seed}")[0] == 130
     other = dates / "2026-11-20/other"
     other.mkdir()
-    parts = [folder / "checkpoint.npz.part" for folder in (*folders, other)] + [folders[0] / "mine.part"]
+    parts = [folder / "checkpoint.npz.part" for folder in (*folders, other)] + [
+        folders[0] / "mine.part"
+    ]
     for part in parts:
         part.touch()
     with locked(folders[1] / LOCK):
@@ -373,7 +416,11 @@ def test_an_interrupted_run_tells_how_to_go_on(checkpoint, tmp_path, capsys, mon
         raise KeyboardInterrupt
 
     monkeypatch.setattr("clickexp.sweeps.job._run_experiment", interrupted)
-    node = {"mode": RunMode.RUN, "runtime": {"output_dir": str(tmp_path)}, "overrides": {"task": []}}
+    node = {
+        "mode": RunMode.RUN,
+        "runtime": {"output_dir": str(tmp_path)},
+        "overrides": {"task": []},
+    }
     runtime = OmegaConf.create(node)
     with pytest.raises(KeyboardInterrupt):
         run_job(OmegaConf.create({"continue_from": None}), runtime)

@@ -40,12 +40,17 @@ class Two(Sweeper):
 
 
 def test_the_jobs_of_any_sweeper_are_checked(place):
-    plugin, option = place.folder / "hydra_plugins/two.py", place.folder / "conf/hydra/sweeper/two.yaml"
+    plugin, option = (
+        place.folder / "hydra_plugins/two.py",
+        place.folder / "conf/hydra/sweeper/two.yaml",
+    )
     for file, text in ((plugin, SWEEPER), (option, "_target_: hydra_plugins.two.Two\n")):
         file.parent.mkdir(parents=True)
         file.write_text(text)
     code, output = place.sweep(*OURS, "hydra/sweeper=two", "hydra.sweep.dir=s")
-    assert code == 1 and output.startswith("clickexp: seed=1.5: give an integer") and place.ran() == []
+    assert (
+        code == 1 and output.startswith("clickexp: seed=1.5: give an integer") and place.ran() == []
+    )
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -71,10 +76,21 @@ def test_jobs_that_take_too_long_are_ended_and_the_others_go_on(place):
     sweep = ["seed=1,2,3", "hydra.sweep.dir=s"]
     code, output = place.sweep(*OURS, "hydra.launcher.job_minutes=0.1", *sweep)
     rows = place.rows("s")
-    assert code == 1 and statuses(rows) == ["failed", "failed", "finished"] and "1 finished" in output
-    assert all("longer than hydra.launcher.job_minutes: ended after epoch 3" in row["error"] for row in rows[:2])
-    assert "continues from its checkpoint" in rows[0]["error"] and "all of it is lost" in rows[1]["error"]
-    assert all(f"job {row['job']} failed: {row['error']}" in output for row in rows[:2]) and "Traceback" not in output
+    assert (
+        code == 1 and statuses(rows) == ["failed", "failed", "finished"] and "1 finished" in output
+    )
+    assert all(
+        "longer than hydra.launcher.job_minutes: ended after epoch 3" in row["error"]
+        for row in rows[:2]
+    )
+    assert (
+        "continues from its checkpoint" in rows[0]["error"]
+        and "all of it is lost" in rows[1]["error"]
+    )
+    assert (
+        all(f"job {row['job']} failed: {row['error']}" in output for row in rows[:2])
+        and "Traceback" not in output
+    )
     place.does({})
     place.ran()
     assert place.sweep(*OURS, *sweep)[0] == 0 and place.ran() == [1, 2]
@@ -149,9 +165,13 @@ def test_a_named_folder_has_one_run_at_a_time(place):
     place.does({1: "hang"})
     with place.start("seed=1", "hydra.run.dir=out") as first:
         wait_until((place.folder / "out/checkpoint.npz").exists)
-        files = {file: file.read_bytes() for file in (place.folder / "out").rglob("*") if file.is_file()}
+        files = {
+            file: file.read_bytes() for file in (place.folder / "out").rglob("*") if file.is_file()
+        }
         code, output = place.ended("seed=2", "hydra.run.dir=out")
-        assert code == 1 and output.startswith("clickexp: hydra.run.dir=out: another run is writing there")
+        assert code == 1 and output.startswith(
+            "clickexp: hydra.run.dir=out: another run is writing there"
+        )
         assert output.count("\n") == 1 and {file: file.read_bytes() for file in files} == files
         first.kill()
     place.does({})
@@ -185,7 +205,9 @@ def test_what_a_killed_job_left_half_written_goes_and_that_of_one_that_runs_stay
     parts = [place.folder / f"outputs/sweeps/a/{number}/checkpoint.npz.part" for number in (0, 1)]
     with place.start("-m", *OURS, "seed=1,2", "hydra.sweep.dir=outputs/sweeps/a") as first:
         place.wait_for("outputs/sweeps/a/0/job.log")
-        wait_until(lambda: "killed by SIGKILL" in read(place.folder / "outputs/sweeps/a/1/job.json"))
+        wait_until(
+            lambda: "killed by SIGKILL" in read(place.folder / "outputs/sweeps/a/1/job.json")
+        )
         for part in parts:
             part.touch()
         place.does({})
@@ -198,13 +220,22 @@ def test_what_a_killed_job_left_half_written_goes_and_that_of_one_that_runs_stay
     assert place.sweep(*BASIC, "seed=1,2", "hydra.sweep.dir=outputs/sweeps/b")[0] == 0
     assert not any(part.exists() for part in parts)
     parts[0].touch()
-    assert place.sweep(*BASIC, "seed=3", "hydra.sweep.dir=outputs/sweeps/a")[0] == 0 and not parts[0].exists()
+    assert (
+        place.sweep(*BASIC, "seed=3", "hydra.sweep.dir=outputs/sweeps/a")[0] == 0
+        and not parts[0].exists()
+    )
 
 
 def test_a_killed_search_goes_on_and_prunes_what_falls_behind(place):
     """Seeds 3 and 4 hang after three epochs. The first command is killed amid both."""
     place.does({3: "hang", 4: "hang"})
-    given = ["-m", "search=grid", "search.study=s", "search.pruner.n_startup_trials=1", "seed=3,4,1,2"]
+    given = [
+        "-m",
+        "search=grid",
+        "search.study=s",
+        "search.pruner.n_startup_trials=1",
+        "seed=3,4,1,2",
+    ]
     given.append("hydra.launcher.workers=2")
     folder = place.folder / "outputs/sweeps/s"
     with place.start(*given) as first:
@@ -221,13 +252,23 @@ def test_a_killed_search_goes_on_and_prunes_what_falls_behind(place):
     assert "job 4 (seed=3) pruned after epoch 3 (" in output
     assert "val/loss 0.1 in trial 2: seed=1" in output and "again" not in output
     code, output = place.ended(*given)
-    assert code == 0 and "nothing is left to run in study s\n" in output and "best of 4 trials" in output
+    assert (
+        code == 0
+        and "nothing is left to run in study s\n" in output
+        and "best of 4 trials" in output
+    )
 
 
 def test_a_search_trains(tmp_path):
     """Of the real configuration."""
     rate = "optimizer.learning_rate=tag(log,interval(0.1,1))"
-    given = ["dataset.sessions=2000", "dataset.queries=50", "trainer.epochs=2", "metric=click", "logger=jsonl"]
+    given = [
+        "dataset.sessions=2000",
+        "dataset.queries=50",
+        "trainer.epochs=2",
+        "metric=click",
+        "logger=jsonl",
+    ]
     given += ["search=tpe", "search.study=s", "search.trials=3", "hydra.launcher.workers=2", rate]
     command = [sys.executable, "-m", "clickexp", "-m", *given]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
@@ -237,7 +278,10 @@ def test_a_search_trains(tmp_path):
     with (folder / "sweep.csv").open() as file:
         losses = {int(row["job"]): float(row["val/loss"]) for row in csv.DictReader(file)}
     best = yaml.safe_load((folder / "best.yaml").read_text())
-    assert sorted(losses) == [0, 1, 2] and best["value"] == min(losses.values()) == losses[best["trial"]]
+    assert (
+        sorted(losses) == [0, 1, 2]
+        and best["value"] == min(losses.values()) == losses[best["trial"]]
+    )
     storage = optuna.storages.RDBStorage(f"sqlite:///{folder}/search.db")
     trials = optuna.load_study(study_name="s", storage=storage).trials
     storage.engine.dispose()
@@ -247,7 +291,13 @@ def test_a_search_trains(tmp_path):
 @pytest.mark.parametrize("gigabytes, code", [(1, 1), (64, 0)])
 def test_too_little_address_space_ends_a_run_in_one_line(gigabytes, code, place):
     limit = ["prlimit", f"--as={gigabytes << 30}"]
-    command = [*limit, sys.executable, "-m", "clickexp", *place.words("seed=1", "hydra.run.dir=out")]
+    command = [
+        *limit,
+        sys.executable,
+        "-m",
+        "clickexp",
+        *place.words("seed=1", "hydra.run.dir=out"),
+    ]
     done = subprocess.run(command, cwd=place.folder, env=place.env, capture_output=True, text=True)
     assert done.returncode == code
     if code:

@@ -41,7 +41,11 @@ class Jobs:
         self.curve, self.log, self.together, self.pruned = curve, [], 0, []
 
     def __call__(self, context, task, config, total):
-        self.folder, self.metric, self.total = Path(config.hydra.sweep.dir), config.optimized_metric, total
+        self.folder, self.metric, self.total = (
+            Path(config.hydra.sweep.dir),
+            config.optimized_metric,
+            total,
+        )
         self.jobs, self.ended = {}, []
         return self
 
@@ -90,9 +94,13 @@ class Jobs:
     def end(self, number, value):
         del self.jobs[number]
         state = JobStatus.FAILED if value is None else JobStatus.COMPLETED
-        where = OmegaConf.create({"hydra": {"runtime": {"output_dir": str(self.folder / str(number))}}})
+        where = OmegaConf.create(
+            {"hydra": {"runtime": {"output_dir": str(self.folder / str(number))}}}
+        )
         error = JobError(f"job {number} failed: of no luck")
-        returned = JobReturn(hydra_cfg=where, status=state, _return_value=error if value is None else value)
+        returned = JobReturn(
+            hydra_cfg=where, status=state, _return_value=error if value is None else value
+        )
         self.ended.append((number, returned))
 
 
@@ -134,7 +142,11 @@ def run(tmp_path, monkeypatch):
     def call(curve, *overrides):
         jobs = curve if isinstance(curve, Jobs) else Jobs(curve)
         monkeypatch.setattr(module, "Queue", jobs)
-        common = ["search.study=s", f"hydra.sweep.dir={tmp_path}/s", f"hydra.searchpath=['file://{CONF}']"]
+        common = [
+            "search.study=s",
+            f"hydra.sweep.dir={tmp_path}/s",
+            f"hydra.searchpath=['file://{CONF}']",
+        ]
         fixed = [o for o in overrides if not re.search(r"=.*(\(|,)", o)]
         with initialize_config_dir(str(tmp_path / "conf"), version_base="1.3"):
             config = compose("small", [*common, *fixed], return_hydra_config=True)
@@ -180,7 +192,9 @@ def test_a_search_finds_the_best_point_and_keeps_all_devices_busy(run):
 
 
 def test_metrics_that_grow_with_quality_are_maximised(run):
-    jobs = run(parabola, INTERVAL, "search=random", "search.trials=4", "optimized_metric=test/ndcg@10")
+    jobs = run(
+        parabola, INTERVAL, "search=random", "search.trials=4", "optimized_metric=test/ndcg@10"
+    )
     values = [min(parabola(point)) for _, point in jobs.log]
     assert jobs.best == max(values) and jobs.pruned == []
 
@@ -280,9 +294,9 @@ def test_what_a_killed_launcher_left_runs_again_under_new_numbers(run):
     lost = {trial.params[RATE] for trial in run.trials() if trial.state.name == "RUNNING"}
     again = run(parabola, *command)
     numbers = [number for number, _ in again.log]
-    assert numbers == list(range(4, 4 + len(numbers))) and {float(f"{value:.6g}") for value in lost} <= {
-        rate(point) for _, point in again.log
-    }
+    assert numbers == list(range(4, 4 + len(numbers))) and {
+        float(f"{value:.6g}") for value in lost
+    } <= {rate(point) for _, point in again.log}
     done = [trial.params[RATE] for trial in run.trials() if trial.state.name == "COMPLETE"]
     assert len(done) == len(set(done)) == 6
 
@@ -307,7 +321,10 @@ def test_a_study_is_about_one_thing(run):
         (["search=tpe", f"{RATE}=tag(log,interval(0,1))"], [RATE, "low"]),
         (["search=tpe", INTERVAL, "launcher=basic"], ["launcher=accelerators"]),
         (["search=tpe", INTERVAL, "search.trials=many"], ["search.trials='many'", "integer"]),
-        (["search=tpe", INTERVAL, "dataset.path=nowhere"], ["nowhere", "no such file", "dataset.path"]),
+        (
+            ["search=tpe", INTERVAL, "dataset.path=nowhere"],
+            ["nowhere", "no such file", "dataset.path"],
+        ),
     ],
 )
 def test_what_cannot_be_searched_is_reported(overrides, parts, run):
@@ -318,16 +335,31 @@ def test_what_cannot_be_searched_is_reported(overrides, parts, run):
 @pytest.mark.parametrize(
     "overrides, parts",
     [
-        (["search.pruner._target_=optuna.pruners.Nope"], ["search.pruner._target_=optuna.pruners.Nope", "nothing of"]),
+        (
+            ["search.pruner._target_=optuna.pruners.Nope"],
+            ["search.pruner._target_=optuna.pruners.Nope", "nothing of"],
+        ),
         (["search.pruner._target_=builtins.dict"], ["search.pruner", "dict", "a pruner of Optuna"]),
         (["search.pruner.n_startup_trials=-5"], ["search.pruner", "n_startup_trials=-5"]),
         (["+search.pruner.foo=3"], ["search.pruner.foo", "no such key", "n_startup_trials"]),
-        (["search.pruner={n_startup_trials:3}", "~search.pruner._target_"], ["search.pruner has no _target_"]),
-        (["search.sampler={_target_:builtins.dict}"], ["search.sampler", "dict", "a sampler of Optuna"]),
-        (["search.sampler.n_startup_trials=many"], ["search.sampler.n_startup_trials='many'", "a number"]),
+        (
+            ["search.pruner={n_startup_trials:3}", "~search.pruner._target_"],
+            ["search.pruner has no _target_"],
+        ),
+        (
+            ["search.sampler={_target_:builtins.dict}"],
+            ["search.sampler", "dict", "a sampler of Optuna"],
+        ),
+        (
+            ["search.sampler.n_startup_trials=many"],
+            ["search.sampler.n_startup_trials='many'", "a number"],
+        ),
         (["search.sampler.seed=text"], ["search.sampler"]),
         (["search.storage=nonsense"], ["search.storage=nonsense", "sqlite:///"]),
-        (["search.storage=sqlite:////dev/null/a.db"], ["search.storage=sqlite:////dev/null/a.db", "cannot be opened"]),
+        (
+            ["search.storage=sqlite:////dev/null/a.db"],
+            ["search.storage=sqlite:////dev/null/a.db", "cannot be opened"],
+        ),
         (["hydra.launcher.workers=0"], ["hydra.launcher.workers=0", "at least 1"]),
     ],
 )

@@ -11,19 +11,41 @@ from rich.console import Console
 from clickexp.errors import ConfigError
 from clickexp.runs.hashing import config_hash
 from clickexp.runs.objective import objective
-from clickexp.runs.store import CHECKPOINT, MODEL, Record, finished, is_whole, short_keys, unfinished, values
+from clickexp.runs.store import (
+    CHECKPOINT,
+    MODEL,
+    Record,
+    finished,
+    is_whole,
+    short_keys,
+    unfinished,
+    values,
+)
 from clickexp.sweeps.backends.base import LOG
 from clickexp.sweeps.table import collect
 from clickexp.sweeps.view import View, describe_overdue, last_epoch
 
-LOSSES = {("pbm", 1): 0.5, ("pbm", 2): 0.25, ("ubm", 1): 0.125, ("ubm", 2): 0.375, ("gctr", 1): None}
+LOSSES = {
+    ("pbm", 1): 0.5,
+    ("pbm", 2): 0.25,
+    ("ubm", 1): 0.125,
+    ("ubm", 2): 0.375,
+    ("gctr", 1): None,
+}
 
 
 def job(folder, number, overrides, loss, status="finished", digest=None, **result):
     place = folder / str(number)
-    Record(number, overrides, digest or f"hash{number}", status, str(place), seconds=1.0).write(place)
+    Record(number, overrides, digest or f"hash{number}", status, str(place), seconds=1.0).write(
+        place
+    )
     if loss is not None:
-        content = {"model": "UBM", "dataset": "clicks", "val": {"loss": loss}, "test": {"ll": -loss}}
+        content = {
+            "model": "UBM",
+            "dataset": "clicks",
+            "val": {"loss": loss},
+            "test": {"ll": -loss},
+        }
         content["config_hash"] = digest or f"hash{number}"
         content |= result
         (place / "result.json").write_text(json.dumps(content))
@@ -61,10 +83,16 @@ def test_losses_of_several_kinds_order_nothing(ndcg, tmp_path):
     """The best ranker by nDCG is first, and without labels the order stays."""
     kinds = {"none": (0.2, 0.6), "ips": (0.9, 0.7), "pbm": (0.1, 0.5)}
     for number, (name, (loss, value)) in enumerate(kinds.items()):
-        test = {"loss": loss, **({"ll": -loss} if name == "pbm" else {}), **({"ndcg@10": value} if ndcg else {})}
+        test = {
+            "loss": loss,
+            **({"ll": -loss} if name == "pbm" else {}),
+            **({"ndcg@10": value} if ndcg else {}),
+        }
         job(tmp_path, number, [f"debias={name}"], loss, model=name, test=test)
     header, _, *lines = [line.split() for line in printed(tmp_path).splitlines() if line.split()]
-    assert [line[0] for line in lines[:3]] == (["ips", "none", "pbm"] if ndcg else ["none", "ips", "pbm"])
+    assert [line[0] for line in lines[:3]] == (
+        ["ips", "none", "pbm"] if ndcg else ["none", "ips", "pbm"]
+    )
     assert header[2] == ("test/ndcg@10" if ndcg else "test/loss")
 
 
@@ -74,7 +102,13 @@ def test_long_names_of_overrides_are_cut_rather_than_numbers(tmp_path):
     for number in range(2):
         job(tmp_path, number, [f"{key}=0.0{number + 1}" for key in keys], 0.25)
     header, _, line = [line.split() for line in printed(tmp_path, width=80).splitlines()[:3]]
-    assert header[:5] == ["learning_rate", "dense_learning_rate", "weight_decay", "runs", "val/loss"]
+    assert header[:5] == [
+        "learning_rate",
+        "dense_learning_rate",
+        "weight_decay",
+        "runs",
+        "val/loss",
+    ]
     assert line[:5] == ["0.01", "0.01", "0.01", "1", "0.2500"]
     assert short_keys(["a.x", "b.x", "role@c.y"]) == ["a.x", "b.x", "y"]
 
@@ -89,7 +123,13 @@ def test_lists_among_the_overrides_are_distinguished(tmp_path):
 
 @pytest.mark.parametrize(
     "stated, order",
-    [([False, False], "ab"), ([True, True], "ba"), ([None, None], "ab"), ([True, False], "ab"), ([], "ab")],
+    [
+        ([False, False], "ab"),
+        ([True, True], "ba"),
+        ([None, None], "ab"),
+        ([True, False], "ab"),
+        ([], "ab"),
+    ],
 )
 def test_the_order_follows_what_results_state(stated, order, tmp_path):
     """`brier` of a is 0.25, of b 0.5. Where nothing is stated, or both ways, rows stay as they came."""
@@ -127,7 +167,9 @@ def test_files_hold_one_row_a_job(sweep):
     assert table["seed"].to_list() == [1, 2, 1, 2, 1] and "launcher" not in table.columns
     assert table["val/loss"].to_list() == list(LOSSES.values())
     assert table["status"].to_list() == ["finished"] * 4 + ["failed"]
-    assert pl.read_csv(sweep / "sweep.csv")["folder"].to_list() == [str(sweep / str(n)) for n in range(5)]
+    assert pl.read_csv(sweep / "sweep.csv")["folder"].to_list() == [
+        str(sweep / str(n)) for n in range(5)
+    ]
 
 
 def test_overrides_of_mixed_types_share_a_column(tmp_path):
@@ -163,7 +205,13 @@ def test_overrides_are_read_as_values():
         "x=null",
         "hydra.launcher.workers=2",
     ]
-    assert values(given) == {"experiment": "yandex", "seed": 3, "rate": 0.001, "shuffle": True, "x": None}
+    assert values(given) == {
+        "experiment": "yandex",
+        "seed": 3,
+        "rate": 0.001,
+        "shuffle": True,
+        "x": None,
+    }
 
 
 def test_results_are_found_by_configuration(tmp_path):
@@ -174,7 +222,10 @@ def test_results_are_found_by_configuration(tmp_path):
     (tmp_path / "broken/result.json").write_text('{"config_hash": "fo')
     (tmp_path / "broken/job.json").write_text('{"of": "another version"}')
     assert Record.read(tmp_path / "broken") is None
-    assert finished(tmp_path, tmp_path / "nowhere") == {"one": tmp_path / "a/0", "two": tmp_path / "b/c/7"}
+    assert finished(tmp_path, tmp_path / "nowhere") == {
+        "one": tmp_path / "a/0",
+        "two": tmp_path / "b/c/7",
+    }
     for folder in ("a/0", "b/8"):
         (tmp_path / folder / CHECKPOINT).touch()
     assert unfinished("three", tmp_path) == [tmp_path / "b/8"] and unfinished("one", tmp_path) == []
@@ -204,7 +255,12 @@ def test_a_result_whose_model_is_damaged_is_not_whole(tmp_path):
 def test_the_hash_is_that_of_what_is_computed():
     config = {"seed": 1, "dataset": {"path": "x", "cache": "here"}, "logger": {}, "resume": True}
     config["trainer"] = {"epochs": 3, "checkpoint_minutes": 5}
-    same = {"dataset": {"cache": "there", "path": "x"}, "seed": 1, "logger": {"a": 1}, "resume": False}
+    same = {
+        "dataset": {"cache": "there", "path": "x"},
+        "seed": 1,
+        "logger": {"a": 1},
+        "resume": False,
+    }
     same["trainer"] = {"epochs": 3, "checkpoint_minutes": None}
     assert config_hash(config) == config_hash(same)
     assert config_hash(config) != config_hash({**config, "seed": 2})
@@ -219,7 +275,9 @@ def test_the_objective_is_a_metric_of_the_result():
 
 
 def test_the_live_view_shows_queued_running_and_finished_jobs(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text('{"epoch": 1, "val/loss": 0.5}\n{"epoch": 2, "val/loss": 0.25}\n')
+    (tmp_path / "metrics.jsonl").write_text(
+        '{"epoch": 1, "val/loss": 0.5}\n{"epoch": 2, "val/loss": 0.25}\n'
+    )
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, width=100)
     view = View("bar", "val/loss", ["gpu:0"], 3, ["a=1", "seed=1,2"], console)
@@ -246,7 +304,9 @@ def test_without_a_terminal_there_are_lines(mode, lines, tmp_path):
     (tmp_path / LOG).touch()
     view.ended(0, failed, tmp_path)
     view.stop()
-    assert stream.getvalue().endswith(f"job 0 (seed=1) failed: killed by SIGKILL. Its log: {tmp_path / LOG}\n")
+    assert stream.getvalue().endswith(
+        f"job 0 (seed=1) failed: killed by SIGKILL. Its log: {tmp_path / LOG}\n"
+    )
 
 
 def test_the_last_epoch_is_read_from_a_file_that_is_being_written(tmp_path):
@@ -259,19 +319,33 @@ def test_the_last_epoch_is_read_from_a_file_that_is_being_written(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "damage", [{"train": {"seconds": "2"}}, {"test": 3}, {"environment": [1]}, {"val": {"loss": [1]}}]
+    "damage",
+    [{"train": {"seconds": "2"}}, {"test": 3}, {"environment": [1]}, {"val": {"loss": [1]}}],
 )
 def test_a_damaged_result_is_named_and_the_others_are_collected(tmp_path, damage):
     job(tmp_path, 0, ["seed=1"], 0.5)
     job(tmp_path, 1, ["seed=2"], 0.25, **damage)
     text = printed(tmp_path)
-    assert "job 1 failed: result.json" in text and f"delete {tmp_path / '1'}" in text and "0.5000" in text
+    assert (
+        "job 1 failed: result.json" in text
+        and f"delete {tmp_path / '1'}" in text
+        and "0.5000" in text
+    )
 
 
-@pytest.mark.parametrize("epochs, after", [(0, "before its first epoch had ended"), (2, "after epoch 2")])
+@pytest.mark.parametrize(
+    "epochs, after", [(0, "before its first epoch had ended"), (2, "after epoch 2")]
+)
 def test_what_is_lost_of_a_job_that_took_too_long(tmp_path, epochs, after):
-    (tmp_path / "metrics.jsonl").write_text("".join(f'{{"epoch": {n}}}\n' for n in range(1, epochs + 1)))
+    (tmp_path / "metrics.jsonl").write_text(
+        "".join(f'{{"epoch": {n}}}\n' for n in range(1, epochs + 1))
+    )
     text = describe_overdue(tmp_path, 61.2)
-    assert after in text and "61 s" in text and "all of it is lost" in text and "hydra.launcher.job_minutes" in text
+    assert (
+        after in text
+        and "61 s" in text
+        and "all of it is lost" in text
+        and "hydra.launcher.job_minutes" in text
+    )
     (tmp_path / CHECKPOINT).touch()
     assert "the same command continues from its checkpoint" in describe_overdue(tmp_path, 61.2)

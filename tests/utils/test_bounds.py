@@ -143,7 +143,12 @@ def test_a_trainer_takes_an_infinite_min_delta_with_the_whole_configuration_as_i
 
 @pytest.mark.nightly
 def test_an_experiment_takes_an_infinite_min_delta(tmp_path):
-    few = ["dataset.sessions=50", "dataset.queries=5", "trainer.epochs=1", "trainer.early_stopping.min_delta=inf"]
+    few = [
+        "dataset.sessions=50",
+        "dataset.queries=5",
+        "trainer.epochs=1",
+        "trainer.early_stopping.min_delta=inf",
+    ]
     assert run_in(tmp_path / "run", "model=gctr", *few, f"cache_dir={tmp_path}/cache")
 
 
@@ -163,7 +168,10 @@ def test_what_takes_any_argument_still_takes_no_nan():
     [
         (dict(learning_rate=-1), "learning_rate=-1: give a number above 0"),
         (dict(learning_rate=math.nan), "learning_rate=nan: give a finite number"),
-        (dict(learning_rate="fast"), "learning_rate='fast': give a number or a group of keys with _target_"),
+        (
+            dict(learning_rate="fast"),
+            "learning_rate='fast': give a number or a group of keys with _target_",
+        ),
         (dict(learning_rate=0.1, b1=1.0), "b1=1.0: give at least 0 and below 1"),
         (dict(learning_rate=0.1, weight_decay="x"), "weight_decay='x': give a number"),
         (dict(learning_rate=0.1, weight_decay=-1e-4), "weight_decay=-0.0001: give at least 0"),
@@ -172,7 +180,9 @@ def test_what_takes_any_argument_still_takes_no_nan():
 def test_optax_has_the_bounds_of_our_optimizers(given, message):
     with refuses(ConfigError, *message.split(GIVE)):
         check_arguments(optax.adamw, given, "optimizer")
-    check_arguments(optax.adamw, {"learning_rate": optax.linear_schedule(0.1, 0.0, 10)}, "optimizer")
+    check_arguments(
+        optax.adamw, {"learning_rate": optax.linear_schedule(0.1, 0.0, 10)}, "optimizer"
+    )
 
 
 def as_users(kind, **settings):
@@ -187,7 +197,10 @@ def as_users(kind, **settings):
     [
         (lambda: simulate(RankCTRModel, sessions=0), "sessions=0: give at least 1"),
         (lambda: simulate(RankCTRModel, queries=-1), "queries=-1: give at least 1"),
-        (lambda: simulate(RankCTRModel, attraction_spread=-1.0), "attraction_spread=-1.0: give at least 0"),
+        (
+            lambda: simulate(RankCTRModel, attraction_spread=-1.0),
+            "attraction_spread=-1.0: give at least 0",
+        ),
         (lambda: simulate(RankCTRModel, train_sessions=0.9), "the fractions sum to 1.2"),
         (lambda: Trainer(epochs=0), "epochs=0: give at least 1"),
         (lambda: as_users(Trainer, epochs="5"), "epochs='5': give an integer"),
@@ -195,35 +208,83 @@ def as_users(kind, **settings):
         (lambda: as_users(Trainer, epochs=None), "epochs=None: give an integer"),
         (lambda: as_users(Trainer, batch_size=True), "batch_size=True: give an integer, or null"),
         (lambda: as_users(Trainer, batch_size=[8]), "batch_size=[8]: give an integer, or null"),
-        (lambda: as_users(Trainer, checkpoint_minutes="5"), "checkpoint_minutes='5': give a number, or null"),
-        (lambda: Trainer(batch_size=-4), "batch_size=-4: give at least 1 and at most 16777216, or null"),
-        (lambda: Trainer(batch_size=10**11), "batch_size=100000000000: give at least 1 and at most 16777216, or null"),
-        (lambda: Trainer(eval_batch_size=10**11), "eval_batch_size=100000000000: give at least 1 and at most 16777216"),
-        (lambda: CountingTrainer(batch_size=10**11), "batch_size=100000000000: give at least 1 and at most 16777216"),
-        (lambda: ExpectedCalibrationError(bins=10**12), "bins=1000000000000: give at least 1 and at most 10000"),
-        (lambda: GumbelNDCGLoss(samples=10**9), "samples=1000000000: give at least 1 and at most 10000"),
-        (lambda: Trainer(checkpoint_minutes=math.nan), "checkpoint_minutes=nan: give a finite number, or null"),
+        (
+            lambda: as_users(Trainer, checkpoint_minutes="5"),
+            "checkpoint_minutes='5': give a number, or null",
+        ),
+        (
+            lambda: Trainer(batch_size=-4),
+            "batch_size=-4: give at least 1 and at most 16777216, or null",
+        ),
+        (
+            lambda: Trainer(batch_size=10**11),
+            "batch_size=100000000000: give at least 1 and at most 16777216, or null",
+        ),
+        (
+            lambda: Trainer(eval_batch_size=10**11),
+            "eval_batch_size=100000000000: give at least 1 and at most 16777216",
+        ),
+        (
+            lambda: CountingTrainer(batch_size=10**11),
+            "batch_size=100000000000: give at least 1 and at most 16777216",
+        ),
+        (
+            lambda: ExpectedCalibrationError(bins=10**12),
+            "bins=1000000000000: give at least 1 and at most 10000",
+        ),
+        (
+            lambda: GumbelNDCGLoss(samples=10**9),
+            "samples=1000000000: give at least 1 and at most 10000",
+        ),
+        (
+            lambda: Trainer(checkpoint_minutes=math.nan),
+            "checkpoint_minutes=nan: give a finite number, or null",
+        ),
         (lambda: EMTrainer(iterations=0), "iterations=0: give at least 1"),
-        (lambda: CountingTrainer(prior_successes=0.0), "prior_successes=0.0: give a number above 0"),
+        (
+            lambda: CountingTrainer(prior_successes=0.0),
+            "prior_successes=0.0: give a number above 0",
+        ),
         (lambda: CountingTrainer(prior_failures=-1.0), "prior_failures=-1.0: give at least 0"),
         (lambda: EarlyStopping(patience=-1), "patience=-1: give at least 0"),
         (lambda: EarlyStopping(min_delta=math.nan), "min_delta=nan: give at least 0"),
         (lambda: LazyAdam(-1.0), "learning_rate=-1.0: give a number above 0"),
         (lambda: LazyAdam(0.1, b2=1.0), "b2=1.0: give at least 0 and below 1"),
-        (lambda: lazy_adagrad(dense_learning_rate=-1.0), "dense_learning_rate=-1.0: give a number above 0"),
-        (lambda: PositionBasedModel(click_rate=-0.5, rngs=nnx.Rngs(0)), "click_rate=-0.5: give at least 0 and at most"),
+        (
+            lambda: lazy_adagrad(dense_learning_rate=-1.0),
+            "dense_learning_rate=-1.0: give a number above 0",
+        ),
+        (
+            lambda: PositionBasedModel(click_rate=-0.5, rngs=nnx.Rngs(0)),
+            "click_rate=-0.5: give at least 0 and at most",
+        ),
         (lambda: DocumentRankCTRModel(0, 5, rngs=nnx.Rngs(0)), "positions=0: give at least 1"),
         (lambda: UserBrowsingModel(2, -1, rngs=nnx.Rngs(0)), "query_doc_pairs=-1: give at least 0"),
         (lambda: ExpectedCalibrationError(bins=0), "bins=0: give at least 1"),
         (lambda: FullEmbedding(0, 1), "rows=0: give at least 1"),
-        (lambda: lazy_adamw(dense_learning_rate=0.0), "dense_learning_rate=0.0: give a number above 0"),
-        (lambda: EmbeddingParameterConfig(embedding_features=0), "embedding_features=0: give at least 1"),
-        (lambda: EmbeddingParameterConfig(prior_precision=-1.0), "prior_precision=-1.0: give at least 0"),
+        (
+            lambda: lazy_adamw(dense_learning_rate=0.0),
+            "dense_learning_rate=0.0: give a number above 0",
+        ),
+        (
+            lambda: EmbeddingParameterConfig(embedding_features=0),
+            "embedding_features=0: give at least 1",
+        ),
+        (
+            lambda: EmbeddingParameterConfig(prior_precision=-1.0),
+            "prior_precision=-1.0: give at least 0",
+        ),
         (lambda: PositionParameterConfig(parameters=0), "parameters=0: give at least 1, or null"),
-        (lambda: PositionParameterConfig(initial=math.nan), "initial=nan: give a finite number, or null"),
+        (
+            lambda: PositionParameterConfig(initial=math.nan),
+            "initial=nan: give a finite number, or null",
+        ),
         (lambda: DeepParameterConfig(dropout=1.0), "dropout=1.0: give at least 0 and below 1"),
         (lambda: CascadeModel(min_log_prob=0.0, rngs=None), "min_log_prob=0.0: give below 0"),
-        (lambda: MixtureModel([RankCTRModel], temperature=math.inf), "temperature=inf: give a finite number"),
+        (
+            lambda: MixtureModel([RankCTRModel], temperature=math.inf),
+            "temperature=inf: give a finite number",
+        ),
     ],
 )
 def test_constructors_state_their_bounds(call, message):
@@ -243,44 +304,131 @@ def test_an_optimizer_is_one():
 SIMULATED, CSV, LETOR = (), ("dataset=csv", "dataset.path=x"), ("dataset=letor", "dataset.path=x")
 NOT = [
     (SIMULATED, "seed", -1, "seed=-1: give at least 0"),
-    (SIMULATED, "seed", 10**23, "seed=100000000000000000000000: give at least 0 and at most 4294967295"),
+    (
+        SIMULATED,
+        "seed",
+        10**23,
+        "seed=100000000000000000000000: give at least 0 and at most 4294967295",
+    ),
     (SIMULATED, "draws", 10**8, "draws=100000000: give at least 0 and at most 10000"),
     (SIMULATED, "max_sessions", -5, "max_sessions=-5: give at least 1, or null"),
     (SIMULATED, "dataset.queries", 0, "dataset.queries=0: give at least 1"),
     (SIMULATED, "dataset.positions", -3, "dataset.positions=-3: give at least 1"),
-    (SIMULATED, "dataset.attraction_spread", math.inf, "dataset.attraction_spread=inf: give a finite number"),
+    (
+        SIMULATED,
+        "dataset.attraction_spread",
+        math.inf,
+        "dataset.attraction_spread=inf: give a finite number",
+    ),
     (SIMULATED, "dataset.policy_noise", -1, "dataset.policy_noise=-1: give at least 0"),
-    (SIMULATED, "dataset.zipf_exponent", math.nan, "dataset.zipf_exponent=nan: give a finite number"),
+    (
+        SIMULATED,
+        "dataset.zipf_exponent",
+        math.nan,
+        "dataset.zipf_exponent=nan: give a finite number",
+    ),
     (SIMULATED, "dataset.train_sessions", math.nan, "dataset.train_sessions=nan: give a fraction"),
-    (SIMULATED, "dataset.train_sessions", [0.1, 0.2], "dataset.train_sessions=[0.1, 0.2]: give a fraction"),
-    (SIMULATED, "dataset.train_sessions", [1, 2, 3], "dataset.train_sessions=[1, 2, 3]: give a fraction"),
+    (
+        SIMULATED,
+        "dataset.train_sessions",
+        [0.1, 0.2],
+        "dataset.train_sessions=[0.1, 0.2]: give a fraction",
+    ),
+    (
+        SIMULATED,
+        "dataset.train_sessions",
+        [1, 2, 3],
+        "dataset.train_sessions=[1, 2, 3]: give a fraction",
+    ),
     (SIMULATED, "dataset.train_sessions", None, "dataset.train_sessions=None: give a fraction"),
     (SIMULATED, "dataset.train_sessions", [0, 9], "mix fractions and ranges"),
-    (SIMULATED, "attraction.embedding_features", -1, "attraction.embedding_features=-1: give at least 1"),
-    (SIMULATED, "attraction.prior_precision", math.nan, "attraction.prior_precision=nan: give a finite number"),
+    (
+        SIMULATED,
+        "attraction.embedding_features",
+        -1,
+        "attraction.embedding_features=-1: give at least 1",
+    ),
+    (
+        SIMULATED,
+        "attraction.prior_precision",
+        math.nan,
+        "attraction.prior_precision=nan: give a finite number",
+    ),
     (SIMULATED, "attraction.prior_precision", -1, "attraction.prior_precision=-1: give at least 0"),
-    (SIMULATED, "examination.initial", math.inf, "examination.initial=inf: give a finite number, or null"),
-    (SIMULATED, "optimizer.learning_rate", math.nan, "optimizer.learning_rate=nan: give a finite number"),
-    (SIMULATED, "trainer.early_stopping.patience", -1, "trainer.early_stopping.patience=-1: give at least 0"),
+    (
+        SIMULATED,
+        "examination.initial",
+        math.inf,
+        "examination.initial=inf: give a finite number, or null",
+    ),
+    (
+        SIMULATED,
+        "optimizer.learning_rate",
+        math.nan,
+        "optimizer.learning_rate=nan: give a finite number",
+    ),
+    (
+        SIMULATED,
+        "trainer.early_stopping.patience",
+        -1,
+        "trainer.early_stopping.patience=-1: give at least 0",
+    ),
     (SIMULATED, "trainer.early_stopping.min_delta", math.nan, "min_delta=nan: give at least 0"),
-    (SIMULATED, "trainer.checkpoint_minutes", math.nan, "trainer.checkpoint_minutes=nan: give a finite number"),
+    (
+        SIMULATED,
+        "trainer.checkpoint_minutes",
+        math.nan,
+        "trainer.checkpoint_minutes=nan: give a finite number",
+    ),
     (SIMULATED, "metric.ranking.dcg.cutoffs", [0], "give numbers of documents from 1"),
-    (("optimizer=adamw",), "optimizer.weight_decay", "x", "optimizer.weight_decay='x': give a number"),
-    (SIMULATED, "optimizer.dense_learning_rate", -1, "optimizer.dense_learning_rate=-1: give a number above 0"),
-    (("optimizer=adam",), "optimizer.learning_rate", -1, "optimizer.learning_rate=-1: give a number above 0"),
+    (
+        ("optimizer=adamw",),
+        "optimizer.weight_decay",
+        "x",
+        "optimizer.weight_decay='x': give a number",
+    ),
+    (
+        SIMULATED,
+        "optimizer.dense_learning_rate",
+        -1,
+        "optimizer.dense_learning_rate=-1: give a number above 0",
+    ),
+    (
+        ("optimizer=adam",),
+        "optimizer.learning_rate",
+        -1,
+        "optimizer.learning_rate=-1: give a number above 0",
+    ),
     (("trainer=em",), "trainer.prior_failures", -1, "trainer.prior_failures=-1: give at least 0"),
-    (CSV, "dataset.query_doc_pairs", 10**11, "dataset.query_doc_pairs=100000000000: give at least 1 and at most"),
+    (
+        CSV,
+        "dataset.query_doc_pairs",
+        10**11,
+        "dataset.query_doc_pairs=100000000000: give at least 1 and at most",
+    ),
     (CSV, "dataset.positions", 0, "dataset.positions=0: give at least 1, or null"),
     (CSV, "dataset.test_sessions", "abc", "dataset.test_sessions='abc': give a fraction"),
-    (CSV, "dataset.val_sessions", 0.9, "val_sessions=0.9, test_sessions=0.1: the fractions sum to 1.8"),
-    (LETOR, "dataset.val_queries", 1.0, "dataset.val_queries=1.0: give a number above 0 and below 1"),
+    (
+        CSV,
+        "dataset.val_sessions",
+        0.9,
+        "val_sessions=0.9, test_sessions=0.1: the fractions sum to 1.8",
+    ),
+    (
+        LETOR,
+        "dataset.val_queries",
+        1.0,
+        "dataset.val_queries=1.0: give a number above 0 and below 1",
+    ),
     (LETOR, "dataset.click_noise", 2, "dataset.click_noise=2: give at least 0 and at most 1"),
     (LETOR, "dataset.val_sessions", 0, "dataset.val_sessions=0: give at least 1"),
 ]
 
 
 @pytest.mark.parametrize("overrides, key, value, message", NOT)
-def test_a_configuration_beyond_the_bounds_is_refused_before_data_is_read(overrides, key, value, message):
+def test_a_configuration_beyond_the_bounds_is_refused_before_data_is_read(
+    overrides, key, value, message
+):
     from jax._src import xla_bridge
 
     started = xla_bridge.backends_are_initialized()

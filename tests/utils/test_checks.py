@@ -36,7 +36,9 @@ TRAINERS = [Trainer(epochs=1, **SMALL), EMTrainer(1, **SMALL), CountingTrainer(*
 def batch(**changed):
     """Two full lists; None takes a key away."""
     ones = np.ones((2, RANKS), np.int32)
-    whole = dict(query_doc_ids=3 * ones, positions=np.cumsum(ones, axis=1), clicks=ones < 0, mask=ones > 0)
+    whole = dict(
+        query_doc_ids=3 * ones, positions=np.cumsum(ones, axis=1), clicks=ones < 0, mask=ones > 0
+    )
     return {name: values for name, values in {**whole, **changed}.items() if values is not None}
 
 
@@ -65,7 +67,11 @@ def calls(model):
 
 
 WRONG = [
-    ("query_doc_ids", 10**7, "query_doc_ids … 10000000 … attraction … to 20 … query_doc_pairs=10000000"),
+    (
+        "query_doc_ids",
+        10**7,
+        "query_doc_ids … 10000000 … attraction … to 20 … query_doc_pairs=10000000",
+    ),
     ("query_doc_ids", 2**32 + 3, "query_doc_ids … 4294967299"),
     ("query_doc_ids", -1, "query_doc_ids … -1 … at least 0"),
     ("positions", 0, "positions … 0 … at least 1"),
@@ -93,7 +99,9 @@ def test_every_model_knows_its_size(case):
     ):
         model.compute_loss(at(key, largest))
         if argument in case.build.keywords:
-            one_line(f"{key} … {largest + 1} … {argument}=", model.compute_loss, at(key, largest + 1))
+            one_line(
+                f"{key} … {largest + 1} … {argument}=", model.compute_loss, at(key, largest + 1)
+            )
 
 
 def attraction(**settings):
@@ -132,7 +140,11 @@ def test_only_what_an_output_depends_on_has_to_fit():
     PBM().predict_relevance(at("positions", 15))
     PBM().predict_relevance(batch(positions=None))
     models.DocumentCTRModel(PAIRS, rngs=nnx.Rngs(0)).compute_loss(at("positions", 15))
-    one_line("positions", models.RankCTRModel(RANKS, rngs=nnx.Rngs(0)).predict_relevance, at("positions", 15))
+    one_line(
+        "positions",
+        models.RankCTRModel(RANKS, rngs=nnx.Rngs(0)).predict_relevance,
+        at("positions", 15),
+    )
 
 
 WIDE = [(np.int64, 2**31 + 5), (np.int64, -(2**31) - 1), (np.uint64, 2**63 + 9)]
@@ -149,17 +161,28 @@ def test_integers_that_32_bits_do_not_hold_are_refused_where_they_are_read(dtype
     check_values(wide, [], lambda key: key != "visits")
     check_values(batch(visits=np.minimum(visits, 2**31 - 1).clip(3)), [], lambda key: True)
     if len(shape) == 2 and shape[1] > 1:
-        check_values({**wide, "mask": np.array([[True] * RANKS, [True, False, False, False]])}, [], lambda key: True)
+        check_values(
+            {**wide, "mask": np.array([[True] * RANKS, [True, False, False, False]])},
+            [],
+            lambda key: True,
+        )
 
 
 @pytest.mark.parametrize("value", [0.5, 2.0, np.nan, -1.0])
 def test_clicks_are_0_or_1(value):
     message, wrong = f"clicks … {value} … 0 or 1", at("clicks", value)
     log_probs = np.full((2, RANKS), -1.0, np.float32)
-    click_metrics = metrics.LogLikelihood(), metrics.Perplexity(), metrics.ConditionalPerplexity(), metrics.AUC()
+    click_metrics = (
+        metrics.LogLikelihood(),
+        metrics.Perplexity(),
+        metrics.ConditionalPerplexity(),
+        metrics.AUC(),
+    )
     model = PBM()
     one_line(message, model.compute_loss, wrong)
-    one_line(message, model.predict_conditional_clicks, {**wrong, "clicks": jnp.asarray(wrong["clicks"])})
+    one_line(
+        message, model.predict_conditional_clicks, {**wrong, "clicks": jnp.asarray(wrong["clicks"])}
+    )
     for trainer in TRAINERS[:2]:
         one_line(message, trainer.train, model, [wrong], [batch()])
         one_line(message, trainer.train, model, [batch()], [wrong])
@@ -196,7 +219,9 @@ def test_malformed_batches():
 
 
 def test_a_missing_document_of_pairs_has_its_remedy():
-    of_documents = PBM(attraction=EmbeddingParameterConfig(use_feature="document_ids", parameters=3))
+    of_documents = PBM(
+        attraction=EmbeddingParameterConfig(use_feature="document_ids", parameters=3)
+    )
     one_line("It has … dataset.pair_key=query_document", of_documents.compute_loss, batch())
 
 
@@ -228,7 +253,11 @@ def packed(largest=PAIRS, ranks=RANKS, pairs=None, sessions=20):
 
 @pytest.mark.parametrize("trainer", TRAINERS, ids=lambda trainer: type(trainer).__name__)
 def test_trainers_check_sessions_and_batches(trainer):
-    model = models.DocumentRankCTRModel(RANKS, PAIRS, rngs=nnx.Rngs(0)) if trainer is TRAINERS[2] else PBM()
+    model = (
+        models.DocumentRankCTRModel(RANKS, PAIRS, rngs=nnx.Rngs(0))
+        if trainer is TRAINERS[2]
+        else PBM()
+    )
     fit, ids, positions = packed(), packed(largest=500), packed(ranks=9)
     for wrong, message in (
         (ids, "query_doc_ids … 500 … query_doc_pairs=500"),
@@ -258,7 +287,9 @@ class Counted(list):
 @pytest.mark.parametrize("trainer", TRAINERS[:2], ids=lambda trainer: type(trainer).__name__)
 def test_faults_of_validation_batches_show_before_training(trainer):
     train = Counted([batch()])
-    one_line("query_doc_ids … 500", trainer.train, PBM(), train, [batch(), at("query_doc_ids", 500)])
+    one_line(
+        "query_doc_ids … 500", trainer.train, PBM(), train, [batch(), at("query_doc_ids", 500)]
+    )
     assert train.passes == 0
     val = Counted([batch()])
     trainer.train(PBM(), train, iter(val))  # what comes once is left for the only epoch
@@ -287,7 +318,9 @@ def test_what_a_view_of_sessions_shows_has_to_fit_and_not_what_it_might():
 def test_ranking_checks_what_relevance_depends_on():
     """Labelled lists are longer than those that users saw: for a click rate per rank there is no parameter."""
     ids = np.ones((3, 2 * RANKS), np.int32)
-    lists = Sessions.from_arrays(query_doc_ids=ids, clicks=ids < 0, labels=np.cumsum(ids, axis=1) % 3)
+    lists = Sessions.from_arrays(
+        query_doc_ids=ids, clicks=ids < 0, labels=np.cumsum(ids, axis=1) % 3
+    )
     trainer = TRAINERS[0]
     assert trainer.evaluate_ranking(PBM(), lists).compute()
     rctr = models.RankCTRModel(RANKS, rngs=nnx.Rngs(0))
@@ -313,4 +346,6 @@ def test_labels_whose_gains_overflow_are_an_error():
             check_lists(PBM(), dataset, {"ranking": metrics.ranking_metrics()})
             assert np.isfinite(TRAINERS[0].evaluate_ranking(PBM(), lists).compute()["ndcg@3"])
         else:
-            one_line("labels … 101", check_lists, PBM(), dataset, {"ranking": metrics.ranking_metrics()})
+            one_line(
+                "labels … 101", check_lists, PBM(), dataset, {"ranking": metrics.ranking_metrics()}
+            )

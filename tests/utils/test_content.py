@@ -18,7 +18,9 @@ def test_files_share_a_hash_where_they_hold_the_same(tmp_path):
 
 
 @pytest.mark.parametrize("place", [0, LARGE // 2, LARGE - 1])
-def test_a_byte_at_head_middle_or_tail_of_a_large_file_counts_at_the_same_time_of_change(tmp_path, place):
+def test_a_byte_at_head_middle_or_tail_of_a_large_file_counts_at_the_same_time_of_change(
+    tmp_path, place
+):
     content = bytearray(LARGE)
     (tmp_path / "one").write_bytes(content)
     content[place] = 1

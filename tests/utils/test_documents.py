@@ -23,9 +23,15 @@ def bomb(levels: int, each: int = 9) -> bytes:
     "text, part",
     [
         pytest.param(bomb(9), "more than 100,000 values", id="aliases of aliases"),
-        pytest.param(b"a: &a {x: 1}\nb: {<<: [" + b"*a," * 40_000 + b"]}", "more than 100,000 values", id="merges"),
+        pytest.param(
+            b"a: &a {x: 1}\nb: {<<: [" + b"*a," * 40_000 + b"]}",
+            "more than 100,000 values",
+            id="merges",
+        ),
         pytest.param(b"model: &m {of: *m}", "nested without end", id="a mapping in itself"),
-        pytest.param(b"[" * 200_000, "nested more than 100 levels", id="levels that end the C loader"),
+        pytest.param(
+            b"[" * 200_000, "nested more than 100 levels", id="levels that end the C loader"
+        ),
         pytest.param(
             "\n".join(
                 ["a0: &a0 1", *(f"a{n}: &a{n} {'[' * 9}*a{n - 1}{']' * 9}" for n in range(1, 200))]
@@ -54,7 +60,15 @@ def test_yaml_is_what_the_safe_loader_makes():
 
 @pytest.mark.parametrize(
     "text",
-    [b"a: [", b"*a", b"[&m 1, &m [*m]]", b"!!int ''", b"!!bool x", b"!!timestamp x", b"!!python/name:os.system"],
+    [
+        b"a: [",
+        b"*a",
+        b"[&m 1, &m [*m]]",
+        b"!!int ''",
+        b"!!bool x",
+        b"!!timestamp x",
+        b"!!python/name:os.system",
+    ],
 )
 def test_what_is_no_yaml_is_a_value_error(text):
     with refuses(ValueError, "no YAML"):

@@ -13,7 +13,16 @@ from matplotlib import mathtext
 from matplotlib.figure import Figure
 
 from clickexp.errors import UserError
-from clickexp.utils.escape import cleaned, csv_cell, csv_text, figure_text, latex, markdown, printable, slug
+from clickexp.utils.escape import (
+    cleaned,
+    csv_cell,
+    csv_text,
+    figure_text,
+    latex,
+    markdown,
+    printable,
+    slug,
+)
 from clickexp.utils.exits import ending
 
 HOSTILE = [
@@ -74,7 +83,14 @@ def test_names_that_differ_have_slugs_that_differ(one, other):
 
 def test_ordinary_names_stay_as_they_are():
     for name in ORDINARY:
-        assert name == slug(name) == markdown(name) == csv_cell(name) == figure_text(name) == printable(name)
+        assert (
+            name
+            == slug(name)
+            == markdown(name)
+            == csv_cell(name)
+            == figure_text(name)
+            == printable(name)
+        )
         assert latex(name) == name.replace("_", r"\_")
 
 
@@ -137,7 +153,9 @@ def test_csv_cells_are_no_formulas_and_numbers_stay_numbers(row):
 
 def test_a_figure_shows_the_text_itself(monkeypatch):
     """No part of it gets to the parser of mathematics, and the legend has it."""
-    monkeypatch.setattr(mathtext.MathTextParser, "parse", lambda *_: pytest.fail("parsed as mathematics"))
+    monkeypatch.setattr(
+        mathtext.MathTextParser, "parse", lambda *_: pytest.fail("parsed as mathematics")
+    )
     figure = Figure()
     for text in HOSTILE:
         axes = figure.subplots()
@@ -155,7 +173,9 @@ def test_terminals_and_utf_8_take_all_that_is_left():
     text = printable("".join(HOSTILE))
     assert not re.search(r"[\x00-\x1f\x7f-\x9f\u202e]", text)
     assert text.encode().decode() == text
-    assert cleaned({"a\x1b": ["\n", 1, None, {"b": "\ud800"}]}) == {"a�": [" ", 1, None, {"b": "�"}]}
+    assert cleaned({"a\x1b": ["\n", 1, None, {"b": "\ud800"}]}) == {
+        "a�": [" ", 1, None, {"b": "�"}]
+    }
 
 
 def test_errors_of_commands_steer_no_terminal(capsys):

@@ -43,5 +43,7 @@ def test_the_whole_trace_of_any_command_is_there_for_who_wants_it(error, full, m
 def test_the_environment_asks_for_the_trace():
     code = "from clickexp.utils import exits; print(exits.SHOW_TRACE)"
     env = {**os.environ, "HYDRA_FULL_ERROR": "1"}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
+    )
     assert done.stdout == "True\n"

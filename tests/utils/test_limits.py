@@ -13,8 +13,14 @@ ENDS = {
     "import os; os.abort()": NO_ROOM,
     "raise MemoryError": NO_ROOM,
     "raise ImportError('lib.so: failed to map segment from shared object')": NO_ROOM,
-    "import nothing_of_this_name": ["XLA", "ModuleNotFoundError: No module named 'nothing_of_this_name'"],
-    "import sys; print('x.YError: z', 'note', sep=chr(10), file=sys.stderr); sys.exit(1)": ["XLA", ": x.YError: z"],
+    "import nothing_of_this_name": [
+        "XLA",
+        "ModuleNotFoundError: No module named 'nothing_of_this_name'",
+    ],
+    "import sys; print('x.YError: z', 'note', sep=chr(10), file=sys.stderr); sys.exit(1)": [
+        "XLA",
+        ": x.YError: z",
+    ],
     "import sys; sys.exit(3)": ["XLA", "exit code 3"],
 }
 

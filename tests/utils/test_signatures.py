@@ -158,7 +158,9 @@ def test_values_of_another_type_are_errors_that_name_key_value_and_type(name, va
         check_arguments(Data, {"size": 1, name: value}, "data")
 
 
-@pytest.mark.parametrize("constructor", [Data, Plain, Module, function, functools.partial(Plain, a=1)])
+@pytest.mark.parametrize(
+    "constructor", [Data, Plain, Module, function, functools.partial(Plain, a=1)]
+)
 def test_unknown_keys_are_errors_that_list_the_known_ones(constructor):
     with refuses(ConfigError, "model.sise", *accepted(constructor, KNOWN)) as error:
         check_arguments(constructor, {"sise": 1}, "model")
@@ -181,7 +183,9 @@ class WithoutArguments:
     """As a logger of one's own may be."""
 
 
-@pytest.mark.parametrize("constructor", [WithoutArguments, np.sqrt, functools.partial(WithoutArguments)])
+@pytest.mark.parametrize(
+    "constructor", [WithoutArguments, np.sqrt, functools.partial(WithoutArguments)]
+)
 def test_constructors_without_annotations_take_no_arguments(constructor):
     check_arguments(constructor, {}, "part")
 
@@ -202,7 +206,10 @@ def test_objects_in_place_of_plain_values_are_errors():
 
 @pytest.mark.parametrize(
     "path, part",
-    [("needing.Tower", "'absent'"), *((f"{module}Tower", "") for module in ("needing.sub.", "nowhere.", ".", ""))],
+    [
+        ("needing.Tower", "'absent'"),
+        *((f"{module}Tower", "") for module in ("needing.sub.", "nowhere.", ".", "")),
+    ],
 )
 def test_what_a_module_lacks_is_named(path, part, tmp_path, monkeypatch):
     (tmp_path / "needing.py").write_text("import absent")

@@ -51,10 +51,14 @@ def named_columns(
     extra = {}
     for key, options in stated.items():
         if key in names or key in COLUMNS:
-            raise DataError(f"columns.{key} is {dict(options)}. Give its name in the file, or another key.")
+            raise DataError(
+                f"columns.{key} is {dict(options)}. Give its name in the file, or another key."
+            )
         check_keys(f"columns.{key}", options, _KEYS)
         names[key] = options.get("name", key)
-        extra[key] = Column(key, **{"dtype": "float32", **{k: v for k, v in options.items() if k != "name"}})
+        extra[key] = Column(
+            key, **{"dtype": "float32", **{k: v for k, v in options.items() if k != "name"}}
+        )
         if extra[key].dtype != extra[key].batch_type:
             raise DataError(
                 f"columns.{key} has dtype {extra[key].dtype}. Batches hold 32 bits: give {extra[key].batch_type}, "

@@ -53,7 +53,9 @@ class Lists:
             if not fields[name].per_document:
                 sessions[name] = cells(name, values, fields[name], location)
                 continue
-            location.reject(values.is_null(), values, name, f"fill it or drop the row; {fields[name].rule}")
+            location.reject(
+                values.is_null(), values, name, f"fill it or drop the row; {fields[name].rule}"
+            )
             found = values.list.len().to_numpy().astype(np.int64)
             values = (
                 values if found.all() else values.filter(found > 0)
@@ -63,7 +65,9 @@ class Lists:
             if (found != lengths).any():
                 row = int((found != lengths).argmax())
                 what = f"{name} has length {found[row]}, {first} has {lengths[row]}"
-                raise location.error(what, "the lists of a row have one length: mend or drop the row", row)
+                raise location.error(
+                    what, "the lists of a row have one length: mend or drop the row", row
+                )
         return cls(np.asarray(lengths), documents, sessions)
 
     @cached_property
@@ -120,7 +124,9 @@ class Lists:
         arrays = {name: np.asarray(values) for name, values in self.sessions.items()}
         for name, values in self.documents.items():
             listed = np.asarray(values)
-            arrays[name] = np.full((*shown.shape, *listed.shape[1:]), schema[name].padding, listed.dtype)
+            arrays[name] = np.full(
+                (*shown.shape, *listed.shape[1:]), schema[name].padding, listed.dtype
+            )
             arrays[name][shown] = listed
         return arrays | {"lengths": self.lengths}
 
@@ -149,7 +155,9 @@ def cells(
     if "t" in field.kinds:
         values = as_numbers(values)
     elif "U" in field.kinds:
-        values = values.cast(pl.String if is_text else pl.UInt64 if values.dtype == pl.UInt64 else pl.Int64)
+        values = values.cast(
+            pl.String if is_text else pl.UInt64 if values.dtype == pl.UInt64 else pl.Int64
+        )
     elif is_text:
         words = values if fill is None else values.replace("", str(fill))
         words = words.str.to_lowercase().replace(_TRUTH) if "f" in field.kinds else words

@@ -27,8 +27,14 @@ class PairIds:
         own_queries: Queries keep the ids of the log, which are integers.
     """
 
-    def __init__(self, pair_key: str, names: NamesWriter | None = None, *, own_queries: bool = False):
-        self.pair_key, self._names, self._own = check_pair_key(pair_key, PAIR_KEYS), names, own_queries
+    def __init__(
+        self, pair_key: str, names: NamesWriter | None = None, *, own_queries: bool = False
+    ):
+        self.pair_key, self._names, self._own = (
+            check_pair_key(pair_key, PAIR_KEYS),
+            names,
+            own_queries,
+        )
         self._queries, self._rows = IdTable(), IdTable()
 
     def __len__(self) -> int:

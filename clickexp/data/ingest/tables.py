@@ -68,14 +68,21 @@ class SourceTable(ABC):
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise self._unreadable(error) from error
         self.columns = self._named(present, names, required)
-        self.layout = {key: self._checked(key, found.field(name).type) for key, name in self.columns.items()}
+        self.layout = {
+            key: self._checked(key, found.field(name).type) for key, name in self.columns.items()
+        }
 
     def batches(self, keys: Iterable[str] | None = None) -> Iterator[Batch]:
         """The columns of these keys, default all."""
         columns = {key: self.columns[key] for key in (keys or self.columns)}
         try:
             yield from self._batches(columns)
-        except (pa.ArrowException, pl.exceptions.ComputeError, OSError, UnicodeDecodeError) as error:
+        except (
+            pa.ArrowException,
+            pl.exceptions.ComputeError,
+            OSError,
+            UnicodeDecodeError,
+        ) as error:
             raise self._unreadable(error) from error
 
     @abstractmethod
@@ -96,11 +103,15 @@ class SourceTable(ABC):
         for key, name in names.items():
             if name in found:
                 if found.count(name) > 1:
-                    raise self.source.error(f"two columns are called {name!r}", "rename one of them")
+                    raise self.source.error(
+                        f"two columns are called {name!r}", "rename one of them"
+                    )
                 columns[_PACKED_NAMES.get(key, key)] = name
             elif key in required or name not in (None, key):
                 near = difflib.get_close_matches(str(name), found, 1, cutoff=0.5)
-                hint = f"set columns.{key}" + (f", perhaps to {near[0]}" if near else " to one of them")
+                hint = f"set columns.{key}" + (
+                    f", perhaps to {near[0]}" if near else " to one of them"
+                )
                 hint += "" if key in required else ", or to null"
                 raise self.source.error(f"no column {name!r} for {key} among {found}", hint)
         return columns
@@ -121,22 +132,34 @@ class ParquetTable(SourceTable):
 
     def _batches(self, columns: Mapping[str, str]) -> Iterator[Batch]:
         done = 0
-        size = _VECTOR_ROWS if any(self.fields[key].kinds == "v" for key in columns) else _BATCH_ROWS
+        size = (
+            _VECTOR_ROWS if any(self.fields[key].kinds == "v" for key in columns) else _BATCH_ROWS
+        )
         with pq.ParquetFile(self.file) as parquet:
             for batch in parquet.iter_batches(size, columns=list(columns.values())):
                 location, done = SourceLocation(str(self.file), done), done + batch.num_rows
                 yield Batch(
-                    {key: _series(batch.column(name)) for key, name in columns.items()}, location, done
+                    {key: _series(batch.column(name)) for key, name in columns.items()},
+                    location,
+                    done,
                 )
 
     def _checked(self, key: str, kind: pa.DataType) -> str:
         field, types = self.fields[key], pa.types
         if field.per_document and not _is_list(kind):
-            raise self.source.error(f"{key} has type {kind}", f"it must hold one list per row; {field.rule}")
+            raise self.source.error(
+                f"{key} has type {kind}", f"it must hold one list per row; {field.rule}"
+            )
         values = kind.value_type if field.per_document else kind
         values = values.value_type if types.is_dictionary(values) else values
-        is_text = types.is_string(values) or types.is_large_string(values) or types.is_string_view(values)
-        kinds = {"i": types.is_integer(values), "f": types.is_floating(values), "b": types.is_boolean(values)}
+        is_text = (
+            types.is_string(values) or types.is_large_string(values) or types.is_string_view(values)
+        )
+        kinds = {
+            "i": types.is_integer(values),
+            "f": types.is_floating(values),
+            "b": types.is_boolean(values),
+        }
         kinds |= {"t": is_text or types.is_timestamp(values) or types.is_date(values)}
         kinds |= {"U": is_text, "v": _is_list(values) and types.is_floating(values.value_type)}
         if not any(kinds.get(letter) for letter in field.kinds):
@@ -174,10 +197,16 @@ class TextTable(SourceTable):
             return self._reader(stream, None).schema, self.file.stat().st_size
 
     def _batches(self, columns: Mapping[str, str]) -> Iterator[Batch]:
-        first, compression = 2, "gzip" if self.file.suffix == ".gz" else None  # the line below the names
+        first, compression = (
+            2,
+            "gzip" if self.file.suffix == ".gz" else None,
+        )  # the line below the names
         with pa.OSFile(str(self.file)) as file, pa.input_stream(file, compression) as stream:
             for batch in self._reader(stream, columns.values()):
-                location, first = SourceLocation(str(self.file), first, "line"), first + batch.num_rows
+                location, first = (
+                    SourceLocation(str(self.file), first, "line"),
+                    first + batch.num_rows,
+                )
                 texts = {key: pl.Series(batch.column(name)) for key, name in columns.items()}
                 words = {key: self._words(key, text, location) for key, text in texts.items()}
                 yield Batch(words, location, file.tell())
@@ -194,15 +223,21 @@ class TextTable(SourceTable):
             location.reject(words == "", words, key, self.fields[key].rule)
         return words
 
-    def _reader(self, stream: pa.NativeFile, wanted: Iterable[str] | None) -> pa_csv.CSVStreamingReader:
+    def _reader(
+        self, stream: pa.NativeFile, wanted: Iterable[str] | None
+    ) -> pa_csv.CSVStreamingReader:
         """Batches of the wanted columns as text; None only looks at the names."""
-        wanted = None if wanted is None else list(dict.fromkeys(wanted))  # two keys may name one column
+        wanted = (
+            None if wanted is None else list(dict.fromkeys(wanted))
+        )  # two keys may name one column
         types = {name: pa.string() for name in wanted or ()}
         return pa_csv.open_csv(
             stream,
             pa_csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES),
             pa_csv.ParseOptions(delimiter=self._separator),
-            pa_csv.ConvertOptions(column_types=types, include_columns=wanted, strings_can_be_null=False),
+            pa_csv.ConvertOptions(
+                column_types=types, include_columns=wanted, strings_can_be_null=False
+            ),
         )
 
 
@@ -211,7 +246,9 @@ def _find_files(source: Path, files: str | None, suffixes: Iterable[str]) -> lis
     if not source.is_dir():
         return [source]
     patterns = [files] if files else [f"*{suffix}" for suffix in suffixes]
-    found = sorted({file for pattern in patterns for file in source.glob(pattern) if file.is_file()})
+    found = sorted(
+        {file for pattern in patterns for file in source.glob(pattern) if file.is_file()}
+    )
     if not found:
         remedy = "Check the path of the dataset, or name the files to read in `files`."
         raise DataError(f"{source}: no {' or '.join(patterns)} file in this folder. {remedy}")
@@ -219,7 +256,11 @@ def _find_files(source: Path, files: str | None, suffixes: Iterable[str]) -> lis
 
 
 def open_tables(
-    source: Path, kinds: Sequence[type[SourceTable]], *columns: Any, files: str | None = None, **options: Any
+    source: Path,
+    kinds: Sequence[type[SourceTable]],
+    *columns: Any,
+    files: str | None = None,
+    **options: Any,
 ) -> list[SourceTable]:
     """Opens the tables in a file or folder.
 
@@ -246,7 +287,9 @@ def open_tables(
 
 
 def batches_of(
-    tables: Sequence[SourceTable], progress: Progress | None = None, keys: Iterable[str] | None = None
+    tables: Sequence[SourceTable],
+    progress: Progress | None = None,
+    keys: Iterable[str] | None = None,
 ) -> Iterator[Batch]:
     """The batches of some tables, one after another.
 

@@ -11,7 +11,13 @@ _DATE = r"^\d{4}-\d\d-\d\d"
 _OFFSET = r"\d\d:\d\d.*([Zz]|[+-]\d\d(:?\d\d)?)$"
 """How a time ends that says how far it is from UTC."""
 _FORMS = ("", "numbers", "dates without an offset from UTC", "dates with an offset from UTC")
-_UNITS = ("", "seconds since 1970", "milliseconds since 1970", "microseconds since 1970", "nanoseconds since 1970")
+_UNITS = (
+    "",
+    "seconds since 1970",
+    "milliseconds since 1970",
+    "microseconds since 1970",
+    "nanoseconds since 1970",
+)
 _YEAR = 365.2425 * 24 * 3600
 _EDGES = np.outer(1000.0 ** np.arange(len(_UNITS) - 1), (20 * _YEAR, 130 * _YEAR)).ravel()
 """1990 and 2100 in each unit."""
@@ -54,7 +60,9 @@ class TimeCheck:
         """
         if times.dtype.is_temporal():
             return
-        numbers = times.cast(pl.String).cast(pl.Float64, strict=False) if times.dtype in TEXT else times
+        numbers = (
+            times.cast(pl.String).cast(pl.Float64, strict=False) if times.dtype in TEXT else times
+        )
         if times.dtype in TEXT:
             self._forms.check(_forms(times.cast(pl.String), numbers), times, location)
         values = numbers.cast(pl.Float64).fill_null(0).to_numpy()
@@ -83,7 +91,9 @@ class _Alike:
         other = known & (kinds != self._kind)
         if other.any():
             here, there = self._words[kinds[other.argmax()]], self._words[self._kind]
-            remedy = f"times here are {here}, those of {self._first} {there}: write all of them alike"
+            remedy = (
+                f"times here are {here}, those of {self._first} {there}: write all of them alike"
+            )
             location.reject(other, values, "times", remedy)
 
 

@@ -48,7 +48,9 @@ def context_summaries(dataset: Dataset) -> dict[str, ContextSummary]:
 
 def _summary(part: Sessions) -> ContextSummary:
     names = [column.name for column in (*LIST_COLUMNS, SEEN) if column.name in part.schema]
-    sums: dict[str, int] = dict.fromkeys(("later", "query_repeated", "list_repeated", "seen", "clicked"), 0)
+    sums: dict[str, int] = dict.fromkeys(
+        ("later", "query_repeated", "list_repeated", "seen", "clicked"), 0
+    )
     depths = np.zeros(1, int)
     for chunk in part.chunks([*names, "lengths"]):
         shown = np.arange(part.ranks) < chunk["lengths"][:, None]
@@ -68,5 +70,10 @@ def _summary(part: Sessions) -> ContextSummary:
     found_queries = sums.pop("query_repeated")
     repeated = found_queries if "query_repeated" in names else None
     return ContextSummary(
-        part.count, int(depths[0]), lengths, query_repeated=repeated, documents=part.documents, **sums
+        part.count,
+        int(depths[0]),
+        lengths,
+        query_repeated=repeated,
+        documents=part.documents,
+        **sums,
     )

@@ -77,7 +77,9 @@ def copies(part: np.ndarray, other: np.ndarray) -> Copies:
     known = np.append(of_other, np.uint64(0))[place] == kinds
     known &= place < len(of_other)
     there = np.where(known, np.append(counts_of_other, 0)[place], 0)
-    unseen, once, twice = (int(np.count_nonzero((counts == 1) & (there == number))) for number in range(3))
+    unseen, once, twice = (
+        int(np.count_nonzero((counts == 1) & (there == number))) for number in range(3)
+    )
     by_chance = np.sqrt(2 * _at_most(unseen) * _at_most(twice))
     return Copies(len(part), int(counts[known].sum()), once - by_chance)
 

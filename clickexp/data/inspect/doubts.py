@@ -30,12 +30,19 @@ def doubts(dataset: Dataset) -> Iterator[str]:
     Args:
         dataset: The log.
     """
-    parts = {name: part for name, part in dataset.parts.items() if name != "ranking" or part is not dataset.test}
+    parts = {
+        name: part
+        for name, part in dataset.parts.items()
+        if name != "ranking" or part is not dataset.test
+    }
     share = max(round(sum(part.count for part in parts.values()) / _ENOUGH), 1)
     found = {name: _Part(part, share) for name, part in parts.items()}
     sample = f" (counted in a sample, of one list in {share})" if share > 1 else ""
     for part in (dataset.train, dataset.val, dataset.test):
-        if "session_ids" in part.columns and (message := shuffled_sessions(part, share)) is not None:
+        if (
+            "session_ids" in part.columns
+            and (message := shuffled_sessions(part, share)) is not None
+        ):
             yield message
             break
     for message in _of_lists(found, simulated=dataset.truth is not None):
@@ -108,7 +115,9 @@ def _copied_lists(parts: Mapping[str, _Part]) -> Iterator[str]:
     doubtful = {name: each for name, each in held_out.items() if each.doubtful}
     words = {"val": "validation", "test": "test"}
     if doubtful:
-        counts = " and ".join(f"{_count(each)} {words[name]} lists" for name, each in doubtful.items())
+        counts = " and ".join(
+            f"{_count(each)} {words[name]} lists" for name, each in doubtful.items()
+        )
         yield (
             f"{counts} are training lists, too, with the same documents and clicks. Users do not repeat so many: the "
             f"log seems to hold rows twice, so that its figures are of what training has seen. {_REMEDY}"

@@ -69,7 +69,9 @@ class Identifiability:
             return None
         smallest = int(forest.data.argmax())
         node, other = sorted((int(forest.row[smallest]), int(forest.col[smallest])))
-        return Link(int(self.positions[node]), int(self.positions[other]), int(self.links[node, other]))
+        return Link(
+            int(self.positions[node]), int(self.positions[other]), int(self.links[node, other])
+        )
 
     @property
     def identified(self) -> bool:
@@ -95,7 +97,11 @@ class Identifiability:
         return (
             f"examination: documents link all {len(self.positions)} positions; weakest link: "
             f"{documents:,} document{plural} at both {position} and {other}"
-            + (", which may leave their ratio open: see the intervals of clickexp-export" if documents < _FEW else "")
+            + (
+                ", which may leave their ratio open: see the intervals of clickexp-export"
+                if documents < _FEW
+                else ""
+            )
         )
 
 
@@ -126,7 +132,10 @@ def identifiability(sessions: Sessions, enough: int | None = None) -> Identifiab
         if len(groups) == 1:
             break
     return Identifiability(
-        positions, shown[positions], links, tuple(tuple(positions[group].tolist()) for group in groups)
+        positions,
+        shown[positions],
+        links,
+        tuple(tuple(positions[group].tolist()) for group in groups),
     )
 
 
@@ -165,7 +174,9 @@ def _shared(marks: np.ndarray, nodes: int) -> np.ndarray:
     for start in range(0, marks.shape[1], size):
         block = marks[:, start : start + size]
         used = np.flatnonzero(np.bitwise_or.reduce(block, axis=0))
-        bits = np.unpackbits(block[:, used], axis=0, count=nodes, bitorder="little").astype(np.float32)
+        bits = np.unpackbits(block[:, used], axis=0, count=nodes, bitorder="little").astype(
+            np.float32
+        )
         links += (bits @ bits.T).astype(np.int64)
     return links
 
@@ -175,7 +186,11 @@ def _connected(links: np.ndarray) -> list[np.ndarray]:
     reached = (links > 0) | np.eye(len(links), dtype=bool)
     for _ in range(len(links).bit_length()):  # each time paths of twice the length
         reached = reached @ reached
-    return [np.flatnonzero(reached[node]) for node in range(len(links)) if reached[node].argmax() == node]
+    return [
+        np.flatnonzero(reached[node])
+        for node in range(len(links))
+        if reached[node].argmax() == node
+    ]
 
 
 def _ranges(positions: tuple[int, ...]) -> str:

@@ -48,7 +48,9 @@ def summaries(dataset: Dataset) -> dict[str, Summary]:
     Takes two bytes for each document, and 12 to 35 more where ids are larger than the number of documents shown.
     """
     parts = {
-        name: part for name, part in dataset.parts.items() if name != "ranking" or part is not dataset.test
+        name: part
+        for name, part in dataset.parts.items()
+        if name != "ranking" or part is not dataset.test
     }
     documents = sum(part.documents for part in parts.values())
     number, rows = dense_rows(dataset.query_doc_pairs, documents)
@@ -86,7 +88,9 @@ def _summary(
         if "query_ids" in chunk:
             queries.ids(chunk["query_ids"].view(np.uint64))
         if "labels" in chunk:
-            for grade, count in zip(*np.unique(chunk["labels"][there], return_counts=True), strict=True):
+            for grade, count in zip(
+                *np.unique(chunk["labels"][there], return_counts=True), strict=True
+            ):
                 labels[float(grade)] = labels.get(float(grade), 0) + int(count)
     return Summary(
         sessions.count,

@@ -29,7 +29,10 @@ _FIELDS = {_VECTORS: Field("v", _RULE), **COLUMNS}
 _COLUMN_NAMES = {name: name for name in (_VECTORS, "positions", "clicks", "labels")}
 _REQUIRED = {"sessions": (_VECTORS, "positions", "clicks"), "ranking": (_VECTORS, "labels")}
 
-_REMEDIES = {"sessions": POSITIONS, "ranking": "shorten the list in the file, or set annotations to null"}
+_REMEDIES = {
+    "sessions": POSITIONS,
+    "ranking": "shorten the list in the file, or set annotations to null",
+}
 
 
 class _Documents:
@@ -41,7 +44,9 @@ class _Documents:
     def __len__(self) -> int:
         return len(self._table)
 
-    def halves(self, vectors: pl.Series, lengths: np.ndarray, location: SourceLocation) -> np.ndarray:
+    def halves(
+        self, vectors: pl.Series, lengths: np.ndarray, location: SourceLocation
+    ) -> np.ndarray:
         """[documents, features] in half precision of the vectors of some lists, one list after another."""
         vectors = vectors.arr.to_list() if isinstance(vectors.dtype, pl.Array) else vectors
         sizes = vectors.list.len().to_numpy()
@@ -53,7 +58,11 @@ class _Documents:
             raise location.error(f"{_VECTORS} has {what}", _RULE, row)
         numbers = vectors.explode()
         location.reject(
-            numbers.is_null(), numbers, _VECTORS, f"fill it or drop the row; {_RULE}", lengths * self._width
+            numbers.is_null(),
+            numbers,
+            _VECTORS,
+            f"fill it or drop the row; {_RULE}",
+            lengths * self._width,
         )
         with np.errstate(over="ignore"):
             halves = numbers.to_numpy().astype(np.float16)
@@ -100,7 +109,9 @@ def open_baidu_ultr_uva(
     tables = {}
     for part, pattern in {"sessions": files, **({"ranking": labelled} if labelled else {})}.items():
         wanted = {key: names[key] for key in _REQUIRED[part]}
-        tables[part] = open_tables(source, [ParquetTable], _FIELDS, wanted, _REQUIRED[part], files=pattern)
+        tables[part] = open_tables(
+            source, [ParquetTable], _FIELDS, wanted, _REQUIRED[part], files=pattern
+        )
     total, read = sum(table.size for part in tables.values() for table in part), 0
     documents = _Documents(log)
     for part, lowest in zip(tables, (positions, None), strict=False):
@@ -115,10 +126,16 @@ def open_baidu_ultr_uva(
                 tables[part], lambda done, _, read=read: log.progress(read + done, total)
             ):
                 lists, location = _checked(batch, documents).down_to(lowest, log), batch.location
-                remedy = f"positions from 1 to {lowest} show one document each: mend or drop the row"
-                location.reject(lists.lengths > ranks, lists.lengths, "the number of documents", remedy)
+                remedy = (
+                    f"positions from 1 to {lowest} show one document each: mend or drop the row"
+                )
+                location.reject(
+                    lists.lengths > ranks, lists.lengths, "the number of documents", remedy
+                )
                 if len(lists.lengths):
-                    shown = {name: lists.documents[name] for name in schema.keys() - {"query_doc_ids"}}
+                    shown = {
+                        name: lists.documents[name] for name in schema.keys() - {"query_doc_ids"}
+                    }
                     shown["query_doc_ids"] = documents.ids(np.asarray(lists.documents[_VECTORS]))
                     pack.append(Lists(lists.lengths, shown, {}).padded(ranks), location)
         read += sum(table.size for table in tables[part])

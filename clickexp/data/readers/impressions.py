@@ -14,7 +14,13 @@ from clickexp.data.ingest.columns import ANY_ID, SEARCH_SESSION, TIME, Field, na
 from clickexp.data.ingest.extent import Extent
 from clickexp.data.ingest.lists import Lists, cells
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
-from clickexp.data.ingest.tables import ParquetTable, SourceTable, TextTable, batches_of, open_tables
+from clickexp.data.ingest.tables import (
+    ParquetTable,
+    SourceTable,
+    TextTable,
+    batches_of,
+    open_tables,
+)
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.names import keys_of
@@ -85,7 +91,9 @@ def open_impressions(
     kinds = (TextTable, ParquetTable)
     tables = open_tables(source, kinds, fields, names, required, files=files, separator=separator)
     packed = [
-        extra[name] if name in extra else _PACKED[name] for name in tables[0].columns if name != "session"
+        extra[name] if name in extra else _PACKED[name]
+        for name in tables[0].columns
+        if name != "session"
     ]
     schema = declared(["lengths", *packed])
     ranks = _longest(tables, schema.values()) if positions is None else positions
@@ -108,7 +116,8 @@ class _Reading:
         """The rows batch by batch."""
         for batch in batches_of(self.tables, self.progress, keys):
             columns = {
-                name: self._cells(name, values, batch.location) for name, values in batch.columns.items()
+                name: self._cells(name, values, batch.location)
+                for name, values in batch.columns.items()
             }
             place = (len(self._locations) << 32) + np.arange(len(columns["session"]))
             self._locations.append(batch.location)
@@ -117,7 +126,11 @@ class _Reading:
     def _cells(self, name: str, values: pl.Series, location: SourceLocation) -> pl.Series:
         field = self.tables[0].fields[name]
         values = cells(name, values, field, location)
-        return pl.Series(field.convert(values.to_numpy(), location)) if isinstance(field, Column) else values
+        return (
+            pl.Series(field.convert(values.to_numpy(), location))
+            if isinstance(field, Column)
+            else values
+        )
 
     def error(self, what: str, remedy: str, row: int) -> DataError:
         """The error to raise about the row at a place."""
@@ -153,7 +166,9 @@ def _whole_sessions(blocks: Iterable[_Rows]) -> Iterator[_Rows]:
         yield held.with_columns(page=pl.lit(0))
 
 
-def _lists(rows: _Rows, schema: Mapping[str, Column], sessions: IdTable, reading: _Reading) -> Lists:
+def _lists(
+    rows: _Rows, schema: Mapping[str, Column], sessions: IdTable, reading: _Reading
+) -> Lists:
     """Whole sessions as lists in the order of ranks.
 
     Raises:
@@ -161,9 +176,17 @@ def _lists(rows: _Rows, schema: Mapping[str, Column], sessions: IdTable, reading
     """
     first, known = rows["page"].is_first_distinct(), len(sessions)
     begun = rows.filter(first)
-    back = pl.Series(sessions.ids(keys_of(begun["session"])) != known + np.arange(1, len(begun) + 1))
-    reading.reject(back, begun, "a session goes on after another one has begun", "sort the table by session")
-    by_name = {key: schema[_PACKED.get(key, key)] for key in rows.columns if _PACKED.get(key, key) in schema}
+    back = pl.Series(
+        sessions.ids(keys_of(begun["session"])) != known + np.arange(1, len(begun) + 1)
+    )
+    reading.reject(
+        back, begun, "a session goes on after another one has begun", "sort the table by session"
+    )
+    by_name = {
+        key: schema[_PACKED.get(key, key)]
+        for key in rows.columns
+        if _PACKED.get(key, key) in schema
+    }
     for name in (name for name, column in by_name.items() if not column.per_document):
         remedy = "a session is one result page: give every page its own session"
         other = (rows[name] != rows[name].shift()) & ~first
@@ -174,5 +197,7 @@ def _lists(rows: _Rows, schema: Mapping[str, Column], sessions: IdTable, reading
     reading.reject(twice, rows, "its session has another document at rank {rank}", remedy)
     lengths = rows["page"].rle().struct.field("len").to_numpy().astype(np.int64)
     documents = {column.name: rows[name] for name, column in by_name.items() if column.per_document}
-    per_session = {column.name: begun[name] for name, column in by_name.items() if not column.per_document}
+    per_session = {
+        column.name: begun[name] for name, column in by_name.items() if not column.per_document
+    }
     return with_session_keys(Lists(lengths, documents, per_session))

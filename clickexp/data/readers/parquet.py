@@ -8,7 +8,13 @@ from clickexp.data.ingest.columns import ANY_ID, SEARCH_SESSION, TIME, Field, na
 from clickexp.data.ingest.extent import POSITIONS
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, check_pair_key, with_session_keys
-from clickexp.data.ingest.tables import ParquetTable, SourceTable, batches_of, longest_list, open_tables
+from clickexp.data.ingest.tables import (
+    ParquetTable,
+    SourceTable,
+    batches_of,
+    longest_list,
+    open_tables,
+)
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, Column
@@ -56,9 +62,16 @@ def list_columns(
     """Fields, names and required columns of tables with a row per session; DataError for options that mean nothing."""
     names, extra = named_columns({"time": None, **(columns or {})}, _KEYS)
     check_pair_key(pair_key, (None, *PAIR_KEYS))
-    fields: dict[str, Column | Field] = {**COLUMNS, **extra, "session_ids": SEARCH_SESSION, "times": TIME}
+    fields: dict[str, Column | Field] = {
+        **COLUMNS,
+        **extra,
+        "session_ids": SEARCH_SESSION,
+        "times": TIME,
+    }
     if pair_key:
-        fields |= {name: ANY_ID._replace(per_document=COLUMNS[name].per_document) for name in _ID_COLUMNS}
+        fields |= {
+            name: ANY_ID._replace(per_document=COLUMNS[name].per_document) for name in _ID_COLUMNS
+        }
     return fields, names, (*REQUIRED, *extra) + ("query_id",) * (pair_key == "query_document")
 
 
@@ -84,7 +97,9 @@ def read_lists(
             lists = with_session_keys(Lists.of(batch.columns, batch.location, tables[0].fields))
             lists.check_order(batch.location)
             lists = lists.head(ranks, log)
-            pack.append((lists if ids is None else ids.number(lists)).padded(ranks, schema), batch.location)
+            pack.append(
+                (lists if ids is None else ids.number(lists)).padded(ranks, schema), batch.location
+            )
         pack.query_doc_pairs = query_doc_pairs or pack.query_doc_pairs
 
 

@@ -70,10 +70,14 @@ def open_tiangong_st(
 
 def _found(folder: Path, names: Mapping[str, str | None]) -> dict[str, Path]:
     check_keys("files", names, FILES)
-    found = {part: folder / name for part, name in names.items() if name and (folder / name).is_file()}
+    found = {
+        part: folder / name for part, name in names.items() if name and (folder / name).is_file()
+    }
     for part, name in names.items():
         if part not in found and (part != "ranking" or name not in (None, FILES[part])):
-            raise DataError(f"{folder / str(name)}: no such file. Check the path, or set files.{part}.")
+            raise DataError(
+                f"{folder / str(name)}: no such file. Check the path, or set files.{part}."
+            )
     return found
 
 
@@ -88,7 +92,11 @@ def _parsed(file: Path, labelled: bool, location: SourceLocation) -> Lists:
     _check_lines(lines["line"], labelled, location)
     fields = lines["line"].str.split("\t").list
     columns = {name: fields.get(at) for name, at in _FIELDS.items() if labelled or name != "labels"}
-    lists = {name: text.str.extract_all(_NUMBER) for name, text in columns.items() if COLUMNS[name].per_document}
+    lists = {
+        name: text.str.extract_all(_NUMBER)
+        for name, text in columns.items()
+        if COLUMNS[name].per_document
+    }
     return Lists.of({**columns, **lists}, location)
 
 

@@ -33,7 +33,9 @@ _KNOWN = b"0123456789QC\t\n"
 _PAGE_LAYOUT = "SessionID TimePassed Q QueryID RegionID URL1 URL2 ..."
 _CLICK_LAYOUT = "SessionID TimePassed C URLID"
 _LABEL_LAYOUT = "QueryID RegionID URLID Label"
-_LOG_REMEDY = f"expected, separated by tabs: {_PAGE_LAYOUT}, or {_CLICK_LAYOUT}; mend or delete the line"
+_LOG_REMEDY = (
+    f"expected, separated by tabs: {_PAGE_LAYOUT}, or {_CLICK_LAYOUT}; mend or delete the line"
+)
 _LABEL_REMEDY = f"expected four integers: {_LABEL_LAYOUT}; mend or delete the line"
 
 
@@ -135,26 +137,37 @@ def _parsed(text: bytes, location: SourceLocation) -> tuple[np.ndarray, np.ndarr
     separators = np.flatnonzero((characters == _TAB) | (characters == _NEWLINE))
     last = np.flatnonzero(characters[separators] == _NEWLINE)
     ends, counts = separators[last], np.diff(last, prepend=-1)
-    good = (counts == _CLICK_FIELDS) | ((counts > _BEFORE_URLS) & (counts <= _BEFORE_URLS + _MAX_URLS))
+    good = (counts == _CLICK_FIELDS) | (
+        (counts > _BEFORE_URLS) & (counts <= _BEFORE_URLS + _MAX_URLS)
+    )
     if text.translate(None, _KNOWN):
         good[np.searchsorted(ends, np.flatnonzero(~np.isin(characters, list(_KNOWN))))] = False
     values, is_page = np.zeros((0, _CLICK_FIELDS), np.int64), good[:0]
     if good.all() and len(good):
         fields = list(map(str, range(counts.max())))
         schema = dict.fromkeys(fields, pl.Int64) | {str(_ACTION): pl.String}
-        first = "\t".join(fields).encode() + b"\n"  # the parser expects as many columns as the first line has
+        first = (
+            "\t".join(fields).encode() + b"\n"
+        )  # the parser expects as many columns as the first line has
         options = {"has_header": False, "separator": "\t", "quote_char": None}
         table = pl.read_csv(
             first + text, schema=schema, ignore_errors=True, truncate_ragged_lines=True, **options
         )
-        action, numbers = table[str(_ACTION)][1:].fill_null(""), table[1:].drop(str(_ACTION)).fill_null(-1)
+        action, numbers = (
+            table[str(_ACTION)][1:].fill_null(""),
+            table[1:].drop(str(_ACTION)).fill_null(-1),
+        )
         values, is_page = numbers.to_numpy(), (action == "Q").to_numpy()
         good = (values.view(np.uint64) < 10**_MAX_DIGITS).sum(axis=1) == counts - 1
-        good &= np.where(is_page, counts > _BEFORE_URLS, (counts == _CLICK_FIELDS) & (action == "C").to_numpy())
+        good &= np.where(
+            is_page, counts > _BEFORE_URLS, (counts == _CLICK_FIELDS) & (action == "C").to_numpy()
+        )
     if not good.all():
         row = int(good.argmin())
         line = text[ends[row - 1] + 1 if row else 0 : ends[row]]
-        raise location.error(_wrong(line.decode("utf-8", "backslashreplace").split("\t")), _LOG_REMEDY, row)
+        raise location.error(
+            _wrong(line.decode("utf-8", "backslashreplace").split("\t")), _LOG_REMEDY, row
+        )
     return values, is_page, ends
 
 
@@ -169,7 +182,9 @@ def _wrong(words: list[str]) -> str:
         return f"a click of {count} fields"
     if action == "Q" and not 0 < count - _BEFORE_URLS <= _MAX_URLS:
         return f"a result page of {max(count - _BEFORE_URLS, 0)} URLs instead of 1 to {_MAX_URLS}"
-    return next(_not_integer(word) for word in words[:2] + words[3:] if not re.fullmatch(_INTEGER, word))
+    return next(
+        _not_integer(word) for word in words[:2] + words[3:] if not re.fullmatch(_INTEGER, word)
+    )
 
 
 def _not_integer(word: str) -> str:
@@ -182,7 +197,9 @@ def _pages(values: np.ndarray, is_page: np.ndarray) -> _Pages:
     starts = np.flatnonzero(np.diff(values[:, 0], prepend=-1))
     start = starts[np.searchsorted(starts, clicks, side="right") - 1]
     click_first = above[start] - is_page[start]
-    return _Pages(pages[:, 0], pages[:, 2], pages[:, 4:], values[clicks, 2], click_first, above[clicks] - 1)
+    return _Pages(
+        pages[:, 0], pages[:, 2], pages[:, 4:], values[clicks, 2], click_first, above[clicks] - 1
+    )
 
 
 def _lists(pages: _Pages, positions: int, log: LogWriter) -> Lists:
@@ -196,7 +213,11 @@ def _lists(pages: _Pages, positions: int, log: LogWriter) -> Lists:
     log.note("clicks_on_nothing_shown", above.sum() - page.size)
     log.note("clicks_beyond_positions", (rank >= positions).sum())
     log.note("clicks_after_a_later_page", late.sum())
-    documents = {"query_doc_ids": pages.urls[shown], "clicks": clicks[shown], "late_clicks": (clicks & ~early)[shown]}
+    documents = {
+        "query_doc_ids": pages.urls[shown],
+        "clicks": clicks[shown],
+        "late_clicks": (clicks & ~early)[shown],
+    }
     per_list = {"session_ids": pages.session_ids, "query_ids": pages.query_ids}
     return Lists(shown.sum(axis=1), documents, per_list).head(positions, log)
 

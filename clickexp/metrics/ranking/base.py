@@ -70,7 +70,9 @@ class RankingMetric(Metric):
         given = self.cutoffs
         self.cutoffs = tuple(given) if isinstance(given, Sequence) else given
         if not all(cutoff is None or cutoff >= 1 for cutoff in self._cutoffs) or not self._cutoffs:
-            raise ConfigError(f"cutoffs={given!r}: give numbers of documents from 1, such as [1, 3, 10]")
+            raise ConfigError(
+                f"cutoffs={given!r}: give numbers of documents from 1, such as [1, 3, 10]"
+            )
 
     @InstanceOrClassMethod
     def from_model_output(self, *, ks: Any = None, **outputs: Any) -> "RankingMetric":
@@ -86,7 +88,9 @@ class RankingMetric(Metric):
         cutoffs = None if ks is None else tuple(map(operator.index, np.atleast_1d(ks).tolist()))
         unset = isinstance(self, type) or self.unset
         if cutoffs is not None and not unset and self.cutoffs != cutoffs:
-            raise TypeError(f"{self!r} has cutoffs={self.cutoffs!r}, not ks={cutoffs!r}; leave ks out")
+            raise TypeError(
+                f"{self!r} has cutoffs={self.cutoffs!r}, not ks={cutoffs!r}; leave ks out"
+            )
         kind = self if isinstance(self, type) else type(self)
         fresh = self.empty() if cutoffs is None or not unset else kind(cutoffs=cutoffs)
         fresh.update(**outputs)
@@ -104,10 +108,16 @@ class RankingMetric(Metric):
         """
         needed = (len(self.suffixes),)
         if "total" in sums and np.shape(np.atleast_1d(sums["total"])) != needed:
-            raise ValueError(f"{self!r}: total has the shape {np.shape(sums['total'])}, not {needed}")
+            raise ValueError(
+                f"{self!r}: total has the shape {np.shape(sums['total'])}, not {needed}"
+            )
         ready = self.reduce()
         ready.unset = False
-        ready.sums = {"total": ExactSum.of(np.zeros(needed)), "lists": np.zeros(1, np.int64), **ready.sums}
+        ready.sums = {
+            "total": ExactSum.of(np.zeros(needed)),
+            "lists": np.zeros(1, np.int64),
+            **ready.sums,
+        }
         named = {"lists" if name == "count" else name: value for name, value in sums.items()}
         return Metric.replace(ready, **named)  # pyright: ignore[reportReturnType]  # a copy of ready
 
@@ -138,7 +148,9 @@ class RankingMetric(Metric):
     def depths(self, ranked: RankedLists) -> Values:
         """The cutoffs as numbers, [list, n]; without one, the length of each list."""
         lengths = ranked.lengths.astype(jnp.float32)
-        columns = [jnp.full_like(lengths, cutoff) if cutoff else lengths for cutoff in self._cutoffs]
+        columns = [
+            jnp.full_like(lengths, cutoff) if cutoff else lengths for cutoff in self._cutoffs
+        ]
         return jnp.stack(columns, axis=-1)
 
     def statistics(self, **outputs: Any) -> dict[str, Any]:

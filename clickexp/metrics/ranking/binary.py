@@ -72,7 +72,9 @@ class ListsWithoutRelevant(RelevanceMetric):
 
     def statistics(self, **outputs: Any) -> dict[str, Any]:
         """As of other metrics, but without values per list, whose mean it is not."""
-        return {name: value for name, value in super().statistics(**outputs).items() if name != VALUE}
+        return {
+            name: value for name, value in super().statistics(**outputs).items() if name != VALUE
+        }
 
     def compute(self) -> int:
         """The number of lists."""

@@ -47,7 +47,11 @@ class SelfNormalizedDCG(DCG):
         super().__post_init__()
         if isinstance(self.propensity, Sequence):
             self.propensity = tuple(map(float, self.propensity))
-            if not (self.propensity and self.propensity[0] > 0 and all(each >= 0 for each in self.propensity)):
+            if not (
+                self.propensity
+                and self.propensity[0] > 0
+                and all(each >= 0 for each in self.propensity)
+            ):
                 raise ConfigError(
                     f"propensity={list(self.propensity)}: give numbers of at least 0, the first above 0"
                 )
@@ -58,13 +62,17 @@ class SelfNormalizedDCG(DCG):
         Raises:
             TypeError: Where scores, clicks or positions are missing.
         """
-        clicks, positions = (jnp.asarray(pick(self, outputs, name)) for name in ("clicks", "positions"))
+        clicks, positions = (
+            jnp.asarray(pick(self, outputs, name)) for name in ("clicks", "positions")
+        )
         relative = np.array(self.propensity, np.float32) / self.propensity[0]
         inverse = np.where(relative > 0, 1 / np.maximum(relative, self.clip), 0)
         by_position = jnp.asarray(np.concatenate([[0], inverse, [0]]), jnp.float32)
         weights = by_position[jnp.clip(positions, 0, len(by_position) - 1)]
         where = jnp.asarray(outputs.get("where", jnp.ones(clicks.shape, bool)), bool)
-        labels = jnp.where(where & clicks.astype(bool), jnp.broadcast_to(weights, clicks.shape), 0.0)
+        labels = jnp.where(
+            where & clicks.astype(bool), jnp.broadcast_to(weights, clicks.shape), 0.0
+        )
         sums = super().statistics(scores=pick(self, outputs, "scores"), labels=labels, where=where)
         return {**sums, "weight": jnp.sum(labels)}
 

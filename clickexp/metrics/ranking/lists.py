@@ -59,7 +59,9 @@ class RankedLists(NamedTuple):
 
 @jax.jit
 def rank_lists(
-    scores: Float[Array, "list rank"], labels: Float[Array, "list rank"], where: Bool[Array, "list rank"]
+    scores: Float[Array, "list rank"],
+    labels: Float[Array, "list rank"],
+    where: Bool[Array, "list rank"],
 ) -> RankedLists:
     """Ranks lists by score.
 
@@ -75,7 +77,14 @@ def rank_lists(
     shown = jnp.arange(where.shape[1]) < jnp.sum(where, axis=1, keepdims=True)
     start, size = _tie_groups((keys[:, 1:] != keys[:, :-1]) | ~shown[:, 1:])
     ideal = jnp.sort(falling, stable=False)
-    return RankedLists(_as_float32(-1 - keys), _as_float32(-1 - ranked), shown, start, size, _as_float32(-1 - ideal))
+    return RankedLists(
+        _as_float32(-1 - keys),
+        _as_float32(-1 - ranked),
+        shown,
+        start,
+        size,
+        _as_float32(-1 - ideal),
+    )
 
 
 def _tie_groups(differs: Bool[Array, "list pairs"]) -> tuple[_Ranks, _Ranks]:

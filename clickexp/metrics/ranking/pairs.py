@@ -36,7 +36,8 @@ def _compare(ranked: RankedLists) -> _Pairs:
 
     def add(i: Count, pairs: _Pairs) -> _Pairs:
         label, start, shown = (
-            jax.lax.dynamic_index_in_dim(x, i, axis=1) for x in (ranked.labels, ranked.start, ranked.where)
+            jax.lax.dynamic_index_in_dim(x, i, axis=1)
+            for x in (ranked.labels, ranked.start, ranked.where)
         )
         score = jnp.sign(ranked.start - start)  # 1 where the other one is above
         higher, lower = label > ranked.labels, label < ranked.labels

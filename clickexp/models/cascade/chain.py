@@ -84,14 +84,18 @@ class CascadeFamily(ClickModel):
             attraction, stay, shown = rank
             skip = attraction.complement
             pair = LogPair(state.log + attraction.log, log_add(state.complement, state.log + skip))
-            after = LogPair(state.log + stay.log, log_add(state.complement, state.log + stay.complement))
+            after = LogPair(
+                state.log + stay.log, log_add(state.complement, state.log + stay.complement)
+            )
             return past_hidden(shown, after, state), pair
 
         ranks, sessions = batch.shape
         probs = self.probs(batch)
         stay = log_mix(probs.attraction, probs.clicked, probs.skipped)
         start = LogPair(jnp.zeros(sessions), jnp.full(sessions, NEVER.log, jnp.float32))
-        return jax.lax.scan(step, start, _every_rank((probs.attraction, stay, batch.shown), ranks))[1]
+        return jax.lax.scan(step, start, _every_rank((probs.attraction, stay, batch.shown), ranks))[
+            1
+        ]
 
     def draw(self, batch: ByRank, key: Array) -> Sample:
         """Walks down the list of the documents that are shown: attracted? satisfied? go on?"""
@@ -104,7 +108,9 @@ class CascadeFamily(ClickModel):
             attracted, satisfied, if_satisfied, if_unsatisfied, if_skipped, shown = rank
             click = examined & attracted
             satisfied = click & satisfied
-            onward = jnp.where(click, jnp.where(satisfied, if_satisfied, if_unsatisfied), if_skipped)
+            onward = jnp.where(
+                click, jnp.where(satisfied, if_satisfied, if_unsatisfied), if_skipped
+            )
             return past_hidden(shown, examined & onward, examined), (click, examined, satisfied)
 
         start, each = jnp.ones(batch.shape[1], bool), (attracted, satisfied, *goes_on, batch.shown)

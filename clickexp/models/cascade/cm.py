@@ -57,7 +57,11 @@ class CascadeModel(CascadeFamily):
         rngs: nnx.Rngs | None = None,
     ):
         # not generated, since the argument `conditional` has the name of a method
-        self.query_doc_pairs, self.attraction, self.positions = query_doc_pairs, attraction, positions
+        self.query_doc_pairs, self.attraction, self.positions = (
+            query_doc_pairs,
+            attraction,
+            positions,
+        )
         self.min_log_prob, self.before_click = min_log_prob, Conditional(conditional)
         self.__post_init__(click_rate, features, columns, rngs)
 

@@ -114,14 +114,20 @@ class ContextAwareClickModel(NetworkClickModel):
         shared = (of_list @ kernel[:width])[:, None] + cast(nnx.Param, self.relevant.bias)[...]
         logits = self.relevant_output(jnp.tanh(shared + documents @ kernel[width:]))[..., 0]
         position = self.of_position(jnp.broadcast_to(batch["positions"], batch.shape))
-        read = jnp.concatenate([position, jnp.broadcast_to(session, (batch.shape[0], *session.shape))], axis=-1)
-        return _Document(log_sigmoid_pair(turned(logits) + self.offsets(batch)), self.recurrent.project(read))
+        read = jnp.concatenate(
+            [position, jnp.broadcast_to(session, (batch.shape[0], *session.shape))], axis=-1
+        )
+        return _Document(
+            log_sigmoid_pair(turned(logits) + self.offsets(batch)), self.recurrent.project(read)
+        )
 
     def start(self, batch: ByRank) -> State:
         """Returns zeros."""
         return self.recurrent.start(batch.shape[1])
 
-    def step(self, state: State, inputs: _Document, previous: Bool[Array, " batch"]) -> tuple[State, LogPair]:
+    def step(
+        self, state: State, inputs: _Document, previous: Bool[Array, " batch"]
+    ) -> tuple[State, LogPair]:
         """Returns the next state, and the probability of a click."""
         return self._of_examination(state, inputs, previous)[:2]
 
@@ -135,9 +141,14 @@ class ContextAwareClickModel(NetworkClickModel):
             return super().log_examination(batch, marginal)
         return self.mean_above(batch, self._of_examination).log
 
-    def _of_examination(self, state: State, inputs: _Document, previous: Array) -> tuple[State, LogPair, LogPair]:
+    def _of_examination(
+        self, state: State, inputs: _Document, previous: Array
+    ) -> tuple[State, LogPair, LogPair]:
         """Returns the next state, and the probabilities of a click and of examination."""
-        of_click = self.of_click(jnp.asarray(previous, jnp.int32)) @ self.recurrent.read.kernel[...][-self.embedding :]
+        of_click = (
+            self.of_click(jnp.asarray(previous, jnp.int32))
+            @ self.recurrent.read.kernel[...][-self.embedding :]
+        )
         state, units = self.recurrent.step(state, inputs.read + of_click)
         examination = log_sigmoid_pair(self.output(units)[..., 0])
         return state, self.combined(inputs.relevance, examination), examination
@@ -147,13 +158,21 @@ class ContextAwareClickModel(NetworkClickModel):
         documents, queries = self._vectors
         missing = [key for key in (self._clicked, QUERIES, POSITIONS) if key not in lists]
         if 0 < len(missing) < 3:
-            raise DataError(f"the batch has no {missing[0]}, but others of the session. Give all of them or none.")
-        clicked, earlier, positions = (self._earlier(lists, key) for key in (self._clicked, QUERIES, POSITIONS))
+            raise DataError(
+                f"the batch has no {missing[0]}, but others of the session. Give all of them or none."
+            )
+        clicked, earlier, positions = (
+            self._earlier(lists, key) for key in (self._clicked, QUERIES, POSITIONS)
+        )
         shown = jnp.asarray(lists[documents.config.use_feature])
-        vectors = self.drop(documents({documents.config.use_feature: jnp.concatenate([clicked, shown], axis=1)}))
+        vectors = self.drop(
+            documents({documents.config.use_feature: jnp.concatenate([clicked, shown], axis=1)})
+        )
         of_clicks, of_documents = vectors[:, :EARLIER], vectors[:, EARLIER:]
         of_lists = jnp.broadcast_to(lists[queries.config.use_feature], shown.shape)
-        own = jnp.take_along_axis(of_lists, query_place(lists["mask"].astype(bool), of_lists), axis=1)
+        own = jnp.take_along_axis(
+            of_lists, query_place(lists["mask"].astype(bool), of_lists), axis=1
+        )
         numbers = jnp.concatenate([earlier, own], axis=1)
         # an axis more, since training takes ids of the shape of lists for those of documents
         of_queries = self.drop(queries.table.take(numbers[:, None])[:, 0])
@@ -176,14 +195,20 @@ class ContextAwareClickModel(NetworkClickModel):
         """Returns the largest ids that vectors have rows for."""
         before = [
             Limit(key, most, name)
-            for key, each, name in zip((self._clicked, QUERIES), self._vectors, ("documents", "queries"), strict=True)
+            for key, each, name in zip(
+                (self._clicked, QUERIES), self._vectors, ("documents", "queries"), strict=True
+            )
             for most in each.limits().values()
         ]
-        of_positions = [Limit(key, cast(int, self.positions), "examination") for key in ("positions", POSITIONS)]
+        of_positions = [
+            Limit(key, cast(int, self.positions), "examination") for key in ("positions", POSITIONS)
+        ]
         return [*super().limits(), *before, *of_positions]
 
 
-def _attended(network: Recurrent, read: Array, there: Array, attends: nnx.Linear, query: Array) -> Array:
+def _attended(
+    network: Recurrent, read: Array, there: Array, attends: nnx.Linear, query: Array
+) -> Array:
     """The states of a network along what a session has, by their weights for a query; zeros where it has nothing."""
 
     def step(state: State, each: tuple[Array, Array]) -> tuple[State, State]:
@@ -197,5 +222,7 @@ def _attended(network: Recurrent, read: Array, there: Array, attends: nnx.Linear
     scores = jnp.einsum("bq,jbq->jb", query, attends(jnp.asarray(states)))
     scores = jnp.where(there, scores, LOG_ZERO)
     odds = jnp.where(there, jnp.exp(scores - scores.max(axis=0)), 0.0)
-    weights = odds / jnp.maximum(odds.sum(axis=0), 1.0)  # one of the odds is 1 where there is anything
+    weights = odds / jnp.maximum(
+        odds.sum(axis=0), 1.0
+    )  # one of the odds is 1 where there is anything
     return jnp.einsum("jb,jbh->bh", weights, states)

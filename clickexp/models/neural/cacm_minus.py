@@ -59,18 +59,26 @@ class CACMMinusModel(SequentialClickModel):
         self.of_position = nnx.Embed(self.positions + 1, self.embedding, rngs=rngs)
         self.of_click = nnx.Embed(2, self.embedding, rngs=rngs)
         self.recurrent = Recurrent("gru", 2 * self.embedding, self.hidden, rngs=rngs)
-        self.output = nnx.Linear(self.hidden, 1, bias_init=nnx.initializers.constant(1.0), rngs=rngs)
+        self.output = nnx.Linear(
+            self.hidden, 1, bias_init=nnx.initializers.constant(1.0), rngs=rngs
+        )
 
     def inputs(self, batch: ByRank) -> _Document:
         """Returns attraction and positions."""
-        attraction = jax.tree.map(lambda x: jnp.broadcast_to(x, batch.shape), self.attraction.log_pair(batch))
-        return _Document(attraction, jnp.broadcast_to(batch["positions"], batch.shape).astype(jnp.int32))
+        attraction = jax.tree.map(
+            lambda x: jnp.broadcast_to(x, batch.shape), self.attraction.log_pair(batch)
+        )
+        return _Document(
+            attraction, jnp.broadcast_to(batch["positions"], batch.shape).astype(jnp.int32)
+        )
 
     def start(self, batch: ByRank) -> State:
         """Returns zeros."""
         return jnp.zeros((batch.shape[1], self.hidden))
 
-    def step(self, state: State, inputs: _Document, previous: Bool[Array, " batch"]) -> tuple[State, LogPair]:
+    def step(
+        self, state: State, inputs: _Document, previous: Bool[Array, " batch"]
+    ) -> tuple[State, LogPair]:
         """Returns the next state, and the probability that the document is examined and attracts."""
         state, examination = self._examination(state, inputs.position, previous)
         return state, log_and(examination, inputs.attraction)
@@ -81,14 +89,24 @@ class CACMMinusModel(SequentialClickModel):
         documents = self.inputs(batch)
         attracted = uniform(attraction_key, batch) < jnp.exp(documents.attraction.log)
 
-        def step(carry: tuple[State, Array], rank: tuple) -> tuple[tuple[State, Array], tuple[Array, Array]]:
+        def step(
+            carry: tuple[State, Array], rank: tuple
+        ) -> tuple[tuple[State, Array], tuple[Array, Array]]:
             (state, previous), (position, drawn, attracts, shown) = carry, rank
             following, examination = self._examination(state, position, previous)
             examined = drawn < jnp.exp(examination.log)
             click = examined & attracts
-            return (chosen(shown, following, state), jnp.where(shown, click, previous)), (click, examined)
+            return (chosen(shown, following, state), jnp.where(shown, click, previous)), (
+                click,
+                examined,
+            )
 
-        each = documents.position, uniform(examination_key, batch), attracted, batch["mask"].astype(bool)
+        each = (
+            documents.position,
+            uniform(examination_key, batch),
+            attracted,
+            batch["mask"].astype(bool),
+        )
         start = self.start(batch), jnp.zeros(batch.shape[1], bool)
         clicks, examined = jax.lax.scan(step, start, each)[1]
         return Sample(clicks, examined, attracted)
@@ -105,7 +123,9 @@ class CACMMinusModel(SequentialClickModel):
         digits = (1 - batch.clicks.astype(jnp.int32)) << jnp.arange(ranks)[:, None]
         above = jnp.cumsum(digits, axis=0) - digits  # the click vectors above, as numbers
         first = (1 << jnp.arange(ranks)) - 1
-        return log_and(log_sigmoid_pair(examination[first[:, None] + above]), self.inputs(batch).attraction)
+        return log_and(
+            log_sigmoid_pair(examination[first[:, None] + above]), self.inputs(batch).attraction
+        )
 
     def marginal(self, batch: ByRank) -> LogPair:
         """Returns the mean of P(click) over the clicks above, exact up to `derived.EXACT_RANKS`."""
@@ -115,7 +135,9 @@ class CACMMinusModel(SequentialClickModel):
         weights = jnp.zeros((1, batch.shape[1]))  # log P(clicks above), [click vectors, batch]
         for rank, logits in enumerate(self._of_click_vectors(self._first_positions(batch))):
             attraction = jax.tree.map(lambda x: x[rank], attractions)  # noqa: B023  # called here
-            click = log_and(jax.tree.map(lambda x: x[:, None], log_sigmoid_pair(logits)), attraction)
+            click = log_and(
+                jax.tree.map(lambda x: x[:, None], log_sigmoid_pair(logits)), attraction
+            )
             pairs.append(jax.tree.map(lambda x: jax.nn.logsumexp(weights + x, axis=0), click))  # noqa: B023  # called here
             weights = jnp.concatenate([jnp.maximum(weights + x, LOG_ZERO) for x in click])
         return jax.tree.map(lambda *each: jnp.stack(each), *pairs)

@@ -49,7 +49,9 @@ class ClickCombination(nnx.Module):
             case "linear":
                 return log_mix(log_sigmoid_pair(self.share[...]), relevance, examination)
             case "nonlinear":
-                both = jnp.exp(jnp.stack(jnp.broadcast_arrays(relevance.log, examination.log), axis=-1))
+                both = jnp.exp(
+                    jnp.stack(jnp.broadcast_arrays(relevance.log, examination.log), axis=-1)
+                )
                 return log_sigmoid_pair(self.output(jnp.tanh(self.hidden(both)))[..., 0])
         each = (pair.log - jnp.log1p(jnp.exp(pair.log)) for pair in (relevance, examination))
         return _pair(sum(each, jnp.log(4.0)))

@@ -57,9 +57,13 @@ class NeuralClickModel(NetworkClickModel):
         width = cast(Vectors, self.queries).dim + 1 + cast(Vectors, self.documents).dim
         self.recurrent = nnx.data(Recurrent(self.cell, width, self.hidden, rngs=rngs))
         if self.offset is not None:  # which then starts at the click rate, and the network at 0
-            tower = build_parameter("offset", self.offset, EmbeddingParameterConfig(), sizes, rngs=rngs)
+            tower = build_parameter(
+                "offset", self.offset, EmbeddingParameterConfig(), sizes, rngs=rngs
+            )
             self.offset = nnx.data(tower)
-        start = nnx.initializers.constant(sizes.starting_logit(None) if self.offset is None else 0.0)
+        start = nnx.initializers.constant(
+            sizes.starting_logit(None) if self.offset is None else 0.0
+        )
         self.output = nnx.data(nnx.Linear(self.hidden, 1, bias_init=start, rngs=rngs))
 
     def inputs(self, batch: ByRank) -> _Document:
@@ -69,14 +73,18 @@ class NeuralClickModel(NetworkClickModel):
         if not isinstance(self.offset, Parameter):
             return _Document(read, self.offsets(batch))
         of_offset = self.offset.posterior(batch.lists)
-        mean, variance = jax.tree.map(lambda each: jnp.broadcast_to(turned(each), batch.shape), of_offset)
+        mean, variance = jax.tree.map(
+            lambda each: jnp.broadcast_to(turned(each), batch.shape), of_offset
+        )
         return _Document(read, self.offsets(batch) + mean, variance)
 
     def start(self, batch: ByRank) -> State:
         """Returns the state after the query."""
         shown = batch.lists["mask"].astype(bool)
         numbers = batch.lists.get("query_numbers")
-        first = query_place(shown, None if numbers is None or numbers.shape != shown.shape else numbers)
+        first = query_place(
+            shown, None if numbers is None or numbers.shape != shown.shape else numbers
+        )
         lists = {
             name: jnp.take_along_axis(values, first.reshape(-1, *[1] * (values.ndim - 1)), axis=1)
             if values.ndim > 1 and values.shape[:2] == shown.shape
@@ -84,12 +92,18 @@ class NeuralClickModel(NetworkClickModel):
             for name, values in batch.lists.items()
         }
         query = self.drop(cast(Vectors, self.queries)(lists))[:, 0]
-        return self.recurrent.step(self.recurrent.start(len(shown)), self.recurrent.project(query))[0]
+        return self.recurrent.step(self.recurrent.start(len(shown)), self.recurrent.project(query))[
+            0
+        ]
 
-    def step(self, state: State, inputs: _Document, previous: Bool[Array, " batch"]) -> tuple[State, LogPair]:
+    def step(
+        self, state: State, inputs: _Document, previous: Bool[Array, " batch"]
+    ) -> tuple[State, LogPair]:
         """Returns the next state, and the probability of a click."""
         of_click = self.recurrent.read.kernel[...][cast(Vectors, self.queries).dim]
-        state, units = self.recurrent.step(state, inputs.read + jnp.where(previous[:, None], of_click, 0.0))
+        state, units = self.recurrent.step(
+            state, inputs.read + jnp.where(previous[:, None], of_click, 0.0)
+        )
         logit = self.output(units)[:, 0] + inputs.offset
         if inputs.variance is None:
             return state, log_sigmoid_pair(logit)
@@ -98,4 +112,6 @@ class NeuralClickModel(NetworkClickModel):
     def relevance(self, batch: ByRank) -> LogitsByRank:
         """Returns log P(click) of each document, as if it were at the first rank."""
         start, nothing = self.start(batch), jnp.zeros(batch.shape[1], bool)
-        return jax.lax.map(lambda document: self.step(start, document, nothing)[1].log, self.inputs(batch))
+        return jax.lax.map(
+            lambda document: self.step(start, document, nothing)[1].log, self.inputs(batch)
+        )

@@ -49,7 +49,11 @@ class NetworkClickModel(SequentialClickModel):
     context: ContextParameterConfig | Parameter | None = None
 
     def __post_init__(
-        self, click_rate: Probability | None, features: Features, columns: Columns, rngs: nnx.Rngs | None
+        self,
+        click_rate: Probability | None,
+        features: Features,
+        columns: Columns,
+        rngs: nnx.Rngs | None,
     ) -> None:
         super().__post_init__(click_rate, features, columns, rngs)
         rngs = cast(nnx.Rngs, rngs)  # without which nothing was built
@@ -77,10 +81,16 @@ class NetworkClickModel(SequentialClickModel):
     def offsets(self, batch: ByRank) -> Array:
         """Returns the offsets to logits, `[rank, batch]`; 0 without context."""
         context = self.context
-        return jnp.broadcast_to(context(batch) if isinstance(context, Parameter) else 0.0, batch.shape)
+        return jnp.broadcast_to(
+            context(batch) if isinstance(context, Parameter) else 0.0, batch.shape
+        )
 
     def limits(self) -> list[Limit]:
         """Returns the largest ids that vectors have rows for."""
         vectors = {name: cast(Vectors, getattr(self, name)) for name in ("documents", "queries")}
-        own = [Limit(key, most, name) for name, each in vectors.items() for key, most in each.limits().items()]
+        own = [
+            Limit(key, most, name)
+            for name, each in vectors.items()
+            for key, most in each.limits().items()
+        ]
         return [*super().limits(), *own]

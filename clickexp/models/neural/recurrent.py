@@ -48,13 +48,17 @@ class Recurrent(nnx.Module):
         zeros = jnp.zeros((lists, self.hidden))
         return (zeros, zeros) if self.kind == "lstm" else zeros
 
-    def project(self, read: Float[Array, "*lists part"], first: int = 0) -> Float[Array, "*lists gates"]:
+    def project(
+        self, read: Float[Array, "*lists part"], first: int = 0
+    ) -> Float[Array, "*lists gates"]:
         """Returns W read + b, where all numbers before `first` and behind the part are 0."""
         read = jnp.asarray(read)
         weights = self.read.kernel[...][first : first + read.shape[-1]]
         return read @ weights + cast(nnx.Param, self.read.bias)[...]
 
-    def step(self, state: _State, projected: Float[Array, "lists gates"]) -> tuple[_State, jax.Array]:
+    def step(
+        self, state: _State, projected: Float[Array, "lists gates"]
+    ) -> tuple[_State, jax.Array]:
         """Returns the next state, and its units."""
         if isinstance(state, tuple):
             memory, units = state

@@ -49,7 +49,12 @@ class Debias(abc.ABC):
 
     @abc.abstractmethod
     def loss(
-        self, loss: Loss, scores: PerDocument, batch: Batch, learned: Any = None, key: Array | None = None
+        self,
+        loss: Loss,
+        scores: PerDocument,
+        batch: Batch,
+        learned: Any = None,
+        key: Array | None = None,
     ) -> PerList:
         """Returns the loss of each list.
 
@@ -80,7 +85,12 @@ class NoDebias(Debias):
     name: ClassVar[str] = "none"
 
     def loss(
-        self, loss: Loss, scores: PerDocument, batch: Batch, learned: Any = None, key: Array | None = None
+        self,
+        loss: Loss,
+        scores: PerDocument,
+        batch: Batch,
+        learned: Any = None,
+        key: Array | None = None,
     ) -> PerList:
         """Returns the loss of the clicks."""
         return loss(scores, batch["clicks"], batch["mask"], key=key)
@@ -113,11 +123,17 @@ class WithPropensities(Debias):
 
     def weighting(self, sessions: Sessions) -> Weighting:
         """Returns what the weights leave of the clicks of sessions, which `prepare` has seen."""
-        return Weighting.of(self.known(), self.clip, sessions, ignores_offsets=self._ignores_offsets())
+        return Weighting.of(
+            self.known(), self.clip, sessions, ignores_offsets=self._ignores_offsets()
+        )
 
     def _ignores_offsets(self) -> bool:
         given = self.propensity
-        return not self.subtracts_offsets and isinstance(given, Propensities) and any(given.offsets or ())
+        return (
+            not self.subtracts_offsets
+            and isinstance(given, Propensities)
+            and any(given.offsets or ())
+        )
 
     def weights(self, batch: Batch) -> PerDocument:
         """Returns 1 / propensity of each document, 0 where it is unknown."""
@@ -133,7 +149,9 @@ def by_position(curve: np.ndarray, batch: Batch) -> PerDocument:
         batch: Sessions.
     """
     values = jnp.asarray(np.append(curve, 0), jnp.float32)
-    return jnp.broadcast_to(values[jnp.minimum(batch["positions"], len(curve))], batch["mask"].shape)
+    return jnp.broadcast_to(
+        values[jnp.minimum(batch["positions"], len(curve))], batch["mask"].shape
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +165,12 @@ class InversePropensity(WithPropensities):
     name: ClassVar[str] = "ips"
 
     def loss(
-        self, loss: Loss, scores: PerDocument, batch: Batch, learned: Any = None, key: Array | None = None
+        self,
+        loss: Loss,
+        scores: PerDocument,
+        batch: Batch,
+        learned: Any = None,
+        key: Array | None = None,
     ) -> PerList:
         """Returns the loss of the weighted clicks."""
         return loss(scores, batch["clicks"], batch["mask"], self.weights(batch), key)
@@ -191,7 +214,12 @@ class AffineCorrection(WithPropensities):
         return dataset
 
     def loss(
-        self, loss: Loss, scores: PerDocument, batch: Batch, learned: Any = None, key: Array | None = None
+        self,
+        loss: Loss,
+        scores: PerDocument,
+        batch: Batch,
+        learned: Any = None,
+        key: Array | None = None,
     ) -> PerList:
         """Returns the loss of the corrected clicks."""
         known = self.known()
@@ -219,10 +247,17 @@ class PolicyAware(WithPropensities):
 
     def weighting(self, sessions: Sessions) -> Weighting:
         """Returns what weights by document leave of the clicks of sessions, which `prepare` has seen."""
-        return Weighting.of(self.known(), self.clip, sessions, POLICY_PROPENSITY, self._ignores_offsets())
+        return Weighting.of(
+            self.known(), self.clip, sessions, POLICY_PROPENSITY, self._ignores_offsets()
+        )
 
     def loss(
-        self, loss: Loss, scores: PerDocument, batch: Batch, learned: Any = None, key: Array | None = None
+        self,
+        loss: Loss,
+        scores: PerDocument,
+        batch: Batch,
+        learned: Any = None,
+        key: Array | None = None,
     ) -> PerList:
         """Returns the loss of the weighted clicks."""
         known = self.weights(batch) > 0
@@ -230,7 +265,9 @@ class PolicyAware(WithPropensities):
         return loss(scores, batch["clicks"], batch["mask"], weights, key)
 
 
-def corrected_relevance(clicks: Array, estimate: Array, alpha: Array, beta: Array, divisor: Array) -> Array:
+def corrected_relevance(
+    clicks: Array, estimate: Array, alpha: Array, beta: Array, divisor: Array
+) -> Array:
     """Returns the doubly robust estimate of relevance, R + (c - beta - alpha R) / divisor.
 
     Its mean is the relevance if the estimate R is, whatever the divisor; or if the divisor is alpha, whatever R.

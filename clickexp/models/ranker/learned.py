@@ -84,7 +84,12 @@ class DualLearning(Debias):
         return Curve(_positions(sizes), 0.0)
 
     def loss(
-        self, loss: Loss, scores: PerDocument, batch: Batch, learned: Any = None, key: Array | None = None
+        self,
+        loss: Loss,
+        scores: PerDocument,
+        batch: Batch,
+        learned: Any = None,
+        key: Array | None = None,
     ) -> PerList:
         """Returns the loss of the ranking plus that of examination."""
         mask, clicks = batch["mask"], batch["clicks"]
@@ -93,11 +98,15 @@ class DualLearning(Debias):
             return SoftmaxLoss()(scores + logits, clicks, mask)
         of_rank = jnp.exp(jnp.minimum(learned.values[1] - logits, jnp.log(self.max_weight)))
         shown = jnp.where(mask, scores, LOG_ZERO)
-        places = jnp.where(mask, jnp.broadcast_to(batch["positions"], mask.shape), np.iinfo(np.int32).max)
+        places = jnp.where(
+            mask, jnp.broadcast_to(batch["positions"], mask.shape), np.iinfo(np.int32).max
+        )
         first = jnp.take_along_axis(scores, jnp.argmin(places, axis=1)[:, None], axis=1)
         of_score = jnp.exp(jnp.minimum(first - shown, jnp.log(self.max_weight)))
         of_rank, of_score = jax.lax.stop_gradient((of_rank, of_score))
-        return loss(scores, clicks, mask, of_rank, key) + SoftmaxLoss()(logits, clicks, mask, of_score)
+        return loss(scores, clicks, mask, of_rank, key) + SoftmaxLoss()(
+            logits, clicks, mask, of_score
+        )
 
     def examination(self, learned: Any) -> Array:
         """Returns the softmax over positions, up to its factor."""
@@ -136,7 +145,12 @@ class RegressionEM(Debias):
         return Curve(_positions(sizes), self.initial, _Moved)
 
     def loss(
-        self, loss: Loss, scores: PerDocument, batch: Batch, learned: Any = None, key: Array | None = None
+        self,
+        loss: Loss,
+        scores: PerDocument,
+        batch: Batch,
+        learned: Any = None,
+        key: Array | None = None,
     ) -> PerList:
         """Returns the pointwise loss of the expected relevance, and moves examination."""
         clicks, examination = batch["clicks"], learned.at(batch)
@@ -145,7 +159,9 @@ class RegressionEM(Debias):
         relevant = jnp.where(clicks, 1.0, (1 - examination) * relevance / neither)
         if learned.deterministic:
             click = jnp.clip(examination * relevance, _SMALLEST, 1 - _SMALLEST)
-            return -jnp.sum(jnp.where(clicks, jnp.log(click), jnp.log1p(-click)), axis=1, where=batch["mask"])
+            return -jnp.sum(
+                jnp.where(clicks, jnp.log(click), jnp.log1p(-click)), axis=1, where=batch["mask"]
+            )
         examined = jnp.where(clicks, 1.0, examination * (1 - relevance) / neither)
         old, largest = learned.values[...], learned.values.shape[0] - 1
         shown = _sums(jnp.ones_like(examined), batch, largest)
@@ -196,12 +212,19 @@ class PairDebias(Debias):
         return Ratios(_positions(sizes))
 
     def loss(
-        self, loss: Loss, scores: PerDocument, batch: Batch, learned: Any = None, key: Array | None = None
+        self,
+        loss: Loss,
+        scores: PerDocument,
+        batch: Batch,
+        learned: Any = None,
+        key: Array | None = None,
     ) -> PerList:
         """Returns the divided losses, and moves the ratios."""
         assert isinstance(loss, PairwiseLoss)  # noqa: S101  # as `check` has made sure
         pairs = loss.of_pairs(scores, batch["clicks"], batch["mask"])
-        plus, minus = (jnp.maximum(each.at(batch), self.least) for each in (learned.clicked, learned.others))
+        plus, minus = (
+            jnp.maximum(each.at(batch), self.least) for each in (learned.clicked, learned.others)
+        )
         if not learned.clicked.deterministic:
             found = jax.lax.stop_gradient(pairs)
             self._move(learned.clicked, jnp.sum(found / minus[:, None, :], axis=2), batch)
@@ -251,7 +274,12 @@ class DoublyRobust(WithPropensities):
         )
 
     def loss(
-        self, loss: Loss, scores: PerDocument, batch: Batch, learned: Any = None, key: Array | None = None
+        self,
+        loss: Loss,
+        scores: PerDocument,
+        batch: Batch,
+        learned: Any = None,
+        key: Array | None = None,
     ) -> PerList:
         """Returns the loss of the ranking plus that of the regression."""
         mask, clicks, known = batch["mask"], batch["clicks"], self.known()

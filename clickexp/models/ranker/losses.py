@@ -222,7 +222,9 @@ class ApproxNDCGLoss(Loss):
             )
 
         scores, labels, where, weights = lists
-        return rax.dcg_metric(scores, labels, where=where, weights=weights, rank_fn=ranks, reduce_fn=None)
+        return rax.dcg_metric(
+            scores, labels, where=where, weights=weights, rank_fn=ranks, reduce_fn=None
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,7 +248,9 @@ class GumbelNDCGLoss(ApproxNDCGLoss):
         if key is None:
             raise ValueError("gumbel_ndcg draws noise: give key=...")
         noise = self.beta * jax.random.gumbel(key, (self.samples, *lists.scores.shape))
-        drawn = jax.vmap(lambda each: self._smooth_dcg(lists._replace(scores=lists.scores + each)))(noise)
+        drawn = jax.vmap(lambda each: self._smooth_dcg(lists._replace(scores=lists.scores + each)))(
+            noise
+        )
         return -jnp.mean(drawn, axis=0) / _ideal_dcg(lists)
 
 

@@ -102,7 +102,9 @@ class WarpLoss(Loss):
                 )
             object.__setattr__(self, "alpha", alpha)
         elif self.alpha not in ("harmonic", "constant"):
-            raise ConfigError(f"loss.alpha={self.alpha!r}: give harmonic, constant, or a list of numbers")
+            raise ConfigError(
+                f"loss.alpha={self.alpha!r}: give harmonic, constant, or a list of numbers"
+            )
 
     def costs(self, documents: int) -> Float[Array, " counts"]:
         """Returns L(0) to L(documents)."""

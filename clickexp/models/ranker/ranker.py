@@ -43,7 +43,11 @@ class Ranker(Model):
     debias: Debias = NoDebias()
 
     def __post_init__(
-        self, click_rate: Probability | None, features: Features, columns: Columns, rngs: nnx.Rngs | None
+        self,
+        click_rate: Probability | None,
+        features: Features,
+        columns: Columns,
+        rngs: nnx.Rngs | None,
     ) -> None:
         self.check_settings(loss=self.loss, debias=self.debias, attraction=self.attraction)
         super().__post_init__(click_rate, features, columns, rngs)
@@ -55,7 +59,9 @@ class Ranker(Model):
         self.noise = _Noise(rngs) if self.loss.random else None
 
     @classmethod
-    def name_with(cls, loss: Loss | None = None, debias: Debias | None = None, **settings: object) -> str:
+    def name_with(
+        cls, loss: Loss | None = None, debias: Debias | None = None, **settings: object
+    ) -> str:
         """Returns the name of a ranker with this loss and correction, such as Ranker(softmax, ips)."""
         return f"{cls.name}({(loss or SoftmaxLoss()).name}, {(debias or NoDebias()).name})"
 
@@ -96,7 +102,11 @@ class Ranker(Model):
         key = self.noise() if self.noise else None
         shown = {**batch, "mask": mask, "clicks": batch["clicks"].astype(bool) & mask}
         losses = self.debias.loss(self.loss, scores, shown, self.learned, key)
-        return jnp.sum(losses) / jnp.maximum(jnp.sum(mask, dtype=jnp.float32), 1.0) if aggregate else losses
+        return (
+            jnp.sum(losses) / jnp.maximum(jnp.sum(mask, dtype=jnp.float32), 1.0)
+            if aggregate
+            else losses
+        )
 
     def examination(self) -> Array | None:
         """Returns the learned examination by position from 1, relative to the first; None where none is learned."""

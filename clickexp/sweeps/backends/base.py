@@ -101,7 +101,9 @@ class BasePool(contextlib.AbstractContextManager, abc.ABC):
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def submit(self, key: Any, folder: Path, function: Callable, arguments: Sequence[Any] = ()) -> Job:
+    def submit(
+        self, key: Any, folder: Path, function: Callable, arguments: Sequence[Any] = ()
+    ) -> Job:
         """Calls a function of a module in a new process on the first free slot.
 
         Args:
@@ -154,7 +156,9 @@ class BasePool(contextlib.AbstractContextManager, abc.ABC):
         return stopped
 
     def _is_late(self, job: Job) -> bool:
-        return self.job_minutes is not None and time.monotonic() - job.started > 60 * self.job_minutes
+        return (
+            self.job_minutes is not None and time.monotonic() - job.started > 60 * self.job_minutes
+        )
 
     def _leave(self, job: Job, outcome: Outcome | str) -> None:
         """Frees the slot of a job that has ended, and notes how."""

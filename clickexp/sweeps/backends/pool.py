@@ -46,7 +46,10 @@ class Pool(BasePool):
     seconds_between_looks = 0.05
 
     def __init__(
-        self, slots: Sequence[Slot], path: Sequence[str] | None = None, job_minutes: float | None = None
+        self,
+        slots: Sequence[Slot],
+        path: Sequence[str] | None = None,
+        job_minutes: float | None = None,
     ) -> None:
         super().__init__(slots, job_minutes)
         self._path = module_path() if path is None else path

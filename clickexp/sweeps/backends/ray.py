@@ -56,7 +56,9 @@ class RayPool(RemotePool):
                 f"launcher=ray: a job needs {needs}, the cluster has {has}; lower hydra.launcher.num_gpus, num_cpus"
             )
         super().__init__("ray", int(room), job_minutes)
-        task = ray.remote(num_cpus=num_cpus, num_gpus=gpus, resources=resources, max_retries=max_retries)
+        task = ray.remote(
+            num_cpus=num_cpus, num_gpus=gpus, resources=resources, max_retries=max_retries
+        )
         self.task = task(_call)
 
     def send(self, calls: Sequence[Call]) -> Sequence[ray.ObjectRef]:

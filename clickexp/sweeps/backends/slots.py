@@ -16,12 +16,17 @@ from clickexp.utils.bounds import PositiveFloat, PositiveInt
 _MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _DEFAULT_MEMORY = 0.9
 _LOOK = "import jax, json; print(json.dumps([jax.default_backend(), jax.local_device_count()]))"
-_VISIBLE = {"gpu": "CUDA_VISIBLE_DEVICES", "tpu": "TPU_VISIBLE_CHIPS"}  # AMD's GPUs heed the former, too
+_VISIBLE = {
+    "gpu": "CUDA_VISIBLE_DEVICES",
+    "tpu": "TPU_VISIBLE_CHIPS",
+}  # AMD's GPUs heed the former, too
 _ONE_CHIP = {"TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1", "TPU_PROCESS_BOUNDS": "1,1,1"}
 
 
 def device_pool(
-    workers: PositiveInt | None = None, jobs_per_device: PositiveInt = 1, job_minutes: PositiveFloat | None = None
+    workers: PositiveInt | None = None,
+    jobs_per_device: PositiveInt = 1,
+    job_minutes: PositiveFloat | None = None,
 ) -> Pool:
     """Returns processes on the accelerators of this machine, or on shares of its cores; see `device_slots`.
 
@@ -59,7 +64,9 @@ def accelerator_slots(
         environment: Variables, one of which may already narrow the devices.
     """
     if platform not in _VISIBLE:
-        raise UserError(f"launcher=accelerators cannot divide devices of kind {platform}; use launcher=basic")
+        raise UserError(
+            f"launcher=accelerators cannot divide devices of kind {platform}; use launcher=basic"
+        )
     narrowed = environment.get(_VISIBLE[platform])
     devices = narrowed.split(",")[:count] if narrowed else [str(index) for index in range(count)]
     more = _ONE_CHIP if platform == "tpu" else {}
@@ -88,7 +95,9 @@ def cpu_slots(cores: list[int], workers: int | None = None) -> list[Slot]:
 
 def this_slot(environment: Mapping[str, str] = os.environ) -> str:
     """Returns the name of the machine and the devices that a scheduler has given to this process."""
-    given = [f"{kind}:{environment[name]}" for kind, name in _VISIBLE.items() if environment.get(name)]
+    given = [
+        f"{kind}:{environment[name]}" for kind, name in _VISIBLE.items() if environment.get(name)
+    ]
     return " ".join([socket.gethostname(), *given])
 
 
@@ -96,7 +105,9 @@ def _devices() -> tuple[str, int]:
     """Returns platform and number of devices, as a process that JAX starts in sees them."""
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         return "cpu", 1
-    done = subprocess.run([sys.executable, "-c", _LOOK], capture_output=True, text=True, check=False)  # noqa: S603  # fixed words
+    done = subprocess.run(  # noqa: S603  # fixed words
+        [sys.executable, "-c", _LOOK], capture_output=True, text=True, check=False
+    )
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise UserError(f"JAX does not start on this machine: {reason}")

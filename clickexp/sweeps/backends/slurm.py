@@ -11,7 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import submitit
-from submitit.core.utils import DelayedSubmission, FailedJobError, FailedSubmissionError, UncompletedJobError
+from submitit.core.utils import (
+    DelayedSubmission,
+    FailedJobError,
+    FailedSubmissionError,
+    UncompletedJobError,
+)
 
 from clickexp.errors import ConfigError, UserError
 from clickexp.sweeps.backends.remote import Call, Outcome, RemotePool
@@ -36,7 +41,9 @@ class _Requeued:
         """Makes the call and returns how its process ended."""
         outcome = self.call()
         if outcome.returncode in _STOPPED and not outcome.overdue:
-            time.sleep(_SECONDS_TO_KILL)  # SLURM is about to requeue or end the job, which has no outcome yet
+            time.sleep(
+                _SECONDS_TO_KILL
+            )  # SLURM is about to requeue or end the job, which has no outcome yet
         return outcome
 
     def checkpoint(self) -> DelayedSubmission:
@@ -90,14 +97,18 @@ class SlurmPool(RemotePool):
                     "Lower the one, or raise the other."
                 )
             # for a machine whose processes hang, too, and so that short jobs come first
-            timeout_min = min(timeout_min, math.ceil(job_minutes + signal_delay_s / 60) + _MINUTES_TO_START)
+            timeout_min = min(
+                timeout_min, math.ceil(job_minutes + signal_delay_s / 60) + _MINUTES_TO_START
+            )
         self.files = folder / ".submitit"
         try:
             self.executor = submitit.AutoExecutor(
                 self.files / "%j", cluster="slurm", slurm_max_num_timeout=max_num_timeout
             )
         except RuntimeError as error:
-            raise UserError("launcher=slurm: srun is not found; start the sweep on a SLURM machine") from error
+            raise UserError(
+                "launcher=slurm: srun is not found; start the sweep on a SLURM machine"
+            ) from error
         options = {
             "name": name,
             "timeout_min": timeout_min,
@@ -113,7 +124,9 @@ class SlurmPool(RemotePool):
             "slurm_setup": [*(f"module load {module}" for module in modules), *setup],
             "slurm_additional_parameters": {"requeue": True, **additional_parameters},
         }
-        self.executor.update_parameters(**{key: value for key, value in options.items() if value is not None})
+        self.executor.update_parameters(
+            **{key: value for key, value in options.items() if value is not None}
+        )
 
     def send(self, calls: Sequence[Call]) -> Sequence[submitit.Job]:
         """Submits the calls as one array; a UserError where SLURM refuses them."""

@@ -19,7 +19,11 @@ HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
 
 
 def work(
-    log: str, environment: Mapping[str, str], cores: Sequence[int] | None, path: Sequence[str], call: bytes
+    log: str,
+    environment: Mapping[str, str],
+    cores: Sequence[int] | None,
+    path: Sequence[str],
+    call: bytes,
 ) -> None:
     """Makes a call in a separate session of processes.
 

@@ -63,7 +63,9 @@ def add_counts(totals: _Totals, rows: _RowIds, counted: Counts, batch: ByRank) -
     """The totals with the counts of the documents that were shown."""
     # summed before they are scattered where documents share a row: in parallel, and more exactly
     shared = tuple(axis for axis in (0, 1) if rows.shape[axis] == 1)
-    sums = [jnp.sum(jnp.where(batch["mask"], each, 0.0), axis=shared, keepdims=True) for each in counted]
+    sums = [
+        jnp.sum(jnp.where(batch["mask"], each, 0.0), axis=shared, keepdims=True) for each in counted
+    ]
     return jnp.asarray(totals).at[rows.ravel()].add(jnp.stack(sums, axis=-1).reshape(-1, 2))
 
 
@@ -92,11 +94,15 @@ class BernoulliTowers:
     """
 
     def __init__(self, model: ClickModel):
-        towers = {name: tower for name, tower in vars(model).items() if isinstance(tower, Parameter)}
+        towers = {
+            name: tower for name, tower in vars(model).items() if isinstance(tower, Parameter)
+        }
         self._towers: dict[str, Any] = towers
         self.sizes = {role: _row_count(role, tower) for role, tower in self._towers.items()}
         if len(set(map(id, self._towers.values()))) < len(self._towers):
-            raise ConfigError(f"{' and '.join(self._towers)} of {model.name} share a tower; give each its own")
+            raise ConfigError(
+                f"{' and '.join(self._towers)} of {model.name} share a tower; give each its own"
+            )
         self._stand_ins = {role: _StandIn(tower) for role, tower in self._towers.items()}
         # not by Flax: the copy holds no variable, so that steps do not take the model's tables as arguments
         self._model: Any = object.__new__(type(model))

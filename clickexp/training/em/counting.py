@@ -17,7 +17,13 @@ from clickexp.models import (
 )
 from clickexp.models.base import Model
 from clickexp.training.em.bernoulli import BernoulliTowers, Counts, Event, Logit, counts
-from clickexp.training.em.estimation import EstimatingTrainer, Expect, Expected, entry_for, unsupported
+from clickexp.training.em.estimation import (
+    EstimatingTrainer,
+    Expect,
+    Expected,
+    entry_for,
+    unsupported,
+)
 from clickexp.types import ByRank
 
 
@@ -45,7 +51,9 @@ class CountingTrainer(EstimatingTrainer):
             names = ", ".join(kind.name_with(fix_continuation=True) for kind in _COUNTED)
             raise unsupported("counting", names, model, settings, "trainer=em or trainer=default")
 
-        def observed(towers: BernoulliTowers, logits: Mapping[str, Logit], batch: ByRank) -> Expected:
+        def observed(
+            towers: BernoulliTowers, logits: Mapping[str, Logit], batch: ByRank
+        ) -> Expected:
             return None, count(batch["clicks"])
 
         return observed

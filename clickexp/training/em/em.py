@@ -18,7 +18,13 @@ from clickexp.models import (
 from clickexp.models.base import Model
 from clickexp.training.em import pyclick
 from clickexp.training.em.bernoulli import BernoulliTowers, Counts, Event, Logit, PerRank
-from clickexp.training.em.estimation import EstimatingTrainer, Expect, Expected, entry_for, unsupported
+from clickexp.training.em.estimation import (
+    EstimatingTrainer,
+    Expect,
+    Expected,
+    entry_for,
+    unsupported,
+)
 from clickexp.training.stopping import Stopping
 from clickexp.types import ByRank
 from clickexp.utils.bounds import PositiveInt
@@ -78,7 +84,9 @@ class EMTrainer(EstimatingTrainer):
             names = ", ".join(kind.name_with() for kind in _EXACT)
             raise unsupported("em", names, model, settings, "trainer=counting or default")
 
-        def expected(towers: BernoulliTowers, logits: Mapping[str, Logit], batch: ByRank) -> Expected:
+        def expected(
+            towers: BernoulliTowers, logits: Mapping[str, Logit], batch: ByRank
+        ) -> Expected:
             likelihood, slopes = jax.value_and_grad(towers.log_likelihood)(logits, batch)
             probabilities, click = jax.tree.map(jax.nn.sigmoid, logits), batch["clicks"]
             if approximate is not None:
@@ -111,7 +119,10 @@ def _dbn(p: _Values, slope: _Values, click: Event) -> dict[str, Counts]:
     if "continuation" not in p:
         return simplified
     reading = jnp.where(click, simplified["satisfaction"].failures, _read(p, slope))
-    return {**simplified, "continuation": _expected(p["continuation"], slope["continuation"], reading)}
+    return {
+        **simplified,
+        "continuation": _expected(p["continuation"], slope["continuation"], reading),
+    }
 
 
 def _ccm(p: _Values, slope: _Values, click: Event) -> dict[str, Counts]:

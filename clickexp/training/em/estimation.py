@@ -64,7 +64,9 @@ class EstimatingTrainer(BaseTrainer):
         """Counting; see `Learner`."""
         simplified = getattr(model, "continuation", None) is None
         expect = self.expectation(type(model), fix_continuation=simplified)
-        return _Counting(self, cast(ClickModel, model), expect)  # there are entries for click models only
+        return _Counting(
+            self, cast(ClickModel, model), expect
+        )  # there are entries for click models only
 
 
 def entry_for(model: type[Model], entries: Mapping[type[Model], _Entry]) -> _Entry | None:
@@ -96,7 +98,8 @@ class _Counting(Learner):
         self._prior = np.array([trainer.prior_successes, trainer.prior_failures], np.float32)
         self._unseen = float(estimates(np.zeros((1, 2), np.float32), self._prior)[0])
         self._initial = self.state = {
-            role: jnp.full(rows, self._unseen, jnp.float32) for role, rows in self._towers.sizes.items()
+            role: jnp.full(rows, self._unseen, jnp.float32)
+            for role, rows in self._towers.sizes.items()
         }
         self.settings = {"batch_size": trainer.batch_size, "prior": self._prior.tolist()}
 
@@ -138,16 +141,27 @@ class _Counting(Learner):
         """Adds a superbatch to the totals of many rows; the rest for each batch, stacked."""
         arrays = with_mask(arrays)
 
-        def body(many: dict[str, Array], index: Integer[Array, ""]) -> tuple[dict[str, Array], _Sums]:
+        def body(
+            many: dict[str, Array], index: Integer[Array, ""]
+        ) -> tuple[dict[str, Array], _Sums]:
             given = at_step(arrays, index)
             shown = given["mask"].astype(bool)
             batch = ByRank({**given, "mask": shown, "clicks": given["clicks"] & shown})
             rows = self._towers.rows(batch)
-            taken = {role: jnp.broadcast_to(logits[role][r], batch.shape) for role, r in rows.items()}
+            taken = {
+                role: jnp.broadcast_to(logits[role][r], batch.shape) for role, r in rows.items()
+            }
             loss, counted = self._expect(self._towers, taken, batch)
-            few = {role: jnp.zeros((size, 2)) for role, size in self._towers.sizes.items() if role not in many}
+            few = {
+                role: jnp.zeros((size, 2))
+                for role, size in self._towers.sizes.items()
+                if role not in many
+            }
             many, few = (
-                {role: add_counts(total, rows[role], counted[role], batch) for role, total in totals.items()}
+                {
+                    role: add_counts(total, rows[role], counted[role], batch)
+                    for role, total in totals.items()
+                }
                 for totals in (many, few)
             )
             return many, _Sums(few, loss, jnp.sum(batch["mask"], dtype=jnp.int32))
@@ -155,6 +169,8 @@ class _Counting(Learner):
         return jax.lax.scan(body, many, jnp.arange(len(arrays["mask"])))
 
 
-def unsupported(verb: str, names: str, model: type[Model], settings: Mapping[str, Any], others: str) -> ConfigError:
+def unsupported(
+    verb: str, names: str, model: type[Model], settings: Mapping[str, Any], others: str
+) -> ConfigError:
     """The error for a model that a trainer cannot estimate."""
     return ConfigError(f"{verb} estimates {names}, not {model.name_with(**settings)}; use {others}")

@@ -43,14 +43,20 @@ def dbn(p: _Values, click: Event, shown: Event) -> dict[str, Counts]:
     scan = _Cascade(p["attraction"], p["satisfaction"], goes_on, goes_on, jnp.zeros_like(goes_on))
     counted = _counted(scan, click, shown)
     both = jax.tree.map(jnp.add, counted.skipped, counted.unsatisfied)
-    return {"attraction": counted.attraction, "satisfaction": counted.satisfaction, "continuation": both}
+    return {
+        "attraction": counted.attraction,
+        "satisfaction": counted.satisfaction,
+        "continuation": both,
+    }
 
 
 def ccm(p: _Values, click: Event, shown: Event) -> dict[str, Counts]:
     """Counts of the click chain model; attraction is also satisfaction."""
     events = ("exam_no_click", "click_not_satisfied", "click_satisfied")
     roles = [f"continuation_{event}" for event in events]
-    counted = _counted(_Cascade(p["attraction"], p["attraction"], *(p[role] for role in roles)), click, shown)
+    counted = _counted(
+        _Cascade(p["attraction"], p["attraction"], *(p[role] for role in roles)), click, shown
+    )
     attraction = jax.tree.map(jnp.add, counted.attraction, counted.satisfaction)
     return {"attraction": attraction, **dict(zip(roles, counted[2:], strict=True))}
 
@@ -58,7 +64,8 @@ def ccm(p: _Values, click: Event, shown: Event) -> dict[str, Counts]:
 def _counted(scan: _Cascade, click: Event, shown: Event) -> _Cascade:
     # a document that was not shown never attracts and is always read past
     scan = scan._replace(
-        attraction=jnp.where(shown, scan.attraction, 0.0), skipped=jnp.where(shown, scan.skipped, 1.0)
+        attraction=jnp.where(shown, scan.attraction, 0.0),
+        skipped=jnp.where(shown, scan.skipped, 1.0),
     )
     a, s = scan.attraction, scan.satisfaction
     clicks = jnp.cumsum(click, axis=0)
@@ -128,7 +135,9 @@ def _none_from_the_top(a: PerRank, skipped: PerRank, shown: Event) -> PerRank:
     seen = jnp.cumsum(number, axis=0)
     below = seen[-1] - seen
 
-    def step(found: PerRank, rank: tuple) -> tuple[PerRank, None]:  # a sort takes twenty times as long
+    def step(
+        found: PerRank, rank: tuple
+    ) -> tuple[PerRank, None]:  # a sort takes twenty times as long
         none, above, shown = rank
         return jnp.where(shown & (above == below), none, found), None
 

@@ -83,12 +83,17 @@ def information(model: Model, data: Data, done: Done = lambda sessions: None) ->
     tables = {path: table.get_value() for path, table in nnx.to_flat_state(state[1])}
     size = ravelled(state)[0].size
     used, room = np.arange(size), ROOM // max(len(tables), 1)
-    kept = {path: _Kept(np.arange(len(r.values)), np.ones(len(r.values))) for path, r in tables.items()}
+    kept = {
+        path: _Kept(np.arange(len(r.values)), np.ones(len(r.values))) for path, r in tables.items()
+    }
     if size > _FEW or any(len(r.values) * r.dim * 2 * size > room for r in tables.values()):
         moved, counts = passes.reads(state, data, done)
         used = np.flatnonzero(moved)
         numbers = 2 * (len(used) + 1)
-        kept = {path: _sample(each, room // (tables[path].dim * numbers)) for path, each in counts.items()}
+        kept = {
+            path: _sample(each, room // (tables[path].dim * numbers))
+            for path, each in counts.items()
+        }
     rows = {path: each.rows for path, each in kept.items()}
     return _assembled(state, used, kept, passes.sums(state, used, rows, data, done))
 
@@ -96,7 +101,9 @@ def information(model: Model, data: Data, done: Done = lambda sessions: None) ->
 def prepared(model: Model, data: Data) -> tuple[Passes, State, Data]:
     """Returns passes of a model, its state, and the data with the columns that its loss reads."""
     graphdef, *whole = nnx.split(model)
-    data = Carrying(lambda model, batch: model.compute_loss(batch, aggregate=False), graphdef)(data, whole)
+    data = Carrying(lambda model, batch: model.compute_loss(batch, aggregate=False), graphdef)(
+        data, whole
+    )
     graphdef, params, tables, other = nnx.split(model, nnx.Param, Table, ...)
     return _compiled(graphdef), (params, tables, other), data
 
@@ -134,10 +141,14 @@ def _assembled(state: State, used: np.ndarray, kept: dict[Path, _Kept], sums: Su
             explained = block.cross * (block.weight * block.variance)[:, None]
             matrix -= explained.T @ block.cross
             score -= explained.T @ block.gradient
-            second += (block.curved * (block.weight * block.variance_of_spread)[:, None]).T @ block.curved
+            second += (
+                block.curved * (block.weight * block.variance_of_spread)[:, None]
+            ).T @ block.curved
     informed = np.append(np.diag(matrix)[:size] != 0, np.ones(len(learned), bool))
     each = np.ix_(informed, informed)
-    return Information(used[informed[:size]], (matrix - second)[each], matrix[each], score[informed])
+    return Information(
+        used[informed[:size]], (matrix - second)[each], matrix[each], score[informed]
+    )
 
 
 class _Block(NamedTuple):
@@ -172,7 +183,9 @@ def row_precision(own: np.ndarray, precision: float) -> np.ndarray:
     return np.maximum(own + precision, precision / 4)
 
 
-def _blocks(table: Table, kept: _Kept, sums: Array, size: int, width: int, at: int | None) -> Iterator[_Block]:
+def _blocks(
+    table: Table, kept: _Kept, sums: Array, size: int, width: int, at: int | None
+) -> Iterator[_Block]:
     """The rows of a table in blocks, for double precision takes room; at: place of the precision of the prior."""
     rows = table.get_value()
     for start in range(0, len(kept.rows), _CHUNK):
@@ -187,7 +200,9 @@ def _blocks(table: Table, kept: _Kept, sums: Array, size: int, width: int, at: i
         if rows.prior is None or at is None:
             precision = max(packing.prior_precision(table), _LEAST_PRECISION)
             variance = 1 / row_precision(own, precision)
-            zero = np.zeros_like(variance)  # for the gradient, too: numbers are taken to be at their optimum
+            zero = np.zeros_like(
+                variance
+            )  # for the gradient, too: numbers are taken to be at their optimum
             yield _Block(weight, cross, curved, zero, variance, zero, zero)
             continue
         precision = math.exp(float(rows.prior.log_precision))
@@ -196,5 +211,11 @@ def _blocks(table: Table, kept: _Kept, sums: Array, size: int, width: int, at: i
         variance = 1 / row_precision(own, precision)
         of_prior = precision / 2 * (offset**2 + square)
         yield _Block(
-            weight, cross, curved, gradient + precision * offset, variance, variance / (2 * square), of_prior
+            weight,
+            cross,
+            curved,
+            gradient + precision * offset,
+            variance,
+            variance / (2 * square),
+            of_prior,
         )

@@ -48,10 +48,16 @@ class Sums(NamedTuple):
     rows: dict[Path, jax.Array]
 
 
-def ravelled(state: State) -> tuple[_Vector, Callable[[jax.Array], tuple[nnx.State, dict[Path, jax.Array]]]]:
+def ravelled(
+    state: State,
+) -> tuple[_Vector, Callable[[jax.Array], tuple[nnx.State, dict[Path, jax.Array]]]]:
     """Shared parameters and the slopes of priors as a vector, and the way back."""
     params, tables, _ = state
-    slopes = {path: t.get_value().prior.slope for path, t in nnx.to_flat_state(tables) if t.get_value().by_rank}
+    slopes = {
+        path: t.get_value().prior.slope
+        for path, t in nnx.to_flat_state(tables)
+        if t.get_value().by_rank
+    }
     vector, back = ravel_pytree((params, slopes))
     return jnp.asarray(vector), back
 
@@ -68,20 +74,33 @@ class Passes:
         self._add = Compiled(functools.partial(self._loop, self._sums), donate_argnums=0)
         self._count = Compiled(functools.partial(self._loop, self._reads), donate_argnums=0)
 
-    def reads(self, state: State, data: Data, done: Done) -> tuple[np.ndarray, dict[Path, np.ndarray]]:
+    def reads(
+        self, state: State, data: Data, done: Done
+    ) -> tuple[np.ndarray, dict[Path, np.ndarray]]:
         """Returns which shared parameters the log moves, and how many documents each row serves."""
         moved = jnp.zeros(ravelled(state)[0].size, bool)
-        counts = {path: jnp.zeros(len(t.get_value().values)) for path, t in nnx.to_flat_state(state[1])}
-        return jax.tree.map(np.asarray, self._pass(self._count, (moved, counts), (state,), data, done))
+        counts = {
+            path: jnp.zeros(len(t.get_value().values)) for path, t in nnx.to_flat_state(state[1])
+        }
+        return jax.tree.map(
+            np.asarray, self._pass(self._count, (moved, counts), (state,), data, done)
+        )
 
     def sums(
-        self, state: State, used: np.ndarray, kept: Mapping[Path, np.ndarray], data: Data, done: Done
+        self,
+        state: State,
+        used: np.ndarray,
+        kept: Mapping[Path, np.ndarray],
+        data: Data,
+        done: Done,
     ) -> Sums:
         """Returns sums over the log for the shared parameters `used` and the rows that are kept."""
         rows, slots, size = {}, {}, len(used)
         for path, table in nnx.to_flat_state(state[1]):
             number, dim, found = len(table.get_value().values), table.get_value().dim, kept[path]
-            slots[path] = jnp.full(number, len(found), jnp.int32).at[found].set(np.arange(len(found)))
+            slots[path] = (
+                jnp.full(number, len(found), jnp.int32).at[found].set(np.arange(len(found)))
+            )
             rows[path] = jnp.zeros((len(found), dim, 2 * size + 2))
         start = Sums(jnp.zeros(size), jnp.zeros((size, size)), rows)
         return self._pass(self._add, start, (state, jnp.asarray(used), slots), data, done)
@@ -89,7 +108,9 @@ class Passes:
     def _pass(self, program: Compiled, sums: Any, arguments: tuple, data: Data, done: Done) -> Any:
         done(0)
         for number, batch in enumerate(feed(data, _BATCH, _STEPS)):
-            sums = program(sums, arguments, batch.arrays, np.int32(batch.steps), np.uint32(number * _STEPS))
+            sums = program(
+                sums, arguments, batch.arrays, np.int32(batch.steps), np.uint32(number * _STEPS)
+            )
             jax.block_until_ready(sums)
             done((number * _STEPS + batch.steps) * _BATCH)
         return sums
@@ -103,7 +124,10 @@ class Passes:
             batch = at_step(arrays, index)
             batch = {**batch, "mask": batch["mask"] & (index < steps)}
             return add(
-                sums, _Step(self._graphdef, arguments[0], batch), first + index.astype(jnp.uint32), *arguments
+                sums,
+                _Step(self._graphdef, arguments[0], batch),
+                first + index.astype(jnp.uint32),
+                *arguments,
             )
 
         return jax.lax.fori_loop(0, len(arrays["mask"]), body, sums)
@@ -114,17 +138,27 @@ class Passes:
         gradient = jax.grad(step.loss)(
             step.theta, step.deviations
         )  # which are above 0: rows that matter do not cancel
-        counts = counts | {path: counts[path].at[ids].add(1.0, mode="drop") for path, ids in step.ids.items()}
+        counts = counts | {
+            path: counts[path].at[ids].add(1.0, mode="drop") for path, ids in step.ids.items()
+        }
         return moved | (gradient != 0), counts
 
     @staticmethod
     def _sums(
-        sums: Sums, step: "_Step", seed: Count, state: State, used: Array, slots: dict[Path, jax.Array]
+        sums: Sums,
+        step: "_Step",
+        seed: Count,
+        state: State,
+        used: Array,
+        slots: dict[Path, jax.Array],
     ) -> Sums:
         size = used.size
         # each table has signs of its own, since several may have rows of the same ids
         drawn, probes = (
-            {path: _signs(ids, seed, 2 * table + salt) for table, (path, ids) in enumerate(step.ids.items())}
+            {
+                path: _signs(ids, seed, 2 * table + salt)
+                for table, (path, ids) in enumerate(step.ids.items())
+            }
             for salt in (0, 1)
         )
         # one direction per parameter and, for the diagonal of E[L_zz], random signs of all rows at once
@@ -141,7 +175,8 @@ class Passes:
                 used_theta: _Vector, moved: dict[Path, jax.Array]
             ) -> tuple[_Vector, dict[Path, jax.Array]]:
                 return jax.grad(
-                    lambda part, moved: step.loss(step.theta.at[used].set(part), moved), argnums=(0, 1)
+                    lambda part, moved: step.loss(step.theta.at[used].set(part), moved),
+                    argnums=(0, 1),
                 )(used_theta, moved)
 
             away = {path: sign * drawn[path] * sd for path, sd in step.deviations.items()}
@@ -167,7 +202,9 @@ class Passes:
         for path, each in found.rows.items():
             at = slots[path].at[step.ids[path]].get(mode="fill", fill_value=len(sums.rows[path]))
             rows[path] = sums.rows[path].at[at].add(each, mode="drop")
-        return Sums(sums.gradient + found.gradient, sums.information + found.information, sums.rows | rows)
+        return Sums(
+            sums.gradient + found.gradient, sums.information + found.information, sums.rows | rows
+        )
 
 
 class _Step:
@@ -193,7 +230,8 @@ class _Step:
         self._taken = tbl.ids_taken(tables, self._traced, batch["mask"], True, *arguments)
         self.ids = {path: packing.flat(ids) for path, ids in self._taken.items()}
         self._packed = {
-            path: self._tables[path].values.at[ids].get(mode="clip") for path, ids in self.ids.items()
+            path: self._tables[path].values.at[ids].get(mode="clip")
+            for path, ids in self.ids.items()
         }
         self.deviations = {
             path: _deviations(self._tables[path], packed) for path, packed in self._packed.items()
@@ -211,7 +249,9 @@ class _Step:
         for path, ids in self._taken.items():
             table = self._tables[path]
             if path in slopes:
-                table = dataclasses.replace(table, prior=dataclasses.replace(table.prior, slope=slopes[path]))
+                table = dataclasses.replace(
+                    table, prior=dataclasses.replace(table.prior, slope=slopes[path])
+                )
             values = table.means(self._packed[path]) + moved[path]
             taken[path] = packing.in_shapes(values, ids)
         return self._traced(tbl.in_order(self._traced, taken), params, *self._rest)

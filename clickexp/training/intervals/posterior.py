@@ -62,8 +62,13 @@ class SharedPosterior:
     def given(self, names: Collection[str]) -> "SharedPosterior":
         """Returns the posterior of all other parameters, where these have the values of the model."""
         known = np.isin(self.names, list(names))
-        across, of_known = self.covariance[np.ix_(~known, known)], self.covariance[np.ix_(known, known)]
-        covariance = self.covariance[np.ix_(~known, ~known)] - across @ np.linalg.pinv(of_known) @ across.T
+        across, of_known = (
+            self.covariance[np.ix_(~known, known)],
+            self.covariance[np.ix_(known, known)],
+        )
+        covariance = (
+            self.covariance[np.ix_(~known, ~known)] - across @ np.linalg.pinv(of_known) @ across.T
+        )
         return SharedPosterior(tuple(np.array(self.names)[~known].tolist()), covariance)
 
     def places(self, model: Model) -> Integer[np.ndarray, " numbers"]:
@@ -132,7 +137,9 @@ def shared_posterior(
         first = max(WORK // len(names), 1)
         data, share = data.slice(0, first), first / data.count
     total = data.count if isinstance(data, Sessions) else 0
-    found = information(model, data, lambda done: progress(min(done, total), total) if progress else None)
+    found = information(
+        model, data, lambda done: progress(min(done, total), total) if progress else None
+    )
     used = found.used[found.used < len(names)]
     covariance = share * _covariance(found)[: len(used), : len(used)]
     if not len(used) or not np.isfinite(covariance).all():
@@ -161,6 +168,8 @@ def _names(params: nnx.State) -> list[str]:
     for path, variable in nnx.to_flat_state(params):
         name, size = "/".join(map(str, path)), np.size(variable.get_value())
         found += (
-            [name] if not np.shape(variable.get_value()) else [f"{name}[{index}]" for index in range(size)]
+            [name]
+            if not np.shape(variable.get_value())
+            else [f"{name}[{index}]" for index in range(size)]
         )
     return found

@@ -68,7 +68,9 @@ def shared_intervals(model: Model, posterior: SharedPosterior) -> list[SharedInt
     for prefix, component in _components(model).items():
         for curve in _curves(component(model), prefix, set(posterior.names)):
 
-            def function(model: Any, curve: _Curve = curve, component: _Component = component) -> Array:
+            def function(
+                model: Any, curve: _Curve = curve, component: _Component = component
+            ) -> Array:
                 return curve.function(component(model))
 
             values = np.asarray(function(model), np.float64)
@@ -77,7 +79,9 @@ def shared_intervals(model: Model, posterior: SharedPosterior) -> list[SharedInt
     return found
 
 
-def propensity(model: Model, posterior: SharedPosterior, sessions: Sessions) -> list[SharedInterval]:
+def propensity(
+    model: Model, posterior: SharedPosterior, sessions: Sessions
+) -> list[SharedInterval]:
     """Returns examination relative to the first position, by position, of models that separate it from attraction.
 
     That of UBM is the mean over the sessions, given the clicks above each document; of the trust-bias model, the slope.
@@ -106,11 +110,17 @@ def propensity(model: Model, posterior: SharedPosterior, sessions: Sessions) -> 
     shares = counts[positions] / counts[positions].sum(axis=1, keepdims=True)
 
     def logs(model: Any) -> Array:
-        table = jax.nn.sigmoid(in_new_session(model.examination)[1].weight[...]).reshape(known.shape)
+        table = jax.nn.sigmoid(in_new_session(model.examination)[1].weight[...]).reshape(
+            known.shape
+        )
         return jnp.log(jnp.sum(jnp.float32(shares) * table[positions], axis=1))
 
-    curve = _Curve("examination", [(int(position), None) for position in positions], logs, relative=True)
-    return [*_ratios(curve, np.asarray(logs(model), np.float64), posterior.covariance_of(model, logs))]
+    curve = _Curve(
+        "examination", [(int(position), None) for position in positions], logs, relative=True
+    )
+    return [
+        *_ratios(curve, np.asarray(logs(model), np.float64), posterior.covariance_of(model, logs))
+    ]
 
 
 def _last_clicks(sessions: Sessions, radix: int, positions: int) -> np.ndarray:
@@ -121,7 +131,9 @@ def _last_clicks(sessions: Sessions, radix: int, positions: int) -> np.ndarray:
     for chunk in sessions.chunks(["lengths", "clicks", *given]):
         there = ranks <= chunk["lengths"][:, None]
         at = np.broadcast_to(chunk.get("positions", ranks), there.shape).astype(np.int64)
-        clicked = np.maximum.accumulate(np.where(chunk["clicks"] & there, ranks * radix + at, 0), axis=1)
+        clicked = np.maximum.accumulate(
+            np.where(chunk["clicks"] & there, ranks * radix + at, 0), axis=1
+        )
         last = np.pad(clicked[:, :-1] % radix, ((0, 0), (1, 0)))
         counts += np.bincount((at * radix + last)[there], minlength=len(counts))
     return counts.reshape(positions, radix)
@@ -153,7 +165,9 @@ def _components(model: Model) -> dict[str, _Component]:
     return {f"models/{k}/": lambda model, k=k: model.models[k] for k in range(len(model.models))}
 
 
-def towers(part: Model, prefix: str, known: Container[str]) -> Iterator[tuple[str, str, Parameter, np.ndarray]]:
+def towers(
+    part: Model, prefix: str, known: Container[str]
+) -> Iterator[tuple[str, str, Parameter, np.ndarray]]:
     """Yields role, name, tower and known places of the towers of one number or one per position that the log moves."""
     for role, tower in vars(part).items():
         path, tower = in_new_session(tower)
@@ -178,7 +192,9 @@ def of_first_positions(model: Model, posterior: SharedPosterior) -> list[str] | 
     if not all(part.separates_examination for part in parts.values()):
         return []
     prefix, part = next(iter(parts.items()))
-    return [f"{name}[{places[0]}]" for _, name, _, places in towers(part, prefix, set(posterior.names))] or None
+    return [
+        f"{name}[{places[0]}]" for _, name, _, places in towers(part, prefix, set(posterior.names))
+    ] or None
 
 
 def _curves(part: Model, prefix: str, known: Container[str]) -> Iterator[_Curve]:
@@ -193,7 +209,9 @@ def _curves(part: Model, prefix: str, known: Container[str]) -> Iterator[_Curve]
             yield _Curve(f"{prefix}{role}", keys, of_role, relative)
 
 
-def positions_of(part: Model, tower: Parameter, places: np.ndarray) -> list[tuple[int | None, int | None]]:
+def positions_of(
+    part: Model, tower: Parameter, places: np.ndarray
+) -> list[tuple[int | None, int | None]]:
     """Returns position and position of the last click of places in a tower, as far as it depends on them."""
     if not isinstance(tower, PositionParameter):
         return [(None, None)]
@@ -212,13 +230,19 @@ def _log_probs(role: str, places: np.ndarray, part: Any) -> Array:
 
 
 def _log_slopes(places: np.ndarray, part: Any) -> Array:
-    true, false = (jax.nn.sigmoid(_logits(f"{side}_positive", places, part)) for side in ("true", "false"))
+    true, false = (
+        jax.nn.sigmoid(_logits(f"{side}_positive", places, part)) for side in ("true", "false")
+    )
     slopes, at = true - false, jax.lax.stop_gradient(true - false)
     scale = jnp.maximum(at, _LEAST_SLOPE)
-    return jnp.log(scale) + (slopes - at) / scale  # the logarithm, and its derivative, which is large below the least
+    return (
+        jnp.log(scale) + (slopes - at) / scale
+    )  # the logarithm, and its derivative, which is large below the least
 
 
-def _probabilities(curve: _Curve, logits: np.ndarray, covariance: np.ndarray) -> Iterator[SharedInterval]:
+def _probabilities(
+    curve: _Curve, logits: np.ndarray, covariance: np.ndarray
+) -> Iterator[SharedInterval]:
     for key, logit, variance in zip(curve.keys, logits, np.diag(covariance), strict=True):
         sd = variance**0.5
         low, high = (float(expit(logit + sign * QUANTILE * sd)) for sign in (-1, 1))
@@ -232,8 +256,16 @@ def _ratios(curve: _Curve, logs: np.ndarray, covariance: np.ndarray) -> Iterator
     variances = np.maximum(np.einsum("ij,jk,ik->i", to_first, covariance, to_first), 0.0)
     for key, log, ratio, variance in zip(curve.keys, logs, ratios, variances, strict=True):
         sd = variance**0.5
-        low, high = (float(np.exp(ratio + sign * QUANTILE * sd)) if sd < _OPEN else None for sign in (-1, 1))
+        low, high = (
+            float(np.exp(ratio + sign * QUANTILE * sd)) if sd < _OPEN else None for sign in (-1, 1)
+        )
         value, relative = float(np.exp(log)), float(np.exp(ratio))
         yield SharedInterval(
-            curve.parameter, *key, value, float(sd), relative=relative, relative_low=low, relative_high=high
+            curve.parameter,
+            *key,
+            value,
+            float(sd),
+            relative=relative,
+            relative_low=low,
+            relative_high=high,
         )

@@ -51,11 +51,15 @@ def settled(
     if not tables or train.count > _MOST_SESSIONS:
         return model
     passes, state, data = prepared(model, train)
-    chosen = {path for path, node in nnx.iter_graph(model) if any(node is table for table in tables)}
+    chosen = {
+        path for path, node in nnx.iter_graph(model) if any(node is table for table in tables)
+    }
     sizes = {path: len(t.get_value().values) for path, t in nnx.to_flat_state(state[1])}
     kept = {path: np.arange(size if path in chosen else 0) for path, size in sizes.items()}
     none = np.zeros(0, np.int32)  # of the shared parameters
-    sums = passes.sums(state, none, kept, data, lambda done: progress(min(done, train.count), train.count))
+    sums = passes.sums(
+        state, none, kept, data, lambda done: progress(min(done, train.count), train.count)
+    )
 
     def changed(path: Path, table: Table) -> nnx.Variable[Rows]:
         return table.copy(_settled(table.get_value(), sums.rows[path])) if path in chosen else table
@@ -89,7 +93,9 @@ def with_shared_errors(
         train: The training sessions; of large logs every second, third or later one represents all.
         progress: Receives how many sessions are read, and how many there are.
     """
-    found = {path: node for path, node in nnx.iter_graph(model) if any(node is table for table in tables)}
+    found = {
+        path: node for path, node in nnx.iter_graph(model) if any(node is table for table in tables)
+    }
     baselines = {"/".join(map(str, (*path[:-1], "baseline"))) for path in found}
     first = of_first_positions(model, posterior)
     if first is None:
@@ -102,11 +108,15 @@ def with_shared_errors(
     share = part.count / train.count
     passes, state, data = prepared(model, part)
     most = ROOM // (len(found) * (2 * len(used) + 2))
-    kept: dict[Path, np.ndarray] = {path: np.zeros(0, np.intp) for path, _ in nnx.to_flat_state(state[1])}
+    kept: dict[Path, np.ndarray] = {
+        path: np.zeros(0, np.intp) for path, _ in nnx.to_flat_state(state[1])
+    }
     for path, table in found.items():
         rows = table.get_value()
         kept[path] = np.sort(np.argsort(np.asarray(rows.values[:, rows.dim]), kind="stable")[:most])
-    sums = passes.sums(state, used, kept, data, lambda done: progress(min(done, part.count), part.count))
+    sums = passes.sums(
+        state, used, kept, data, lambda done: progress(min(done, part.count), part.count)
+    )
 
     def changed(path: Path, table: Table) -> nnx.Variable[Rows]:
         if path not in found:

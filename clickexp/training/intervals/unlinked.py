@@ -72,7 +72,10 @@ def _numbers(model: Model, names: tuple[str, ...]) -> Iterator[_Number]:
     rates: dict[int, dict[str, float]] = defaultdict(dict)
     found = []
     for role, name, tower, places in towers(model, "", set(names)):
-        if not isinstance(tower, PositionParameter) or tower.config.use_feature not in ("positions", *model.indices()):
+        if not isinstance(tower, PositionParameter) or tower.config.use_feature not in (
+            "positions",
+            *model.indices(),
+        ):
             continue
         probabilities = expit(np.ravel(tower.weight[...]))
         for place, (position, _) in zip(places, positions_of(model, tower, places), strict=True):

@@ -26,7 +26,9 @@ _ENOUGH = 1 << 20
 """Rows that tell the mean of a prior to a thousandth of its deviation. Of larger tables, blocks of about so many do."""
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["sums", "squares"], meta_fields=[])
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["sums", "squares"], meta_fields=[]
+)
 @dataclasses.dataclass
 class Documents:
     """What a pass over the data finds of the documents of a table.
@@ -84,7 +86,9 @@ def shares(tables: nnx.State, found: Mapping[Path, Documents]) -> nnx.State:
             x, log_ranks = _standardised(documents.sums[:, 1] * share, counts, documents.squares)
             x = jnp.where(counts > 0, x, before)
             moved = jnp.where(jnp.isfinite(before), before - x, 0.0)
-            values = values.at[:, rows.start : rows.start + rows.dim].add(moved[:, None] * rows.prior.slope)
+            values = values.at[:, rows.start : rows.start + rows.dim].add(
+                moved[:, None] * rows.prior.slope
+            )
             values = values.at[:, _x(rows)].set(x)
         values = values.at[:, -1].set(share)
         return table.copy(dataclasses.replace(rows, values=values, log_ranks=log_ranks))
@@ -149,7 +153,9 @@ def _refitted(rows: Rows, prior: Prior) -> Rows:
     values = jax.lax.fori_loop(0, blocks, change, rows.values)
     new_slope = prior.slope + slope[0] if rows.by_rank else None
     return dataclasses.replace(
-        rows, values=values, prior=dataclasses.replace(prior, mean=prior.mean + mean, slope=new_slope)
+        rows,
+        values=values,
+        prior=dataclasses.replace(prior, mean=prior.mean + mean, slope=new_slope),
     )
 
 
@@ -187,4 +193,6 @@ def _standardised(
     total = squares / documents - (mean + of_documents) ** 2
     fraction = jnp.clip(between / jnp.maximum(total, LEAST_DEVIATION**2), 0.0, 1.0)
     line = jnp.stack([of_documents - fraction * (mean + of_documents), fraction])
-    return x, jnp.where(deviation < LEAST_DEVIATION, 0.0, line / jnp.maximum(deviation, LEAST_DEVIATION))
+    return x, jnp.where(
+        deviation < LEAST_DEVIATION, 0.0, line / jnp.maximum(deviation, LEAST_DEVIATION)
+    )

@@ -26,7 +26,9 @@ _lookup = Primitive("table_lookup")
 _lookup.def_abstract_eval(lambda ids, *, table, dim: ShapedArray((*ids.shape, dim), jnp.float32))
 
 
-def _batched(arguments: Sequence[Array], axes: Sequence[int], **parameters: Any) -> tuple[Array, int]:
+def _batched(
+    arguments: Sequence[Array], axes: Sequence[int], **parameters: Any
+) -> tuple[Array, int]:
     return _lookup.bind(jnp.moveaxis(arguments[0], axes[0], 0), **parameters), 0
 
 
@@ -57,7 +59,11 @@ class OpenRows:
         taken = self._taken.get(id(ids))
         if taken is None or taken[1] != trace:
             rows = _lookup.bind(jnp.asarray(ids), table=self.table, dim=self.dim)
-            taken = self._taken[id(ids)] = ids, trace, rows  # the ids too, so that no other array takes their identity
+            taken = self._taken[id(ids)] = (
+                ids,
+                trace,
+                rows,
+            )  # the ids too, so that no other array takes their identity
         return taken[2]
 
     def variance(self, ids: Integer[Array, "*ids"]) -> None:
@@ -96,7 +102,9 @@ class Traced:
 
     def __call__(self, rows: Sequence[Array], *arguments: Any) -> Any:
         """The function's value with rows `[*ids, dim]` for each of the `ids`."""
-        outputs, _ = _run(self.closed.jaxpr, self.closed.consts, jax.tree.leaves(arguments), iter(rows))
+        outputs, _ = _run(
+            self.closed.jaxpr, self.closed.consts, jax.tree.leaves(arguments), iter(rows)
+        )
         return self.structure.unflatten(outputs)
 
 
@@ -151,7 +159,9 @@ def _evaluated(
         outputs = primitive.bind(*inputs, **primitive.get_bind_params(parameters))
         return outputs if primitive.multiple_results else [outputs], []
     if primitive.name == "scan":
-        return _scan(parameters, inputs, None if rows is None else [next(rows) for _ in range(inside)])
+        return _scan(
+            parameters, inputs, None if rows is None else [next(rows) for _ in range(inside)]
+        )
     if primitive.name in _INLINED:
         body = parameters["jaxpr"] if "jaxpr" in parameters else parameters["call_jaxpr"]
         return _run(*_program(body), inputs, rows)

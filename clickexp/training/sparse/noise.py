@@ -40,7 +40,9 @@ def normal(shape: tuple[int, int], key: Array, table: int) -> RowVectors:
 def uniform(shape: tuple[int, int], key: Array, seed: int) -> RowVectors:
     """Uniform numbers from -1/2 to 1/2, from hashes of their index."""
     bits = murmur3(jax.lax.iota(jnp.uint32, math.prod(shape)), *key, seed=seed)
-    return ((bits >> np.uint32(8)).astype(jnp.float32) * np.float32(2**-24) - np.float32(0.5)).reshape(shape)
+    return (
+        (bits >> np.uint32(8)).astype(jnp.float32) * np.float32(2**-24) - np.float32(0.5)
+    ).reshape(shape)
 
 
 def rounded(numbers: RowVectors, changes: RowVectors, uniform: RowVectors) -> RowVectors:

@@ -87,7 +87,9 @@ def pack(tables: nnx.State, optimizer: RowOptimizer) -> nnx.State:
         start, behind = layout.learned.start, layout.width - layout.learned.start - rows.width
         values = jnp.pad(rows.values, ((0, 0), (start, behind)))
         log_ranks = jax.tree.map(jnp.copy, rows.log_ranks)
-        return table.copy(dataclasses.replace(rows, values=values, log_ranks=log_ranks, start=start))
+        return table.copy(
+            dataclasses.replace(rows, values=values, log_ranks=log_ranks, start=start)
+        )
 
     return with_priors(nnx.map_state(widened, tables), jax.tree.map(jnp.copy, priors(tables)))
 

@@ -56,7 +56,9 @@ class RowOptimizer:
         """
         raise NotImplementedError
 
-    def update_posterior(self, posterior: RowVectors, state: Slots, grad: RowVectors, step: Count) -> Updated:
+    def update_posterior(
+        self, posterior: RowVectors, state: Slots, grad: RowVectors, step: Count
+    ) -> Updated:
         """New posteriors and state; by default `update` at the learning rate, and at 0.6 of it for the spreads.
 
         Args:

@@ -52,7 +52,9 @@ Packed = Float[Array, "rows width"]
 
 def opened(tables: nnx.State) -> nnx.State:
     """The tables as a model is traced with: lookups of their rows stay open."""
-    return nnx.map_state(lambda path, table: table.copy(OpenRows(path, table.get_value().dim)), tables)
+    return nnx.map_state(
+        lambda path, table: table.copy(OpenRows(path, table.get_value().dim)), tables
+    )
 
 
 def ids_taken(
@@ -66,7 +68,9 @@ def ids_taken(
     ids: Taken = {}
     for lookup, each in zip(traced.lookups, traced.ids(*arguments), strict=True):
         shown = mask if lookup.loops else mask.T  # a loop over ranks stacks these first
-        ids.setdefault(lookup.table, []).append(_without_masked(each.T, shown, active, rows[lookup.table]))
+        ids.setdefault(lookup.table, []).append(
+            _without_masked(each.T, shown, active, rows[lookup.table])
+        )
     return ids
 
 
@@ -192,7 +196,9 @@ def update(
         share, offset = lookup.packed[:, -1:], row[:, : rows.dim]
         if lookup.draws is None or rows.prior is None:
             grad = grad + share * prior_precision(table) * offset if has_prior(table) else grad
-            return _update(rows.values, layout, lookup, grad, functools.partial(optimizer.update, step=step))
+            return _update(
+                rows.values, layout, lookup, grad, functools.partial(optimizer.update, step=step)
+            )
         (sd, drawn, rounding), precision = lookup.draws, jnp.exp(rows.prior.log_precision)
         real = (lookup.ids < len(rows.values))[:, None]
         learned = 1.0 if learns_prior(table) else 0.0
@@ -209,11 +215,15 @@ def update(
         mean_grad = grad + share * precision * offset
         log_sd_grad = grad * (drawn - rows.means(lookup.packed)) + share * (precision * sd * sd - 1)
         if optimizer.adds_to_posteriors:
-            fraction = share * steps_per_pass  # one over the documents that a batch has of the row on average
+            fraction = (
+                share * steps_per_pass
+            )  # one over the documents that a batch has of the row on average
             documents = jnp.where((fraction > 0) & (fraction < 1), 1 / fraction, 1.0)
             curvature = documents * (_curvature(jnp.where(real, grad, 0.0)) + share * precision)
             changes = optimizer.posterior_changes(sd, mean_grad, log_sd_grad, curvature)
-            changes = noise.rounded(row[:, : rows.numbers], jnp.concatenate(changes, axis=1), rounding)
+            changes = noise.rounded(
+                row[:, : rows.numbers], jnp.concatenate(changes, axis=1), rounding
+            )
             return _scattered(jax.lax.scatter_add, rows.values, lookup.ids, changes)
         half = rows.prior.log_precision / 2  # of the deviation of the prior, in logarithms
 
@@ -224,7 +234,9 @@ def update(
             offsets, log_sd = jnp.split(posterior, 2, axis=1)
             return jnp.concatenate([offsets, log_sd + half], axis=1), state
 
-        return _update(rows.values, layout, lookup, jnp.concatenate([mean_grad, log_sd_grad], axis=1), rule)
+        return _update(
+            rows.values, layout, lookup, jnp.concatenate([mean_grad, log_sd_grad], axis=1), rule
+        )
 
     return map_values(updated, tables), prior_grads
 
@@ -238,17 +250,25 @@ def _curvature(grad: RowVectors) -> Scalar:
 
     The mean square of the gradient is its expectation (Fisher information); numbers of one row add up.
     """
-    some = grad[:: max(1, len(grad) // _SAMPLE) | 1]  # odd, so that it meets all ranks of batches of a power of two
+    some = grad[
+        :: max(1, len(grad) // _SAMPLE) | 1
+    ]  # odd, so that it meets all ranks of batches of a power of two
     return jnp.maximum(jnp.sum(jnp.mean(some * some, axis=0)), 0.25)
 
 
 def _update(
-    packed: WholeTable, layout: Layout, lookup: Lookup, grad: RowVectors, rule: Callable[..., Updated]
+    packed: WholeTable,
+    layout: Layout,
+    lookup: Lookup,
+    grad: RowVectors,
+    rule: Callable[..., Updated],
 ) -> WholeTable:
     ids, rows = lookup.ids, lookup.packed
     packed = _scattered(jax.lax.scatter_add, packed, ids, grad)
     total = _first_columns(packed, ids, layout.numbers)
-    row, state = rule(rows[:, layout.learned], [rows[:, columns] for columns in layout.state], total)
+    row, state = rule(
+        rows[:, layout.learned], [rows[:, columns] for columns in layout.state], total
+    )
     columns = jnp.concatenate([jnp.zeros_like(row), *state, row], axis=1)
     return _scattered(jax.lax.scatter, packed, ids, columns)
 
@@ -260,7 +280,10 @@ def _first_columns(packed: WholeTable, ids: FlatIds, number: int) -> Float[Array
 
 
 def _scattered(
-    scatter: Callable[..., jax.Array], packed: WholeTable, ids: FlatIds, columns: Float[Array, "rows number"]
+    scatter: Callable[..., jax.Array],
+    packed: WholeTable,
+    ids: FlatIds,
+    columns: Float[Array, "rows number"],
 ) -> WholeTable:
     """The table with the first columns of the rows `ids` set, or added to; ids behind the last row change nothing."""
     dimensions = jax.lax.ScatterDimensionNumbers((1,), (0,), (0,))

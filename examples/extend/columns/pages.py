@@ -11,7 +11,13 @@ from clickexp.models.base import IndependentModel
 from clickexp.numerics import log_and, log_sigmoid_pair
 from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig
 
-COLUMNS = ["query_doc_ids", "clicks", "lengths", Column("height", "float32"), Column("device", "int32", per="session")]
+COLUMNS = [
+    "query_doc_ids",
+    "clicks",
+    "lengths",
+    Column("height", "float32"),
+    Column("device", "int32", per="session"),
+]
 
 
 @log_format("pages")
@@ -40,7 +46,11 @@ class PageModel(IndependentModel):
         self.slope = nnx.Param(jnp.zeros(()))
 
     def marginal(self, batch):
-        logit = self.position(batch) + self.device[...][batch["device"]] + self.slope[...] * batch["height"]
+        logit = (
+            self.position(batch)
+            + self.device[...][batch["device"]]
+            + self.slope[...] * batch["height"]
+        )
         return log_and(log_sigmoid_pair(logit), self.attraction.log_pair(batch))
 
     def relevance(self, batch):

@@ -23,13 +23,17 @@ class GRUClickModel(SequentialClickModel):
 
     def inputs(self, batch):
         logit = self.attraction(batch)
-        return logit, jax.nn.one_hot(jnp.broadcast_to(batch["positions"], logit.shape), self.positions + 1)
+        return logit, jax.nn.one_hot(
+            jnp.broadcast_to(batch["positions"], logit.shape), self.positions + 1
+        )
 
     def start(self, batch):
         return jnp.zeros((batch.shape[1], self.hidden))
 
     def step(self, state, inputs, previous):
         logit, position = inputs
-        read = jnp.concatenate([logit[:, None], previous[:, None].astype(jnp.float32), position], axis=1)
+        read = jnp.concatenate(
+            [logit[:, None], previous[:, None].astype(jnp.float32), position], axis=1
+        )
         state, _ = self.cell(state, read)
         return state, log_sigmoid_pair(self.output(state)[:, 0] + logit)

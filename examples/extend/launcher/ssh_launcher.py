@@ -36,7 +36,11 @@ class SSHPool(RemotePool):
 
     def _start(self, call: Call, host: str) -> Handle:
         words = [word.format(host=host) for word in self.command]
-        python = [sys.executable, "-c", f"'{RUN}'" if words else RUN]  # a remote shell takes the quotes away
+        python = [
+            sys.executable,
+            "-c",
+            f"'{RUN}'" if words else RUN,
+        ]  # a remote shell takes the quotes away
         process = subprocess.Popen([*words, *python], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         process.stdin.write(pickle.dumps(call))
         process.stdin.close()

@@ -61,7 +61,10 @@ def test_training_lists_in_the_test_set_are_doubted(twice, ordered):
     dataset = dataset_of(rows_of(columns, TWICE[twice](2000, np.random.default_rng(1))))
     (doubt,) = doubts(dataset)
     known, *held_out = (
-        [(*ids, *clicks) for ids, clicks in zip(part.column("query_doc_ids"), part.column("clicks"))]
+        [
+            (*ids, *clicks)
+            for ids, clicks in zip(part.column("query_doc_ids"), part.column("clicks"))
+        ]
         for part in (dataset.train, dataset.test)
     )
     found = sum(row in set(known) for row in held_out[0])
@@ -85,7 +88,9 @@ def test_lists_that_users_repeat_are_not_doubted(log, seed):
 
 def test_lists_twice_in_training_alone_are_doubted():
     """Sessions keep copies of themselves in one part; context then holds what no user saw."""
-    rows = np.append(np.tile(np.arange(1600), 2), np.arange(1600, 2400))  # 80%, and new lists behind
+    rows = np.append(
+        np.tile(np.arange(1600), 2), np.arange(1600, 2400)
+    )  # 80%, and new lists behind
     (doubt,) = doubts(dataset_of(rows_of(random_log(2400, ordered=False), rows)))
     assert "training lists are among the earlier ones" in doubt and "Drop the copies" in doubt
 
@@ -111,7 +116,10 @@ def test_copies_of_a_list_agree_in_all_that_is_compared():
 
 
 def test_the_order_of_documents_makes_another_list():
-    columns = {"query_doc_ids": np.array([[1, 2, 3], [2, 1, 3], [1, 2, 3]]), "clicks": np.zeros((3, 3), bool)}
+    columns = {
+        "query_doc_ids": np.array([[1, 2, 3], [2, 1, 3], [1, 2, 3]]),
+        "clicks": np.zeros((3, 3), bool),
+    }
     one, other, same = keys_of(columns)
     assert one == same != other
 
@@ -127,7 +135,11 @@ def test_of_large_logs_a_share_of_the_lists_is_compared(monkeypatch):
     assert not [*doubts(dataset_of(columns))]
     (doubt,) = doubts(dataset_of(rows_of(columns, np.tile(np.arange(2000), 2))))
     numbers = [int(word) for word in doubt.split() if word.isdecimal()]
-    assert "one list in 8" in doubt and numbers[0] == numbers[1] < 400 and numbers[2] == numbers[3] < 400
+    assert (
+        "one list in 8" in doubt
+        and numbers[0] == numbers[1] < 400
+        and numbers[2] == numbers[3] < 400
+    )
 
 
 def with_repeats(lists, at=(1, 3)):
@@ -146,15 +158,25 @@ def test_documents_twice_in_a_list_are_counted():
 def test_padding_repeats_no_document():
     """The document 0 may be one of the list."""
     chunk = {
-        "query_doc_ids": np.array([[0, 7, 0, 0], [0, 7, 0, 0], [5, 6, 5, 1], [1, 2, 3, 4]], np.int32),
+        "query_doc_ids": np.array(
+            [[0, 7, 0, 0], [0, 7, 0, 0], [5, 6, 5, 1], [1, 2, 3, 4]], np.int32
+        ),
         "lengths": np.array([2, 3, 4, 4]),
     }
     assert shows_twice(chunk).tolist() == [False, True, True, False]
 
 
 POSITIONS = {
-    "at one position": ([1, 1, 1, 1, 1], "several documents at one position", "columns.positions=null"),
-    "merged at the end": ([1, 2, 3, 3, 3], "several documents at one position", "right where positions were merged"),
+    "at one position": (
+        [1, 1, 1, 1, 1],
+        "several documents at one position",
+        "columns.positions=null",
+    ),
+    "merged at the end": (
+        [1, 2, 3, 3, 3],
+        "several documents at one position",
+        "right where positions were merged",
+    ),
     "out of order": ([3, 1, 2, 4, 5], "positions are not in order", "Sort the documents"),
     "with gaps": ([1, 3, 4, 7, 9],),
 }
@@ -192,12 +214,18 @@ def test_labels_that_are_clicks_are_doubted(grades):
     (doubt,) = doubts(dataset)
     clicks = sum(part.clicks_total for part in (dataset.train, dataset.val, dataset.test))
     assert doubt.startswith(f"labels of train, val, test follow clicks: all {clicks:,} documents")
-    assert f"one ({grades[1]})" in doubt and f"another ({grades[0]})" in doubt and "columns.labels=null" in doubt
+    assert (
+        f"one ({grades[1]})" in doubt
+        and f"another ({grades[0]})" in doubt
+        and "columns.labels=null" in doubt
+    )
     assert not [*doubts(dataclasses.replace(dataset, truth=object()))]
 
 
 JUDGED = {
-    "but for one document": lambda clicks, rng: clicks ^ (np.arange(clicks.size).reshape(clicks.shape) % 500 == 0),
+    "but for one document": lambda clicks, rng: (
+        clicks ^ (np.arange(clicks.size).reshape(clicks.shape) % 500 == 0)
+    ),
     "by chance": lambda clicks, rng: rng.integers(0, 2, clicks.shape),
     "of one grade": lambda clicks, rng: np.ones(clicks.shape),
     "as clicks in part": lambda clicks, rng: clicks * rng.integers(1, 3, clicks.shape),
@@ -211,14 +239,21 @@ def test_labels_that_differ_from_clicks_are_judgements(case):
 
 def test_labels_of_lists_without_clicks_are_judgements():
     """Labelled lists often come without any."""
-    assert not [*doubts(labelled(lambda clicks, rng: rng.integers(0, 2, clicks.shape), click_rate=0))]
+    assert not [
+        *doubts(labelled(lambda clicks, rng: rng.integers(0, 2, clicks.shape), click_rate=0))
+    ]
     assert not [*doubts(labelled(lambda clicks, rng: np.zeros(clicks.shape), click_rate=0))]
 
 
 def test_a_run_reports_doubts_before_training(monkeypatch):
     monkeypatch.setattr(display, "doubts", lambda dataset: [f"{dataset.name} is doubtful"])
     logger, dataset = Mock(), dataset_of(random_log())
-    parts = {"config": SimpleNamespace(without_effect=()), "dataset": dataset, "logger": logger, "metrics": {}}
+    parts = {
+        "config": SimpleNamespace(without_effect=()),
+        "dataset": dataset,
+        "logger": logger,
+        "metrics": {},
+    }
     model = SimpleNamespace(separates_examination=False)
     display.note(SimpleNamespace(**parts, model=model, weighting=None, judging={}))
     logger.warning.assert_called_once_with("warning: log is doubtful")

@@ -28,7 +28,8 @@ def packed(lists, positions=None, pairs=None):
     ranks = max(map(len, lists))
     columns = {"query_doc_ids": lists} | ({} if positions is None else {"positions": positions})
     arrays = {
-        name: np.array([row + [0] * (ranks - len(row)) for row in rows]) for name, rows in columns.items()
+        name: np.array([row + [0] * (ranks - len(row)) for row in rows])
+        for name, rows in columns.items()
     }
     lengths = np.array(list(map(len, lists)))
     clicks = np.zeros((len(lists), ranks), bool)
@@ -43,7 +44,9 @@ def by_hand(lists, positions=None):
         for document, position in zip(row, places):
             documents.setdefault(position, set()).add(document)
             shown[position] = shown.get(position, 0) + 1
-    links = {(p, q): len(documents[p] & documents[q]) for p, q in combinations(sorted(documents), 2)}
+    links = {
+        (p, q): len(documents[p] & documents[q]) for p, q in combinations(sorted(documents), 2)
+    }
     parent = {position: position for position in documents}
 
     def root(position):
@@ -78,7 +81,9 @@ def assert_as_by_hand(report, lists, positions=None):
 @st.composite
 def logs(draw):
     """Lists of documents, and positions of them or None."""
-    lists = draw(st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=5), min_size=1, max_size=12))
+    lists = draw(
+        st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=5), min_size=1, max_size=12)
+    )
     if draw(st.booleans()):
         return lists, None
     place = st.integers(1, draw(st.sampled_from([4, 80])))
@@ -88,6 +93,7 @@ def logs(draw):
 @pytest.mark.parametrize("examples", [30, pytest.param(150, marks=pytest.mark.nightly)])
 def test_any_log_is_as_by_hand(examples):
     """Also where ids are sparse, and across chunks."""
+
     @settings(max_examples=examples, deadline=None)
     @given(logs(), st.sampled_from([None, 5000]), st.sampled_from([1, 3, 1 << 18]))
     def check(log, pairs, chunk):
@@ -109,8 +115,14 @@ def test_positions_that_documents_link_are_identified():
 
 
 def test_many_documents_link_positions_without_a_hint():
-    swapped = [[2 * pair + 1 + (side ^ order) for order in (0, 1)] for pair in range(10) for side in (0, 1)]
-    assert identifiability(packed(swapped)).describe().endswith("weakest link: 20 documents at both 1 and 2")
+    swapped = [
+        [2 * pair + 1 + (side ^ order) for order in (0, 1)] for pair in range(10) for side in (0, 1)
+    ]
+    assert (
+        identifiability(packed(swapped))
+        .describe()
+        .endswith("weakest link: 20 documents at both 1 and 2")
+    )
 
 
 def test_positions_that_no_document_links_are_reported():
@@ -124,7 +136,9 @@ def test_positions_that_no_document_links_are_reported():
 def test_seventy_positions():
     """A chain of documents at r and r + 1, cut between 64 and 65 or not."""
     for cut in (None, 64):
-        lists = [[100 + r, r] for r in range(1, 70) if r != cut] + [[100 + r, 300 + r] for r in range(1, 70)]
+        lists = [[100 + r, r] for r in range(1, 70) if r != cut] + [
+            [100 + r, 300 + r] for r in range(1, 70)
+        ]
         places = [[r, r + 1] for r in range(1, 70) if r != cut] + [[r, r + 1] for r in range(1, 70)]
         chain = [[r, r] for r in range(1, 70) if r != cut]
         report = identifiability(packed(lists + chain, places + [[r, r + 1] for r, _ in chain]))
@@ -150,7 +164,11 @@ def three_ranks(swap):
     return ids, rng.random((300, 3)) < 0.3
 
 
-CASES = [(PositionBasedModel, "pbm", False), (PositionBasedModel, "pbm", True), (CascadeModel, "cm", False)]
+CASES = [
+    (PositionBasedModel, "pbm", False),
+    (PositionBasedModel, "pbm", True),
+    (CascadeModel, "cm", False),
+]
 APART = "no document links the groups of positions 1 | 2 | 3."
 
 
@@ -173,8 +191,18 @@ def test_a_run_warns_where_the_model_cannot_tell_examination(model, name, swap, 
     ids, clicks = three_ranks(swap)
     table = pa.table({"query_doc_ids": ids.tolist(), "clicks": clicks.tolist()})
     pq.write_table(table, tmp_path / "log.parquet")
-    overrides = [f"model={name}", "dataset=parquet", f"dataset.path={tmp_path}/log.parquet", "trainer.epochs=1"]
-    overrides += ["logger=console", "progress=off", "save_model=false", f"cache_dir={tmp_path}/cache"]
+    overrides = [
+        f"model={name}",
+        "dataset=parquet",
+        f"dataset.path={tmp_path}/log.parquet",
+        "trainer.epochs=1",
+    ]
+    overrides += [
+        "logger=console",
+        "progress=off",
+        "save_model=false",
+        f"cache_dir={tmp_path}/cache",
+    ]
     with initialize_config_dir(CONF, version_base="1.3"):
         run_experiment(compose("config", overrides), tmp_path)
     assert (APART in capsys.readouterr().out) == (name == "pbm" and not swap)

@@ -15,7 +15,9 @@ def log_of(session_ids, times=None):
     """Lists of one document each, none twice."""
     ids = np.arange(1, len(session_ids) + 1, dtype=np.int32)[:, None]
     given = {} if times is None else {"times": np.asarray(times, float)}
-    return Sessions.from_arrays(query_doc_ids=ids, clicks=ids > 10**6, session_ids=np.asarray(session_ids), **given)
+    return Sessions.from_arrays(
+        query_doc_ids=ids, clicks=ids > 10**6, session_ids=np.asarray(session_ids), **given
+    )
 
 
 def dataset_of(sessions):
@@ -34,7 +36,10 @@ def shuffled(sessions=2000):
 def test_rows_in_any_order_are_doubted_where_nothing_orders_them():
     ids, places = shuffled()
     (doubt,) = doubts(dataset_of(log_of(ids)))
-    assert "as if its rows were shuffled" in doubt and "dataset.columns.time=NAME, or sort the log" in doubt
+    assert (
+        "as if its rows were shuffled" in doubt
+        and "dataset.columns.time=NAME, or sort the log" in doubt
+    )
     assert not [*doubts(dataset_of(log_of(ids, places)))]
 
 
@@ -54,7 +59,9 @@ def test_times_that_do_not_order_rows_are_doubted(times):
     when = np.zeros(len(ids)) if times == "constant" else places // (len(ids) / 3) * DAY
     dataset = dataset_of(log_of(ids, when))
     (doubt,) = doubts(dataset)
-    train = [*zip(dataset.train.column("session_ids").tolist(), dataset.train.column("times").tolist())]
+    train = [
+        *zip(dataset.train.column("session_ids").tolist(), dataset.train.column("times").tolist())
+    ]
     sessions = {session for session, _ in train}
     tied = (len(train) - len(set(train))) / (len(train) - len(sessions))
     assert f"{tied:.0%} have the same time" in doubt and "finer times" in doubt

@@ -30,7 +30,9 @@ def folder_of(path, sessions=27, seed=0, kind=VECTORS, documents=17):
         positions[0] = 1
         clicked.append([shown, positions, rng.integers(0, 2, size).tolist()])
     for size in (12, 3, 1):
-        shown = np.concatenate([vectors, rng.normal(size=(3, WIDTH))])[rng.integers(0, documents + 3, size)]
+        shown = np.concatenate([vectors, rng.normal(size=(3, WIDTH))])[
+            rng.integers(0, documents + 3, size)
+        ]
         labelled.append([shown.tolist(), rng.integers(0, 5, size).tolist()])
     path.mkdir()
     write(path / "part-0_split-0.parquet", clicked[:10], kind=kind)
@@ -70,7 +72,9 @@ def test_every_document_has_its_vector_and_equal_ones_share_it(tmp_path, kind, m
         tmp_path / "uva", positions=None, progress=lambda *call: calls.append(call), **WHOLE
     )
     parts = (dataset.train, dataset.val, dataset.test)
-    ids = sum((lists(part, "query_doc_ids") for part in parts), []) + lists(dataset.ranking, "query_doc_ids")
+    ids = sum((lists(part, "query_doc_ids") for part in parts), []) + lists(
+        dataset.ranking, "query_doc_ids"
+    )
     table = dataset.train.features.values
     assert table.dtype == np.float16 and not table[0].any()
     expected = halves(row[0] for row in clicked + labelled)
@@ -112,17 +116,30 @@ def test_annotations_may_be_left_out(tmp_path):
 
 
 def session(**changes):
-    row = dict(query_doc_features=[[1.0] * WIDTH, [2.0] * WIDTH], positions=[1, 2], clicks=[0, 1]) | changes
+    row = (
+        dict(query_doc_features=[[1.0] * WIDTH, [2.0] * WIDTH], positions=[1, 2], clicks=[0, 1])
+        | changes
+    )
     return list(row.values())
 
 
 BAD = {
     "short vector": (session(query_doc_features=[[1.0] * WIDTH, [2.0]]), "a vector of 1 numbers"),
     "empty vector": (session(query_doc_features=[[], []]), "a vector of 0 numbers"),
-    "NaN": (session(query_doc_features=[[1.0] * WIDTH, [float("nan")] * WIDTH]), "holds nan", "Features"),
+    "NaN": (
+        session(query_doc_features=[[1.0] * WIDTH, [float("nan")] * WIDTH]),
+        "holds nan",
+        "Features",
+    ),
     "too large": (session(query_doc_features=[[1e5] * WIDTH] * 2), "holds 100000"),
-    "null vector": (session(query_doc_features=[[1.0] * WIDTH, None]), "query_doc_features holds null"),
-    "null number": (session(query_doc_features=[[1.0] * WIDTH, [None] * WIDTH]), "features holds null"),
+    "null vector": (
+        session(query_doc_features=[[1.0] * WIDTH, None]),
+        "query_doc_features holds null",
+    ),
+    "null number": (
+        session(query_doc_features=[[1.0] * WIDTH, [None] * WIDTH]),
+        "features holds null",
+    ),
     "lengths": (session(clicks=[1]), "clicks has length 1", "query_doc_features has 2"),
     "position 0": (session(positions=[0, 1]), "positions holds 0"),
     "same position": (session(positions=[1] * 2), "number of documents holds 2"),
@@ -173,11 +190,15 @@ def test_broken_rows_give_a_data_error_or_a_whole_log(examples, tmp_path):
         source.mkdir(exist_ok=True)
         write(source / "part-0_split-0.parquet", rows)
         try:
-            log = prepare(open_baidu_ultr_uva.read, "baidu_ultr_uva", source, tmp_path / "log", positions=2)
+            log = prepare(
+                open_baidu_ultr_uva.read, "baidu_ultr_uva", source, tmp_path / "log", positions=2
+            )
         except DataError:
             pass
         else:
-            assert log.parts["sessions"].documents == sum(p in (1, 2) for _, shown, _ in rows for p in shown)
+            assert log.parts["sessions"].documents == sum(
+                p in (1, 2) for _, shown, _ in rows for p in shown
+            )
             shutil.rmtree(tmp_path / "log")
         assert [file.name for file in tmp_path.iterdir()] == ["uva"]
 
@@ -202,7 +223,9 @@ def test_hashes_are_numbered_or_stay(hashed, pair_key):
     ids = {}
     for hash in (hash for row in rows for hash in row[:10]):
         ids.setdefault(hash, len(ids) + 1)
-    found = sum((lists(part, "query_doc_ids") for part in (dataset.train, dataset.val, dataset.test)), [])
+    found = sum(
+        (lists(part, "query_doc_ids") for part in (dataset.train, dataset.val, dataset.test)), []
+    )
     number = ids.get if pair_key else int
     assert found == [[number(hash) for hash in row[:10]] for row in rows]
     assert dataset.query_doc_pairs == (len(ids) if pair_key else max(ids))

@@ -51,7 +51,9 @@ def arrived(dataset, rows=ROWS):
     for name in ("query_doc_ids", "clicks", "labels"):
         assert lists(dataset, name) == [row[name] for row in rows]
     queries = [
-        query for part in ("train", "val", "test") for query in getattr(dataset, part).column("query_ids")
+        query
+        for part in ("train", "val", "test")
+        for query in getattr(dataset, part).column("query_ids")
     ]
     assert queries == [row["query_id"] for row in rows]
 
@@ -83,7 +85,8 @@ def test_words_for_clicks_and_a_chosen_separator(tmp_path):
 
 TEXT_ROWS = [
     {"query_id": q, "query_doc_ids": docs, "clicks": [0] * len(docs)}
-    for q, docs in [("shoes", ["b", "a"]), ("ø", ["a", "http://c?x=1"]), ("shoes", ["a", "b", "d"])] * 4
+    for q, docs in [("shoes", ["b", "a"]), ("ø", ["a", "http://c?x=1"]), ("shoes", ["a", "b", "d"])]
+    * 4
 ]
 LARGE = {"shoes": -7, "ø": 2**50, "a": 2**40, "b": -1, "http://c?x=1": 0, "d": 2**62}
 
@@ -93,7 +96,10 @@ def numbered(rows, pair_key, longest=9):
     ids, queries, found = {}, {}, []
     for row in rows:
         query = queries.setdefault(row["query_id"], len(queries) + 1)
-        keys = [(query if pair_key == "query_document" else 0, doc) for doc in row["query_doc_ids"][:longest]]
+        keys = [
+            (query if pair_key == "query_document" else 0, doc)
+            for doc in row["query_doc_ids"][:longest]
+        ]
         found.append((query, [ids.setdefault(key, len(ids) + 1) for key in keys]))
     return found
 
@@ -105,7 +111,10 @@ def test_ids_of_any_kind_are_numbered(tmp_path, pair_key, kind):
     if kind == "large integers":
         rows = [
             row
-            | dict(query_id=LARGE[row["query_id"]], query_doc_ids=[LARGE[d] for d in row["query_doc_ids"]])
+            | dict(
+                query_id=LARGE[row["query_id"]],
+                query_doc_ids=[LARGE[d] for d in row["query_doc_ids"]],
+            )
             for row in rows
         ]
     if kind == "csv":
@@ -127,19 +136,46 @@ BAD = {
     "huge id": ([f"1,{2**70},0"], {}, "line 2", f"query_doc_ids holds '{2**70}'"),
     "click": (["1,2 3,0 2"], {}, "line 2", "clicks holds 2"),
     "click word": (["1,2 3,0 maybe"], {}, "line 2", "clicks holds 'maybe'", "true or false"),
-    "lengths": (["1,2 3,0 0", "1,2 3,0"], {}, "line 3", "clicks has length 1", "query_doc_ids has 2"),
+    "lengths": (
+        ["1,2 3,0 0", "1,2 3,0"],
+        {},
+        "line 3",
+        "clicks has length 1",
+        "query_doc_ids has 2",
+    ),
     "empty": (["1,2 3,0 0", "1,[],[]"], {}, "line 3", "lengths holds 0"),
-    "bracket": (['1,"[2, 3",0 0'], {}, "line 2", "query_doc_ids holds '[2, 3'", "Close its bracket"),
+    "bracket": (
+        ['1,"[2, 3",0 0'],
+        {},
+        "line 2",
+        "query_doc_ids holds '[2, 3'",
+        "Close its bracket",
+    ),
     "quote": (['1,"2 3,0 0', '2,3","0"'], {}, "two lines", "close its quote"),
     "query": (["shoes,2 3,0 0"], {}, "line 2", "query_ids holds 'shoes'", "64-bit integers"),
     "truncated": (["1,2 3,0 0", "1,2"], {}, "cannot be read", "Row #3", "Mend it"),
     "longer": (["1,2,3,0,0"], {}, "Row #2"),
     "no rows": ([], {}, "no sessions"),
     "separator": (["1,2,0"], {"separator": "::"}, "separator is '::'"),
-    "column": (["1,2,0"], {"columns": {"clicks": "click"}}, "no column 'click'", "perhaps to clicks"),
+    "column": (
+        ["1,2,0"],
+        {"columns": {"clicks": "click"}},
+        "no column 'click'",
+        "perhaps to clicks",
+    ),
     "pair key": (["1,2,0"], {"pair_key": "url"}, "pair_key is 'url'"),
-    "no query": (["1,2,0"], {"pair_key": "query_document", "columns": {"query_id": None}}, "for query_id"),
-    "empty query": ([",2,0"], {"pair_key": "document"}, "line 2", "query_ids holds ''", "integers or text"),
+    "no query": (
+        ["1,2,0"],
+        {"pair_key": "query_document", "columns": {"query_id": None}},
+        "for query_id",
+    ),
+    "empty query": (
+        [",2,0"],
+        {"pair_key": "document"},
+        "line 2",
+        "query_ids holds ''",
+        "integers or text",
+    ),
 }
 
 
@@ -163,7 +199,9 @@ def test_bytes_that_are_no_table(tmp_path, data):
 
 def test_files_of_a_folder_need_the_same_kind_of_ids(tmp_path):
     for name, ids in (("a", ["x"]), ("b", [1])):
-        pq.write_table(pa.table({"query_doc_ids": [ids], "clicks": [[0]]}), tmp_path / f"{name}.parquet")
+        pq.write_table(
+            pa.table({"query_doc_ids": [ids], "clicks": [[0]]}), tmp_path / f"{name}.parquet"
+        )
     with refuses(DataError, "b.parquet", "'numbers'", "'text'"):
         open_parquet(tmp_path, pair_key="document")
 
@@ -189,7 +227,9 @@ def test_broken_text_gives_a_data_error_or_a_whole_dataset(examples, tmp_path):
         else:
             for name in ("query_doc_ids", "clicks"):
                 assert [len(values) for values in lists(dataset, name)] == [
-                    n for part in (dataset.train, dataset.val, dataset.test) for n in part.column("lengths")
+                    n
+                    for part in (dataset.train, dataset.val, dataset.test)
+                    for n in part.column("lengths")
                 ]
         assert not list(cache.glob(".*"))
 

@@ -44,7 +44,9 @@ def expected(rows, pair_key="query_document", positions=8):
         if kept:
             number = queries.setdefault(query, len(queries) + 1)
             under = number if pair_key == "query_document" else None
-            found.append((number, [(ids.setdefault((under, d), len(ids) + 1), *rest) for *rest, d in kept]))
+            found.append(
+                (number, [(ids.setdefault((under, d), len(ids) + 1), *rest) for *rest, d in kept])
+            )
     return found
 
 
@@ -57,7 +59,9 @@ def arrived(dataset):
             assert not any(values[row, length:].any() for values in columns)
             found.append(list(zip(*(values[row, :length].tolist() for values in columns))))
     queries = [
-        query for part in (dataset.train, dataset.val, dataset.test) for query in part.column("query_ids")
+        query
+        for part in (dataset.train, dataset.val, dataset.test)
+        for query in part.column("query_ids")
     ]
     return list(zip(queries, found))
 
@@ -132,9 +136,17 @@ def changed(row, **changes):
 
 BASE = impressions()
 BAD = {
-    "comes back": (BASE + BASE[:1], f"line {len(BASE) + 2}", "a session goes on", "Sort the table by"),
+    "comes back": (
+        BASE + BASE[:1],
+        f"line {len(BASE) + 2}",
+        "a session goes on",
+        "Sort the table by",
+    ),
     "rank twice": (BASE[:9] + [BASE[8]] + BASE[9:], "log.csv, line 1", "another document at rank"),
-    "two queries": (BASE + [("z", "q", "d", 1, 0, 1), ("z", "r", "d", 2, 0, 1)], "its query differs"),
+    "two queries": (
+        BASE + [("z", "q", "d", 1, 0, 1), ("z", "r", "d", 2, 0, 1)],
+        "its query differs",
+    ),
     "rank 0": (changed(11, rank=0), "line 13", "rank holds 0", "integers from 1"),
     "rank word": (changed(11, rank="top"), "line 13", "rank holds 'top'"),
     "click": (changed(20, click=2), "line 22", "click holds 2"),
@@ -156,7 +168,11 @@ def test_what_is_refused_is_named_and_nothing_is_left(tmp_path, case):
 
 BAD_PARQUET = {
     "null": (changed(30, click=None), "row 30", "click holds null"),
-    "float ranks": ([(*row[:3], row[3] + 0.5, *row[4:]) for row in BASE], "rank has type double", "Ranks"),
+    "float ranks": (
+        [(*row[:3], row[3] + 0.5, *row[4:]) for row in BASE],
+        "rank has type double",
+        "Ranks",
+    ),
     "float sessions": ([(1.5, *row[1:]) for row in BASE], "session has type double", "integers or"),
     "comes back": (BASE + BASE[:1], f"row {len(BASE)}", "a session goes on"),
 }

@@ -88,7 +88,10 @@ def test_types_of_lists(tmp_path, cache, types, monkeypatch):
     dataset = open_parquet(write(tmp_path / "log.parquet", rows, **types), cache=cache)
     assert lists(dataset.train, "query_doc_ids") == [row["query_doc_ids"] for row in rows[:16]]
     assert lists(dataset.train, "clicks") == [row["clicks"] for row in rows[:16]]
-    assert set(dataset.train.columns) == {"query_doc_ids", "clicks", "lengths"} and dataset.ranking is None
+    assert (
+        set(dataset.train.columns) == {"query_doc_ids", "clicks", "lengths"}
+        and dataset.ranking is None
+    )
 
 
 @pytest.mark.parametrize("kind", [pl.Categorical, pl.Enum([f"d{i}" for i in range(9)]), pl.String])
@@ -96,13 +99,19 @@ def test_text_in_dictionaries_is_text(tmp_path, cache, kind, monkeypatch):
     monkeypatch.setattr(tables, "_BATCH_ROWS", 3)
     spelled = [[f"d{(i * j) % 9}" for j in range(1, 4)] for i in range(20)]
     table = pl.DataFrame(
-        {"query_doc_ids": spelled, "clicks": [[0, 1, 0]] * 20, "query_id": [row[0] for row in spelled]},
+        {
+            "query_doc_ids": spelled,
+            "clicks": [[0, 1, 0]] * 20,
+            "query_id": [row[0] for row in spelled],
+        },
         schema_overrides={"query_doc_ids": pl.List(kind), "query_id": kind},
     )
     table.write_parquet(tmp_path / "log.parquet")
     dataset = open_parquet(tmp_path / "log.parquet", cache=cache, pair_key="query_document")
     ids, queries = {}, {}
-    expected = [[ids.setdefault((row[0], document), len(ids) + 1) for document in row] for row in spelled]
+    expected = [
+        [ids.setdefault((row[0], document), len(ids) + 1) for document in row] for row in spelled
+    ]
     numbers = [queries.setdefault(row[0], len(queries) + 1) for row in spelled]
     parts = (dataset.train, dataset.val, dataset.test)
     assert sum((lists(part, "query_doc_ids") for part in parts), []) == expected
@@ -111,7 +120,10 @@ def test_text_in_dictionaries_is_text(tmp_path, cache, kind, monkeypatch):
 
 def test_list_views_with_nulls_and_slices_are_lists():
     rows = [None if n % 5 == 0 else list(range(n % 7)) for n in range(30)]
-    for values in (pa.array(rows, pa.list_view(pa.int64())), pa.array(rows, pa.large_list_view(pa.int64()))):
+    for values in (
+        pa.array(rows, pa.list_view(pa.int64())),
+        pa.array(rows, pa.large_list_view(pa.int64())),
+    ):
         for part in (values, values[3:20], values[5:6], values[7:7]):
             found = tables._series(part)
             assert found.to_list() == part.to_pylist() and found.dtype == pl.List(pl.Int64)
@@ -149,7 +161,10 @@ def test_columns_may_have_other_names_or_be_left_out(tmp_path, cache):
     rows = [{name: row[ours] for name, ours in theirs.items()} for row in random_rows(20)]
     names = {"query_doc_ids": "ids", "clicks": "c", "labels": None}
     dataset = open_parquet(write(tmp_path / "log.parquet", rows), cache=cache, columns=names)
-    assert lists(dataset.train, "clicks") == [row["c"] for row in rows[:16]] and not dataset.train.has_labels
+    assert (
+        lists(dataset.train, "clicks") == [row["c"] for row in rows[:16]]
+        and not dataset.train.has_labels
+    )
 
 
 def test_held_out_queries_are_filtered_by_training_sessions(tmp_path, cache):
@@ -188,9 +203,23 @@ def broken(row: int, **changes) -> list[dict]:
 
 
 BAD_ROWS = {
-    "negative id": (broken(17, query_doc_ids=[1, -5, 3]), "row 17", "query_doc_ids holds -5", "integers"),
-    "large id": (broken(3, query_doc_ids=[1, 2**40, 3]), "row 3", "query_doc_ids holds 1099511627776"),
-    "shorter clicks": (broken(21, clicks=[0]), "row 21", "clicks has length 1", "query_doc_ids has 3"),
+    "negative id": (
+        broken(17, query_doc_ids=[1, -5, 3]),
+        "row 17",
+        "query_doc_ids holds -5",
+        "integers",
+    ),
+    "large id": (
+        broken(3, query_doc_ids=[1, 2**40, 3]),
+        "row 3",
+        "query_doc_ids holds 1099511627776",
+    ),
+    "shorter clicks": (
+        broken(21, clicks=[0]),
+        "row 21",
+        "clicks has length 1",
+        "query_doc_ids has 3",
+    ),
     "null in list": (broken(9, clicks=[0, None, 1]), "row 9", "clicks holds null"),
     "null list": (broken(11, query_doc_ids=None), "row 11", "query_doc_ids holds null"),
     "null query": (broken(12, query_id=None), "row 12", "query_id"),
@@ -212,14 +241,38 @@ def test_bad_rows_are_named_and_nothing_is_left(tmp_path, cache, case, monkeypat
 
 BAD_COLUMNS = {
     "NaN click": (dict(clicks=[0.0, float("nan")]), {}, "row 0", "clicks holds nan"),
-    "text clicks": (dict(clicks=["0", "1"]), {}, "clicks has type list<", "string", "true or false"),
+    "text clicks": (
+        dict(clicks=["0", "1"]),
+        {},
+        "clicks has type list<",
+        "string",
+        "true or false",
+    ),
     "no list": (dict(query_doc_ids=1), {}, "query_doc_ids has type int64", "one list per row"),
-    "float ids": (dict(query_doc_ids=[1.0, 2.0]), {}, "query_doc_ids has type list<", "double", "Ids"),
+    "float ids": (
+        dict(query_doc_ids=[1.0, 2.0]),
+        {},
+        "query_doc_ids has type list<",
+        "double",
+        "Ids",
+    ),
     "float query": (dict(query_id=1.5), {}, "query_ids has type double", "64-bit integers"),
     "NaN label": (dict(labels=[1.0, float("nan")]), {}, "row 0", "labels holds nan"),
-    "long labels": (dict(labels=[1, 2, 3]), {}, "row 0", "labels has length 3", "query_doc_ids has 2"),
+    "long labels": (
+        dict(labels=[1, 2, 3]),
+        {},
+        "row 0",
+        "labels has length 3",
+        "query_doc_ids has 2",
+    ),
     "position 0": (dict(positions=[0, 1]), {}, "row 0", "positions holds 0", "integers from 1"),
-    "positions out of order": (dict(positions=[3, 1]), {}, "row 0", "1 after 3", "Sort the documents"),
+    "positions out of order": (
+        dict(positions=[3, 1]),
+        {},
+        "row 0",
+        "1 after 3",
+        "Sort the documents",
+    ),
     "text query": (dict(query_id="shoes"), {}, "query_ids has type string"),
     "misnamed": (dict(), {"clicks": "click"}, "no column 'click' for clicks", "['query_doc_ids'"),
     "nearest": (dict(), {"query_doc_ids": "query_docs_id"}, "perhaps to query_doc_ids"),
@@ -240,10 +293,17 @@ def test_bad_columns_are_named(tmp_path, cache, case):
 
 def test_documents_out_of_order_are_named_by_their_row(tmp_path, cache):
     """The first position of a list may be above the last one of the list before; positions may be merged."""
-    rows = [{"query_doc_ids": [1, 2, 3], "clicks": [0, 1, 0], "positions": [1, 2, 2]} for _ in range(30)]
+    rows = [
+        {"query_doc_ids": [1, 2, 3], "clicks": [0, 1, 0], "positions": [1, 2, 2]} for _ in range(30)
+    ]
     assert open_parquet(write(tmp_path / "log.parquet", rows), cache=cache).positions == 2
     rows[17]["positions"] = [1, 3, 2]
-    with refuses(DataError, "log.parquet, row 17", "positions has 2 after 3", "Sort the documents of each list"):
+    with refuses(
+        DataError,
+        "log.parquet, row 17",
+        "positions has 2 after 3",
+        "Sort the documents of each list",
+    ):
         open_parquet(write(tmp_path / "log.parquet", rows), cache=cache)
 
 
@@ -287,11 +347,15 @@ def test_times_of_any_kind_order_the_lists_of_a_search_session(tmp_path):
     minutes = rng.permutation(60)
     when = np.datetime64("2014-03-01T23:40:00", "us") + minutes.astype("timedelta64[m]")
     own = {"search_session": rng.integers(0, 20, 60), "minute": minutes, "when": when}
-    frame = pl.DataFrame(random_rows(60)).with_columns(**{name: pl.Series(values) for name, values in own.items()})
+    frame = pl.DataFrame(random_rows(60)).with_columns(
+        **{name: pl.Series(values) for name, values in own.items()}
+    )
     kinds = {
         "dates": frame,
         "text": frame.with_columns(when=pl.Series(np.datetime_as_string(when))),
-        "categories": frame.with_columns(when=pl.Series(np.datetime_as_string(when), dtype=pl.Categorical)),
+        "categories": frame.with_columns(
+            when=pl.Series(np.datetime_as_string(when), dtype=pl.Categorical)
+        ),
         "numbers": frame.with_columns(when=pl.Series(minutes / 7)),
         "sorted": frame.sort("minute"),
     }
@@ -299,15 +363,23 @@ def test_times_of_any_kind_order_the_lists_of_a_search_session(tmp_path):
     found = {}
     for kind, table in kinds.items():
         table.write_parquet(tmp_path / f"{kind}.parquet")
-        columns = {"minute": {"dtype": "int32", "per": "session"}, "time": None if kind == "sorted" else "when"}
+        columns = {
+            "minute": {"dtype": "int32", "per": "session"},
+            "time": None if kind == "sorted" else "when",
+        }
         dataset = open_parquet(path=tmp_path / f"{kind}.parquet", columns=columns)
         parts = (dataset.train, dataset.val, dataset.test)
-        rows = {name: np.concatenate([part.column(name) for part in parts]) for name in [*names, "minute"]}
+        rows = {
+            name: np.concatenate([part.column(name) for part in parts])
+            for name in [*names, "minute"]
+        }
         found[kind] = {name: rows[name][np.argsort(rows["minute"])] for name in names}
     assert found["sorted"]["session_index"].max() > 1
     for kind in kinds:
         for name in names:
-            np.testing.assert_array_equal(found[kind][name], found["sorted"][name], err_msg=f"{kind} {name}")
+            np.testing.assert_array_equal(
+                found[kind][name], found["sorted"][name], err_msg=f"{kind} {name}"
+            )
 
 
 def test_times_that_are_none_are_refused(tmp_path):
@@ -327,9 +399,14 @@ VALUES = {"seconds": [5, 7], "dates": [datetime.date(2014, 3, 1)] * 2}
 def test_times_of_two_kinds_are_refused_across_files_and_batches(first, tmp_path, monkeypatch):
     second = next(kind for kind in KINDS if kind != first)
     lists = pl.DataFrame(random_rows(2)).with_columns(search_session=pl.lit(1))
-    for kinds, *parts in ((KINDS, "b.parquet, row 0", "times holds"), (VALUES, "b.parquet: ", "times")):
+    for kinds, *parts in (
+        (KINDS, "b.parquet, row 0", "times holds"),
+        (VALUES, "b.parquet: ", "times"),
+    ):
         for name, kind in {"a": first, "b": second}.items():
-            lists.with_columns(time=pl.Series(kinds[kind])).write_parquet(tmp_path / f"{name}.parquet")
+            lists.with_columns(time=pl.Series(kinds[kind])).write_parquet(
+                tmp_path / f"{name}.parquet"
+            )
         with refuses(DataError, *parts):
             open_parquet(path=tmp_path, columns={"time": "time"})
     monkeypatch.setattr(tables, "_BATCH_ROWS", 2)
@@ -340,8 +417,15 @@ def test_times_of_two_kinds_are_refused_across_files_and_batches(first, tmp_path
 
 
 def test_lists_without_a_search_session_are_refused_with_the_way_out(tmp_path):
-    table = pl.DataFrame(random_rows(12)).with_columns(search_session=pl.Series([4, None, *range(10)]))
+    table = pl.DataFrame(random_rows(12)).with_columns(
+        search_session=pl.Series([4, None, *range(10)])
+    )
     table.write_parquet(tmp_path / "log.parquet")
     with refuses(DataError, "row 1", "session_ids holds null", "columns.search_session=null"):
         open_parquet(path=tmp_path / "log.parquet")
-    assert "session_ids" not in open_parquet(tmp_path / "log.parquet", columns={"search_session": None}).train.columns
+    assert (
+        "session_ids"
+        not in open_parquet(
+            tmp_path / "log.parquet", columns={"search_session": None}
+        ).train.columns
+    )

@@ -22,7 +22,11 @@ def random_lists(count: int, seed: int, labelled: bool = False) -> list[tuple]:
     lists = []
     for _ in range(count):
         size = rng.integers(2, 6)
-        row = int(rng.integers(0, 9)), rng.integers(0, 40, size).tolist(), rng.integers(0, 2, size).tolist()
+        row = (
+            int(rng.integers(0, 9)),
+            rng.integers(0, 40, size).tolist(),
+            rng.integers(0, 2, size).tolist(),
+        )
         lists.append(row + ((rng.integers(-2, 5, size).tolist(),) if labelled else ()))
     return lists
 
@@ -54,7 +58,9 @@ def numbered(pair_key: str, positions: int) -> tuple[dict[str, list[list[int]]],
     for part, rows in PARTS.items():
         lists[part] = [
             [
-                ids.setdefault((query, document) if pair_key == "query_document" else document, len(ids) + 1)
+                ids.setdefault(
+                    (query, document) if pair_key == "query_document" else document, len(ids) + 1
+                )
                 for document in documents[:positions]
             ]
             for query, documents, *_ in rows
@@ -72,7 +78,9 @@ def cut(sessions, name: str) -> list[list]:
 @pytest.mark.parametrize("positions, ranks", [(10, 10), (4, 4), (None, 5)])
 @pytest.mark.parametrize("pair_key", ["query_document", "document"])
 def test_every_value_arrives(folder, tmp_path, pair_key, positions, ranks, cached):
-    options = dict(pair_key=pair_key, positions=positions, cache=tmp_path / "cache" if cached else None)
+    options = dict(
+        pair_key=pair_key, positions=positions, cache=tmp_path / "cache" if cached else None
+    )
     for _ in range(1 + cached):
         dataset = open_tiangong_st(folder, **options)
         ids, pairs = numbered(pair_key, ranks)
@@ -84,7 +92,11 @@ def test_every_value_arrives(folder, tmp_path, pair_key, positions, ranks, cache
             assert sessions.query_doc_pairs == pairs
         assert cut(dataset.ranking, "labels") == [row[3][:ranks] for row in PARTS["ranking"]]
         assert not dataset.test.has_labels
-        assert (dataset.query_doc_pairs, dataset.positions, dataset.train.ranks) == (pairs, ranks, ranks)
+        assert (dataset.query_doc_pairs, dataset.positions, dataset.train.ranks) == (
+            pairs,
+            ranks,
+            ranks,
+        )
         long = sum(len(row[1]) > ranks for rows in PARTS.values() for row in rows)
         assert dataset.notes["cut_lists"] == long
 
@@ -109,9 +121,14 @@ def test_ranking_is_optional_and_files_may_have_other_names(folder):
 
 
 def test_windows_line_ends_and_spaces(folder):
-    (folder / FILES["val"]).write_bytes(b"1\t2\t[ 3,4 ]\t[1, 1]\t[0 , 1]\r\n1\t-2\t[5]\t[1]\t[0]\r\n")
+    (folder / FILES["val"]).write_bytes(
+        b"1\t2\t[ 3,4 ]\t[1, 1]\t[0 , 1]\r\n1\t-2\t[5]\t[1]\t[0]\r\n"
+    )
     val = open_tiangong_st(folder).val
-    assert cut(val, "clicks") == [[False, True], [False]] and val.column("query_ids").tolist() == [2, -2]
+    assert cut(val, "clicks") == [[False, True], [False]] and val.column("query_ids").tolist() == [
+        2,
+        -2,
+    ]
 
 
 BAD_LINES = {
@@ -146,9 +163,15 @@ def test_search_sessions_that_parts_share_are_pointed_out(shared, tmp_path, capl
     for number, part in enumerate(("train", "val", "test"), start=1):
         session = 1 if shared and part != "val" else number
         rows = [[session, 1, [1, 2], [1, 1], [0, 1]], [session, 2, [3], [1], [0]]]
-        (tmp_path / FILES[part]).write_text("".join("\t".join(map(str, row)) + "\n" for row in rows))
+        (tmp_path / FILES[part]).write_text(
+            "".join("\t".join(map(str, row)) + "\n" for row in rows)
+        )
     open_tiangong_st(tmp_path, files={"ranking": None})
-    found = [line.getMessage() for line in caplog.records if "search sessions of training" in line.getMessage()]
+    found = [
+        line.getMessage()
+        for line in caplog.records
+        if "search sessions of training" in line.getMessage()
+    ]
     assert [line.startswith("2 lists of validation or test") for line in found] == [True] * shared
 
 

@@ -13,7 +13,9 @@ from clickexp.data.ingest.times import TimeCheck, as_numbers
 from clickexp.data.log_format import prepare
 from clickexp.data.schema import SourceLocation
 
-SECONDS = np.array([1_393_632_000, 1_393_632_060, 1_393_718_400], float)  # 2014-03-01 00:00:00, 00:01:00, a day later
+SECONDS = np.array(
+    [1_393_632_000, 1_393_632_060, 1_393_718_400], float
+)  # 2014-03-01 00:00:00, 00:01:00, a day later
 NAIVE = ["2014-03-01 00:00:00", "2014-03-01 00:01:00", "2014-03-02 00:00:00"]
 UTC = [f"{time}+00:00" for time in NAIVE]
 WALL = [datetime.datetime.fromisoformat(time) for time in NAIVE]
@@ -41,7 +43,13 @@ def log_of(times):
 
 
 def times_of(tmp_path, reader=open_parquet):
-    log = prepare(reader.read, reader.format, tmp_path / "log", tmp_path / "prepared", columns={"time": "when"})
+    log = prepare(
+        reader.read,
+        reader.format,
+        tmp_path / "log",
+        tmp_path / "prepared",
+        columns={"time": "when"},
+    )
     return log.parts["sessions"].column("times")
 
 
@@ -66,11 +74,19 @@ def test_two_files_with_times_of_two_kinds_are_refused(one, other, folder, tmp_p
 
 @pytest.mark.parametrize("rows", [1, 3, 100])
 @pytest.mark.parametrize("later", ["milliseconds as text", "text", "text with an offset"])
-def test_rows_of_two_kinds_are_refused_in_batches_of_any_size(later, rows, folder, tmp_path, monkeypatch):
+def test_rows_of_two_kinds_are_refused_in_batches_of_any_size(
+    later, rows, folder, tmp_path, monkeypatch
+):
     monkeypatch.setattr(tables, "_BATCH_ROWS", rows)
     first = KINDS["text" if later == "text with an offset" else "seconds as text"]
     log_of([*first, *KINDS[later]]).write_parquet(folder / "log.parquet")
-    with refuses(DataError, "log.parquet, row 3", "log.parquet, row 0", KINDS[later][0], "write all of them alike"):
+    with refuses(
+        DataError,
+        "log.parquet, row 3",
+        "log.parquet, row 0",
+        KINDS[later][0],
+        "write all of them alike",
+    ):
         times_of(tmp_path)
 
 
@@ -80,7 +96,9 @@ def test_lines_of_two_units_are_refused(folder, tmp_path):
         pages = [f"{name}{page},q,u,{page},1,0,{time:.0f}" for page, time in enumerate(times)]
         lines = ["session,query,search_session,document,rank,click,when", *pages]
         (folder / f"{name}.csv").write_text("\n".join(lines))
-    with refuses(DataError, "b.csv, line 2", "milliseconds since 1970", "a.csv, line 2", "seconds since 1970"):
+    with refuses(
+        DataError, "b.csv, line 2", "milliseconds since 1970", "a.csv, line 2", "seconds since 1970"
+    ):
         times_of(tmp_path, open_impressions)
 
 
@@ -102,7 +120,13 @@ def test_numbers_without_a_unit_are_taken_as_they_are(case, folder, tmp_path):
 def test_dates_are_microseconds_since_1970():
     """Of Python's datetime; text without an offset is taken for UTC."""
     expected = [time.timestamp() * 1e6 for time in ZONED]
-    for kind in ("text", "text with an offset", "text of 1 in the morning", "times", "times in a time zone"):
+    for kind in (
+        "text",
+        "text with an offset",
+        "text of 1 in the morning",
+        "times",
+        "times in a time zone",
+    ):
         assert as_numbers(pl.Series(KINDS[kind])).to_list() == expected, kind
     check = TimeCheck()
     for kind in ("times", "times in a time zone"):  # which the types of files distinguish

@@ -67,7 +67,12 @@ LINES = st.lists(SESSION, min_size=1, max_size=12).map(
 @pytest.mark.parametrize("examples", [25, pytest.param(150, marks=pytest.mark.nightly)])
 def test_every_click_finds_its_page(examples, tmp_path_factory):
     @settings(max_examples=examples, deadline=None)
-    @given(lines=LINES, block=st.sampled_from([1, 30, 200, 1 << 20]), positions=st.integers(1, 7), end=st.data())
+    @given(
+        lines=LINES,
+        block=st.sampled_from([1, 30, 200, 1 << 20]),
+        positions=st.integers(1, 7),
+        end=st.data(),
+    )
     def check(lines, block, positions, end):
         folder = tmp_path_factory.mktemp("yandex")
         newline = end.draw(st.sampled_from(["\n", "\r\n"]))
@@ -100,8 +105,13 @@ def known_when_shown(lines):
             session, above = line[0], []
         if line[2] == "Q":
             clicked = {url for _, urls in above for url in urls}
-            states = [2 if url in clicked else int(any(url in page for page, _ in above)) for url in line[5:]]
-            found.append((len(above[-1][1]) if above else 0, sum(len(urls) for _, urls in above), states))
+            states = [
+                2 if url in clicked else int(any(url in page for page, _ in above))
+                for url in line[5:]
+            ]
+            found.append(
+                (len(above[-1][1]) if above else 0, sum(len(urls) for _, urls in above), states)
+            )
             above.append((line[5:], set()))
         else:
             page = next((page for page in reversed(above) if line[3] in page[0]), None)
@@ -120,7 +130,9 @@ def test_the_context_of_a_page_has_no_click_that_came_after_it(late, tmp_path):
             lines.append(page)
             urls = np.arange(10, 19) if late else page[5:]
             lines += [[session, 0, "C", url] for url in rng.choice(urls, rng.integers(3))]
-    sessions = prepared(tmp_path, "\n".join("\t".join(map(str, line)) for line in lines)).parts["sessions"]
+    sessions = prepared(tmp_path, "\n".join("\t".join(map(str, line)) for line in lines)).parts[
+        "sessions"
+    ]
     above, before, states = zip(*known_when_shown(lines), strict=True)
     np.testing.assert_array_equal(sessions.column("previous_clicks"), above)
     known, seen = sessions.column("session_clicks"), np.array(lists(sessions, "document_seen"))
@@ -143,7 +155,9 @@ def test_labels_become_one_list_a_query(tmp_path):
     assert lists(ranking, "query_doc_ids") == [[4], [3, 2, 5]]
     assert lists(ranking, "labels") == [[1], [2, 0, 1]]
     assert (log.notes["labelled_pairs_never_shown"], log.notes["repeated_labels"]) == (1, 1)
-    whole = open_yandex(tmp_path / "log", train_sessions=[0, 1], val_sessions=[1, 2], test_sessions=[2, 3])
+    whole = open_yandex(
+        tmp_path / "log", train_sessions=[0, 1], val_sessions=[1, 2], test_sessions=[2, 3]
+    )
     assert whole.query_doc_pairs == 5 and whole.ranking.count == 2
 
 
@@ -192,6 +206,7 @@ def test_wrong_lines_are_named(tmp_path, monkeypatch, block):
 @pytest.mark.parametrize("examples", [25, pytest.param(150, marks=pytest.mark.nightly)])
 def test_any_bytes_are_read_or_refused(examples, tmp_path_factory):
     """A log with some bytes replaced, cut off or put in."""
+
     @settings(max_examples=examples, deadline=None)
     @given(data=st.data())
     def check(data):
@@ -236,7 +251,10 @@ def test_wrong_labels_are_named(tmp_path):
 
 
 def test_wrong_files_and_options(tmp_path):
-    for name, content in {"cut.gz": gzip.compress(TEXT.encode())[:-9], "plain.gz": TEXT.encode()}.items():
+    for name, content in {
+        "cut.gz": gzip.compress(TEXT.encode())[:-9],
+        "plain.gz": TEXT.encode(),
+    }.items():
         (tmp_path / name).write_bytes(content)
         with refuses(DataError, f"{name}: cannot be read", "Name a text file"):
             open_yandex(tmp_path / name)
@@ -250,7 +268,9 @@ def test_wrong_files_and_options(tmp_path):
 
 
 def parsed(words):
-    return yandex._parsed(b"\t".join([b"1", b"2", b"Q", *words]) + b"\n", SourceLocation("log", 1, "line"))
+    return yandex._parsed(
+        b"\t".join([b"1", b"2", b"Q", *words]) + b"\n", SourceLocation("log", 1, "line")
+    )
 
 
 def test_integers_of_every_length():

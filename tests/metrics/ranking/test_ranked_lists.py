@@ -83,8 +83,14 @@ DEFINITIONS = {
     "mrr": reciprocal_rank,
     "arhr": lambda y, k: sum(y_i / i for i, y_i in enumerate(relevant(y)[:k], 1)),
     "cg": lambda y, k: sum(y[:k]),
-    **{f"dcg_{form}": lambda y, k, form=form: discounted(y, k, form) for form in ("linear", "original")},
-    **{f"ndcg_{form}": lambda y, k, form=form: normalised(y, k, form) for form in ("linear", "original")},
+    **{
+        f"dcg_{form}": lambda y, k, form=form: discounted(y, k, form)
+        for form in ("linear", "original")
+    },
+    **{
+        f"ndcg_{form}": lambda y, k, form=form: normalised(y, k, form)
+        for form in ("linear", "original")
+    },
     "dcg": lambda y, k: discounted(y, k, "exponential"),
     "ndcg": lambda y, k: normalised(y, k, "exponential"),
     "err": expected_reciprocal_rank,
@@ -131,7 +137,9 @@ class Measure:
 
     def __init__(self, chosen, outputs):
         self.multi = MultiMetric(chosen).keep_values()
-        self.program = jax.jit(lambda outputs: self.multi.statistics(**outputs)).lower(outputs).compile()
+        self.program = (
+            jax.jit(lambda outputs: self.multi.statistics(**outputs)).lower(outputs).compile()
+        )
 
     def __call__(self, outputs):
         seen = self.multi.empty()
@@ -154,7 +162,9 @@ def tied(every):
 def test_each_metric_is_the_mean_over_all_orders_of_tied_documents(tied):
     multi, outputs = tied
     values, means = multi.values(), multi.compute()
-    lists = [rankings(s[w], y[w]) if w.any() else [] for s, y, w in zip(*outputs.values(), strict=True)]
+    lists = [
+        rankings(s[w], y[w]) if w.any() else [] for s, y, w in zip(*outputs.values(), strict=True)
+    ]
     assert max(map(len, lists)) == 120 and min(map(len, lists)) == 0
     for name, k in itertools.product(DEFINITIONS, CUTOFFS):
         values_of = [[DEFINITIONS[name](ranking, k) for ranking in orders] for orders in lists]
@@ -191,17 +201,23 @@ def test_the_order_of_the_file_never_matters(every, tied):
 def test_what_is_not_shown_never_counts(every, tied):
     multi, outputs = tied
     for junk in (np.nan, np.inf, -np.inf):
-        dirty = {name: np.where(outputs["where"], outputs[name], junk) for name in ("scores", "labels")}
+        dirty = {
+            name: np.where(outputs["where"], outputs[name], junk) for name in ("scores", "labels")
+        }
         assert every(outputs | dirty).compute() == multi.compute()
 
 
 def test_a_constant_score_has_the_value_of_a_random_ranking(every):
     labels = np.zeros((16, 5), np.float32) + np.array([2, 0, 1, 0, 4], np.float32)
-    outputs = dict(scores=np.full((16, 5), 0.1, np.float32), labels=labels, where=np.ones((16, 5), bool))
+    outputs = dict(
+        scores=np.full((16, 5), 0.1, np.float32), labels=labels, where=np.ones((16, 5), bool)
+    )
     values = every(outputs).compute()
     for name, definition in DEFINITIONS.items():
         for k in CUTOFFS:
-            expected = np.mean([definition(ranking, k) for ranking in itertools.permutations(labels[0])])
+            expected = np.mean(
+                [definition(ranking, k) for ranking in itertools.permutations(labels[0])]
+            )
             assert values[f"{name}@{k}"] == pytest.approx(expected, rel=1e-6), name
 
 
@@ -218,7 +234,9 @@ def test_without_a_cutoff_all_documents_count(names):
     measure = Measure({name: registry.AT_CUTOFFS[name](None) for name in names}, outputs)
     values = measure(outputs).compute()
     for name in names:
-        expected = np.mean([np.mean([DEFINITIONS[name](y, len(y)) for y in orders]) for orders in lists])
+        expected = np.mean(
+            [np.mean([DEFINITIONS[name](y, len(y)) for y in orders]) for orders in lists]
+        )
         assert values[name] == pytest.approx(expected, rel=1e-6), name
 
 
@@ -341,7 +359,8 @@ def model_outputs(seed, lists):
 
 
 @pytest.mark.parametrize(
-    "name", [name if name == "MRR" else pytest.param(name, marks=pytest.mark.nightly) for name in METRAX]
+    "name",
+    [name if name == "MRR" else pytest.param(name, marks=pytest.mark.nightly) for name in METRAX],
 )
 def test_metrics_answer_in_the_form_of_metrax(name, promotion):
     metrax = pytest.importorskip("metrax", reason="google-metrax is not installed")
@@ -356,7 +375,9 @@ def test_metrics_answer_in_the_form_of_metrax(name, promotion):
         assert mine.compute().shape == other.compute().shape == (3,)
         np.testing.assert_allclose(mine.compute(), other.compute(), rtol=1e-6)
         np.testing.assert_array_equal(mine.compute_value().value, mine.compute())
-        np.testing.assert_allclose(mine.compute_value().value, other.compute_value().value, rtol=1e-6)
+        np.testing.assert_allclose(
+            mine.compute_value().value, other.compute_value().value, rtol=1e-6
+        )
 
     mine, other = run(ours), run(theirs)
     same(mine, other)
@@ -466,7 +487,9 @@ def test_pairs_with_tied_scores_are_left_out_on_request():
     for s, y, w in zip(*outputs.values(), strict=True):
         products = [a * b for a, b, _ in pair_signs(np.maximum(s[w], -1e9), np.maximum(y[w], 0))]
         concordant, discordant = products.count(1), products.count(-1)
-        expected.append(concordant / (concordant + discordant) if concordant + discordant else np.nan)
+        expected.append(
+            concordant / (concordant + discordant) if concordant + discordant else np.nan
+        )
     assert 2 < np.isnan(expected).sum() < 20
     np.testing.assert_allclose(found.values()["skip"], expected, rtol=1e-6)
     assert found.compute()["skip"] == pytest.approx(np.nanmean(expected))
@@ -538,7 +561,9 @@ def test_lists_without_a_relevant_document_are_zero_or_skipped_and_counted(names
 
 
 def test_the_lists_are_sorted_once_for_all_metrics(every):
-    assert every.program.as_text().count(" sort(") == 2  # by score, and by label for the ideal order
+    assert (
+        every.program.as_text().count(" sort(") == 2
+    )  # by score, and by label for the ideal order
 
 
 def test_long_lists_keep_their_digits():
@@ -550,7 +575,8 @@ def test_long_lists_keep_their_digits():
     scores, labels = rng.integers(0, 300, (8, 1000)), rng.random((8, 1000)).astype("f4")
     metric = metrics.DCG(form="linear").from_model_output(scores=scores, labels=labels)
     means = [
-        [np.mean(y[s == score], dtype=float) for score in s] for s, y in zip(scores, labels, strict=True)
+        [np.mean(y[s == score], dtype=float) for score in s]
+        for s, y in zip(scores, labels, strict=True)
     ]
     order = np.argsort(-scores, axis=1, kind="stable")
     gains = np.take_along_axis(np.array(means), order, axis=1)
@@ -579,8 +605,12 @@ class ReciprocalLength(RankingMetric):
 
 def test_a_metric_of_ones_own_is_one_method():
     where = np.tri(4, dtype=bool)
-    metric = ReciprocalLength().from_model_output(scores=where * 1.0, labels=where * 1.0, where=where)
-    assert metric.compute() == pytest.approx(float(sum(Fraction(1, n) for n in range(1, 5)) / 4), rel=1e-6)
+    metric = ReciprocalLength().from_model_output(
+        scores=where * 1.0, labels=where * 1.0, where=where
+    )
+    assert metric.compute() == pytest.approx(
+        float(sum(Fraction(1, n) for n in range(1, 5)) / 4), rel=1e-6
+    )
     assert metric.higher_is_better
 
 
@@ -623,7 +653,10 @@ MISTAKES = [
     (lambda: metrics.AveragePrecision(denominator="k"), ("denominator='k'", "all or top")),
     (lambda: metrics.AverageRecall(denominator="k"), ("denominator='k'", "cutoff or all")),
     (lambda: metrics.ConcordantPairs(ties="no"), ("ties='no'", "half or skip")),
-    (lambda: metrics.RankBiasedPrecision(persistence=1), ("persistence=1", "at least 0 and below 1")),
+    (
+        lambda: metrics.RankBiasedPrecision(persistence=1),
+        ("persistence=1", "at least 0 and below 1"),
+    ),
     (lambda: metrics.ExpectedReciprocalRank(max_grade=0), ("max_grade=0", "above 0")),
 ]
 

@@ -38,7 +38,9 @@ def expected(metric_fn, scores, labels, top_n):
     """The metric of one list without ties, by its definition."""
     ranked = [max(labels[i], 0) for i in sorted(range(len(scores)), key=lambda i: -scores[i])]
     if metric_fn is rax.mrr_metric:
-        return max([1 / rank for rank, y in enumerate(ranked[:top_n], start=1) if y >= 1], default=0.0)
+        return max(
+            [1 / rank for rank, y in enumerate(ranked[:top_n], start=1) if y >= 1], default=0.0
+        )
     gains = [2**y - 1 for y in ranked]
     ideal = dcg(sorted(gains, reverse=True), top_n)
     return dcg(gains, top_n) / (1.0 if metric_fn is rax.dcg_metric else ideal or 1.0)
@@ -76,7 +78,9 @@ def test_textbook_values():
 def test_matches_the_definition_in_float64(top_n):
     for metric_fn in FUNCTIONS:
         value = expected_mean(metric_fn, *lists(0), top_n)
-        assert measure(metric_fn, *lists(0), top_n) == pytest.approx(value, rel=1e-5), metric_fn.__name__
+        assert measure(metric_fn, *lists(0), top_n) == pytest.approx(value, rel=1e-5), (
+            metric_fn.__name__
+        )
 
 
 def test_padding_never_counts():
@@ -96,14 +100,19 @@ def test_lists_without_documents_change_nothing():
     metric.update(scores=scores, labels=labels, where=np.zeros_like(where))
     assert metric.compute() == before
     assert metric.total("lists")[0] == LISTS - 1
-    assert measure(lambda s, y, *, where, reduce_fn: s.max(axis=-1) * 0 + 1, scores, labels, where) == 1
+    assert (
+        measure(lambda s, y, *, where, reduce_fn: s.max(axis=-1) * 0 + 1, scores, labels, where)
+        == 1
+    )
     assert math.isnan(metric.empty().compute())
 
 
 def test_spam_counts_as_irrelevant():
     scores = [3.0, 2.0, 1.0]
     spam, irrelevant = ([-2, 1, -1], [0, 1, 0])
-    assert measure_one(rax.dcg_metric, scores, spam) == measure_one(rax.dcg_metric, scores, irrelevant)
+    assert measure_one(rax.dcg_metric, scores, spam) == measure_one(
+        rax.dcg_metric, scores, irrelevant
+    )
 
 
 def test_a_constant_score_has_the_dcg_of_a_random_ranking():
@@ -127,7 +136,9 @@ def test_ties_within_a_padded_list_are_fair_wherever_the_relevant_document_stand
     discounts = [1 / math.log2(rank + 1) for rank in (2, 3, 4)]
     for place in (1, 2, 4):
         value = measure(rax.dcg_metric, scores, np.eye(6)[[place] * count], where, orders=orders)
-        assert value == pytest.approx(np.mean(discounts), abs=5 * np.std(discounts) / math.sqrt(count)), place
+        assert value == pytest.approx(
+            np.mean(discounts), abs=5 * np.std(discounts) / math.sqrt(count)
+        ), place
 
 
 def test_a_document_with_log_zero_is_ranked_last_not_dropped():

@@ -93,8 +93,13 @@ def by_cacm_minus(model, lists, at, clicks):
     state, previous, found = nothing(model.recurrent), 0, np.zeros(RANKS)
     for rank in np.flatnonzero(lists["mask"][at]):
         position = np.broadcast_to(lists["positions"], lists["mask"].shape)[at, rank]
-        embeddings = model.of_position.embedding[...][position], model.of_click.embedding[...][previous]
-        state, units = advanced(model.recurrent, state, np.concatenate(embeddings).astype(np.float64))
+        embeddings = (
+            model.of_position.embedding[...][position],
+            model.of_click.embedding[...][previous],
+        )
+        state, units = advanced(
+            model.recurrent, state, np.concatenate(embeddings).astype(np.float64)
+        )
         found[rank] = attraction[rank] * click_rate(model, units)
         previous = int(clicks[rank])
     return found, attraction
@@ -122,13 +127,19 @@ def by_ncm(model, lists, at, clicks):
         return np.zeros(RANKS), np.zeros(RANKS)
     vectors = np.asarray(model.documents(lists), np.float64)[at]
     query = np.asarray(model.queries(lists), np.float64)[at, shown[0]]
-    first, _ = advanced(model.recurrent, nothing(model.recurrent), np.concatenate([query, [0], 0 * vectors[0]]))
+    first, _ = advanced(
+        model.recurrent, nothing(model.recurrent), np.concatenate([query, [0], 0 * vectors[0]])
+    )
 
     def step(state, previous, rank):
-        return advanced(model.recurrent, state, np.concatenate([0 * query, [previous], vectors[rank]]))
+        return advanced(
+            model.recurrent, state, np.concatenate([0 * query, [previous], vectors[rank]])
+        )
 
     own = offset_of_documents(model, lists, at)
-    relevance = np.array([click_rate(model, step(first, 0, rank)[1], own[rank]) for rank in range(RANKS)])
+    relevance = np.array(
+        [click_rate(model, step(first, 0, rank)[1], own[rank]) for rank in range(RANKS)]
+    )
     state, previous, found = first, 0, np.zeros(RANKS)
     for rank in shown:
         state, units = step(state, previous, rank)
@@ -160,7 +171,10 @@ def combined(combination, relevance, examination):
             share = sigmoid(float(combination.share[...]))
             return share * relevance + (1 - share) * examination
         case "nonlinear":
-            (kernel, bias), (output, start) = weights(combination.hidden), weights(combination.output)
+            (kernel, bias), (output, start) = (
+                weights(combination.hidden),
+                weights(combination.output),
+            )
             units = np.tanh(np.stack([relevance, examination], axis=-1) @ kernel + bias)
             return sigmoid(units @ output[:, 0] + start[0])
     return 4 * sigmoid(np.log(relevance)) * sigmoid(np.log(examination))
@@ -201,12 +215,18 @@ def examined_by_cacm(model, lists, at, clicks):
 
 def by_cacm(model, lists, at, clicks, examined=None):
     examined = np.zeros(RANKS) if examined is None else examined
-    documents, queries = (np.float64(each.table.get_value().values) for each in (model.documents, model.queries))
-    positions, of_click = (np.float64(each.embedding[...]) for each in (model.of_position, model.of_click))
+    documents, queries = (
+        np.float64(each.table.get_value().values) for each in (model.documents, model.queries)
+    )
+    positions, of_click = (
+        np.float64(each.embedding[...]) for each in (model.of_position, model.of_click)
+    )
     shown = np.flatnonzero(lists["mask"][at])
     query = queries[lists["query_numbers"][at, shown[0] if shown.size else 0]]
     there = np.flatnonzero(lists["clicked_positions"][at, 0])
-    clicked, places = (lists[name][at, 0][there] for name in ("clicked_document_ids", "clicked_positions"))
+    clicked, places = (
+        lists[name][at, 0][there] for name in ("clicked_document_ids", "clicked_positions")
+    )
     earlier = lists["earlier_query_numbers"][at, 0]
     ids = lists["document_ids"][at]
     (hidden, bias), (output, start) = weights(model.relevant), weights(model.relevant_output)
@@ -223,11 +243,17 @@ def by_cacm(model, lists, at, clicks, examined=None):
         read = np.concatenate([np.tile([*session, *query], (RANKS, 1)), documents[ids]], axis=1)
         return sigmoid(np.tanh(read @ hidden + bias) @ output[:, 0] + start[0] + offset)
 
-    session = context(np.concatenate([documents[clicked], positions[places]], axis=1), queries[earlier[earlier > 0]])
+    session = context(
+        np.concatenate([documents[clicked], positions[places]], axis=1),
+        queries[earlier[earlier > 0]],
+    )
     relevant, state = relevance(session, offset_of(model, lists, at)), nothing(model.recurrent)
     previous, found = 0, np.zeros(RANKS)
     for rank in shown:
-        read = [*positions[np.broadcast_to(lists["positions"], lists["mask"].shape)[at, rank]], *session]
+        read = [
+            *positions[np.broadcast_to(lists["positions"], lists["mask"].shape)[at, rank]],
+            *session,
+        ]
         state, units = advanced(model.recurrent, state, np.array([*read, *of_click[previous]]))
         examined[rank] = click_rate(model, units)
         found[rank] = combined(model.combined, relevant[rank], examined[rank])
@@ -237,18 +263,31 @@ def by_cacm(model, lists, at, clicks, examined=None):
 
 def cacm_minus(**settings):
     tower = EmbeddingParameterConfig(posterior="none")
-    return CACMMinusModel(**SIZES, attraction=tower, hidden=HIDDEN, embedding=2, **settings, rngs=nnx.Rngs(0))
+    return CACMMinusModel(
+        **SIZES, attraction=tower, hidden=HIDDEN, embedding=2, **settings, rngs=nnx.Rngs(0)
+    )
 
 
 def ncm(documents=None, **settings):
     tables = TableVectorsConfig(dim=DIM), TableVectorsConfig(use_feature="query_numbers", dim=DIM)
-    given = {"documents": documents or tables[0], "queries": tables[1], "hidden": HIDDEN, "columns": COLUMNS}
+    given = {
+        "documents": documents or tables[0],
+        "queries": tables[1],
+        "hidden": HIDDEN,
+        "columns": COLUMNS,
+    }
     return NeuralClickModel(**SIZES, **{**given, "offset": None, **settings}, rngs=nnx.Rngs(0))
 
 
 def cacm(combination="mul", positions=RANKS, **settings):
     tables = TableVectorsConfig(dim=DIM), TableVectorsConfig(use_feature="query_numbers", dim=DIM)
-    given = {"positions": positions, "query_doc_pairs": PAIRS, "columns": COLUMNS, "hidden": HIDDEN, "embedding": 2}
+    given = {
+        "positions": positions,
+        "query_doc_pairs": PAIRS,
+        "columns": COLUMNS,
+        "hidden": HIDDEN,
+        "embedding": 2,
+    }
     given |= {"documents": tables[0], "queries": tables[1]}
     return ContextAwareClickModel(**given, combination=combination, **settings, rngs=nnx.Rngs(0))
 
@@ -293,12 +332,22 @@ def lists():
     query = rng.integers(1, QUERIES + 1, (LISTS, 1))
     had = np.arange(EARLIER) >= EARLIER - np.array([3, 0, 10, 1, 0, 2])[:, None, None]
     asked = np.arange(EARLIER) >= EARLIER - np.array([2, 0, 10, 1, 1, 3])[:, None, None]
-    earlier = {"clicked_document_ids": PAIRS, "clicked_positions": RANKS, "earlier_query_numbers": QUERIES}
+    earlier = {
+        "clicked_document_ids": PAIRS,
+        "clicked_positions": RANKS,
+        "earlier_query_numbers": QUERIES,
+    }
     seen = rng.integers(0, 3, (LISTS, RANKS)).astype(np.uint8)
-    earlier = {name: rng.integers(1, most + 1, had.shape).astype(np.int32) for name, most in earlier.items()}
+    earlier = {
+        name: rng.integers(1, most + 1, had.shape).astype(np.int32)
+        for name, most in earlier.items()
+    }
     return {
         "document_seen": seen,
-        **{name: values * (asked if name.startswith("earlier") else had) for name, values in earlier.items()},
+        **{
+            name: values * (asked if name.startswith("earlier") else had)
+            for name, values in earlier.items()
+        },
         "query_doc_ids": rng.integers(1, PAIRS + 1, (LISTS, RANKS)).astype(np.int32),
         "document_ids": rng.integers(1, PAIRS + 1, (LISTS, RANKS)).astype(np.int32),
         "query_numbers": np.broadcast_to(query, (LISTS, RANKS)).astype(np.int32),
@@ -372,7 +421,10 @@ def test_marginals_of_lists_without_holes_are_the_same(case, lists):
     """As evaluations have them, with padding behind a list."""
     model, _ = case
     mask = np.arange(RANKS) < 1 + np.arange(LISTS)[:, None] % RANKS
-    plain, short = {**lists, "mask": mask}, {**lists, "mask": mask, "_shown_first": mask.sum(axis=1)}
+    plain, short = (
+        {**lists, "mask": mask},
+        {**lists, "mask": mask, "_shown_first": mask.sum(axis=1)},
+    )
     slow, fast = (
         np.where(mask, clicks_and_relevance(model, batch)[0], 0) for batch in (plain, short)
     )
@@ -380,12 +432,18 @@ def test_marginals_of_lists_without_holes_are_the_same(case, lists):
 
 
 @fewer_cases
-def test_conditionals_of_lists_without_holes_are_those_of_the_recurrence_and_so_are_their_gradients(case, lists):
+def test_conditionals_of_lists_without_holes_are_those_of_the_recurrence_and_so_are_their_gradients(
+    case, lists
+):
     """Lists that share their click vectors do not walk through them one by one."""
     model, by_hand = case
     mask = np.arange(RANKS) < 1 + np.arange(LISTS)[:, None] % RANKS
     rng = np.random.default_rng(1)
-    plain = {**lists, "mask": mask, "clicks": rng.random(mask.shape) < 0.5}  # padding may hold clicks
+    plain = {
+        **lists,
+        "mask": mask,
+        "clicks": rng.random(mask.shape) < 0.5,
+    }  # padding may hold clicks
     short = {**plain, "_shown_first": mask.sum(axis=1)}
     assert RANKS * LISTS >= 2**RANKS
     found = np.exp(np.float64(conditional(model, short)))
@@ -438,7 +496,9 @@ def test_draws_follow_the_model(case, lists, conditionals):
     clicks = np.asarray(sample(model, many, jax.random.key(0)))
     expected = joint(conditionals, lists["mask"])[:, 0]
     found = np.array([(clicks == vector).all(axis=1).mean() for vector in VECTORS])
-    assert (np.abs(found - expected) < 5 * np.sqrt(expected * (1 - expected) / sessions) + 1e-9).all()
+    assert (
+        np.abs(found - expected) < 5 * np.sqrt(expected * (1 - expected) / sessions) + 1e-9
+    ).all()
 
 
 @fewer_cases
@@ -466,7 +526,10 @@ def test_every_weight_moves_the_loss(case, lists):
 def test_extreme_weights_leave_everything_finite(case, lists):
     model, _ = case
     graphdef, state = nnx.split(model)
-    large = nnx.merge(graphdef, jax.tree.map(lambda x: 60 * x if jnp.issubdtype(x.dtype, jnp.floating) else x, state))
+    large = nnx.merge(
+        graphdef,
+        jax.tree.map(lambda x: 60 * x if jnp.issubdtype(x.dtype, jnp.floating) else x, state),
+    )
     found = loss_and_slopes(large, with_clicks(lists, VECTORS[5]))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found))
 
@@ -504,7 +567,9 @@ def test_offsets_of_tables_with_posteriors_are_integrated_over(lists):
     mean, variance = (np.float64(each)[shown] for each in tower.posterior(lists))
     assert variance.min() > 0.1
     model.offset = None  # what the network says alone
-    network = np.array([by_ncm(model, lists, at, [0] * RANKS)[1] for at in range(len(shown))])[shown]
+    network = np.array([by_ncm(model, lists, at, [0] * RANKS)[1] for at in range(len(shown))])[
+        shown
+    ]
     x, weight = np.polynomial.hermite_e.hermegauss(64)
     points = (np.log(network / (1 - network)) + mean)[..., None] + np.sqrt(variance)[..., None] * x
     expected = sigmoid(points) @ weight / weight.sum()
@@ -540,7 +605,10 @@ def test_dropout_is_for_training_alone(lists):
 def log_of(sessions=60):
     columns = ragged_log(sessions, RANKS, PAIRS, 0)
     ids = columns["query_doc_ids"]
-    extra = {Column("document_ids", "int32"): ids, Column("query_numbers", "int32"): np.where(ids > 0, 1 + ids % 3, 0)}
+    extra = {
+        Column("document_ids", "int32"): ids,
+        Column("query_numbers", "int32"): np.where(ids > 0, 1 + ids % 3, 0),
+    }
     columns["session_ids"] = np.arange(sessions) // 4
     return Sessions.from_arrays(**columns, extra=extra).with_pairs(PAIRS)
 
@@ -554,7 +622,10 @@ def log_of(sessions=60):
     ],
 )
 def test_training_learns_and_continues_to_the_same_bits(build, tmp_path):
-    log, settings = log_of(), dict(batch_size=16, eval_batch_size=16, metrics={"ll": LogLikelihood()}, seed=1)
+    log, settings = (
+        log_of(),
+        dict(batch_size=16, eval_batch_size=16, metrics={"ll": LogLikelihood()}, seed=1),
+    )
     whole, interrupted, resumed = (build() for _ in range(3))
     loss, batch = nnx.jit(lambda model, batch: model.compute_loss(batch)), next(batches(log))
     before = float(loss(whole, batch))
@@ -564,7 +635,9 @@ def test_training_learns_and_continues_to_the_same_bits(build, tmp_path):
     kept = {**settings, "checkpoint": file, "checkpoint_minutes": 0}
     Trainer(None, 3, None, **kept).train(interrupted, log, log)
     Trainer(None, 6, None, **kept).train(resumed, log, log)
-    pairs = zip(*(jax.tree.leaves(nnx.state(model, nnx.Param)) for model in (whole, resumed)), strict=True)
+    pairs = zip(
+        *(jax.tree.leaves(nnx.state(model, nnx.Param)) for model in (whole, resumed)), strict=True
+    )
     assert report.history and all(np.array_equal(one, other) for one, other in pairs)
 
 
@@ -579,9 +652,13 @@ def test_settings_that_do_not_go_together_are_errors():
     with refuses(ValueError, "positions="):
         CACMMinusModel(query_doc_pairs=3, rngs=nnx.Rngs(0))
     with refuses(ConfigError, "query_doc_features"):
-        NeuralClickModel(**SIZES, documents=FeatureVectorsConfig(), columns=COLUMNS, rngs=nnx.Rngs(0))
+        NeuralClickModel(
+            **SIZES, documents=FeatureVectorsConfig(), columns=COLUMNS, rngs=nnx.Rngs(0)
+        )
     with refuses(ConfigError, "search sessions", "session ids", "model=cacm_minus"):
-        ContextAwareClickModel(**SIZES, columns={"document_ids": 3, "query_numbers": 2}, rngs=nnx.Rngs(0))
+        ContextAwareClickModel(
+            **SIZES, columns={"document_ids": 3, "query_numbers": 2}, rngs=nnx.Rngs(0)
+        )
     with refuses(ConfigError, "use_feature=price", "model=cacm", "document_ids"):
         prices = TableVectorsConfig(use_feature="price", parameters=3)
         ContextAwareClickModel(**SIZES, documents=prices, columns=COLUMNS, rngs=nnx.Rngs(0))
@@ -598,7 +675,9 @@ def test_positions_and_ids_of_the_session_beyond_the_model_are_errors(lists):
             with refuses(DataError, f"{name} holds 50"):
                 model.compute_loss(wrong)
     with refuses(DataError, "clicked_positions", "Give all of them or none"):
-        cacm().compute_loss({name: values for name, values in batch.items() if name != "clicked_positions"})
+        cacm().compute_loss(
+            {name: values for name, values in batch.items() if name != "clicked_positions"}
+        )
 
 
 EXACT, DRAWN = derived.EXACT_RANKS, 0
@@ -614,7 +693,9 @@ DAILY = ("sigmoid_log", EXACT), ("linear", DRAWN)
         )
     ],
 )
-def test_examination_is_that_of_the_network_whatever_the_combination(kind, exact_ranks, lists, monkeypatch):
+def test_examination_is_that_of_the_network_whatever_the_combination(
+    kind, exact_ranks, lists, monkeypatch
+):
     """The mean of E_r over the click vectors above, by their enumeration; longer lists have it by draws."""
     monkeypatch.setattr(derived, "EXACT_RANKS", exact_ranks)
     model = fill(cacm(kind), lambda shape: np.random.default_rng(5).normal(0, 0.8, shape))
@@ -629,15 +710,21 @@ def test_examination_is_that_of_the_network_whatever_the_combination(kind, exact
             events = examined_by_cacm(model, lists, at, vector)
             clicks = by_cacm(model, lists, at, vector)[0]
             each = np.where(vector, clicks, 1 - clicks)[lists["mask"][at]].prod()
-            weight = each / 2 ** (~lists["mask"][at]).sum()  # vectors that differ where nothing is shown
+            weight = (
+                each / 2 ** (~lists["mask"][at]).sum()
+            )  # vectors that differ where nothing is shown
             expected, second = expected + weight * events, second + weight * events**2
-        error = np.sqrt(np.maximum(second - expected**2, 0) / derived.DRAWS) if exact_ranks == 0 else 0
+        error = (
+            np.sqrt(np.maximum(second - expected**2, 0) / derived.DRAWS) if exact_ranks == 0 else 0
+        )
         assert (np.abs(found[at] - expected) < 5 * error + 1e-5)[lists["mask"][at]].all()
 
 
 COMBINED = {
     "mul": lambda r, e, _: r * e,
-    "exp_mul": lambda r, e, weights: r ** softplus(weights.powers[0]) * e ** softplus(weights.powers[1]),
+    "exp_mul": lambda r, e, weights: (
+        r ** softplus(weights.powers[0]) * e ** softplus(weights.powers[1])
+    ),
     "linear": lambda r, e, weights: sigmoid(weights.share) * r + (1 - sigmoid(weights.share)) * e,
     "nonlinear": lambda r, e, weights: sigmoid(network(weights, np.stack([r, e], axis=-1))[..., 0]),
     "sigmoid_log": lambda r, e, _: 4 * r * e / ((1 + r) * (1 + e)),
@@ -686,9 +773,16 @@ def test_a_training_step_has_the_loss_of_the_model(ranks):
     """Whatever ids of sessions have the shape of lists."""
     columns = ragged_log(32, ranks, PAIRS, 0)
     ids = columns["query_doc_ids"]
-    extra = {Column("document_ids", "int32"): ids, Column("query_numbers", "int32"): np.where(ids > 0, 1 + ids % 3, 0)}
-    log = Sessions.from_arrays(**columns, session_ids=np.arange(32) // 4, extra=extra).with_pairs(PAIRS)
-    model = fill(cacm(positions=ranks), lambda shape: np.random.default_rng(2).normal(0, 0.5, shape))
+    extra = {
+        Column("document_ids", "int32"): ids,
+        Column("query_numbers", "int32"): np.where(ids > 0, 1 + ids % 3, 0),
+    }
+    log = Sessions.from_arrays(**columns, session_ids=np.arange(32) // 4, extra=extra).with_pairs(
+        PAIRS
+    )
+    model = fill(
+        cacm(positions=ranks), lambda shape: np.random.default_rng(2).normal(0, 0.5, shape)
+    )
     optimizer = lazy_adam(1e-12, dense_learning_rate=1e-12)
     graphdef, state = split_model(model, optimizer)
     carried = log.carrying({*log.columns, *log.derived} - {"session_ids", "query_ids"})

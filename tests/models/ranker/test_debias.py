@@ -112,8 +112,12 @@ def test_weights_that_subtract_no_offsets_are_of_click_rates_of_relevant_documen
     given = Propensities(tuple(slope / slope[0]), offsets=tuple(TRUST), first=slope[0])
     rates = TRUST + slope
     batch = batch_of(np.zeros((1, 3), bool))
-    np.testing.assert_allclose(InversePropensity(propensity=given).weights(batch)[0], rates[0] / rates, rtol=1e-6)
-    np.testing.assert_allclose(AffineCorrection(propensity=given).weights(batch)[0], slope[0] / slope, rtol=1e-6)
+    np.testing.assert_allclose(
+        InversePropensity(propensity=given).weights(batch)[0], rates[0] / rates, rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        AffineCorrection(propensity=given).weights(batch)[0], slope[0] / slope, rtol=1e-6
+    )
 
 
 def test_documents_whose_estimates_are_below_0_keep_finite_scores():
@@ -158,7 +162,10 @@ def test_clicks_at_positions_without_propensity_correct_nothing(name):
     if name == "policy_aware":
         found = slopes(PolicyAware(propensity=known), clicks, losses=[SoftmaxLoss()], **column)
     else:
-        method, ids = DoublyRobust(propensity=known), {"query_doc_ids": np.array([[1, 2, 3]], np.int32)}
+        method, ids = (
+            DoublyRobust(propensity=known),
+            {"query_doc_ids": np.array([[1, 2, 3]], np.int32)},
+        )
         tower = method.build(Sizes(query_doc_pairs=3), nnx.Rngs(0))
         found = slopes(method, clicks, _Known(tower, ids), [SoftmaxLoss()])
     np.testing.assert_allclose(*found["softmax"], atol=1e-7)
@@ -205,7 +212,9 @@ def test_gradients_of_doubly_robust_losses_are_unbiased_if_either_part_is_right(
 ):
     """The divisor is that of the weights: wrong where the clip is above a propensity."""
     alpha, beta = EXAMINATION, TRUST * 0.5
-    tower = _Logits(logit(RELEVANCE if wrong in ("nothing", "divisor") else np.array([0.8, 0.1, 0.2])))
+    tower = _Logits(
+        logit(RELEVANCE if wrong in ("nothing", "divisor") else np.array([0.8, 0.1, 0.2]))
+    )
     clip = 0.05 if wrong in ("nothing", "regression") else 0.6
     method = DoublyRobust(propensity=Propensities(tuple(alpha), offsets=tuple(beta)), clip=clip)
     found, chances = slopes(method, VECTORS, tower), probabilities(beta + alpha * RELEVANCE)
@@ -223,7 +232,9 @@ def test_true_relevance_is_the_fixed_point_of_the_regression_of_doubly_robust():
 
     def expected(logits):
         shown = jnp.broadcast_to(SCORES, VECTORS.shape)
-        return jnp.sum(chances * method.loss(SoftmaxLoss(), shown, batch_of(VECTORS), _Logits(logits)))
+        return jnp.sum(
+            chances * method.loss(SoftmaxLoss(), shown, batch_of(VECTORS), _Logits(logits))
+        )
 
     slope = jax.jit(jax.grad(expected))
     np.testing.assert_allclose(slope(logit(RELEVANCE)), 0, atol=1e-6)
@@ -266,17 +277,29 @@ class _Label(SoftmaxLoss):
 def test_policy_propensities_are_counted_in_the_log():
     """Query 1 has four sessions; document 3 was shown in one of them, second."""
     ids = np.array([[1, 2], [2, 1], [1, 2], [1, 3], [4, 5]])
-    sessions = packed({"query_doc_ids": ids, "clicks": ids > 9, "query_ids": np.array([1, 1, 1, 1, 2])}, 5)
-    few = packed({"query_doc_ids": ids[:1], "clicks": ids[:1] > 9, "query_ids": np.array([1])}, 5).slice(0, 0)
+    sessions = packed(
+        {"query_doc_ids": ids, "clicks": ids > 9, "query_ids": np.array([1, 1, 1, 1, 2])}, 5
+    )
+    few = packed(
+        {"query_doc_ids": ids[:1], "clicks": ids[:1] > 9, "query_ids": np.array([1])}, 5
+    ).slice(0, 0)
     dataset = Dataset("log", sessions, few, few, 5, 2)
     made = PolicyAware(propensity=Propensities((1.0, 0.4))).prepare(dataset).train
     expected = {1: (3 + 0.4) / 4, 2: (2 * 0.4 + 1) / 4, 3: 0.4 / 4, 4: 1.0, 5: 0.4}
-    np.testing.assert_allclose(made.column(POLICY_PROPENSITY), np.vectorize(expected.get)(ids), rtol=1e-6)
+    np.testing.assert_allclose(
+        made.column(POLICY_PROPENSITY), np.vectorize(expected.get)(ids), rtol=1e-6
+    )
     queries = np.array([1, 1, 1, 1, 2])
-    swapped = packed({"query_doc_ids": ids[:, ::-1].copy(), "clicks": ids > 9, "query_ids": queries}, 5)
-    shifted = dataclasses.replace(dataset, test=swapped)  # another policy, which is not that of training
+    swapped = packed(
+        {"query_doc_ids": ids[:, ::-1].copy(), "clicks": ids > 9, "query_ids": queries}, 5
+    )
+    shifted = dataclasses.replace(
+        dataset, test=swapped
+    )  # another policy, which is not that of training
     again = PolicyAware(propensity=Propensities((1.0, 0.4))).prepare(shifted)
-    np.testing.assert_array_equal(again.train.column(POLICY_PROPENSITY), made.column(POLICY_PROPENSITY))
+    np.testing.assert_array_equal(
+        again.train.column(POLICY_PROPENSITY), made.column(POLICY_PROPENSITY)
+    )
     subset = dataclasses.replace(dataset, train=sessions.select(np.array([3, 0])))
     part = PolicyAware(propensity=Propensities((1.0, 0.4))).prepare(subset).train
     np.testing.assert_allclose(part.column(POLICY_PROPENSITY), [[1, 0.2], [1, 0.2]], rtol=1e-6)
@@ -294,7 +317,9 @@ def test_true_examination_and_relevance_are_the_fixed_point_of_dual_learning():
         for order in orders:
             chances = np.float32(probabilities(EXAMINATION * RELEVANCE[list(order)])) / len(orders)
             shown = jnp.broadcast_to(scores[jnp.array(order)], VECTORS.shape)
-            total += jnp.sum(chances * method.loss(SoftmaxLoss(), shown, batch_of(VECTORS), learned))
+            total += jnp.sum(
+                chances * method.loss(SoftmaxLoss(), shown, batch_of(VECTORS), learned)
+            )
         return total
 
     truth, slopes_of = (
@@ -316,7 +341,9 @@ def test_a_step_of_regression_em_by_hand():
     r = 1 / (1 + np.exp(-np.float64(SCORES)))
     learned.eval()
     likelihood = losses_of(method, PointwiseLoss(), learned, batch_of(clicks))
-    np.testing.assert_allclose(likelihood, -np.log(np.where(clicks, 0.6 * r, 1 - 0.6 * r)).sum(axis=1), rtol=1e-6)
+    np.testing.assert_allclose(
+        likelihood, -np.log(np.where(clicks, 0.6 * r, 1 - 0.6 * r)).sum(axis=1), rtol=1e-6
+    )
     np.testing.assert_array_equal(learned.values[...], np.float32(0.6))
     relevant = np.where(clicks, 1, (1 - 0.6) * r / (1 - 0.6 * r))
     expected = -(relevant * np.log(r) + (1 - relevant) * np.log(1 - r)).sum(axis=1)
@@ -336,10 +363,15 @@ def test_a_step_of_pair_debias_by_hand():
     plus, minus = np.array([1, 0.5, 0.25]), np.array([1, 0.8, 0.6])
     clicks = np.array([[True, False, False], [False, True, False]])
     cost = np.log1p(np.exp(np.float64(SCORES)[None] - np.float64(SCORES)[:, None]))
-    pairs = np.array([[[c[i] * (not c[j]) * cost[i, j] for j in range(3)] for i in range(3)] for c in clicks])
+    pairs = np.array(
+        [[[c[i] * (not c[j]) * cost[i, j] for j in range(3)] for i in range(3)] for c in clicks]
+    )
     losses = losses_of(method, PairwiseLoss(), learned, batch_of(clicks))
     np.testing.assert_allclose(losses, (pairs / plus[:, None] / minus).sum(axis=(1, 2)), rtol=1e-5)
-    of_clicked, of_others = (pairs / minus).sum(axis=(0, 2)), (pairs / plus[:, None]).sum(axis=(0, 1))
+    of_clicked, of_others = (
+        (pairs / minus).sum(axis=(0, 2)),
+        (pairs / plus[:, None]).sum(axis=(0, 1)),
+    )
     moved = 0.5 * plus + 0.5 * np.sqrt(of_clicked / of_clicked[0])
     moved[2] = plus[2]  # no pair was clicked there
     np.testing.assert_allclose(learned.clicked.values[1:], moved, rtol=1e-5)
@@ -401,7 +433,9 @@ METHODS = {
 
 def ranker_of(name, **given):
     debias, loss = METHODS[name]
-    return Ranker(loss=loss, debias=debias, query_doc_pairs=6, positions=8, rngs=nnx.Rngs(0), **given)
+    return Ranker(
+        loss=loss, debias=debias, query_doc_pairs=6, positions=8, rngs=nnx.Rngs(0), **given
+    )
 
 
 MODELS = {
@@ -416,7 +450,9 @@ MODELS = {
             "deep_cross": DeepCrossParameterConfig(deep_layers=1, cross_layers=1),
         }.items()
     },
-    "two_towers": lambda: TwoTowersModel(8, 6, policy_weighting=True, reversal=0.5, rngs=nnx.Rngs(0)),
+    "two_towers": lambda: TwoTowersModel(
+        8, 6, policy_weighting=True, reversal=0.5, rngs=nnx.Rngs(0)
+    ),
 }
 
 
@@ -445,13 +481,19 @@ def test_losses_and_scores_do_not_depend_on_padding_and_batches():
     }
 
     def placed(batch):
-        return {**batch, "positions": np.arange(1, batch["mask"].shape[1] + 1, dtype=np.int32)[None]}
+        return {
+            **batch,
+            "positions": np.arange(1, batch["mask"].shape[1] + 1, dtype=np.int32)[None],
+        }
 
     def padded(values):
         return np.pad(values, ((0, 2), (0, 3), (0, 0))[: values.ndim], mode="edge")
 
     wide = placed(
-        {**{key: padded(values) for key, values in batch.items()}, "mask": np.pad(mask, ((0, 2), (0, 3)))}
+        {
+            **{key: padded(values) for key, values in batch.items()},
+            "mask": np.pad(mask, ((0, 2), (0, 3))),
+        }
     )
     means = nnx.jit(lambda models, batch: [model.compute_loss(batch) for model in models])
     short, first, last = (

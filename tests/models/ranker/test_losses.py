@@ -27,8 +27,12 @@ LOSSES = {loss.name: loss for loss in (*OF_LISTS, PairwiseLoss, LambdaLoss, Warp
 
 RNG = np.random.default_rng(0)
 SCORES = RNG.normal(size=(4, 6)).astype(np.float32)
-CLICKS = np.array([[0, 1, 0, 0, 1, 0], [1, 1, 1, 0, 0, 0], [0, 0, 0, 0, 0, 1], [0, 1, 0, 1, 0, 1]], bool)
-WHERE = np.array([[1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1], [1, 0, 1, 1, 0, 1], [1, 1, 0, 1, 1, 1]], bool)
+CLICKS = np.array(
+    [[0, 1, 0, 0, 1, 0], [1, 1, 1, 0, 0, 0], [0, 0, 0, 0, 0, 1], [0, 1, 0, 1, 0, 1]], bool
+)
+WHERE = np.array(
+    [[1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1], [1, 0, 1, 1, 0, 1], [1, 1, 0, 1, 1, 1]], bool
+)
 CLICKS &= WHERE
 WEIGHTS = RNG.uniform(0.5, 4, SCORES.shape).astype(np.float32)
 KEY = jax.random.key(3)
@@ -70,11 +74,15 @@ def by_hand(name, scores, clicks, where, weights, **settings):
     p = np.exp(f) / np.exp(f).sum()
     if name == "pointwise":
         s = 1 / (1 + np.exp(-f))
-        return -sum(w[i] * c[i] * np.log(s[i]) + (1 - w[i] * c[i]) * np.log(1 - s[i]) for i in range(n))
+        return -sum(
+            w[i] * c[i] * np.log(s[i]) + (1 - w[i] * c[i]) * np.log(1 - s[i]) for i in range(n)
+        )
     if name == "softmax":
         return -sum(w[i] * np.log(p[i]) for i in clicked)
     if name == "poly1":
-        return sum(w[i] * (-np.log(p[i]) + settings.get("epsilon", 1.0) * (1 - p[i])) for i in clicked)
+        return sum(
+            w[i] * (-np.log(p[i]) + settings.get("epsilon", 1.0) * (1 - p[i])) for i in clicked
+        )
     pairs = [(i, j) for i in clicked for j in range(n) if not c[j]]
     if name == "pairwise":
         return sum(w[i] * np.log1p(np.exp(f[j] - f[i])) for i, j in pairs)
@@ -85,7 +93,9 @@ def by_hand(name, scores, clicks, where, weights, **settings):
             "dcg2": lambda i, j: (abs(rank[i] - rank[j]), abs(rank[i] - rank[j]) + 1),
         }[settings.get("metric", "dcg")]
         change = {
-            (i, j): abs(1 / np.log2(1 + a) - 1 / np.log2(1 + b)) for i, j in pairs for a, b in [between(i, j)]
+            (i, j): abs(1 / np.log2(1 + a) - 1 / np.log2(1 + b))
+            for i, j in pairs
+            for a, b in [between(i, j)]
         }
         return sum(w[i] * change[i, j] * np.log1p(np.exp(f[j] - f[i])) for i, j in pairs)
     if name == "listmle":
@@ -96,7 +106,9 @@ def by_hand(name, scores, clicks, where, weights, **settings):
             if c[i]
         )
     if name == "approx_ndcg":
-        smooth = [1 + sum(1 / (1 + np.exp(f[i] - f[j])) for j in range(n) if j != i) for i in range(n)]
+        smooth = [
+            1 + sum(1 / (1 + np.exp(f[i] - f[j])) for j in range(n) if j != i) for i in range(n)
+        ]
         ideal = sum(1 / np.log2(2 + k) for k in range(len(clicked)))
         return -sum(w[i] / np.log2(1 + smooth[i]) for i in clicked) / (ideal or 1)
     assert name == "warp"
@@ -260,7 +272,10 @@ def test_losses_of_labels_out_of_range_have_a_lower_bound(name, weight):
     clicks, where = np.array([[True, False, False]]), np.ones((1, 3), bool)
     weights = np.full((1, 3), weight, np.float32)
     shape = np.float32([[np.sign(weight), 0, 0]])
-    found = [loss_of(name, scale * shape, clicks, where, weights)[0] for scale in (1.0, 9.9, 100.0, 1000.0)]
+    found = [
+        loss_of(name, scale * shape, clicks, where, weights)[0]
+        for scale in (1.0, 9.9, 100.0, 1000.0)
+    ]
     assert found[1] < found[0] < 20 and 0 < found[2] < found[3]
     expected = by_hand(name, 9.9 * shape[0], clicks[0], where[0], weights[0])
     assert found[1] == pytest.approx(expected, rel=1e-5)
@@ -268,17 +283,25 @@ def test_losses_of_labels_out_of_range_have_a_lower_bound(name, weight):
 
 def test_warp_costs_and_their_limits():
     np.testing.assert_allclose(
-        WarpLoss().costs(4), [0, 1, 1 + 1 / 2, 1 + 1 / 2 + 1 / 3, 1 + 1 / 2 + 1 / 3 + 1 / 4], rtol=1e-6
+        WarpLoss().costs(4),
+        [0, 1, 1 + 1 / 2, 1 + 1 / 2 + 1 / 3, 1 + 1 / 2 + 1 / 3 + 1 / 4],
+        rtol=1e-6,
     )
     top_only = WarpLoss(alpha=[1.0])
-    np.testing.assert_array_equal(top_only.costs(5), [0, 1, 1, 1, 1, 1])  # whether the top rank is missed
-    np.testing.assert_array_equal(WarpLoss(alpha=[1, 1, 1]).costs(5), [0, 1, 2, 3, 3, 3])  # precision at 3
+    np.testing.assert_array_equal(
+        top_only.costs(5), [0, 1, 1, 1, 1, 1]
+    )  # whether the top rank is missed
+    np.testing.assert_array_equal(
+        WarpLoss(alpha=[1, 1, 1]).costs(5), [0, 1, 2, 3, 3, 3]
+    )  # precision at 3
     np.testing.assert_array_equal(WarpLoss(alpha="constant").costs(5), range(6))  # the rank itself
     np.testing.assert_array_equal(WarpLoss(alpha=[1, 0.5]).costs(5), [0, 1, 1.5, 1.5, 1.5, 1.5])
     for order in itertools.permutations([0.0, 5.0, 10.0, 15.0]):  # gaps beyond the margin
         lists = np.float32([order]), np.array([[True, False, False, False]]), np.ones((1, 4), bool)
         above = sum(each > order[0] for each in order[1:])
-        mean = np.mean([1 + each - order[0] for each in order[1:] if each > order[0]]) if above else 0
+        mean = (
+            np.mean([1 + each - order[0] for each in order[1:] if each > order[0]]) if above else 0
+        )
         np.testing.assert_allclose(
             loss_of("warp", *lists, alpha=(1.0,)), (above > 0) * mean, rtol=1e-6
         )
@@ -307,6 +330,8 @@ def test_warp_takes_no_rising_costs():
 @pytest.mark.parametrize("name", LOSSES)
 def test_linear_losses_take_the_mean_of_labels_to_the_mean_of_losses(name):
     first, second = RNG.normal(size=(2, *SCORES.shape)).astype(np.float32)
-    losses = [loss_of(name, SCORES, labels, WHERE) for labels in (first, second, (first + second) / 2)]
+    losses = [
+        loss_of(name, SCORES, labels, WHERE) for labels in (first, second, (first + second) / 2)
+    ]
     linear = np.allclose(losses[2], (losses[0] + losses[1]) / 2, rtol=1e-4, atol=1e-5)
     assert linear == LOSSES[name].linear == (name in LINEAR)

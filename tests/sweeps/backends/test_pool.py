@@ -38,7 +38,9 @@ def submit(pool, key, folder, code):
 
 def numbers(file):
     """A line of numbers that another process writes into a file, once it is there."""
-    return [int(word) for word in wait_until(lambda: read(file).endswith("\n") and read(file)).split()]
+    return [
+        int(word) for word in wait_until(lambda: read(file).endswith("\n") and read(file)).split()
+    ]
 
 
 @pytest.mark.parametrize("forks", [pool_module._FORKS, False])
@@ -74,19 +76,26 @@ def test_a_slot_has_one_job_at_a_time(tmp_path):
     code = "import os, time; a = time.time(); time.sleep(0.3); print(os.environ['PLACE'], a, time.time())"
     jobs = run(TWO, code, code, code, code, folder=tmp_path)
     spans = [
-        (words[0], float(words[1]), float(words[2])) for words in (j.log.read_text().split() for j in jobs)
+        (words[0], float(words[1]), float(words[2]))
+        for words in (j.log.read_text().split() for j in jobs)
     ]
     for place in "ab":
         first, second = sorted(span[1:] for span in spans if span[0] == place)
         assert first[1] <= second[0]
-    starts, ends = [span[1] for span in sorted(spans)[::2]], [span[2] for span in sorted(spans)[::2]]
+    starts, ends = (
+        [span[1] for span in sorted(spans)[::2]],
+        [span[2] for span in sorted(spans)[::2]],
+    )
     assert max(starts) < min(ends)
 
 
 ENDS = {
     "raise ValueError('wrong')": (1, "exit code 1"),
     "import os; os._exit(3)": (3, "exit code 3"),
-    "import os; os.kill(os.getpid(), 9)": (-9, "killed by SIGKILL, perhaps by the system for want of memory"),
+    "import os; os.kill(os.getpid(), 9)": (
+        -9,
+        "killed by SIGKILL, perhaps by the system for want of memory",
+    ),
     "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28)); bytearray(1 << 30)": (
         1,
         "exit code 1",
@@ -100,7 +109,9 @@ def test_a_job_that_fails_leaves_the_others_alone(tmp_path):
     jobs = {job.key: job for job in run(TWO, *ENDS, folder=tmp_path)}
     assert [(jobs[n].returncode, jobs[n].end) for n in range(len(ENDS))] == list(ENDS.values())
     logs = [jobs[n].log.read_text() for n in range(len(ENDS))]
-    assert "ValueError: wrong" in logs[0] and "MemoryError" in logs[3] and "No space left" in logs[4]
+    assert (
+        "ValueError: wrong" in logs[0] and "MemoryError" in logs[3] and "No space left" in logs[4]
+    )
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
@@ -269,7 +280,10 @@ def test_each_slot_sees_one_accelerator():
     assert [slot.environment["CUDA_VISIBLE_DEVICES"] for slot in narrowed] == ["5", "7"]
     shared = accelerator_slots("gpu", 1, 2, {})
     assert [slot.name for slot in shared] == ["gpu:0.0", "gpu:0.1"]
-    assert [slot.environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] for slot in shared] == ["0.450", "0.450"]
+    assert [slot.environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] for slot in shared] == [
+        "0.450",
+        "0.450",
+    ]
     tpu = accelerator_slots("tpu", 4, 1, {})
     assert [slot.environment["TPU_VISIBLE_CHIPS"] for slot in tpu] == ["0", "1", "2", "3"]
 
@@ -292,7 +306,9 @@ def test_devices_are_those_that_a_process_with_jax_sees(monkeypatch):
         "gpu:0.1",
     ]
     monkeypatch.setattr("clickexp.sweeps.backends.slots._LOOK", "raise RuntimeError('no driver')")
-    with pytest.raises(Exception, match="JAX does not start on this machine: RuntimeError: no driver"):
+    with pytest.raises(
+        Exception, match="JAX does not start on this machine: RuntimeError: no driver"
+    ):
         device_slots()
 
 

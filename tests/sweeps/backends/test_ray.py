@@ -30,7 +30,9 @@ def test_each_job_has_a_device_of_its_own_and_is_not_run_again(place):
     code, output = place.sweep(*RAY, *models)
     assert code == 0, output
     rows = place.rows("s")
-    assert [(row["model"], row["status"]) for row in rows] == [(model, "finished") for model in MODELS]
+    assert [(row["model"], row["status"]) for row in rows] == [
+        (model, "finished") for model in MODELS
+    ]
     used = {}
     for row in rows:
         folder = place.folder / "s" / row["job"]
@@ -39,7 +41,11 @@ def test_each_job_has_a_device_of_its_own_and_is_not_run_again(place):
         assert json.loads((folder / "result.json").read_text())["config_hash"] == row["config_hash"]
     assert sorted(used) == ["gpu:0", "gpu:1"]
     assert not [
-        None for times in used.values() for a in times for b in times if a is not b and a[0] <= b[0] <= a[1]
+        None
+        for times in used.values()
+        for a in times
+        for b in times
+        if a is not b and a[0] <= b[0] <= a[1]
     ]
     code, _ = place.sweep("launcher=basic", *models)
     assert code == 0 and statuses(place.rows("s")) == ["kept"] * 4
@@ -51,7 +57,10 @@ def test_jobs_that_fail_are_reported_and_the_others_go_on(place):
     assert code == 1 and place.ran() == [1, 2, 3] and "Traceback" not in output
     rows = place.rows("s")
     assert statuses(rows) == ["failed", "failed", "finished"]
-    assert "ConfigError: wrong in this one" in rows[0]["error"] and "killed by SIGKILL" in rows[1]["error"]
+    assert (
+        "ConfigError: wrong in this one" in rows[0]["error"]
+        and "killed by SIGKILL" in rows[1]["error"]
+    )
 
 
 def test_a_sweep_that_is_stopped_leaves_no_job_behind(place):
@@ -66,17 +75,29 @@ def test_a_sweep_that_is_stopped_leaves_no_job_behind(place):
 
 def test_a_job_that_takes_too_long_is_ended(place):
     place.does({1: "hang"})
-    code, output = place.sweep(*RAY, "hydra.launcher.job_minutes=0.1", "seed=1,2", "hydra.sweep.dir=s")
-    assert code == 1 and place.ran() == [1, 2] and statuses(place.rows("s")) == ["failed", "finished"]
-    assert "job 0 failed: longer than hydra.launcher.job_minutes" in output and "Traceback" not in output
+    code, output = place.sweep(
+        *RAY, "hydra.launcher.job_minutes=0.1", "seed=1,2", "hydra.sweep.dir=s"
+    )
+    assert (
+        code == 1 and place.ran() == [1, 2] and statuses(place.rows("s")) == ["failed", "finished"]
+    )
+    assert (
+        "job 0 failed: longer than hydra.launcher.job_minutes" in output
+        and "Traceback" not in output
+    )
 
 
 def test_a_cluster_without_room_for_a_job_is_reported_in_one_line(place):
     code, output = place.sweep(*RAY, "hydra.launcher.num_gpus=3", "seed=1")
-    assert code == 1 and "clickexp: launcher=ray: a job needs" in output and "Traceback" not in output
+    assert (
+        code == 1 and "clickexp: launcher=ray: a job needs" in output and "Traceback" not in output
+    )
 
 
 def test_a_cluster_that_does_not_run_is_reported_with_the_remedy(place):
     code, output = place.sweep("launcher=ray", "hydra.launcher.address=auto", "seed=1")
     assert code == 1 and "Traceback" not in output
-    assert "clickexp: launcher=ray: no cluster answers at hydra.launcher.address=auto: start one by" in output
+    assert (
+        "clickexp: launcher=ray: no cluster answers at hydra.launcher.address=auto: start one by"
+        in output
+    )

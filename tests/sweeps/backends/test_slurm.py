@@ -28,7 +28,9 @@ MODELS = ["gctr", "rctr", "dctr", "drctr", "cm", "pbm"]
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     """Variables with which commands find the cluster."""
-    pytest.importorskip("submitit", reason="submitit is not installed: pip install 'clickexp[slurm]'")
+    pytest.importorskip(
+        "submitit", reason="submitit is not installed: pip install 'clickexp[slurm]'"
+    )
     if not all(map(shutil.which, ("slurmctld", "slurmd", "munged", "sbatch"))):
         pytest.skip("SLURM is not installed: bash scripts/slurm.sh install")
     if os.geteuid() != 0:
@@ -42,7 +44,9 @@ def cluster(tmp_path_factory):
 
 def submitted(cluster):
     """Numbers of SLURM's jobs so far."""
-    done = subprocess.run(["scontrol", "show", "job", "-o"], env=cluster, capture_output=True, text=True)
+    done = subprocess.run(
+        ["scontrol", "show", "job", "-o"], env=cluster, capture_output=True, text=True
+    )
     return {line.split()[0] for line in done.stdout.splitlines() if line.startswith("JobId=")}
 
 
@@ -63,7 +67,9 @@ def test_six_models_each_have_a_device_of_their_own_and_are_not_run_again(cluste
             return done.stdout, list(csv.DictReader(file))
 
     _, rows = sweep(*SLURM, "hydra.launcher.modules=[cuda]")
-    assert [(row["model"], row["status"]) for row in rows] == [(model, "finished") for model in MODELS]
+    assert [(row["model"], row["status"]) for row in rows] == [
+        (model, "finished") for model in MODELS
+    ]
     used = {}
     for folder, record in records(tmp_path / "s"):
         result = json.loads((folder / "result.json").read_text())
@@ -92,7 +98,9 @@ def test_six_models_each_have_a_device_of_their_own_and_are_not_run_again(cluste
 def place(cluster, tmp_path):
     place = ProcessPlace(tmp_path)
     place.env |= {name: cluster[name] for name in ("SLURM_CONF", "PATH")}
-    place.slurm = lambda *command: subprocess.run(command, env=place.env, capture_output=True, text=True)
+    place.slurm = lambda *command: subprocess.run(
+        command, env=place.env, capture_output=True, text=True
+    )
     return place
 
 
@@ -126,8 +134,12 @@ def test_jobs_that_slurm_stops_go_on_and_those_that_die_are_reported(place):
         f"SLURM job {cancelled} ended as CANCELLED",
     ]
     for row, reason in zip((rows[1], rows[2], rows[5]), reasons, strict=True):
-        assert reason in row["error"] and f"job {row['job']} {row['status']}: {row['error']}" in output
-    assert (place.folder / "continued").read_text() in (f"{place.folder}/s/{number}" for number in (3, 4))
+        assert (
+            reason in row["error"] and f"job {row['job']} {row['status']}: {row['error']}" in output
+        )
+    assert (place.folder / "continued").read_text() in (
+        f"{place.folder}/s/{number}" for number in (3, 4)
+    )
     assert "Traceback" not in output
 
 
@@ -144,20 +156,32 @@ def test_a_sweep_that_is_stopped_leaves_no_job_behind(place):
 
 def test_a_job_that_takes_too_long_is_ended_and_not_requeued(place):
     place.does({1: "hang"})
-    code, output = place.sweep(*SLURM, "hydra.launcher.job_minutes=0.1", "seed=1,2", "hydra.sweep.dir=s")
-    assert code == 1 and place.ran() == [1, 2] and statuses(place.rows("s")) == ["failed", "finished"]
-    assert "job 0 failed: longer than hydra.launcher.job_minutes" in output and "Traceback" not in output
+    code, output = place.sweep(
+        *SLURM, "hydra.launcher.job_minutes=0.1", "seed=1,2", "hydra.sweep.dir=s"
+    )
+    assert (
+        code == 1 and place.ran() == [1, 2] and statuses(place.rows("s")) == ["failed", "finished"]
+    )
+    assert (
+        "job 0 failed: longer than hydra.launcher.job_minutes" in output
+        and "Traceback" not in output
+    )
 
 
 def test_what_slurm_refuses_is_reported_in_one_line(place):
     code, output = place.sweep(*SLURM, "hydra.launcher.partition=none", "seed=1")
     assert code == 1 and "Traceback" not in output
-    assert "clickexp: launcher=slurm: error: Batch job submission failed: Invalid partition name" in output
+    assert (
+        "clickexp: launcher=slurm: error: Batch job submission failed: Invalid partition name"
+        in output
+    )
 
 
 def test_without_a_cluster_the_cause_and_the_remedy_are_reported(tmp_path):
     """What SLURM's own commands say where no cluster answers."""
-    pytest.importorskip("submitit", reason="submitit is not installed: pip install 'clickexp[slurm]'")
+    pytest.importorskip(
+        "submitit", reason="submitit is not installed: pip install 'clickexp[slurm]'"
+    )
     for name in ("srun", "sbatch"):
         (tmp_path / name).write_text(
             "#!/bin/sh\necho 'sbatch: error: lookup\nsbatch: fatal: no source' >&2\nexit 1\n"

@@ -37,7 +37,12 @@ def log_of(lists):
 
 def model_of(kind, **towers):
     """With random numbers in all towers of positions."""
-    model = kind(positions=RANKS, query_doc_pairs=PAIRS, **{"attraction": NUMBERS, **towers}, rngs=nnx.Rngs(0))
+    model = kind(
+        positions=RANKS,
+        query_doc_pairs=PAIRS,
+        **{"attraction": NUMBERS, **towers},
+        rngs=nnx.Rngs(0),
+    )
     rng = np.random.default_rng(0)
     for tower in vars(model).values():
         if isinstance(tower, PositionParameter):
@@ -50,7 +55,11 @@ def model_of(kind, **towers):
 def batch_of(log):
     shape = (log.count, RANKS)
     columns = {name: log.column(name) for name in ("query_doc_ids", "clicks")}
-    return {**columns, "positions": np.tile(np.arange(1, RANKS + 1), (log.count, 1)), "mask": np.ones(shape, bool)}
+    return {
+        **columns,
+        "positions": np.tile(np.arange(1, RANKS + 1), (log.count, 1)),
+        "mask": np.ones(shape, bool),
+    }
 
 
 def posterior_of(model, log):
@@ -103,9 +112,17 @@ def test_what_is_left_open_changes_no_probability_of_clicks(kind):
 def test_ratios_are_open_between_groups_and_as_before_within(kind):
     log, model = log_of(APART), model_of(kind)
     posterior = posterior_of(model, log)
-    before = {(e.position, e.last_click): e for e in shared_intervals(model, posterior) if e.relative is not None}
+    before = {
+        (e.position, e.last_click): e
+        for e in shared_intervals(model, posterior)
+        if e.relative is not None
+    }
     widened = with_open_factors(model, posterior, log)
-    after = {(e.position, e.last_click): e for e in shared_intervals(model, widened) if e.relative is not None}
+    after = {
+        (e.position, e.last_click): e
+        for e in shared_intervals(model, widened)
+        if e.relative is not None
+    }
     assert before.keys() == after.keys() and {position for position, _ in after} == {1, 2, 3, 4}
     for (position, last), each in after.items():
         assert each.relative == before[position, last].relative
@@ -122,7 +139,10 @@ def test_a_ratio_within_a_later_group_stays():
     def ratio(model):
         return jnp.diff(jax.nn.log_sigmoid(model.examination.weight[...][3:5]))
 
-    found = [each.covariance_of(model, ratio)[0, 0] for each in (posterior, with_open_factors(model, posterior, log))]
+    found = [
+        each.covariance_of(model, ratio)[0, 0]
+        for each in (posterior, with_open_factors(model, posterior, log))
+    ]
     np.testing.assert_allclose(*found, rtol=1e-3)
 
 

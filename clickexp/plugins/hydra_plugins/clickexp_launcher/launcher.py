@@ -31,14 +31,20 @@ class QueueLauncher(Launcher):
 
     def __init__(self, **options: Any) -> None: ...
 
-    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
         """Takes what Hydra hands to each launcher."""
         self.hydra_context, self.task_function, self.config = hydra_context, task_function, config
 
-    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+    def launch(
+        self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
+    ) -> Sequence[JobReturn]:
         """Checks the jobs and runs them; see `clickexp.sweeps.launcher.launch`."""
         from clickexp.sweeps.checks import check_jobs
         from clickexp.sweeps.launcher import launch
 
         check_jobs(self.hydra_context, self.config, job_overrides)
-        return launch(self.hydra_context, self.task_function, self.config, job_overrides, initial_job_idx)
+        return launch(
+            self.hydra_context, self.task_function, self.config, job_overrides, initial_job_idx
+        )

@@ -42,7 +42,9 @@ class _Raising:
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher
 
-    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+    def launch(
+        self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
+    ) -> Sequence[JobReturn]:
         results = self._launcher.launch(job_overrides, initial_job_idx)
         for failed in (each for each in results if each.status is JobStatus.FAILED):
             raise failed._return_value
@@ -52,7 +54,9 @@ class _Raising:
 class GridSweeper(BasicSweeper):
     """Hydra's own, with checks that find more than its own, in less time, before the first job starts."""
 
-    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
         """Takes what Hydra hands to each sweeper."""
         super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
         assert self.launcher is not None  # noqa: S101  # after setup
@@ -79,7 +83,9 @@ class SearchSweeper(Sweeper):
         super().__init__()
         self.params = params
 
-    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
         """Takes what Hydra hands to each sweeper."""
         self.hydra_context, self.task_function, self.config = hydra_context, task_function, config
 
