@@ -52,6 +52,7 @@ FORMATS: dict[str, Callable[[float], str]] = {
     "coverage of attraction, shown": "{:.3f}".format,
     "coverage of satisfaction": "{:.3f}".format,
     "coverage of shared": "{:.3f}".format,
+    "width of shared": "{:.4f}".format,
     "seconds": "{:.1f}".format,
 }
 
@@ -70,6 +71,7 @@ def figures(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
     coverage: Fraction of all pairs whose 95 % interval, as clickexp-export has it, holds the truth: of attraction as
         P(click at rank 1), given the estimated examination there, of satisfaction as it is. Shown: of pairs that the
         training log shows. Shared: of ratios of examination as above, or of continuation.
+    width: Mean difference of the bounds of intervals of shared parameters; 4 standard deviations of errors is honest.
     """
     user, truth, found = log.design.user, log.truth, {"seconds": fitted.seconds}
     if fitted.predictions is not None:
@@ -93,6 +95,7 @@ def figures(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
         low, high = fitted.shared[~np.isnan(fitted.shared[:, 0])].T
         true = users.shared(user, truth)[~np.isnan(fitted.shared[:, 0])]
         found["coverage of shared"] = float(np.mean((low <= true) & (true <= high)))
+        found["width of shared"] = float(np.mean(high - low))
     return found | _rows(log, fitted)
 
 

@@ -8,9 +8,9 @@ information matrix when using the EM algorithm"):
     I = E[L_tt] - sum over rows of v E[L_tz]' E[L_tz] + v^2 / 2 E[L_tzz]' E[L_tzz],
 
 for the loss L of the log and expectations over the posteriors, in which the variance of the score L_t stands, up to its
-second term in Hermite polynomials. v is 1 / (precision of the prior + E[L_zz]). Two points m -+ s of each posterior
-N(m, s^2) give expectations (of polynomials up to the third degree exactly). Precisions of learned priors and slopes of
-their means are among the parameters.
+second term in Hermite polynomials. v is 1 / (precision of the prior + E[L_zz]), at most the variance of the prior.
+Two points m -+ s of each posterior N(m, s^2) give expectations (of polynomials up to the third degree exactly).
+Precisions of learned priors and slopes of their means are among the parameters.
 """
 
 import functools
@@ -57,14 +57,17 @@ class Information(NamedTuple):
 
     Attributes:
         used: Those parameters that it says something about, as places in the vector of all of them.
-        matrix: Observed information of these and, after them, of nuisances: slopes and precisions of priors.
+        matrix: Observed information of these and, after them, of nuisances: slopes and precisions of priors. As an
+            estimate it may have eigenvalues below 0.
         first: The same without the second term of what rows explain.
+        complete: The same with rows known, which explain nothing.
         score: Gradient of the loss with rows at their optimum, in the same order.
     """
 
     used: np.ndarray
     matrix: np.ndarray
     first: np.ndarray
+    complete: np.ndarray
     score: np.ndarray
 
 
@@ -130,25 +133,23 @@ def _assembled(state: State, used: np.ndarray, kept: dict[Path, _Kept], sums: Su
     learned = [path for path, table in tables if table.get_value().prior is not None]
     size = len(used)
     score = np.zeros(size + len(learned))
-    matrix, second = np.zeros((2, len(score), len(score)))
-    score[:size], matrix[:size, :size] = sums.gradient, sums.information
+    complete, first, second = np.zeros((3, len(score), len(score)))
+    score[:size], complete[:size, :size] = sums.gradient, sums.information
     for path, table in tables:
         at = size + learned.index(path) if path in learned else None
         for block in _blocks(table, kept[path], sums.rows[path], size, len(score), at):
             if at is not None:
-                matrix[at, at] += np.sum(block.weight * block.of_prior)
+                complete[at, at] += np.sum(block.weight * block.of_prior)
                 score[at] += np.sum(block.weight * (block.of_prior - 0.5))
             explained = block.cross * (block.weight * block.variance)[:, None]
-            matrix -= explained.T @ block.cross
+            first -= explained.T @ block.cross
             score -= explained.T @ block.gradient
-            second += (
-                block.curved * (block.weight * block.variance_of_spread)[:, None]
-            ).T @ block.curved
-    informed = np.append(np.diag(matrix)[:size] != 0, np.ones(len(learned), bool))
-    each = np.ix_(informed, informed)
-    return Information(
-        used[informed[:size]], (matrix - second)[each], matrix[each], score[informed]
-    )
+            explained = block.curved * (block.weight * block.variance_of_spread)[:, None]
+            second -= explained.T @ block.curved
+    first += complete
+    informed = np.append(np.diag(first)[:size] != 0, np.ones(len(learned), bool))
+    matrices = (each[np.ix_(informed, informed)] for each in (first + second, first, complete))
+    return Information(used[informed[:size]], *matrices, score[informed])
 
 
 class _Block(NamedTuple):
@@ -173,14 +174,17 @@ class _Block(NamedTuple):
     of_prior: np.ndarray
 
 
-def row_precision(own: np.ndarray, precision: float) -> np.ndarray:
-    """Precisions of posteriors, at least a quarter of the prior's.
+def _row_variance(own: np.ndarray, precision: float) -> np.ndarray:
+    """Variances of posteriors, at most that of the prior.
+
+    Rows without clicks leave the precision of their prior as it is: they explain just as much of the information on it
+    as there is. With a larger variance they would explain more, and many such rows make the matrix indefinite.
 
     Args:
         own: E[loss_zz], an estimate that may be below 0.
         precision: Of the prior.
     """
-    return np.maximum(own + precision, precision / 4)
+    return 1 / np.maximum(own + precision, precision)
 
 
 def _blocks(
@@ -199,16 +203,15 @@ def _blocks(
         own, gradient = block[:, -2], block[:, -1]
         if rows.prior is None or at is None:
             precision = max(packing.prior_precision(table), _LEAST_PRECISION)
-            variance = 1 / row_precision(own, precision)
-            zero = np.zeros_like(
-                variance
-            )  # for the gradient, too: numbers are taken to be at their optimum
+            variance = _row_variance(own, precision)
+            # for the gradient, too: numbers are taken to be at their optimum
+            zero = np.zeros_like(variance)
             yield _Block(weight, cross, curved, zero, variance, zero, zero)
             continue
         precision = math.exp(float(rows.prior.log_precision))
         square = np.asarray(rows.deviations(jnp.asarray(values)), np.float64).ravel() ** 2
         cross[:, at], curved[:, at] = precision * offset, precision * square
-        variance = 1 / row_precision(own, precision)
+        variance = _row_variance(own, precision)
         of_prior = precision / 2 * (offset**2 + square)
         yield _Block(
             weight,

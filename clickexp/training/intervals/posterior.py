@@ -25,6 +25,8 @@ WORK = 10_000_000
 """Sessions times shared numbers that are looked at, some ten seconds of one core; the first represent larger logs."""
 _LEAST, _FLOOR = 1e-2, 1e-4
 """Information per number, and eigenvalues of it in units of its diagonal, below which a log says nothing."""
+_MOST_EXPLAINED = 0.98
+"""Share of the information that rows take off in any direction, at most: it makes deviations seven times as large."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,8 +112,10 @@ def shared_posterior(
     """Returns how sure the shared parameters of a fitted model are.
 
     The covariance is the inverse of the observed information, with rows of tables and precisions of learned priors
-    integrated out; see `clickexp.training.intervals.information`. To it comes the square of the Newton step that is
-    left, at most a deviation in each direction: how far from the optimum training has ended.
+    integrated out; see `clickexp.training.intervals.information`. Rows take off at most .98 of the information that
+    there is with rows known, in any direction: the estimate of what they leave may be below 0. To the inverse comes the
+    square of the Newton step that is left, at most a deviation in each direction: how far from the optimum training
+    has ended.
 
     Of a log of more sessions than `WORK` has room for, the first ones represent all: the covariance is theirs times
     their share. That is at least that of all, since rows with few documents explain more in place of shared parameters.
@@ -148,19 +152,23 @@ def shared_posterior(
 
 
 def _covariance(found: Information) -> np.ndarray:
-    scale, values, vectors = _spectrum(found.matrix)
-    covariance = (vectors / values) @ vectors.T / np.outer(scale, scale)
-    scale, values, vectors = _spectrum(found.first)
-    steps = np.clip(vectors.T @ (found.score / scale) / np.sqrt(values), -1, 1)
-    left = vectors @ (steps / np.sqrt(values)) / scale
-    return covariance + np.outer(left, left)
+    root = _inverse_root(found.complete, found.complete - found.matrix)
+    of_first = _inverse_root(found.complete, found.complete - found.first)
+    left = of_first @ np.clip(of_first.T @ found.score, -1, 1)
+    return root @ root.T + np.outer(left, left)
 
 
-def _spectrum(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Scale, eigenvalues and eigenvectors of a matrix in units of its diagonal."""
-    scale = np.sqrt(np.maximum(np.diag(matrix), _LEAST))
-    values, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))
-    return scale, np.maximum(values, _FLOOR), vectors
+def _inverse_root(complete: np.ndarray, explained: np.ndarray) -> np.ndarray:
+    """Returns a root of the inverse of a positive definite matrix: complete - explained, as far as that is one.
+
+    Both are estimates. Where the difference says less than 1 - `_MOST_EXPLAINED` of the information, or less than none,
+    it is not known well enough to be inverted.
+    """
+    scale = np.sqrt(np.maximum(np.diag(complete), _LEAST))
+    values, vectors = np.linalg.eigh(complete / np.outer(scale, scale))
+    whitened = vectors / np.sqrt(np.maximum(values, _FLOOR)) / scale[:, None]
+    shares, directions = np.linalg.eigh(whitened.T @ explained @ whitened)
+    return whitened @ directions / np.sqrt(1 - np.minimum(shares, _MOST_EXPLAINED))
 
 
 def _names(params: nnx.State) -> list[str]:

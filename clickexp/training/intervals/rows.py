@@ -11,7 +11,7 @@ from flax import nnx
 from clickexp.data.sessions import Sessions
 from clickexp.models.base import Model
 from clickexp.parameters.table import Rows, Table
-from clickexp.training.intervals.information import ROOM, prepared, row_precision
+from clickexp.training.intervals.information import ROOM, prepared
 from clickexp.training.intervals.posterior import WORK, SharedPosterior
 from clickexp.training.intervals.probabilities import of_first_positions
 from clickexp.training.sparse.packing import Path
@@ -21,6 +21,8 @@ _MOST_SESSIONS = 2_000_000
 """Of a log that is read once more; of larger ones, rows stay as training has left them."""
 _LONGEST_STEP = 1.0
 """Of a mean, in standard deviations."""
+_LEAST_PRECISION = 0.25
+"""Of a posterior, in units of the prior's: estimates of the curvature may be below 0."""
 
 
 def settled(
@@ -147,7 +149,7 @@ def _settled(rows: Rows, sums: Array) -> Rows:
     curvature, gradient = both[..., -2], both[..., -1]
     values = np.array(rows.values, np.float64)
     offsets, spreads = values[:, : rows.dim], values[:, rows.dim : rows.numbers]
-    total = row_precision(curvature, precision)
+    total = np.maximum(curvature + precision, _LEAST_PRECISION * precision)
     sd = total**-0.5
     steps = (gradient + precision * offsets) / total
     read = (curvature != 0) | (gradient != 0)

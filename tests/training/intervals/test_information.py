@@ -8,9 +8,10 @@ from scipy.optimize import minimize
 from small_logs import sigmoid
 
 from clickexp.data import Sessions
-from clickexp.models import PositionBasedModel
+from clickexp.models import DynamicBayesianNetwork, PositionBasedModel
 from clickexp.parameters import EmbeddingParameterConfig, Rows
 from clickexp.parameters.table import Prior
+from clickexp.training import Trainer
 from clickexp.training.intervals import information as module
 from clickexp.training.intervals import posterior as posterior_module
 from clickexp.training.intervals import rows as rows_module
@@ -109,6 +110,7 @@ def most_likely(counts):
     return lost.x
 
 
+CONTINUATION = 0.87
 ORDER = [1, 2, 3, 0, 4]
 """Baseline last but one in the formulas here, first in the model."""
 THETA = np.array([2.0, 0.4, -0.4, MEAN, np.log(PRECISION)])
@@ -277,6 +279,56 @@ def test_rows_of_one_number_are_taken_at_their_optimum():
     found = information(model, sessions(*log, 60)).matrix
     in_order = found[np.ix_(ORDER[:4], ORDER[:4])]
     np.testing.assert_allclose(in_order, expected, rtol=1e-3, atol=2e-3)
+
+
+def test_rows_that_say_nothing_of_their_spread_explain_no_more_than_there_is():
+    """Skips of attractive documents have a loss of negative curvature; the posterior of each row is its prior."""
+    rng = np.random.default_rng(0)
+    ids = np.argsort(rng.random((600, 30)), axis=1)[:, :POSITIONS] + 1
+    clicks = np.zeros(ids.shape, bool)
+    model = model_at(np.array([0.0, 0.0, 0.0, 3.0, np.log(PRECISION)]), counted(ids, clicks, 30))
+    rows = np.zeros((31, 3))
+    model.attraction.table.set_value(
+        Rows(jnp.asarray(rows, jnp.float32), 1, model.attraction.table.get_value().prior)
+    )
+    found = information(model, sessions(ids.astype(np.int32), clicks, 30))
+    # of the logarithm of the precision of the prior: half a unit per row, all of which it explains
+    assert found.first[-1, -1] == pytest.approx(31 / 2)
+    assert found.matrix[-1, -1] == pytest.approx(0.0, abs=1e-3)
+
+
+def satisfied_users(seed):
+    """Sessions of DBN users who go on with probability .87; 1,000 pairs with 8 impressions each."""
+    rng = np.random.default_rng(seed)
+    attraction = rng.beta(1, 3, 1001)
+    satisfaction = sigmoid(rng.normal(size=1001))
+    query = rng.integers(0, 50, (1000, 1))
+    ids = 1 + query * 20 + np.argsort(rng.random((1000, 20)), axis=1)[:, :8]
+    clicks = np.zeros(ids.shape, bool)
+    reading = np.ones(len(ids), bool)
+    for rank in range(8):
+        shown = ids[:, rank]
+        clicks[:, rank] = reading & (rng.random(len(ids)) < attraction[shown])
+        satisfied = clicks[:, rank] & (rng.random(len(ids)) < satisfaction[shown])
+        reading &= ~satisfied & (rng.random(len(ids)) < CONTINUATION)
+    return ids.astype(np.int32), clicks
+
+
+@pytest.mark.nightly
+def test_intervals_of_continuation_are_as_wide_as_its_errors():
+    """Of DBN, on ten logs where few clicks tell satisfaction."""
+    errors, deviations = [], []
+    for seed in range(10):
+        data = sessions(*satisfied_users(seed), 1000)
+        model = DynamicBayesianNetwork(query_doc_pairs=1000, positions=8, rngs=nnx.Rngs(0))
+        Trainer(seed=seed).train(model, data, data)
+        (found,) = shared_intervals(model, shared_posterior(model, data))
+        errors.append(np.log(found.value / (1 - found.value) / (CONTINUATION / (1 - CONTINUATION))))
+        deviations.append(found.sd)
+    spread = np.sqrt(np.mean(np.square(errors)))
+    # of ten errors, the spread is within half and one and a half of theirs with probability .98
+    assert 0.5 * spread < np.median(deviations) < 1.5 * spread
+    assert max(deviations) < 3 * np.median(deviations)
 
 
 def test_batches_with_holes_say_what_their_documents_say():

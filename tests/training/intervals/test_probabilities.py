@@ -273,44 +273,69 @@ def test_posteriors_come_back_from_their_file(tmp_path):
             SharedPosterior.load(tmp_path / "shared.npz")
 
 
-def inform(monkeypatch, matrix, first, score, used=(1, 2, 3)):
+def inform(monkeypatch, matrix, first, complete, score, used=(1, 2, 3)):
     """Lets a log say this about the examination of PBM; returns the data that are looked at."""
     looked_at = []
 
     def information(model, data, done):
         looked_at.append(data)
         done(10**9)
-        return Information(np.array(used), matrix, first, score)
+        return Information(np.array(used), matrix, first, complete, score)
 
     monkeypatch.setattr(posterior_module, "information", information)
     return looked_at
 
 
+def informed(seed):
+    """Information without what rows explain, less a part, and less another; of five numbers of unlike scales."""
+    roots = np.random.default_rng(seed).normal(size=(3, 5, 5)) * [1.0, 10.0, 0.5, 2.0, 3.0]
+    matrix, *parts = (root.T @ root for root in roots)
+    matrix += np.diag([1.0, 100.0, 0.25, 4.0, 9.0])
+    return matrix, matrix + parts[0] / 5, matrix + parts[0] / 5 + parts[1] / 5
+
+
 def test_the_covariance_is_the_inverse_information_and_the_step_that_is_left(monkeypatch):
-    """The step is at most a deviation in each direction; the last number is a nuisance."""
-    rng = np.random.default_rng(2)
-    root, other = rng.normal(size=(2, 5, 5)) * [1.0, 10.0, 0.5, 2.0, 3.0]
-    matrix, first = root.T @ root + np.eye(5), other.T @ other + 2 * np.eye(5)
-    scale = np.sqrt(np.diag(first))
-    values, vectors = np.linalg.eigh(first / np.outer(scale, scale))
-    little, much = (size * rng.normal(size=5) for size in (1e-3, 1e6))
-    deviations = np.sign(vectors.T @ (much / scale))
-    steps = np.linalg.solve(first, little), vectors @ (deviations / np.sqrt(values)) / scale
+    """The last number is a nuisance."""
+    matrix, first, complete = informed(2)
+    score = 1e-3 * np.random.default_rng(3).normal(size=5)
     progress = []
-    for score, step in zip((little, much), steps, strict=True):
-        inform(monkeypatch, matrix, first, score, used=(1, 2, 3, 4))
-        model = built(PositionBasedModel)
-        found = shared_posterior(model, SESSIONS, lambda *counts: progress.append(counts))
-        assert found.names == tuple(f"examination/weight[{i}]" for i in range(4))
-        left = found.covariance - np.linalg.inv(matrix)[:4, :4]
-        np.testing.assert_allclose(left, np.outer(step, step)[:4, :4], rtol=1e-6, atol=1e-12)
-    assert progress == [(3, 3)] * 2
+    inform(monkeypatch, matrix, first, complete, score, used=(1, 2, 3, 4))
+    model = built(PositionBasedModel)
+    found = shared_posterior(model, SESSIONS, lambda *counts: progress.append(counts))
+    assert found.names == tuple(f"examination/weight[{i}]" for i in range(4))
+    left = found.covariance - np.linalg.inv(matrix)[:4, :4]
+    step = np.linalg.solve(first, score)
+    np.testing.assert_allclose(left, np.outer(step, step)[:4, :4], rtol=1e-6, atol=1e-12)
+    assert progress == [(3, 3)]
+
+
+def test_the_step_that_is_left_is_at_most_a_deviation_in_each_direction(monkeypatch):
+    matrix, first, complete = informed(4)
+    inform(monkeypatch, matrix, first, complete, np.full(5, 1e6), used=range(5))
+    found = shared_posterior(built(PositionBasedModel), SESSIONS)
+    left = found.covariance - np.linalg.inv(matrix)
+    # the square of its length in deviations, of five directions
+    assert np.trace(first @ left) == pytest.approx(5)
+
+
+@pytest.mark.parametrize("left", [0.5, 1e-3, -0.03])
+def test_an_indefinite_matrix_makes_deviations_seven_times_as_large_at_most(monkeypatch, left):
+    """Rows take off all but `left` of the information in one oblique direction of three, or more than there is."""
+    root = np.random.default_rng(3).normal(size=(3, 3))
+    direction = np.array([0.6, 0.0, 0.8])
+    complete = root.T @ root
+    matrix = root.T @ (np.eye(3) - (1 - left) * np.outer(direction, direction)) @ root
+    inform(monkeypatch, matrix, matrix, complete, np.zeros(3))
+    found = shared_posterior(built(PositionBasedModel), SESSIONS).covariance
+    moved = np.linalg.solve(root, direction)
+    widened = (1 / max(left, 0.02) - 1) * np.outer(moved, moved)
+    np.testing.assert_allclose(found, np.linalg.inv(complete) + widened, rtol=1e-6)
 
 
 def test_the_first_sessions_represent_a_log_that_takes_longer(monkeypatch):
     """With their share of the covariance; without a finite one there is no posterior."""
     model, matrix = built(PositionBasedModel), np.diag([4.0, 5.0, 8.0])
-    looked_at = inform(monkeypatch, matrix, matrix, np.zeros(3))
+    looked_at = inform(monkeypatch, matrix, matrix, matrix, np.zeros(3))
     whole = shared_posterior(model, SESSIONS)
     numbers = ravel_pytree(nnx.state(model, nnx.Param))[0].size
     monkeypatch.setattr(posterior_module, "WORK", 2 * numbers + 1)
@@ -318,7 +343,7 @@ def test_the_first_sessions_represent_a_log_that_takes_longer(monkeypatch):
     assert [data.count for data in looked_at] == [3, 2]
     np.testing.assert_allclose(whole.covariance, np.diag([1 / 4, 1 / 5, 1 / 8]))
     np.testing.assert_allclose(part.covariance, whole.covariance * 2 / 3)
-    inform(monkeypatch, matrix, matrix, np.full(3, np.nan))
+    inform(monkeypatch, matrix, matrix, matrix, np.full(3, np.nan))
     assert shared_posterior(model, SESSIONS) is None
 
 
