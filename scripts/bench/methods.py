@@ -1,6 +1,7 @@
 """Methods that estimate parameters: functions (simulated log, seed) -> Fitted, or None where they do not apply."""
 
 import dataclasses
+import functools
 import itertools
 import json
 import subprocess
@@ -93,13 +94,14 @@ def posterior(log: SimulatedLog, seed: int) -> Fitted:
     return gradient(log, seed)
 
 
-def expectation_maximisation(log: SimulatedLog, seed: int) -> Fitted | None:
-    """trainer=em."""
-    return (
-        fitted(log, seed, EMTrainer())
-        if log.design.user in ("PBM", "UBM", "DBN", "DCM", "CCM")
-        else None
-    )
+def expectation_maximisation(
+    log: SimulatedLog, seed: int, counts: float | None = None
+) -> Fitted | None:
+    """trainer=em, with its default of prior successes and failures or with these."""
+    if log.design.user not in ("PBM", "UBM", "DBN", "DCM", "CCM"):
+        return None
+    prior = {} if counts is None else dict(prior_successes=counts, prior_failures=counts)
+    return fitted(log, seed, EMTrainer(**prior))
 
 
 def counting(log: SimulatedLog, seed: int) -> Fitted | None:
@@ -154,6 +156,10 @@ METHODS: dict[str, Method] = {
     "map": maximum_a_posteriori,
     "posterior": posterior,
     "em": expectation_maximisation,
+    **{
+        f"em {counts:g}+{counts:g}": functools.partial(expectation_maximisation, counts=counts)
+        for counts in (1.0, 0.5, 0.1, 0.01, 0.0)
+    },
     "counting": counting,
 }
 

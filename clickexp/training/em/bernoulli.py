@@ -24,7 +24,8 @@ from clickexp.parameters.base import Parameter
 from clickexp.types import Array, ByRank, Scalar
 
 _LARGEST_LOGIT = math.log((1 - 1e-6) / 1e-6)
-"""Of an estimate, that of probability 1 - 1e-6: certain events leave no likelihood for others."""
+"""Of an estimate, that of probability 1 - 1e-6, and its least that of 1e-6: certain events leave no likelihood for
+others."""
 
 _LEAST_COUNT = 1e-30
 """For events that always or never happen: approximate expectations even count more than there are."""
@@ -53,10 +54,10 @@ def estimates(totals: _Totals, prior: Float[Array, "2"]) -> Float[Array, " rows"
 
     Args:
         totals: Successes and failures.
-        prior: What both start from.
+        prior: What both start from; without counts a row that the log does not show has probability 1/2.
     """
     successes, failures = jnp.moveaxis(jnp.log(jnp.maximum(totals + prior, _LEAST_COUNT)), -1, 0)
-    return jnp.minimum(successes - failures, _LARGEST_LOGIT)
+    return jnp.clip(successes - failures, -_LARGEST_LOGIT, _LARGEST_LOGIT)
 
 
 def add_counts(totals: _Totals, rows: _RowIds, counted: Counts, batch: ByRank) -> _Totals:

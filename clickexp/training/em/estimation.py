@@ -19,7 +19,7 @@ from clickexp.training.base import BaseTrainer
 from clickexp.training.em.bernoulli import BernoulliTowers, Counts, Logit, add_counts, estimates
 from clickexp.training.loop import Learner
 from clickexp.types import Array, ByRank, Count, Scalar
-from clickexp.utils.bounds import BatchSize, NonNegativeFloat, PositiveFloat
+from clickexp.utils.bounds import BatchSize, NonNegativeFloat
 
 _FEW_ROWS = 4096
 """Towers of at most so many rows add up in float64 on the host, since single rows may count every document."""
@@ -43,7 +43,7 @@ class EstimatingTrainer(BaseTrainer):
         batch_size: Sessions per step. The counts of a pair are float32, exact up to 2^24 impressions.
     """
 
-    prior_successes: PositiveFloat = 1.0
+    prior_successes: NonNegativeFloat = 1.0
     prior_failures: NonNegativeFloat = 1.0
     batch_size: BatchSize = 8192
     iterations = 1  # passes over the log

@@ -148,8 +148,14 @@ def _assembled(state: State, used: np.ndarray, kept: dict[Path, _Kept], sums: Su
             second -= explained.T @ block.curved
     first += complete
     informed = np.append(np.diag(first)[:size] != 0, np.ones(len(learned), bool))
-    matrices = (each[np.ix_(informed, informed)] for each in (first + second, first, complete))
-    return Information(used[informed[:size]], *matrices, score[informed])
+    each = np.ix_(informed, informed)
+    return Information(
+        used[informed[:size]],
+        (first + second)[each],
+        first[each],
+        complete[each],
+        score[informed],
+    )
 
 
 class _Block(NamedTuple):
