@@ -60,9 +60,10 @@ def ours(name: str, e_step: str, iterations: int, data: Dataset) -> dict[str, fl
     sizes = dict(positions=data.positions, query_doc_pairs=data.query_doc_pairs)
     options = {"fix_continuation": True} if name == "SDBN" else {}
     few = dict(eval_batch_size=data.val.count)
-    trainer = (
-        EMTrainer(iterations, e_step=e_step, **few) if name in HIDDEN else CountingTrainer(**few)
-    )
+    if name in HIDDEN:
+        trainer = EMTrainer(iterations, e_step=e_step, prior_successes=1, prior_failures=1, **few)
+    else:
+        trainer = CountingTrainer(**few)
     for _ in range(2):  # the second does without what a process does once
         model = CLASSES[name](**accepted(CLASSES[name], sizes), **options, rngs=nnx.Rngs(0))
         report = trainer.train(model, data.train, data.val)

@@ -215,7 +215,9 @@ def test_what_has_to_be_the_same_where_a_training_continues():
     assert trainer.learner(documents()).settings == settings
     in_order = Trainer(lazy_adam(0.5, 0.25), shuffle=False).learner(documents())
     assert in_order.settings == settings | {"seed": None, "batch_size": None}
-    counting = EMTrainer(batch_size=7, prior_failures=2.0).learner(position_based())
+    counting = EMTrainer(batch_size=7, prior_successes=1.0, prior_failures=2.0).learner(
+        position_based()
+    )
     assert counting.settings == {"batch_size": 7, "prior": [1.0, 2.0]}
 
 

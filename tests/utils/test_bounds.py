@@ -242,8 +242,8 @@ def as_users(kind, **settings):
         ),
         (lambda: EMTrainer(iterations=0), "iterations=0: give at least 1"),
         (
-            lambda: CountingTrainer(prior_successes=0.0),
-            "prior_successes=0.0: give a number above 0",
+            lambda: CountingTrainer(prior_successes=-1.0),
+            "prior_successes=-1.0: give at least 0",
         ),
         (lambda: CountingTrainer(prior_failures=-1.0), "prior_failures=-1.0: give at least 0"),
         (lambda: EarlyStopping(patience=-1), "patience=-1: give at least 0"),

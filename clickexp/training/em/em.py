@@ -27,7 +27,7 @@ from clickexp.training.em.estimation import (
 )
 from clickexp.training.stopping import Stopping
 from clickexp.types import ByRank
-from clickexp.utils.bounds import PositiveInt
+from clickexp.utils.bounds import NonNegativeFloat, PositiveInt
 
 _Values = dict[str, PerRank]
 """A number at each document for each role."""
@@ -47,12 +47,16 @@ class EMTrainer(EstimatingTrainer):
     is still reading, whose probability follows from the same derivatives. The log-likelihood, with prior_successes
     log p + prior_failures log (1 - p) for each row, never falls.
 
-    Estimates start from 1 success and 1 failure, so that the first iteration starts from 1/2 and a pair that the log
-    does not show stays there, as in PyClick. `train/loss` of an iteration is that of the estimates it started from.
+    Counts start from as many successes as failures, so that the first iteration starts from 1/2 and a pair that the log
+    does not show stays there. Of both PyClick has 1, which suits predictions; the fewer there are, the nearer is
+    examination to the truth, and the less certain pairs with few impressions predict (`scripts/bench/README.md`). With
+    0 estimates are those of maximum likelihood. `train/loss` of an iteration is that of the estimates it started from.
     Other settings are those of `EstimatingTrainer` and `BaseTrainer`.
 
     Attributes:
         iterations: Passes over the log; 50 is PyClick's.
+        prior_successes: Successes that every estimate starts from.
+        prior_failures: Failures that it starts from.
         early_stopping: None runs all iterations and keeps the last, as PyClick does; otherwise the best is kept.
         e_step: "exact", or "pyclick" for the approximate steps of DBN and CCM behind PyClick's published figures, see
             clickexp.training.em.pyclick; PBM and UBM have the same step either way. PyClick's UBM agrees where all
@@ -67,6 +71,8 @@ class EMTrainer(EstimatingTrainer):
     iterations: PositiveInt = 50
     early_stopping: Stopping = None
     _: dataclasses.KW_ONLY
+    prior_successes: NonNegativeFloat = 0.1
+    prior_failures: NonNegativeFloat = 0.1
     e_step: Literal["exact", "pyclick"] = "exact"
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ from small_logs import packed, ragged_log, shown, sigmoid
 from zoo import CASES, every_click_vector, point, random_model, repeated, runner
 
 from clickexp import models
+from clickexp.data import Sessions
 from clickexp.errors import ConfigError
 from clickexp.loggers.base import Logger
 from clickexp.metrics import LogLikelihood
@@ -282,6 +283,50 @@ def test_the_likelihood_with_its_prior_never_falls(name):
     ]
     assert np.diff(objective).min() > -1e-6 * abs(objective[-1])
     assert objective[-1] - objective[0] > 0.01
+
+
+WITHOUT_PRIOR = dict(prior_successes=0.0, prior_failures=0.0)
+
+
+def test_without_prior_counts_they_are_those_of_maximum_likelihood():
+    """Of PBM: E-steps by Bayes' rule. Rows that the log does not show stay at 1/2."""
+    mask = shown(COLUMNS)
+    ids, clicks = COLUMNS["query_doc_ids"][mask], COLUMNS["clicks"][mask]
+    ranks = np.broadcast_to(np.arange(1, RANKS + 1), mask.shape)[mask]
+    attraction, examination = np.full(PAIRS + 1, 0.5), np.full(RANKS + 1, 0.5)
+    for _ in range(10):
+        a, e = attraction[ids], examination[ranks]
+        skip = 1 - a * e
+        attracted = np.where(clicks, 1.0, a * (1 - e) / skip)
+        examined = np.where(clicks, 1.0, e * (1 - a) / skip)
+        np.put(attraction, np.unique(ids), _means(ids, attracted))
+        np.put(examination, np.unique(ranks), _means(ranks, examined))
+    model, _, losses = estimated(EMTrainer(10, **SIZES, **WITHOUT_PRIOR), "PBM")
+    found = probabilities(model)
+    for role, expected in (("attraction", attraction), ("examination", examination)):
+        inside = np.clip(expected, 1e-6, 1 - 1e-6)
+        np.testing.assert_allclose(found[role], inside, rtol=0, atol=1e-5, err_msg=role)
+    assert np.isfinite(losses).all()
+
+
+def _means(rows, values):
+    """By row, ascending."""
+    counts = np.bincount(rows)
+    return np.bincount(rows, weights=values)[counts > 0] / counts[counts > 0]
+
+
+@pytest.mark.parametrize("click", [False, True])
+def test_estimates_without_prior_counts_stay_inside_0_and_1(click):
+    """One document that all or none of the sessions click, and one that no session shows."""
+    log = Sessions.from_arrays(
+        query_doc_ids=np.ones((8, 1), np.int32),
+        clicks=np.full((8, 1), click),
+        query_doc_pairs=PAIRS,
+    )
+    model, _, _ = estimated(CountingTrainer(**SIZES, **WITHOUT_PRIOR), "DCTR", log)
+    (rates,) = probabilities(model).values()
+    assert rates[1] == pytest.approx(1 - 1e-6 if click else 1e-6, rel=1e-2, abs=1e-7)
+    np.testing.assert_allclose(rates[2:], 0.5)
 
 
 # The E-step behind PyClick's figures, in the words of its documentation
@@ -555,7 +600,7 @@ def test_towers_are_not_shared():
 
 SETTINGS = [
     (EMTrainer, {"iterations": 0}, ["iterations=0", "at least 1"]),
-    (EMTrainer, {"prior_successes": 0.0}, ["prior_successes=0.0"]),
+    (EMTrainer, {"prior_successes": -1.0}, ["prior_successes=-1.0"]),
     (CountingTrainer, {"prior_failures": -1.0}, ["prior_failures=-1.0"]),
     (CountingTrainer, {"batch_size": 0}, ["batch_size=0"]),
     (EMTrainer, {"early_stopping": EarlyStopping("auc")}, ["'auc'"]),
