@@ -1,5 +1,6 @@
 """Tables and lines about a log on a terminal."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -135,6 +136,7 @@ def as_json(
         "examination": {
             "identified": links.identified,
             "groups": [list(map(int, group)) for group in links.groups],
+            "movement": None if math.isnan(links.movement) else links.movement,
             "weakest_link": None if links.weakest is None else links.weakest._asdict(),
         },
     }

@@ -95,7 +95,7 @@ def _note_identifiability(parts: Parts) -> None:
     """Reports which positions the log compares, where that decides what the model learns."""
     if parts.model.separates_examination:
         links = identifiability(parts.dataset.train, ENOUGH_SESSIONS)
-        if not links.identified:
+        if links.warns:
             parts.logger.warning(links.describe())
         elif isinstance(parts.model, TwoTowersModel):  # of which much depends on it
             parts.logger.message(links.describe())

@@ -123,7 +123,7 @@ def export(
             pl.DataFrame(
                 intervals, SharedInterval._fields, orient="row", infer_schema_length=None
             ).write_csv(file)
-    _warn_of_unlinked_positions(model, log.train, posterior is None)
+    _warn_of_examination(model, log.train, posterior is None)
     with _whole(folder / "documents.parquet") as file:
         is_own = is_own_log(run, log)
         _write_documents(
@@ -139,11 +139,11 @@ def export(
         _write_predictions(model, log, source, id_names, columns, folder, named)
 
 
-def _warn_of_unlinked_positions(model: Model, sessions: Sessions, takes_as_known: bool) -> None:
-    if (
-        model.separates_examination
-        and not (links := identifiability(sessions, ENOUGH_SESSIONS)).identified
-    ):
+def _warn_of_examination(model: Model, sessions: Sessions, takes_as_known: bool) -> None:
+    if not model.separates_examination:
+        return
+    links = identifiability(sessions, ENOUGH_SESSIONS)
+    if links.warns:
         more = " Intervals of attraction take examination as known." if takes_as_known else ""
         sys.stderr.write(f"{links.describe()}{more}\n")
 

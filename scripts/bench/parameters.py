@@ -34,8 +34,13 @@ DENSE = dict(queries=1, documents=40, impressions=50_000)
 SMALL = dict(
     users=USERS, policies=("random", "medium"), skews=(1.0,), impressions=(10, 40), seeds=(0,)
 )
-FULL = dict(users=USERS, policies=tuple(POLICIES), skews=(0.0, 1.0), impressions=(5, 10, 40, 160),
-            seeds=(0, 1, 2, 3, 4))  # fmt: skip
+FULL = dict(
+    users=USERS,
+    policies=("random", "weak", "medium", "strong"),
+    skews=(0.0, 1.0),
+    impressions=(5, 10, 40, 160),
+    seeds=(0, 1, 2, 3, 4),
+)
 INTERVAL = 1.959963984540054
 """Standard deviations from the middle to the ends of a 95 % interval of a normal distribution."""
 
@@ -142,7 +147,15 @@ def designs(args: argparse.Namespace) -> Iterator[Design]:
             yield Design(user, policy, skew, **DENSE)
             continue
         for impressions in args.impressions:
-            yield Design(user, policy, skew, impressions, args.queries)
+            yield Design(
+                user,
+                policy,
+                skew,
+                impressions,
+                args.queries,
+                family=args.family,
+                correlation=args.correlation,
+            )
 
 
 def run(
@@ -174,13 +187,15 @@ def _key(line: dict) -> tuple:
 
 
 def print_results(lines: Sequence[dict]) -> None:
-    """A table per user, policy and skew: means over the seeds, a row for each size and method."""
+    """A table per kind of users, policy and skew: means over the seeds, a row for each size and method."""
     tables: dict[tuple, dict[tuple, list[dict]]] = defaultdict(lambda: defaultdict(list))
     for line in lines:
         if line["figures"] is not None:
-            title = line["user"], line["policy"], line["skew"]
+            title = tuple(
+                line[name] for name in ("user", "policy", "skew", "family", "correlation")
+            )
             tables[title][line["impressions"], line["method"]].append(line["figures"])
-    for (user, policy, skew), rows in tables.items():
+    for (user, policy, skew, family, correlation), rows in tables.items():
         names = [
             name
             for name in FORMATS
@@ -191,7 +206,8 @@ def print_results(lines: Sequence[dict]) -> None:
             label = f"{impressions:,} {method}"
             cells.append((label, str(len(group)), *(_mean(name, group) for name in names)))
         print_table(
-            f"{user}, policy {policy}, query popularity 1 / rank^{skew:g}",
+            f"{user}, policy {policy}, query popularity 1 / rank^{skew:g}, attraction {family}, "
+            f"correlation {correlation:g}",
             ("impressions, method", "logs", *names),
             cells,
         )
@@ -223,6 +239,12 @@ def arguments() -> argparse.Namespace:
         "--impressions", type=int, nargs="+", help="of training, per pair, in the mean"
     )
     parser.add_argument("--queries", type=int, default=400, help="of 20 documents each")
+    parser.add_argument(
+        "--family", choices=users.FAMILIES, default="normal", help="of attraction among pairs"
+    )
+    parser.add_argument(
+        "--correlation", type=float, default=0.0, help="of satisfaction with attraction, of DBN"
+    )
     parser.add_argument("--seeds", type=int, nargs="+")
     parser.add_argument(
         "--methods", nargs="+", help=f"of {', '.join(METHODS)}, clax; by default all"

@@ -12,7 +12,8 @@ P(click at rank r | clicks above):
     DCTR       a
     DRCTR      a_r, one per document and rank
 
-Attraction a = s(z), z ~ N(-1.5, 1.2^2) for each pair; satisfaction s = s(y), y ~ N(0, 1).
+Attraction a = s(z), z ~ N(-1.5, 1.2^2) for each pair, the family of the prior of the default, or a ~ Beta(1, 3), which
+is another; satisfaction s = s(y), y ~ N(0, 1), on its own or correlated with the attraction logit.
 """
 
 import dataclasses
@@ -20,13 +21,17 @@ import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, logit
 
 POSITIONS = 10
 ATTRACTION = -1.5, 1.2
 """Mean and standard deviation of the logits."""
 
-POLICIES = {"random": 0.0, "weak": 1 / 3, "medium": 1.0, "strong": 3.0}
+FAMILIES = "normal", "beta"
+"""Of attraction: logits from ATTRACTION, or probabilities from BETA."""
+BETA = 1.0, 3.0
+
+POLICIES = {"random": 0.0, "weak": 1 / 3, "medium": 1.0, "strong": 3.0, "fixed": 10.0}
 """Weight of the standardised attraction logit in a document's score, beside noise of standard deviation 1 that is new
 in every session."""
 
@@ -92,6 +97,8 @@ class Design:
         impressions: Mean number of training impressions per pair.
         queries: Number of queries.
         documents: Number of documents per query, of which a list shows the ten of highest score.
+        family: One of FAMILIES.
+        correlation: Of the logits of satisfaction and attraction.
     """
 
     user: str
@@ -100,6 +107,8 @@ class Design:
     impressions: int = 40
     queries: int = 400
     documents: int = 20
+    family: str = "normal"
+    correlation: float = 0.0
 
     @property
     def pairs(self) -> int:
@@ -127,8 +136,16 @@ def simulate(design: Design, seed: int) -> SimulatedLog:
     """A log, the same for the same arguments."""
     rng = np.random.default_rng(seed)
     rows = (design.pairs + 1, POSITIONS) if design.user == "DRCTR" else design.pairs + 1
-    attraction = rng.normal(*ATTRACTION, rows)
-    satisfaction = rng.normal(0, 1, rows) if design.user == "DBN" else None
+    by_family = {
+        "normal": lambda: rng.normal(*ATTRACTION, rows),
+        "beta": lambda: logit(rng.beta(*BETA, rows)),
+    }
+    attraction = by_family[design.family]()
+    satisfaction = None
+    if design.user == "DBN":
+        own = math.sqrt(1 - design.correlation**2)
+        satisfaction = own * rng.normal(0, 1, rows)
+        satisfaction += design.correlation * _standardised(attraction, design.family)
     truth = Parameters(SHARED[design.user], attraction, satisfaction)
     sizes = design.sessions, math.ceil(design.sessions / 4), TEST_SESSIONS
     parts = []
@@ -154,11 +171,15 @@ def lists(
     candidates = 1 + query[:, None] * design.documents + np.arange(design.documents)
     scores = rng.standard_normal(candidates.shape)
     if weight := POLICIES[design.policy]:
-        mean, spread = ATTRACTION
         quality = attraction if attraction.ndim == 1 else attraction.mean(axis=1)
-        scores += weight * (quality[candidates] - mean) / spread
+        scores += weight * _standardised(quality, design.family)[candidates]
     best = np.argsort(-scores, axis=1)[:, :POSITIONS]
     return np.take_along_axis(candidates, best, axis=1).astype(np.int32)
+
+
+def _standardised(logits: np.ndarray, family: str) -> np.ndarray:
+    mean, spread = ATTRACTION if family == "normal" else (logits.mean(), logits.std())
+    return (logits - mean) / spread
 
 
 def conditional(user: str, parameters: Parameters, part: Part) -> np.ndarray:

@@ -5,11 +5,15 @@ link positions: (c e_p)(a_d / c) is the same for every c, and without a link eac
 its own. Positions are the nodes of a graph, linked where a document was shown at both; examination and attraction
 are identified, up to one factor, if and only if the graph is connected.
 
+How well they are separated depends on how much documents move between positions. Of a policy that shows each document
+nearly always at one position, what remains is told by the prior of attraction rather than by clicks.
+
 Chen, Liu, Liu, Li and Sun 2024, "Identifiability matters: revealing the hidden recoverable condition in unbiased
 learning to rank".
 """
 
 import functools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -26,6 +30,12 @@ _CELLS = 1 << 22
 _SHOWN_GROUPS = 8
 _FEW = 10
 """Documents of the weakest link, below which one should look at how sure the estimates are."""
+_MOVING_SESSIONS = 200_000
+"""Sessions that movement is estimated from."""
+_LEAST_REPEATS = 100
+"""Impressions of documents after their first, below which movement is not known."""
+_NEARLY_FIXED = 0.2
+"""Movement below which examination has errors that its intervals do not show."""
 
 
 class Link(NamedTuple):
@@ -45,12 +55,15 @@ class Identifiability:
         shown: `[nodes]`, documents shown at each.
         links: `[nodes, nodes]`, distinct documents shown at both; on the diagonal, at this position.
         groups: Positions that documents link, directly or over others; ordered by their first.
+        movement: Share of the variance of log positions that is within documents: 1 in random order, 0 where each
+            document has one position; nan where too few documents are shown more than once.
     """
 
     positions: np.ndarray
     shown: np.ndarray
     links: np.ndarray
     groups: tuple[tuple[int, ...], ...]
+    movement: float = math.nan
 
     @functools.cached_property
     def weakest(self) -> Link | None:
@@ -78,8 +91,18 @@ class Identifiability:
         """Whether documents link all positions."""
         return len(self.groups) == 1
 
+    @property
+    def nearly_fixed(self) -> bool:
+        """Whether documents hardly move between positions."""
+        return self.movement < _NEARLY_FIXED
+
+    @property
+    def warns(self) -> bool:
+        """Whether estimates of examination are in doubt."""
+        return not self.identified or self.nearly_fixed
+
     def describe(self) -> str:
-        """A sentence on what the log identifies, or the warning that it does not."""
+        """A sentence on what the log identifies, or the warning that it does not, or hardly does."""
         if not self.identified:
             groups = " | ".join(map(_ranges, self.groups[:_SHOWN_GROUPS]))
             more = len(self.groups) - _SHOWN_GROUPS
@@ -92,6 +115,13 @@ class Identifiability:
             )
         if self.weakest is None:
             return "examination: one position only, so that there is nothing to separate"
+        if self.nearly_fixed:
+            return (
+                f"warning: documents hardly move between positions: {self.movement:.0%} of the variance of log "
+                "positions is within documents, where random order has 100%. Examination and attraction rest on the "
+                "prior of attraction, and their intervals are too short. Remedies: some sessions in random order, or "
+                "more noise or swaps in the logged rankings."
+            )
         position, other, documents = self.weakest
         plural = "s" if documents > 1 else ""
         return (
@@ -136,7 +166,26 @@ def identifiability(sessions: Sessions, enough: int | None = None) -> Identifiab
         shown[positions],
         links,
         tuple(tuple(positions[group].tolist()) for group in groups),
+        _movement(sessions.slice(0, min(sessions.count, _MOVING_SESSIONS)), names),
     )
+
+
+def _movement(sessions: Sessions, names: list[str]) -> float:
+    """Components of variance, unbiased for documents with any number of impressions."""
+    ids, positions = [], []
+    for chunk in sessions.chunks(names):
+        for position, shown in _documents_by_position(chunk):
+            ids.append(shown)
+            positions.append(np.full(len(shown), position))
+    logs = np.log(np.concatenate(positions)) if positions else np.zeros(0)
+    _, document, impressions = np.unique(
+        np.concatenate(ids or [[]]), return_inverse=True, return_counts=True
+    )
+    repeats = len(logs) - len(impressions)
+    if repeats < _LEAST_REPEATS or not (total := logs.var(ddof=1)):
+        return math.nan
+    means = np.bincount(document, weights=logs) / impressions
+    return float(np.sum((logs - means[document]) ** 2) / repeats / total)
 
 
 def _shown(sessions: Sessions) -> np.ndarray:

@@ -1,5 +1,7 @@
 """Links between positions, against sets and union-find in plain Python."""
 
+import math
+import statistics
 from itertools import combinations
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -155,26 +157,68 @@ def test_enough_sessions_are_enough_only_if_they_link_everything():
     assert not identifiability(packed(apart + [[1, 2, 9]] + linked), enough=2).identified
 
 
-def three_ranks(swap):
-    """Ids and clicks of documents that stand at one rank each, or at any."""
+def movement_by_hand(lists, positions):
+    """Variance of log positions within documents, each with its own mean, over that of all."""
+    of_document, places = {}, []
+    for row, shown_at in zip(lists, positions):
+        for document, position in zip(row, shown_at):
+            of_document.setdefault(document, []).append(math.log(position))
+            places.append(math.log(position))
+    squares = [sum((each - statistics.mean(group)) ** 2 for each in group)
+               for group in of_document.values()]  # fmt: skip
+    return sum(squares) / (len(places) - len(of_document)) / statistics.variance(places)
+
+
+@pytest.mark.parametrize("chunk", [7, 1 << 18])
+def test_movement_is_the_variance_of_log_positions_within_documents(chunk, monkeypatch):
+    monkeypatch.setattr(view, "_CHUNK", chunk)
+    rng = np.random.default_rng(0)
+    lists = [rng.choice(30, rng.integers(1, 6), replace=False).tolist() for _ in range(80)]
+    positions = [sorted(rng.choice(9, len(row), replace=False) + 1) for row in lists]
+    ranks = [range(1, len(row) + 1) for row in lists]
+    for places, columns in ((positions, positions), (ranks, None)):
+        found = identifiability(packed(lists, columns, pairs=30)).movement
+        assert found == pytest.approx(movement_by_hand(lists, places), rel=1e-9)
+    assert math.isnan(identifiability(packed(lists[:8], pairs=30)).movement)
+
+
+@pytest.mark.parametrize("shuffled, nearly_fixed", [(0.05, True), (0.5, False), (1.0, False)])
+def test_documents_that_hardly_move_are_reported(shuffled, nearly_fixed):
+    report = identifiability(packed(three_ranks(shuffled)[0].tolist()))
+    assert report.identified and report.nearly_fixed == report.warns == nearly_fixed
+    # means of documents are as far apart as the share of lists that are not shuffled
+    assert report.movement == pytest.approx(1 - (1 - shuffled) ** 2, abs=0.05)
+    assert report.describe().startswith("warning: documents hardly move") == nearly_fixed
+
+
+def three_ranks(shuffled):
+    """Ids and clicks of documents of one rank each, but in a share of the lists, which are in random order."""
     rng = np.random.default_rng(0)
     ids = 1 + 3 * rng.integers(0, 5, (300, 1)) + np.arange(3)
-    if swap:
-        ids = rng.permuted(ids, axis=1)
+    at_random = rng.random((300, 1)) < shuffled
+    ids = np.where(at_random, rng.permuted(ids, axis=1), ids)
     return ids, rng.random((300, 3)) < 0.3
 
 
 CASES = [
-    (PositionBasedModel, "pbm", False),
-    (PositionBasedModel, "pbm", True),
-    (CascadeModel, "cm", False),
+    (PositionBasedModel, "pbm", 0.0),
+    (PositionBasedModel, "pbm", 0.05),
+    (PositionBasedModel, "pbm", 1.0),
+    (CascadeModel, "cm", 0.0),
 ]
 APART = "no document links the groups of positions 1 | 2 | 3."
+EXPECTED = {
+    ("pbm", 0.0): ([True], [False]),
+    ("pbm", 0.05): ([False], [True]),
+    ("pbm", 1.0): ([], []),
+    ("cm", 0.0): ([], []),
+}
+"""Whether each warning is that of positions apart, and of documents that hardly move."""
 
 
-@pytest.mark.parametrize("model, name, swap", CASES)
-def test_what_precedes_a_run_warns_where_the_model_cannot_tell_examination(model, name, swap):
-    ids, clicks = three_ranks(swap)
+@pytest.mark.parametrize("model, name, shuffled", CASES)
+def test_what_precedes_a_run_warns_where_the_model_cannot_tell_examination(model, name, shuffled):
+    ids, clicks = three_ranks(shuffled)
     sessions = Sessions.from_arrays(query_doc_ids=ids, clicks=clicks)
     parts = (sessions.slice(*ends) for ends in ((0, 200), (200, 250), (250, 300)))
     dataset = Dataset("log", *parts, sessions.query_doc_pairs, sessions.positions)
@@ -182,13 +226,18 @@ def test_what_precedes_a_run_warns_where_the_model_cannot_tell_examination(model
     parts = {"config": config, "dataset": dataset, "logger": logger, "metrics": {}, "judging": {}}
     display.note(SimpleNamespace(**parts, model=build_model(model, dataset, 0), weighting=None))
     warnings = [call.args[0] for call in logger.warning.mock_calls]
-    assert [APART in line for line in warnings] == [True] * (name == "pbm" and not swap)
+    apart, fixed = (
+        [text in line for line in warnings] for text in (APART, "documents hardly move")
+    )
+    assert (apart, fixed) == EXPECTED[name, shuffled]
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("model, name, swap", CASES)
-def test_a_run_warns_where_the_model_cannot_tell_examination(model, name, swap, tmp_path, capsys):
-    ids, clicks = three_ranks(swap)
+@pytest.mark.parametrize("model, name, shuffled", CASES)
+def test_a_run_warns_where_the_model_cannot_tell_examination(
+    model, name, shuffled, tmp_path, capsys
+):
+    ids, clicks = three_ranks(shuffled)
     table = pa.table({"query_doc_ids": ids.tolist(), "clicks": clicks.tolist()})
     pq.write_table(table, tmp_path / "log.parquet")
     overrides = [
@@ -205,4 +254,4 @@ def test_a_run_warns_where_the_model_cannot_tell_examination(model, name, swap, 
     ]
     with initialize_config_dir(CONF, version_base="1.3"):
         run_experiment(compose("config", overrides), tmp_path)
-    assert (APART in capsys.readouterr().out) == (name == "pbm" and not swap)
+    assert (APART in capsys.readouterr().out) == (name == "pbm" and not shuffled)
