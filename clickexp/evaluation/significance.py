@@ -125,7 +125,7 @@ def bootstrap_interval(
 
         F_z(sqrt(n / (n - 1)) F_t^-1(a))
 
-    of the resamples, since these vary by (n - 1) / n of the variance that is estimated without bias, and that by chance.
+    of the resamples: they vary less than means do, by (n - 1) / n, and the variance itself is an estimate.
     (Efron and Tibshirani 1993; for retrieval: Sakai 2006, "Evaluating evaluation metrics based on the bootstrap";
     expanded percentiles: Hesterberg 2015, "What teachers should know about the bootstrap".)
 
@@ -154,10 +154,10 @@ def paired_test(
 ) -> PairedTest:
     """Compares a metric of two runs on the same queries.
 
-    Bootstrap: both metrics over the same queries drawn with replacement; the p-value is twice the share of resamples on
-    the far side of 0, counting one more (Davison and Hinkley 1997), in the expanded percentiles of `bootstrap_interval`,
-    and 1 for fewer than two queries. t: Student's paired t-test over queries (Smucker,
-    Allan and Carterette 2007), of their pseudo-values.
+    Bootstrap: both metrics over the same queries drawn with replacement. The p-value is twice the share of resamples on
+    the far side of 0, counting one more (Davison and Hinkley 1997), read as `bootstrap_interval` reads quantiles; it is
+    1 for fewer than two queries. t: Student's paired t-test over queries (Smucker, Allan and Carterette 2007), of their
+    pseudo-values.
 
     Args:
         first: The metric of a run.
