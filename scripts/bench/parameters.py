@@ -76,7 +76,8 @@ def figures(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
     coverage: Fraction of all pairs whose 95 % interval, as clickexp-export has it, holds the truth: of attraction as
         P(click at rank 1), given the estimated examination there, of satisfaction as it is. Shown: of pairs that the
         training log shows. Shared: of ratios of examination as above, or of continuation.
-    width: Mean difference of the bounds of intervals of shared parameters; 4 standard deviations of errors is honest.
+    width: Mean difference of the bounds of intervals of shared parameters, where they are not open; 4 standard
+        deviations of errors is honest.
     """
     user, truth, found = log.design.user, log.truth, {"seconds": fitted.seconds}
     if fitted.predictions is not None:
@@ -100,7 +101,8 @@ def figures(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
         low, high = fitted.shared[~np.isnan(fitted.shared[:, 0])].T
         true = users.shared(user, truth)[~np.isnan(fitted.shared[:, 0])]
         found["coverage of shared"] = float(np.mean((low <= true) & (true <= high)))
-        found["width of shared"] = float(np.mean(high - low))
+        if np.isfinite(high).any():
+            found["width of shared"] = float(np.mean((high - low)[np.isfinite(high)]))
     return found | _rows(log, fitted)
 
 

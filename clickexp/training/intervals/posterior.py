@@ -166,7 +166,8 @@ def _inverse_root(complete: np.ndarray, explained: np.ndarray) -> np.ndarray:
     """
     scale = np.sqrt(np.maximum(np.diag(complete), _LEAST))
     values, vectors = np.linalg.eigh(complete / np.outer(scale, scale))
-    whitened = vectors / np.sqrt(np.maximum(values, _FLOOR)) / scale[:, None]
+    # eigenvalues below 0 say how far off estimates are
+    whitened = vectors / np.sqrt(np.maximum(values, max(_FLOOR, -values[0]))) / scale[:, None]
     shares, directions = np.linalg.eigh(whitened.T @ explained @ whitened)
     return whitened @ directions / np.sqrt(1 - np.minimum(shares, _MOST_EXPLAINED))
 

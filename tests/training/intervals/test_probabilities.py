@@ -332,6 +332,16 @@ def test_an_indefinite_matrix_makes_deviations_seven_times_as_large_at_most(monk
     np.testing.assert_allclose(found, np.linalg.inv(complete) + widened, rtol=1e-6)
 
 
+def test_estimates_are_as_far_off_as_eigenvalues_are_below_zero(monkeypatch):
+    """Of information with rows known, which explain nothing here."""
+    complete = 1.6 * np.eye(3) - 0.6 * np.ones((3, 3))
+    values, vectors = np.linalg.eigh(complete)
+    assert values[0] == pytest.approx(-0.2)
+    inform(monkeypatch, complete, complete, complete, np.zeros(3))
+    found = shared_posterior(built(PositionBasedModel), SESSIONS).covariance
+    np.testing.assert_allclose(found, (vectors / np.maximum(values, 0.2)) @ vectors.T, rtol=1e-6)
+
+
 def test_the_first_sessions_represent_a_log_that_takes_longer(monkeypatch):
     """With their share of the covariance; without a finite one there is no posterior."""
     model, matrix = built(PositionBasedModel), np.diag([4.0, 5.0, 8.0])
