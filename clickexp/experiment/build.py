@@ -25,7 +25,8 @@ from clickexp.models.ranker.debias import WithPropensities
 from clickexp.propensities import PropensitySource, Weighting
 from clickexp.runs.claims import is_abandoned, remove_parts
 from clickexp.runs.hashing import identity
-from clickexp.runs.sources import Origin, sources
+from clickexp.runs.result import Origin
+from clickexp.runs.sources import sources
 from clickexp.runs.store import CHECKPOINT, RESULT
 from clickexp.training.base import BaseTrainer
 from clickexp.training.checkpoint import check_same
@@ -93,7 +94,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     if (advice := _sparse_ids(dataset)) is not None:
         logger.warning(advice)
     dataset = dataset.first(settings.max_sessions)
-    origin = Origin(read, dataset.fingerprint(), str(Path.cwd()))
+    origin = Origin(sources=read, fingerprint=dataset.fingerprint(), directory=str(Path.cwd()))
     model = build_model(_estimate_propensities(config.new_model, dataset), dataset, settings.seed)
     dataset = model.prepare(dataset)
     _check_features(model, config.reads, dataset)
