@@ -80,13 +80,12 @@ def ranked(
 def _rows(piece: Piece, scores: np.ndarray, first: int) -> pl.DataFrame:
     sessions = piece.sessions
     lengths = sessions.column("lengths")
-    there = np.arange(sessions.ranks) < lengths[:, None]
     given = {"list": np.repeat(np.arange(first, first + sessions.count), lengths)}
     if "query" in piece.names:
         given["query"] = piece.names["query"].to_numpy()[given["list"] - first]
     elif "query_ids" in sessions.columns:
         given["query_id"] = np.repeat(sessions.column("query_ids"), lengths)
-    return _ordered(given, piece.names["document"], scores[there])
+    return _ordered(given, piece.names["document"], scores[sessions.shown])
 
 
 def _ordered(given: Mapping[str, np.ndarray], documents: Any, scores: np.ndarray) -> pl.DataFrame:

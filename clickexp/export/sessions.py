@@ -61,12 +61,10 @@ def own_sessions(sessions: Sessions, id_names: pl.DataFrame | None) -> Iterator[
     with Steps("predicting") as progress:
         for start in range(0, sessions.count, _PIECE):
             piece = sessions.slice(start, start + _PIECE)
-            ids, lengths = piece.column("query_doc_ids"), piece.column("lengths")
+            ids = piece.column("query_doc_ids")
             names = {}
             if id_names is not None:
-                names["document"] = _named(
-                    id_names["document"], ids[np.arange(piece.ranks) < lengths[:, None]]
-                )
+                names["document"] = _named(id_names["document"], ids[piece.shown])
             if id_names is not None and "query" in id_names.columns:
                 names["query"] = _named(
                     id_names["query"], ids.max(axis=1)
