@@ -1,6 +1,7 @@
 """Rankers that serve: files of lists in order, and scorers of NumPy and ONNX that agree with the model to 1e-6."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -391,8 +392,10 @@ def test_what_cannot_be_ranked_is_refused(linear, lists, table, tmp_path):
     run, folder = table
     by_id = new_run(tmp_path / "run", "model=pbm", *FEW, f"dataset.path={lists}")
     candidates, named = lists / "candidates", ["columns.query_doc_ids=docs"]
+    os.mkfifo(tmp_path / "pipe.csv")
     for ranker, file, options, parts in (
         (linear, tmp_path / "none", (), ("none", "no such file or folder")),
+        (run, tmp_path / "pipe.csv", named, ("pipe.csv", "neither a file nor a folder")),
         (by_id, candidates, (), ("scores documents by their ids",)),
         (run, folder / "lists.parquet", named, ("docs",)),
         (run, None, named, ("columns.query_doc_ids=docs", "--predict FILE or --rank LISTS")),
