@@ -1,5 +1,6 @@
 """Rankers that serve: files of lists in order, and scorers of NumPy and ONNX that agree with the model to 1e-6."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -189,6 +190,19 @@ def test_unknown_documents_get_the_score_of_row_0(dataset):
     np.testing.assert_allclose(
         ranker.score(ids=[0, PAIRS + 1, -3, 10**9, 7]), expected[[0, 0, 0, 0, 7]], **CLOSE
     )
+
+
+def test_documents_without_a_vector_do_not_hide_that_a_score_is_a_sum(dataset):
+    """On another log than that of the run, unknown documents have none."""
+    model = randomised(
+        built(models.PositionBasedModel, dataset, attraction=LinearParameterConfig())
+    )
+    expected = scores_of(model, dataset)
+    known = np.arange(PAIRS + 1) % 3 > 0
+    values = np.where(known[:, None], dataset.train.features.values, np.nan).astype(np.float32)
+    train = dataset.train.with_features(Features(values))
+    ranker = described(model, dataclasses.replace(dataset, train=train))
+    np.testing.assert_allclose(served(ranker, dataset), expected, **CLOSE)
 
 
 def test_features_are_transformed_as_the_dataset_does(dataset):
