@@ -95,23 +95,42 @@ def _other(trial: Trial) -> None:
     rng = trial.rng
     run = run_of(trial.base, "csv_keyed")
     log = run.parent / "log.csv"
+    reader = (
+        "train_sessions", "val_sessions", "test_sessions", "positions", "separator", "query_doc_pairs", "name", "files",
+        "pair_key", "columns", "columns.clicks", "columns.labels", "columns.x", "min_train_sessions_per_query",
+    )  # fmt: skip
+    online = (
+        "--users",
+        "--days",
+        "--positions",
+        "--alpha",
+        "--power",
+        "--seed",
+        "--user",
+        "--output",
+        "--dataset",
+    )
+    exported = (
+        "--dataset",
+        "--part",
+        "--predict",
+        "--rank",
+        "--onnx",
+        "--thompson",
+        "--output",
+        "columns.clicks",
+    )
     commands = (
-        ("clickexp-export", run, "--output", "out"),
-        ("clickexp-compare", run, "--output", "out"),
-        ("clickexp-compare", "online", run, run, "--sessions", "2000", "--output", "out"),
-        ("clickexp-data", "inspect", log, "format=csv", "pair_key=document", "--output", "out"),
-        ("clickexp-data", "prepare", "csv", log, "out", "pair_key=document"),
+        (("clickexp-export", run, "--output", "out"), exported),
+        (("clickexp-compare", run, "--output", "out"), ("--metrics", "--ranks", "--baseline", "--title", "--output")),
+        (("clickexp-compare", "online", run, run, "--sessions", "2000", "--output", "out"), online),
+        (("clickexp-data", "inspect", log, "format=csv", "--output", "out"), (*reader, "cache", "format")),
+        (("clickexp-data", "prepare", "csv", log, "out"), reader),
     )  # fmt: skip
-    flags = (
-        "--output", "--dataset", "--part", "--predict", "--rank", "--onnx", "--thompson", "--numpy", "--json",
-        "--trust",
-        "--metrics", "--ranks", "--baseline", "--title", "--published", "--users", "--days", "--positions", "--alpha",
-        "--power", "--seed", "--sessions", "--user", "columns.clicks", "train_sessions", "val_sessions", "positions",
-        "separator", "query_doc_pairs", "min_train_sessions_per_query", "name", "files", "cache", "pair_key", "columns",
-    )  # fmt: skip
+    command, flags = rng.choice(commands)
     words = []
     for _ in range(rng.choice((1, 2))):
         flag = rng.choice(flags)
         text = rng.choice(rng.choice((TEXTS, _NUMBERS))).replace("\0", "")
         words += [flag, text] if flag.startswith("-") else [f"{flag}={text}"]
-    trial.run(*rng.choice(commands), *words)
+    trial.run(*command, *words)

@@ -101,7 +101,7 @@ def faults_of(outcome: Outcome, command: str) -> list[str]:
         found.append(f"ended by {signal.Signals(-outcome.code).name}")
     elif outcome.code not in _CODES:
         found.append(f"exit code {outcome.code}")
-    if outcome.code in (1, 2) and f"{command}:" not in outcome.errors:
+    if outcome.code in (1, 2) and command not in outcome.errors:
         found.append("fails without a message")
     return found + faults_of_text(outcome.output + outcome.errors)
 
