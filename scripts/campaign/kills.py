@@ -125,12 +125,13 @@ def _reference(base: Path, name: str) -> Reference:
 
 
 def results_in(folder: Path) -> dict[str, dict[str, float]]:
-    """Returns figures and the sum of the parameters of each run below a folder, by its seed."""
+    """Returns figures and the sum of the finite parameters of each run below a folder, by its seed."""
     found = {}
     for file in folder.rglob("result.json"):
         result = json.loads(file.read_text())
         with np.load(file.with_name("model.npz")) as stored:
-            total = sum(float(np.abs(values, dtype=np.float64).sum()) for values in stored.values())
+            numbers = np.concatenate([values.ravel() for values in stored.values()])
+        total = float(np.abs(numbers[np.isfinite(numbers)], dtype=np.float64).sum())
         epochs = result["train"]["epochs"]
         found[str(result["seed"])] = {**result["test"], "parameters": total, "epochs": epochs}
     return found
