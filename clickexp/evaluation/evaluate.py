@@ -150,7 +150,10 @@ class Evaluation:
         return {kind: kinds[kind] for kind in _ORDER if kind in kinds}
 
     def keep(self, dataset: Dataset, folder: Path) -> dict[str, list[float]]:
-        """Writes the values of single sessions and lists; returns 95% intervals [low, high] of the metrics."""
+        """Writes the values of single sessions and lists; returns 95% intervals [low, high] of the metrics.
+
+        Of fewer than six queries or search sessions there are none.
+        """
         # here, since only such runs need what these import
         from clickexp.evaluation.per_query import OBSERVED, samples, write_values
         from clickexp.evaluation.significance import bootstrap_interval
@@ -160,7 +163,8 @@ class Evaluation:
         write_values(folder, dataset.test, clicks, dataset.ranking, lists)
         names = [*(name for name in clicks.names if name in OBSERVED), *lists.values()]
         intervals = {name: bootstrap_interval(samples(folder, name)) for name in names}
-        return {name: [interval.low, interval.high] for name, interval in intervals.items()}
+        bounds = {name: [interval.low, interval.high] for name, interval in intervals.items()}
+        return {name: pair for name, pair in bounds.items() if not np.isnan(pair).any()}
 
 
 def _padded(values: np.ndarray, length: int) -> list[float]:

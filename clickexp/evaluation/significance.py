@@ -1,5 +1,6 @@
 """Uncertainty of a metric: bootstrap intervals, and paired tests of two runs on one test set, over queries or users."""
 
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from clickexp.types import Array
 
 _CELLS = 1 << 22
 """Queries times resamples that are drawn at once."""
+_FEWEST = 6
+"""Queries that have an interval: resamples of fewer are too much alike."""
 
 
 @dataclass(frozen=True)
@@ -117,17 +120,28 @@ def bootstrap_interval(
 ) -> Interval:
     """Percentile bootstrap: the metric over as many queries drawn with replacement.
 
-    (Efron and Tibshirani 1993; for retrieval: Sakai 2006, "Evaluating evaluation metrics based on the bootstrap".)
+    Quantiles of few queries are those of expanded percentiles: with z and t the quantiles of the normal distribution
+    and of Student's with n - 1 degrees of freedom, the one of probability a is taken at
+
+        F_z(sqrt(n / (n - 1)) F_t^-1(a))
+
+    of the resamples: they vary less than means do, by (n - 1) / n, and the variance itself is an estimate.
+    (Efron and Tibshirani 1993; for retrieval: Sakai 2006, "Evaluating evaluation metrics based on the bootstrap";
+    expanded percentiles: Hesterberg 2015, "What teachers should know about the bootstrap".)
 
     Args:
         samples: The metric.
         confidence: Probability that the interval holds the metric of the population.
         resamples: Number of resamples.
         seed: Seed of the resamples.
+
+    Returns:
+        Bounds are nan for fewer than six queries, whose resamples do not reach as far as intervals do.
     """
-    weights = _weights(len(samples.queries), resamples, seed)
+    queries = len(samples.queries)
+    weights = _weights(queries, resamples, seed)
     drawn = np.concatenate([samples.value(some @ samples.sums) for some in weights])
-    return Interval(samples.total(), *_bounds(drawn, confidence))
+    return Interval(samples.total(), *_bounds(drawn, queries, confidence))
 
 
 def paired_test(
@@ -140,9 +154,10 @@ def paired_test(
 ) -> PairedTest:
     """Compares a metric of two runs on the same queries.
 
-    Bootstrap: both metrics over the same queries drawn with replacement; the p-value is twice the share of resamples on
-    the far side of 0, counting one more (Davison and Hinkley 1997). t: Student's paired t-test over queries (Smucker,
-    Allan and Carterette 2007), of their pseudo-values.
+    Bootstrap: both metrics over the same queries drawn with replacement. The p-value is twice the share of resamples on
+    the far side of 0, counting one more (Davison and Hinkley 1997), read as `bootstrap_interval` reads quantiles; it is
+    1 for fewer than two queries. t: Student's paired t-test over queries (Smucker, Allan and Carterette 2007), of their
+    pseudo-values.
 
     Args:
         first: The metric of a run.
@@ -170,12 +185,13 @@ def paired_test(
             for weights in _weights(len(first.queries), resamples, seed)
         ]
     )
-    tail = int(min(np.count_nonzero(drawn <= 0), np.count_nonzero(drawn >= 0)))
+    tail = min(np.count_nonzero(drawn <= 0), np.count_nonzero(drawn >= 0))
+    share = min((tail + 1) / (resamples + 1), 0.5)
     differences = first.pseudo_values() - second.pseudo_values()
     return PairedTest(
         first.total() - second.total(),
-        *_bounds(drawn, confidence),
-        p_bootstrap=min(2 * (tail + 1) / (resamples + 1), 1.0),
+        *_bounds(drawn, len(first.queries), confidence),
+        p_bootstrap=2 * _tail_of_share(share, len(first.queries)),
         p_t=float(np.nan_to_num(paired_t(differences), nan=1.0)),
         queries=len(first.queries),
         unit=first.unit,
@@ -221,6 +237,19 @@ def _weights(
         )
 
 
-def _bounds(drawn: np.ndarray, confidence: float) -> tuple[float, float]:
-    low, high = np.nanquantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
+def _bounds(drawn: np.ndarray, queries: int, confidence: float) -> tuple[float, float]:
+    if queries < _FEWEST:
+        return math.nan, math.nan
+    tail = stats.t.ppf((1 - confidence) / 2, queries - 1)
+    share = stats.norm.cdf(tail * math.sqrt(queries / (queries - 1)))
+    low, high = np.nanquantile(drawn, [share, 1 - share])
     return float(low), float(high)
+
+
+def _tail_of_share(share: float, queries: int) -> float:
+    """Probability of the tail whose quantile `_bounds` takes at this share of the resamples, at most 1/2."""
+    if queries < 2:
+        return 0.5
+    return float(
+        stats.t.cdf(stats.norm.ppf(share) * math.sqrt((queries - 1) / queries), queries - 1)
+    )

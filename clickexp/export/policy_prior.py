@@ -16,13 +16,14 @@ In random order a, b, c, d and per_list are near 0.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Float, Integer
+from jaxtyping import Float, Integer, Real
 from scipy.optimize import minimize
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
@@ -31,6 +32,7 @@ from clickexp.data import Sessions
 from clickexp.export.posteriors import ROLES, tower_of
 from clickexp.models import Model
 from clickexp.parameters import EmbeddingParameter, Rows, Table
+from clickexp.types import Array
 
 LEAST_DOCUMENTS = 200
 """Documents of the training log below which the learned prior holds for all."""
@@ -42,7 +44,9 @@ _BOUNDS = (-3.0, 3.0), (-4.0, 7.0), *[(-9.0, 9.0)] * 5
 """Of log constant, log per_list, mean, a, b, c and d; the last five have a standard normal prior themselves."""
 _FARTHEST = 3.0
 """Standard deviations of the prior to which clicks may pull a document that tell no precision."""
-_LINKS = 1 << 25
+_BLOCK = 1 << 16
+"""Documents that are computed in double precision at a time."""
+_LINKS = 1 << 22
 """Links between documents that are kept in memory."""
 
 Numbers = Float[np.ndarray, " documents"]
@@ -57,11 +61,11 @@ class Shown(NamedTuple):
         x: Standardised mean log ranks; 0 where they are unknown.
     """
 
-    impressions: Numbers
-    lists: Numbers
+    impressions: Real[np.ndarray, " documents"]
+    lists: Real[np.ndarray, " documents"]
     x: Numbers
 
-    def some(self, chosen: Integer[np.ndarray, " chosen"]) -> "Shown":
+    def some(self, chosen: Integer[np.ndarray, " chosen"] | slice) -> "Shown":
         """Returns the chosen documents."""
         return Shown(*(each[chosen] for each in self))
 
@@ -156,7 +160,9 @@ def recombined(
     return changed * (tilts + means / spreads), changed
 
 
-def lists_of_queries(train: Sessions, rows: int, progress: Callable[[int, int], None]) -> Numbers:
+def lists_of_queries(
+    train: Sessions, rows: int, progress: Callable[[int, int], None]
+) -> Integer[np.ndarray, " {rows}"]:
     """Returns for each id how many lists its query has: those with any document that lists link to it.
 
     Of documents that several queries share, these are the lists of all; where lists are pages of results, those of the
@@ -167,7 +173,7 @@ def lists_of_queries(train: Sessions, rows: int, progress: Callable[[int, int], 
         rows: One more than the largest id.
         progress: Receives how many of them are read, and how many there are.
     """
-    first, query = np.zeros(rows), np.arange(rows)
+    first, query = np.zeros(rows, np.int32), np.arange(rows, dtype=np.int32)
     links: list[np.ndarray] = []
     done = 0
 
@@ -179,21 +185,24 @@ def lists_of_queries(train: Sessions, rows: int, progress: Callable[[int, int], 
     for chunk in train.chunks(["lengths", "query_doc_ids"]):
         ids = chunk["query_doc_ids"].astype(np.int64)
         there = np.arange(ids.shape[1]) < chunk["lengths"][:, None]
-        first += np.bincount(ids[:, 0], minlength=rows)
-        links.append(np.stack(np.divmod(np.unique((ids[:, :1] * rows + ids)[there]), rows)))
+        np.add.at(first, ids[:, 0], 1)
+        pairs = np.divmod(np.unique((ids[:, :1] * rows + ids)[there]), rows)
+        links.append(np.stack(pairs).astype(np.int32))
         if sum(each.shape[1] for each in links) > _LINKS:
             query, links = merged(query), []
         done += len(ids)
         progress(done, train.count)
     query = merged(query) if links else query
-    return np.bincount(query, weights=first)[query]
+    lists = np.zeros(rows, np.int32)
+    np.add.at(lists, query, first)
+    return lists[query]
 
 
 def with_policy_prior(
     model: Model,
     trained: Model,
     train: Sessions,
-    impressions: Numbers,
+    impressions: Integer[np.ndarray, " documents"],
     progress: Callable[[int, int], None],
 ) -> tuple[Model, Model]:
     """Returns the model with posteriors of attraction under the prior by what lists show, for probabilities, intervals.
@@ -217,38 +226,44 @@ def with_policy_prior(
     shown_ids = np.flatnonzero(impressions)
     if rows is None or noisy is None or rows.prior is None or len(shown_ids) < LEAST_DOCUMENTS:
         return model, model
-    number = np.zeros(len(rows.values))
+    number = np.zeros(len(rows.values), np.int32)
     number[: len(impressions)] = impressions
     lists = np.maximum(lists_of_queries(train, len(number), progress), number)
-    x = np.asarray(rows.values[:, rows.numbers], np.float64)
+    x = np.asarray(rows.values[:, rows.numbers])
     shown = Shown(number, lists, np.where(np.isfinite(x), x, 0.0))
     if len(shown_ids) > _SAMPLE:
         shown_ids = np.random.default_rng(0).choice(shown_ids, _SAMPLE, replace=False)
-    scale = np.exp(float(rows.prior.log_precision) / 2)
-    units = [_in_units(each, scale) for each in (rows, noisy)]
-    fits = [
-        fit(offsets[shown_ids], variances[shown_ids], shown.some(shown_ids))
-        for offsets, variances in units
-    ]
-    means, spreads = fits[0].means(shown), [each.variances(shown) for each in fits]
+    scale = math.exp(float(rows.prior.log_precision) / 2)
+    samples = [_in_units(each.values[shown_ids], scale) for each in (rows, noisy)]
+    fits = [fit(*sample, shown.some(shown_ids)) for sample in samples]
 
-    def under(spreads: Numbers) -> Model:
-        offsets, variances = recombined(*units[0], means, spreads)
-        columns = np.stack([offsets / scale, np.log(variances) / 2], axis=1)
+    def under(variances: Callable[[Shown], Numbers]) -> Model:
+        values = np.array(rows.values)
+        for start in range(0, len(values), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            some = shown.some(part)
+            clicks = _in_units(values[part], scale)
+            offsets, spreads = recombined(*clicks, fits[0].means(some), variances(some))
+            values[part, 0], values[part, 1] = offsets / scale, np.log(spreads) / 2
         changed = nnx.clone(model)
         tower = cast(EmbeddingParameter, tower_of(changed, ROLES["attraction"]))
-        values = rows.values.at[:, :2].set(jnp.asarray(columns, jnp.float32))
-        tower.table.set_value(dataclasses.replace(rows, values=values))
+        tower.table.set_value(dataclasses.replace(rows, values=jnp.asarray(values)))
         return changed
 
-    # documents that no list shows have the probability that training gives them: they may be new
-    return under(np.where(shown.lists > 0, spreads[0], 1.0)), under(np.maximum(*spreads))
+    def for_probabilities(some: Shown) -> Numbers:
+        # documents that no list shows have the probability that training gives them: they may be new
+        return np.where(some.lists > 0, fits[0].variances(some), 1.0)
+
+    def for_intervals(some: Shown) -> Numbers:
+        return np.maximum(*(each.variances(some) for each in fits))
+
+    return under(for_probabilities), under(for_intervals)
 
 
-def _in_units(rows: Rows, scale: float) -> tuple[Numbers, Numbers]:
-    """Returns offsets and variances of all rows in units of `fit`."""
-    values = np.asarray(rows.values, np.float64)
-    return values[:, 0] * scale, np.exp(2 * values[:, 1])
+def _in_units(values: Array, scale: float) -> tuple[Numbers, Numbers]:
+    """Returns offsets and variances of rows in units of `fit`."""
+    numbers = np.asarray(values, np.float64)
+    return numbers[:, 0] * scale, np.exp(2 * numbers[:, 1])
 
 
 def _rows(tower: object) -> Rows | None:

@@ -66,6 +66,30 @@ def test_both_p_values_agree_with_the_t_test(shift):
     assert result.queries == 400
 
 
+@pytest.mark.parametrize("queries, held", [(6, 0.92), (10, 0.94), (30, 0.95)])
+def test_the_level_of_the_bootstrap_holds_for_few_queries(queries, held):
+    """Without expanded percentiles, 13% of the tests over ten queries reject at 5%."""
+    rng = np.random.default_rng(7)
+    trials = 1000
+    results = [
+        paired_test(of(rng.normal(0, 1, queries)), of(np.zeros(queries)), resamples=500, seed=i)
+        for i in range(trials)
+    ]
+    error = np.sqrt(0.05 * 0.95 / trials)
+    assert np.mean([each.p_bootstrap < 0.05 for each in results]) < 0.05 + 3 * error
+    holds = [each.low <= 0 <= each.high for each in results]
+    assert np.mean(holds) > held - 3 * error
+
+
+def test_one_query_tells_nothing_of_others():
+    interval = bootstrap_interval(of(np.array([0.3])))
+    assert interval.value == pytest.approx(0.3)
+    assert np.isnan([interval.low, interval.high]).all()
+    result = paired_test(of(np.array([0.3])), of(np.array([0.1])))
+    assert (result.p_bootstrap, result.p_t) == (1, 1)
+    assert np.isnan([result.low, result.high]).all()
+
+
 def test_equal_runs_do_not_differ():
     samples = of(np.random.default_rng(5).normal(0, 1, 30))
     result = paired_test(samples, samples)

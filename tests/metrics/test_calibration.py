@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from refusals import refuses
+from scipy.special import expit
 
 from clickexp.errors import ConfigError
 from clickexp.metrics import (
@@ -106,7 +107,8 @@ def test_area_under_the_roc_curve(outputs):
     p, c = shown(outputs)
     logits = np.log(p / (1 - p))
     metric = measured(AUC(), outputs)
-    tied = np.abs(np.floor(logits[c] / 0.02)[:, None] - np.floor(logits[~c] / 0.02)) == 0
+    bins = np.floor((np.arcsinh(logits) / 5.3 + 1) / 2 * 2048)
+    tied = bins[c][:, None] == bins[~c]
     assert 0 < abs(metric.compute() - area(p, c)) <= tied.mean() / 2 < 1e-2
     per_rank = metric.compute_per_rank()
     assert per_rank[0] == pytest.approx(area(*shown(outputs, rank=0)), abs=1e-3)
@@ -123,6 +125,17 @@ def test_area_is_exact_for_predictions_that_are_equal_or_apart():
     alike = log_sigmoid_pair(np.full((200, 3), -2.0, np.float32))
     constant = AUC().from_model_output(log_probs=alike, clicks=clicks)
     assert constant.compute() == 0.5
+
+
+def test_area_tells_predictions_apart_that_are_nearly_certain():
+    """Logits beyond those that probabilities of four digits have, as of a model that has diverged."""
+    rng = np.random.default_rng(2)
+    logits = (rng.choice([-1, 1], (200, 3)) * rng.uniform(10, 80, (200, 3))).round()
+    clicks = rng.random((200, 3)) < expit(logits / 20)
+    metric = AUC().from_model_output(
+        log_probs=log_sigmoid_pair(logits.astype(np.float32)), clicks=clicks
+    )
+    assert metric.compute() == pytest.approx(area(logits, clicks), rel=1e-12)
 
 
 @pytest.mark.parametrize("metric", [AUC, ClickRateError, ExpectedCalibrationError, MicroPerplexity])

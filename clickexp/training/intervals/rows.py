@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +21,8 @@ _MOST_SESSIONS = 2_000_000
 """Of a log that is read once more; of larger ones, rows stay as training has left them."""
 _LONGEST_STEP = 1.0
 """Of a mean, in standard deviations."""
+_BLOCK = 1 << 16
+"""Rows that are computed in double precision at a time."""
 
 
 def settled(
@@ -121,7 +123,7 @@ def with_shared_errors(
     def changed(path: Path, table: Table) -> nnx.Variable[Rows]:
         if path not in found:
             return table
-        cross = np.asarray(sums.rows[path][:, 0, : len(used)], np.float64) / share
+        cross = np.asarray(sums.rows[path])[:, 0, : len(used)] / np.float32(share)
         return table.copy(_widened(table.get_value(), kept[path], cross, others.covariance))
 
     widened = nnx.clone(model)
@@ -131,26 +133,39 @@ def with_shared_errors(
 
 def _widened(rows: Rows, kept: np.ndarray, cross: np.ndarray, covariance: np.ndarray) -> Rows:
     log_precision = 0.0 if rows.prior is None else float(rows.prior.log_precision)
-    values = np.array(rows.values, np.float64)
-    variances = np.exp(2 * values[kept, rows.dim] - log_precision)
-    moved = variances[:, None] * cross
-    more = np.einsum("ij,jk,ik->i", moved, covariance, moved) / variances
-    values[kept, rows.dim] += np.log1p(np.maximum(more, 0.0)) / 2
-    return dataclasses.replace(rows, values=jnp.asarray(values, jnp.float32))
+    values = np.array(rows.values)
+    for part in _blocks(len(kept)):
+        ids = kept[part]
+        spreads = values[ids, rows.dim].astype(np.float64)
+        variances = np.exp(2 * spreads - log_precision)
+        moved = variances[:, None] * cross[part].astype(np.float64)
+        more = np.einsum("ij,jk,ik->i", moved, covariance, moved) / variances
+        values[ids, rows.dim] = spreads + np.log1p(np.maximum(more, 0.0)) / 2
+    return dataclasses.replace(rows, values=jnp.asarray(values))
 
 
 def _settled(rows: Rows, sums: Array) -> Rows:
     if rows.prior is None:
         raise ValueError("these rows have no posteriors")
     log_precision = float(rows.prior.log_precision)
-    precision, both = math.exp(log_precision), np.asarray(sums, np.float64)
-    curvature, gradient = both[..., -2], both[..., -1]
-    values = np.array(rows.values, np.float64)
-    offsets, spreads = values[:, : rows.dim], values[:, rows.dim : rows.numbers]
-    total = row_precision(curvature, precision)
-    sd = total**-0.5
-    steps = (gradient + precision * offsets) / total
-    read = (curvature != 0) | (gradient != 0)
-    offsets -= np.where(read, np.clip(steps, -_LONGEST_STEP * sd, _LONGEST_STEP * sd), 0.0)
-    spreads[read] = (np.log(sd) + log_precision / 2)[read]
-    return dataclasses.replace(rows, values=jnp.asarray(values, jnp.float32))
+    precision = math.exp(log_precision)
+    values = np.array(rows.values)
+    for part in _blocks(len(values)):
+        both = np.asarray(sums[part], np.float64)
+        curvature, gradient = both[..., -2], both[..., -1]
+        block = values[part].astype(np.float64)
+        offsets, spreads = block[:, : rows.dim], block[:, rows.dim : rows.numbers]
+        total = row_precision(curvature, precision)
+        sd = total**-0.5
+        steps = (gradient + precision * offsets) / total
+        read = (curvature != 0) | (gradient != 0)
+        longest = _LONGEST_STEP * sd
+        offsets -= np.where(read, np.clip(steps, -longest, longest), 0.0)
+        spreads[read] = (np.log(sd) + log_precision / 2)[read]
+        values[part] = block
+    return dataclasses.replace(rows, values=jnp.asarray(values))
+
+
+def _blocks(rows: int) -> Iterator[slice]:
+    """Parts of a table, for double precision of the whole takes twice its room."""
+    yield from (slice(start, start + _BLOCK) for start in range(0, rows, _BLOCK))
