@@ -245,7 +245,5 @@ FORMATS = {
         _count_nothing,
         ("format=letor", "sessions=300", "val_sessions=50", "test_sessions=50"),
     ),
-    "baidu_ultr": Format(_write_parquet, _count_parquet, ("format=baidu_ultr",)),
-    "yandex_clax": Format(_write_parquet, _count_parquet, ("format=yandex_clax",)),
     "baidu_ultr_uva": Format(_write_baidu_uva, _count_nothing, ("format=baidu_ultr_uva",)),
 }
