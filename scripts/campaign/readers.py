@@ -59,7 +59,7 @@ def _inspect(trial: Trial, path: Path, format: Format, *, is_sound: bool) -> Non
 
 def counted(report: dict) -> Count:
     """Returns lists, documents and clicks of what inspect reports."""
-    parts = report["parts"].values()
+    parts = [report["parts"][name] for name in ("train", "val", "test")]
     names = "sessions", "documents_shown", "clicks"
     return tuple(sum(part[name] for part in parts) for name in names)
 
