@@ -9,7 +9,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -63,7 +63,7 @@ def _blocks(file: Path) -> Iterator[bytes]:
             yield re.sub(rb"[ \t]*(?:#[^\n]*)?\r?(?=\n|\Z)", b"", block)
 
 
-def _next_lines(lines: IO[bytes], file: Path) -> bytes:
+def _next_lines(lines: BinaryIO | gzip.GzipFile, file: Path) -> bytes:
     try:
         return lines.read(_BLOCK) + lines.readline()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
