@@ -10,7 +10,7 @@ from flax import nnx
 
 from clickexp.data import Dataset, Sessions
 from clickexp.errors import ConfigError
-from clickexp.models.ranker.losses import LINEAR, Loss, PerList
+from clickexp.models.ranker.losses import LINEAR_LOSSES, Loss, PerList
 from clickexp.parameters.base import Sizes
 from clickexp.propensities import Propensities, PropensitySource, Weighting
 from clickexp.propensities.policy import with_policy_propensity
@@ -70,11 +70,17 @@ class Debias(abc.ABC):
         """Returns the learned examination by position from 1, up to a factor; None where none is learned."""
         return None
 
-    def refuse(self, loss: Loss, allowed: tuple[str, ...]) -> None:
-        """ConfigError unless the loss is one of those allowed."""
-        if loss.name not in allowed:
+    def check_defined(self, loss: Loss, is_defined: bool, choices: str) -> None:
+        """ConfigError unless the method is defined for the loss.
+
+        Args:
+            loss: The loss.
+            is_defined: Whether it is.
+            choices: Losses that it is defined for.
+        """
+        if not is_defined:
             raise ConfigError(
-                f"debias={self.name} is not defined for loss={loss.name}; choose {', '.join(allowed)}"
+                f"debias={self.name} is not defined for loss={loss.name or type(loss).__name__}; choose {choices}"
             )
 
 
@@ -191,7 +197,7 @@ class AffineCorrection(WithPropensities):
 
     def check(self, loss: Loss) -> None:
         """ConfigError for a loss that does not take labels of any value, or propensities without offsets."""
-        self.refuse(loss, LINEAR)
+        self.check_defined(loss, loss.linear, LINEAR_LOSSES)
         if isinstance(self.propensity, PropensitySource) and not self.propensity.may_have_offsets:
             raise self._without_offsets(type(self.propensity).__name__)
 

@@ -14,7 +14,7 @@ from clickexp.models.ranker.debias import (
     by_position,
     corrected_relevance,
 )
-from clickexp.models.ranker.losses import LINEAR, Loss, PerList, SoftmaxLoss
+from clickexp.models.ranker.losses import LINEAR_LOSSES, Loss, PerList, PointwiseLoss, SoftmaxLoss
 from clickexp.models.ranker.pairs import PairwiseLoss
 from clickexp.numerics import LOG_ZERO, log_sigmoid_pair
 from clickexp.parameters import EmbeddingParameterConfig
@@ -138,7 +138,7 @@ class RegressionEM(Debias):
 
     def check(self, loss: Loss) -> None:
         """ConfigError for any loss but the pointwise one, which the E-step takes the scores to be fitted by."""
-        self.refuse(loss, ("pointwise",))
+        self.check_defined(loss, isinstance(loss, PointwiseLoss), "pointwise")
 
     def build(self, sizes: Sizes, rngs: nnx.Rngs) -> nnx.Module:
         """Builds a probability per position."""
@@ -205,7 +205,7 @@ class PairDebias(Debias):
 
     def check(self, loss: Loss) -> None:
         """ConfigError for a loss without pairs."""
-        self.refuse(loss, ("pairwise", "lambda"))
+        self.check_defined(loss, isinstance(loss, PairwiseLoss), "pairwise, lambda")
 
     def build(self, sizes: Sizes, rngs: nnx.Rngs) -> nnx.Module:
         """Builds both ratios by position."""
@@ -265,7 +265,7 @@ class DoublyRobust(WithPropensities):
 
     def check(self, loss: Loss) -> None:
         """ConfigError for a loss that does not take labels of any value."""
-        self.refuse(loss, LINEAR)
+        self.check_defined(loss, loss.linear, LINEAR_LOSSES)
 
     def build(self, sizes: Sizes, rngs: nnx.Rngs) -> Parameter:
         """Builds the second tower."""

@@ -260,5 +260,5 @@ def _ideal_dcg(lists: ScoredLists) -> PerList:
     return jnp.where(ideal > 0, ideal, 1.0)
 
 
-LINEAR = tuple(loss.name for loss in (PointwiseLoss, SoftmaxLoss, Poly1Loss))
-"""Names of the losses that are linear in the labels."""
+LINEAR_LOSSES = "pointwise, softmax, poly1, or a Loss with linear = True"
+"""Losses that are linear in the labels, for messages."""

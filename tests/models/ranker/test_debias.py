@@ -27,6 +27,7 @@ from clickexp.models.ranker.learned import DoublyRobust, DualLearning, PairDebia
 from clickexp.models.ranker.losses import (
     ApproxNDCGLoss,
     GumbelNDCGLoss,
+    Loss,
     PointwiseLoss,
     Poly1Loss,
     SoftmaxLoss,
@@ -398,6 +399,29 @@ def test_a_step_of_pair_debias_by_hand():
 def test_a_combination_that_is_not_defined_ends_in_one_line(method, loss):
     with refuses(ConfigError, f"debias={method.name}", f"loss={loss.name}", "; choose "):
         Ranker(loss=loss, debias=method, query_doc_pairs=4, positions=3, rngs=nnx.Rngs(0))
+
+
+def test_losses_of_ones_own_are_taken_by_what_they_are():
+    """A name in results decides nothing."""
+
+    class SquaredLoss(Loss):
+        name, linear = "squared", True
+
+        def value(self, lists, key):
+            return jnp.sum(
+                lists.scores**2 - 2 * lists.weights * lists.labels * lists.scores, axis=1
+            )
+
+    class MyPairwiseLoss(PairwiseLoss):
+        name = "mine"
+
+    for method, loss in [
+        (AffineCorrection(), SquaredLoss()),
+        (DoublyRobust(), SquaredLoss()),
+        (PairDebias(), MyPairwiseLoss()),
+    ]:
+        ranker = Ranker(loss=loss, debias=method, query_doc_pairs=4, positions=3, rngs=nnx.Rngs(0))
+        assert ranker.loss is loss
 
 
 def test_noise_differs_from_step_to_step_of_training_alone():
