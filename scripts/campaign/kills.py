@@ -30,6 +30,8 @@ _ENDS = {
     signal.SIGINT: (130, -signal.SIGINT),
 }
 _LIMIT, _GRACE = 600.0, 30.0
+_START = 1.0
+"""Seconds in which Python starts and imports Hydra; after Ctrl-C it prints a trace of its own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +55,7 @@ def kills(trial: Trial) -> None:
     reference = _reference(trial.base, name)
     for _ in range(rng.choice((1, 1, 2, 3))):
         number = rng.choice((*_ENDS, signal.SIGSTOP))
-        moment = rng.random() * reference.seconds
+        moment = _START + rng.random() * max(reference.seconds - _START, 0)
         trial.story.append(f"{name}: {number.name} after {moment:.1f} of {reference.seconds:.1f} s")
         if _disturb(trial, name, number, moment):
             break
