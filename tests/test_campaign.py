@@ -12,6 +12,7 @@ PLANTED = """
 import json, os, pathlib, signal, sys, time, warnings
 
 COUNTS = {"sessions": 3, "documents_shown": 4, "clicks": 5}
+PARTS = {"train": COUNTS, "val": dict.fromkeys(COUNTS, 0), "test": dict.fromkeys(COUNTS, 0)}
 FAULTS = {
     "trace": lambda: 1 / 0,
     "hang": lambda: time.sleep(60),
@@ -20,7 +21,7 @@ FAULTS = {
     "code": lambda: sys.exit(7),
     "warning": lambda: warnings.warn("x", RuntimeWarning),
     "part": lambda: pathlib.Path("a.csv.part").touch(),
-    "inspect": lambda: print(json.dumps({"parts": {"train": COUNTS}})),
+    "inspect": lambda: print(json.dumps({"parts": PARTS})),
     "prepare": lambda: None,
     "sound": lambda: None,
 }
