@@ -129,10 +129,13 @@ def _spoil_cell(file: Path, rng: random.Random) -> None:
         table = table.add_column(number, name, column)
     if change == "twice":
         table = table.append_column(name, column)
+    content = pa.BufferOutputStream()
     try:
-        pq.write_table(table, file)
+        pq.write_table(table, content)
     except pa.ArrowException:  # as of structs without fields
         damage_bytes(file, rng)
+    else:
+        file.write_bytes(content.getvalue())
 
 
 def _spoil_place(file: Path, rng: random.Random) -> None:
