@@ -17,9 +17,9 @@ from omegaconf import DictConfig, open_dict
 from places import ROOT
 
 from clickexp.experiment.resolve import Config, resolve
-from clickexp.experiment.result import Result
 from clickexp.experiment.run import run_experiment
 from clickexp.experiment.values import resolved_values
+from clickexp.runs.result import RunResult
 
 CONF = ROOT / "conf"
 
@@ -99,7 +99,7 @@ def resolved(*overrides: str) -> Config:
         return resolve(config, overrides)
 
 
-def run_in(folder: Path, *overrides: str) -> Result:
+def run_in(folder: Path, *overrides: str) -> RunResult:
     """The result of a run in this folder, which also names the overrides, as the command leaves them."""
     (folder / ".hydra").mkdir(parents=True)
     (folder / ".hydra/overrides.yaml").write_text(yaml.safe_dump(list(overrides)))

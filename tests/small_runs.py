@@ -7,6 +7,14 @@ import numpy as np
 import polars as pl
 import yaml
 
+from clickexp.runs.result import RunResult
+
+
+def result_of(content):
+    """The result of a run that has these keys."""
+    needed = {"format": 1, "model": "UBM", "dataset": "clicks", "test_set": "set-a"}
+    return RunResult.of(needed | content)
+
 
 def write_run(
     folder: Path,
@@ -26,6 +34,7 @@ def write_run(
     folder.mkdir(parents=True)
     test = dict(test)
     content = {
+        "format": 1,
         "model": model,
         "dataset": "clicks",
         "seed": seed,
@@ -38,7 +47,7 @@ def write_run(
         },
         "curves": {"ece": {"predicted": [[0.1, 0.2], [0.7, None]], "observed": [[0.2, 0.2], [0.6, None]],
                            "documents": [[30, 20], [20, 0]]}},
-        "train": {"epochs": epochs, "seconds": 2.0 * seed},
+        "train": {"epochs": epochs, "seconds": 2.0 * seed, "training_seconds": 2.0 * seed},
         "parameters": 1000,
         "test_set": test_set,
         "environment": {"device": "cpu", "jax": "0.10.2"},
@@ -75,6 +84,8 @@ def write_run(
         {"epoch": n, "train/loss": 0.6 / n, "val/ll": -0.6 / n, "seconds": 0.5, "sessions": 100}
         for n in range(1, epochs + 1)
     ]
+    if lines:
+        lines[0]["compile_seconds"] = 0.25
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
 

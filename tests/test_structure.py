@@ -40,8 +40,8 @@ def uses(file: Path, *packages: str) -> set[str]:
 
 FLOORS = (
     ("types", "numerics", "errors", "utils"),
-    ("data", "parameters", "metrics", "loggers", "runs"),
-    ("propensities",),
+    ("data", "parameters", "metrics", "runs"),
+    ("loggers", "propensities"),
     ("models", "report"),
     ("simulation", "evaluation"),
     ("training",),

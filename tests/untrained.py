@@ -10,8 +10,9 @@ from small_logs import fill_tables
 from clickexp.experiment.build import build_model
 from clickexp.experiment.instantiate import constructor
 from clickexp.experiment.values import resolved_values
-from clickexp.runs.sources import ORIGIN, Origin, sources
-from clickexp.runs.store import IDS, RESULT, write_json
+from clickexp.runs.result import Origin, RunResult
+from clickexp.runs.sources import sources
+from clickexp.runs.store import IDS
 from clickexp.training.checkpoint import save_model
 
 
@@ -30,6 +31,8 @@ def new_run(folder, *overrides, fill=fill_tables):
     if dataset.names is not None:
         dataset.names.tofile(folder / IDS)
     fingerprint = dataset.first(config["max_sessions"]).fingerprint()
-    origin = Origin(sources(config), fingerprint, str(Path.cwd()))
-    write_json({"model": model.name, ORIGIN: origin._asdict()}, folder / RESULT)
+    origin = Origin(sources=sources(config), fingerprint=fingerprint, directory=str(Path.cwd()))
+    RunResult(
+        model=model.name, dataset=dataset.name, test_set="none", test={"ll": None}, origin=origin
+    ).write(folder)
     return folder

@@ -128,19 +128,17 @@ def _logged_keys(runs: Iterable[Run]) -> set[str]:
     for run in runs:
         result = run.result
         of_epochs = {name for record in run.epochs for name in record if "/" in name}
-        of_epochs |= {f"val/{name}" for name in result.get("val", {})}
+        of_epochs |= {f"val/{name}" for name in result.val}
         found |= of_epochs | {f"sessions/{name}" for name in of_epochs}
-        found |= {f"{part}/{name}" for part in ("test", "train") for name in result.get(part, {})}
-        parts = (name.partition("@") for name in result["test"])
+        found |= {f"test/{name}" for name in result.test}
+        found |= {f"train/{name}" for name in result.train.values()}
+        parts = (name.partition("@") for name in result.test)
         found |= {f"cutoff/test/{base}" for base, _, cutoff in parts if cutoff.isdecimal()}
-        found |= {f"rank/test/{name}" for name in result.get("per_rank", {})}
-        found |= {f"rank/val/{name}" for name in result.get("per_rank_val", {})}
-        found |= {
-            f"calibration/{name}"
-            for name, curve in result.get("curves", {}).items()
-            if "predicted" in curve
-        }
-        found |= {f"draws/{name}" for name in result.get("test_draws", {})}
+        for part, vectors in result.vectors().items():
+            found |= {f"rank/{part}/{name}" for name in vectors}
+        curves = result.curves.by_name().items()
+        found |= {f"calibration/{name}" for name, curve in curves if "predicted" in curve}
+        found |= {f"draws/{name}" for name in result.test_draws}
     return found
 
 

@@ -145,4 +145,4 @@ def _pseudo_values(
 
 def _has_values(run: Run, metric: str) -> bool:
     """Whether values per query were kept, which the intervals in the result show."""
-    return metric in (run.result.get("intervals") or {})
+    return metric in run.result.intervals

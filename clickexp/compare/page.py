@@ -187,9 +187,7 @@ def _value(group: Group, metric: str, over_all: str) -> list[Any]:
 
 def _per_rank(group: Group) -> dict[str, Spread]:
     """By metric, but for the numbers of sessions."""
-    metrics = dict.fromkeys(
-        metric for run in group.runs for metric in run.result.get("per_rank", {})
-    )
+    metrics = dict.fromkeys(metric for run in group.runs for metric in run.result.per_rank)
     spreads = {metric: group.per_rank(metric) for metric in metrics if metric != "sessions"}
     return {metric: spread for metric, spread in spreads.items() if spread}
 
@@ -211,13 +209,13 @@ def _run_data(run: Run, settings: Sequence[str], folder: Path) -> dict[str, Any]
         "testSet": run.test_set,
         "perRank": {
             key: _rounded(list(map(_number_or_none, own)))
-            for key, own in run.result.get("per_rank", {}).items()
+            for key, own in run.result.per_rank.items()
         },
         "chosen": run.chosen,
         "values": _rounded({metric: run.value(metric) for metric in run.metrics}),
         "seconds": _rounded(run.seconds),
         "compiling": _rounded(run.compile_seconds),
-        "environment": run.result.get("environment") or {},
+        "environment": run.result.environment,
         "curves": _rounded(curves),
         "settings": [_setting(set_here[key]) if key in set_here else None for key in settings],
     }
@@ -242,7 +240,7 @@ def _setting(value: Any) -> str:
 
 def _environments(runs: Sequence[Run]) -> list[str]:
     """Commits, versions and devices of the runs, where they are recorded."""
-    found = [run.result.get("environment") or {} for run in runs]
+    found = [run.result.environment for run in runs]
     shown = {"git_commit": "commit", "clickexp": "clickexp", "jax": "JAX", "device": "device"}
     values = {key: sorted({str(own[key]) for own in found if own.get(key)}) for key in shown}
     values["git_commit"] = sorted({commit[:_COMMIT] for commit in values["git_commit"]})

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from clickexp.runs.run import Run
-from clickexp.runs.store import training_seconds
 
 SECONDS = "seconds"
 _LOSS_PER_SESSION = "loss_per_session"
@@ -191,25 +190,23 @@ def other_data(run: Run) -> str | None:
     query-document pairs and labelled lists. Sessions that a filter leaves are fewer than those of the range.
     """
     node = run.config["reproduction"]
-    expected, read = node["data"], run.result.get("data")
-    if not isinstance(read, Mapping):
-        return "other data, as far as is known: the run records no sizes"
+    expected, read = node["data"], run.result.data
     if run.dataset != expected["dataset"]:
         return f"other data: the dataset is {run.dataset}, not {expected['dataset']}"
     split = node["full"]["splits"].get(f"seed_{run.seed}")
     if split is None:
         return f"other data: no published split of seed {run.seed}"
     for part, (start, stop) in split.items():
-        count, published = read["sessions"].get(part, 0), stop - start
+        count, published = read.sessions.get(part, 0), stop - start
         short_of = expected.get("filtered", False) and part != "train" and 0 < count <= published
         if count != published and not short_of:
             return f"other data: {count:,} sessions in {part}, not {published:,}"
     pairs = expected.get("query_doc_pairs")
-    if pairs is not None and abs(read["query_doc_pairs"] - pairs) > _ID_SLACK:
-        return f"other data: {read['query_doc_pairs']:,} pairs, not {pairs:,}"
+    if pairs is not None and abs((read.query_doc_pairs or 0) - pairs) > _ID_SLACK:
+        return f"other data: {read.query_doc_pairs or 0:,} pairs, not {pairs:,}"
     lists = expected.get("ranking")
-    if lists is not None and read["sessions"].get("ranking", 0) != lists:
-        return f"other data: {read['sessions'].get('ranking', 0):,} labelled lists, not {lists:,}"
+    if lists is not None and read.sessions.get("ranking", 0) != lists:
+        return f"other data: {read.sessions.get('ranking', 0):,} labelled lists, not {lists:,}"
     return None
 
 
@@ -225,13 +222,9 @@ def _figures(reference: Mapping[str, Any], run: Run) -> dict[str, Any]:
 def _measured(run: Run, metric: str) -> float | None:
     """The figure of the test, or of the training, whose seconds are those without compilation."""
     if metric == SECONDS:
-        return training_seconds(run.result["train"])
+        return run.seconds
     if metric == _LOSS_PER_SESSION:
-        sessions, lists = (
-            run.result["per_rank"]["sessions"],
-            run.result.get("data", {}).get("sessions", {}),
-        )
-        return (
-            -run.result["test"]["ll"] * sum(sessions) / lists["test"] if "test" in lists else None
-        )
-    return run.result["test"].get(metric)
+        ll, lists = run.result.test["ll"], run.result.data.sessions.get("test")
+        documents = sum(count or 0 for count in run.result.per_rank["sessions"])
+        return -ll * documents / lists if ll is not None and lists else None
+    return run.result.test.get(metric)

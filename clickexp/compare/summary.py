@@ -111,11 +111,6 @@ class Comparison:
                 f"{len(partial)} of {len(self.groups)} rows average over some of the {len(self._test_sets)} test sets "
                 f"only, so their means are not of the same data: {_few(partial)}"
             )
-        if any(test_set.startswith("guess-") for test_set in self._test_sets):
-            found.append(
-                "Some results of earlier versions do not record their test set; equal dataset settings and session "
-                "counts stand in for it"
-            )
         return found
 
     def describe(self) -> str:
@@ -247,7 +242,7 @@ def _sharing_test_sets(experiments: Iterable[Sequence[Run]]) -> list[list[Sequen
 
 
 def _sessions_per_rank(run: Run) -> list[float | None]:
-    return (run.result.get("per_rank") or {}).get("sessions") or []
+    return run.result.per_rank.get("sessions", [])
 
 
 def _few(names: Sequence[str], count: int = 6) -> str:

@@ -25,6 +25,7 @@ from clickexp.loggers import FanOut, Logger
 from clickexp.loggers.jsonl import plain
 from clickexp.models import Model
 from clickexp.runs.claims import claim_named, claim_new
+from clickexp.runs.result import RunResult
 from clickexp.runs.run import Run
 from clickexp.runs.store import HYDRA, OVERRIDES, REPORT, values
 from clickexp.utils.files import whole
@@ -38,26 +39,28 @@ _PLAIN = re.compile(r"[\w./+@-]+")
 
 
 @dataclass(frozen=True, eq=False)
-class RunResult:
-    """What a run leaves.
+class FittedRun:
+    """A finished run with its model and data.
 
     Attributes:
-        folder: Its folder, with result.json, model.npz, report.html and the rest.
-        result: The content of result.json.
-        epochs_recorded: The record of each epoch.
-        config: The resolved configuration.
-        overrides: Those that it was composed with.
+        run: Its folder, result, configuration and epochs.
         model: The fitted model.
         dataset: The sessions that it was fitted to and tested on.
     """
 
-    folder: Path
-    result: Mapping[str, Any]
-    epochs_recorded: tuple[Mapping[str, Any], ...]
-    config: Mapping[str, Any]
-    overrides: tuple[str, ...]
+    run: Run
     model: Model
     dataset: Dataset
+
+    @property
+    def folder(self) -> Path:
+        """Where result.json, model.npz, report.html and the rest are."""
+        return self.run.folder
+
+    @property
+    def result(self) -> RunResult:
+        """What the run reports, as result.json has it."""
+        return self.run.result
 
     @property
     def report(self) -> Path:
@@ -69,12 +72,12 @@ class RunResult:
         """Test metrics, one row each: metric, value, higher_is_better, validation, and a column for each reference."""
         import polars as pl
 
-        test, stated = self.result["test"], self.result.get("higher_is_better") or {}
+        test, stated = self.result.test, self.result.higher_is_better
         columns = {"metric": list(test), "value": list(test.values())}
         columns["higher_is_better"] = [stated.get(name) for name in test]
-        columns["validation"] = [self.result["val"].get(name) for name in test]
-        for title, reference in (self.result.get("references") or {}).items():
-            columns[title] = [reference["test"].get(name) for name in test]
+        columns["validation"] = [self.result.val.get(name) for name in test]
+        for title, reference in self.result.references.items():
+            columns[title] = [reference.test.get(name) for name in test]
         return pl.DataFrame(columns, strict=False)
 
     @cached_property
@@ -82,14 +85,14 @@ class RunResult:
         """The record of each epoch, one row each."""
         import polars as pl
 
-        return pl.DataFrame(list(self.epochs_recorded), infer_schema_length=None)
+        return pl.DataFrame(list(self.run.epochs), infer_schema_length=None)
 
     @cached_property
     def per_rank(self) -> "pl.DataFrame":
         """Test metrics by rank, one row per rank from 1."""
         import polars as pl
 
-        vectors = self.result.get("per_rank") or {}
+        vectors = self.result.per_rank
         ranks = range(1, 1 + max(map(len, vectors.values()), default=0))
         return pl.DataFrame({"rank": list(ranks), **vectors}, strict=False)
 
@@ -108,21 +111,19 @@ class RunResult:
         from clickexp.report.drawing import drawing
         from clickexp.report.run_figures import run_figures
 
-        run = Run(
-            self.folder, self.result, self.config, values(self.overrides), self.epochs_recorded
-        )
-        figures = run_figures(run)
+        figures = run_figures(self.run)
         for name in names:
             if name not in figures:
                 raise UserError(f"there is no figure {name}: choose from {', '.join(figures)}")
         return drawing([panel for name in names or figures for panel in figures[name]])
 
     def __repr__(self) -> str:
-        test = self.result["test"]
+        test = self.result.test
+        known = {name: test.get(name) for name in ("ll", "ppl", "cond_ppl")}
         shown = ", ".join(
-            f"{name}={test[name]:.4f}" for name in ("ll", "ppl", "cond_ppl") if name in test
+            f"{name}={value:.4f}" for name, value in known.items() if value is not None
         )
-        return f"RunResult({self.result['model']} on {self.result['dataset']}: {shown}, in {self.folder})"
+        return f"FittedRun({self.run.model} on {self.run.dataset}: {shown}, in {self.folder})"
 
 
 def run(
@@ -130,7 +131,7 @@ def run(
     folder: str | Path | None = None,
     config_dir: str | Path | None = None,
     **settings: Any,
-) -> RunResult:
+) -> FittedRun:
     """Runs one experiment, as the command `clickexp` does, and writes the same files.
 
         clickexp.run(model="pbm", dataset="simulated", seed=1)
@@ -172,7 +173,7 @@ def run(
         raise ConfigError(format_hydra_error(error, words)) from error
 
 
-def _run_in(cfg: DictConfig, overrides: list[str], folder: str | Path | None) -> RunResult:
+def _run_in(cfg: DictConfig, overrides: list[str], folder: str | Path | None) -> FittedRun:
     config = resolve(
         OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"]), overrides
     )
@@ -191,15 +192,8 @@ def _run_in(cfg: DictConfig, overrides: list[str], folder: str | Path | None) ->
             result = run_parts(parts)
     finally:
         claim.release()
-    return RunResult(
-        folder=claim.folder,
-        result=plain(result),
-        epochs_recorded=tuple(recorder.epochs),
-        config=config.values,
-        overrides=tuple(overrides),
-        model=parts.model,
-        dataset=parts.dataset,
-    )
+    run = Run(claim.folder, result, config.values, values(overrides), tuple(recorder.epochs))
+    return FittedRun(run, parts.model, parts.dataset)
 
 
 class _Recorder(Logger):

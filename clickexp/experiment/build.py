@@ -26,7 +26,8 @@ from clickexp.parameters.base import check_click_rate
 from clickexp.propensities import PropensitySource, Weighting
 from clickexp.runs.claims import is_abandoned, remove_parts
 from clickexp.runs.hashing import identity
-from clickexp.runs.sources import Origin, sources
+from clickexp.runs.result import Origin
+from clickexp.runs.sources import sources
 from clickexp.runs.store import CHECKPOINT, RESULT
 from clickexp.training.base import BaseTrainer
 from clickexp.training.checkpoint import check_same
@@ -95,7 +96,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
         logger.warning(advice)
     dataset = dataset.first(settings.max_sessions)
     check_click_rate(dataset.click_rate)
-    origin = Origin(read, dataset.fingerprint(), str(Path.cwd()))
+    origin = Origin(sources=read, fingerprint=dataset.fingerprint(), directory=str(Path.cwd()))
     model = build_model(_estimate_propensities(config.new_model, dataset), dataset, settings.seed)
     dataset = model.prepare(dataset)
     _check_features(model, config.reads, dataset)

@@ -1,4 +1,4 @@
-"""The content of result.json: what a run reports of its trained model."""
+"""What a run reports of its trained model."""
 
 import importlib.metadata
 import logging
@@ -17,16 +17,17 @@ from clickexp.evaluation.draws import as_result, evaluate_draws
 from clickexp.evaluation.evaluate import evaluate
 from clickexp.evaluation.references import references
 from clickexp.experiment.build import Parts
+from clickexp.loggers.jsonl import plain
 from clickexp.models import ClickModel, Model, Ranker, TrustBiasModel
 from clickexp.parameters import PositionParameter
 from clickexp.propensities.base import clicks_by_position
 from clickexp.runs.hashing import config_hash
-from clickexp.runs.sources import ORIGIN
-from clickexp.runs.store import FALSE_POSITIVE, IDS, MODEL, SHARED, TRUE_POSITIVE
+from clickexp.runs.result import RunResult
+from clickexp.runs.store import IDS, MODEL, SHARED
 from clickexp.training import FitReport
 from clickexp.training.checkpoint import KEPT, save_model
 from clickexp.training.intervals.posterior import shared_posterior
-from clickexp.training.intervals.probabilities import propensity, shared_intervals
+from clickexp.training.intervals.probabilities import SharedInterval, propensity, shared_intervals
 from clickexp.training.intervals.unlinked import with_open_factors
 from clickexp.training.memory import peak_memory
 from clickexp.utils.files import whole
@@ -34,11 +35,11 @@ from clickexp.utils.files import whole
 log = logging.getLogger(__name__)
 _VERSIONS = ("clickexp", "jax", "flax", "optax", "rax", "hydra-core", "numpy")
 
-Result = dict[str, Any]
-"""The content of result.json."""
+_Part = dict[str, Any]
+"""Keys and values of a `RunResult`."""
 
 
-def evaluate_run(parts: Parts, fit: FitReport) -> Result:
+def evaluate_run(parts: Parts, fit: FitReport) -> RunResult:
     """Evaluates the trained model, and saves it where the configuration says so.
 
     Args:
@@ -46,7 +47,7 @@ def evaluate_run(parts: Parts, fit: FitReport) -> Result:
         fit: Report of the training.
 
     Returns:
-        The content of result.json.
+        The result.
     """
     model, dataset, trainer, settings = (
         parts.model,
@@ -59,6 +60,7 @@ def evaluate_run(parts: Parts, fit: FitReport) -> Result:
         model, dataset, groups, trainer.evaluation, keep_values=settings.keep_values
     )
     result = {
+        "format": 1,
         "model": model.name,
         "dataset": dataset.name,
         "seed": settings.seed,
@@ -75,7 +77,7 @@ def evaluate_run(parts: Parts, fit: FitReport) -> Result:
         "test_set": dataset.test_set(),
         "data": dataset.sizes() | _lists_seen(dataset, "ranking" in evaluation.parts),
         "environment": _environment(),
-        ORIGIN: parts.origin._asdict(),
+        "origin": parts.origin.model_dump(),
         "config_hash": config_hash(parts.config.values),
     }
     if settings.save_model:
@@ -97,7 +99,7 @@ def evaluate_run(parts: Parts, fit: FitReport) -> Result:
         )
     if settings.keep_values:
         result["intervals"] = evaluation.keep(dataset, parts.folder)
-    return result
+    return RunResult.of(plain(result))
 
 
 def _save_names(dataset: Dataset, file: Path) -> None:
@@ -107,7 +109,7 @@ def _save_names(dataset: Dataset, file: Path) -> None:
             dataset.names.tofile(part)
 
 
-def _lists_seen(dataset: Dataset, ranked: bool) -> Result:
+def _lists_seen(dataset: Dataset, ranked: bool) -> _Part:
     """The share of the labelled lists whose documents training has shown together, where rankings are measured."""
     if dataset.ranking is None or not ranked:
         return {}
@@ -118,7 +120,7 @@ def _trust(model: Model, positions: int) -> dict[str, list[float]]:
     """Click rates of irrelevant and of relevant documents by position from 1, where the model has towers for them."""
     if not isinstance(model, TrustBiasModel):
         return {}
-    towers = {FALSE_POSITIVE: model.false_positive, TRUE_POSITIVE: model.true_positive}
+    towers = {"false_positive": model.false_positive, "true_positive": model.true_positive}
     known = {name: tower for name, tower in towers.items() if isinstance(tower, PositionParameter)}
     return {
         name: tower.probabilities(positions).tolist()
@@ -127,21 +129,21 @@ def _trust(model: Model, positions: int) -> dict[str, list[float]]:
     }
 
 
-def _examination(model: Model, dataset: Dataset) -> Result:
+def _examination(model: Model, dataset: Dataset) -> _Part:
     """The examination that a ranker has estimated, relative to the first position, at positions that training shows."""
     if not isinstance(model, Ranker) or (curve := model.examination()) is None:
         return {}
     shown = clicks_by_position(dataset.train)[0]
     return {
         "propensity": [
-            {"parameter": "examination", "position": position, "relative": float(value)}
+            {"position": position, "relative": float(value)}
             for position, value in enumerate(curve, 1)
             if position < len(shown) and shown[position]
         ]
     }
 
 
-def _shared_intervals(parts: Parts) -> Result:
+def _shared_intervals(parts: Parts) -> _Part:
     """Intervals of shared parameters; none where there are too many, or the model cannot be differentiated twice."""
     if not parts.config.settings.shared_intervals:
         return {}
@@ -153,19 +155,22 @@ def _shared_intervals(parts: Parts) -> Result:
         posterior = with_open_factors(parts.model, posterior, parts.dataset.train)
         if parts.config.settings.save_model:
             posterior.save(parts.folder / SHARED)
-        found = {
-            "shared": shared_intervals(parts.model, posterior),
-            "propensity": propensity(parts.model, posterior, parts.dataset.test),
-        }
+        shared = shared_intervals(parts.model, posterior)
+        ratios = propensity(parts.model, posterior, parts.dataset.test)
         return {
-            name: [each._asdict() for each in intervals]
-            for name, intervals in found.items()
-            if intervals
+            "shared": [each._asdict() for each in shared],
+            "propensity": [_relative(each) for each in ratios],
         }
     except Exception as error:  # a training is not lost for them
         log.debug("no intervals", exc_info=True)
         parts.logger.warning(f"no intervals of shared parameters ({type(error).__name__}: {error})")
         return {}
+
+
+def _relative(interval: SharedInterval) -> _Part:
+    """The ratio to the first position alone."""
+    names = ("position", "relative", "relative_low", "relative_high")
+    return {name: getattr(interval, name) for name in names}
 
 
 def _best_validation(report: FitReport) -> dict[str, float]:

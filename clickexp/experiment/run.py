@@ -14,9 +14,10 @@ from clickexp.experiment.build import Parts, build, open_loggers
 from clickexp.experiment.differences import changed_settings, command_of
 from clickexp.experiment.display import note, print_config, run_info
 from clickexp.experiment.resolve import resolve
-from clickexp.experiment.result import Result, evaluate_run
+from clickexp.experiment.result import evaluate_run
 from clickexp.loggers.jsonl import plain
-from clickexp.runs.store import CHECKPOINT, CONFIG, RESULT, values, write_json
+from clickexp.runs.result import RunResult
+from clickexp.runs.store import CHECKPOINT, CONFIG, values
 from clickexp.training import FitReport
 from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 
 def run_experiment(
     cfg: DictConfig, folder: Path, sweep: str | None = None, overrides: Sequence[str] = ()
-) -> Result:
+) -> RunResult:
     """Runs the configured experiment and writes its files.
 
     Args:
@@ -47,7 +48,7 @@ def run_experiment(
         return run(parts, sweep)
 
 
-def run(parts: Parts, sweep: str | None = None) -> Result:
+def run(parts: Parts, sweep: str | None = None) -> RunResult:
     """Trains and evaluates the model, and writes and reports the result.
 
     Args:
@@ -84,13 +85,13 @@ def _train(parts: Parts) -> FitReport:
     )
 
 
-def _finish(parts: Parts, result: Result, fit: FitReport) -> None:
+def _finish(parts: Parts, result: RunResult, fit: FitReport) -> None:
     """Writes the result, whole or not at all, and reports it. What has a result is finished."""
     logger = parts.logger
-    write_json(plain(result), parts.folder / RESULT)
+    result.write(parts.folder)
     (parts.folder / CHECKPOINT).unlink(missing_ok=True)
-    logger.per_rank("val", result["per_rank_val"])
-    logger.per_rank("test", result["per_rank"])
+    logger.per_rank("val", result.per_rank_val)
+    logger.per_rank("test", result.per_rank)
     logger.result(result)
     logger.message(f"results in {display_path(parts.folder)}")
     if parts.config.settings.report:
@@ -103,7 +104,7 @@ def _import_report() -> None:
         importlib.import_module("clickexp.report.write")
 
 
-def _report(parts: Parts, result: Result, fit: FitReport) -> None:
+def _report(parts: Parts, result: RunResult, fit: FitReport) -> None:
     """Writes the page and figures of a finished run, and reports its path, or why there is none."""
     try:
         from clickexp.report.write import write_report  # here, since what it imports takes long
@@ -112,7 +113,7 @@ def _report(parts: Parts, result: Result, fit: FitReport) -> None:
         overrides = parts.config.overrides
         run = Run(
             parts.folder,
-            plain(result),
+            result,
             parts.config.values,
             values(overrides),
             tuple(plain(fit.history)),

@@ -17,8 +17,8 @@ from clickexp.experiment.values import default_value
 from clickexp.export.trust import check_targets
 from clickexp.loggers.progress import Steps
 from clickexp.models import Model
-from clickexp.runs.sources import Origin
-from clickexp.runs.store import CONFIG, IDS, MODEL, RESULT, natural, read_json, read_limited
+from clickexp.runs.result import Origin, RunResult
+from clickexp.runs.store import CONFIG, IDS, MODEL, natural, read_limited
 from clickexp.training.checkpoint import load_model
 from clickexp.utils.content import content_of
 from clickexp.utils.exits import OF_SYSTEM
@@ -57,11 +57,7 @@ def fitted(
     config = configuration(run)
     if not (run / MODEL).is_file():
         raise UserError(f"{run}: there is no {MODEL}. Run again with save_model=true.")
-    origin = Origin.of(read_json(run / RESULT))
-    if origin is None:
-        raise UserError(
-            f"{run}: {RESULT} does not say what data the model was fitted to. Fit it again."
-        )
+    origin = _origin(run)
     node = _dataset_node(run, config, origin, path, trust)
     read, new_model = constructor(node, "dataset"), constructor(config["model"], "model")
     ids = run / IDS if (run / IDS).is_file() else None
@@ -89,8 +85,20 @@ def fitted(
 
 def is_own_log(run: Path, dataset: Dataset) -> bool:
     """Returns whether a dataset is the one that a run was fitted to."""
-    origin = Origin.of(read_json(run / RESULT))
-    return origin is not None and dataset.fingerprint() == origin.fingerprint
+    return dataset.fingerprint() == _origin(run).fingerprint
+
+
+def _origin(run: Path) -> Origin:
+    """Returns what a run was of; UserError where its result does not say so."""
+    try:
+        origin = RunResult.read(run).origin
+    except UserError as error:
+        raise UserError(f"{run}: {error}. Fit the model again.") from error
+    if origin is None:
+        raise UserError(
+            f"{run}: its result does not say what data the model was fitted to. Fit it again."
+        )
+    return origin
 
 
 def _dataset_node(

@@ -11,6 +11,7 @@ from clickexp.loggers.base import Logger, Phase, RunInfo
 from clickexp.loggers.live import LiveLine
 from clickexp.loggers.results import result_blocks
 from clickexp.loggers.tables import EpochTable, count, folded, number
+from clickexp.runs.result import RunResult, Training
 from clickexp.utils.paths import display_path
 
 _FIRST = ("ll", "ppl", "cond_ppl", "ndcg@10", "loss")
@@ -112,22 +113,20 @@ class ConsoleLogger(Logger):
         """Prints the line, in a sweep with the job that it is about."""
         self._print(f"job {self.folder}: {text}" if self.job else text)
 
-    def result(self, result: Mapping[str, Any]) -> None:
+    def result(self, result: RunResult) -> None:
         """Prints the test metrics and the cost of training."""
         self.line.stop()
         if self.job:
             known = [
-                f"{name} {number(result['test'][name])}"
-                for name in _FIRST
-                if name in result["test"]
+                f"{name} {number(result.test[name])}" for name in _FIRST if name in result.test
             ]
-            line = f"{self.job}: {', '.join(known[:_MOST])}, {result['train']['seconds']:.1f} s"
+            line = f"{self.job}: {', '.join(known[:_MOST])}, {result.train.seconds or 0:.1f} s"
             self._print(folded(line, self.console.width) if is_terminal(self.console) else line)
             return
         for block in result_blocks(result, self.console):
             self._print("")
             self._print(block)
-        self._print("\n" + _training(result["train"]))
+        self._print("\n" + _training(result.train))
 
     def finish(self, ok: bool) -> None:
         """Removes the live line."""
@@ -151,9 +150,9 @@ def is_terminal(console: Console) -> bool:
     return console.is_interactive and console.file.isatty()
 
 
-def _training(train: Mapping[str, Any]) -> str:
+def _training(train: Training) -> str:
     return (
-        f"epochs {train['epochs']} (best {train['best_epoch']}), {count(train['sessions'])} sessions in "
-        f"{train['seconds']:.1f} s (compiling {train['compile_seconds']:.1f} s), "
-        f"{count(train['sessions_per_second'])}/s"
+        f"epochs {train.epochs} (best {train.best_epoch}), {count(train.sessions or 0)} sessions in "
+        f"{train.seconds or 0:.1f} s (compiling {train.compile_seconds or 0:.1f} s), "
+        f"{count(train.sessions_per_second or 0)}/s"
     )

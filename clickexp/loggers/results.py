@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from clickexp.loggers.tables import console_table, fits, number, rank_table, side_by_side, widest
+from clickexp.runs.result import Drawn, RunResult
 
 _ARROWS = {True: " ↑", False: " ↓", None: ""}
 _AT = "@"
@@ -15,31 +16,30 @@ _END_ERROR = 0.0216
 """Standard error of an end of a 95% interval by 1,000 resamples of a normal quantity, over the interval's width."""
 
 
-def result_blocks(result: Mapping[str, Any], console: Console) -> list[Table]:
+def result_blocks(result: RunResult, console: Console) -> list[Table]:
     """Makes the tables of a result, side by side as far as the console is wide enough.
 
     Args:
-        result: As in result.json. Without `groups`, all test metrics are of one kind.
+        result: The result.
         console: Where they will be printed.
 
     Returns:
         Test metrics by kind, beside the references; cutoffs in columns. Then metrics by rank, and posterior draws.
     """
-    kinds: Mapping[str, Sequence[str]] = result.get("groups") or {"test": list(result["test"])}
     tables = []
-    for each, metrics in kinds.items():
+    for each, metrics in result.kinds().items():
         kind = titled(each, result)
         if curves := [name for name in metrics if _AT in name]:
             tables.append(_cutoffs(kind, curves, result))
         single = [
-            name for name in metrics if _AT not in name and not _counts_none(result["test"][name])
+            name for name in metrics if _AT not in name and not _counts_none(result.test[name])
         ]
         if single:
             tables.append(_metrics(kind, single, result))
-    if drawn := _draws(result.get("test_draws")):
-        tables.append(drawn)
+    if result.test_draws:
+        tables.append(_draws(result.test_draws))
     rows = _flow(tables, console)
-    per_rank = dict(result.get("per_rank") or {})
+    per_rank = dict(result.per_rank)
     if per_rank:
         sessions = {name: per_rank.pop(name) for name in ("sessions",) if name in per_rank}
         columns = [
@@ -54,24 +54,22 @@ def _counts_none(value: Any) -> bool:
     return isinstance(value, int) and value == 0
 
 
-def titled(kind: str, result: Mapping[str, Any]) -> str:
+def titled(kind: str, result: RunResult) -> str:
     """Names a kind of metrics, with a word where marginals are sampled, and the share of ranking lists in training."""
-    if kind == "click" and result.get("marginals", "exact") != "exact":
+    if kind == "click" and result.marginals != "exact":
         return f"{kind}, ppl by draws"
-    seen = (result.get("data") or {}).get("lists_seen")
+    seen = result.data.lists_seen
     return f"{kind}, {seen:.0%} of lists in training" if kind == "ranking" and seen else kind
 
 
-def _metrics(kind: str, metrics: Sequence[str], result: Mapping[str, Any]) -> Table:
+def _metrics(kind: str, metrics: Sequence[str], result: RunResult) -> Table:
     """A line per metric: its value, its interval, and those of references, as far as there are any."""
-    intervals, stated = result.get("intervals") or {}, result.get("higher_is_better") or {}
-    columns = {result.get("model", ""): [number(result["test"][name]) for name in metrics]}
+    intervals, stated = result.intervals, result.higher_is_better
+    columns = {result.model: [number(result.test[name]) for name in metrics]}
     if any(name in intervals for name in metrics):
         columns["95% interval"] = [_interval(intervals.get(name)) for name in metrics]
-    for title, reference in (result.get("references") or {}).items():
-        if known := {
-            name: reference["test"][name] for name in metrics if name in reference["test"]
-        }:
+    for title, reference in result.references.items():
+        if known := {name: reference.test[name] for name in metrics if name in reference.test}:
             columns[title] = [number(known[name]) if name in known else "" for name in metrics]
     rows = zip(
         (f"{name}{_ARROWS[stated.get(name)]}" for name in metrics), *columns.values(), strict=True
@@ -79,39 +77,26 @@ def _metrics(kind: str, metrics: Sequence[str], result: Mapping[str, Any]) -> Ta
     return console_table([kind, *columns], rows)
 
 
-def _cutoffs(kind: str, metrics: Sequence[str], result: Mapping[str, Any]) -> Table:
+def _cutoffs(kind: str, metrics: Sequence[str], result: RunResult) -> Table:
     """A line per metric, and below it those of references that have it, and a column per cutoff."""
-    stated = result.get("higher_is_better") or {}
+    stated = result.higher_is_better
     parts = [name.partition(_AT) for name in metrics]
     cutoffs = list(dict.fromkeys(at for _, _, at in parts))
     rows = []
     for base in dict.fromkeys(base for base, _, _ in parts):
         names = [f"{base}{_AT}{at}" for at in cutoffs]
         arrow = _ARROWS[next((stated[name] for name in names if name in stated), None)]
-        values = (result["test"].get(name) for name in names)  # nan where a cutoff has no documents
-        rows.append(
-            [
-                base + arrow,
-                *(
-                    number(None if value is None or math.isnan(value) else value)
-                    for value in values
-                ),
-            ]
-        )
-        for title, reference in (result.get("references") or {}).items():
-            if any(name in reference["test"] for name in names):
-                rows.append(
-                    [f"  {title}", *(number(reference["test"].get(name)) for name in names)]
-                )
+        rows.append([base + arrow, *(number(result.test.get(name)) for name in names)])
+        for title, reference in result.references.items():
+            if any(name in reference.test for name in names):
+                rows.append([f"  {title}", *(number(reference.test.get(name)) for name in names)])
     return console_table([kind, *(f"{_AT}{at}" for at in cutoffs)], rows)
 
 
-def _draws(intervals: Mapping[str, Mapping[str, float]] | None) -> Table | None:
-    """Metrics over posterior draws, where there are any."""
-    if not intervals:
-        return None
+def _draws(intervals: Mapping[str, Drawn]) -> Table:
+    """Metrics over posterior draws."""
     rows = [
-        [name, number(each["mean"]), _interval((each["low"], each["high"]))]
+        [name, number(each.mean), _interval((each.low, each.high))]
         for name, each in intervals.items()
     ]
     return console_table(["posterior draws", "", "95% interval"], rows)

@@ -16,6 +16,7 @@ import wandb
 
 from clickexp.loggers.base import Logger, RunInfo, Split, Vectors
 from clickexp.loggers.jsonl import plain
+from clickexp.runs.result import RunResult
 from clickexp.utils.paths import display_path
 
 _Mode = Literal["auto", "online", "offline", "disabled"]
@@ -151,28 +152,28 @@ class WandbLogger(Logger):
                 {"rank": rank, **{f"rank/{split}/{name}": value for name, value in row.items()}}
             )
 
-    def result(self, result: Mapping[str, Any]) -> None:
+    def result(self, result: RunResult) -> None:
         """Logs curves over cutoffs, of calibration and the table per rank, and fills the summary."""
         self._log_curves(result)
-        vectors = {"val": result.get("per_rank_val", {}), "test": result.get("per_rank", {})}
+        vectors = {"val": result.per_rank_val, "test": result.per_rank}
         if any(vectors.values()):
             self.run.log({"tables/per_rank": _table(vectors)})
         self.run.summary.update(_summary(result))
 
-    def _log_curves(self, result: Mapping[str, Any]) -> None:
+    def _log_curves(self, result: RunResult) -> None:
         """Logs curves over cutoffs, of calibration, and of references over ranks."""
-        cutoffs: dict[int, dict[str, float]] = defaultdict(dict)
-        for name, value in result["test"].items():
+        cutoffs: dict[int, dict[str, Any]] = defaultdict(dict)
+        for name, value in result.test.items():
             base, _, cutoff = name.partition("@")
             if cutoff.isdecimal():
                 cutoffs[int(cutoff)][f"cutoff/test/{base}"] = value
         for cutoff, row in sorted(cutoffs.items()):
             self._point({"cutoff": cutoff, **row})
-        for name, curve in result.get("curves", {}).items():
+        for name, curve in result.curves.by_name().items():
             for predicted, observed in _reliability(curve) if "predicted" in curve else ():
                 self._point({"predicted": predicted, f"calibration/{name}": observed})
-        for name, reference in result.get("references", {}).items():
-            for rank, row in enumerate(_rows(reference["per_rank"]), start=1):
+        for name, reference in result.references.items():
+            for rank, row in enumerate(_rows(reference.per_rank), start=1):
                 self._point(
                     {
                         "rank": rank,
@@ -290,14 +291,14 @@ def _table(vectors: Mapping[str, Vectors]) -> wandb.Table:
     return wandb.Table(columns=["split", "rank", *names], data=plain(data))
 
 
-def _summary(result: Mapping[str, Any]) -> dict[str, Any]:
+def _summary(result: RunResult) -> dict[str, Any]:
     """Returns the values of a result by name, with the bounds of their intervals."""
-    summary = {name: result[name] for name in ("parameters", "config_hash") if name in result}
-    for part in ("test", "val", "train"):
-        summary |= {f"{part}/{name}": value for name, value in result.get(part, {}).items()}
-    for name, (low, high) in result.get("intervals", {}).items():
+    summary: dict[str, Any] = {"parameters": result.parameters, "config_hash": result.config_hash}
+    for part, numbers in result.parts().items():
+        summary |= {f"{part}/{name}": value for name, value in numbers.items()}
+    for name, (low, high) in result.intervals.items():
         summary |= {f"test_low/{name}": low, f"test_high/{name}": high}
-    for name, drawn in result.get("test_draws", {}).items():
-        summary |= {f"draws/{name}": drawn["mean"], f"draws_low/{name}": drawn["low"]}
-        summary[f"draws_high/{name}"] = drawn["high"]
+    for name, drawn in result.test_draws.items():
+        summary |= {f"draws/{name}": drawn.mean, f"draws_low/{name}": drawn.low}
+        summary[f"draws_high/{name}"] = drawn.high
     return summary

@@ -11,7 +11,7 @@ from clickexp.export.fitted import fitted
 from clickexp.models import ClickModel
 from clickexp.online.comparison import OnlineComparison, check_trial, compare_rankers
 from clickexp.online.lists import candidate_lists, check_same_lists
-from clickexp.runs.store import RESULT, read_object
+from clickexp.runs.result import RunResult
 
 _TRUE_USER = "true"
 
@@ -96,4 +96,4 @@ def true_user(run: Path, dataset: Dataset) -> ClickModel:
 
 def _name_of(run: Path) -> str:
     """The name of a run's model, as its result has it."""
-    return str(read_object(run / RESULT).get("model", run.name))
+    return RunResult.read(run).model

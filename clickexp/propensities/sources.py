@@ -2,10 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -13,8 +11,7 @@ from clickexp.data import Dataset, Sessions
 from clickexp.errors import ConfigError, UserError
 from clickexp.numerics import QUANTILE
 from clickexp.propensities.base import Propensities, PropensitySource, documents
-from clickexp.runs.schema import learned_propensities
-from clickexp.runs.store import FALSE_POSITIVE, RESULT, TRUE_POSITIVE, read_json
+from clickexp.runs.result import RelativeExamination, RunResult
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,64 +70,58 @@ class RunPropensities(PropensitySource):
 
     def __call__(self, dataset: Dataset) -> Propensities:
         """Reads result.json; ConfigError where it has none, or one that cannot be."""
-        content = read_json(Path(self.run).expanduser() / RESULT)
-        if not isinstance(content, dict):
-            raise ConfigError(
-                f"propensity.run={self.run}: there is no {RESULT}; give the folder of a finished run"
-            )
         try:
-            result = learned_propensities(content)
+            result = RunResult.read(Path(self.run).expanduser())
         except UserError as error:
             raise ConfigError(
-                f"propensity.run={self.run}: {error}; give another run, or repeat this one"
+                f"propensity.run={self.run}: {error}; give the folder of another run, or repeat this one"
             ) from error
-        offsets = result.get(FALSE_POSITIVE)
-        listed = result.get("propensity") or _by_rank(result, offsets or ())
-        found: dict[int, Any] = {each["position"]: each for each in listed}
+        offsets = result.false_positive
+        found = {each.position: each for each in result.propensity or _by_rank(result)}
         if 1 not in found:
             raise ConfigError(
-                f"propensity.run={self.run}: the run of {result.get('model')} has no propensities; give one of a model "
+                f"propensity.run={self.run}: the run of {result.model} has no propensities; give one of a model "
                 "with examination by position, such as pbm, evaluated with metric=all"
             )
         largest = max(found)
-
-        def by_position(name: str) -> list[float | None]:
-            return [found.get(position, {}).get(name) for position in range(1, largest + 1)]
-
+        by_position = [found.get(position) for position in range(1, largest + 1)]
         return Propensities(
-            tuple(by_position("relative")),
-            offsets=None if offsets is None else tuple((offsets + [0.0] * largest)[:largest]),
-            low=tuple(by_position("relative_low")),
-            high=tuple(by_position("relative_high")),
-            source=f"{result.get('model')} in {self.run}",
-            first=1.0 if offsets is None else self._slope(result, offsets),
+            tuple(each and each.relative for each in by_position),
+            offsets=tuple((offsets + [0.0] * largest)[:largest]) if offsets else None,
+            low=tuple(each and each.relative_low for each in by_position),
+            high=tuple(each and each.relative_high for each in by_position),
+            source=f"{result.model} in {self.run}",
+            first=self._slope(result) if offsets else 1.0,
         )
 
-    def _slope(self, result: dict[str, Any], offsets: Sequence[float]) -> float:
+    def _slope(self, result: RunResult) -> float:
         """How much higher the click rate of relevant documents is than that of others, at the first position."""
-        rates = result.get(TRUE_POSITIVE) or (result.get("per_rank") or {}).get("examination")
+        rates = result.true_positive or result.per_rank.get("examination")
         if not rates or rates[0] is None:
             raise ConfigError(
                 f"propensity.run={self.run}: the run does not have the click rates of relevant documents; repeat it "
                 "with metric=all"
             )
-        return rates[0] - offsets[0]
+        return rates[0] - result.false_positive[0]
 
 
-def _by_rank(result: dict[str, Any], offsets: Sequence[float]) -> list[dict[str, Any]]:
+def _by_rank(result: RunResult) -> list[RelativeExamination]:
     """Relative examination by rank, less the click rates of irrelevant documents, where a run has no intervals.
 
     None where it is 1 at all ranks, as models have it that know no examination apart from the document.
     """
-    curve = (result.get("per_rank") or {}).get("examination") or ()
+    curve = result.per_rank.get("examination", [])
     if len(curve) > 1 and set(curve) == {1.0}:
         return []
     slopes = [
         (value or 0.0) - offset
-        for value, offset in zip_longest(curve, offsets[: len(curve)], fillvalue=0.0)
+        for value, offset in zip_longest(curve, result.false_positive[: len(curve)], fillvalue=0.0)
     ]
     known = [(1 + rank, slope) for rank, slope in enumerate(slopes) if slope > 0]
-    return [{"position": position, "relative": slope / known[0][1]} for position, slope in known]
+    return [
+        RelativeExamination(position=position, relative=slope / known[0][1])
+        for position, slope in known
+    ]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -126,22 +126,17 @@ class Group:
         where a single run kept their values.
         """
         if metric.startswith(DRAWS):
-            drawn = [
-                run.result.get("test_draws", {}).get(metric.removeprefix(DRAWS)) or {}
-                for run in self.runs
-            ]
-            low, high = (
-                Spread.of([nan_if_none(one.get(end)) for one in drawn]).mean
-                for end in ("low", "high")
-            )
+            drawn = [run.result.test_draws.get(metric.removeprefix(DRAWS)) for run in self.runs]
+            low = Spread.of([nan_if_none(each and each.low) for each in drawn]).mean
+            high = Spread.of([nan_if_none(each and each.high) for each in drawn]).mean
             return float(low), float(high), "posterior draws"
         spread = self.spread(metric)
         if spread.count > 1:
             return float(spread.low), float(spread.high), self.repeats
         for run in self.runs:
-            bounds = (run.result.get("intervals") or {}).get(metric)
-            if isinstance(bounds, list) and len(bounds) == 2 and None not in bounds:
-                return bounds[0], bounds[1], "queries"
+            low, high = run.result.intervals.get(metric, (None, None))
+            if low is not None and high is not None:
+                return low, high, "queries"
         return np.nan, np.nan, ""
 
     def uncertainty(self, metric: str, over: str) -> float:
@@ -162,17 +157,17 @@ class Group:
 
         The interval of the examination of a single run is that of its ratio to rank 1, as far as the log determines it.
         """
-        vectors = [run.result.get("per_rank", {}).get(metric) or [] for run in self.runs]
+        vectors = [run.result.per_rank.get(metric, []) for run in self.runs]
         ranks = max(map(len, vectors))
         padded = [[*vector, *[None] * (ranks - len(vector))] for vector in vectors if vector]
         spread = Spread.of(padded) if padded else None
         if spread is None or metric != "examination" or len(self.runs) != 1:
             return spread
-        found = {each.get("position"): each for each in self.runs[0].result.get("propensity") or []}
-        low, high = (
-            np.array([_over(found.get(rank, {}), end) for rank in range(1, ranks + 1)])
-            for end in ("low", "high")
-        )
+        low, high = np.full((2, ranks), np.nan)
+        for each in self.runs[0].result.propensity:
+            if each.position <= ranks:
+                low[each.position - 1] = nan_if_none(each.relative_low) / each.relative
+                high[each.position - 1] = nan_if_none(each.relative_high) / each.relative
         return replace(spread, low=spread.mean * low, high=spread.mean * high)
 
     def per_rank_difference(self, baseline: "Group", metric: str) -> Spread | None:
@@ -199,9 +194,7 @@ class Group:
         ]
         values = [
             [
-                np.array(run.result.get("per_rank", {}).get(metric) or [None] * ranks, np.float64)[
-                    :ranks
-                ]
+                np.array(run.result.per_rank.get(metric) or [None] * ranks, np.float64)[:ranks]
                 for run in pair
             ]
             for pair in pairs
@@ -211,11 +204,9 @@ class Group:
 
     def reliability(self) -> dict[str, np.ndarray] | None:
         """Mean P(click), click rate and documents of all runs together, [bin, rank]; None where no run has them."""
-        found = [
-            curve for run in self.runs if (curve := (run.result.get("curves") or {}).get("ece"))
-        ]
+        found = [run.result.curves.ece for run in self.runs]
         curves = [
-            {key: np.array(part, np.float64) for key, part in curve.items()} for curve in found
+            {key: np.array(part, np.float64) for key, part in curve} for curve in found if curve
         ]
         if not curves or len({curve["documents"].shape for curve in curves}) > 1:
             return None
@@ -236,11 +227,6 @@ def _quantile(count: np.ndarray) -> np.ndarray:
     )  # here, since the report on a single run needs none, and should not wait for it
 
     return special.stdtrit(np.maximum(count - 1, 1), (1 + _CONFIDENCE) / 2)
-
-
-def _over(interval: Mapping[str, Any], end: str) -> float:
-    """A bound of a ratio over the ratio; nan where one is unknown."""
-    return nan_if_none(interval.get(f"relative_{end}")) / nan_if_none(interval.get("relative"))
 
 
 def nan_if_none(value: float | None) -> float:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from clickexp.report.drawing import Panel
 from clickexp.report.figures import COLORS, MARKERS, barred, calibration, look, per_rank
 from clickexp.report.groups import Group, nan_if_none
+from clickexp.runs.result import RelativeExamination, RunResult
 from clickexp.runs.run import Run
 from clickexp.utils.escape import figure_text
 
@@ -22,19 +23,19 @@ def run_figures(run: Run) -> dict[str, list[Panel]]:
     """Chooses the figures that a run has numbers for.
 
     Args:
-        run: The run. `references` in its result, by name, have values `test` and vectors `per_rank`.
+        run: The run.
 
     Returns:
         Panels by the name of the figure.
     """
     groups = run_groups(run)
     figures: dict[str, list[Panel]] = {}
-    if run.result.get("per_rank", {}).get("ppl"):
+    if run.result.per_rank.get("ppl"):
         figures["perplexity"] = [partial(per_rank, groups, "ppl")]
         if len(groups) > 1:
             figures["perplexity"].append(partial(_gain, groups))
     points = propensities(run)
-    if set(examined := run.result.get("per_rank", {}).get("examination") or [1.0]) != {1.0}:
+    if set(examined := run.result.per_rank.get("examination") or [1.0]) != {1.0}:
         figures["examination"] = [partial(per_rank, groups, "examination")]
         if points:
             figures["examination"].append(partial(_propensity, points, groups))
@@ -44,7 +45,7 @@ def run_figures(run: Run) -> dict[str, list[Panel]]:
         figures["learning"] = [partial(_losses, run)]
     if groups[0].reliability():
         figures["calibration"] = [partial(calibration, groups[:1])]
-    if "cold" in (run.result.get("curves") or {}):
+    if run.result.curves.cold:
         figures["cold_start"] = [
             partial(_cold_start, groups),
             partial(_shares_by_impressions, groups),
@@ -52,48 +53,50 @@ def run_figures(run: Run) -> dict[str, list[Panel]]:
     return figures
 
 
-def propensities(run: Run) -> list[dict[str, Any]]:
+def propensities(run: Run) -> list[RelativeExamination]:
     """Returns examination relative to the first position, by position, with its 95% interval, where the run has it.
 
     That of a ranker is what it has learned, or was given to weight clicks by.
     """
-    if own := run.result.get("propensity"):
-        return own
-    if weighting := run.result.get("weighting"):
-        names = {"relative": "values", "relative_low": "low", "relative_high": "high"}
-        curves = {
-            name: weighting.get(key) or [None] * len(weighting["values"])
-            for name, key in names.items()
-        }
-        points = (
-            dict(zip(curves, values, strict=True)) for values in zip(*curves.values(), strict=True)
+    result = run.result
+    if result.propensity or result.weighting is None:
+        return result.propensity or _shared_propensities(result)
+    weights = result.weighting
+    points = zip_longest(weights.values, weights.low, weights.high)
+    return [
+        RelativeExamination(position=place, relative=value, relative_low=low, relative_high=high)
+        for place, (value, low, high) in enumerate(points, 1)
+        if value
+    ]
+
+
+def _shared_propensities(result: RunResult) -> list[RelativeExamination]:
+    """Returns those of the model that do not depend on clicks above."""
+    return [
+        RelativeExamination(
+            position=each.position or 1,
+            relative=each.relative,
+            relative_low=each.relative_low,
+            relative_high=each.relative_high,
         )
-        return [
-            {"position": place, **point}
-            for place, point in enumerate(points, 1)
-            if point["relative"] is not None
-        ]
-    found = [each for each in run.result.get("shared") or () if each.get("relative") is not None]
-    return [each for each in found if each["last_click"] is None and "/" not in each["parameter"]]
+        for each in result.shared
+        if each.relative and each.last_click is None and "/" not in each.parameter
+    ]
 
 
 def run_groups(run: Run) -> list[Group]:
     """Returns the run and its references, as groups of one run each."""
-    known: dict[str, dict[str, Any]] = run.result.get("references") or {}
-    own = [Run(run.folder, {"model": name, **values}, {}, {}, ()) for name, values in known.items()]
-    return [Group((each,), each.model, each.model) for each in (run, *own)]
+    references = [
+        Run(run.folder, run.result.of_reference(name), {}, {}, ()) for name in run.result.references
+    ]
+    return [Group((each,), each.model, each.model) for each in (run, *references)]
 
 
-def _propensity(points: Sequence[Mapping[str, Any]], groups: Sequence[Group], axes: Axes) -> None:
+def _propensity(points: Sequence[RelativeExamination], groups: Sequence[Group], axes: Axes) -> None:
     """Draws propensities with their intervals, and those of the true user, if it is known."""
-    ranks, values = (
-        [each["position"] for each in points],
-        np.array([each["relative"] for each in points]),
-    )
-    low, high = (
-        np.array([nan_if_none(each.get(f"relative_{side}")) for each in points])
-        for side in ("low", "high")
-    )
+    ranks, values = [each.position for each in points], np.array([each.relative for each in points])
+    low = np.array([nan_if_none(each.relative_low) for each in points])
+    high = np.array([nan_if_none(each.relative_high) for each in points])
     barred(ranks, values, low, high, 0, axes, figure_text(groups[0].name))
     for i, group in enumerate(groups):
         if i and (truth := group.per_rank("examination")):
@@ -162,7 +165,7 @@ def _shares_by_impressions(groups: Sequence[Group], axes: Axes) -> None:
 
 
 def _cold(group: Group) -> Mapping[str, Any]:
-    return (group.runs[0].result.get("curves") or {}).get("cold") or {}
+    return group.runs[0].result.curves.cold or {}
 
 
 def _ranges(edges: Sequence[int]) -> list[str]:
@@ -173,7 +176,7 @@ def _ranges(edges: Sequence[int]) -> list[str]:
 
 def _losses(run: Run, axes: Axes) -> None:
     """Draws the losses over epochs, and marks the best epoch."""
-    best = run.result.get("train", {}).get("best_epoch")
+    best = run.result.train.best_epoch
     for i, (metric, label) in enumerate(_LOSSES.items()):
         points = [(epoch.get("epoch"), nan_if_none(epoch.get(metric))) for epoch in run.epochs]
         if np.isfinite([y for _, y in points]).any():

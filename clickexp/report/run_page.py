@@ -75,10 +75,10 @@ def run_page(
 
 def _about(run: Run) -> str:
     """Sizes and cost in a line."""
-    sizes = (run.result.get("data") or {}).get("sessions") or {}
+    sizes = run.result.data.sessions
     sessions = ", ".join(f"{count:,} {part}" for part, count in sizes.items() if part != "ranking")
-    train = run.result.get("train", {})
-    cost = f"{train['epochs']} epochs in {run.seconds:.1f} s" if run.seconds is not None else ""
+    epochs = run.result.train.epochs
+    cost = f"{epochs} epochs in {run.seconds:.1f} s" if run.seconds is not None else ""
     parameters = f"{run.parameters:,} parameters" if run.parameters else ""
     facts = [f"{sessions} sessions" if sessions else "", parameters, cost, f"seed {run.seed}"]
     return " · ".join(
@@ -119,11 +119,8 @@ def _conclusion(run: Run, groups: Sequence[Group]) -> str:
 
 def _result(run: Run, groups: Sequence[Group]) -> str:
     """A table of test metrics for each kind, of several cutoffs in columns."""
-    kinds: Mapping[str, Sequence[str]] = run.result.get("groups") or {
-        "test": list(run.result["test"])
-    }
     tables = []
-    for each, metrics in kinds.items():
+    for each, metrics in run.result.kinds().items():
         kind = titled(each, run.result)
         cutoffs = list(dict.fromkeys(at for metric in metrics if (at := metric.partition("@")[2])))
         single = [metric for metric in metrics if "@" not in metric]
@@ -136,7 +133,7 @@ def _result(run: Run, groups: Sequence[Group]) -> str:
 
 def _metrics(kind: str, metrics: Sequence[str], run: Run, groups: Sequence[Group]) -> str:
     """A row per metric: its value, its interval, and those of references and validation, as far as there are any."""
-    intervals = run.result.get("intervals") or {}
+    intervals = run.result.intervals
     columns = {run.model: [_formatted(run.value(metric)) for metric in metrics]}
     bounds = [intervals.get(metric) or () for metric in metrics]
     columns["95% interval"] = [" to ".join(map(_formatted, each)) for each in bounds]
@@ -170,7 +167,7 @@ def _cutoffs(
 
 def _name(run: Run, metric: str, stated: str | None = None) -> str:
     """The name of a metric and the arrow of its direction, which the result may state under another name."""
-    way = names.direction(stated or metric, run.result.get("higher_is_better") or {})
+    way = names.direction(stated or metric, run.result.higher_is_better)
     return names.name(metric) + names.ARROWS[way]
 
 
@@ -179,7 +176,7 @@ def _ranks(groups: Sequence[Group]) -> str:
     columns = {
         names.short(metric) + (f", {group.name}" if at else ""): vector
         for at, group in enumerate(groups)
-        for metric, vector in group.runs[0].result.get("per_rank", {}).items()
+        for metric, vector in group.runs[0].result.per_rank.items()
         if not at or metric in ("ppl", "examination")
     }
     longest = max(map(len, columns.values()), default=0)
@@ -202,15 +199,15 @@ def _shared(run: Run) -> str:
     """Shared parameters with their intervals, where the result has them."""
     rows = [
         [
-            each["parameter"],
-            *("" if each[key] is None else str(each[key]) for key in ("position", "last_click")),
-            *(_formatted(each["value"]), _bounds(each["low"], each["high"])),
-            *(
-                _formatted(each["relative"], ""),
-                _bounds(each["relative_low"], each["relative_high"]),
-            ),
+            each.parameter,
+            "" if each.position is None else str(each.position),
+            "" if each.last_click is None else str(each.last_click),
+            _formatted(each.value),
+            _bounds(each.low, each.high),
+            _formatted(each.relative, ""),
+            _bounds(each.relative_low, each.relative_high),
         ]
-        for each in run.result.get("shared") or ()
+        for each in run.result.shared
     ]
     if not rows:
         return ""
@@ -239,9 +236,7 @@ def _changed(changed: Sequence[Changed]) -> str:
 
 
 def _environment_rows(run: Run) -> Iterable[tuple[str, str]]:
-    return (
-        (key, str(value)) for key, value in (run.result.get("environment") or {}).items() if value
-    )
+    return ((key, value) for key, value in run.result.environment.items() if value)
 
 
 def _figure(name: str, svg: str) -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 import polars as pl
 
 from clickexp.errors import UserError
+from clickexp.runs.result import RunResult
 from clickexp.runs.run import Run
-from clickexp.runs.schema import checked_result
 from clickexp.runs.store import (
     BEST,
     CONFIG,
@@ -155,10 +155,8 @@ def _read(folder: Path) -> Run:
     if not (folder / RESULT).is_file():
         status = read_object(folder / RECORD).get("status")
         raise UserError(f"it has no {RESULT} ({status or 'did not finish'})")
-    result, given, config = (
-        cleaned(read_limited(folder / name)) for name in (RESULT, OVERRIDES, CONFIG)
-    )
-    result = checked_result(result)
+    result = RunResult.read(folder)
+    given, config = (cleaned(read_limited(folder / name)) for name in (OVERRIDES, CONFIG))
     texts = [text for text in given if isinstance(text, str)] if isinstance(given, list) else []
     config = config if isinstance(config, dict) else {}
     metric = config.get("optimized_metric")

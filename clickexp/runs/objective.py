@@ -1,10 +1,12 @@
 """The number that a run is judged by, such as val/loss, and which way it is better."""
 
+import math
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
 from clickexp.errors import ConfigError
+from clickexp.runs.result import RunResult
 from clickexp.utils.suggest import did_you_mean
 
 HIGHER_IS_BETTER = {
@@ -45,27 +47,28 @@ def higher_is_better(metric: str, stated: Stated | None = None) -> bool | None:
     return HIGHER_IS_BETTER.get(name.partition("@")[0])
 
 
-def stated_by(results: Iterable[Mapping[str, Any]]) -> dict[str, bool | None]:
-    """By name which way metrics are better as results (result.json) state it; None where they disagree."""
+def stated_by(results: Iterable[RunResult]) -> dict[str, bool | None]:
+    """By name which way metrics are better as results state it; None where they disagree."""
     stated: dict[str, bool | None] = {}
     for result in results:
-        for name, better in (result.get("higher_is_better") or {}).items():
+        for name, better in result.higher_is_better.items():
             stated[name] = better if stated.get(name, better) == better else None
     return stated
 
 
-def objective(result: Mapping[str, Any], metric: str) -> float:
-    """The value of a metric such as val/loss or test/ndcg@10 in what result.json holds."""
+def objective(result: RunResult, metric: str) -> float:
+    """The value of a metric such as val/loss or test/ndcg@10; nan where it is not known."""
     part, _, name = metric.partition("/")
-    check_objective(metric, {part: result.get(part, {}) for part in ("val", "test")})
-    return result[part][name]
+    reported = {"val": result.val, "test": result.test}
+    check_objective(metric, reported)
+    value = reported[part][name]
+    return math.nan if value is None else value
 
 
-def reports(result: Any, metric: str) -> bool:
-    """Whether a result, as read from a file, has a metric; a validation has only those that were watched."""
+def reports(result: RunResult, metric: str) -> bool:
+    """Whether a result has a metric; a validation has only those that were watched."""
     part, _, name = metric.partition("/")
-    values = result.get(part) if isinstance(result, Mapping) else None
-    return isinstance(values, Mapping) and name in values
+    return name in {"val": result.val, "test": result.test}.get(part, {})
 
 
 def check_objective(metric: str, reported: Mapping[str, Any]) -> None:

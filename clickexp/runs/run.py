@@ -4,18 +4,15 @@ import hashlib
 import json
 import math
 import re
-import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from clickexp.runs.hashing import NOT_HASHED, flat
 from clickexp.runs.objective import DRAWS, VALIDATION
-from clickexp.runs.store import MODEL, training_seconds
+from clickexp.runs.result import RunResult
 
 SEED = "seed"
 _FOLD, _FOLDS = "dataset.fold", "dataset.folds"
@@ -29,7 +26,7 @@ class Run:
 
     Attributes:
         folder: Its folder.
-        result: The content of result.json.
+        result: What it reported.
         config: The resolved configuration, empty where there is none.
         given: Values of its overrides by key.
         epochs: One record per epoch.
@@ -39,7 +36,7 @@ class Run:
     """
 
     folder: Path
-    result: Mapping[str, Any]
+    result: RunResult
     config: Mapping[str, Any]
     given: Mapping[str, Any]
     epochs: tuple[Mapping[str, Any], ...]
@@ -49,64 +46,50 @@ class Run:
     @property
     def metrics(self) -> list[str]:
         """Names of the numbers of the test, over posterior draws (draws/...), and of the best epoch (val/...)."""
-        drawn = (f"{DRAWS}{name}" for name in self.result.get("test_draws", {}))
-        return [
-            *self.result["test"],
-            *drawn,
-            *(f"{VALIDATION}{name}" for name in self.result.get("val", {})),
-        ]
+        drawn = (f"{DRAWS}{name}" for name in self.result.test_draws)
+        return [*self.result.test, *drawn, *(f"{VALIDATION}{name}" for name in self.result.val)]
 
     def value(self, metric: str) -> float | None:
         """Returns the value of one of `metrics`; None where the run does not have it."""
         if metric.startswith(DRAWS):
-            return (self.result.get("test_draws", {}).get(metric.removeprefix(DRAWS)) or {}).get(
-                "mean"
-            )
-        part = "val" if metric.startswith(VALIDATION) else "test"
-        return self.result.get(part, {}).get(metric.removeprefix(VALIDATION))
+            drawn = self.result.test_draws.get(metric.removeprefix(DRAWS))
+            return None if drawn is None else drawn.mean
+        if metric.startswith(VALIDATION):
+            return self.result.val.get(metric.removeprefix(VALIDATION))
+        return self.result.test.get(metric)
 
     @property
     def seconds(self) -> float | None:
         """Seconds of training without compilation."""
-        return training_seconds(self.result.get("train", {}))
+        return self.result.train.training_seconds
 
     @property
     def compile_seconds(self) -> float | None:
         """Seconds of compilation."""
-        return self.result.get("train", {}).get("compile_seconds")
+        return self.result.train.compile_seconds
 
     @property
     def epoch_seconds(self) -> list[float]:
-        """Seconds of each epoch without compilation, nan where unknown.
-
-        Where epochs do not record compilation, the first ones are taken to hold all of it.
-        """
-        recorded = any("compile_seconds" in epoch for epoch in self.epochs)
-        left, made = self.compile_seconds or 0.0, []
-        for epoch in self.epochs:
-            seconds, compiled = (
-                _float_or_nan(epoch.get(name)) for name in ("seconds", "compile_seconds")
-            )
-            if not recorded:
-                compiled = 0.0 if math.isnan(seconds) else min(left, seconds)
-                left -= compiled
-            made.append(seconds - (0.0 if math.isnan(compiled) else compiled))
-        return made
+        """Seconds of each epoch without compilation, nan where unknown."""
+        return [
+            _float_or_nan(epoch.get("seconds")) - _float_or_nan(epoch.get("compile_seconds", 0.0))
+            for epoch in self.epochs
+        ]
 
     @property
     def model(self) -> str:
         """Name of the model."""
-        return self.result["model"]
+        return self.result.model
 
     @property
     def dataset(self) -> str:
         """Name of the dataset."""
-        return self.result["dataset"]
+        return self.result.dataset
 
     @property
     def seed(self) -> int | None:
         """Seed of the run."""
-        return self.result.get("seed")
+        return self.result.seed
 
     @property
     def fold(self) -> int | None:
@@ -146,20 +129,15 @@ class Run:
             if target
         }
 
-    @cached_property
+    @property
     def parameters(self) -> int | None:
-        """Number of fitted parameters, tables included; from model.npz where result.json does not have it."""
-        known = self.result.get("parameters")
-        return known if isinstance(known, int) else _stored_parameters(self.folder / MODEL)
+        """Number of fitted parameters, tables included."""
+        return self.result.parameters
 
-    @cached_property
+    @property
     def test_set(self) -> str:
-        """Identifies the test set; results without one are distinguished by dataset, seed and sessions per rank."""
-        if isinstance(known := self.result.get("test_set"), str):
-            return known
-        dataset = {key: value for key, value in self.settings.items() if key.startswith("dataset.")}
-        source = [dataset, self.settings.get("max_sessions")] if dataset else [self.seed]
-        return f"guess-{_short_hash([*source, self.dataset, self.result.get('per_rank', {}).get('sessions')])}"
+        """Fingerprint of the test set."""
+        return self.result.test_set
 
     @cached_property
     def experiment(self) -> str:
@@ -183,12 +161,12 @@ class Run:
     def rows(self) -> Iterator[tuple]:
         """Yields the rows of the tidy frame; see `clickexp.runs.load.load`."""
         own = str(self.folder), self.model, self.dataset, self.seed, self.description
-        for part in ("test", "val", "train"):
-            for name, value in self.result.get(part, {}).items():
+        for part, numbers in self.result.parts().items():
+            for name, value in numbers.items():
                 yield (*own, part, name, None, _float_or_none(value))
         yield (*own, "train", "parameters", None, _float_or_none(self.parameters))
-        for part, vectors in (("test", "per_rank"), ("val", "per_rank_val")):
-            for name, vector in self.result.get(vectors, {}).items():
+        for part, vectors in self.result.vectors().items():
+            for name, vector in vectors.items():
                 for rank, value in enumerate(vector, start=1):
                     yield (*own, part, name, rank, _float_or_none(value))
 
@@ -204,21 +182,6 @@ def _float_or_none(value: float | None) -> float | None:
 
 def _float_or_nan(value: Any) -> float:
     return float(value) if isinstance(value, int | float) else math.nan
-
-
-def _stored_parameters(file: Path) -> int | None:
-    """Returns the sizes of the arrays in a NumPy archive, from their headers alone; None for an unreadable one."""
-    try:
-        with zipfile.ZipFile(file) as archive:
-            return sum(_size(archive, name) for name in archive.namelist())
-    except (OSError, ValueError, zipfile.BadZipFile):
-        return None
-
-
-def _size(archive: zipfile.ZipFile, name: str) -> int:
-    with archive.open(name) as stream:
-        np.lib.format.read_magic(stream)  # version 1.0, as of all arrays without long headers
-        return math.prod(np.lib.format.read_array_header_1_0(stream)[0])
 
 
 def _target(tower: Any) -> str | None:

@@ -2,14 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from clickexp.runs.hashing import flat
 from clickexp.runs.store import MODEL, RANKER, RESULT
 from clickexp.utils.content import content_of, content_of_all
 
-ORIGIN = "origin"
-"""Key of a result."""
 _RUN_FILES = (RESULT, MODEL, RANKER)
 """Files of a run that others read: what it reported, and what it learned."""
 _LOG = "log.json"
@@ -19,34 +17,6 @@ _OUTPUTS = ("dataset.cache", "cache_dir", "sweeps_dir", "continue_from")
 
 Sources = dict[str, str | None]
 """A hash of the content of each file or folder, by its key in the configuration; None of one that is not there."""
-
-
-class Origin(NamedTuple):
-    """What a run was of, as its result has it.
-
-    Attributes:
-        sources: Of its files, when it began to read them.
-        fingerprint: Of its dataset; see `Dataset.fingerprint`.
-        directory: Where the run was started, which relative paths of its configuration start from.
-    """
-
-    sources: Sources
-    fingerprint: str
-    directory: str
-
-    @classmethod
-    def of(cls, result: Any) -> "Origin | None":
-        """Returns the origin that a result has; None where it has none."""
-        content = result.get(ORIGIN) if isinstance(result, dict) else None
-        if not isinstance(content, dict) or content.keys() != {*cls._fields}:
-            return None
-        origin = cls(**content)
-        texts = (origin.fingerprint, origin.directory)
-        return (
-            origin
-            if isinstance(origin.sources, dict) and all(isinstance(text, str) for text in texts)
-            else None
-        )
 
 
 def sources(config: Mapping[str, Any]) -> Sources:

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,6 @@ CHECKPOINT = "checkpoint.npz"
 MODEL = "model.npz"
 SHARED = "shared.npz"
 """How sure the shared parameters of the model are."""
-FALSE_POSITIVE, TRUE_POSITIVE = "false_positive", "true_positive"
-"""Keys of a result: click rates of irrelevant and of relevant documents by position, of the trust-bias model."""
 RANKER = "export/ranker.npz"
 """What scores documents without the model, after an export."""
 IDS = "ids.parquet"
@@ -142,18 +140,6 @@ def records(root: Path) -> list[tuple[Path, Record]]:
         (folder, record) for folder in _runs([root], RECORD) if (record := Record.read(folder))
     ]
     return sorted(found, key=lambda pair: pair[1].number)
-
-
-def training_seconds(train: Mapping[str, Any]) -> float | None:
-    """Returns the seconds of training without compilation, which depends on what ran before.
-
-    Args:
-        train: That part of a result. Where it lacks `training_seconds`, they are `seconds` less `compile_seconds`.
-    """
-    seconds = train.get("training_seconds")
-    if seconds is None and train.get("seconds") is not None:
-        seconds = train["seconds"] - (train.get("compile_seconds") or 0.0)
-    return seconds
 
 
 def values(overrides: Sequence[str]) -> dict[str, Any]:

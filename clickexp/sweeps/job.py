@@ -10,20 +10,19 @@ from hydra.conf import HydraConf
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
 
-from clickexp.errors import ConfigError
+from clickexp.errors import ConfigError, UserError
 from clickexp.experiment.overrides import check_launcher
 from clickexp.runs.claims import is_abandoned, remove_parts
 from clickexp.runs.hashing import config_hash
 from clickexp.runs.objective import objective, reports
-from clickexp.runs.sources import Origin, changed, sources
+from clickexp.runs.result import RunResult
+from clickexp.runs.sources import changed, sources
 from clickexp.runs.store import (
     CHECKPOINT,
     KEPT,
-    RESULT,
     Record,
     finished,
     is_whole,
-    read_json,
     unfinished,
 )
 from clickexp.sweeps.callback import all_overrides, composed_config, current, in_sweep, jobs_folder
@@ -94,13 +93,15 @@ def why_again(record: Record, earlier: Path, cfg: DictConfig) -> str | None:
     job, place = f"job {record.number}", display_path(earlier)
     if not is_whole(earlier, cfg.save_model):
         return f"{job}: the model in {place} is damaged or missing; it is run again"
-    result = read_json(earlier / RESULT)
+    try:
+        result = RunResult.read(earlier)
+    except UserError as error:
+        return f"{job}: {place}: {error}; it is run again"
     if not reports(result, cfg.optimized_metric):
         return f"{job}: the result in {place} has no {cfg.optimized_metric}; it is run again"
-    origin = Origin.of(result)
-    if origin is None:
+    if result.origin is None:
         return f"{job}: the result in {place} does not say what data it is of; it is run again"
-    if keys := changed(origin.sources, record.sources):
+    if keys := changed(result.origin.sources, record.sources):
         named = ", ".join(f"{key}={OmegaConf.select(cfg, key)}" for key in keys)
         return f"{job}: {named} has changed since the result in {place}; it is run again"
     return None
@@ -121,7 +122,7 @@ def _run_in_sweep(cfg: DictConfig, hydra: HydraConf) -> float:
     if earlier is not None and not again:
         record.status, record.result = KEPT, str(earlier)
         record.write(folder)
-        return objective(read_json(earlier / RESULT), cfg.optimized_metric)
+        return objective(RunResult.read(earlier), cfg.optimized_metric)
     if again:
         print_plain(again)
     # its own sweep runs no other job of this configuration now

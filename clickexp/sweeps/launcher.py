@@ -6,7 +6,7 @@ import importlib
 import inspect
 import os
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from omegaconf import DictConfig, OmegaConf
 from clickexp.errors import ConfigError, UserError, install
 from clickexp.experiment.values import plain
 from clickexp.runs.objective import objective
-from clickexp.runs.store import DONE, KEPT, PRUNED, RESULT, Record, finished, read_json
+from clickexp.runs.result import RunResult
+from clickexp.runs.store import DONE, KEPT, PRUNED, Record, finished
 from clickexp.sweeps.backends.base import LOG, BasePool, Job
 from clickexp.sweeps.backends.remote import RemotePool
 from clickexp.sweeps.callback import current, without_hydra
@@ -187,7 +188,7 @@ class Queue:
         job: _Planned = ended.key
         job.record = Record.read(job.folder) or job.record
         job.record.device, job.record.seconds = ended.slot.name, ended.seconds
-        result = read_json(Path(job.record.result) / RESULT)
+        result = _result_in(Path(job.record.result))
         duplicates = self._duplicates.pop(job.record.config_hash)
         if result is not None and (job.record.status in DONE or ended.returncode == 0):
             if job.record.status not in DONE:
@@ -207,9 +208,9 @@ class Queue:
 
     def _keep(self, job: _Planned, earlier: Path) -> None:
         job.record.status, job.record.result = KEPT, str(earlier)
-        self._succeed(job, read_json(earlier / RESULT))
+        self._succeed(job, RunResult.read(earlier))
 
-    def _succeed(self, job: _Planned, result: Mapping[str, Any]) -> None:
+    def _succeed(self, job: _Planned, result: RunResult) -> None:
         try:
             job.returns.return_value = objective(result, self._config.optimized_metric)
         except UserError as error:
@@ -309,3 +310,10 @@ def _planned(composed: DictConfig) -> _Planned:
         task_name=JobRuntime.instance().get("name"),
     )
     return _Planned(record.number, Path(hydra.runtime.output_dir), record, returns)
+
+
+def _result_in(folder: Path) -> RunResult | None:
+    """Returns the result of a run; None where it left none, or a damaged one."""
+    with contextlib.suppress(UserError):
+        return RunResult.read(folder)
+    return None

@@ -14,22 +14,19 @@ from rich.table import Table
 from clickexp.errors import UserError
 from clickexp.loggers.tables import console_table, number, widest
 from clickexp.runs.objective import higher_is_better, stated_by
-from clickexp.runs.schema import checked_result
+from clickexp.runs.result import RunResult, Training
 from clickexp.runs.store import (
     DONE,
     KEPT,
     PRUNED,
-    RESULT,
     Record,
-    read_object,
     records,
     short_keys,
-    training_seconds,
     values,
 )
 from clickexp.sweeps.backends.base import LOG
 from clickexp.sweeps.view import print_plain, see_log
-from clickexp.utils.escape import cleaned, csv_text
+from clickexp.utils.escape import csv_text
 from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
 
@@ -61,8 +58,9 @@ def collect(folder: Path, jobs: Path, metric: str, console: Console | None = Non
         print_plain(f"cannot write {display_path(folder / 'sweep.csv')}: {error}", console)
     if any(row["status"] in DONE for row in rows):
         overrides = [values(record.overrides) for _, record in found]
-        order = _comparable(results, metric)
-        better = higher_is_better(order, stated_by(results)) if order else None
+        done = [result for result in results if result]
+        order = _comparable(done, metric)
+        better = higher_is_better(order, stated_by(done)) if order else None
         console.print(_means(rows, overrides, order, better, console))
     settled = {row["config_hash"] for row in rows if row["status"] in (*DONE, PRUNED)}
     pairs = zip(found, rows, strict=True)
@@ -81,34 +79,33 @@ def collect(folder: Path, jobs: Path, metric: str, console: Console | None = Non
         print_plain(f"next: clickexp-compare {display_path(folder)}", console)
 
 
-def _result(record: Record) -> dict[str, Any]:
-    """Returns the result of a job; an empty one where there is none, or a damaged one, as the record then states."""
-    content = cleaned(read_object(Path(record.result) / RESULT)) if record.status in DONE else {}
+def _result(record: Record) -> RunResult | None:
+    """Returns the result of a job; None where there is none, or a damaged one, as the record then states."""
+    if record.status not in DONE:
+        return None
     try:
-        return checked_result(content) if content else {}
+        return RunResult.read(Path(record.result))
     except UserError as error:
         record.status, record.error = "failed", f"{error}: delete {display_path(record.result)}"
-        return {}
+        return None
 
 
-def _row(record: Record, result: Mapping[str, Any]) -> _Row:
+def _row(record: Record, result: RunResult | None) -> _Row:
     """Returns one job; whoever still runs when the sweep ends was interrupted."""
     status = "interrupted" if record.status == "running" else record.status
     earlier = Record.read(Path(record.result)) if status == KEPT else None
-    timed, train = earlier or record, result.get("train", {})
+    timed = earlier or record
+    train, environment = (result.train, result.environment) if result else (Training(), {})
     return {
         "job": record.number,
         "status": status,
         **values(record.overrides),
-        **{
-            f"{part}/{name}": value
-            for part in ("test", "val")
-            for name, value in result.get(part, {}).items()
-        },
+        **({f"test/{name}": value for name, value in result.test.items()} if result else {}),
+        **({f"val/{name}": value for name, value in result.val.items()} if result else {}),
         "process_seconds": timed.seconds,  # wall time
-        "training_seconds": training_seconds(train),
-        "compile_seconds": train.get("compile_seconds"),
-        "device": result.get("environment", {}).get("device"),
+        "training_seconds": train.training_seconds,
+        "compile_seconds": train.compile_seconds,
+        "device": environment.get("device"),
         "slot": timed.device,
         "config_hash": record.config_hash,
         "error": record.error,
@@ -172,17 +169,16 @@ def _means(
     return table(least, short_keys(shown))
 
 
-def _comparable(results: Sequence[Mapping[str, Any]], metric: str) -> str | None:
+def _comparable(results: Sequence[RunResult], metric: str) -> str | None:
     """Returns the metric that orders results: where losses are of several kinds nDCG, and None without it.
 
     The loss of a click model is minus its log-likelihood, that of a ranker depends on its own loss and correction.
     """
-    done = [result for result in results if result]
-    kinds = {"clicks" if "ll" in result["test"] else result.get("model") for result in done}
+    kinds = {"clicks" if "ll" in result.test else result.model for result in results}
     if not metric.endswith("/loss") or len(kinds) <= 1:
         return metric
     return next(
-        (f"test/{name}" for name in _NDCG if all(name in result["test"] for result in done)), None
+        (f"test/{name}" for name in _NDCG if all(name in result.test for result in results)), None
     )
 
 

@@ -52,6 +52,7 @@ ROOMS = {
         "Reading and comparing runs, logging.",
         [
             *(f"clickexp.compare{name}" for name in ("", ".report", ".summary")),
+            "clickexp.runs.result",
             "clickexp.loggers",
             "clickexp.export.fitted",
         ],

@@ -18,7 +18,7 @@ def runs(tmp_path_factory):
     """Two seeds of UBM and one of PBM at another rate, one on another test set, and a folder of somebody else."""
     folder = tmp_path_factory.mktemp("runs")
     for seed, ll in ((1, -0.30), (2, -0.32)):
-        train = {"seconds": 4.0 * seed, "compile_seconds": 1.0, "epochs": 3}
+        train = {"training_seconds": 4.0 * seed - 1, "compile_seconds": 1.0, "epochs": 3}
         run = write_run(folder / f"sweep/{seed}", "UBM", seed, {"ll": ll, "ppl": 1.5}, train=train)
         (run / "report.html").touch() if seed == 1 else None
     rate = [("rate", float("inf"))]
@@ -41,7 +41,7 @@ def runs(tmp_path_factory):
         per_rank=examined,
         curves={},
     )
-    write_json(folder / "foreign/result.json", {"accuracy": 1})
+    write_json(folder / "foreign/result.json", {"format": 1, "accuracy": 1})
     return folder
 
 
@@ -92,11 +92,7 @@ def test_runs_are_linked_and_their_times_are_summed_without_compilation(content,
     ]
     curves = found["sweep/1"]["curves"]
     assert curves["epoch"] == [1, 2, 3] and curves["sessions"] == [100, 200, 300]
-    assert curves["seconds"] == [
-        0.0,
-        0.0,
-        0.5,
-    ]  # all of the second that compilation took is in the first epochs
+    assert curves["seconds"] == [0.25, 0.75, 1.25]  # a quarter of the first is compilation
     assert curves["val/ll"] == [-0.6, -0.3, -0.2] and found["sweep/1"]["seconds"] == 3.0
     assert (
         found["pbm"]["perRank"]["ll"] == [-0.2, None] and found["elsewhere/other"]["testSet"] == "b"

@@ -126,9 +126,9 @@ def run(tmp_path_factory):
 
 def test_results_of_runs_hold_the_intervals(run, capsys):
     result, folder = run("attraction.posterior=normal", "trainer.epochs=1")
-    assert result["test_draws"].keys() == {"ll", "ppl", "cond_ppl", "loss"}
+    assert result.test_draws.keys() == {"ll", "ppl", "cond_ppl", "loss"}
     written = json.loads((folder / "result.json").read_text())["test_draws"]
-    assert written == result["test_draws"]
+    assert written == {name: each.model_dump() for name, each in result.test_draws.items()}
     assert all(each["low"] < each["mean"] < each["high"] for each in written.values())
     ll, printed = written["ll"], capsys.readouterr().out
     assert "posterior draws" in printed

@@ -115,5 +115,5 @@ def test_the_command_runs_on_a_folder_as_clax_publishes_it(tmp_path, monkeypatch
     overrides = [*given, *small]
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         result = run_experiment(compose("config", overrides), tmp_path, overrides=overrides)
-    assert result["data"]["sessions"] == {"train": 160, "val": 20, "test": 20}
-    assert np.isfinite(result["test"]["ll"])
+    assert result.data.sessions == {"train": 160, "val": 20, "test": 20}
+    assert np.isfinite(result.test["ll"])

@@ -10,7 +10,8 @@ from small_runs import write_run
 import clickexp
 from clickexp.compare import load
 from clickexp.errors import ConfigError, UserError
-from clickexp.experiment.api import RunResult
+from clickexp.experiment.api import FittedRun
+from clickexp.runs.load import find_runs
 
 SMALL = {"debug": "fast", "logger": [], "progress": "off", "metric": ["click", "calibration"]}
 LOG = {"dataset.sessions": 2000, "dataset.queries": 50, "max_sessions": 500}
@@ -28,24 +29,24 @@ def result(tmp_path_factory):
 
 def test_it_writes_what_the_command_writes(result):
     written = json.loads((result.folder / "result.json").read_text())
-    assert written["model"] == result.result["model"] == result.model.name == "RCTR"
-    assert written["seed"] == 3 and written["test"] == result.result["test"]
+    assert written["model"] == result.result.model == result.model.name == "RCTR"
+    assert written["seed"] == 3 and written["test"] == result.result.test
     assert (result.folder / "model.npz").exists() and result.report.exists()
-    assert result.config["notes"] == "it's, a [test] of $ {text}"
+    assert result.run.config["notes"] == "it's, a [test] of $ {text}"
     assert load(result.folder).height > 0
 
 
 def test_its_result_has_data_frames(result):
     metrics = {row["metric"]: row for row in result.metrics.iter_rows(named=True)}
     assert (
-        metrics["ppl"]["value"] == result.result["test"]["ppl"]
+        metrics["ppl"]["value"] == result.result.test["ppl"]
         and metrics["ppl"]["higher_is_better"] is False
     )
     assert (
         metrics["ppl"]["rank-CTR"] > metrics["ppl"]["true user"] > 1
         and metrics["ece"]["true user"] is None
     )
-    assert metrics["ll"]["validation"] == result.result["val"]["ll"]
+    assert metrics["ll"]["validation"] == result.result.val["ll"]
     assert result.epochs["epoch"].to_list() == [1, 2] and "val/loss" in result.epochs.columns
     assert result.per_rank["rank"].to_list() == list(range(1, 11))
     assert result.per_rank["ppl"].mean() == pytest.approx(metrics["ppl"]["value"])
@@ -61,12 +62,11 @@ def test_its_result_is_plotted(result):
         result.plot("cost")
 
 
-def test_results_of_earlier_versions_have_no_references(tmp_path):
-    folder = write_run(tmp_path / "run")
-    own = json.loads((folder / "result.json").read_text())
-    result = RunResult(folder, own, (), {}, (), None, None)
-    assert result.metrics.columns == ["metric", "value", "higher_is_better", "validation"]
-    assert len(result.plot("examination").axes) == 1
+def test_a_result_may_have_no_references(tmp_path):
+    run = find_runs([write_run(tmp_path / "run")])[0][0]
+    fitted = FittedRun(run, None, None)
+    assert fitted.metrics.columns == ["metric", "value", "higher_is_better", "validation"]
+    assert len(fitted.plot("examination").axes) == 1
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_options_of_ones_own_are_found(tmp_path):
     result = clickexp.run(
         model="mine", config_dir=tmp_path / "my conf", folder=tmp_path / "out", **small
     )
-    assert result.result["model"] == "RCTR" and not result.report.exists()
+    assert result.result.model == "RCTR" and not result.report.exists()
 
 
 TRAINER = '''

@@ -52,7 +52,7 @@ ONE_EACH = {
 def test_a_test_set_of_one_session_has_a_report(tmp_path):
     places = write(tmp_path / "log.parquet", np.random.default_rng(0).random((40, 2)) < 0.5)
     result = clickexp.run(**SMALL, **places, **ONE_EACH)
-    assert result.result["data"]["sessions"]["test"] == 1
+    assert result.result.data.sessions["test"] == 1
     assert result.report.exists()
     assert result.plot("calibration").axes
 

@@ -4,6 +4,7 @@ import importlib.util
 import itertools
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import yaml
 from compositions import CONF, composed, options, run_in, values, with_hydra
 from places import ROOT
 from refusals import refuses
+from small_runs import result_of
 
 from clickexp.compare.latex import latex
 from clickexp.compare.published import as_csv, compare_published, table
@@ -353,10 +355,10 @@ def test_the_experiment_of_rankers_from_simulated_clicks_runs(
         f"cache_dir={tmp_path}/cache",
     ]
     result = run_in(tmp_path / "run", "+experiment=ultr_letor", *own, *sizes, *SMALL)
-    assert result["model"] == name and 0 < result["test"]["ndcg@10"] <= 1
-    assert result["data"]["sessions"]["ranking"] == 4  # a fifth of the queries
-    learned = [each["relative"] for each in result.get("propensity", [])]
-    curve = learned or result["weighting"]["values"]  # of the model, or what clicks are weighted by
+    assert result.model == name and 0 < result.test["ndcg@10"] <= 1
+    assert result.data.sessions["ranking"] == 4  # a fifth of the queries
+    learned = [each.relative for each in result.propensity]
+    curve = learned or result.weighting.values  # of the model, or what clicks are weighted by
     assert curve[0] == 1 and len(curve) == 10
 
 
@@ -368,7 +370,7 @@ def test_the_experiment_of_rankers_on_annotated_lists_runs_and_earns_no_verdict(
         "debias=ips",
     ]
     result = run_in(tmp_path / "run", "+experiment=ultr_baidu_uva", *own, *SMALL)
-    assert result["model"] == "Ranker(softmax, ips)" and result["test"]["dcg@10"] > 0
+    assert result.model == "Ranker(softmax, ips)" and result.test["dcg@10"] > 0
     (found,) = compare_published([tmp_path])
     assert {row.metric for row in found.rows} == {"dcg@10"}
     assert all(np.isfinite(row.mean) and row.verdict == "other data" for row in found.rows)
@@ -376,8 +378,8 @@ def test_the_experiment_of_rankers_on_annotated_lists_runs_and_earns_no_verdict(
 
 def check_report(experiment, result, folder, capsys):
     """It has the published metrics, and no verdict."""
-    figures = reproduction_of(experiment)["published"][REFERENCE]["figures"][result["model"]]
-    assert result["data"]["sessions"]["train"] == TOY[CASES[experiment][0]][1]
+    figures = reproduction_of(experiment)["published"][REFERENCE]["figures"][result.model]
+    assert result.data.sessions["train"] == TOY[CASES[experiment][0]][1]
     (found,) = compare_published([folder])
     assert {row.metric for row in found.rows} == figures.keys() - {"sd"}
     for row in found.rows:
@@ -407,7 +409,7 @@ def test_an_experiment_runs_and_earns_no_verdict(sources, tmp_path, experiment, 
 @pytest.mark.nightly
 def test_the_fast_variant_runs(sources, tmp_path):
     result = run_toy(sources, tmp_path, "clax2025_yandex_baseline", "+variant=fast")
-    assert result["model"] == "UBM" and np.isfinite(result["test"]["ppl"])
+    assert result.model == "UBM" and np.isfinite(result.test["ppl"])
     (found,) = compare_published([tmp_path])
     assert found.rows[0].model.startswith("UBM, variant=fast")
 
@@ -430,16 +432,20 @@ def runs_of(experiment, tests, seconds=74.0, data=None, **changes):
             "query_doc_pairs": expected.get("query_doc_pairs", 100),
         }
         result = {
-            "model": "UBM", "dataset": expected["dataset"], "seed": seed, "test": test, "train": {"seconds": seconds},
-            "data": recorded, "per_rank": {"sessions": []},
-        }  # fmt: skip
+            "dataset": expected["dataset"],
+            "seed": seed,
+            "test": test,
+            "train": {"training_seconds": seconds},
+            "data": recorded,
+            "per_rank": {"sessions": []},
+        }
         given = {
             "experiment": experiment,
             "model": "ubm",
             "seed": seed,
             "dataset.path": "somewhere",
         }
-        runs.append(Run(Path(f"run{seed}"), result | changes, config, given, ()))
+        runs.append(Run(Path(f"run{seed}"), result_of(result | changes), config, given, ()))
     return runs
 
 
@@ -477,7 +483,7 @@ def test_mean_deviation_difference_and_verdict():
 
 
 def test_seconds_leave_compilation_out_and_state_it_apart():
-    train = {"seconds": 174.0, "compile_seconds": 100.0}
+    train = {"training_seconds": 74.0, "compile_seconds": 100.0}
     rows, found = rows_of(runs_of("clax2025_yandex_baseline", [{"ll": -0.25}] * 2, train=train))
     assert rows["seconds"].mean == 74 and rows["seconds"].difference == 74 / 148
     assert "| 74 ± 0 (+ 100 compiling) |" in markdown(table(found))
@@ -498,7 +504,8 @@ def test_seconds_leave_compilation_out_and_state_it_apart():
 def test_other_data_has_no_verdict(change, why):
     pairs = change.pop("data_of", {})
     (run,) = runs_of("clax2025_yandex_baseline", [{"ppl": 1.3088}], **change)
-    run.result["data"].update(pairs)
+    moved = run.result.data.model_copy(update=pairs)
+    run = replace(run, result=run.result.model_copy(update={"data": moved}))
     assert other_data(run).startswith(why)
     rows, found = rows_of([run])
     assert rows["ppl"].verdict == rows["seconds"].verdict == "other data" and np.isnan(
@@ -537,7 +544,7 @@ def test_twice_the_published_deviation_holds_where_it_is_more():
 def test_runs_of_no_published_experiment_are_an_error(tmp_path):
     (run,) = runs_of("clax2025_yandex_baseline", [{"ppl": 1.3}])
     (tmp_path / "run").mkdir()
-    (tmp_path / "run/result.json").write_text(json.dumps(run.result))
+    run.result.write(tmp_path / "run")
     with refuses(
         UserError, "published figures", "clickexp -m +experiment=clax2025_yandex_baseline"
     ):
@@ -549,7 +556,7 @@ def test_runs_of_no_published_experiment_are_an_error(tmp_path):
 def write_folder(run, folder, node):
     """The run on disk, with this for its reproduction node."""
     folder.mkdir()
-    (folder / "result.json").write_text(json.dumps(run.result))
+    run.result.write(folder)
     (folder / "config.yaml").write_text(yaml.safe_dump({**run.config, "reproduction": node}))
 
 

@@ -65,11 +65,11 @@ def log_likelihood_and_perplexity(rates, clicks):
 @every_model
 def test_every_model_trains_and_reports_clicks_and_ranking(results, clicks, model):
     result = results(model)
-    assert result["per_rank"]["sessions"] == [363] * 10
-    assert 0 < result["test"]["ndcg@10"] < 1
-    assert result["train"]["best_epoch"] >= 1
+    assert result.per_rank["sessions"] == [363] * 10
+    assert 0 < result.test["ndcg@10"] < 1
+    assert result.train.best_epoch >= 1
     _, constant = log_likelihood_and_perplexity(clicks[0].mean(), clicks[1])
-    assert result["test"]["ppl"] < constant + 1e-3
+    assert result.test["ppl"] < constant + 1e-3
 
 
 @pytest.mark.parametrize(
@@ -77,14 +77,14 @@ def test_every_model_trains_and_reports_clicks_and_ranking(results, clicks, mode
 )
 def test_click_rates_come_out_as_counted(results, clicks, model, axis):
     ll, ppl = log_likelihood_and_perplexity(clicks[0].mean(axis=axis), clicks[1])
-    assert results(model)["test"]["ll"] == pytest.approx(ll, abs=5e-4)
-    assert results(model)["test"]["ppl"] == pytest.approx(ppl, abs=5e-4)
+    assert results(model).test["ll"] == pytest.approx(ll, abs=5e-4)
+    assert results(model).test["ppl"] == pytest.approx(ppl, abs=5e-4)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("model", ["pbm", "ubm", "ccm", "dbn"])
 def test_models_of_ranks_and_documents_beat_the_click_rate_per_rank(results, model):
-    test, of_ranks = results(model)["test"], results("rctr")["test"]
+    test, of_ranks = results(model).test, results("rctr").test
     assert test["ppl"] < of_ranks["ppl"]
     assert test["cond_ppl"] < of_ranks["cond_ppl"]
     assert test["ll"] > of_ranks["ll"]
@@ -98,4 +98,4 @@ def test_a_deep_tower_learns_to_rank_from_clicks_alone(tmp_path):
     given = ["dataset=letor", f"dataset.path={LISTS}", "model=pbm", "parameter@attraction=deep"]
     quiet = [f"cache_dir={tmp_path}/cache", "logger=console", "progress=off"]
     result = run_in(tmp_path / "run", *given, "metric=[click,ranking]", *quiet)
-    assert result["test"]["ndcg@10"] >= 0.70
+    assert result.test["ndcg@10"] >= 0.70

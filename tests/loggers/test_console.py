@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from rich import get_console
 from rich.console import Console
+from small_runs import result_of
 
 from clickexp.experiment.build import open_loggers
 from clickexp.loggers import ConsoleLogger, RunInfo
@@ -67,7 +68,7 @@ def run_all(logger, epochs=2):
         logger.progress("train", epoch, 500, 1000, 0.5)
         logger.progress("val", epoch, 100, 100)
         logger.epoch(RECORD | {"epoch": epoch, "val/ll": -0.4 * epoch, "improved": epoch == 1})
-    logger.result(RESULT)
+    logger.result(result_of(RESULT))
     logger.finish(True)
 
 
@@ -191,7 +192,7 @@ def test_pipe_gets_plain_lines():
         "    1     0.51234  -0.40000   1.30000       1.25000   0.41000      2.3     *",
         "    2     0.51234  -0.80000   1.30000       1.25000   0.41000      2.3",
         "",
-        "test   @10    test",
+        "test   @10    test       UBM",
         "──────────    ──────────────",
         "ndcg     -    ll     -0.1235",
         "              ppl     1.2345",
@@ -240,7 +241,7 @@ GROUPED = RESULT | {
 def test_results_are_grouped_with_arrows_beside_references():
     """The loss of a click model, which is in no group, would repeat the log-likelihood."""
     stream = io.StringIO()
-    ConsoleLogger(stream=stream).result(GROUPED)
+    ConsoleLogger(stream=stream).result(result_of(GROUPED))
     lines = [line.rstrip() for line in stream.getvalue().splitlines()]
     assert lines == [
         "",
@@ -261,7 +262,7 @@ def test_intervals_are_shown_where_there_are_any():
     stream = io.StringIO()
     draws = {"ll": {"mean": -0.31, "low": -0.33, "high": -0.29}}
     ConsoleLogger(stream=stream).result(
-        GROUPED | {"intervals": {"ll": [-0.32, -0.28]}, "test_draws": draws}
+        result_of(GROUPED | {"intervals": {"ll": [-0.32, -0.28]}, "test_draws": draws})
     )
     assert re.search(r"ll ↑ +-0.3000 +-0.320 to -0.280 +-0.4000", stream.getvalue())
     assert re.search(r"ll +-0.3100 +-0.330 to -0.290", stream.getvalue())
@@ -277,15 +278,15 @@ def test_intervals_are_shown_where_there_are_any():
 )
 def test_ends_of_intervals_have_the_decimals_that_resampling_determines(bounds, shown):
     stream = io.StringIO()
-    ConsoleLogger(stream=stream).result(GROUPED | {"intervals": {"ll": bounds}})
+    ConsoleLogger(stream=stream).result(result_of(GROUPED | {"intervals": {"ll": bounds}}))
     assert f" {shown} " in stream.getvalue()
 
 
 def test_cutoffs_without_documents_have_a_dash():
     stream = io.StringIO()
-    result = {"model": "PBM", "test": {"cold_ll@new": -0.1, "cold_ll@51+": float("nan")}}
+    result = {"model": "PBM", "test": {"cold_ll@new": -0.1, "cold_ll@51+": None}}
     ConsoleLogger(stream=stream).result(
-        {**GROUPED, **result, "groups": {"click": list(result["test"])}}
+        result_of({**GROUPED, **result, "groups": {"click": list(result["test"])}})
     )
     assert re.search(r"cold_ll +-0.1000 +-\s*$", stream.getvalue(), re.MULTILINE)
 
@@ -334,7 +335,7 @@ def test_a_job_of_a_sweep_prints_one_line_unless_all_is_asked_for(progress):
     logger.message("a message")
     logger.warning("cannot write checkpoint.npz")
     logger.epoch(RECORD)
-    logger.result(GROUPED)
+    logger.result(result_of(GROUPED))
     logger.finish(True)
     shown = stream.getvalue().splitlines()
     assert len(shown) == (2 if progress == "auto" else 16)
@@ -353,7 +354,7 @@ def test_a_long_line_on_a_job_is_folded_between_words_on_a_terminal():
     logger.start(
         RunInfo(folder=Path("outputs/s/7"), job_type="sweep", **INFO | {"changes": changes})
     )
-    logger.result(GROUPED)
+    logger.result(result_of(GROUPED))
     lines = stream.getvalue().splitlines()
     assert len(lines) > 2 and max(map(len, lines)) <= 80
     assert lines[0].startswith("job 7: UBM") and all(line.startswith("    ") for line in lines[1:])
@@ -405,14 +406,14 @@ def test_seconds_of_an_epoch_are_without_compilation(times, shown):
 def test_narrow_console_stacks_the_result_tables(monkeypatch):
     monkeypatch.setenv("COLUMNS", "45")
     stream = io.StringIO()
-    ConsoleLogger(stream=stream).result(RESULT)
+    ConsoleLogger(stream=stream).result(result_of(RESULT))
     assert "…" not in stream.getvalue()
     assert max(len(line) for line in stream.getvalue().splitlines()[:-1]) <= 45
 
 
 def test_result_without_observed_ranks_prints_the_test_metrics():
     stream = io.StringIO()
-    ConsoleLogger(stream=stream).result(RESULT | {"per_rank": {}})
+    ConsoleLogger(stream=stream).result(result_of(RESULT | {"per_rank": {}}))
     assert "-0.1235" in stream.getvalue() and "rank" not in stream.getvalue()
 
 

@@ -21,6 +21,10 @@ CURVE = {  # [bin, rank]: the second bin is empty, and at the second rank also t
     "documents": [[1, 3], [0, 0], [2, 0]],
 }
 RESULT = {
+    "format": 1,
+    "model": "PBM",
+    "dataset": "clicks",
+    "test_set": "a",
     "test": {
         "ll": -0.3,
         "ppl": 1.4,
@@ -55,6 +59,7 @@ SCRIPT = f"""
 import logging, sys
 from pathlib import Path
 from clickexp.loggers import ConsoleLogger, FanOut, JsonlLogger, RunInfo, WandbLogger
+from clickexp.runs.result import RunResult
 
 logging.basicConfig(format="WARNING: %(message)s", stream=sys.stdout)
 
@@ -74,8 +79,9 @@ def experiment(folder, break_at):
             "sessions": 10, "improved": True}})
     fan.per_rank("val", {PER_RANK_VAL})
     fan.per_rank("test", {PER_RANK})
-    fan.result({RESULT} | {{"train": {RESULT["train"]} | {{
-        "best_epoch": 2, "sessions": 20, "compile_seconds": 0.1, "sessions_per_second": 5.0}}}})
+    train = {RESULT["train"]} | {{
+        "best_epoch": 2, "sessions": 20, "compile_seconds": 0.1, "sessions_per_second": 5.0}}
+    fan.result(RunResult.of({RESULT} | {{"train": train}}))
     for name in ("model.npz", "config.yaml", "report.html", "figures/a.png"):
         (Path(folder) / name).parent.mkdir(exist_ok=True)
         (Path(folder) / name).write_text(name)

@@ -169,6 +169,6 @@ def test_a_run_of_an_outsider_stores_its_role(outsider):
         "folder": folder / "run",
         "cache_dir": folder / "cache",
     }
-    assert clickexp.run(*words, **options).result["model"] == "Patient"
+    assert clickexp.run(*words, **options).result.model == "Patient"
     with np.load(folder / "run/model.npz") as stored:
         assert any("patience" in name and stored[name].size == 11 for name in stored)

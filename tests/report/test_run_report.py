@@ -19,6 +19,7 @@ from clickexp.report.drawing import drawing
 from clickexp.report.run_figures import run_figures
 from clickexp.report.write import write_report
 from clickexp.runs.load import find_runs
+from clickexp.runs.result import RunResult
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 REFERENCES = {
@@ -207,9 +208,7 @@ def test_rankers_have_their_ranking_beside_random_order_and_their_propensities(
     np.testing.assert_allclose(axes.lines[0].get_xydata(), [[1, 1], [2, 0.6]])
 
 
-@pytest.mark.parametrize(
-    "points", [None, [{"parameter": "examination", "position": 1, "relative": 1.0}]]
-)
+@pytest.mark.parametrize("points", [[], [{"position": 1, "relative": 1.0}]])
 def test_models_without_examination_have_no_picture_of_it(points, tmp_path, unrendered):
     text = report(
         tmp_path / "run", per_rank=RANKS | {"examination": [1.0, 1.0]}, propensity=points
@@ -322,24 +321,25 @@ def test_settings_are_those_that_were_given_with_the_defaults_of_the_options_cho
 @pytest.mark.usefixtures("unrendered")
 def test_names_are_text_without_control_characters(tmp_path):
     """In whatever place a result, a setting or a command has them; UTF-8 does not have halves of characters."""
-    hostile = "\x1b[31m<b a='\"'>\x9b\u202e\ud800\0"
-    shared = {"parameter": hostile, **dict.fromkeys(("position", "last_click", "low", "high"))}
-    shared |= {"value": 1.0, "relative": None, "relative_low": None, "relative_high": None}
+    named = "\x1b[31m<b a='\"'>\x9b\u202e\0"
+    hostile = f"{named}\ud800"
     write_run(tmp_path / "run")
     (run,) = find_runs([tmp_path])[0]
     result = {
-        "model": hostile,
-        "dataset": hostile,
-        "test": {hostile: 0.5, f"{hostile}@1": 0.5},
-        "groups": {hostile: [hostile, f"{hostile}@1"]},
-        "references": {hostile: {"test": {hostile: 0.5}, "per_rank": {hostile: [0.5]}}},
-        "per_rank": {hostile: [0.5]},
-        "shared": [shared],
-        "environment": {hostile: hostile},
+        "format": 1,
+        "test_set": "a",
+        "model": named,
+        "dataset": named,
+        "test": {named: 0.5, f"{named}@1": 0.5},
+        "groups": {named: [named, f"{named}@1"]},
+        "references": {named: {"test": {named: 0.5}, "per_rank": {named: [0.5]}}},
+        "per_rank": {named: [0.5]},
+        "shared": [{"parameter": named, "value": 1.0}],
+        "environment": {named: named},
     }
     changed = [(hostile, hostile, hostile)]
     file = write_report(
-        dataclasses.replace(run, result=result), changed, f"clickexp tags={hostile}"
+        dataclasses.replace(run, result=RunResult.of(result)), changed, f"clickexp tags={hostile}"
     )
     text = file.read_text(encoding="utf-8")
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)

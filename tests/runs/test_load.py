@@ -3,14 +3,11 @@
 import json
 import os
 
-import numpy as np
-import pytest
 from refusals import refuses
 from small_runs import write_json, write_run
 
 from clickexp.compare import find_runs, load
 from clickexp.errors import UserError
-from clickexp.runs.run import _stored_parameters
 
 
 def test_the_tidy_frame_holds_every_number_of_a_result(tmp_path):
@@ -36,7 +33,8 @@ def test_the_tidy_frame_holds_every_number_of_a_result(tmp_path):
     assert set(frame.select("part", "metric", "rank", "value").rows()) == {
         ("test", "ll", None, -0.25), ("test", "auc", None, None),
         ("val", "ll", None, -0.25),
-        ("train", "epochs", None, 3), ("train", "seconds", None, 6), ("train", "parameters", None, 1000),
+        ("train", "epochs", None, 3), ("train", "seconds", None, 6),
+        ("train", "training_seconds", None, 6), ("train", "parameters", None, 1000),
         ("val", "ll", 1, -0.5), ("val", "ll", 2, None),
         ("test", "ll", 1, -0.25 * 1.2), ("test", "ll", 2, -0.25 * 0.8),
         ("test", "examination", 1, 1), ("test", "examination", 2, 0.5),
@@ -48,7 +46,8 @@ def test_broken_partial_and_foreign_folders_are_named(tmp_path):
     good = write_run(tmp_path / "good")
     kept = tmp_path / "kept"
     write_json(kept / "job.json", {"status": "kept", "result": str(good)})
-    write_json(tmp_path / "foreign/result.json", {"accuracy": 0.9})
+    write_json(tmp_path / "foreign/result.json", {"format": 1, "accuracy": 0.9})
+    write_json(tmp_path / "other/result.json", {"model": "CM", "format": 2})
     write_json(tmp_path / "list/result.json", [1, 2])
     cut = write_run(tmp_path / "cut")
     (cut / "result.json").write_text((cut / "result.json").read_text()[:50])
@@ -63,6 +62,7 @@ def test_broken_partial_and_foreign_folders_are_named(tmp_path):
     reasons = {one.folder.name: one.reason for one in skipped}
     assert reasons == {
         "foreign": "result.json is not that of a run: it names no model",
+        "other": "result.json is of format 2, and not 1",
         "list": "result.json holds no JSON object",
         "cut": "result.json holds no JSON object",
         "failed": "it has no result.json (failed)",
@@ -81,26 +81,33 @@ def test_a_repeated_run_counts_once(tmp_path):
 
 
 def test_without_runs_the_error_names_folder_and_reason(tmp_path):
-    write_json(tmp_path / "foreign/result.json", {"accuracy": 0.9})
+    write_json(tmp_path / "foreign/result.json", {"format": 1, "accuracy": 0.9})
     with refuses(UserError, str(tmp_path), "no finished runs", "names no model"):
         load(tmp_path)
     with refuses(UserError, str(tmp_path / "nowhere"), "no such folder"):
         load(tmp_path / "nowhere")
 
 
-def test_results_that_lack_newer_keys_are_read(tmp_path):
-    folder = tmp_path / "old"
-    write_json(
-        folder / "result.json",
-        {"model": "CM", "dataset": "clicks", "seed": 0, "test": {"ll": -0.4}},
-    )
-    np.savez(folder / "model.npz", table=np.zeros((7, 2)), top=np.zeros(()))
+def test_a_result_may_have_what_it_must_alone(tmp_path):
+    folder = tmp_path / "short"
+    needed = {
+        "format": 1,
+        "model": "CM",
+        "dataset": "clicks",
+        "test_set": "a",
+        "test": {"ll": -0.4},
+    }
+    write_json(folder / "result.json", needed)
     (folder / "metrics.jsonl").write_text(
         '{"epoch": 1, "val/ll": -2}\n{"epoch": 1, "val/ll": -1}\n{"epoch": 2, "va'
     )
     run = find_runs([folder])[0][0]
-    assert run.parameters == 15 and run.test_set.startswith("guess-") and run.towers == {}
+    assert run.parameters is None and run.test_set == "a" and run.towers == {}
     assert run.epochs == ({"epoch": 1, "val/ll": -1},)
+    for key in needed:
+        write_json(folder / "result.json", {name: needed[name] for name in needed if name != key})
+        with refuses(UserError, "result.json", key):
+            find_runs([folder])
 
 
 def test_experiments_are_distinguished_by_all_but_seeds(tmp_path):
@@ -115,14 +122,3 @@ def test_experiments_are_distinguished_by_all_but_seeds(tmp_path):
     one, two, rate, fixed = find_runs([tmp_path])[0]
     assert one.folder == first and one.experiment == two.experiment
     assert len({one.experiment, rate.experiment, fixed.experiment}) == 3
-
-
-@pytest.mark.parametrize("content", [b"", b"not an archive", "array"])
-def test_a_model_that_cannot_be_read_has_no_number_of_parameters(content, tmp_path):
-    file = tmp_path / "model.npz"
-    if isinstance(content, bytes):
-        file.write_bytes(content)
-    else:
-        with file.open("wb") as stream:
-            np.save(stream, np.zeros(3))
-    assert _stored_parameters(file) is None

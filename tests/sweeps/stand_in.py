@@ -36,8 +36,9 @@ def run_experiment(cfg, folder, sweep=None, overrides=()):
     from omegaconf import OmegaConf
 
     from clickexp.runs.hashing import config_hash
-    from clickexp.runs.sources import ORIGIN, Origin, sources
-    from clickexp.runs.store import CHECKPOINT, MODEL, RESULT, write_json
+    from clickexp.runs.result import Origin, RunResult
+    from clickexp.runs.sources import sources
+    from clickexp.runs.store import CHECKPOINT, MODEL
 
     with open("ran", "a") as file:
         file.write(f"{cfg.seed}\n")
@@ -56,17 +57,18 @@ def run_experiment(cfg, folder, sweep=None, overrides=()):
         "val": {"loss": loss, cfg.optimized_metric.removeprefix("val/"): loss},
         "test": {"ll": -loss},
     }
-    origin = Origin(sources(config), "", str(Path.cwd()))._asdict()
-    result = {
-        "model": "stand-in",
-        "dataset": "clicks",
+    result = RunResult(
+        model="stand-in",
+        dataset="clicks",
+        test_set="stand-in",
         **parts,
-        "environment": {"device": "stand-in"},
-    }
-    result |= {"config_hash": config_hash(config), ORIGIN: origin}
+        environment={"device": "stand-in"},
+        config_hash=config_hash(config),
+        origin=Origin(sources=sources(config), fingerprint="", directory=str(Path.cwd())),
+    )
     with zipfile.ZipFile(folder / MODEL, "w") as model:
         model.writestr("table.npy", bytes(1000))
-    write_json(result, folder / RESULT)
+    result.write(folder)
     return result
 
 

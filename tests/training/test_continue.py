@@ -264,7 +264,7 @@ def run_toy(folder, *overrides):
         {name: value for name, value in line.items() if not name.endswith("seconds")}
         for line in lines
     ]
-    return {part: result[part] for part in ("test", "val", "config_hash")}, epochs
+    return {part: getattr(result, part) for part in ("test", "val", "config_hash")}, epochs
 
 
 def kill_toy(folder, *overrides):
