@@ -23,17 +23,13 @@ RUNS = tuple(_SETTINGS)
 def run_of(base: Path, name: str) -> Path:
     """Returns a run on a log in some format, which lies beside it as log.* or log/."""
     folder = base / name
-    if folder.exists():
+    if (folder / "run/result.json").exists():
         return folder / "run"
-    making = base / f"{name}.making"
-    shutil.rmtree(making, ignore_errors=True)
-    making.mkdir(parents=True)
-    path = FORMATS[name].write(lists(random.Random(0), 300), making)
-    command = ["clickexp", *_SETTINGS[name], f"dataset.path={folder / path.name}"]
-    making.rename(folder)
-    settings = [*SMALL[2:], "hydra.run.dir=run"]
-    outcome = call([*command, *settings], folder, 300)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    path = FORMATS[name].write(lists(random.Random(0), 300), folder)
+    settings = [*_SETTINGS[name], f"dataset.path={path}", *SMALL[2:], "hydra.run.dir=run"]
+    outcome = call(["clickexp", *settings], folder, 300)
     if outcome.code != 0:
-        shutil.rmtree(folder)
         raise RuntimeError(f"no run to use: {outcome.errors}")
     return folder / "run"
