@@ -30,6 +30,8 @@ def whole(file: Path) -> Iterator[Path]:
     Raises:
         OSError: It cannot be written. The error names the file.
     """
+    if not file.name:  # such as "", which is this folder
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
     part = file.with_name(file.name + PART)
     try:
         part.unlink(missing_ok=True)  # a link there would lead elsewhere
