@@ -88,7 +88,8 @@ def _disturb(trial: Trial, name: str, number: signal.Signals, moment: float) -> 
         alive = [each for each in left if each.status() != psutil.STATUS_ZOMBIE]
         trial.check(not alive, f"goes on after its end: {[each.cmdline() for each in alive]}")
     trial.faults += faults_of_text((trial.folder / "output.txt").read_text())
-    return code == 0
+    # a run that has its result is finished, and is refused if repeated
+    return code == 0 or (name == "run" and (trial.folder / "out/result.json").exists())
 
 
 def _finish(trial: Trial, name: str) -> None:
