@@ -20,6 +20,7 @@ from clickexp.loggers.progress import Steps
 from clickexp.models import Model
 from clickexp.simulation.svmlight import read_lists
 from clickexp.types import Array, Batch
+from clickexp.utils.files import check_source
 
 _TABLES = (".parquet", ".csv", ".tsv", ".csv.gz", ".tsv.gz")
 _BLOCK = 8192
@@ -55,8 +56,7 @@ def ranked(
     Raises:
         UserError: The file cannot be read, or the model reads what it does not have.
     """
-    if not source.exists():
-        raise UserError(f"{source}: no such file or folder. Check the path.")
+    check_source(source)
     is_table = source.is_dir() or source.name.endswith(_TABLES)
     is_letor = config["dataset"].get("_target_") == LETOR
     if is_letor and not is_table:
