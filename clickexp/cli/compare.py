@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     command = _COMMANDS[given.pop(0)] if given and given[0] in _COMMANDS else _folders
     with printing("clickexp-compare"):
-        chosen = vars(command().parse_args(given))
+        chosen = vars(command().parse_intermixed_args(given))
     module, _, function = chosen.pop("run").partition(":")
     with ending("clickexp-compare", prints=True):
         getattr(importlib.import_module(module), function)(**chosen)

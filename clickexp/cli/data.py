@@ -33,7 +33,7 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command with the arguments, by default those of the process."""
     with printing("clickexp-data"):
-        chosen = vars(_parser().parse_args(arguments))
+        chosen = vars(_parsed(arguments))
     run = chosen.pop("run")
     with ending(
         "clickexp-data", "stopped, nothing half-written is left", prints=run != "prepare_log"
@@ -41,6 +41,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from clickexp.cli import log_commands as commands
 
         getattr(commands, run)(**chosen)
+
+
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Reads arguments, of which key=value may also come after options such as --json."""
+    parser = _parser()
+    chosen, later = parser.parse_known_args(arguments)
+    takes = "options" in chosen and all("=" in word and word[:1] != "-" for word in later)
+    if later and not takes:
+        parser.error(f"unrecognized arguments: {' '.join(later)}")
+    if later:
+        chosen.options += later
+    return chosen
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -11,6 +11,7 @@ import numpy as np
 
 from clickexp.data.derived import DerivedColumn, Rows
 from clickexp.data.schema import Column
+from clickexp.utils.checks import from_lengths
 
 LIST_COLUMNS = (
     Column("session_index", np.uint16, "session"),
@@ -116,7 +117,7 @@ class _Context:
         largest = log.bounds(self.document)[1]
         for rows, first in self.order:
             read = lists_at(log, rows, names)
-            shown = np.arange(log.ranks) < read["lengths"][:, None]
+            shown = from_lengths(read["lengths"], log.ranks)
             documents = np.where(shown, read[self.document], 0)
             clicks = read["clicks"] & shown
             number = np.cumsum(first) - 1

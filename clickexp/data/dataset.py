@@ -275,7 +275,7 @@ def keep_queries_seen(train: Sessions, other: Sessions, at_least: int) -> Sessio
         return other
     queries, query = np.unique(other.column("query_ids"), return_inverse=True)
     seen = np.zeros(len(queries) + 1, np.int64)
-    for chunk in train.chunks(["query_ids"]):
+    for chunk in train.chunks():
         found = np.searchsorted(queries, chunk["query_ids"])
         known = np.append(queries, 0)[found] == chunk["query_ids"]
         seen += np.bincount(np.where(known, found, len(queries)), minlength=len(seen))

@@ -7,6 +7,7 @@ import numpy as np
 
 from clickexp.data.features import Features
 from clickexp.data.view import ColumnsView
+from clickexp.utils.checks import from_lengths
 
 _SAMPLE = 50_000
 """Sessions that are read at either end of a log."""
@@ -17,7 +18,7 @@ def digest_of(view: ColumnsView) -> str:
     digest = hashlib.sha256(str(view.count).encode())
     for start in sorted({0, max(view.count - _SAMPLE, 0)}):
         columns = view.rows(slice(start, start + _SAMPLE))
-        shown = np.arange(view.ranks) < columns["lengths"][:, None]
+        shown = from_lengths(columns["lengths"], view.ranks)
         digest.update(columns["lengths"].astype("<i4").tobytes())
         digest.update(columns["clicks"].astype(bool)[shown].tobytes())
         if "labels" in columns:

@@ -9,6 +9,7 @@ import numpy as np
 from clickexp.data.context import SessionOrder, lists_at
 from clickexp.data.derived import DerivedColumn, Rows
 from clickexp.data.schema import Column
+from clickexp.utils.checks import from_lengths
 
 EARLIER = 10
 """Numbers that a column of a list has room for."""
@@ -69,17 +70,14 @@ class _Sequences:
         known = [name for name in self.names if name != "positions" or name in log.columns]
         for rows, first in self._order:
             columns = lists_at(log, rows, known)
-            chosen = columns["clicks"] & (ranks < columns["lengths"][:, None])
+            shown = from_lengths(columns["lengths"], log.ranks)
+            chosen = columns["clicks"] & shown
             if not self._clicks:  # a list has its query where a document that the log knows has it
                 query = np.broadcast_to(
                     columns[self.names[0]].reshape(len(chosen), -1), chosen.shape
                 )
-                chosen = (
-                    ranks
-                    == np.argmax((ranks < columns["lengths"][:, None]) & (query > 0), axis=1)[
-                        :, None
-                    ]
-                )
+                first = np.argmax(shown & (query > 0), axis=1)
+                chosen = ranks == first[:, None]
             for name, found in pieces.items():
                 values = columns.get(name, ranks + 1)
                 values = values[:, None] if name in columns and values.ndim == 1 else values

@@ -17,12 +17,14 @@ from clickexp.data.prepared import Log, is_log, open_prepared
 from clickexp.errors import DataError
 from clickexp.utils.content import content_of
 from clickexp.utils.exits import no_room
+from clickexp.utils.files import check_source
 
 _messages = logging.getLogger("clickexp.data.prepared")
 
 _READ_AS = 4
 """Changes with what readers make of a source, so that caches are read again."""
 
+_REMEDY = "Check the path; a configuration has it as dataset.path."
 _Read = Callable[..., None]
 """Reads a source into a log: (source, log, **options)."""
 _TrueUser = Callable[[Dataset, Mapping[str, Any]], Any]
@@ -94,7 +96,7 @@ class LogFormat:
         options = {name: given.pop(name) for name in defaults if name in given}
         if is_log(source):
             return open_prepared(source, cache=cache, progress=progress, ids=ids, **given)
-        _check_exists(source)
+        check_source(source, _REMEDY)
         chosen = {**defaults, **options}
         if cache is None:
             with temporary() as folder:  # mapped files stay readable when it is gone
@@ -159,19 +161,8 @@ def prepare(
     source, folder = Path(source).expanduser(), Path(folder).expanduser()
     if folder.exists():
         raise DataError(f"{folder}: exists already. Delete it or choose another folder.")
-    _check_exists(source)
+    check_source(source, _REMEDY)
     return _read(read, format, source, folder, **options)
-
-
-def _check_exists(source: Path) -> None:
-    if not source.exists():
-        raise DataError(
-            f"{source}: no such file or folder. Check the path; a configuration has it as dataset.path."
-        )
-    if not (source.is_file() or source.is_dir()):  # a pipe would be waited for without end
-        raise DataError(
-            f"{source}: neither a file nor a folder. Write the log to a file, and give its path."
-        )
 
 
 def _reader_source(read: _Read) -> str | None:

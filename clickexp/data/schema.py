@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from clickexp.errors import DataError
+from clickexp.utils.checks import from_lengths
 
 Columns = Mapping[str, np.ndarray]
 
@@ -289,7 +290,7 @@ def checked(
     lengths, ranks = packed["lengths"], ids[1]
     bad = (lengths < 1) | (lengths > ranks)
     location.reject(bad, lengths, "lengths", f"a list holds 1 to {ranks} documents")
-    shown = np.arange(ranks) < lengths[:, None]
+    shown = from_lengths(lengths, ranks)
     for name, values in packed.items():
         column = schema[name]
         if not column.per_document:

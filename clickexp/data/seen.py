@@ -9,6 +9,7 @@ from clickexp.data.derived import DerivedColumn, Rows
 from clickexp.data.id_table import mixed
 from clickexp.data.schema import Column
 from clickexp.data.sessions import Sessions
+from clickexp.data.view import Chunk
 
 IMPRESSIONS = Column("train_impressions", np.int32)
 """How often the training sessions show a document, under the id that tables have a row for; 0 for padding."""
@@ -67,10 +68,10 @@ def lists_seen(train: Sessions, lists: Sessions) -> float:
     """
     if not lists.count:
         return float("nan")
-    wanted = np.concatenate([_keys(chunk) for chunk in lists.chunks(["query_doc_ids", "lengths"])])
+    wanted = np.concatenate([_keys(chunk) for chunk in lists.chunks()])
     distinct = np.unique(wanted)
     found = np.zeros(len(distinct), bool)
-    for chunk in train.chunks(["query_doc_ids", "lengths"]):
+    for chunk in train.chunks():
         keys = _keys(chunk)
         place = np.minimum(np.searchsorted(distinct, keys), len(distinct) - 1)
         found[place[distinct[place] == keys]] = True
@@ -88,15 +89,11 @@ def shows_any(train: Sessions, held_out: Sessions) -> bool:
 
 def _ids(sessions: Sessions) -> Iterator[np.ndarray]:
     """Yields the ids of the documents shown, some sessions at a time."""
-    ranks = np.arange(sessions.ranks)
-    for chunk in sessions.chunks(["query_doc_ids", "lengths"]):
-        yield chunk["query_doc_ids"][ranks < chunk["lengths"][:, None]]
+    for chunk in sessions.chunks():
+        yield chunk.of_documents("query_doc_ids")
 
 
-def _keys(chunk: Mapping[str, np.ndarray]) -> np.ndarray:
+def _keys(chunk: Chunk) -> np.ndarray:
     """A 64-bit hash of the documents of each list, which does not depend on their order."""
-    ids = chunk["query_doc_ids"]
-    shown = np.arange(ids.shape[1]) < chunk["lengths"][:, None]
-    return np.where(shown, mixed(ids.astype(np.uint64) + np.uint64(1)), np.uint64(0)).sum(
-        axis=1, dtype=np.uint64
-    )
+    keys = mixed(chunk["query_doc_ids"].astype(np.uint64) + np.uint64(1))
+    return np.where(chunk.shown, keys, np.uint64(0)).sum(axis=1, dtype=np.uint64)

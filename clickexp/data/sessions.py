@@ -139,7 +139,7 @@ class Sessions(ColumnsView):
         with PackWriter(folder, self.ranks, columns) as pack:
             pack.query_doc_pairs, pack.positions = self.query_doc_pairs, self.positions
             for chunk in self.chunks():
-                pack.append(chunk, SourceLocation(str(folder), pack.written))
+                pack.append(dict(chunk), SourceLocation(str(folder), pack.written))
         return Sessions.open(folder)
 
     @property
@@ -167,7 +167,7 @@ class Sessions(ColumnsView):
             if column.dtype == column.batch_type:
                 continue
             location = SourceLocation(str(self.folder or "sessions"))
-            for chunk in self.chunks([name]):
+            for chunk in self.chunks():
                 column.check_batch(chunk[name], location)
                 location = replace(location, first=location.first + len(chunk[name]))
         return sessions
@@ -179,7 +179,7 @@ class Sessions(ColumnsView):
             return self.derived[name].bounds()
         if name in known or name not in self.columns:
             return known.get(name, (0, 0))
-        chunks = [chunk[name] for chunk in self.chunks([name])]
+        chunks = [chunk[name] for chunk in self.chunks()]
         return min(int(chunk.min()) for chunk in chunks), max(int(chunk.max()) for chunk in chunks)
 
     @property

@@ -5,12 +5,74 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Bool, Integer
 
 from clickexp.data.derived import DerivedColumn, Rows
 from clickexp.data.schema import Columns
 from clickexp.errors import DataError
+from clickexp.utils.checks import from_lengths
 
 _CHUNK = 1 << 18
+
+
+class Chunk(Mapping[str, np.ndarray]):
+    """Some sessions of a view, whose columns are read when they are asked for.
+
+    Args:
+        view: The view.
+        rows: Numbers of the sessions in it.
+    """
+
+    def __init__(self, view: "ColumnsView", rows: Rows):
+        self._view, self._rows = view, rows
+        self._read: dict[str, np.ndarray] = {}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self._read:
+            self._read |= self._view.rows(self._rows, [name])
+        return self._read[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._view.columns or name in self._view.derived
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._view.columns)
+
+    def __len__(self) -> int:
+        return len(self._view.columns)
+
+    @property
+    def count(self) -> int:
+        """Number of sessions."""
+        return len(self["lengths"])
+
+    @cached_property
+    def shown(self) -> Bool[np.ndarray, "session rank"]:
+        """Where a list has a document."""
+        return from_lengths(self["lengths"], self._view.ranks)
+
+    @cached_property
+    def positions(self) -> Integer[np.ndarray, "session rank"]:
+        """Positions of the documents; their ranks where the log has none."""
+        if "positions" in self:
+            return self["positions"]
+        return np.broadcast_to(np.arange(1, self._view.ranks + 1), self.shown.shape)
+
+    def of_documents(self, name: str) -> np.ndarray:
+        """Returns a column at the documents shown, those of lists once for each."""
+        values = self[name]
+        by_document = (
+            values if values.ndim > 1 else np.broadcast_to(values[:, None], self.shown.shape)
+        )
+        return by_document[self.shown]
+
+    def some(self, chosen: Integer[np.ndarray, " chosen"]) -> "Chunk":
+        """Returns the sessions with these numbers in the chunk."""
+        rows = self._rows
+        return Chunk(
+            self._view,
+            np.arange(rows.start, rows.stop)[chosen] if isinstance(rows, slice) else rows[chosen],
+        )
 
 
 class ColumnsView:
@@ -39,6 +101,11 @@ class ColumnsView:
     def ranks(self) -> int:
         """Documents that a list has room for."""
         return self.columns["query_doc_ids"].shape[1]
+
+    @property
+    def shown(self) -> Bool[np.ndarray, "session rank"]:
+        """Where a list has a document."""
+        return from_lengths(self.column("lengths"), self.ranks)
 
     def rows(self, rows: Rows, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
         """Some columns (default all that are packed) at a slice or array of session numbers; slices may be views."""
@@ -80,11 +147,10 @@ class ColumnsView:
             return derived.of(packed, slice(self.first + start, self.first + stop))
         return derived.of(packed, self.first + rows)
 
-    def chunks(self, names: Iterable[str] | None = None) -> Iterator[dict[str, np.ndarray]]:
-        """The columns in pieces of bounded size, in order."""
-        return (
-            self.rows(slice(start, start + _CHUNK), names) for start in range(0, self.count, _CHUNK)
-        )
+    def chunks(self) -> Iterator[Chunk]:
+        """All sessions in pieces of bounded size, in order."""
+        for start in range(0, self.count, _CHUNK):
+            yield Chunk(self, slice(start, min(start + _CHUNK, self.count)))
 
     @cached_property
     def positions_are_ranks(self) -> bool:
@@ -92,26 +158,22 @@ class ColumnsView:
         if "positions" not in self.columns:
             return True
         ranks = np.arange(1, self.ranks + 1)
-        return all(
-            ((chunk["positions"] == ranks) | (ranks > chunk["lengths"][:, None])).all()
-            for chunk in self.chunks(["positions", "lengths"])
-        )
+        return all(((chunk.positions == ranks) | ~chunk.shown).all() for chunk in self.chunks())
 
     @cached_property
     def documents(self) -> int:
         """Documents shown, the sum of the lengths."""
-        return sum(int(chunk["lengths"].sum(dtype=np.int64)) for chunk in self.chunks(["lengths"]))
+        return sum(int(chunk["lengths"].sum(dtype=np.int64)) for chunk in self.chunks())
 
     @cached_property
     def documents_zero(self) -> int:
         """Documents shown whose id is 0: where a log has names, those that have none."""
-        ranks, count = np.arange(self.ranks), 0
-        for chunk in self.chunks(["query_doc_ids", "lengths"]):
-            shown = ranks < chunk["lengths"][:, None]
-            count += int(np.count_nonzero(shown & (chunk["query_doc_ids"] == 0)))
-        return count
+        return sum(
+            int(np.count_nonzero(chunk.shown & (chunk["query_doc_ids"] == 0)))
+            for chunk in self.chunks()
+        )
 
     @cached_property
     def clicks_total(self) -> int:
         """Documents clicked."""
-        return sum(int(np.count_nonzero(chunk["clicks"])) for chunk in self.chunks(["clicks"]))
+        return sum(int(np.count_nonzero(chunk["clicks"])) for chunk in self.chunks())

@@ -302,9 +302,7 @@ def check_lists(model: Model, dataset: Dataset, metrics: Groups) -> None:
         gains = [
             m for m in metrics["ranking"].values() if isinstance(m, DCG) and m.form == "exponential"
         ]
-        found = (
-            float(chunk["labels"].max(initial=0)) for chunk in dataset.ranking.chunks(["labels"])
-        )
+        found = (float(chunk["labels"].max(initial=0)) for chunk in dataset.ranking.chunks())
         largest = max(found, default=0.0) if gains else 0.0
         if largest > _LARGEST_GRADE:
             raise DataError(

@@ -45,8 +45,10 @@ def checked(data: Data, model: Model, compute: _Compute, *required: str) -> Data
     if data.count and not all(_fits(data.bounds(key), largest) for key, largest, _ in limits):
         carried = data.carrying({*data.batch_columns, *(key for key, *_ in limits)})
         first = at_step(with_mask(next(feed(carried.slice(0, 1), 1, 1)).arrays), 0)
-        for chunk in data.chunks(carried.batch_columns):
-            batch = {name: data.schema[name].in_batch(values) for name, values in chunk.items()}
+        for chunk in data.chunks():
+            batch = {
+                name: data.schema[name].in_batch(chunk[name]) for name in carried.batch_columns
+            }
             check_values(_with_mask(batch), limits, needs(compute, first))
     return data
 

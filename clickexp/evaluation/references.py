@@ -1,6 +1,6 @@
 """What a result is held against: click rates by rank, which know no document; the true user; random order."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -82,20 +82,20 @@ def _rank_ctr(dataset: Dataset, test: Sessions) -> dict[str, Any]:
     Predictions do not depend on the clicks above, so that both perplexities are the same.
     """
     counts = np.ones((2, max(part.positions for part in (dataset.train, dataset.test)) + 1))
-    for positions, clicks, shown in _chunks(dataset.train):
-        for event, there in enumerate((shown & ~clicks, shown & clicks)):
-            counts[event] += np.bincount(positions[there], minlength=counts.shape[1])
+    for chunk in dataset.train.chunks():
+        for event, clicked in enumerate((~chunk["clicks"], chunk["clicks"])):
+            at = chunk.positions[chunk.shown & clicked]
+            counts[event] += np.bincount(at, minlength=counts.shape[1])
     log_probs = np.log(counts / counts.sum(axis=0))
     sums, documents = np.zeros(test.ranks), np.zeros(test.ranks, np.int64)
     edges = [*ColdStart().edges]
     by_range = np.zeros((2, len(edges) + 1))
-    for (positions, clicks, shown), seen in zip(
-        _chunks(test), test.chunks([IMPRESSIONS.name]), strict=True
-    ):
-        observed = np.where(shown, log_probs[clicks.astype(np.int8), positions], 0)
+    for chunk in test.chunks():
+        shown = chunk.shown
+        observed = np.where(shown, log_probs[chunk["clicks"].astype(np.int8), chunk.positions], 0)
         sums += observed.sum(axis=0)
         documents += shown.sum(axis=0)
-        place = np.searchsorted(edges, seen[IMPRESSIONS.name][shown], side="right")
+        place = np.searchsorted(edges, chunk[IMPRESSIONS.name][shown], side="right")
         by_range += [
             np.bincount(place, each, len(edges) + 1) for each in (observed[shown], shown[shown])
         ]
@@ -112,13 +112,3 @@ def _rank_ctr(dataset: Dataset, test: Sessions) -> dict[str, Any]:
             "cold": {"from": [0, *edges], "ppl": np.exp(-by_range[0] / or_nan(by_range[1]))}
         },
     }
-
-
-def _chunks(sessions: Sessions) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Positions, clicks and whether there is a document, each [sessions, rank], some sessions at a time."""
-    ranks = np.arange(sessions.ranks)
-    given = ["positions"] if "positions" in sessions.columns else []
-    for chunk in sessions.chunks(["clicks", "lengths", *given]):
-        shown = ranks < chunk["lengths"][:, None]
-        positions = chunk.get("positions", np.broadcast_to(ranks + 1, shown.shape))
-        yield positions, chunk["clicks"], shown

@@ -22,6 +22,7 @@ from clickexp.loggers import ConsoleLogger, FanOut, Logger
 from clickexp.metrics import Metric
 from clickexp.models import Model, Ranker
 from clickexp.models.ranker.debias import WithPropensities
+from clickexp.parameters.base import check_click_rate
 from clickexp.propensities import PropensitySource, Weighting
 from clickexp.runs.claims import is_abandoned, remove_parts
 from clickexp.runs.hashing import identity
@@ -94,6 +95,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     if (advice := _sparse_ids(dataset)) is not None:
         logger.warning(advice)
     dataset = dataset.first(settings.max_sessions)
+    check_click_rate(dataset.click_rate)
     origin = Origin(sources=read, fingerprint=dataset.fingerprint(), directory=str(Path.cwd()))
     model = build_model(_estimate_propensities(config.new_model, dataset), dataset, settings.seed)
     dataset = model.prepare(dataset)

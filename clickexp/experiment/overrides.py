@@ -13,7 +13,7 @@ from typing import Any, NoReturn, cast
 from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, OverrideType, QuotedString
-from hydra.errors import OverrideParseException
+from hydra.errors import HydraException, OverrideParseException
 
 from clickexp.errors import ConfigError
 from clickexp.experiment.conf import TOWERS, default_groups, roles
@@ -142,16 +142,22 @@ def parsed(overrides: Sequence[str]) -> list[Override]:
         if not equals and not key.startswith("~"):
             raise ConfigError(_advice(error.override)) from error
         quoted = f'{key}="{value}"'
-        if set(value) & set(",[]{}()'\"") or not _parses(quoted):
-            raise
+        is_list = value[:1] in "[{(" or value.endswith(",")
+        if is_list or set(value) & set("'\"") or not _parses(quoted):
+            raise ConfigError(f"{error.override}: {_reason(error)}") from error
         hint = f"Hydra reads this value in quotes only: {shlex.quote(quoted)}"
         raise ConfigError(f"{error.override}: {hint}") from error
+
+
+def _reason(error: OverrideParseException) -> str:
+    """Returns what Hydra's parser says, without its link."""
+    return " ".join(error.message.partition("\nSee ")[0].split())
 
 
 def _parses(override: str) -> bool:
     try:
         OverridesParser.create().parse_override(override)
-    except OverrideParseException:
+    except HydraException:
         return False
     return True
 

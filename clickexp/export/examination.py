@@ -12,6 +12,7 @@ from clickexp.parameters.context import in_new_session
 from clickexp.propensities.base import clicks_by_position
 from clickexp.training.intervals.posterior import SharedPosterior
 from clickexp.training.intervals.probabilities import propensity
+from clickexp.utils.checks import from_lengths
 
 
 def examination(
@@ -82,7 +83,7 @@ def _sums(model: ClickModel, sessions: Sessions, by_rank: bool, ranks: int) -> n
         None if by_rank or "positions" not in sessions.columns else sessions.column("positions")
     )
     for lengths, outputs in predicted(model, sessions, examination_outputs, "examination"):
-        shown = np.arange(sessions.ranks) < lengths[:, None]
+        shown = from_lengths(lengths, sessions.ranks)
         at = np.broadcast_to(np.arange(1, sessions.ranks + 1), shown.shape)
         at = at if positions is None else np.asarray(positions[done : done + len(lengths)])
         sums += np.bincount(at[shown], outputs["examination"].astype(np.float64)[shown], len(sums))

@@ -73,13 +73,10 @@ def open_documents(train: Sessions, intervals: Iterable[SharedInterval], rows: i
     is_open, elsewhere = np.zeros((2, rows), bool)
     if not left_open:
         return is_open
-    names = [name for name in ("query_doc_ids", "lengths", "positions") if name in train.columns]
-    for chunk in train.chunks(names):
-        ranks = np.arange(1, train.ranks + 1)
-        shown = ranks <= chunk["lengths"][:, None]
-        at_open = np.isin(np.broadcast_to(chunk.get("positions", ranks), shown.shape), [*left_open])
-        is_open[chunk["query_doc_ids"][shown & at_open]] = True
-        elsewhere[chunk["query_doc_ids"][shown & ~at_open]] = True
+    for chunk in train.chunks():
+        at_open = np.isin(chunk.positions, [*left_open])
+        is_open[chunk["query_doc_ids"][chunk.shown & at_open]] = True
+        elsewhere[chunk["query_doc_ids"][chunk.shown & ~at_open]] = True
     return is_open & ~elsewhere
 
 

@@ -182,11 +182,10 @@ def lists_of_queries(
         graph = coo_array((np.ones(ends.shape[1], bool), ends), shape=(rows, rows))
         return connected_components(graph, directed=False)[1][query]
 
-    for chunk in train.chunks(["lengths", "query_doc_ids"]):
+    for chunk in train.chunks():
         ids = chunk["query_doc_ids"].astype(np.int64)
-        there = np.arange(ids.shape[1]) < chunk["lengths"][:, None]
         np.add.at(first, ids[:, 0], 1)
-        pairs = np.divmod(np.unique((ids[:, :1] * rows + ids)[there]), rows)
+        pairs = np.divmod(np.unique((ids[:, :1] * rows + ids)[chunk.shown]), rows)
         links.append(np.stack(pairs).astype(np.int32))
         if sum(each.shape[1] for each in links) > _LINKS:
             query, links = merged(query), []

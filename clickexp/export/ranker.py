@@ -66,13 +66,13 @@ def described(
         UserError: The score is something else, or a tower has layers that the description does not know.
     """
     probes = np.unique(np.linspace(0, dataset.query_doc_pairs, _PROBES).astype(np.int64))
+    features = None
+    if dataset.train.features is not None:
+        features = np.asarray(dataset.train.features.values[probes])
+        there = np.isfinite(features).all(axis=1)  # of another log, unknown documents have none
+        probes, features = probes[there], features[there]
     sessions = single_documents(dataset, probes)
     expected = np.concatenate([*relevance_scores(model)(sessions)])[:, 0]
-    features = (
-        None
-        if dataset.train.features is None
-        else np.asarray(dataset.train.features.values[probes])
-    )
     problem = ""
     for roles, log_probability in _FORMULAS:
         towers = [getattr(model, role, None) for role in roles.split()]

@@ -20,6 +20,7 @@ from clickexp.loggers.progress import Steps
 from clickexp.models import Model
 from clickexp.simulation.svmlight import read_lists
 from clickexp.types import Array, Batch
+from clickexp.utils.files import check_source
 
 _TABLES = (".parquet", ".csv", ".tsv", ".csv.gz", ".tsv.gz")
 _BLOCK = 8192
@@ -55,8 +56,7 @@ def ranked(
     Raises:
         UserError: The file cannot be read, or the model reads what it does not have.
     """
-    if not source.exists():
-        raise UserError(f"{source}: no such file or folder. Check the path.")
+    check_source(source)
     is_table = source.is_dir() or source.name.endswith(_TABLES)
     is_letor = config["dataset"].get("_target_") == LETOR
     if is_letor and not is_table:
@@ -80,13 +80,12 @@ def ranked(
 def _rows(piece: Piece, scores: np.ndarray, first: int) -> pl.DataFrame:
     sessions = piece.sessions
     lengths = sessions.column("lengths")
-    there = np.arange(sessions.ranks) < lengths[:, None]
     given = {"list": np.repeat(np.arange(first, first + sessions.count), lengths)}
     if "query" in piece.names:
         given["query"] = piece.names["query"].to_numpy()[given["list"] - first]
     elif "query_ids" in sessions.columns:
         given["query_id"] = np.repeat(sessions.column("query_ids"), lengths)
-    return _ordered(given, piece.names["document"], scores[there])
+    return _ordered(given, piece.names["document"], scores[sessions.shown])
 
 
 def _ordered(given: Mapping[str, np.ndarray], documents: Any, scores: np.ndarray) -> pl.DataFrame:

@@ -29,6 +29,7 @@ from clickexp.errors import UserError
 from clickexp.export.context import with_context
 from clickexp.export.predict import of_pairs
 from clickexp.loggers.progress import Steps
+from clickexp.utils.files import check_source
 
 _PIECE = 1 << 16
 """Sessions that are read at a time."""
@@ -61,12 +62,10 @@ def own_sessions(sessions: Sessions, id_names: pl.DataFrame | None) -> Iterator[
     with Steps("predicting") as progress:
         for start in range(0, sessions.count, _PIECE):
             piece = sessions.slice(start, start + _PIECE)
-            ids, lengths = piece.column("query_doc_ids"), piece.column("lengths")
+            ids = piece.column("query_doc_ids")
             names = {}
             if id_names is not None:
-                names["document"] = _named(
-                    id_names["document"], ids[np.arange(piece.ranks) < lengths[:, None]]
-                )
+                names["document"] = _named(id_names["document"], ids[piece.shown])
             if id_names is not None and "query" in id_names.columns:
                 names["query"] = _named(
                     id_names["query"], ids.max(axis=1)
@@ -114,8 +113,7 @@ def read_sessions(
         UserError: Ids or positions are beyond those that the model knows, or the files are no such sessions, or do not
             say what came before in search sessions.
     """
-    if not source.exists():
-        raise UserError(f"{source}: no such file or folder. Check the path.")
+    check_source(source)
     if source.is_file() and not to_rank:
         with source.open("rb") as file:
             if file.read(len(_PARQUET)) != _PARQUET:

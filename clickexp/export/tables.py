@@ -278,7 +278,7 @@ def _predictions(piece: Piece, predict: Predict) -> pa.Table:
     sessions = piece.sessions
     names = {name: values.to_arrow(compat_level=OLDEST) for name, values in piece.names.items()}
     lengths = sessions.column("lengths")
-    shown = np.arange(sessions.ranks) < lengths[:, None]
+    shown = sessions.shown
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     parts = [outputs for _, outputs in predict(sessions)]
     lists = {"query_doc_ids": sessions.column("query_doc_ids")[shown]}
@@ -303,14 +303,13 @@ def _counts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     total, done = sum(part.count for part in dataset.parts.values()), 0
     with Steps("counting") as progress:
         for name, part in dataset.parts.items():
-            for chunk in part.chunks(["query_doc_ids", "clicks", "lengths"]):
-                there = np.arange(part.ranks) < chunk["lengths"][:, None]
-                ids = chunk["query_doc_ids"][there]
+            for chunk in part.chunks():
+                ids = chunk.of_documents("query_doc_ids")
                 shown[ids] = True
                 if name == "train":
                     np.add.at(impressions, ids, 1)
                     np.add.at(clicks, chunk["query_doc_ids"][chunk["clicks"]], 1)
-                done += len(there)
+                done += chunk.count
                 progress(done, total)
     if dataset.names is not None:
         shown[0] = False  # what the run does not know

@@ -70,15 +70,12 @@ def thompson_order(
 def _candidates(dataset: Dataset) -> pl.DataFrame:
     """Returns each document that the dataset shows, once for each query id where all parts have these."""
     parts = dataset.parts.values()
-    given = ["query_ids"] if all("query_ids" in part.columns for part in parts) else []
+    has_queries = all("query_ids" in part.columns for part in parts)
     pieces = []
     for part in parts:
-        for chunk in part.chunks(["query_doc_ids", "lengths", *given]):
-            there = np.arange(part.ranks) < chunk["lengths"][:, None]
-            columns = {"query_doc_id": chunk["query_doc_ids"][there]}
-            if given:
-                columns["query_id"] = np.broadcast_to(chunk["query_ids"][:, None], there.shape)[
-                    there
-                ]
+        for chunk in part.chunks():
+            columns = {"query_doc_id": chunk.of_documents("query_doc_ids")}
+            if has_queries:
+                columns["query_id"] = chunk.of_documents("query_ids")
             pieces.append(pl.DataFrame(columns).unique())
     return pl.concat(pieces).unique()

@@ -87,13 +87,25 @@ class Sizes:
         """
         if logit is not None:
             return logit
-        if self.click_rate in (0, 1):
-            clicked = "every document" if self.click_rate else "no document"
-            raise DataError(
-                f"{clicked} of the training sessions was clicked, so that there is nothing to fit. "
-                "Check the column of clicks, and which sessions are for training."
-            )
+        check_click_rate(self.click_rate)
         return 0.0 if self.click_rate is None else log_odds(self.click_rate)
+
+
+def check_click_rate(rate: float | None) -> None:
+    """Checks that there is something to fit.
+
+    Args:
+        rate: Clicks per document of the training sessions; None where it is unknown.
+
+    Raises:
+        DataError: The sessions have no click, or nothing but clicks.
+    """
+    if rate in (0, 1):
+        clicked = "every document" if rate else "no document"
+        raise DataError(
+            f"{clicked} of the training sessions was clicked, so that there is nothing to fit. "
+            "Check the column of clicks, and which sessions are for training."
+        )
 
 
 class Parameter(nnx.Module):

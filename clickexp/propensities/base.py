@@ -237,22 +237,10 @@ def documents(
     sessions: Sessions, *more: str, by_rank: bool = False
 ) -> Iterator[tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]]:
     """Yields positions and clicks of the documents shown, some sessions at a time, and further columns of theirs."""
-    ranks = np.arange(sessions.ranks)
-    given = [] if by_rank or "positions" not in sessions.columns else ["positions"]
-    for chunk in sessions.chunks(["clicks", "lengths", *given, *more]):
-        shown = ranks < chunk["lengths"][:, None]
-        positions = chunk.get("positions", np.broadcast_to(ranks + 1, shown.shape))
-        others = {name: chunk[name] for name in more}
-        yield (
-            positions[shown],
-            chunk["clicks"][shown],
-            {
-                name: (
-                    values if values.ndim > 1 else np.broadcast_to(values[:, None], shown.shape)
-                )[shown]
-                for name, values in others.items()
-            },
-        )
+    for chunk in sessions.chunks():
+        positions = 1 + np.nonzero(chunk.shown)[1] if by_rank else chunk.positions[chunk.shown]
+        others = {name: chunk.of_documents(name) for name in more}
+        yield positions, chunk["clicks"][chunk.shown], others
 
 
 def _known(values: np.ndarray) -> _Curve:

@@ -94,7 +94,7 @@ def _sessions(logs: Sequence[Sessions], shown: np.ndarray) -> np.ndarray:
     """Sessions of the query of each document; at least the number that showed it."""
     if any("query_ids" not in log.columns for log in logs):
         return shown
-    chunks = [chunk["query_ids"] for log in logs for chunk in log.chunks(["query_ids"])]
+    chunks = [chunk["query_ids"] for log in logs for chunk in log.chunks()]
     queries, counts = np.unique(
         np.concatenate([np.zeros(0, np.int64), *chunks]), return_counts=True
     )
@@ -119,8 +119,9 @@ def _add(sessions: Sessions, name: str, values_of) -> Sessions:
         if "positions" in sessions.columns
         else np.broadcast_to(ranks + 1, ids.shape)
     )
-    there = ranks < sessions.column("lengths")[:, None]
-    values = np.where(there, np.maximum(values_of(ids, positions), _LEAST), 0).astype(np.float32)
+    values = np.where(sessions.shown, np.maximum(values_of(ids, positions), _LEAST), 0).astype(
+        np.float32
+    )
     if sessions.index is not None:
         whole = np.zeros((len(next(iter(sessions.columns.values()))), ids.shape[1]), np.float32)
         whole[sessions.index] = values

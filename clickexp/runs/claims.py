@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -23,12 +24,13 @@ from clickexp.runs.store import (
     is_whole,
     read_yaml,
 )
-from clickexp.utils.files import LOCK, PART, claimed, locked
+from clickexp.utils.files import LOCK, PART, claimed, is_inside, locked
 
 RUN_DIR = "hydra.run.dir"
 _UNUSED = (".hydra", "multirun.yaml", "main.log", LOCK)
 """What a folder holds before its run or sweep starts; the lines of the log were on the terminal, too."""
 _FILES = (RESULT, RECORD, CHECKPOINT, MODEL, IDS, SHARED, CONFIG, SESSIONS, LISTS)
+_WANDB = "wandb"
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _RECENT_DATES = 3
 _MOST_NAMED = 3
@@ -85,7 +87,8 @@ def claim_named(folder: Path, config: Callable[[], dict[str, Any] | None]) -> Cl
         config: Returns the resolved configuration of the run; None where it cannot be resolved.
 
     Raises:
-        ConfigError: A run is active or finished there, or one of another configuration was interrupted.
+        ConfigError: A run is active or finished there, one of another configuration was interrupted, or a link leads
+            out of the folder.
     """
     claim = _claim(folder)
     if claim is None:
@@ -168,8 +171,21 @@ def _claim(folder: Path, exist_ok: bool = True) -> Claim | None:
     """Creates and locks a folder; None if another process has it."""
     made = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=exist_ok)
+    _check_places(folder)
     lock = claimed(folder / LOCK)
     return lock and Claim(folder, lock, made)
+
+
+def _check_places(folder: Path) -> None:
+    """Raises a ConfigError for a link or a pipe in a folder, through which a run would write elsewhere, or wait."""
+    for place, folders, files in os.walk(folder):
+        for path in (Path(place, name) for name in (*folders, *files)):
+            leads_out = path.is_symlink() and not is_inside(path, folder)
+            if leads_out or path.is_fifo():
+                what = "leads out of the folder" if leads_out else "is a pipe"
+                raise ConfigError(f"{path} {what}. Remove it, or choose another folder.")
+        if _WANDB in folders:
+            folders.remove(_WANDB)  # it has links of its own
 
 
 def _numbered_folders(wanted: Path) -> Iterator[Path]:

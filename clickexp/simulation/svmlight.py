@@ -3,11 +3,13 @@
 Without qid, the number of documents of each query is in a file of the same name plus ".query".
 """
 
+import gzip
 import io
 import re
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -16,6 +18,8 @@ from clickexp.data.ingest.extent import outweighs, shown_bytes
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import SourceLocation
 
+_GZIP = b"\x1f\x8b"
+"""The first bytes of a gzipped file."""
 _BLOCK = 1 << 24
 """Bytes of text that are parsed at a time."""
 _SLICE = 1 << 26
@@ -23,6 +27,9 @@ _SLICE = 1 << 26
 TRANSFORMS = {"none": lambda x: x, "log1p": lambda x: np.sign(x) * np.log1p(np.abs(x))}
 _LAYOUT = "a line is label, qid:N (or none, with a .query file of group sizes), feature:value ..., separated by blanks"
 _QID = re.compile(rb"(?<![^ \t\n])qid:([^ \t\n]*)")
+_MISSING = 1.797e308
+"""Istella's files have the largest float64 where a feature is missing, which other files leave out."""
+_LARGEST = np.finfo(np.float32).max
 _LABEL = b"-.5"
 """Stands before a label as an index stands before a feature."""
 _WRONG = {
@@ -48,15 +55,31 @@ class JudgedLists(NamedTuple):
 
 
 def _blocks(file: Path) -> Iterator[bytes]:
-    """Whole lines, without comments."""
-    with open(file, "rb") as lines:
-        while block := lines.read(_BLOCK):
-            yield re.sub(rb"[ \t]*(?:#[^\n]*)?\r?(?=\n|\Z)", b"", block + lines.readline())
+    """Whole lines, without comments, of a plain or gzipped file."""
+    with open(file, "rb") as plain:
+        is_packed = plain.read(len(_GZIP)) == _GZIP
+    with gzip.open(file) if is_packed else open(file, "rb") as lines:
+        while block := _next_lines(lines, file):
+            yield re.sub(rb"[ \t]*(?:#[^\n]*)?\r?(?=\n|\Z)", b"", block)
+
+
+def _next_lines(lines: BinaryIO | gzip.GzipFile, file: Path) -> bytes:
+    try:
+        return lines.read(_BLOCK) + lines.readline()
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise SourceLocation(str(file)).error(
+            f"cannot be read ({error})", "pack the file again, or give it unpacked"
+        ) from error
 
 
 def feature_count(files: Iterable[Path]) -> int:
-    """One more than the largest feature index at the end of a line; DataError where it makes documents too wide."""
-    largest, at, documents, values = -1, SourceLocation(""), 0, 0
+    """One more than the largest feature index at the end of a line.
+
+    Raises:
+        DataError: No line has a feature, or one makes documents too wide.
+    """
+    files = list(files)
+    largest, at, documents, values = -1, SourceLocation(str(files[0].parent)), 0, 0
     for file in files:
         line = 1
         for block in _blocks(file):
@@ -69,6 +92,8 @@ def feature_count(files: Iterable[Path]) -> int:
             lines = _lines(block)
             line, documents = line + lines, documents + lines
             values += block.count(b":") - block.count(b"qid:")
+    if largest < 0:
+        raise at.error("the files have no features", _LAYOUT)
     width, size = largest + 1, np.dtype(np.float32).itemsize
     if outweighs(documents * width - values, values, size):
         what = f"feature index {largest} makes each of {documents} documents {width} numbers, of {values} in the files"
@@ -177,6 +202,12 @@ def _parsed(block: bytes, width: int, location: SourceLocation) -> _Parsed:
         remedy = f"{_LAYOUT}; feature indices lie below {width}"
         raise location.error(f"{token!r} does not parse", remedy, int(line[at]))
     features = ~is_label
+    value = np.where(features & (value >= _MISSING), 0.0, value)
+    huge = features & (np.abs(value) > _LARGEST)
+    if huge.any():
+        at = int(huge.argmax())
+        what = f"feature {key[at]:.0f} is {value[at]:g}, beyond float32"
+        raise location.error(what, "scale the feature, or leave it out", int(line[at]))
     return _Parsed(
         value[is_label],
         queries,

@@ -35,7 +35,7 @@ def letor_user(dataset: Dataset, settings: Mapping[str, Any]) -> ClickModel | No
         return None
     labels = np.zeros(dataset.query_doc_pairs + 1)
     for part in dataset.parts.values():
-        for chunk in part.chunks(["query_doc_ids", "labels"]):
+        for chunk in part.chunks():
             labels[chunk["query_doc_ids"]] = chunk["labels"]
     labels[0] = 0
     location = SourceLocation(dataset.name)

@@ -131,6 +131,8 @@ class Checkpoint:
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
+_LARGE_FEATURE = 1e15
+"""Features beyond it have squares whose sums float32 may not hold."""
 _NO_SESSIONS = "there are no {} sessions; batches must come again each time they are iterated"
 
 _COURSE = ("best_epoch", "per_rank", "history")
@@ -225,9 +227,7 @@ class Loop:
         self.history.append(record)
         self.logger.epoch(record)
         if loss is not None and not math.isfinite(loss):
-            raise DivergedError(
-                f"the training loss is {loss} in epoch {epoch}. Lower the learning rate."
-            )
+            raise DivergedError(f"the training loss is {loss} in epoch {epoch}. {_remedy(train)}")
         if improved:
             self.best = self.snapshot(self.learner.state, self.best)
             self.best_epoch, self.per_rank = epoch, evaluation.per_rank()
@@ -305,3 +305,13 @@ class Loop:
             self.logger.epoch(record)
         self.logger.message(f"training continues after epoch {len(self.history)}")
         return True
+
+
+def _remedy(train: Data) -> str:
+    """Returns what to do where a loss is no number."""
+    features = train.features if isinstance(train, Sessions) else None
+    if features is not None:
+        largest = max(features.values.max(), -features.values.min())
+        if largest > _LARGE_FEATURE:
+            return f"Features reach {largest:.0e}, so scale them; dataset=letor does by dataset.transform=log1p."
+    return "Lower the learning rate."

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
-from clickexp.errors import UserError
+from clickexp.errors import DataError, UserError
 
 PART = ".part"
 """Suffix of a file that is being written."""
@@ -30,6 +30,8 @@ def whole(file: Path) -> Iterator[Path]:
     Raises:
         OSError: It cannot be written. The error names the file.
     """
+    if not file.name:  # such as "", which is this folder
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
     part = file.with_name(file.name + PART)
     try:
         part.unlink(missing_ok=True)  # a link there would lead elsewhere
@@ -43,6 +45,24 @@ def whole(file: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
+
+
+def check_source(source: Path, remedy: str = "Check the path.") -> None:
+    """Checks that a path to read is that of a file or of a folder; a pipe would be waited for without end.
+
+    Args:
+        source: The path.
+        remedy: What to do where there is nothing.
+
+    Raises:
+        DataError: It is neither.
+    """
+    if not source.exists():
+        raise DataError(f"{source}: no such file or folder. {remedy}")
+    if not (source.is_file() or source.is_dir()):
+        raise DataError(
+            f"{source}: neither a file nor a folder. Write the data to a file, and give its path."
+        )
 
 
 def is_inside(path: Path, folder: Path) -> bool:

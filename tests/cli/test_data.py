@@ -311,6 +311,16 @@ def test_parquet_is_prepared_and_inspected(parquet, tmp_path, capsys):
             assert_labels(printed, part, rows)
 
 
+def test_options_may_follow_what_begins_with_dashes(parquet, tmp_path, capsys):
+    words = [parquet, "--output", tmp_path / "drawn", "columns.clicks=was_clicked", *SPLITS]
+    assert_counts(
+        said(capsys, "inspect", *words), {part: PARTS[part] for part in SIZES if part != "ranking"}
+    )
+    with pytest.raises(SystemExit) as ended:
+        main(["inspect", str(parquet), "--json", "columns.clicks=was_clicked", "--jsn=1"])
+    assert ended.value.code == 2 and "--jsn=1" in capsys.readouterr().err
+
+
 def test_a_position_cut_off_is_noted_and_large_ids_are_counted(parquet, tmp_path, capsys):
     options = ["columns.clicks=was_clicked", "positions=2", "query_doc_pairs=2000000000"]
     printed = said(capsys, "inspect", parquet, *options, *SPLITS)

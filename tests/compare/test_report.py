@@ -430,7 +430,9 @@ def test_the_command_prints_the_conclusion_the_leaderboard_and_where_it_wrote(
     folder, tmp_path, capsys, monkeypatch, drawn
 ):
     monkeypatch.setenv("COLUMNS", "80")
-    main([str(folder), "--baseline", "PBM", "--output", str(tmp_path / "out"), "--ranks", "2"])
+    (tmp_path / "more").mkdir()
+    options = ["--baseline", "PBM", "--output", str(tmp_path / "out"), "--ranks", "2"]
+    main([str(folder), *options, str(tmp_path / "more")])  # folders may follow options
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "clicks: 7 runs of 3 configurations on one test set of 50 sessions"
     assert lines[1].startswith("UBM is best in LL (+0.1000 on PBM, p < 0.001)")

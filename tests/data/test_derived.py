@@ -46,7 +46,7 @@ def test_a_derived_column_follows_its_view(sessions, view):
     np.testing.assert_array_equal(
         seen.rows(np.array([2, 0]), ["doubled"])["doubled"], expected[[2, 0]]
     )
-    read = np.concatenate([chunk["doubled"] for chunk in seen.chunks(["doubled"])])
+    read = np.concatenate([chunk["doubled"] for chunk in seen.chunks()])
     np.testing.assert_array_equal(read, expected)
 
 

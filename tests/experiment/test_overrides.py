@@ -3,7 +3,6 @@
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
-from hydra.errors import HydraException
 from places import ROOT
 from refusals import refuses
 
@@ -169,7 +168,17 @@ def test_values_that_need_quotes_are_shown_with_them():
 
 @pytest.mark.parametrize("line", ["tags=[a,", "a..b=⭐", "~⭐", "seed=1,2,"])
 def test_no_quotes_are_advised_where_they_do_not_help(line):
-    with pytest.raises(HydraException):
+    with refuses(ConfigError, line) as error:
+        CommandLine([line])
+    assert "quotes" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "line", ["hydra.run.dir=a[b]c", "dataset.path=my (1)/log.csv", "notes=a, b}"]
+)
+def test_text_with_the_signs_of_lists_is_shown_in_quotes(line):
+    key, _, value = line.partition("=")
+    with refuses(ConfigError, line, f"'{key}=\"{value}\"'"):
         CommandLine([line])
 
 

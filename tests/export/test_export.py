@@ -627,10 +627,12 @@ FIRST = {"positions": [[1]] * 2000 + [[1] * 20_000]}
 def test_sessions_that_cannot_be_predicted_are_refused(pbm, tmp_path):
     wide, long, first = (tmp_path / f"{name}.parquet" for name in ("wide", "long", "first"))
     (tmp_path / "some.csv").write_text("query_doc_ids\n1\n")
+    os.mkfifo(tmp_path / "pipe.parquet")
     disordered = tmp_path / "disordered.parquet"
     pl.DataFrame({"query_doc_ids": [[1, 2]], "positions": [[2, 1]]}).write_parquet(disordered)
     for source, parts in (
         (tmp_path / "nowhere.parquet", ("nowhere.parquet", "no such file or folder")),
+        (tmp_path / "pipe.parquet", ("pipe.parquet", "neither a file nor a folder")),
         (tmp_path / "some.csv", ("some.csv", "--predict reads parquet files, or a folder of them")),
         (disordered, ("row 0", "1 after 2", "Sort the documents")),
         (write_log(WIDE, wide), ("position 6", "knows 4", "Cut the lists")),

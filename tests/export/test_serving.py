@@ -1,6 +1,8 @@
 """Rankers that serve: files of lists in order, and scorers of NumPy and ONNX that agree with the model to 1e-6."""
 
+import dataclasses
 import json
+import os
 import subprocess
 import sys
 
@@ -188,6 +190,19 @@ def test_unknown_documents_get_the_score_of_row_0(dataset):
     np.testing.assert_allclose(
         ranker.score(ids=[0, PAIRS + 1, -3, 10**9, 7]), expected[[0, 0, 0, 0, 7]], **CLOSE
     )
+
+
+def test_documents_without_a_vector_do_not_hide_that_a_score_is_a_sum(dataset):
+    """On another log than that of the run, unknown documents have none."""
+    model = randomised(
+        built(models.PositionBasedModel, dataset, attraction=LinearParameterConfig())
+    )
+    expected = scores_of(model, dataset)
+    known = np.arange(PAIRS + 1) % 3 > 0
+    values = np.where(known[:, None], dataset.train.features.values, np.nan).astype(np.float32)
+    train = dataset.train.with_features(Features(values))
+    ranker = described(model, dataclasses.replace(dataset, train=train))
+    np.testing.assert_allclose(served(ranker, dataset), expected, **CLOSE)
 
 
 def test_features_are_transformed_as_the_dataset_does(dataset):
@@ -391,8 +406,10 @@ def test_what_cannot_be_ranked_is_refused(linear, lists, table, tmp_path):
     run, folder = table
     by_id = new_run(tmp_path / "run", "model=pbm", *FEW, f"dataset.path={lists}")
     candidates, named = lists / "candidates", ["columns.query_doc_ids=docs"]
+    os.mkfifo(tmp_path / "pipe.csv")
     for ranker, file, options, parts in (
         (linear, tmp_path / "none", (), ("none", "no such file or folder")),
+        (run, tmp_path / "pipe.csv", named, ("pipe.csv", "neither a file nor a folder")),
         (by_id, candidates, (), ("scores documents by their ids",)),
         (run, folder / "lists.parquet", named, ("docs",)),
         (run, None, named, ("columns.query_doc_ids=docs", "--predict FILE or --rank LISTS")),

@@ -6,12 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from refusals import refuses
 from small_runs import write_json, write_run
 
 from clickexp.compare import find_runs, load
 from clickexp.compare.hyperparameters import commands
 from clickexp.compare.judged import judged
 from clickexp.compare.summary import comparisons
+from clickexp.errors import ConfigError
+from clickexp.runs.claims import claim_named, claim_sweep
 from clickexp.runs.store import Record, finished, natural, read_epochs, records, unfinished
 
 _LINES = (f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12))
@@ -127,3 +130,27 @@ def test_a_hostile_comparison_by_users_is_skipped(tmp_path):
     (run / "online/a/online.json").write_text(DEEP)
     found, skipped = judged(find_runs([tmp_path])[0])
     assert not found and len(skipped) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["metrics.jsonl", ".hydra", "0/job.log", "0/.hydra/config.yaml", "wandb"]
+)
+@pytest.mark.parametrize(
+    "claim", [claim_sweep, lambda folder: claim_named(folder, dict)], ids=["sweep", "run"]
+)
+def test_a_run_does_not_write_through_links_that_lead_out_of_its_folder(tmp_path, claim, name):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("of someone else")
+    path = tmp_path / "run" / name
+    path.parent.mkdir(parents=True)
+    path.symlink_to(elsewhere)
+    with refuses(ConfigError, str(path), "leads out of the folder", "choose another folder"):
+        claim(tmp_path / "run")
+    path.unlink()
+    os.mkfifo(path)
+    with refuses(ConfigError, str(path), "is a pipe", "choose another folder"):
+        claim(tmp_path / "run")
+    path.unlink()
+    (tmp_path / "run/inside").symlink_to(path.parent)
+    with claim(tmp_path / "run").lock:
+        assert elsewhere.read_text() == "of someone else"

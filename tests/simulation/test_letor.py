@@ -1,5 +1,7 @@
 """Learning-to-rank files: every number arrives, clicks follow the labels, and broken files are named."""
 
+import gzip
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -280,6 +282,52 @@ def test_bad_files_and_settings(folder, rows):
         open_letor(folder, **FEW)
     (folder / "train.txt").unlink()
     with refuses(DataError, "one file for train", "none"):
+        open_letor(folder, **FEW)
+
+
+def test_gzipped_files_are_read_as_plain_ones(folder, tmp_path):
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    for file in folder.iterdir():
+        (packed / f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes()))
+    one, other = (open_letor(place, **FEW).train.features.values for place in (folder, packed))
+    np.testing.assert_array_equal(one, other)
+    cut = packed / "train.txt.gz"
+    cut.write_bytes(cut.read_bytes()[:-20])
+    with refuses(DataError, str(cut), "cannot be read", "Pack the file again"):
+        open_letor(packed, **FEW)
+
+
+def test_files_without_features_are_refused(folder):
+    for name in ("train.txt", "test.txt"):
+        (folder / name).write_text("2 qid:1\n0 qid:1\n")
+    with refuses(DataError, str(folder), "no features", "feature:value"):
+        open_letor(folder, **FEW)
+
+
+@pytest.mark.parametrize("transform", ["none", "log1p"])
+def test_features_are_missing_where_istella_has_the_largest_number(tmp_path, transform):
+    lines = ["2 qid:{query} 1:0.5 2:{missing} 3:3", "0 qid:{query} 1:{missing} 3:1e38"]
+    found = []
+    for missing in ("1.797693134862315e308", "0"):
+        folder = tmp_path / missing
+        folder.mkdir()
+        for part, queries in (("train", (1, 2, 3)), ("test", (4,))):
+            rows = [
+                line.format(query=query, missing=missing) for query in queries for line in lines
+            ]
+            (folder / f"{part}.txt").write_text("\n".join(rows))
+        dataset = open_letor(folder, transform=transform, **FEW)
+        found.append(dataset.train.features.values)
+    np.testing.assert_array_equal(*found)
+    assert np.isfinite(found[0]).all() and found[0].max() > 80
+
+
+def test_features_beyond_float32_are_refused(folder):
+    lines = (folder / "train.txt").read_text().splitlines()
+    lines[3] += " 9:1e39"
+    (folder / "train.txt").write_text("\n".join(lines) + "\n")
+    with refuses(DataError, "train.txt, line 4", "feature 9 is 1e+39", "Scale the feature"):
         open_letor(folder, **FEW)
 
 

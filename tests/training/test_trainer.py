@@ -12,7 +12,7 @@ from flax.training import early_stopping as flax_stopping
 from refusals import refuses
 from small_logs import fill_tables, packed, ragged_log, shown, state_of
 
-from clickexp.data import DataError
+from clickexp.data import DataError, Features
 from clickexp.data.feed import feed
 from clickexp.errors import ConfigError, DivergedError
 from clickexp.evaluation import evaluator as evaluation
@@ -192,6 +192,13 @@ def test_without_sessions_when_they_are_passed_the_model_stays_untrained():
 def diverging(good_steps):
     """Descent that leaves the numbers after so many steps."""
     return optax.sgd(lambda step: jnp.where(step < good_steps, 0.5, jnp.inf))
+
+
+def test_features_that_are_too_large_are_named_where_training_diverges():
+    features = Features(np.full((TRAIN.query_doc_pairs + 1, 2), -1e30, np.float32))
+    trainer = Trainer(diverging(0), 9, None, metrics=LL, **SIZES)
+    with refuses(DivergedError, "epoch 1", "Features reach 1e+30", "scale them"):
+        trainer.train(documents(), TRAIN.with_features(features), VAL)
 
 
 @pytest.mark.nightly

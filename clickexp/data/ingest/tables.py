@@ -1,5 +1,6 @@
 """Tables in files, parquet or text, read under the names that a reader uses as streams of columns."""
 
+import codecs
 import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +26,18 @@ _BATCH_ROWS, _VECTOR_ROWS = 1 << 16, 1 << 10
 _BLOCK_BYTES = 1 << 23
 
 _WORD = r"""[^\[\](){}<>,;'"\s]+"""
+_IMPRESSIONS = {"session", "document", "rank", "click"}
+"""Columns of a file with a row per impression."""
+_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+_SEPARATORS = ("\t", ",", ";", "|")
+_NO_TABLES = {
+    b"{": ("holds JSON", "convert it, with polars.read_ndjson(FILE).write_parquet(OTHER)"),
+    b"[": ("holds JSON", "convert it, with polars.read_json(FILE).write_parquet(OTHER)"),
+    b"\xff\xfe": ("is UTF-16 text", "save it as UTF-8"),
+    b"\xfe\xff": ("is UTF-16 text", "save it as UTF-8"),
+    b"sep=": ("begins with a line for Excel", "delete the line"),
+}
+"""What other files begin with, what they are, and the remedy."""
 _CELL = r"""^(\s*\[[^\[\]]*\]\s*|[^\[\]]*)$"""
 """A list in a cell: words in square brackets or in none."""
 
@@ -108,16 +121,20 @@ class SourceTable(ABC):
                     )
                 columns[_PACKED_NAMES.get(key, key)] = name
             elif key in required or name not in (None, key):
-                near = difflib.get_close_matches(str(name), found, 1, cutoff=0.5)
-                hint = f"set columns.{key}" + (
-                    f", perhaps to {near[0]}" if near else " to one of them"
-                )
-                hint += "" if key in required else ", or to null"
+                hint = _remedy(key, name, found) + ("" if key in required else ", or to null")
                 raise self.source.error(f"no column {name!r} for {key} among {found}", hint)
         return columns
 
     def _unreadable(self, error: Exception) -> DataError:
         return self.source.error(f"cannot be read as {self.kind} ({error})", self.remedy)
+
+
+def _remedy(key: str, name: str | None, found: list[str]) -> str:
+    """Returns what to do where a file has no column of a name."""
+    if key == "query_doc_ids" and {*found} >= _IMPRESSIONS:
+        return "rows seem to be impressions, which dataset=impressions (format=impressions) reads"
+    near = difflib.get_close_matches(str(name), found, 1, cutoff=0.5)
+    return f"set columns.{key}" + (f", perhaps to {near[0]}" if near else " to one of them")
 
 
 class ParquetTable(SourceTable):
@@ -163,7 +180,9 @@ class ParquetTable(SourceTable):
         kinds |= {"t": is_text or types.is_timestamp(values) or types.is_date(values)}
         kinds |= {"U": is_text, "v": _is_list(values) and types.is_floating(values.value_type)}
         if not any(kinds.get(letter) for letter in field.kinds):
-            raise self.source.error(f"{key} has type {kind}", field.rule)
+            is_castable = "U" in field.kinds and (_is_binary(values) or types.is_decimal(values))
+            cast = ": cast the column to text" if is_castable else ""
+            raise self.source.error(f"{key} has type {kind}", f"{field.rule}{cast}")
         if "U" in field.kinds and types.is_uint64(values):  # as 64-bit keys, 2^64 - 1 would be -1
             return "unsigned numbers"
         if types.is_timestamp(values):
@@ -174,13 +193,17 @@ class ParquetTable(SourceTable):
 
 
 class TextTable(SourceTable):
-    """A CSV or TSV file, plain or gzipped, whose first line names the columns.
+    """A CSV or TSV file, plain or compressed, whose first line names the columns.
 
-    separator  of the columns, default a tab if the first line has one, else a comma
+    separator  of the columns, default the first of tab, comma, semicolon and bar that the first line has
     """
 
     kind = "a table of text"
-    suffixes = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
+    suffixes = tuple(
+        f"{ending}{packed}"
+        for packed in ("", *_COMPRESSIONS)
+        for ending in (".csv", ".tsv", ".txt")
+    )
     remedy = "mend it, and save the file as UTF-8 text whose first line names the columns"
 
     def __init__(self, *args: Any, separator: str | None = None):
@@ -190,17 +213,23 @@ class TextTable(SourceTable):
         super().__init__(*args)
 
     def _open(self) -> tuple[pa.Schema, int]:
+        with pa.input_stream(str(self.file), self._compression) as stream:
+            start = stream.read(1 << 16)
+        for mark, (what, remedy) in _NO_TABLES.items():
+            if start.removeprefix(codecs.BOM_UTF8).startswith(mark):
+                raise self.source.error(what, remedy)
         if self._separator is None:
-            with pa.input_stream(str(self.file), "detect") as stream:
-                self._separator = "\t" if b"\t" in stream.read(1 << 16).partition(b"\n")[0] else ","
-        with pa.input_stream(str(self.file), "detect") as stream:
+            names = start.partition(b"\n")[0].decode("latin-1")
+            self._separator = next((mark for mark in _SEPARATORS if mark in names), ",")
+        with pa.input_stream(str(self.file), self._compression) as stream:
             return self._reader(stream, None).schema, self.file.stat().st_size
 
+    @property
+    def _compression(self) -> str | None:
+        return _COMPRESSIONS.get(self.file.suffix)
+
     def _batches(self, columns: Mapping[str, str]) -> Iterator[Batch]:
-        first, compression = (
-            2,
-            "gzip" if self.file.suffix == ".gz" else None,
-        )  # the line below the names
+        first, compression = 2, self._compression  # the line below the names
         with pa.OSFile(str(self.file)) as file, pa.input_stream(file, compression) as stream:
             for batch in self._reader(stream, columns.values()):
                 location, first = (
@@ -251,6 +280,9 @@ def _find_files(source: Path, files: str | None, suffixes: Iterable[str]) -> lis
     )
     if not found:
         remedy = "Check the path of the dataset, or name the files to read in `files`."
+        deeper = [pattern for pattern in patterns if next(source.rglob(pattern), None)]
+        if deeper:
+            remedy = f"Those in the folders inside are read with files='**/{deeper[0]}'."
         raise DataError(f"{source}: no {' or '.join(patterns)} file in this folder. {remedy}")
     return found
 
@@ -317,6 +349,17 @@ def longest_list(
     for batch in batches_of(tables, keys=[key]):
         extent.add(batch.columns[key].list.len().fill_null(0).to_numpy(), batch.location)
     return extent.ranks(columns, remedy)
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    types = pa.types
+    kinds = (
+        types.is_binary,
+        types.is_large_binary,
+        types.is_fixed_size_binary,
+        types.is_binary_view,
+    )
+    return any(is_kind(kind) for is_kind in kinds)
 
 
 def _is_list(kind: pa.DataType) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clickexp.data.context import LIST_COLUMNS, SEEN
+from clickexp.data.context import SEEN
 from clickexp.data.dataset import Dataset
 from clickexp.data.sessions import Sessions
 
@@ -47,19 +47,17 @@ def context_summaries(dataset: Dataset) -> dict[str, ContextSummary]:
 
 
 def _summary(part: Sessions) -> ContextSummary:
-    names = [column.name for column in (*LIST_COLUMNS, SEEN) if column.name in part.schema]
     sums: dict[str, int] = dict.fromkeys(
         ("later", "query_repeated", "list_repeated", "seen", "clicked"), 0
     )
     depths = np.zeros(1, int)
-    for chunk in part.chunks([*names, "lengths"]):
-        shown = np.arange(part.ranks) < chunk["lengths"][:, None]
+    for chunk in part.chunks():
         found: Mapping[str, np.ndarray] = {
             "later": chunk["session_index"] > 0,
             "list_repeated": chunk["list_repeated"],
-            "query_repeated": chunk.get("query_repeated", np.zeros(0)),
-            "seen": shown & (chunk[SEEN.name] > 0),
-            "clicked": shown & (chunk[SEEN.name] > 1),
+            "query_repeated": chunk["query_repeated"] if "query_repeated" in chunk else np.zeros(0),
+            "seen": chunk.shown & (chunk[SEEN.name] > 0),
+            "clicked": chunk.shown & (chunk[SEEN.name] > 1),
         }
         sums = {name: total + int(np.count_nonzero(found[name])) for name, total in sums.items()}
         here = np.bincount(chunk["session_index"])
@@ -68,7 +66,7 @@ def _summary(part: Sessions) -> ContextSummary:
     # as many sessions have at least n lists as there are lists with the index n - 1
     lengths = np.append(0, depths - np.append(depths[1:], 0))
     found_queries = sums.pop("query_repeated")
-    repeated = found_queries if "query_repeated" in names else None
+    repeated = found_queries if "query_repeated" in part.derived else None
     return ContextSummary(
         part.count,
         int(depths[0]),

@@ -6,11 +6,11 @@ import numpy as np
 
 from clickexp.data.dataset import Dataset
 from clickexp.data.id_table import mixed
-from clickexp.data.inspect.copies import COMPARED, Copies, copies, list_keys
+from clickexp.data.inspect.copies import Copies, copies, list_keys
 from clickexp.data.inspect.order import shuffled_sessions
 from clickexp.data.inspect.summary import shows_twice
-from clickexp.data.schema import Columns
 from clickexp.data.sessions import Sessions
+from clickexp.data.view import Chunk
 
 _ENOUGH = 100_000
 """Lists that are looked at, about; of more, those whose first documents are a share of all."""
@@ -73,31 +73,29 @@ class _Part:
             keys.append(list_keys(chunk))
             self.repeated += int(np.count_nonzero(shows_twice(chunk)))
             if "positions" in chunk:
-                below = np.diff(chunk["positions"])
-                shown = np.arange(1, sessions.ranks) < chunk["lengths"][:, None]
+                below, shown = np.diff(chunk.positions), chunk.shown[:, 1:]
                 self.shared += int(np.count_nonzero(((below == 0) & shown).any(axis=1)))
                 self.disordered += int(np.count_nonzero(((below < 0) & shown).any(axis=1)))
             if "labels" in chunk:
                 self._add_labels(chunk)
         self.keys = np.concatenate(keys)
 
-    def _add_labels(self, chunk: Columns) -> None:
-        shown = np.arange(chunk["clicks"].shape[1]) < chunk["lengths"][:, None]
+    def _add_labels(self, chunk: Chunk) -> None:
         self.clicks += int(np.count_nonzero(chunk["clicks"]))
         for clicked, (least, most) in self.labels.items():
-            labels = chunk["labels"][shown & (chunk["clicks"] == clicked)]
+            labels = chunk["labels"][chunk.shown & (chunk["clicks"] == clicked)]
             self.labels[clicked] = (labels.min(initial=least), labels.max(initial=most))
 
 
-def _sampled(sessions: Sessions, share: int) -> Iterator[Columns]:
+def _sampled(sessions: Sessions, share: int) -> Iterator[Chunk]:
     """Yields chunks of the lists whose first document has one of `share` remainders: equal lists all or none."""
-    names = [name for name in (*COMPARED, "labels") if name in sessions.columns]
-    for chunk in sessions.chunks(names):
+    for chunk in sessions.chunks():
         if share > 1:
             first = chunk["query_doc_ids"][:, 0].astype(np.uint64)
             kept = np.flatnonzero(mixed(first + np.uint64(1)) % np.uint64(share) == 0)
-            chunk = {name: values[kept] for name, values in chunk.items()}
-        yield chunk
+            yield chunk.some(kept)
+        else:
+            yield chunk
 
 
 def _of_lists(parts: Mapping[str, _Part], simulated: bool) -> Iterator[str]:

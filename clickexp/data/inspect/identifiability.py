@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 
 from clickexp.data.id_table import dense_rows
-from clickexp.data.schema import Columns
 from clickexp.data.sessions import Sessions
+from clickexp.data.view import Chunk
 
 ENOUGH_SESSIONS = 2_000_000
 """Sessions that link all positions of most logs; the rest is read only if they do not."""
@@ -145,7 +145,6 @@ def identifiability(sessions: Sessions, enough: int | None = None) -> Identifiab
         sessions: Sessions to look through.
         enough: Number of sessions whose links suffice if they link all positions already; None: all.
     """
-    names = [name for name in ("query_doc_ids", "lengths", "positions") if name in sessions.columns]
     shown = _shown(sessions)
     positions = np.flatnonzero(shown)
     node_of = np.cumsum(shown > 0) - 1
@@ -153,7 +152,7 @@ def identifiability(sessions: Sessions, enough: int | None = None) -> Identifiab
     marks = np.zeros((-(-len(positions) // 8), rows), np.uint8)
     cut = sessions.count if enough is None else min(enough, sessions.count)
     for part in (sessions.slice(0, cut), sessions.slice(cut, sessions.count)):
-        for chunk in part.chunks(names):
+        for chunk in part.chunks():
             for position, ids in _documents_by_position(chunk):
                 byte, bit = divmod(int(node_of[position]), 8)
                 marks[byte][number(ids)] |= np.uint8(1 << bit)
@@ -191,8 +190,7 @@ def _movement(sessions: Sessions, names: list[str]) -> float:
 def _shown(sessions: Sessions) -> np.ndarray:
     """How often something was shown at each position: [1 + largest position]."""
     shown = np.zeros(max(sessions.positions, sessions.ranks) + 1, np.int64)
-    names = ["lengths", "positions"] if "positions" in sessions.columns else ["lengths"]
-    for chunk in sessions.chunks(names):
+    for chunk in sessions.chunks():
         if "positions" in chunk:
             shown += np.bincount(chunk["positions"].ravel(), minlength=len(shown))
         else:
@@ -202,7 +200,7 @@ def _shown(sessions: Sessions) -> np.ndarray:
     return shown
 
 
-def _documents_by_position(chunk: Columns) -> Iterator[tuple[int, np.ndarray]]:
+def _documents_by_position(chunk: Chunk) -> Iterator[tuple[int, np.ndarray]]:
     """Each position and the documents shown there; a bit can be set for all of them at once, in any order."""
     ids, lengths = chunk["query_doc_ids"], chunk["lengths"]
     if "positions" not in chunk:

@@ -55,8 +55,7 @@ def _distinct(ids: np.ndarray, times: np.ndarray) -> int:
 def _sampled(sessions: Sessions, share: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns search session, row and time of the lists of some sessions; times of 0 where there are none."""
     ids, rows, times, start = [], [], [], 0
-    names = [name for name in ("session_ids", "times") if name in sessions.columns]
-    for chunk in sessions.chunks(names):
+    for chunk in sessions.chunks():
         own = chunk["session_ids"]
         kept = np.flatnonzero(mixed(own.view(np.uint64)) % np.uint64(share) == 0)
         ids.append(own[kept])

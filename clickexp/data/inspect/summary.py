@@ -7,8 +7,8 @@ import numpy as np
 
 from clickexp.data.dataset import Dataset
 from clickexp.data.id_table import IdTable, dense_rows
-from clickexp.data.schema import Columns
 from clickexp.data.sessions import Sessions
+from clickexp.data.view import Chunk
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,10 +60,10 @@ def summaries(dataset: Dataset) -> dict[str, Summary]:
     return found
 
 
-def shows_twice(chunk: Columns) -> np.ndarray:
+def shows_twice(chunk: Chunk) -> np.ndarray:
     """Returns which lists show a document twice."""
-    ids, ranks = chunk["query_doc_ids"], np.arange(chunk["query_doc_ids"].shape[1])
-    apart = np.where(ranks < chunk["lengths"][:, None], ids, -1 - ranks)
+    ids = chunk["query_doc_ids"]
+    apart = np.where(chunk.shown, ids, -1 - np.arange(ids.shape[1]))
     return (np.diff(np.sort(apart, axis=1)) == 0).any(axis=1)
 
 
@@ -76,11 +76,10 @@ def _summary(
     shown, clicks, lengths, clicked = (np.zeros(ranks + more, np.int64) for more in (0, 0, 1, 1))
     queries, labels, unseen_shown, repeated = IdTable(), {}, 0, 0
     for chunk in sessions.chunks():
-        there = np.arange(ranks) < chunk["lengths"][:, None]
-        rows = number(chunk["query_doc_ids"][there])
+        rows = number(chunk.of_documents("query_doc_ids"))
         here[rows] = True
         unseen_shown += int(np.count_nonzero(~seen[rows]))
-        shown += np.count_nonzero(there, axis=0)
+        shown += np.count_nonzero(chunk.shown, axis=0)
         clicks += np.count_nonzero(chunk["clicks"], axis=0)
         lengths += np.bincount(chunk["lengths"], minlength=ranks + 1)
         clicked += np.bincount(np.count_nonzero(chunk["clicks"], axis=1), minlength=ranks + 1)
@@ -88,10 +87,9 @@ def _summary(
         if "query_ids" in chunk:
             queries.ids(chunk["query_ids"].view(np.uint64))
         if "labels" in chunk:
-            for grade, count in zip(
-                *np.unique(chunk["labels"][there], return_counts=True), strict=True
-            ):
-                labels[float(grade)] = labels.get(float(grade), 0) + int(count)
+            grades, counts = np.unique(chunk.of_documents("labels"), return_counts=True)
+            for grade, count in zip(grades.tolist(), counts.tolist(), strict=True):
+                labels[grade] = labels.get(grade, 0) + count
     return Summary(
         sessions.count,
         int(np.count_nonzero(here)),

@@ -28,8 +28,8 @@ def open_csv(
     A cell holds a list as words between commas, semicolons or spaces, in square brackets or in none, each in
     quotes or in none: [3, 5, 8]  3 5 8  ['a', 'b'].
 
-    files      pattern of the files in a folder, default those that end in .csv, .tsv or .txt, plain or gzipped
-    separator  of columns, default a tab if the first line has one, else a comma
+    files      pattern of the files in a folder, default those that end in .csv, .tsv or .txt, plain or compressed
+    separator  of columns, default the first of tab, comma, semicolon and bar in the first line
 
     The other options are those of open_parquet. DataError names file, line and remedy; lines that are blank are
     left out and not counted.

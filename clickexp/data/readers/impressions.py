@@ -77,7 +77,7 @@ def open_impressions(
                have in common; time, a number or a date and time, one per page, orders them, default the order of the
                rows. Any other key declares a column that models may read:
                {dtype: float32, per: document, fill: null, name: KEY}; one per session has one value in all its rows
-    separator  of text columns, default a tab if the first line has one, else a comma
+    separator  of text columns, default the first of tab, comma, semicolon and bar in the first line
     pair_key   what has a row in the tables: "query_document", a document under a query, or "document"
     positions  lowest rank to keep, default all; what is shown below is dropped and counted
 

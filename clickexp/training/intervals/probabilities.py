@@ -127,15 +127,11 @@ def _last_clicks(sessions: Sessions, radix: int, positions: int) -> np.ndarray:
     """Returns how many documents there are by their position and that of the last click above, [positions, radix]."""
     counts = np.zeros(positions * radix)
     ranks = np.arange(1, sessions.ranks + 1)
-    given = ["positions"] if "positions" in sessions.columns else []
-    for chunk in sessions.chunks(["lengths", "clicks", *given]):
-        there = ranks <= chunk["lengths"][:, None]
-        at = np.broadcast_to(chunk.get("positions", ranks), there.shape).astype(np.int64)
-        clicked = np.maximum.accumulate(
-            np.where(chunk["clicks"] & there, ranks * radix + at, 0), axis=1
-        )
-        last = np.pad(clicked[:, :-1] % radix, ((0, 0), (1, 0)))
-        counts += np.bincount((at * radix + last)[there], minlength=len(counts))
+    for chunk in sessions.chunks():
+        at = chunk.positions.astype(np.int64)
+        clicked = np.where(chunk["clicks"] & chunk.shown, ranks * radix + at, 0)
+        last = np.pad(np.maximum.accumulate(clicked, axis=1)[:, :-1] % radix, ((0, 0), (1, 0)))
+        counts += np.bincount((at * radix + last)[chunk.shown], minlength=len(counts))
     return counts.reshape(positions, radix)
 
 

@@ -157,12 +157,10 @@ def test_documents_twice_in_a_list_are_counted():
 
 def test_padding_repeats_no_document():
     """The document 0 may be one of the list."""
-    chunk = {
-        "query_doc_ids": np.array(
-            [[0, 7, 0, 0], [0, 7, 0, 0], [5, 6, 5, 1], [1, 2, 3, 4]], np.int32
-        ),
-        "lengths": np.array([2, 3, 4, 4]),
-    }
+    ids = np.array([[0, 7, 0, 0], [0, 7, 0, 0], [5, 6, 5, 1], [1, 2, 3, 4]], np.int32)
+    lengths = np.array([2, 3, 4, 4], np.int32)
+    sessions = Sessions.from_arrays(query_doc_ids=ids, clicks=ids < 0, lengths=lengths)
+    (chunk,) = sessions.chunks()
     assert shows_twice(chunk).tolist() == [False, True, True, False]
 
 

@@ -59,7 +59,7 @@ def arrived(dataset, rows=ROWS):
 
 
 @pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("separator", [",", "\t"])
+@pytest.mark.parametrize("separator", [",", "\t", ";", "|"])
 def test_every_value_arrives(tmp_path, style, separator):
     calls = []
     path = write(tmp_path / "log.csv", ROWS, style, separator)
@@ -74,6 +74,56 @@ def test_blocks_folders_and_gzip(tmp_path, monkeypatch):
     (tmp_path / "readme.md").write_text("not a table")
     arrived(open_csv(tmp_path))
     arrived(open_csv(tmp_path, files="b*"), ROWS[11:])
+
+
+@pytest.mark.parametrize(
+    "ending, codec", [("gz", "gzip"), ("bz2", "bz2"), ("zst", "zstd"), ("lz4", "lz4")]
+)
+def test_compressed_files_are_read_alone_and_in_a_folder(tmp_path, ending, codec):
+    plain = write(tmp_path / "plain.csv", ROWS).read_bytes()
+    (tmp_path / "log").mkdir()
+    file = tmp_path / f"log/a.csv.{ending}"
+    with pa.CompressedOutputStream(str(file), codec) as stream:
+        stream.write(plain)
+    for path in (file, file.parent):
+        arrived(open_csv(path))
+
+
+@pytest.mark.parametrize(
+    "content, parts",
+    [(b'{"query_doc_ids": [1, 2], "clicks": [0, 1]}\n', ("holds JSON", "polars.read_ndjson")),
+     (b'\xef\xbb\xbf[{"query_doc_ids": [1, 2]}]', ("holds JSON", "polars.read_json")),
+     ("query_doc_ids\tclicks\n".encode("utf-16"), ("UTF-16", "UTF-8")),
+     (b"sep=;\nquery_doc_ids;clicks\n", ("a line for Excel", "Delete the line")),
+     (b"session,query,document,rank,click\n1,1,1,1,0\n", ("query_doc_ids", "dataset=impressions"))],
+)  # fmt: skip
+def test_what_is_no_such_table_is_called_by_its_name(tmp_path, content, parts):
+    file = tmp_path / "log.csv"
+    file.write_bytes(content)
+    with refuses(DataError, str(file), *parts):
+        open_csv(file)
+
+
+def test_files_in_folders_inside_are_found_as_the_message_says(tmp_path):
+    """As in the folders date=... that Spark and polars write."""
+    for number, rows in enumerate((ROWS[:14], ROWS[14:])):
+        (tmp_path / f"date={number}").mkdir()
+        write(tmp_path / f"date={number}/part.csv", rows)
+    with refuses(DataError, "no *.csv", "files='**/*.csv'"):
+        open_csv(tmp_path)
+    arrived(open_csv(tmp_path, files="**/*.csv"))
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.decimal128(38, 0)])
+def test_ids_of_other_types_are_refused_with_the_type_to_take(tmp_path, kind):
+    ids = (
+        pa.array([[b"1", b"2"]], pa.list_(pa.binary()))
+        if kind == pa.binary()
+        else pa.array([[1, 2]], pa.list_(kind))
+    )
+    pq.write_table(pa.table({"query_doc_ids": ids, "clicks": [[0, 1]]}), tmp_path / "log.parquet")
+    with refuses(DataError, "query_doc_ids has type", "cast the column to text"):
+        open_parquet(tmp_path / "log.parquet", pair_key="document")
 
 
 def test_words_for_clicks_and_a_chosen_separator(tmp_path):
