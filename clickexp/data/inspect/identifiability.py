@@ -165,14 +165,14 @@ def identifiability(sessions: Sessions, enough: int | None = None) -> Identifiab
         shown[positions],
         links,
         tuple(tuple(positions[group].tolist()) for group in groups),
-        _movement(sessions.slice(0, min(sessions.count, _MOVING_SESSIONS)), names),
+        _movement(sessions.slice(0, min(sessions.count, _MOVING_SESSIONS))),
     )
 
 
-def _movement(sessions: Sessions, names: list[str]) -> float:
+def _movement(sessions: Sessions) -> float:
     """Components of variance, unbiased for documents with any number of impressions."""
     ids, positions = [], []
-    for chunk in sessions.chunks(names):
+    for chunk in sessions.chunks():
         for position, shown in _documents_by_position(chunk):
             ids.append(shown)
             positions.append(np.full(len(shown), position))
