@@ -1,4 +1,13 @@
-"""Errors that a user can mend. The command shows their message, in one line, in place of a trace."""
+"""Errors that a user can mend, and how an error is said in one line, which the command shows in place of a trace."""
+
+import errno
+import os
+
+OF_SYSTEM = (OSError, MemoryError)
+"""Errors of the operating system."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR)
+"""Errors of a place that cannot be written."""
 
 
 class UserError(Exception):
@@ -20,3 +29,36 @@ class DivergedError(UserError, FloatingPointError):
 def install(extra: str) -> str:
     """The command that installs an extra, in any folder: pip takes the clickexp that is installed."""
     return f"pip install 'clickexp[{extra}]'"
+
+
+def no_room(error: OSError) -> bool:
+    """Returns whether the disk, or the user's share of it, is full."""
+    return error.errno in _FULL
+
+
+def reason(error: Exception, *, context: bool = True) -> str:
+    """Describes an error in one line.
+
+    Args:
+        error: Of the system, or of reading a file.
+        context: Name the file before, and the remedy after it where one is known.
+    """
+    text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, KeyError):
+        return f"the key {error} is missing"
+    if isinstance(error, MemoryError):
+        return f"{str(error) or 'Out of memory'}. Use less data or smaller batches, or allow more memory."
+    if not isinstance(error, OSError) or error.strerror is None:
+        return text
+    if not context:
+        return error.strerror
+    place = "" if error.filename is None else f"{error.filename}: "
+    return f"{place}{error.strerror}{_remedy(error)}"
+
+
+def _remedy(error: OSError) -> str:
+    if no_room(error):
+        return ". Free some space, or choose another place."
+    unreadable = isinstance(error.filename, str) and os.path.exists(error.filename)
+    unreadable = unreadable and not os.access(error.filename, os.R_OK)  # so it was read
+    return ". Choose another place." if error.errno in _CLOSED and not unreadable else ""

@@ -22,12 +22,11 @@ from clickexp.data.log_format import prepare
 from clickexp.data.pack import is_pack, verify_pack
 from clickexp.data.prepared import is_log, open_prepared, verify_log
 from clickexp.data.schema import DataError
-from clickexp.errors import ConfigError
+from clickexp.errors import ConfigError, reason
 from clickexp.experiment.formats import FORMATS
 from clickexp.loggers.progress import Steps
 from clickexp.report.tables import write_figures
 from clickexp.utils.escape import slug
-from clickexp.utils.exits import reason
 from clickexp.utils.options import parsed
 from clickexp.utils.paths import display_path
 from clickexp.utils.signatures import check_arguments

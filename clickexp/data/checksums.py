@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from clickexp.data.schema import DataError
+from clickexp.errors import reason
 from clickexp.utils.documents import parse_json
-from clickexp.utils.exits import reason
 
 _STAMPS = ".verified"
 _SEAL = "seal"

@@ -14,9 +14,8 @@ from clickexp.data.folders import remove, remove_stale, temporary
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.pack import fingerprint
 from clickexp.data.prepared import Log, is_log, open_prepared
-from clickexp.errors import DataError
+from clickexp.errors import DataError, no_room
 from clickexp.utils.content import content_of
-from clickexp.utils.exits import no_room
 from clickexp.utils.files import check_source
 
 _messages = logging.getLogger("clickexp.data.prepared")

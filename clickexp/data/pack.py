@@ -32,9 +32,8 @@ from clickexp.data.schema import (
     checked,
     declared,
 )
-from clickexp.errors import DataError
+from clickexp.errors import DataError, reason
 from clickexp.utils.content import content_of_all
-from clickexp.utils.exits import reason
 
 _FORMAT = 1
 _META = "meta.json"

@@ -22,9 +22,8 @@ from clickexp.data.features import Features
 from clickexp.data.pack import UNREADABLE, stored_files
 from clickexp.data.pairs import named_pairs
 from clickexp.data.sessions import Sessions
-from clickexp.errors import DataError
+from clickexp.errors import DataError, reason
 from clickexp.utils.bounds import NonNegativeInt
-from clickexp.utils.exits import reason
 
 LOG, FEATURES, NAMES = "log.json", "features.npy", "names.parquet"
 _messages = logging.getLogger("clickexp.data.prepared")

@@ -9,11 +9,10 @@ from hydra.errors import HydraException
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from yaml import YAMLError
 
-from clickexp.errors import UserError
+from clickexp.errors import OF_SYSTEM, UserError, reason
 from clickexp.experiment.conf import CONF, TOWERS, presets
 from clickexp.experiment.overrides import CommandLine, line_of, parsed, values_of
 from clickexp.experiment.values import plain, walk
-from clickexp.utils.exits import OF_SYSTEM, reason
 from clickexp.utils.suggest import did_you_mean
 
 MENDABLE = (HydraException, OmegaConfBaseException, UserError, YAMLError, *OF_SYSTEM)

@@ -10,7 +10,7 @@ from clickexp.data import Dataset
 from clickexp.data.batches import batch_like, keys_read
 from clickexp.data.log_format import LogFormat
 from clickexp.data.prepared import open_prepared
-from clickexp.errors import UserError
+from clickexp.errors import OF_SYSTEM, UserError
 from clickexp.experiment.build import build_model, share_compilations
 from clickexp.experiment.instantiate import constructor
 from clickexp.experiment.values import default_value
@@ -21,7 +21,6 @@ from clickexp.runs.result import Origin, RunResult
 from clickexp.runs.store import CONFIG, IDS, MODEL, natural, read_limited
 from clickexp.training.checkpoint import load_model
 from clickexp.utils.content import content_of
-from clickexp.utils.exits import OF_SYSTEM
 from clickexp.utils.signatures import accepted
 
 _NO_INTERVALS = (

@@ -1,8 +1,7 @@
-"""How commands end: exit codes, errors in one line, lost output, signals."""
+"""How commands end: exit codes, lost output, signals."""
 
 import atexit
 import contextlib
-import errno
 import os
 import signal
 import sys
@@ -11,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, TextIO
 
 from clickexp import __version__
-from clickexp.errors import UserError
+from clickexp.errors import OF_SYSTEM, UserError, reason
 from clickexp.utils.escape import printable
 
 VERSION = f"clickexp {__version__}"
@@ -21,12 +20,7 @@ STOPPED = 130
 FULL_ERROR = "HYDRA_FULL_ERROR"
 """Environment variable of Hydra: 1 shows the trace of every error."""
 SHOW_TRACE = os.environ.get(FULL_ERROR) == "1"
-OF_SYSTEM = (OSError, MemoryError)
-"""Errors of the operating system."""
 _SIGNAL = 128
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR)
-"""Errors of a place that cannot be written."""
 _MOMENT = 0.05
 """Seconds after which a lost signal is raised again."""
 
@@ -35,39 +29,6 @@ def complain(command: str, text: str) -> None:
     """Writes a message of a command to standard error."""
     if sys.stderr is not None:
         sys.stderr.write(f"{command}: {text}\n")
-
-
-def no_room(error: OSError) -> bool:
-    """Returns whether the disk, or the user's share of it, is full."""
-    return error.errno in _FULL
-
-
-def reason(error: Exception, *, context: bool = True) -> str:
-    """Describes an error in one line.
-
-    Args:
-        error: Of the system, or of reading a file.
-        context: Name the file before, and the remedy after it where one is known.
-    """
-    text = " ".join(str(error).split()) or type(error).__name__
-    if isinstance(error, KeyError):
-        return f"the key {error} is missing"
-    if isinstance(error, MemoryError):
-        return f"{str(error) or 'Out of memory'}. Use less data or smaller batches, or allow more memory."
-    if not isinstance(error, OSError) or error.strerror is None:
-        return text
-    if not context:
-        return error.strerror
-    place = "" if error.filename is None else f"{error.filename}: "
-    return f"{place}{error.strerror}{_remedy(error)}"
-
-
-def _remedy(error: OSError) -> str:
-    if no_room(error):
-        return ". Free some space, or choose another place."
-    unreadable = isinstance(error.filename, str) and os.path.exists(error.filename)
-    unreadable = unreadable and not os.access(error.filename, os.R_OK)  # so it was read
-    return ". Choose another place." if error.errno in _CLOSED and not unreadable else ""
 
 
 @contextlib.contextmanager

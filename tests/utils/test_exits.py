@@ -7,9 +7,8 @@ import sys
 
 import pytest
 
-from clickexp.errors import UserError
+from clickexp.errors import UserError, reason
 from clickexp.utils import exits
-from clickexp.utils.exits import reason
 
 PLACE, SPACE = ". Choose another place.", ". Free some space, or choose another place."
 REMEDIES = {"ENOSPC": SPACE, "EDQUOT": SPACE, "EFBIG": SPACE, "EROFS": PLACE, "EACCES": PLACE, "EPERM": PLACE,
