@@ -68,3 +68,20 @@ def test_ids_beyond_its_towers_are_an_error():
     model = Pointwise(query_doc_pairs=4, rngs=nnx.Rngs(0))
     with refuses(DataError, "query_doc_ids holds 5", "score", "up to 4"):
         model.predict_relevance({"query_doc_ids": np.array([[5]]), "mask": np.ones((1, 1), bool)})
+
+
+@pytest.mark.parametrize("documents", [0, 1, 3])
+def test_the_loss_of_a_batch_is_the_mean_over_its_documents(documents):
+    """Also where few are shown; of none it is 0."""
+    ranker = Ranker(query_doc_pairs=4, positions=3, rngs=nnx.Rngs(0))
+    positions = np.tile(np.arange(1, 4, dtype=np.int32), (2, 1))
+    mask = np.array([[True, True, True], [False] * 3]) & (positions <= documents)
+    batch = {
+        "query_doc_ids": positions,
+        "positions": positions,
+        "clicks": positions == 1,
+        "mask": mask,
+    }
+    losses = np.asarray(ranker.compute_loss(batch, aggregate=False), np.float64)
+    expected = losses.sum() / documents if documents else 0.0
+    assert float(ranker.compute_loss(batch)) == pytest.approx(expected, rel=1e-6)

@@ -4,6 +4,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import zoo
+from flax import nnx
+from jax.scipy.special import expit, logit
+from small_logs import fill_tables
+
+from clickexp.models import (
+    ClickChainModel,
+    DependentClickModel,
+    DynamicBayesianNetwork,
+    PositionBasedModel,
+    UserBrowsingModel,
+)
+from clickexp.parameters import Rows
 
 SURE = 1e4
 PREDICTIONS = ("conditional_clicks", "clicks", "loss")
@@ -96,3 +108,37 @@ def test_trust_bias_whose_rates_are_equal_is_the_click_rate_of_ranks():
     copy_tower(rctr.ctr, trust.true_positive)
     copy_tower(rctr.ctr, trust.false_positive)
     agree(zoo.TRUST_BIAS, trust, zoo.RCTR, rctr)
+
+
+@pytest.mark.parametrize(
+    "kind, is_separate",
+    [
+        (PositionBasedModel, True),
+        (UserBrowsingModel, True),
+        (DependentClickModel, False),
+        (ClickChainModel, False),
+        (DynamicBayesianNetwork, False),
+    ],
+)
+def test_models_that_separate_examination_leave_its_scale_open(kind, is_separate):
+    """The same clicks come of c e and a / c, where a model says so; the others have no tower for e."""
+    model = fill_tables(kind(positions=4, query_doc_pairs=9, rngs=nnx.Rngs(0)))
+    assert model.separates_examination is is_separate
+    assert hasattr(model, "examination") is is_separate
+    if not is_separate:
+        return
+    rng = np.random.default_rng(1)
+    positions = np.tile(np.arange(1, 5, dtype=np.int32), (6, 1))
+    batch = {
+        "query_doc_ids": rng.integers(1, 10, (6, 4)).astype(np.int32),
+        "positions": positions,
+        "clicks": rng.random((6, 4)) < 0.4,
+        "mask": positions > 0,
+    }
+    weight, table = model.examination.weight, model.attraction.table
+    weight[...] = jnp.asarray(rng.normal(-1, 0.5, weight[...].shape), jnp.float32)
+    before = model.predict_conditional_clicks(batch)
+    weight[...] = logit(1.2 * expit(weight[...]))
+    rows = table.get_value()
+    table.set_value(Rows(logit(expit(rows.values) / 1.2), rows.dim))
+    np.testing.assert_allclose(model.predict_conditional_clicks(batch), before, rtol=1e-5)
