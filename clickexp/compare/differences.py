@@ -9,6 +9,7 @@ from clickexp.errors import UserError
 from clickexp.evaluation.significance import paired_t
 from clickexp.report.groups import Group, Spread, nan_if_none
 from clickexp.runs.run import Run
+from clickexp.runs.store import LISTS, SESSIONS
 
 SIGNIFICANT = 0.05
 
@@ -144,5 +145,6 @@ def _pseudo_values(
 
 
 def _has_values(run: Run, metric: str) -> bool:
-    """Whether values per query were kept, which the intervals in the result show."""
-    return metric in run.result.intervals
+    """Whether values per query were kept."""
+    kept = any((run.folder / name).is_file() for name in (SESSIONS, LISTS))
+    return kept and metric in run.result.test

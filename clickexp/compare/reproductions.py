@@ -191,6 +191,8 @@ def other_data(run: Run) -> str | None:
     """
     node = run.config["reproduction"]
     expected, read = node["data"], run.result.data
+    if not read.sessions:
+        return "other data, as far as is known: the run records no sizes"
     if run.dataset != expected["dataset"]:
         return f"other data: the dataset is {run.dataset}, not {expected['dataset']}"
     split = node["full"]["splits"].get(f"seed_{run.seed}")

@@ -76,8 +76,8 @@ class _Sequences:
                 query = np.broadcast_to(
                     columns[self.names[0]].reshape(len(chosen), -1), chosen.shape
                 )
-                first = np.argmax(shown & (query > 0), axis=1)
-                chosen = ranks == first[:, None]
+                place = np.argmax(shown & (query > 0), axis=1)
+                chosen = ranks == place[:, None]
             for name, found in pieces.items():
                 values = columns.get(name, ranks + 1)
                 values = values[:, None] if name in columns and values.ndim == 1 else values

@@ -15,8 +15,6 @@ from clickexp.types import Array
 
 _CELLS = 1 << 22
 """Queries times resamples that are drawn at once."""
-_FEWEST = 6
-"""Queries that have an interval: resamples of fewer are too much alike."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +134,8 @@ def bootstrap_interval(
         seed: Seed of the resamples.
 
     Returns:
-        Bounds are nan for fewer than six queries, whose resamples do not reach as far as intervals do.
+        Bounds are nan where resamples do not reach as far as the interval does: with 1,000 of them and a confidence of
+        95%, for fewer than six queries.
     """
     queries = len(samples.queries)
     weights = _weights(queries, resamples, seed)
@@ -238,10 +237,12 @@ def _weights(
 
 
 def _bounds(drawn: np.ndarray, queries: int, confidence: float) -> tuple[float, float]:
-    if queries < _FEWEST:
+    if queries < 2:
         return math.nan, math.nan
     tail = stats.t.ppf((1 - confidence) / 2, queries - 1)
     share = stats.norm.cdf(tail * math.sqrt(queries / (queries - 1)))
+    if share * len(drawn) < 1:
+        return math.nan, math.nan
     low, high = np.nanquantile(drawn, [share, 1 - share])
     return float(low), float(high)
 

@@ -22,7 +22,7 @@ from clickexp.models import ClickModel, Model, Ranker, TrustBiasModel
 from clickexp.parameters import PositionParameter
 from clickexp.propensities.base import clicks_by_position
 from clickexp.runs.hashing import config_hash
-from clickexp.runs.result import RunResult
+from clickexp.runs.result import FORMAT, RelativeExamination, RunResult
 from clickexp.runs.store import IDS, MODEL, SHARED
 from clickexp.training import FitReport
 from clickexp.training.checkpoint import KEPT, save_model
@@ -30,6 +30,7 @@ from clickexp.training.intervals.posterior import shared_posterior
 from clickexp.training.intervals.probabilities import SharedInterval, propensity, shared_intervals
 from clickexp.training.intervals.unlinked import with_open_factors
 from clickexp.training.memory import peak_memory
+from clickexp.utils.escape import cleaned
 from clickexp.utils.files import whole
 
 log = logging.getLogger(__name__)
@@ -60,7 +61,7 @@ def evaluate_run(parts: Parts, fit: FitReport) -> RunResult:
         model, dataset, groups, trainer.evaluation, keep_values=settings.keep_values
     )
     result = {
-        "format": 1,
+        "format": FORMAT,
         "model": model.name,
         "dataset": dataset.name,
         "seed": settings.seed,
@@ -99,7 +100,7 @@ def evaluate_run(parts: Parts, fit: FitReport) -> RunResult:
         )
     if settings.keep_values:
         result["intervals"] = evaluation.keep(dataset, parts.folder)
-    return RunResult.of(plain(result))
+    return RunResult.of(cleaned(plain(result)))
 
 
 def _save_names(dataset: Dataset, file: Path) -> None:
@@ -134,13 +135,12 @@ def _examination(model: Model, dataset: Dataset) -> _Part:
     if not isinstance(model, Ranker) or (curve := model.examination()) is None:
         return {}
     shown = clicks_by_position(dataset.train)[0]
-    return {
-        "propensity": [
-            {"position": position, "relative": float(value)}
-            for position, value in enumerate(curve, 1)
-            if position < len(shown) and shown[position]
-        ]
-    }
+    ratios = (
+        RelativeExamination.of(position, float(value))
+        for position, value in enumerate(curve, 1)
+        if position < len(shown) and shown[position]
+    )
+    return {"propensity": [each.model_dump() for found in ratios for each in found]}
 
 
 def _shared_intervals(parts: Parts) -> _Part:
@@ -159,7 +159,7 @@ def _shared_intervals(parts: Parts) -> _Part:
         ratios = propensity(parts.model, posterior, parts.dataset.test)
         return {
             "shared": [each._asdict() for each in shared],
-            "propensity": [_relative(each) for each in ratios],
+            "propensity": [each.model_dump() for ratio in ratios for each in _relative(ratio)],
         }
     except Exception as error:  # a training is not lost for them
         log.debug("no intervals", exc_info=True)
@@ -167,10 +167,11 @@ def _shared_intervals(parts: Parts) -> _Part:
         return {}
 
 
-def _relative(interval: SharedInterval) -> _Part:
-    """The ratio to the first position alone."""
-    names = ("position", "relative", "relative_low", "relative_high")
-    return {name: getattr(interval, name) for name in names}
+def _relative(interval: SharedInterval) -> list[RelativeExamination]:
+    """The ratio to the first position alone; none of a tower that knows no positions."""
+    return RelativeExamination.of(
+        interval.position, interval.relative, interval.relative_low, interval.relative_high
+    )
 
 
 def _best_validation(report: FitReport) -> dict[str, float]:

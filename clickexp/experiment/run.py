@@ -37,7 +37,7 @@ def run_experiment(
         overrides: Those that `cfg` was composed with.
 
     Returns:
-        The content of result.json.
+        The result.
 
     Raises:
         UserError: The configuration or the data is wrong; before training starts.
@@ -56,7 +56,7 @@ def run(parts: Parts, sweep: str | None = None) -> RunResult:
         sweep: Name of the sweep that the run is part of.
 
     Returns:
-        The content of result.json.
+        The result.
     """
     _begin(parts, sweep)
     fit = _train(parts)

@@ -187,7 +187,7 @@ def lists_of_queries(
         np.add.at(first, ids[:, 0], 1)
         pairs = np.divmod(np.unique((ids[:, :1] * rows + ids)[chunk.shown]), rows)
         links.append(np.stack(pairs).astype(np.int32))
-        if sum(each.shape[1] for each in links) > _LINKS:
+        if sum(each.shape[1] for each in links) > max(_LINKS, rows):
             query, links = merged(query), []
         done += len(ids)
         progress(done, train.count)

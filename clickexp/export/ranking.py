@@ -12,6 +12,7 @@ from flax import nnx
 
 from clickexp.data import Dataset
 from clickexp.data.batches import keys_read
+from clickexp.data.ingest.tables import ParquetTable, TextTable
 from clickexp.errors import UserError
 from clickexp.evaluation.scores import relevance_scores
 from clickexp.export.ranker import LETOR, transform_of
@@ -22,7 +23,10 @@ from clickexp.simulation.svmlight import read_lists
 from clickexp.types import Array, Batch
 from clickexp.utils.files import check_source
 
-_TABLES = (".parquet", ".csv", ".tsv", ".csv.gz", ".tsv.gz")
+_TABLES = (
+    *ParquetTable.suffixes,
+    *(each for each in TextTable.suffixes if not each.startswith(".txt")),
+)
 _BLOCK = 8192
 """Documents that are scored at a time."""
 
@@ -62,7 +66,7 @@ def ranked(
     if is_letor and not is_table:
         return _ranked_vectors(model, dataset, transform_of(config, dataset), source)
     inside = [*source.iterdir()] if source.is_dir() else [source]
-    endings = _TABLES if is_letor else (*_TABLES, ".txt", ".txt.gz")
+    endings = _TABLES if is_letor else (*ParquetTable.suffixes, *TextTable.suffixes)
     if not any(file.name.endswith(endings) for file in inside):
         own = "one learning-to-rank file, or " if is_letor else ""
         raise UserError(

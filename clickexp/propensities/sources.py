@@ -118,10 +118,8 @@ def _by_rank(result: RunResult) -> list[RelativeExamination]:
         for value, offset in zip_longest(curve, result.false_positive[: len(curve)], fillvalue=0.0)
     ]
     known = [(1 + rank, slope) for rank, slope in enumerate(slopes) if slope > 0]
-    return [
-        RelativeExamination(position=position, relative=slope / known[0][1])
-        for position, slope in known
-    ]
+    ratios = (RelativeExamination.of(position, slope / known[0][1]) for position, slope in known)
+    return [each for found in ratios for each in found]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -63,25 +63,18 @@ def propensities(run: Run) -> list[RelativeExamination]:
         return result.propensity or _shared_propensities(result)
     weights = result.weighting
     points = zip_longest(weights.values, weights.low, weights.high)
-    return [
-        RelativeExamination(position=place, relative=value, relative_low=low, relative_high=high)
-        for place, (value, low, high) in enumerate(points, 1)
-        if value
-    ]
+    ratios = (RelativeExamination.of(place, *point) for place, point in enumerate(points, 1))
+    return [each for found in ratios for each in found]
 
 
 def _shared_propensities(result: RunResult) -> list[RelativeExamination]:
     """Returns those of the model that do not depend on clicks above."""
-    return [
-        RelativeExamination(
-            position=each.position or 1,
-            relative=each.relative,
-            relative_low=each.relative_low,
-            relative_high=each.relative_high,
-        )
+    ratios = (
+        RelativeExamination.of(each.position, each.relative, each.relative_low, each.relative_high)
         for each in result.shared
-        if each.relative and each.last_click is None and "/" not in each.parameter
-    ]
+        if each.last_click is None and "/" not in each.parameter
+    )
+    return [each for found in ratios for each in found]
 
 
 def run_groups(run: Run) -> list[Group]:

@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -12,12 +11,16 @@ from typing import Any, NamedTuple, TextIO
 from clickexp.errors import ConfigError
 from clickexp.runs.hashing import identity
 from clickexp.runs.store import (
+    BEST,
     CHECKPOINT,
     CONFIG,
+    FIGURES,
+    HYDRA,
     IDS,
     LISTS,
     MODEL,
     RECORD,
+    REPORT,
     RESULT,
     SESSIONS,
     SHARED,
@@ -30,7 +33,13 @@ RUN_DIR = "hydra.run.dir"
 _UNUSED = (".hydra", "multirun.yaml", "main.log", LOCK)
 """What a folder holds before its run or sweep starts; the lines of the log were on the terminal, too."""
 _FILES = (RESULT, RECORD, CHECKPOINT, MODEL, IDS, SHARED, CONFIG, SESSIONS, LISTS)
-_WANDB = "wandb"
+_WRITTEN = (
+    *_FILES,
+    *(HYDRA, *(f"{HYDRA}/{name}.yaml" for name in ("config", "hydra", "overrides"))),
+    *("metrics.jsonl", "job.log", "wandb", "export", REPORT, FIGURES, BEST, LOCK),
+    *("sweep.csv", "sweep.parquet", "multirun.yaml"),
+)
+"""Where runs, sweeps and loggers write in their folders."""
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _RECENT_DATES = 3
 _MOST_NAMED = 3
@@ -178,14 +187,12 @@ def _claim(folder: Path, exist_ok: bool = True) -> Claim | None:
 
 def _check_places(folder: Path) -> None:
     """Raises a ConfigError for a link or a pipe in a folder, through which a run would write elsewhere, or wait."""
-    for place, folders, files in os.walk(folder):
-        for path in (Path(place, name) for name in (*folders, *files)):
-            leads_out = path.is_symlink() and not is_inside(path, folder)
-            if leads_out or path.is_fifo():
-                what = "leads out of the folder" if leads_out else "is a pipe"
-                raise ConfigError(f"{path} {what}. Remove it, or choose another folder.")
-        if _WANDB in folders:
-            folders.remove(_WANDB)  # it has links of its own
+    jobs = [each for each in folder.iterdir() if each.name.isdecimal()]
+    for path in (place / name for place in (folder, *jobs) for name in _WRITTEN):
+        leads_out = path.is_symlink() and not is_inside(path, folder)
+        if leads_out or path.is_fifo():
+            what = "leads out of the folder" if leads_out else "is a pipe"
+            raise ConfigError(f"{path} {what}. Remove it, or choose another folder.")
 
 
 def _numbered_folders(wanted: Path) -> Iterator[Path]:

@@ -19,7 +19,8 @@ from clickexp.errors import UserError
 from clickexp.runs.store import RESULT, read_limited, write_json
 from clickexp.utils.escape import cleaned
 
-_FORMAT = 1
+FORMAT = 1
+"""Version of the document."""
 _KINDS_OF_NUMBER = ("int", "float")
 """Which of them a value should have been ends the places in messages of pydantic."""
 _LONGEST = 80
@@ -116,6 +117,30 @@ class RelativeExamination(_Document):
     relative_low: float | None = None
     relative_high: float | None = None
 
+    @classmethod
+    def of(
+        cls,
+        position: int | None,
+        relative: Number,
+        relative_low: Number = None,
+        relative_high: Number = None,
+    ) -> list[Self]:
+        """Returns it in a list; an empty one where it belongs to no position, or the ratio is unknown or 0."""
+        if not position or relative is None or not 0 < relative < math.inf:
+            return []
+        low, high = (
+            None if each is None or not math.isfinite(each) else float(each)
+            for each in (relative_low, relative_high)
+        )
+        return [
+            cls(
+                position=position,
+                relative=float(relative),
+                relative_low=low,
+                relative_high=high,
+            )
+        ]
+
 
 class SharedParameter(_Document):
     """A probability that all documents share, with its 95% interval.
@@ -193,6 +218,13 @@ class Curves(_Document):
     ece: Reliability | None = None
     cold: dict[str, list[Number]] | None = None
 
+    @model_validator(mode="after")
+    def _by_name(self) -> Self:
+        for name, curve in self.by_name().items():
+            if not isinstance(curve, dict):
+                raise ValueError(f"{name} holds no arrays by name")
+        return self
+
     def by_name(self) -> dict[str, Any]:
         """Returns the curves by the names of their metrics."""
         return self.model_dump(exclude_none=True)
@@ -207,7 +239,7 @@ class Reference(_Document):
         curves: What else to draw.
     """
 
-    test: Values = {}
+    test: Annotated[Values, MinLen(1)]
     per_rank: Vectors = {}
     curves: Curves = Curves()
 
@@ -281,7 +313,7 @@ class RunResult(_Document):
         intervals: With `keep_values=true`, 95% bootstrap intervals of test metrics, [low, high].
     """
 
-    format: Literal[1] = 1
+    format: Literal[1] = FORMAT
     model: _Text
     dataset: _Text
     test_set: _Text
@@ -332,8 +364,9 @@ class RunResult(_Document):
         """
         if not isinstance(content, Mapping):
             raise UserError(f"{RESULT} holds no JSON object")
-        if (version := content.get("format")) != _FORMAT:
-            raise UserError(f"{RESULT} is of format {version!r:.{_LONGEST}}, and not {_FORMAT}")
+        version = content.get("format")
+        if version != FORMAT and ("format" in content or {"model", "test"} <= content.keys()):
+            raise UserError(f"{RESULT} is of format {version!r:.{_LONGEST}}, and not {FORMAT}")
         try:
             return cls.model_validate(content)
         except ValidationError as error:
@@ -350,7 +383,7 @@ class RunResult(_Document):
             UserError: There is none, it is damaged, or exceeds the limits of documents.
         """
         if not (folder / RESULT).is_file():
-            raise UserError(f"there is no {RESULT}")
+            raise UserError(f"{folder}: there is no {RESULT}")
         return cls.of(cleaned(read_limited(folder / RESULT)))
 
     def of_reference(self, name: str) -> Self:

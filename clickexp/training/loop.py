@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from clickexp.data import Sessions
 from clickexp.data.feed import Compiled, Data, fingerprint
@@ -131,6 +132,8 @@ class Checkpoint:
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
+_MANY_FEATURES = 100_000
+"""Rows of features that are looked at for a remedy."""
 _LARGE_FEATURE = 1e15
 """Features beyond it have squares whose sums float32 may not hold."""
 _NO_SESSIONS = "there are no {} sessions; batches must come again each time they are iterated"
@@ -311,7 +314,7 @@ def _remedy(train: Data) -> str:
     """Returns what to do where a loss is no number."""
     features = train.features if isinstance(train, Sessions) else None
     if features is not None:
-        largest = max(features.values.max(), -features.values.min())
+        largest = np.nanmax(np.abs(features.values[:_MANY_FEATURES]), initial=0.0)
         if largest > _LARGE_FEATURE:
             return f"Features reach {largest:.0e}, so scale them; dataset=letor does by dataset.transform=log1p."
     return "Lower the learning rate."

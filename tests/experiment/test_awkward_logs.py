@@ -57,6 +57,14 @@ def test_a_test_set_of_one_session_has_a_report(tmp_path):
     assert result.plot("calibration").axes
 
 
+@pytest.mark.nightly
+def test_a_tower_that_knows_no_positions_has_no_ratios(tmp_path):
+    """And the run has its result."""
+    places = write(tmp_path / "log.parquet", np.random.default_rng(0).random((40, 2)) < 0.5)
+    result = clickexp.run(**SMALL, **places, **ONE_EACH, examination="global").result
+    assert result.propensity == [] and np.isfinite(result.test["ll"])
+
+
 @pytest.mark.parametrize("largest, warned", [(2_000_000, True), (90, False)])
 def test_ids_such_as_hashes_are_named_before_tables_have_a_row_for_each(
     largest, warned, tmp_path, capsys

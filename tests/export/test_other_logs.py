@@ -170,7 +170,7 @@ def test_ids_of_another_kind_are_refused(run, name, given, tmp_path):
 def test_a_run_that_does_not_say_what_it_is_of_is_refused(run, tmp_path):
     copied = shutil.copytree(run[0], tmp_path / "run")
     (copied / "result.json").write_text(json.dumps({"model": "PBM"}))
-    with refuses(UserError, "result.json", "Fit it again"):
+    with refuses(UserError, "result.json", "Fit the model again"):
         export(copied)
 
 

@@ -107,7 +107,7 @@ def test_area_under_the_roc_curve(outputs):
     p, c = shown(outputs)
     logits = np.log(p / (1 - p))
     metric = measured(AUC(), outputs)
-    bins = np.floor((np.arcsinh(logits) / 5.3 + 1) / 2 * 2048)
+    bins = np.floor((np.arcsinh(logits) / 5.3 + 1) / 2 * 4096)
     tied = bins[c][:, None] == bins[~c]
     assert 0 < abs(metric.compute() - area(p, c)) <= tied.mean() / 2 < 1e-2
     per_rank = metric.compute_per_rank()

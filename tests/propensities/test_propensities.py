@@ -21,6 +21,7 @@ from clickexp.propensities import (
     Weighting,
 )
 from clickexp.propensities.harvest import harvest
+from clickexp.runs.result import RelativeExamination
 
 EXAMINATION = np.array([1.0, 0.6, 0.45, 0.3, 0.25, 0.2, 0.17, 0.15])
 RANKS = len(EXAMINATION)
@@ -173,6 +174,21 @@ def test_propensities_of_a_run_with_their_intervals(tmp_path):
 def write_result(folder, **parts):
     needed = {"format": 1, "dataset": "clicks", "test_set": "a", "test": {"ll": -0.5}}
     (folder / "result.json").write_text(json.dumps(needed | parts))
+
+
+def test_a_ratio_that_nothing_is_known_of_is_none():
+    """Of a tower that knows no positions, of a position that nobody looks at, and of what JSON cannot hold."""
+    for position, relative in (
+        (None, 0.5),
+        (0, 0.5),
+        (2, 0.0),
+        (2, None),
+        (2, np.inf),
+        (2, np.nan),
+    ):
+        assert RelativeExamination.of(position, relative) == []
+    (found,) = RelativeExamination.of(2, 0.5, 0.25, np.inf)
+    assert (found.relative, found.relative_low, found.relative_high) == (0.5, 0.25, None)
 
 
 RATIO = {"position": 1, "relative": 1.0}

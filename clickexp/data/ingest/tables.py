@@ -2,6 +2,7 @@
 
 import codecs
 import difflib
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,6 +30,8 @@ _WORD = r"""[^\[\](){}<>,;'"\s]+"""
 _IMPRESSIONS = {"session", "document", "rank", "click"}
 """Columns of a file with a row per impression."""
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+_FEW_FILES = 10_000
+"""Files that are looked at for a remedy."""
 _SEPARATORS = ("\t", ",", ";", "|")
 _NO_TABLES = {
     b"{": ("holds JSON", "convert it, with polars.read_ndjson(FILE).write_parquet(OTHER)"),
@@ -280,7 +283,8 @@ def _find_files(source: Path, files: str | None, suffixes: Iterable[str]) -> lis
     )
     if not found:
         remedy = "Check the path of the dataset, or name the files to read in `files`."
-        deeper = [pattern for pattern in patterns if next(source.rglob(pattern), None)]
+        below = [*itertools.islice(source.rglob("*"), _FEW_FILES)]
+        deeper = [pattern for pattern in patterns if any(file.match(pattern) for file in below)]
         if deeper:
             remedy = f"Those in the folders inside are read with files='**/{deeper[0]}'."
         raise DataError(f"{source}: no {' or '.join(patterns)} file in this folder. {remedy}")

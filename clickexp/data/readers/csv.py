@@ -23,7 +23,9 @@ def open_csv(
     positions: PositiveInt | None = None,
     query_doc_pairs: Ids | None = None,
 ) -> None:
-    """The dataset in a CSV or TSV file, or in those of a folder in the order of their names; .gz is unpacked.
+    """The dataset in a CSV or TSV file, or in those of a folder in the order of their names.
+
+    Files that end in .gz, .bz2, .zst or .lz4 are unpacked.
 
     A cell holds a list as words between commas, semicolons or spaces, in square brackets or in none, each in
     quotes or in none: [3, 5, 8]  3 5 8  ['a', 'b'].

@@ -151,9 +151,9 @@ def _settled(rows: Rows, sums: Array) -> Rows:
         raise ValueError("these rows have no posteriors")
     log_precision = float(rows.prior.log_precision)
     precision = math.exp(log_precision)
-    values = np.array(rows.values)
+    values, sums = np.array(rows.values), np.asarray(sums)
     for part in _blocks(len(values)):
-        both = np.asarray(sums[part], np.float64)
+        both = sums[part].astype(np.float64)
         curvature, gradient = both[..., -2], both[..., -1]
         block = values[part].astype(np.float64)
         offsets, spreads = block[:, : rows.dim], block[:, rows.dim : rows.numbers]
