@@ -18,13 +18,16 @@ from clickexp.models import (
 from clickexp.models.base import Model
 from clickexp.training.em.bernoulli import BernoulliTowers, Counts, Event, Logit, counts
 from clickexp.training.em.estimation import (
+    ByModel,
     EstimatingTrainer,
     Expect,
     Expected,
-    entry_for,
     unsupported,
 )
 from clickexp.types import ByRank
+
+COUNTS: ByModel[Callable[[Event], dict[str, Counts]]] = ByModel()
+"""What clicks show of the variables of each role; `@COUNTS.of(MyModel)` adds a model."""
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -46,9 +49,9 @@ class CountingTrainer(EstimatingTrainer):
 
     def expectation(self, model: type[Model], **settings: Any) -> Expect:
         """What is counted for a class of models; see `EstimatingTrainer`."""
-        count = entry_for(model, _COUNTED)
+        count = COUNTS.find(model)
         if count is None or (count is _sdbn and not settings.get("fix_continuation")):
-            names = ", ".join(kind.name_with(fix_continuation=True) for kind in _COUNTED)
+            names = ", ".join(kind.name_with(fix_continuation=True) for kind in COUNTS)
             raise unsupported("counting", names, model, settings, "trainer=em or trainer=default")
 
         def observed(
@@ -59,28 +62,24 @@ class CountingTrainer(EstimatingTrainer):
         return observed
 
 
+@COUNTS.of(GlobalCTRModel, RankCTRModel, DocumentCTRModel, DocumentRankCTRModel)
 def _ctr(click: Event) -> dict[str, Counts]:
     return {"ctr": counts(click, jnp.ones_like(click))}
 
 
+@COUNTS.of(CascadeModel)
 def _cm(click: Event) -> dict[str, Counts]:
     return {"attraction": counts(click, ~_above(click))}
 
 
+@COUNTS.of(DependentClickModel)
 def _dcm(click: Event) -> dict[str, Counts]:
     return {"attraction": _down_to_last(click), "continuation": counts(_below(click), click)}
 
 
+@COUNTS.of(DynamicBayesianNetwork)
 def _sdbn(click: Event) -> dict[str, Counts]:
     return {"attraction": _down_to_last(click), "satisfaction": counts(~_below(click), click)}
-
-
-_COUNTED: dict[type[Model], Callable[[Event], dict[str, Counts]]] = {
-    **dict.fromkeys((GlobalCTRModel, RankCTRModel, DocumentCTRModel, DocumentRankCTRModel), _ctr),
-    CascadeModel: _cm,
-    DependentClickModel: _dcm,
-    DynamicBayesianNetwork: _sdbn,
-}
 
 
 def _down_to_last(click: Event) -> Counts:

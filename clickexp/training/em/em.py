@@ -19,10 +19,10 @@ from clickexp.models.base import Model
 from clickexp.training.em import pyclick
 from clickexp.training.em.bernoulli import BernoulliTowers, Counts, Event, Logit, PerRank
 from clickexp.training.em.estimation import (
+    ByModel,
     EstimatingTrainer,
     Expect,
     Expected,
-    entry_for,
     unsupported,
 )
 from clickexp.training.stopping import Stopping
@@ -31,6 +31,10 @@ from clickexp.utils.bounds import NonNegativeFloat, PositiveInt
 
 _Values = dict[str, PerRank]
 """A number at each document for each role."""
+EXPECTATIONS: ByModel[Callable[[_Values, _Values, Event], dict[str, Counts]]] = ByModel()
+"""Expected counts of each role, of its probabilities, of the slopes of the log-likelihood by its logits, and of clicks;
+`@EXPECTATIONS.of(MyModel)` adds a model."""
+_PYCLICK = ByModel({ClickChainModel: pyclick.ccm, DynamicBayesianNetwork: pyclick.dbn})
 
 
 @dataclasses.dataclass(eq=False)
@@ -82,12 +86,12 @@ class EMTrainer(EstimatingTrainer):
 
     def expectation(self, model: type[Model], **settings: Any) -> Expect:
         """The expected counts of a class of models; see `EstimatingTrainer`."""
-        exact = entry_for(model, _EXACT)
-        approximate = entry_for(model, _PYCLICK) if self.e_step == "pyclick" else None
+        exact = EXPECTATIONS.find(model)
+        approximate = _PYCLICK.find(model) if self.e_step == "pyclick" else None
         if approximate is pyclick.dbn and settings.get("fix_continuation"):
             approximate = None
         if exact is None:
-            names = ", ".join(kind.name_with() for kind in _EXACT)
+            names = ", ".join(kind.name_with() for kind in EXPECTATIONS)
             raise unsupported("em", names, model, settings, "trainer=counting or default")
 
         def expected(
@@ -108,17 +112,20 @@ def _expected(probability: PerRank, slope: PerRank, times: PerRank | float) -> C
     return Counts(successes, times - successes)
 
 
+@EXPECTATIONS.of(PositionBasedModel, UserBrowsingModel)
 def _independent(p: _Values, slope: _Values, click: Event) -> dict[str, Counts]:
     """PBM and UBM: every document is examined or not, and attracts or not."""
     return {role: _expected(p[role], slope[role], 1.0) for role in p}
 
 
+@EXPECTATIONS.of(DependentClickModel)
 def _dcm(p: _Values, slope: _Values, click: Event) -> dict[str, Counts]:
     """What is not attraction occurs at clicks."""
     times = {role: 1.0 if role == "attraction" else _as_float(click) for role in p}
     return {role: _expected(p[role], slope[role], times[role]) for role in p}
 
 
+@EXPECTATIONS.of(DynamicBayesianNetwork)
 def _dbn(p: _Values, slope: _Values, click: Event) -> dict[str, Counts]:
     """DBN, and SDBN, which has no continuation."""
     simplified = _dcm({role: p[role] for role in ("attraction", "satisfaction")}, slope, click)
@@ -131,6 +138,7 @@ def _dbn(p: _Values, slope: _Values, click: Event) -> dict[str, Counts]:
     }
 
 
+@EXPECTATIONS.of(ClickChainModel)
 def _ccm(p: _Values, slope: _Values, click: Event) -> dict[str, Counts]:
     """At a click attraction came true, and occurs again as satisfaction."""
     attraction = _expected(p["attraction"], slope["attraction"], 1.0 + _as_float(click))
@@ -151,13 +159,3 @@ def _read(p: _Values, slope: _Values) -> PerRank:
 
 def _as_float(click: Event) -> PerRank:
     return click.astype(jnp.float32)
-
-
-_EXACT: dict[type[Model], Callable[[_Values, _Values, Event], dict[str, Counts]]] = {
-    **dict.fromkeys((PositionBasedModel, UserBrowsingModel), _independent),
-    DependentClickModel: _dcm,
-    ClickChainModel: _ccm,
-    DynamicBayesianNetwork: _dbn,
-}
-
-_PYCLICK = {ClickChainModel: pyclick.ccm, DynamicBayesianNetwork: pyclick.dbn}

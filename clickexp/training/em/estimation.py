@@ -69,9 +69,21 @@ class EstimatingTrainer(BaseTrainer):
         )  # there are entries for click models only
 
 
-def entry_for(model: type[Model], entries: Mapping[type[Model], _Entry]) -> _Entry | None:
-    """The entry of a class, or of the nearest one that it inherits from."""
-    return next((entries[kind] for kind in model.__mro__ if kind in entries), None)
+class ByModel(dict[type[Model], _Entry]):
+    """What is counted of models, by their class: that of the nearest class which a model inherits from."""
+
+    def of(self, *models: type[Model]) -> Callable[[_Entry], _Entry]:
+        """Returns a decorator that adds an entry for classes of models."""
+
+        def add(entry: _Entry) -> _Entry:
+            self.update(dict.fromkeys(models, entry))
+            return entry
+
+        return add
+
+    def find(self, model: type[Model]) -> _Entry | None:
+        """Returns the entry of a class; None where there is none."""
+        return next((self[kind] for kind in model.__mro__ if kind in self), None)
 
 
 class _Sums(NamedTuple):

@@ -23,7 +23,8 @@ from clickexp.parameters import (
     HashEmbedding,
 )
 from clickexp.training import CountingTrainer, EarlyStopping, EMTrainer, Trainer
-from clickexp.training.em import estimation
+from clickexp.training.em import em, estimation
+from clickexp.training.em.bernoulli import Counts
 from clickexp.training.optimizers import lazy_sgd
 
 RANKS, PAIRS = 4, 6
@@ -313,6 +314,26 @@ def _means(rows, values):
     """By row, ascending."""
     counts = np.bincount(rows)
     return np.bincount(rows, weights=values)[counts > 0] / counts[counts > 0]
+
+
+def test_a_model_is_added_by_its_class(monkeypatch):
+    """Click rates of documents, whose expected counts are those that clicks show."""
+    monkeypatch.setattr(em, "EXPECTATIONS", em.ByModel(em.EXPECTATIONS))
+    trainer = EMTrainer(3, **SIZES, **PRIORS)
+    with refuses(ConfigError, "em", "DCTR"):
+        estimated(trainer, "DCTR")
+
+    @em.EXPECTATIONS.of(models.DocumentCTRModel)
+    def of_documents(probabilities, slopes, click):
+        successes = probabilities["ctr"] + slopes["ctr"]
+        return {"ctr": Counts(successes, 1 - successes)}
+
+    model, *_ = estimated(trainer, "DCTR")
+    ids, clicks = (COLUMNS[name][shown(COLUMNS)] for name in ("query_doc_ids", "clicks"))
+    totals = np.bincount(ids, minlength=PAIRS + 1)
+    clicked = np.bincount(ids[clicks], minlength=PAIRS + 1)
+    expected = (clicked + PRIOR[0]) / (totals + sum(PRIOR))
+    np.testing.assert_allclose(probabilities(model)["ctr"], expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("click", [False, True])
