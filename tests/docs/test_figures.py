@@ -74,27 +74,42 @@ def test_fits_beside_clax_are_those_of_the_tables():
     assert f"takes {min(theirs):.0f} to {max(theirs):.0f}." in text
 
 
+def examination_by_method():
+    """Cells of the table of the page on examination by order and impressions."""
+    found = rows(EXAMINATION, "order, impressions per pair")
+    return {cells[0]: cells[1:] for cells in found}
+
+
 def test_examination_in_the_readme_is_that_of_the_table():
-    (sparse,) = (
-        cells[1:] for cells in rows(EXAMINATION, "impressions per pair") if cells[0] == "40"
-    )
-    numbers, counted, posteriors = sparse
-    assert f"(40 impressions per pair) {posteriors} wrong" in README
-    assert f"table of numbers is {numbers} and expectation-maximisation {counted} wrong" in README
+    table = examination_by_method()
+    numbers, posteriors, counted, _, hardly = table["random, 40"]
+    text = plain(README)
+    assert f"estimate examination {posteriors} wrong in random order" in text
     assert (
-        "94 to 95% of the 95% intervals" in README
-        and "94 to 95% of the 95% intervals" in EXAMINATION
+        f"of numbers {numbers}, EM {counted} with PyClick's prior counts and {hardly} with" in text
     )
+    assert f"{table['medium, 40'][1]} under a policy" in text
+    assert "94 to 95% of the 95% intervals hold in random order" in text
+    assert "94 to 95% of the 95% intervals" in plain(EXAMINATION)
 
 
 def test_tables_of_posteriors_are_those_of_the_benchmarks():
+    table = examination_by_method()
+    measured = {
+        cells[0]: [cell.split(",")[0] for cell in cells[1:]]
+        for cells in rows(BENCHMARKS, "order, impressions | posterior")
+    }
+    assert table.keys() == measured.keys() and len(table) == 6
+    for place, (numbers, posterior, counted, default, hardly) in table.items():
+        assert [posterior, counted, default, hardly] == [measured[place][at] for at in (0, 1, 3, 4)]
+        assert re.fullmatch(r"[\d.]+%", numbers)
     found = {
         (cells[0], cells[1]): cells[2:] for cells in rows(BENCHMARKS, "user, policy | impressions")
     }
-    for impressions, *_, posteriors in rows(EXAMINATION, "impressions per pair"):
-        assert found["PBM, random", impressions][0] == posteriors
+    assert found["PBM, random", "40"][0] == table["random, 40"][1]
     wrong, *_ = found["PBM, medium", "40"]
     own, numbers = re.fullmatch(r"([\d.]+%) \(numbers ([\d.]+%)\)", wrong).groups()
+    assert (own, numbers) == (table["medium, 40"][1], table["medium, 40"][0])
     text = plain(DESIGN)
     assert (
         f"a table of numbers is {numbers} wrong in the relative examination of PBM, and this prior {own}"
