@@ -81,6 +81,17 @@ def test_the_level_of_the_bootstrap_holds_for_few_queries(queries, held):
     assert np.mean(holds) > held - 3 * error
 
 
+def test_p_values_and_intervals_say_the_same():
+    """Of six queries, where a degree of freedom more or less shows: p < 5% where the interval leaves 0 out."""
+    rng = np.random.default_rng(11)
+    differ = 0
+    for seed in range(300):
+        values = rng.normal(rng.normal(0.6, 0.3), 1, 6)
+        test = paired_test(of(values), of(np.zeros(6)), resamples=20_000, seed=seed)
+        differ += (test.p_bootstrap < 0.05) != (test.low > 0 or test.high < 0)
+    assert differ <= 1  # the p-value counts one resample more
+
+
 def test_one_query_tells_nothing_of_others():
     interval = bootstrap_interval(of(np.array([0.3])))
     assert interval.value == pytest.approx(0.3)
