@@ -7,7 +7,6 @@ import numpy as np
 
 from clickexp.data.features import Features
 from clickexp.data.view import ColumnsView
-from clickexp.utils.checks import from_lengths
 
 _SAMPLE = 50_000
 """Sessions that are read at either end of a log."""
@@ -17,12 +16,11 @@ def digest_of(view: ColumnsView) -> str:
     """Returns a hash of what was seen and clicked; see `Sessions.digest`."""
     digest = hashlib.sha256(str(view.count).encode())
     for start in sorted({0, max(view.count - _SAMPLE, 0)}):
-        columns = view.rows(slice(start, start + _SAMPLE))
-        shown = from_lengths(columns["lengths"], view.ranks)
+        columns = view.chunk(start, start + _SAMPLE)
         digest.update(columns["lengths"].astype("<i4").tobytes())
-        digest.update(columns["clicks"].astype(bool)[shown].tobytes())
+        digest.update(columns["clicks"].astype(bool)[columns.shown].tobytes())
         if "labels" in columns:
-            digest.update(columns["labels"].astype("<f4")[shown].tobytes())
+            digest.update(columns["labels"].astype("<f4")[columns.shown].tobytes())
     return digest.hexdigest()[:16]
 
 

@@ -58,6 +58,10 @@ class Chunk(Mapping[str, np.ndarray]):
             return self["positions"]
         return np.broadcast_to(np.arange(1, self._view.ranks + 1), self.shown.shape)
 
+    def places(self, by_rank: bool = False) -> Integer[np.ndarray, " document"]:
+        """Returns the position of each document shown, or its rank in the list."""
+        return 1 + np.nonzero(self.shown)[1] if by_rank else self.positions[self.shown]
+
     def of_documents(self, name: str) -> np.ndarray:
         """Returns a column at the documents shown, those of lists once for each."""
         values = self[name]
@@ -102,11 +106,6 @@ class ColumnsView:
         """Documents that a list has room for."""
         return self.columns["query_doc_ids"].shape[1]
 
-    @property
-    def shown(self) -> Bool[np.ndarray, "session rank"]:
-        """Where a list has a document."""
-        return from_lengths(self.column("lengths"), self.ranks)
-
     def rows(self, rows: Rows, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
         """Some columns (default all that are packed) at a slice or array of session numbers; slices may be views."""
         rows = rows if self.index is None else self.index[rows]
@@ -147,10 +146,14 @@ class ColumnsView:
             return derived.of(packed, slice(self.first + start, self.first + stop))
         return derived.of(packed, self.first + rows)
 
+    def chunk(self, start: int = 0, stop: int | None = None) -> Chunk:
+        """The sessions from one number to another, by default all."""
+        stop = self.count if stop is None else min(stop, self.count)
+        return Chunk(self, slice(start, stop))
+
     def chunks(self) -> Iterator[Chunk]:
         """All sessions in pieces of bounded size, in order."""
-        for start in range(0, self.count, _CHUNK):
-            yield Chunk(self, slice(start, min(start + _CHUNK, self.count)))
+        return (self.chunk(start, start + _CHUNK) for start in range(0, self.count, _CHUNK))
 
     @cached_property
     def positions_are_ranks(self) -> bool:

@@ -4,6 +4,7 @@ import importlib.metadata
 import logging
 import platform
 import subprocess
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from clickexp.runs.store import IDS, MODEL, SHARED
 from clickexp.training import FitReport
 from clickexp.training.checkpoint import KEPT, save_model
 from clickexp.training.intervals.posterior import shared_posterior
-from clickexp.training.intervals.probabilities import SharedInterval, propensity, shared_intervals
+from clickexp.training.intervals.probabilities import propensity, shared_intervals
 from clickexp.training.intervals.unlinked import with_open_factors
 from clickexp.training.memory import peak_memory
 from clickexp.utils.escape import cleaned
@@ -135,12 +136,12 @@ def _examination(model: Model, dataset: Dataset) -> _Part:
     if not isinstance(model, Ranker) or (curve := model.examination()) is None:
         return {}
     shown = clicks_by_position(dataset.train)[0]
-    ratios = (
-        RelativeExamination.of(position, float(value))
+    points = (
+        (position, float(value), None, None)
         for position, value in enumerate(curve, 1)
         if position < len(shown) and shown[position]
     )
-    return {"propensity": [each.model_dump() for found in ratios for each in found]}
+    return {"propensity": _dumped(RelativeExamination.known(points))}
 
 
 def _shared_intervals(parts: Parts) -> _Part:
@@ -156,10 +157,13 @@ def _shared_intervals(parts: Parts) -> _Part:
         if parts.config.settings.save_model:
             posterior.save(parts.folder / SHARED)
         shared = shared_intervals(parts.model, posterior)
-        ratios = propensity(parts.model, posterior, parts.dataset.test)
+        points = (
+            (each.position, each.relative, each.relative_low, each.relative_high)
+            for each in propensity(parts.model, posterior, parts.dataset.test)
+        )
         return {
             "shared": [each._asdict() for each in shared],
-            "propensity": [each.model_dump() for ratio in ratios for each in _relative(ratio)],
+            "propensity": _dumped(RelativeExamination.known(points)),
         }
     except Exception as error:  # a training is not lost for them
         log.debug("no intervals", exc_info=True)
@@ -167,11 +171,8 @@ def _shared_intervals(parts: Parts) -> _Part:
         return {}
 
 
-def _relative(interval: SharedInterval) -> list[RelativeExamination]:
-    """The ratio to the first position alone; none of a tower that knows no positions."""
-    return RelativeExamination.of(
-        interval.position, interval.relative, interval.relative_low, interval.relative_high
-    )
+def _dumped(ratios: Sequence[RelativeExamination]) -> list[_Part]:
+    return [each.model_dump() for each in ratios]
 
 
 def _best_validation(report: FitReport) -> dict[str, float]:

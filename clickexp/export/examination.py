@@ -12,7 +12,6 @@ from clickexp.parameters.context import in_new_session
 from clickexp.propensities.base import clicks_by_position
 from clickexp.training.intervals.posterior import SharedPosterior
 from clickexp.training.intervals.probabilities import propensity
-from clickexp.utils.checks import from_lengths
 
 
 def examination(
@@ -79,14 +78,10 @@ def examination(
 def _sums(model: ClickModel, sessions: Sessions, by_rank: bool, ranks: int) -> np.ndarray:
     """Returns the sum of P(examination) by position, or by rank in the list, from 1."""
     sums, done = np.zeros(ranks + 1), 0
-    positions = (
-        None if by_rank or "positions" not in sessions.columns else sessions.column("positions")
-    )
     for lengths, outputs in predicted(model, sessions, examination_outputs, "examination"):
-        shown = from_lengths(lengths, sessions.ranks)
-        at = np.broadcast_to(np.arange(1, sessions.ranks + 1), shown.shape)
-        at = at if positions is None else np.asarray(positions[done : done + len(lengths)])
-        sums += np.bincount(at[shown], outputs["examination"].astype(np.float64)[shown], len(sums))
+        chunk = sessions.chunk(done, done + len(lengths))
+        examined = outputs["examination"].astype(np.float64)[chunk.shown]
+        sums += np.bincount(chunk.places(by_rank), examined, len(sums))
         done += len(lengths)
     return sums[1:]
 

@@ -95,7 +95,7 @@ def _origin(run: Path) -> Origin:
         raise UserError(f"{run}: {error}. Fit the model again.") from error
     if origin is None:
         raise UserError(
-            f"{run}: its result does not say what data the model was fitted to. Fit it again."
+            f"{run}: its result does not say what data the model was fitted to. Fit the model again."
         )
     return origin
 

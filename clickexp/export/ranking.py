@@ -89,7 +89,7 @@ def _rows(piece: Piece, scores: np.ndarray, first: int) -> pl.DataFrame:
         given["query"] = piece.names["query"].to_numpy()[given["list"] - first]
     elif "query_ids" in sessions.columns:
         given["query_id"] = np.repeat(sessions.column("query_ids"), lengths)
-    return _ordered(given, piece.names["document"], scores[sessions.shown])
+    return _ordered(given, piece.names["document"], scores[sessions.chunk().shown])
 
 
 def _ordered(given: Mapping[str, np.ndarray], documents: Any, scores: np.ndarray) -> pl.DataFrame:

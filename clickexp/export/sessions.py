@@ -65,7 +65,7 @@ def own_sessions(sessions: Sessions, id_names: pl.DataFrame | None) -> Iterator[
             ids = piece.column("query_doc_ids")
             names = {}
             if id_names is not None:
-                names["document"] = _named(id_names["document"], ids[piece.shown])
+                names["document"] = _named(id_names["document"], ids[piece.chunk().shown])
             if id_names is not None and "query" in id_names.columns:
                 names["query"] = _named(
                     id_names["query"], ids.max(axis=1)

@@ -278,7 +278,7 @@ def _predictions(piece: Piece, predict: Predict) -> pa.Table:
     sessions = piece.sessions
     names = {name: values.to_arrow(compat_level=OLDEST) for name, values in piece.names.items()}
     lengths = sessions.column("lengths")
-    shown = sessions.shown
+    shown = sessions.chunk().shown
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     parts = [outputs for _, outputs in predict(sessions)]
     lists = {"query_doc_ids": sessions.column("query_doc_ids")[shown]}

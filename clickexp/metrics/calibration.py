@@ -16,7 +16,7 @@ from clickexp.utils.bounds import Samples, bounded
 
 _BINS_OF_ODDS = 4096
 _FARTHEST = 5.3
-"""Inverse hyperbolic sine of the log-odds that are told apart, which are below 100."""
+"""Inverse hyperbolic sine of the largest log-odds that have a bin, which is about 100."""
 _PARTS = 1024
 """Parts that all bins of a calibration error together are divided into, at most."""
 

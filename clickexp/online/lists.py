@@ -108,7 +108,7 @@ def rank(
     """
     chosen = lists if wanted is None else lists.select(wanted)
     ids, tie = chosen.column("query_doc_ids"), rng.random((chosen.count, chosen.ranks))
-    there = chosen.shown
+    there = chosen.chunk().shown
     ids = np.where(there, ids, 0)
     orders: list[np.ndarray] = []
     for name, model in (("A", a), ("B", b)):

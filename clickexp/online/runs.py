@@ -96,4 +96,7 @@ def true_user(run: Path, dataset: Dataset) -> ClickModel:
 
 def _name_of(run: Path) -> str:
     """The name of a run's model, as its result has it."""
-    return RunResult.read(run).model
+    try:
+        return RunResult.read(run).model
+    except UserError as error:
+        raise UserError(f"{run}: {error}") from error

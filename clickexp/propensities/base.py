@@ -238,9 +238,8 @@ def documents(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]]:
     """Yields positions and clicks of the documents shown, some sessions at a time, and further columns of theirs."""
     for chunk in sessions.chunks():
-        positions = 1 + np.nonzero(chunk.shown)[1] if by_rank else chunk.positions[chunk.shown]
         others = {name: chunk.of_documents(name) for name in more}
-        yield positions, chunk["clicks"][chunk.shown], others
+        yield chunk.places(by_rank), chunk["clicks"][chunk.shown], others
 
 
 def _known(values: np.ndarray) -> _Curve:

@@ -112,16 +112,10 @@ def _with_column(dataset: Dataset, name: str, values_of) -> Dataset:
 
 def _add(sessions: Sessions, name: str, values_of) -> Sessions:
     """The sessions with a column per document; other views of the same columns do not have it."""
-    ids = sessions.column("query_doc_ids")
-    ranks = np.arange(ids.shape[1])
-    positions = (
-        sessions.column("positions")
-        if "positions" in sessions.columns
-        else np.broadcast_to(ranks + 1, ids.shape)
-    )
-    values = np.where(sessions.shown, np.maximum(values_of(ids, positions), _LEAST), 0).astype(
-        np.float32
-    )
+    chunk = sessions.chunk()
+    ids = chunk["query_doc_ids"]
+    known = np.maximum(values_of(ids, chunk.positions), _LEAST)
+    values = np.where(chunk.shown, known, 0).astype(np.float32)
     if sessions.index is not None:
         whole = np.zeros((len(next(iter(sessions.columns.values()))), ids.shape[1]), np.float32)
         whole[sessions.index] = values

@@ -118,8 +118,9 @@ def _by_rank(result: RunResult) -> list[RelativeExamination]:
         for value, offset in zip_longest(curve, result.false_positive[: len(curve)], fillvalue=0.0)
     ]
     known = [(1 + rank, slope) for rank, slope in enumerate(slopes) if slope > 0]
-    ratios = (RelativeExamination.of(position, slope / known[0][1]) for position, slope in known)
-    return [each for found in ratios for each in found]
+    return RelativeExamination.known(
+        (position, slope / known[0][1], None, None) for position, slope in known
+    )
 
 
 @dataclasses.dataclass(frozen=True)

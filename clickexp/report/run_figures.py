@@ -63,18 +63,16 @@ def propensities(run: Run) -> list[RelativeExamination]:
         return result.propensity or _shared_propensities(result)
     weights = result.weighting
     points = zip_longest(weights.values, weights.low, weights.high)
-    ratios = (RelativeExamination.of(place, *point) for place, point in enumerate(points, 1))
-    return [each for found in ratios for each in found]
+    return RelativeExamination.known((place, *point) for place, point in enumerate(points, 1))
 
 
 def _shared_propensities(result: RunResult) -> list[RelativeExamination]:
     """Returns those of the model that do not depend on clicks above."""
-    ratios = (
-        RelativeExamination.of(each.position, each.relative, each.relative_low, each.relative_high)
+    return RelativeExamination.known(
+        (each.position, each.relative, each.relative_low, each.relative_high)
         for each in result.shared
         if each.last_click is None and "/" not in each.parameter
     )
-    return [each for found in ratios for each in found]
 
 
 def run_groups(run: Run) -> list[Group]:

@@ -35,9 +35,21 @@ _UNUSED = (".hydra", "multirun.yaml", "main.log", LOCK)
 _FILES = (RESULT, RECORD, CHECKPOINT, MODEL, IDS, SHARED, CONFIG, SESSIONS, LISTS)
 _WRITTEN = (
     *_FILES,
-    *(HYDRA, *(f"{HYDRA}/{name}.yaml" for name in ("config", "hydra", "overrides"))),
-    *("metrics.jsonl", "job.log", "wandb", "export", REPORT, FIGURES, BEST, LOCK),
-    *("sweep.csv", "sweep.parquet", "multirun.yaml"),
+    HYDRA,
+    f"{HYDRA}/config.yaml",
+    f"{HYDRA}/hydra.yaml",
+    f"{HYDRA}/overrides.yaml",
+    "metrics.jsonl",
+    "job.log",
+    "wandb",
+    "export",
+    REPORT,
+    FIGURES,
+    LOCK,
+    BEST,
+    "sweep.csv",
+    "sweep.parquet",
+    "multirun.yaml",
 )
 """Where runs, sweeps and loggers write in their folders."""
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")

@@ -1,7 +1,7 @@
 """The result of a run, as result.json holds it: the run writes it, and whatever looks at runs reads it."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -118,28 +118,21 @@ class RelativeExamination(_Document):
     relative_high: float | None = None
 
     @classmethod
-    def of(
-        cls,
-        position: int | None,
-        relative: Number,
-        relative_low: Number = None,
-        relative_high: Number = None,
-    ) -> list[Self]:
-        """Returns it in a list; an empty one where it belongs to no position, or the ratio is unknown or 0."""
-        if not position or relative is None or not 0 < relative < math.inf:
-            return []
-        low, high = (
-            None if each is None or not math.isfinite(each) else float(each)
-            for each in (relative_low, relative_high)
-        )
-        return [
-            cls(
-                position=position,
-                relative=float(relative),
-                relative_low=low,
-                relative_high=high,
+    def known(cls, points: Iterable[tuple[int | None, Number, Number, Number]]) -> list[Self]:
+        """Returns those that belong to a position and have a ratio above 0.
+
+        Args:
+            points: Position, ratio, and its bounds, of which nan and infinite ones are unknown.
+        """
+        found = []
+        for position, *numbers in points:
+            ratio, low, high = (
+                None if each is None or not math.isfinite(each) else float(each) for each in numbers
             )
-        ]
+            if position and ratio is not None and ratio > 0:
+                one = cls(position=position, relative=ratio, relative_low=low, relative_high=high)
+                found.append(one)
+        return found
 
 
 class SharedParameter(_Document):
@@ -380,10 +373,11 @@ class RunResult(_Document):
             folder: Of the run.
 
         Raises:
-            UserError: There is none, it is damaged, or exceeds the limits of documents.
+            UserError: There is none, it is damaged, or exceeds the limits of documents. The message names the fault,
+                and not the folder.
         """
         if not (folder / RESULT).is_file():
-            raise UserError(f"{folder}: there is no {RESULT}")
+            raise UserError(f"there is no {RESULT}")
         return cls.of(cleaned(read_limited(folder / RESULT)))
 
     def of_reference(self, name: str) -> Self:
@@ -406,8 +400,8 @@ class RunResult(_Document):
     def write(self, folder: Path) -> None:
         """Writes the result whole or not at all; keys that say nothing are left out."""
         content = self.model_dump()
-        told = {name: value for name, value in content.items() if value not in (None, "", [], {})}
-        write_json(told, folder / RESULT)
+        known = {name: value for name, value in content.items() if value not in (None, "", [], {})}
+        write_json(known, folder / RESULT)
 
 
 def _described(error: ValidationError) -> str:

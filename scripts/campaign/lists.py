@@ -36,5 +36,5 @@ def lists(trial: Trial) -> None:
     known = None if own == "letor" else expected(FORMATS[own], path)
     if file.exists() and known is not None:
         rows = pq.read_table(file).num_rows
-        told = known[1] if ranks else known[0]
-        trial.check(rows == told, f"{rows} rows, an independent reader counts {told}")
+        counted = known[1] if ranks else known[0]
+        trial.check(rows == counted, f"{rows} rows, an independent reader counts {counted}")

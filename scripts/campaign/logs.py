@@ -52,6 +52,10 @@ def _write_csv(log: Sequence[Shown], folder: Path) -> Path:
     file = folder / "log.csv"
     rows = [{"query_id": each.query, "query_doc_ids": each.documents, "clicks": each.clicks,
              "labels": each.labels} for each in log]  # fmt: skip
+    return _write_rows(rows, file)
+
+
+def _write_rows(rows: list[dict[str, Any]], file: Path) -> Path:
     with file.open("w", newline="") as stream:
         writer = csv.DictWriter(stream, list(rows[0]))
         writer.writeheader()
@@ -85,13 +89,7 @@ def _impressions(log: Sequence[Shown]) -> list[dict[str, Any]]:
 
 
 def _write_impressions(log: Sequence[Shown], folder: Path) -> Path:
-    rows = _impressions(log)
-    file = folder / "log.csv"
-    with file.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    return file
+    return _write_rows(_impressions(log), folder / "log.csv")
 
 
 def _write_impressions_parquet(log: Sequence[Shown], folder: Path) -> Path:

@@ -178,16 +178,10 @@ def write_result(folder, **parts):
 
 def test_a_ratio_that_nothing_is_known_of_is_none():
     """Of a tower that knows no positions, of a position that nobody looks at, and of what JSON cannot hold."""
-    for position, relative in (
-        (None, 0.5),
-        (0, 0.5),
-        (2, 0.0),
-        (2, None),
-        (2, np.inf),
-        (2, np.nan),
-    ):
-        assert RelativeExamination.of(position, relative) == []
-    (found,) = RelativeExamination.of(2, 0.5, 0.25, np.inf)
+    unknown = [(None, 0.5), (0, 0.5), (2, 0.0), (2, None), (2, np.inf), (2, np.nan)]
+    for position, relative in unknown:
+        assert RelativeExamination.known([(position, relative, None, None)]) == []
+    (found,) = RelativeExamination.known([(2, 0.5, 0.25, np.inf)])
     assert (found.relative, found.relative_low, found.relative_high) == (0.5, 0.25, None)
 
 

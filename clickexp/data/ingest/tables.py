@@ -4,7 +4,7 @@ import codecs
 import difflib
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +41,19 @@ _NO_TABLES = {
     b"sep=": ("begins with a line for Excel", "delete the line"),
 }
 """What other files begin with, what they are, and the remedy."""
+_BINARY = (
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary,
+    pa.types.is_binary_view,
+)
+_LISTS = (
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)
 _CELL = r"""^(\s*\[[^\[\]]*\]\s*|[^\[\]]*)$"""
 """A list in a cell: words in square brackets or in none."""
 
@@ -166,7 +179,7 @@ class ParquetTable(SourceTable):
 
     def _checked(self, key: str, kind: pa.DataType) -> str:
         field, types = self.fields[key], pa.types
-        if field.per_document and not _is_list(kind):
+        if field.per_document and not _is_any(kind, _LISTS):
             raise self.source.error(
                 f"{key} has type {kind}", f"it must hold one list per row; {field.rule}"
             )
@@ -181,9 +194,14 @@ class ParquetTable(SourceTable):
             "b": types.is_boolean(values),
         }
         kinds |= {"t": is_text or types.is_timestamp(values) or types.is_date(values)}
-        kinds |= {"U": is_text, "v": _is_list(values) and types.is_floating(values.value_type)}
+        kinds |= {
+            "U": is_text,
+            "v": _is_any(values, _LISTS) and types.is_floating(values.value_type),
+        }
         if not any(kinds.get(letter) for letter in field.kinds):
-            is_castable = "U" in field.kinds and (_is_binary(values) or types.is_decimal(values))
+            is_castable = "U" in field.kinds and (
+                _is_any(values, _BINARY) or types.is_decimal(values)
+            )
             cast = ": cast the column to text" if is_castable else ""
             raise self.source.error(f"{key} has type {kind}", f"{field.rule}{cast}")
         if "U" in field.kinds and types.is_uint64(values):  # as 64-bit keys, 2^64 - 1 would be -1
@@ -355,27 +373,8 @@ def longest_list(
     return extent.ranks(columns, remedy)
 
 
-def _is_binary(kind: pa.DataType) -> bool:
-    types = pa.types
-    kinds = (
-        types.is_binary,
-        types.is_large_binary,
-        types.is_fixed_size_binary,
-        types.is_binary_view,
-    )
-    return any(is_kind(kind) for is_kind in kinds)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    types = pa.types
-    lists = (
-        types.is_list,
-        types.is_large_list,
-        types.is_fixed_size_list,
-        types.is_list_view,
-        types.is_large_list_view,
-    )
-    return any(is_list(kind) for is_list in lists)
+def _is_any(kind: pa.DataType, tests: Iterable[Callable[[pa.DataType], bool]]) -> bool:
+    return any(is_kind(kind) for is_kind in tests)
 
 
 def _series(values: pa.Array) -> pl.Series:

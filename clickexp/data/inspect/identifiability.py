@@ -6,7 +6,7 @@ its own. Positions are the nodes of a graph, linked where a document was shown a
 are identified, up to one factor, if and only if the graph is connected.
 
 How well they are separated depends on how much documents move between positions. Of a policy that shows each document
-nearly always at one position, what remains is told by the prior of attraction rather than by clicks.
+nearly always at one position, the prior of attraction determines the rest, rather than clicks.
 
 Chen, Liu, Liu, Li and Sun 2024, "Identifiability matters: revealing the hidden recoverable condition in unbiased
 learning to rank".
