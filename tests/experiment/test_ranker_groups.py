@@ -200,5 +200,5 @@ def test_a_run_reports_examination_of_positions_that_training_has_shown(tmp_path
     )
     found = run_on(
         tmp_path / "log.parquet", tmp_path, "model=ranker", "debias=dla", "logger=jsonl"
-    )["propensity"]
-    assert [each["position"] for each in found] == [1, 3]
+    ).propensity
+    assert [each.position for each in found] == [1, 3]
