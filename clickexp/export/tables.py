@@ -18,8 +18,6 @@ from clickexp.data.names import OLDEST, read_names
 from clickexp.errors import UserError
 from clickexp.export.examination import examination, learned_examination
 from clickexp.export.fitted import configuration, fitted, is_own_log
-from clickexp.export.intervals import exported, open_documents
-from clickexp.export.posteriors import EFFECTIVE, ROLES, effective_outputs, interval_outputs
 from clickexp.export.predict import (
     Predict,
     click_outputs,
@@ -38,9 +36,11 @@ from clickexp.export.sessions import Piece, own_sessions, read_sessions
 from clickexp.export.thompson import thompson_order
 from clickexp.loggers.progress import Steps
 from clickexp.models import ClickModel, Model, Ranker
+from clickexp.posteriors.documents import EFFECTIVE, ROLES, effective_outputs, interval_outputs
+from clickexp.posteriors.exported import exported, open_documents
+from clickexp.posteriors.intervals import SharedInterval, shared_intervals
+from clickexp.posteriors.shared import SharedPosterior
 from clickexp.runs.store import SHARED
-from clickexp.training.intervals.posterior import SharedPosterior
-from clickexp.training.intervals.probabilities import SharedInterval, shared_intervals
 from clickexp.types import Array, Batch
 from clickexp.utils.files import check_inside, whole
 from clickexp.utils.options import parsed

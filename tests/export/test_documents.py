@@ -7,11 +7,11 @@ import polars as pl
 from flax import nnx
 
 from clickexp.data import Column, Dataset, Sessions
-from clickexp.export.intervals import open_documents
 from clickexp.export.tables import _write_documents
 from clickexp.models import PositionBasedModel
 from clickexp.parameters import EmbeddingParameterConfig
-from clickexp.training.intervals.probabilities import SharedInterval
+from clickexp.posteriors.exported import open_documents
+from clickexp.posteriors.intervals import SharedInterval
 
 IDS = np.array([[1, 2], [2, 3], [1, 3]], np.int32)
 CLICKS = np.array([[1, 0], [1, 1], [0, 1]], bool)

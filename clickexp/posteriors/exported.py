@@ -6,14 +6,14 @@ from typing import NamedTuple
 import numpy as np
 
 from clickexp.data import Sessions
-from clickexp.export.policy_prior import with_policy_prior
-from clickexp.export.posteriors import ROLES, tower_of
 from clickexp.loggers.progress import Steps
 from clickexp.models import ClickModel, Model
 from clickexp.parameters import EmbeddingParameter, Table
-from clickexp.training.intervals.posterior import SharedPosterior
-from clickexp.training.intervals.probabilities import SharedInterval
-from clickexp.training.intervals.rows import settled, with_shared_errors
+from clickexp.posteriors.documents import ROLES, tower_of
+from clickexp.posteriors.intervals import SharedInterval
+from clickexp.posteriors.policy_prior import with_policy_prior
+from clickexp.posteriors.rows import settled, with_shared_errors
+from clickexp.posteriors.shared import SharedPosterior
 
 
 class Exported(NamedTuple):

@@ -15,7 +15,7 @@ from clickexp.numerics import QUANTILE
 from clickexp.parameters import GlobalParameter, PositionParameter
 from clickexp.parameters.base import Parameter
 from clickexp.parameters.context import in_new_session
-from clickexp.training.intervals.posterior import SharedPosterior
+from clickexp.posteriors.shared import SharedPosterior
 from clickexp.types import Array
 
 _LEAST_SLOPE = 1e-6
